@@ -35,6 +35,9 @@ from azr_jax.trainer import settings
 
 SIZES = ("3b", "7b", "14b")
 VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
+# Chips that sample with a copy of the weights. Split over all chips, as the
+# state is, weights would be gathered anew for each token.
+SAMPLING_CHIPS = {"qwen2.5-3b": 1, "qwen2.5-7b": 4, "qwen2.5-14b": 4}
 # Search-R1's code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "learner.estimator": "grpo_unbiased",  # verl divides by G - 1.
@@ -73,6 +76,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     _paper(c)
     c.model.source = f"code_sft_{variant}/model"
     c.model.preset = variant
+    c.rollout.mesh.tensor = SAMPLING_CHIPS[variant]
   warmup = {"optimizer.warmup_steps": round(WARMUP_FRACTION * c.train.steps)}
   presets.apply(c, preset, PUBLISHED_CODE | warmup, OURS)
   return c
@@ -94,7 +98,11 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.prompt_format = "chat"
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
-  c.rollout.slots = 256
+  c.rollout.mesh.data = -1
+  c.rollout.mesh.fsdp = 1
+  # Pages, not slots, limit how many conversations fit.
+  c.rollout.slots = 1024
+  c.rollout.cache_gib = 16.0
   c.rollout.prompt_buckets = (512, 1024, 2048, 4096)  # Search-R1: 4096
   c.rollout.max_tokens = 6144  # tokens of a conversation
   c.rollout.decode_chunk = 64

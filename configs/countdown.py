@@ -118,6 +118,13 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.model.preset = "qwen2.5-0.5b"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"
+  # Each device samples with a copy of the weights. Split, as the state is, they
+  # would be gathered anew for each token.
+  c.rollout.mesh.data = -1
+  c.rollout.mesh.fsdp = 1
+  c.rollout.mesh.tensor = 1
+  c.rollout.slots = 1024
+  c.rollout.cache_gib = 16.0
   c.rollout.prompt_buckets = (256,)
   c.rollout.max_tokens = 1024
   c.rollout.decode_chunk = 64

@@ -38,6 +38,9 @@ VARIANTS = (
   "32b_anneal",
   "distill_14b",
 )
+# Chips that sample with a copy of the weights. Split over all chips, as the
+# state is, weights would be gathered anew for each token.
+SAMPLING_CHIPS = {"0.5b": 1, "1.5b": 1, "7b": 4, "14b": 4, "32b": 8}
 # The model that `configs/sft.py:orz_smollm2-135m` writes in `orz_sft`.
 SFT_START = "orz_sft/model"
 # The published code differs from the paper in these keys.
@@ -77,6 +80,7 @@ def _full(c: ml_collections.ConfigDict, variant: str) -> None:
   """Sets model and stage of a variant with the paper's sizes."""
   _paper(c)
   if variant == "distill_14b":
+    size = "14b"
     c.model.source = "hf:deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"
     c.orz.data = ("hf:Open-Reasoner-Zero/orz_math_13k_collection_hard",)
     c.orz.counts = (0,)
@@ -88,6 +92,7 @@ def _full(c: ml_collections.ConfigDict, variant: str) -> None:
       c.learner.row_length = 16_384  # published code
     if size == "32b":
       _large(c)
+  c.rollout.mesh.tensor = SAMPLING_CHIPS[size]
   if variant == "32b_anneal":
     _anneal(c)
 
@@ -109,7 +114,11 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   """Sets the sizes of the published code."""
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
-  c.rollout.slots = 256
+  c.rollout.mesh.data = -1
+  c.rollout.mesh.fsdp = 1
+  # Pages, not slots, limit how many sequences fit.
+  c.rollout.slots = 1024
+  c.rollout.cache_gib = 16.0
   c.rollout.prompt_buckets = (256, 512, 1024, 2048)  # published code: 2048
   c.rollout.max_tokens = 8000  # published code: 8000
   c.rollout.decode_chunk = 128
@@ -131,10 +140,8 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 def _large(c: ml_collections.ConfigDict) -> None:
   """Sets steps, and a sampler that fits beside the state on 16 chips of v5p."""
   c.train.steps = 1100  # paper: hard problems are those of 1,100 steps
-  c.rollout.mesh.data = -1
-  c.rollout.mesh.fsdp = 1
-  c.rollout.mesh.tensor = 8  # the number of key-value heads
   c.rollout.slots = 128
+  c.rollout.cache_gib = 0.0
 
 
 def _anneal(c: ml_collections.ConfigDict) -> None:

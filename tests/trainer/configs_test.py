@@ -89,6 +89,21 @@ def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
   assert 0 < load.prompts <= load.sequences and load.trained > 0
 
 
+@pytest.mark.parametrize(
+  "file, variant",
+  [
+    (file, variant)
+    for file, variant in TRAINING
+    if file in (azr, countdown, orz, code_interpreter)
+    and not variant.startswith(("tiny", "smollm2"))
+  ],
+)
+def test_no_paper_s_variant_gathers_weights_for_each_token(file, variant):
+  sampling = file.get_config(variant).rollout.mesh
+  assert (sampling.data, sampling.fsdp) == (-1, 1)
+  assert sampling.tensor > 0
+
+
 @pytest.mark.parametrize("variant", sft.VARIANTS)
 def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
   checked = settings.read_supervised(sft.get_config(variant))
