@@ -6,6 +6,7 @@ ones of the test split, or those of a file. `--limit` sets their number, and
 `--data=numbers:3` chooses those of three numbers of the test split.
 """
 
+import functools
 import pathlib
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -37,9 +38,8 @@ def read(data: str) -> list[Item]:
   if data and not data.startswith(_NUMBERS):
     puzzles, scores = dataset.read(pathlib.Path(data).expanduser())
   else:
-    stream = generator.generate(_SEED, _MAX_PUZZLES, test=True)
     sizes = _sizes(data)
-    of_size = [pair for pair in stream if len(pair[0].numbers) in sizes]
+    of_size = [pair for pair in _test_split() if len(pair[0].numbers) in sizes]
     puzzles, scores = map(list, zip(*of_size, strict=True))
   return [
     Item(
@@ -53,6 +53,12 @@ def read(data: str) -> list[Item]:
     )
     for index, (puzzle, score) in enumerate(zip(puzzles, scores, strict=True))
   ]
+
+
+@functools.cache  # It takes seconds, in which thousands of puzzles are solved.
+def _test_split() -> tuple[tuple[Puzzle, float], ...]:
+  """Returns the puzzles of the test split with their difficulties."""
+  return tuple(generator.generate(_SEED, _MAX_PUZZLES, test=True))
 
 
 def _sizes(data: str) -> tuple[int, ...]:
