@@ -125,7 +125,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.mesh.tensor = 1
   c.rollout.slots = 1024
   c.rollout.cache_gib = 16.0
-  c.rollout.prefill_tokens = 8192  # Less fills slots later than they free.
+  c.rollout.prefill_tokens = 8192  # With less, slots wait for prompts.
   c.rollout.prompt_buckets = (256,)
   c.rollout.max_tokens = 1024
   c.rollout.decode_chunk = 64
