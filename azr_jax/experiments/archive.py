@@ -10,6 +10,7 @@ new working directory, goes on where this one ended.
 | `runs/ARM_SEED.json` | a run: config, metrics of the plan, scores |
 | `runs/start.json` | scores of the model that runs start from |
 | `runs/items_SCORE.json` | the items of a score: question by id |
+| `runs/prepared/` | what preparations have made; see `preparations.py` |
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Any
 
 from azr_jax.config import user_files
 from azr_jax.evals import score_files
-from azr_jax.experiments import folders
+from azr_jax.experiments import folders, preparations
 from azr_jax.experiments.folders import Workdir
 from azr_jax.experiments.outcomes import START
 from azr_jax.run import folder as run_folder
@@ -44,6 +45,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
   # Runs that began without a plan are no evidence of it.
   if not workdir.is_registered():
     return
+  preparations.save(workdir, out)
   spent = workdir.spent()
   for name, arm, seed in _names(workdir):
     kept: dict[str, Any] = {}
@@ -88,6 +90,7 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
   Raises:
     ValueError: runs were made with another plan, or a file is damaged.
   """
+  preparations.restore(workdir, source)
   spent, restored = workdir.spent(), 0
   for name, arm, seed in _names(workdir):
     path = source / _FOLDER / f"{name}.json"
@@ -96,11 +99,7 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
     kept = user_files.read_object(path)
     workdir.register(source)
     with user_files.reading(path, "what is kept of a run"):
-      if kept["plan"] != folders.fixed_plan_hash(source):
-        raise ValueError(
-          "made with another plan than experiment.toml has now: expected the "
-          "same plan (seeds and core_hours may change), or no such file"
-        )
+      folders.check_plan(source, kept["plan"])
       run = workdir.run(arm, seed)
       if arm != START and not run.exists():
         _write_rows(run / metrics.METRICS, kept["metrics"])

@@ -7,6 +7,7 @@
 | `ARM_SEED_scores/SCORE/` | a run's results on a benchmark |
 | `start_scores/SCORE/` | those of the model that runs start from |
 | `prepared/NAME/` | what a preparation has made |
+| `prepared/NAME.done` | it has made all of it |
 | `compiled/` | programs that jobs have compiled |
 | `logs/JOB.log` | what a process has printed |
 | `spent.json` | core seconds by job |
@@ -127,6 +128,23 @@ def fixed_plan_hash(folder: pathlib.Path) -> str:
   return hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
 
 
+def check_plan(source: pathlib.Path, kept: str) -> None:
+  """Checks that what is kept was made with a folder's plan.
+
+  Args:
+    source: the folder of the experiment.
+    kept: `fixed_plan_hash` of the plan it was made with.
+
+  Raises:
+    ValueError: the plan has changed since, beyond its seeds and budget.
+  """
+  if kept != fixed_plan_hash(source):
+    raise ValueError(
+      "made with another plan than experiment.toml has now: expected the same "
+      "plan (seeds and core_hours may change), or no such file"
+    )
+
+
 def _fixed_part(tables: dict[str, Any]) -> dict[str, Any]:
   return {k: v for k, v in tables.items() if k not in _EXTENDABLE}
 
@@ -168,6 +186,21 @@ def is_done(run: pathlib.Path) -> bool:
 def is_scored(folder: pathlib.Path) -> bool:
   """Returns whether `azr_jax.evaluate` has finished in a folder."""
   return (folder / "results.json").is_file()
+
+
+def is_prepared(folder: pathlib.Path) -> bool:
+  """Returns whether a preparation has made its output."""
+  return _marker(folder).exists()
+
+
+def mark_prepared(folder: pathlib.Path, output: str) -> None:
+  """Marks a preparation as done; one that was stopped has no output yet."""
+  if (folder / output).exists():
+    _marker(folder).touch()
+
+
+def _marker(folder: pathlib.Path) -> pathlib.Path:
+  return folder.with_name(f"{folder.name}.done")
 
 
 def is_locked(folder: pathlib.Path) -> bool:

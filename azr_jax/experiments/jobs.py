@@ -81,19 +81,9 @@ def _preparations(workdir: Workdir) -> Iterator[Job]:
       _module(one.command, *plan_file.filled(one.arguments, here)),
       tuple(sorted(plan_file.references(one.arguments))),
       folder,
-      _marker(folder).exists,
-      functools.partial(_mark, folder, one.output),
+      functools.partial(folders.is_prepared, folder),
+      functools.partial(folders.mark_prepared, folder, one.output),
     )
-
-
-def _marker(folder: pathlib.Path) -> pathlib.Path:
-  return folder.with_name(f"{folder.name}.done")
-
-
-def _mark(folder: pathlib.Path, output: str) -> None:
-  """Marks a preparation as done; one that was stopped has no output yet."""
-  if (folder / output).exists():
-    _marker(folder).touch()
 
 
 def _train(workdir: Workdir, arm: str, seed: int) -> Job:
