@@ -25,7 +25,12 @@ from azr_jax.learner.train_state import TrainState
 from azr_jax.models import pages, sampling_params, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import changes, decode_state, prefill_scheduler
+from azr_jax.rollout import (
+  changes,
+  decode_state,
+  layout,
+  prefill_scheduler,
+)
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import build
@@ -382,7 +387,7 @@ def _abstract_sampling(
   """Returns the engine and its arguments as shapes."""
   engine = engine_lib.make_engine(
     model,
-    build.rollout_mesh(c.rollout.mesh, mesh),
+    layout.shape(c.rollout.mesh, mesh),
     c.sharding.rules(),
     c.rollout,
   )

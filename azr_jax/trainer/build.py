@@ -33,8 +33,8 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout import layout
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.settings import RolloutMeshSettings
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
@@ -219,32 +219,12 @@ def build(settings: ExperimentSettings) -> Experiment:
     Sampler(
       model,
       source.tokenizer,
-      rollout_mesh(shared.rollout.mesh, mesh),
+      layout.shape(shared.rollout.mesh, mesh),
       rules,
       shared.rollout,
     ),
     mesh_lib.padded_rows(shared.learner.micro_rows, mesh),
   )
-
-
-def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
-  """Returns the mesh to sample on: the learner's devices, perhaps reshaped.
-
-  No sampled row lies on several devices, so `context` becomes part of `data`.
-
-  Raises:
-    ValueError: the sizes do not multiply to the devices.
-  """
-  sizes = c.sizes()
-  if not any(sizes.values()):
-    context = mesh.shape["context"]
-    if context == 1:
-      return mesh
-    sizes = dict(mesh.shape) | {
-      "data": mesh.shape["data"] * context,
-      "context": 1,
-    }
-  return mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
 
 
 def build_model(

@@ -16,6 +16,7 @@ from azr_jax.learner.critic import ActorCritic
 from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import layout
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import checkpoint, checkpoint_reading, storage
@@ -303,7 +304,7 @@ def load_policy(
   sampler = Sampler(
     model,
     source.tokenizer,
-    build.rollout_mesh(c.rollout.mesh, mesh),
+    layout.shape_without_learner(c.rollout.mesh, mesh, model),
     rules,
     c.rollout,
   )

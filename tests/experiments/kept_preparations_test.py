@@ -73,7 +73,7 @@ def test_another_machine_starts_from_the_same_bytes(source, prepared, tmp_path):
   archive.save(prepared, source)
   other = Workdir(tmp_path / "other", prepared.plan)
   other.register(source)
-  # What was killed there halfway is made whole.
+  # A copy that was killed there halfway is made whole.
   (other.prepared("start") / "model").mkdir(parents=True)
   archive.restore(other, source)
   assert todo(other) == {"plain_0"}
