@@ -17,7 +17,15 @@ import pathlib
 import sys
 
 from azr_jax.cli import errors
-from azr_jax.experiments import archive, checks, jobs, page, plan_file, runner
+from azr_jax.experiments import (
+  archive,
+  checks,
+  jobs,
+  page,
+  plan_file,
+  preparations,
+  runner,
+)
 from azr_jax.experiments.folders import Workdir
 from azr_jax.run import folder as run_folder
 from azr_jax.run.console import print_status
@@ -67,6 +75,8 @@ def main() -> None:
   with run_folder.lock_file(path):
     if not words.analyse:
       workdir.register(folder)
+      if restored := preparations.restore(workdir, out):
+        print_status(f"{restored} preparations were made elsewhere")
     if restored := archive.restore(workdir, out):
       print_status(f"{restored} runs were done elsewhere")
     keep = functools.partial(archive.save, workdir, out)

@@ -90,7 +90,6 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
   Raises:
     ValueError: runs were made with another plan, or a file is damaged.
   """
-  preparations.restore(workdir, source)
   spent, restored = workdir.spent(), 0
   for name, arm, seed in _names(workdir):
     path = source / _FOLDER / f"{name}.json"

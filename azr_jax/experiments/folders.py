@@ -7,7 +7,7 @@
 | `ARM_SEED_scores/SCORE/` | a run's results on a benchmark |
 | `start_scores/SCORE/` | those of the model that runs start from |
 | `prepared/NAME/` | what a preparation has made |
-| `prepared/NAME.done` | it has made all of it |
+| `prepared/NAME.done` | it has made all of it, at this commit |
 | `compiled/` | programs that jobs have compiled |
 | `logs/JOB.log` | what a process has printed |
 | `spent.json` | core seconds by job |
@@ -193,10 +193,24 @@ def is_prepared(folder: pathlib.Path) -> bool:
   return _marker(folder).exists()
 
 
-def mark_prepared(folder: pathlib.Path, output: str) -> None:
-  """Marks a preparation as done; one that was stopped has no output yet."""
+def mark_prepared(
+  folder: pathlib.Path, output: str, commit: str | None = None
+) -> None:
+  """Marks a preparation as done; one that was stopped has no output yet.
+
+  Args:
+    folder: of the preparation.
+    output: what it should have made there.
+    commit: of the code that made it; None: of this package.
+  """
   if (folder / output).exists():
-    _marker(folder).touch()
+    made_at = commit if commit is not None else starts.commit(_PACKAGE)
+    _marker(folder).write_text(f"{made_at or ''}\n", encoding="utf-8")
+
+
+def prepared_commit(folder: pathlib.Path) -> str:
+  """Returns the commit of the code that has prepared; "": it is not known."""
+  return _marker(folder).read_text("utf-8").strip()
 
 
 def _marker(folder: pathlib.Path) -> pathlib.Path:

@@ -5,13 +5,15 @@ model that is trained again there may differ from the first by rounding. So an
 output is kept with the runs, unless it is too large for a repository.
 """
 
+import hashlib
 import json
 import pathlib
 import shutil
 
 from azr_jax.config import user_files
-from azr_jax.experiments import folders
+from azr_jax.experiments import folders, plan_file
 from azr_jax.experiments.folders import Workdir
+from azr_jax.experiments.plan import Preparation
 from azr_jax.run import storage
 
 _FOLDER = "runs/prepared"
@@ -22,6 +24,9 @@ _MAX_BYTES = 8 << 20
 def save(workdir: Workdir, out: pathlib.Path) -> None:
   """Copies the outputs of preparations that are done and not yet kept.
 
+  What was made from an output that is not kept is not kept either, because
+  elsewhere both must be of one making.
+
   Args:
     workdir: has the preparations.
     out: the folder of the experiment.
@@ -30,16 +35,16 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
   for one in workdir.plan.preparations:
     folder, record = workdir.prepared(one.name), _record(out, one.name)
     made = folder / one.output
-    if (
-      not folders.is_prepared(folder)
-      or record.exists()
-      or _size(made) > _MAX_BYTES
-    ):
+    may_keep = folders.is_prepared(folder) and made.exists()
+    if record.exists() or not may_keep or not _has_sources(one, out):
       continue
-    _copy(made, record.with_suffix("") / one.output)
+    if sum(path.stat().st_size for path in _files(made)) > _MAX_BYTES:
+      continue
+    _copy(made, _payload(record, one))
     content = {
       "plan": folders.fixed_plan_hash(workdir.path),
-      "commits": workdir.commits(),
+      "sha256": _digest(made),
+      "commit": folders.prepared_commit(folder),
       "core_seconds": spent.get(one.name, 0.0),
     }
     storage.write_atomically(record, json.dumps(content, indent=2) + "\n")
@@ -56,20 +61,31 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
     How many preparations were done elsewhere.
 
   Raises:
-    ValueError: one was made with another plan, or its record is damaged.
+    ValueError: one was made with another plan, its record or copy is damaged,
+      or this working directory has made another output.
   """
   spent, restored = workdir.spent(), 0
   for one in workdir.plan.preparations:
     folder, record = workdir.prepared(one.name), _record(source, one.name)
-    if folders.is_prepared(folder) or not record.exists():
+    if not record.exists():
       continue
-    kept = user_files.read_object(record)
+    kept, made = user_files.read_object(record), folder / one.output
     with user_files.reading(record, "what is kept of a preparation"):
       folders.check_plan(source, kept["plan"])
-      _copy(record.with_suffix("") / one.output, folder / one.output)
+      if folders.is_prepared(folder):
+        if made.exists() and _digest(made) != kept["sha256"]:
+          raise ValueError(
+            f"{made} differs from what is kept: expected runs that begin "
+            "alike; another --workdir goes on from what is kept"
+          )
+        continue
+      payload = _payload(record, one)
+      if _digest(payload) != kept["sha256"]:
+        raise ValueError(f"{payload} is damaged: expected what was kept")
+      _copy(payload, made)
       spent = {one.name: kept["core_seconds"], **spent}
-    folders.mark_prepared(folder, one.output)
-    workdir.write_spent(spent)
+      workdir.write_spent(spent)
+      folders.mark_prepared(folder, one.output, kept["commit"])
     restored += 1
   return restored
 
@@ -78,16 +94,41 @@ def _record(out: pathlib.Path, name: str) -> pathlib.Path:
   return out / _FOLDER / f"{name}.json"
 
 
-def _size(path: pathlib.Path) -> int:
-  """Returns the bytes of a file, or of all files of a folder."""
-  files = path.rglob("*") if path.is_dir() else [path]
-  return sum(file.stat().st_size for file in files if file.is_file())
+def _payload(record: pathlib.Path, one: Preparation) -> pathlib.Path:
+  return record.with_suffix("") / one.output
+
+
+def _has_sources(one: Preparation, out: pathlib.Path) -> bool:
+  """Returns whether all preparations that another one reads are kept."""
+  names = plan_file.references(one.arguments)
+  return all(_record(out, name).exists() for name in names)
+
+
+def _files(path: pathlib.Path) -> list[pathlib.Path]:
+  """Returns a file alone, or all files of a folder in order."""
+  if path.is_file():
+    return [path]
+  return sorted(file for file in path.rglob("*") if file.is_file())
+
+
+def _digest(path: pathlib.Path) -> str:
+  """Returns the SHA-256 of names and contents."""
+  digest = hashlib.sha256()
+  for file in _files(path):
+    content = hashlib.sha256(file.read_bytes()).hexdigest()
+    digest.update(f"{file.relative_to(path)} {content}\n".encode())
+  return digest.hexdigest()
 
 
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
-  """Copies a file or a folder, whose place in `target` it takes whole."""
+  """Copies a file or a folder to where nothing of an older one stays."""
+  partial = target.with_name(f"{target.name}.partial")
+  for path in (partial, target):
+    if path.is_dir():
+      shutil.rmtree(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   if source.is_dir():
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    shutil.copytree(source, partial)
   else:
-    shutil.copy(source, target)
+    shutil.copy(source, partial)
+  partial.replace(target)

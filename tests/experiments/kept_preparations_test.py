@@ -1,6 +1,6 @@
 """What preparations made, kept beside the plan and put back elsewhere."""
 
-import json
+import shutil
 
 import pytest
 
@@ -69,33 +69,74 @@ def prepared(source, tmp_path):
   return workdir
 
 
+def another(prepared, source, tmp_path):
+  other = Workdir(tmp_path / "other", prepared.plan)
+  other.register(source)
+  return other
+
+
 def test_another_machine_starts_from_the_same_bytes(source, prepared, tmp_path):
   archive.save(prepared, source)
-  other = Workdir(tmp_path / "other", prepared.plan)
-  other.register(source)
-  # A copy that was killed there halfway is made whole.
-  (other.prepared("start") / "model").mkdir(parents=True)
-  archive.restore(other, source)
+  other = another(prepared, source, tmp_path)
+  # A training that was killed there had written a part of another model.
+  model = other.prepared("start") / "model"
+  model.mkdir(parents=True)
+  (model / "more_weights").touch()
+  assert preparations.restore(other, source) == 2
   assert todo(other) == {"plain_0"}
-  start, rates = other.prepared("start"), other.prepared("rates")
-  assert (start / "model" / "deep" / "weights").read_bytes() == WEIGHTS
-  assert (rates / "rates.jsonl").read_bytes() == RATES
-  assert not (start / "checkpoint").exists()
+  assert [path.name for path in model.rglob("*")] == ["deep", "weights"]
+  assert (model / "deep" / "weights").read_bytes() == WEIGHTS
+  rates = other.prepared("rates") / "rates.jsonl"
+  assert rates.read_bytes() == RATES
   assert other.spent() == {"start": 60.0, "rates": 5.0}
-  record = source / "runs" / "prepared" / "start.json"
-  assert json.loads(record.read_text())["commits"] == prepared.commits()
+  commits = [
+    folders.prepared_commit(workdir.prepared("start"))
+    for workdir in (prepared, other)
+  ]
+  assert commits[0] and commits[0] == commits[1]
+  # What is kept is what both have, and so is it after another save.
+  before = (source / "runs" / "prepared" / "start.json").read_bytes()
+  archive.save(other, source)
+  assert (source / "runs" / "prepared" / "start.json").read_bytes() == before
+  assert preparations.restore(other, source) == 0
 
 
-def test_what_is_not_done_or_is_large_is_made_again(
-  source, prepared, tmp_path, monkeypatch
+@pytest.mark.parametrize("reason", ["large", "not done", "deleted"])
+def test_what_is_not_kept_is_made_again_with_what_reads_it(
+  source, prepared, tmp_path, monkeypatch, reason
 ):
-  prepared.prepared("rates").with_name("rates.done").unlink()
-  monkeypatch.setattr(preparations, "_MAX_BYTES", len(WEIGHTS) - 1)
+  start = prepared.prepared("start")
+  if reason == "large":
+    monkeypatch.setattr(preparations, "_MAX_BYTES", len(WEIGHTS) - 1)
+  elif reason == "not done":
+    start.with_name("start.done").unlink()
+  else:
+    shutil.rmtree(start / "model")
   archive.save(prepared, source)
-  other = Workdir(tmp_path / "other", prepared.plan)
-  other.register(source)
+  other = another(prepared, source, tmp_path)
   assert preparations.restore(other, source) == 0
   assert todo(other) == {"start", "rates", "plain_0"}
+
+
+def test_other_weights_than_those_kept_are_refused(source, prepared):
+  archive.save(prepared, source)
+  (prepared.prepared("rates") / "rates.jsonl").write_bytes(RATES * 2)
+  with pytest.raises(ValueError, match=r"rates\.jsonl differs from what is"):
+    preparations.restore(prepared, source)
+
+
+@pytest.mark.parametrize("damage", ["bytes", "missing"])
+def test_a_damaged_copy_is_refused(source, prepared, tmp_path, damage):
+  archive.save(prepared, source)
+  file = source / "runs" / "prepared" / "start" / "model" / "deep" / "weights"
+  if damage == "bytes":
+    file.write_bytes(WEIGHTS[::-1])
+  else:
+    file.unlink()
+  other = another(prepared, source, tmp_path)
+  with pytest.raises(ValueError, match="model is damaged"):
+    preparations.restore(other, source)
+  assert not folders.is_prepared(other.prepared("start"))
 
 
 def test_what_another_plan_made_is_refused(source, prepared, tmp_path):
@@ -103,6 +144,7 @@ def test_what_another_plan_made_is_refused(source, prepared, tmp_path):
   path = source / plan_file.FILE
   path.write_text(PLAN.replace("{start}/model", "{start}"))
   other = Workdir(tmp_path / "other", plan_file.read(source))
+  other.register(source)
   with pytest.raises(ValueError, match=r"start\.json: .*another plan"):
-    archive.restore(other, source)
+    preparations.restore(other, source)
   assert not folders.is_prepared(other.prepared("start"))
