@@ -4,11 +4,10 @@
     [--rehearse] [--analyse] [--dry_run]
 
 It trains every arm with every seed, one run on each core, scores what is done,
-and stops when all is done or the core-hours are spent. It then writes
-results.md, results.json and figure.png of what there is into
-`experiments/NAME`, and into its `runs/` what the plan asks of each run that is
-done. Killed at any moment, the same command goes on; on another machine, with a
-new working directory, it goes on from what `runs/` has.
+and stops when all is done or the core-hours are spent. It then writes what
+there is into `experiments/NAME`: results.md, results.json, figure.png, and in
+`runs/` what the plan asks of each run that is done. Killed at any moment, the
+same command goes on; elsewhere, with a new --workdir, from what `runs/` has.
 """
 
 import functools
@@ -17,15 +16,8 @@ import pathlib
 import sys
 
 from azr_jax.cli import errors
-from azr_jax.experiments import (
-  archive,
-  checks,
-  jobs,
-  page,
-  plan_file,
-  preparations,
-  runner,
-)
+from azr_jax.experiments import archive, checks, jobs, page, plan_file, runner
+from azr_jax.experiments import preparations as kept
 from azr_jax.experiments.folders import Workdir
 from azr_jax.run import folder as run_folder
 from azr_jax.run.console import print_status
@@ -75,8 +67,8 @@ def main() -> None:
   with run_folder.lock_file(path):
     if not words.analyse:
       workdir.register(folder)
-      if restored := preparations.restore(workdir, out):
-        print_status(f"{restored} preparations were made elsewhere")
+      if prepared := kept.restore(workdir, out):
+        print_status(f"{prepared} preparations were made elsewhere")
     if restored := archive.restore(workdir, out):
       print_status(f"{restored} runs were done elsewhere")
     keep = functools.partial(archive.save, workdir, out)

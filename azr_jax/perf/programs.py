@@ -221,8 +221,8 @@ def _weights_program(
 ) -> Program:
   """Returns what hands new parameters to the sampler.
 
-  A run casts them, then moves them to their devices; here it is one program,
-  with devices in the learner's order, which another mesh may have changed.
+  A run does it in one program, too, unless another mesh has changed the order
+  of the devices; here they have the learner's.
 
   Args:
     sampling: the engine and its arguments.

@@ -140,7 +140,6 @@ def make_engine(
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
-  convert = jax.jit(functools.partial(sampling_params.convert, model))
   counts = slot_counts(settings.slots, mesh)
   num_pages = _num_pages(model, mesh, pool_sharding, settings, counts[0])
   devices = mesh_lib.batch_devices(mesh)
@@ -164,7 +163,7 @@ def make_engine(
     slots_sharding=slots_sharding,
     # Converted once per request and not at each use, because decoding reads
     # every weight for each token.
-    compute_params=lambda p: jax.device_put(convert(p), param_shardings),
+    compute_params=_make_compute_params(model, mesh, param_shardings),
     init_pool=jax.jit(
       functools.partial(
         pages.init_pool, pool_shape, settings.cache_dtype(model.dtype)
@@ -184,6 +183,35 @@ def make_engine(
       model, on_mesh, pool_sharding, slots_sharding, settings, lists_pages
     ),
   )
+
+
+def _make_compute_params(
+  model: transformer.Transformer, mesh: Mesh, shardings: Any
+) -> Callable[[Params], Params]:
+  """Returns what converts parameters and moves them to where sampling runs.
+
+  One program does both where their devices have its order: of one process,
+  `jax.device_put` would move what is sharded otherwise through the host.
+
+  Args:
+    model: the decoder that samples.
+    mesh: where sampling runs.
+    shardings: of each converted parameter.
+  """
+  convert = functools.partial(sampling_params.convert, model)
+  convert_there = jax.jit(convert, out_shardings=shardings)
+  convert_here, order = jax.jit(convert), mesh.devices.flatten().tolist()
+
+  def compute_params(params: Params) -> Params:
+    sharding = jax.tree.leaves(params)[0].sharding
+    if (
+      isinstance(sharding, NamedSharding)
+      and sharding.mesh.devices.flatten().tolist() == order
+    ):
+      return convert_there(params)
+    return jax.device_put(convert_here(params), shardings)
+
+  return compute_params
 
 
 def _make_decode(

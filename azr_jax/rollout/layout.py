@@ -5,16 +5,26 @@ samples. Training gathers once for thousands of tokens and does not mind, so
 sampling often does better with whole copies of the weights.
 """
 
+import functools
+import math
+from typing import Any
+
+import flax.linen as nn
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from azr_jax.models import transformer
+from azr_jax.models import sampling_params, transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.settings import RolloutMeshSettings
+from azr_jax.rollout import engine as engine_lib
+from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.settings import RolloutMeshSettings, SamplerSettings
+from azr_jax.types import Rules
 
-# A copy may take this part of a device; the rest is for the cache, and for the
-# shards that the copy is made from.
-_MAX_WEIGHTS = 1 / 3
+# The part of a device that loaded parameters, a copy of the weights and the
+# cache may take together. The rest is for what programs need while they run.
+_MAX_HELD = 0.85
 
 
 def shape(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
@@ -42,55 +52,80 @@ def shape(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
 
 
 def shape_without_learner(
-  c: RolloutMeshSettings, mesh: Mesh, model: transformer.Transformer
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Rules,
+  settings: SamplerSettings,
 ) -> Mesh:
   """Returns the mesh to sample on where nothing is trained.
 
-  It is that of `shape`, unless neither it nor the mesh was set: then there are
-  as many copies of the weights as fit.
+  It is that of `shape`, unless neither it nor `mesh` was set: then each copy of
+  the weights lies over the fewest devices that have room for it, for the cache,
+  and for the parameters that were loaded.
 
   Args:
-    c: the sizes; all 0: not set.
+    model: the decoder of training.
     mesh: where the parameters are loaded; over `fsdp` alone: not set.
-    model: the decoder, whose weights are sampled with in its dtype.
+    rules: logical parameter axis to mesh axis.
+    settings: shapes and rules of sampling.
 
   Raises:
-    ValueError: the sizes do not multiply to the devices.
+    ValueError: the sizes do not multiply to the devices, or the cache has no
+      room for the longest sequence.
   """
-  total = device_bytes()
-  is_set = any(c.sizes().values()) or mesh.shape["fsdp"] < mesh.size
-  if is_set or not total:
-    return shape(c, mesh)
-  params = jax.tree.leaves(transformer.abstract_params(model))
-  weights = sum(leaf.size for leaf in params) * model.dtype.itemsize
-  tensor = devices_per_copy(weights, total, mesh.size)
-  if tensor is None:
-    return shape(c, mesh)
-  sizes = {"data": mesh.size // tensor, "tensor": tensor}
-  return mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
+  own = shape(settings.mesh, mesh)
+  is_set = any(settings.mesh.sizes().values()) or mesh.shape["fsdp"] < mesh.size
+  room = 0 if is_set or mesh.size == 1 else _MAX_HELD * device_bytes()
+  loaded = mesh_lib.sharded_shapes(
+    transformer.abstract_params(model), mesh, rules
+  )
+  room -= _shard_bytes(loaded, jax.tree.map(lambda x: x.sharding, loaded))
+  for tensor in range(1, mesh.size + 1):
+    # Keys and values that do not divide would lie whole on each device.
+    if mesh.size % tensor or model.config.num_kv_heads % tensor:
+      continue
+    sizes = {"data": mesh.size // tensor, "tensor": tensor}
+    copies = mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
+    engine = engine_lib.make_engine(model, copies, rules, settings)
+    if held_bytes(engine) <= room:
+      return copies
+  return own
+
+
+def held_bytes(engine: Engine) -> int:
+  """Returns the bytes of weights and cache on each device of an engine."""
+  unfused = engine.model.clone(fused=False, unrolled=False, kernel_dtype=None)
+  params = jax.eval_shape(
+    functools.partial(sampling_params.convert, engine.model),
+    nn.unbox(transformer.abstract_params(unfused)),
+  )
+  pool = jax.eval_shape(engine.init_pool)
+  shardings = jax.tree.map(lambda _: engine.pool_sharding, pool)
+  return _shard_bytes(params, engine.param_shardings) + _shard_bytes(
+    pool, shardings
+  )
+
+
+def _shard_bytes(arrays: Any, shardings: Any) -> int:
+  """Returns the bytes of some arrays' shapes on each device."""
+  parts = jax.tree.map(
+    lambda x, s: math.prod(s.shard_shape(x.shape)) * x.dtype.itemsize,
+    arrays,
+    shardings,
+  )
+  return sum(jax.tree.leaves(parts))
 
 
 def device_bytes() -> int:
-  """Returns the memory of a device, or 0 if it does not say."""
-  stats = jax.local_devices()[0].memory_stats()
-  return (stats or {}).get("bytes_limit", 0)
+  """Returns the memory of the smallest device; 0: one does not say.
 
-
-def devices_per_copy(
-  weights: int, device_bytes: int, devices: int
-) -> int | None:
-  """Returns the fewest devices that hold a copy of the weights together.
-
-  Args:
-    weights: bytes of the weights.
-    device_bytes: memory of a device.
-    devices: the number of devices, of which a copy takes a divisor.
-
-  Returns:
-    None if all of them together are too small.
+  All processes of a run must call it, and get the same.
   """
-  for count in range(1, devices + 1):
-    fits = weights / count <= _MAX_WEIGHTS * device_bytes
-    if fits and devices % count == 0:
-      return count
-  return None
+  try:
+    stats = jax.local_devices()[0].memory_stats() or {}
+  except (NotImplementedError, jax.errors.JaxRuntimeError):
+    stats = {}
+  mebibytes = np.int32(stats.get("bytes_limit", 0) >> 20)
+  if jax.process_count() > 1:
+    mebibytes = np.min(multihost_utils.process_allgather(mebibytes))
+  return int(mebibytes) << 20

@@ -21,6 +21,7 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
+from azr_jax.run.console import print_status
 from azr_jax.run.session import Run
 from azr_jax.trainer import build
 from azr_jax.trainer.build import Experiment
@@ -301,13 +302,12 @@ def load_policy(
   model = build.build_model(
     c, source.config, mesh, packing.MAX_SEQUENCES_PER_ROW
   )
-  sampler = Sampler(
-    model,
-    source.tokenizer,
-    layout.shape_without_learner(c.rollout.mesh, mesh, model),
-    rules,
-    c.rollout,
-  )
+  sampling = layout.shape_without_learner(model, mesh, rules, c.rollout)
+  if sampling != mesh:
+    print_status(
+      f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"
+    )
+  sampler = Sampler(model, source.tokenizer, sampling, rules, c.rollout)
   return Policy(
     sampler,
     source.tokenizer,

@@ -94,7 +94,7 @@ def test_another_machine_starts_from_the_same_bytes(source, prepared, tmp_path):
     for workdir in (prepared, other)
   ]
   assert commits[0] and commits[0] == commits[1]
-  # What is kept is what both have, and so is it after another save.
+  # Both have what is kept, so another save changes nothing.
   before = (source / "runs" / "prepared" / "start.json").read_bytes()
   archive.save(other, source)
   assert (source / "runs" / "prepared" / "start.json").read_bytes() == before

@@ -1,35 +1,25 @@
 """Where sampling runs: the learner's mesh, or copies of the weights."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from azr_jax import types
 from azr_jax.configs import evaluate
-from azr_jax.models import load, transformer
+from azr_jax.models import load, presets, transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.parallel.settings import ShardingSettings
+from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import layout
-from azr_jax.rollout.settings import RolloutMeshSettings
+from azr_jax.rollout.settings import RolloutMeshSettings, SamplerSettings
 from azr_jax.trainer import restore, settings
 from azr_jax.trainer.settings import EvaluateSettings
 
 GIB = 1 << 30
 SPEC = "embedded:orz-tiny"
-
-
-@pytest.mark.parametrize(
-  "weights, memory, devices, want",
-  [
-    (1 * GIB, 16 * GIB, 8, 1),
-    # 7B in bfloat16: one v5p holds it, four chips of v5e do.
-    (15 * GIB, 95 * GIB, 16, 1),
-    (15 * GIB, 16 * GIB, 16, 4),
-    (15 * GIB, 16 * GIB, 6, 3),
-    (15 * GIB, 16 * GIB, 2, None),
-  ],
-)
-def test_a_copy_takes_a_third_of_its_devices(weights, memory, devices, want):
-  assert layout.devices_per_copy(weights, memory, devices) == want
+RULES = ShardingSettings().rules()
+SETTINGS = SamplerSettings(slots=64, prompt_buckets=(1024,), max_tokens=1024)
 
 
 def policy_of(**changes):
@@ -49,20 +39,74 @@ def sampled(policy):
   }
 
 
-def test_commands_that_only_sample_hold_copies_that_fit(monkeypatch):
-  whole = policy_of()
-  assert dict(whole.sampler.engine.mesh.shape)["fsdp"] == jax.device_count()
-  model = whole.sampler.engine.model
-  weights = 4 * sum(
-    int(np.prod(leaf.shape))
-    for leaf in jax.tree.leaves(transformer.abstract_params(model))
+def bytes_on_a_device(arrays):
+  shards = [leaf.addressable_shards[0].data for leaf in jax.tree.leaves(arrays)]
+  return sum(shard.nbytes for shard in shards)
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_commands_that_only_sample_hold_copies_that_fit(
+  monkeypatch, quantization
+):
+  own = {"rollout.quantization": quantization}
+  whole = policy_of(**own)
+  assert whole.sampler.engine.mesh.shape["fsdp"] == jax.device_count() == 8
+  want = sampled(whole)
+  shapes = [(1, 1), (4, 2), (8, 1)]  # data and tensor
+  if quantization != "none":
+    shapes = [(8, 1)] * 3
+  for mebibytes, shape in zip((8, 9, 100), shapes, strict=True):
+    monkeypatch.setattr(layout, "device_bytes", lambda m=mebibytes: m << 20)
+    policy = policy_of(**own)
+    engine = policy.sampler.engine
+    assert tuple(engine.mesh.shape[a] for a in ("data", "tensor")) == shape
+    held = bytes_on_a_device(policy.params)
+    held += bytes_on_a_device(engine.init_pool())
+    assert held == layout.held_bytes(engine)
+    assert sampled(policy) == want
+
+
+def chosen(name, device_gib, devices, monkeypatch, **changes):
+  """The tensor axis of a preset on devices of a size, without weights."""
+  monkeypatch.setattr(layout, "device_bytes", lambda: int(device_gib * GIB))
+  model = transformer.Transformer(
+    presets.PRESETS[name], jnp.dtype(jnp.bfloat16)
   )
-  # Two devices together have room for a copy, one has not.
-  monkeypatch.setattr(layout, "device_bytes", lambda: 2 * weights)
-  copies = policy_of()
-  found = dict(copies.sampler.engine.mesh.shape)
-  assert found == {"data": 4, "fsdp": 1, "tensor": 2, "context": 1}
-  assert sampled(copies) == sampled(whole)
+  mesh = mesh_lib.make_mesh({"fsdp": -1}, jax.devices()[:devices])
+  own = SamplerSettings(
+    **{"slots": 64, "prompt_buckets": (4096,), "max_tokens": 8000, **changes}
+  )
+  found = layout.shape_without_learner(model, mesh, RULES, own)
+  assert found.size == devices
+  return dict(found.shape)
+
+
+@pytest.mark.parametrize(
+  "name, device_gib, devices, want",
+  [
+    ("qwen2.5-7b", 95, 8, 1),
+    ("qwen2.5-7b", 15.75, 8, 4),
+    # 28 query heads, 4 of keys: three devices would each hold all keys.
+    ("qwen2.5-7b", 15.75, 6, None),
+    ("qwen2.5-32b", 15.75, 8, None),
+  ],
+)
+def test_a_copy_takes_the_fewest_devices_with_room_for_it_and_its_cache(
+  monkeypatch, name, device_gib, devices, want
+):
+  shape = chosen(name, device_gib, devices, monkeypatch)
+  if want is None:
+    assert shape["fsdp"] == devices
+  else:
+    assert shape["data"] * want == devices and shape["tensor"] == want
+
+
+def test_a_larger_cache_leaves_less_room(monkeypatch):
+  small, large = (
+    chosen("qwen2.5-7b", 31.25, 8, monkeypatch, cache_gib=gib)["tensor"]
+    for gib in (2.0, 14.0)
+  )
+  assert small < large
 
 
 @pytest.mark.parametrize(
@@ -75,13 +119,42 @@ def test_commands_that_only_sample_hold_copies_that_fit(monkeypatch):
 )
 def test_what_was_set_stays(monkeypatch, sizes, own, want):
   monkeypatch.setattr(layout, "device_bytes", lambda: GIB)
-  model = policy_model()
+  model = transformer.Transformer(load.resolve(SPEC, "").config)
   mesh = layout.shape_without_learner(
-    RolloutMeshSettings(**own), mesh_lib.make_mesh(sizes), model
+    model,
+    mesh_lib.make_mesh(sizes),
+    RULES,
+    SamplerSettings(mesh=RolloutMeshSettings(**own)),
   )
   assert tuple(mesh.shape[axis] for axis in ("data", "fsdp", "tensor")) == want
 
 
-def policy_model():
-  config = load.resolve(SPEC, "").config
-  return transformer.Transformer(config)
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_weights_move_in_one_program_if_the_devices_have_one_order(
+  monkeypatch, is_reversed
+):
+  """JAX would move them through the host, for all of its devices in turn."""
+  source = load.resolve(SPEC, "")
+  devices = jax.devices()
+  params = source.load_params(mesh_lib.make_mesh({"fsdp": -1}), RULES)
+  copies = mesh_lib.make_mesh(
+    {"data": 8}, devices[::-1] if is_reversed else devices
+  )
+  model = transformer.Transformer(source.config)
+  engine = engine_lib.make_engine(model, copies, RULES, SETTINGS)
+  moved = []
+  put = jax.device_put
+  monkeypatch.setattr(
+    jax, "device_put", lambda *args: moved.append(args) or put(*args)
+  )
+  found = engine.compute_params(params)
+  assert bool(moved) == is_reversed
+  monkeypatch.undo()
+  plain = engine_lib.make_engine(
+    model, mesh_lib.make_mesh({"data": 1}, devices[:1]), RULES, SETTINGS
+  ).compute_params(params)
+  for leaf, wanted in zip(
+    jax.tree.leaves(found), jax.tree.leaves(plain), strict=True
+  ):
+    assert leaf.sharding.mesh == copies
+    np.testing.assert_array_equal(leaf, wanted)
