@@ -85,7 +85,7 @@ def compile_check(
   chip = topology_lib.chip_of(topology)
   devices = topology_lib.devices(topology)
   mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
-  sampling = layout.shape(c.rollout.mesh, mesh)
+  sampling = layout.rollout_mesh(c.rollout.mesh, mesh)
   config = config_of(c.model)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
   options = topology_lib.compiler_options(topology)

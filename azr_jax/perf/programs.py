@@ -387,7 +387,7 @@ def _abstract_sampling(
   """Returns the engine and its arguments as shapes."""
   engine = engine_lib.make_engine(
     model,
-    layout.shape(c.rollout.mesh, mesh),
+    layout.rollout_mesh(c.rollout.mesh, mesh),
     c.sharding.rules(),
     c.rollout,
   )

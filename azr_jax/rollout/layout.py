@@ -27,7 +27,7 @@ from azr_jax.types import Rules
 _MAX_HELD = 0.85
 
 
-def shape(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
+def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
   """Returns the mesh to sample on: the learner's devices, perhaps reshaped.
 
   No sampled row lies on several devices, so `context` becomes part of `data`.
@@ -51,17 +51,17 @@ def shape(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
   return mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
 
 
-def shape_without_learner(
+def rollout_mesh_with_copies(
   model: transformer.Transformer,
   mesh: Mesh,
   rules: Rules,
   settings: SamplerSettings,
 ) -> Mesh:
-  """Returns the mesh to sample on where nothing is trained.
+  """Returns the mesh of commands that only sample: copies of the weights.
 
-  It is that of `shape`, unless neither it nor `mesh` was set: then each copy of
-  the weights lies over the fewest devices that have room for it, for the cache,
-  and for the parameters that were loaded.
+  It is that of `rollout_mesh`, unless neither it nor `mesh` was set: then each
+  copy of the weights lies over the fewest devices that have room for it, for
+  the cache, and for the parameters that were loaded.
 
   Args:
     model: the decoder of training.
@@ -73,9 +73,13 @@ def shape_without_learner(
     ValueError: the sizes do not multiply to the devices, or the cache has no
       room for the longest sequence.
   """
-  own = shape(settings.mesh, mesh)
+  own = rollout_mesh(settings.mesh, mesh)
   is_set = any(settings.mesh.sizes().values()) or mesh.shape["fsdp"] < mesh.size
-  room = 0 if is_set or mesh.size == 1 else _MAX_HELD * device_bytes()
+  if is_set or mesh.size == 1:
+    return own
+  room = _MAX_HELD * device_bytes()
+  if not room:
+    return own
   loaded = mesh_lib.sharded_shapes(
     transformer.abstract_params(model), mesh, rules
   )

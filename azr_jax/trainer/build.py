@@ -219,7 +219,7 @@ def build(settings: ExperimentSettings) -> Experiment:
     Sampler(
       model,
       source.tokenizer,
-      layout.shape(shared.rollout.mesh, mesh),
+      layout.rollout_mesh(shared.rollout.mesh, mesh),
       rules,
       shared.rollout,
     ),

@@ -302,7 +302,7 @@ def load_policy(
   model = build.build_model(
     c, source.config, mesh, packing.MAX_SEQUENCES_PER_ROW
   )
-  sampling = layout.shape_without_learner(model, mesh, rules, c.rollout)
+  sampling = layout.rollout_mesh_with_copies(model, mesh, rules, c.rollout)
   if sampling != mesh:
     print_status(
       f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"

@@ -79,7 +79,7 @@ def chosen(name, device_gib, devices, monkeypatch, **changes):
   own = SamplerSettings(
     **{"slots": 64, "prompt_buckets": (4096,), "max_tokens": 8000, **changes}
   )
-  found = layout.shape_without_learner(model, mesh, RULES, own)
+  found = layout.rollout_mesh_with_copies(model, mesh, RULES, own)
   assert found.size == devices
   return dict(found.shape)
 
@@ -123,13 +123,32 @@ def test_a_larger_cache_leaves_less_room(monkeypatch):
 def test_what_was_set_stays(monkeypatch, sizes, own, want):
   monkeypatch.setattr(layout, "device_bytes", lambda: GIB)
   model = transformer.Transformer(load.resolve(SPEC, "").config)
-  mesh = layout.shape_without_learner(
+  mesh = layout.rollout_mesh_with_copies(
     model,
     mesh_lib.make_mesh(sizes),
     RULES,
     SamplerSettings(mesh=RolloutMeshSettings(**own)),
   )
   assert tuple(mesh.shape[axis] for axis in ("data", "fsdp", "tensor")) == want
+
+
+def test_a_cache_for_the_layout_that_was_set_need_fit_no_other(monkeypatch):
+  """Two devices split the keys, so that one page takes half of the bytes."""
+  monkeypatch.setattr(layout, "device_bytes", lambda: GIB)
+  model = transformer.Transformer(load.resolve(SPEC, "").config)
+  mesh = mesh_lib.make_mesh({"fsdp": -1})
+  # The longest sequence and prompt have 24 pages of 128 tokens.
+  own = SamplerSettings(
+    mesh=RolloutMeshSettings(data=4, fsdp=1, tensor=2),
+    prompt_buckets=(1024,),
+    max_tokens=1024,
+    cache_gib=0.006,
+  )
+  found = layout.rollout_mesh_with_copies(model, mesh, RULES, own)
+  engine_lib.make_engine(model, found, RULES, own)
+  copies = mesh_lib.make_mesh({"data": 8})
+  with pytest.raises(ValueError, match="cache_gib"):
+    engine_lib.make_engine(model, copies, RULES, own)
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
