@@ -17,7 +17,6 @@ import sys
 
 from azr_jax.cli import errors
 from azr_jax.experiments import archive, checks, jobs, page, plan_file, runner
-from azr_jax.experiments import preparations as kept
 from azr_jax.experiments.folders import Workdir
 from azr_jax.run import folder as run_folder
 from azr_jax.run.console import print_status
@@ -67,9 +66,7 @@ def main() -> None:
   with run_folder.lock_file(path):
     if not words.analyse:
       workdir.register(folder)
-      if prepared := kept.restore(workdir, out):
-        print_status(f"{prepared} preparations were made elsewhere")
-    if restored := archive.restore(workdir, out):
+    if restored := archive.restore(workdir, out, goes_on=not words.analyse):
       print_status(f"{restored} runs were done elsewhere")
     keep = functools.partial(archive.save, workdir, out)
     if not words.analyse:

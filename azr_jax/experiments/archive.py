@@ -77,12 +77,13 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
     _write(out / _FOLDER / f"{name}.json", kept)
 
 
-def restore(workdir: Workdir, source: pathlib.Path) -> int:
+def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
   """Puts what was kept into a working directory that lacks it.
 
   Args:
     workdir: where runs go on.
     source: the folder of the experiment.
+    goes_on: whether runs will be started, which need what was prepared.
 
   Returns:
     How many runs were done elsewhere.
@@ -90,6 +91,8 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
   Raises:
     ValueError: runs were made with another plan, or a file is damaged.
   """
+  if goes_on:
+    preparations.restore(workdir, source)
   spent, restored = workdir.spent(), 0
   for name, arm, seed in _names(workdir):
     path = source / _FOLDER / f"{name}.json"

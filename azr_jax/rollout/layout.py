@@ -85,8 +85,7 @@ def rollout_mesh_with_copies(
   )
   room -= _shard_bytes(loaded, jax.tree.map(lambda x: x.sharding, loaded))
   for tensor in range(1, mesh.size + 1):
-    # Keys and values that do not divide would lie whole on each device.
-    if mesh.size % tensor or model.config.num_kv_heads % tensor:
+    if mesh.size % tensor:
       continue
     sizes = {"data": mesh.size // tensor, "tensor": tensor}
     copies = mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())

@@ -82,7 +82,9 @@ def test_another_machine_starts_from_the_same_bytes(source, prepared, tmp_path):
   model = other.prepared("start") / "model"
   model.mkdir(parents=True)
   (model / "more_weights").touch()
-  assert preparations.restore(other, source) == 2
+  archive.restore(other, source, goes_on=False)
+  assert todo(other) == {"start", "rates", "plain_0"}
+  archive.restore(other, source, goes_on=True)
   assert todo(other) == {"plain_0"}
   assert [path.name for path in model.rglob("*")] == ["deep", "weights"]
   assert (model / "deep" / "weights").read_bytes() == WEIGHTS

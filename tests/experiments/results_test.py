@@ -232,7 +232,7 @@ def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):
   archive.save(workdir, source)
   other = Workdir(tmp_path / "other", workdir.plan)
   other.register(source)
-  assert archive.restore(other, source) == 3 * SEEDS - 1
+  assert archive.restore(other, source, goes_on=True) == 3 * SEEDS - 1
   todo = {job.name for job in jobs.make(other) if not job.is_done()}
   assert todo == {"better_4", "better_4_sums"}
   # The one that was not done is done there, and kept beside the others.
@@ -251,7 +251,7 @@ def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):
   archive.save(other, source)
   third = Workdir(tmp_path / "third", workdir.plan)
   third.register(source)
-  assert archive.restore(third, source) == 3 * SEEDS
+  assert archive.restore(third, source, goes_on=True) == 3 * SEEDS
   # A run names the commits that it was started at, wherever it was kept.
   kept = [
     json.loads((source / "runs" / f"{name}.json").read_text())["commits"]
@@ -273,7 +273,7 @@ def test_runs_of_another_plan_are_refused(finished, tmp_path):
   other = Workdir(tmp_path / "other", plan_file.read(source))
   other.register(source)
   with pytest.raises(ValueError, match="another plan"):
-    archive.restore(other, source)
+    archive.restore(other, source, goes_on=True)
 
 
 def test_no_runs_overwrite_no_results(finished, tmp_path):

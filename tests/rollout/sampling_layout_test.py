@@ -89,7 +89,7 @@ def chosen(name, device_gib, devices, monkeypatch, **changes):
   [
     ("qwen2.5-7b", 95, 8, 1),
     ("qwen2.5-7b", 15.75, 8, 4),
-    # 28 query heads, 4 of keys: three devices would each hold all keys.
+    # Three do not divide its heads, so each would hold attention and cache.
     ("qwen2.5-7b", 15.75, 6, None),
     ("qwen2.5-32b", 15.75, 8, None),
   ],
