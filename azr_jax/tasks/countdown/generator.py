@@ -47,11 +47,11 @@ def generate(
     test: whether to generate the test split instead of the training split.
   """
   known: set[object] = set()
-  streams = [_solvable(seed, numbers) for numbers in COUNTS]
+  streams = [_solvable(seed, numbers, test) for numbers in COUNTS]
   while len(known) < count:
     for stream in streams:
       puzzle, score = next(stream)
-      while puzzle.key in known or is_test(puzzle) != test:
+      while puzzle.key in known:
         puzzle, score = next(stream)
       known.add(puzzle.key)
       yield puzzle, score
@@ -59,15 +59,22 @@ def generate(
         return
 
 
-def _solvable(seed: int, size: int) -> Iterator[tuple[Puzzle, float]]:
-  """Yields solvable random puzzles of `size` numbers, without end."""
+def _solvable(
+  seed: int, size: int, test: bool
+) -> Iterator[tuple[Puzzle, float]]:
+  """Yields solvable random puzzles of a split, of `size` numbers, endlessly."""
   rng = np.random.default_rng((seed, size))
   rows = _CANDIDATES[size]
   while True:
     numbers = rng.integers(1, MAX_NUMBER + 1, (rows, size))
     targets = rng.integers(TARGETS[0], TARGETS[1] + 1, rows)
-    analysis = solver.analyse(numbers, targets)
+    candidates = map(tuple, numbers.tolist())
+    puzzles = list(map(Puzzle, candidates, targets.tolist()))
+    # Hashing is so much cheaper than solving that the split is chosen first.
+    own = [row for row, p in enumerate(puzzles) if is_test(p) == test]
+    if not own:
+      continue
+    analysis = solver.analyse(numbers[own], targets[own])
     scores = difficulty.score(analysis, size)
-    for row in np.flatnonzero(analysis.natural):
-      puzzle = Puzzle(tuple(numbers[row].tolist()), int(targets[row]))
-      yield puzzle, float(scores[row])
+    for index in np.flatnonzero(analysis.natural):
+      yield puzzles[own[index]], float(scores[index])
