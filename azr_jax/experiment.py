@@ -64,8 +64,7 @@ def main() -> None:
     return
   out, is_done = path if words.rehearse else folder, True
   with run_folder.lock_file(path):
-    if not words.analyse:
-      workdir.register(folder)
+    (workdir.check_plan if words.analyse else workdir.register)(folder)
     if restored := archive.restore(workdir, out, goes_on=not words.analyse):
       print_status(f"{restored} runs were done elsewhere")
     keep = functools.partial(archive.save, workdir, out)

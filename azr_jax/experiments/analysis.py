@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from azr_jax.evals import hypotheses, statistics
-from azr_jax.experiments import folders, outcomes
+from azr_jax.experiments import checks, folders, outcomes
 from azr_jax.experiments.folders import Workdir
 from azr_jax.experiments.plan import LOWER, NOT_LOWER, Comparison
 
@@ -30,7 +30,7 @@ class Cell:
     items: N; 1 for a metric.
     mean: over seeds and items.
     seed_stderr: standard error over seeds; None: one seed.
-    item_stderr: standard error over items.
+    item_stderr: standard error over items; None: one item.
     by_seed: the mean of each seed.
   """
 
@@ -40,7 +40,7 @@ class Cell:
   items: int
   mean: float
   seed_stderr: float | None
-  item_stderr: float
+  item_stderr: float | None
   by_seed: tuple[float, ...]
 
 
@@ -53,7 +53,8 @@ class Finding:
     seeds: those that both arms have.
     items: N.
     difference: arm less base.
-    stderr: of the difference, over seeds and items.
+    stderr: of the difference, over seeds and items or over seeds: the one
+      that makes the wider interval.
     df: its degrees of freedom.
     interval: Student's interval; None: there is no error.
     bootstrap: interval of a bootstrap over items and seeds.
@@ -81,7 +82,10 @@ class Finding:
 
 
 def check_runs(workdir: Workdir) -> None:
-  """Checks that there are runs, and that they have the plan's keys.
+  """Checks that there are runs, and that they were trained as their arms are.
+
+  Settings that are younger than a run are not compared: their defaults change
+  nothing of what was before them.
 
   Raises:
     ValueError: no run has begun, or one was trained with another value.
@@ -97,7 +101,9 @@ def check_runs(workdir: Workdir) -> None:
       "nothing is written"
     )
   for arm, seed in begun:
-    folders.check_run(workdir.run(arm, seed), seed, workdir.overrides(arm))
+    named = {"seed": seed, **workdir.overrides(arm)}
+    config = checks.config_of(workdir.plan.arms[arm].config, named)
+    folders.check_run(workdir.run(arm, seed), config.to_dict(), {*named})
 
 
 def cells(workdir: Workdir) -> list[Cell]:
@@ -121,7 +127,7 @@ def cells(workdir: Workdir) -> list[Cell]:
           samples.values.shape[1],
           estimate.mean,
           estimate.seed_stderr,
-          estimate.item_stderr,
+          estimate.item_stderr if samples.values.shape[1] > 1 else None,
           tuple(samples.values.mean(axis=1).tolist()),
         )
       )
@@ -159,10 +165,12 @@ def verdict(finding: Finding, alpha: float) -> str:
   A claim holds if its corrected p-value is below alpha and the difference has
   the claimed sign. It is refuted if the interval has no difference as large as
   the claim's margin in the claimed direction, or, of `not_lower`, none that the
-  margin tolerates. Otherwise the runs cannot tell.
+  margin tolerates. Otherwise the runs cannot tell, and nor can one seed.
   """
-  if finding.interval is None or finding.difference is None:
+  if finding.difference is None:
     return NOT_RUN
+  if finding.interval is None or len(finding.seeds) == 1:
+    return OPEN
   claim, margin = finding.comparison.claim, finding.comparison.margin
   sign = -1 if claim == LOWER else 1
   ends = [sign * end for end in finding.interval]
@@ -188,7 +196,7 @@ def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
   alpha = (1 - about.confidence) / family
   count = len(about.seeds)
   planned = hypotheses.smallest_detectable(
-    hypotheses.Mean(0.0, one.expected_sd / math.sqrt(count), count - 1),
+    _of_seeds(one.expected_sd, count),
     alpha,
     about.power,
     one_sided=not_lower,
@@ -208,21 +216,30 @@ def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
     paired_seeds=True,
   )
   null = -one.margin if not_lower else 0.0
+  error = mean.error(about.confidence)
   return Finding(
     comparison=one,
     seeds=seeds,
     items=arm.shape[1],
     difference=mean.value,
-    stderr=mean.stderr,
-    df=mean.df,
+    stderr=error.stderr if error else None,
+    df=error.df if error else None,
     interval=mean.interval(about.confidence),
-    bootstrap=boot.over_both or (boot.over_items if mean.df else None),
+    bootstrap=boot.over_both or (boot.over_items if error else None),
     p=mean.p_value(null, one_sided=not_lower),
     planned=planned,
     smallest=hypotheses.smallest_detectable(
       mean, alpha, about.power, one_sided=not_lower
     ),
   )
+
+
+def _of_seeds(sd: float, count: int) -> hypotheses.Mean:
+  """Returns a mean of differences that differ by `sd` between seeds."""
+  if count == 1:
+    return hypotheses.Mean(0.0)
+  error = hypotheses.Error(sd / math.sqrt(count), count - 1)
+  return hypotheses.Mean(0.0, (error,))
 
 
 def _paired(

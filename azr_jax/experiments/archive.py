@@ -53,13 +53,8 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
       run = workdir.run(arm, seed)
       if not folders.is_done(run):
         continue
-      rows = folders.read_rows(run)
-      names = {*_ALWAYS, *_metrics(workdir)}
       kept["config"] = _portable(workdir, run_folder.read_config(run))
-      kept["metrics"] = [
-        {key: value for key, value in row.items() if key in names}
-        for row in rows
-      ]
+      kept["metrics"] = _kept_metrics(workdir, run)
     kept["scores"] = {
       score: _read_scores(workdir, out, score, folder)
       for score, folder in _score_folders(workdir, arm, seed)
@@ -93,20 +88,25 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
   """
   if goes_on:
     preparations.restore(workdir, source)
+  else:
+    preparations.check(workdir, source)
   spent, restored = workdir.spent(), 0
   for name, arm, seed in _names(workdir):
     path = source / _FOLDER / f"{name}.json"
     if not path.exists():
       continue
     kept = user_files.read_object(path)
-    workdir.register(source)
+    workdir.adopt(source)
     with user_files.reading(path, "what is kept of a run"):
-      folders.check_plan(source, kept["plan"])
+      folders.check_kept(source, kept["plan"])
       run = workdir.run(arm, seed)
       if arm != START and not run.exists():
         _write_rows(run / metrics.METRICS, kept["metrics"])
         _write(run / "config.json", _here(workdir, kept["config"]))
         restored += 1
+      elif arm != START and _kept_metrics(workdir, run) != kept["metrics"]:
+        # It is being run here, and those are another policy's scores.
+        continue
       for score, folder in _score_folders(workdir, arm, seed):
         if score in kept["scores"] and not folder.exists():
           items = user_files.read_object(_items_path(source, score))
@@ -165,6 +165,17 @@ def _metrics(workdir: Workdir) -> set[str]:
     name for one in plan.outcomes.values() for name in (one.metric, one.minus)
   ]
   return {*of_outcomes, *plan.panels.values()} - {""}
+
+
+def _kept_metrics(
+  workdir: Workdir, run: pathlib.Path
+) -> list[dict[str, float]]:
+  """Returns the metrics of a run's steps, those that are kept."""
+  names = {*_ALWAYS, *_metrics(workdir)}
+  return [
+    {key: value for key, value in row.items() if key in names}
+    for row in folders.read_rows(run)
+  ]
 
 
 def _score_folders(

@@ -28,9 +28,11 @@ from azr_jax.run import metrics, starts, storage
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
 SPENT, COMMITS = "spent.json", "commits.txt"
-# Keys that may change after runs have begun: more of the same, and a figure of
-# what the runs have anyway.
-_EXTENDABLE = ("seeds", "core_hours", "transition")
+# Keys that may change after runs have begun: the budget, and a figure of what
+# the runs have anyway.
+_FREE = ("core_hours", "transition", "amended")
+# Keys that decide what runs and scores are. They cannot be amended.
+_OF_RUNS = ("text", "set", "prepare", "arms", "scores")
 
 
 class Workdir:
@@ -82,35 +84,53 @@ class Workdir:
     )
 
   def register(self, source: pathlib.Path) -> None:
-    """Copies the plan, or refuses one that differs from that of the runs.
+    """Copies the plan and notes the commit, before runs are started.
 
     Args:
       source: the folder of the experiment.
 
     Raises:
-      ValueError: runs began with another plan; seeds and budget may grow.
+      ValueError: runs began with another plan.
     """
-    copy = self.path / plan_file.FILE
-    text = (source / plan_file.FILE).read_text("utf-8")
-    if copy.exists():
-      old, new = (
-        _fixed_part(plan_file.read_tables(path)) for path in (self.path, source)
-      )
-      changed = [
-        key for key in sorted({*old, *new}) if old.get(key) != new.get(key)
-      ]
-      if changed:
-        raise ValueError(
-          f"{source / plan_file.FILE}: {', '.join(changed)} changed after the "
-          f"runs of {self.path} began: expected the same plan (seeds and "
-          "core_hours may change), or another --workdir"
-        )
-    self.path.mkdir(parents=True, exist_ok=True)
-    storage.write_atomically(copy, text)
+    self.adopt(source)
     commit = starts.commit(_PACKAGE)
     if commit and commit not in self.commits():
       with (self.path / COMMITS).open("a", encoding="utf-8") as file:
         file.write(f"{commit}\n")
+
+  def adopt(self, source: pathlib.Path) -> None:
+    """Copies the plan; its arguments and errors are those of `register`."""
+    self.check_plan(source)
+    self.path.mkdir(parents=True, exist_ok=True)
+    text = (source / plan_file.FILE).read_text("utf-8")
+    storage.write_atomically(self.path / plan_file.FILE, text)
+
+  def check_plan(self, source: pathlib.Path) -> None:
+    """Checks that runs began with this plan, or with one that it amends.
+
+    Args:
+      source: the folder of the experiment.
+
+    Raises:
+      ValueError: runs began with another plan.
+    """
+    if not self.is_registered():
+      return
+    old, new = (
+      _fixed_part(plan_file.read_tables(path)) for path in (self.path, source)
+    )
+    changed = [
+      key for key in sorted({*old, *new}) if old.get(key) != new.get(key)
+    ]
+    was = fixed_plan_hash(self.path)
+    is_amended = was in _accepted(source)
+    if changed and (not is_amended or {*changed} & {*_OF_RUNS}):
+      raise ValueError(
+        f"{source / plan_file.FILE}: {', '.join(changed)} changed after the "
+        f"runs of {self.path} began: expected the same plan, or another "
+        f"--workdir; where none of {', '.join(_OF_RUNS)} has changed, a table "
+        f"[[amended]] with when, why and was = {was!r}"
+      )
 
   def commits(self) -> list[str]:
     """Returns the commits of this package that have run jobs."""
@@ -128,7 +148,7 @@ def fixed_plan_hash(folder: pathlib.Path) -> str:
   return hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
 
 
-def check_plan(source: pathlib.Path, kept: str) -> None:
+def check_kept(source: pathlib.Path, kept: str) -> None:
   """Checks that what is kept was made with a folder's plan.
 
   Args:
@@ -136,17 +156,24 @@ def check_plan(source: pathlib.Path, kept: str) -> None:
     kept: `fixed_plan_hash` of the plan it was made with.
 
   Raises:
-    ValueError: the plan has changed since, beyond its seeds and budget.
+    ValueError: the plan has changed since, and does not say that it did.
   """
-  if kept != fixed_plan_hash(source):
+  if kept not in _accepted(source):
     raise ValueError(
       "made with another plan than experiment.toml has now: expected the same "
-      "plan (seeds and core_hours may change), or no such file"
+      "plan, no such file, or a table [[amended]] with when, why and "
+      f"was = {kept!r}"
     )
 
 
+def _accepted(source: pathlib.Path) -> set[str]:
+  """Returns the hashes of a folder's plan, and of those that it amends."""
+  amendments = plan_file.read(source).amendments
+  return {fixed_plan_hash(source), *(one.was for one in amendments)}
+
+
 def _fixed_part(tables: dict[str, Any]) -> dict[str, Any]:
-  return {k: v for k, v in tables.items() if k not in _EXTENDABLE}
+  return {k: v for k, v in tables.items() if k not in _FREE}
 
 
 def read_rows(run: pathlib.Path) -> list[dict[str, float]]:
@@ -230,23 +257,25 @@ def is_locked(folder: pathlib.Path) -> bool:
   return False
 
 
-def check_run(run: pathlib.Path, seed: int, expected: dict[str, Any]) -> None:
-  """Checks that a run was trained with an arm's keys.
+def check_run(
+  run: pathlib.Path, expected: dict[str, Any], named: set[str]
+) -> None:
+  """Checks that a run was trained with a config.
 
   Args:
     run: its folder.
-    seed: its seed.
-    expected: value by config key.
+    expected: the config.
+    named: keys that the run has; it may lack others.
 
   Raises:
     ValueError: a key has another value.
   """
   found = overrides.flatten(run_folder.read_config(run))
-  for key, value in {"seed": seed, **expected}.items():
-    has = found.get(key)
-    if isinstance(has, list):
-      has = tuple(has)
-    if has != (tuple(value) if isinstance(value, list) else value):
+  # A config that was written has lists where it had tuples.
+  wanted = overrides.flatten(json.loads(json.dumps(expected)))
+  for key in sorted((found.keys() | named) & wanted.keys()):
+    if (has := found.get(key)) != wanted[key]:
       raise ValueError(
-        f"{run}: config.{key}={has!r}: expected {value!r}, as the plan has it"
+        f"{run}: config.{key}={has!r}: expected {wanted[key]!r}, as the plan "
+        "has it"
       )

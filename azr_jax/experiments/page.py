@@ -103,6 +103,7 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
     f"Claim: {about.claim} ({about.source})",
     f"Refuted if: {about.refuted_if}",
     f"Dropped: {about.dropped}" if about.dropped else "",
+    *(f"Amended, {one.when}: {one.why}" for one in plan.amendments),
     f"{text}.",
     _arms(plan, results),
     _comparisons(plan, results),
@@ -126,8 +127,9 @@ def _arms(plan: Plan, results: Mapping[str, Any]) -> str:
     "|" + " --- |" * (len(titles) + 3),
   ]
   for arm in arms:
+    seeds = {s for a, _ in found if a == arm for s in found[a, _]["seeds"]}
     cells = [
-      _cell(outcome, found.get((arm, name)))
+      _cell(outcome, found.get((arm, name)), len(seeds))
       for name, outcome in plan.outcomes.items()
     ]
     minutes = [
@@ -136,22 +138,31 @@ def _arms(plan: Plan, results: Mapping[str, Any]) -> str:
       if name.rpartition("_")[0] == arm
     ]
     time = f"{statistics.mean(minutes):.1f}" if minutes else ""
-    seeds = {s for a, _ in found if a == arm for s in found[a, _]["seeds"]}
     count = "" if arm == "start" else str(len(seeds))
     lines.append(f"| `{arm}` | {count} | {' | '.join(cells)} | {time} |")
   return "\n".join(lines) if arms else ""
 
 
-def _cell(outcome: Outcome, cell: Mapping[str, Any] | None) -> str:
-  """Returns the mean with its standard error over seeds, or else items."""
+def _cell(
+  outcome: Outcome, cell: Mapping[str, Any] | None, num_seeds: int
+) -> str:
+  """Returns the mean with its standard error over seeds, or else items.
+
+  Args:
+    outcome: of the plan.
+    cell: that of results.json.
+    num_seeds: seeds of the arm, of which the cell may have fewer.
+  """
   if cell is None:
     return ""
-  error = cell["seed_stderr"]
-  note = ""
-  if error is None:
-    error, note = cell["item_stderr"], " (items)"
-  mean = reading.shown(outcome, cell["mean"])
-  return f"{mean} +- {reading.shown(outcome, error)}{note}"
+  text = reading.shown(outcome, cell["mean"])
+  if cell["seed_stderr"] is not None:
+    text += f" +- {reading.shown(outcome, cell['seed_stderr'])}"
+  elif cell["item_stderr"] is not None:
+    text += f" +- {reading.shown(outcome, cell['item_stderr'])} (items)"
+  if len(cell["seeds"]) < num_seeds:
+    text += f" ({len(cell['seeds'])} of {num_seeds} seeds)"
+  return text
 
 
 def _comparisons(plan: Plan, results: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ everything that decides the answer. Its tables:
 | `[[comparisons]]` | two arms, an outcome, what is claimed of it |
 | `[panels]` | titles and metrics of the figure's curves |
 | `[transition]` | an outcome against what the arms vary, a line for each kind |
+| `[[amended]]` | what was changed after runs had begun, and why |
 
 `{NAME}` in a value stands for the folder of the preparation NAME, or for the
 text NAME.
@@ -137,6 +138,17 @@ class Comparison(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
+class Amendment(Settings):
+  """A change of the plan that was made after runs had begun."""
+
+  when: str = setting("", "the date, and which runs were done", required=True)
+  why: str = setting("", "what was changed, and the reason", required=True)
+  was: str = setting(
+    "", "hash of the plan before it, as the error says it", required=True
+  )
+
+
+@dataclasses.dataclass(frozen=True)
 class Arm:
   """What is trained with each seed.
 
@@ -179,6 +191,7 @@ class Plan:
     panels: metric by title of a panel of curves.
     transition: a panel of the figure; None: there is none.
     rehearse: value by config key in a rehearsal.
+    amendments: in the order of the file.
     is_rehearsal: whether `rehearsal` made it.
   """
 
@@ -191,6 +204,7 @@ class Plan:
   comparisons: Sequence[Comparison]
   panels: Mapping[str, str]
   rehearse: Mapping[str, Any]
+  amendments: Sequence[Amendment] = ()
   transition: Transition | None = None
   is_rehearsal: bool = False
 

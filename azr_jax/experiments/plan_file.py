@@ -10,6 +10,7 @@ from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid, SettingsT
 from azr_jax.experiments.plan import (
+  Amendment,
   Arm,
   Comparison,
   Outcome,
@@ -88,6 +89,7 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
     comparisons=_list(rest, "comparisons", Comparison),
     panels=_table(rest, "panels"),
     rehearse=_table(rest, "rehearse"),
+    amendments=_list(rest, "amended", Amendment),
     transition=_transition(_table(rest, "transition")),
     about=settings_lib.build(Question, rest),
   )

@@ -9,6 +9,8 @@ import hashlib
 import json
 import pathlib
 import shutil
+from collections.abc import Iterator
+from typing import Any
 
 from azr_jax.config import user_files
 from azr_jax.experiments import folders, plan_file
@@ -64,30 +66,56 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
     ValueError: one was made with another plan, its record or copy is damaged,
       or this working directory has made another output.
   """
+  check(workdir, source)
   spent, restored = workdir.spent(), 0
-  for one in workdir.plan.preparations:
-    folder, record = workdir.prepared(one.name), _record(source, one.name)
-    if not record.exists():
+  for one, record, kept in _kept(workdir, source):
+    folder = workdir.prepared(one.name)
+    if folders.is_prepared(folder):
       continue
-    kept, made = user_files.read_object(record), folder / one.output
     with user_files.reading(record, "what is kept of a preparation"):
-      folders.check_plan(source, kept["plan"])
-      if folders.is_prepared(folder):
-        if made.exists() and _digest(made) != kept["sha256"]:
-          raise ValueError(
-            f"{made} differs from what is kept: expected runs that begin "
-            "alike; another --workdir goes on from what is kept"
-          )
-        continue
       payload = _payload(record, one)
       if _digest(payload) != kept["sha256"]:
         raise ValueError(f"{payload} is damaged: expected what was kept")
-      _copy(payload, made)
+      _copy(payload, folder / one.output)
       spent = {one.name: kept["core_seconds"], **spent}
       workdir.write_spent(spent)
       folders.mark_prepared(folder, one.output, kept["commit"])
     restored += 1
   return restored
+
+
+def check(workdir: Workdir, source: pathlib.Path) -> None:
+  """Checks that what a working directory has prepared is what is kept.
+
+  Args:
+    workdir: has preparations, or not yet.
+    source: the folder of the experiment.
+
+  Raises:
+    ValueError: what is kept was made with another plan, or is of another
+      making than this working directory's, or its record is damaged.
+  """
+  for one, record, kept in _kept(workdir, source):
+    folder = workdir.prepared(one.name)
+    made = folder / one.output
+    with user_files.reading(record, "what is kept of a preparation"):
+      folders.check_kept(source, kept["plan"])
+      is_made = folders.is_prepared(folder) and made.exists()
+      if is_made and _digest(made) != kept["sha256"]:
+        raise ValueError(
+          f"{made} differs from what is kept: expected runs that begin "
+          "alike; another --workdir goes on from what is kept"
+        )
+
+
+def _kept(
+  workdir: Workdir, source: pathlib.Path
+) -> Iterator[tuple[Preparation, pathlib.Path, dict[str, Any]]]:
+  """Yields the preparations that are kept, with their records."""
+  for one in workdir.plan.preparations:
+    record = _record(source, one.name)
+    if record.exists():
+      yield one, record, user_files.read_object(record)
 
 
 def _record(out: pathlib.Path, name: str) -> pathlib.Path:

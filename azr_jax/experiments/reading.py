@@ -26,9 +26,12 @@ def claim(plan: Plan, one: Mapping[str, Any]) -> str:
   outcome = plan.outcomes[one["outcome"]]
   base = f"`{one['base']}`" if one["base"] else "0"
   text = f"{outcome.title}: `{one['arm']}` {_SIGNS[one['claim']]} {base}"
-  if one["margin"]:
-    text += f" by {shown(outcome, one['margin'])}"
-  return text
+  if not one["margin"]:
+    return text
+  margin = shown(outcome, one["margin"])
+  if one["claim"] == NOT_LOWER:
+    return f"{text} by {margin}"
+  return f"{text} (a difference of {margin} matters)"
 
 
 def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
@@ -37,22 +40,42 @@ def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
   if verdict == analysis.NOT_RUN:
     return ""  # The table says so.
   outcome = plan.outcomes[one["outcome"]]
-  low, high = (shown(outcome, x, signed=True) for x in one["interval"])
   value = shown(outcome, one["difference"], signed=True)
-  text += f"{verdict}. The difference is {value}, between {low} and {high}. "
-  if len(one["seeds"]) == 1:
-    text += "With one seed the error is over items alone: another may differ. "
+  text += f"{verdict}. The difference is {value}"
+  if one["interval"]:
+    low, high = (shown(outcome, x, signed=True) for x in one["interval"])
+    text += f", between {low} and {high}"
+  text += ". "
   if verdict == analysis.HOLDS:
     return text + (
       "That says nothing of its cause beyond what the arms differ in, nor of "
       "other models and sizes."
     )
   if verdict == analysis.REFUTED:
-    return text + "A difference as large as claimed lies outside."
-  smallest = one["smallest"]
-  return text + (
+    return text + "A difference that matters lies outside."
+  return text + _undecided(plan, one)
+
+
+def _undecided(plan: Plan, one: Mapping[str, Any]) -> str:
+  """Returns why a comparison is undecided."""
+  if len(one["seeds"]) == 1:
+    return "It is of one seed, and the next one may differ by more."
+  null = -one["margin"] if one["claim"] == NOT_LOWER else 0.0
+  low, high = one["interval"]
+  if not low <= null <= high:
+    return (
+      "Alone it would hold, but not at the level that is left of "
+      f"{1 - plan.about.confidence:.2g} for one of several claims."
+    )
+  # What is seen is a distance from the difference that is tested.
+  smallest = shown(
+    plan.outcomes[one["outcome"]],
+    null + one["smallest"],
+    signed=one["claim"] == NOT_LOWER,
+  )
+  return (
     "These runs cannot tell. With so much noise a true difference of "
-    f"{shown(outcome, smallest)} would be seen in "
-    f"{100 * plan.about.power:g} of 100 such experiments, a smaller one less "
-    "often; that none was seen is no evidence that there is none."
+    f"{smallest} would be seen in {100 * plan.about.power:g} of 100 such "
+    "experiments, a smaller one less often; that none was seen is no evidence "
+    "that there is none."
   )

@@ -30,6 +30,7 @@ from azr_jax.learner import (
   objective,
   packing,
   preparation,
+  segments,
   update,
 )
 from azr_jax.learner.settings import HEAD_INITS, CriticSettings
@@ -213,9 +214,7 @@ def make_estimate(
     }
     if normalize:
       advantages = _normalized(advantages, mask)
-    metrics["critic/advantage_on_repetition"] = masked.masked_mean(
-      advantages, batch.repetition * mask
-    )
+    metrics |= _around_repetition(advantages, batch)
     return ValueBatch(
       batch.replace(advantages=advantages), old_values, returns
     ), metrics
@@ -226,6 +225,27 @@ def make_estimate(
     out_shardings=(by_row, mesh_lib.replicated(mesh)),
     compiler_options=options,
   )
+
+
+def _around_repetition(
+  advantages: Float[Array, "M B S"], batch: types.Batch
+) -> Metrics:
+  """Returns the mean advantage of repeated tokens, and of those before them.
+
+  Both are of responses that repeat themselves; NaN: there is no such token.
+  GRPO gives both the same, so what differs is the critic's (ORZ, figure 5).
+  """
+  repeated = batch.repetition * batch.loss_mask
+  rows = (-1, repeated.shape[-1])
+  count = segments.sums(repeated.reshape(rows), batch.segment_ids.reshape(rows))
+  before = batch.loss_mask * (1 - batch.repetition)
+  before *= count.reshape(before.shape) > 0
+  return {
+    f"critic/advantage_{place}_repetition": jnp.where(
+      jnp.any(mask > 0), masked.masked_mean(advantages, mask), jnp.nan
+    )
+    for place, mask in (("on", repeated), ("before", before))
+  }
 
 
 def _variance(x: jax.Array, mask: jax.Array) -> Float[Array, ""]:

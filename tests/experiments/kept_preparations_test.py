@@ -123,8 +123,9 @@ def test_what_is_not_kept_is_made_again_with_what_reads_it(
 def test_other_weights_than_those_kept_are_refused(source, prepared):
   archive.save(prepared, source)
   (prepared.prepared("rates") / "rates.jsonl").write_bytes(RATES * 2)
-  with pytest.raises(ValueError, match=r"rates\.jsonl differs from what is"):
-    preparations.restore(prepared, source)
+  for goes_on in (True, False):
+    with pytest.raises(ValueError, match=r"rates\.jsonl differs from what is"):
+      archive.restore(prepared, source, goes_on)
 
 
 @pytest.mark.parametrize("damage", ["bytes", "missing"])

@@ -1,6 +1,7 @@
 """What is written of runs whose answer is known."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -10,9 +11,11 @@ from azr_jax.experiments import (
   archive,
   checks,
   figure,
+  folders,
   jobs,
   page,
   plan_file,
+  reading,
 )
 from azr_jax.experiments.folders import Workdir
 
@@ -210,16 +213,114 @@ def test_a_run_of_other_values_or_an_unknown_metric_is_refused(finished):
     page.write(source, source, other)
 
 
-def test_a_plan_may_grow_but_not_change_after_its_runs_began(finished):
+def refused(workdir, source):
+  """Returns the hash that the error says must be named."""
+  with pytest.raises(ValueError, match="changed after") as error:
+    workdir.check_plan(source)
+  return re.findall("was = '([0-9a-f]{64})'", str(error.value))[0]
+
+
+def amended(text, was):
+  return (
+    f'{text}\n[[amended]]\nwhen = "late"\nwhy = "it was wrong"\nwas = "{was}"\n'
+  )
+
+
+def test_a_plan_changes_after_its_runs_began_only_if_it_says_so(finished):
   source, workdir = finished
   path = source / plan_file.FILE
-  path.write_text(PLAN.replace("3, 4]", "3, 4, 5]"))
-  workdir.register(source)
   path.write_text(PLAN.replace('axis = "dose"', 'axis = "other"'))
   workdir.register(source)
-  path.write_text(PLAN.replace("margin = 0.05", "margin = 0.01"))
-  with pytest.raises(ValueError, match="comparisons changed after"):
-    workdir.register(source)
+  for old, new in (
+    ("margin = 0.05", "margin = 0.01"),
+    ("seeds = [0, 1, 2, 3, 4]", "seeds = [1, 2, 3, 4]"),
+  ):
+    changed = PLAN.replace(old, new)
+    path.write_text(changed)
+    was = refused(workdir, source)
+    path.write_text(amended(changed, was[::-1]))
+    refused(workdir, source)
+    path.write_text(amended(changed, was))
+    workdir.check_plan(source)
+  page.write(source, source, Workdir(workdir.path, plan_file.read(source)))
+  assert "Amended, late: it was wrong" in (source / page.PAGE).read_text()
+  # Arms that change make another experiment.
+  changed = amended(PLAN.replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7'), was)
+  path.write_text(changed)
+  refused(workdir, source)
+
+
+def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
+  source, workdir = finished
+  archive.save(workdir, source)
+  was, path = folders.fixed_plan_hash(source), source / plan_file.FILE
+  path.write_text(amended(PLAN.replace("margin = 0.05", "margin = 0.01"), was))
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  assert archive.restore(other, source, goes_on=False) == 3 * SEEDS
+
+
+def test_a_run_of_another_variant_is_refused(finished):
+  """Arms may differ by their config's variant alone."""
+  source, workdir = finished
+  path = workdir.run("plain", 1) / "config.json"
+  config = json.loads(path.read_text())
+  config["orz"]["prompts"] += 1
+  path.write_text(json.dumps(config))
+  with pytest.raises(ValueError, match=r"config\.orz\.prompts"):
+    page.write(source, source, workdir)
+  # A setting that is younger than the run is no difference.
+  del config["orz"]["prompts"]
+  path.write_text(json.dumps(config))
+  page.write(source, source, workdir)
+  del config["critic"]["gae_lambda"]
+  path = workdir.run("better", 1) / "config.json"
+  path.write_text(json.dumps(config))
+  with pytest.raises(ValueError, match="gae_lambda=None: expected 0.5"):
+    page.write(source, source, workdir)
+
+
+def test_a_run_that_goes_on_here_gets_no_scores_of_another(finished, tmp_path):
+  source, workdir = finished
+  archive.save(workdir, source)
+  other = Workdir(tmp_path / "other", workdir.plan)
+  run = other.run("plain", 2)
+  shutil.copytree(workdir.run("plain", 2), run)
+  rows = (run / "metrics.jsonl").read_text().splitlines()
+  (run / "metrics.jsonl").write_text(rows[0] + "\n")
+  assert archive.restore(other, source, goes_on=True) == 3 * SEEDS - 1
+  todo = {job.name for job in jobs.make(other) if not job.is_done()}
+  assert todo == {"plain_2", "plain_2_sums"}
+
+
+def test_one_seed_decides_nothing(finished, tmp_path):
+  source, workdir = finished
+  alone = Workdir(tmp_path / "alone", workdir.plan)
+  for arm in ("plain", "better"):
+    for name in (f"{arm}_3", f"{arm}_3_scores"):
+      shutil.copytree(workdir.path / name, alone.path / name)
+  shutil.copytree(workdir.run("better", 4), alone.run("better", 4))
+  text = page.write(source, source, alone)
+  found = json.loads((source / page.RESULTS).read_text())["comparisons"]
+  assert found[0]["p_holm"] < 0.05
+  want = ["undecided", "not run", "not run", "holds", "not run"]
+  assert [one["verdict"] for one in found] == want
+  assert "It is of one seed" in text and "(items) (1 of 2 seeds)" in text
+  shutil.rmtree(alone.run("better", 4))
+  text = page.write(source, source, alone)
+  assert "**late x less y: `better` below 0**: undecided" in text
+  assert "| -1.9" in text or "| -2" in text
+
+
+def test_what_would_be_seen_is_told_as_a_difference(finished):
+  source, workdir = finished
+  page.write(source, source, workdir)
+  one = json.loads((source / page.RESULTS).read_text())["comparisons"][4]
+  one |= {"verdict": "undecided", "smallest": 0.75, "interval": [-0.7, 0.6]}
+  text = reading.sentence(workdir.plan, one)
+  assert "`same` not below `plain` by 0.5" in text
+  assert "a true difference of +0.25 would be seen in 80 of 100" in text
+  text = reading.sentence(workdir.plan, one | {"interval": [-0.4, 0.6]})
+  assert "left of 0.05 for one of several claims" in text
 
 
 def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):

@@ -309,6 +309,34 @@ def test_a_mesh_changes_nothing(learned):
   update_test.close(alone_metrics, spread_metrics)
 
 
+@pytest.mark.parametrize("onsets", [{}, {0: 2, 3: 0}])
+def test_advantages_around_repetition_are_of_responses_that_repeat(onsets):
+  """Sequence 0 repeats from its third trained token on, 3 from its first."""
+  rng = np.random.default_rng(3)
+  segment_ids = np.array([[1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 2, 2, 2, 2]])
+  mask = np.array([[0, 1, 1, 1, 0, 1, 1, 0], [0, 0, 1, 1, 0, 1, 1, 1]])
+  advantages, repetition = rng.normal(size=(2, 8)), np.zeros((2, 8))
+  on, before = [], []
+  for number, onset in onsets.items():
+    row, segment = divmod(number, 2)
+    trained = np.flatnonzero((segment_ids[row] == segment + 1) & mask[row])
+    repetition[row, trained[onset] : trained[-1] + 1] = 1
+    on += [*advantages[row, trained[onset:]]]
+    before += [*advantages[row, trained[:onset]]]
+  batch = rewarded(4).replace(
+    repetition=jnp.asarray(repetition)[None],
+    loss_mask=jnp.asarray(mask, jnp.float32)[None],
+    segment_ids=jnp.asarray(segment_ids)[None],
+  )
+  found = critic._around_repetition(jnp.asarray(advantages)[None], batch)
+  for place, values in (("on", on), ("before", before)):
+    value = found[f"critic/advantage_{place}_repetition"]
+    if values:
+      assert value == pytest.approx(np.mean(values), abs=1e-6)
+    else:
+      assert np.isnan(value)
+
+
 def test_explained_variance_is_zero_for_constant_values_and_falls(
   one_device_mesh,
 ):

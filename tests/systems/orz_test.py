@@ -251,6 +251,23 @@ def test_metrics_tell_repetition_and_truncation(system):
   assert metrics["health/orz/grpo_advantage_on_repetition"] < 0
 
 
+class New(ScriptedPolicy):
+  """Repeats no token."""
+
+  @scripted.samples
+  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
+    for index, sample, done in ScriptedPolicy.sample(self, asked, n):
+      ids = np.arange(len(done.token_ids), dtype=np.int32)
+      yield index, sample, dataclasses.replace(done, token_ids=ids)
+
+
+def test_tokens_that_no_response_repeats_have_no_advantage(system):
+  """A zero would count in the mean over steps."""
+  metrics = scripted.collect(system(), New(), 1).metrics
+  assert metrics["health/orz/repeated_token_fraction"] == 0
+  assert "health/orz/grpo_advantage_on_repetition" not in metrics
+
+
 def test_the_state_goes_through_json(system):
   first = system()
   scripted.collect(first, ScriptedPolicy(), 1)

@@ -292,8 +292,9 @@ def _repetition(
 ) -> dict[str, float]:
   """Returns the fraction of repeated tokens, and their mean GRPO advantage.
 
-  `critic/advantage_on_repetition` is that of the critic (ORZ, figure 5). Both
-  advantages are normalised over the tokens of the batch.
+  The latter is left out of steps without such tokens. The critic's is
+  `critic/advantage_on_repetition` (ORZ, figure 5); both are normalised over the
+  tokens of the batch.
   """
   rewards = [t.reward for t in trajectories]
   lengths = np.array([len(t.completion.token_ids) for t in trajectories])
@@ -304,8 +305,7 @@ def _repetition(
     ]
   )
   metrics = {
-    "health/orz/repeated_token_fraction": float(repeated.sum() / lengths.sum()),
-    "health/orz/grpo_advantage_on_repetition": 0.0,
+    "health/orz/repeated_token_fraction": float(repeated.sum() / lengths.sum())
   }
   if repeated.any():
     groups = [t.group_id for t in trajectories]
