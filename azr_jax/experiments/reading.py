@@ -67,7 +67,7 @@ def _undecided(plan: Plan, one: Mapping[str, Any]) -> str:
       "Alone it would hold, but not at the level that is left of "
       f"{1 - plan.about.confidence:.2g} for one of several claims."
     )
-  # What is seen is a distance from the difference that is tested.
+  # The test sees a distance from the difference that is tested.
   smallest = shown(
     plan.outcomes[one["outcome"]],
     null + one["smallest"],
