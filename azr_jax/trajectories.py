@@ -9,7 +9,6 @@ from with `config.data.kind = "demonstrations"`. The same command resumes.
 """
 
 import collections
-import pathlib
 
 import jax
 from absl import flags
@@ -17,6 +16,7 @@ from absl import flags
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
 from azr_jax.data import rejection_sampling
+from azr_jax.run import storage
 from azr_jax.trainer import settings as train_settings
 
 
@@ -39,7 +39,7 @@ def run() -> None:
         of_task = [t for t in chosen if t.task == task]
         with_code = sum(len(t.turns) > 1 for t in of_task)
         print(f"{task}: {count}, {with_code} of them with code")
-      path = pathlib.Path(workdir.value) / rejection_sampling.FILE
+      path = storage.resolve(workdir.value) / rejection_sampling.FILE
       print(f"{path} has {len(chosen)}")
 
   front.run(

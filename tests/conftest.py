@@ -144,3 +144,35 @@ def make_context(executor):
 def context(make_context):
   """What the trainer gives a system, on this process alone."""
   return make_context()
+
+
+@pytest.fixture(name="strict_store")
+def make_strict_store(tmp_path, monkeypatch):
+  """A folder as a store whose paths cannot be opened as those of a machine.
+
+  Orbax and etils, which know stores, may still ask for the name. Nothing can be
+  appended: gcsfs would overwrite what there is.
+  """
+  import sys
+
+  from azr_jax.run import storage
+
+  folder = storage.resolve(f"file://{tmp_path}/run")
+  name_of = type(folder).__fspath__
+
+  def refuse(path):
+    caller = sys._getframe(1).f_code.co_filename
+    if "/etils/" in caller or "/orbax/" in caller:
+      return name_of(path)
+    raise TypeError(f"{path} is not on this machine")
+
+  open_any = type(folder).open
+
+  def open_whole(path, mode="r", **options):
+    if "a" in mode or "+" in mode:
+      raise ValueError(f"{path}: mode={mode!r} in an object store")
+    return open_any(path, mode, **options)
+
+  monkeypatch.setattr(type(folder), "__fspath__", refuse)
+  monkeypatch.setattr(type(folder), "open", open_whole)
+  return folder

@@ -44,7 +44,7 @@ def of_records(paths: Sequence[str]) -> list[tuple[Problem, float]]:
   """
   rates: dict[Problem, PassRate] = {}
   for path in paths:
-    file = pathlib.Path(path).expanduser()
+    file = storage.resolve(path)
     with user_files.reading(file, "records of mathematical problems"):
       for record in runner.read_records(file):
         problem = Problem(record["question"], record["reference"]["answer"])

@@ -10,6 +10,7 @@ The life of a run:
    index in the benchmark.
 """
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -29,7 +30,8 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.environment import split_turns
 from azr_jax.rollout.policy import Agent, Policy
-from azr_jax.run import console
+from azr_jax.run import console, growing_file
+from azr_jax.run.growing_file import GrowingFile
 from azr_jax.tasks import records as records_lib
 
 KS = (1, 4, 8, 16, 32, 64)
@@ -148,8 +150,8 @@ def run(
     hosts: the hosts of this run; either all of them see the records file, or
       none does.
     settings: which items to run, and how.
-    path: the records file, which may already hold records; None: records are
-      not written.
+    path: the records file, here or in an object store, which may already hold
+      records; None: records are not written.
     agent: answers the prompts with the policy, perhaps in several turns.
 
   Returns:
@@ -170,18 +172,26 @@ def run(
       f"CPU seconds; by the benchmark's own rules {benchmark.timeout_s:g}"
     )
   items = items_of(benchmark, settings)
-  records = _read_records(path, items, settings.samples) if path else {}
-  # Hosts must agree on the missing items; otherwise they deadlock in sampling.
-  hosts.assert_equal(f"records of {benchmark.name}", sorted(records))
-  missing = [i for i, item in enumerate(items) if item.id not in records]
-  prompts = {i: _prompt(benchmark, items[i], settings, policy) for i in missing}
-  for index in _too_long(benchmark, policy, items, prompts):
-    records[items[index].id] = _too_long_record(items[index], settings.samples)
-    del prompts[index]
-  graded = _sample_and_grade(
-    benchmark, policy, executor, items, prompts, settings.samples, agent
-  )
-  _collect(graded, benchmark.name, items, records, hosts, path)
+  with contextlib.ExitStack() as stack:
+    file, records = None, {}
+    if path is not None:
+      file = stack.enter_context(GrowingFile(path, hosts.is_primary))
+      records = _read_records(file.here, path, items, settings.samples)
+    # Hosts must agree on the missing items; otherwise they deadlock in
+    # sampling.
+    hosts.assert_equal(f"records of {benchmark.name}", sorted(records))
+    missing = [i for i, item in enumerate(items) if item.id not in records]
+    prompts = {
+      i: _prompt(benchmark, items[i], settings, policy) for i in missing
+    }
+    for index in _too_long(benchmark, policy, items, prompts):
+      item = items[index]
+      records[item.id] = _too_long_record(item, settings.samples)
+      del prompts[index]
+    graded = _sample_and_grade(
+      benchmark, policy, executor, items, prompts, settings.samples, agent
+    )
+    _collect(graded, benchmark.name, items, records, hosts, file)
   return scores(benchmark, items, [records[item.id] for item in items])
 
 
@@ -238,24 +248,20 @@ def _collect(
   items: Sequence[Item],
   records: dict[str, Record],
   hosts: Hosts,
-  path: pathlib.Path | None,
+  file: GrowingFile | None,
 ) -> None:
   """Adds graded items to the records and, on the primary host, to the file."""
-  file = path.open("a", encoding="utf-8") if path and hosts.is_primary else None
   progress = console.Progress(len(records) + 1, len(items), unit="item")
   items_per_line = max(1, len(items) // PROGRESS_LINES)
   try:
     for item, record in graded:
       records[item.id] = record
       if file is not None:
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        file.flush()
+        file.append(json.dumps(record, ensure_ascii=False) + "\n")
       if hosts.is_primary and len(records) % items_per_line == 0:
         progress.show(len(records), name)
   finally:
     progress.close()
-    if file is not None:
-      file.close()
 
 
 def _sample_and_grade(
@@ -341,32 +347,44 @@ def _record(
 def read_records(path: pathlib.Path) -> list[Record]:
   """Returns the records of a file that is complete, in its order.
 
+  Args:
+    path: the file, here or in an object store.
+
   Raises:
     ValueError: there is no such file, or it has something else.
   """
-  with user_files.reading(path, "records of azr_jax.evaluate"):
+  with (
+    user_files.reading(path, "records of azr_jax.evaluate"),
+    growing_file.on_this_machine(path) as here,
+  ):
     return [
       records_lib.with_current_keys(record)
-      for record in records_lib.read(str(path))
+      for record in records_lib.read(str(here))
     ]
 
 
 def _read_records(
-  path: pathlib.Path, items: Sequence[Item], samples: int
+  here: pathlib.Path, path: pathlib.Path, items: Sequence[Item], samples: int
 ) -> dict[str, Record]:
   """Returns an earlier run's records by item id.
 
   A partial last line, which a killed run leaves, is removed from the file.
 
+  Args:
+    here: the file on this machine.
+    path: what errors call it.
+    items: those that are asked.
+    samples: responses per item.
+
   Raises:
     ValueError: the records are of other items, or of another number of samples.
   """
-  if not path.exists():
+  if not here.exists():
     return {}
   questions = {item.id: item.question for item in items}
   records: dict[str, Record] = {}
   complete_bytes = 0
-  with path.open("rb") as file:
+  with here.open("rb") as file:
     for line in file:
       try:
         record = json.loads(line)
@@ -387,8 +405,8 @@ def _read_records(
         )
       if record["id"] in questions:
         records[record["id"]] = record
-  if complete_bytes < path.stat().st_size:
-    with path.open("r+b") as file:
+  if complete_bytes < here.stat().st_size:
+    with here.open("r+b") as file:
       file.truncate(complete_bytes)
   return records
 

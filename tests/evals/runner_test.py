@@ -115,6 +115,22 @@ def test_a_resumed_run_scores_as_an_uninterrupted_one(
   assert last.asked == []
 
 
+@pytest.mark.parametrize("breaks_after", [0, 4, 23])
+def test_a_run_in_an_object_store_is_resumed(
+  executor, tmp_path, strict_store, breaks_after
+):
+  path = strict_store / "toy.jsonl"
+  with pytest.raises(KeyboardInterrupt):
+    run(ScriptedPolicy(breaks_after), executor, path)
+  policy = ScriptedPolicy()
+  again = run(policy, executor, path)
+  assert again == run(ScriptedPolicy(), executor, tmp_path / "whole.jsonl")
+  assert len(policy.asked) == 8 - breaks_after // 3
+  found = {record["id"]: record for record in runner.read_records(path)}
+  want = runner.read_records(tmp_path / "whole.jsonl")
+  assert found == {record["id"]: record for record in want}
+
+
 def test_a_record_without_its_line_end_is_sampled_again(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
   scores = run(ScriptedPolicy(), executor, path)

@@ -4,7 +4,6 @@ import json
 import pathlib
 import shutil
 import signal
-import sys
 import time
 
 import pytest
@@ -35,25 +34,6 @@ def test_names_of_folders(tmp_path, monkeypatch):
   installed.clear()
   with pytest.raises(ModuleNotFoundError, match="need gcsfs"):
     storage.resolve("gs://bucket/runs")
-
-
-@pytest.fixture(name="strict_store")
-def make_strict_store(tmp_path, monkeypatch):
-  """A folder as a store whose paths cannot be opened as those of a machine.
-
-  Orbax and etils, which know stores, may still ask for the name.
-  """
-  folder = storage.resolve(f"file://{tmp_path}/run")
-  name_of = type(folder).__fspath__
-
-  def refuse(path):
-    caller = sys._getframe(1).f_code.co_filename
-    if "/etils/" in caller or "/orbax/" in caller:
-      return name_of(path)
-    raise TypeError(f"{path} is not on this machine")
-
-  monkeypatch.setattr(type(folder), "__fspath__", refuse)
-  return folder
 
 
 def test_files_of_libraries_are_copied_to_the_store(strict_store, tmp_path):

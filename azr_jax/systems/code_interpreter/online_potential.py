@@ -13,6 +13,7 @@ The life of a measurement:
 
 import hashlib
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -20,7 +21,6 @@ import jax.numpy as jnp
 
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.rollout.policy import Agent, Policy
-from azr_jax.run.records import GrowingFiles
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.systems.system import Context
@@ -60,9 +60,9 @@ def estimate(
     "passes": [eval_pass.name for eval_pass in eval_passes],
     "prompt_format": prompt_format,
   }
-  with context.records.folder(f"{FOLDER}/stage_{stage}", identity) as files:
+  with context.records.folder(f"{FOLDER}/stage_{stage}", identity) as folder:
     for number, eval_pass in enumerate(eval_passes):
-      path = files.path / f"{eval_pass.name}.jsonl"
+      path = folder / f"{eval_pass.name}.jsonl"
       key = jax.random.fold_in(policy.key, _FIRST_KEY + number)
       answering = policy.with_key(key, eval_pass.temperature)
       measurement.run(
@@ -75,25 +75,21 @@ def estimate(
         path,
         agents[eval_pass.agent],
       )
-      files.keep(path.name)
-    return _write_rates(context, questions, eval_passes, files)
+    return _write_rates(context, questions, eval_passes, folder)
 
 
 def _write_rates(
   context: Context,
   questions: Sequence[Question],
   eval_passes: Sequence[EvalPass],
-  files: GrowingFiles,
+  folder: pathlib.Path,
 ) -> list[PassRate]:
   """Returns the rates on every host; only the first one sees the records."""
 
   def read() -> str:
-    paths = [
-      files.path / f"{eval_pass.name}.jsonl" for eval_pass in eval_passes
-    ]
+    paths = [folder / f"{eval_pass.name}.jsonl" for eval_pass in eval_passes]
     found = measurement.rates(questions, paths)
-    pass_rates.write(files.path / RATES, questions, found)
-    files.keep(RATES)
+    pass_rates.write(folder / RATES, questions, found)
     return json.dumps([[rate.num_correct, rate.num_samples] for rate in found])
 
   text = context.hosts.from_primary("the pass rates of a stage", read)

@@ -1,0 +1,106 @@
+"""A file that grows by lines, which an object store does not have.
+
+A store keeps whole files. There the lines go to a file of this machine, which
+is uploaded from time to time and at the end.
+"""
+
+import contextlib
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+from azr_jax.run import console, storage
+
+# Seconds between two uploads, if each takes less than `_MAX_SHARE` of them.
+UPLOAD_S = 30.0
+# Part of the time that uploads may take, while the caller waits for them.
+_MAX_SHARE = 0.1
+
+
+class GrowingFile:
+  """Appends lines to a file, here or in an object store; a context manager.
+
+  Where it ends without an error, an object store has all lines, or an OSError
+  says that it refuses them. Before, it has those of the last upload.
+
+  Attributes:
+    here: the file, or its copy on this machine, in the context.
+  """
+
+  here: pathlib.Path
+
+  def __init__(self, path: pathlib.Path, may_write: bool):
+    """Opens nothing yet.
+
+    Args:
+      path: the file, which may have lines.
+      may_write: whether `append` writes; only one process should.
+    """
+    self._path, self._may_write = path, may_write
+    self._stack = contextlib.ExitStack()
+    self._sink: TextIO | None = None
+    self._has_news = False
+    self._upload_s, self._uploaded_at = 0.0, 0.0
+
+  def __enter__(self) -> "GrowingFile":
+    self.here = self._stack.enter_context(on_this_machine(self._path))
+    self._uploaded_at = time.monotonic()
+    if self._may_write:
+      self._has_news = not self.here.exists()
+      self._sink = self.here.open("a", encoding="utf-8")
+    return self
+
+  def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+    with self._stack:
+      if self._sink is not None:
+        self._sink.close()
+      if not self._has_news or not storage.is_object_store(self._path):
+        return
+      if kind is None:
+        storage.copy(self.here, self._path)
+      else:
+        self._upload()
+
+  def append(self, line: str) -> None:
+    """Writes a line, which ends with its newline."""
+    if self._sink is None:
+      return
+    self._sink.write(line)
+    self._sink.flush()
+    self._has_news = True
+    pause_s = max(UPLOAD_S, self._upload_s / _MAX_SHARE)
+    is_stored = storage.is_object_store(self._path)
+    if is_stored and time.monotonic() - self._uploaded_at > pause_s:
+      self._upload()
+
+  def _upload(self) -> None:
+    """Copies the file to the store, or says that it was refused."""
+    start = time.monotonic()
+    try:
+      storage.copy(self.here, self._path)
+      self._has_news = False
+    except OSError as error:
+      console.print_status(str(error))
+    self._uploaded_at = time.monotonic()
+    self._upload_s = self._uploaded_at - start
+
+
+@contextlib.contextmanager
+def on_this_machine(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Yields a file itself, or a copy of one in an object store.
+
+  The copy has the file's name, and goes when the context ends; there is none
+  where there is no file.
+  """
+  if not storage.is_object_store(path):
+    yield path
+    return
+  with tempfile.TemporaryDirectory() as folder:
+    here = pathlib.Path(folder) / path.name
+    if path.exists():
+      with path.open("rb") as source, here.open("wb") as sink:
+        shutil.copyfileobj(source, sink)
+    yield here
