@@ -50,6 +50,11 @@ def _qwen(c: ml_collections.ConfigDict, size: str) -> None:
   c.model.remat = "full"
   c.environment.prompts = 32
   c.environment.workers = 8
+  # Each device samples with a copy of the weights. Split, as the state is, they
+  # would be gathered anew for each token.
+  c.rollout.mesh.data = -1
+  c.rollout.mesh.fsdp = 1
+  c.rollout.mesh.tensor = 1
   c.rollout.slots = 256
   c.rollout.prompt_buckets = (256, 512, 1024)
   c.rollout.max_tokens = 3072

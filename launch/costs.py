@@ -14,19 +14,21 @@ DEAD = ("SUSPENDING", "SUSPENDED", "FAILED", "DELETING")
 UNKNOWN = "UNKNOWN"
 
 
-def notice(tpu: Slice, state: str) -> str:
+def notice(tpu: Slice, state: str, knows_size: bool = True) -> str:
   """Returns what a slice costs from now on, and the command that ends it.
 
   Args:
     tpu: the slice.
     state: the last known state of its request; "": there is none.
+    knows_size: whether its accelerator is the one that is rented.
   """
   if not state:
     return (
       f"cost: nothing is rented as {tpu.name} in {tpu.zone}; a bucket costs "
       "for what it keeps"
     )
-  what = f"{tpu.name} ({tpu.accelerator}, {tpu.chips} chips, {tpu.zone})"
+  size = f"{tpu.accelerator}, {tpu.chips} chips, " if knows_size else ""
+  what = f"{tpu.name} ({size}{tpu.zone})"
   if state in GRANTED:
     line = f"{what} is rented and costs, whether anything runs or not"
   elif state in WAITING:

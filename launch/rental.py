@@ -102,7 +102,10 @@ class Rental:
     """Copies all files that git does not ignore to all workers; installs."""
     with tempfile.TemporaryDirectory() as folder:
       archive = os.path.join(folder, tpu_worker.ARCHIVE)
-      if not self.sdk.dry_run:
+      if self.sdk.dry_run:
+        archive = os.path.join(tempfile.gettempdir(), tpu_worker.ARCHIVE)
+        print(source_archive.command(archive))
+      else:
         source_archive.write(ROOT, archive)
       self.sdk.run(gcloud.copy(self.tpu, [archive], tpu_worker.ARCHIVE))
     self.shell(tpu_worker.INSTALL)

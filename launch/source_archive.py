@@ -2,7 +2,21 @@
 
 import os
 import pathlib
+import shlex
 import subprocess
+
+_LIST = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+
+
+def command(archive: str) -> str:
+  """Returns what a shell does the same by, where no listed file is deleted."""
+  return f"{shlex.join(_LIST)} | {shlex.join(_tar(archive))}"
+
+
+def _tar(archive: str) -> list[str]:
+  # With `--null`, both GNU's and BSD's tar take a name that begins with `-` for
+  # a name and not for an option.
+  return ["tar", "-czf", archive, "--null", "-T", "-"]
 
 
 def listed(root: pathlib.Path) -> list[bytes]:
@@ -15,7 +29,7 @@ def listed(root: pathlib.Path) -> list[bytes]:
     root: a folder in a git repository.
   """
   names = subprocess.run(
-    ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+    _LIST,
     cwd=root,
     check=True,
     capture_output=True,
@@ -31,15 +45,12 @@ def listed(root: pathlib.Path) -> list[bytes]:
 def write(root: pathlib.Path, archive: str) -> None:
   """Writes the files that `listed` names to a compressed archive.
 
-  With `--null`, both GNU's and BSD's tar take a name that begins with `-` for a
-  name and not for an option.
-
   Args:
     root: a folder in a git repository.
     archive: the path of the archive.
   """
   subprocess.run(
-    ["tar", "-czf", archive, "--null", "-T", "-"],
+    _tar(archive),
     cwd=root,
     check=True,
     input=b"\0".join(listed(root)),

@@ -1,13 +1,22 @@
 """Checks what would otherwise fail after a slice is paid for."""
 
 import json
+import os
 import pathlib
+import shlex
 import subprocess
+import sys
 
 import gcloud
 from sdk import CommandError, Sdk, warn
 from tpu_slice import Slice
 
+_ROOT = pathlib.Path(__file__).parents[1]
+# Commands with a flag `--check`.
+_CHECKED = tuple(
+  f"azr_jax.{name}"
+  for name in ("train", "sft", "evaluate", "potential", "trajectories")
+)
 _KEY = pathlib.Path("~/.ssh/google_compute_engine")
 
 
@@ -51,6 +60,36 @@ def check(sdk: Sdk, tpu: Slice, bucket: str, job: list[str]) -> None:
       )
   if not sdk.dry_run and not tpu.is_one_machine:
     _check_key()
+
+
+def check_job(job: list[str], dry_run: bool) -> None:
+  """Has a job's command check its flags and config here, at no cost.
+
+  Args:
+    job: a module and its flags; another module's are not checked.
+    dry_run: whether the command is printed and not run.
+
+  Raises:
+    CommandError: the command refuses them.
+  """
+  if not job or job[0] not in _CHECKED:
+    return
+  words = ["-m", *job, "--check"]
+  print(f"JAX_PLATFORMS=cpu python {shlex.join(words)}", flush=True)
+  if dry_run:
+    return
+  done = subprocess.run(
+    [sys.executable, *words],
+    cwd=_ROOT,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    stdin=subprocess.DEVNULL,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  if done.returncode:
+    message = done.stderr.strip().removeprefix("error: ")
+    raise CommandError(f"{job[0]}: {message}", is_final=True)
 
 
 def _check_quota(sdk: Sdk, tpu: Slice) -> None:

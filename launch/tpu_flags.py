@@ -78,6 +78,12 @@ RESTARTS = flags.DEFINE_integer(
   "restarts", 3, "How often `up` restarts a run that fails."
 )
 POLL_S = flags.DEFINE_float("poll_s", 60.0, "Seconds between two checks.")
+CHECK_JOB = flags.DEFINE_bool(
+  "check_job",
+  True,
+  "Check the flags and the config of the run on this machine, before anything "
+  "is requested.",
+)
 DRY_RUN = flags.DEFINE_bool(
   "dry_run", False, "Print the commands without running them."
 )

@@ -8,7 +8,8 @@ r"""Runs a command of azr_jax on a rented TPU slice, from a laptop.
 | --- | --- |
 | `up` | check, create, copy and run until the run is done, also on new slices
   after preemptions |
-| `check` | checks account, accelerator, software, quota and bucket |
+| `check` | checks the run's flags, account, accelerator, software, quota and
+  bucket |
 | `create` | checks, requests the slice, and waits until it exists |
 | `copy` | copies the files of this repository to all workers, installs them |
 | `run` | starts the run on all workers and returns |
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> None:
     )
     job = _job(argv[2:])
     if not rental.sdk.dry_run:
-      _tell_costs(rental)
+      _tell_costs(rental, knows_size=argv[1] in ("up", "create"))
     commands[argv[1]](rental, job)
   except ValueError as error:
     raise UsageError(str(error)) from None
@@ -86,11 +87,19 @@ def main(argv: list[str]) -> None:
     sys.exit(errors.INTERRUPTED)
 
 
-def _tell_costs(rental: Rental) -> None:
-  """Has the process say at its end what costs, however it ends."""
-  atexit.register(
-    lambda: print(costs.notice(rental.tpu, rental.state), file=sys.stderr)
-  )
+def _tell_costs(rental: Rental, knows_size: bool) -> None:
+  """Has the process say at its end what costs, however it ends.
+
+  Args:
+    rental: the slice.
+    knows_size: whether the flags say what the slice is; those of a command
+      about one that is there may not.
+  """
+
+  def tell() -> None:
+    print(costs.notice(rental.tpu, rental.state, knows_size), file=sys.stderr)
+
+  atexit.register(tell)
   for number in _SIGNALS:
     signal.signal(number, lambda number, _: sys.exit(128 + number))
 
@@ -144,6 +153,8 @@ def up(rental: Rental, job: Job) -> None:
 
 def check(rental: Rental, job: Job) -> None:
   """Checks what would otherwise fail later; creates nothing."""
+  if tpu_flags.CHECK_JOB.value:
+    tpu_checks.check_job(list(job.words), rental.sdk.dry_run)
   tpu_checks.check(
     rental.sdk, rental.tpu, tpu_flags.BUCKET.value, list(job.words)
   )

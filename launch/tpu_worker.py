@@ -11,6 +11,9 @@ CODE, ENVIRONMENT = "azr_jax_code", "azr_jax_environment"
 LOG, EXIT, PID = "azr_jax.log", "azr_jax.exit", "azr_jax.pid"
 ARCHIVE = "azr_jax.tar.gz"
 STOP_S = 600  # a job's time to end its step and save, after SIGTERM
+# Configs and benchmarks need these. A run that lacks one would say so only on a
+# slice that is paid for.
+EXTRAS = "tpu,eval,gym,scripts,trackio,wandb"
 # The images' Python is too old, so uv installs another.
 INSTALL = (
   f"rm -rf {CODE} && mkdir {CODE} && tar -xzf {ARCHIVE} -C {CODE} && "
@@ -18,7 +21,7 @@ INSTALL = (
   "curl -LsSf https://astral.sh/uv/install.sh | sh) && "
   f"([ -d {ENVIRONMENT} ] || "
   f"~/.local/bin/uv venv --python 3.12 {ENVIRONMENT}) && "
-  f"~/.local/bin/uv pip install --python {ENVIRONMENT} -e '{CODE}[tpu]'"
+  f"~/.local/bin/uv pip install --python {ENVIRONMENT} -e '{CODE}[{EXTRAS}]'"
 )
 # Prints the exit status, "stopped", "running", or "gone" if no job was started
 # or its process has disappeared.

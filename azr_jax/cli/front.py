@@ -14,6 +14,7 @@ code show a traceback. Words after `--` belong to another command.
 import re
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import ml_collections
 from absl import flags, logging
@@ -23,6 +24,8 @@ from azr_jax.cli import config_files, errors, library_noise
 from azr_jax.cli.errors import UsageError
 from azr_jax.config.settings import Described
 
+# Modules beside the launchers that define their flags.
+_LAUNCHERS = ("tpu_flags",)
 # Config -> its keys with their documentation, for `--help`.
 Describe = Callable[[ml_collections.ConfigDict], Iterable[Described]]
 
@@ -51,11 +54,17 @@ def run(
     doc: the module's docstring, the head of `--help`.
     main: the command; it reads its flags by their holders. It is given the
       command line without flags if `takes_arguments`.
-    describe: lists the keys of the command's configs, for `--help`.
+    describe: lists the keys of the command's configs, for `--help`, and refuses
+      a config with a wrong value, for `--check`.
     takes_arguments: whether the command has positional arguments.
     default_config: the value of `--config` if the command line has none; None:
       there must be one.
   """
+  check = None
+  if describe is not None:
+    check = flags.DEFINE_bool(
+      "check", False, "Check the flags and all values, and run nothing."
+    )
   end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
   argv = sys.argv[:end]
   if "--debug" not in argv:
@@ -73,6 +82,11 @@ def run(
       return
     if rest[1:]:
       raise UsageError(f"{rest[1]!r} is no flag: expected --NAME=VALUE")
+    if describe is not None and check is not None and check.value:
+      config: Any = flags.FLAGS["config"].value
+      keys = len(list(describe(config)))
+      print(f"the flags and {keys} values are allowed; nothing was run")
+      return
     main()  # type: ignore[call-arg]
 
 
@@ -109,7 +123,7 @@ def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
   parts += [
     flags.FLAGS.module_help(module).replace("\n    (default: 'None')", "")
     for module in flags.FLAGS.flags_by_module_dict()
-    if module == sys.argv[0] or "azr_jax" in module
+    if module == sys.argv[0] or "azr_jax" in module or module in _LAUNCHERS
   ]
   parts.append("  --debug: show the traceback of an error.")
   if describe is None:

@@ -366,14 +366,16 @@ def test_each_step_of_up_in_a_dry_run(gcloud):
     *("auth list", "accelerator-types describe", "versions describe"),
     *("quotas info describe", "buckets describe"),
     *("queued-resources describe", "queued-resources create"),
-    *("tpu-vm scp", "uv pip install", "azr_jax.fetch", "nohup"),
+    *("git ls-files", "tpu-vm scp", "uv pip install"),
+    *("azr_jax.fetch", "nohup"),
     *("queued-resources describe", "cat azr_jax.exit"),
     "queued-resources delete",
   ]
   lines = done.stdout.splitlines()
   assert len(lines) == len(steps)
   for step, line in zip(steps, lines, strict=True):
-    assert line.startswith("gcloud ") and step in line
+    assert line.startswith("gcloud ") != (step == "git ls-files")
+    assert step in line
   assert "there is no such slice" not in done.stdout
 
 
@@ -405,6 +407,32 @@ def test_the_agent_of_ssh_has_the_key(gcloud, code, keys, flags, is_fine):
   assert ("expected `ssh-add" in done.stderr) != is_fine
 
 
+@pytest.mark.parametrize(
+  "flag, message",
+  [
+    ("--config.train.steps=3", ""),
+    ("--config.azr.batchsize=3", "did you mean --config.azr.batch_size?"),
+    ("--config.learner.kl_coef=-1.0", "expected a number of at least 0"),
+  ],
+)
+def test_the_run_s_own_flags_are_checked_before_a_slice_is_asked_for(
+  gcloud, flag, message
+):
+  job = ("azr_jax.train", "--config=configs/azr.py:tiny", flag)
+  done = gcloud(
+    "check", "--check_job", job=(*job, "--workdir=gs://bucket/runs/azr")
+  )
+  assert (done.returncode == 1) == bool(message), done.stderr
+  assert message in done.stderr
+  assert bool(gcloud.calls) != bool(message)
+
+
+def test_a_command_about_a_slice_that_is_there_names_no_size(gcloud):
+  done = gcloud("status", job=(), plan=ENDS)
+  assert "azr (us-west4-a) is rented" in done.stderr
+  assert "v5litepod" not in done.stderr
+
+
 def test_files_of_any_name_are_packed(tmp_path, launchers):
   root = tmp_path / "repository"
   names = ["plain.py", "--checkpoint-action=exec=false", "two\nlines", "é ü"]
@@ -417,6 +445,15 @@ def test_files_of_any_name_are_packed(tmp_path, launchers):
   (root / ".gitignore").write_text("*.log\n")
   for words in (["init", "-q"], ["add", "."]):
     subprocess.run(["git", *words], cwd=root, check=True)
+  pasted = tmp_path / "pasted.tar.gz"
+  command = launchers("source_archive").command(str(pasted))
+  subprocess.run(command, shell=True, cwd=root, check=True)
+  with tarfile.open(pasted) as packed:
+    assert {*packed.getnames()} == {
+      *names,
+      *(f"folder/{name}" for name in names),
+      *(".gitignore", "removed.py"),
+    }
   (root / "removed.py").unlink()
   archive = tmp_path / "archive.tar.gz"
   launchers("source_archive").write(root, str(archive))
