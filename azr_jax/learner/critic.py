@@ -214,7 +214,7 @@ def make_estimate(
     }
     if normalize:
       advantages = _normalized(advantages, mask)
-    metrics |= _around_repetition(advantages, batch)
+    metrics |= _of_repetition(old_values, advantages, batch)
     return ValueBatch(
       batch.replace(advantages=advantages), old_values, returns
     ), metrics
@@ -227,24 +227,37 @@ def make_estimate(
   )
 
 
-def _around_repetition(
-  advantages: Float[Array, "M B S"], batch: types.Batch
+def _of_repetition(
+  values: Float[Array, "M B S"],
+  advantages: Float[Array, "M B S"],
+  batch: types.Batch,
 ) -> Metrics:
-  """Returns the mean advantage of repeated tokens, and of those before them.
+  """Returns what the critic gives to repetition (ORZ, figure 5).
 
-  Both are of responses that repeat themselves; NaN: there is no such token.
-  GRPO gives both the same, so what differs is the critic's (ORZ, figure 5).
+  They are the mean advantage of repeated tokens, and how far the value falls
+  where a response begins to repeat itself: its mean before less its mean from
+  there on, averaged over responses that have both. NaN: there is no such token,
+  or no such response.
   """
-  repeated = batch.repetition * batch.loss_mask
-  rows = (-1, repeated.shape[-1])
-  count = segments.sums(repeated.reshape(rows), batch.segment_ids.reshape(rows))
-  before = batch.loss_mask * (1 - batch.repetition)
-  before *= count.reshape(before.shape) > 0
+  rows = (-1, values.shape[-1])
+  values, ids = values.reshape(rows), batch.segment_ids.reshape(rows)
+  mask = batch.loss_mask.reshape(rows)
+  repeated = batch.repetition.reshape(rows) * mask
+  fall = segments.means(values, mask - repeated, ids)
+  fall -= segments.means(values, repeated, ids)
+  count = segments.sums(repeated, ids)
+  total = segments.sums(mask, ids)
+  has_both = mask * (count > 0) * (count < total)
+  # Each response weighs 1, however many tokens it has.
+  weight = has_both / jnp.maximum(total, 1.0)
   return {
-    f"critic/advantage_{place}_repetition": jnp.where(
-      jnp.any(mask > 0), masked.masked_mean(advantages, mask), jnp.nan
-    )
-    for place, mask in (("on", repeated), ("before", before))
+    "critic/advantage_on_repetition": jnp.where(
+      jnp.any(repeated > 0),
+      masked.masked_mean(advantages.reshape(rows), repeated),
+      jnp.nan,
+    ),
+    # Without such a response it is 0 / 0.
+    "critic/value_fall_at_repetition": jnp.sum(weight * fall) / jnp.sum(weight),
   }
 
 

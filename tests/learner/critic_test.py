@@ -309,32 +309,64 @@ def test_a_mesh_changes_nothing(learned):
   update_test.close(alone_metrics, spread_metrics)
 
 
-@pytest.mark.parametrize("onsets", [{}, {0: 2, 3: 0}])
-def test_advantages_around_repetition_are_of_responses_that_repeat(onsets):
-  """Sequence 0 repeats from its third trained token on, 3 from its first."""
-  rng = np.random.default_rng(3)
-  segment_ids = np.array([[1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 2, 2, 2, 2]])
-  mask = np.array([[0, 1, 1, 1, 0, 1, 1, 0], [0, 0, 1, 1, 0, 1, 1, 1]])
-  advantages, repetition = rng.normal(size=(2, 8)), np.zeros((2, 8))
-  on, before = [], []
-  for number, onset in onsets.items():
+SEGMENTS = np.array([[1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 2, 2, 2, 2]])
+TRAINED = np.array([[0, 1, 1, 1, 0, 1, 1, 0], [0, 0, 1, 1, 0, 1, 1, 1]])
+
+
+def repetition_metrics(onsets, values, advantages):
+  """Returns the metrics of four responses, and the tokens of each.
+
+  Args:
+    onsets: for some responses, the trained token from which they repeat.
+    values: [2, 8].
+    advantages: [2, 8].
+  """
+  repetition, tokens = np.zeros((2, 8)), {}
+  for number in range(4):
     row, segment = divmod(number, 2)
-    trained = np.flatnonzero((segment_ids[row] == segment + 1) & mask[row])
-    repetition[row, trained[onset] : trained[-1] + 1] = 1
-    on += [*advantages[row, trained[onset:]]]
-    before += [*advantages[row, trained[:onset]]]
+    is_own = (SEGMENTS[row] == segment + 1) & (TRAINED[row] > 0)
+    tokens[number] = [(row, i) for i in np.flatnonzero(is_own)]
+    for place in tokens[number][onsets.get(number, 8) :]:
+      repetition[place] = 1
   batch = rewarded(4).replace(
     repetition=jnp.asarray(repetition)[None],
-    loss_mask=jnp.asarray(mask, jnp.float32)[None],
-    segment_ids=jnp.asarray(segment_ids)[None],
+    loss_mask=jnp.asarray(TRAINED, jnp.float32)[None],
+    segment_ids=jnp.asarray(SEGMENTS)[None],
   )
-  found = critic._around_repetition(jnp.asarray(advantages)[None], batch)
-  for place, values in (("on", on), ("before", before)):
-    value = found[f"critic/advantage_{place}_repetition"]
-    if values:
-      assert value == pytest.approx(np.mean(values), abs=1e-6)
+  found = critic._of_repetition(
+    jnp.asarray(values)[None], jnp.asarray(advantages)[None], batch
+  )
+  return (
+    found["critic/advantage_on_repetition"],
+    found["critic/value_fall_at_repetition"],
+    tokens,
+  )
+
+
+@pytest.mark.parametrize("onsets", [{}, {1: 0}, {0: 2}, {0: 2, 1: 0, 3: 1}])
+def test_what_the_critic_gives_to_repetition(onsets):
+  rng = np.random.default_rng(3)
+  values, advantages = rng.normal(size=(2, 2, 8))
+  advantage, fall, tokens = repetition_metrics(onsets, values, advantages)
+  on = [advantages[t] for n, k in onsets.items() for t in tokens[n][k:]]
+  falls = [
+    np.mean([values[t] for t in tokens[n][:k]])
+    - np.mean([values[t] for t in tokens[n][k:]])
+    for n, k in onsets.items()
+    if k
+  ]
+  for value, parts in ((advantage, on), (fall, falls)):
+    if parts:
+      assert value == pytest.approx(np.mean(parts), abs=1e-6)
     else:
       assert np.isnan(value)
+
+
+def test_a_value_of_its_own_for_each_response_is_no_fall():
+  """Pooled over responses, the long one's would look like one."""
+  values = np.where(SEGMENTS == 1, 1.0, -1.0)
+  _, fall, _ = repetition_metrics({0: 2, 3: 1}, values, values)
+  assert fall == 0
 
 
 def test_explained_variance_is_zero_for_constant_values_and_falls(
