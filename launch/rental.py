@@ -104,7 +104,7 @@ class Rental:
       archive = os.path.join(folder, tpu_worker.ARCHIVE)
       if self.sdk.dry_run:
         archive = os.path.join(tempfile.gettempdir(), tpu_worker.ARCHIVE)
-        print(source_archive.command(archive))
+        print(source_archive.command(ROOT, archive))
       else:
         source_archive.write(ROOT, archive)
       self.sdk.run(gcloud.copy(self.tpu, [archive], tpu_worker.ARCHIVE))

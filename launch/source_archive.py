@@ -8,9 +8,10 @@ import subprocess
 _LIST = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 
 
-def command(archive: str) -> str:
-  """Returns what a shell does the same by, where no listed file is deleted."""
-  return f"{shlex.join(_LIST)} | {shlex.join(_tar(archive))}"
+def command(root: pathlib.Path, archive: str) -> str:
+  """Returns what a shell packs a repository by, if no file is deleted."""
+  pipe = f"{shlex.join(_LIST)} | {shlex.join(_tar(archive))}"
+  return f"cd {shlex.quote(str(root))} && {pipe}"
 
 
 def _tar(archive: str) -> list[str]:

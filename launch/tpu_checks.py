@@ -74,7 +74,8 @@ def check_job(job: list[str], dry_run: bool) -> None:
   """
   if not job or job[0] not in _CHECKED:
     return
-  words = ["-m", *job, "--check"]
+  # Before the other words: behind them a flag without its value would take it.
+  words = ["-m", job[0], "--check", *job[1:]]
   print(f"JAX_PLATFORMS=cpu python {shlex.join(words)}", flush=True)
   if dry_run:
     return

@@ -154,7 +154,10 @@ def up(rental: Rental, job: Job) -> None:
 def check(rental: Rental, job: Job) -> None:
   """Checks what would otherwise fail later; creates nothing."""
   if tpu_flags.CHECK_JOB.value:
-    tpu_checks.check_job(list(job.words), rental.sdk.dry_run)
+    words = list(job.words)
+    if job.weights:
+      words = tpu_worker.with_model(words, job.store)
+    tpu_checks.check_job(words, rental.sdk.dry_run)
   tpu_checks.check(
     rental.sdk, rental.tpu, tpu_flags.BUCKET.value, list(job.words)
   )

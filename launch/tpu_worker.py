@@ -11,8 +11,8 @@ CODE, ENVIRONMENT = "azr_jax_code", "azr_jax_environment"
 LOG, EXIT, PID = "azr_jax.log", "azr_jax.exit", "azr_jax.pid"
 ARCHIVE = "azr_jax.tar.gz"
 STOP_S = 600  # a job's time to end its step and save, after SIGTERM
-# Configs and benchmarks need these. A run that lacks one would say so only on a
-# slice that is paid for.
+# Configs and benchmarks need these, all but the environments of other projects.
+# A run that lacks one would say so only on a slice that is paid for.
 EXTRAS = "tpu,eval,gym,scripts,trackio,wandb"
 # The images' Python is too old, so uv installs another.
 INSTALL = (

@@ -63,7 +63,9 @@ def run(
   check = None
   if describe is not None:
     check = flags.DEFINE_bool(
-      "check", False, "Check the flags and all values, and run nothing."
+      "check",
+      False,
+      "Check the names of the flags and the values of the config; run nothing.",
     )
   end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
   argv = sys.argv[:end]
@@ -85,7 +87,7 @@ def run(
     if describe is not None and check is not None and check.value:
       config: Any = flags.FLAGS["config"].value
       keys = len(list(describe(config)))
-      print(f"the flags and {keys} values are allowed; nothing was run")
+      print(f"the flags and {keys} config values are allowed; nothing was run")
       return
     main()  # type: ignore[call-arg]
 

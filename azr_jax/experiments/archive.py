@@ -62,7 +62,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
     }
     if not any(kept.values()):
       continue
-    kept["plan"] = folders.fixed_plan_hash(workdir.path)
+    kept |= folders.plan_hashes(workdir.path)
     kept["commits"] = _commits(workdir, name, out)
     kept["core_seconds"] = {
       job: seconds
@@ -98,7 +98,7 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
     kept = user_files.read_object(path)
     workdir.adopt(source)
     with user_files.reading(path, "what is kept of a run"):
-      folders.check_kept(source, kept["plan"])
+      folders.check_kept(source, kept)
       run = workdir.run(arm, seed)
       if arm != START and not run.exists():
         _write_rows(run / metrics.METRICS, kept["metrics"])

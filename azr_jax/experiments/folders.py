@@ -144,26 +144,46 @@ class Workdir:
 
 def fixed_plan_hash(folder: pathlib.Path) -> str:
   """Returns the SHA-256 of what of a folder's plan may not change."""
-  fixed = _fixed_part(plan_file.read_tables(folder))
-  return hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
+  return _hash(_fixed_part(plan_file.read_tables(folder)))
 
 
-def check_kept(source: pathlib.Path, kept: str) -> None:
+def _hash(tables: dict[str, Any]) -> str:
+  return hashlib.sha256(json.dumps(tables).encode()).hexdigest()
+
+
+def plan_hashes(folder: pathlib.Path) -> dict[str, str]:
+  """Returns what a record of something kept says of the folder's plan."""
+  return {"plan": fixed_plan_hash(folder), "plan_of_runs": _runs_hash(folder)}
+
+
+def check_kept(source: pathlib.Path, kept: dict[str, Any]) -> None:
   """Checks that what is kept was made with a folder's plan.
 
   Args:
     source: the folder of the experiment.
-    kept: `fixed_plan_hash` of the plan it was made with.
+    kept: a record with the `plan_hashes` of the plan it was made with.
 
   Raises:
-    ValueError: the plan has changed since, and does not say that it did.
+    ValueError: the plan has changed since, and does not say that it did, or
+      another plan's runs are not this one's.
   """
-  if kept not in _accepted(source):
+  if kept["plan_of_runs"] != _runs_hash(source):
+    raise ValueError(
+      "made with another plan than experiment.toml has now: expected the same "
+      f"{', '.join(_OF_RUNS)}, or no such file"
+    )
+  if kept["plan"] not in _accepted(source):
     raise ValueError(
       "made with another plan than experiment.toml has now: expected the same "
       "plan, no such file, or a table [[amended]] with when, why and "
-      f"was = {kept!r}"
+      f"was = {kept['plan']!r}"
     )
+
+
+def _runs_hash(folder: pathlib.Path) -> str:
+  """Returns the SHA-256 of what of a folder's plan decides its runs."""
+  tables = plan_file.read_tables(folder)
+  return _hash({key: tables.get(key) for key in _OF_RUNS})
 
 
 def _accepted(source: pathlib.Path) -> set[str]:
@@ -265,7 +285,8 @@ def check_run(
   Args:
     run: its folder.
     expected: the config.
-    named: keys that the run has; it may lack others.
+    named: keys that the run has; it may lack others, and differ in those that a
+      resumed run may change.
 
   Raises:
     ValueError: a key has another value.
@@ -273,7 +294,10 @@ def check_run(
   found = overrides.flatten(run_folder.read_config(run))
   # A config that was written has lists where it had tuples.
   wanted = overrides.flatten(json.loads(json.dumps(expected)))
-  for key in sorted((found.keys() | named) & wanted.keys()):
+  may_differ = {
+    key for key in found if key.startswith(run_folder.MUTABLE_KEYS)
+  } - {"train.steps"}
+  for key in sorted((found.keys() - may_differ | named) & wanted.keys()):
     if (has := found.get(key)) != wanted[key]:
       raise ValueError(
         f"{run}: config.{key}={has!r}: expected {wanted[key]!r}, as the plan "

@@ -44,7 +44,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
       continue
     _copy(made, _payload(record, one))
     content = {
-      "plan": folders.fixed_plan_hash(workdir.path),
+      **folders.plan_hashes(workdir.path),
       "sha256": _digest(made),
       "commit": folders.prepared_commit(folder),
       "core_seconds": spent.get(one.name, 0.0),
@@ -99,7 +99,7 @@ def check(workdir: Workdir, source: pathlib.Path) -> None:
     folder = workdir.prepared(one.name)
     made = folder / one.output
     with user_files.reading(record, "what is kept of a preparation"):
-      folders.check_kept(source, kept["plan"])
+      folders.check_kept(source, kept)
       is_made = folders.is_prepared(folder) and made.exists()
       if is_made and _digest(made) != kept["sha256"]:
         raise ValueError(

@@ -59,10 +59,14 @@ class GrowingFile:
         self._sink.close()
       if not self._has_news or not storage.is_object_store(self._path):
         return
-      if kind is None:
-        storage.copy(self.here, self._path)
-      else:
-        self._upload()
+      self._upload()
+      if self._has_news and kind is None:
+        raise OSError(f"{self._path} lacks lines, which are in {self._saved()}")
+
+  def _saved(self) -> pathlib.Path:
+    """Returns a copy of the file on this machine that stays."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    return pathlib.Path(shutil.copy(self.here, folder))
 
   def append(self, line: str) -> None:
     """Writes a line, which ends with its newline."""
@@ -80,7 +84,7 @@ class GrowingFile:
     """Copies the file to the store, or says that it was refused."""
     start = time.monotonic()
     try:
-      storage.copy(self.here, self._path)
+      storage.replace(self.here, self._path)
       self._has_news = False
     except OSError as error:
       console.print_status(str(error))

@@ -7,6 +7,7 @@ killed before its next checkpoint, or by another run. They are in the folder
 """
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -20,6 +21,30 @@ from azr_jax.run import console, storage
 
 FOLDER = "records"
 _IDENTITY = "identity.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasurementFiles:
+  """A folder of JSON lines that grow, of one measurement.
+
+  Attributes:
+    path: the folder on this machine that they are written to.
+    kept: where they stay; `path` itself, except for a run in an object store;
+      None: they do not stay.
+  """
+
+  path: pathlib.Path
+  kept: pathlib.Path | None
+
+  def keep(self, name: str) -> None:
+    """Copies a file to where it stays, on the primary host alone.
+
+    An object store keeps whole files, so that a file which is not kept yet is
+    made again by a resumed run.
+    """
+    if self.kept is not None and self.kept != self.path:
+      text = (self.path / name).read_text("utf-8")
+      storage.write_if_possible(self.kept / name, text)
 
 
 class Records:
@@ -62,7 +87,7 @@ class Records:
   @contextlib.contextmanager
   def folder(
     self, name: str, identity: Mapping[str, Any]
-  ) -> Iterator[pathlib.Path]:
+  ) -> Iterator[MeasurementFiles]:
     """Yields a folder for files that grow, with those of an earlier try.
 
     Args:
@@ -70,15 +95,23 @@ class Records:
       identity: JSON values from which the records follow. What was made from
         others is removed, and a line says so.
     """
-    if self._folder is None or self._hosts is None:
-      with tempfile.TemporaryDirectory() as scratch:
-        yield pathlib.Path(scratch)
-      return
-    kept, text = self._folder / name, json.dumps(identity)
-    self._hosts.from_primary(
-      f"records/{name}/{_IDENTITY}", lambda: _prepare(kept, text)
-    )
-    yield kept
+    with contextlib.ExitStack() as stack:
+      if self._folder is None or self._hosts is None:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
+        yield MeasurementFiles(pathlib.Path(scratch), None)
+        return
+      kept, text = self._folder / name, json.dumps(identity)
+      self._hosts.from_primary(
+        f"records/{name}/{_IDENTITY}", lambda: _prepare(kept, text)
+      )
+      if not storage.is_object_store(kept):
+        yield MeasurementFiles(kept, kept)
+        return
+      scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+      for path in kept.glob("*.jsonl"):
+        (scratch / path.name).write_text(path.read_text("utf-8"), "utf-8")
+      self._hosts.barrier(f"records/{name} is copied")
+      yield MeasurementFiles(scratch, kept if self._hosts.is_primary else None)
 
 
 def _prepare(folder: pathlib.Path, identity: str) -> str:

@@ -128,7 +128,8 @@ def open_run(
     marker_files: patterns of the files that show that a run has started.
     section: the prefix of a key of `config` in an error.
     stops_after_step: whether the command has steps, after each of which it
-      asks whether to stop; otherwise SIGTERM ends the process at once.
+      asks whether to stop; otherwise SIGTERM ends the process, in an object
+      store after what is new has been uploaded.
 
   Raises:
     ValueError: the folder is in use, or is of another config.
@@ -143,7 +144,9 @@ def open_run(
     console.print_status(f"{hosts.count} processes have joined: {names}")
   with (
     folder_lib.lock(folder, config, hosts, mutable_keys, marker_files, section),
-    preemption.watch_for_sigterm(stops_after_step) as preempted,
+    preemption.watch_for_sigterm(
+      stops_after_step, storage.is_object_store(folder)
+    ) as preempted,
   ):
     run = Run(folder, hosts, preempted)
     try:

@@ -122,6 +122,17 @@ def copy(path: pathlib.Path, target: pathlib.Path) -> None:
   _retry(target, write)
 
 
+def replace(path: pathlib.Path, target: pathlib.Path) -> None:
+  """Does the same as `copy`; what was there stays until all is copied.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  partial = target.with_name(f"{target.name}.partial")
+  copy(path, partial)
+  _retry(target, lambda: partial.replace(target))
+
+
 def _retry(path: pathlib.Path, write: Callable[[], object]) -> None:
   """Calls `write`, which writes an object, until it succeeds.
 

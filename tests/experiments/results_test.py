@@ -257,6 +257,13 @@ def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
   path.write_text(amended(PLAN.replace("margin = 0.05", "margin = 0.01"), was))
   other = Workdir(tmp_path / "other", plan_file.read(source))
   assert archive.restore(other, source, goes_on=False) == 3 * SEEDS
+  # Scores of other data are no scores of this plan, whatever it says.
+  more = 'benchmark = "problems"\narguments = ["--limit=5"]'
+  changed = PLAN.replace('benchmark = "problems"', more)
+  path.write_text(amended(changed, was))
+  third = Workdir(tmp_path / "third", plan_file.read(source))
+  with pytest.raises(ValueError, match="expected the same text, set, prepare"):
+    archive.restore(third, source, goes_on=False)
 
 
 def test_a_run_of_another_variant_is_refused(finished):
@@ -264,6 +271,9 @@ def test_a_run_of_another_variant_is_refused(finished):
   source, workdir = finished
   path = workdir.run("plain", 1) / "config.json"
   config = json.loads(path.read_text())
+  config["executor"]["workers"] += 1  # A run may change this.
+  path.write_text(json.dumps(config))
+  page.write(source, source, workdir)
   config["orz"]["prompts"] += 1
   path.write_text(json.dumps(config))
   with pytest.raises(ValueError, match=r"config\.orz\.prompts"):

@@ -374,7 +374,8 @@ def test_each_step_of_up_in_a_dry_run(gcloud):
   lines = done.stdout.splitlines()
   assert len(lines) == len(steps)
   for step, line in zip(steps, lines, strict=True):
-    assert line.startswith("gcloud ") != (step == "git ls-files")
+    start = "cd " if step == "git ls-files" else "gcloud "
+    assert line.startswith(start)
     assert step in line
   assert "there is no such slice" not in done.stdout
 
@@ -427,6 +428,19 @@ def test_the_run_s_own_flags_are_checked_before_a_slice_is_asked_for(
   assert bool(gcloud.calls) != bool(message)
 
 
+def test_a_check_is_of_the_job_that_the_slice_runs(gcloud):
+  """With the bucket's model, and not with `--check` as a flag's value."""
+  job = ("azr_jax.evaluate", "--config=configs/evaluate.py", "--benchmark=all")
+  more = ("up", "--check_job", "--dry_run", "--weights=hf:Q/x")
+  done = gcloud(*more, job=(*job, "--workdir=gs://bucket/scores", "--data"))
+  [line] = [o for o in done.stdout.splitlines() if "--check" in o]
+  assert line == (
+    "JAX_PLATFORMS=cpu python -m azr_jax.evaluate --check "
+    "--config=configs/evaluate.py --benchmark=all "
+    "--workdir=gs://bucket/scores --data --model=gs://bucket/weights/Q/x"
+  )
+
+
 def test_a_command_about_a_slice_that_is_there_names_no_size(gcloud):
   done = gcloud("status", job=(), plan=ENDS)
   assert "azr (us-west4-a) is rented" in done.stderr
@@ -446,8 +460,8 @@ def test_files_of_any_name_are_packed(tmp_path, launchers):
   for words in (["init", "-q"], ["add", "."]):
     subprocess.run(["git", *words], cwd=root, check=True)
   pasted = tmp_path / "pasted.tar.gz"
-  command = launchers("source_archive").command(str(pasted))
-  subprocess.run(command, shell=True, cwd=root, check=True)
+  command = launchers("source_archive").command(root, str(pasted))
+  subprocess.run(command, shell=True, check=True)
   with tarfile.open(pasted) as packed:
     assert {*packed.getnames()} == {
       *names,

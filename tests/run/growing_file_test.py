@@ -1,6 +1,10 @@
 """Files that grow: uploads to an object store, and what a fault leaves."""
 
 import itertools
+import pathlib
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -50,11 +54,11 @@ def test_uploads_that_take_long_are_few(path, monkeypatch):
   monkeypatch.setattr(growing_file.time, "monotonic", lambda: now[0])
   uploads = []
 
-  def copy(here, target):
+  def upload(here, target):
     now[0] += 20.0
     uploads.append(now[0])
 
-  monkeypatch.setattr(storage, "copy", copy)
+  monkeypatch.setattr(storage, "replace", upload)
   with GrowingFile(path, True) as file:
     for _ in range(1000):
       now[0] += 1.0
@@ -80,15 +84,59 @@ def test_a_store_that_refuses_is_told_and_at_the_end_an_error(
   def refuse(here, target):
     raise OSError(f"{target.name} cannot be written")
 
-  monkeypatch.setattr(storage, "copy", refuse)
+  text = r"lacks lines, which are in (\S+)"
+
+  monkeypatch.setattr(storage, "replace", refuse)
   monkeypatch.setattr(growing_file, "UPLOAD_S", -1.0)
-  with pytest.raises(OSError, match="cannot be written"):
+  with pytest.raises(OSError, match=text) as error:
     with GrowingFile(path, True) as file:
       file.append("one\n")
-      assert "lines.jsonl cannot be written" in capsys.readouterr().err
+      told = "lines.jsonl cannot be written"
+      assert told in capsys.readouterr().err
+  kept = pathlib.Path(re.findall(text, str(error.value))[0])
+  assert kept.read_text() == "one\n"
   with pytest.raises(KeyboardInterrupt):
     with GrowingFile(path, True) as file:
       raise KeyboardInterrupt
+
+
+def test_an_upload_that_is_cut_short_replaces_nothing(
+  path, tmp_path, monkeypatch
+):
+  with GrowingFile(path, True) as file:
+    file.append("one\ntwo\n")
+
+  def interrupt(source, sink, size):
+    sink.write(b"on")
+    raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    with GrowingFile(path, True) as file:
+      file.append("three\n")
+      monkeypatch.setattr(storage.shutil, "copyfileobj", interrupt)
+  assert stored(tmp_path) == ["one", "two"]
+
+
+KILLED = """
+import os, signal, sys
+from azr_jax.evals import runner
+from azr_jax.run import session
+from azr_jax.run.growing_file import GrowingFile
+with session.open_run(
+  sys.argv[1], {}, 1.0, section="", stops_after_step=False
+) as run:
+  with GrowingFile(run.folder / "lines.jsonl", True) as file:
+    file.append("one\\n")
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+"""
+
+
+def test_sigterm_uploads_what_is_new(tmp_path):
+  folder = f"file://{tmp_path}/run"
+  done = subprocess.run([sys.executable, "-c", KILLED, folder], timeout=120)
+  assert done.returncode == 143
+  assert stored(tmp_path) == ["one"]
 
 
 def test_one_process_writes_and_others_read(path, tmp_path):

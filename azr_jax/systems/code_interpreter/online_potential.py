@@ -13,7 +13,6 @@ The life of a measurement:
 
 import hashlib
 import json
-import pathlib
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.rollout.policy import Agent, Policy
+from azr_jax.run.records import MeasurementFiles
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.systems.system import Context
@@ -60,9 +60,9 @@ def estimate(
     "passes": [eval_pass.name for eval_pass in eval_passes],
     "prompt_format": prompt_format,
   }
-  with context.records.folder(f"{FOLDER}/stage_{stage}", identity) as folder:
+  with context.records.folder(f"{FOLDER}/stage_{stage}", identity) as files:
     for number, eval_pass in enumerate(eval_passes):
-      path = folder / f"{eval_pass.name}.jsonl"
+      path = files.path / f"{eval_pass.name}.jsonl"
       key = jax.random.fold_in(policy.key, _FIRST_KEY + number)
       answering = policy.with_key(key, eval_pass.temperature)
       measurement.run(
@@ -75,21 +75,25 @@ def estimate(
         path,
         agents[eval_pass.agent],
       )
-    return _write_rates(context, questions, eval_passes, folder)
+      files.keep(path.name)
+    return _write_rates(context, questions, eval_passes, files)
 
 
 def _write_rates(
   context: Context,
   questions: Sequence[Question],
   eval_passes: Sequence[EvalPass],
-  folder: pathlib.Path,
+  files: MeasurementFiles,
 ) -> list[PassRate]:
   """Returns the rates on every host; only the first one sees the records."""
 
   def read() -> str:
-    paths = [folder / f"{eval_pass.name}.jsonl" for eval_pass in eval_passes]
+    paths = [
+      files.path / f"{eval_pass.name}.jsonl" for eval_pass in eval_passes
+    ]
     found = measurement.rates(questions, paths)
-    pass_rates.write(folder / RATES, questions, found)
+    pass_rates.write(files.path / RATES, questions, found)
+    files.keep(RATES)
     return json.dumps([[rate.num_correct, rate.num_samples] for rate in found])
 
   text = context.hosts.from_primary("the pass rates of a stage", read)

@@ -369,7 +369,8 @@ def test_a_killed_measurement_goes_on_with_its_records(
     for path in kept.glob("*.jsonl")
     for line in path.read_bytes().splitlines(keepends=True)
   )
-  assert 15 <= recorded <= 20
+  # An object store has whole passes alone.
+  assert recorded == 16 if store else 15 <= recorded <= 20
   resumed, policy, _ = make("online_merge", correct=None, folder=folder)
   scripted.collect(resumed, policy, 1)
   assert len(policy.asked) == 64 - recorded + 2
