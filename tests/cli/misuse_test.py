@@ -56,6 +56,11 @@ CASES = {
     ["train", TINY, DIR, "--config.train.steps=-1"],
     "config.train.steps=-1: expected an integer of at least 1",
   ),
+  "a check of a wrong value": (
+    ["train", TINY, DIR, "--check", "--config.learner.kl_coef=-1.0"],
+    "config.learner.kl_coef=-1.0: expected a number of at least 0",
+  ),
+  "a check without a flag": (["sft", "--check"], "expected --config="),
   "unknown estimator": (
     ["train", TINY, DIR, "--config.learner.estimator=grppo"],
     "config.learner.estimator='grppo': expected one of ('trr++',",
