@@ -23,7 +23,8 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.parallel import hosts as hosts_lib
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.run import folder as run_folder
-from azr_jax.run import session
+from azr_jax.run import growing_file, session, storage
+from azr_jax.run.growing_file import GrowingFile
 from azr_jax.trainer import build
 
 
@@ -108,6 +109,20 @@ def lock(hosts):
   }
 
 
+def records(hosts):
+  """Adds lines to a file in a store twice, and reads what is there."""
+  path = storage.resolve(f"file://{sys.argv[4]}/store") / "lines.jsonl"
+  seen = []
+  for line in ("one", "two"):
+    with GrowingFile(path, hosts.is_primary) as file:
+      seen.append(file.here.read_text() if file.here.exists() else "")
+      hosts.barrier(f"all have read before {line}")
+      file.append(f"{line}\n")
+    hosts.barrier(f"{line} is written")
+  with growing_file.on_this_machine(path) as here:
+    return {"before": seen, "text": here.read_text(), "here": str(here)}
+
+
 def verify(hosts):
   """Runs programs, of which each process takes its part."""
   with Executor(workers=1, timeout_s=3.0, memory_mb=512) as executor:
@@ -167,6 +182,7 @@ SCENARIOS = {
   "make_data": make_data,
   "damaged": damaged,
   "lock": lock,
+  "records": records,
   "verify": verify,
   "late": late,
   "service": service,

@@ -49,7 +49,7 @@ def results(tmp_path_factory):
     for step in (1, 2, 3):
       checkpoints.save(step, {"weights": np.arange(4.0)}, {})
   (folder / "damaged/checkpoints/3/system/metadata").write_text("{ }")
-  return run("exchange,make_data,damaged,lock,verify", folder)
+  return run("exchange,make_data,damaged,lock,records,verify", folder)
 
 
 def test_two_processes_exchange_and_agree(results):
@@ -121,6 +121,13 @@ def test_a_run_folder_is_locked_by_all_or_none(results):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Ray itself raises warnings.
+def test_lines_that_one_process_writes_to_a_store_are_read_by_all(results):
+  first, second = (result["records"] for result in results)
+  assert first["before"] == second["before"] == ["", "one\n"]
+  assert first["text"] == second["text"] == "one\ntwo\n"
+  assert first["here"] != second["here"]  # Each reads a copy of its own.
+
+
 def test_two_processes_share_the_actors_of_a_ray_cluster():
   cluster_utils = pytest.importorskip("ray.cluster_utils")
   head = {"num_cpus": 2, "include_dashboard": False}
