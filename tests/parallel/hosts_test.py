@@ -119,8 +119,6 @@ def test_a_run_folder_is_locked_by_all_or_none(results):
   assert "workdir: process 0" in locks[1]["refused"]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # Ray itself raises warnings.
 def test_lines_that_one_process_writes_to_a_store_are_read_by_all(results):
   first, second = (result["records"] for result in results)
   assert first["before"] == second["before"] == ["", "one\n"]
@@ -128,6 +126,8 @@ def test_lines_that_one_process_writes_to_a_store_are_read_by_all(results):
   assert first["here"] != second["here"]  # Each reads a copy of its own.
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Ray itself raises warnings.
 def test_two_processes_share_the_actors_of_a_ray_cluster():
   cluster_utils = pytest.importorskip("ray.cluster_utils")
   head = {"num_cpus": 2, "include_dashboard": False}
