@@ -37,6 +37,8 @@ def watch_for_sigterm(
 
   def handle(*_: object) -> None:
     if not is_wanted:
+      # A second one must not cut short what is saved at the exit.
+      signal.signal(signal.SIGTERM, signal.SIG_IGN)
       raise SystemExit(EXIT_STATUS)
     received.set()
 

@@ -119,9 +119,14 @@ def test_an_upload_that_is_cut_short_replaces_nothing(
 
 KILLED = """
 import os, signal, sys
-from azr_jax.evals import runner
-from azr_jax.run import session
+from azr_jax.run import session, storage
 from azr_jax.run.growing_file import GrowingFile
+
+def replace_and_get_another(path, target, replace=storage.replace):
+  os.kill(os.getpid(), signal.SIGTERM)
+  replace(path, target)
+
+storage.replace = replace_and_get_another
 with session.open_run(
   sys.argv[1], {}, 1.0, section="", stops_after_step=False
 ) as run:
