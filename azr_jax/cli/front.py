@@ -24,8 +24,6 @@ from azr_jax.cli import config_files, errors, library_noise
 from azr_jax.cli.errors import UsageError
 from azr_jax.config.settings import Described
 
-# Modules beside the launchers that define their flags.
-_LAUNCHERS = ("tpu_flags",)
 # Config -> its keys with their documentation, for `--help`.
 Describe = Callable[[ml_collections.ConfigDict], Iterable[Described]]
 
@@ -122,11 +120,14 @@ def _plain(text: str) -> str:
 def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
   """Returns docstring, flags, and the keys of the config that is named."""
   parts = [doc.strip(), "", "Flags:"]
-  parts += [
+  # The command itself may have adopted all its flags from another module.
+  modules = dict.fromkeys((sys.argv[0], *flags.FLAGS.flags_by_module_dict()))
+  helps = [
     flags.FLAGS.module_help(module).replace("\n    (default: 'None')", "")
-    for module in flags.FLAGS.flags_by_module_dict()
-    if module == sys.argv[0] or "azr_jax" in module or module in _LAUNCHERS
+    for module in modules
+    if module == sys.argv[0] or "azr_jax" in module
   ]
+  parts += filter(None, helps)
   parts.append("  --debug: show the traceback of an error.")
   if describe is None:
     return "\n".join(parts)
