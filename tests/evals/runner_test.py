@@ -13,6 +13,7 @@ from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.tasks import records
 
 ITEMS = [
   Item(f"q{i}", f"question {i}", {"answer": i}, "even" if i % 2 == 0 else "odd")
@@ -117,9 +118,16 @@ def test_a_resumed_run_scores_as_an_uninterrupted_one(
 
 @pytest.mark.parametrize("breaks_after", [0, 4, 23])
 def test_a_run_in_an_object_store_is_resumed(
-  executor, tmp_path, strict_store, breaks_after
+  executor, tmp_path, strict_store, breaks_after, monkeypatch
 ):
   path = strict_store / "toy.jsonl"
+  read = records.read
+
+  def read_here(spec):
+    assert not spec.startswith(str(strict_store))  # A reader of local files.
+    return read(spec)
+
+  monkeypatch.setattr(records, "read", read_here)
   with pytest.raises(KeyboardInterrupt):
     run(ScriptedPolicy(breaks_after), executor, path)
   policy = ScriptedPolicy()

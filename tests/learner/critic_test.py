@@ -343,7 +343,7 @@ def repetition_metrics(onsets, values, advantages):
   )
 
 
-@pytest.mark.parametrize("onsets", [{}, {1: 0}, {0: 2}, {0: 2, 1: 0, 3: 1}])
+@pytest.mark.parametrize("onsets", [{}, {1: 0}, {0: 2}, {0: 2, 1: 1, 2: 0}])
 def test_what_the_critic_gives_to_repetition(onsets):
   rng = np.random.default_rng(3)
   values, advantages = rng.normal(size=(2, 2, 8))
