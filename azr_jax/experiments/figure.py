@@ -43,21 +43,26 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
     panel.set_axis_off()
   for panel, (title, metric) in zip(axes.flat, panels.items(), strict=False):
     _curves(panel, workdir, metric)
-    panel.set_title(title)
+    panel.set_title(title, wrap=True)
     panel.set_xlabel("step")
+    if not panel.lines:
+      panel.text(0.5, 0.5, f"no run has\n{metric}", ha="center", wrap=True)
   if transition is not None:
     _transition(axes.flat[count - 2], workdir.plan, results)
   _forest(axes.flat[count - 1], workdir, results)
-  handles, labels = (
-    axes.flat[0].get_legend_handles_labels() if panels else ((), ())
-  )
-  legend_rows = -(-len(labels) // _LEGEND_COLUMNS)
-  if labels:
+  # An arm may lack the metric of a panel, and has one colour in all of them.
+  arms = {
+    label: handle
+    for panel in axes.flat[: len(panels)]
+    for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+  }
+  legend_rows = -(-len(arms) // _LEGEND_COLUMNS)
+  if arms:
     figure.legend(
-      handles,
-      labels,
+      arms.values(),
+      arms,
       loc="lower center",
-      ncol=min(_LEGEND_COLUMNS, len(labels)),
+      ncol=min(_LEGEND_COLUMNS, len(arms)),
       fontsize="small",
     )
   legend = _LEGEND_ROW * legend_rows / figure.get_figheight()

@@ -203,6 +203,6 @@ def _comparison(plan: Plan, one: Mapping[str, Any]) -> str:
     "" if one["p_holm"] is None else f"{one['p_holm']:.3f}",
     seen,
     "" if smallest is None else reading.shown(outcome, smallest),
-    one["verdict"],
+    reading.verdict(one),
   )
   return f"| {' | '.join(cells)} |"

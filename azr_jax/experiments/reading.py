@@ -36,24 +36,50 @@ def claim(plan: Plan, one: Mapping[str, Any]) -> str:
 
 def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
   """Returns a paragraph about a comparison of results.json; "": not run."""
-  text, verdict = f"**{claim(plan, one)}**: ", one["verdict"]
-  if verdict == analysis.NOT_RUN:
+  text, found = f"**{claim(plan, one)}**: ", one["verdict"]
+  if found == analysis.NOT_RUN:
     return ""  # The table says so.
   outcome = plan.outcomes[one["outcome"]]
   value = shown(outcome, one["difference"], signed=True)
-  text += f"{verdict}. The difference is {value}"
+  text += f"{verdict(one)}. The difference is {value}"
   if one["interval"]:
     low, high = (shown(outcome, x, signed=True) for x in one["interval"])
     text += f", between {low} and {high}"
   text += ". "
-  if verdict == analysis.HOLDS:
-    return text + (
-      "That says nothing of its cause beyond what the arms differ in, nor of "
-      "other models and sizes."
+  if found == analysis.HOLDS:
+    return (
+      text
+      + _small(one)
+      + (
+        "That says nothing of its cause beyond what the arms differ in, nor of "
+        "other models and sizes."
+      )
     )
-  if verdict == analysis.REFUTED:
+  if found == analysis.REFUTED and one["margin"]:
     return text + "A difference that matters lies outside."
+  if found == analysis.REFUTED:
+    return text + "The interval has no difference of the claimed sign."
   return text + _undecided(plan, one)
+
+
+def verdict(one: Mapping[str, Any]) -> str:
+  """Returns the verdict of a comparison of results.json, as a table shows it.
+
+  A secondary comparison's is marked, because its p-value is not corrected for
+  the others.
+  """
+  if one["verdict"] == analysis.HOLDS and not one["primary"]:
+    return f"{analysis.HOLDS} (not corrected)"
+  return one["verdict"]
+
+
+def _small(one: Mapping[str, Any]) -> str:
+  """Returns a warning if a claim that holds may not matter."""
+  if one["claim"] == NOT_LOWER or not one["margin"]:
+    return ""
+  if min(map(abs, one["interval"])) >= one["margin"]:
+    return ""
+  return "It may be smaller than what matters. "
 
 
 def _undecided(plan: Plan, one: Mapping[str, Any]) -> str:

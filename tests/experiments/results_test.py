@@ -1,5 +1,6 @@
 """What is written of runs whose answer is known."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -170,6 +171,12 @@ def test_claims_are_judged_as_the_runs_were_made(finished):
   assert found[1]["planned"] is None
   assert "These runs cannot tell" in text and "`better`" in text
   assert "15 of 15 runs have begun, with 1.0 core-hours" in text
+  rows = [line for line in text.splitlines() if line.startswith("| % of sums")]
+  assert rows[0].endswith("| holds |") and rows[1].endswith("| refuted |")
+  secondary = [line for line in text.splitlines() if "(secondary)" in line]
+  assert [row.split(" | ")[-1] for row in secondary] == [
+    "holds (not corrected) |"
+  ]
   assert (source / page.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
@@ -319,6 +326,57 @@ def test_one_seed_decides_nothing(finished, tmp_path):
   text = page.write(source, source, alone)
   assert "**late x less y: `better` below 0**: undecided" in text
   assert "| -1.9" in text or "| -2" in text
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"interval": [0.01, 0.3]}, "It may be smaller than what matters."),
+    ({"interval": [0.06, 0.3]}, "holds. The difference is"),
+    ({"verdict": "refuted"}, "A difference that matters lies outside."),
+    (
+      {"verdict": "refuted", "margin": 0.0},
+      "The interval has no difference of the claimed sign.",
+    ),
+  ],
+)
+def test_a_reading_says_what_the_verdict_leaves_open(finished, changes, words):
+  source, workdir = finished
+  page.write(source, source, workdir)
+  one = json.loads((source / page.RESULTS).read_text())["comparisons"][0]
+  text = reading.sentence(workdir.plan, one | changes)
+  assert words in text
+  assert ("may be smaller" in text) == ("may be smaller" in words)
+
+
+def test_each_arm_is_in_the_legend_and_an_empty_panel_says_why(
+  finished, monkeypatch
+):
+  """The first panel's metric is one that an arm lacks."""
+  source, workdir = finished
+  for seed in range(SEEDS):
+    path = workdir.run("plain", seed) / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"x": ', '"w": '))
+  panels = {"x": "x", "w": "w", "none": "v"}
+  plan = dataclasses.replace(workdir.plan, panels=panels)
+  seen = []
+  monkeypatch.setattr(
+    figure_lib.Figure, "savefig", lambda self, *_, **__: seen.append(self)
+  )
+  figure.draw(
+    Workdir(workdir.path, plan),
+    {"outcomes": [], "comparisons": []},
+    source / page.FIGURE,
+  )
+  (legend,) = seen[0].legends
+  colours = {
+    text.get_text(): line.get_color()
+    for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
+  }
+  assert colours == {"plain": "C0", "better": "C1", "same": "C2"}
+  assert [text.get_text() for text in seen[0].axes[2].texts] == [
+    "no run has\nv"
+  ]
 
 
 def test_what_would_be_seen_is_told_as_a_difference(finished):
