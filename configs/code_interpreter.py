@@ -21,9 +21,9 @@ the working directory:
   python -m azr_jax.potential --config=configs/potential.py \\
       --model=code_sft_qwen2.5-7b/model --workdir=potential
 
-`VARIANT+published_code` does what Search-R1's code does otherwise, of which the
-paper's is an extension, and `VARIANT+ours` has what we changed; docs/papers.md
-lists both. With `code_interpreter.curriculum = "none"` none needs pass rates.
+`VARIANT+published_code` does what Search-R1's code does otherwise, on which the
+paper's is built (docs/papers.md lists it), and `VARIANT+ours` is the paper's.
+With `code_interpreter.curriculum = "none"` none needs pass rates.
 The prompts of these variants are in the model's own chat template.
 """
 

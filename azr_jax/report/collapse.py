@@ -6,6 +6,7 @@ a run's best held-out score is compared with its last one, and the diversity of
 its first answers with that of its last ones.
 """
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 
@@ -20,8 +21,8 @@ _DIVERSITY = r"program/[^/]+/(.+)/answer_diversity"
 _LEVEL = 0.05
 COLLAPSED = "collapsed: worse than it was, with proposals that are more alike"
 FORGETS = "worse than it was, with proposals as varied as before"
-NARROWS = "as good as it was, with proposals that are more alike"
-STABLE = "as good as it was, with proposals as varied as before"
+NARROWS = "no loss seen, with proposals that are more alike"
+STABLE = "no loss seen, with proposals as varied as before"
 UNKNOWN = "not known: there are too few steps, or scores without errors"
 _READINGS = {
   (True, True): COLLAPSED,
@@ -29,6 +30,24 @@ _READINGS = {
   (False, True): NARROWS,
   (False, False): STABLE,
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Fall:
+  """A score's change from its best evaluation to its last one.
+
+  Attributes:
+    change: the best, and the last.
+    step: of the best.
+    is_worse: whether it is a loss; None: errors are not known.
+    largest: the loss that the errors do not exclude, a fraction; None: they are
+      not known.
+  """
+
+  change: Change
+  step: int
+  is_worse: bool | None = None
+  largest: float | None = None
 
 
 def table(runs: Sequence[Run]) -> str:
@@ -41,17 +60,16 @@ def table(runs: Sequence[Run]) -> str:
   for run in runs:
     diversity = _diversity(run)
     for label, name in run.names(_SCORES).items():
-      score = of_best(run, name)
-      if score is None or diversity is None:
+      fall = of_best(run, name)
+      if fall is None or diversity is None:
         continue
-      change, step, is_worse = score
       rows.append(
         [
           f"{run.name}, {label}",
-          html_parts.change(change, units.FRACTION),
-          f"step {step}",
+          html_parts.change(fall.change, units.FRACTION),
+          f"step {fall.step}",
           html_parts.change(diversity, "", is_goal=False),
-          _reading(is_worse, diversity),
+          _reading(fall, diversity),
         ]
       )
   head = (
@@ -64,25 +82,26 @@ def table(runs: Sequence[Run]) -> str:
   return html_parts.table(head, rows) if rows else ""
 
 
-def _reading(is_worse: bool | None, diversity: Change) -> str:
-  """Returns what both changes say; None is a change that is not known."""
-  if is_worse is None or diversity.difference.stderr is None:
+def _reading(fall: Fall, diversity: Change) -> str:
+  """Returns what both changes say, and the loss that could be hidden."""
+  if fall.is_worse is None or diversity.difference.stderr is None:
     return UNKNOWN
-  return _READINGS[is_worse, diversity.difference.direction() == "down"]
+  text = _READINGS[fall.is_worse, diversity.difference.direction() == "down"]
+  if fall.is_worse or fall.largest is None:
+    return text
+  return f"{text}; one of {100 * fall.largest:.1f} points would not be seen"
 
 
-def of_best(run: Run, name: str) -> tuple[Change, int, bool | None] | None:
-  """Returns a score's change from its best evaluation to its last one.
+def of_best(run: Run, name: str) -> Fall | None:
+  """Returns how far a score has fallen from its best evaluation to its last.
 
   Args:
     run: the run.
     name: a metric of evaluations; `NAME_stderr` has its standard errors.
 
   Returns:
-    The change, the step of the best, and whether it is a loss (None: errors
-    are not known); None if there are not two evaluations. The best of many is
-    lucky, so a loss is one at a level of 0.05 divided by the number of the
-    others.
+    The fall; None if there are not two evaluations. The best of many is lucky,
+    so a loss is one at a level of 0.05 divided by the number of the others.
   """
   errors = run.values.get(f"{name}_stderr", [None] * len(run.steps))
   found = [
@@ -98,10 +117,11 @@ def of_best(run: Run, name: str) -> tuple[Change, int, bool | None] | None:
   change = Change(best, found[-1][1])
   level = _LEVEL / (2 * (len(found) - 1))
   limit = statistics.NormalDist().inv_cdf(1 - level)
-  loss = change.difference
-  if loss.stderr is None:
-    return change, step, None
-  return change, step, -loss.value > limit * loss.stderr
+  difference = change.difference
+  if difference.stderr is None:
+    return Fall(change, step)
+  loss, error = -difference.value, limit * difference.stderr
+  return Fall(change, step, loss > error, loss + error)
 
 
 def _diversity(run: Run) -> Change | None:

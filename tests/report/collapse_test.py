@@ -85,8 +85,17 @@ def test_the_best_of_many_evaluations_must_be_left_by_more():
   loss = 2.2 * 0.02 * 2**0.5
   few = run_of({1: 0.6 + loss, 12: 0.6}, VARIED)
   many = run_of({s: 0.6 for s in range(2, 13)} | {1: 0.6 + loss}, VARIED)
-  assert collapse.of_best(few, SCORE)[2]
-  assert not collapse.of_best(many, SCORE)[2]
+  assert collapse.of_best(few, SCORE).is_worse
+  assert not collapse.of_best(many, SCORE).is_worse
+
+
+def test_the_loss_that_would_not_be_seen_is_told():
+  # The point that was lost, and 1.96 errors of a difference of two scores.
+  run = run_of({1: 0.6, 12: 0.59}, VARIED)
+  assert collapse.of_best(run, SCORE).largest == pytest.approx(0.0654, abs=1e-4)
+  assert "one of 6.5 points would not be seen" in collapse.table([run])
+  worse = run_of({1: 0.6, 12: 0.3}, VARIED)
+  assert "would not be seen" not in collapse.table([worse])
 
 
 @pytest.mark.parametrize("scores", [{}, {12: 0.5}])
