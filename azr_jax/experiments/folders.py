@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import json
 import pathlib
+from collections.abc import Collection
 from typing import Any
 
 from azr_jax.config import overrides, user_files
@@ -31,7 +32,8 @@ SPENT, COMMITS = "spent.json", "commits.txt"
 # Keys that may change after runs have begun: the budget, and a figure of what
 # the runs have anyway.
 _FREE = ("core_hours", "transition", "amended")
-# Keys that decide what runs and scores are. They cannot be amended.
+# Keys that decide what runs and scores are. They cannot be amended, but for
+# arms that are added.
 _OF_RUNS = ("text", "set", "prepare", "arms", "scores")
 
 
@@ -124,12 +126,14 @@ class Workdir:
     ]
     was = fixed_plan_hash(self.path)
     is_amended = was in _accepted(source)
-    if changed and (not is_amended or {*changed} & {*_OF_RUNS}):
+    has_its_runs = _runs_hash(self.path) in _accepted_runs(source)
+    if changed and not (is_amended and has_its_runs):
       raise ValueError(
         f"{source / plan_file.FILE}: {', '.join(changed)} changed after the "
         f"runs of {self.path} began: expected the same plan, or another "
-        f"--workdir; where none of {', '.join(_OF_RUNS)} has changed, a table "
-        f"[[amended]] with when, why and was = {was!r}"
+        f"--workdir; where none of {', '.join(_OF_RUNS)} has changed, or arms "
+        "were added, a table [[amended]] with when, why, adds (the new arms) "
+        f"and was = {was!r}"
       )
 
   def commits(self) -> list[str]:
@@ -167,7 +171,7 @@ def check_kept(source: pathlib.Path, kept: dict[str, Any]) -> None:
     ValueError: the plan has changed since, and does not say that it did, or
       another plan's runs are not this one's.
   """
-  if kept["plan_of_runs"] != _runs_hash(source):
+  if kept["plan_of_runs"] not in _accepted_runs(source):
     raise ValueError(
       "made with another plan than experiment.toml has now: expected the same "
       f"{', '.join(_OF_RUNS)}, or no such file"
@@ -180,10 +184,30 @@ def check_kept(source: pathlib.Path, kept: dict[str, Any]) -> None:
     )
 
 
-def _runs_hash(folder: pathlib.Path) -> str:
-  """Returns the SHA-256 of what of a folder's plan decides its runs."""
+def _runs_hash(folder: pathlib.Path, without: Collection[str] = ()) -> str:
+  """Returns the SHA-256 of what of a folder's plan decides its runs.
+
+  Args:
+    folder: has the plan.
+    without: arms that are left out.
+  """
   tables = plan_file.read_tables(folder)
-  return _hash({key: tables.get(key) for key in _OF_RUNS})
+  found = {key: tables.get(key) for key in _OF_RUNS}
+  arms = tables["arms"].items()
+  found["arms"] = {name: arm for name, arm in arms if name not in without}
+  return _hash(found)
+
+
+def _accepted_runs(source: pathlib.Path) -> set[str]:
+  """Returns the hashes of runs that a folder's plan has, then and now.
+
+  A plan before an amendment had none of the arms that it or a later one adds.
+  """
+  amendments = plan_file.read(source).amendments
+  return {
+    _runs_hash(source, {a for one in amendments[first:] for a in one.adds})
+    for first in range(len(amendments) + 1)
+  }
 
 
 def _accepted(source: pathlib.Path) -> set[str]:

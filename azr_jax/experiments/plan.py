@@ -146,6 +146,11 @@ class Amendment(Settings):
   was: str = setting(
     "", "hash of the plan before it, as the error says it", required=True
   )
+  adds: tuple[str, ...] = setting(
+    (),
+    "arms that the plan before it did not have; their comparisons decide "
+    "nothing, because they were chosen after a look",
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -224,6 +224,8 @@ def _check(plan: Plan) -> None:
   _check_transition(plan)
   for number, one in enumerate(plan.comparisons):
     _check_comparison(plan, f"comparisons[{number}]", one)
+  for number, amendment in enumerate(plan.amendments):
+    _known(f"amended[{number}].adds", amendment.adds, plan.arms)
 
 
 def _check_transition(plan: Plan) -> None:
@@ -240,6 +242,12 @@ def _check_comparison(plan: Plan, where: str, one: Comparison) -> None:
   _known(f"{where}.outcome", [one.outcome], plan.outcomes)
   arms = [name for name in (one.arm, one.base) if name]
   _known(f"{where}.arm", arms, plan.arms)
+  added = {arm for amendment in plan.amendments for arm in amendment.adds}
+  if one.primary and added & {*arms}:
+    raise Invalid(
+      f"{where}.primary",
+      f"=True: expected False with an arm that was added, {added & {*arms}}",
+    )
   score = plan.outcomes[one.outcome].score
   for arm in arms:
     if score and score not in plan.scores_of(arm):

@@ -273,6 +273,67 @@ def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
     archive.restore(third, source, goes_on=False)
 
 
+ADDED = """
+[arms.more]
+config = "configs/orz.py:tiny"
+set = { "critic.gae_lambda" = 0.8 }
+
+[[comparisons]]
+outcome = "sums"
+arm = "more"
+base = "plain"
+claim = "higher"
+primary = false
+"""
+
+
+def test_arms_are_added_to_runs_that_are_done_elsewhere_or_here(
+  finished, tmp_path
+):
+  source, workdir = finished
+  archive.save(workdir, source)
+  was, path = folders.fixed_plan_hash(source), source / plan_file.FILE
+  unsaid = amended(PLAN + ADDED, was)
+  path.write_text(unsaid)
+  refused(workdir, source)
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  with pytest.raises(ValueError, match="expected the same text, set, prepare"):
+    archive.restore(other, source, goes_on=False)
+  path.write_text(unsaid + 'adds = ["more"]\n')
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  assert archive.restore(other, source, goes_on=True) == 3 * SEEDS
+  here = Workdir(workdir.path, plan_file.read(source))
+  here.register(source)
+  for one in (here, other):
+    todo = {job.name for job in jobs.make(one) if not job.is_done()}
+    assert todo == {
+      f"more_{seed}{score}" for seed in range(SEEDS) for score in ("", "_sums")
+    }
+  # What another arm is does not change by adding one.
+  path.write_text(
+    path.read_text().replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7')
+  )
+  refused(workdir, source)
+
+
+@pytest.mark.parametrize(
+  ("old", "new", "error"),
+  [
+    ('adds = ["more"]', 'adds = ["less"]', r"amended\[0\]\.adds='less'"),
+    ("primary = false\n\n[[amended]]", "[[amended]]", "primary=True"),
+  ],
+)
+def test_an_arm_that_was_added_is_one_and_decides_nothing(
+  finished, old, new, error
+):
+  source, _ = finished
+  text = amended(PLAN + ADDED, "0" * 64) + 'adds = ["more"]\n'
+  assert old in text
+  (source / plan_file.FILE).write_text(text.replace(old, new))
+  with pytest.raises(ValueError, match=error):
+    plan_file.read(source)
+
+
 def test_a_run_of_another_variant_is_refused(finished):
   """Arms may differ by their config's variant alone."""
   source, workdir = finished
