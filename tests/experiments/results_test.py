@@ -309,7 +309,7 @@ def test_arms_are_added_to_runs_that_are_done_elsewhere_or_here(
     assert todo == {
       f"more_{seed}{score}" for seed in range(SEEDS) for score in ("", "_sums")
     }
-  # What another arm is does not change by adding one.
+  # Adding an arm changes no other one.
   path.write_text(
     path.read_text().replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7')
   )
