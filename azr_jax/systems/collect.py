@@ -149,10 +149,12 @@ def solve_metrics(
     metrics[f"groups/{system}/equal_fraction"] = float(
       np.mean(np.ptp(groups, axis=1) == 0)
     )
-    correct = [t.metrics.get("correct", t.reward) for t in trajectories]
-    metrics[f"correct/{name}/any"] = float(
-      np.reshape(correct, (-1, group_size)).any(axis=1).mean()
-    )
+    # A reward that is no grade has no correct responses.
+    if any(CORRECT in t.metrics for t in trajectories):
+      correct = [t.metrics.get(CORRECT, 0.0) for t in trajectories]
+      metrics[f"correct/{name}/any"] = float(
+        np.reshape(correct, (-1, group_size)).any(axis=1).mean()
+      )
   return metrics
 
 

@@ -20,7 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from azr_jax import types
+from azr_jax.evals import statistics
 from azr_jax.functions.pool import WRONG_TYPE, Answer
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.run import console
 
 WRONG_SHAPE, NOT_FINITE = "wrong_shape", "not_finite"
 _REWARD = "reward"
@@ -144,7 +148,51 @@ def metrics(
   return values
 
 
-def failures(
+def mean_reward(
+  groups: Sequence[Sequence[types.Trajectory]], name: str
+) -> dict[str, float]:
+  """Returns the mean reward of an evaluation, with its standard error.
+
+  Args:
+    groups: the responses to each prompt, at least one of them.
+    name: the part of the scores' names before the family.
+
+  Returns:
+    `NAME/reward`, and `NAME/reward_stderr` over prompts.
+  """
+  means = np.array([np.mean([t.reward for t in group]) for group in groups])
+  return {
+    f"{name}/reward": float(means.mean()),
+    f"{name}/reward_stderr": statistics.standard_error(means),
+  }
+
+
+def report(
+  hosts: Hosts,
+  step: int,
+  by_response: Sequence[Sequence[Score]],
+  names: Sequence[str],
+) -> None:
+  """Prints the failures of a step, on the primary host.
+
+  Args:
+    hosts: the processes of the run.
+    step: the step.
+    by_response: for each response, the score by each reward.
+    names: of the rewards.
+
+  Raises:
+    RuntimeError: a reward failed for all responses, so that nothing is learned.
+  """
+  broken = _broken(by_response, names)
+  if broken:
+    raise RuntimeError(f"step {step}: {broken}; the same command resumes")
+  if hosts.is_primary:
+    for line in _failures(by_response, names):
+      console.print_status(f"step {step}: {line}")
+
+
+def _failures(
   by_response: Sequence[Sequence[Score]], names: Sequence[str]
 ) -> list[str]:
   """Returns a line for each reward and kind of failure."""
@@ -162,9 +210,11 @@ def failures(
   return lines
 
 
-def broken(by_response: Sequence[Sequence[Score]], names: Sequence[str]) -> str:
+def _broken(
+  by_response: Sequence[Sequence[Score]], names: Sequence[str]
+) -> str:
   """Returns the failures of a reward that failed for all; "": none did."""
   for name, scores in zip(names, zip(*by_response, strict=True), strict=True):
     if all(score.failure for score in scores):
-      return failures([[score] for score in scores], [name])[0]
+      return _failures([[score] for score in scores], [name])[0]
   return ""

@@ -1,8 +1,11 @@
 """What rewards may return, and what everything else becomes."""
 
+import numpy as np
 import pytest
 
+from azr_jax import types
 from azr_jax.functions.pool import Answer
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.systems import scores
 from azr_jax.systems.scores import Score
 
@@ -77,7 +80,7 @@ def test_one_bad_value_of_a_list_costs_the_others_nothing():
   assert [score.failure for score in found] == ["", "not_finite"]
 
 
-def test_rewards_are_weighted_and_failures_counted():
+def test_rewards_are_weighted_and_failures_counted(capsys):
   failed = Score(failure="raised", message="KeyError: 'x'")
   graded = [
     [Score(1.0, {"length": 4.0}), Score(0.5)],
@@ -96,8 +99,28 @@ def test_rewards_are_weighted_and_failures_counted():
     "failed/g/fraction": pytest.approx(2 / 3),
     "failed/g/raised": 2.0,
   }
-  assert scores.failures(graded, ["f", "g"]) == [
-    "reward g failed (raised) for 2 of 3 responses: KeyError: 'x'"
+  hosts = Hosts(60)
+  scores.report(hosts, 7, graded, ["f", "g"])
+  assert capsys.readouterr().err.endswith(
+    "step 7: reward g failed (raised) for 2 of 3 responses: KeyError: 'x'\n"
+  )
+  hosts.index = 1
+  scores.report(hosts, 7, graded, ["f", "g"])
+  assert not capsys.readouterr().err
+  with pytest.raises(RuntimeError, match="step 7: .* g failed .* for 2 of 2"):
+    scores.report(hosts, 7, graded[1:], ["f", "g"])
+
+
+def test_a_mean_reward_has_its_error_over_prompts():
+  response = types.Completion(np.zeros(0), np.zeros(0), np.zeros(0), "stop", "")
+  prompt = types.Prompt("", ())
+  groups = [
+    [types.Trajectory(prompt, response, reward, 0) for reward in rewards]
+    for rewards in ([0, 1], [1, 1, 1], [0, 0])
   ]
-  assert not scores.broken(graded, ["f", "g"])
-  assert "g failed (raised) for 2 of 2" in scores.broken(graded[1:], ["f", "g"])
+  assert scores.mean_reward(groups, "custom") == {
+    # Each prompt counts once: 1/2, 1 and 0, whose variance is 1/4.
+    "custom/reward": 0.5,
+    "custom/reward_stderr": pytest.approx((1 / 4 / 3) ** 0.5),
+  }
+  assert scores.mean_reward(groups[:1], "custom")["custom/reward_stderr"] == 0

@@ -9,10 +9,16 @@ import re
 _ANSWER = re.compile(r"<answer>\s*(?:\\boxed\{)?\s*(-?\d+)\s*\}?\s*</answer>")
 
 
+def number_in(response: str) -> str | None:
+  """Returns the number that a response has as its answer; None: it has none."""
+  found = _ANSWER.search(response)
+  return found[1] if found else None
+
+
 def is_right(completion: str, answer: str) -> dict[str, float]:
   """Returns 1 for the right number, and whether there is a number at all."""
-  found = _ANSWER.search(completion)
-  correct = float(found is not None and found[1] == answer)
+  found = number_in(completion)
+  correct = float(found == answer)
   return {
     "reward": correct,
     "correct": correct,

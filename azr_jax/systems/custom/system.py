@@ -27,7 +27,6 @@ from azr_jax.functions.spec import Function
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
-from azr_jax.run import console
 from azr_jax.systems import collect, dynamic_sampling, text_metrics
 from azr_jax.systems import scores as scores_lib
 from azr_jax.systems.custom import judge
@@ -209,7 +208,7 @@ class Custom(System):
     graded = list(
       itertools.chain(*(by_number[g.number] for g in groups.sampled))
     )
-    self._report(step, graded)
+    scores_lib.report(self.context.hosts, step, graded, self._rewards.names)
     _complete_grades(list(itertools.chain(*sampled)))
     self._order.update(step, taken, groups)
     metrics = self._metrics(list(itertools.chain(*sampled)), graded)
@@ -285,20 +284,6 @@ class Custom(System):
         found[collect.CORRECT] = score.metrics[collect.CORRECT]
     return found
 
-  def _report(self, step: int, graded: Sequence[Sequence[Score]]) -> None:
-    """Prints failures, on the primary host.
-
-    Raises:
-      RuntimeError: a reward failed for all responses.
-    """
-    names = self._rewards.names
-    broken = scores_lib.broken(graded, names)
-    if broken:
-      raise RuntimeError(f"step {step}: {broken}; the same command resumes")
-    if self.context.hosts.is_primary:
-      for line in scores_lib.failures(graded, names):
-        console.print_status(f"step {step}: {line}")
-
   def _metrics(
     self,
     trajectories: Sequence[types.Trajectory],
@@ -307,9 +292,6 @@ class Custom(System):
     """Returns rewards, their parts, lengths and text metrics."""
     settings = self.settings
     metrics = collect.solve_metrics(trajectories, _SOLVE, settings.group_size)
-    if collect.CORRECT not in trajectories[0].metrics:
-      # A reward that is no grade has no correct responses.
-      metrics.pop(f"correct/{_SOLVE}/any", None)
     metrics |= scores_lib.metrics(graded, self._rewards.names, _NAME)
     return metrics | text_metrics.metrics(
       trajectories, f"health/{_NAME}", settings.health_samples
@@ -376,11 +358,7 @@ def evaluation_scores(
     return found
   trajectories = list(itertools.chain(*(group for group, _ in graded)))
   every = list(itertools.chain(*(scores for _, scores in graded)))
-  means = np.array([np.mean([t.reward for t in group]) for group, _ in graded])
-  found[f"{_NAME}/reward"] = float(means.mean())
-  found[f"{_NAME}/reward_stderr"] = float(
-    means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
-  )
+  found |= scores_lib.mean_reward([group for group, _ in graded], _NAME)
   for name, value in scores_lib.metrics(every, rewards.names, _NAME).items():
     family, _, rest = name.partition("/")
     if name.endswith("/std") or (

@@ -33,7 +33,6 @@ from azr_jax.rollout.environment import split_responses
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.run import console
 from azr_jax.systems import collect, dynamic_sampling, scores
 from azr_jax.systems.environment.conversations import Conversations
 from azr_jax.systems.environment.settings import EnvironmentSettings
@@ -265,18 +264,8 @@ class EnvironmentSystem(System):
     return trajectories, [one.grade for one in graded]
 
   def _report(self, step: int, graded: Sequence[Score]) -> None:
-    """Prints failures, on the primary host.
-
-    Raises:
-      RuntimeError: all episodes failed.
-    """
     by_response = [[score] for score in graded]
-    broken = scores.broken(by_response, [_NAME])
-    if broken:
-      raise RuntimeError(f"step {step}: {broken}; the same command resumes")
-    if self.context.hosts.is_primary:
-      for line in scores.failures(by_response, [_NAME]):
-        console.print_status(f"step {step}: {line}")
+    scores.report(self.context.hosts, step, by_response, [_NAME])
 
   def _metrics(
     self,
@@ -288,9 +277,6 @@ class EnvironmentSystem(System):
     metrics = collect.solve_metrics(
       trajectories, _SOLVE, self.settings.group_size
     )
-    if collect.CORRECT not in trajectories[0].metrics:
-      # A reward that is no grade has no correct responses.
-      metrics.pop(f"correct/{_SOLVE}/any", None)
     turns = [t.metrics["turns"] for t in trajectories]
     metrics[f"turns/{_SOLVE}/mean"] = float(np.mean(turns))
     ended = [t.completion.finish_reason == "turns" for t in trajectories]
@@ -313,11 +299,7 @@ class EnvironmentSystem(System):
     found = {f"{_NAME}/items": float(len(groups))}
     if not groups:
       return found
-    means = np.array([np.mean([t.reward for t in group]) for group in groups])
-    found[f"{_NAME}/reward"] = float(means.mean())
-    found[f"{_NAME}/reward_stderr"] = float(
-      means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
-    )
+    found |= scores.mean_reward(groups, _NAME)
     every = itertools.chain(*groups)
     turns = [t.metrics["turns"] for t in every]
     found[f"{_NAME}/turns"] = float(np.mean(turns))

@@ -1,0 +1,36 @@
+"""Metrics that every solver has."""
+
+import numpy as np
+import pytest
+
+from azr_jax import types
+from azr_jax.systems import collect
+
+
+def trajectory(reward, metrics):
+  ids = np.zeros(3, np.int32)
+  completion = types.Completion(
+    ids, np.zeros(3, np.float32), np.ones(3, bool), "stop", ""
+  )
+  return types.Trajectory(
+    types.Prompt("", (0,)), completion, reward, 0, metrics
+  )
+
+
+@pytest.mark.parametrize(
+  "correct, expected",
+  [
+    ([0, 1, 0, 0], 0.5),
+    # A response that was not graded is not correct, whatever it was paid.
+    ([None, None, 0, 1], 0.5),
+    ([None] * 4, None),
+  ],
+)
+def test_only_graded_responses_are_correct(correct, expected):
+  given = [
+    trajectory(0.1, {} if one is None else {"correct": float(one)})
+    for one in correct
+  ]
+  found = collect.solve_metrics(given, "own/solve", group_size=2)
+  assert found.get("correct/own/solve/any") == expected
+  assert ("correct/own/solve/mean" in found) == (expected is not None)
