@@ -73,6 +73,16 @@ class StepLoad:
   phases: tuple[tuple[int, int], ...]
   trained: int
 
+  @classmethod
+  def of_groups(cls, prompts: int, group_size: int) -> Self:
+    """Returns the load of a step that trains on all responses to its prompts.
+
+    Args:
+      prompts: how many there are.
+      group_size: responses to each.
+    """
+    return cls(((prompts, group_size),), prompts * group_size)
+
   @property
   def sequences(self) -> int:
     """Completions that are sampled."""

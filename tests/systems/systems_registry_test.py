@@ -7,6 +7,7 @@ import pytest
 
 from azr_jax.config.settings import Invalid
 from azr_jax.systems import registry
+from azr_jax.systems.system import StepLoad
 from azr_jax.trainer import settings
 
 SYSTEM = """
@@ -40,6 +41,11 @@ def make_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", registry.SYSTEMS)
 def test_every_system_is_loaded_by_its_name(name):
   assert registry.load(name).name == name
+
+
+def test_a_step_of_groups_trains_on_all_that_it_samples():
+  load = StepLoad.of_groups(prompts=3, group_size=4)
+  assert (load.prompts, load.sequences, load.trained) == (3, 12, 12)
 
 
 def test_a_system_needs_no_settings(file):

@@ -161,8 +161,7 @@ class CodeInterpreter(System):
   @classmethod
   def step_load(cls, settings: CodeInterpreterSettings) -> StepLoad:
     """Returns how many prompts and responses a step samples and trains on."""
-    samples = settings.prompts * settings.group_size
-    return StepLoad(((settings.prompts, settings.group_size),), samples)
+    return StepLoad.of_groups(settings.prompts, settings.group_size)
 
   @classmethod
   def evaluation(cls, settings: CodeInterpreterSettings) -> Evaluation:

@@ -107,8 +107,7 @@ class Countdown(System):
   @classmethod
   def step_load(cls, settings: CountdownSettings) -> StepLoad:
     """Returns the load of a step without proposals."""
-    samples = settings.prompts * settings.group_size
-    return StepLoad(((settings.prompts, settings.group_size),), samples)
+    return StepLoad.of_groups(settings.prompts, settings.group_size)
 
   @classmethod
   def fixed_keys(cls, settings: CountdownSettings) -> tuple[str, ...]:

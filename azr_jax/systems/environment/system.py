@@ -143,8 +143,7 @@ class EnvironmentSystem(System):
   @classmethod
   def step_load(cls, settings: EnvironmentSettings) -> StepLoad:
     """Returns the load of a step."""
-    samples = settings.prompts * settings.group_size
-    return StepLoad(((settings.prompts, settings.group_size),), samples)
+    return StepLoad.of_groups(settings.prompts, settings.group_size)
 
   @classmethod
   def has_evaluation(cls, settings: EnvironmentSettings) -> bool:

@@ -108,8 +108,7 @@ class ORZ(System):
   @classmethod
   def step_load(cls, settings: ORZSettings) -> StepLoad:
     """Returns the load of a step."""
-    samples = settings.prompts * settings.group_size
-    return StepLoad(((settings.prompts, settings.group_size),), samples)
+    return StepLoad.of_groups(settings.prompts, settings.group_size)
 
   @classmethod
   def evaluation(cls, settings: ORZSettings) -> Evaluation:
