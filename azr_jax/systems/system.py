@@ -95,8 +95,8 @@ class StepLoad:
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
-  """The evaluation that shows what a run has learned.
+class SuggestedScoring:
+  """The arguments of `azr_jax.evaluate` that show what a run has learned.
 
   Attributes:
     variant: a variant of `configs/evaluate.py`.
@@ -248,8 +248,12 @@ class System(abc.ABC):
     return None
 
   @classmethod
-  def evaluation(cls, settings: Any) -> Evaluation | None:
-    """Returns the evaluation to suggest at the end of a run, if any."""
+  def suggested_scoring(cls, settings: Any) -> SuggestedScoring | None:
+    """Returns the scoring to suggest at the end of a run, if any.
+
+    It is a command for the user, which no run executes; `evaluate` is what runs
+    during training.
+    """
     return None
 
   @classmethod

@@ -23,22 +23,22 @@ def closing_message(
 
 def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
   """Returns the command that scores a run, on a folder of this machine."""
-  evaluation = settings.system.evaluation(settings.system_settings)
-  if evaluation is None:
+  suggested = settings.system.suggested_scoring(settings.system_settings)
+  if suggested is None:
     return "see docs/evaluation.md"
   scores = folder
   if storage.is_object_store(folder):
     scores = pathlib.Path("/tmp") / folder.name
-  data = evaluation.data
-  if not data and evaluation.benchmark == settings.shared.evaluation.benchmarks:
+  data = suggested.data
+  if not data and suggested.benchmark == settings.shared.evaluation.benchmarks:
     data = settings.shared.evaluation.data
   command = [
     "python -m azr_jax.evaluate",
-    f"--config=configs/evaluate.py:{evaluation.variant}",
-    f"--benchmark={evaluation.benchmark}",
+    f"--config=configs/evaluate.py:{suggested.variant}",
+    f"--benchmark={suggested.benchmark}",
     *([f"--data={shlex.quote(data)}"] if data else []),
     f"--model={shlex.quote(str(folder))}",
     f"--workdir={shlex.quote(f'{scores}_scores')}",
   ]
-  note = f"  ({evaluation.note})" if evaluation.note else ""
+  note = f"  ({suggested.note})" if suggested.note else ""
   return " ".join(command) + note

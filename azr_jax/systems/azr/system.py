@@ -41,7 +41,7 @@ from azr_jax.systems.azr.labels import EXECUTOR, Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
-from azr_jax.systems.system import Context, Evaluation, StepLoad, System
+from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import templates
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
@@ -126,10 +126,10 @@ class AZR(System):
     )
 
   @classmethod
-  def evaluation(cls, settings: AZRSettings) -> Evaluation:
+  def suggested_scoring(cls, settings: AZRSettings) -> SuggestedScoring:
     """Returns the held-out programs, which are no tasks of self-play."""
     del settings
-    return Evaluation("greedy", "programs_heldout")
+    return SuggestedScoring("greedy", "programs_heldout")
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the buffers and the counts of answers as JSON values."""

@@ -49,7 +49,7 @@ from azr_jax.systems.code_interpreter import (
 )
 from azr_jax.systems.code_interpreter import rewards as rewards_lib
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
-from azr_jax.systems.system import Context, Evaluation, StepLoad, System
+from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
 from azr_jax.tasks.questions import pass_rates as pass_rates_lib
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
@@ -59,7 +59,7 @@ from azr_jax.types import RolloutBatch
 _TOOL = "tool"
 _ORDER = "order"
 # Prompt format -> the variant of `configs/evaluate.py` with these prompts.
-_EVALUATIONS = {
+_SCORING_VARIANTS = {
   "chat": "questions",
   "full": "questions_full",
   "few_shot": "questions_small",
@@ -164,7 +164,9 @@ class CodeInterpreter(System):
     return StepLoad.of_groups(settings.prompts, settings.group_size)
 
   @classmethod
-  def evaluation(cls, settings: CodeInterpreterSettings) -> Evaluation:
+  def suggested_scoring(
+    cls, settings: CodeInterpreterSettings
+  ) -> SuggestedScoring:
     """Returns questions that were held out of the sources of the run."""
     data = sources.held_out(settings.questions)
     note = ""
@@ -172,8 +174,8 @@ class CodeInterpreter(System):
       note = (
         f"with questions that this run was not trained on as {sources.UNKNOWN}"
       )
-    variant = _EVALUATIONS[settings.prompt_format]
-    return Evaluation(variant, "questions", data, note)
+    variant = _SCORING_VARIANTS[settings.prompt_format]
+    return SuggestedScoring(variant, "questions", data, note)
 
   def benchmark_agent(self, benchmark: str) -> Agent | None:
     """Returns the agent that is trained, for questions."""

@@ -40,7 +40,7 @@ from azr_jax.systems.azr import rewards
 from azr_jax.systems.countdown import sources as sources_lib
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.systems.countdown.sources import PROPOSED, Sources
-from azr_jax.systems.system import Context, Evaluation, StepLoad, System
+from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
 from azr_jax.types import RolloutBatch
 
@@ -115,10 +115,12 @@ class Countdown(System):
     return ("train.steps",) if settings.curriculum == "static" else ()
 
   @classmethod
-  def evaluation(cls, settings: CountdownSettings) -> Evaluation:
+  def suggested_scoring(cls, settings: CountdownSettings) -> SuggestedScoring:
     """Returns the test split, with the prompts that were trained on."""
     full = settings.prompt_format == "full"
-    return Evaluation("countdown" if full else "countdown_tiny", "countdown")
+    return SuggestedScoring(
+      "countdown" if full else "countdown_tiny", "countdown"
+    )
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the curriculum's state and proposed puzzles, as JSON values."""

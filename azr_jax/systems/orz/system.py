@@ -35,7 +35,7 @@ from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect, dynamic_sampling, text_metrics
 from azr_jax.systems.orz.settings import BANDIT, ORZSettings
-from azr_jax.systems.system import Context, Evaluation, StepLoad, System
+from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.types import RolloutBatch
@@ -111,14 +111,14 @@ class ORZ(System):
     return StepLoad.of_groups(settings.prompts, settings.group_size)
 
   @classmethod
-  def evaluation(cls, settings: ORZSettings) -> Evaluation:
+  def suggested_scoring(cls, settings: ORZSettings) -> SuggestedScoring:
     """Returns the paper's benchmarks, or problems for compact prompts."""
     preset = ""
     if settings.truncated_grade == reward.INCORRECT:
       preset = "+published_code"
     if settings.prompt_format == "full":
-      return Evaluation(f"average16{preset}", "aime24,aime25,math500")
-    return Evaluation(f"problems_tiny{preset}", "problems")
+      return SuggestedScoring(f"average16{preset}", "aime24,aime25,math500")
+    return SuggestedScoring(f"problems_tiny{preset}", "problems")
 
   @classmethod
   def pass_rates(
