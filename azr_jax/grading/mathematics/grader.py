@@ -97,16 +97,6 @@ def submit(
   return futures.then(executor.submit(job), grade)
 
 
-def equal(
-  reference: str, answer: str, tolerance: numbers.Tolerance = numbers.EXACT
-) -> bool:
-  """Returns whether two answers are the same by rules, without algebra."""
-  if reference.strip() == answer.strip():
-    return bool(answer.strip())
-  comparison = compare.Comparison(tolerance, lambda question: False)
-  return _same(_reference(reference), _read(answer), comparison)
-
-
 def _same(
   reference: Nodes | None, answer: Nodes | None, comparison: compare.Comparison
 ) -> bool:

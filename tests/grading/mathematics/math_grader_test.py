@@ -123,23 +123,23 @@ UNEQUAL = [
 
 
 @pytest.mark.parametrize("reference, answer", EQUAL)
-def test_rules_find_equal_answers_equal(reference, answer):
-  assert grader.equal(reference, answer)
-  assert grader.equal(answer, reference)
+def test_rules_find_equal_answers_equal(equal, reference, answer):
+  assert equal(reference, answer)
+  assert equal(answer, reference)
 
 
 @pytest.mark.parametrize("reference, answer", UNEQUAL)
-def test_rules_find_other_answers_unequal(reference, answer):
-  assert not grader.equal(reference, answer)
-  assert not grader.equal(answer, reference)
+def test_rules_find_other_answers_unequal(equal, reference, answer):
+  assert not equal(reference, answer)
+  assert not equal(answer, reference)
 
 
 @pytest.mark.parametrize("index", range(len(ANSWERS)))
-def test_published_references_equal_themselves_and_not_the_next(index):
+def test_published_references_equal_themselves_and_not_the_next(equal, index):
   answer, other = ANSWERS[index], ANSWERS[index - 1]
-  assert grader.equal(answer, answer)
-  assert grader.equal(answer, f"${answer}$")
-  assert not grader.equal(answer, other)
+  assert equal(answer, answer)
+  assert equal(answer, f"${answer}$")
+  assert not equal(answer, other)
 
 
 @pytest.mark.parametrize("reference, answer", UNEQUAL)
@@ -149,12 +149,12 @@ def test_algebra_does_not_undo_what_rules_tell_apart(
   assert not grader.submit(executor, reference, answer).result(60)
 
 
-def test_tolerance_is_of_numbers():
+def test_tolerance_is_of_numbers(equal):
   close = numbers.Tolerance(absolute=0.1)
-  assert grader.equal("2.5", "2.6", close)
-  assert not grader.equal("2.5", "2.61", close)
-  assert grader.equal("1000", "1009", numbers.Tolerance(relative=0.01))
-  assert grader.equal("(1,2)", "(1.05,2)", close)
+  assert equal("2.5", "2.6", close)
+  assert not equal("2.5", "2.61", close)
+  assert equal("1000", "1009", numbers.Tolerance(relative=0.01))
+  assert equal("(1,2)", "(1.05,2)", close)
 
 
 @given(st.fractions(max_denominator=999))
@@ -169,14 +169,14 @@ def test_every_way_to_write_a_number_is_the_same_number(value):
 
 
 @given(st.text(alphabet=r"\{}()[],.$0123abx=/^ ", max_size=30))
-def test_any_text_gives_an_answer_of_rules(text):
-  assert grader.equal(text, "1") in (True, False)
+def test_any_text_gives_an_answer_of_rules(equal, text):
+  assert equal(text, "1") in (True, False)
 
 
 @given(st.lists(st.integers(-99, 99), min_size=2, max_size=6))
-def test_lists_are_equal_in_any_order(values):
+def test_lists_are_equal_in_any_order(equal, values):
   text = ", ".join(map(str, values))
-  assert grader.equal(text, ", ".join(map(str, reversed(values))))
+  assert equal(text, ", ".join(map(str, reversed(values))))
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_lists_are_equal_in_any_order(values):
   ],
 )
 def test_algebra_decides_what_rules_cannot(
-  executor, reference, answer, correct
+  equal, executor, reference, answer, correct
 ):
-  assert not grader.equal(reference, answer)
+  assert not equal(reference, answer)
   assert bool(grader.submit(executor, reference, answer).result(60)) == correct
   assert not grader.submit(executor, reference, answer, "rules").result(60)
 

@@ -20,19 +20,19 @@ def test_the_pairs_are_many_and_of_both_labels():
     assert sum(pair.is_correct is label for pair in PAIRS) >= 200
 
 
-def test_rules_accept_no_answer_that_is_wrong():
-  accepted = [p for p in PAIRS if grader.equal(p.reference, p.answer)]
+def test_rules_accept_no_answer_that_is_wrong(equal):
+  accepted = [p for p in PAIRS if equal(p.reference, p.answer)]
   assert [pair for pair in accepted if not pair.is_correct] == []
   # Algebra decides about the other right answers.
   assert len(accepted) > 300
 
 
-def test_no_shuffled_word_is_correct():
+def test_no_shuffled_word_is_correct(equal):
   words = "Walter green listen Anna MaximSergeevich BACD Yes".split()
   for word in words:
     for shift in range(1, len(word)):
       shuffled = word[shift:] + word[:shift]
-      assert grader.equal(word, shuffled) == (shuffled == word)
+      assert equal(word, shuffled) == (shuffled == word)
 
 
 @pytest.mark.slow
