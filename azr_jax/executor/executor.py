@@ -200,15 +200,6 @@ class Executor:
     """Returns process ids of the zygotes, or of the actors on a cluster."""
     return [pid for pool in self._pools() for pid in pool.processes()]
 
-  def servers(self) -> list[int]:
-    """Returns process ids of this machine's servers, whose zygotes they are."""
-    return [
-      server.pid
-      for pool in self._pools()
-      for server in pool.ready()
-      if isinstance(server, LocalServer)
-    ]
-
   def close(self) -> None:
     """Ends every process; unfinished jobs are cancelled."""
     with self._lock:

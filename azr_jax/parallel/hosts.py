@@ -174,10 +174,6 @@ class Hosts:
       for row, length in zip(received, lengths, strict=True)
     ]
 
-  def any(self, what: str, mine: bool) -> bool:
-    """Returns, on every process, whether `mine` is true on any of them."""
-    return self.any_of_each(what, [mine])[0]
-
   def any_of_each(self, what: str, mine: Sequence[bool]) -> list[bool]:
     """Returns, on every process, for each flag whether it is true on any."""
     rows = self.all_gather(what, bytes(map(bool, mine)))

@@ -146,7 +146,7 @@ from azr_jax.executor import Executor, Job
 if __name__ == "__main__":
   with Executor(workers=1, timeout_s=60, memory_mb=256) as pool:
     future = pool.submit(Job("loop", "def f():\\n  while True: pass", ("",)))
-    print(*pool.servers(), *pool.processes(), flush=True)
+    print(*pool.processes(), flush=True)
     if sys.stdin.readline() == "raise\\n":
       raise ValueError
     future.result()
@@ -163,10 +163,10 @@ def test_however_the_trainer_ends_no_process_is_left(end):
     text=True,
   )
   with trainer:
-    pids = [int(pid) for pid in trainer.stdout.readline().split()]
-    zygotes = pids[1:]  # The first is the server, whose children they are.
+    zygotes = [int(pid) for pid in trainer.stdout.readline().split()]
+    [server] = children_of([trainer.pid])
     assert wait_until(lambda: children_of(zygotes))
-    everyone = pids + children_of(zygotes)
+    everyone = [server, *zygotes, *children_of(zygotes)]
     trainer.stdin.write(f"{end}\n")
     trainer.stdin.flush()
     if end != "raise":

@@ -19,6 +19,13 @@ def zombies_of(pids):
   ]
 
 
+def servers_of(pool):
+  """Returns this process's living children whose zygotes a pool has."""
+  zygotes = pool.processes()
+  parents = {parent for pid, _, parent in _all() if pid in zygotes}
+  return [pid for pid in children_of([os.getpid()]) if pid in parents]
+
+
 def is_alive(pid):
   """Returns whether the process exists and is not a zombie."""
   return any(pid == other and state != "Z" for other, state, _ in _all())

@@ -10,7 +10,12 @@ import pytest
 
 from azr_jax.executor import Executor, Job, local_server
 from azr_jax.executor import executor as executor_lib
-from tests.executor.process_table import children_of, is_alive, wait_until
+from tests.executor.process_table import (
+  children_of,
+  is_alive,
+  servers_of,
+  wait_until,
+)
 
 DOUBLE = "def f(x):\n  return x * 2"
 LOOP = "def f(x):\n  while True: pass"
@@ -23,13 +28,13 @@ def pool():
 
 
 def kill_server(pool):
-  [server] = pool.servers()
+  [server] = servers_of(pool)
   os.kill(server, signal.SIGKILL)
   return server
 
 
 def test_the_pool_runs_in_a_process_of_its_own(pool):
-  [server] = pool.servers()
+  [server] = servers_of(pool)
   assert set(pool.processes()) <= set(children_of([server]))
   assert server in children_of([os.getpid()])
   # Its memory is that of a plain Python process, without JAX.
@@ -58,7 +63,7 @@ def test_a_server_that_is_killed_again_and_again_fails_its_jobs(pool):
   future = pool.submit(Job("1", LOOP, ("1",)))
 
   def kill():
-    for server in pool.servers():
+    for server in servers_of(pool):
       os.kill(server, signal.SIGKILL)
     return future.done()
 
@@ -83,11 +88,11 @@ def test_a_job_that_takes_its_server_down_each_time_is_an_error(pool):
 
 def test_a_stopped_server_is_replaced(monkeypatch, pool):
   monkeypatch.setattr(local_server, "HEARTBEAT_TIMEOUT_S", 4.0)
-  [server] = pool.servers()
+  [server] = servers_of(pool)
   os.kill(server, signal.SIGSTOP)
   future = pool.submit(Job("1", DOUBLE, ("1",)))
   assert future.result(60).outputs == ("2",)
-  assert pool.servers() != [server]
+  assert servers_of(pool) != [server]
 
 
 def test_cancelled_jobs_never_start(pool):
@@ -103,7 +108,7 @@ def test_cancelled_jobs_never_start(pool):
 def test_many_workers_have_several_servers(monkeypatch):
   monkeypatch.setattr(executor_lib, "WORKERS_PER_SERVER", 2)
   with Executor(workers=3, timeout_s=1.5, memory_mb=256) as pool:
-    first, second = pool.servers()
+    first, second = servers_of(pool)
     counts = [len(children_of([server])) for server in (first, second)]
     # A pool has two zygotes for a worker, but one for each hash seed.
     assert sorted(counts) == [3, 4] and len(pool.processes()) == 7
@@ -111,7 +116,7 @@ def test_many_workers_have_several_servers(monkeypatch):
     os.kill(first, signal.SIGKILL)
     outputs = [future.result(30).outputs for future in futures]
     assert outputs == [(str(2 * i),) for i in range(90)]
-    assert wait_until(lambda: len(pool.servers()) == 2)
+    assert wait_until(lambda: len(servers_of(pool)) == 2)
 
 
 # After a signal to all processes of its run, as job schedulers send it, this
@@ -131,7 +136,7 @@ if __name__ == "__main__":
       sys.exit(3)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
       signal.signal(number, save)
-    print(*pool.servers(), *pool.processes(), flush=True)
+    print(*pool.processes(), flush=True)
     signal.pause()
 """
 
@@ -146,10 +151,10 @@ def test_a_signal_to_everybody_leaves_the_trainer_its_pool(name):
   )
   with trainer:
     try:
-      everyone = [int(pid) for pid in trainer.stdout.readline().split()]
-      zygotes = everyone[1:]
+      zygotes = [int(pid) for pid in trainer.stdout.readline().split()]
+      [server] = children_of([trainer.pid])
       assert wait_until(lambda: children_of(zygotes))
-      everyone += children_of(zygotes)
+      everyone = [server, *zygotes, *children_of(zygotes)]
       for pid in [trainer.pid, *everyone]:
         os.kill(pid, signal.Signals[name])
       assert trainer.stdout.readline() == "1 2\n"

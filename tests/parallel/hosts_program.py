@@ -48,8 +48,7 @@ def exchange(hosts):
     "lengths": [len(part) for part in parts],
     "letters": sorted({chr(byte) for part in parts for byte in part}),
     "nothing": [len(part) for part in hosts.all_gather("nothing", b"")],
-    "some": hosts.any("some", hosts.index == 1),
-    "none": hosts.any("none", False),
+    "any": hosts.any_of_each("any", [hosts.index == 1, False]),
     "same": error_of(hosts.assert_equal_arrays, "rows", np.arange(3)),
     "differ": error_of(
       hosts.assert_equal_arrays, "rows", np.arange(3) + hosts.index

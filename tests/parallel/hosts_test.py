@@ -61,7 +61,7 @@ def test_two_processes_exchange_and_agree(results):
     assert exchange["lengths"] == [3, MESSAGE_BYTES + 17]
     assert exchange["letters"] == ["A", "B"]
     assert exchange["nothing"] == [0, 0]
-    assert exchange["some"] and not exchange["none"]
+    assert exchange["any"] == [True, False]
     assert exchange["same"] is None
     for name in ("differ", "shape"):
       assert exchange[name].startswith(
@@ -156,6 +156,6 @@ def test_a_single_process_waits_for_nobody():
   hosts.assert_equal_arrays("rows", np.arange(3))
   assert hosts.is_primary
   assert hosts.all_gather("alone", b"mine") == [b"mine"]
-  assert hosts.any("alone", True) and not hosts.any("alone", False)
+  assert hosts.any_of_each("alone", [True, False]) == [True, False]
   with pytest.raises(ValueError, match="own"):
     hosts.raise_on_all("alone", ValueError("own"))
