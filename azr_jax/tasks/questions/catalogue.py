@@ -1,12 +1,12 @@
-"""The 144 tasks of R1-CI with their split, kind and capabilities.
+"""The 144 tasks of R1-CI with their split.
 
 The table is `assets/question_tasks.tsv`; its task names are those of questions.
-Kinds and capabilities are those of the paper's table 6. The paper gives none
-for six of the BIG-Bench Hard tasks, and it calls Logical Equation `Logical
-Deduction`. It gives the number of test tasks of each collection (7 of
-SymBench's 33, 7 of BIG-Bench Hard's 27, 23 of reasoning-gym's 84) but not their
-names. Here the split is a permutation by NumPy's generator with the seed
-(0, number of the collection).
+It also has the kinds and capabilities of the paper's table 6, which nothing
+here depends on. The paper gives none for six of the BIG-Bench Hard tasks, and
+it calls Logical Equation `Logical Deduction`. It gives the number of test tasks
+of each collection (7 of SymBench's 33, 7 of BIG-Bench Hard's 27, 23 of
+reasoning-gym's 84) but not their names. Here the split is a permutation by
+NumPy's generator with the seed (0, number of the collection).
 """
 
 import csv
@@ -16,15 +16,6 @@ import pathlib
 
 _TABLE = pathlib.Path(__file__).parents[2] / "assets" / "question_tasks.tsv"
 SPLITS = ("train", "test")
-KINDS = ("execution", "planning", "reasoning")
-CAPABILITIES = (
-  "math",
-  "spatial",
-  "logical",
-  "order",
-  "optimization",
-  "search",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,14 +25,10 @@ class Task:
   Attributes:
     name: the `task` of its questions, such as `gym/products`.
     split: one of `SPLITS`.
-    kind: one of `KINDS`, or "" if the paper gives none.
-    capabilities: a subset of `CAPABILITIES`.
   """
 
   name: str
   split: str
-  kind: str
-  capabilities: tuple[str, ...]
 
 
 @functools.cache
@@ -49,12 +36,4 @@ def tasks() -> dict[str, Task]:
   """Returns all tasks by name, in the order of the paper's appendix G."""
   with _TABLE.open(encoding="utf-8", newline="") as file:
     rows = csv.DictReader(file, delimiter="\t")
-    return {
-      row["task"]: Task(
-        row["task"],
-        row["split"],
-        row["kind"],
-        tuple(row["capabilities"].split()),
-      )
-      for row in rows
-    }
+    return {row["task"]: Task(row["task"], row["split"]) for row in rows}
