@@ -47,7 +47,6 @@ Metrics: TypeAlias = dict[str, jax.Array]
 # Logical parameter axis -> mesh axis, or None to replicate it.
 Rules: TypeAlias = Mapping[str, str | None]
 
-FINISH_REASONS = ("stop", "length", "turns")
 # Stands for a finish reason in a completion that goes on in a later step, which
 # nobody grades or trains on.
 PAUSED = "paused"
@@ -77,7 +76,8 @@ class Completion:
     token_ids: int32 [S], the ids exactly as sampled, with the stop token.
     logprobs: float32 [S], log-probability of each id when it was sampled.
     loss_mask: bool [S], false on ids that the model did not write.
-    finish_reason: one of `FINISH_REASONS`, or `PAUSED`.
+    finish_reason: `stop`: it ended by itself; `length` or `turns`: a limit of
+      tokens, or of turns, ended it; or `PAUSED`.
     text: the decoded ids, for parsers; never tokenised again.
     versions: int32 [S], how many updates had made the parameters that each id
       was sampled with; None: it is not known.

@@ -49,7 +49,7 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
       panel.text(0.5, 0.5, f"no run has\n{metric}", ha="center", wrap=True)
   if transition is not None:
     _transition(axes.flat[count - 2], workdir.plan, results)
-  _forest(axes.flat[count - 1], workdir, results)
+  _forest(axes.flat[count - 1], results)
   # An arm may lack the metric of a panel, and has one colour in all of them.
   arms = {
     label: handle
@@ -138,7 +138,7 @@ def _smooth(values: list[float]) -> list[float]:
   ]
 
 
-def _forest(panel: Any, workdir: Workdir, results: dict[str, Any]) -> None:
+def _forest(panel: Any, results: dict[str, Any]) -> None:
   """Draws the interval of each comparison, in units of its error."""
   found = [one for one in results["comparisons"] if one["interval"]]
   panel.axvline(0, color="grey", linewidth=0.8)

@@ -60,8 +60,7 @@ class SequenceState:
     response_start: index of the first token of the current response.
     awaiting_tool: whether the environment has yet to answer the last response.
     cached: the pages of its prompt and its tokens; None if it has none.
-    finish_reason: one of `types.FINISH_REASONS`, or `types.PAUSED`; None while
-      it is sampled.
+    finish_reason: that of its completion; None while it is sampled.
     num_known: tokens that it had when it was submitted, if an earlier step
       sampled them.
     step_tokens: tokens that it may get until it is paused; 0: any number.

@@ -53,7 +53,7 @@ class Tokens(NamedTuple):
     token_ids: the new ones.
     logprobs: of each.
     steps: for each, the step of the weights that sampled it.
-    finish_reason: one of `types.FINISH_REASONS`; None while more will come.
+    finish_reason: as of `types.Completion`; None while more will come.
     scores: of its prompt and all its tokens, if the job is scored.
   """
 

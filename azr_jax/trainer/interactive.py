@@ -49,7 +49,7 @@ class Sample:
 
   @property
   def finish_reason(self) -> str:
-    """How it ended; one of `types.FINISH_REASONS`."""
+    """How it ended, as in `types.Completion`."""
     return self.completion.finish_reason
 
 

@@ -17,10 +17,9 @@ Value = Any
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-  """One step from a value of type `input_type` to one of type `output_type`.
+  """One step from a value to one of type `output_type`.
 
   Attributes:
-    input_type: type name of its argument: int, list or str.
     output_type: type name of its result; a type without entry in `MAKERS` ends
       the chain.
     expression: Python expression with `{v}` for the argument, or "".
@@ -31,7 +30,6 @@ class Operation:
     helper: the definition of a function that the expression calls, or "".
   """
 
-  input_type: str
   output_type: str
   expression: str
   phrase: str
@@ -47,7 +45,6 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
   if variant == 0:
     return Operation(
       "int",
-      "int",
       f"{{v}} + {c}",
       f"add {c}",
       lambda v: v + c,
@@ -55,7 +52,6 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
     )
   if variant == 1:
     return Operation(
-      "int",
       "int",
       f"{{v}} - {c}",
       f"subtract {c}",
@@ -65,7 +61,6 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
   if variant == 2:
     return Operation(
       "int",
-      "int",
       f"{{v}} * {d}",
       f"multiply by {d}",
       lambda v: v * d,
@@ -74,7 +69,6 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
   if variant == 3:
     return Operation(
       "int",
-      "int",
       f"{{v}} // {d}",
       f"divide by {d}",
       lambda v: v // d,
@@ -82,7 +76,6 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
     )
   if variant == 4:
     return Operation(
-      "int",
       "int",
       f"{{v}} % {d + 1}",
       f"remainder by {d + 1}",
@@ -94,7 +87,6 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
   if variant == 6:
     return Operation(
       "int",
-      "int",
       "",
       f"add the numbers up to {d}",
       lambda v: v + d * (d + 1) // 2,
@@ -102,7 +94,6 @@ def _int_to_int(rng: np.random.Generator) -> Operation:
       block=(f"for i in range({d + 1}):", "  {v} = {v} + i"),
     )
   return Operation(
-    "int",
     "int",
     "g({v})",
     f"multiply by {d} then add {c}",
@@ -119,7 +110,7 @@ def _branch(c: int, d: int, limit: int) -> Operation:
     return v + d if v + d <= limit else None
 
   return Operation(
-    "int", "int", "", f"if over {limit} add {c} else subtract {d}",
+    "int", "", f"if over {limit} add {c} else subtract {d}",
     lambda v: v + c if v > limit else v - d,
     inverse,
     block=(
@@ -132,7 +123,7 @@ def _branch(c: int, d: int, limit: int) -> Operation:
 def _int_to_list(rng: np.random.Generator) -> Operation:
   c = int(rng.integers(1, 10))
   return Operation(
-    "int", "list", f"[{{v}}, {{v}} + {c}]", f"list it and it plus {c}",
+    "list", f"[{{v}}, {{v}} + {c}]", f"list it and it plus {c}",
     lambda v: [v, v + c],
     lambda v: v[0] if len(v) == 2 and v[1] == v[0] + c else None,
   )  # fmt: skip
@@ -141,7 +132,7 @@ def _int_to_list(rng: np.random.Generator) -> Operation:
 def _int_to_tuple(rng: np.random.Generator) -> Operation:
   c = int(rng.integers(1, 10))
   return Operation(
-    "int", "tuple", f"({{v}}, {{v}} * 2, {c})", f"tuple of it, twice it, {c}",
+    "tuple", f"({{v}}, {{v}} * 2, {c})", f"tuple of it, twice it, {c}",
     lambda v: (v, v * 2, c), lambda v: v[0],
   )  # fmt: skip
 
@@ -149,7 +140,7 @@ def _int_to_tuple(rng: np.random.Generator) -> Operation:
 def _int_to_dict(rng: np.random.Generator) -> Operation:
   name, c = _letters(rng, 1), int(rng.integers(1, 10))
   return Operation(
-    "int", "dict", f"{{{{'{name}': {{v}}, 'n': {c}}}}}",
+    "dict", f"{{{{'{name}': {{v}}, 'n': {c}}}}}",
     f"dict of {name} as it, n as {c}",
     lambda v: {name: v, "n": c}, lambda v: v[name],
   )  # fmt: skip
@@ -158,7 +149,7 @@ def _int_to_dict(rng: np.random.Generator) -> Operation:
 def _int_to_str(rng: np.random.Generator) -> Operation:
   del rng
   return Operation(
-    "int", "str", "str({v})", "turn into text",
+    "str", "str({v})", "turn into text",
     str, lambda v: int(v) if v.lstrip("-").isdigit() else None,
   )  # fmt: skip
 
@@ -168,32 +159,32 @@ def _list_to_list(rng: np.random.Generator) -> Operation:
   limit = int(rng.integers(2, 7))
   return [
     Operation(
-      "list", "list", "{v}[::-1]", "reverse",
+      "list", "{v}[::-1]", "reverse",
       lambda v: v[::-1], lambda v: v[::-1],
     ),
     Operation(
-      "list", "list", "sorted({v})", "sort",
+      "list", "sorted({v})", "sort",
       sorted, lambda v: v if v == sorted(v) else None,
     ),
     Operation(
-      "list", "list", f"{{v}} + [{c}]", f"append {c}",
+      "list", f"{{v}} + [{c}]", f"append {c}",
       lambda v: v + [c], lambda v: v[:-1] if v and v[-1] == c else None,
     ),
     Operation(
-      "list", "list", "{v}[1:]", "drop the first",
+      "list", "{v}[1:]", "drop the first",
       lambda v: v[1:], lambda v: [0, *v],
     ),
     Operation(
-      "list", "list", f"[i + {c} for i in {{v}}]", f"add {c} to each",
+      "list", f"[i + {c} for i in {{v}}]", f"add {c} to each",
       lambda v: [i + c for i in v], lambda v: [i - c for i in v],
     ),
     Operation(
-      "list", "list", f"[i * {d} for i in {{v}}]", f"multiply each by {d}",
+      "list", f"[i * {d} for i in {{v}}]", f"multiply each by {d}",
       lambda v: [i * d for i in v],
       lambda v: [i // d for i in v] if all(i % d == 0 for i in v) else None,
     ),
     Operation(
-      "list", "list", f"[i for i in {{v}} if i > {limit}]",
+      "list", f"[i for i in {{v}} if i > {limit}]",
       f"keep those over {limit}",
       lambda v: [i for i in v if i > limit],
       lambda v: v if all(i > limit for i in v) else None,
@@ -204,23 +195,23 @@ def _list_to_list(rng: np.random.Generator) -> Operation:
 def _list_to_int(rng: np.random.Generator) -> Operation:
   c = int(rng.integers(2, 4))
   return [
-    Operation("list", "int", "sum({v})", "sum", sum, lambda v: [v]),
+    Operation("int", "sum({v})", "sum", sum, lambda v: [v]),
     Operation(
-      "list", "int", "len({v})", "count",
+      "int", "len({v})", "count",
       len, lambda v: [0] * v if 0 <= v <= 5 else None,
     ),
-    Operation("list", "int", "max({v})", "maximum", max, lambda v: [v]),
-    Operation("list", "int", "min({v})", "minimum", min, lambda v: [v]),
+    Operation("int", "max({v})", "maximum", max, lambda v: [v]),
+    Operation("int", "min({v})", "minimum", min, lambda v: [v]),
     Operation(
-      "list", "int", "{v}[0]", "take the first",
+      "int", "{v}[0]", "take the first",
       lambda v: v[0], lambda v: [v],
     ),
     Operation(
-      "list", "int", "{v}[-1]", "take the last",
+      "int", "{v}[-1]", "take the last",
       lambda v: v[-1], lambda v: [v],
     ),
     Operation(
-      "list", "int", "", f"sum of each times {c}",
+      "int", "", f"sum of each times {c}",
       lambda v: sum(i * c for i in v),
       lambda v: [v // c] if v % c == 0 else None,
       block=("s = 0", "for i in {v}:", f"  s = s + i * {c}", "{v} = s"),
@@ -237,29 +228,29 @@ def _str_to_str(rng: np.random.Generator) -> Operation:
   old, new = rng.permutation(list(LETTERS))[:2].tolist()
   return [
     Operation(
-      "str", "str", "{v}[::-1]", "reverse",
+      "str", "{v}[::-1]", "reverse",
       lambda v: v[::-1], lambda v: v[::-1],
     ),
     Operation(
-      "str", "str", "{v}.upper()", "upper case",
+      "str", "{v}.upper()", "upper case",
       str.upper, lambda v: v.lower() if v == v.upper() else None,
     ),
     Operation(
-      "str", "str", f"{{v}} + '{ending}'", f"append {ending}",
+      "str", f"{{v}} + '{ending}'", f"append {ending}",
       lambda v: v + ending,
       lambda v: v[: -len(ending)] if v.endswith(ending) else None,
     ),
     Operation(
-      "str", "str", f"{{v}}.replace('{old}', '{new}')",
+      "str", f"{{v}}.replace('{old}', '{new}')",
       f"replace {old} by {new}",
       lambda v: v.replace(old, new), lambda v: v if old not in v else None,
     ),
     Operation(
-      "str", "str", "{v}[1:]", "drop the first",
+      "str", "{v}[1:]", "drop the first",
       lambda v: v[1:], lambda v: "a" + v,
     ),
     Operation(
-      "str", "str", "{v} * 2", "repeat twice",
+      "str", "{v} * 2", "repeat twice",
       lambda v: v * 2,
       lambda v: v[: len(v) // 2] if v[: len(v) // 2] * 2 == v else None,
     ),
@@ -270,11 +261,11 @@ def _str_to_int(rng: np.random.Generator) -> Operation:
   letter = _letters(rng, 1)
   return [
     Operation(
-      "str", "int", "len({v})", "count",
+      "int", "len({v})", "count",
       len, lambda v: "a" * v if 0 <= v <= 8 else None,
     ),
     Operation(
-      "str", "int", f"{{v}}.count('{letter}')", f"count {letter}",
+      "int", f"{{v}}.count('{letter}')", f"count {letter}",
       lambda v: v.count(letter),
       lambda v: letter * v if 0 <= v <= 8 else None,
     ),
@@ -284,7 +275,7 @@ def _str_to_int(rng: np.random.Generator) -> Operation:
 def _str_to_list(rng: np.random.Generator) -> Operation:
   del rng
   return Operation(
-    "str", "list_of_str", "list({v})", "list the letters",
+    "list_of_str", "list({v})", "list the letters",
     list, lambda v: "".join(v),
   )  # fmt: skip
 
