@@ -36,7 +36,8 @@ def _of_proposal(
   """Returns a proposal's trajectory, whose group is (task type, propose).
 
   Args:
-    proposal: `solved` is set if the proposal is earns_reward (eq. 6).
+    proposal: `solved` is set if it has learnability rollouts, which only
+      proposals get that earn their role's reward (eq. 6).
     settings: the rewards, and the intrinsic ones of appendix D.4.
     penalty: what it loses because others are like it.
   """
