@@ -203,12 +203,12 @@ class Custom(System):
       sample_group,
       taken.saved,
     )
+    groups = complete_grades(groups)
     sampled = [group.trajectories for group in groups.sampled]
     graded = list(
       itertools.chain(*(by_number[g.number] for g in groups.sampled))
     )
     scores_lib.report(self.context.hosts, step, graded, self._rewards.names)
-    _complete_grades(list(itertools.chain(*sampled)))
     self._order.update(step, taken, groups)
     metrics = self._metrics(list(itertools.chain(*sampled)), graded)
     metrics |= groups.metrics(_NAME) | self._order.metrics()
@@ -328,12 +328,35 @@ class Custom(System):
     return evaluation_scores(graded, self._rewards, len(found) - len(fitting))
 
 
-def _complete_grades(trajectories: Sequence[types.Trajectory]) -> None:
-  """Calls responses incorrect of which no reward says what others are told."""
-  if any(collect.CORRECT in t.metrics for t in trajectories):
-    for trajectory in trajectories:
-      assert isinstance(trajectory.metrics, dict)
-      trajectory.metrics.setdefault(collect.CORRECT, 0.0)
+def complete_grades(groups: dynamic_sampling.Groups) -> dynamic_sampling.Groups:
+  """Returns groups whose responses all say whether they are correct.
+
+  A response of which no reward says so is incorrect.
+
+  Args:
+    groups: of a step; where no response says so, they stay as they are.
+  """
+  sampled = itertools.chain(*(group.trajectories for group in groups.sampled))
+  if not any(collect.CORRECT in t.metrics for t in sampled):
+    return groups
+
+  def complete(group: dynamic_sampling.Group) -> dynamic_sampling.Group:
+    trajectories = [
+      dataclasses.replace(
+        t,
+        metrics={
+          **t.metrics,
+          collect.CORRECT: t.metrics.get(collect.CORRECT, 0.0),
+        },
+      )
+      for t in group.trajectories
+    ]
+    return dataclasses.replace(group, trajectories=trajectories)
+
+  return dataclasses.replace(
+    groups,
+    by_batch_index=[[*map(complete, tried)] for tried in groups.by_batch_index],
+  )
 
 
 def evaluation_scores(

@@ -9,7 +9,8 @@ import pytest
 from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.functions import spec
-from azr_jax.systems.custom import rewards
+from azr_jax.systems import dynamic_sampling
+from azr_jax.systems.custom import rewards, system
 from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table.reading import Row
 
@@ -162,6 +163,36 @@ def test_a_text_names_rewards_and_weights():
   for wrong in ("", " , ", "f", "x*a.py:f", "a.py"):
     with pytest.raises(Invalid, match="expected .*FILE.py:NAME"):
       rewards.parse(wrong)
+
+
+def groups_of(*correct):
+  """One group, each of whose responses has `correct` or None for no grade."""
+  done = completion("yes")
+  trajectories = [
+    types.Trajectory(
+      types.Prompt("", ()),
+      done,
+      0.5,
+      0,
+      {"reward_f": 0.5} if one is None else {"correct": one},
+    )
+    for one in correct
+  ]
+  group = dynamic_sampling.Group(0, trajectories)
+  return dynamic_sampling.Groups([[group]], max_prompts=1)
+
+
+def test_what_no_reward_grades_is_incorrect_beside_what_one_grades():
+  given = groups_of(1.0, None)
+  [group] = system.complete_grades(given).kept
+  assert [dict(t.metrics) for t in group.trajectories] == [
+    {"correct": 1.0},
+    {"reward_f": 0.5, "correct": 0.0},
+  ]
+  # Trajectories are values: those that were given have not changed.
+  assert given.kept[0].trajectories[1].metrics == {"reward_f": 0.5}
+  ungraded = groups_of(None, None)
+  assert system.complete_grades(ungraded) == ungraded
 
 
 def test_functions_that_were_passed_are_found_by_name(context):
