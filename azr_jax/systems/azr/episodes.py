@@ -10,7 +10,7 @@ come.
 import dataclasses
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from azr_jax import types
 from azr_jax.rollout.event_loop import Awaited
@@ -28,6 +28,8 @@ from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
+# A vote on the task of an episode has its number, one on a buffer's its type.
+VoteName: TypeAlias = tuple[int | str, Task]
 # Calls of the policy. Proposals, which are call 0, get their slots first.
 LEARN, SOLVE, VOTE = 1, 2, 3
 
@@ -74,14 +76,15 @@ class Episode:
   Attributes:
     proposal: the proposal.
     rollouts: its learnability rollouts.
-    votes: rollouts for the label of the task that was solved.
+    vote: names the vote on the label of the task that was solved, for
+      `EpisodeCollector.votes`; None: there was none.
     solution: the solution; None if there was no task to solve.
     gold_minus_answer: what `program_metrics` says of the solution.
   """
 
   proposal: Proposal
   rollouts: list[Solution]
-  votes: list[Solution]
+  vote: VoteName | None
   solution: Solution | None
   gold_minus_answer: float | None = None
 
@@ -120,7 +123,7 @@ class EpisodeCollector:
     if settings.buffer.duplicates == "reject":
       self._known = {name: buffer.keys() for name, buffer in buffers.items()}
     self._decided: list[Future[None]] = []
-    self._votes: dict[tuple[str | int, Task], Future[list[Solution]]] = {}
+    self._votes: dict[VoteName, Future[list[Solution]]] = {}
     # Tasks of the buffers that lack a label -> the first one's number.
     self._unlabelled: dict[tuple[str, Task], int] = {}
 
@@ -147,6 +150,15 @@ class EpisodeCollector:
     )
     return [episode for episode in episodes if episode is not None]
 
+  def votes(self, episodes: Sequence[Episode]) -> list[list[Solution]]:
+    """Returns the rollouts of each vote once, in the order of the episodes.
+
+    Args:
+      episodes: those that were collected.
+    """
+    names = dict.fromkeys(e.vote for e in episodes if e.vote is not None)
+    return [self._votes[name].result() for name in names]
+
   async def _collect_episode(self, number: int, start: Start) -> Episode:
     """Samples one episode.
 
@@ -171,7 +183,7 @@ class EpisodeCollector:
       await self._reject_duplicate(number, proposal)
     if settings.solve_from == "current" and proposal.task is not None:
       task = proposal.task
-    episode = Episode(proposal, [], [], None)
+    episode = Episode(proposal, [], None, None)
     parts = [self._learn(number, episode), self._solve(number, episode, task)]
     if settings.measure_programs:
       parts.append(program_metrics.measure(jobs, proposal))
@@ -222,10 +234,10 @@ class EpisodeCollector:
     if not self._settings.uses_solutions or task is None:
       return
     task_type = proposal.task_type
-    votes = self._start_vote(number, episode, task)
+    episode.vote = self._start_vote(number, episode, task)
     [episode.solution] = await self._sample(SOLVE, number, task_type, task, 1)
-    if votes is not None:
-      episode.votes = await Awaited(votes)
+    if episode.vote is not None:
+      await Awaited(self._votes[episode.vote])
     if self._settings.measure_programs:
       episode.gold_minus_answer = await program_metrics.gold_minus_answer(
         self._context.jobs, episode.solution
@@ -233,11 +245,12 @@ class EpisodeCollector:
 
   def _start_vote(
     self, number: int, episode: Episode, task: Task
-  ) -> "Future[list[Solution]] | None":
+  ) -> VoteName | None:
     """Starts a vote on a task, unless it has a label or rollouts for one.
 
     A task of the buffer that is solved twice is voted on once.
     """
+    name: VoteName
     proposal = episode.proposal
     if task is proposal.task:
       is_learned = proposal.earns_reward and self._settings.uses_learnability
@@ -254,7 +267,7 @@ class EpisodeCollector:
       self._votes[name] = self._policy.loop.spawn(
         self._sample(VOTE, number, proposal.task_type, task, n)
       )
-    return self._votes[name]
+    return name
 
   async def _sample(
     self, call: int, number: int, task_type: str, task: Task, n: int

@@ -213,7 +213,7 @@ class AZR(System):
     ]
     starts += [Start.from_json(row, policy) for row in policy.partial.items]
     episodes = await collector.collect(starts)
-    self._keep(episodes, labels, step)
+    self._keep(episodes, collector.votes(episodes), labels, step)
     batch = self._batch(episodes, step)
     batch.metrics.update(labels.metrics(self.name))
     if seeding_s:
@@ -266,9 +266,20 @@ class AZR(System):
     return tasks
 
   def _keep(
-    self, episodes: Sequence[Episode], labels: Labels, step: int
+    self,
+    episodes: Sequence[Episode],
+    votes: Sequence[Sequence[Solution]],
+    labels: Labels,
+    step: int,
   ) -> None:
-    """Adds valid tasks to the buffers, and counts how tasks were solved."""
+    """Adds valid tasks to the buffers, and counts how tasks were solved.
+
+    Args:
+      episodes: of the step.
+      votes: the rollouts of each vote on the label of a task that was solved.
+      labels: of the step's tasks.
+      step: the training step.
+    """
     for proposal in (episode.proposal for episode in episodes):
       if proposal.task is None:
         continue
@@ -278,11 +289,8 @@ class AZR(System):
     for episode in episodes:
       if episode.rollouts:
         episode.proposal.solved = labels.vote(episode.rollouts)
-    voted: set[int] = set()
-    for episode in episodes:
-      if episode.votes and id(episode.votes) not in voted:
-        voted.add(id(episode.votes))
-        labels.vote(episode.votes)
+    for rollouts in votes:
+      labels.vote(rollouts)
     solutions = _solutions(episodes)
     labels.grade(solutions)
     labels.keep()

@@ -12,7 +12,7 @@ from azr_jax.parallel import messages
 from azr_jax.systems.azr import gate
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs.solving import Grade
-from azr_jax.tasks.programs.task import UNKNOWN, is_verified
+from azr_jax.tasks.programs.task import UNKNOWN, ZERO_TRIPLET, is_verified
 
 DEDUCTION = "deduction"
 
@@ -213,3 +213,17 @@ def test_seeds_are_voted_on_when_they_are_solved(context):
   seeds = [task for task in buffer.tasks() if task in buffer.from_step(0)]
   solved = [p.task for p in policy.asked if "Find the output" in p.text]
   assert seeds and all(buffer.label(t) for t in seeds if t in solved)
+
+
+def test_a_seed_that_several_episodes_solve_is_voted_on_once(context):
+  class Refused(Agreeing):
+    def reply(self, prompt, sample):
+      is_proposal = "New program" in prompt.text
+      return "nothing" if is_proposal else super().reply(prompt, sample)
+
+  changes = {"labels": "majority", "task_types": (DEDUCTION,), "batch_size": 3}
+  system = AZR(settings(**changes), context)
+  system.buffers[DEDUCTION].add(ZERO_TRIPLET, 0)
+  metrics = scripted.collect(system, Refused(), 1).metrics
+  assert metrics["count/azr/deduction/solve"] == 3.0
+  assert metrics["labels/azr/deduction/voted"] == 1.0
