@@ -44,11 +44,11 @@ class ShapingSettings(Settings):
   )
 
 
-def overlong_penalty(length: int, longest: int, buffer: int) -> float:
-  """Returns what a response loses by its length (DAPO, eq. 13).
+def overlong_fraction_of(length: int, longest: int, buffer: int) -> float:
+  """Returns the part of the penalty that a response's length costs it.
 
   With L = `longest` and B = `buffer` it is 0 up to L - B tokens, rises linearly
-  and is 1 at L; the paper adds the negative of it to the reward.
+  and is 1 at L; the paper adds the negative of it to the reward (DAPO, eq. 13).
 
   Args:
     length: tokens of the response.
@@ -82,7 +82,7 @@ def shape(
     lost = np.array(
       [
         settings.overlong_penalty
-        * overlong_penalty(
+        * overlong_fraction_of(
           len(t.completion.token_ids), longest, settings.overlong_buffer
         )
         for t in shaped

@@ -36,11 +36,11 @@ def trajectory(length, reward=1.0, finish_reason="stop", group=0):
   ],
 )
 def test_the_last_tokens_cost_linearly(length, want):
-  assert shaping.overlong_penalty(length, 20480, 4096) == want
+  assert shaping.overlong_fraction_of(length, 20480, 4096) == want
 
 
 def test_without_a_buffer_nothing_costs():
-  assert shaping.overlong_penalty(20480, 20480, 0) == 0.0
+  assert shaping.overlong_fraction_of(20480, 20480, 0) == 0.0
   given = [trajectory(3), trajectory(9, finish_reason="length")]
   shaped, metrics = shaping.shape(given, ShapingSettings(), 9)
   assert all(a is b for a, b in zip(shaped, given, strict=True))
