@@ -19,8 +19,8 @@ from azr_jax.rollout import code_blocks
 
 
 @dataclasses.dataclass(frozen=True)
-class Trajectory:
-  """A conversation about a question.
+class Demonstration:
+  """A correct conversation about a question, to learn from.
 
   Attributes:
     id: the question's id.
@@ -45,7 +45,7 @@ class Trajectory:
 
 # Key in files of older versions -> its name now.
 _RENAMED_KEYS = {"form": "solution_style", "parts": "turns"}
-_FIELDS = [field.name for field in dataclasses.fields(Trajectory)]
+_FIELDS = [field.name for field in dataclasses.fields(Demonstration)]
 
 
 def is_well_formed(turns: Sequence[str]) -> bool:
@@ -58,15 +58,15 @@ def is_well_formed(turns: Sequence[str]) -> bool:
 
 
 def choose(
-  trajectories: Iterable[Trajectory],
+  demonstrations: Iterable[Demonstration],
   per_task: int,
   multi_turn_weight: float,
   seed: int,
-) -> list[Trajectory]:
+) -> list[Demonstration]:
   """Samples distinct conversations of every task.
 
   Args:
-    trajectories: correct conversations; duplicates are dropped.
+    demonstrations: correct conversations; duplicates are dropped.
     per_task: maximum number of conversations per task; paper: 70.
     multi_turn_weight: weight of a conversation with code, relative to one
       without code.
@@ -75,7 +75,7 @@ def choose(
   Returns:
     The sampled conversations, task by task, otherwise in their given order.
   """
-  distinct = list(dict.fromkeys(trajectories))
+  distinct = list(dict.fromkeys(demonstrations))
   rng = np.random.default_rng((seed, 3))
   # The items with the largest keys are a weighted sample without replacement
   # (Efraimidis and Spirakis, 2006).
@@ -91,15 +91,15 @@ def choose(
   return chosen
 
 
-def write(path: pathlib.Path, trajectories: Iterable[Trajectory]) -> None:
+def write(path: pathlib.Path, demonstrations: Iterable[Demonstration]) -> None:
   """Writes conversations as lines of JSON."""
   with path.open("w", encoding="utf-8") as file:
-    for trajectory in trajectories:
-      line = json.dumps(dataclasses.asdict(trajectory), ensure_ascii=False)
+    for demonstration in demonstrations:
+      line = json.dumps(dataclasses.asdict(demonstration), ensure_ascii=False)
       file.write(line + "\n")
 
 
-def read(path: pathlib.Path) -> list[Trajectory]:
+def read(path: pathlib.Path) -> list[Demonstration]:
   """Reads the conversations that `write` wrote.
 
   Raises:
@@ -110,7 +110,7 @@ def read(path: pathlib.Path) -> list[Trajectory]:
     raise ValueError(
       f"{path}: there is no such file; expected one of azr_jax.trajectories"
     )
-  trajectories = []
+  demonstrations = []
   with user_files.reading(path, "conversations"):
     lines = path.read_text(encoding="utf-8").split("\n")
   for number, line in enumerate(filter(None, lines), 1):
@@ -118,19 +118,20 @@ def read(path: pathlib.Path) -> list[Trajectory]:
       record = user_files.parse_json(line)
       if isinstance(record, dict):
         record = {_RENAMED_KEYS.get(k, k): v for k, v in record.items()}
-      trajectory = Trajectory(*(record[field] for field in _FIELDS))
-      trajectory = dataclasses.replace(
-        trajectory, turns=tuple(trajectory.turns)
+      demonstration = Demonstration(*(record[field] for field in _FIELDS))
+      demonstration = dataclasses.replace(
+        demonstration, turns=tuple(demonstration.turns)
       )
     are_texts = isinstance(record["turns"], list) and all(
-      isinstance(text, str) for text in (trajectory.prompt, *trajectory.turns)
+      isinstance(text, str)
+      for text in (demonstration.prompt, *demonstration.turns)
     )
-    if len(trajectory.turns) % 2 == 0 or not are_texts:
+    if len(demonstration.turns) % 2 == 0 or not are_texts:
       raise ValueError(
-        f"{path}:{number}: {len(trajectory.turns)} turns; expected texts, of "
-        "which the first and the last are assistant turns"
+        f"{path}:{number}: {len(demonstration.turns)} turns; expected texts, "
+        "of which the first and the last are assistant turns"
       )
-    trajectories.append(trajectory)
-  if not trajectories:
+    demonstrations.append(demonstration)
+  if not demonstrations:
     raise ValueError(f"{path}: expected at least one conversation")
-  return trajectories
+  return demonstrations

@@ -82,9 +82,9 @@ def _questions(c: questions.CorpusSettings, resources: Resources) -> Corpus:
 
 def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
   del resources
-  trajectories = demonstrations.read(pathlib.Path(c.path).expanduser())
+  found = demonstrations.read(pathlib.Path(c.path).expanduser())
   return Corpus(
-    [trajectory.conversation() for trajectory in trajectories],
+    [demonstration.conversation() for demonstration in found],
     questions.train_tokenizer,
   )
 

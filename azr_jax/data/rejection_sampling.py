@@ -13,7 +13,7 @@ import ml_collections
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora import demonstrations
-from azr_jax.corpora.demonstrations import Trajectory
+from azr_jax.corpora.demonstrations import Demonstration
 from azr_jax.data import question_evals
 from azr_jax.evals import runner
 from azr_jax.systems.code_interpreter import agents
@@ -72,7 +72,7 @@ class RejectionSettings(EvaluateSettings):
 
 def sample(
   config: ml_collections.ConfigDict, model_spec: str, workdir: str
-) -> list[Trajectory]:
+) -> list[Demonstration]:
   """Samples and grades conversations, writes chosen ones, returns these.
 
   Args:
@@ -95,7 +95,7 @@ def sample(
       for style in c.solution_styles
     ]
     prompt_format = settings.evaluate.prompt_format
-    correct: list[Trajectory] = []
+    correct: list[Demonstration] = []
     for eval_pass, path, tokenizer in question_evals.answer(
       settings, model_spec, identity["step"], questions, eval_passes, run
     ):
@@ -119,13 +119,13 @@ def sample(
 
 def _correct(
   record: dict[str, Any], solution_style: str, prompt: str
-) -> Iterator[Trajectory]:
+) -> Iterator[Demonstration]:
   """Yields the correct and well-formed conversations of a question's record."""
   for is_correct, finish, text in zip(
     record["correct"], record["finish"], record["responses"], strict=True
   ):
     turns = agents.read_conversation(text) if is_correct else []
     if finish == "stop" and turns and demonstrations.is_well_formed(turns):
-      yield Trajectory(
+      yield Demonstration(
         record["id"], record["subset"], solution_style, prompt, tuple(turns)
       )

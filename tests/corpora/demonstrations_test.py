@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from azr_jax.corpora import demonstrations
-from azr_jax.corpora.demonstrations import Trajectory
+from azr_jax.corpora.demonstrations import Demonstration
 from azr_jax.rollout import code_blocks
 
 BLOCK = "so\n```python\nprint(6*7)\n```"
@@ -27,25 +27,25 @@ class Letters:
 
 
 def make(number, task="gym/products", turns=("<<<42>>>",)):
-  return Trajectory(f"{task}/{number}", task, "free", f"{number}?\n", turns)
+  return Demonstration(f"{task}/{number}", task, "free", f"{number}?\n", turns)
 
 
 def test_files_keep_conversations(tmp_path):
   path = tmp_path / "trajectories.jsonl"
-  trajectories = [
+  given = [
     make(1),
     make(2, turns=(BLOCK, OUTPUT, "\u2028 é <<<42>>>")),
   ]
-  demonstrations.write(path, trajectories)
-  assert demonstrations.read(path) == trajectories
-  conversation = trajectories[1].conversation()
+  demonstrations.write(path, given)
+  assert demonstrations.read(path) == given
+  conversation = given[1].conversation()
   ids, loss_mask = conversation.tokens(Letters())
   trained_on = "".join(
     chr(token_id)
     for token_id, mask in zip(ids[:-1], loss_mask[:-1], strict=True)
     if mask
   )
-  assert trained_on == BLOCK + trajectories[1].turns[2]
+  assert trained_on == BLOCK + given[1].turns[2]
   assert loss_mask[-1]
 
 
@@ -87,7 +87,7 @@ def test_files_of_older_versions_are_read(tmp_path):
     '{"id": "1", "task": "a", "form": "free", "prompt": "?", "parts": ["4"]}'
   )
   assert demonstrations.read(path) == [
-    Trajectory("1", "a", "free", "?", ("4",))
+    Demonstration("1", "a", "free", "?", ("4",))
   ]
 
 
