@@ -28,8 +28,8 @@ from azr_jax.executor import Executor, futures
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout.environment import split_turns
 from azr_jax.rollout.policy import Agent, Policy
+from azr_jax.rollout.tool_runner import split_turns
 from azr_jax.run import console, growing_file
 from azr_jax.run.growing_file import GrowingFile
 from azr_jax.tasks import records as records_lib

@@ -22,9 +22,9 @@ from azr_jax.models.load import ModelSource
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.perf.sampling import EndlessTokenizer
-from azr_jax.rollout.environment import SequenceId
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.tool_runner import SequenceId
 
 INSTANT = "pass"
 
@@ -54,7 +54,7 @@ class Workload:
     return (self.calls + 1) * (self.response_tokens + self.output_tokens)
 
 
-class ScriptedEnvironment:
+class ScriptedToolRunner:
   """Ends responses at fixed lengths, and runs the same script after each.
 
   Attributes:
@@ -142,12 +142,12 @@ class Rollout:
   Attributes:
     seconds: wall-clock time.
     tokens: tokens of all completions, tool output included.
-    environment: what it counted.
+    tool_runner: what it counted.
   """
 
   seconds: float
   tokens: int
-  environment: ScriptedEnvironment
+  tool_runner: ScriptedToolRunner
 
 
 class Runner:
@@ -186,7 +186,7 @@ class Runner:
 
   def run(self, executor: Executor, script: str) -> Rollout:
     """Samples all conversations once, with this script after each response."""
-    environment = ScriptedEnvironment(self.workload, executor, script)
+    tool_runner = ScriptedToolRunner(self.workload, executor, script)
     start = time.perf_counter()
     tokens = sum(
       len(completion.token_ids)
@@ -195,10 +195,10 @@ class Runner:
         self._prompts,
         1,
         jax.random.key(0),
-        environment=environment,
+        tool_runner=tool_runner,
       )
     )
-    return Rollout(time.perf_counter() - start, tokens, environment)
+    return Rollout(time.perf_counter() - start, tokens, tool_runner)
 
 
 def report(
@@ -226,7 +226,7 @@ def report(
   ]
   assert all(instant.tokens == slept.tokens for instant, slept in pairs)
   last = pairs[-1][1]
-  used = last.environment
+  used = last.tool_runner
   ratios = [slept.seconds / instant.seconds for instant, slept in pairs]
   workload = runner.workload
   return {

@@ -1,14 +1,14 @@
-"""The environments of sequences, and the tool outputs that have come."""
+"""The tool runners of sequences, and the tool outputs that have come."""
 
 from collections.abc import Iterable, Iterator
 
-from azr_jax.rollout.environment import Environment, ToolOutput
 from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.tool_runner import ToolOutput, ToolRunner
 
 
-def environments(sequences: Iterable[SequenceState]) -> list[Environment]:
-  """Returns the environments of some sequences, each once."""
-  every = (sequence.request.environment for sequence in sequences)
+def tool_runners(sequences: Iterable[SequenceState]) -> list[ToolRunner]:
+  """Returns the tool runners of some sequences, each once."""
+  every = (sequence.request.tool_runner for sequence in sequences)
   return list({id(one): one for one in every if one is not None}.values())
 
 
@@ -22,20 +22,20 @@ def tool_outputs(
     wait: whether to wait until at least one has come.
   """
   sequences = list(awaiting)
-  every = environments(sequences)
-  for environment in every:
+  every = tool_runners(sequences)
+  for tool_runner in every:
     by_id = {
       sequence.id: sequence
       for sequence in sequences
-      if sequence.request.environment is environment
+      if sequence.request.tool_runner is tool_runner
     }
-    outputs = environment.tool_outputs(wait and len(every) == 1)
+    outputs = tool_runner.tool_outputs(wait and len(every) == 1)
     for name, output in outputs.items():
       if name in by_id:  # Others were cancelled.
         yield by_id[name], output
 
 
 def forget(sequence: SequenceState) -> None:
-  """Has the environment drop a conversation."""
-  if sequence.request.environment is not None:
-    sequence.request.environment.forget(sequence.id)
+  """Has the tool runner drop a conversation."""
+  if sequence.request.tool_runner is not None:
+    sequence.request.tool_runner.forget(sequence.id)

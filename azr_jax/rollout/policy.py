@@ -25,12 +25,12 @@ import numpy as np
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import partial_rollouts
-from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 from azr_jax.rollout.partial_rollouts import PartialRollouts
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.samples import Sample, Samples, Submitted
 from azr_jax.rollout.stream import SampleKey
+from azr_jax.rollout.tool_runner import ToolRunner
 from azr_jax.types import Params
 
 Out = TypeVar("Out")
@@ -143,7 +143,7 @@ class Policy:
     prompts: Sequence[types.Prompt],
     n: int = 1,
     prompt_seeds: Sequence[int] | None = None,
-    environment: Environment | None = None,
+    tool_runner: ToolRunner | None = None,
     temperature: float | None = None,
     call: int | None = None,
     max_new_tokens: Sequence[int] | None = None,
@@ -158,7 +158,7 @@ class Policy:
       n: completions per prompt.
       prompt_seeds: the integer that each prompt folds into the key; None takes
         the prompt's index.
-      environment: runs the tool calls of conversations; None ends a completion
+      tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.
       temperature: divides the logits; None: as that of the policy.
       call: takes the place of the number of calls before, in the key.
@@ -184,7 +184,7 @@ class Policy:
         SampleKey(key_data, seeds[index], temperature),
         None if max_new_tokens is None else max_new_tokens[index],
         priority=(*self.priority, number),
-        environment=environment,
+        tool_runner=tool_runner,
         step_tokens=self.partial.step_tokens,
       )
       for index, prompt in enumerate(prompts)

@@ -21,7 +21,7 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
-from azr_jax.rollout.environment import SequenceId
+from azr_jax.rollout.tool_runner import SequenceId
 
 # Stands for what was left out of a long output.
 _ELLIPSIS = "\n...\n"
@@ -46,7 +46,7 @@ class PythonToolSettings(Settings):
 
 
 class PythonTool:
-  """An `Environment` in which a closed python block is a tool call."""
+  """A `ToolRunner` for which a closed python block is a tool call."""
 
   def __init__(
     self,

@@ -45,7 +45,7 @@ class _TokensByCharacter(dict[str, _TokensWith]):
 
 
 class ResponseEnds:
-  """Stop strings, and the ends that environments find.
+  """Stop strings, and the ends that tool runners find.
 
   Attributes:
     stop_ids: token ids that end a response on the device.
@@ -72,7 +72,7 @@ class ResponseEnds:
     self._by_last = _TokensByCharacter(tokenizer)
 
   def find(self, sequence: SequenceState, num_checked: int) -> int | None:
-    """Finds the end of a response by stop string or environment.
+    """Finds the end of a response by stop string or tool runner.
 
     Args:
       sequence: its last response has new tokens.
@@ -91,9 +91,9 @@ class ResponseEnds:
       )
     ]
     ends += [self._token_end(stop, token_ids, num_checked) for stop in more]
-    if sequence.request.environment is not None:
+    if sequence.request.tool_runner is not None:
       ends.append(
-        sequence.request.environment.end_of_response(
+        sequence.request.tool_runner.end_of_response(
           sequence.id, token_ids, start, num_checked
         )
       )

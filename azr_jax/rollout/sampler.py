@@ -10,7 +10,7 @@ The life of a request (`stream.py`):
 4. the decode loop runs `decode_chunk` tokens per call; between calls the host
    collects the tokens and looks for stop strings. Completions are delivered
    while the device runs the next call;
-5. in a conversation (`environment.py`), a sequence whose response called a tool
+5. in a conversation (`tool_runner.py`), a sequence whose response called a tool
    keeps its pages and enters a slot again when the output is prefilled.
 """
 
@@ -25,13 +25,13 @@ from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.engine import Engine, make_engine
-from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.scheduler import Scheduler
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.tool_runner import ToolRunner
 
 
 class Sampler:
@@ -115,7 +115,7 @@ class Sampler:
     key: jax.Array,
     max_new_tokens: Sequence[int] | None = None,
     prompt_seeds: Sequence[int] | None = None,
-    environment: Environment | None = None,
+    tool_runner: ToolRunner | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Samples n completions per prompt on a stream of their own.
 
@@ -127,7 +127,7 @@ class Sampler:
       max_new_tokens: as for `Stream.submit`, for each prompt.
       prompt_seeds: the integer that each prompt folds into the key; None takes
         the prompt's index.
-      environment: as for `Stream.submit`.
+      tool_runner: as for `Stream.submit`.
 
     Yields:
       (prompt index, sample index, completion), as they finish.
@@ -145,7 +145,7 @@ class Sampler:
     for index, prompt in enumerate(prompts):
       sample_key = SampleKey(key_data, seeds[index])
       _, futures = stream.submit(
-        prompt, n, sample_key, limits[index], environment=environment
+        prompt, n, sample_key, limits[index], tool_runner=tool_runner
       )
       for sample, future in enumerate(futures):
         future.add_done_callback(

@@ -27,7 +27,6 @@ from azr_jax.rollout import conversations, decode_state
 from azr_jax.rollout.admission import Admission
 from azr_jax.rollout.draft_policy import DraftPolicy
 from azr_jax.rollout.engine import Engine
-from azr_jax.rollout.environment import ToolOutput
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.preemption import PageAllocator
@@ -35,6 +34,7 @@ from azr_jax.rollout.prefill_scheduler import empty_batch, next_batch
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
 from azr_jax.rollout.slots import SlotTable
 from azr_jax.rollout.stages import Stages
+from azr_jax.rollout.tool_runner import ToolOutput
 
 
 class Scheduler:
@@ -173,8 +173,8 @@ class Scheduler:
       # Slots are refilled an eighth at a time, because each interruption of
       # the decode loop costs.
       min_active = decoding - max(1, slots // 8)
-    for environment in conversations.environments(self.stages.live):
-      environment.record_occupancy(
+    for tool_runner in conversations.tool_runners(self.stages.live):
+      tool_runner.record_occupancy(
         decoding, len(self.stages.awaiting_tools), slots
       )
     self._has_drafts = self._draft_policy.begin_call(decoding)
@@ -260,9 +260,9 @@ class Scheduler:
       sequence.finish_reason = sequence.reason_at_limit
       return
     sequence.finish_reason = "stop"
-    environment = sequence.request.environment
-    if environment is not None:
-      sequence.finish_reason = environment.step(
+    tool_runner = sequence.request.tool_runner
+    if tool_runner is not None:
+      sequence.finish_reason = tool_runner.step(
         sequence.id, sequence.request.prompt, sequence.responses
       )
       if sequence.finish_reason is None:

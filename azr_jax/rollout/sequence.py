@@ -7,12 +7,12 @@ from concurrent.futures import Future
 import numpy as np
 
 from azr_jax import types
-from azr_jax.rollout.environment import (
-  Environment,
+from azr_jax.rollout.page_pool import CachedTokens
+from azr_jax.rollout.tool_runner import (
   SequenceId,
+  ToolRunner,
   split_responses,
 )
-from azr_jax.rollout.page_pool import CachedTokens
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Request:
     seed: the integer that separates the prompt's random numbers from others'.
     temperature: divides the logits; 0 is greedy.
     priority: requests with a smaller one get their slots first.
-    environment: runs the tool calls of conversations; None ends a completion
+    tool_runner: runs the tool calls of conversations; None ends a completion
       with its first response.
     stop_strings: a response ends where one is complete, as at those of
       `rollout.stop_strings`.
@@ -42,7 +42,7 @@ class Request:
   seed: int
   temperature: float = 1.0
   priority: tuple[int, ...] = ()
-  environment: Environment | None = None
+  tool_runner: ToolRunner | None = None
   stop_strings: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ class SequenceState:
     loss_mask: whether the model wrote the token; false in tool output.
     versions: for each token, the version of the parameters that sampled it.
     response_start: index of the first token of the current response.
-    awaiting_tool: whether the environment has yet to answer the last response.
+    awaiting_tool: whether the tool runner has yet to answer the last response.
     cached: the pages of its prompt and its tokens; None if it has none.
     finish_reason: that of its completion; None while it is sampled.
     num_known: tokens that it had when it was submitted, if an earlier step

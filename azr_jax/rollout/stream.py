@@ -17,12 +17,12 @@ from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import decode_state
 from azr_jax.rollout.engine import Engine
-from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.scheduler import Scheduler
 from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.tool_runner import ToolRunner
 
 
 class SampleKey(NamedTuple):
@@ -101,7 +101,7 @@ class Stream:
     key: SampleKey,
     max_new_tokens: int | None = None,
     priority: tuple[int, ...] = (),
-    environment: Environment | None = None,
+    tool_runner: ToolRunner | None = None,
     step_tokens: int = 0,
     stop_strings: tuple[str, ...] = (),
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
@@ -114,7 +114,7 @@ class Stream:
       max_new_tokens: maximum number of tokens of a completion, 1 to
         `max_tokens`, which is the default; it counts whole conversations.
       priority: prompts with a smaller one get their slots first.
-      environment: runs the tool calls of conversations; None ends a completion
+      tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.
       step_tokens: tokens after which a completion is paused, beside those that
         `restore` knows; 0: none is.
@@ -151,7 +151,7 @@ class Stream:
       key.seed,
       settings.temperature if temperature is None else temperature,
       priority,
-      environment,
+      tool_runner,
       stop_strings,
     )
     sequences = [

@@ -11,9 +11,9 @@ from azr_jax import types
 from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout.environment import Environment
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy, Sample
+from azr_jax.rollout.tool_runner import ToolRunner
 
 OUTCOME_METRICS = CORRECT, TIMED_OUT, LOST = "correct", "timed_out", "lost"
 Grade = TypeVar("Grade")
@@ -72,7 +72,7 @@ async def sample_group(
   *,
   call: int = 0,
   jobs: SharedJobs | None = None,
-  environment: Environment | None = None,
+  tool_runner: ToolRunner | None = None,
 ) -> list[Graded[Grade]]:
   """Returns n graded responses to a prompt of a step.
 
@@ -84,9 +84,9 @@ async def sample_group(
     grade: completion -> future of its grade.
     call: index of the `sample` call; part of the random key.
     jobs: as for `sample_and_grade`.
-    environment: runs the tool calls of conversations.
+    tool_runner: runs the tool calls of conversations.
   """
-  samples = policy.sample([prompt], n, [number], environment, call=call)
+  samples = policy.sample([prompt], n, [number], tool_runner, call=call)
   [graded] = await sample_and_grade(samples, lambda _, c: grade(c), jobs)
   return graded
 

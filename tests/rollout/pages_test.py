@@ -134,7 +134,7 @@ class Requests:
       SampleKey(np.zeros(2, np.uint32), number),
       limit,
       priority=(number // 50,),
-      environment=self._tools if with_tools else None,
+      tool_runner=self._tools if with_tools else None,
     )
     wanted = [
       expected(prompt, number, sample, limit, with_tools) for sample in range(n)

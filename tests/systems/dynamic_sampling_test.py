@@ -165,7 +165,7 @@ class Uneven(scripted.Policy):
   def fits(self, prompt):
     return True
 
-  async def _sample(self, asked, n, prompt_seeds, environment=None, call=0):
+  async def _sample(self, asked, n, prompt_seeds, tool_runner=None, call=0):
     [prompt], [number] = asked, prompt_seeds
     self.asked.append(number)
     for sample in range(n):

@@ -41,7 +41,7 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.text) < 40
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
+  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
     self.asked += [prompt.task for prompt in asked]
     for index, prompt in enumerate(asked):
       for sample in range(n):
@@ -79,7 +79,7 @@ class Uneven(ScriptedPolicy):
   """Solves the problems of the second source once in three samples."""
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
+  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
     for index, sample, done in ScriptedPolicy.sample(self, asked, n):
       if asked[index].task in BY_SOURCE[0]:
         done = dataclasses.replace(done, text=prompts.format_response("", "-1"))
@@ -150,7 +150,7 @@ class EndingPolicy(ScriptedPolicy):
     return True
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
+  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
     self.asked += asked
     for index in range(len(asked)):
       for sample in range(n):
@@ -255,7 +255,7 @@ class New(ScriptedPolicy):
   """Repeats no token."""
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, environment=None, call=0):
+  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
     for index, sample, done in ScriptedPolicy.sample(self, asked, n):
       ids = np.arange(len(done.token_ids), dtype=np.int32)
       yield index, sample, dataclasses.replace(done, token_ids=ids)

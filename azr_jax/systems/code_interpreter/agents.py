@@ -22,10 +22,10 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout.environment import split_responses, split_turns
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Agent, Answers, Policy
 from azr_jax.rollout.python_tool import PythonTool
+from azr_jax.rollout.tool_runner import split_responses, split_turns
 from azr_jax.systems.code_interpreter.codesteer import (
   CodeSteer,
   CodeSteerSettings,
@@ -114,7 +114,7 @@ def _code_agent(
     prompt_seeds: Sequence[int],
   ) -> Answers:
     async for index, sample, completion in policy.sample(
-      prompts, samples, prompt_seeds, environment=tool
+      prompts, samples, prompt_seeds, tool_runner=tool
     ):
       text = text_of(policy.tokenizer, completion)
       yield index, sample, dataclasses.replace(completion, text=text)

@@ -36,10 +36,10 @@ from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
-from azr_jax.rollout.environment import split_turns
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.tool_runner import split_turns
 from azr_jax.systems import collect, dynamic_sampling
 from azr_jax.systems.code_interpreter import (
   agents,
@@ -280,7 +280,7 @@ class CodeInterpreter(System):
       settings.group_size,
       grade,
       jobs=self.context.jobs,
-      environment=self._tool,
+      tool_runner=self._tool,
     )
     trajectories = []
     for rollout in rollouts:

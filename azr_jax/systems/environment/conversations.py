@@ -14,7 +14,7 @@ from azr_jax.environments.client import Episodes
 from azr_jax.functions.pool import Answer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout.environment import (
+from azr_jax.rollout.tool_runner import (
   SequenceId,
   ToolOutput,
   split_responses,
@@ -23,7 +23,7 @@ from azr_jax.systems.environment.turns import TurnWriter
 
 
 class Conversations:
-  """An `Environment` of the scheduler in which every reply is a tool call."""
+  """A `ToolRunner` of the scheduler for which every reply is a tool call."""
 
   def __init__(
     self,
@@ -33,7 +33,7 @@ class Conversations:
     jobs: SharedJobs,
     max_turns: int,
   ):
-    """Makes the environment.
+    """Makes the tool runner.
 
     Args:
       episodes: the processes that play.

@@ -29,10 +29,10 @@ from azr_jax.environments.server import EpisodeServer
 from azr_jax.executor import futures
 from azr_jax.functions.pool import Answer
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout.environment import split_responses
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.tool_runner import split_responses
 from azr_jax.systems import collect, dynamic_sampling, scores
 from azr_jax.systems.environment.conversations import Conversations
 from azr_jax.systems.environment.settings import EnvironmentSettings
@@ -255,7 +255,7 @@ class EnvironmentSystem(System):
       )
 
     graded = await collect.sample_group(
-      policy, prompt, number, n, grade, jobs=jobs, environment=conversations
+      policy, prompt, number, n, grade, jobs=jobs, tool_runner=conversations
     )
     trajectories = [
       _trajectory(prompt, one.completion, one.grade, number) for one in graded

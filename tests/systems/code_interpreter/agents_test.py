@@ -51,11 +51,11 @@ class ScriptedPolicy(scripted.Policy):
     prompts,
     n=1,
     prompt_seeds=None,
-    environment=None,
+    tool_runner=None,
     temperature=None,
     call=None,
   ):
-    del environment
+    del tool_runner
     assert len(prompt_seeds) == len(prompts)
     for index, prompt in enumerate(prompts):
       self.asked.append(prompt.text)

@@ -92,8 +92,8 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.token_ids) < 400
 
   @scripted.samples
-  def sample(self, prompts, n, prompt_seeds=None, environment=None, call=0):
-    assert environment == "interpreter"
+  def sample(self, prompts, n, prompt_seeds=None, tool_runner=None, call=0):
+    assert tool_runner == "interpreter"
     for index, prompt in enumerate(prompts):
       if len(self.asked) == self.most_answers:
         raise KeyboardInterrupt
@@ -149,7 +149,7 @@ class Scripted(CodeInterpreter):
   def make_agents(self):
     def ask(policy, prompts, samples, numbers):
       assert len(numbers) == len(prompts)
-      return policy.sample(prompts, samples, environment="interpreter")
+      return policy.sample(prompts, samples, tool_runner="interpreter")
 
     return {"text": ask, "code_agent": ask}
 

@@ -1,4 +1,4 @@
-"""The environment of a conversation, as the scheduler sees it.
+"""What runs the tool calls of conversations, as the scheduler sees it.
 
 The life of a response (an assistant turn):
 1. the model writes until `end_of_response` says where the response ends;
@@ -46,7 +46,7 @@ def split_responses(
   return [ids for is_model, ids in turns if is_model]
 
 
-class Environment(Protocol):
+class ToolRunner(Protocol):
   """Steps on the responses of many conversations at a time."""
 
   def forget(self, sequence_id: SequenceId) -> None:

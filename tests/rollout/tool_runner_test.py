@@ -12,13 +12,13 @@ from rollout_model import (
 )
 
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.environment import split_responses
 from azr_jax.rollout.preemption import PageAllocator
+from azr_jax.rollout.tool_runner import split_responses
 
 TOOL_OUTPUTS = ["!", "abc", "0123456789 0123456789", "xy" * 20]
 
 
-class ScriptedEnvironment:
+class ScriptedToolRunner:
   """Ends a response after six tokens, three of which call a tool.
 
   Attributes:
@@ -73,12 +73,12 @@ def tool_output(prompt_index, sample_index, num_responses):
   return TOOL_OUTPUTS[index % len(TOOL_OUTPUTS)]
 
 
-def converse(policy, environment, n=3, limit=None):
+def converse(policy, tool_runner, n=3, limit=None):
   """Returns n conversations per text, by prompt and sample index."""
   prompts = [policy.prompt(text) for text in TEXTS]
   limits = limit and [limit] * len(prompts)
   stream = policy.sample(
-    prompts, n, environment=environment, max_new_tokens=limits
+    prompts, n, tool_runner=tool_runner, max_new_tokens=limits
   )
   return {(i, s): completion for i, s, completion in stream}
 
@@ -95,7 +95,7 @@ def test_conversations_have_the_logprobs_of_one_forward_pass(
   params, one_device_mesh
 ):
   conversations = converse(
-    long_policy(params, one_device_mesh), ScriptedEnvironment()
+    long_policy(params, one_device_mesh), ScriptedToolRunner()
   )
   assert len(conversations) == 12
   for (index, _), completion in conversations.items():
@@ -112,15 +112,13 @@ def test_conversations_have_the_logprobs_of_one_forward_pass(
 
 
 def test_a_stop_string_also_ends_a_response(params, one_device_mesh):
-  without = converse(
-    long_policy(params, one_device_mesh), ScriptedEnvironment()
-  )
+  without = converse(long_policy(params, one_device_mesh), ScriptedToolRunner())
   sequence_id, completion = next(iter(without.items()))
   first = completion.token_ids[:6].tolist()
   stop = ByteTokenizer().decode(first[2:4])
   stopped = converse(
     long_policy(params, one_device_mesh, stop_strings=(stop,)),
-    ScriptedEnvironment(),
+    ScriptedToolRunner(),
   )
   completion = stopped[sequence_id]
   response = split_responses(completion.token_ids, completion.loss_mask)[0]
@@ -137,7 +135,7 @@ def test_the_loss_mask_tells_responses_from_tool_outputs(
 ):
   num_outputs = 0
   conversations = converse(
-    long_policy(params, one_device_mesh), ScriptedEnvironment(delays=(2, 0))
+    long_policy(params, one_device_mesh), ScriptedToolRunner(delays=(2, 0))
   )
   for sequence_id, completion in conversations.items():
     start, num_responses = 0, 0
@@ -176,10 +174,10 @@ def test_they_depend_on_neither_slots_nor_when_tool_outputs_come(
   params, one_device_mesh, changes, delays
 ):
   expected = converse(
-    long_policy(params, one_device_mesh), ScriptedEnvironment()
+    long_policy(params, one_device_mesh), ScriptedToolRunner()
   )
   other = long_policy(params, one_device_mesh, **changes)
-  actual = converse(other, ScriptedEnvironment(delays))
+  actual = converse(other, ScriptedToolRunner(delays))
   assert actual.keys() == expected.keys()
   for sequence_id, want in expected.items():
     got = actual[sequence_id]
@@ -194,12 +192,12 @@ def test_conversations_on_eight_devices_are_those_on_one(
 ):
   on_one = converse(
     long_policy(params, one_device_mesh, temperature=0.0),
-    ScriptedEnvironment((1, 3)),
+    ScriptedToolRunner((1, 3)),
   )
   mesh = mesh_lib.make_mesh({"data": 2, "fsdp": 2, "tensor": 2})
   on_eight = converse(
     long_policy(params, mesh, temperature=0.0, slots=8),
-    ScriptedEnvironment((0, 2)),
+    ScriptedToolRunner((0, 2)),
   )
   for sequence_id, want in on_one.items():
     np.testing.assert_array_equal(
@@ -207,7 +205,7 @@ def test_conversations_on_eight_devices_are_those_on_one(
     )
 
 
-class ForgetfulEnvironment(ScriptedEnvironment):
+class ForgetfulToolRunner(ScriptedToolRunner):
   """Notes which conversations it has been told to forget."""
 
   def __init__(self):
@@ -226,11 +224,11 @@ def test_a_tool_output_that_leaves_no_room_ends_the_conversation(
     params, one_device_mesh, max_tokens=30, extend_chunk=8, page_size=48
   )
   short.sampler.meter.take()
-  environment = ForgetfulEnvironment()
-  conversations = converse(short, environment)
+  tool_runner = ForgetfulToolRunner()
+  conversations = converse(short, tool_runner)
   reasons = {c.finish_reason for c in conversations.values()}
   assert "length" in reasons
-  assert sorted(environment.forgotten) == sorted(conversations)
+  assert sorted(tool_runner.forgotten) == sorted(conversations)
   written = sum(int(c.loss_mask.sum()) for c in conversations.values())
   assert short.sampler.meter.take().counts.tokens == written
   for completion in conversations.values():
@@ -239,7 +237,7 @@ def test_a_tool_output_that_leaves_no_room_ends_the_conversation(
       assert completion.loss_mask[-1]
 
 
-class SlowEnvironment(ScriptedEnvironment):
+class SlowToolRunner(ScriptedToolRunner):
   """Keeps one conversation waiting until all others have ended."""
 
   slow_id = (0, 0)
@@ -256,9 +254,9 @@ class SlowEnvironment(ScriptedEnvironment):
 def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
   three_slots = long_policy(params, one_device_mesh, slots=3)
   prompts = [three_slots.prompt(text) for text in TEXTS]
-  stream = three_slots.sample(prompts, 3, environment=SlowEnvironment())
+  stream = three_slots.sample(prompts, 3, tool_runner=SlowToolRunner())
   ended = [(index, sample) for index, sample, _ in stream]
-  assert len(ended) == 12 and ended[-1] == SlowEnvironment.slow_id
+  assert len(ended) == 12 and ended[-1] == SlowToolRunner.slow_id
 
 
 @pytest.mark.parametrize(
@@ -276,7 +274,7 @@ def test_conversations_without_pages_read_their_tokens_again(
 ):
   """Six pages are one of the longest sequences, and its prompt."""
   enough = long_policy(params, one_device_mesh, slots=20, page_size=32)
-  wanted = converse(enough, ScriptedEnvironment(), limit=limit)
+  wanted = converse(enough, ScriptedToolRunner(), limit=limit)
   dropped, drop = [], PageAllocator.drop
 
   def counted(allocator, sequence):
@@ -293,7 +291,7 @@ def test_conversations_without_pages_read_their_tokens_again(
     cache_gib=(num_pages + 0.5) * page_bytes / 2**30,
   )
   assert few.sampler.engine.num_pages == num_pages
-  found = converse(few, ScriptedEnvironment((7, 40)), limit=limit)
+  found = converse(few, ScriptedToolRunner((7, 40)), limit=limit)
   assert len(dropped) >= 3
   assert found.keys() == wanted.keys()
   for name, want in wanted.items():
@@ -326,19 +324,19 @@ def test_nothing_compiles_in_a_conversation_after_the_warm_up(
   jax.monitoring.register_event_duration_secs_listener(
     lambda name, *_, **__: compiled.append(name)
   )
-  converse(ready, ScriptedEnvironment((1, 0)), n=10)
+  converse(ready, ScriptedToolRunner((1, 0)), n=10)
   assert not [name for name in compiled if "backend_compile" in name]
 
 
 def test_a_cancelled_request_leaves_nothing_behind(params, one_device_mesh):
   first = long_policy(params, one_device_mesh)
-  environment = ScriptedEnvironment((3,))
-  expected = converse(first, ScriptedEnvironment((3,)))
+  tool_runner = ScriptedToolRunner((3,))
+  expected = converse(first, ScriptedToolRunner((3,)))
   cancelled = first.with_key(first.key)
   prompts = [cancelled.prompt(text) for text in TEXTS]
-  stream = iter(cancelled.sample(prompts, 3, environment=environment))
+  stream = iter(cancelled.sample(prompts, 3, tool_runner=tool_runner))
   next(stream)
   stream.close()
-  actual = converse(first.with_key(first.key), environment)
+  actual = converse(first.with_key(first.key), tool_runner)
   for sequence_id, want in expected.items():
     np.testing.assert_array_equal(actual[sequence_id].token_ids, want.token_ids)
