@@ -42,7 +42,7 @@ Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSettings:
+class ItemSettings:
   """Which items to run, and how.
 
   Attributes:
@@ -60,7 +60,7 @@ class RunSettings:
   samples: int
 
 
-def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
+def items_of(benchmark: Benchmark, settings: ItemSettings) -> list[Item]:
   """Reads a benchmark's data and returns the items within the limit.
 
   Raises:
@@ -81,7 +81,7 @@ def items_of(benchmark: Benchmark, settings: RunSettings) -> list[Item]:
 
 
 def check_prompts(
-  benchmark: Benchmark, settings: RunSettings, tokenizer: Tokenizer
+  benchmark: Benchmark, settings: ItemSettings, tokenizer: Tokenizer
 ) -> None:
   """Tries to write the prompt of a benchmark's first item.
 
@@ -136,7 +136,7 @@ def run(
   policy: Policy,
   executor: Executor,
   hosts: Hosts,
-  settings: RunSettings,
+  settings: ItemSettings,
   path: pathlib.Path | None,
   agent: Agent = policy_lib.single_turn,
 ) -> dict[str, float]:
@@ -196,14 +196,14 @@ def run(
 
 
 def _prompt(
-  benchmark: Benchmark, item: Item, settings: RunSettings, policy: Policy
+  benchmark: Benchmark, item: Item, settings: ItemSettings, policy: Policy
 ) -> types.Prompt:
   text = _prompt_text(benchmark, item, settings, policy.tokenizer)
   return policy.prompt(text, item)
 
 
 def _prompt_text(
-  benchmark: Benchmark, item: Item, settings: RunSettings, tokenizer: Tokenizer
+  benchmark: Benchmark, item: Item, settings: ItemSettings, tokenizer: Tokenizer
 ) -> str:
   if benchmark.prompt is not None:
     return benchmark.prompt(item, settings.prompt_format, tokenizer)

@@ -148,7 +148,7 @@ class PeriodicEvals:
 
 def _read(
   c: PeriodicSettings, experiment: Experiment, system: System
-) -> dict[Benchmark, runner.RunSettings]:
+) -> dict[Benchmark, runner.ItemSettings]:
   """Returns the benchmarks with their items, and how to run each.
 
   Raises:
@@ -157,9 +157,9 @@ def _read(
   """
   names = registry.names(c.benchmarks)
   paths = registry.paths(names, c.data)
-  benchmarks: dict[Benchmark, runner.RunSettings] = {}
+  benchmarks: dict[Benchmark, runner.ItemSettings] = {}
   for name in names:
-    settings = runner.RunSettings(
+    settings = runner.ItemSettings(
       paths.get(name, ""), c.limit, c.prompt_format, c.samples
     )
     benchmark = mathematics.with_grading(

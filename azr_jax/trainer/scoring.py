@@ -82,7 +82,7 @@ def evaluate(
     agent_names = benchmark_agents.agent_names(settings.evaluate, names)
     if any(agent_names):
       require_same_sandbox(settings, model_spec)
-    how = runner.RunSettings(
+    how = runner.ItemSettings(
       "", limit, settings.evaluate.prompt_format, settings.evaluate.samples
     )
     # All data is read before the weights, and all prompts are tried before the
@@ -164,7 +164,7 @@ def _open(
   paths: dict[str, str],
   agent_names: Sequence[str],
   settings: EvaluateSettings,
-  how: runner.RunSettings,
+  how: runner.ItemSettings,
 ) -> list[tuple[Benchmark, str]]:
   """Returns a benchmark that holds its items, with the name of each agent.
 
@@ -200,7 +200,7 @@ def _score(
   executor: Executor,
   run: Run,
   settings: EvaluateSettings,
-  how: runner.RunSettings,
+  how: runner.ItemSettings,
 ) -> dict[str, float]:
   """Returns the scores of one benchmark.
 

@@ -19,7 +19,7 @@ ITEMS = [
   Item(f"q{i}", f"question {i}", {"answer": i}, "even" if i % 2 == 0 else "odd")
   for i in range(8)
 ]
-SETTINGS = runner.RunSettings(
+SETTINGS = runner.ItemSettings(
   data="", limit=0, prompt_format="plain", samples=3
 )
 
@@ -183,7 +183,7 @@ def test_a_benchmark_without_data_is_named(executor):
 def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
   run(ScriptedPolicy(), executor, path)
-  fewer = runner.RunSettings("", 0, "plain", samples=2)
+  fewer = runner.ItemSettings("", 0, "plain", samples=2)
   with pytest.raises(ValueError, match="another --workdir"):
     run(ScriptedPolicy(), executor, path, fewer)
   other = [Item("q0", "another question", {})]
@@ -192,7 +192,7 @@ def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
 
 
 def test_limits_count_items_or_items_of_each_kind(executor):
-  settings = runner.RunSettings("", 3, "plain", 1)
+  settings = runner.ItemSettings("", 3, "plain", 1)
   for limit_per_subset, want in (
     (False, ["q0", "q1", "q2"]),
     (True, ["q0", "q2", "q4"]),
@@ -229,7 +229,7 @@ def test_a_benchmark_with_fixed_items_reads_no_data():
     "away", "hf:nobody/nothing", refuse, "words", lambda *_: None
   )
   held = away.with_items(ITEMS)
-  settings = runner.RunSettings("", 3, "plain", 1)
+  settings = runner.ItemSettings("", 3, "plain", 1)
   assert runner.items_of(held, settings) == ITEMS[:3]
 
 

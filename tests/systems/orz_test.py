@@ -195,7 +195,7 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
     scoring,
     executor,
     context.hosts,
-    runner.RunSettings("", 0, "full", count),
+    runner.ItemSettings("", 0, "full", count),
     None,
     lambda policy, asked, n, seeds: policy.sample(asked, n, seeds),
   )

@@ -136,7 +136,7 @@ def test_the_data_is_read_once_for_all_agents():
   config = evaluate.get_config("questions_tiny")
   config.evaluate.agents = ("text", "code_agent")
   c = settings.read(settings.EvaluateSettings, config)
-  how = runner.RunSettings("", 2, c.evaluate.prompt_format, 1)
+  how = runner.ItemSettings("", 2, c.evaluate.prompt_format, 1)
   paths = {"questions": "gym:gcd+gym:lcm"}
   opened = scoring._open("questions", paths, c.evaluate.agents, c, how)
   assert [agent for _, agent in opened] == ["text", "code_agent"]

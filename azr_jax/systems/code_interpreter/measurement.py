@@ -83,7 +83,7 @@ def run(
     agent: made for `eval_pass.agent`; answers the questions.
   """
   items = [benchmark_lib.item(question) for question in questions]
-  settings = runner.RunSettings("", 0, prompt_format, eval_pass.samples)
+  settings = runner.ItemSettings("", 0, prompt_format, eval_pass.samples)
   benchmark = _benchmark(eval_pass, items)
   runner.run(benchmark, policy, executor, hosts, settings, path, agent)
 
