@@ -41,7 +41,7 @@ def run() -> None:
     __doc__,
     main,
     lambda c: settings_lib.describe(
-      train_settings.read(countdown_pool.PoolSettings, c)
+      train_settings.read(countdown_pool.ProposeRunSettings, c)
     ),
     default_config="configs/propose.py",
   )

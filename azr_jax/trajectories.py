@@ -46,7 +46,7 @@ def run() -> None:
     __doc__,
     main,
     lambda c: settings_lib.describe(
-      train_settings.read(rejection_sampling.RejectionSettings, c)
+      train_settings.read(rejection_sampling.TrajectoriesRunSettings, c)
     ),
   )
 

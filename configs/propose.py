@@ -6,7 +6,7 @@ python -m azr_jax.propose --config=configs/propose.py:tiny --model=SPEC --out=F
 import ml_collections
 
 from azr_jax.config import overrides
-from azr_jax.data.countdown_pool import PoolSettings
+from azr_jax.data.countdown_pool import ProposeRunSettings
 
 VARIANTS = ("paper", "tiny")
 
@@ -15,7 +15,7 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   """Returns the proposer's configuration of a variant of `VARIANTS`."""
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
-  c = overrides.to_config(PoolSettings())
+  c = overrides.to_config(ProposeRunSettings())
   c.rollout.top_p = 0.95  # paper: 0.95
   c.rollout.top_k = 40  # paper: 40
   c.rollout.slots = 256

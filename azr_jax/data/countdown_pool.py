@@ -40,7 +40,7 @@ class ProposeSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class PoolSettings(SamplingSettings):
+class ProposeRunSettings(SamplingSettings):
   """A configuration of `azr_jax.propose`."""
 
   propose: ProposeSettings = ProposeSettings()
@@ -67,7 +67,7 @@ def propose(
   Raises:
     ValueError: a config value is not allowed, or no puzzle was kept.
   """
-  settings = train_settings.read(PoolSettings, config)
+  settings = train_settings.read(ProposeRunSettings, config)
   puzzles = _random_puzzles(settings.seed)
   if model_spec is not None:
     puzzles = _proposed(settings, model_spec)
@@ -101,7 +101,7 @@ def _random_puzzles(seed: int) -> Iterator[Puzzle]:
 
 
 def _proposed(
-  settings: PoolSettings, model_spec: str
+  settings: ProposeRunSettings, model_spec: str
 ) -> Iterator[Puzzle | None]:
   """Yields a model's proposals; None for one that cannot be parsed."""
   c = settings.propose

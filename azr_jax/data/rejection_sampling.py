@@ -64,7 +64,7 @@ class TrajectoriesSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class RejectionSettings(EvaluateSettings):
+class TrajectoriesRunSettings(EvaluateSettings):
   """A configuration of `azr_jax.trajectories`."""
 
   trajectories: TrajectoriesSettings = TrajectoriesSettings()
@@ -84,7 +84,7 @@ def sample(
     ValueError: a config value is not allowed, the folder has records of another
       model or config, or no answer is correct.
   """
-  settings = train_settings.read(RejectionSettings, config)
+  settings = train_settings.read(TrajectoriesRunSettings, config)
   c = settings.trajectories
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:

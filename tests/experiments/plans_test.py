@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from azr_jax.data.countdown_pool import PoolSettings
+from azr_jax.data.countdown_pool import ProposeRunSettings
 from azr_jax.data.question_potential import PotentialRunSettings
 from azr_jax.experiments import checks, jobs, plan_file
 from azr_jax.experiments.folders import Workdir
@@ -25,7 +25,7 @@ READERS = {
   "azr_jax.sft": settings.read_supervised,
   "azr_jax.evaluate": lambda c: settings.read(settings.EvaluateSettings, c),
   "azr_jax.potential": lambda c: settings.read(PotentialRunSettings, c),
-  "azr_jax.propose": lambda c: settings.read(PoolSettings, c),
+  "azr_jax.propose": lambda c: settings.read(ProposeRunSettings, c),
   "azr_jax.train": settings.read_train,
 }
 PLAN = {

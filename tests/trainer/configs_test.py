@@ -19,9 +19,9 @@ from azr_jax.configs import (
   sft,
   trajectories,
 )
-from azr_jax.data.countdown_pool import PoolSettings
+from azr_jax.data.countdown_pool import ProposeRunSettings
 from azr_jax.data.question_potential import PotentialRunSettings
-from azr_jax.data.rejection_sampling import RejectionSettings
+from azr_jax.data.rejection_sampling import TrajectoriesRunSettings
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.optimizer import make_optimizer
@@ -129,8 +129,8 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
     for file, cls in (
       (evaluate, EvaluateSettings),
       (potential, PotentialRunSettings),
-      (trajectories, RejectionSettings),
-      (propose, PoolSettings),
+      (trajectories, TrajectoriesRunSettings),
+      (propose, ProposeRunSettings),
     )
     for variant in file.VARIANTS
   ],
