@@ -47,7 +47,12 @@ def run() -> None:
   workdir = flags.DEFINE_string(
     "workdir", None, "Where results go.", required=True
   )
-  limit = flags.DEFINE_integer("limit", 0, "Maximum number of items; 0 = all.")
+  limit = flags.DEFINE_integer(
+    "limit",
+    0,
+    "Maximum number of items; 0: the benchmark's own number (countdown: 50), "
+    "else all.",
+  )
   join = host_flags.define()
 
   def main() -> None:

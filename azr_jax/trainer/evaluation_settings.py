@@ -44,7 +44,8 @@ class PeriodicSettings(Settings):
   data: str = setting("", "files, as --data of azr_jax.evaluate takes them")
   limit: int = setting(
     50,
-    "maximum number of items per benchmark; 0: all",
+    "maximum number of items per benchmark; 0: the benchmark's own number "
+    "(countdown: 50), else all",
     paper="0; Countdown: 50",
     minimum=0,
   )

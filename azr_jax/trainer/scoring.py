@@ -74,7 +74,10 @@ def evaluate(
   names = registry.names(benchmark)
   paths = registry.paths(names, data)
   if limit < 0:
-    raise ValueError(f"limit={limit}: expected 0 (all) or more")
+    raise ValueError(
+      f"limit={limit}: expected 0 (the benchmark's own number, else all) or "
+      "more"
+    )
   _require_data(names, paths, benchmark)
   identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
   with open_scores(workdir, settings, identity) as run:

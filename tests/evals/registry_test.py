@@ -1,8 +1,12 @@
 """Names and groups of benchmarks, averages, and the table of scores."""
 
+import pathlib
+
 import pytest
 
+from azr_jax.config.settings import describe
 from azr_jax.evals import registry, table
+from azr_jax.trainer.evaluation_settings import PeriodicSettings
 
 
 def test_names_groups_and_averages():
@@ -15,6 +19,17 @@ def test_names_groups_and_averages():
     {"average/code": 0.5, "average/math": 0.1, "average/overall": 0.3}
   )
   assert registry.averages({"gsm8k": 1.0}) == {}
+
+
+def test_flags_and_pages_name_every_benchmark_with_a_number_of_its_own():
+  """They say `countdown: 50`, and that the others have all their items."""
+  limits = {k: one.default_limit for k, one in registry.BENCHMARKS.items()}
+  assert {k: v for k, v in limits.items() if v} == {"countdown": 50}
+  shown = "0: the benchmark's own number (countdown: 50), else all"
+  described = {one.key: one.doc for one in describe(PeriodicSettings())}
+  assert shown in described["limit"]
+  page = pathlib.Path(__file__).parents[2] / "docs" / "evaluation.md"
+  assert shown in page.read_text(encoding="utf-8").replace("`", "")
 
 
 def test_the_table_compares_with_the_first():
