@@ -241,6 +241,7 @@ def estimate(
   lengths: Sequence[int],
   normalize: bool = False,
   pass_k: int = 4,
+  in_loss: Sequence[bool] | None = None,
 ) -> Float[np.ndarray, " N"]:
   """Applies the named estimator.
 
@@ -249,9 +250,12 @@ def estimate(
     rewards: one per trajectory, [N].
     groups: the group of each trajectory, [N].
     lengths: tokens of each trajectory that the model wrote, [N].
-    normalize: give advantages mean 0 and deviation 1 over all those tokens of
-      the batch (ORZ); those of `GAE` are normalised on the device instead.
+    normalize: give advantages mean 0 and deviation 1 over those tokens of the
+      trajectories in the loss (ORZ); those of `GAE` are normalised on the
+      device instead.
     pass_k: k of `PASS_K`.
+    in_loss: whether each trajectory is trained on, [N]; None: all are. The
+      rewards of the others are in the baselines all the same.
 
   Returns:
     float32 [N], the advantage of every token of each trajectory.
@@ -263,10 +267,26 @@ def estimate(
     np.asarray(rewards, np.float64), groups, np.asarray(lengths), **numbers
   )
   if normalize and name != GAE:
-    mean = np.average(advantages, weights=lengths)
-    variance = np.average((advantages - mean) ** 2, weights=lengths)
-    advantages = (advantages - mean) / np.sqrt(max(variance, _MIN_VARIANCE))
+    trained = np.ones(len(rewards), bool) if in_loss is None else in_loss
+    advantages = _normalized(advantages, np.multiply(lengths, trained))
   return advantages.astype(np.float32)
+
+
+def _normalized(
+  advantages: Float[np.ndarray, " N"], tokens: Int[np.ndarray, " N"]
+) -> Float[np.ndarray, " N"]:
+  """Returns advantages with mean 0 and deviation 1 over trained tokens.
+
+  Args:
+    advantages: of each trajectory.
+    tokens: how many tokens of each are trained on; if none of any is, the
+      advantages stay what they are.
+  """
+  if not tokens.any():
+    return advantages
+  mean = np.average(advantages, weights=tokens)
+  variance = np.average((advantages - mean) ** 2, weights=tokens)
+  return (advantages - mean) / np.sqrt(max(variance, _MIN_VARIANCE))
 
 
 def groups_differ(

@@ -8,8 +8,9 @@ Both parts work on the trajectories of any system, and are off by default:
   stay in the baselines of their groups, because a group without its failures
   would look better than it is. They leave every denominator: a token mean
   divides by the tokens that are trained on, a mean over sequences by the
-  sequences that are (`packing.loss_weights`). So the critic, the entropy bonus
-  and the KL term leave them out, too.
+  sequences that are (`packing.loss_weights`), and advantages are normalised
+  over trained tokens. So the critic, the entropy bonus and the KL term leave
+  them out, too.
 
 Paper: DAPO (arXiv 2503.14476), section 3.4.
 """

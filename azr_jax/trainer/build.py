@@ -164,6 +164,7 @@ class Experiment:
         [int(t.completion.loss_mask.sum()) for t in trajectories],
         c.normalize_advantages,
         c.pass_k,
+        [t.in_loss for t in trajectories],
       )
     ]
 

@@ -1,5 +1,6 @@
 """Advantage estimators agree with the papers' formulas, written out."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -107,6 +108,24 @@ def test_normalising_weighs_tokens():
   np.testing.assert_allclose(got, want[:2], atol=1e-6)
   rewards = advantages.estimate("gae", [1.0, 0.0], [0, 0], [1, 3], True)
   np.testing.assert_array_equal(rewards, [1.0, 0.0])
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_normalising_leaves_out_what_is_not_trained_on(name):
+  """Long responses that were cut are in the baselines, and in no moment."""
+  rewards, groups = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0], [0] * 4 + [1] * 4
+  lengths = [500, 400, 500, 8000, 300, 500, 500, 8000]
+  in_loss = [True, True, True, False] * 2
+  estimate = functools.partial(
+    advantages.estimate, name, rewards, groups, lengths, pass_k=2
+  )
+  plain = estimate()
+  got = estimate(normalize=True, in_loss=in_loss)
+  tokens = np.repeat(plain[in_loss], np.array(lengths)[in_loss])
+  want = (plain[in_loss] - tokens.mean()) / tokens.std()
+  np.testing.assert_allclose(got[in_loss], want, rtol=1e-5, atol=1e-6)
+  none = estimate(normalize=True, in_loss=[False] * 8)
+  np.testing.assert_array_equal(none, plain)
 
 
 def best_of_all_sets(rewards, k):

@@ -1,5 +1,7 @@
 """What of a step's trajectories is packed, by the keys of the learner."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -58,3 +60,29 @@ def test_nothing_is_dropped_where_all_groups_are_equal(experiment):
   _, numbers, metrics = packed(experiment, rewards)
   assert numbers == [0, 1, 2]
   assert metrics == {"groups/dropped_fraction": 0.0}
+
+
+def test_cut_responses_do_not_move_the_advantages_of_others(experiment):
+  config = azr.get_config("tiny")
+  config.learner.estimator = "dr_grpo"
+  config.learner.normalize_advantages = True
+  config.shaping.mask_truncated = True
+  normalizing = dataclasses.replace(
+    experiment, settings=settings.read_train(config)
+  )
+  given = trajectories([("a", 1.0), ("a", 0.0), ("a", 0.0), ("a", 0.0)])
+  ids = np.full(300, 7, np.int32)
+  cut = dataclasses.replace(
+    given[3].completion,
+    token_ids=ids,
+    logprobs=np.zeros(300, np.float32),
+    loss_mask=np.ones(300, bool),
+    finish_reason="length",
+  )
+  given[3] = dataclasses.replace(given[3], completion=cut)
+  shaped, _ = normalizing.shape(given)
+  batch, _ = normalizing.make_batch(shaped, step=1)
+  trained = batch.advantages[batch.loss_mask > 0]
+  # The rewards are 1, 0 and 0, with three tokens each.
+  want = [-(0.5**0.5)] * 6 + [2**0.5] * 3
+  np.testing.assert_allclose(np.sort(trained), want, rtol=1e-5)
