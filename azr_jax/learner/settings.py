@@ -71,18 +71,13 @@ class OptimizerSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedSettings(Settings):
-  """Section `learner` of supervised training: packing and loss."""
+  """Section `learner` of supervised training; its loss is a token mean."""
 
   row_length: int = setting(192, "tokens per packed row", minimum=1)
   max_sequences_per_row: int = _max_sequences_per_row()
   micro_rows: int = setting(12, "rows per optimizer step", minimum=1)
   chunk_tokens: int = setting(
     2304, "tokens whose logits exist at once", minimum=1
-  )
-  aggregation: str = setting(
-    "token_mean",
-    "how the losses of tokens are averaged",
-    choices=packing.AGGREGATIONS,
   )
   nonfinite: str = _nonfinite()
 

@@ -5,7 +5,8 @@ The life of the data:
 2. they are tokenised, by a tokenizer that is trained on them (a model from
    scratch) or by that of the loaded model;
 3. they are packed into rows, in an order fixed by the seed;
-4. each step trains on the next rows; epochs repeat them.
+4. each step trains on the next rows, by the mean over their tokens that the
+   model is to write; epochs repeat them.
 """
 
 import contextlib
@@ -272,7 +273,7 @@ def _pack_in_order(
       row_length=c.learner.row_length,
       max_sequences_per_row=c.learner.max_sequences_per_row,
       rows_multiple=1,
-      aggregation=c.learner.aggregation,
+      aggregation="token_mean",  # Over all rows; each step has its own.
     )
     shuffle = rng.permutation(len(batch.tokens))
     packed.append(jax.tree.map(lambda x, s=shuffle: x[s], batch))
@@ -289,7 +290,16 @@ def _lengths(batch: types.Batch) -> list[int]:
 
 
 def _batch(rows: types.Batch, index: int, count: int) -> types.Batch:
-  """Returns step `index`'s rows as one micro-batch; epochs repeat the rows."""
+  """Returns step `index`'s rows as one micro-batch; epochs repeat the rows.
+
+  Args:
+    rows: arrays [N, S] of the whole corpus.
+    index: the step, from 0.
+    count: B, rows of a step.
+
+  Returns:
+    Arrays [1, B, S], whose weights are a mean over the step's trained tokens.
+  """
   indices = np.arange(index * count, (index + 1) * count) % len(rows.tokens)
   batch = jax.tree.map(lambda x: x[indices], rows)
   weights = batch.loss_mask / max(batch.loss_mask.sum(), 1)
