@@ -11,6 +11,7 @@ before an action ends with the token before it.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -180,6 +181,11 @@ def make_estimate(
     `(critic params, batch) -> (ValueBatch, metrics)`. The advantages of the
     argument are the sequences' rewards; those of the result are GAE's.
   """
+  # Micro-batches keep their axis, because only rows lie on several devices:
+  # with both axes as one, each device would gather the whole batch.
+  gae_of_rows = functools.partial(
+    gae.estimate, gamma=settings.gamma, gae_lambda=settings.gae_lambda
+  )
 
   def estimate(
     params: Params, batch: types.Batch
@@ -188,22 +194,13 @@ def make_estimate(
       micro = update.micro_batch(batch, index)
       return scores.at[index].set(values(model, params, micro))
 
-    shape = batch.tokens.shape
     count = update.nonempty_micro_batches(batch)
-    old_values = jax.lax.fori_loop(
-      0, count, score, jnp.zeros(shape, jnp.float32)
-    )
-    flat = (-1, shape[-1])
-    advantages, returns = gae.estimate(
-      old_values.reshape(flat),
-      batch.advantages.reshape(flat),
-      batch.loss_mask.reshape(flat),
-      batch.segment_ids.reshape(flat),
-      gamma=settings.gamma,
-      gae_lambda=settings.gae_lambda,
-    )
-    advantages, returns = advantages.reshape(shape), returns.reshape(shape)
+    zeros = jnp.zeros(batch.tokens.shape, jnp.float32)
+    old_values = jax.lax.fori_loop(0, count, score, zeros)
     mask = batch.loss_mask
+    advantages, returns = jax.vmap(gae_of_rows)(
+      old_values, batch.advantages, mask, batch.segment_ids
+    )
     metrics = {
       "critic/value": masked.masked_mean(old_values, mask),
       "critic/return": masked.masked_mean(returns, mask),
@@ -228,8 +225,8 @@ def make_estimate(
 
 
 def _of_repetition(
-  values: Float[Array, "M B S"],
-  advantages: Float[Array, "M B S"],
+  values: Float[Array, "A B S"],
+  advantages: Float[Array, "A B S"],
   batch: types.Batch,
 ) -> Metrics:
   """Returns what the critic gives to repetition (ORZ, figure 5).
@@ -239,21 +236,19 @@ def _of_repetition(
   there on, averaged over responses that have both. NaN: there is no such token,
   or no such response.
   """
-  rows = (-1, values.shape[-1])
-  values, ids = values.reshape(rows), batch.segment_ids.reshape(rows)
-  mask = batch.loss_mask.reshape(rows)
-  repeated = batch.repetition.reshape(rows) * mask
-  fall = segments.means(values, mask - repeated, ids)
-  fall -= segments.means(values, repeated, ids)
-  count = segments.sums(repeated, ids)
-  total = segments.sums(mask, ids)
+  mask, ids = batch.loss_mask, batch.segment_ids
+  repeated = batch.repetition * mask
+  # For each micro-batch, as in `make_estimate`.
+  means, sums = jax.vmap(segments.means), jax.vmap(segments.sums)
+  fall = means(values, mask - repeated, ids) - means(values, repeated, ids)
+  count, total = sums(repeated, ids), sums(mask, ids)
   has_both = mask * (count > 0) * (count < total)
   # Each response weighs 1, however many tokens it has.
   weight = has_both / jnp.maximum(total, 1.0)
   return {
     "critic/advantage_on_repetition": jnp.where(
       jnp.any(repeated > 0),
-      masked.masked_mean(advantages.reshape(rows), repeated),
+      masked.masked_mean(advantages, repeated),
       jnp.nan,
     ),
     # Without such a response it is 0 / 0.

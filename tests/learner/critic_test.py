@@ -1,6 +1,7 @@
 """GAE agrees with a plain loop; so do the critic's loss and updates."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from azr_jax.learner import critic, gae, learner, packing, train_state, update
 from azr_jax.learner.settings import CriticSettings
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.perf import collectives, hlo
 
 MODEL, RULES = update_test.MODEL, update_test.RULES
 GAMMAS_AND_LAMBDAS = [(1.0, 1.0), (0.9, 0.95), (1.0, 0.0), (0.3, 1.0)]
@@ -115,16 +117,21 @@ SETTINGS = CriticSettings(
 )
 
 
+def make_learner(mesh, epochs=1):
+  """Returns a learner with three critic steps an epoch, by SGD."""
+  parts = learner.CriticParts(SETTINGS, optax.sgd(0.1), normalize=True, seed=3)
+  loss_fn = update_test.policy_loss(mesh, on_policy=epochs == 1)
+  return learner.make(
+    MODEL, loss_fn, optax.sgd(1.0), mesh, RULES, parts, epochs
+  )
+
+
 def learn(mesh, epochs=1):
-  """Runs one update with three critic steps an epoch, by SGD.
+  """Runs one update of `make_learner`.
 
   Returns the state before, the state after, and the metrics.
   """
-  parts = learner.CriticParts(SETTINGS, optax.sgd(0.1), normalize=True, seed=3)
-  loss_fn = update_test.policy_loss(mesh, on_policy=epochs == 1)
-  made = learner.make(
-    MODEL, loss_fn, optax.sgd(1.0), mesh, RULES, parts, epochs
-  )
+  made = make_learner(mesh, epochs)
   shardings = jax.tree.map(lambda x: x.sharding, made.abstract.policy.params)
   params = update_test.init(jax.random.key(0))
   state = made.init(jax.device_put(params, shardings))
@@ -307,6 +314,27 @@ def test_a_mesh_changes_nothing(learned):
   update_test.close(alone.critic.params, spread.critic.params)
   update_test.close(alone.policy.params, spread.policy.params)
   update_test.close(alone_metrics, spread_metrics)
+
+
+def test_no_device_gathers_the_batch_to_estimate():
+  mesh = mesh_lib.make_mesh(
+    {"data": 1, "fsdp": 4, "tensor": 1}, jax.devices()[:4]
+  )
+  made = make_learner(mesh)
+  by_row = mesh_lib.token_sharding(mesh, axis=1)
+  shape = 5, 4, 48
+  batch = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(shape, x.dtype, sharding=by_row), rewarded(4)
+  )
+  compiled = made.estimate.lower(made.abstract.critic.params, batch).compile()
+  sizes = [
+    math.prod(size)
+    for op in hlo.parse(compiled.as_text()).operations.values()
+    if op.kind.removesuffix("-start") in collectives.KINDS
+    for _, size in op.arrays
+  ]
+  # The weights are gathered, and no parameter has as many numbers.
+  assert len(sizes) > 5 and math.prod(shape) not in sizes
 
 
 SEGMENTS = np.array([[1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 2, 2, 2, 2]])
