@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
@@ -207,6 +208,17 @@ def count_nonfinite(state: TrainState) -> Float[Array, ""]:
 def to_micro_batches(batch: types.Batch, rows: int) -> types.Batch:
   """Reshapes arrays [A x rows, S] to [A, rows, S]."""
   return jax.tree.map(lambda x: x.reshape(-1, rows, x.shape[-1]), batch)
+
+
+def without_padding(batch: types.Batch) -> types.Batch:
+  """Returns the micro-batches [A', B, S] that hold a sequence, on the host.
+
+  Empty ones come last. A row is filled from its first column on, so only that
+  column is read of a batch that may be many gigabytes, most of them empty.
+  """
+  first_column = np.asarray(batch.segment_ids[:, :, 0])
+  count = np.count_nonzero(np.any(first_column > 0, axis=1))
+  return jax.tree.map(lambda x: x[:count], batch)
 
 
 def place(batch: types.Batch, mesh: Mesh) -> types.Batch:

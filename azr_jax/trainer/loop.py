@@ -64,8 +64,9 @@ def train(
         # Advantages, and pack.
         batch, packed = experiment.make_batch(trajectories, step)
 
-        # Update.
-        run.assert_same(f"batch of step {step}", *jax.tree.leaves(batch))
+        # Update. Devices wait while the hosts compare what they have packed.
+        packed_rows = update.without_padding(batch)
+        run.assert_same(f"batch of step {step}", *jax.tree.leaves(packed_rows))
         batch = update.place(batch, experiment.mesh)
         times.send()
         training.state, learner_metrics = experiment.learner.update(

@@ -95,6 +95,26 @@ def batch_of(rows, row_length=16, items=None, aggregation="token_mean"):
   return update.to_micro_batches(packed, rows)
 
 
+@pytest.mark.parametrize("count", [0, 1, 6, 20])
+def test_the_padding_that_is_left_out_is_empty(count):
+  items = sequences(count)
+  packed = packing.pack(
+    items,
+    row_length=16,
+    rows_multiple=24,
+    aggregation="token_mean",
+    rng=np.random.default_rng(0),
+  )
+  batch = update.to_micro_batches(packed, 3)
+  held = update.without_padding(batch)
+  used = len(held.tokens)
+  assert used == update.nonempty_micro_batches(batch) < len(batch.tokens)
+  for whole, part in zip(*map(jax.tree.leaves, (batch, held)), strict=True):
+    assert np.shares_memory(whole, part) or not count
+    np.testing.assert_array_equal(whole[:used], part)
+    assert not np.any(whole[used:])
+
+
 @jax.jit
 def scored(batch):
   """Returns the log-probabilities of a batch under the start of `updated`."""

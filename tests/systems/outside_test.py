@@ -12,6 +12,7 @@ from azr_jax.cli import config_files
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr
 from azr_jax.report import command
+from azr_jax.run import session
 from azr_jax.trainer import settings
 
 SYSTEM = '''"""Rewards the longest run of one letter."""
@@ -69,7 +70,7 @@ def config_of(path, steps):
   config.rollout.max_tokens = 16
   config.learner.row_length = 48
   config.learner.micro_rows = 8
-  config.learner.max_micro_batches = 1
+  config.learner.max_micro_batches = 3
   config.train.steps = steps
   config.train.save_every = 1
   return config
@@ -79,11 +80,19 @@ def metrics_of(folder):
   return [row | {"compile/count": 0} for row in training.metrics_of(folder)]
 
 
-def test_it_trains_is_logged_saved_resumed_and_reported(tmp_path):
+def test_it_trains_is_logged_saved_resumed_and_reported(tmp_path, monkeypatch):
+  compared = []
+  monkeypatch.setattr(
+    session.Run,
+    "assert_same",
+    lambda run, what, *arrays: compared.append(sum(x.nbytes for x in arrays)),
+  )
   path = tmp_path / "runs_of_letters.py"
   path.write_text(SYSTEM)
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   train.train(config_of(path, 3), str(whole))
+  # Hosts compare ten arrays of the one micro-batch that six responses need.
+  assert compared == [10 * 8 * 48 * 4] * 3
   training.copy_cut_after(2, whole, cut)
   train.train(config_of(path, 3), str(cut))
   assert [row["step"] for row in metrics_of(cut)] == [1, 2, 3]
