@@ -218,7 +218,8 @@ class CriticSettings(Settings):
   )
   num_minibatches: int = setting(
     12,
-    "optimizer steps per batch, at most its number of rows",
+    "optimizer steps per batch; at most its number of micro-batches "
+    "(critic/updates counts them)",
     paper="12",
     minimum=1,
   )

@@ -126,7 +126,7 @@ def make_learner(mesh, epochs=1):
   )
 
 
-def learn(mesh, epochs=1):
+def learn(mesh, epochs=1, batch=None):
   """Runs one update of `make_learner`.
 
   Returns the state before, the state after, and the metrics.
@@ -136,7 +136,7 @@ def learn(mesh, epochs=1):
   params = update_test.init(jax.random.key(0))
   state = made.init(jax.device_put(params, shardings))
   start = jax.device_get(state)
-  state, metrics = made.update(state, rewarded(4), None)
+  state, metrics = made.update(state, batch or rewarded(4), None)
   return start, jax.device_get(state), jax.device_get(metrics)
 
 
@@ -197,6 +197,15 @@ def test_the_critic_learns_in_parts_as_a_plain_loop_does(learned, estimated):
     lambda a, b: np.abs(a - b).max(), end.critic.params, start.critic.params
   )
   assert all(x > 0 for x in jax.tree.leaves(moved))
+
+
+def test_fewer_micro_batches_than_minibatches_have_one_step_each(
+  one_device_mesh,
+):
+  batch = jax.tree.map(lambda x: x.at[2:].set(0), rewarded(4))
+  _, end, metrics = learn(one_device_mesh, batch=batch)
+  assert metrics["learner/rows"] == 8  # Two micro-batches of four rows.
+  assert metrics["critic/updates"] == end.critic.step == 2
 
 
 @pytest.mark.parametrize(
