@@ -19,6 +19,14 @@ _MIN_VARIANCE = 1e-8
 Estimator = Callable[..., np.ndarray]
 
 
+def _members(groups: Sequence[Hashable]) -> list[np.ndarray]:
+  """Returns the indices of each group's members, in order, as int arrays."""
+  indices: dict[Hashable, list[int]] = {}
+  for index, group in enumerate(groups):
+    indices.setdefault(group, []).append(index)
+  return [np.array(members) for members in indices.values()]
+
+
 def _standardise(
   rewards: Float[np.ndarray, " N"], weights: np.ndarray
 ) -> Float[np.ndarray, " N"]:
@@ -50,8 +58,7 @@ def _standardise_groups(
 ) -> Float[np.ndarray, " N"]:
   """Applies `_standardise` to each group by itself."""
   advantages = np.zeros_like(rewards)
-  for group in dict.fromkeys(groups):
-    members = np.array([other == group for other in groups])
+  for members in _members(groups):
     advantages[members] = _standardise(rewards[members], weights[members])
   return advantages
 
@@ -93,11 +100,8 @@ def leave_one_out(
   deviation. A group of one, or of equal rewards, has advantage 0.
   """
   del lengths
-  members_of: dict[Hashable, list[int]] = {}
-  for index, group in enumerate(groups):
-    members_of.setdefault(group, []).append(index)
   advantages = np.zeros_like(rewards)
-  for members in members_of.values():
+  for members in _members(groups):
     group_rewards = rewards[members]
     if np.ptp(group_rewards) > 0:
       others = (group_rewards.sum() - group_rewards) / (len(members) - 1)
@@ -118,8 +122,7 @@ def standardised_unbiased(
   """
   del lengths
   advantages = np.zeros_like(rewards)
-  for group in dict.fromkeys(groups):
-    members = np.array([other == group for other in groups])
+  for members in _members(groups):
     group_rewards = rewards[members]
     if np.ptp(group_rewards) > 0:
       deviation = group_rewards.std(ddof=1) + EPSILON
@@ -138,11 +141,11 @@ def group_mean(
   ORZ's published GRPO computes this, because a bug leaves the deviation out.
   """
   del lengths
-  names, members = np.unique(
-    [str(group) for group in groups], return_inverse=True
-  )
-  sums = np.bincount(members, rewards, len(names))
-  return rewards - (sums / np.bincount(members, minlength=len(names)))[members]
+  advantages = np.zeros_like(rewards)
+  for members in _members(groups):
+    group_rewards = rewards[members]
+    advantages[members] = group_rewards - group_rewards.mean()
+  return advantages
 
 
 def best_of_k(
@@ -169,8 +172,7 @@ def best_of_k(
   """
   del lengths
   advantages = np.zeros_like(rewards)
-  for group in dict.fromkeys(groups):
-    members = np.array([other == group for other in groups])
+  for members in _members(groups):
     group_rewards = rewards[members]
     if np.ptp(group_rewards) > 0 and len(group_rewards) > k:
       advantages[members] = _best_of_sets(group_rewards, k)
@@ -301,7 +303,8 @@ def groups_differ(
     rewards: one per trajectory.
     groups: the group of each trajectory.
   """
-  seen: dict[Hashable, set[float]] = {}
-  for reward, group in zip(rewards, groups, strict=True):
-    seen.setdefault(group, set()).add(reward)
-  return [len(seen[group]) > 1 for group in groups]
+  values = np.asarray(rewards, np.float64)
+  differ = np.zeros(len(values), bool)
+  for members in _members(groups):
+    differ[members] = np.ptp(values[members]) > 0
+  return differ.tolist()

@@ -77,6 +77,17 @@ def test_order_of_trajectories_does_not_matter():
   np.testing.assert_allclose(shuffled, got[order], atol=1e-6)
 
 
+@pytest.mark.parametrize("name", BASELINES)
+def test_groups_whose_names_read_alike_stay_apart(name):
+  rewards, lengths = [1.0, 0.0, 0.5, 3.0, 1.0, 1.5], [1] * 6
+  got = advantages.estimate(
+    name, rewards, [1, 1, 1, "1", "1", "1"], lengths, pass_k=2
+  )
+  want = advantages.estimate(name, rewards, GROUPS, lengths, pass_k=2)
+  assert np.any(got) and np.array_equal(got, want)
+  assert advantages.groups_differ([1.0, 0.0], [1, "1"]) == [False, False]
+
+
 def test_grpo_by_both_names():
   rewards, groups = [1.0, 0.0, 0.0, 5.0], ["a", "a", "a", "b"]
   lengths = [1, 2, 3, 4]
