@@ -42,25 +42,26 @@ def answer(
   with build.build_executor(settings.executor, run.hosts) as executor:
     for number, eval_pass in enumerate(eval_passes):
       path = run.folder / f"{eval_pass.name}.jsonl"
-      measurement.run(
-        eval_pass,
-        questions,
-        policy.with_key(
-          jax.random.fold_in(policy.key, number), eval_pass.temperature
-        ),
+      agent = benchmark_agents.build(
+        settings.evaluate,
+        eval_pass.agent,
+        policy.tokenizer,
         executor,
         run.hosts,
-        settings.evaluate.prompt_format,
-        path,
-        benchmark_agents.build(
-          settings.evaluate,
-          eval_pass.agent,
-          policy.tokenizer,
+        settings.executor,
+      )
+      key = jax.random.fold_in(policy.key, number)
+      with policy.with_key(key, eval_pass.temperature) as answering:
+        measurement.run(
+          eval_pass,
+          questions,
+          answering,
           executor,
           run.hosts,
-          settings.executor,
-        ),
-      )
+          settings.evaluate.prompt_format,
+          path,
+          agent,
+        )
       run.barrier(f"{eval_pass.name} is written")
       run.print_status(
         f"{eval_pass.name} is done ({number + 1} of {len(eval_passes)})"

@@ -203,7 +203,9 @@ class EventLoop:
       self._stream.restore(self._restored)
 
   def close(self) -> None:
-    """Drops the stream, and what it holds on the device."""
+    """Drops the stream, and frees what it holds on the device."""
+    if self._stream is not None:
+      self._stream.close()
     self._stream = None
     self._is_sent = False
 

@@ -117,10 +117,14 @@ class Policy:
     futures = [self.loop.spawn(coroutine) for coroutine in coroutines]
     return [await Awaited(future) for future in futures]
 
+  @contextlib.contextmanager
   def with_key(
     self, key: jax.Array, temperature: float | None = None
-  ) -> "Policy":
-    """Returns the same policy with another key and no calls yet.
+  ) -> "Iterator[Policy]":
+    """Yields the same policy with another key and no calls yet.
+
+    It samples on a stream of its own, whose cache is freed where the block
+    ends.
 
     Args:
       key: the other key.
@@ -128,7 +132,14 @@ class Policy:
     """
     if temperature is None:
       temperature = self.temperature
-    return Policy(self.sampler, self.tokenizer, self.params, key, temperature)
+    other = Policy(self.sampler, self.tokenizer, self.params, key, temperature)
+    with contextlib.closing(other):
+      yield other
+
+  def close(self) -> None:
+    """Frees what it and its loop hold on the device; it samples no more."""
+    self.params = None
+    self.loop.close()
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
     """Tokenises a whole prompt, with BOS where the model has one."""
@@ -271,11 +282,8 @@ def open_policy(
   sampler.meter.busy.append((start, time.monotonic()))
   policy = Policy(sampler, tokenizer, compute, key)
   del compute
-  try:
+  with contextlib.closing(policy):
     yield policy
-  finally:
-    policy.params = None
-    policy.loop.close()
 
 
 # Samples in any order.

@@ -64,7 +64,8 @@ class SequenceState:
     num_known: tokens that it had when it was submitted, if an earlier step
       sampled them.
     step_tokens: tokens that it may get until it is paused; 0: any number.
-    siblings: the samples of its prompt, itself among them.
+    siblings: the samples of its prompt, itself among them; () when it has
+      ended.
     completion_future: the future of its completion.
   """
 

@@ -249,7 +249,7 @@ class Stream:
         self._ended = scheduler.stages.take_ended()
         self._close_if_empty()
     for sequence in ended:
-      sequence.completion_future.set_result(self._completion(sequence))
+      self._deliver(sequence)
       if self._output is not None and scheduler is not None:
         scheduler.meter.check_ready(self._output.done)
     return self._output is not None
@@ -285,8 +285,15 @@ class Stream:
       self._ended += self._scheduler.stages.take_ended()
     ended, self._ended = self._ended, []
     for sequence in ended:
-      sequence.completion_future.set_result(self._completion(sequence))
+      self._deliver(sequence)
     return bool(ended)
+
+  def _deliver(self, sequence: SequenceState) -> None:
+    """Completes the future of a sequence that has ended."""
+    # It is among them, and a circle stays in memory for an unknown time, here
+    # with all that the future's callbacks know.
+    sequence.siblings = ()
+    sequence.completion_future.set_result(self._completion(sequence))
 
   @property
   def awaits_tools(self) -> bool:
@@ -300,7 +307,14 @@ class Stream:
     """
     if self._scheduler is not None:
       self._unscheduled += self._scheduler.drain()
-    self._scheduler = self._params = self._cache = None
+    self.close()
+
+  def close(self) -> None:
+    """Frees the memory of the device, whoever still knows this stream.
+
+    What was submitted waits until `resume`, or for ever.
+    """
+    self._scheduler = self._params = self._cache = self._output = None
     self._span.close()
 
   def resume(self, params: types.Params, version: int) -> None:

@@ -123,18 +123,21 @@ class PeriodicEvals:
     start = time.monotonic()
     scores: dict[str, float] = {}
     for benchmark, settings in self._benchmarks.items():
-      scores |= runner.run(
-        benchmark,
-        policy.with_key(self._key, self._temperature),
-        self._executor,
-        run.hosts,
-        settings,
-        None,
-        self._agents[benchmark.name],
-      )
+      with policy.with_key(self._key, self._temperature) as asked:
+        scores |= runner.run(
+          benchmark,
+          asked,
+          self._executor,
+          run.hosts,
+          settings,
+          None,
+          self._agents[benchmark.name],
+        )
     if self._has_own:
-      own = policy.with_key(self._key, self._temperature)
-      scores |= own.run(self._system.evaluate(own, self._limit, self._samples))
+      with policy.with_key(self._key, self._temperature) as asked:
+        scores |= asked.run(
+          self._system.evaluate(asked, self._limit, self._samples)
+        )
     shown = {
       name: f"{score:.3f}"
       for name, score in scores.items()

@@ -104,15 +104,10 @@ def evaluate(
         asked, agent = opened.popleft()
         # Every benchmark starts from the same key, so that its scores do not
         # depend on the other benchmarks.
-        scores |= _score(
-          asked,
-          agent,
-          policy.with_key(policy.key),
-          executor,
-          run,
-          settings,
-          how,
-        )
+        with policy.with_key(policy.key) as answering:
+          scores |= _score(
+            asked, agent, answering, executor, run, settings, how
+          )
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
     return scores

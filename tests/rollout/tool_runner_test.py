@@ -332,11 +332,12 @@ def test_a_cancelled_request_leaves_nothing_behind(params, one_device_mesh):
   first = long_policy(params, one_device_mesh)
   tool_runner = ScriptedToolRunner((3,))
   expected = converse(first, ScriptedToolRunner((3,)))
-  cancelled = first.with_key(first.key)
-  prompts = [cancelled.prompt(text) for text in TEXTS]
-  stream = iter(cancelled.sample(prompts, 3, tool_runner=tool_runner))
-  next(stream)
-  stream.close()
-  actual = converse(first.with_key(first.key), tool_runner)
+  prompts = [first.prompt(text) for text in TEXTS]
+  with first.with_key(first.key) as cancelled:
+    stream = iter(cancelled.sample(prompts, 3, tool_runner=tool_runner))
+    next(stream)
+    stream.close()
+  with first.with_key(first.key) as again:
+    actual = converse(again, tool_runner)
   for sequence_id, want in expected.items():
     np.testing.assert_array_equal(actual[sequence_id].token_ids, want.token_ids)

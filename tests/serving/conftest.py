@@ -66,10 +66,10 @@ class Served:
 
   def sampled(self, text, n=1, seed=0, **options):
     """Returns what the sampler itself samples for a seed."""
-    policy = self.policy.with_key(self.policy.key)
-    prompt = policy.prompt(text)
-    found = policy.sample([prompt], n, prompt_seeds=[seed], **options)
-    return [done for _, _, done in sorted(found, key=lambda one: one[1])]
+    with self.policy.with_key(self.policy.key) as policy:
+      prompt = policy.prompt(text)
+      found = policy.sample([prompt], n, prompt_seeds=[seed], **options)
+      return [done for _, _, done in sorted(found, key=lambda one: one[1])]
 
 
 @contextlib.contextmanager

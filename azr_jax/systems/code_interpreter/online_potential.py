@@ -64,17 +64,17 @@ def estimate(
     for number, eval_pass in enumerate(eval_passes):
       path = files.path / f"{eval_pass.name}.jsonl"
       key = jax.random.fold_in(policy.key, _FIRST_KEY + number)
-      answering = policy.with_key(key, eval_pass.temperature)
-      measurement.run(
-        eval_pass,
-        questions,
-        answering,
-        context.executor,
-        context.hosts,
-        prompt_format,
-        path,
-        agents[eval_pass.agent],
-      )
+      with policy.with_key(key, eval_pass.temperature) as answering:
+        measurement.run(
+          eval_pass,
+          questions,
+          answering,
+          context.executor,
+          context.hosts,
+          prompt_format,
+          path,
+          agents[eval_pass.agent],
+        )
       files.keep(path.name)
     return _write_rates(context, questions, eval_passes, files)
 

@@ -1,5 +1,6 @@
 """Code Interpreter: rewards, stages, and trajectories of conversations."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -79,11 +80,12 @@ class ScriptedPolicy(scripted.Policy):
     self.first_sample = 0
     self.most_answers = 1000
 
+  @contextlib.contextmanager
   def with_key(self, key, temperature):
     """At 0.2 it answers as the first sample, at 0.4 as the second ..."""
     policy = copy.copy(self)
     policy.first_sample = (0.2, 0.4, 0.6, 0.8).index(temperature)
-    return policy
+    yield policy
 
   def prompt(self, text, task=None):
     return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)

@@ -1,0 +1,105 @@
+"""What a policy leaves on the devices where its block ends."""
+
+import contextlib
+import gc
+import weakref
+
+import jax
+import pytest
+import rollout_model
+from rollout_model import TEXTS
+
+from azr_jax.rollout import policy as policy_lib
+
+SAMPLES = 3
+
+
+@contextlib.contextmanager
+def without_collector():
+  """What nobody refers to is freed, save circles."""
+  gc.collect()
+  gc.disable()
+  try:
+    yield
+  finally:
+    gc.enable()
+
+
+def on_devices():
+  """The bytes of all arrays but random keys, which the tests hold."""
+  return sum(array.nbytes for array in jax.live_arrays() if array.nbytes > 8)
+
+
+@pytest.fixture(name="opened")
+def make_opened(params, one_device_mesh):
+  """Opens a policy, with a sampler that has compiled all its programs.
+
+  A cache of prefixes stays when no sequence is left.
+  """
+  ready = rollout_model.policy(params, one_device_mesh, prefix_cache=True)
+  for _ in ready.sample([ready.prompt(TEXTS[0])], SAMPLES):
+    pass
+
+  def opened():
+    return policy_lib.open_policy(
+      ready.sampler, ready.tokenizer, params, ready.key
+    )
+
+  return opened
+
+
+def ask(policy):
+  """Asks a benchmark's questions; returns references to what it held."""
+  prompts = [policy.prompt(text) for text in TEXTS]
+  answers = policy_lib.single_turn(
+    policy, prompts, SAMPLES, range(len(prompts))
+  )
+  held = []
+  for number, _ in enumerate(policy.loop.iterate(answers)):
+    if not number:
+      stream = policy.loop.stream(policy.sampler, None)
+      held += [weakref.ref(stream._cache), weakref.ref(stream._scheduler)]
+  assert number == len(TEXTS) * SAMPLES - 1
+  return held
+
+
+def test_an_evaluation_leaves_nothing_on_the_devices(opened):
+  with without_collector():
+    before = on_devices()
+    with opened() as policy:
+      weights = on_devices()
+      for _ in range(2):
+        with policy.with_key(policy.key, 0.0) as asked:
+          held = ask(asked)
+          assert on_devices() > weights
+        assert [reference() for reference in held] == [None, None]
+        assert on_devices() == weights
+    assert weights > before == on_devices()
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_sampling_leaves_nothing_on_the_devices(opened, is_whole):
+  """Directly, as a notebook does, to the end or not."""
+  with without_collector():
+    before = on_devices()
+    with opened() as policy:
+      samples = iter(policy.sample([policy.prompt(TEXTS[1])], SAMPLES))
+      taken = [*samples] if is_whole else [next(samples)]
+      assert on_devices() > before
+    assert len(taken) == (SAMPLES if is_whole else 1)
+    assert on_devices() == before
+
+
+def test_a_sequence_that_has_ended_is_in_no_circle(opened):
+  """Whoever closes nothing has nothing left when it drops its stream."""
+  with without_collector(), opened() as policy:
+    stream = policy.sampler.open(policy.params)
+    key = policy_lib.SampleKey(jax.random.key_data(policy.key), 0)
+    _, futures = stream.submit(policy.prompt(TEXTS[1]), SAMPLES, key)
+    futures[0].add_done_callback(lambda _, s=stream: s.is_empty)
+    while not stream.is_empty:
+      if stream.send():
+        stream.fetch()
+    held = weakref.ref(stream)
+    del stream, futures
+    assert held() is None
