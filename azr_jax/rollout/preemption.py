@@ -4,15 +4,21 @@ First, pages that no sequence uses forget their tokens (`page_pool.py`). Then
 sequences that wait for tools give up theirs, then prompts that were prefilled
 ahead, then the sequences that began last. What was given up is prefilled again
 later.
+
+With `rollout.max_staleness` the update waits for the earliest step. So of each
+of these the last step's give theirs up first, and sequences that decode take
+none from prompts of earlier steps while others of their own can give theirs.
 """
 
 import itertools
+from collections.abc import Iterable
 
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
+from azr_jax.rollout.prefill_scheduler import PromptGroup
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.slots import SlotTable
-from azr_jax.rollout.stages import Stages, on_device
+from azr_jax.rollout.stages import Owner, Stages, on_device
 
 
 class PageAllocator:
@@ -54,7 +60,7 @@ class PageAllocator:
       idle = on_device(self._stages.awaiting_tools, cached.device)
       if not idle:
         return False
-      self._give_up(idle[-1])
+      self._give_up(_by_step(idle)[-1])
     return True
 
   def _reserve(self, cached: CachedTokens, tokens: int) -> int:
@@ -87,19 +93,23 @@ class PageAllocator:
   def allocate_running(self) -> None:
     """Allocates pages for the next decode call of every running sequence.
 
-    If too few are free, the sequences that started last are preempted.
+    If too few are free, the sequences of the last step that started last are
+    preempted.
     """
     steps = self._engine.settings.decode_chunk
-    waiting = list(self._stages.running)
+    waiting = _by_step(self._stages.running)
     while waiting:
       sequence = waiting.pop(0)
       cached = sequence.cached
       assert cached is not None
       tokens = min(cached.count + steps, sequence.max_cached)
       while not self.allocate(cached, tokens, is_urgent=True):
-        if self._reclaim(cached.device, keep=0):
+        decoding = on_device(self._stages.running, cached.device)
+        # The only one goes on, or nothing would decode.
+        step = _step(sequence) if len(decoding) > 1 else ()
+        if self._reclaim(cached.device, 0, step):
           continue
-        last = on_device(self._stages.running, cached.device)[-1]
+        last = _by_step(decoding)[-1]
         self._slots.leave(last)
         self._preempt(last)
         if last is sequence:
@@ -125,8 +135,8 @@ class PageAllocator:
     """Frees pages on devices where nothing decodes because too few are free.
 
     Returns:
-      Whether any page was freed. On each device, the prompt or sequence that
-      started first keeps its pages.
+      Whether any page was freed. On each device, the prompt or sequence of the
+      first step that started first keeps its pages.
     """
     idle = [
       device
@@ -135,37 +145,51 @@ class PageAllocator:
     ]
     return any(self._reclaim(device, keep=1) for device in idle)
 
-  def _reclaim(self, device: int, keep: int) -> bool:
+  def _reclaim(
+    self, device: int, keep: int, step: tuple[int, ...] = ()
+  ) -> bool:
     """Frees the pages of the waiting prompt or sequence that started last.
 
-    Prompts go first. Whatever loses its pages is prefilled again later.
+    The last step's go first, and of these prompts. Whatever loses its pages is
+    prefilled again later.
 
     Args:
       device: the device that needs free pages.
       keep: how many waiting prompts and sequences must keep their pages.
+      step: those of earlier steps keep theirs, too; (): there are none.
 
     Returns:
-      Whether more than `keep` of them had pages, so that one lost its own.
+      Whether one lost its pages.
     """
     stages = self._stages
-    resuming = on_device(stages.resuming, device)
-    groups = [
-      group
-      for group in stages.groups
-      if group.cached.device == device and group.cached.pages
+    waiting = [
+      *on_device(stages.resuming, device),
+      *on_device(stages.groups, device),
     ]
-    if len(resuming) + len(groups) <= keep:
+    waiting = _by_step(one for one in waiting if _step(one) >= step)[keep:]
+    if not waiting:
       return False
-    if groups:
-      stages.groups.remove(groups[-1])
-      groups[-1].release(self._pages)
-      stages.queue.add(groups[-1].request, groups[-1].waiting)
+    last = waiting[-1]
+    if isinstance(last, PromptGroup):
+      stages.groups.remove(last)
+      last.release(self._pages)
+      stages.queue.add(last.request, last.waiting)
     else:
-      stages.resuming.remove(resuming[-1])
-      self._preempt(resuming[-1])
+      stages.resuming.remove(last)
+      self._preempt(last)
     return True
 
   def _preempt(self, sequence: SequenceState) -> None:
     """Puts a sequence into the queue again, to be prefilled later."""
     self._give_up(sequence)
     self._stages.queue.add(sequence.request, [sequence])
+
+
+def _step(owner: SequenceState | PromptGroup) -> tuple[int, ...]:
+  """Returns the step of its policy; numbers of calls follow in priorities."""
+  return owner.request.priority[:1]
+
+
+def _by_step(owners: Iterable[Owner]) -> list[Owner]:
+  """Returns those of the last step at the end, and else keeps their order."""
+  return sorted(owners, key=_step)

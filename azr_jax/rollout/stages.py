@@ -2,10 +2,14 @@
 
 import collections
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from azr_jax.rollout.prefill_scheduler import PromptGroup
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.waiting import WaitingQueue
+
+# An owner of pages.
+Owner = TypeVar("Owner", bound=SequenceState | PromptGroup)
 
 
 class Stages:
@@ -99,14 +103,12 @@ class Stages:
     return drained
 
 
-def on_device(
-  sequences: Iterable[SequenceState], device: int
-) -> list[SequenceState]:
-  """Returns the sequences that have pages on a device."""
+def on_device(owners: Iterable[Owner], device: int) -> list[Owner]:
+  """Returns the sequences or prompts that have pages on a device."""
   return [
-    sequence
-    for sequence in sequences
-    if sequence.cached is not None
-    and sequence.cached.pages
-    and sequence.cached.device == device
+    owner
+    for owner in owners
+    if owner.cached is not None
+    and owner.cached.pages
+    and owner.cached.device == device
   ]

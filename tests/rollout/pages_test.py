@@ -133,7 +133,8 @@ class Requests:
       n,
       SampleKey(np.zeros(2, np.uint32), number),
       limit,
-      priority=(number // 50,),
+      # Two steps are under way at a time.
+      priority=(number // 50 + rng.randrange(2), rng.randrange(2)),
       tool_runner=self._tools if with_tools else None,
     )
     wanted = [

@@ -1,14 +1,26 @@
 """Who gets pages where few are free."""
 
+import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
+from host_engine import HostEngine
 from hypothesis import given
 from hypothesis import strategies as st
+from rollout_model import SETTINGS, ByteTokenizer
 
+from azr_jax import types
+from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
+from azr_jax.rollout.response_end import ResponseEnds
+from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.stages import Stages
+from azr_jax.rollout.stream import SampleKey, Stream
 
 TOKENS = 4
+PROMPT = types.Prompt("", tuple(range(1, 17)))
 
 
 @given(
@@ -38,3 +50,69 @@ def test_a_page_stays_free_for_each_sequence_that_will_need_one(
   is_enough = pages == 0 or pages + growing <= free
   assert allocator.allocate(new, wanted) == is_enough
   assert len(new.pages) == (pages if is_enough else 0)
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_the_step_that_the_update_waits_for_keeps_its_pages(slots):
+  """One of step 1 comes when two of step 2 decode, which need all pages.
+
+  With three slots all decode; with two its prompt is prefilled ahead.
+  """
+  settings = dataclasses.replace(
+    SETTINGS, slots=slots, max_tokens=24, page_size=TOKENS
+  )
+  # One and a half of the longest sequences, which have 10 pages.
+  engine, tokenizer = HostEngine(settings, 1, 15), ByteTokenizer()
+  ends = ResponseEnds(tokenizer, settings)
+  stream = Stream(engine, tokenizer, ends, Meter(), {})
+  ended, decoding = [], []
+
+  def submit(step, n):
+    prompt = types.Prompt("", (step,) * 16)  # The steps share no page.
+    key = SampleKey(np.zeros(2, np.uint32), 0)
+    for future in stream.submit(prompt, n, key, priority=(step, 0))[1]:
+      future.add_done_callback(
+        lambda done: ended.append((step, len(done.result().token_ids)))
+      )
+
+  submit(2, 2)
+  while not stream.is_empty:
+    if stream.send():
+      decoding.append([s.request.priority[0] for s in stream.decoding])
+      stream.fetch()
+    if len(decoding) == 1:
+      submit(1, 1)
+  assert ended == [(1, 24), (2, 24), (2, 24)]
+  # Step 1 stays in its slot until it has ended, and step 2 leaves its own.
+  calls = [number for number, steps in enumerate(decoding) if 1 in steps]
+  assert len(calls) == 24 // settings.decode_chunk == 1 + calls[-1] - calls[0]
+  assert decoding[0] == [2, 2]
+  assert any(2 not in decoding[call] for call in calls)
+
+
+def holding(pool, step):
+  """A sequence of a step with two pages."""
+  request = Request(0, PROMPT, 1, 9, np.zeros(2, np.uint32), 0, 1.0, (step, 0))
+  sequence = SequenceState(request, 0, cached=CachedTokens(0))
+  assert pool.allocate(sequence.cached, 2 * TOKENS)
+  return sequence
+
+
+@pytest.mark.parametrize("steps", [(1, 2), (2, 1), (1, 1)])
+def test_the_last_step_gives_pages_up_first_while_it_waits_for_tools(steps):
+  pool, stages = PagePool(1, 4, TOKENS), Stages((16,))
+  stages.awaiting_tools = [holding(pool, step) for step in steps]
+  assert PageAllocator(None, pool, stages, None).allocate(CachedTokens(0), 1)
+  kept = [bool(one.cached) for one in stages.awaiting_tools]
+  # Within a step it is the one that waits for the shortest time.
+  assert kept == ([False, True] if steps == (2, 1) else [True, False])
+
+
+@pytest.mark.parametrize("steps", [(1, 2), (2, 1), (1, 1)])
+def test_the_first_step_keeps_pages_to_decode_where_nothing_does(steps):
+  pool, stages = PagePool(1, 4, TOKENS), Stages((16,))
+  stages.resuming = [holding(pool, step) for step in steps]
+  allocator = PageAllocator(SimpleNamespace(devices=1), pool, stages, None)
+  assert allocator.free_some() and not allocator.free_some()
+  assert [one.request.priority[0] for one in stages.resuming] == [1]
+  assert stages.queue.num_sequences == 1
