@@ -44,7 +44,8 @@ class Context:
     hosts: the processes of the run.
     tokenizer: the tokenizer of the model.
     sandbox: what programs may use.
-    clock: says when the outputs of tools are taken.
+    clock: says when the outputs of tools are taken in steps. Evaluations have
+      another event loop, and so take outputs when they are there.
     records: the system's own files in the run's folder, for what is made once
       and read by a resumed run.
   """

@@ -34,6 +34,7 @@ from azr_jax.curricula.improvement_potential import OFFLINE, PassRate
 from azr_jax.curricula.stages import Stages
 from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.policy import Agent, Policy
@@ -128,7 +129,7 @@ class CodeInterpreter(System):
     self._order = dynamic_sampling.EpochOrder(
       settings.prompts, settings.dynamic_sampling
     )
-    self._tool = self.make_tool()
+    self._tool = self.make_tool(context.clock)
 
   @classmethod
   def build(
@@ -190,8 +191,14 @@ class CodeInterpreter(System):
       self.settings.steer,
     )
 
-  def make_tool(self) -> PythonTool:
-    """Returns a tool that runs the code of conversations."""
+  def make_tool(self, clock: DecodeClock | None = None) -> PythonTool:
+    """Returns a tool that runs the code of conversations.
+
+    Args:
+      clock: of the event loop that steps are sampled on, in which its outputs
+        have to come at the same call in two runs of a seed; None: for other
+        loops, in which they come when they are there.
+    """
     context = self.context
     return PythonTool(
       self.settings.tool,
@@ -199,7 +206,7 @@ class CodeInterpreter(System):
       context.executor,
       context.hosts,
       context.sandbox,
-      context.clock,
+      clock,
     )
 
   def make_agents(self) -> dict[str, Agent]:

@@ -28,6 +28,7 @@ from azr_jax.environments.client import Episodes
 from azr_jax.environments.server import EpisodeServer
 from azr_jax.executor import futures
 from azr_jax.functions.pool import Answer
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
@@ -88,7 +89,7 @@ class EnvironmentSystem(System):
     self._writer = TurnWriter(
       context.tokenizer, settings.max_output_tokens, settings.system_prompt
     )
-    self._conversations = self._make_conversations()
+    self._conversations = self._make_conversations(context.clock)
 
   @classmethod
   def build(
@@ -162,13 +163,21 @@ class EnvironmentSystem(System):
     """Restores what `state_dict` returned."""
     self._order.load_state_dict(state[_ORDER])
 
-  def _make_conversations(self) -> Conversations:
+  def _make_conversations(
+    self, clock: DecodeClock | None = None
+  ) -> Conversations:
+    """Returns what plays episodes.
+
+    Args:
+      clock: of the event loop that they are sampled on; None: turns come when
+        they are there.
+    """
     context = self.context
     return Conversations(
       self._episodes,
       self._writer,
       context.tokenizer,
-      SharedJobs(None, context.hosts, context.clock),
+      SharedJobs(None, context.hosts, clock),
       self.settings.max_turns,
     )
 
@@ -186,7 +195,12 @@ class EnvironmentSystem(System):
     async def sample_group(number: int) -> list[types.Trajectory]:
       task = self._tasks[indices[number]]
       trajectories, graded = await self._play(
-        policy, task, number, settings.group_size, self._conversations
+        policy,
+        task,
+        number,
+        settings.group_size,
+        self._conversations,
+        self.context.jobs,
       )
       if trajectories:
         by_number[number] = graded
@@ -224,6 +238,7 @@ class EnvironmentSystem(System):
     number: int,
     n: int,
     conversations: Conversations,
+    jobs: SharedJobs,
   ) -> tuple[list[types.Trajectory], list[Score]]:
     """Returns n episodes of a task, with their scores.
 
@@ -233,12 +248,12 @@ class EnvironmentSystem(System):
       number: of the task in its step.
       n: episodes.
       conversations: play them.
+      jobs: begin and end them.
 
     Returns:
       No trajectories if the prompt is too long, and then no scores, or if the
       environment failed to begin, and then that failure.
     """
-    jobs = self.context.jobs
     began: Answer = await Awaited(
       jobs.submit(lambda _: self._episodes.begin(task)), jobs
     )
@@ -287,11 +302,16 @@ class EnvironmentSystem(System):
   async def evaluate(
     self, policy: Policy, limit: int, samples: int
   ) -> dict[str, float]:
-    """Returns mean rewards of held-out tasks; see `System.evaluate`."""
+    """Returns mean rewards of held-out tasks; see `System.evaluate`.
+
+    They are played on another event loop than steps, by whose clock nothing
+    would come before all of them have stopped decoding.
+    """
     tasks = self._evaluation_tasks[: limit or None]
     conversations = self._make_conversations()
+    jobs = SharedJobs(None, self.context.hosts)
     played = await policy.gather(
-      self._play(policy, task, number, samples, conversations)
+      self._play(policy, task, number, samples, conversations, jobs)
       for number, task in enumerate(tasks)
     )
     groups = [group for group, _ in played if group]

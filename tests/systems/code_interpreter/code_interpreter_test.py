@@ -145,7 +145,7 @@ class NoInterpreter(str):
 class Scripted(CodeInterpreter):
   """The system with a scripted tool and agents."""
 
-  def make_tool(self):
+  def make_tool(self, clock=None):
     return NoInterpreter("interpreter")
 
   def make_agents(self):
