@@ -404,7 +404,9 @@ def _abstract_sampling(
     engine,
     _with_shardings(params, engine.param_shardings),
     _with_shardings(pool, jax.tree.map(lambda _: engine.pool_sharding, pool)),
-    _with_shardings(slots, engine.slots_sharding),
+    _with_shardings(
+      slots, jax.tree.map(lambda _: engine.slots_sharding, slots)
+    ),
   )
 
 

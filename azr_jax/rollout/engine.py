@@ -48,7 +48,7 @@ class Engine:
     num_pages: pages of each device that slots are split over.
     param_shardings: shardings of the parameters that sampling reads.
     pool_sharding: sharding of each array of the pages.
-    slots_sharding: shardings of `Slots`.
+    slots_sharding: sharding of each array of `Slots`.
     compute_params: training parameters -> those that sampling reads.
     init_pool: () -> empty pages.
     init_slots: B -> slots, all of them done.
@@ -66,7 +66,7 @@ class Engine:
   num_pages: int
   param_shardings: Shardings
   pool_sharding: NamedSharding
-  slots_sharding: decode_state.Slots
+  slots_sharding: NamedSharding
   compute_params: Callable[[Params], Params]
   init_pool: Wrapped
   init_slots: Wrapped
@@ -135,8 +135,7 @@ def make_engine(
   )
   lists_pages = settings.lists_pages(platform, c.head_size, model.dtype)
   pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
-  by_row: Any = mesh_lib.batch_sharding(mesh)
-  slots_sharding = decode_state.Slots(*[by_row] * 7)
+  slots_sharding = mesh_lib.batch_sharding(mesh)
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
@@ -218,14 +217,14 @@ def _make_decode(
   model: transformer.Transformer,
   on_mesh: dict[str, Any],
   pool_sharding: NamedSharding,
-  slots_sharding: decode_state.Slots,
+  slots_sharding: NamedSharding,
   settings: SamplerSettings,
   lists_pages: bool,
 ) -> Wrapped:
   """Returns the jitted decode loop; it donates pages and slots."""
   # The output is replicated, because each host reads all of it: every host of
   # a pod schedules all sequences.
-  replicated: Any = mesh_lib.replicated(on_mesh["mesh"])
+  replicated = mesh_lib.replicated(on_mesh["mesh"])
   return jax.jit(
     functools.partial(
       decode_lib.decode,
@@ -236,11 +235,7 @@ def _make_decode(
       lists_pages=lists_pages,
       **on_mesh,
     ),
-    out_shardings=(
-      pool_sharding,
-      slots_sharding,
-      decode_state.DecodeOutput(*[replicated] * 5),
-    ),
+    out_shardings=(pool_sharding, slots_sharding, replicated),
     donate_argnums=(1, 2),
   )
 

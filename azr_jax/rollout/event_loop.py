@@ -145,7 +145,7 @@ class EventLoop:
       Whether all that was submitted had its chance of a slot.
     """
     self._run_ready()
-    self._run_once()
+    self._go_round()
     return self._is_sent or self._is_empty
 
   def run_until_idle(self) -> None:
@@ -217,10 +217,10 @@ class EventLoop:
     """
     self._run_ready()
     while not condition():
-      self._run_once()
+      self._go_round()
 
-  def _run_once(self) -> None:
-    """Does what the module's docstring lists."""
+  def _go_round(self) -> None:
+    """Goes through the module's list once; waits if nothing else is to do."""
     self._clock.calls += 1
     self._fetch()
     self._poll(wait=False)
