@@ -1,5 +1,6 @@
 """Everything on the device that a training step changes, and its sharding."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -59,17 +60,43 @@ def state_shardings(
     rules: logical axis to mesh axis.
     target: the entropy to hold; None: there is none.
   """
-  params = mesh_lib.param_shardings(boxed, mesh, rules)
   by_path = {
-    _dict_keys(path): sharding
-    for path, sharding in jax.tree_util.tree_leaves_with_path(params)
+    _dict_keys(path): param
+    for path, param in jax.tree_util.tree_leaves_with_path(
+      mesh_lib.sharded_shapes(boxed, mesh, rules)
+    )
   }
   replicated = mesh_lib.replicated(mesh)
-  # The path of a moment in the optimizer state ends with its parameter's path.
   return jax.tree_util.tree_map_with_path(
-    lambda path, _: by_path.get(_dict_keys(path), replicated),
+    lambda path, leaf: _sharding_like(by_path, path, leaf) or replicated,
     _shapes(boxed, optimizer, target),
   )
+
+
+def _sharding_like(
+  by_path: Mapping[tuple[str, ...], jax.ShapeDtypeStruct],
+  path: jax.tree_util.KeyPath,
+  leaf: Leaf,
+) -> jax.sharding.Sharding | None:
+  """Returns the sharding of the parameter that a leaf of the state belongs to.
+
+  A moment's path ends with its parameter's path. Other keys may come before it:
+  Optax names the group of parameters that one of several optimizers has.
+
+  Args:
+    by_path: each parameter by the dictionary keys of its path.
+    path: of the leaf in the state.
+    leaf: the leaf's shape.
+
+  Returns:
+    The sharding; None: it is no parameter, nor has it the shape of one.
+  """
+  keys = _dict_keys(path)
+  for start in range(len(keys)):
+    param = by_path.get(keys[start:])
+    if param is not None and param.shape == leaf.shape:
+      return param.sharding
+  return None
 
 
 def _dict_keys(path: jax.tree_util.KeyPath) -> tuple[str, ...]:

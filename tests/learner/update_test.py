@@ -426,6 +426,63 @@ def test_weight_decay_spares_scales():
   assert float(jnp.abs(updates["embedding"]).max()) > 0
 
 
+def optimizer_in_parts(**settings):
+  """An optimizer, and where its state lies over four devices."""
+  optimizer = make_optimizer(OptimizerSettings(**settings))
+  mesh = mesh_lib.make_mesh({"fsdp": 2, "tensor": 2}, jax.devices()[:4])
+  shardings = train_state.state_shardings(
+    transformer.abstract_params(MODEL), optimizer, mesh, RULES
+  )
+  return optimizer, shardings
+
+
+@pytest.mark.parametrize("muon_learning_rate", [0.0, 0.02])
+def test_each_moment_lies_like_its_parameter(muon_learning_rate):
+  """Optax itself says whose each moment is, in the groups of Muon too."""
+  optimizer, shardings = optimizer_in_parts(
+    muon_learning_rate=muon_learning_rate
+  )
+  found = []
+  optax.tree.map_params(
+    optimizer,
+    lambda moment, param: found.append((moment, param)),
+    shardings.opt_state,
+    shardings.params,
+    is_leaf=lambda node: isinstance(node, optax.MaskedNode),
+  )
+  pairs = [pair for pair in found if not isinstance(pair[0], optax.MaskedNode)]
+  count = len(jax.tree.leaves(shardings.params))
+  kernels = 7 if muon_learning_rate else 0  # Muon has one moment, AdamW two.
+  assert len(pairs) == 2 * count - kernels
+  for moment, param in pairs:
+    assert moment == param
+    assert not param.is_fully_replicated
+
+
+def test_muon_in_parts_is_muon_on_one_device():
+  optimizer, shardings = optimizer_in_parts(
+    learning_rate=0.01, muon_learning_rate=0.02
+  )
+  params = jax.device_get(init(jax.random.key(0)))
+  grads = jax.device_get(init(jax.random.key(1)))
+
+  @jax.jit
+  def moved(params, opt_state, grads):
+    for _ in range(2):
+      updates, opt_state = optimizer.update(grads, opt_state, params)
+      params = optax.apply_updates(params, updates)
+    return params
+
+  start = optimizer.init(params)
+  alone = moved(params, start, grads)
+  parts = moved(
+    jax.device_put(params, shardings.params),
+    jax.device_put(start, shardings.opt_state),
+    jax.device_put(grads, shardings.params),
+  )
+  close(jax.device_get(parts), jax.device_get(alone))
+
+
 def test_linear_decay_reaches_its_end():
   """Warm-up of two, then down from 1 to 0.3 in four updates."""
   optimizer = make_optimizer(
