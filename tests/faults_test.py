@@ -21,9 +21,8 @@ FULL_AT = {"first": "3m", "second": "32m"}
 
 
 def files_of(folder):
-  """Files of a checkpoint, except for one that only says that it is whole."""
-  names = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-  return [path for path in names if path.name != "commit_success.txt"]
+  """Files of a checkpoint."""
+  return [path for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
 def faults(seed, flips, cuts):

@@ -10,11 +10,13 @@ over for the one before it; it is never deleted. `checkpoint_reading.py` reads
 the checkpoints of another run.
 """
 
+import concurrent.futures
 import contextlib
 import errno
 import functools
 import os
 import pathlib
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -32,6 +34,8 @@ FOLDER, DAMAGED = "checkpoints", "damaged_checkpoints"
 # The items of a checkpoint that hold the device state, and metrics.
 # Orbax reads an item "metrics" of every step before we can look for damage.
 _STATE, _ROWS = "state", "rows"
+# How long a host of a shared disk may take to see what another has finished.
+_SEEN_S = 60.0
 # The device state of a run: any pytree of arrays.
 State = TypeVar("State")
 
@@ -49,6 +53,7 @@ class Checkpointer:
     keep: int | None,
     create: bool = True,
     with_checksums: bool = True,
+    hosts: Hosts | None = None,
   ):
     """Opens `workdir/checkpoints`.
 
@@ -58,12 +63,14 @@ class Checkpointer:
       create: whether this process trains the run and holds its folder, which
         is made if it is missing. What killed saves have left is removed.
       with_checksums: whether saves write checksums.
+      hosts: the processes that write them together; None: this one writes all.
     """
     if not storage.is_object_store(workdir):
       workdir = workdir.absolute()
     self._workdir, self._folder = workdir, workdir / FOLDER
-    self._saving = 0
-    write = self._write_checksums if with_checksums else None
+    self._hosts, self._with_checksums = hosts, with_checksums
+    self._background = concurrent.futures.ThreadPoolExecutor(1, "checksums")
+    self._checksums: concurrent.futures.Future[None] | None = None
     self._manager = ocp.CheckpointManager(
       self._folder,
       options=ocp.CheckpointManagerOptions(
@@ -71,7 +78,6 @@ class Checkpointer:
         create=create,
         cleanup_tmp_directories=create,
         enable_async_checkpointing=True,
-        async_options=ocp.AsyncOptions(post_finalization_callback=write),
       ),
     )
 
@@ -87,7 +93,7 @@ class Checkpointer:
     del kind, trace
     try:
       with self._disk_errors():
-        self._manager.wait_until_finished()
+        self._wait()
         self._manager.close()
     except Exception as unsaved:
       if error is None:
@@ -119,8 +125,7 @@ class Checkpointer:
       RuntimeError: there is a checkpoint of this step or a later one.
     """
     with self._disk_errors():
-      self._manager.wait_until_finished()
-      self._saving = step
+      self._wait()
       is_begun = self._manager.save(
         step,
         args=ocp.args.Composite(
@@ -134,16 +139,35 @@ class Checkpointer:
         f"step {step} cannot be saved in {self._workdir}: expected a step "
         f"after those of its checkpoints, {self.steps()}"
       )
+    if self._with_checksums:
+      self._checksums = self._background.submit(self._write_checksums, step)
 
-  def _write_checksums(self) -> None:
-    """Writes the checksums of the checkpoint that is about to be finished."""
-    # It still has the name of an unfinished one, except in an object store.
-    [folder] = [
-      path
-      for path in self._folder.iterdir()
-      if path.name.split(".")[0] == str(self._saving)
-    ]
-    checksums.write(folder)
+  def _wait(self) -> None:
+    """Waits for the save under way and its checksums; raises their errors."""
+    written, self._checksums = self._checksums, None
+    self._manager.wait_until_finished()
+    if written is not None:
+      written.result()
+
+  def _write_checksums(self, step: int) -> None:
+    """Writes this host's checksums of a step, once its save is finished.
+
+    The save itself has a time limit, in which reading all files has no place.
+    A checkpoint that is finished may be used without them.
+    """
+    self._manager.wait_until_finished()
+    folder = self._folder / str(step)
+    deadline = time.monotonic() + _SEEN_S
+    while not folder.is_dir() and time.monotonic() < deadline:
+      time.sleep(0.1)
+    if self._hosts is None:
+      checksums.write(folder)
+      return
+    try:
+      checksums.write(folder, self._hosts.index, self._hosts.count)
+    finally:
+      # No host may end, or remove a checkpoint, while another still reads.
+      self._hosts.barrier(f"checksums of step {step} are written")
 
   @contextlib.contextmanager
   def _disk_errors(self) -> Iterator[None]:

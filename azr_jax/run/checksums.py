@@ -1,43 +1,57 @@
 """Checksums of a checkpoint's files, by which damage is found.
 
-`write` lists all files with their CRC-32 and size in a file of the checkpoint,
-before the checkpoint gets its final name. So every finished checkpoint has one,
-unless it was saved without; then it is taken to be whole. CRC-32 finds every
-damage of up to 4 bytes in a row, and misses one in 4 billion others. It was
-chosen because Python's own is 5 to 8 times as fast as the other checksums of
-the standard library.
+Once a checkpoint is finished, each host writes a file of it that lists its part
+of the other files with their CRC-32 and size. A file that none of these lists
+is taken to be whole: the run was killed before its host had written them, or
+saves without checksums. CRC-32 finds every damage of up to 4 bytes in a row,
+and misses one in 4 billion others. It was chosen because Python's own is 5 to 8
+times as fast as the other checksums of the standard library.
 """
 
 import concurrent.futures
-import contextlib
-import json
 import os
 import pathlib
-import time
 import zlib
 
-FILE = "checksums.txt"
-# Orbax adds the time of the commit to this file at the very end. The other
-# fields are written by a thread that it does not wait for; this one says that
-# they are there.
-_METADATA, _ADDED_LATER = "_CHECKPOINT_METADATA", "commit_timestamp_nsecs"
-_LAST_FIELD, _LAST_FIELD_S = "item_handlers", 60.0
+from azr_jax.run import storage
+
+# Each host writes a file of this name, with its number.
+_NAME = "checksums_{}.txt"
+_PREFIX, _PATTERN = "checksums", "checksums*.txt"
+# Older checkpoints have this one file. It was written before Orbax added the
+# time of the commit to its metadata.
+_OLDER, _METADATA = "checksums.txt", "_CHECKPOINT_METADATA"
 _CHUNK_BYTES = 1 << 22
 # Files that are read at the same time.
 _THREADS = 8
 
 
-def write(folder: pathlib.Path) -> None:
-  """Writes the file of checksums, about all files below a folder."""
-  names = _names(folder)
-  if _METADATA in names and not _is_written(folder / _METADATA):
-    names.remove(_METADATA)
+def write(folder: pathlib.Path, index: int = 0, count: int = 1) -> None:
+  """Writes a file of checksums, about a part of the files below a folder.
+
+  A kill leaves the whole file or none. Hosts choose their parts by the names
+  alone, so a host whose view of a shared disk is late misses no file of
+  another's part.
+
+  Args:
+    folder: a finished checkpoint.
+    index: which host this is, from 0.
+    count: how many hosts share the files.
+
+  Raises:
+    OSError: a file cannot be read, or that of the checksums not written.
+  """
+  names = [
+    name
+    for name in _names(folder)
+    if zlib.crc32(name.encode()) % count == index
+  ]
   with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-    sums = list(pool.map(lambda name: _checksum(folder, name), names))
+    sums = list(pool.map(lambda name: _checksum(folder / name), names))
   lines = [f"{found} {name}\n" for found, name in zip(sums, names, strict=True)]
   body = "".join(lines)
   text = f"{zlib.crc32(body.encode()):08x}\n{body}"
-  (folder / FILE).write_text(text, encoding="utf-8")
+  storage.write_atomically(folder / _NAME.format(index), text)
 
 
 def find_damage(folder: pathlib.Path, index: int = 0, count: int = 1) -> str:
@@ -48,10 +62,12 @@ def find_damage(folder: pathlib.Path, index: int = 0, count: int = 1) -> str:
     index: which part of the files is read, if several processes share them.
     count: into how many parts the files are split.
   """
-  try:
-    expected = _read(folder)
-  except (OSError, ValueError):
-    return f"{FILE} cannot be read"
+  expected: dict[str, str] = {}
+  for path in sorted(folder.glob(_PATTERN)):
+    try:
+      expected |= _read(path)
+    except (OSError, ValueError):
+      return f"{path.name} cannot be read"
   # The largest come first, so that the parts have about one size.
   by_size = sorted(expected, key=lambda n: -int(expected[n].split()[1]))
   names = by_size[index::count]
@@ -60,15 +76,12 @@ def find_damage(folder: pathlib.Path, index: int = 0, count: int = 1) -> str:
     return next(filter(None, damages), "")
 
 
-def _read(folder: pathlib.Path) -> dict[str, str]:
-  """Returns checksum and size by name; empty if there is no file of them.
+def _read(path: pathlib.Path) -> dict[str, str]:
+  """Returns checksum and size by name, from a file of them.
 
   Raises:
-    ValueError: the file of checksums is damaged itself.
+    ValueError: the file is damaged itself.
   """
-  path = folder / FILE
-  if not path.exists():
-    return {}
   own, _, body = path.read_text(encoding="utf-8").partition("\n")
   if own != f"{zlib.crc32(body.encode()):08x}":
     raise ValueError(f"{path}: expected the checksum of its lines first")
@@ -76,13 +89,15 @@ def _read(folder: pathlib.Path) -> dict[str, str]:
   for line in body.splitlines():
     checksum, size, name = line.split(" ", 2)
     found[name] = f"{checksum} {size}"
+  if path.name == _OLDER:
+    found.pop(_METADATA, None)
   return found
 
 
 def _difference(folder: pathlib.Path, name: str, expected: str) -> str:
   """Returns what is wrong with a file; "" if nothing is."""
   try:
-    found = _checksum(folder, name)
+    found = _checksum(folder / name)
   except FileNotFoundError:
     return f"{name} is missing"
   except (OSError, ValueError):
@@ -95,26 +110,8 @@ def _difference(folder: pathlib.Path, name: str, expected: str) -> str:
   return f"{name} has other bytes than were saved"
 
 
-def _is_written(path: pathlib.Path) -> bool:
-  """Waits for Orbax to write its metadata; returns whether it did."""
-  deadline = time.monotonic() + _LAST_FIELD_S
-  while time.monotonic() < deadline:
-    # The file is not replaced at once, so it may be read half.
-    with contextlib.suppress(OSError, ValueError):
-      if json.loads(path.read_bytes()).get(_LAST_FIELD):
-        return True
-    time.sleep(0.01)
-  return False
-
-
-def _checksum(folder: pathlib.Path, name: str) -> str:
+def _checksum(path: pathlib.Path) -> str:
   """Returns the CRC-32 of a file in hexadecimal, and its size in bytes."""
-  path = folder / name
-  if name == _METADATA:
-    fields = json.loads(path.read_bytes())
-    fields.pop(_ADDED_LATER, None)
-    data = json.dumps(fields, sort_keys=True).encode()
-    return f"{zlib.crc32(data):08x} {len(data)}"
   checksum = size = 0
   with path.open("rb") as file:
     while chunk := file.read(_CHUNK_BYTES):
@@ -129,4 +126,4 @@ def _names(folder: pathlib.Path, prefix: str = "") -> list[str]:
   for path in sorted(folder.iterdir(), key=lambda path: path.name):
     name = os.path.join(prefix, path.name)
     names += _names(path, name) if path.is_dir() else [name]
-  return [name for name in names if name != FILE]
+  return [name for name in names if not name.startswith(_PREFIX)]

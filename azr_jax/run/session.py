@@ -76,7 +76,9 @@ class Run:
     self, keep: int, with_checksums: bool = True
   ) -> Checkpointer:
     """Opens the run's checkpoints; only the newest `keep` are kept."""
-    return Checkpointer(self.folder, keep, with_checksums=with_checksums)
+    return Checkpointer(
+      self.folder, keep, with_checksums=with_checksums, hosts=self.hosts
+    )
 
   def latest_step(self, checkpoints: Checkpointer) -> int:
     """Returns the step to resume from, the same on all hosts; 0: none.

@@ -22,8 +22,8 @@ from azr_jax.executor import Executor, Job
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.parallel import hosts as hosts_lib
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.run import checksums, growing_file, session, storage
 from azr_jax.run import folder as run_folder
-from azr_jax.run import growing_file, session, storage
 from azr_jax.run.growing_file import GrowingFile
 from azr_jax.trainer import build
 
@@ -87,6 +87,25 @@ def damaged(hosts):
   with run.open_checkpoints(2) as checkpoints:
     step = run.latest_step(checkpoints)
     return {"step": step, "steps": checkpoints.steps()}
+
+
+def save(hosts):
+  """Saves a step together, of which each process sums up its part."""
+  folder = pathlib.Path(sys.argv[4]) / "saved"
+  run = session.Run(folder, hosts, threading.Event())
+  with run.open_checkpoints(2) as checkpoints:
+    checkpoints.save(1, {"weights": np.arange(4.0)}, {})
+  saved = folder / "checkpoints" / "1"
+  files = [path for path in saved.rglob("*") if path.is_file()]
+  parts = []
+  for path in sorted(saved.glob("checksums_*.txt")):
+    lines = path.read_text().splitlines()[1:]
+    parts.append([line.split(" ", 2)[2] for line in lines])
+  return {
+    "parts": parts,
+    "files": sorted(str(path.relative_to(saved)) for path in files),
+    "damage": checksums.find_damage(saved),
+  }
 
 
 def lock(hosts):
@@ -180,6 +199,7 @@ SCENARIOS = {
   "exchange": exchange,
   "make_data": make_data,
   "damaged": damaged,
+  "save": save,
   "lock": lock,
   "records": records,
   "verify": verify,

@@ -49,7 +49,7 @@ def results(tmp_path_factory):
     for step in (1, 2, 3):
       checkpoints.save(step, {"weights": np.arange(4.0)}, {})
   (folder / "damaged/checkpoints/3/system/metadata").write_text("{ }")
-  return run("exchange,make_data,damaged,lock,records,verify", folder)
+  return run("exchange,make_data,damaged,save,lock,records,verify", folder)
 
 
 def test_two_processes_exchange_and_agree(results):
@@ -91,6 +91,15 @@ def test_data_that_one_process_cannot_build_ends_all(results):
 def test_processes_pass_over_a_damaged_checkpoint_together(results):
   for result in results:
     assert result["damaged"] == {"step": 2, "steps": [1, 2]}
+
+
+def test_each_process_reads_a_part_of_a_saved_checkpoint(results):
+  for result in results:
+    saved = result["save"]
+    own = ["checksums_0.txt", "checksums_1.txt"]
+    assert len(saved["parts"]) == 2 and all(saved["parts"])
+    assert sorted([*sum(saved["parts"], []), *own]) == saved["files"]
+    assert saved["damage"] == ""
 
 
 def test_each_process_verifies_its_part_and_holds_all(results):

@@ -1,11 +1,13 @@
 """Checkpoints: read without writing, waited for, passed over when damaged."""
 
 import errno
+import threading
+import time
 
 import numpy as np
 import pytest
 
-from azr_jax.run import checkpoint, checkpoint_reading, session
+from azr_jax.run import checkpoint, checkpoint_reading, checksums, session
 from azr_jax.run.checkpoint import Checkpointer
 
 STATE = {"weights": np.arange(4.0)}
@@ -94,7 +96,7 @@ def test_training_moves_damaged_checkpoints_and_saves_their_steps_again(
   for attempt in ("3", "3_2"):
     save(tmp_path, (1, 2, 3) if attempt == "3" else ())
     damage(tmp_path, 3)
-    content = (tmp_path / "checkpoints" / "3" / "checksums.txt").read_bytes()
+    content = (tmp_path / "checkpoints" / "3" / "checksums_0.txt").read_bytes()
     with session.open_run(str(tmp_path), {}, 1.0) as run:
       with run.open_checkpoints(2) as checkpoints:
         assert run.latest_step(checkpoints) == 2
@@ -103,7 +105,7 @@ def test_training_moves_damaged_checkpoints_and_saves_their_steps_again(
     lines = capsys.readouterr().err.splitlines()
     [line] = [line for line in lines if "is damaged" in line]
     assert "step 3 is damaged" in line and "step 2 is used instead" in line
-    kept = tmp_path / checkpoint.DAMAGED / attempt / "checksums.txt"
+    kept = tmp_path / checkpoint.DAMAGED / attempt / "checksums_0.txt"
     assert kept.read_bytes() == content
     assert checkpoint_reading.newest_step(tmp_path) == 3
 
@@ -128,6 +130,40 @@ def test_checkpoints_without_checksums_are_taken_to_be_whole(tmp_path):
   with Checkpointer(tmp_path, None, with_checksums=False) as checkpoints:
     checkpoints.save(1, STATE, {})
   damage(tmp_path, 1)
+  assert checkpoint_reading.newest_step(tmp_path) == 1
+
+
+def test_a_save_is_finished_before_its_checksums(tmp_path, monkeypatch):
+  """They may take longer than the time limit of a save."""
+  may_write = threading.Event()
+  write = checksums.write
+
+  def write_late(*args):
+    assert may_write.wait(60)
+    write(*args)
+
+  monkeypatch.setattr(checksums, "write", write_late)
+  with Checkpointer(tmp_path, None) as checkpoints:
+    checkpoints.save(1, STATE, {})
+    deadline = time.monotonic() + 30
+    while not checkpoint_reading.finished_steps(tmp_path):
+      assert time.monotonic() < deadline
+      time.sleep(0.01)
+    assert checkpoint_reading.newest_step(tmp_path) == 1  # Like after a kill.
+    may_write.set()
+  damage(tmp_path, 1)
+  with pytest.raises(ValueError, match="step 1 is damaged"):
+    checkpoint_reading.newest_step(tmp_path)
+
+
+def test_checksums_that_cannot_be_written_are_told(tmp_path, monkeypatch):
+  def fail(*_):
+    raise OSError(errno.ENOSPC, "no space")
+
+  monkeypatch.setattr(checksums, "write", fail)
+  with pytest.raises(OSError) as raised:
+    save(tmp_path, (1,))
+  assert raised.value.errno == errno.ENOSPC
   assert checkpoint_reading.newest_step(tmp_path) == 1
 
 
