@@ -90,8 +90,8 @@ def on_one_device(monkeypatch):
 
   make_mesh = mesh.make_mesh
 
-  def make(shape, devices=None):
-    return make_mesh(shape, devices or jax.devices()[:1])
+  def make(shape, devices=None, *section):
+    return make_mesh(shape, devices or jax.devices()[:1], *section)
 
   monkeypatch.setattr(mesh, "make_mesh", make)
 

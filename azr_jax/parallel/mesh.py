@@ -16,7 +16,9 @@ TOKENS = PartitionSpec(BATCH_AXES, "context")
 
 
 def make_mesh(
-  shape: Mapping[str, int], devices: Sequence[jax.Device] | None = None
+  shape: Mapping[str, int],
+  devices: Sequence[jax.Device] | None = None,
+  section: str = "config.mesh",
 ) -> Mesh:
   """Makes the mesh with axes data, fsdp, tensor, context.
 
@@ -24,6 +26,7 @@ def make_mesh(
     shape: the size of each axis; one of them may be -1, which takes the
       devices that the others leave. An axis that is left out has size 1.
     devices: the devices of the mesh; None: all.
+    section: where the sizes were set, for the error.
 
   Raises:
     ValueError: the sizes do not multiply to the number of devices.
@@ -35,7 +38,7 @@ def make_mesh(
     sizes[sizes.index(-1)] = len(devices) // known
   if min(sizes) < 1 or int(np.prod(sizes)) != len(devices):
     raise ValueError(
-      f"mesh={dict(shape)}: expected sizes that multiply to the "
+      f"{section}={dict(shape)}: expected sizes that multiply to the "
       f"{len(devices)} devices present (one of them may be -1)"
     )
   return jax.make_mesh(

@@ -48,7 +48,9 @@ def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
       "data": mesh.shape["data"] * context,
       "context": 1,
     }
-  return mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
+  return mesh_lib.make_mesh(
+    sizes, mesh.devices.flatten().tolist(), "config.rollout.mesh"
+  )
 
 
 def rollout_mesh_with_copies(

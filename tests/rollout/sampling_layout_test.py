@@ -112,6 +112,14 @@ def test_a_larger_cache_leaves_less_room(monkeypatch):
   assert small < large
 
 
+def test_an_error_names_the_section_whose_sizes_are_wrong():
+  mesh = mesh_lib.make_mesh({"fsdp": -1})
+  with pytest.raises(ValueError, match=r"^config\.rollout\.mesh=.*'data': 3"):
+    layout.rollout_mesh(RolloutMeshSettings(data=3, fsdp=1, tensor=1), mesh)
+  with pytest.raises(ValueError, match=r"^config\.mesh=.*'fsdp': 3"):
+    mesh_lib.make_mesh({"fsdp": 3})
+
+
 @pytest.mark.parametrize(
   "sizes, own, want",
   [

@@ -114,7 +114,9 @@ def on_one_device(patch, count=1):
   patch.setattr(
     mesh_lib,
     "make_mesh",
-    lambda shape, devices=None: make_mesh(shape, devices or some),
+    lambda shape, devices=None, *section: make_mesh(
+      shape, devices or some, *section
+    ),
   )
 
 
