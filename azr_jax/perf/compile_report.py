@@ -28,6 +28,7 @@ from azr_jax.perf import lengths as lengths_lib
 from azr_jax.perf import programs as programs_lib
 from azr_jax.perf import topology as topology_lib
 from azr_jax.rollout import engine, layout
+from azr_jax.trainer import build
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
 # Memory of a device that the compiler reports as reserved for itself.
@@ -84,7 +85,7 @@ def compile_check(
   }
   chip = topology_lib.chip_of(topology)
   devices = topology_lib.devices(topology)
-  mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
+  mesh = build.learner_mesh(c, devices)
   sampling = layout.rollout_mesh(c.rollout.mesh, mesh)
   config = config_of(c.model)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)

@@ -202,10 +202,13 @@ def build(settings: ExperimentSettings) -> Experiment:
   """Returns the experiment of a checked configuration; compiles nothing.
 
   Raises:
-    ValueError: the model cannot be loaded or does not fit the mesh.
+    ValueError: the model cannot be loaded or does not fit the mesh, or the
+      devices cannot be laid out as the settings say.
   """
   shared = settings.shared
-  mesh = mesh_lib.make_mesh(shared.mesh.sizes())
+  # Both meshes are checked before a model is downloaded.
+  mesh = learner_mesh(shared)
+  sampling_mesh = layout.rollout_mesh(shared.rollout.mesh, mesh)
   source = load.resolve(shared.model.source, shared.model.cache_dir)
   rules = shared.sharding.rules()
   model = build_model(
@@ -220,12 +223,35 @@ def build(settings: ExperimentSettings) -> Experiment:
     Sampler(
       model,
       source.tokenizer,
-      layout.rollout_mesh(shared.rollout.mesh, mesh),
+      sampling_mesh,
       rules,
       shared.rollout,
     ),
     mesh_lib.padded_rows(shared.learner.micro_rows, mesh),
   )
+
+
+def learner_mesh(
+  c: TrainSettings | SupervisedTrainSettings,
+  devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
+  """Returns the mesh of the learner's state and rows.
+
+  Args:
+    c: its section `mesh` and the length of a row are read.
+    devices: the devices of the mesh; None: all.
+
+  Raises:
+    ValueError: the sizes do not multiply to the number of devices, or rows do
+      not divide over `mesh.context`.
+  """
+  mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
+  if c.learner.row_length % mesh.shape["context"]:
+    raise ValueError(
+      f"config.learner.row_length={c.learner.row_length}: expected a multiple "
+      f"of config.mesh.context={mesh.shape['context']}"
+    )
+  return mesh
 
 
 def build_model(
@@ -268,16 +294,7 @@ def build_policy_loss(
 def build_learner(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> Learner:
-  """Returns the policy's learner, with a critic if the estimator needs one.
-
-  Raises:
-    ValueError: rows do not divide over `mesh.context`.
-  """
-  if c.learner.row_length % mesh.shape["context"]:
-    raise ValueError(
-      f"learner.row_length={c.learner.row_length}: expected a multiple of "
-      f"mesh.context={mesh.shape['context']}"
-    )
+  """Returns the policy's learner, with a critic if the estimator needs one."""
   critic = None
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
@@ -287,23 +304,24 @@ def build_learner(
       c.seed,
       c.learner.aggregation,
     )
+  options = c.compiler.options(mesh)
   return learner_lib.make(
     model,
     build_policy_loss(c, model, mesh),
     make_optimizer(c.optimizer),
     mesh,
     c.sharding.rules(),
-    critic,
-    c.learner.epochs,
-    c.compiler.options(mesh),
-    preparation.make_prepare(
+    critic=critic,
+    epochs=c.learner.epochs,
+    options=options,
+    prepare=preparation.make_prepare(
       model,
       c.learner,
       temperature=c.rollout.temperature,
       mesh=mesh,
-      options=c.compiler.options(mesh),
+      options=options,
     ),
-    c.learner.target_entropy,
+    entropy_target=c.learner.target_entropy,
   )
 
 

@@ -297,6 +297,7 @@ def load_policy(
     step: the checkpoint of a run; None: the newest.
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
+  layout.rollout_mesh(c.rollout.mesh, mesh)  # Checked before a download.
   source, params = load_model(c, spec, mesh, step)
   rules = c.sharding.rules()
   model = build.build_model(

@@ -51,10 +51,11 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     run: the open run.
   """
   c = settings.shared
+  # It is checked before a model is downloaded.
+  mesh = build.learner_mesh(c)
   rows, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", np.asarray(rows.tokens))
 
-  mesh = mesh_lib.make_mesh(c.mesh.sizes())
   rules = c.sharding.rules()
   model = build.build_model(
     c, source.config, mesh, c.learner.max_sequences_per_row

@@ -1,4 +1,4 @@
-"""The rows and the loss of supervised training."""
+"""Supervised training: rows that fit, and the loss of a step."""
 
 import numpy as np
 import pytest
@@ -43,3 +43,15 @@ def test_no_other_mean_can_be_asked_for():
   config.learner.aggregation = "sequence_mean"
   with pytest.raises(Invalid, match="learner.aggregation is an unknown key"):
     settings.read_supervised(config)
+
+
+def test_rows_that_do_not_divide_are_refused_before_the_corpus_is_built(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(sft_loop, "_prepare", lambda *_: pytest.fail("too late"))
+  config = sft_config.get_config("countdown_smoke")
+  config.mesh.fsdp, config.mesh.context = 1, 8
+  config.learner.row_length = 68
+  expected = r"row_length=68: expected a multiple of config\.mesh\.context=8"
+  with pytest.raises(ValueError, match=expected):
+    sft.train(config, str(tmp_path))
