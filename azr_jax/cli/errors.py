@@ -171,10 +171,10 @@ def _text(error: BaseException) -> str:
   return "\n".join(text.splitlines()[:3])
 
 
-# Package -> the extra that installs it.
+# Package -> the extra that installs it. One that each kind of device may need,
+# such as gcsfs, is not here: another device's extra would replace JAX.
 _EXTRAS = {
   "aiohttp": "serve",
-  "gcsfs": "tpu",
   "libtpu": "tpu",
   "jax_cuda13_plugin": "gpu_compile",
   "datasets": "eval",
@@ -185,7 +185,6 @@ _EXTRAS = {
   "wandb": "wandb",
   "trackio": "trackio",
   "torch": "test",
-  "pyarrow": "test",
 }
 
 

@@ -90,6 +90,28 @@ def test_what_our_statements_refuse_can_be_mended(name):
   assert errors._is_users(error_in_the_package(MISTAKES[name]))
 
 
+@pytest.mark.parametrize(
+  "module, advice",
+  [
+    ("gcsfs", "pip install gcsfs"),
+    ("pyarrow.parquet", "pip install pyarrow"),
+    ("math_verify", "pip install 'azr_jax[eval]'"),
+  ],
+)
+def test_a_missing_package_is_told_with_what_installs_it(
+  monkeypatch, capsys, module, advice
+):
+  """No extra of another device, nor that of the tests."""
+  monkeypatch.setattr(sys, "argv", ["command"])
+
+  def main():
+    raise ModuleNotFoundError(name=module)
+
+  with pytest.raises(SystemExit):
+    errors.guard(main)
+  assert capsys.readouterr().err.strip().endswith(f"is missing: {advice}")
+
+
 def test_real_lines_of_the_package():
   rows = np.zeros((5, 3))
   assert not errors._is_users(
