@@ -48,11 +48,11 @@ def peak_rates() -> dict[str, Any]:
   }
 
 
-def _best_seconds(run: Callable[[], jax.Array]) -> float:
+def fastest(run: Callable[[], Any], repeats: int = _REPEATS) -> float:
   """Returns the seconds of the fastest run; a first one is not counted."""
   jax.block_until_ready(run())
   times = []
-  for _ in range(_REPEATS):
+  for _ in range(repeats):
     start = time.perf_counter()
     jax.block_until_ready(run())
     times.append(time.perf_counter() - start)
@@ -68,7 +68,7 @@ def _bandwidth() -> float:
   matrix = jnp.ones((rows, columns), jnp.float32)
   vectors = jnp.ones((columns, 8), jnp.float32)
   multiply = jax.jit(jnp.matmul)
-  return matrix.nbytes / _best_seconds(lambda: multiply(matrix, vectors))
+  return matrix.nbytes / fastest(lambda: multiply(matrix, vectors))
 
 
 def _flops() -> float:
@@ -76,7 +76,7 @@ def _flops() -> float:
   size = 2048
   matrix = jnp.ones((size, size), jnp.float32)
   multiply = jax.jit(jnp.matmul)
-  return 2 * size**3 / _best_seconds(lambda: multiply(matrix, matrix))
+  return 2 * size**3 / fastest(lambda: multiply(matrix, matrix))
 
 
 def peak_device_bytes() -> int | None:

@@ -5,8 +5,6 @@ values do not change the time. The fastest of several runs counts: other load on
 the machine only slows a call down.
 """
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,22 +12,12 @@ import numpy as np
 
 from azr_jax.models import cached_attention
 from azr_jax.perf import forecast, updating
+from azr_jax.perf.device import fastest
 from azr_jax.perf.sampler_forecast import DecodeCost, SamplerCosts
 from azr_jax.rollout import changes as changes_lib
 from azr_jax.rollout import decode_state, prefill_scheduler
 from azr_jax.rollout.engine import Engine
 from azr_jax.types import Params
-
-
-def fastest(run: Callable[[], Any], repeats: int) -> float:
-  """Returns the seconds of the fastest run; a first one is not counted."""
-  jax.block_until_ready(run())
-  seconds = []
-  for _ in range(repeats):
-    start = time.perf_counter()
-    jax.block_until_ready(run())
-    seconds.append(time.perf_counter() - start)
-  return min(seconds)
 
 
 def sampler_costs(engine: Engine, params: Params, repeats: int) -> SamplerCosts:
