@@ -56,16 +56,6 @@ _SECTIONS = (
   "evaluation",
   "model",
 )
-# Sizes that follow from the data and from `max_tokens`, unless they are given.
-_FITTED = (
-  "rollout.prompt_buckets",
-  "rollout.slots",
-  "rollout.decode_chunk",
-  "learner.row_length",
-  "learner.micro_rows",
-  "learner.max_micro_batches",
-  "learner.chunk_tokens",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,9 +278,10 @@ def _fit(
   changes: Mapping[str, Any],
 ) -> None:
   """Sets the sizes that were not given."""
-  sizes.fit(c, longest_prompt, responses)
-  given = {key: changes[key] for key in _FITTED if key in changes}
-  c.update_from_flattened_dict(given)
+  fitted = sizes.fitted(c.rollout.max_tokens, longest_prompt, responses)
+  c.update_from_flattened_dict(
+    {key: size for key, size in fitted.items() if key not in changes}
+  )
 
 
 def _metrics(workdir: str) -> list[dict[str, float]]:

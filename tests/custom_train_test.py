@@ -13,6 +13,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom
 from azr_jax.report import command
 from azr_jax.tasks.table import sums
+from azr_jax.trainer import build, sizes
 
 REWARDS = """
 import math
@@ -212,6 +213,40 @@ def test_what_is_missing_is_said_before_anything_is_loaded(tmp_path):
   with pytest.raises(Invalid, match="there is no file nobody.py"):
     train.train(config, str(tmp_path / "run"))
   assert not (tmp_path / "run").exists()
+
+
+def test_sizes_follow_from_the_data_unless_they_are_given(
+  on_one_device, monkeypatch
+):
+  fitted = sizes.fitted(8, 20, 6)
+  assert fitted == {
+    "rollout.prompt_buckets": (16, 32),
+    "rollout.slots": 6,
+    "rollout.decode_chunk": 8,
+    "learner.row_length": 40,
+    "learner.micro_rows": 102,  # Rows of 4,096 tokens.
+    "learner.max_micro_batches": 1,
+    "learner.chunk_tokens": 1024,
+  }
+  given = {"rollout.slots": 3, "learner.row_length": 48, "learner.epochs": 2}
+  # A size that is fitted one day does not replace what was given either.
+  monkeypatch.setattr(
+    sizes, "fitted", lambda *_: fitted | {"learner.epochs": 3}
+  )
+  build_given = build.build
+  built = []
+
+  def keep(settings):
+    built.append(settings.shared)
+    return build_given(settings)
+
+  monkeypatch.setattr(build, "build", keep)
+  options = {"prompt_tokens": 20, "batch_size": 6, "max_tokens": 8}
+  api.load("embedded:orz-tiny", **options, config=given)
+  [found] = built
+  assert (found.rollout.slots, found.learner.row_length) == (3, 48)
+  assert found.learner.epochs == 2
+  assert found.learner.micro_rows == 102
 
 
 def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):

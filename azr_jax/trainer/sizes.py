@@ -1,6 +1,6 @@
 """Sizes of sampling and learning that fit a task, for whoever sets none."""
 
-import ml_collections
+from typing import Any
 
 _SHORTEST_BUCKET = 16
 _MOST_SLOTS = 256
@@ -17,24 +17,25 @@ def prompt_buckets(longest: int) -> tuple[int, ...]:
   return (*halves, bucket)
 
 
-def fit(
-  config: ml_collections.ConfigDict, longest_prompt: int, responses: int
-) -> None:
-  """Sets the sizes of sections `rollout` and `learner` in a config.
+def fitted(
+  max_tokens: int, longest_prompt: int, responses: int
+) -> dict[str, Any]:
+  """Returns the sizes of a training config, by dotted key.
 
   Args:
-    config: a training config with its final `rollout.max_tokens`; changed.
+    max_tokens: of a response.
     longest_prompt: tokens.
     responses: of a step.
   """
-  rollout, learner = config.rollout, config.learner
-  rollout.prompt_buckets = prompt_buckets(longest_prompt)
-  rollout.slots = min(responses, _MOST_SLOTS)
-  rollout.decode_chunk = min(32, rollout.max_tokens)
-  longest = rollout.prompt_buckets[-1] + rollout.max_tokens
-  learner.row_length = -(-longest // 8) * 8
-  learner.micro_rows = max(1, _MICRO_TOKENS // learner.row_length)
-  learner.max_micro_batches = -(-responses // learner.micro_rows)
-  learner.chunk_tokens = min(
-    _CHUNK_TOKENS, learner.micro_rows * learner.row_length
-  )
+  buckets = prompt_buckets(longest_prompt)
+  row_length = -(-(buckets[-1] + max_tokens) // 8) * 8
+  micro_rows = max(1, _MICRO_TOKENS // row_length)
+  return {
+    "rollout.prompt_buckets": buckets,
+    "rollout.slots": min(responses, _MOST_SLOTS),
+    "rollout.decode_chunk": min(32, max_tokens),
+    "learner.row_length": row_length,
+    "learner.micro_rows": micro_rows,
+    "learner.max_micro_batches": -(-responses // micro_rows),
+    "learner.chunk_tokens": min(_CHUNK_TOKENS, micro_rows * row_length),
+  }
