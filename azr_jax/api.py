@@ -36,7 +36,7 @@ from azr_jax.systems.custom.judge import JudgeSettings as Judge
 from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row
-from azr_jax.trainer import build, restore, sizes, start
+from azr_jax.trainer import build, loading, sizes, start
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.interactive import Model, Sample
 
@@ -163,10 +163,10 @@ def load(
   changes = {**_changes(overrides), **(config or {})}
   c = _config(changes)
   folder = storage.resolve(spec)
-  is_run = restore.checkpoint_step(spec) is not None
+  is_run = loading.checkpoint_step(spec) is not None
   c.model.source = spec
   if is_run:
-    c.model.source = restore.read_run_config(folder).model.source
+    c.model.source = loading.read_run_config(folder).model.source
   _fit(c, prompt_tokens, batch_size, changes)
   checked = train_settings.read_train(c)
   experiment = build.build(checked)
@@ -177,7 +177,7 @@ def load(
     mesh=shared.mesh, sharding=shared.sharding
   )
   mesh = mesh_lib.make_mesh(shared.mesh.sizes())
-  _, params = restore.load_model(sampling, spec, mesh)
+  _, params = loading.load_model(sampling, spec, mesh)
   return Model(experiment, params)
 
 

@@ -17,7 +17,7 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import dataset, generator, proposals
 from azr_jax.tasks.countdown import prompts as prompt_lib
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import SamplingSettings
 
@@ -105,7 +105,7 @@ def _proposed(
 ) -> Iterator[Puzzle | None]:
   """Yields a model's proposals; None for one that cannot be parsed."""
   c = settings.propose
-  policy = restore.load_policy(settings, model_spec)
+  policy = loading.load_policy(settings, model_spec)
   examples = [
     puzzle
     for puzzle, _ in generator.generate(settings.seed, c.prompts * c.references)

@@ -13,7 +13,7 @@ from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.evals import runner
 from azr_jax.run import checkpoint_reading, storage
 from azr_jax.tasks.mathematics.problem import Problem
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 
 
@@ -25,7 +25,7 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
       keeps no pass rates.
   """
   folder = storage.resolve(run)
-  config = restore.read_run_config(folder)
+  config = loading.read_run_config(folder)
   settings = train_settings.read_train(config)
   with checkpoint_reading.open_to_read(folder) as (checkpoints, step):
     state = checkpoints.restore_system(step)

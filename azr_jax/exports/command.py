@@ -10,7 +10,7 @@ from azr_jax.models import gguf_export, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.report import reading
 from azr_jax.run import checkpoint, console, storage
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 
 SAFETENSORS, GGUF = "safetensors", "gguf"
@@ -65,8 +65,8 @@ def export(
     )
   c = train_settings.read(train_settings.EvaluateSettings, config)
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
-  step = restore.checkpoint_step(workdir) if is_run else None
-  source, params = restore.load_model(c, workdir, mesh, step)
+  step = loading.checkpoint_step(workdir) if is_run else None
+  source, params = loading.load_model(c, workdir, mesh, step)
   tokenizer = source.tokenizer
   folder.mkdir(parents=True, exist_ok=True)
   title = name or folder.resolve().name

@@ -24,7 +24,7 @@ from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.http_server import HttpServer
 from azr_jax.serving.protocol import ServedModel
 from azr_jax.serving.settings import ServeSettings
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 
 # The environment variable with the key that clients must send.
@@ -82,7 +82,7 @@ def serve(
     step = follow_lib.wait_for_step(folder, c.serve.poll_s)
   else:
     step = checkpoint_reading.newest_step(folder)
-  policy = restore.load_policy(c, spec, step)
+  policy = loading.load_policy(c, spec, step)
   model = served_model(c, policy, address.name or _name(spec), step)
   print_status("compiling the sampler")
   worker = make_worker(policy, c, step or 0)
@@ -171,7 +171,7 @@ def checkpoint_loader(
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   config = policy.sampler.engine.model.config
   folder = storage.resolve(spec)
-  return lambda step: restore.load_checkpoint(c, folder, config, mesh, step)
+  return lambda step: loading.load_checkpoint(c, folder, config, mesh, step)
 
 
 @contextlib.contextmanager

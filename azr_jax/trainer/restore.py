@@ -1,34 +1,19 @@
-"""Models to start from: a model spec, or a checkpoint of a run."""
+"""What training starts from, or resumes: a model, or a checkpoint of a run."""
 
 import json
 import pathlib
 from typing import Any
 
 import jax
-import ml_collections
-from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.config import user_files
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner import packing
 from azr_jax.learner.critic import ActorCritic
-from azr_jax.models import load, presets, tokenizers, transformer
-from azr_jax.models.config import ModelConfig
-from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import layout
-from azr_jax.rollout.policy import Policy
-from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import checkpoint, checkpoint_reading, storage
-from azr_jax.run import folder as folder_lib
-from azr_jax.run.console import print_status
 from azr_jax.run.session import Run
-from azr_jax.trainer import build
 from azr_jax.trainer.build import Experiment
-from azr_jax.trainer.settings import SamplingSettings
 
-# The folder of the tokenizer that supervised training makes.
-TOKENIZER = "tokenizer"
 # The file of a run that says which checkpoint of another run it starts from.
 START = "start.json"
 
@@ -179,139 +164,3 @@ def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:
         "model, estimator and optimizer, because config.train.keep_moments=True"
       ) from error
   return learner_lib.restarted(state)
-
-
-def checkpoint_step(model_spec: str) -> int | None:
-  """Returns the step of a run's newest checkpoint; None: it is no run."""
-  return checkpoint_reading.newest_step(storage.resolve(model_spec))
-
-
-def read_run_config(folder: pathlib.Path) -> ml_collections.ConfigDict:
-  """Returns the configuration that a run's folder holds.
-
-  Raises:
-    ValueError: the folder is not a run's, or its config.json is damaged.
-  """
-  return ml_collections.ConfigDict(folder_lib.read_config(folder))
-
-
-def untrained(name: str, folder: pathlib.Path, seed: int) -> load.ModelSource:
-  """Returns a preset with random weights and the tokenizer of a run.
-
-  Args:
-    name: of the preset.
-    folder: the run's folder, which holds the tokenizer.
-    seed: draws the weights.
-  """
-  shape = presets.PRESETS[name]
-  return load.ModelSource(
-    shape,
-    tokenizers.SentencePieceTokenizer(folder / TOKENIZER / "tokenizer.model"),
-    load.random_params(shape, seed),
-  )
-
-
-def load_model(
-  c: SamplingSettings, spec: str, mesh: Mesh, step: int | None = None
-) -> tuple[load.ModelSource, types.Params]:
-  """Loads a model spec, or a run's checkpoint, into its shards.
-
-  Args:
-    c: how parameters are sharded, and where downloads are kept.
-    spec: a model spec or the folder of a run.
-    mesh: where the parameters lie.
-    step: the checkpoint of a run; None: the newest.
-
-  Raises:
-    ValueError: the folder is no model and no run with a checkpoint, or the
-      model that the run began from is gone.
-  """
-  rules = c.sharding.rules()
-  folder = storage.resolve(spec)
-  if not (folder / checkpoint.FOLDER).is_dir():
-    if folder.is_dir() and not any(folder.glob("*.safetensors")):
-      raise ValueError(
-        f"{folder}: expected a run's folder with checkpoints, or a model's "
-        "with config.json and safetensors"
-      )
-    source = load.resolve(spec, c.model.cache_dir)
-    return source, source.load_params(mesh, rules)
-  config = read_run_config(folder)
-  kind, _, name = config.model.source.partition(":")
-  if kind == "preset":
-    source = untrained(name, folder, config.seed)
-  else:
-    _require_path(folder, config.model.source)
-    source = load.resolve(config.model.source, c.model.cache_dir)
-  return source, load_checkpoint(c, folder, source.config, mesh, step)
-
-
-def _require_path(folder: pathlib.Path, source: str) -> None:
-  """Raises ValueError if a run's first model is a path that is not here."""
-  if ":" in source or pathlib.Path(source).expanduser().exists():
-    return
-  raise ValueError(
-    f"{folder} has config.model.source={source!r}, which does not exist in "
-    f"{pathlib.Path.cwd()}: expected the folder that the run began in"
-  )
-
-
-def load_checkpoint(
-  c: SamplingSettings,
-  folder: pathlib.Path,
-  config: ModelConfig,
-  mesh: Mesh,
-  step: int | None = None,
-) -> types.Params:
-  """Loads the parameters of a run's checkpoint into their shards.
-
-  Args:
-    c: how parameters are sharded.
-    folder: of the run.
-    config: of its model.
-    mesh: where the parameters lie.
-    step: of the checkpoint; None: the newest.
-
-  Raises:
-    ValueError: the run has no such checkpoint.
-  """
-  model = transformer.Transformer(config)
-  with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
-    abstract = mesh_lib.sharded_shapes(
-      transformer.abstract_params(model), mesh, c.sharding.rules()
-    )
-    (params,) = checkpoints.restore_params(step, abstract)
-  return params
-
-
-def load_policy(
-  c: SamplingSettings, spec: str, step: int | None = None
-) -> Policy:
-  """Loads a model spec or run folder as the commands that sample do.
-
-  Only the weights that sampling reads stay in memory.
-
-  Args:
-    c: the sections of the command; its seed draws the policy's key.
-    spec: a model spec or the folder of a run.
-    step: the checkpoint of a run; None: the newest.
-  """
-  mesh = mesh_lib.make_mesh(c.mesh.sizes())
-  layout.rollout_mesh(c.rollout.mesh, mesh)  # Checked before a download.
-  source, params = load_model(c, spec, mesh, step)
-  rules = c.sharding.rules()
-  model = build.build_model(
-    c, source.config, mesh, packing.MAX_SEQUENCES_PER_ROW
-  )
-  sampling = layout.rollout_mesh_with_copies(model, mesh, rules, c.rollout)
-  if sampling != mesh:
-    print_status(
-      f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"
-    )
-  sampler = Sampler(model, source.tokenizer, sampling, rules, c.rollout)
-  return Policy(
-    sampler,
-    source.tokenizer,
-    sampler.compute_params(params),
-    jax.random.key(c.seed),
-  )

@@ -33,7 +33,7 @@ from azr_jax.run.folder import SCORING_MUTABLE_KEYS
 from azr_jax.run.session import Run
 from azr_jax.systems import benchmark_agents
 from azr_jax.systems import registry as systems
-from azr_jax.trainer import build, restore
+from azr_jax.trainer import build, loading
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
@@ -95,7 +95,7 @@ def evaluate(
       for name in names
       for pair in _open(name, paths, agent_names, settings, how)
     )
-    policy = restore.load_policy(settings, model_spec, identity["step"])
+    policy = loading.load_policy(settings, model_spec, identity["step"])
     for asked, _ in opened:
       runner.check_prompts(asked, how, policy.tokenizer)
     scores: dict[str, float] = {}
@@ -117,7 +117,7 @@ def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
   """Returns model, step and config, which the records of a folder share."""
   return {
     "model": model_spec,
-    "step": restore.checkpoint_step(model_spec),
+    "step": loading.checkpoint_step(model_spec),
     "config": settings_lib.as_dict(settings),
   }
 
@@ -149,9 +149,9 @@ def require_same_sandbox(settings: EvaluateSettings, model_spec: str) -> None:
   Raises:
     Invalid: a value of section `executor` differs.
   """
-  if restore.checkpoint_step(model_spec) is None:
+  if loading.checkpoint_step(model_spec) is None:
     return
-  trained = restore.read_run_config(storage.resolve(model_spec)).to_dict()
+  trained = loading.read_run_config(storage.resolve(model_spec)).to_dict()
   section = trained.get(systems.load(trained["system"]).name, {})
   if "tool" in section:
     settings.executor.require_same(trained["executor"], model_spec)

@@ -31,7 +31,7 @@ from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
-from azr_jax.trainer import build, restore, speed
+from azr_jax.trainer import build, loading, speed
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -238,7 +238,7 @@ def _initial_model(
   kind, _, name = c.model.source.partition(":")
   if kind != "preset":
     return load.resolve(c.model.source, c.model.cache_dir)
-  tokenizer = folder / restore.TOKENIZER
+  tokenizer = folder / loading.TOKENIZER
   if not (tokenizer / "tokenizer.model").exists():
     sampled = corpus.conversations[: c.data.tokenizer_samples]
     texts = (
@@ -247,7 +247,7 @@ def _initial_model(
     )
     with storage.upload_on_exit(tokenizer) as here:
       corpus.train_tokenizer(texts, here)
-  return restore.untrained(name, folder, c.seed)
+  return loading.untrained(name, folder, c.seed)
 
 
 def _example(ids: list[int], loss_mask: list[bool]) -> packing.TrainingExample:

@@ -13,7 +13,7 @@ from azr_jax.parallel.settings import ShardingSettings
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import layout
 from azr_jax.rollout.settings import RolloutMeshSettings, SamplerSettings
-from azr_jax.trainer import restore, settings
+from azr_jax.trainer import loading, settings
 from azr_jax.trainer.settings import EvaluateSettings
 
 GIB = 1 << 30
@@ -25,7 +25,7 @@ SETTINGS = SamplerSettings(slots=64, prompt_buckets=(1024,), max_tokens=1024)
 def policy_of(**changes):
   config = evaluate.get_config("problems_tiny")
   config.update_from_flattened_dict({"rollout.slots": 16, **changes})
-  return restore.load_policy(settings.read(EvaluateSettings, config), SPEC)
+  return loading.load_policy(settings.read(EvaluateSettings, config), SPEC)
 
 
 def sampled(policy):

@@ -18,7 +18,7 @@ from azr_jax.serving import command
 from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.http_server import HttpServer
 from azr_jax.serving.settings import LimitSettings, ServeSettings
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 
 TEMPLATE = (
@@ -133,7 +133,7 @@ def policy(model_folder, settings):
   """Samples from the model."""
   with pytest.MonkeyPatch.context() as patch:
     on_one_device(patch)
-    return restore.load_policy(settings, str(model_folder))
+    return loading.load_policy(settings, str(model_folder))
 
 
 @pytest.fixture(scope="session")

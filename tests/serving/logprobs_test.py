@@ -11,7 +11,7 @@ import transformers
 from azr_jax.models import attention
 from azr_jax.serving import scoring, token_logprobs
 from azr_jax.serving.token_logprobs import Likely, TokenLogprob
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from tests.serving import conftest
 
 PROMPT = "def f(a):\n  return a"
@@ -163,7 +163,7 @@ def test_a_device_has_the_logits_of_its_own_rows(
   monkeypatch.setattr(scoring, "_CHUNK_TOKENS", 7)
   with pytest.MonkeyPatch.context() as patch:
     conftest.on_one_device(patch, 4)
-    policy = restore.load_policy(settings, str(model_folder))
+    policy = loading.load_policy(settings, str(model_folder))
   engine = policy.sampler.engine
   attend = attention.make("auto", engine.mesh, "float32", 1)
   scorer = scoring.Scorer(engine, 2, attend)
@@ -185,7 +185,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(
   monkeypatch.setattr(scoring, "_CHUNK_TOKENS", chunk)
   with pytest.MonkeyPatch.context() as patch:
     conftest.on_one_device(patch, devices)
-    policy = restore.load_policy(settings, str(model_folder))
+    policy = loading.load_policy(settings, str(model_folder))
   engine = policy.sampler.engine
   attend = attention.make("auto", engine.mesh, "float32", 1)
   scorer = scoring.Scorer(engine, 2, attend)

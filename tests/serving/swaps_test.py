@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from azr_jax.serving import follow
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from tests.serving.conftest import serving
 
 PROMPT = "def f(a):\n  return"
@@ -21,7 +21,7 @@ LONG = dict(model="tiny", prompt=PROMPT, max_tokens=40)
 def params(policy, settings, model_folder):
   """Weights to swap for; those of the model, so that tokens stay the same."""
   mesh = policy.sampler.engine.mesh
-  return restore.load_model(settings, str(model_folder), mesh)[1]
+  return loading.load_model(settings, str(model_folder), mesh)[1]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from azr_jax.configs import evaluate, orz
 from azr_jax.models import presets, safetensors_io
 from azr_jax.run import session
 from azr_jax.run.checkpoint import Checkpointer
-from azr_jax.trainer import build, restore, settings
+from azr_jax.trainer import build, loading, restore, settings
 
 MESH = {"data": 1, "fsdp": 8, "tensor": 1}
 
@@ -185,7 +185,7 @@ def test_commands_that_sample_keep_the_weights_of_sampling_alone(trained):
   folder, one = trained
   c = settings.read(settings.EvaluateSettings, sampling_config())
   peak = PeakBytes()
-  policy = restore.load_policy(c, str(folder))
+  policy = loading.load_policy(c, str(folder))
   jax.block_until_ready(policy.params)
   ratio = peak.stop() / one
   # For a moment there are the parameters, those that are cast, and the same

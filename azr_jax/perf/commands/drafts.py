@@ -14,7 +14,7 @@ from typing import Any
 
 from azr_jax.config import overrides
 from azr_jax.perf import device, drafting
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 
 _TEMPERATURES = {"temperature_1": 1.0, "greedy": 0.0}
@@ -62,4 +62,4 @@ def _policy(flags: argparse.Namespace, drafts: int) -> Any:
     }
   )
   settings = train_settings.read(train_settings.SamplingSettings, config)
-  return restore.load_policy(settings, flags.model)
+  return loading.load_policy(settings, flags.model)

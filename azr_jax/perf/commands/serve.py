@@ -17,7 +17,7 @@ from typing import Any
 
 from azr_jax.config import overrides
 from azr_jax.perf import device, serving
-from azr_jax.trainer import restore
+from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 
 
@@ -47,7 +47,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   config.update_from_flattened_dict(changes)
   settings = train_settings.read(train_settings.SamplingSettings, config)
   asked = serving.questions(flags.questions, flags.new_tokens)
-  policy = restore.load_policy(settings, flags.model)
+  policy = loading.load_policy(settings, flags.model)
   policy.sampler.warm_up(policy.params)
   references, sampler_rate = serving.sample(policy, asked)
   policy.params = None
