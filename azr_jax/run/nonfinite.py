@@ -16,7 +16,7 @@ def check(step: int, metrics: Mapping[str, float], may_skip: bool) -> None:
   Args:
     step: the step.
     metrics: what its update measured.
-    may_skip: whether an update that was left out is none.
+    may_skip: whether a skipped update is allowed.
 
   Raises:
     RuntimeError: loss or gradients were not finite, or parameters or moments

@@ -6,26 +6,9 @@ long steps saves by the clock too.
 
 import dataclasses
 import time
-from typing import Protocol
 
 from azr_jax.run.session import Run
-
-
-class SaveSettings(Protocol):
-  """The settings of a schedule: those of `azr_jax.train`, or of `azr_jax.sft`.
-
-  Attributes:
-    steps: training steps of the run.
-    save_every: steps between checkpoints.
-    save_minutes: minutes after which a checkpoint is due.
-  """
-
-  @property
-  def steps(self) -> int: ...
-  @property
-  def save_every(self) -> int: ...
-  @property
-  def save_minutes(self) -> float: ...
+from azr_jax.run.settings import TrainingRunSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +22,7 @@ class StepEnd:
 class SaveSchedule:
   """Decides after each step, alike on all hosts."""
 
-  def __init__(self, settings: SaveSettings, run: Run):
+  def __init__(self, settings: TrainingRunSettings, run: Run):
     """Starts the clock.
 
     Args:

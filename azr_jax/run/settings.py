@@ -7,8 +7,27 @@ from azr_jax.run.trackers import TrackerSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSettings(Settings):
-  """Steps, checkpoints, and the texts that are kept."""
+class TrainingRunSettings(Settings):
+  """Length, checkpoints and trackers of any run that trains."""
+
+  steps: int = setting(100, "training steps", minimum=1)
+  save_every: int = setting(10, "steps between checkpoints", minimum=1)
+  save_minutes: float = setting(
+    30.0,
+    "also save at the end of the first step this many minutes after the last "
+    "save",
+    above=0,
+  )
+  keep_checkpoints: int = setting(2, "newest checkpoints to keep", minimum=1)
+  checksums: bool = setting(
+    True, "write checksums into checkpoints, so that damage is found"
+  )
+  trackers: TrackerSettings = TrackerSettings()
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings(TrainingRunSettings):
+  """Where a run starts, besides, and the texts that are kept."""
 
   init_from_run: str = setting(
     "", "run folder whose newest checkpoint training starts from, once"
@@ -18,26 +37,12 @@ class RunSettings(Settings):
     "start with the optimizer's moments of init_from_run too; rates start over",
     paper="ORZ: True in annealing, which continues a run",
   )
-  steps: int = setting(100, "training steps", minimum=1)
-  save_every: int = setting(
-    10, "steps between checkpoints", paper="AZR: 10", minimum=1
-  )
-  save_minutes: float = setting(
-    30.0,
-    "minutes after a checkpoint until the next step's end is saved too",
-    above=0,
-  )
-  keep_checkpoints: int = setting(2, "newest checkpoints to keep", minimum=1)
-  checksums: bool = setting(
-    True, "write checksums into checkpoints, so that damage is found"
-  )
   samples_per_step: int = setting(
     12, "trajectories whose texts are kept, per step", minimum=0
   )
   show_every: int = setting(
     10, "steps between texts on the terminal; 0: none", minimum=0
   )
-  trackers: TrackerSettings = TrackerSettings()
   flag_texts: bool = setting(
     True, "copy the texts that a person should read into flagged/"
   )

@@ -35,8 +35,7 @@ from azr_jax.parallel.settings import (
 )
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.run import text_monitor
-from azr_jax.run.settings import RunSettings
-from azr_jax.run.trackers import TrackerSettings
+from azr_jax.run.settings import RunSettings, TrainingRunSettings
 from azr_jax.systems import registry as systems
 from azr_jax.systems.system import System
 from azr_jax.trainer.evaluation_settings import (
@@ -272,21 +271,9 @@ class CorpusSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class SupervisedRunSettings(Settings):
+class SupervisedRunSettings(TrainingRunSettings):
   """Section `train` of supervised training."""
 
-  steps: int = setting(10_000, "training steps", minimum=1)
-  save_every: int = setting(1000, "steps between checkpoints", minimum=1)
-  save_minutes: float = setting(
-    30.0,
-    "also save at the first step that ends this many minutes after a save",
-    above=0,
-  )
-  keep_checkpoints: int = setting(2, "newest checkpoints to keep", minimum=1)
-  checksums: bool = setting(
-    True, "write checksums into checkpoints, so that damage is found"
-  )
-  trackers: TrackerSettings = TrackerSettings()
   model_dtype: str = setting(
     "float16",
     "dtype of the weights that are written at the end",
@@ -307,7 +294,9 @@ class SupervisedTrainSettings(Settings):
   optimizer: OptimizerSettings = OptimizerSettings()
   executor: ExecutorSettings = ExecutorSettings(profile="programs")
   hosts: HostsSettings = HostsSettings(timeout_s=3600.0)
-  train: SupervisedRunSettings = SupervisedRunSettings()
+  train: SupervisedRunSettings = SupervisedRunSettings(
+    steps=10_000, save_every=1000
+  )
   data: CorpusSettings = CorpusSettings()
 
   def check(self) -> None:

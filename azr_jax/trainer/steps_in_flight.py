@@ -186,7 +186,7 @@ class StepsInFlight:
 
     All are JSON values.
 
-    It is called between two of `collect`.
+    Call it between two calls of `collect`.
     """
     state = self._system.state_dict()
     if self._paused:

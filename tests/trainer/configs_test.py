@@ -408,3 +408,22 @@ def test_no_config_names_a_path_of_one_machine():
       flat = overrides.flatten(file.get_config(variant))
       paths = [v for v in flat.values() if isinstance(v, str) and "/tmp" in v]
       assert not paths, (file.__name__, variant, paths)
+
+
+def test_the_runs_that_train_describe_their_keys_alike():
+  training, supervised = (
+    {row.key: row for row in settings_lib.describe(section)}
+    for section in (
+      settings.TrainSettings().train,
+      settings.SupervisedTrainSettings().train,
+    )
+  )
+  shared = {key for key in training if key in supervised}
+  assert {"steps", "save_minutes", "keep_checkpoints", "checksums"} < shared
+  for key in shared:
+    assert training[key].doc == supervised[key].doc
+    assert training[key].kind == supervised[key].kind
+  differing = {k for k in shared if training[k] != supervised[k]}
+  assert differing == {"steps", "save_every"}
+  assert supervised["steps"].default == 10_000
+  assert supervised["save_every"].default == 1000
