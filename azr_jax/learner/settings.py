@@ -98,7 +98,7 @@ class LearnerSettings(PolicyLossSettings):
     False, "leaves out groups of equal reward, whose advantages are 0"
   )
   normalize_advantages: bool = setting(
-    False, "whitens advantages: mean 0 and deviation 1 over the batch's tokens"
+    False, "whitens advantages: mean 0 and deviation 1 over trained tokens"
   )
   aggregation: str = setting(
     "token_mean",

@@ -168,7 +168,17 @@ class SamplerSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses two ways to go on with a step's tail in the next one."""
+    """Refuses two ways to go on with a step's tail, and pages that are small.
+
+    Where pages run out, a sequence that needs more than one of them for its
+    next call could lose it to another, and take it back, for ever.
+    """
+    if self.cache_gib and self.decode_chunk > self.page_size:
+      raise self.invalid(
+        "decode_chunk",
+        f"at most page_size={self.page_size}, because cache_gib="
+        f"{self.cache_gib} limits the pages",
+      )
     if self.step_tokens and self.max_staleness:
       raise self.invalid(
         "step_tokens",

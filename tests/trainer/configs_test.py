@@ -311,6 +311,15 @@ def test_a_bad_supervised_value_is_named(key, value):
       "config.rollout.step_tokens=64: expected 0 with max_staleness=1: a step",
     ),
     (
+      orz,
+      {
+        "rollout.decode_chunk": 64,
+        "rollout.page_size": 32,
+        "rollout.cache_gib": 1.0,
+      },
+      "config.rollout.decode_chunk=64: expected at most page_size=32, because",
+    ),
+    (
       countdown,
       {
         "rollout.step_tokens": 64,
