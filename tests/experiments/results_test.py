@@ -309,6 +309,17 @@ def test_arms_are_added_to_runs_that_are_done_elsewhere_or_here(
     assert todo == {
       f"more_{seed}{score}" for seed in range(SEEDS) for score in ("", "_sums")
     }
+  # A second amendment takes what was kept of the plan that it amends.
+  second = ADDED.replace("more", "most").replace("0.8", "0.9")
+  was = folders.fixed_plan_hash(source)
+  amendments = path.read_text().removeprefix(PLAN + ADDED)
+  text = amended(PLAN + ADDED + second + amendments, was) + 'adds = ["most"]\n'
+  kept = {
+    "plan": was,
+    "plan_of_runs": folders.plan_hashes(source)["plan_of_runs"],
+  }
+  path.write_text(text)
+  folders.check_kept(source, kept)
   # Adding an arm changes no other one.
   path.write_text(
     path.read_text().replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7')
