@@ -131,6 +131,10 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.optimizer.weight_decay = 0.0
   c.train.steps = 40
   c.train.save_every = 5
+  # Without held-out scores nobody sees that self-play collapses.
+  c.evaluation.every = 20
+  c.evaluation.benchmarks = "programs_heldout"
+  c.evaluation.limit = 100
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
@@ -148,6 +152,8 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.optimizer.learning_rate = 3e-5
   c.train.steps = 20
   c.train.save_every = 2
+  c.evaluation.every = 5
+  c.evaluation.limit = 20
 
 
 def _few_shot(c: ml_collections.ConfigDict) -> None:

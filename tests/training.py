@@ -46,6 +46,7 @@ AZR = {
   "learner.micro_rows": 8,
   "learner.max_micro_batches": 2,
   "train.save_every": 2,
+  "evaluation.every": 0,
 }
 
 

@@ -144,7 +144,8 @@ class PeriodicEvals:
       if name.endswith(("/pass@1/unbiased", "/reward"))
     }
     text = "  ".join(f"{name} {score}" for name, score in shown.items())
-    run.print_status(f"after {done} steps: {text}")
+    when = f"after step {done}" if done else "before step 1"
+    run.print_status(f"{when}: {text}")
     metrics = {f"evaluation/{name}": score for name, score in scores.items()}
     return metrics | {"time/evaluation": time.monotonic() - start}
 

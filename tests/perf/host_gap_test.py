@@ -29,6 +29,7 @@ def test_every_completion_is_played_on_an_engine_without_a_device(stop_strings):
   assert 0 < found["mean_s"] <= found["p99_s"] < 60
 
 
+@pytest.mark.slow
 def test_drafts_gain_tokens_and_change_none():
   found = run(
     drafts,

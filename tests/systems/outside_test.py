@@ -65,6 +65,7 @@ class Runs(System):
 def config_of(path, steps):
   config = settings.switch_system(azr.get_config("tiny"), f"{path}:Runs")
   config.learner.estimator = "grpo"
+  config.evaluation.every = 0
   config.rollout.slots = 8
   config.rollout.prompt_buckets = (32,)
   config.rollout.max_tokens = 16
