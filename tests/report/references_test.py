@@ -1,5 +1,6 @@
 """References, such as a paper's numbers, beside the curves of a run."""
 
+import csv
 import json
 import pathlib
 import re
@@ -234,13 +235,52 @@ def test_the_run_list_names_every_file():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_references_of_papers_are_fractions_of_benchmarks(path):
+def test_references_of_papers_have_the_values_of_their_metrics(path):
   assert len(FILES) > 10
   beside = references.read(path.name)
   lines = path.read_text().splitlines()[1:]
-  metrics = {line.partition(",")[0] for line in lines}
-  for metric in metrics:
-    _, name, kind, _ = metric.split("/")
-    assert name in registry.BENCHMARKS and kind.startswith("pass@")
+  for metric in {line.partition(",")[0] for line in lines}:
+    kind, name, *_, last = metric.split("/")
+    if kind == "evaluation":
+      assert name in registry.BENCHMARKS and last == "unbiased"
+    else:
+      assert kind in ("reward", "tokens") and name in ("azr", "orz")
+    highest = 1 if kind != "tokens" else 10_000
     for one in beside.take(metric):
-      assert all(0 <= value <= 1 for value in one.values.values())
+      assert all(0 <= value <= highest for value in one.values.values())
+
+
+@pytest.mark.parametrize(
+  "name, step, table, figure, apart",
+  [
+    ("orz_32b", 1200, "table 4", "figure 1", 0),
+    ("orz_7b", 650, "table 4", "figure 1", 0),
+    ("orz_1.5b", 150, "table 4", "figure 10", 0),
+    ("orz_0.5b", 200, "table 4", "figure 10", 0),
+    ("azr_qwen2.5-coder-7b", 340, "table 1", "figure 29", 0),
+    ("azr_qwen2.5-coder-14b", 300, "table 5", "figure 31", 0),
+    ("azr_qwen2.5-7b", 130, "table 1", "figure 28", 3),
+    ("azr_qwen2.5-14b", 370, "table 5", "figure 30", 3),
+  ],
+)
+def test_curves_pass_through_the_numbers_of_the_tables(
+  name, step, table, figure, apart
+):
+  """Figures and tables were read independently; `apart` values differ."""
+  with (references.FOLDER / f"{name}.csv").open(encoding="utf-8") as file:
+    rows = list(csv.DictReader(file))
+  final = {
+    row["metric"]: float(row["value"])
+    for row in rows
+    if table in row["label"] and not row["step"]
+  }
+  curve = {
+    row["metric"]: float(row["value"])
+    for row in rows
+    if f"{figure})" in row["label"] and row["step"] == str(step)
+  }
+  final = {metric: final[metric] for metric in curve}
+  assert len(final) in (4, 9)
+  # Tables have tenths of a percent, figures a few hundredths of error.
+  far = [m for m in final if abs(final[m] - curve[m]) > 0.0025]
+  assert len(far) == apart
