@@ -4,8 +4,6 @@ import csv
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -213,18 +211,12 @@ def test_columns_may_stand_in_any_order_with_others(tmp_path):
   assert one == references.Reference("b", {None: 1.0})
 
 
-def test_the_command_takes_a_file_of_the_package_by_its_name(tmp_path):
+def test_a_file_of_the_package_is_taken_by_its_name(tmp_path):
   folder = write_run(tmp_path / "run", steps=10)
   out = tmp_path / "page.html"
-  done = subprocess.run(
-    [sys.executable, "-m", "azr_jax.report", str(folder)]
-    + [f"--out={out}", "--reference=orz_32b.csv"],
-    capture_output=True,
-    text=True,
-    check=False,
-    cwd=tmp_path,
+  command.write(
+    command.Request((str(folder),), str(out), reference="orz_32b.csv")
   )
-  assert done.returncode == 0, done.stderr
   assert "ORZ-32B" in figure_of(out.read_text(), "pass@1: aime24")
 
 

@@ -39,7 +39,9 @@ def assert_same(found, want):
   "changes",
   [
     {},
-    {"temperature": 0.0, "decode_chunk": 10},
+    pytest.param(
+      {"temperature": 0.0, "decode_chunk": 10}, marks=pytest.mark.slow
+    ),
     {"temperature": 0.05, "layers": "unrolled"},
     pytest.param({"attention": "kernel"}, marks=pytest.mark.slow),
     pytest.param({"kv_cache_dtype": "int8"}, marks=pytest.mark.slow),
@@ -76,6 +78,7 @@ def test_responses_end_where_they_end_without_drafts(params, one_device_mesh):
   ]
 
 
+@pytest.mark.slow
 def test_eight_devices_draft_as_one_does(params, one_device_mesh):
   mesh = mesh_lib.make_mesh({"data": 8, "fsdp": 1, "tensor": 1})
   one, eight = (

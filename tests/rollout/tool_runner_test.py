@@ -309,6 +309,7 @@ def test_a_cache_without_room_for_the_longest_sequence_is_refused(
     long_policy(params, one_device_mesh, cache_gib=1e-9)
 
 
+@pytest.mark.slow  # Without tools, `sampler_test.py` has the same.
 def test_nothing_compiles_in_a_conversation_after_the_warm_up(
   params, one_device_mesh
 ):

@@ -244,6 +244,14 @@ def test_a_bad_value_is_named(key, value):
   assert "\n" not in message
 
 
+@pytest.mark.parametrize("variant", ["tiny", "smollm2-135m", "qwen2.5-7b"])
+def test_self_play_is_scored_on_held_out_tasks_in_training(variant):
+  """The report needs two scores to say whether it collapsed."""
+  config = settings.read_train(azr.get_config(variant)).shared
+  assert 0 < config.evaluation.every <= config.train.steps / 2
+  assert config.evaluation.benchmarks
+
+
 @pytest.mark.parametrize(
   "key, value",
   [
