@@ -152,8 +152,8 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.optimizer.learning_rate = 3e-5
   c.train.steps = 20
   c.train.save_every = 2
-  c.evaluation.every = 5
-  c.evaluation.limit = 20
+  c.evaluation.every = 10
+  c.evaluation.limit = 50
 
 
 def _few_shot(c: ml_collections.ConfigDict) -> None:
