@@ -171,7 +171,7 @@ def _saturation(runs: Sequence[Run]) -> str:
   note = (
     "A sigmoid in the logarithm of steps, as ScaleRL (arXiv 2510.13786) fits: "
     "start + gain / (1 + (half / step)^exponent), with errors of least squares "
-    "within the run."
+    f"within the run. {saturation.TRACK_RECORD}"
   )
   return html_parts.section("Where it ends", fitted, note) if fitted else ""
 

@@ -1,11 +1,13 @@
 """Sigmoids of rewards, against curves whose numbers are known."""
 
+import csv
 import pathlib
+import re
 
 import numpy as np
 import pytest
 
-from azr_jax.report import page, reading, saturation
+from azr_jax.report import page, reading, references, saturation
 from azr_jax.report.scores import Benchmarks
 
 
@@ -51,6 +53,37 @@ def test_a_run_that_still_rises_does_not_show_where_it_ends():
 def test_few_points_are_not_fitted():
   steps = np.arange(1, 9)
   assert saturation.fit(steps, curve(steps, 0.2, 0.8, 3, 2)) is None
+
+
+def test_the_track_record_is_that_of_the_papers_curves():
+  """The first half of a curve forecasts the mean of its last 15 %."""
+  curves = {}
+  for path in sorted(references.FOLDER.glob("*.csv")):
+    with path.open(encoding="utf-8") as file:
+      for row in csv.DictReader(file):
+        is_curve = re.search("in training|means of", row["label"])
+        if is_curve and not row["metric"].startswith("tokens/"):
+          points = curves.setdefault((path.name, row["metric"]), [])
+          points.append((int(row["step"]), float(row["value"])))
+  misses, kept = [], 0
+  for points in curves.values():
+    last = points[-1][0]
+    first_half = [point for point in points if point[0] <= last / 2]
+    end = [point for point in points if point[0] > 0.85 * last]
+    found = saturation.fit(*zip(*first_half, strict=True))
+    if len(points) < 20 or found is None or not found.is_determined:
+      continue
+    forecast = np.mean([found.at(step) for step, _ in end])
+    miss = abs(forecast - np.mean([value for _, value in end]))
+    misses.append(miss)
+    kept += miss <= 2 * found.asymptote_stderr
+  median, largest = 100 * np.median(misses), 100 * max(misses)
+  assert saturation.TRACK_RECORD == (
+    f"Of {len(misses)} curves of papers whose first half determined an "
+    f"asymptote by this rule, {kept} ended within two errors of it; half of "
+    f"them within {median:.1f} points, and the farthest {largest:.0f} points "
+    "away."
+  )
 
 
 def run_of(values):
