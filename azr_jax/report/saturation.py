@@ -24,9 +24,9 @@ from azr_jax.report.reading import Run
 
 # These curves are those of AZR and ORZ in `assets/references/`.
 TRACK_RECORD = (
-  "Of 20 curves of papers whose first half determined an asymptote by this "
-  "rule, 10 ended within two errors of it; half of them within 2.5 points, and "
-  "the farthest 18 points away."
+  "Of 24 curves of papers whose first half determined an asymptote, 12 ended "
+  "within two of its errors of the forecast: the median miss was 2.7 points, "
+  "the largest 18 (3.6 and 13 of the forecast that nothing changes)."
 )
 # A sigmoid of four numbers fits fewer points whatever they are.
 _MIN_POINTS = 12

@@ -32,7 +32,7 @@ class PeriodicSettings(Settings):
     0,
     "steps between evaluations, the first before step 1; the final policy is "
     "scored too; 0: never",
-    paper="AZR: 10 or so (figure 14); the others name none",
+    paper="AZR: 10 (figure 14); ORZ: 50 (figure 1); the others name none",
     minimum=0,
   )
   benchmarks: str = setting(
