@@ -99,6 +99,8 @@ class Checkpointer:
       if error is None:
         raise
       print_status(f"the last checkpoint may be lost: {unsaved}")
+    finally:
+      self._background.shutdown(wait=False)
 
   def steps(self) -> list[int]:
     """Returns the steps of all finished checkpoints, in order."""
