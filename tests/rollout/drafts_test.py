@@ -42,7 +42,9 @@ def assert_same(found, want):
     pytest.param(
       {"temperature": 0.0, "decode_chunk": 10}, marks=pytest.mark.slow
     ),
-    {"temperature": 0.05, "layers": "unrolled"},
+    pytest.param(
+      {"temperature": 0.05, "layers": "unrolled"}, marks=pytest.mark.slow
+    ),
     pytest.param({"attention": "kernel"}, marks=pytest.mark.slow),
     pytest.param({"kv_cache_dtype": "int8"}, marks=pytest.mark.slow),
   ],
