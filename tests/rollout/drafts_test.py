@@ -62,6 +62,7 @@ def test_drafts_change_no_sample(params, one_device_mesh, changes):
     assert counts.live_slot_steps < 0.9 * counts.decoded
 
 
+@pytest.mark.slow
 def test_responses_end_where_they_end_without_drafts(params, one_device_mesh):
   """At stop ids, stop strings and limits of their own."""
   whole = sample(policy(params, one_device_mesh))
