@@ -10,19 +10,20 @@
 Arguments follow in parentheses, as in `gym:chain_sum(max_terms=3)`.
 """
 
-from collections.abc import Callable, Mapping
+import importlib
 from typing import Any
 
-from azr_jax.environments import gem_kit, gym_kit, own_kit, verifiers_kit
 from azr_jax.environments.protocol import Kit
 from azr_jax.functions import spec as spec_lib
 from azr_jax.tasks import calls
 
-# Prefix of the spec -> (name, arguments) -> kit.
-_KITS: Mapping[str, Callable[[str, Mapping[str, Any]], Kit]] = {
-  "verifiers": verifiers_kit.load,
-  "gym": gym_kit.load,
-  "gem": gem_kit.load,
+# Prefix of the spec -> module, which is imported when it is asked for, because
+# it may need packages of an extra.
+_KITS = {
+  "": "azr_jax.environments.own_kit",
+  "verifiers": "azr_jax.environments.verifiers_kit",
+  "gym": "azr_jax.environments.gym_kit",
+  "gem": "azr_jax.environments.gem_kit",
 }
 EXPECTED = (
   "verifiers:NAME, gym:NAME, gem:NAME, FILE.py:CLASS or MODULE:CLASS, perhaps "
@@ -45,7 +46,7 @@ def parse(spec: str) -> tuple[str, str, dict[str, Any]]:
   kit, colon, inside = name.partition(":")
   if not colon or not inside:
     raise problem
-  if kit in _KITS:
+  if kit and kit in _KITS:
     return kit, inside, arguments
   try:
     spec_lib.split(name)
@@ -61,4 +62,4 @@ def load(spec: str) -> Kit:
     ValueError: there is none, or it cannot be loaded; one line.
   """
   kit, name, arguments = parse(spec)
-  return _KITS.get(kit, own_kit.load)(name, arguments)
+  return importlib.import_module(_KITS[kit]).load(name, arguments)
