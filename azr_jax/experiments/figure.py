@@ -36,8 +36,10 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
   count = len(panels) + 1 + (transition is not None)
   columns = min(count, 3)
   rows = -(-count // columns)
+  # Names of comparisons have two lines each, which must not overlap.
+  height = max(3.2, 1.2 + 0.26 * len(results["comparisons"]))
   figure, axes = pyplot.subplots(
-    rows, columns, figsize=(4.4 * columns, 3.2 * rows), squeeze=False
+    rows, columns, figsize=(4.4 * columns, height * rows), squeeze=False
   )
   for panel in axes.flat[count:]:
     panel.set_axis_off()

@@ -27,6 +27,7 @@ MUTABLE_KEYS = (
   "train.flag_classifier",
   "train.trackers.",
   "train.model_dtype",
+  "evaluation.",
   "learner.nonfinite",
   "mesh.",
   "sharding.",

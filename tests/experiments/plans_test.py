@@ -8,7 +8,7 @@ import pytest
 
 from azr_jax.data.countdown_pool import ProposeRunSettings
 from azr_jax.data.question_potential import PotentialRunSettings
-from azr_jax.experiments import checks, jobs, plan_file
+from azr_jax.experiments import analysis, archive, checks, jobs, plan_file
 from azr_jax.experiments.folders import Workdir
 from azr_jax.models import presets
 from azr_jax.parallel import mesh as mesh_lib
@@ -56,6 +56,17 @@ def test_every_arm_builds_down_to_abstract_shapes(name, arm):
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
   made = programs.make_programs(checked.shared, shape, mesh)
   assert {"prefill", "decode", "update"} <= {program.name for program in made}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kept_runs_are_still_those_of_their_arms(name, tmp_path):
+  """Configs of the package change, and what was run with them stays."""
+  source = plan_file.folder_of(name)
+  workdir = Workdir(tmp_path, plan_of(name))
+  if archive.restore(workdir, source, goes_on=False):
+    analysis.check_runs(workdir)
+  else:
+    assert not list(source.glob("runs/*_*.json"))
 
 
 @pytest.mark.parametrize("rehearse", [False, True])

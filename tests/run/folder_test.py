@@ -25,6 +25,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
   longer.train.steps += 5
   longer.mesh.fsdp = 4
   longer.executor.backend = "ray"
+  longer.evaluation.every = 3
   lock(tmp_path, longer)
   other = azr.get_config("tiny")
   other.seed = 9
