@@ -105,6 +105,7 @@ def test_it_trains_and_evaluates_with_failures_counted(
   failing = [m["failed/sometimes/fraction"] for m in found[:3]]
   assert 0 < max(failing) < 1
   assert "reward sometimes failed (raised) for " in shown
+  assert "before step 1: custom/reward " in shown and "after step 2: " in shown
   assert "LookupError: two steps (rewards.py:" in shown
   evaluated = ["evaluation/custom/reward" in metrics for metrics in found]
   assert evaluated == [True, False, True, True]
