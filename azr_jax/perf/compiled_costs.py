@@ -94,7 +94,7 @@ def learner_costs(
   Args:
     programs: by name.
     chip: the kind of device.
-    critic_steps: optimizer steps of a critic on each batch.
+    critic_steps: optimizer steps of a critic on each batch, at most.
   """
 
   def costs(names: Sequence[str]) -> tuple[float, float]:
@@ -102,19 +102,24 @@ def learner_costs(
     for name in names:
       if name in programs:
         total = programs[name].cost
-        step = total.iteration(cost.OPTIMIZER_STEP)
-        call_s += seconds(total, chip) + critic_steps * seconds(step, chip)
+        call_s += seconds(total, chip)
         micro_batch_s += seconds(total.iteration(cost.MICRO_BATCH), chip)
     return call_s, micro_batch_s
 
   call_s, micro_batch_s = costs(("update", "critic"))
   score_call_s, score_micro_batch_s = costs(("prepare", "estimate"))
+  critic_step_s = 0.0
+  if "critic" in programs:
+    step = programs["critic"].cost.iteration(cost.OPTIMIZER_STEP)
+    critic_step_s = seconds(step, chip)
   return forecast.LearnerCosts(
     call_s,
     micro_batch_s,
     params_s=seconds(programs["weights"].cost, chip),
     score_call_s=score_call_s,
     score_micro_batch_s=score_micro_batch_s,
+    critic_step_s=critic_step_s,
+    critic_steps=critic_steps,
   )
 
 

@@ -29,6 +29,9 @@ class LearnerCosts:
     score_call_s: of what is scored before the first update, without its
       micro-batches.
     score_micro_batch_s: of scoring each micro-batch.
+    critic_step_s: of each of the critic's optimizer steps, without its
+      micro-batches.
+    critic_steps: at most, on each batch; each has a micro-batch at least.
   """
 
   call_s: float
@@ -36,6 +39,8 @@ class LearnerCosts:
   params_s: float = 0.0
   score_call_s: float = 0.0
   score_micro_batch_s: float = 0.0
+  critic_step_s: float = 0.0
+  critic_steps: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +112,7 @@ def step(
   micro_batches = math.ceil(rows / learner_rules.micro_rows)
   c = learner_costs
   score_s = c.score_call_s + micro_batches * c.score_micro_batch_s
-  epoch_s = c.call_s + micro_batches * c.micro_batch_s
+  critic_s = min(c.critic_steps, micro_batches) * c.critic_step_s
+  epoch_s = c.call_s + critic_s + micro_batches * c.micro_batch_s
   update_s = score_s + learner_rules.epochs * epoch_s
   return Step(simulated, rows, micro_batches, update_s, c.params_s)

@@ -174,6 +174,20 @@ def test_a_step_adds_sampling_and_micro_batches():
   assert step.step_s == 5 + step.update_s + 0.5
 
 
+@pytest.mark.parametrize("most, steps", [(12, 3), (3, 3), (2, 2)])
+def test_a_critic_takes_no_more_steps_than_there_are_micro_batches(most, steps):
+  step = forecast.step(
+    prompts(5, 5),
+    [9] * 6,
+    rules(),
+    costs(),
+    forecast.LearnerRules(row_length=16, micro_rows=1),
+    forecast.LearnerCosts(1.0, 10.0, critic_step_s=0.5, critic_steps=most),
+  )
+  assert step.micro_batches == 3
+  assert step.update_s == 1 + 3 * 10 + steps * 0.5
+
+
 def test_costs_come_from_the_loops_of_compiled_programs():
   """A clock of 1 kHz; collectives take their latency alone."""
   chip = Chip(1e9, 1e9, 2e3, 1e30, multipliers=1)
@@ -206,11 +220,13 @@ def test_costs_come_from_the_loops_of_compiled_programs():
   assert compiled_costs.learner_costs(
     learned, chip, critic_steps=12
   ) == forecast.LearnerCosts(
-    call_s=1.0 + 0.2 + 12 * 0.5,
+    call_s=1.0 + 0.2,
     micro_batch_s=4.0 + 3.0,
     params_s=0.6,
     score_call_s=0.07,
     score_micro_batch_s=1.5,
+    critic_step_s=0.5,
+    critic_steps=12,
   )
 
 

@@ -45,19 +45,26 @@ def bytes_on_a_device(arrays):
 
 
 @pytest.mark.parametrize(
-  "quantization", ["none", pytest.param("int8", marks=pytest.mark.slow)]
+  "quantization, layouts",
+  [
+    ("none", {9: (4, 2)}),
+    pytest.param(
+      "none", {8: (1, 1), 9: (4, 2), 100: (8, 1)}, marks=pytest.mark.slow
+    ),
+    pytest.param(
+      "int8", {8: (8, 1), 9: (8, 1), 100: (8, 1)}, marks=pytest.mark.slow
+    ),
+  ],
 )
 def test_commands_that_only_sample_hold_copies_that_fit(
-  monkeypatch, quantization
+  monkeypatch, quantization, layouts
 ):
+  """Of devices of some MiB, by the sizes of `data` and `tensor`."""
   own = {"rollout.quantization": quantization}
   whole = policy_of(**own)
   assert whole.sampler.engine.mesh.shape["fsdp"] == jax.device_count() == 8
   want = sampled(whole)
-  shapes = [(1, 1), (4, 2), (8, 1)]  # data and tensor
-  if quantization != "none":
-    shapes = [(8, 1)] * 3
-  for mebibytes, shape in zip((8, 9, 100), shapes, strict=True):
+  for mebibytes, shape in layouts.items():
     monkeypatch.setattr(layout, "device_bytes", lambda m=mebibytes: m << 20)
     policy = policy_of(**own)
     engine = policy.sampler.engine
