@@ -22,6 +22,7 @@ from collections.abc import Collection
 from typing import Any
 
 from azr_jax.config import overrides, user_files
+from azr_jax.evals import score_files
 from azr_jax.experiments import plan_file
 from azr_jax.experiments.plan import Plan
 from azr_jax.run import folder as run_folder
@@ -256,7 +257,24 @@ def is_done(run: pathlib.Path) -> bool:
 
 def is_scored(folder: pathlib.Path) -> bool:
   """Returns whether `azr_jax.evaluate` has finished in a folder."""
-  return (folder / "results.json").is_file()
+  return (folder / score_files.RESULTS).is_file()
+
+
+def check_score(folder: pathlib.Path, benchmark: str) -> None:
+  """Checks that every item of a score was asked.
+
+  Raises:
+    ValueError: prompts were too long, so that their items are wrong for every
+      policy, and hide its differences from others.
+  """
+  scores = user_files.read_object(folder / score_files.RESULTS)["scores"]
+  too_long = scores.get(f"{benchmark}/too_long", 0.0)
+  if too_long:
+    raise ValueError(
+      f"{folder}: {too_long:.0f} of {scores[f'{benchmark}/items']:.0f} items "
+      "are wrong for every policy, because their prompts are too long: "
+      "expected none; larger rollout.prompt_buckets of the score let them in"
+    )
 
 
 def is_prepared(folder: pathlib.Path) -> bool:

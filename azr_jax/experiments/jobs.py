@@ -24,6 +24,8 @@ class Job:
     folder: where it works; another process may be working there.
     is_done: whether there is nothing left to do.
     finish: is called after the process has ended well.
+    check: is called where nothing is left to do; raises ValueError for results
+      that can decide nothing.
   """
 
   name: str
@@ -32,6 +34,7 @@ class Job:
   folder: pathlib.Path
   is_done: Callable[[], bool]
   finish: Callable[[], None] = lambda: None
+  check: Callable[[], None] = lambda: None
 
   def line(self) -> str:
     """Returns the command line, as a user would type it."""
@@ -125,4 +128,5 @@ def _score(
     (*needs, *sorted(references)),
     folder,
     lambda: folders.is_scored(folder),
+    check=lambda: folders.check_score(folder, score.benchmark),
   )

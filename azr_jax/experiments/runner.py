@@ -81,7 +81,11 @@ class Runner:
 
     Raises:
       RuntimeError: some jobs failed; the others were run.
+      ValueError: a job is done whose results can decide nothing.
     """
+    for job in self._jobs:
+      if job.is_done():
+        job.check()
     with preemption.watch_for_sigterm() as stop:
       try:
         while not stop.is_set() and self._left_s() > 0:
@@ -182,6 +186,7 @@ class Runner:
     if status == 0:
       one.job.finish()
       if one.job.is_done():
+        one.job.check()
         self._keep()
         return
     self._failed[one.job.name] = self._log(one.job)

@@ -1,5 +1,6 @@
 """Jobs: killed and resumed, in order, one on each core, within a budget."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import time
 import pytest
 
 from azr_jax.experiments import folders, plan_file
+from azr_jax.experiments import jobs as jobs_lib
 from azr_jax.experiments.folders import Workdir
 from azr_jax.experiments.jobs import Job
 from azr_jax.experiments.runner import Runner
@@ -127,6 +129,41 @@ def test_it_stops_at_its_budget_and_at_that_of_the_plan(tmp_path, monkeypatch):
   (tmp_path / folders.SPENT).write_text(json.dumps({"a": 3600.0}))
   assert not runner_of(tmp_path, jobs, 1, 1.0, said).run()
   assert len(starts(tmp_path)) == 1
+
+
+SCORED = {
+  **TABLES,
+  "scores": {
+    "sums": {
+      "config": "configs/evaluate.py:problems_tiny",
+      "benchmark": "problems",
+      "start": "embedded:orz-tiny",
+    }
+  },
+}
+# Writes the scores of an evaluation whose prompts did not all fit.
+SCORE = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+folder.mkdir()
+scores = {"problems/items": 9.0, "problems/too_long": 2.0}
+(folder / "results.json").write_text(json.dumps({"scores": scores}))
+"""
+
+
+def test_a_score_that_could_not_ask_all_items_stops_the_experiment(tmp_path):
+  """Before the runs, and again when the same command is started again."""
+  workdir = Workdir(tmp_path, plan_file.parse("scored", SCORED))
+  made = jobs_lib.make(workdir)
+  assert [job.name for job in made] == ["start_sums", "a_0", "a_0_sums"]
+  command = (sys.executable, "-c", SCORE, str(made[0].folder))
+  made[0] = dataclasses.replace(made[0], command=command)
+  core = min(os.sched_getaffinity(0))
+  for _ in range(2):
+    with pytest.raises(ValueError, match="start_scores/sums: 2 of 9 items"):
+      Runner(workdir, made, [core], print, 1.0).run()
+  logs = tmp_path / "logs"
+  assert [path.name for path in logs.iterdir()] == ["start_sums.log"]
 
 
 def test_a_job_that_fails_is_named_after_the_others_are_done(
