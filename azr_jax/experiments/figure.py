@@ -1,6 +1,7 @@
 """Draws an experiment: curves of its arms, its transition, its comparisons."""
 
 import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,7 @@ def _curves(panel: Any, workdir: Workdir, metric: str) -> None:
     steps = sorted(set.intersection(*({*values} for values in by_seed)))
     if not steps:
       continue
-    curves = np.array(
-      [_smooth([values[step] for step in steps]) for values in by_seed]
-    )
+    curves = np.array([_smooth(values, steps) for values in by_seed])
     (line,) = panel.plot(
       steps,
       curves.mean(axis=0),
@@ -133,10 +132,14 @@ def _transition(panel: Any, plan: Plan, results: dict[str, Any]) -> None:
     panel.legend(fontsize="x-small")
 
 
-def _smooth(values: list[float]) -> list[float]:
+def _smooth(values: Mapping[int, float], steps: Sequence[int]) -> list[float]:
+  """Returns the means over the last steps, for each of some steps.
+
+  A metric of every tenth step, such as a score, stays as it is.
+  """
   return [
-    float(np.mean(values[max(0, i + 1 - _WINDOW) : i + 1]))
-    for i in range(len(values))
+    float(np.mean([values[s] for s in steps if step - _WINDOW < s <= step]))
+    for step in steps
   ]
 
 
