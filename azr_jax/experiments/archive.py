@@ -202,9 +202,11 @@ def _read_scores(
   """Returns a score as it is kept, and writes its items if none are yet.
 
   Raises:
-    ValueError: the items are others than those of another run.
+    ValueError: the items are others than those of another run, or could not all
+      be asked.
   """
   benchmark = workdir.plan.scores[score].benchmark
+  folders.check_score(folder, benchmark)
   model = score_files.read_model(str(folder))
   questions, correct = score_files.read_items(model, benchmark)
   items = {id_: questions[id_] for id_ in sorted(questions)}

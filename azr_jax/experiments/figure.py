@@ -77,7 +77,7 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
 def _curves(panel: Any, workdir: Workdir, metric: str) -> None:
   for number, arm in enumerate(workdir.plan.arms):
     by_seed = [
-      {row["step"]: row[metric] for row in rows if metric in row}
+      {int(row["step"]): row[metric] for row in rows if metric in row}
       for seed in workdir.plan.about.seeds
       for rows in [folders.read_rows(workdir.run(arm, seed))]
     ]
@@ -133,12 +133,21 @@ def _transition(panel: Any, plan: Plan, results: dict[str, Any]) -> None:
 
 
 def _smooth(values: Mapping[int, float], steps: Sequence[int]) -> list[float]:
-  """Returns the means over the last steps, for each of some steps.
+  """Returns the means over the last `_WINDOW` steps, for each of some steps.
 
   A metric of every tenth step, such as a score, stays as it is.
   """
+  known = {*steps}
   return [
-    float(np.mean([values[s] for s in steps if step - _WINDOW < s <= step]))
+    float(
+      np.mean(
+        [
+          values[near]
+          for near in range(step + 1 - _WINDOW, step + 1)
+          if near in known
+        ]
+      )
+    )
     for step in steps
   ]
 

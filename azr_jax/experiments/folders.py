@@ -261,19 +261,22 @@ def is_scored(folder: pathlib.Path) -> bool:
 
 
 def check_score(folder: pathlib.Path, benchmark: str) -> None:
-  """Checks that every item of a score was asked.
+  """Checks that no prompt of a score was too long.
 
   Raises:
-    ValueError: prompts were too long, so that their items are wrong for every
-      policy, and hide its differences from others.
+    ValueError: some were, so that their items are wrong for every policy, and
+      hide its differences from others; or the file does not say.
   """
-  scores = user_files.read_object(folder / score_files.RESULTS)["scores"]
-  too_long = scores.get(f"{benchmark}/too_long", 0.0)
+  path = folder / score_files.RESULTS
+  with user_files.reading(path, "scores of this benchmark"):
+    scores = user_files.read_object(path)["scores"]
+    items = scores[f"{benchmark}/items"]
+    too_long = scores[f"{benchmark}/too_long"]
   if too_long:
     raise ValueError(
-      f"{folder}: {too_long:.0f} of {scores[f'{benchmark}/items']:.0f} items "
-      "are wrong for every policy, because their prompts are too long: "
-      "expected none; larger rollout.prompt_buckets of the score let them in"
+      f"{folder}: {too_long:.0f} of {items:.0f} items are wrong for every "
+      "policy, because their prompts are too long: expected none; let them in "
+      "by rollout.prompt_buckets of the score, and begin in another --workdir"
     )
 
 

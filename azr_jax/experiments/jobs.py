@@ -25,7 +25,7 @@ class Job:
     is_done: whether there is nothing left to do.
     finish: is called after the process has ended well.
     check: is called where nothing is left to do; raises ValueError for results
-      that can decide nothing.
+      that must not be used.
   """
 
   name: str

@@ -68,6 +68,7 @@ class Runner:
     self._spent = workdir.spent()
     self._running: list[_Running] = []
     self._failed: dict[str, pathlib.Path] = {}
+    self._unusable: ValueError | None = None
     before = sum(self._spent.values())
     self._budget_s = 3600 * min(
       workdir.plan.about.core_hours, before / 3600 + budget_hours
@@ -81,20 +82,23 @@ class Runner:
 
     Raises:
       RuntimeError: some jobs failed; the others were run.
-      ValueError: a job is done whose results can decide nothing.
+      ValueError: a job is done whose results must not be used; the others were
+        ended, and can go on.
     """
     for job in self._jobs:
       if job.is_done():
         job.check()
     with preemption.watch_for_sigterm() as stop:
       try:
-        while not stop.is_set() and self._left_s() > 0:
+        while not (stop.is_set() or self._unusable) and self._left_s() > 0:
           self._start_jobs()
           if not self._running and not self._waiting():
             break
           self._watch(lambda: stop.is_set() or self._left_s() <= 0)
       finally:
         self._end_all()
+    if self._unusable:
+      raise self._unusable
     if self._failed:
       logs = ", ".join(map(str, self._failed.values()))
       raise RuntimeError(
@@ -186,11 +190,18 @@ class Runner:
     if status == 0:
       one.job.finish()
       if one.job.is_done():
-        one.job.check()
-        self._keep()
+        self._check(one.job)
         return
     self._failed[one.job.name] = self._log(one.job)
     self._say(f"{one.job.name} is not done, with exit status {status}")
+
+  def _check(self, job: Job) -> None:
+    """Keeps what a job has made, unless it must not be used."""
+    try:
+      job.check()
+      self._keep()
+    except ValueError as error:
+      self._unusable = error
 
   def _end_all(self) -> None:
     """Ends the running jobs by SIGTERM, after which runs save a checkpoint."""

@@ -85,7 +85,7 @@ def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:
 
 
 def learner_costs(
-  programs: Mapping[str, Compiled], chip: Chip, critic_steps: int = 1
+  programs: Mapping[str, Compiled], chip: Chip
 ) -> forecast.LearnerCosts:
   """Returns the costs of an update, and of handing over what it has learned.
 
@@ -94,7 +94,6 @@ def learner_costs(
   Args:
     programs: by name.
     chip: the kind of device.
-    critic_steps: optimizer steps of a critic on each batch, at most.
   """
 
   def costs(names: Sequence[str]) -> tuple[float, float]:
@@ -119,7 +118,6 @@ def learner_costs(
     score_call_s=score_call_s,
     score_micro_batch_s=score_micro_batch_s,
     critic_step_s=critic_step_s,
-    critic_steps=critic_steps,
   )
 
 
@@ -179,8 +177,9 @@ def forecast_step(
       shapes.rows,
       c.learner.epochs,
       c.learner.max_sequences_per_row,
+      c.critic.num_minibatches,
     ),
-    learner_costs(programs, chip, c.critic.num_minibatches),
+    learner_costs(programs, chip),
   )
   separate = [sampler_forecast.sample(phase, rules, costs) for phase in phases]
   ahead_s = _ahead_s(stream, rules, costs)

@@ -23,7 +23,7 @@ class LearnerCosts:
   """Seconds of learning from a batch.
 
   Attributes:
-    call_s: of an update, without its micro-batches: the optimizer's step.
+    call_s: of an update, without its micro-batches and the critic's steps.
     micro_batch_s: of each micro-batch.
     params_s: to hand new parameters to the sampler.
     score_call_s: of what is scored before the first update, without its
@@ -31,7 +31,6 @@ class LearnerCosts:
     score_micro_batch_s: of scoring each micro-batch.
     critic_step_s: of each of the critic's optimizer steps, without its
       micro-batches.
-    critic_steps: at most, on each batch; each has a micro-batch at least.
   """
 
   call_s: float
@@ -40,7 +39,6 @@ class LearnerCosts:
   score_call_s: float = 0.0
   score_micro_batch_s: float = 0.0
   critic_step_s: float = 0.0
-  critic_steps: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +50,15 @@ class LearnerRules:
     micro_rows: rows of a micro-batch, padded to the mesh.
     epochs: updates on each batch.
     max_sequences_per_row: sequences of a row at most.
+    critic_steps: optimizer steps that a critic takes on each batch at most;
+      each has a micro-batch at least.
   """
 
   row_length: int
   micro_rows: int
   epochs: int = 1
   max_sequences_per_row: int = packing.MAX_SEQUENCES_PER_ROW
+  critic_steps: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +113,7 @@ def step(
   micro_batches = math.ceil(rows / learner_rules.micro_rows)
   c = learner_costs
   score_s = c.score_call_s + micro_batches * c.score_micro_batch_s
-  critic_s = min(c.critic_steps, micro_batches) * c.critic_step_s
+  critic_s = min(learner_rules.critic_steps, micro_batches) * c.critic_step_s
   epoch_s = c.call_s + critic_s + micro_batches * c.micro_batch_s
   update_s = score_s + learner_rules.epochs * epoch_s
   return Step(simulated, rows, micro_batches, update_s, c.params_s)

@@ -424,11 +424,8 @@ def test_a_reading_says_what_the_verdict_leaves_open(finished, changes, words):
 def test_a_curve_is_smoothed_over_steps_and_not_over_evaluations():
   every = figure._smooth({s: float(s) for s in range(1, 8)}, range(1, 8))
   assert every == [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0]
-  assert figure._smooth({1: 0.4, 13: 0.5, 25: 0.9}, [1, 13, 25]) == [
-    0.4,
-    0.5,
-    0.9,
-  ]
+  scores = {1: 0.4, 13: 0.5, 17: 0.7, 22: 0.9}
+  assert figure._smooth(scores, [*scores]) == [0.4, 0.5, 0.6, 0.9]
 
 
 def test_each_arm_is_in_the_legend_and_an_empty_panel_says_why(

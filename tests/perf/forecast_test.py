@@ -181,11 +181,11 @@ def test_a_critic_takes_no_more_steps_than_there_are_micro_batches(most, steps):
     [9] * 6,
     rules(),
     costs(),
-    forecast.LearnerRules(row_length=16, micro_rows=1),
-    forecast.LearnerCosts(1.0, 10.0, critic_step_s=0.5, critic_steps=most),
+    forecast.LearnerRules(16, micro_rows=1, epochs=2, critic_steps=most),
+    forecast.LearnerCosts(1.0, 10.0, critic_step_s=0.5),
   )
   assert step.micro_batches == 3
-  assert step.update_s == 1 + 3 * 10 + steps * 0.5
+  assert step.update_s == 2 * (1 + 3 * 10 + steps * 0.5)
 
 
 def test_costs_come_from_the_loops_of_compiled_programs():
@@ -217,16 +217,13 @@ def test_costs_come_from_the_loops_of_compiled_programs():
     cost=cost.Cost({"other": 70.0}, loops=[loop(cost.MICRO_BATCH, 1500.0)]),
   )
   learned = programs | {"critic": critic, "estimate": estimate}
-  assert compiled_costs.learner_costs(
-    learned, chip, critic_steps=12
-  ) == forecast.LearnerCosts(
+  assert compiled_costs.learner_costs(learned, chip) == forecast.LearnerCosts(
     call_s=1.0 + 0.2,
     micro_batch_s=4.0 + 3.0,
     params_s=0.6,
     score_call_s=0.07,
     score_micro_batch_s=1.5,
     critic_step_s=0.5,
-    critic_steps=12,
   )
 
 

@@ -72,14 +72,11 @@ def test_a_cache_of_8_bits_is_near_one_of_floats(params, one_device_mesh, name):
       marks=pytest.mark.slow,
     ),
     # 11 pages, of which the longest sequence has 7: others are preempted.
-    pytest.param(
-      {
-        "slots": 8,
-        "page_size": 4,
-        "cache_gib": 11.5 * 2 * 2 * 4 * (16 + 4) / 2**30,
-      },
-      marks=pytest.mark.slow,
-    ),
+    {
+      "slots": 8,
+      "page_size": 4,
+      "cache_gib": 11.5 * 2 * 2 * 4 * (16 + 4) / 2**30,
+    },
   ],
 )
 def test_samples_do_not_depend_on_slots_chunks_or_pages(
