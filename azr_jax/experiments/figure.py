@@ -138,18 +138,11 @@ def _smooth(values: Mapping[int, float], steps: Sequence[int]) -> list[float]:
   A metric of every tenth step, such as a score, stays as it is.
   """
   known = {*steps}
-  return [
-    float(
-      np.mean(
-        [
-          values[near]
-          for near in range(step + 1 - _WINDOW, step + 1)
-          if near in known
-        ]
-      )
-    )
-    for step in steps
-  ]
+  means = []
+  for step in steps:
+    near = known.intersection(range(step + 1 - _WINDOW, step + 1))
+    means.append(float(np.mean([values[one] for one in sorted(near)])))
+  return means
 
 
 def _forest(panel: Any, results: dict[str, Any]) -> None:

@@ -276,7 +276,8 @@ def check_score(folder: pathlib.Path, benchmark: str) -> None:
     raise ValueError(
       f"{folder}: {too_long:.0f} of {items:.0f} items are wrong for every "
       "policy, because their prompts are too long: expected none; let them in "
-      "by rollout.prompt_buckets of the score, and begin in another --workdir"
+      "by rollout.prompt_buckets of the score, and begin with another "
+      "--workdir, without what is kept in runs/"
     )
 
 

@@ -23,6 +23,9 @@ from azr_jax.run import json_lines, storage
 STARTS = "starts.jsonl"
 _PACKAGE = pathlib.Path(__file__).parents[1]
 _GIT_TIMEOUT_S = 10.0
+_DIGITS = 12  # of a commit
+# An experiment writes what it keeps of some runs while others begin.
+_CODE = (":(top)", ":(top,exclude,glob)experiments/*/runs/**")
 
 
 def record(folder: pathlib.Path, hosts: Hosts, done: int) -> None:
@@ -76,7 +79,8 @@ def commits(folder: pathlib.Path) -> list[str]:
 def commit(folder: pathlib.Path) -> str | None:
   """Returns the commit of a folder of code; None: git does not track it.
 
-  It ends with "-dirty" if a file of the repository has been changed since.
+  It ends with "-dirty" if a file of the repository has been changed since,
+  other than what experiments keep of their runs.
 
   Args:
     folder: a package, with an `__init__.py`.
@@ -84,20 +88,23 @@ def commit(folder: pathlib.Path) -> str | None:
   git = ["git", "-C", str(folder)]
   try:
     # An installed package may lie in a folder of somebody else's repository.
-    for arguments in (
-      ["ls-files", "--error-unmatch", "__init__.py"],
-      ["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-    ):
-      done = subprocess.run(
+    found, changed = [
+      subprocess.run(
         [*git, *arguments],
         capture_output=True,
         check=True,
         text=True,
         timeout=_GIT_TIMEOUT_S,
+      ).stdout.strip()
+      for arguments in (
+        ["ls-files", "--error-unmatch", "__init__.py"],
+        ["rev-parse", f"--short={_DIGITS}", "HEAD"],
+        ["status", "--porcelain", "--untracked-files=no", "--", *_CODE],
       )
+    ][1:]
   except (OSError, subprocess.SubprocessError):
     return None
-  return done.stdout.strip()
+  return f"{found}-dirty" if changed else found
 
 
 def _version() -> str | None:

@@ -422,6 +422,18 @@ def test_a_reading_says_what_the_verdict_leaves_open(finished, changes, words):
   assert ("may be smaller" in text) == ("may be smaller" in words)
 
 
+def test_a_score_that_could_not_ask_all_items_is_not_kept(finished):
+  """Also without a runner, as `--analyse` keeps what there is."""
+  source, workdir = finished
+  path = workdir.scores("better", 1, "sums") / "results.json"
+  result = json.loads(path.read_text())
+  result["scores"]["problems/too_long"] = 3.0
+  path.write_text(json.dumps(result))
+  with pytest.raises(ValueError, match=f"3 of {ITEMS} items"):
+    archive.save(workdir, source)
+  assert not (source / "runs" / "better_1.json").exists()
+
+
 def test_a_curve_is_smoothed_over_steps_and_not_over_evaluations():
   every = figure._smooth({s: float(s) for s in range(1, 8)}, range(1, 8))
   assert every == [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0]

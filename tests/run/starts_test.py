@@ -43,9 +43,17 @@ def test_the_commit_is_that_of_code_which_git_tracks(tmp_path):
   git(tmp_path, "add", "other")
   git(tmp_path, "commit", "-qm", "other")
   assert starts.commit(package) is None
-  git(tmp_path, "add", "package")
+  kept = tmp_path / "experiments" / "a" / "runs" / "b_0.json"
+  kept.parent.mkdir(parents=True)
+  kept.write_text("{}")
+  git(tmp_path, "add", "package", "experiments")
   git(tmp_path, "commit", "-qm", "package")
   head = git(tmp_path, "rev-parse", "HEAD")
+  assert starts.commit(package) == head[:12]
+  kept.write_text("[]")
+  assert starts.commit(package) == head[:12]
+  # Its time has changed, and its content has not.
+  code.touch()
   assert starts.commit(package) == head[:12]
   code.write_text("a = 2\n")
   assert starts.commit(package) == f"{head[:12]}-dirty"
