@@ -156,8 +156,10 @@ def test_a_score_that_could_not_ask_all_items_stops_the_experiment(tmp_path):
   workdir = Workdir(tmp_path, plan_file.parse("scored", SCORED))
   made = jobs_lib.make(workdir)
   assert [job.name for job in made] == ["start_sums", "a_0", "a_0_sums"]
-  command = (sys.executable, "-c", SCORE, str(made[0].folder))
-  made[0] = dataclasses.replace(made[0], command=command)
+  score = (sys.executable, "-c", SCORE, str(made[0].folder))
+  made[0] = dataclasses.replace(made[0], command=score)
+  fail = (sys.executable, "-c", FAIL)
+  made[1:] = [dataclasses.replace(job, command=fail) for job in made[1:]]
   core = min(os.sched_getaffinity(0))
   for _ in range(2):
     with pytest.raises(ValueError, match="start_scores/sums: 2 of 9 items"):
