@@ -5,16 +5,21 @@ import random
 
 import pytest
 
+from azr_jax.configs import orz
 from azr_jax.parallel.chips import Chip
 from azr_jax.perf import (
   compiled_costs,
   cost,
   forecast,
   lengths,
+  roofline,
+  roofline_floors,
   sampler_forecast,
 )
+from azr_jax.perf import programs as programs_lib
 from azr_jax.perf.compiled import Compiled
 from azr_jax.perf.sampler_forecast import DecodeCost, Prompt
+from azr_jax.trainer import settings
 
 
 def rules(**changes):
@@ -225,6 +230,36 @@ def test_costs_come_from_the_loops_of_compiled_programs():
     score_micro_batch_s=1.5,
     critic_step_s=0.5,
   )
+
+
+@pytest.mark.parametrize("most", [1, 12, 10_000])
+def test_a_run_s_forecast_has_its_critic_s_steps(most):
+  """A clock of 1 kHz, on which nothing else takes time."""
+  config = orz.get_config("tiny")
+  config.critic.num_minibatches = most
+  c = settings.read_train(config).shared
+  step = cost.Loop(cost.OPTIMIZER_STEP, 1.0, None, cost.Cost({"other": 500.0}))
+  programs = {
+    name: Compiled(name, cost=cost.Cost())
+    for name in ("decode", "update", "weights")
+  } | {"critic": Compiled("critic", cost=cost.Cost(loops=[step]))}
+  for chunk in c.rollout.prefill_chunks:
+    name = programs_lib.prefill_name(c.rollout, chunk)
+    programs[name] = Compiled(name, cost=cost.Cost())
+  found = compiled_costs.forecast_step(
+    programs,
+    Chip(1e9, 1e9, 2e3, 1e30, multipliers=1),
+    c,
+    roofline_floors.Shapes(
+      1, 1, 256, 2, 4, 64.0, 8, {}, c.rollout.dtypes("float32")
+    ),
+    (4,),
+    roofline.Load(64, 64, 8, 20.0, 30.0, ((8, 8),)),
+    lengths.parse("equal:30", 100),
+  )
+  assert 12 > found["micro_batches"] > 1
+  steps = min(most, found["micro_batches"])
+  assert found["update_s"] == pytest.approx(0.5 * steps)
 
 
 @pytest.mark.parametrize(
