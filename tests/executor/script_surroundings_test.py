@@ -1,6 +1,7 @@
 """Scripts print what they print as a process of their own.
 
-The reference is the same script, run by Python in an empty folder.
+The reference is the same script, run by Python in an empty folder, without a
+buffer: with one, bytes would come before text that was written earlier.
 """
 
 import importlib.util
@@ -172,7 +173,7 @@ def python(script, folder):
   """Runs a script in a folder; returns (failed, output, errors)."""
   (folder / "run.py").write_text(script)
   done = subprocess.run(
-    [sys.executable, "run.py"],
+    [sys.executable, "-u", "run.py"],
     cwd=folder,
     stdin=subprocess.DEVNULL,
     capture_output=True,
