@@ -4,6 +4,7 @@
   python -m azr_jax.benchmark load [--repeats 50] [--timeout_s 0.25]
   python -m azr_jax.benchmark sampler|update|step [--model=SPEC] ...
   python -m azr_jax.benchmark drafts [--model=SPEC] [--drafts=4] ...
+  python -m azr_jax.benchmark kernels [--model=SPEC] [--slots=256] ...
   python -m azr_jax.benchmark host [--slots=1024] [--lengths=...] ...
   python -m azr_jax.benchmark forecast [--lengths equal:64 ...] ...
   python -m azr_jax.benchmark sweep --out=PLOT.png
@@ -28,6 +29,7 @@ from azr_jax.perf.commands import (
   executor,
   forecast,
   host,
+  kernels,
   load,
   overlap,
   readers,
@@ -45,6 +47,7 @@ COMMANDS: dict[str, commands.Command] = {
   "update": update,
   "step": step,
   "drafts": drafts,
+  "kernels": kernels,
   "host": host,
   "forecast": forecast,
   "sweep": sweep,
