@@ -6,6 +6,7 @@
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters | 5 minutes on two cores, 46 to 65 % |
 | `smollm2-135m` | of `sft.py:azr_smollm2-135m` | 48 min, two cores: a loss |
+| `smollm2-135m_gpu` | of `sft.py:azr_smollm2-135m_gpu` | an H100: 63 to 89 % |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
 
@@ -34,9 +35,16 @@ PAPER_MODELS = {
   "qwen2.5-coder-14b": "hf:Qwen/Qwen2.5-Coder-14B",
   "llama-3.1-8b": "hf:meta-llama/Llama-3.1-8B",
 }
-VARIANTS = ("tiny", "smollm2-135m", "smollm2-135m_few_shot", *PAPER_MODELS)
-# The model that `configs/sft.py:azr_smollm2-135m` writes.
+VARIANTS = (
+  "tiny",
+  "smollm2-135m",
+  "smollm2-135m_gpu",
+  "smollm2-135m_few_shot",
+  *PAPER_MODELS,
+)
+# The models that `configs/sft.py:azr_smollm2-135m` and `..._gpu` write.
 SMOLLM2_START = "azr_smollm2_sft/model"
+SMOLLM2_GPU_START = "azr_smollm2_gpu_sft/model"
 # The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "azr.unlearnable_reward": "published_code",  # -0.5 where eq. 4 is 0
@@ -63,6 +71,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   small = {
     "tiny": _tiny,
     "smollm2-135m": _smollm2,
+    "smollm2-135m_gpu": _smollm2_gpu,
     "smollm2-135m_few_shot": _few_shot,
   }
   if variant in small:
@@ -154,6 +163,23 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.train.save_every = 2
   c.evaluation.every = 10
   c.evaluation.limit = 50
+
+
+def _smollm2_gpu(c: ml_collections.ConfigDict) -> None:
+  """Sets larger batches and a lower rate for a start of right traces."""
+  _smollm2(c)
+  c.model.source = SMOLLM2_GPU_START
+  c.model.dtype = "bfloat16"
+  c.azr.batch_size = 32
+  c.rollout.slots = 256
+  c.rollout.prefill_tokens = 4096
+  c.rollout.layers = "scan"  # Its programs compile sooner.
+  c.learner.micro_rows = 32
+  c.learner.chunk_tokens = 4864
+  c.optimizer.learning_rate = 1e-5
+  c.executor.workers = 5
+  c.train.save_every = 20
+  c.evaluation.every = 20
 
 
 def _few_shot(c: ml_collections.ConfigDict) -> None:

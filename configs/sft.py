@@ -6,6 +6,7 @@
 | --- | --- |
 | `azr_tiny` | the start of `configs/azr.py:tiny`; an hour |
 | `azr_smollm2-135m` | that of `configs/azr.py:smollm2-135m`; half an hour |
+| `azr_smollm2-135m_gpu` | that of `:smollm2-135m_gpu`; an H100, 4 minutes |
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
 | `countdown_smollm2-135m` | that of `configs/countdown.py:smollm2-135m` |
@@ -36,6 +37,7 @@ from azr_jax.trainer import settings
 VARIANTS = (
   "azr_tiny",
   "azr_smollm2-135m",
+  "azr_smollm2-135m_gpu",
   "own",
   "smoke",
   "countdown_tiny",
@@ -63,6 +65,7 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   recipes = {
     "azr_tiny": _programs,
     "azr_smollm2-135m": _protocol,
+    "azr_smollm2-135m_gpu": _right_traces,
     "smoke": _programs,
     "orz_tiny": _arithmetic,
     "orz_smollm2-135m": _smollm2,
@@ -108,6 +111,22 @@ def _protocol() -> ml_collections.ConfigDict:
   _warm_smollm2(c, steps=100)
   c.programs.count = 6000
   c.programs.mix.flaw_prob = 0.0  # Its own mistakes are enough.
+  return c
+
+
+def _right_traces() -> ml_collections.ConfigDict:
+  """Sets the same for ten times the steps, of ten times the rows."""
+  c = _protocol()
+  c.programs.count = 72_000
+  c.model.dtype = "bfloat16"
+  c.learner.micro_rows = 64
+  c.learner.chunk_tokens = 4096
+  c.optimizer.learning_rate = 5e-4
+  c.optimizer.warmup_steps = 50
+  c.optimizer.decay_steps = 1000
+  c.executor.workers = 14
+  c.train.steps = 1000
+  c.train.save_every = 1000
   return c
 
 

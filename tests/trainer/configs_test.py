@@ -162,7 +162,9 @@ def test_every_other_variant_is_valid(file, cls, variant):
     (
       (azr, "tiny"),
       (azr, "smollm2-135m"),
+      (azr, "smollm2-135m_gpu"),
       (sft, "azr_smollm2-135m"),
+      (sft, "azr_smollm2-135m_gpu"),
       (countdown, "tiny"),
       (evaluate, "greedy"),
       (sft, "azr_tiny"),
