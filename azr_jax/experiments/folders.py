@@ -18,7 +18,8 @@ import fcntl
 import hashlib
 import json
 import pathlib
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from azr_jax.config import overrides, user_files
@@ -33,6 +34,8 @@ SPENT, COMMITS = "spent.json", "commits.txt"
 # Keys that may change after runs have begun: the budget, and a figure of what
 # the runs have anyway.
 _FREE = ("core_hours", "transition", "amended")
+# Metrics of a benchmark that a run is evaluated on begin so.
+_EVALUATION = re.compile("evaluation/[^/]+")
 # Keys that decide what runs and scores are. They cannot be amended, but for
 # arms that are added.
 _OF_RUNS = ("text", "set", "prepare", "arms", "scores")
@@ -272,11 +275,44 @@ def check_score(folder: pathlib.Path, benchmark: str) -> None:
     scores = user_files.read_object(path)["scores"]
     items = scores[f"{benchmark}/items"]
     too_long = scores[f"{benchmark}/too_long"]
+  _expect_none(folder, too_long, items, "score")
+
+
+def check_evaluations(run: pathlib.Path, names: Iterable[str]) -> None:
+  """Checks that no prompt of a run's evaluations was too long.
+
+  Args:
+    run: its folder.
+    names: of metrics that are read; those of an evaluation say which.
+
+  Raises:
+    ValueError: some were, as in `check_score`.
+  """
+  found = (_EVALUATION.match(name) for name in names)
+  benchmarks = sorted({match[0] for match in found if match})
+  for row in read_rows(run) if benchmarks else ():
+    for benchmark in benchmarks:
+      too_long = row.get(f"{benchmark}/too_long", 0.0)
+      items = row.get(f"{benchmark}/items", 0.0)
+      _expect_none(run, too_long, items, "arm")
+
+
+def _expect_none(
+  folder: pathlib.Path, too_long: float, items: float, setter: str
+) -> None:
+  """Refuses prompts that were too long.
+
+  Args:
+    folder: of the results.
+    too_long: how many there are.
+    items: of how many.
+    setter: what has the config that refused them.
+  """
   if too_long:
     raise ValueError(
       f"{folder}: {too_long:.0f} of {items:.0f} items are wrong for every "
       "policy, because their prompts are too long: expected none; let them in "
-      "by rollout.prompt_buckets of the score, and begin with another "
+      f"by rollout.prompt_buckets of the {setter}, and begin with another "
       "--workdir, without what is kept in runs/"
     )
 

@@ -101,7 +101,15 @@ def _train(workdir: Workdir, arm: str, seed: int) -> Job:
   )
   raw = dict(workdir.plan.arms[arm].overrides)
   needs = tuple(sorted(plan_file.references([*raw.values()])))
-  return Job(run.name, command, needs, run, lambda: folders.is_done(run))
+  read = workdir.plan.metrics()
+  return Job(
+    run.name,
+    command,
+    needs,
+    run,
+    lambda: folders.is_done(run),
+    check=lambda: folders.check_evaluations(run, read),
+  )
 
 
 def _score(

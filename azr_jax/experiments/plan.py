@@ -243,6 +243,13 @@ class Plan:
       },
     )
 
+  def metrics(self) -> set[str]:
+    """Returns the metrics that are read of runs."""
+    of_outcomes = {
+      name for one in self.outcomes.values() for name in (one.metric, one.minus)
+    }
+    return (of_outcomes | {*self.panels.values()}) - {""}
+
   def runs(self) -> list[tuple[str, int]]:
     """Returns arm and seed of each run, every arm's first seed first."""
     return [(arm, seed) for seed in self.about.seeds for arm in self.arms]

@@ -168,6 +168,51 @@ def test_a_score_that_could_not_ask_all_items_stops_the_experiment(tmp_path):
   assert [path.name for path in logs.iterdir()] == ["start_sums.log"]
 
 
+EVALUATED = {
+  **TABLES,
+  "outcomes": {
+    "held_out": {
+      "title": "held-out score",
+      "metric": "evaluation/problems/pass@1/unbiased",
+      "last_step": 3,
+    }
+  },
+  "panels": {"length": "tokens/mean"},
+}
+# Writes a run whose evaluation could not ask two of nine prompts.
+EVALUATE = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+folder.mkdir()
+config = {"train": {"steps": 2}, "evaluation": {"every": 2}}
+(folder / "config.json").write_text(json.dumps(config))
+asked = {f"evaluation/{name}/items": 9.0 for name in ("problems", "others")}
+too_long = {f"evaluation/{sys.argv[2]}/too_long": 2.0}
+rows = [{"step": step, **asked, **too_long} for step in (1, 3)]
+lines = [json.dumps(row) + "\\n" for row in [rows[0], {"step": 2}, rows[1]]]
+(folder / "metrics.jsonl").write_text("".join(lines))
+"""
+
+
+@pytest.mark.parametrize("benchmark", ["problems", "others"])
+def test_an_evaluation_that_could_not_ask_all_items_is_not_used(
+  tmp_path, benchmark
+):
+  """It stops the experiment if an outcome or a panel reads it."""
+  workdir = Workdir(tmp_path, plan_file.parse("evaluated", EVALUATED))
+  [run] = jobs_lib.make(workdir)
+  command = (sys.executable, "-c", EVALUATE, str(run.folder), benchmark)
+  run = dataclasses.replace(run, command=command)
+  core = min(os.sched_getaffinity(0))
+  runner = Runner(workdir, [run], [core], print, 1.0)
+  if benchmark == "others":
+    assert runner.run()
+    return
+  for _ in range(2):
+    with pytest.raises(ValueError, match=r"a_0: 2 of 9 items .* of the arm"):
+      runner.run()
+
+
 def test_a_job_that_fails_is_named_after_the_others_are_done(
   tmp_path, monkeypatch
 ):
