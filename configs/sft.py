@@ -6,7 +6,7 @@
 | --- | --- |
 | `azr_tiny` | the start of `configs/azr.py:tiny`; an hour |
 | `azr_smollm2-135m` | that of `configs/azr.py:smollm2-135m`; half an hour |
-| `azr_smollm2-135m_gpu` | that of `:smollm2-135m_gpu`; an H100, 4 minutes |
+| `azr_smollm2-135m_gpu` | that of `:smollm2-135m_gpu`; an H100, minutes |
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
 | `countdown_smollm2-135m` | that of `configs/countdown.py:smollm2-135m` |
@@ -65,7 +65,7 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
   recipes = {
     "azr_tiny": _programs,
     "azr_smollm2-135m": _protocol,
-    "azr_smollm2-135m_gpu": _right_traces,
+    "azr_smollm2-135m_gpu": _long_protocol,
     "smoke": _programs,
     "orz_tiny": _arithmetic,
     "orz_smollm2-135m": _smollm2,
@@ -114,8 +114,8 @@ def _protocol() -> ml_collections.ConfigDict:
   return c
 
 
-def _right_traces() -> ml_collections.ConfigDict:
-  """Sets the same for ten times the steps, of ten times the rows."""
+def _long_protocol() -> ml_collections.ConfigDict:
+  """Sets the same for ten times the steps, of ten times the rows, on a GPU."""
   c = _protocol()
   c.programs.count = 72_000
   c.model.dtype = "bfloat16"
@@ -124,7 +124,6 @@ def _right_traces() -> ml_collections.ConfigDict:
   c.optimizer.learning_rate = 5e-4
   c.optimizer.warmup_steps = 50
   c.optimizer.decay_steps = 1000
-  c.executor.workers = 14
   c.train.steps = 1000
   c.train.save_every = 1000
   return c

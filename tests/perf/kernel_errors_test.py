@@ -1,5 +1,7 @@
 """Kernels that are right have the errors of plain XLA, and others are named."""
 
+import argparse
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +27,13 @@ def across_sequences(q, k, v, segment_ids):
   return attention.xla_attention(q, k, v, jnp.ones_like(segment_ids))
 
 
+def without_a_last_token(q, k, v, segment_ids):
+  """Leaves out the last token of one row, which is in no other's result."""
+  out = attention.xla_attention(q, k, v, segment_ids)
+  last = jnp.sum(segment_ids[0] > 0) - 1
+  return out.at[0, last].set(0)
+
+
 def not_a_number(q, k, v, segment_ids):
   return attention.xla_attention(q, k, v, segment_ids) * jnp.nan
 
@@ -34,50 +43,67 @@ def not_a_number(q, k, v, segment_ids):
   [
     (attention.xla_attention, []),
     (across_sequences, ARRAYS),
+    (without_a_last_token, ARRAYS),
     (not_a_number, ARRAYS),
   ],
 )
 def test_training_names_the_arrays_that_are_wrong(
   mesh, monkeypatch, kernel, wrong
 ):
-  monkeypatch.setitem(attention.BACKENDS, "xla", lambda *_: kernel)
+  monkeypatch.setitem(attention.BACKENDS, "other", lambda *_: kernel)
   segments = kernels._segments(rows=2, row_length=48, sequences=3)
-  found = kernel_errors.training(mesh, CONFIG, "bfloat16", segments, repeats=1)
-  assert found["kernel"] == "xla" and found["wrong"] == wrong
+  found = kernel_errors.training(
+    mesh, CONFIG, "bfloat16", segments, "other", repeats=1
+  )
+  assert found["kernel"] == "other" and found["wrong"] == wrong
   for name in ARRAYS:
     assert 1e-4 < found[f"{name}_error_plain"] < 1e-2
+    assert found[f"{name}_error_plain"] < found[f"{name}_worst_plain"] < 0.1
 
 
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_decoding_by_live_pages_is_as_exact_as_by_the_loop(mesh, tokens):
-  def measure():
-    return kernel_errors.decoding(
-      mesh,
-      CONFIG,
-      "bfloat16",
-      [0, 1, 128, 300],
-      page_size=128,
-      tokens=tokens,
-      repeats=1,
-      interpret=True,
-    )
-
-  found = measure()
+  found = kernel_errors.decoding(
+    mesh,
+    CONFIG,
+    "bfloat16",
+    [0, 1, 128, 300],
+    page_size=128,
+    tokens=tokens,
+    repeats=1,
+    interpret=True,
+  )
   assert found["kernel"] == "live pages" and found["wrong"] == []
+  assert found["rows"] == 4 and found["cached_tokens"] == 429
   assert 1e-4 < found["outputs_error"] < 1e-2
   assert found["bandwidth_fraction"] > 0
 
 
-def test_decoding_names_a_kernel_that_reads_too_much(mesh, monkeypatch):
+def all_of_a_last_page(live):
+  return live.replace(seen=jnp.where(live.seen > 0, 128, 0))
+
+
+def one_page_less(live):
+  """Leaves out the third page of the longest row, among many short rows."""
+  return live.replace(seen=live.seen.at[2].set(0))
+
+
+@pytest.mark.parametrize("change", [all_of_a_last_page, one_page_less])
+def test_decoding_names_a_kernel_that_reads_other_tokens(
+  mesh, monkeypatch, change
+):
   live_pages = page_kernel.live_pages
-
-  def whole_pages(table, length, page_size):
-    live = live_pages(table, length, page_size)
-    return live.replace(seen=jnp.where(live.seen > 0, page_size, 0))
-
-  monkeypatch.setattr(page_kernel, "live_pages", whole_pages)
+  monkeypatch.setattr(
+    page_kernel, "live_pages", lambda *given: change(live_pages(*given))
+  )
   found = kernel_errors.decoding(
-    mesh, CONFIG, "float32", [40, 90], 128, repeats=1, interpret=True
+    mesh,
+    CONFIG,
+    "bfloat16",
+    [1000, *[100] * 15],
+    128,
+    repeats=1,
+    interpret=True,
   )
   assert found["wrong"] == ["outputs"]
 
@@ -89,3 +115,20 @@ def test_packed_rows_have_sequences_and_padding():
   for row in segments:
     used = row[row > 0]
     assert (np.diff(used) >= 0).all() and not row[len(used) :].any()
+
+
+def test_the_command_measures_what_its_flags_say():
+  """On a CPU there are no kernels, so plain XLA is compared with nothing."""
+  parser = argparse.ArgumentParser()
+  kernels.add_flags(parser)
+  flags = "--model random:azr-tiny --rows 1 --row_length 64 --slots 40"
+  flags += " --cached equal:200 --page_size 64 --repeats 1"
+  found = kernels.measure(parser.parse_args(flags.split()))
+  assert found["training"]["kernel"] == "xla"
+  assert 1e-4 < found["training"]["outputs_error"] < 1e-2
+  rows = {name: one["rows"] for name, one in found["decoding"].items()}
+  assert rows == {"1": 40, "4": 32}
+  for one in found["decoding"].values():
+    assert one["kernel"] == "loop" and "wrong" not in one
+    assert one["cached_tokens"] == 200 * one["rows"]
+    assert 1e-4 < one["outputs_error"] < 1e-2

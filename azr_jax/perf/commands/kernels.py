@@ -3,18 +3,22 @@
 Each kernel and plain XLA get the same random inputs, with the heads of --model;
 the reference is plain XLA in float32. Run it once on an accelerator that is new
 to you. The keys, for `training` (packed rows, forward and backward) and
-`decoding` (one layer, to cached tokens; by tokens of a row, above 1 with
-drafts):
+`decoding` (one layer, to cached tokens; by tokens of a slot, above 1 with
+drafts, which have at most as many slots as `rollout.speculation.max_slots`):
 
-  cached_tokens       of all slots together
-  kernel              which one a run would take here
+  kernel              which one a run would take here; where that is plain XLA,
+                      there is nothing to compare it with
   ..._error           norm of the difference from the reference, divided by the
                       reference's norm
-  ..._error_plain     the same of plain XLA in --dtype
-  wrong               whose error is more than three times that of plain XLA
+  ..._worst           the largest one of a token and head, by its own norm and a
+                      tenth of the mean one
+  ..._plain           the same of plain XLA in --dtype
+  wrong               arrays whose worst error is more than three times that of
+                      plain XLA
   seconds, plain_seconds, speedup  of one call, and their ratio
+  cached_tokens       of all slots together
   bandwidth_fraction  bytes of the cached tokens over the device's bandwidth,
-                      divided by the kernel's seconds
+                      divided by the seconds
 """
 
 import argparse
@@ -28,6 +32,7 @@ from azr_jax.models import attention, load
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import device, kernel_errors
 from azr_jax.perf import lengths as lengths_lib
+from azr_jax.rollout.settings import SpeculationSettings
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +43,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   add("--dtype", default="bfloat16", choices=("float32", "bfloat16"))
   add("--attention", default="auto", choices=attention.NAMES)
   add("--rows", type=int, default=4, help="packed rows")
-  add("--row_length", type=int, default=2048, help="tokens of a packed row")
+  add(
+    "--row_length",
+    type=int,
+    default=2048,
+    help="tokens of a packed row; plain XLA's memory grows with the square",
+  )
   add("--sequences", type=int, default=6, help="sequences of a packed row")
   add("--slots", type=int, default=256, help="rows that decode")
   add("--page_size", type=int, default=512, help="as `rollout.page_size`")
@@ -60,10 +70,11 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   cached = lengths_lib.parse(flags.cached, config.max_positions).draw(
     flags.slots, random.Random(0)
   )
+  machine, peak_rates = device.machine(), device.peak_rates()
+  drafting = SpeculationSettings().max_slots
   return {
-    "machine": device.machine(),
-    "device": jax.devices()[0].device_kind,
-    "cached_tokens": sum(cached),
+    "machine": machine,
+    "peak_rates": peak_rates,
     "training": kernel_errors.training(
       mesh,
       config,
@@ -77,9 +88,10 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
         mesh,
         config,
         flags.dtype,
-        cached,
+        cached if tokens == 1 else cached[:drafting],
         flags.page_size,
         tokens,
+        peak_rates["bandwidth"],
         flags.repeats,
       )
       for tokens in flags.tokens
