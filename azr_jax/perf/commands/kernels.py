@@ -6,17 +6,18 @@ to you. The keys, for `training` (packed rows, forward and backward) and
 `decoding` (one layer, to cached tokens; by tokens of a slot, above 1 with
 drafts, which have at most as many slots as `rollout.speculation.max_slots`):
 
-  kernel              which one a run would take here; where that is plain XLA,
-                      there is nothing to compare it with
+  kernel              which one a run would take here (or --attention); where
+                      that is plain XLA (xla; of decoding, loop), there is
+                      nothing to compare it with
   ..._error           norm of the difference from the reference, divided by the
                       reference's norm
   ..._worst           the largest one of a token and head, by its own norm and a
                       tenth of the mean one
   ..._plain           the same of plain XLA in --dtype
   wrong               arrays whose worst error is more than three times that of
-                      plain XLA
+                      plain XLA, and 1e-4
   seconds, plain_seconds, speedup  of one call, and their ratio
-  cached_tokens       of all slots together
+  rows, cached_tokens  slots, and the tokens of all of them
   bandwidth_fraction  bytes of the cached tokens over the device's bandwidth,
                       divided by the seconds
 """
