@@ -275,7 +275,7 @@ def check_score(folder: pathlib.Path, benchmark: str) -> None:
     scores = user_files.read_object(path)["scores"]
     items = scores[f"{benchmark}/items"]
     too_long = scores[f"{benchmark}/too_long"]
-  _expect_none(folder, too_long, items, "score")
+  _refuse_too_long(folder, too_long, items, "score")
 
 
 def check_evaluations(run: pathlib.Path, names: Iterable[str]) -> None:
@@ -294,10 +294,10 @@ def check_evaluations(run: pathlib.Path, names: Iterable[str]) -> None:
     for benchmark in benchmarks:
       too_long = row.get(f"{benchmark}/too_long", 0.0)
       items = row.get(f"{benchmark}/items", 0.0)
-      _expect_none(run, too_long, items, "arm")
+      _refuse_too_long(run, too_long, items, "arm")
 
 
-def _expect_none(
+def _refuse_too_long(
   folder: pathlib.Path, too_long: float, items: float, setter: str
 ) -> None:
   """Refuses prompts that were too long.
