@@ -112,7 +112,7 @@ def grade_output(
   answer = answer_extraction.short_answer(response) or ""
   reference = item.reference["output"]
   pending = [
-    programs.submit_deduction(executor, reference, _value(text))
+    programs.submit_deduction(executor, reference, _value(text), True)
     for text in _latex_variants(answer)
   ]
   return futures.then(

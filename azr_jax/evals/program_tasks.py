@@ -80,9 +80,10 @@ def in_format(benchmark: Benchmark, prompt_format: str) -> Benchmark:
 def _submit(
   executor: Executor, task_type: str, task: Task, item: Item, response: str
 ) -> "Future[Outcome]":
-  """Starts to grade a response as training does.
+  """Starts to grade a response as training does, but as freely as CRUXEval.
 
-  If CRUXEval's own arguments are objects, an answer may have objects, too.
+  An output may be an expression, as in CRUXEval's own grader. If CRUXEval's own
+  arguments are objects, an answer may have objects, too.
   """
   if task_type == ABDUCTION and isinstance(task, Triplet):
     return programs.submit_abduction_answer(
@@ -92,5 +93,7 @@ def _submit(
       parsing.parse_input_answer(response),
       item.reference.get("objects", False),
     )
-  graded = solving.submit_grading(executor, task_type, task, [response])
+  graded = solving.submit_grading(
+    executor, task_type, task, [response], may_compute=True
+  )
   return futures.then(graded, lambda outcomes: outcomes[0])

@@ -4,7 +4,7 @@
 
 | kind | fields |
 | --- | --- |
-| `value` | gold, answer |
+| `value` | gold, answer, and perhaps expression |
 | `abduction` | code, gold_output, answer, and perhaps objects |
 | `induction` | inputs, outputs, answer |
 | `unit_tests` | code, tests, and perhaps entry |
@@ -12,12 +12,17 @@
 | `math` | gold, answer or response, and perhaps mode, location, tolerance |
 
 A case is {"id", "kind", ...}, a grade {"id", "score", "correct", "outcome",
-"detail"}; the outcome is right, wrong, timeout or lost. A line that is not a
-case gets a grade, too, whose detail says what is wrong. Each grade is written
-as soon as those before it are known. `gold` is the reference answer. In `value`
-and `abduction` the answer may be an expression, which is evaluated without the
-reference and the code; with `objects: true`, arguments may be objects without a
-literal, such as a `lambda`.
+"detail"}; the outcome is correct, incorrect, computed, timeout or lost. A line
+that is not a case gets a grade, too, whose detail says what is wrong. Each
+grade is written as soon as those before it are known. `gold` is the reference
+answer.
+
+In `value` the answer is a literal or a constructor of one, such as `set()`. An
+expression with the right value, such as `sum([1, 2])`, gets the outcome
+`computed`, which counts as wrong unless the case has `expression: true`. In
+`abduction` the answer may be any expression. Expressions are evaluated without
+the reference and the code. With `objects: true`, arguments may be objects
+without a literal, such as a `lambda`.
 
 `tests` is a program of assertions or a list of them; `entry` is the function
 that its `check(candidate)` is about. The detail counts the assertions that were
@@ -86,6 +91,13 @@ def _texts(case: dict[str, Any], name: str) -> list[str]:
   return value
 
 
+def _flag(case: dict[str, Any], name: str) -> bool:
+  value = case.get(name, False)
+  if not isinstance(value, bool):
+    raise BadCase(f"{name} is {value!r:.80}; expected true or false")
+  return value
+
+
 def _reference(case: dict[str, Any], name: str) -> str:
   text = _text(case, name)
   try:
@@ -97,17 +109,16 @@ def _reference(case: dict[str, Any], name: str) -> str:
 
 def _value(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   reference, answer = _reference(case, "gold"), _text(case, "answer")
+  may_compute = _flag(case, "expression")
   return futures.then(
-    programs.submit_deduction(executor, reference, answer), Grade
+    programs.submit_deduction(executor, reference, answer, may_compute), Grade
   )
 
 
 def _abduction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   code, reference = _text(case, "code"), _reference(case, "gold_output")
   answer = _text(case, "answer")
-  objects = case.get("objects", False)
-  if not isinstance(objects, bool):
-    raise BadCase(f"objects is {objects!r:.80}; expected true or false")
+  objects = _flag(case, "objects")
   return futures.then(
     programs.submit_abduction_answer(
       executor, code, reference, answer, objects

@@ -17,7 +17,7 @@ to stack frames. The executor's limits bound what an expression costs.
 
 import ast
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from azr_jax.executor import (
@@ -83,6 +83,23 @@ _COMPOUND = (
   ast.UnaryOp,
 )
 _COMPREHENSION = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+# What the first argument of a constructor may be in a value. `Counter` counts
+# the items of a sequence, and the others may take a text apart.
+_SEQUENCES = (ast.List, ast.Tuple, ast.Set)
+_ARGUMENT_OF: Mapping[str, tuple[type[ast.expr], ...]] = {
+  "complex": (ast.Constant, ast.UnaryOp),
+  "Counter": (ast.Dict,),
+  "Decimal": (ast.Constant, ast.UnaryOp),
+  "deque": _SEQUENCES,
+  "dict": (*_SEQUENCES, ast.Dict),
+  "float": (ast.Constant, ast.UnaryOp),
+  "Fraction": (ast.Constant, ast.UnaryOp),
+  "frozenset": _SEQUENCES,
+  "list": _SEQUENCES,
+  "OrderedDict": (*_SEQUENCES, ast.Dict),
+  "set": _SEQUENCES,
+  "tuple": _SEQUENCES,
+}
 _VALUE = "def f(value):\n  return value"
 _ARGUMENTS = "def f(*values, **named):\n  return [values, named]"
 
@@ -91,6 +108,21 @@ def is_value(text: str) -> bool:
   """Returns whether a text is one expression of the language."""
   tree = _parse(text.strip())
   return tree is not None and _is_allowed(tree.body)
+
+
+def is_written_out(text: str) -> bool:
+  """Returns whether a text writes a value out, without computing it.
+
+  Literals do, and calls of the value language's constructors that take them,
+  such as `set()`, `Counter({'a': 2})` or `deque([1], maxlen=2)`. Operators,
+  comprehensions and other calls compute: `[0] * 3`, `sorted([2, 1])`,
+  `Counter('aab')`.
+  """
+  tree = _parse(text.strip())
+  try:
+    return tree is not None and _is_written_out(tree.body)
+  except RecursionError:
+    return False
 
 
 def are_arguments(text: str) -> bool:
@@ -149,6 +181,58 @@ def submit_arguments(
     )
 
   return futures.then(executor.submit(job), write)
+
+
+def _is_written_out(node: ast.expr) -> bool:
+  match node:
+    case ast.Constant():
+      return True
+    case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=operand):
+      return _is_number(operand)
+    case ast.BinOp(
+      left=real,
+      op=ast.Add() | ast.Sub(),
+      right=ast.Constant(value=complex()),
+    ):
+      return _is_number(real)
+    case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+      return all(map(_is_written_out, parts))
+    case ast.Dict(keys=keys, values=parts):
+      return None not in keys and all(
+        map(_is_written_out, (*filter(None, keys), *parts))
+      )
+    case ast.Call(func=called, args=parts, keywords=named):
+      accepted = _ARGUMENT_OF.get(_constructor(called), ())
+      return (
+        bool(accepted)
+        and all(isinstance(part, accepted) for part in parts[:1])
+        and all(map(_is_written_out, parts))
+        and all(k.arg and _is_written_out(k.value) for k in named)
+      )
+  return False
+
+
+def _is_number(node: ast.expr) -> bool:
+  """Returns whether a node is a number's literal, perhaps with signs."""
+  while isinstance(node, ast.UnaryOp):
+    if not isinstance(node.op, ast.UAdd | ast.USub):
+      return False
+    node = node.operand
+  return isinstance(node, ast.Constant) and (
+    type(node.value) in (int, float, complex)
+  )
+
+
+def _constructor(node: ast.expr) -> str:
+  """Returns the constructor that `Counter` or `collections.Counter` names."""
+  match node:
+    case ast.Name(id=name):
+      return name
+    case ast.Attribute(value=ast.Name(id=module), attr=name) if (
+      name in _OF_MODULE.get(module, ())
+    ):
+      return name
+  return ""
 
 
 def _parse(text: str) -> ast.Expression | None:

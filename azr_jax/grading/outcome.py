@@ -4,11 +4,12 @@
 | --- | --- |
 | `CORRECT` | it is correct |
 | `INCORRECT` | it was graded and is not correct |
+| `COMPUTED` | it has the right value, but leaves computing it to the grader |
 | `TIMEOUT` | a program reached a time limit before the grade was known |
 | `LOST` | a program's process was killed, or its worker died, in every try |
 
-Only `CORRECT` is rewarded. `TIMEOUT` and `LOST` are no evidence that a task is
-hard (`systems/azr/rewards.py`).
+Only `CORRECT` is rewarded. `COMPUTED` counts as incorrect. `TIMEOUT` and `LOST`
+are no evidence that a task is hard (`systems/azr/rewards.py`).
 """
 
 import enum
@@ -22,6 +23,7 @@ class Outcome(enum.Enum):
 
   CORRECT = "correct"
   INCORRECT = "incorrect"
+  COMPUTED = "computed"
   TIMEOUT = "timeout"
   LOST = "lost"
 
@@ -54,7 +56,8 @@ class Outcome(enum.Enum):
 
 def best(outcomes: "tuple[Outcome, ...]") -> Outcome:
   """Returns the best outcome of the answers that one response was read as."""
-  for outcome in (Outcome.CORRECT, Outcome.TIMEOUT, Outcome.LOST):
+  order = "CORRECT", "TIMEOUT", "LOST", "COMPUTED"
+  for outcome in map(Outcome.__getitem__, order):
     if outcome in outcomes:
       return outcome
   return Outcome.INCORRECT

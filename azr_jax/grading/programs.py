@@ -2,7 +2,7 @@
 
 | task | the answer is | correct if |
 | --- | --- | --- |
-| deduction | the output | it has the reference output's type and value |
+| deduction | the output | its value has the reference output's type and value |
 | abduction | the input | the program maps it to the reference output |
 | induction | the program | it maps every input to its output |
 | error deduction | an exception's name | it is the reference's name |
@@ -12,6 +12,10 @@ back, and it is compared here. An answer that is no literal but an expression is
 evaluated first, in a process without the program (`expressions.py`); its value
 takes its place. So no text of a solver is evaluated beside a program, unless a
 benchmark asks for arguments that are objects.
+
+A deduction answer must write its value out. One that leaves the work to the
+executor, such as `sum(i * i for i in range(100))`, is `COMPUTED`, which is not
+correct, unless a benchmark or the published code's rules accept it.
 
 An answer is right only if it is seen to be: a program that reaches a limit of
 time on a solver's input, or a solver's program that does, gives `TIMEOUT`.
@@ -42,15 +46,35 @@ def is_gradable(answer: str) -> bool:
   return 0 < len(answer) <= MAX_ANSWER_CHARS and not answer.isspace()
 
 
+def is_computed(answer: str) -> bool:
+  """Returns whether an output is an expression that computes its value."""
+  try:
+    literals.typed_key(answer)
+  except literals.ParseError:
+    return expressions.is_value(answer) and not expressions.is_written_out(
+      answer
+    )
+  return False
+
+
 def submit_deduction(
-  executor: Executor, reference: str, answer: str
+  executor: Executor,
+  reference: str,
+  answer: str,
+  may_compute: bool = False,
 ) -> "Future[Outcome]":
   """Starts to grade an output, by the reference output's type and value.
 
   Args:
     executor: evaluates an answer that is no literal.
-    reference: the text of the value; if it is no literal, no answer is correct.
-    answer: the text of a value, or an expression of it.
+    reference: text of the value; if it is no literal, no answer is correct.
+    answer: text of a value, or an expression.
+    may_compute: accept an expression that computes its value, as the published
+      code and CRUXEval do. If False, one with the right value is `COMPUTED` and
+      any other one `INCORRECT`.
+
+  Returns:
+    The future of the outcome.
   """
   try:
     reference_key = literals.typed_key(reference)
@@ -68,10 +92,14 @@ def submit_deduction(
     return futures.done(Outcome.of(key == reference_key))
   if not expressions.is_value(answer):
     return futures.done(Outcome.INCORRECT)
-  return futures.then(
-    expressions.submit_value(executor, answer),
-    lambda result: _outcome(result.outputs[0], reference_key, result),
-  )
+
+  def grade(result: Result) -> Outcome:
+    outcome = _outcome(result.outputs[0], reference_key, result)
+    if may_compute or not is_computed(answer):
+      return outcome
+    return Outcome.COMPUTED if outcome else Outcome.INCORRECT
+
+  return futures.then(expressions.submit_value(executor, answer), grade)
 
 
 def error_correct(reference: str, answer: str) -> bool:

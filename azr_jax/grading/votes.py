@@ -25,9 +25,19 @@ from azr_jax.grading import expressions, literals, programs, values
 Vote: TypeAlias = str | None
 
 
-def submit_output(executor: Executor, answer: str) -> "Future[Vote]":
-  """Starts to read an output; one that is no literal is evaluated."""
+def submit_output(
+  executor: Executor, answer: str, may_compute: bool = False
+) -> "Future[Vote]":
+  """Starts to read an output; one that is no literal is evaluated.
+
+  Args:
+    executor: evaluates it.
+    answer: text of a value, or an expression.
+    may_compute: count the vote of an expression that computes its value.
+  """
   if not programs.is_gradable(answer):
+    return futures.done(None)
+  if not may_compute and programs.is_computed(answer):
     return futures.done(None)
   try:
     key = literals.typed_key(answer)

@@ -16,6 +16,7 @@ from azr_jax.rollout.policy import Policy, Sample
 from azr_jax.rollout.tool_runner import ToolRunner
 
 OUTCOME_METRICS = CORRECT, TIMED_OUT, LOST = "correct", "timed_out", "lost"
+COMPUTED = "computed"
 Grade = TypeVar("Grade")
 
 
@@ -137,9 +138,14 @@ def solve_metrics(
     values = [t.metrics[key] for t in trajectories if key in t.metrics]
     if values:
       metrics[f"{key}/{name}/mean"] = float(np.mean(values))
-  # Responses that are not correct because a limit ended their grading.
-  limits = ((TIMED_OUT, "timeout_fraction"), (LOST, "lost_fraction"))
-  for key, metric in limits:
+  fractions = (
+    # Responses that are not correct because a limit ended their grading.
+    (TIMED_OUT, "timeout_fraction"),
+    (LOST, "lost_fraction"),
+    # Responses with the right value, as an expression that computes it.
+    (COMPUTED, "computed_fraction"),
+  )
+  for key, metric in fractions:
     values = [t.metrics[key] for t in trajectories if key in t.metrics]
     if values:
       metrics[f"correct/{name}/{metric}"] = float(np.mean(values))

@@ -28,7 +28,18 @@ def grade(executor, **case):
       },
       True,
     ),
-    ({"kind": "value", "gold": "[0, 0]", "answer": "[0] * 2"}, True),
+    *(
+      (
+        {
+          "kind": "value",
+          "gold": "[0, 0]",
+          "answer": "[0] * 2",
+          "expression": may_compute,
+        },
+        may_compute,
+      )
+      for may_compute in (True, False)
+    ),
     (
       {
         "kind": "abduction",
@@ -66,7 +77,8 @@ def test_kinds(executor, case, correct):
   record = grade(executor, **case)
   assert record["id"] == "x" and record["detail"] == case["kind"]
   assert record["correct"] is correct
-  assert record["outcome"] == ("correct" if correct else "incorrect")
+  wrong = "computed" if case["answer"] == "[0] * 2" else "incorrect"
+  assert record["outcome"] == ("correct" if correct else wrong)
   assert record["score"] == float(correct)
 
 

@@ -87,7 +87,9 @@ def grade(
   for record in records:
     reference, answer = record["output"], record["answer"]
     if kind == "output":
-      pending.append(programs.submit_deduction(executor, reference, answer))
+      pending.append(
+        programs.submit_deduction(executor, reference, answer, True)
+      )
     else:
       pending.append(
         programs.submit_abduction_answer(

@@ -41,6 +41,12 @@ def test_outputs_of_other_values_are_other_votes(executor, first, second):
   assert output(executor, first) != output(executor, second)
 
 
+def test_a_computation_votes_only_if_it_may(executor):
+  assert output(executor, "[1] * 2") is None
+  computed = votes.submit_output(executor, "[1] * 2", may_compute=True)
+  assert computed.result(timeout=30) == output(executor, "[1, 1]")
+
+
 @pytest.mark.parametrize("text", ["", "   ", "f(1)", "x", "1 / 0", "import os"])
 def test_what_is_no_value_is_no_vote(executor, text):
   assert output(executor, text) is None

@@ -29,6 +29,8 @@ class Solution:
       (`labels.py`).
     truth: how the executor graded it; None if the task is not verified.
     vote: the answer that it votes for; None without one, or if none was asked.
+    computed: whether it has the right output of a deduction task, but as an
+      expression that computes it.
   """
 
   prompt: types.Prompt
@@ -38,6 +40,7 @@ class Solution:
   outcome: Outcome
   truth: Outcome | None = None
   vote: Vote = None
+  computed: bool = False
 
   @property
   def correct(self) -> bool:
@@ -121,6 +124,7 @@ async def solve(
       outcome=_outcome(solution.grade),
       truth=solution.grade.outcome,
       vote=solution.grade.vote,
+      computed=solution.grade.computed,
     )
     for solution in graded
   ]

@@ -9,7 +9,7 @@ from azr_jax.systems.azr.appendix import intrinsic
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
-from azr_jax.tasks.programs.task import PROPOSE, SOLVE
+from azr_jax.tasks.programs.task import DEDUCTION, PROPOSE, SOLVE
 
 
 def of_proposals(
@@ -74,13 +74,14 @@ def of_solution(solution: Solution, settings: AZRSettings) -> types.Trajectory:
   reward = rewards.solution_reward(
     solution.formatted, solution.correct, settings.rewards
   )
+  metrics = collect.outcome_metrics(solution.outcome)
+  metrics["formatted"] = float(solution.formatted)
+  if solution.task_type == DEDUCTION:
+    metrics[collect.COMPUTED] = float(solution.computed)
   return types.Trajectory(
     prompt=solution.prompt,
     completion=solution.completion,
     reward=reward,
     group_id=(solution.task_type, SOLVE),
-    metrics={
-      **collect.outcome_metrics(solution.outcome),
-      "formatted": float(solution.formatted),
-    },
+    metrics=metrics,
   )

@@ -22,7 +22,7 @@ class PromptBuilder:
     prompt_format: one of `prompts.PROMPT_FORMATS`, for the built-in wording.
     proposer_timeout_s: CPU seconds of a call of a proposed program.
     solver_timeout_s: CPU seconds of a call of a solver's program.
-    equality_rule: whether the built-in solver's prompts say how values are
+    states_equality: whether the built-in solver's prompts say how values are
       compared.
     answer_format: one of `parsing.ANSWER_FORMATS`.
     custom_templates: a user's templates; None: the built-in wording.
@@ -31,7 +31,7 @@ class PromptBuilder:
   prompt_format: str
   proposer_timeout_s: float
   solver_timeout_s: float
-  equality_rule: bool = False
+  states_equality: bool = False
   answer_format: str = parsing.FENCED
   custom_templates: templates.Templates | None = None
 
@@ -87,10 +87,10 @@ class PromptBuilder:
         task,
         self.prompt_format,
         self.solver_timeout_s,
-        self.equality_rule,
+        self.states_equality,
       )
     values = {
-      "EQUALITY_RULE": prompts.EQUALITY_RULE,
+      "EQUALITY_RULE": prompts.equality_rule(task_type),
       **_rules(self.solver_timeout_s),
     }
     if isinstance(task, InductionTask):

@@ -22,6 +22,7 @@ from azr_jax.tasks.programs.task import (
   DEDUCTION,
   ERROR_DEDUCTION,
   FORBIDDEN_MODULES,
+  INDUCTION,
   Triplet,
   component_name,
 )
@@ -78,14 +79,24 @@ def _short_prompt(
 
 
 # No figure of the paper has it.
-EQUALITY_RULE = (
+_EQUALITY_RULE = (
   "Values are compared strictly by type: 1, 1.0 and True are three different "
   "values, and so are a list and a tuple. Sets and dictionary keys have no "
   "order. Write literals where you can, or set, frozenset, deque, Counter, "
   "OrderedDict, Fraction, Decimal, complex and float('nan') with literal "
-  "arguments. Another expression of builtins counts as the value that it has; "
-  "names of a program do not exist in it."
+  "arguments. "
 )
+_COMPUTED_OUTPUT = "An expression that computes the value does not count."
+_COMPUTED_INPUT = (
+  "Another expression of builtins counts as the value that it has; names of a "
+  "program do not exist in it."
+)
+
+
+def equality_rule(task_type: str) -> str:
+  """Returns how the answers to a type of tasks are compared."""
+  computed = _COMPUTED_OUTPUT if task_type == DEDUCTION else _COMPUTED_INPUT
+  return _EQUALITY_RULE + computed
 
 
 _PROGRAM_RULES = f"""Rules for the program:
@@ -95,6 +106,8 @@ value. Helper functions and classes may stand beside it or inside it.
 clock, files, network, printing or outside state.
 TIME_RULE\
 - Imports and classes come first; nothing follows the return of `f`.
+- Only Python's standard library can be imported; numpy and other packages \
+are not installed.
 - None of these may be used: {", ".join(FORBIDDEN_MODULES)}."""
 
 _TIME_RULE = "- Each call finishes within {:g} seconds of CPU time.\n"
@@ -130,9 +143,9 @@ _COMPACT_TRIPLET = {
 }
 
 
-def _equality(states_rule: bool) -> str:
+def _equality(states_rule: bool, task_type: str) -> str:
   """Returns the rule after a sentence, or nothing."""
-  return f" {EQUALITY_RULE}" if states_rule else ""
+  return f" {equality_rule(task_type)}" if states_rule else ""
 
 
 def _rules(rules: str, limit_s: float | None) -> str:
@@ -267,11 +280,14 @@ Program:
 
 
 def solve_deduction_prompt(
-  code: str, argument_text: str, prompt_format: str, equality_rule: bool = False
+  code: str,
+  argument_text: str,
+  prompt_format: str,
+  states_equality: bool = False,
 ) -> str:
   """Returns a prompt that asks for the output of a call (figure 38).
 
-  The full format says how values are compared if `equality_rule` is set.
+  The full format says how values are compared if `states_equality` is set.
   """
   task = f"{fence('python', code)}\n{fence('input', argument_text)}"
   if prompt_format != FULL:
@@ -284,7 +300,7 @@ def solve_deduction_prompt(
   return wrap(
     f"""Work out, step by step, what the program returns for the input.
 Answer with one literal in an output fence; several returned values are one \
-tuple.{_equality(equality_rule)}
+tuple.{_equality(states_equality, DEDUCTION)}
 {task}
 
 The answer looks like this:
@@ -317,11 +333,11 @@ The answer looks like this:
 
 
 def solve_abduction_prompt(
-  code: str, output: str, prompt_format: str, equality_rule: bool = False
+  code: str, output: str, prompt_format: str, states_equality: bool = False
 ) -> str:
   """Returns a prompt that asks for an input to an output (figure 37).
 
-  The full format says how values are compared if `equality_rule` is set.
+  The full format says how values are compared if `states_equality` is set.
   """
   task = f"{fence('python', code)}\n{fence('output', output)}"
   if prompt_format != FULL:
@@ -335,7 +351,7 @@ def solve_abduction_prompt(
     f"""Find, step by step, an input for which the program returns the output.
 Any input that gives this output is right. Answer with the arguments of one \
 call in an input fence, separated by commas, strings in quotes; the fence is \
-empty if the call has none.{_equality(equality_rule)}
+empty if the call has none.{_equality(states_equality, ABDUCTION)}
 {task}
 
 The answer looks like this:
@@ -350,12 +366,12 @@ def solve_induction_prompt(
   message: str,
   prompt_format: str,
   limit_s: float | None = None,
-  equality_rule: bool = False,
+  states_equality: bool = False,
 ) -> str:
   """Returns a prompt that asks for the program of cases (figure 39).
 
   The full format states the CPU seconds of a call, unless they are None, and
-  how values are compared if `equality_rule` is set.
+  how values are compared if `states_equality` is set.
   """
   cases = "\n".join(
     f"{fence('input', i)}\n{fence('output', o)}"
@@ -374,7 +390,7 @@ def solve_induction_prompt(
     f"""Write the program that turns these inputs into these outputs.
 It will be run on further inputs that you do not see and must be right on \
 all of them, so find the general rule; going through the cases one by one \
-helps.{_equality(equality_rule)}
+helps.{_equality(states_equality, INDUCTION)}
 
 {_rules(_PROGRAM_RULES, limit_s)}
 

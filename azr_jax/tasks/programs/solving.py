@@ -31,10 +31,13 @@ class Grade:
   Attributes:
     outcome: how the executor grades it; None if the task is not verified.
     vote: the answer that it votes for; None without one, or if none was asked.
+    computed: whether it has the right output of a deduction task, but as an
+      expression that computes it.
   """
 
   outcome: Outcome | None
   vote: votes.Vote = None
+  computed: bool = False
 
 
 def shown_cases(
@@ -53,7 +56,7 @@ def solve_prompt_text(
   task: Task,
   prompt_format: str,
   limit_s: float | None = None,
-  equality_rule: bool = False,
+  states_equality: bool = False,
 ) -> str:
   """Returns the solver's prompt of a task in our wording.
 
@@ -63,20 +66,24 @@ def solve_prompt_text(
     prompt_format: one of `prompts.PROMPT_FORMATS`.
     limit_s: the CPU seconds that a call of an induction program may take, which
       the full format states; None: it does not.
-    equality_rule: whether the full format says how values are compared.
+    states_equality: whether the full format says how values are compared.
   """
   if isinstance(task, InductionTask):
     return prompts.solve_induction_prompt(
-      *shown_cases(task), task.message, prompt_format, limit_s, equality_rule
+      *shown_cases(task),
+      task.message,
+      prompt_format,
+      limit_s,
+      states_equality,
     )
   if task_type == ERROR_DEDUCTION:
     return prompts.solve_error_prompt(task.code, task.input, prompt_format)
   if task_type == DEDUCTION:
     return prompts.solve_deduction_prompt(
-      task.code, task.input, prompt_format, equality_rule
+      task.code, task.input, prompt_format, states_equality
     )
   return prompts.solve_abduction_prompt(
-    task.code, task.output, prompt_format, equality_rule
+    task.code, task.output, prompt_format, states_equality
   )
 
 
@@ -118,9 +125,25 @@ def submit_grades(
   return futures.then(
     outcomes,
     lambda graded: futures.then(
-      voted, lambda found: tuple(map(Grade, graded, found))
+      voted,
+      lambda found: tuple(
+        Grade(
+          outcome, vote, _is_computed(outcome, task_type, text, answer_format)
+        )
+        for outcome, vote, text in zip(graded, found, responses, strict=True)
+      ),
     ),
   )
+
+
+def _is_computed(
+  outcome: Outcome, task_type: str, response: str, answer_format: str
+) -> bool:
+  """Returns whether a response computes the right output of its task."""
+  if task_type != DEDUCTION or not outcome:
+    return outcome is Outcome.COMPUTED
+  answer = parsing.parse_output_answer(response, answer_format)
+  return answer is not None and grading.is_computed(answer)
 
 
 def _submit_vote(
@@ -146,7 +169,8 @@ def _submit_vote(
     return futures.done(None)
   if task_type == ERROR_DEDUCTION:
     return futures.done(votes.of_error(answer))
-  return votes.submit_output(executor, answer)
+  may_compute = answer_format == parsing.PUBLISHED_CODE
+  return votes.submit_output(executor, answer, may_compute)
 
 
 def submit_grading(
@@ -155,6 +179,7 @@ def submit_grading(
   task: Task,
   responses: Sequence[str],
   answer_format: str = parsing.FENCED,
+  may_compute: bool = False,
 ) -> concurrent.futures.Future[tuple[Outcome, ...]]:
   """Starts the grading of responses to one task (AZR, section 3.3.4).
 
@@ -164,6 +189,8 @@ def submit_grading(
     task: the task that all responses answer.
     responses: what the solver wrote.
     answer_format: how answers are found in them, of `parsing.ANSWER_FORMATS`.
+    may_compute: accept a deduction answer that is an expression, as answers in
+      the published code's format always may be.
 
   Returns:
     The future of the outcome of each response, in order.
@@ -175,7 +202,9 @@ def submit_grading(
     return grading.submit_abduction(executor, task.code, task.output, answers)
   return futures.gather(
     [
-      _submit_grading(executor, task_type, task, text, answer_format)
+      _submit_grading(
+        executor, task_type, task, text, answer_format, may_compute
+      )
       for text in responses
     ]
   )
@@ -187,6 +216,7 @@ def _submit_grading(
   task: Task,
   response: str,
   answer_format: str,
+  may_compute: bool,
 ) -> concurrent.futures.Future[Outcome]:
   """Grades one response of any type but abduction."""
   if isinstance(task, InductionTask):
@@ -199,4 +229,5 @@ def _submit_grading(
     return futures.done(Outcome.INCORRECT)
   if task_type == ERROR_DEDUCTION:
     return futures.done(Outcome.of(grading.error_correct(task.output, answer)))
-  return grading.submit_deduction(executor, task.output, answer)
+  may_compute |= answer_format == parsing.PUBLISHED_CODE
+  return grading.submit_deduction(executor, task.output, answer, may_compute)

@@ -216,6 +216,29 @@ def test_expressions_are_tasks_and_answers(context):
     assert rate == 0.5
 
 
+@pytest.mark.parametrize("answer_format", ["fenced", "published_code"])
+def test_computed_outputs_are_right_by_the_published_rules_only(
+  context, answer_format
+):
+  class Lazy(ScriptedPolicy):
+    """Leaves the arithmetic of every right output to the executor."""
+
+    def reply(self, prompt, sample):
+      text = super().reply(prompt, sample)
+      return text.replace("```output\n", "```output\n0 + ").replace(
+        "0 + None", "None"
+      )
+
+  system = AZR(settings(answer_format=answer_format), context)
+  metrics = scripted.collect(system, Lazy(), 1).metrics
+  accepted = float(answer_format == "published_code")
+  name = "azr/deduction"
+  assert metrics[f"learnability/{name}/solve_rate"] == 0.5 * accepted
+  assert metrics[f"correct/{name}/solve/mean"] == accepted
+  assert metrics[f"correct/{name}/solve/computed_fraction"] == 1.0
+  assert metrics["correct/azr/abduction/solve/mean"] == 1.0
+
+
 def test_the_solver_never_sees_the_answer(played):
   _, policy, _ = played()
   for prompt in policy.asked:

@@ -107,8 +107,8 @@ def test_the_repetition_penalty_lowers_what_is_above_0(
 def test_outcomes_are_counted():
   outcomes = [Outcome.CORRECT, *Outcome, Outcome.CORRECT]
   solved = Solved.of(outcomes)
-  assert solved == Solved(correct=3, incorrect=1, undecided=2)
-  assert (solved.total, solved.rate) == (6, 0.75)
+  assert solved == Solved(correct=3, incorrect=2, undecided=2)
+  assert (solved.total, solved.rate) == (7, 0.6)
   assert Solved(0, 0, 8).rate is None
 
 

@@ -61,8 +61,9 @@ def test_every_prompt_is_the_users(write):
     f"Ask: 10 inputs of {code}\nTell: <think>"
   )
   # A value that looks like a placeholder stays as it is.
+  rule = prompts.equality_rule("deduction")
   assert words.solve("deduction", TRIPLET) == (
-    f"Ask: {code} of '{{INPUT}}'. {prompts.EQUALITY_RULE}\nTell: <think>"
+    f"Ask: {code} of '{{INPUT}}'. {rule}\nTell: <think>"
   )
   solve = words.solve("abduction", TRIPLET)
   assert solve == f"Ask: {code} gives {{'{{INPUT}}': 1}}\nTell: <think>"
@@ -142,11 +143,8 @@ def test_every_placeholder_of_the_table_is_documented():
 
 @pytest.mark.parametrize("states_rule", [True, False])
 def test_the_rule_of_equality_is_an_option(states_rule):
-  words = PromptBuilder("full", 0.5, 2.0, equality_rule=states_rule)
-  texts = [
-    words.solve("deduction", TRIPLET),
-    words.solve("abduction", TRIPLET),
-    words.solve("induction", CASES),
-  ]
-  for text in texts:
-    assert (prompts.EQUALITY_RULE in text) is states_rule
+  words = PromptBuilder("full", 0.5, 2.0, states_equality=states_rule)
+  tasks = (("deduction", TRIPLET), ("abduction", TRIPLET), ("induction", CASES))
+  for task_type, task in tasks:
+    text = words.solve(task_type, task)
+    assert (prompts.equality_rule(task_type) in text) is states_rule
