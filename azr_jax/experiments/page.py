@@ -19,7 +19,7 @@ from azr_jax.experiments import (
 from azr_jax.experiments.analysis import Finding
 from azr_jax.experiments.folders import Workdir
 from azr_jax.experiments.plan import Outcome, Plan
-from azr_jax.run import storage
+from azr_jax.run import starts, storage
 
 RESULTS, PAGE, FIGURE = "results.json", "results.md", "figure.png"
 
@@ -40,10 +40,11 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
   """
   analysis.check_runs(workdir)
   cells, findings = analysis.cells(workdir), analysis.findings(workdir)
+  commits = archive.commits(workdir, source)
   results = {
     "plan_sha256": plan_hash(source),
-    "registered": workdir.is_registered(),
-    "commits": archive.commits(workdir, source),
+    "registered": workdir.is_registered() and _is_older(source, commits),
+    "commits": commits,
     "runs": _runs(workdir),
     "core_hours": sum(workdir.spent().values()) / 3600,
     "outcomes": [dataclasses.asdict(one) for one in cells],
@@ -61,6 +62,22 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
 def plan_hash(folder: pathlib.Path) -> str:
   """Returns the SHA-256 of the plan that the results are of."""
   return hashlib.sha256((folder / plan_file.FILE).read_bytes()).hexdigest()
+
+
+def _is_older(source: pathlib.Path, commits: Sequence[str]) -> bool | None:
+  """Returns whether every commit that ran jobs already had the plan.
+
+  Args:
+    source: the folder of the plan.
+    commits: those of the runs.
+
+  Returns:
+    None if git does not know one of the commits, or there is none.
+  """
+  known = [starts.commit_has(one, source / plan_file.FILE) for one in commits]
+  if False in known:
+    return False
+  return None if None in known or not known else True
 
 
 def _flat(finding: Finding) -> dict[str, Any]:
@@ -95,8 +112,10 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
   )
   if results["commits"]:
     text += f" at commit {', '.join(results['commits'])}"
-  if not results["registered"]:
-    text += "; the runs are older than the plan"
+  if results["registered"] is None:
+    text += "; whether the plan is older than the runs is not known"
+  elif not results["registered"]:
+    text += "; some runs are older than the plan"
   parts = [
     "A rehearsal: it says nothing of the claim." * plan.is_rehearsal,
     f"# {about.question}",

@@ -107,6 +107,33 @@ def commit(folder: pathlib.Path) -> str | None:
   return f"{found}-dirty" if changed else found
 
 
+def commit_has(commit: str, path: pathlib.Path) -> bool | None:
+  """Returns whether a commit contains a file of its repository.
+
+  Args:
+    commit: a hash, perhaps with "-dirty", as `commit` returns it.
+    path: the file, as it lies in the working tree.
+
+  Returns:
+    None if the repository does not know the commit, or there is none.
+  """
+  revision = commit.removesuffix("-dirty")
+  try:
+    is_known, is_there = (
+      subprocess.run(
+        ["git", "cat-file", "-e", name],
+        cwd=path.parent,
+        capture_output=True,
+        timeout=_GIT_TIMEOUT_S,
+      ).returncode
+      == 0
+      for name in (f"{revision}^{{commit}}", f"{revision}:./{path.name}")
+    )
+  except (OSError, subprocess.SubprocessError):
+    return None
+  return is_there if is_known else None
+
+
 def _version() -> str | None:
   """Returns the version of the installed package; None: it is not installed."""
   try:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -179,6 +180,34 @@ def test_claims_are_judged_as_the_runs_were_made(finished):
     "holds (not corrected) |"
   ]
   assert (source / page.FIGURE).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plan_is_registered_if_the_commits_of_its_runs_have_it(finished):
+  source, workdir = finished
+
+  def git(*arguments):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    command = ["git", *who, *arguments]
+    done = subprocess.run(
+      command, cwd=source, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+  def registered(*commits):
+    (workdir.path / folders.COMMITS).write_text("\n".join(commits))
+    text = page.write(source, source, workdir)
+    results = json.loads((source / page.RESULTS).read_text())
+    return results["registered"], "older than the plan" in text
+
+  git("init", "-q")
+  git("commit", "-q", "--allow-empty", "-m", "without the plan")
+  before = git("rev-parse", "HEAD")
+  git("add", plan_file.FILE)
+  git("commit", "-q", "-m", "with the plan")
+  after = git("rev-parse", "HEAD")
+  assert registered(after, f"{after}-dirty") == (True, False)
+  assert registered(after, before) == (False, True)
+  assert registered(after, "0123456")[0] is None
 
 
 def test_a_transition_has_the_scores_of_its_arms(finished):
