@@ -42,16 +42,21 @@ class Grade:
     detail: a remark of the benchmark's kind.
     timed_out: whether a limit of time ended its grading, so that it is not
       correct.
+    limit: the limit of the executor, not of the benchmark, that made it not
+      correct (`outcome.limit_of`); empty if there is none.
   """
 
   correct: bool
   detail: str = ""
   timed_out: bool = False
+  limit: str = ""
 
   @classmethod
-  def of(cls, outcome: Outcome, detail: str = "") -> "Grade":
+  def of(cls, outcome: Outcome, detail: str = "", limit: str = "") -> "Grade":
     """Returns the grade of a response with this outcome."""
-    return cls(bool(outcome), detail, outcome is Outcome.TIMEOUT)
+    if limit:
+      detail = f"{detail}; ended by a limit of the executor"
+    return cls(bool(outcome), detail, outcome is Outcome.TIMEOUT, limit)
 
 
 Grader = Callable[[Executor, Item, str], "Future[Grade]"]

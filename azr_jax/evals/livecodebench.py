@@ -2,38 +2,33 @@
 
 A problem's tests either call a method of `Solution` or write to standard input
 and read standard output. The program runs in the executor, which has neither
-files nor a console, so strings replace both. The output is compared here, line
-by line, without trailing spaces, and numbers as numbers. The sandbox has no
-threads, so `Thread.start` runs the thread to its end. A program may use names
-of the standard library that it does not import, as LiveCodeBench's own runner
-lets it, and import numpy if the executor's settings list it (the profile
-`benchmarks`).
+files nor a console, so strings replace both. What it printed or returned is
+compared by its digest (`grading/digests.py`), so it may be of any length:
+printed lines without blanks around them, and numbers as numbers. The program
+runs in the harness of `grading/harness.py`, may use names of the standard
+library that it does not import, as LiveCodeBench's own runner lets it, and
+import numpy if the executor's settings list it (the profile `benchmarks`).
 """
 
 import functools
 import json
-import re
-from collections.abc import Sequence
 from concurrent.futures import Future
-from decimal import Decimal
 from typing import Any
 
 from azr_jax.evals import answer_extraction, livecodebench_files
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.executor import Executor, Job, futures
-from azr_jax.grading import literals, values
-from azr_jax.grading.outcome import Outcome
+from azr_jax.grading import digests, harness
+from azr_jax.grading.outcome import Outcome, limit_of
 
 NAME = "livecodebench"
 # The response is a string here, so it cannot rebind the names below.
 _WITH_CONSOLE = """
-import io, sys, threading
-CODE, IMPORTS = {code}, {imports}
-threading.Thread.start = lambda self: self.run()
-threading.Thread.join = lambda self, timeout=None: None
-threading.stack_size = lambda size=0: 0
-def run(text):
+def run(text, run=exec):
+{helpers}
+  import io
+  begin()
   sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
   sys.stdout = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
   def open_console(file, *how, **more):
@@ -46,25 +41,31 @@ def run(text):
       raise EOFError
     return line.rstrip("\\n")
   written = sys.stdout
-  names = {{}}
-  exec(IMPORTS, names)
+  names = own_names()
+  run({imports}, names)
   names |= {{"__name__": "__main__", "input": read_line, "open": open_console,
             "exit": sys.exit, "quit": sys.exit}}
   try:
-    exec(compile(CODE, "<program>", "exec"), names)
+    run({code}, names)
   except SystemExit:
     pass
   written.flush()
-  return written.buffer.getvalue().decode("utf-8", "replace")
+  return of_printed(written.buffer.getvalue().decode("utf-8", "replace"))
 """
 _WITH_CALL = """
-{imports}
-{code}
-def run(*arguments):
-  solution = Solution() if "Solution" in globals() else None
-  function = getattr(solution, {name}) if solution else globals()[{name}]
-  return function(*arguments)
+def run(text, run=exec):
+{helpers}
+  import json
+  begin()
+  arguments = [json.loads(line) for line in text.split("\\n") if line.strip()]
+  names = own_names()
+  run({imports}, names)
+  run({code}, names)
+  solution = names["Solution"]() if "Solution" in names else None
+  function = getattr(solution, {name}) if solution else names[{name}]
+  return of_json(function(*arguments))
 """
+_HELPERS = harness.BEGIN + harness.source(digests)
 # The modules whose names a program need not import. The last one gives back the
 # builtins that others hide, such as `pow`.
 _PREIMPORTED_MODULES = (
@@ -81,7 +82,7 @@ _IMPORTS = "\n".join(
 # CPU seconds per test; LiveCodeBench's own runner has as many of wall clock.
 TIMEOUT_S = 6.0
 _LIBRARIES = ("numpy",)
-_NUMBER = re.compile(r"[-+]?\d{1,400}(?:\.\d{1,400})?(?:[eE][-+]?\d{1,3})?")
+_DIGITS_AT_ONCE = 4000
 
 
 def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
@@ -97,81 +98,53 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
 def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   """Runs a program on all tests."""
   tests, function = item.hidden.unpack(), item.reference["function"]
-  if function:
-    program = _WITH_CALL.format(
-      imports=_IMPORTS, code=code, name=repr(function)
-    )
-    inputs = tuple(_arguments(test["input"]) for test in tests)
-  else:
-    program = _WITH_CONSOLE.format(code=ascii(code), imports=ascii(_IMPORTS))
-    inputs = tuple(ascii(test["input"]) for test in tests)
+  template = _WITH_CALL if function else _WITH_CONSOLE
+  program = template.format(
+    helpers=_HELPERS,
+    imports=ascii(_IMPORTS),
+    code=ascii(code),
+    name=ascii(function),
+  )
   job = Job(
     item.id,
     program,
-    inputs,
+    tuple(ascii(test["input"]) for test in tests),
     "run",
     per_call=True,
     libraries=tuple(n for n in _LIBRARIES if n in executor.libraries),
   )
+  digest = _json_digest if function else digests.of_printed
+  expected = [repr(digest(test["output"])) for test in tests]
 
   def judge(result: Any) -> Grade:
-    is_same = _is_same_value if function else _is_same_text
-    passed = sum(
-      output is not None and is_same(test["output"], output)
-      for test, output in zip(tests, result.outputs, strict=True)
-    )
-    detail = f"{passed} of {len(tests)} tests {result.error or ''}".strip()
-    return Grade.of(Outcome.of(passed == len(tests) > 0, result), detail)
+    holds = [
+      output == wanted
+      for wanted, output in zip(expected, result.outputs, strict=True)
+    ]
+    detail = f"{sum(holds)} of {len(tests)} tests {result.error or ''}".strip()
+    limit = limit_of(holds, result, executor.timeout_s < TIMEOUT_S)
+    is_correct = all(holds) and len(tests) > 0
+    return Grade.of(Outcome.of(is_correct, result), detail, limit)
 
   return futures.then(executor.submit(job), judge)
 
 
-def _arguments(text: str) -> str:
-  """Converts a test's input, one JSON value per line, to call arguments."""
-  return ", ".join(
-    repr(json.loads(line)) for line in text.split("\n") if line.strip()
-  )
-
-
-def _is_same_value(expected: str, output: str) -> bool:
+def _json_digest(text: str) -> str | None:
+  """Returns the digest of a JSON value; None if nothing equals it."""
   try:
-    value = values.plain_value(literals.typed_key(output))
-    return _tuples_to_lists(value) == json.loads(expected)
+    return digests.of_json(json.loads(text, parse_int=_int))
   except (ValueError, RecursionError):
-    return False
+    return None
 
 
-def _tuples_to_lists(value: Any) -> Any:
-  """Replaces tuples by lists, because JSON has no tuples."""
-  if isinstance(value, list | tuple):
-    return [_tuples_to_lists(part) for part in value]
-  return value
-
-
-def _is_same_text(expected: str, output: str) -> bool:
-  """Compares printed text line by line, and lines of numbers by value."""
-  try:
-    text = values.plain_value(literals.typed_key(output))
-  except literals.ParseError:
-    return False
-  if not isinstance(text, str):
-    return False  # The program's last line was not reached.
-  want, got = _lines(expected), _lines(text)
-  return len(want) == len(got) and all(
-    a == b or _are_same_numbers(a, b) for a, b in zip(want, got, strict=True)
-  )
-
-
-def _lines(text: str) -> Sequence[str]:
-  return [line.rstrip() for line in text.strip().split("\n")]
-
-
-def _are_same_numbers(want: str, got: str) -> bool:
-  """Returns whether two lines hold exactly the same finite numbers."""
-  wanted, printed = want.split(), got.split()
-  if not all(_NUMBER.fullmatch(word) for word in (*wanted, *printed)):
-    return False
-  return list(map(Decimal, wanted)) == list(map(Decimal, printed))
+def _int(digits: str) -> int:
+  """Reads an integer of any length, which `int` does not by default."""
+  sign, digits = (-1, digits[1:]) if digits[0] == "-" else (1, digits)
+  value = 0
+  for start in range(0, len(digits), _DIGITS_AT_ONCE):
+    part = digits[start : start + _DIGITS_AT_ONCE]
+    value = value * 10 ** len(part) + int(part)
+  return sign * value
 
 
 def for_release(settings: ContestSettings) -> Benchmark:

@@ -20,9 +20,9 @@ from typing import Any
 
 from azr_jax.evals import answer_extraction, oracles
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
-from azr_jax.executor import Executor, Job, futures
-from azr_jax.grading import assertions, literals, unit_tests
-from azr_jax.grading.outcome import Outcome
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.grading import assertions, harness, literals, unit_tests
+from azr_jax.grading.outcome import Outcome, limit_of
 
 # The tests of the Hugging Face datasets call the function in such a line.
 _TESTED_CALL = re.compile(r"assertion\((\w+)\(\*")
@@ -209,7 +209,7 @@ def submit_program(
   )
   return futures.then(
     unit_tests.submit(executor, code, tests),
-    lambda report: Grade.of(report.outcome, report.summary()),
+    lambda report: Grade.of(report.outcome, report.summary(), report.limit),
   )
 
 
@@ -225,15 +225,13 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   reference = item.reference
   entry, inputs = reference["entry"], tuple(reference["inputs"])
   tolerance = reference["tolerance"]
-  job = Job("response", code, inputs, entry, per_call=True)
-  result: Future[Any] = executor.submit(job)
+  result: Future[Any] = _outputs(executor, "response", code, entry, inputs)
   expected: Future[Any]
   if "outputs" in reference:
     expected = futures.done(reference["outputs"])
   else:
-    job = Job("solution", reference["solution"], inputs, entry, per_call=True)
     expected = futures.then(
-      executor.submit(job),
+      _outputs(executor, "solution", reference["solution"], entry, inputs),
       lambda solution: solution.outputs,
     )
 
@@ -250,9 +248,19 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
     return Grade.of(
       Outcome.of(bool(correct) and all(correct), result),
       f"{sum(correct)} of {len(correct)} inputs {result.error or ''}".strip(),
+      limit_of(correct, result),
     )
 
   return futures.then(futures.gather([expected, result]), judge)
+
+
+def _outputs(
+  executor: Executor, name: str, code: str, entry: str, inputs: tuple[str, ...]
+) -> "Future[Result]":
+  """Starts to call a program's function with each of the inputs."""
+  program, call = harness.calling(code, entry)
+  job = Job(name, program, inputs, call, per_call=True)
+  return harness.submit(executor, job)
 
 
 BENCHMARKS = (

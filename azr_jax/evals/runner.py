@@ -10,6 +10,7 @@ The life of a run:
    index in the benchmark.
 """
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -158,10 +159,11 @@ def run(
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
     standard errors, pass@1 by subset, the fraction of responses that ended with
     a stop token (`ended_fraction`), the fraction whose grading a limit of time
-    ended (`timeout_fraction`), mean tokens per response, the number of items,
-    how many of them were too long to sample (they count as incorrect), if any
-    response called the tool the mean calls per response (`num_tool_calls`), and
-    the benchmark's own scores.
+    ended (`timeout_fraction`), the fraction that one of the executor's limits
+    made incorrect, not the benchmark's (`limited_fraction`), mean tokens per
+    response, the number of items, how many of them were too long to sample
+    (they count as incorrect), if any response called the tool the mean calls
+    per response (`num_tool_calls`), and the benchmark's own scores.
 
   Raises:
     ValueError: the data cannot be read, or the records belong to other data.
@@ -192,7 +194,9 @@ def run(
       benchmark, policy, executor, items, prompts, settings.samples, agent
     )
     _collect(graded, benchmark.name, items, records, hosts, file)
-  return scores(benchmark, items, [records[item.id] for item in items])
+  in_order = [records[item.id] for item in items]
+  _warn_of_limits(benchmark.name, in_order)
+  return scores(benchmark, items, in_order)
 
 
 def _prompt(
@@ -210,6 +214,19 @@ def _prompt_text(
   return prompt_formats.prompt(
     item.question, benchmark.answer_format, settings.prompt_format, tokenizer
   )
+
+
+def _warn_of_limits(name: str, records: Sequence[Record]) -> None:
+  """Prints how many responses a limit of the executor made incorrect."""
+  counts = collections.Counter(
+    limit for record in records for limit in record.get("limits", ()) if limit
+  )
+  if counts:
+    named = ", ".join(f"{count} {limit}" for limit, count in counts.items())
+    console.print_status(
+      f"{name}: a limit of the executor, not of the benchmark, made "
+      f"{counts.total()} responses incorrect ({named})"
+    )
 
 
 def _too_long(
@@ -337,6 +354,7 @@ def _record(
     "reference": dict(item.reference),
     "correct": [grade.correct for grade in grades],
     "timed_out": [grade.timed_out for grade in grades],
+    "limits": [grade.limit for grade in grades],
     "details": [grade.detail for grade in grades],
     "responses": [completion.text for completion, _ in graded],
     "tokens": [len(completion.token_ids) for completion, _ in graded],
@@ -428,6 +446,11 @@ def scores(
   timed_out = [t for record in records for t in record.get("timed_out", ())]
   if timed_out:
     metrics[f"{benchmark.name}/timeout_fraction"] = float(np.mean(timed_out))
+  # Records of older versions have no "limits".
+  limits = [name for record in records for name in record.get("limits", ())]
+  if limits:
+    is_limited = [name != "" for name in limits]
+    metrics[f"{benchmark.name}/limited_fraction"] = float(np.mean(is_limited))
   metrics[f"{benchmark.name}/ended_fraction"] = float(
     np.mean([reason == "stop" for reason in finish])
   )

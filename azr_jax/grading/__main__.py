@@ -26,7 +26,9 @@ without a literal, such as a `lambda`.
 
 `tests` is a program of assertions or a list of them; `entry` is the function
 that its `check(candidate)` is about. The detail counts the assertions that were
-compared outside the program's process, and those trusted to it.
+compared outside the program's process, and those trusted to it. The program
+has no `asyncio`, and a thread runs to its end when it starts, so a thread that
+waits for a later one ends by a timeout.
 
 `countdown` scores 1.0 for a correct answer, 0.1 for a wrong answer in a tag,
 and 0.0 without a tag. `mode` is strict (the default) or compat, as published.

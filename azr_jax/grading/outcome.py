@@ -13,9 +13,28 @@ are no evidence that a task is hard (`systems/azr/rewards.py`).
 """
 
 import enum
+from collections.abc import Sequence
 from typing import Self
 
 from azr_jax.executor import Result
+from azr_jax.executor.canonical import Unserializable
+from azr_jax.executor.job import JOB_TIMEOUT, KILLED, WORKER_DIED
+from azr_jax.executor.verdict import TOO_LARGE
+
+# Errors by which the executor ends a call that a benchmark's own runner might
+# have let end. A call's timeout is not among them, as benchmarks have one, too.
+_LIMITS = frozenset(
+  (
+    Unserializable.__name__,
+    TOO_LARGE,
+    MemoryError.__name__,
+    "Asleep",
+    JOB_TIMEOUT,
+    KILLED,
+    WORKER_DIED,
+  )
+)
+_CALL_TIMEOUT = TimeoutError.__name__
 
 
 class Outcome(enum.Enum):
@@ -52,6 +71,30 @@ class Outcome(enum.Enum):
   def is_undecided(self) -> bool:
     """Whether a limit ended the grading before the answer was known."""
     return self in (Outcome.TIMEOUT, Outcome.LOST)
+
+
+def limit_of(
+  holds: Sequence[bool], result: Result, is_short: bool = False
+) -> str:
+  """Returns the limit of the executor that ended the first test that failed.
+
+  Args:
+    holds: whether each test holds; each is a call of the result's job.
+    result: the result.
+    is_short: whether a call has less time than the benchmark's own runner
+      allows, so that a timeout counts, too.
+
+  Returns:
+    The error's name; empty if every test holds, or a test failed by a wrong
+    value or an exception.
+  """
+  first = list(holds).index(False) if not all(holds) else -1
+  if first < 0 or result.outputs[first] is not None:
+    return ""
+  if result.status == "timeout" and first < result.finished:
+    return ""  # The program raised an exception before the timeout.
+  is_timeout = is_short and result.error == _CALL_TIMEOUT
+  return result.error or "" if result.error in _LIMITS or is_timeout else ""
 
 
 def best(outcomes: "tuple[Outcome, ...]") -> Outcome:

@@ -43,14 +43,16 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from azr_jax.executor import Executor, Job, Result, futures
-from azr_jax.grading import literals, programs, values
+from azr_jax.grading import harness, programs
 from azr_jax.grading.assertions import Assertion, Tests
-from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.outcome import Outcome, limit_of
 
 # The answer and the tests are string literals, so neither can change how the
 # other is parsed. Names that the answer might replace are bound before it runs.
 _TRUSTED = """
 def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
+{begin}
+  begin()
   hidden = {{*builtins}} - {{*{called}}}
   run({code}, names)
   shown = {{k: v for k, v in names.items() if k not in hidden}}
@@ -59,22 +61,9 @@ def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
   return token
 """
 
-# The function returns None, True and False as they are, and the truth of any
-# other object as 0 or 1. A program may lie about truth as about any value.
-_TRUTH = """
-def {entry}(run, names, truth):
-  def call(*arguments, **named):
-    run({code}, names)
-    value = names[{function}](*arguments, **named)
-    if value is None or value is True or value is False:
-      return value
-    return 1 if truth(value) else 0
-  return call
-{entry} = {entry}(exec, globals(), bool)
-"""
-
-# A part is the number of assertions that hold, and the result of the child.
-Part = tuple[int, Result]
+# A part is the number of assertions that hold, the result of the child, and the
+# limit of the executor that ended it, if one did.
+Part = tuple[int, Result, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +78,8 @@ class Report:
     error: the first failure of a child, if any.
     outcome: correct if every assertion holds. If not, it says whether a limit
       ended a child.
+    limit: the limit of the executor that made the answer not correct
+      (`outcome.limit_of`); empty if there is none.
   """
 
   passed: int
@@ -96,6 +87,7 @@ class Report:
   trusted: int
   error: str | None
   outcome: Outcome
+  limit: str = ""
 
   @property
   def correct(self) -> bool:
@@ -134,29 +126,24 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
   for assertion in tests.compared:
     groups[assertion.entry, assertion.truthiness_only].append(assertion)
   parts = [
-    _submit_compared(executor, *_callable(code, *call), assertions)
+    _submit_compared(executor, *harness.calling(code, *call), assertions)
     for call, assertions in groups.items()
   ]
   if trusted:
     parts.append(_submit_trusted(executor, code, tests))
 
   def add(parts: tuple[Part, ...]) -> Report:
-    passed = sum(count for count, _ in parts)
-    results = [result for _, result in parts]
+    passed = sum(count for count, _, _ in parts)
+    results = [result for _, result, _ in parts]
     error = next((result.error for result in results if result.error), None)
     outcome = Outcome.of(passed == compared + trusted, *results)
-    return Report(passed, compared, trusted, error, outcome)
+    limits = [
+      limit for count, result, limit in parts if count < len(result.outputs)
+    ]
+    limit = limits[0] if limits and all(limits) else ""
+    return Report(passed, compared, trusted, error, outcome, limit)
 
   return futures.then(futures.gather(parts), add)
-
-
-def _callable(code: str, entry: str, truthiness_only: bool) -> tuple[str, str]:
-  """Returns a program, and its function that returns a value or its truth."""
-  if not truthiness_only:
-    return code, entry
-  truth = f"truth_{secrets.token_hex(8)}"
-  program = _TRUTH.format(entry=truth, code=ascii(code), function=ascii(entry))
-  return program, truth
 
 
 def _submit_compared(
@@ -164,22 +151,19 @@ def _submit_compared(
 ) -> "Future[Part]":
   def compare(result: Result) -> Part:
     pairs = zip(assertions, result.outputs, strict=True)
-    passed = sum(_holds(assertion, output) for assertion, output in pairs)
-    return passed, result
+    holds = [_holds(assertion, output) for assertion, output in pairs]
+    return sum(holds), result, limit_of(holds, result)
 
   inputs = tuple(assertion.arguments for assertion in assertions)
-  return futures.then(
-    executor.submit(Job("unit_tests", code, inputs, entry, per_call=True)),
-    compare,
-  )
+  job = Job("unit_tests", code, inputs, entry, per_call=True)
+  return futures.then(harness.submit(executor, job), compare)
 
 
 def _holds(assertion: Assertion, output: str | None) -> bool:
   if output is None:
     return False
   try:
-    value = values.plain_value(literals.typed_key(output))
-    return bool(assertion.holds(value))
+    return bool(assertion.holds(harness.value(output)))
   except (TypeError, ValueError, ArithmeticError, RecursionError):
     return False  # There is no value, or the assertion raises: `abs('a' - 1)`.
 
@@ -191,6 +175,7 @@ def _submit_trusted(
   entry = f"run_{secrets.token_hex(8)}"
   program = _TRUSTED.format(
     entry=entry,
+    begin=harness.BEGIN,
     code=ascii(code),
     tests=ascii(tests.trusted),
     called=sorted(tests.called),
@@ -198,7 +183,8 @@ def _submit_trusted(
 
   def count(result: Result) -> Part:
     passed = result.outputs == (token,)
-    return (tests.trusted_count if passed else 0), result
+    limit = limit_of([passed], result)
+    return (tests.trusted_count if passed else 0), result, limit
 
   return futures.then(
     executor.submit(Job("unit_tests", program, (token,), entry)), count

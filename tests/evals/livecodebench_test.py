@@ -117,6 +117,75 @@ def test_contest_methods_are_called(executor, body, correct):
   assert grade.correct == correct, grade
 
 
+NUMBERS = " ".join(map(str, range(100_000)))  # 588,889 characters
+DIGITS = "1" + "0" * 39_998 + "7"
+NINES = "9" * 7000
+
+
+@pytest.mark.parametrize(
+  "code, test, correct",
+  [
+    ("print(*range(int(input())))", ("100000", NUMBERS), True),
+    ("print(*range(1, 1 + int(input())))", ("100000", NUMBERS), False),
+    ("print(10**39999 + 7)", ("", DIGITS), True),
+    ("print(10**39999 + 8)", ("", DIGITS), False),
+    ("print(int(input()) % 10)", (NINES, "9"), True),
+    ("def g(n): return list(range(n))", ("3", "[0, 1, 2]"), True),
+    (
+      "def g(n): return list(range(n))",
+      ("100000", f"[{NUMBERS.replace(' ', ',')}]"),
+      True,
+    ),
+    (
+      "def g(n): return list(range(1, n + 1))",
+      ("100000", f"[{NUMBERS.replace(' ', ',')}]"),
+      False,
+    ),
+    ("def g(n): return 10**n + 7", ("39999", DIGITS), True),
+    ("def g(n): return 10**n + 8", ("39999", DIGITS), False),
+    ("def g(n): return n % 10", (f"-{NINES}", "1"), True),
+    ("def g(n): return float('nan')", ("1", "NaN"), False),
+  ],
+  ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_outputs_and_integers_may_be_long(executor, code, test, correct):
+  name = "g" if "def g" in code else None
+  item = contest(
+    [{"input": test[0], "output": test[1]}],
+    metadata=json.dumps({"func_name": name}),
+  )
+  grade = livecodebench.submit(executor, item, code).result(60)
+  assert grade.correct == correct, grade
+  assert not grade.limit
+
+
+def test_all_outputs_of_a_problem_may_be_longer_than_a_report(executor):
+  tests = [
+    {"input": f"{first}", "output": " ".join(map(str, range(first, 12_000)))}
+    for first in range(20)
+  ]
+  code = "print(*range(int(input()), 12000))"
+  grade = livecodebench.submit(executor, contest(tests), code).result(60)
+  assert grade.correct, grade
+  tests[-1]["output"] += "0"
+  grade = livecodebench.submit(executor, contest(tests), code).result(60)
+  assert (grade.correct, grade.detail) == (False, "19 of 20 tests")
+
+
+def test_a_test_that_a_limit_ended_is_named(executor):
+  item = contest([{"input": f"{i}", "output": "0"} for i in range(3)])
+  code = "i = int(input())\nprint([0] * 10**9 if i == 1 else 0)"
+  grade = livecodebench.submit(executor, item, code).result(60)
+  assert grade.limit == "MemoryError"
+  assert grade.detail == (
+    "2 of 3 tests MemoryError; ended by a limit of the executor"
+  )
+  # It was wrong before the limit, or for another reason.
+  for wrong in ("print(1 if i == 0 else [0] * 10**9)", "print(1 // i)"):
+    code = f"i = int(input())\n{wrong}"
+    assert not livecodebench.submit(executor, item, code).result(60).limit
+
+
 def test_a_pickle_of_anything_but_a_string_is_refused():
   packed = base64.b64encode(zlib.compress(pickle.dumps(print))).decode()
   with pytest.raises(pickle.UnpicklingError, match="expected a text"):

@@ -76,6 +76,49 @@ def test_a_program_that_does_not_end_is_incorrect():
   assert "TimeoutError" in grade.detail
 
 
+def plus_grade(executor, solution, code, *inputs):
+  (item,) = programming.read_humaneval_plus(
+    [
+      PLUS
+      | {
+        "prompt": "def f(n):\n",
+        "entry_point": "f",
+        "canonical_solution": f"  return {solution}\n",
+        "base_input": [[n] for n in inputs],
+        "plus_input": [],
+      }
+    ]
+  )
+  response = f"```python\ndef f(n):\n  return {code}\n```"
+  return programming.grade_plus(executor, item, response).result(60)
+
+
+@pytest.mark.parametrize(
+  "solution, code, other",
+  [
+    # A value of more than 64 KiB, and of more digits than Python writes.
+    ("list(range(n))", "[i / 1 for i in range(n)]", "list(range(1, n + 1))"),
+    ("10**n", "pow(10, n)", "10**n + 1"),
+  ],
+)
+def test_long_values_are_compared(executor, solution, code, other):
+  assert plus_grade(executor, solution, code, 12_000, 3).correct
+  grade = plus_grade(
+    executor, solution, f"{other} if n > 9 else {code}", 12_000
+  )
+  assert not grade.correct and not grade.limit
+
+
+def test_values_together_may_be_longer_than_a_report(executor):
+  lengths = [60_000 + i for i in range(20)]
+  grade = plus_grade(executor, "'a' * n", "n * 'a'", *lengths)
+  assert (grade.correct, grade.detail) == (True, "20 of 20 inputs")
+  code = "'a' * n if n < 60_019 else 1 // 0"
+  grade = plus_grade(executor, "'a' * n", code, *lengths)
+  assert grade.detail == "19 of 20 inputs ZeroDivisionError"
+  assert not grade.limit
+
+
 HUGGING_FACE_TEST = """
 import numpy as np
 

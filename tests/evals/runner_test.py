@@ -154,8 +154,10 @@ def test_records_of_older_versions_are_read(executor, tmp_path):
   scores = run(ScriptedPolicy(), executor, path)
   text = path.read_text().replace('"responses":', '"replies":')
   text = text.replace('"subset":', '"kind":')
+  text = text.replace('"limits": ["", "", ""], ', "")
   path.write_text(text.replace('"timed_out": [false, false, false], ', ""))
   policy = ScriptedPolicy()
+  assert scores.pop("toy/limited_fraction") == 0.0
   assert scores.pop("toy/timeout_fraction") == 0.0
   assert run(policy, executor, path) == scores
   assert policy.asked == []
@@ -173,6 +175,29 @@ def test_timeouts_are_told_apart_from_wrong_responses(executor, tmp_path):
   wrong = [not right for record in records for right in record["correct"]]
   assert scores["toy/timeout_fraction"] == sum(wrong) / len(wrong) > 0
   assert [t for r in records for t in r["timed_out"]] == wrong
+
+
+def test_responses_that_a_limit_made_wrong_are_counted(
+  executor, tmp_path, capsys
+):
+
+  def grade(executor, item, text):
+    right = text == "right"
+    limit = "" if right or item.id != "q1" else "MemoryError"
+    return futures.done(Grade.of(Outcome.of(right), "a remark", limit))
+
+  path = tmp_path / "toy.jsonl"
+  scores = run(ScriptedPolicy(), executor, path, grade=grade)
+  records = [json.loads(line) for line in path.read_text().splitlines()]
+  limited = [
+    not right and record["id"] == "q1"
+    for record in records
+    for right in record["correct"]
+  ]
+  assert scores["toy/limited_fraction"] == sum(limited) / len(limited) > 0
+  assert f"made {sum(limited)} responses incorrect ({sum(limited)} Memory" in (
+    capsys.readouterr().err
+  )
 
 
 def test_a_benchmark_without_data_is_named(executor):

@@ -7,8 +7,9 @@ import json
 
 import pytest
 
+from azr_jax.executor import Result
 from azr_jax.grading import __main__ as command
-from azr_jax.grading import assertions, unit_tests
+from azr_jax.grading import assertions, outcome, unit_tests
 from azr_jax.grading.outcome import Outcome
 
 PLUS = "def f(x):\n  return x + 1"
@@ -68,6 +69,70 @@ def test_a_report_says_what_went_wrong(executor, tests, code, error):
     Outcome.TIMEOUT if is_timeout else Outcome.INCORRECT
   )
   assert error is None or report.summary().endswith(f"; {error}")
+
+
+LONG = list(range(12_000))
+THREADED = (
+  "import threading\ndef f(x):\n  found = []\n"
+  "  thread = threading.Thread(target=lambda: found.append(x + 1))\n"
+  "  thread.start()\n  thread.join()\n  return found[0]"
+)
+
+
+@pytest.mark.parametrize(
+  "tests, code, holds",
+  [
+    ("assert len(f(6000)) == 6001", "def f(n): return str(10**n)", True),
+    ("assert len(f(6000)) == 6001", "def f(n): return str(10**n)[1:]", False),
+    (f"assert f(12000) == {LONG}", "def f(n): return list(range(n))", True),
+    (f"assert {LONG} == f(12000)", "def f(n): return list(range(n))", True),
+    (f"assert f(12000) != {LONG}", "def f(n): return list(range(n))", False),
+    (f"assert f(12000) == {LONG}", "def f(n): return [*range(n), 1]", False),
+    (f"assert f(12000) == {LONG}", "def f(n): return tuple(range(n))", False),
+    (BOTH, THREADED, True),
+    # The names that a program defines are not those of the harness.
+    (BOTH, f"{PLUS}\ndef isinstance(*x): pass\nlen = map = str = None", True),
+  ],
+  ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_the_sandbox_has_no_say(executor, tests, code, holds):
+  report = grade(executor, code, tests)
+  assert report.correct is holds, report
+  assert not report.limit
+
+
+def test_a_value_without_a_text_is_named(executor):
+  report = grade(
+    executor, "import re\ndef f(x): return re.match('', '')", ASSERTS
+  )
+  assert (report.passed, report.limit) == (0, "Unserializable")
+  # Another test, which no limit ended, fails, too.
+  report = grade(executor, "def f(x): return lambda: 1", BOTH)
+  assert (report.passed, report.limit) == (0, "")
+
+
+@pytest.mark.parametrize(
+  "status, outputs, error, finished, limit",
+  [
+    ("ok", ("1", "1", "2"), None, 3, ""),
+    ("error", ("1", None, "1"), "MemoryError", 3, "MemoryError"),
+    ("error", ("1", None, "1"), "ValueError", 3, ""),
+    ("error", ("2", None, "1"), "MemoryError", 3, ""),
+    ("error", (None, None, None), "WorkerDied", 0, "WorkerDied"),
+    ("timeout", ("1", None, None), "Asleep", 1, "Asleep"),
+    ("timeout", ("1", None, None), "TimeoutError", 1, "short"),
+    ("timeout", (None, None, None), "Asleep", 1, ""),
+  ],
+)
+def test_a_limit_counts_if_it_ended_the_first_test_that_failed(
+  status, outputs, error, finished, limit
+):
+  result = Result("", status, outputs, error, 0.0, finished)
+  holds = [output == "1" for output in outputs]
+  named = error if limit == "short" else limit
+  assert outcome.limit_of(holds, result, is_short=True) == named
+  assert outcome.limit_of(holds, result) == ("" if limit == "short" else limit)
+  assert outcome.limit_of([True] * 3, result) == ""
 
 
 ALWAYS_EQUAL = (

@@ -1,0 +1,111 @@
+"""Digests of values and printed texts, in place of those too long to send.
+
+Equal values have equal digests, by Python's equality: `1 == 1.0 == True`, and
+the order of a set or a dict does not count. A program that computes its own
+digest can lie about it, but gains nothing: it does not know the expected one.
+
+`harness.py` runs this file in a program's process, too. Therefore it imports
+only the standard library.
+"""
+
+import collections
+import hashlib
+import math
+import re
+
+_INTEGER = r"(?:0|-?[1-9][0-9]*)"
+_INTEGERS = re.compile(f"{_INTEGER}(?: {_INTEGER})*")
+_NUMBER = re.compile(
+  r"([-+]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)(?:[eE]([-+]?[0-9]{1,3}))?"
+)
+
+
+def of_value(value):
+  """Returns the digest of a value.
+
+  Raises:
+    TypeError: a part is no None, bool, int, float, str, bytes, list, tuple, set
+      or dict.
+    ValueError: a part is NaN, which equals nothing.
+  """
+  return _hash(_value_text(value, "()"))
+
+
+def of_json(value):
+  """Returns the digest of a value whose tuples count as lists.
+
+  Raises:
+    TypeError, ValueError: as `of_value`.
+  """
+  return _hash(_value_text(value, "[]"))
+
+
+def of_printed(text):
+  """Returns the digest of a printed text, as LiveCodeBench compares it.
+
+  Blanks around the text and around each line do not count. Lines of numbers
+  are compared exactly, by value: `1.50` is `1.5`.
+  """
+  lines = (line.strip() for line in text.strip().split("\n"))
+  return _hash("\n".join(map(_line_text, lines)))
+
+
+def _hash(text):
+  return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _value_text(value, tuple_brackets):
+  # An integer of numpy is no int, though it equals one.
+  if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+    value = value.item()
+  if not isinstance(value, list | tuple | set | frozenset | dict):
+    return _scalar_text(value)
+  if isinstance(value, collections.OrderedDict):
+    raise TypeError("an OrderedDict has no digest")
+  parts = [_value_text(part, tuple_brackets) for part in value]
+  if isinstance(value, dict):
+    values = [_value_text(part, tuple_brackets) for part in value.values()]
+    items = [f"{k}:{v}" for k, v in zip(parts, values, strict=True)]
+    return f"{{{','.join(sorted(items))}}}"
+  if isinstance(value, set | frozenset):
+    return f"<{','.join(sorted(parts))}>"
+  first, last = "[]" if isinstance(value, list) else tuple_brackets
+  return f"{first}{','.join(parts)}{last}"
+
+
+def _scalar_text(value):
+  if value is None:
+    return "None"
+  if isinstance(value, int):
+    return hex(int(value))
+  if isinstance(value, float):
+    if math.isnan(value):
+      raise ValueError("NaN equals nothing")
+    is_whole = math.isfinite(value) and value == int(value)
+    return hex(int(value)) if is_whole else float.hex(value)
+  if isinstance(value, str):
+    return ascii(str.__str__(value))
+  if isinstance(value, bytes):
+    return bytes.__repr__(value)
+  raise TypeError(f"{type(value).__name__} has no digest")
+
+
+def _line_text(line):
+  if _INTEGERS.fullmatch(line):  # Most long outputs are such lines.
+    return line
+  matches = [_NUMBER.fullmatch(word) for word in line.split()]
+  return " ".join(map(_number_text, matches)) if all(matches) else line
+
+
+def _number_text(match):
+  """Returns the same text for equal numbers; an integer has its own digits."""
+  sign, whole, fraction, exponent = match.groups()
+  digits = (whole + fraction).lstrip("0")
+  kept = digits.rstrip("0")
+  power = int(exponent or 0) - len(fraction) + len(digits) - len(kept)
+  if not kept:
+    return "0"
+  sign = "-" if sign == "-" else ""
+  if power >= 0:
+    return sign + kept + "0" * power
+  return f"{sign}{kept}E{power}"
