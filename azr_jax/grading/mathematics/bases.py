@@ -1,10 +1,16 @@
-r"""Reads numbers whose base is a subscript: `52_8`, `2A_{16}`, `1010_{two}`."""
+r"""Reads numbers in a base.
+
+The base is a subscript (`52_8`, `(2A)_{16}`, `1010_{two}`) or a word
+(`52\text{ base }8`).
+"""
 
 import dataclasses
 
-from azr_jax.grading.mathematics import numbers
-from azr_jax.grading.mathematics.nodes import Node, Nodes
+from azr_jax.grading.mathematics import numbers, parts
+from azr_jax.grading.mathematics.nodes import Node, Nodes, sign
 
+_TEN = 10
+_BASE = Node("word", "base")
 _NAMES: dict[str, int] = dict(
   zip(
     "two three four five six seven eight nine ten eleven twelve".split(),
@@ -19,37 +25,62 @@ class Based:
   """A number in a base.
 
   Attributes:
-    digits: its digits and capital letters.
+    digits: its digits and capital letters, without a sign.
     base: the base, which may be negative.
+    is_negative: whether there is a minus sign before it.
   """
 
   digits: str
   base: int
+  is_negative: bool = False
 
-  def is_valid(self) -> bool:
-    """Returns whether each digit is less than the base."""
-    base = abs(self.base)
-    return 2 <= base <= 36 and all(int(d, 36) < base for d in self.digits)
-
-  def nodes(self) -> Nodes:
-    """Returns the digits as a number without a base."""
-    return (Node("number", self.digits),)
+  def decimal(self) -> Nodes | None:
+    """Returns the number without its base if that is ten, or else None."""
+    if self.base != _TEN or not self.digits.isdecimal():
+      return None
+    minus = (sign("-"),) if self.is_negative else ()
+    return (*minus, Node("number", self.digits))
 
 
 def read(nodes: Nodes) -> Based | None:
   """Returns the number in a base that nodes are, or None."""
-  if len(nodes) < 2 or nodes[-1].kind != "sub" or nodes[0].kind != "number":
+  is_negative = nodes[:1] == (sign("-"),)
+  digits, base = _separated(nodes[is_negative:])
+  digits = _unwrapped(digits)
+  if not digits or digits[0].kind != "number":
     return None
-  digits = "".join(node.text for node in nodes[:-1])
-  if not digits.isalnum() or not digits.isascii():
+  if any(node.kind not in ("number", "letter", "word") for node in digits):
     return None
-  if any(node.kind not in ("number", "letter", "word") for node in nodes[:-1]):
+  text = "".join(node.text for node in digits)
+  value = _base(base)
+  if value is None or not text.isalnum() or not text.isascii():
     return None
-  base = _base(nodes[-1].args[0])
-  return None if base is None else Based(digits.upper(), base)
+  return Based(text.upper(), value, is_negative)
+
+
+def _separated(nodes: Nodes) -> tuple[Nodes, Nodes]:
+  """Returns the digits and the base, which is empty if there is none."""
+  if nodes and nodes[-1].kind == "sub":
+    return nodes[:-1], nodes[-1].args[0]
+  for index, node in enumerate(nodes):
+    if node == _BASE:
+      return nodes[:index], nodes[index:]
+    if node == sign("(") and nodes[index + 1 : index + 2] == (_BASE,):
+      return nodes[:index], nodes[index:]
+  return nodes, ()
+
+
+def _unwrapped(nodes: Nodes) -> Nodes:
+  """Removes round brackets around everything."""
+  whole = parts.enclosed(nodes)
+  is_round = whole is not None and (whole.opening, whole.closing) == ("(", ")")
+  return whole.inner if whole is not None and is_round else nodes
 
 
 def _base(nodes: Nodes) -> int | None:
+  nodes = _unwrapped(nodes)
+  if nodes[:1] == (_BASE,):
+    nodes = nodes[1:]
   if len(nodes) == 1 and nodes[0].kind == "word":
     return _NAMES.get(nodes[0].text.casefold())
   value = numbers.read(nodes)

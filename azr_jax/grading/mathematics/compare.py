@@ -176,7 +176,8 @@ class Comparison:
       return self._ratio(ratio, answer)
     based = bases.read(answer)
     if based is not None:
-      return based.is_valid() and self.same(reference, based.nodes())
+      decimal = based.decimal()
+      return decimal is not None and self.same(reference, decimal)
     reference, answer = _unwrapped(reference), _unwrapped(answer)
     given = ratios.read(answer)
     if given is not None and given.is_fraction():

@@ -5,20 +5,32 @@ r"""Reads sets of real numbers: intervals, inequalities and their unions.
 | `[0,1)`, `[0,1[`, `0\le x<1`, `\{x \mid 0\le x<1\}` | [0, 1) |
 | `x>2`, `2<x`, `(2,\infty)`, `x\in(2,\infty)` | (2, infinity) |
 | `x<1\text{ or }x>2`, `(-\infty,1)\cup(2,\infty)` | both |
+| `|x|<2`, `|x-1|\ge3` | (-2, 2); (-infinity, -2], [4, infinity) |
 | `x\ne1`, `\mathbb{R}\setminus\{1\}` | (-infinity, 1), (1, infinity) |
 | `\mathbb{R}`, `\text{all real numbers}` | (-infinity, infinity) |
 
-An inequality is read if one variable stands alone on a side of it.
+An inequality is read if one variable stands alone on a side of it, or within
+bars with at most a number that is added. There `z` and `w` may be complex.
 """
 
 import dataclasses
+from fractions import Fraction
 
-from azr_jax.grading.mathematics import names, parts
-from azr_jax.grading.mathematics.nodes import Node, Nodes, command, has, sign
+from azr_jax.grading.mathematics import names, numbers, parts
+from azr_jax.grading.mathematics.nodes import (
+  Node,
+  Nodes,
+  command,
+  has,
+  sign,
+  walk,
+)
 
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 REALS = (command("mathbb", (Node("letter", "R"),)),)
 _INFINITY = command("infty")
+_BAR = sign("|")
+_COMPLEX = (Node("letter", "z"), Node("letter", "w"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +183,9 @@ def _inequality(nodes: Nodes) -> Region | None:
   if len(clauses) == 2:
     return _both(*map(read, clauses))
   sides, signs = parts.sides(nodes)
+  distance = _distance(sides, signs)
+  if distance is not None:
+    return distance
   places = [index for index, side in enumerate(sides) if _is_variable(side)]
   if len(places) != 1 or not all(sides):
     return None
@@ -194,6 +209,65 @@ def _inequality(nodes: Nodes) -> Region | None:
     else:
       piece = dataclasses.replace(piece, low=bound, low_closed=closed)
   return Region(variable, (piece,))
+
+
+def _distance(sides: list[Nodes], signs: list[str]) -> Region | None:
+  """Returns the region of `|x - a| < b`, or of another such inequality."""
+  if len(signs) != 1 or signs[0] not in _FLIPPED:
+    return None
+  (left, right), (relation,) = sides, signs
+  if left[:1] != (_BAR,):
+    left, right, relation = right, left, _FLIPPED[relation]
+  inner = left[1:-1]
+  if len(left) < 3 or left[0] != _BAR or left[-1] != _BAR or _BAR in inner:
+    return None
+  variable, center = _centered(inner)
+  if not variable or variable[0] in (*_COMPLEX, *walk(right)):
+    return None
+  ends = _around(center, right)
+  if ends is None:
+    return None
+  (low, high), closed = ends, relation.endswith("=")
+  if relation[0] == "<":
+    return Region(variable, (Piece(low, closed, high, closed),))
+  below = Piece(high=low, high_closed=closed)
+  return Region(variable, (below, Piece(low=high, low_closed=closed)))
+
+
+def _centered(nodes: Nodes) -> tuple[Nodes, Fraction]:
+  """Returns the variable of `x - a`, `a - x` or `x`, and a; () without one."""
+  for index, node in enumerate(nodes):
+    if index and node in (sign("-"), sign("+")):
+      left, right = nodes[:index], nodes[index + 1 :]
+      if not _is_variable(left):
+        left, right = right, left
+      shift = numbers.read(right)
+      if not _is_variable(left) or shift is None:
+        return (), Fraction(0)
+      return left, shift if node == sign("-") else -shift
+  return (nodes if _is_variable(nodes) else ()), Fraction(0)
+
+
+def _around(center: Fraction, distance: Nodes) -> tuple[Nodes, Nodes] | None:
+  """Returns the two places at a distance from a number, the lower one first."""
+  value = numbers.read(distance)
+  if value is not None:
+    ends = _number(center - value), _number(center + value)
+    return ends if value > 0 else None
+  is_formula = distance and distance[0] != sign("-") and not center
+  if not is_formula or _is_variable(distance):
+    return None
+  plain = len(distance) == 1
+  low = distance if plain else (sign("("), *distance, sign(")"))
+  return (sign("-"), *low), distance
+
+
+def _number(value: Fraction) -> Nodes:
+  top, bottom = (Node("number", str(n)) for n in abs(value).as_integer_ratio())
+  nodes = (
+    (top,) if value.denominator == 1 else (command("frac", (top,), (bottom,)),)
+  )
+  return (sign("-"), *nodes) if value < 0 else nodes
 
 
 def _both(left: Region | None, right: Region | None) -> Region | None:

@@ -27,6 +27,12 @@ def test_rules_accept_no_answer_that_is_wrong(equal):
   assert len(accepted) > 300
 
 
+def test_bases_and_distances_need_no_algebra(equal):
+  chosen = [pair for pair in PAIRS if pair.kind in ("base", "distance")]
+  wrong = [p for p in chosen if equal(p.reference, p.answer) != p.is_correct]
+  assert wrong == [] and len(chosen) > 90
+
+
 def test_no_shuffled_word_is_correct(equal):
   words = "Walter green listen Anna MaximSergeevich BACD Yes".split()
   for word in words:
