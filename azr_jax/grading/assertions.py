@@ -137,10 +137,11 @@ def _with_call(body: list[ast.stmt], entry: str | None) -> list[ast.stmt]:
 
 
 def _split(body: list[ast.stmt], entry: str | None) -> Tests:
+  names_read = statements.names_read(body)
   for statement in body:
     if (
       isinstance(statement, statements.DEFINITIONS)
-      and not statements.uses(body, statement.name)
+      and statement.name not in names_read
       and statements.count([statement], ast.Assert)
     ):
       name = statement.name

@@ -68,6 +68,16 @@ def uses(body: Sequence[ast.stmt], name: str) -> list[ast.Name]:
   ]
 
 
+def names_read(body: Sequence[ast.stmt]) -> frozenset[str]:
+  """Returns the names that are read, in all scopes."""
+  return frozenset(
+    node.id
+    for statement in body
+    for node in ast.walk(statement)
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+  )
+
+
 def count(body: Sequence[ast.stmt], *kinds: type[ast.AST]) -> int:
   """Returns the number of nodes of the given kinds, in all scopes."""
   nodes = (node for statement in body for node in ast.walk(statement))

@@ -1,5 +1,7 @@
 """Tests of how unit tests are split: compared, trusted, or refused."""
 
+import ast
+
 import pytest
 
 from azr_jax.grading import assertions
@@ -44,6 +46,38 @@ def test_compared(test, arguments, right, wrong):
   assert (assertion.entry, assertion.arguments) == ("f", arguments)
   assert [v for v in right if not assertion.holds(v)] == []
   assert [v for v in wrong if assertion.holds(v)] == []
+
+
+@pytest.mark.parametrize(
+  "line",
+  [
+    "def f(x):...",
+    "def g{}(x): assert x\ng{}(1)",
+    "assert f({}) == {}",
+    "assert not f({})",
+    "for i in range({}): assert f(i)",
+    "x = {}",
+  ],
+)
+def test_reading_takes_work_in_proportion_to_the_text(line, monkeypatch):
+  visited = 0
+  walk = ast.walk
+
+  def counted(node):
+    nonlocal visited
+    for part in walk(node):
+      visited += 1
+      yield part
+
+  def work(lines):
+    nonlocal visited
+    visited = 0
+    text = "\n".join(line.replace("{}", str(i)) for i in range(lines))
+    read_tests(f"{text}\nassert f(1) == 2")
+    return visited
+
+  monkeypatch.setattr(ast, "walk", counted)
+  assert work(400) <= 12 * work(50)
 
 
 @pytest.mark.parametrize(
