@@ -13,10 +13,11 @@ import hashlib
 import math
 import re
 
-_INTEGER = r"(?:0|-?[1-9][0-9]*)"
+# Digits are possessive, so that both patterns take linear time.
+_INTEGER = r"(?:0|-?[1-9][0-9]*+)"
 _INTEGERS = re.compile(f"{_INTEGER}(?: {_INTEGER})*")
 _NUMBER = re.compile(
-  r"([-+]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)(?:[eE]([-+]?[0-9]{1,3}))?"
+  r"([-+]?)(?=\.?[0-9])([0-9]*+)\.?+([0-9]*+)(?:[eE]([-+]?[0-9]{1,3}))?"
 )
 
 

@@ -165,10 +165,6 @@ def read_values(text: str) -> None:
   unit_tests.submit(executor, "def f(x): pass", tests).result()
   for entry in ("f", "similar_elements", "find_zero"):
     oracles.is_correct(entry, "[1, 2]", "[1, 2]", text, 0.0)
-  for function in (None, "f"):
-    tests = PackedTests([{"input": "1", "output": "1\n2"}], "")
-    item = Item("1", "", {"function": function}, hidden=tests)
-    livecodebench.submit(executor, item, "def f(x): pass").result()
 
 
 def read_solutions(text: str) -> None:

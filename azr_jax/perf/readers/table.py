@@ -214,7 +214,7 @@ READERS: Mapping[str, Reader] = {
   ),
   "unit tests, reported values": Reader(
     r.read_values,
-    ("grading/unit_tests.py", "evals/oracles.py", "evals/livecodebench.py"),
+    ("grading/unit_tests.py", "grading/harness.py", "evals/oracles.py"),
     VALUES,
     verdict.MAX_OUTPUT_CHARS,
   ),
@@ -318,6 +318,7 @@ TRUSTED: Mapping[str, str] = {
   "grading/__main__.py": "the user's cases",
   "grading/assertions.py": "the tests of benchmarks and users",
   "grading/countdown_puzzle.py": "the user's puzzles",
+  "grading/digests.py": "a model's, in the process of its program",
   "grading/outcome.py": "none",
   "grading/questions.py": "the references of questions",
   "grading/statements.py": "the tests of benchmarks and users",
