@@ -104,18 +104,20 @@ def _countdown(c: ml_collections.ConfigDict, variant: str) -> None:
 def _public(c: ml_collections.ConfigDict, variant: str) -> None:
   c.model.dtype = "bfloat16"
   c.evaluate.prompt_format = "full" if variant == "average16" else variant
-  c.rollout.slots = 64
+  c.rollout.slots = 40  # Their cache is as large as that of 64 in training.
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
-  c.rollout.max_tokens = 8000
+  c.rollout.max_tokens = 16_000  # AZR: 16,000 for mathematics
+  c.evaluate.max_tokens = "all=8096,math=16000"  # AZR: 8,096 for LiveCodeBench
   c.rollout.decode_chunk = 64
   c.rollout.page_size = 256
-  c.rollout.stop_strings = ("</answer>",)
-  if variant == "chat":
-    c.rollout.stop_strings = ()
+  c.rollout.stop_strings = ()  # A thought may quote </answer>.
   if variant == "plain":
     c.rollout.stop_strings = ("\nQuestion:",)
   c.executor.update(profile("benchmarks"))
   if variant == "average16":
+    c.rollout.slots = 64
+    c.rollout.max_tokens = 8000  # ORZ: 8000
+    c.evaluate.max_tokens = ""
     c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
     c.executor.update(profile("mathematics"))  # as in training
     c.evaluate.samples = 16  # ORZ: 16

@@ -101,6 +101,25 @@ def names(text: str) -> tuple[str, ...]:
   return tuple(expanded)
 
 
+def numbers(text: str) -> dict[str, int]:
+  """Returns numbers by the name of their benchmark.
+
+  Args:
+    text: NAME=NUMBER between commas; a name may be a group, and of several
+      numbers of a benchmark the last one counts.
+
+  Raises:
+    ValueError: a name is unknown, or a number is not above 0.
+  """
+  found: dict[str, int] = {}
+  for pair in text.split(",") if text else ():
+    name, _, number = pair.partition("=")
+    if not (number.isascii() and number.isdecimal() and int(number)):
+      raise ValueError(f"{pair!r} has no number above 0")
+    found |= dict.fromkeys(names(name), int(number))
+  return found
+
+
 def paths(benchmarks: Sequence[str], data: str) -> dict[str, str]:
   """Returns the given data paths by the name of their benchmark.
 

@@ -301,3 +301,25 @@ async def single_turn(
   """The agent without tools: a completion is one response of the policy."""
   async for sample in policy.sample(prompts, n, prompt_seeds):
     yield sample
+
+
+def short_single_turn(max_new_tokens: int) -> Agent:
+  """Returns the agent without tools whose responses have a limit of their own.
+
+  Args:
+    max_new_tokens: maximum number of tokens, at most `rollout.max_tokens`.
+  """
+
+  async def answer(
+    policy: Policy,
+    prompts: Sequence[types.Prompt],
+    n: int,
+    prompt_seeds: Sequence[int],
+  ) -> Answers:
+    limits = [max_new_tokens] * len(prompts)
+    async for sample in policy.sample(
+      prompts, n, prompt_seeds, max_new_tokens=limits
+    ):
+      yield sample
+
+  return answer

@@ -3,7 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.evals import prompt_formats
+from azr_jax.evals import prompt_formats, registry
 from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.evals.mathematics import MathematicsSettings
 from azr_jax.evals.program_tasks import TRAINING
@@ -83,6 +83,13 @@ class BenchmarkSettings(Settings):
     "compact", "prompt format", choices=PROMPT_FORMATS
   )
   samples: int = setting(1, "responses per item", minimum=1)
+  max_tokens: str = setting(
+    "",
+    "longest completion of some benchmarks, tokens, as NAME=NUMBER between "
+    "commas; a name may be a group, and the last number counts; all have at "
+    "most rollout.max_tokens",
+    paper="AZR: math=16000,livecodebench=8096",
+  )
   agents: tuple[str, ...] = setting(
     (),
     "agents of R1-CI that answer the benchmarks; (): the model answers alone",
@@ -92,3 +99,21 @@ class BenchmarkSettings(Settings):
   mathematics: MathematicsSettings = MathematicsSettings()
   livecodebench: ContestSettings = ContestSettings()
   steer: SteerSettings = SteerSettings()
+
+  def check(self) -> None:
+    """Refuses lengths that are no lengths, or that agents would not keep."""
+    try:
+      limits = registry.numbers(self.max_tokens)
+    except ValueError as error:
+      raise self.invalid(
+        "max_tokens", f"NAME=NUMBER between commas; {error}"
+      ) from None
+    if limits and self.agents:
+      raise self.invalid(
+        "max_tokens",
+        f"'', because agents={self.agents} have rollout.max_tokens",
+      )
+
+  def longest(self, benchmark: str) -> int | None:
+    """Returns the longest completion of a benchmark; None: as of the others."""
+    return registry.numbers(self.max_tokens).get(benchmark)

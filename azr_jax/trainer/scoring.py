@@ -205,7 +205,12 @@ def _score(
   The agent of this name answers it, or the model in a single turn if the name
   is empty.
   """
-  agent = policy_lib.single_turn
+  agent: policy_lib.Agent = policy_lib.single_turn
+  longest = settings.evaluate.longest(benchmark.name)
+  if longest is not None:
+    agent = policy_lib.short_single_turn(
+      min(longest, settings.rollout.max_tokens)
+    )
   if agent_name:
     agent = benchmark_agents.build(
       settings.evaluate,

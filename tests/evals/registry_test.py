@@ -21,6 +21,21 @@ def test_names_groups_and_averages():
   assert registry.averages({"gsm8k": 1.0}) == {}
 
 
+def test_numbers_by_benchmark():
+  assert registry.numbers("") == {}
+  found = registry.numbers("all=5,math=7,aime24=9")
+  assert (found["gsm8k"], found["aime25"], found["aime24"]) == (5, 7, 9)
+  for text, words in (
+    ("gsm8k", "'gsm8k' has no number above 0"),
+    ("gsm8k=0", "above 0"),
+    ("gsm8k=-1", "above 0"),
+    ("nothing=1", "benchmark 'nothing'"),
+    ("gsm8k=1,", "'' has no number"),
+  ):
+    with pytest.raises(ValueError, match=words):
+      registry.numbers(text)
+
+
 def test_flags_and_pages_name_every_benchmark_with_a_number_of_its_own():
   """They say `countdown: 50`, and that the others have all their items."""
   limits = {k: one.default_limit for k, one in registry.BENCHMARKS.items()}

@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from azr_jax import types
+from azr_jax.configs import evaluate
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.trainer import settings
 
 PIECES = [b"", b"a", b"b", b">", b"b>", b">a", b"</", "é".encode(), b" "]
 PIECES += [b"\xc3", b"\xa9", b"a\xc3", b"\xa9>", b" >", b"> "]
@@ -59,3 +61,28 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
     if found is not None:
       break
   assert found == first_end([i for new in calls for i in new], stops)
+
+
+class LetterTokenizer:
+  """A token is a letter's code."""
+
+  eos_ids = (0,)
+
+  def decode(self, ids):
+    return "".join(map(chr, ids))
+
+  def token_id(self, piece):
+    return ord(piece) if len(piece) == 1 else None
+
+
+def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
+  quote = "<think> It goes into <answer> and </answer>"
+  text = f"{quote}. </think> <answer> 4 </answer>"
+  # ORZ's published code stops there, and so does its training here.
+  for variant, end in (("full", None), ("average16", len(quote))):
+    config = evaluate.get_config(variant)
+    rollout = settings.read(settings.EvaluateSettings, config).rollout
+    request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
+    sequence = SequenceState(request, 0)
+    sequence.add_tokens([*map(ord, text)], [0.0] * len(text), 0)
+    assert ResponseEnds(LetterTokenizer(), rollout).find(sequence, 0) == end

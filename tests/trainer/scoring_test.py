@@ -2,12 +2,15 @@
 
 import json
 import pathlib
+import re
 import shlex
+import types
 
 import pytest
+import scripted
 
 from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
-from azr_jax.evals import runner
+from azr_jax.evals import registry, runner
 from azr_jax.run import preemption, storage
 from azr_jax.tasks.questions import sources
 from azr_jax.trainer import ending, scoring, settings
@@ -130,6 +133,71 @@ def test_scores_of_something_else_are_never_joined(tmp_path, content, message):
   scoring._write(tmp_path, identity, {"one/accuracy": 0.5})
   joined = scoring._write(tmp_path, identity, {"two/accuracy": 0.25})
   assert joined == {"one/accuracy": 0.5, "two/accuracy": 0.25}
+
+
+class CountingPolicy(scripted.Policy):
+  """Has responses of one letter; keeps their limits."""
+
+  limits: list[list[int] | None] = []
+
+  async def sample(self, prompts, n, seeds, max_new_tokens=None):
+    self.limits.append(max_new_tokens)
+    for index, _ in enumerate(prompts):
+      yield index, 0, "a"
+
+
+@pytest.mark.parametrize(
+  "changes, name, limit",
+  [
+    ({}, "math500", 16_000),
+    ({}, "livecodebench", 8096),
+    ({}, "humaneval", 8096),
+    ({}, "problems", None),
+    ({"rollout.max_tokens": 2000}, "livecodebench", 2000),
+    ({"evaluate.max_tokens": "math=100"}, "aime24", 100),
+    ({"evaluate.max_tokens": "math=100"}, "gsm8k", None),
+  ],
+)
+def test_each_benchmark_has_its_longest_response(
+  changes, name, limit, monkeypatch, tmp_path
+):
+  config = evaluate.get_config("full")
+  config.update_from_flattened_dict(changes)
+  c = settings.read(settings.EvaluateSettings, config)
+  policy = CountingPolicy()
+
+  def run(benchmark, policy, executor, hosts, how, path, agent):
+    answers = agent(policy, ["a prompt", "another"], 1, [0, 1])
+    return dict(enumerate(policy.loop.iterate(answers)))
+
+  monkeypatch.setattr(runner, "run", run)
+  folder = types.SimpleNamespace(folder=tmp_path, hosts=None)
+  benchmark = registry.BENCHMARKS[name]
+  found = scoring._score(benchmark, "", policy, None, folder, c, None)
+  assert len(found) == 2
+  assert policy.limits.pop() == (None if limit is None else [limit] * 2)
+
+
+@pytest.mark.parametrize(
+  "value, words",
+  [
+    (
+      "math=many",
+      "evaluate.max_tokens='math=many': expected NAME=NUMBER between commas; "
+      "'math=many' has no number above 0",
+    ),
+    ("maths=5", "benchmark 'maths': expected one of"),
+  ],
+)
+def test_a_longest_response_that_is_none_is_named(value, words):
+  config = evaluate.get_config("full")
+  config.evaluate.max_tokens = value
+  with pytest.raises(ValueError, match=re.escape(words)):
+    settings.read(settings.EvaluateSettings, config)
+  config = evaluate.get_config("questions")
+  config.evaluate.max_tokens = "gpqa=5"
+  with pytest.raises(ValueError, match="because agents="):
+    settings.read(settings.EvaluateSettings, config)
 
 
 def test_the_data_is_read_once_for_all_agents():
