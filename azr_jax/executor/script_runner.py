@@ -47,6 +47,7 @@ PACKAGES = (
 KEPT_CHARS = 8000
 _MAX_ASCII = 24_000  # A value's text is limited, in escaped characters.
 _NAME = "run.py"
+_HIDDEN = "<sandbox>"  # The file of this package's functions in tracebacks.
 
 
 def warm_up():
@@ -59,6 +60,26 @@ def warm_up():
   for script in ("print(1)", "1 / 0", "import random"):
     _run(script, Stream(), Stream())
   memory_imports.install(PACKAGES)
+  for module in (script_files, script_threads, memory_imports):
+    _hide_path(module)
+
+
+def _hide_path(module):
+  """Lets tracebacks show no path of this installation for a module."""
+  for value in list(vars(module).values()):
+    members = vars(value).values() if isinstance(value, type) else (value,)
+    for function in members:
+      code = getattr(function, "__code__", None)
+      if code is not None and code.co_filename == module.__file__:
+        function.__code__ = _renamed(code)
+
+
+def _renamed(code):
+  constants = [
+    _renamed(constant) if isinstance(constant, types.CodeType) else constant
+    for constant in code.co_consts
+  ]
+  return code.replace(co_filename=_HIDDEN, co_consts=tuple(constants))
 
 
 def _sleep(seconds):

@@ -60,6 +60,37 @@ def test_errors_read_as_an_interpreter_prints_them(executor, script, tmp_path):
   assert str(result.errors) == want
 
 
+@pytest.mark.parametrize(
+  "script, last_frame",
+  [
+    ("open('/etc/passwd')", '"<sandbox>", line'),
+    (
+      "import traceback\ntry: open('x')\nexcept OSError:\n"
+      "  traceback.print_exc()\n  exit(1)",
+      '"<sandbox>", line',
+    ),
+    (
+      "import threading\ndef g(): 1 / 0\nthread = threading.Thread(target=g)\n"
+      "thread.start()\nexit(1)",
+      '"run.py", line 2, in g',
+    ),
+    (
+      "from concurrent.futures import *\ndef g(): 1 / 0\n"
+      "with ThreadPoolExecutor() as pool: pool.submit(g).result()",
+      '"run.py", line 2, in g',
+    ),
+    ("import os\nos.remove('x')", '"<sandbox>", line'),
+  ],
+)
+def test_a_traceback_shows_no_path_of_this_package(
+  executor, script, last_frame
+):
+  result = run(executor, script)
+  frames = [line for line in str(result.errors).splitlines() if "File " in line]
+  assert result.status == "error" and last_frame in frames[-1]
+  assert "azr_jax" not in str(result.errors)
+
+
 def test_both_streams_and_what_was_printed_before_an_error_are_kept(executor):
   script = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 / 0"
   result = run(executor, script)
