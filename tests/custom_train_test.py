@@ -261,6 +261,9 @@ def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
   model = api.load("embedded:orz-tiny", system_prompt="4", max_tokens=8)
   assert model.prompt("1 +").text == "4\n\n1 +"
   assert model.prompt("1 +", system_prompt="5").text == "5\n\n1 +"
+  for reward in (float("nan"), 1.7e308, 10**400):
+    with pytest.raises(ValueError, match="reward .*: expected a finite number"):
+      model.update([["a sample"]], [[reward]])
   with pytest.raises(ValueError, match="chat='on': the model has no chat"):
     api.load("embedded:orz-tiny", chat="on").prompt("1 +")
 

@@ -26,6 +26,9 @@ from azr_jax.functions import spec as spec_lib
 LENGTH = struct.Struct(">I")
 RAISED, WRONG_TYPE = "raised", "wrong_type"
 _SHOWN_CHARS = 200
+# Integers of replies are smaller. Python refuses to write or read one of more
+# than 4,300 digits, unless a function has lifted that limit in its process.
+_MAX_INTEGER = 10**4000
 
 
 def frame(payload: bytes) -> bytes:
@@ -56,19 +59,30 @@ class _Replies:
 def plain(value: Any) -> Any:
   """Returns a value as numbers, texts, lists and dictionaries.
 
-  Scalars and arrays of NumPy and other libraries become numbers and lists.
+  Scalars and arrays of NumPy and other libraries become numbers and lists, and
+  fractions, decimals and other real numbers become floats.
 
   Raises:
     TypeError: a part of it is something else.
+    ValueError: an integer has more than 4,000 digits.
+    OverflowError: a fraction is too large for a float.
   """
-  if value is None or isinstance(value, bool | int | float | str):
+  if value is None or isinstance(value, bool | float | str):
+    return value
+  if isinstance(value, int):
+    if abs(value) >= _MAX_INTEGER:
+      raise ValueError("an integer has more than 4000 digits")
     return value
   if isinstance(value, Mapping):
     return {str(name): plain(item) for name, item in value.items()}
   if isinstance(value, list | tuple):
     return [plain(item) for item in value]
   if hasattr(value, "tolist"):
-    return plain(value.tolist())
+    made = value.tolist()
+    if type(made) is not type(value):  # NumPy's longdouble returns itself.
+      return plain(made)
+  if hasattr(value, "__float__"):
+    return float(value)
   raise TypeError(f"returned {value!r:.80} of type {type(value).__name__}")
 
 
@@ -83,7 +97,7 @@ def _failure(error: BaseException) -> dict[str, str]:
 def _result(value: Any) -> dict[str, Any]:
   try:
     return {"value": plain(value)}
-  except (TypeError, ValueError, RecursionError) as error:
+  except (TypeError, ValueError, OverflowError, RecursionError) as error:
     return {"failure": WRONG_TYPE, "message": str(error)[:_SHOWN_CHARS]}
 
 

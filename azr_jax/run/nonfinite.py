@@ -7,16 +7,22 @@ late, and before a checkpoint is written.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
-def check(step: int, metrics: Mapping[str, float], may_skip: bool) -> None:
+def check(
+  step: int,
+  metrics: Mapping[str, float],
+  may_skip: bool,
+  rewards: Sequence[float] = (),
+) -> None:
   """Raises an error unless an update may be trained on.
 
   Args:
     step: the step.
     metrics: what its update measured.
     may_skip: whether a skipped update is allowed.
+    rewards: those of the step's responses, whose range the message names.
 
   Raises:
     RuntimeError: loss or gradients were not finite, or parameters or moments
@@ -35,6 +41,8 @@ def check(step: int, metrics: Mapping[str, float], may_skip: bool) -> None:
   if is_skipped and not may_skip:
     names = sorted(k for k, n in metrics.items() if not math.isfinite(n))
     shown = ", ".join(f"{name}={metrics[name]:g}" for name in names)
+    if rewards:
+      shown += f"; rewards are {min(rewards):g} to {max(rewards):g}"
     raise RuntimeError(
       f"step {step}: not finite: {shown}; the step is not saved, and the same "
       "command resumes before it; --config.learner.nonfinite=skip leaves the "

@@ -147,7 +147,8 @@ class StepLog:
           f"the update of step {step} was not done in {self._timeout_s:g} s "
           "(hosts.timeout_s): a host is slow or lost; see the logs of all hosts"
         ) from None
-      nonfinite.check(step, learner_metrics, self._may_skip)
+      rewards = [t.reward for t in rollouts.trajectories]
+      nonfinite.check(step, learner_metrics, self._may_skip, rewards)
       if self._writer is None:
         return
       metrics = rollouts.metrics | learner_metrics | timings(done_at)

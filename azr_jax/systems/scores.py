@@ -8,8 +8,9 @@
 | a list of these, or a dictionary of lists | that of each response, for a
   function of `completions` |
 
-Anything else is a failure of that call, and so are exceptions, NaN, a call that
-takes too long and a process that ends.
+Anything else is a failure of that call, and so are exceptions, NaN, a number
+that is too large (`MAX_REWARD`), a call that takes too long and a process that
+ends.
 """
 
 import collections
@@ -27,6 +28,12 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import console
 
 WRONG_SHAPE, NOT_FINITE = "wrong_shape", "not_finite"
+TOO_LARGE = "too_large"
+# The largest reward. The squares of a million advantages of this size sum to
+# 1e36, which float32 holds; gradients of larger ones would overflow.
+MAX_REWARD = 1e15
+# The largest metric: that of float32, so that means are finite in float64.
+_MAX_METRIC = float(np.finfo(np.float32).max)
 _REWARD = "reward"
 _EXPECTED = f"expected a number, or a dictionary with {_REWARD!r}"
 
@@ -87,30 +94,38 @@ def _score(value: Any) -> Score:
   """Returns the score of a returned value."""
   if value is None:
     return Score()
-  metrics: dict[str, Any] = {}
+  named: dict[str, Any] = {_REWARD: value}
   if isinstance(value, Mapping):
-    metrics = {str(k): v for k, v in value.items() if v is not None}
+    named = {str(k): v for k, v in value.items() if v is not None}
     if _REWARD not in value:
-      message = f"returned {sorted(metrics)}: {_EXPECTED}"
+      message = f"returned {sorted(named)}: {_EXPECTED}"
       return Score(failure=WRONG_TYPE, message=message)
-    if value[_REWARD] is None:
-      return Score(metrics=_numbers(metrics))
-    value = metrics.pop(_REWARD)
-  if isinstance(value, list):
-    message = f"returned a list of {len(value)}: {_EXPECTED}"
+  if isinstance(named.get(_REWARD), list):
+    message = f"returned a list of {len(named[_REWARD])}: {_EXPECTED}"
     return Score(failure=WRONG_SHAPE, message=message)
-  for name, number in ((_REWARD, value), *metrics.items()):
-    if not isinstance(number, int | float):
-      message = f"{name} is {number!r:.60} of type {type(number).__name__}"
-      return Score(failure=WRONG_TYPE, message=f"{message}: {_EXPECTED}")
-    if not math.isfinite(number):
-      message = f"{name} is {number}: expected a finite number"
-      return Score(failure=NOT_FINITE, message=message)
-  return Score(float(value), _numbers(metrics))
+  for name, number in named.items():
+    failure, expected = _failure(name, number)
+    if failure:
+      message = f"{name} is {number!r:.60}{expected}"
+      return Score(failure=failure, message=message)
+  numbers = {name: float(number) for name, number in named.items()}
+  return Score(numbers.pop(_REWARD, None), numbers)
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-  return {name: float(number) for name, number in metrics.items()}
+def _failure(name: str, number: Any) -> tuple[str, str]:
+  """Returns the kind of failure of a number, and what was expected instead.
+
+  Both are "" for a number that can be used. An integer is compared before it
+  becomes a float, because `float(10**400)` raises OverflowError.
+  """
+  if not isinstance(number, int | float):
+    return WRONG_TYPE, f" of type {type(number).__name__}: {_EXPECTED}"
+  if isinstance(number, float) and not math.isfinite(number):
+    return NOT_FINITE, ": expected a finite number"
+  largest = MAX_REWARD if name == _REWARD else _MAX_METRIC
+  if abs(number) > largest:
+    return TOO_LARGE, f": expected at most {largest:.3g} in size"
+  return "", ""
 
 
 def total(scores: Sequence[Score], weights: Sequence[float]) -> float:

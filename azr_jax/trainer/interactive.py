@@ -21,6 +21,7 @@ from azr_jax.models import safetensors_io
 from azr_jax.models.tokenizers import Message, Tokenizer
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import metrics as metrics_lib
+from azr_jax.systems import scores
 from azr_jax.tasks.table import prompts as prompt_lib
 from azr_jax.tasks.table.reading import Row
 from azr_jax.tasks.table.settings import TableSettings
@@ -216,13 +217,17 @@ class Model:
       The metrics of the update, such as `learner/entropy`.
 
     Raises:
-      ValueError: rewards and samples differ in number, or are not finite.
+      ValueError: rewards and samples differ in number, or a reward is not
+        finite or larger than `scores.MAX_REWARD`.
     """
     trajectories = []
     for group, (ours, theirs) in enumerate(zip(samples, rewards, strict=True)):
       for sample, reward in zip(ours, theirs, strict=True):
-        if not np.isfinite(reward):
-          raise ValueError(f"reward {reward}: expected finite numbers")
+        if not abs(reward) <= scores.MAX_REWARD:  # NaN is not, either.
+          raise ValueError(
+            f"reward {reward!r:.60}: expected a finite number of at most "
+            f"{scores.MAX_REWARD:.3g} in size"
+          )
         trajectories.append(
           types.Trajectory(
             sample.prompt, sample.completion, float(reward), group

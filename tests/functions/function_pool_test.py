@@ -18,6 +18,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
 FILE = """
 import asyncio, os, sys, time
+from decimal import Decimal
+from fractions import Fraction
 import numpy as np
 from sibling import TWO
 
@@ -27,6 +29,12 @@ def double(x):
 
 def scalar(): return np.float32(0.5)
 def array(): return np.arange(3)
+def long(): return np.longdouble(0.25)
+def decimal(): return {"x": Decimal("0.75"), "y": Fraction(1, 4)}
+def digits():
+  sys.set_int_max_str_digits(0)
+  return 10**5000
+def fraction(): return Fraction(10**400)
 def raises(): raise KeyError("answer")
 def strange(): return object()
 def hangs():
@@ -69,14 +77,18 @@ def test_values_come_back_as_plain_ones(functions):
   assert functions("double", x=21).result(60).value == 42
   assert functions("scalar").result(60).value == 0.5
   assert functions("array").result(60).value == [0, 1, 2]
+  assert functions("long").result(60).value == 0.25
+  assert functions("decimal").result(60).value == {"x": 0.75, "y": 0.25}
 
 
 @pytest.mark.parametrize(
   "name, failure, message",
   [
-    ("raises", "raised", r"KeyError: 'answer' \(mine.py:12\)"),
+    ("raises", "raised", r"KeyError: 'answer' \(mine.py:20\)"),
     ("leaves", "raised", "SystemExit: 1"),
     ("strange", "wrong_type", "returned <object object.* of type object"),
+    ("digits", "wrong_type", "an integer has more than 4000 digits"),
+    ("fraction", "wrong_type", "too large"),
     ("hangs", "timeout", "not done in 1 s"),
     ("sleeps", "timeout", "its process was killed"),
     ("dies", "died", r"its process ended \(3\)"),

@@ -36,6 +36,8 @@ def test_a_step_that_is_not_finite_is_named_with_its_metrics():
     "step 3: not finite: learner/grad_norm=inf, learner/loss=nan; "
   )
   assert "\n" not in str(error.value)
+  with pytest.raises(RuntimeError, match="loss=nan; rewards are -1e.12 to 2;"):
+    nonfinite.check(3, SKIPPED, may_skip=False, rewards=[2.0, -1e12])
 
 
 @pytest.mark.parametrize("may_skip", [False, True])

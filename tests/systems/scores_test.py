@@ -21,6 +21,8 @@ NAN = float("nan")
     ({"reward": 2, "length": 7}, Score(2.0, {"length": 7.0})),
     ({"reward": None, "length": 7}, Score(None, {"length": 7.0})),
     ({"reward": 1, "note": None}, Score(1.0)),
+    (-(10**15), Score(-1e15)),
+    ({"reward": 0, "nanoseconds": 10**30}, Score(0.0, {"nanoseconds": 1e30})),
   ],
 )
 def test_a_number_a_dictionary_or_nothing(value, expected):
@@ -37,6 +39,12 @@ def test_a_number_a_dictionary_or_nothing(value, expected):
     ({"reward": 1, "x": "y"}, "wrong_type", "x is 'y' of type str"),
     (NAN, "not_finite", "reward is nan: expected a finite number"),
     ({"reward": 1, "x": float("inf")}, "not_finite", "x is inf"),
+    ({"reward": None, "x": NAN}, "not_finite", "x is nan"),
+    ({"reward": None, "x": "y"}, "wrong_type", "x is 'y' of type str"),
+    (10**400, "too_large", "expected at most 1e+15 in size"),
+    (-(10**400), "too_large", "reward is -1000"),
+    (1.7e308, "too_large", "reward is 1.7e+308: expected at most 1e+15"),
+    ({"reward": 1, "x": 10**400}, "too_large", "expected at most 3.4e+38"),
   ],
 )
 def test_anything_else_is_a_failure(value, failure, message):

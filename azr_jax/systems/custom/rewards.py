@@ -76,6 +76,12 @@ def parse(text: str) -> list[Part]:
         f"={text!r}: expected FILE.py:NAME, MODULE:NAME or {judge.NAME}, "
         f"separated by commas, each perhaps behind WEIGHT*, not {piece!r}",
       ) from None
+    if abs(weight) > scores.MAX_REWARD:
+      raise Invalid(
+        "reward",
+        f"={text!r}: expected weights of at most {scores.MAX_REWARD:.3g} in "
+        f"size, not {piece!r}",
+      )
     names = [part.name for part in parts]
     unique = name
     while unique in names:

@@ -26,7 +26,9 @@ def {entry}(arguments):
   import json
 
   def plain(value):
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    if hasattr(value, "tolist"):
+      return value.tolist()
+    return float(value) if hasattr(value, "__float__") else str(value)
 
   return json.dumps({name}(**arguments), default=plain)
 """
@@ -50,8 +52,8 @@ class Program:
     """Starts the program on an executor."""
     try:
       text = repr(worker.plain(arguments))
-    except TypeError as error:
-      message = f"a column cannot go into the sandbox: it {error}"
+    except (TypeError, ValueError, OverflowError) as error:
+      message = f"a column cannot go into the sandbox: {error}"
       return futures.done(Answer(None, pool.WRONG_TYPE, message))
     job = Job("reward", self.code, (text,), _ENTRY)
     return futures.then(executor.submit(job), answer)

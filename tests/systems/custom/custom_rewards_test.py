@@ -15,7 +15,7 @@ from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table.reading import Row
 
 FILE = """
-import asyncio, math, time
+import asyncio, fractions, math, time
 
 def right(completion, answer):
   return {"reward": float(completion == answer), "length": len(completion)}
@@ -34,6 +34,10 @@ def picky(completion):
   if completion == "nan": return math.nan
   if completion == "hang": time.sleep(1000)
   if completion == "none": return None
+  if completion == "huge": return {"reward": 1.0, "value": 10**400}
+  if completion == "large": return -1.7e308
+  if completion == "digits": return 10**5000
+  if completion == "half": return fractions.Fraction(1, 2)
   return [1, 2] if completion == "list" else 1
 
 def everything(**columns): return len(columns)
@@ -42,6 +46,7 @@ def ended(completion, finish_reason, num_tokens=0):
 def wants(completion, gold): ...
 def blind(answer): ...
 """
+NUMBERS = "huge", "large", "digits", "half"
 ROW = Row("ask", {"prompt": "ask", "answer": "yes", "difficulty": 3})
 
 
@@ -103,7 +108,7 @@ def test_failures_are_scores_and_other_completions_have_theirs(file, context):
   made = rewards.Rewards(
     settings_of(file, ["1*picky"], timeout_s=1.0), ROW.columns
   )
-  texts = ["good", "raise", "hang", "nan", "list", "none"]
+  texts = ["good", "raise", "hang", "nan", "list", "none", *NUMBERS]
   try:
     begun = time.monotonic()
     found = grade(made, context, texts)["picky"]
@@ -111,8 +116,9 @@ def test_failures_are_scores_and_other_completions_have_theirs(file, context):
     made.close()
   assert time.monotonic() - begun < 500
   kinds = ["", "raised", "timeout", "not_finite", "wrong_shape", ""]
+  kinds += ["too_large", "too_large", "wrong_type", ""]
   assert [score.failure for score in found] == kinds
-  assert [score.value for score in found] == [1.0, *[None] * 5]
+  assert [score.value for score in found] == [1.0, *[None] * 8, 0.5]
 
 
 def test_the_sandbox_gives_the_same_scores(file, context, tmp_path):
@@ -125,11 +131,14 @@ def test_the_sandbox_gives_the_same_scores(file, context, tmp_path):
   )
   made = rewards.Rewards(settings, ROW.columns)
   assert made.processes() == []
-  found = grade(made, context, ["yes", "raise", "nan", "list"])
-  assert [s.value for s in found["right"]] == [1.0, 0.0, 0.0, 0.0]
-  assert [s.value for s in found["of_all"]] == [0.6, 1.0, 0.6, 0.8]
+  found = grade(made, context, ["yes", "raise", "nan", "list", *NUMBERS])
+  assert [s.value for s in found["right"]] == [1.0, *[0.0] * 7]
+  assert [s.value for s in found["of_all"]][:4] == [0.5, 5 / 6, 0.5, 4 / 6]
   kinds = [s.failure for s in found["picky"]]
-  assert kinds == ["", "raised", "not_finite", "wrong_shape"]
+  assert kinds[:4] == ["", "raised", "not_finite", "wrong_shape"]
+  # More than 4,300 digits: Python raises where JSON is written.
+  assert kinds[4:] == ["too_large", "too_large", "raised", ""]
+  assert found["picky"][-1].value == 0.5
   assert found["picky"][1].message == "KeyError in the sandbox"
 
 
@@ -163,6 +172,8 @@ def test_a_text_names_rewards_and_weights():
   for wrong in ("", " , ", "f", "x*a.py:f", "a.py"):
     with pytest.raises(Invalid, match="expected .*FILE.py:NAME"):
       rewards.parse(wrong)
+  with pytest.raises(Invalid, match="expected weights of at most 1e.15"):
+    rewards.parse("1e999*a.py:f")
 
 
 def groups_of(*correct):
