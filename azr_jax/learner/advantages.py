@@ -8,10 +8,13 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 # Added to a standard deviation before rewards are divided by it.
 EPSILON = 1e-6
+# Rewards that differ by less are equal: sums of the same parts in another order
+# do (0.1 + 0.2 and 0.3). It is absolute, and relative to rewards above 1.
+_TOLERANCE = 1e-9
 # Floor of the variance when advantages are normalised.
 _MIN_VARIANCE = 1e-8
 
@@ -27,14 +30,24 @@ def _members(groups: Sequence[Hashable]) -> list[np.ndarray]:
   return [np.array(members) for members in indices.values()]
 
 
+def are_equal(rewards: Float[np.ndarray, "*B G"]) -> Bool[np.ndarray, "*B"]:
+  """Returns whether the rewards of a group are equal up to rounding.
+
+  Args:
+    rewards: of one group, or of several along the first axes.
+  """
+  largest = np.maximum(np.abs(rewards).max(axis=-1), 1.0)
+  return np.asarray(np.ptp(rewards, axis=-1) <= _TOLERANCE * largest)
+
+
 def _standardise(
   rewards: Float[np.ndarray, " N"], weights: np.ndarray
 ) -> Float[np.ndarray, " N"]:
-  """Returns (r - mean) / std with weighted moments; 0 when all r are equal.
+  """Returns (r - mean) / std with weighted moments; 0 if all r are equal.
 
   The standard deviation is the population's: it divides by N, not by N - 1.
   """
-  if np.ptp(rewards) == 0:
+  if are_equal(rewards):
     return np.zeros_like(rewards)
   mean = np.average(rewards, weights=weights)
   variance = np.average((rewards - mean) ** 2, weights=weights)
@@ -103,7 +116,7 @@ def leave_one_out(
   advantages = np.zeros_like(rewards)
   for members in _members(groups):
     group_rewards = rewards[members]
-    if np.ptp(group_rewards) > 0:
+    if not are_equal(group_rewards):
       others = (group_rewards.sum() - group_rewards) / (len(members) - 1)
       advantages[members] = group_rewards - others
   return advantages
@@ -124,7 +137,7 @@ def standardised_unbiased(
   advantages = np.zeros_like(rewards)
   for members in _members(groups):
     group_rewards = rewards[members]
-    if np.ptp(group_rewards) > 0:
+    if not are_equal(group_rewards):
       deviation = group_rewards.std(ddof=1) + EPSILON
       centred = group_rewards - group_rewards.mean()
       advantages[members] = centred / deviation
@@ -144,7 +157,8 @@ def group_mean(
   advantages = np.zeros_like(rewards)
   for members in _members(groups):
     group_rewards = rewards[members]
-    advantages[members] = group_rewards - group_rewards.mean()
+    if not are_equal(group_rewards):
+      advantages[members] = group_rewards - group_rewards.mean()
   return advantages
 
 
@@ -174,7 +188,7 @@ def best_of_k(
   advantages = np.zeros_like(rewards)
   for members in _members(groups):
     group_rewards = rewards[members]
-    if np.ptp(group_rewards) > 0 and len(group_rewards) > k:
+    if len(group_rewards) > k and not are_equal(group_rewards):
       advantages[members] = _best_of_sets(group_rewards, k)
   return advantages
 
@@ -296,6 +310,8 @@ def groups_differ(
 ) -> list[bool]:
   """Returns whether the rewards of each trajectory's group differ.
 
+  Rewards that are equal up to rounding do not (`are_equal`).
+
   Where they do not, no response is better than another, and the advantages of
   all estimators but `WITHOUT_GROUPS` are 0.
 
@@ -306,5 +322,5 @@ def groups_differ(
   values = np.asarray(rewards, np.float64)
   differ = np.zeros(len(values), bool)
   for members in _members(groups):
-    differ[members] = np.ptp(values[members]) > 0
+    differ[members] = not are_equal(values[members])
   return differ.tolist()

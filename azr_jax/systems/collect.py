@@ -128,7 +128,7 @@ def solve_metrics(
     name: the part of metric names after the family, such as `orz/solve`.
     group_size: completions per prompt; with 1 there are no metrics of groups.
   """
-  rewards = np.array([t.reward for t in trajectories])
+  rewards = np.array([t.reward for t in trajectories], np.float64)
   metrics = {
     f"reward/{name}/mean": float(rewards.mean()),
     f"reward/{name}/std": float(rewards.std()),
@@ -153,7 +153,7 @@ def solve_metrics(
     system = name.split("/")[0]
     groups = rewards.reshape(-1, group_size)
     metrics[f"groups/{system}/equal_fraction"] = float(
-      np.mean(np.ptp(groups, axis=1) == 0)
+      np.mean(advantages.are_equal(groups))
     )
     # A reward that is no grade has no correct responses.
     if any(CORRECT in t.metrics for t in trajectories):

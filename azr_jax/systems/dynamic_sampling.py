@@ -24,6 +24,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
+from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
 
@@ -73,8 +74,9 @@ class Group:
 
   @property
   def has_signal(self) -> bool:
-    """Whether the rewards differ."""
-    return len({t.reward for t in self.trajectories}) > 1
+    """Whether the rewards differ by more than rounding."""
+    rewards = np.array([t.reward for t in self.trajectories], np.float64)
+    return len(rewards) > 1 and not advantages.are_equal(rewards)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,8 @@ from azr_jax.learner.settings import LearnerSettings
 REWARDS = [1.0, -0.5, 1.0, 0.2, 0.8, -1.0]
 GROUPS = ["a", "a", "a", "b", "b", "b"]
 LENGTHS = [5, 10, 5, 1, 1, 8]
+# Parts of a reward, added in different orders.
+SUMMED = [0.1 + 0.2, 0.3, 0.1 * 3]
 
 # GAE subtracts values, not a baseline of rewards.
 BASELINES = sorted(set(advantages.ESTIMATORS) - {advantages.GAE})
@@ -58,6 +60,8 @@ def test_equal_rewards_and_single_members_have_zero_advantages(name):
   equal = advantages.estimate(name, [0.3] * 4, ["a", "b", "b", "b"], [1] * 4)
   np.testing.assert_array_equal(equal, 0.0)
   assert np.isfinite(advantages.estimate(name, [1.0], ["a"], [3])).all()
+  summed = advantages.estimate(name, SUMMED, ["a"] * 3, [1] * 3, pass_k=2)
+  np.testing.assert_array_equal(summed, 0.0)
 
 
 @pytest.mark.parametrize("name", sorted(advantages.ESTIMATORS))
@@ -183,5 +187,12 @@ def test_groups_of_equal_reward_are_found():
   groups = ["a", "b", "a", "b", "c"]
   found = advantages.groups_differ([1.0, 0.5, 0.0, 0.5, 1.0], groups)
   assert found == [True, False, True, False, False]
+  assert advantages.groups_differ(SUMMED, [0] * 3) == [False] * 3
+  assert advantages.groups_differ([0.3, 0.3 + 1e-8], [0, 0]) == [True, True]
+  large = [1e12, 1e12 + 1, 1e12 + 1e4]
+  assert advantages.groups_differ(large, [0, 0, 1]) == [False] * 3
+  assert advantages.groups_differ(large, [0, 1, 0]) == [True, False, True]
+  both = advantages.are_equal(np.array([SUMMED, [0.0, 0.0, 1.0]]))
+  assert both.tolist() == [True, False]
   with pytest.raises(Invalid, match="drop_equal_groups=True.*'gae'"):
     LearnerSettings(drop_equal_groups=True, estimator="gae")

@@ -34,3 +34,9 @@ def test_only_graded_responses_are_correct(correct, expected):
   found = collect.solve_metrics(given, "own/solve", group_size=2)
   assert found.get("correct/own/solve/any") == expected
   assert ("correct/own/solve/mean" in found) == (expected is not None)
+
+
+def test_groups_equal_up_to_rounding_are_counted_as_equal():
+  given = [trajectory(one, {}) for one in (0.1 + 0.2, 0.3, 0, 1)]
+  found = collect.solve_metrics(given, "own/solve", group_size=2)
+  assert found["groups/own/equal_fraction"] == 0.5

@@ -80,6 +80,11 @@ def test_a_place_asks_until_the_rewards_of_a_group_differ():
   }
 
 
+def test_rewards_that_differ_by_rounding_alone_are_equal():
+  groups = sample_groups({0: (0.1 + 0.2, 0.3), 1: (0, 1), 2: (1, 0)})
+  assert numbers(groups.kept) == [2, 1]
+
+
 def test_a_place_keeps_its_last_group_when_its_budget_is_spent():
   groups = sample_groups({0: (1, 1), 2: (1, 1), 4: (0, 0), 1: (0, 1)})
   assert numbers(groups.kept) == [4, 1]
