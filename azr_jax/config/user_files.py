@@ -13,6 +13,9 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+# UTF-8, perhaps behind the byte-order mark that Excel and editors of Windows
+# write.
+ENCODING = "utf-8-sig"
 # A compressed text of people and programs shrinks by less than this factor.
 MAX_RATIO = 100
 # Files that become no larger than this may shrink by any factor.
@@ -55,7 +58,7 @@ def read_json(path: pathlib.Path, expected: str = "JSON") -> Any:
     ValueError: it is damaged; see `parse_json`.
   """
   with reading(path, expected):
-    return parse_json(path.read_bytes().decode("utf-8"))
+    return parse_json(path.read_bytes().decode(ENCODING))
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def read(path: pathlib.Path) -> list[Demonstration]:
     )
   demonstrations = []
   with user_files.reading(path, "conversations"):
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_text(user_files.ENCODING).split("\n")
   for number, line in enumerate(filter(None, lines), 1):
     with user_files.reading(f"{path}:{number}", "a conversation"):
       record = user_files.parse_json(line)

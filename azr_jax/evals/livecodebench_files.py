@@ -170,7 +170,7 @@ def _lines(path: pathlib.Path) -> Iterator[Any]:
     for number, line in enumerate(file, 1):
       if line.strip():
         with user_files.reading(f"{path} line {number}", "a record"):
-          record = user_files.parse_json(line.decode("utf-8"))
+          record = user_files.parse_json(line.decode(user_files.ENCODING))
         yield record
 
 

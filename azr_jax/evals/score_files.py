@@ -95,7 +95,7 @@ def read_items(
 
 def _lines(path: pathlib.Path) -> list[str]:
   """Returns the whole lines of a file; a killed run may have cut the last."""
-  lines = path.read_bytes().decode("utf-8").split("\n")
+  lines = path.read_bytes().decode(user_files.ENCODING).split("\n")
   return [line for line in lines[:-1] if line.strip()]
 
 

@@ -34,7 +34,7 @@ def run_command(main: Callable[[], None]) -> None:
 
 def input_lines() -> Iterable[str]:
   """Returns standard input's lines; invalid UTF-8 becomes replacement marks."""
-  return io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
+  return io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig", errors="replace")
 
 
 def in_order(

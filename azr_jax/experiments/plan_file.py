@@ -61,7 +61,7 @@ def read_tables(folder: pathlib.Path) -> dict[str, Any]:
   if not path.is_file():
     raise ValueError(f"{folder}: expected a folder with {FILE}")
   with user_files.reading(path, "an experiment in TOML"):
-    return tomllib.loads(path.read_text("utf-8"))
+    return tomllib.loads(path.read_text(user_files.ENCODING))
 
 
 def parse(name: str, tables: Mapping[str, Any]) -> Plan:

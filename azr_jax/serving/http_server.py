@@ -325,7 +325,7 @@ async def _json(request: web.Request) -> dict[str, Any]:
   """
   data = await request.read()
   try:
-    value = user_files.parse_json(data.decode("utf-8"))
+    value = user_files.parse_json(data.decode(user_files.ENCODING))
   except ValueError as error:
     raise ApiError(400, f"the request is no JSON: {error}") from None
   if not isinstance(value, dict):

@@ -66,7 +66,7 @@ def _file(path: pathlib.Path) -> list[Any]:
       data, name = user_files.unzip(data), name.removesuffix(".gz")
     if name.endswith(".parquet"):
       return _parquet(data, path)
-    text = data.decode("utf-8")
+    text = data.decode(user_files.ENCODING)
     if name.endswith(".csv"):
       return _csv(text)
     if text.lstrip().startswith("["):

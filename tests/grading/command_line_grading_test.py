@@ -1,5 +1,6 @@
 """Tests of `python -m azr_jax.grading`."""
 
+import codecs
 import json
 import subprocess
 import sys
@@ -147,7 +148,9 @@ def test_every_line_has_a_grade_in_order():
   lines = [json.dumps(case).encode() for case in cases]
   lines[3:3] = [b"no json", b"", b"\xff"]
   with start("--timeout_s=0.5") as process:
-    out, err = process.communicate(b"\n".join(lines), timeout=60)
+    out, err = process.communicate(
+      codecs.BOM_UTF8 + b"\n".join(lines), timeout=60
+    )
   grades = [json.loads(line) for line in out.splitlines()]
   assert [grade["id"] for grade in grades] == [0, 1, 2, "", "", 3, 4]
   assert [grade["correct"] for grade in grades] == [0, 1, 1, 0, 0, 1, 1]

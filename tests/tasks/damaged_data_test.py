@@ -1,5 +1,6 @@
 """Damaged files of data: each is refused in a line that names it."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -65,6 +66,9 @@ def test_records_of_every_format(tmp_path, ending):
   data = FORMATS[ending](problems())
   path.write_bytes(data)
   assert len(sources.read(str(path))) == 12
+  if ending in ("jsonl", "json", "csv"):
+    path.write_bytes(codecs.BOM_UTF8 + data)
+    assert sources.read(str(path))[0].question == "What is 0 + 2?"
   damaged = damage.variants(data)
   if not ending.endswith(".gz") and ending != "parquet":
     # Half of the lines are whole, and no mark says how many there were.
@@ -110,7 +114,9 @@ def test_lines_of_other_types_and_cut_lines(tmp_path, name):
   read, line = LINES[name]
   path = tmp_path / "file.jsonl"
   path.write_bytes(lines([line]))
-  read(path)
+  plain = repr(read(path))
+  path.write_bytes(codecs.BOM_UTF8 + lines([line]))
+  assert repr(read(path)) == plain
   damaged = [
     (case, data + b"\n", False) for case, data, _ in damage.json_variants(line)
   ]

@@ -111,7 +111,7 @@ def read(path: pathlib.Path = ASSET) -> list[HeldoutTask]:
     ValueError: the file is damaged.
   """
   with user_files.reading(path, "tasks, one per line"):
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(user_files.ENCODING).splitlines()
     records = [user_files.parse_json(line) for line in lines]
     return [
       HeldoutTask(r["task_type"], task_lib.from_json(r["task"]))

@@ -71,7 +71,7 @@ def read(path: str | pathlib.Path) -> list[Pair]:
     BadPairsError: it is no such file.
     OSError: it cannot be read.
   """
-  lines = pathlib.Path(path).read_text("utf-8").splitlines()
+  lines = pathlib.Path(path).read_text("utf-8-sig").splitlines()
   if not lines or tuple(lines[0].split("\t")) != COLUMNS:
     raise BadPairsError(f"{path}: expected the columns {', '.join(COLUMNS)}")
   pairs = []

@@ -93,7 +93,7 @@ def _triplets(path: str | None) -> list[Triplet]:
   """Reads programs with input and output from a file or the held-out tasks."""
   if path is None:
     return [_triplet(entry.task) for entry in heldout.read()]
-  lines = pathlib.Path(path).read_text(encoding="utf-8").split("\n")
+  lines = pathlib.Path(path).read_text("utf-8-sig").split("\n")
   try:
     records = [json.loads(line) for line in lines if line.strip()]
     triplets = [Triplet(r["code"], r["input"], r["output"]) for r in records]

@@ -12,6 +12,7 @@ import pathlib
 from concurrent.futures import Future
 from typing import Any
 
+from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid
 from azr_jax.executor import Executor, Job, Result, futures, literals
 from azr_jax.functions import pool, worker
@@ -70,7 +71,7 @@ def read(spec: str) -> Program:
   path = pathlib.Path(where).expanduser()
   if not where.endswith(".py") or not path.is_file():
     raise Invalid("reward", f"{problem}FILE.py:NAME of a file that is there")
-  text = path.read_text("utf-8")
+  text = path.read_text(user_files.ENCODING)
   try:
     nodes = ast.parse(text).body
   except SyntaxError as error:

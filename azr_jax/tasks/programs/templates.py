@@ -110,7 +110,8 @@ def read(folder: str, task_types: Sequence[str]) -> Templates:
     path = pathlib.Path(folder).expanduser() / f"{name}.txt"
     if path.is_file():
       with user_files.reading(path, "a prompt as UTF-8 text"):
-        text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+        text = path.read_bytes().decode(user_files.ENCODING)
+        text = text.replace("\r\n", "\n")
       _check(path, name, text)
       texts[name] = text.removesuffix("\n")
     elif name in _OPTIONAL:

@@ -42,7 +42,7 @@ def read(path: pathlib.Path) -> dict[str, PassRate]:
       f"{path}: there is no such file; expected one of azr_jax.potential"
     )
   with user_files.reading(path, "a file of azr_jax.potential"):
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(user_files.ENCODING).splitlines()
     return {
       row["id"]: PassRate(
         **{

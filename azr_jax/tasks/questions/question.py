@@ -49,7 +49,7 @@ def read(path: pathlib.Path) -> list[Question]:
     raise ValueError(f"{path}: expected a file of questions")
   questions = []
   with user_files.reading(path, "a file of questions"):
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_text(user_files.ENCODING).split("\n")
   for number, line in enumerate(filter(None, lines), 1):
     with user_files.reading(f"{path}:{number}", "a question"):
       questions.append(_question(user_files.parse_json(line)))

@@ -123,7 +123,9 @@ def test_failures_are_scores_and_other_completions_have_theirs(file, context):
 
 def test_the_sandbox_gives_the_same_scores(file, context, tmp_path):
   alone = tmp_path / "alone.py"  # The sandbox has no `asyncio`.
-  alone.write_text(FILE.replace("asyncio, ", "").partition("async def")[0])
+  alone.write_text(
+    "\ufeff" + FILE.replace("asyncio, ", "").partition("async def")[0]
+  )
   with alone.open("a") as more:
     more.write(FILE[FILE.index("def picky") :])
   settings = settings_of(

@@ -1,5 +1,7 @@
 """Prompts in a user's words: placeholders, their errors, and what is shown."""
 
+import codecs
+
 import pytest
 
 from azr_jax.config.settings import Invalid, build
@@ -132,6 +134,13 @@ def test_a_file_that_is_no_text_is_named(tmp_path, write):
   (tmp_path / "frame.txt").write_bytes(b"\xff\xfe")
   with pytest.raises(ValueError, match="frame.txt: expected a prompt as UTF-8"):
     templates.read(str(tmp_path), TASK_TYPES)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path, write):
+  plain = templates.read(write(), TASK_TYPES)
+  for path in tmp_path.iterdir():
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+  assert templates.read(str(tmp_path), TASK_TYPES) == plain
 
 
 def test_every_placeholder_of_the_table_is_documented():

@@ -48,7 +48,7 @@ def rows(path: pathlib.Path) -> list[Row]:
   """
   if path.is_dir():
     return list(_samples(path))
-  with path.open(encoding="utf-8", newline="") as file:
+  with path.open(encoding=user_files.ENCODING, newline="") as file:
     if path.suffix == ".csv":
       return list(csv.DictReader(file))
     return list(map(user_files.parse_json, file))
@@ -64,7 +64,7 @@ def _samples(folder: pathlib.Path) -> Iterator[Row]:
   for path in sorted(folder.rglob("*.*"), key=_natural):
     if path.parent != folder and path.is_file():
       texts = by_sample.setdefault(path.parent, {})
-      texts[path.name] = path.read_text(encoding="utf-8")
+      texts[path.name] = path.read_text(user_files.ENCODING)
   for sample, texts in by_sample.items():
     name = sample.relative_to(folder).as_posix()
     yield {"sample": name, "files": texts}
