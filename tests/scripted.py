@@ -2,6 +2,7 @@
 
 import functools
 import random
+import types
 from concurrent.futures import Future
 
 from azr_jax.rollout.event_loop import Awaited, EventLoop
@@ -12,6 +13,9 @@ class Policy:
   """The part of a policy that runs coroutines."""
 
   partial = PartialRollouts()
+  sampler = types.SimpleNamespace(
+    settings=types.SimpleNamespace(prompt_buckets=(8,))
+  )
 
   @functools.cached_property
   def loop(self):

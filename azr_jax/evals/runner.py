@@ -235,8 +235,14 @@ def _too_long(
   items: Sequence[Item],
   prompts: Mapping[int, types.Prompt],
 ) -> list[int]:
-  """Returns the items whose prompts fit no bucket, and prints a warning."""
+  """Returns the items whose prompts fit no bucket, and prints a warning.
+
+  Raises:
+    ValueError: no prompt of the benchmark fits.
+  """
   too_long = [i for i, prompt in prompts.items() if not policy.fits(prompt)]
+  if items and len(too_long) == len(items):
+    raise policy_lib.no_prompt_fits(benchmark.name, policy)
   if too_long:
     console.print_status(
       f"{benchmark.name}: {len(too_long)} prompts are longer than the last of "

@@ -144,8 +144,8 @@ class EventLoop:
     Returns:
       Whether all that was submitted had its chance of a slot.
     """
-    self._run_ready()
-    self._go_round()
+    has_run = self._run_ready()
+    self._go_round(has_run)
     return self._is_sent or self._is_empty
 
   def run_until_idle(self) -> None:
@@ -219,8 +219,16 @@ class EventLoop:
     while not condition():
       self._go_round()
 
-  def _go_round(self) -> None:
-    """Goes through the module's list once; waits if nothing else is to do."""
+  def _go_round(self, has_progress: bool = False) -> None:
+    """Goes through the module's list once; waits if nothing else is to do.
+
+    Args:
+      has_progress: whether a coroutine has just run, which may have been the
+        last one.
+
+    Raises:
+      RuntimeError: nothing is left to do or to wait for.
+    """
     self._clock.calls += 1
     self._fetch()
     self._poll(wait=False)
@@ -235,7 +243,7 @@ class EventLoop:
     elif any(jobs.pending for jobs in self._jobs.values()):
       self._poll(wait=True)
       self._run_ready()
-    elif not had_something:
+    elif not (had_something or has_progress):
       raise RuntimeError(
         "a coroutine awaits a future that nothing will complete"
       )

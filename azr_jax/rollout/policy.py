@@ -59,6 +59,20 @@ class SampleLog:
   requests: list[Submitted] = dataclasses.field(default_factory=list)
 
 
+def no_prompt_fits(what: str, policy: "Policy") -> ValueError:
+  """Returns the error of a step or an evaluation that has nothing to sample.
+
+  Args:
+    what: whose prompts are all longer than the largest bucket.
+    policy: was to respond.
+  """
+  buckets = policy.sampler.settings.prompt_buckets
+  return ValueError(
+    f"no prompt of {what} fits config.rollout.prompt_buckets={buckets}: "
+    "expected a larger bucket"
+  )
+
+
 @dataclasses.dataclass
 class Policy:
   """One step's view of the model being trained.

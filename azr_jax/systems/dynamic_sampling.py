@@ -25,6 +25,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.learner import advantages
+from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
 
@@ -195,10 +196,7 @@ async def sample_groups(
     [tried[index] for index in indices], settings.max_prompts, len(carried)
   )
   if not groups.sampled:
-    raise ValueError(
-      "no prompt of this step fits the last of rollout.prompt_buckets: "
-      "expected a larger bucket"
-    )
+    raise policy_lib.no_prompt_fits("this step", policy)
   return groups
 
 

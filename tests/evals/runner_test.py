@@ -244,6 +244,8 @@ def test_a_prompt_that_is_too_long_counts_as_incorrect(
   assert "1 prompts are longer" in capsys.readouterr().err
   # Without a record it is sampled by a later run with larger buckets.
   assert "long" not in path.read_text()
+  with pytest.raises(ValueError, match="no prompt of toy fits config.rollout"):
+    run(policy, executor, None, read=lambda data: items[:1])
 
 
 def test_a_benchmark_with_fixed_items_reads_no_data():

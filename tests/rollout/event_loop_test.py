@@ -63,6 +63,22 @@ def test_asynchronous_items_come_as_they_are_made():
   assert [*loop.iterate(items())] == [0, 1, 2]
 
 
+def test_the_error_of_the_last_coroutine_is_no_deadlock():
+  async def fails():
+    await Awaited(inner)
+
+  async def refuse():
+    raise ValueError("no prompt fits")
+
+  loop = EventLoop()
+  inner = loop.spawn(refuse())
+  done = loop.spawn(fails())
+  while not done.done():
+    loop.run_once()
+  with pytest.raises(ValueError, match="no prompt fits"):
+    done.result()
+
+
 def test_a_coroutine_that_waits_for_nothing_is_told():
   async def waits():
     await Awaited(Future())
@@ -71,3 +87,8 @@ def test_a_coroutine_that_waits_for_nothing_is_told():
     RuntimeError, match="awaits a future that nothing will complete"
   ):
     EventLoop().run(waits())
+  loop = EventLoop()
+  loop.spawn(waits())
+  loop.run_once()
+  with pytest.raises(RuntimeError, match="nothing will complete"):
+    loop.run_once()

@@ -25,6 +25,7 @@ from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.functions.spec import Function
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect, dynamic_sampling, text_metrics
@@ -94,15 +95,8 @@ class Custom(System):
       rows: to train on.
       eval_rows: to evaluate on; (): there are none.
       rewards: loaded.
-
-    Raises:
-      ValueError: there are fewer rows than a step needs.
     """
     super().__init__(settings, context)
-    if len(rows) < settings.prompts:
-      raise ValueError(
-        f"{len(rows)} rows: expected at least custom.prompts={settings.prompts}"
-      )
     self._rows, self._eval_rows = list(rows), list(eval_rows)
     self._rewards = rewards
     self._order = SamplingOrder(settings, context, self._rows)
@@ -111,10 +105,20 @@ class Custom(System):
 
   @classmethod
   def build(cls, settings: CustomSettings, context: Context) -> Self:
-    """Reads the rows, loads the rewards and makes the system."""
+    """Reads the rows, loads the rewards and makes the system.
+
+    Raises:
+      ValueError: there are fewer rows than a step needs, a prompt cannot be
+        written, or a reward cannot be loaded.
+    """
     cls.check_start(settings)
     try:
       rows, eval_rows = _read(settings, cls.given, context.seed)
+      if len(rows) < settings.prompts:
+        raise ValueError(
+          f"config.{cls.name}.data: {len(rows)} rows to train on: expected at "
+          f"least custom.prompts={settings.prompts}"
+        )
       columns = {name for row in (*rows, *eval_rows) for name in row.columns}
       rewards = Rewards(settings, columns, cls.given.functions)
     except Invalid as error:
@@ -321,6 +325,8 @@ class Custom(System):
     fitting = [
       (i, prompt) for i, prompt in enumerate(found) if policy.fits(prompt)
     ]
+    if found and not fitting:
+      raise policy_lib.no_prompt_fits("the evaluation's rows", policy)
     graded = await policy.gather(
       self._sample_group(policy, prompt, index, samples, jobs)
       for index, prompt in fitting

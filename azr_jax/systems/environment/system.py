@@ -30,6 +30,7 @@ from azr_jax.executor import futures
 from azr_jax.functions.pool import Answer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
@@ -314,6 +315,8 @@ class EnvironmentSystem(System):
       self._play(policy, task, number, samples, conversations, jobs)
       for number, task in enumerate(tasks)
     )
+    if tasks and not any(group or grades for group, grades in played):
+      raise policy_lib.no_prompt_fits("the evaluation's tasks", policy)
     groups = [group for group, _ in played if group]
     found = {f"{_NAME}/items": float(len(groups))}
     if not groups:

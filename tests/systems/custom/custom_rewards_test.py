@@ -1,10 +1,12 @@
 """Rewards of a user's file: in processes, in the sandbox, of one or of many."""
 
+import contextlib
 import re
 import time
 
 import numpy as np
 import pytest
+import scripted
 
 from azr_jax import types
 from azr_jax.config.settings import Invalid
@@ -176,6 +178,40 @@ def test_a_text_names_rewards_and_weights():
       rewards.parse(wrong)
   with pytest.raises(Invalid, match="expected weights of at most 1e.15"):
     rewards.parse("1e999*a.py:f")
+
+
+class Refusing(scripted.Policy):
+  """Finds every prompt too long."""
+
+  def prompt(self, text, task=None):
+    return types.Prompt(text, (1,), task)
+
+  def fits(self, prompt):
+    return False
+
+
+def test_data_without_a_usable_row_are_refused_in_one_line(
+  file, context, tmp_path
+):
+  data = tmp_path / "rows.csv"
+  data.write_text("prompt,answer\n1 + 2,3\n3 + 4,7\n")
+  settings = CustomSettings(
+    data=str(data),
+    reward=f"{file}:right",
+    prompts=1,
+    eval_fraction=0.5,
+    chat="off",
+  )
+  made = system.Custom.build(settings, context)
+  with contextlib.closing(made):
+    with pytest.raises(ValueError, match="of this step fits .*=.8,.: expected"):
+      scripted.collect(made, Refusing(), 1)
+    policy = Refusing()
+    with pytest.raises(ValueError, match="of the evaluation's rows fits"):
+      policy.loop.run(made.evaluate(policy, 0, 1))
+  data.write_text("prompt,answer\n1 + 2,3\n")
+  with pytest.raises(ValueError, match="custom.data: 0 rows to train on"):
+    system.Custom.build(settings, context)
 
 
 def groups_of(*correct):
