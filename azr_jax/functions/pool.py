@@ -4,7 +4,8 @@ A thread of this process sends calls and takes replies. A process runs one call
 at a time, or up to `concurrency` calls of coroutine functions. A call that is
 not done in its time fails, and its process is killed; the next call starts
 another one. Calls that shared the process are sent again. A process that ends
-by itself is replaced, too, and its calls are sent once more before they fail.
+by itself, or has too much memory, is replaced, too. Its calls are sent once
+more, each to a process of its own, before they fail.
 
 Time is what this process has seen pass: while the machine, and with it this
 process, stands still, no limit is used up.
@@ -21,13 +22,13 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from azr_jax.functions import worker
+from azr_jax.functions import keeper, worker
 from azr_jax.functions.process import Closed, Process
 from azr_jax.functions.spec import Function, Signature
 
 # How a call may fail.
 RAISED, WRONG_TYPE = worker.RAISED, worker.WRONG_TYPE
-TIMEOUT, DIED = "timeout", "died"
+TIMEOUT, DIED, MEMORY = "timeout", "died", "memory"
 # Seconds that imports of users may take.
 START_TIMEOUT_S = 300.0
 # Times that a call is sent to processes that die.
@@ -42,7 +43,8 @@ class Answer:
 
   Attributes:
     value: what the function returned, as `worker.plain` makes it.
-    failure: `RAISED`, `WRONG_TYPE`, `TIMEOUT` or `DIED`; "": it returned.
+    failure: `RAISED`, `WRONG_TYPE`, `TIMEOUT`, `DIED` or `MEMORY`; "": it
+      returned.
     message: of a failure, one line.
     seconds: that the call took.
   """
@@ -63,7 +65,7 @@ class _Call:
     limit_s: seconds that it may take.
     future: gets its `Answer`.
     spent_s: seconds that it has run.
-    attempts: how often it was sent.
+    losses: how many processes ended by themselves under it.
   """
 
   index: int
@@ -71,7 +73,7 @@ class _Call:
   limit_s: float
   future: "Future[Answer]"
   spent_s: float = 0.0
-  attempts: int = 0
+  losses: int = 0
 
 
 class FunctionPool:
@@ -87,6 +89,7 @@ class FunctionPool:
     workers: int,
     timeout_s: float,
     concurrency: int = 32,
+    memory_gib: float = 0.0,
   ):
     """Starts a process and waits until it has loaded the functions.
 
@@ -95,19 +98,22 @@ class FunctionPool:
       workers: processes at most; they start when they are needed.
       timeout_s: seconds that a call may take.
       concurrency: calls of coroutine functions under way in a process.
+      memory_gib: resident memory of a process and its children, GiB; 0: no
+        limit.
 
     Raises:
       ValueError: a function cannot be found or loaded; one line.
     """
     self._functions, self._timeout_s = list(functions), timeout_s
     self._max, self._concurrency = workers, concurrency
+    self._memory_gib = memory_gib
     self._lock = threading.Lock()
     self._closed = False
     self._waiting: collections.deque[_Call] = collections.deque()
     self._numbers = 0
     self._wake_read, self._wake_write = os.pipe()
     os.set_blocking(self._wake_read, False)
-    first = Process(self._functions)
+    first = Process(self._functions, memory_gib)
     self._processes = [first]
     self.signatures: Sequence[Signature] = self._wait_for_load(first)
     self._thread = threading.Thread(
@@ -137,7 +143,8 @@ class FunctionPool:
           left = 0
           problem = problem if "not loaded" not in problem else "it ended"
     if process.signatures is None:
-      process.end()
+      if process.end() == keeper.TOO_MUCH:
+        problem = self._too_much()
       self._close_pipes()
       names = ", ".join(function.name for function in self._functions)
       raise ValueError(
@@ -218,15 +225,17 @@ class FunctionPool:
       others = process.in_flight.values()
       if not others:
         return process
+      # A call that has lost a process before must not cost others theirs.
       if (
         self._is_async(call)
         and len(others) < self._concurrency
         and all(map(self._is_async, others))
+        and not any(one.losses for one in (call, *others))
       ):
         return process
     starting = any(p.signatures is None for p in self._processes)
     if len(self._processes) < self._max and not starting:
-      self._processes.append(Process(self._functions))
+      self._processes.append(Process(self._functions, self._memory_gib))
     return None
 
   def _send_waiting(self) -> None:
@@ -238,7 +247,6 @@ class FunctionPool:
       with self._lock:
         call = self._waiting.popleft()
       self._numbers += 1
-      call.attempts += 1
       call.spent_s = 0.0
       try:
         process.call(self._numbers, call.index, call.arguments)
@@ -294,13 +302,23 @@ class FunctionPool:
     """Replaces a process that has ended by itself."""
     status = process.end()
     self._processes.remove(process)
-    name = f"by {signal.Signals(-status).name}" if status < 0 else f"({status})"
+    failure, message = DIED, f"its process ended {_ending(status)}"
+    if status == keeper.TOO_MUCH:
+      failure, message = MEMORY, self._too_much()
     for call in reversed(process.in_flight.values()):
-      if call.attempts < _ATTEMPTS:
+      call.losses += 1
+      if call.losses < _ATTEMPTS:
         self._waiting.appendleft(call)
       else:
-        message = f"its process ended {name}"
-        call.future.set_result(Answer(None, DIED, message, call.spent_s))
+        call.future.set_result(Answer(None, failure, message, call.spent_s))
+
+  def _too_much(self) -> str:
+    """Returns what is said of a process that the keeper has ended."""
+    memory = f"memory_gib={self._memory_gib:g}, or " if self._memory_gib else ""
+    return (
+      f"its process, with its children, had more than {memory}"
+      f"{keeper.MAX_PROCESSES} processes, and was killed"
+    )
 
   def _fail_waiting(self, problem: str) -> None:
     """Fails all calls that wait, because a new process cannot load them."""
@@ -329,11 +347,20 @@ class FunctionPool:
         call.future.set_result(Answer(None, TIMEOUT, message, call.spent_s))
 
 
+def _ending(status: int) -> str:
+  """Returns how a process has ended, for messages."""
+  number = status - keeper.SIGNALLED
+  if number in signal.valid_signals():
+    return f"by {signal.Signals(number).name}"
+  return f"({status})"
+
+
 def _take_load(process: Process, replies: Sequence[dict[str, Any]]) -> str:
   """Notes the signatures that a process reports; returns its error, or ""."""
   for reply in replies:
     if "error" in reply:
       return reply["error"]
+    process.pid = reply["pid"]
     process.signatures = [
       Signature(
         tuple(one["parameters"]),

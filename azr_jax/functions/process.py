@@ -1,14 +1,11 @@
 """A worker process as the pool sees it: starts it, writes, reads, ends it."""
 
-import contextlib
 import json
 import os
 import pathlib
 import pickle
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,26 +23,33 @@ class Process:
   Attributes:
     in_flight: its unfinished calls by number; only the pool uses it.
     signatures: of the functions; None until they are loaded.
-    started_at: on the monotonic clock.
+    pid: the process id; until the functions are loaded, that of the keeper.
     read_fd, write_fd: descriptors to poll.
   """
 
-  def __init__(self, functions: Sequence[Function]):
-    """Starts the process, without waiting for it.
+  def __init__(self, functions: Sequence[Function], memory_gib: float):
+    """Starts the process below a keeper, without waiting for it.
 
-    It has a session of its own, so that Ctrl-C does not reach it and what it
-    starts ends with it. JAX computes on CPUs there, because the trainer holds
-    the accelerators.
+    It has a session of its own, so that Ctrl-C does not reach it. JAX computes
+    on CPUs there, because the trainer holds the accelerators.
+
+    Args:
+      functions: what it loads.
+      memory_gib: memory of the process and its children, GiB; 0: no limit.
     """
     self.in_flight: dict[int, Any] = {}
     self.signatures: list[Signature] | None = None
-    self.started_at = time.monotonic()
     paths = [os.path.abspath(path) for path in sys.path]
     search = os.pathsep.join(
       filter(None, (str(_ROOT), os.environ.get("PYTHONPATH", "")))
     )
     self._process = subprocess.Popen(
-      [sys.executable, "-m", "azr_jax.functions.worker"],
+      [
+        sys.executable,
+        "-m",
+        "azr_jax.functions.keeper",
+        str(int(memory_gib * 2**30)),
+      ],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       bufsize=0,
@@ -55,13 +59,9 @@ class Process:
     assert self._process.stdin and self._process.stdout
     self.write_fd = self._process.stdin.fileno()
     self.read_fd = self._process.stdout.fileno()
+    self.pid = self._process.pid
     self._channel = Channel(self.read_fd, self.write_fd)
     self._send((list(functions), paths))
-
-  @property
-  def pid(self) -> int:
-    """The process id."""
-    return self._process.pid
 
   def call(self, number: int, index: int, arguments: dict[str, Any]) -> None:
     """Sends a call of a function, without waiting."""
@@ -97,12 +97,15 @@ class Process:
     return replies
 
   def end(self) -> int:
-    """Kills the process and what it has started; returns its exit status."""
-    with contextlib.suppress(ProcessLookupError):
-      os.killpg(self.pid, signal.SIGKILL)
-    status = self._process.wait()
+    """Has the keeper kill the process and all that it started.
+
+    Returns:
+      The exit status of the keeper, which is that of a process that has ended
+      by itself, or `keeper.TOO_MUCH`.
+    """
     assert self._process.stdin and self._process.stdout
     self._process.stdin.close()
+    status = self._process.wait()
     self._process.stdout.close()
     return status
 

@@ -1,8 +1,8 @@
 """The program of a worker process: it calls a user's functions on request.
 
-The trainer starts it by exec, as `python -m azr_jax.functions.worker`. Requests
-are pickles on standard input, which only the trainer writes. Replies are JSON
-on what was standard output, because the trainer reads them, and a function sees
+The trainer starts it by exec, below a keeper (`keeper.py`). Requests are
+pickles on standard input, which only the trainer writes. Replies are JSON on
+what was standard output, because the trainer reads them, and a function sees
 texts of a model. What functions print goes to standard error.
 
 The process ends when its standard input closes, as it does when the trainer
@@ -157,7 +157,7 @@ def _load(
       text = str(error) if isinstance(error, ValueError) else repr(error)
       return [], {"error": f"{function.name}: {text}"}
     signatures.append(vars(taken))
-  return found, {"signatures": signatures}
+  return found, {"signatures": signatures, "pid": os.getpid()}
 
 
 def main() -> None:
@@ -186,7 +186,3 @@ def main() -> None:
   served = _Calls(found, replies)
   while True:
     served.call(*calls.get())
-
-
-if __name__ == "__main__":
-  main()

@@ -48,10 +48,38 @@ def dies_once(path):
     os.kill(os.getpid(), 9)
   return "alive"
 def pid(): return os.getpid()
+def leaves_a_child():
+  # A daemon: its parent ends, and it has a session of its own.
+  read, write = os.pipe()
+  if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+      os.write(write, str(os.getpid()).encode())
+      time.sleep(1000)
+    os._exit(0)
+  return int(os.read(read, 20))
 
 async def waits(seconds):
   await asyncio.sleep(seconds)
   return os.getpid()
+"""
+HEAVY = """
+import asyncio, os, time
+
+def fills(mebibytes):
+  held = b"x" * (mebibytes << 20)
+  time.sleep(1000 if mebibytes > 200 else 0)
+  return len(held)
+async def shares(mebibytes):
+  held = b"x" * (mebibytes << 20)
+  await asyncio.sleep(1000 if mebibytes > 200 else 0.3)
+  return len(held)
+def forks_and_fills():
+  if os.fork() == 0:
+    fills(400)
+  time.sleep(1000)
+
+def one(): return 1
 """
 NAMES = re.findall(r"def (\w+)", FILE)
 
@@ -130,9 +158,13 @@ def test_no_process_is_left(file):
   made = pool.FunctionPool([spec.Function("p", f"{file}:pid")], 2, 5.0)
   pids = {made.submit(0, {}).result(60).value for _ in range(3)}
   assert pids == set(made.processes())
-  hanging = pool.FunctionPool([spec.Function("h", f"{file}:hangs")], 1, 60.0)
-  call = hanging.submit(0, {})
-  pids |= set(hanging.processes())
+  hanging = pool.FunctionPool(
+    [spec.Function(name, f"{file}:{name}") for name in NAMES], 1, 60.0
+  )
+  child = hanging.submit(NAMES.index("leaves_a_child"), {}).result(60).value
+  call = hanging.submit(NAMES.index("hangs"), {})
+  pids |= {child, *hanging.processes()}
+  os.kill(child, 0)
   made.close()
   hanging.close()
   assert call.cancelled()
@@ -141,6 +173,73 @@ def test_no_process_is_left(file):
       os.kill(pid, 0)
   with pytest.raises(RuntimeError, match="closed"):
     made.submit(0, {})
+
+
+# A trainer that is killed while a function runs that has left a child.
+KILLED = """
+import os, signal, sys
+from azr_jax.functions import pool, spec
+names = "leaves_a_child", "hangs"
+made = pool.FunctionPool(
+  [spec.Function(name, f"{sys.argv[1]}:{name}") for name in names], 1, 60.0
+)
+child = made.submit(0, {}).result(60).value
+made.submit(1, {})
+print(*made.processes(), child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_process_is_left_by_a_trainer_that_is_killed(file):
+  done = subprocess.run(
+    [sys.executable, "-c", KILLED, str(file)],
+    capture_output=True,
+    text=True,
+    check=False,
+    cwd=ROOT,
+  )
+  left = [int(pid) for pid in done.stdout.split()]
+  assert len(left) == 2, done.stderr
+  deadline = time.monotonic() + 60
+  while left and time.monotonic() < deadline:
+    left = [pid for pid in left if os.path.exists(f"/proc/{pid}")]
+    time.sleep(0.02)
+  assert not left
+
+
+@pytest.fixture(name="heavy")
+def start_heavy(tmp_path):
+  """Calls functions with a limit of memory."""
+  names = re.findall(r"def (\w+)", HEAVY)
+  path = tmp_path / "heavy.py"
+  path.write_text(HEAVY)
+  functions = [spec.Function(name, f"{path}:{name}") for name in names]
+  with pool.FunctionPool(functions, 1, 600.0, memory_gib=0.3) as made:
+    yield lambda name, **arguments: made.submit(names.index(name), arguments)
+
+
+def test_memory_costs_the_call_whose_process_and_children_have_it(heavy):
+  calls = heavy("forks_and_fills"), heavy("one")
+  assert [call.result(600).failure for call in calls] == ["memory", ""]
+  message = calls[0].result().message
+  assert "more than memory_gib=0.3, or 256 processes, and was kill" in message
+
+
+@pytest.mark.slow  # Seven processes are started.
+def test_memory_of_one_of_several_coroutines_costs_that_one(heavy):
+  calls = [heavy("fills", mebibytes=n) for n in (400, 1)]
+  calls += [heavy("shares", mebibytes=n) for n in (1, 1, 400, 1)]
+  kinds = [call.result(600).failure for call in calls]
+  assert kinds == ["memory", "", "", "", "memory", ""]
+
+
+def test_functions_that_need_more_memory_are_refused(file):
+  (file.parent / "big.py").write_text(
+    "import time\nx = b'x' * (400 << 20)\ntime.sleep(1000)\ndef f(): ...\n"
+  )
+  where = f"{file.parent}/big.py:f"
+  with pytest.raises(ValueError, match="functions f: .* memory_gib=0.3"):
+    pool.FunctionPool([spec.Function("f", where)], 1, 1.0, memory_gib=0.3)
 
 
 @pytest.mark.parametrize(

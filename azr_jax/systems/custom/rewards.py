@@ -161,6 +161,7 @@ class Rewards:
         settings.workers,
         settings.timeout_s,
         settings.concurrency,
+        settings.memory_gib,
       )
     self._rewards = []
     try:

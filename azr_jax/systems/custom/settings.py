@@ -38,6 +38,12 @@ class CustomSettings(TableSettings):
   timeout_s: float = setting(
     10.0, "time of a call of a reward in a process, seconds", above=0
   )
+  memory_gib: float = setting(
+    2.0,
+    "resident memory of a process that calls rewards, with its children, GiB; "
+    "0: no limit",
+    minimum=0,
+  )
   workers: int = setting(
     2, "processes that call rewards, on each host", minimum=1
   )

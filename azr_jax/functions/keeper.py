@@ -1,0 +1,180 @@
+"""The parent of a worker: it ends the worker and everything the worker started.
+
+  python -m azr_jax.functions.keeper MEMORY_BYTES
+
+The trainer starts a keeper by exec, and the keeper forks the worker. Orphans of
+the worker, also those with a session of their own, become children of the
+keeper (`PR_SET_CHILD_SUBREAPER`). All of them are killed when the trainer
+closes standard input or dies, when the worker ends, and when together they have
+too much memory. The keeper runs no code of users, so nothing can block it.
+
+Memory is what is resident. A limit of the address space would also count what
+JAX and PyTorch reserve and never touch. Children and memory are seen on Linux
+alone; elsewhere the keeper ends the worker's session.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import select
+import signal
+import sys
+import time
+
+# The exit status after too much memory or too many processes.
+TOO_MUCH = 121
+# A worker that a signal has killed has this status, plus the signal's number.
+SIGNALLED = 128
+# Descendants of a worker at most.
+MAX_PROCESSES = 256
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+# How often the worker's memory is read, and how often that of its children.
+_PAUSE_S, _CHILDREN_PAUSE_S = 0.05, 0.5
+_PROC = pathlib.Path("/proc")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def _sees_children() -> bool:
+  """Returns whether this kernel lists the children of a process."""
+  return (_PROC / "self/task" / str(os.getpid()) / "children").exists()
+
+
+def _children(pid: int) -> list[int]:
+  """Returns the children of a process; [] if it has ended."""
+  found: list[int] = []
+  with contextlib.suppress(OSError):
+    for thread in (_PROC / str(pid) / "task").iterdir():
+      with contextlib.suppress(OSError):
+        found += map(int, (thread / "children").read_text().split())
+  return found
+
+
+def _descendants(pid: int) -> list[int]:
+  found = _children(pid)
+  for child in found:  # It grows.
+    found += _children(child)
+  return found
+
+
+def _resident(pid: int) -> int:
+  """Returns the resident bytes of a process; 0 if it has ended."""
+  try:
+    return (
+      int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE_BYTES
+    )
+  except OSError:
+    return 0
+
+
+def _own_part(pid: int) -> int:
+  """Returns the resident bytes, of shared pages the process's part.
+
+  It takes longer than `_resident`.
+  """
+  with contextlib.suppress(OSError):
+    for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+      if line.startswith("Pss:"):
+        return int(line.split()[1]) << 10
+  return 0
+
+
+class _Watch:
+  """Counts the processes below the keeper, and their memory."""
+
+  def __init__(self, worker: int, memory_bytes: int):
+    """Counts nothing yet.
+
+    Args:
+      worker: process id of the worker.
+      memory_bytes: of all together at most; 0: any number.
+    """
+    self._worker, self._limit = worker, memory_bytes
+    self._pids, self._next = [worker], 0.0
+
+  def is_too_much(self) -> bool:
+    """Returns whether memory or processes are too many now."""
+    now = time.monotonic()
+    if now >= self._next:
+      self._pids = _descendants(os.getpid())
+      self._next = now + _CHILDREN_PAUSE_S
+      if len(self._pids) > MAX_PROCESSES:
+        return True
+    if not self._limit or sum(map(_resident, self._pids)) <= self._limit:
+      return False
+    # Forked processes share pages, which would count several times.
+    return len(self._pids) == 1 or sum(map(_own_part, self._pids)) > self._limit
+
+
+def _reap(worker: int) -> int | None:
+  """Takes the statuses of ended children; returns the worker's if it ended."""
+  found, pid = None, worker
+  with contextlib.suppress(ChildProcessError):
+    while pid:
+      pid, status = os.waitpid(-1, os.WNOHANG)
+      if pid == worker:
+        code = os.waitstatus_to_exitcode(status)
+        found = SIGNALLED - code if code < 0 else code
+  return found
+
+
+def _end_all(worker: int) -> None:
+  """Kills the worker and what it started, to the last process.
+
+  The children of a child that is killed become children of this process.
+  """
+  if not _sees_children():
+    with contextlib.suppress(OSError):
+      os.killpg(worker, signal.SIGKILL)
+    return
+  with contextlib.suppress(ChildProcessError):
+    while True:
+      for pid in _children(os.getpid()):
+        with contextlib.suppress(OSError):
+          os.kill(pid, signal.SIGKILL)
+      os.waitpid(-1, 0)
+
+
+def _keep(worker: int, memory_bytes: int) -> int:
+  """Watches a worker until it has to end; returns the exit status."""
+  hangup = select.poll()
+  hangup.register(0, 0)
+  watch = _Watch(worker, memory_bytes)
+  while True:
+    is_closed = hangup.poll(1000 * _PAUSE_S)
+    status = _reap(worker)
+    if status is not None:
+      return status
+    if is_closed:
+      return 0
+    if watch.is_too_much():
+      return TOO_MUCH
+
+
+def _prctl(option: int, value: int) -> None:
+  if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def main() -> None:
+  """Forks the worker and keeps it."""
+  if _sees_children():
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+  keeper = os.getpid()
+  pid = os.fork()
+  if pid == 0:
+    os.setsid()
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+      os._exit(0)
+    from azr_jax.functions import worker
+
+    worker.main()
+    return
+  status = _keep(pid, int(sys.argv[1]))
+  _end_all(pid)
+  os._exit(status)
+
+
+if __name__ == "__main__":
+  main()
