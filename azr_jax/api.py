@@ -217,10 +217,16 @@ def _changes(overrides: Mapping[str, Any]) -> dict[str, Any]:
     candidates = [name, *(f"{section}.{name}" for section in _SECTIONS)]
     found = [key for key in candidates if key in keys]
     if not found:
-      short = {key.rpartition(".")[2]: key for key in keys}
-      raise settings_lib.unknown(name, value, short)
+      raise settings_lib.unknown(name, value, keys, _spelled)
     changes[found[0]] = value
   return changes
+
+
+def _spelled(key: str) -> str:
+  """Returns a key as an argument of `train` and `load`."""
+  section, _, name = key.rpartition(".")
+  is_short = section in (*_SECTIONS, "")
+  return name if is_short else f"config={{{key!r}: ...}}"
 
 
 def _rewards(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import ml_collections
 
 from azr_jax.cli.errors import UsageError
-from azr_jax.config import overrides
+from azr_jax.config import overrides, suggestions
 from azr_jax.config.settings import Invalid
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
@@ -127,8 +127,10 @@ def check_overrides(argv: Sequence[str]) -> None:
     if not match or match[1].split("[")[0] in known:
       continue
     key = match[1]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"did you mean --config.{near[0]}?" if near else ""
+    near = " and ".join(
+      f"--config.{one}" for one in suggestions.meant(key, known)
+    )
+    hint = f"did you mean {near}?" if near else ""
     if any(name.startswith(f"{key}.") for name in known):
       hint = (
         f"it is a section: set one of its keys, as --config.{key}.KEY=VALUE"

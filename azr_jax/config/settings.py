@@ -8,16 +8,18 @@ A part of the code declares its settings in a class of its own:
 
 A config section overrides some of the values, and `build` makes an instance of
 the section. A value that is not allowed raises `Invalid`, which names the key,
-the value and what was expected. This module imports the standard library alone.
+the value and what was expected. This module imports the standard library and
+`suggestions.py` alone.
 """
 
 import dataclasses
-import difflib
 import functools
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
+
+from azr_jax.config import suggestions
 
 # A number, a string, a bool, or a tuple of these.
 Value = Any
@@ -223,16 +225,22 @@ def _default_of(cls: type[SettingsT], key: str, base: SettingsT | None) -> Any:
   return None
 
 
-def unknown(key: str, value: Any, known: Mapping[str, Any]) -> Invalid:
+def unknown(
+  key: str,
+  value: Any,
+  known: Mapping[str, Any],
+  spelled: Callable[[str], str] = repr,
+) -> Invalid:
   """Returns the error about a key that no section has.
 
   Args:
     key: the key.
     value: its value; a mapping shows that a section is meant.
     known: the keys that there are, of which the error names the nearest.
+    spelled: returns a key as the error shows it.
   """
-  near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-  hint = f"did you mean {near[0]!r}?" if near else f"expected {sorted(known)}"
+  near = " and ".join(map(spelled, suggestions.meant(key, known)))
+  hint = f"did you mean {near}?" if near else f"expected {sorted(known)}"
   what = "section" if isinstance(value, Mapping) else f"key (value {value!r})"
   return Invalid(key, f" is an unknown {what}: {hint}")
 
