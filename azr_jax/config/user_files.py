@@ -24,6 +24,13 @@ _CHUNK_BYTES = 1 << 20
 _SHOWN_CHARS = 200
 
 
+class Refusal(ValueError):
+  """A file has a value that is not implemented.
+
+  The text names key and value and says what was expected.
+  """
+
+
 @contextlib.contextmanager
 def reading(path: object, expected: str) -> Iterator[None]:
   """Raises every error of the context as one that names the file.
@@ -40,6 +47,8 @@ def reading(path: object, expected: str) -> Iterator[None]:
     yield
   except ImportError:
     raise
+  except Refusal as error:
+    raise ValueError(f"{path} {error}") from error
   except Exception as error:
     text = str(error)
     is_named = isinstance(error, ValueError) and str(path) in text

@@ -99,7 +99,7 @@ class GGUFModel:
 
 def _refuse(key: str, value: object, expected: str) -> ValueError:
   """Returns the error for metadata that the decoder lacks."""
-  return ValueError(f"GGUF metadata {key}={value!r}: expected {expected}")
+  return user_files.Refusal(f"{key}={value!r}: expected {expected}")
 
 
 def _read_config(

@@ -7,6 +7,7 @@ field that is silently dropped would make a different model.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from azr_jax.config import user_files
 from azr_jax.models.config import MAX_FLOAT, Llama3RopeScaling, ModelConfig
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
@@ -58,6 +59,8 @@ _IGNORED = {
   "label2id",
   "problem_type",
 }
+# Prefixes of fields that training tools leave behind for themselves.
+_TOOLS = ("unsloth_",)
 # This decoder implements a single value of each of these fields.
 _REQUIRED: dict[str, str | bool | float] = {
   "hidden_act": "silu",
@@ -79,7 +82,7 @@ _ORIGINAL_POSITIONS = "original_max_position_embeddings"
 
 def _unsupported(key: str, value: object, expected: str) -> ValueError:
   """Returns the error about a value that the decoder does not implement."""
-  return ValueError(f"config.json {key}={value!r}: expected {expected}")
+  return user_files.Refusal(f"{key}={value!r}: expected {expected}")
 
 
 def _positive(key: str, value: Any) -> float:
@@ -105,7 +108,9 @@ def _check_fields(config: Mapping[str, Any]) -> None:
     if key in _REQUIRED:
       if value not in (None, _REQUIRED[key]):
         raise _unsupported(key, value, repr(_REQUIRED[key]))
-    elif key not in _USED | _IGNORED:
+    elif key == "auto_map":
+      raise _unsupported(key, value, "no code of its own, which is never run")
+    elif key not in _USED | _IGNORED and not key.startswith(_TOOLS):
       raise _unsupported(key, value, "a field that this decoder knows")
   kinds = config.get("layer_types") or []
   if not isinstance(kinds, list) or any(k != "full_attention" for k in kinds):

@@ -39,6 +39,7 @@ def test_round_trip(name):
     ("quantization_config", {"quant_method": "gptq"}),
     ("rms_norm_eps", None),
     ("vocab_size", None),
+    ("auto_map", {"AutoConfig": "own.Own"}),
     ("a_field_of_tomorrow", 1),
   ],
 )
@@ -46,6 +47,11 @@ def test_refusal_names_field_and_value(field, value):
   with pytest.raises(ValueError, match="expected") as refusal:
     hf.from_huggingface(BASE | {field: value})
   assert f"{field}={value!r}: expected" in str(refusal.value)
+
+
+def test_fields_of_a_training_tool_are_ignored():
+  tool = {"unsloth_fixed": True, "unsloth_version": "2026.1.1"}
+  assert hf.from_huggingface(BASE | tool) == hf.from_huggingface(BASE)
 
 
 def test_old_and_new_rope_fields_must_agree():
