@@ -18,12 +18,15 @@ from tokenizers import (
   processors,
 )
 
+from azr_jax.config import user_files
 from azr_jax.models.tokenizers import HuggingFaceTokenizer
 
 # Values of `tokenizer.ggml.token_type`.
 _CONTROL, _USER_DEFINED = 3, 4
-# A file names one EOS token, but a model may end its turn with any of these.
-_EOS_TOKENS = (
+# Keys of tokens that end a response, the main one first.
+END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+# Few files have all keys, but a model may end its turn with any of these.
+EOS_TOKENS = (
   "<|endoftext|>",
   "<|im_end|>",
   "<|end_of_text|>",
@@ -79,10 +82,10 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
   """
   kind = metadata.get("tokenizer.ggml.model")
   if kind != "gpt2":
-    raise ValueError(f"tokenizer.ggml.model={kind!r}: expected 'gpt2'")
+    raise user_files.Refusal(f"tokenizer.ggml.model={kind!r}: expected 'gpt2'")
   pre = metadata.get("tokenizer.ggml.pre")
   if pre not in PRE_TOKENIZERS:
-    raise ValueError(
+    raise user_files.Refusal(
       f"tokenizer.ggml.pre={pre!r}: expected one of {tuple(PRE_TOKENIZERS)}"
     )
   tokens = metadata["tokenizer.ggml.tokens"]
@@ -121,8 +124,14 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
     bos_token=None if bos is None else tokens[bos],
   )
   wrapped.chat_template = metadata.get("tokenizer.chat_template")
-  eos_ids = {ids[token] for token in _EOS_TOKENS if token in ids}
-  return HuggingFaceTokenizer(wrapped, sorted(eos_ids | {eos}))
+  origins: dict[int, str] = {}
+  for key in END_KEYS:
+    if (index := metadata.get(f"tokenizer.ggml.{key}")) is not None:
+      origins.setdefault(index, key)
+  for token in EOS_TOKENS:
+    if token in ids:
+      origins.setdefault(ids[token], "its name")
+  return HuggingFaceTokenizer(wrapped, origins)
 
 
 def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:

@@ -36,7 +36,8 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
     vocab_size: of the model; ids above the tokenizer's are named [PAD<id>].
 
   Raises:
-    ValueError: the tokenizer is of no kind that can be described.
+    ValueError: the tokenizer is of no kind that can be described, or it has
+      EOS tokens that GGUF has no key for.
   """
   if isinstance(tokenizer, SentencePieceTokenizer):
     fields = _characters(tokenizer)
@@ -52,11 +53,18 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
     fields["token_type"].append(_UNUSED)
     if "scores" in fields:
       fields["scores"].append(0.0)
+  for index in tokenizer.eos_ids[len(gguf_tokenizer.END_KEYS) :]:
+    if fields["tokens"][index] not in gguf_tokenizer.EOS_TOKENS:
+      raise ValueError(
+        f"{len(tokenizer.eos_ids)} EOS tokens, {fields['tokens'][index]!r} "
+        f"among them: expected at most {len(gguf_tokenizer.END_KEYS)} to save "
+        "as GGUF"
+      )
   bos = tokenizer.encode_prompt("")
   fields["add_bos_token"] = bool(bos)
   if bos:
     fields["bos_token_id"] = bos[0]
-  fields["eos_token_id"] = tokenizer.eos_ids[0]
+  fields |= dict(zip(gguf_tokenizer.END_KEYS, tokenizer.eos_ids, strict=False))
   fields["padding_token_id"] = tokenizer.pad_id
   described = {_PREFIX + key: value for key, value in fields.items()}
   if isinstance(tokenizer, HuggingFaceTokenizer):

@@ -54,8 +54,17 @@ class Tokenizer(Protocol):
     """
     ...
 
-  def decode(self, ids: list[int]) -> str:
-    """Returns the text of ids; end-of-sequence ids decode to nothing."""
+  def decode(self, ids: list[int], skip_special: bool = False) -> str:
+    """Returns the text of ids.
+
+    EOS, BOS and padding tokens decode to nothing. Other special tokens, such as
+    `<think>` in some vocabularies, decode to their text, because rewards and
+    stop strings look for it.
+
+    Args:
+      ids: token ids.
+      skip_special: leave out every special token.
+    """
     ...
 
   def token_id(self, piece: str) -> int | None:
@@ -120,11 +129,13 @@ class SentencePieceTokenizer:
     """Returns the ids of a text: a sentencepiece file has no BOS template."""
     return self.encode(text)
 
-  def decode(self, ids: list[int]) -> str:
+  def decode(self, ids: list[int], skip_special: bool = False) -> str:
     """Returns the text of ids.
 
-    A model may have more ids than its tokenizer; those decode to nothing.
+    A model may have more ids than its tokenizer; those decode to nothing, as
+    control pieces do: sentencepiece gives them no text.
     """
+    del skip_special
     return self._model.decode([i for i in ids if i < self.vocab_size])
 
   def token_id(self, piece: str) -> int | None:
@@ -165,13 +176,38 @@ class HuggingFaceTokenizer:
   methods return unions by argument.
   """
 
-  def __init__(self, tokenizer: Any, eos_ids: Sequence[int]):
+  def __init__(
+    self, tokenizer: Any, eos_ids: Mapping[int, str] | Sequence[int]
+  ):
+    """Wraps a tokenizer.
+
+    Args:
+      tokenizer: a fast one of `transformers`.
+      eos_ids: ids, the main one first; a mapping names where each comes from.
+    """
     self._tokenizer = tokenizer
     self.eos_ids: tuple[int, ...] = tuple(eos_ids)
+    self._eos_origins = dict(eos_ids) if isinstance(eos_ids, Mapping) else {}
     pad = tokenizer.pad_token_id
     self.pad_id: int = self.eos_ids[0] if pad is None else pad
-    self.vocab_size = len(tokenizer)
+    # Ids may have gaps, so the number of tokens can be less.
+    self.vocab_size: int = max(tokenizer.get_vocab().values()) + 1
     self._bos_ids = _prefix_ids(tokenizer)
+    ends = {*self.eos_ids, self.pad_id, tokenizer.bos_token_id}
+    self._hidden_ids = frozenset(
+      index
+      for index, token in tokenizer.added_tokens_decoder.items()
+      if token.special and index in ends
+    )
+
+  @property
+  def end_tokens(self) -> str:
+    """Each EOS token with its id and what names it, for people."""
+    return ", ".join(
+      f"{self._tokenizer.convert_ids_to_tokens(index)!r} ({index}, from "
+      f"{origin})"
+      for index, origin in self._eos_origins.items()
+    )
 
   def encode(self, text: str) -> list[int]:
     """Returns the ids of a text."""
@@ -187,10 +223,12 @@ class HuggingFaceTokenizer:
     has_bos = ids[: len(self._bos_ids)] == self._bos_ids
     return ids if has_bos else self._bos_ids + ids
 
-  def decode(self, ids: list[int]) -> str:
-    """Returns the text of ids."""
+  def decode(self, ids: list[int], skip_special: bool = False) -> str:
+    """Returns the text of ids; see `Tokenizer`."""
     return self._tokenizer.decode(
-      ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+      [index for index in ids if index not in self._hidden_ids],
+      skip_special_tokens=skip_special,
+      clean_up_tokenization_spaces=False,
     )
 
   def token_id(self, piece: str) -> int | None:
@@ -269,15 +307,16 @@ def _write_generation_config(
 
 
 def from_folder(folder: pathlib.Path) -> Tokenizer:
-  """Loads a model folder's tokenizer.
+  """Loads a model folder's tokenizer; code in the folder is never run.
 
   A folder with `tokenizer.model` alone has a sentencepiece tokenizer, and so
-  has one whose other files say that they are a copy of it. The EOS ids are read
-  from generation_config.json, then from config.json, then from the tokenizer;
-  chat models have several.
+  has one whose other files say that they are a copy of it. A response may end
+  with any EOS token that the tokenizer, config.json or generation_config.json
+  names: the files often disagree, and chat models have several.
 
   Raises:
-    ValueError: no file of the folder names an EOS token.
+    ValueError: no file of the folder names an EOS token, or the tokenizer needs
+      code of its own.
   """
   sentencepiece_file = folder / "tokenizer.model"
   is_huggingface = any(
@@ -292,23 +331,35 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
   import transformers
 
   for name in _TOKENIZER_FILES:
-    if (folder / name).exists():
-      user_files.read_object(folder / name)
+    if not (folder / name).exists():
+      continue
+    if "auto_map" in user_files.read_object(folder / name):
+      raise ValueError(
+        f"{folder / name} has auto_map, a tokenizer with code of its own, "
+        "which is never run: expected a tokenizer of transformers; remove the "
+        "key if its class is one"
+      )
   from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
   with user_files.reading(folder, "a tokenizer that transformers can load"):
-    tokenizer = from_pretrained(str(folder))
+    tokenizer = from_pretrained(str(folder), trust_remote_code=False)
     # Loading does not check all values of the files; this call uses them.
     tokenizer.decode(tokenizer.encode("a"))
-  for name in (_GENERATION, "config.json"):
-    ids = _eos_ids(folder / name)
-    if ids:
-      return HuggingFaceTokenizer(tokenizer, ids)
-  if tokenizer.eos_token_id is None:
+  named = {"the tokenizer": [tokenizer.eos_token_id]}
+  named |= {
+    name: _eos_ids(folder / name) for name in ("config.json", _GENERATION)
+  }
+  origins: dict[int, str] = {}
+  for name, ids in named.items():
+    for index in dict.fromkeys(ids):
+      if index is not None:
+        before = origins.get(index)
+        origins[index] = f"{before} and {name}" if before else name
+  if not origins:
     raise ValueError(
       f"{folder} names no eos_token_id: expected one in {_GENERATION}, "
       "config.json or the tokenizer's files"
     )
-  return HuggingFaceTokenizer(tokenizer, [tokenizer.eos_token_id])
+  return HuggingFaceTokenizer(tokenizer, origins)
 
 
 def _eos_ids(path: pathlib.Path) -> list[int]:

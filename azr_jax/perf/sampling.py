@@ -134,9 +134,9 @@ class EndlessTokenizer:
     """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError
 
-  def decode(self, ids: list[int]) -> str:
+  def decode(self, ids: list[int], skip_special: bool = False) -> str:
     """Returns an empty text, which holds no stop string."""
-    del ids
+    del ids, skip_special
     return ""
 
   def token_id(self, piece: str) -> int | None:

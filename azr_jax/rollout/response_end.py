@@ -104,7 +104,7 @@ class ResponseEnds:
   ) -> int | None:
     """Returns how many tokens there are up to one whose text is the string.
 
-    The text of a response does not show special tokens.
+    The text of a response shows no EOS, BOS or padding tokens.
     """
     wanted = self._token_id(stop)
     if wanted not in token_ids[num_checked:]:

@@ -35,16 +35,20 @@ class Detokenizer:
   def add(self, token_ids: Sequence[int]) -> str:
     """Returns the text that is complete with these tokens."""
     self._ids += token_ids
-    text = self._tokenizer.decode(self._ids[self._start :])
+    text = self._decode(self._ids[self._start :])
     return "" if text.endswith(_REPLACEMENT) else self._take(text)
 
   def finish(self) -> str:
     """Returns the rest, where the last character may be incomplete."""
-    return self._take(self._tokenizer.decode(self._ids[self._start :]))
+    return self._take(self._decode(self._ids[self._start :]))
+
+  def _decode(self, ids: list[int]) -> str:
+    """Returns text without special tokens, as vLLM does by default."""
+    return self._tokenizer.decode(ids, skip_special=True)
 
   def _take(self, text: str) -> str:
     new = text[len(self._shown) :]
-    alone = self._tokenizer.decode(self._ids[self._done :])
+    alone = self._decode(self._ids[self._done :])
     if alone:
       self._start, self._shown = self._done, alone
     else:  # They are special tokens, or spaces at the beginning.
@@ -72,7 +76,8 @@ class TokenTexts(dict[int, str]):
     self._start = len(tokenizer.decode(self._before))
 
   def __missing__(self, token_id: int) -> str:
-    text = self._tokenizer.decode([*self._before, token_id])[self._start :]
+    ids = [*self._before, token_id]
+    text = self._tokenizer.decode(ids, skip_special=True)[self._start :]
     return self.setdefault(token_id, text)
 
 

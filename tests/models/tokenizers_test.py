@@ -58,8 +58,9 @@ def test_sentencepiece_interface():
 @pytest.mark.parametrize(
   "files, want",
   [
-    ({"generation_config.json": [7, 5], "config.json": 3}, (7, 5)),
-    ({"generation_config.json": None, "config.json": 3}, (3,)),
+    ({"generation_config.json": [7, 3, 5], "config.json": 3}, (0, 3, 7, 5)),
+    ({"generation_config.json": None, "config.json": 3}, (0, 3)),
+    ({"generation_config.json": [0, 7]}, (0, 7)),
     ({"config.json": None}, (0,)),
     ({}, (0,)),
   ],
@@ -68,7 +69,62 @@ def test_where_generation_ends(folder, files, want):
   for name, ids in files.items():
     described = {"model_type": "llama", "eos_token_id": ids}
     (folder / name).write_text(json.dumps(described))
-  assert tokenizers.from_folder(folder).eos_ids == want
+  tokenizer = tokenizers.from_folder(folder)
+  assert tokenizer.eos_ids == want
+  (folder / "again").mkdir()
+  tokenizer.save(folder / "again")
+  assert tokenizers.from_folder(folder / "again").eos_ids == want
+
+
+def test_it_says_which_file_names_an_end(folder):
+  generation = {"eos_token_id": [7, 0]}
+  (folder / "generation_config.json").write_text(json.dumps(generation))
+  assert tokenizers.from_folder(folder).end_tokens == (
+    "'<|endoftext|>' (0, from the tokenizer and generation_config.json), "
+    '"\'" (7, from generation_config.json)'
+  )
+
+
+def test_tags_that_are_special_tokens_are_decoded(folder):
+  loaded = transformers.AutoTokenizer.from_pretrained(str(folder))
+  loaded.add_special_tokens(
+    {
+      "bos_token": "<s>",
+      "pad_token": "<pad>",
+      "additional_special_tokens": ["<think>", "[TOOL_CALLS]"],
+    }
+  )
+  tokenizer = tokenizers.HuggingFaceTokenizer(loaded, [0])
+  text = "<s><think>f</think>[TOOL_CALLS]<|endoftext|><pad>"
+  ids = tokenizer.encode(text)
+  assert tokenizer.decode(ids) == "<think>f</think>[TOOL_CALLS]"
+  assert tokenizer.decode(ids, skip_special=True) == "f</think>"
+
+
+def test_an_end_that_is_no_special_token_is_text(folder):
+  generation = {"eos_token_id": 7}
+  (folder / "generation_config.json").write_text(json.dumps(generation))
+  assert tokenizers.from_folder(folder).decode([7, 0]) == "'"
+
+
+def test_ids_may_have_gaps(folder):
+  path = folder / "tokenizer.json"
+  described = json.loads(path.read_text())
+  described["model"]["vocab"]["far"] = 1000
+  path.write_text(json.dumps(described))
+  assert tokenizers.from_folder(folder).vocab_size == 1001
+
+
+def test_code_of_a_tokenizer_is_never_run(folder, tmp_path):
+  code = f"open({str(tmp_path / 'ran')!r}, 'w')"
+  (folder / "own.py").write_text(code)
+  path = folder / "tokenizer_config.json"
+  described = json.loads(path.read_text())
+  described["auto_map"] = {"AutoTokenizer": [None, "own.Own"]}
+  path.write_text(json.dumps(described))
+  with pytest.raises(ValueError, match="^.*auto_map.*: expected.*$"):
+    tokenizers.from_folder(folder)
+  assert not (tmp_path / "ran").exists()
 
 
 def test_saved_tokenizers_load_again(folder, tmp_path):
