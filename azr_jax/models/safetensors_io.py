@@ -27,6 +27,9 @@ DTYPES: dict[str, np.dtype] = {
   "float16": np.dtype(np.float16),
   "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+# Float32 bytes of a tensor that are compared at a time.
+_COMPARED_BYTES = 1 << 24
 # The types of numbers that weights may have, by their names in a file.
 _DTYPES_READ = ("F64", "F32", "F16", "BF16")
 # The tensors of one file: name -> parameter and index of the layer.
@@ -38,6 +41,32 @@ def read_config(folder: pathlib.Path) -> ModelConfig:
   path = folder / "config.json"
   with user_files.reading(path, "the config of a model"):
     return huggingface_config.from_huggingface(user_files.read_object(path))
+
+
+def has_own_head(folder: pathlib.Path) -> bool:
+  """Returns whether `lm_head.weight` is there and differs from the embedding.
+
+  Reads both up to the first rows that differ, a few at a time.
+
+  Raises:
+    ValueError: a tensor is damaged.
+  """
+  if not any((folder / name).exists() for name in (INDEX, SINGLE)):
+    return False  # Loading the weights says so.
+  reader = SafetensorsReader(folder)
+  if not {_EMBEDDING, _HEAD} <= {*reader.names()}:
+    return False
+  shape = reader.shape(_EMBEDDING)
+  if reader.shape(_HEAD) != shape:
+    return True
+  rows = max(1, _COMPARED_BYTES // (4 * math.prod(shape[1:])))
+  for start in range(0, shape[0], rows):
+    stop = min(start + rows, shape[0])
+    index = (slice(start, stop), *(slice(0, n) for n in shape[1:]))
+    embedding, head = (reader.read(n, index) for n in (_EMBEDDING, _HEAD))
+    if not np.array_equal(embedding, head):
+      return True
+  return False
 
 
 class SafetensorsReader:
@@ -62,6 +91,8 @@ class SafetensorsReader:
     for file in sorted(set(self._files.values())):
       if not (folder / file).exists():
         raise FileNotFoundError(f"{folder} lacks {file}, which {INDEX} names")
+      if not (folder / file).is_file():
+        raise ValueError(f"{folder / file}: expected a regular file")
 
   def _file(self, name: str) -> safetensors.safe_open:
     """Returns a file of the folder, which stays open."""

@@ -82,7 +82,7 @@ def serve(
     step = follow_lib.wait_for_step(folder, c.serve.poll_s)
   else:
     step = checkpoint_reading.newest_step(folder)
-  policy = loading.load_policy(c, spec, step)
+  policy = loading.load_policy(c, spec, step, keeps_to_context=True)
   model = served_model(c, policy, address.name or _name(spec), step)
   print_status("compiling the sampler")
   worker = make_worker(policy, c, step or 0)

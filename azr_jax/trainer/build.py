@@ -38,6 +38,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
+from azr_jax.trainer import announcement
 from azr_jax.trainer.settings import (
   ExperimentSettings,
   SamplingSettings,
@@ -210,6 +211,7 @@ def build(settings: ExperimentSettings) -> Experiment:
   mesh = learner_mesh(shared)
   sampling_mesh = layout.rollout_mesh(shared.rollout.mesh, mesh)
   source = load.resolve(shared.model.source, shared.model.cache_dir)
+  announcement.show(source, shared.rollout.longest + 1)
   rules = shared.sharding.rules()
   model = build_model(
     shared, source.config, mesh, shared.learner.max_sequences_per_row

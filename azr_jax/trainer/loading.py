@@ -17,7 +17,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.console import print_status
-from azr_jax.trainer import build
+from azr_jax.trainer import announcement, build
 from azr_jax.trainer.settings import SamplingSettings
 
 # The folder of the tokenizer that supervised training makes.
@@ -128,7 +128,11 @@ def load_checkpoint(
 
 
 def load_policy(
-  c: SamplingSettings, spec: str, step: int | None = None
+  c: SamplingSettings,
+  spec: str,
+  step: int | None = None,
+  *,
+  keeps_to_context: bool = False,
 ) -> Policy:
   """Loads a model spec or run folder as the commands that sample do.
 
@@ -138,10 +142,14 @@ def load_policy(
     c: the sections of the command; its seed draws the policy's key.
     spec: a model spec or the folder of a run.
     step: the checkpoint of a run; None: the newest.
+    keeps_to_context: whether the command itself shortens responses to the
+      model's maximum length.
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   layout.rollout_mesh(c.rollout.mesh, mesh)  # Checked before a download.
   source, params = load_model(c, spec, mesh, step)
+  longest = 0 if keeps_to_context else c.rollout.longest + 1
+  announcement.show(source, longest)
   rules = c.sharding.rules()
   model = build.build_model(
     c, source.config, mesh, packing.MAX_SEQUENCES_PER_ROW

