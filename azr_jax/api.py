@@ -26,10 +26,11 @@ from azr_jax.config import overrides as overrides_lib
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.functions import spec as spec_lib
+from azr_jax.models import chat_templates
 from azr_jax.models import load as load_lib
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import metrics, storage
+from azr_jax.run import dates, metrics, storage
 from azr_jax.systems.custom import rewards as rewards_lib
 from azr_jax.systems.custom import system as custom
 from azr_jax.systems.custom.judge import JudgeSettings as Judge
@@ -132,7 +133,9 @@ def train(
   if eval_rows is not None or c.custom.eval_fraction:
     c.evaluation.every = changes.get("evaluation.every", c.train.save_every)
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
-  longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
+  # A template may write the date; sizes must not change when a run resumes.
+  with chat_templates.dated(dates.read(storage.resolve(workdir))):
+    longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
   _fit(c, longest, c.custom.prompts * c.custom.group_size, changes)
   given = custom.Given(rows, eval_rows, functions)
   system = type("Custom", (custom.Custom,), {"given": given})

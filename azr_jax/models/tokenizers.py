@@ -8,9 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 import sentencepiece
 
 from azr_jax.config import user_files
-from azr_jax.models import character_tokenizer
+from azr_jax.models import character_tokenizer, chat_templates
 
 _GENERATION = "generation_config.json"
+# Normalizers of published tokenizers replace a character by at most a few.
+_MAX_GROWTH = 1000
 _TOKENIZER_FILES = (
   "tokenizer.json",
   "tokenizer_config.json",
@@ -260,10 +262,10 @@ class HuggingFaceTokenizer:
     with user_files.reading(
       "the model's chat template", "messages that it accepts"
     ):
-      return self._tokenizer.apply_chat_template(
+      return chat_templates.apply(
+        self._tokenizer,
         [dict(message) for message in messages],
         tools=[dict(tool) for tool in tools] or None,
-        tokenize=False,
         add_generation_prompt=not is_answered,
       )
 
@@ -333,7 +335,10 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
   for name in _TOKENIZER_FILES:
     if not (folder / name).exists():
       continue
-    if "auto_map" in user_files.read_object(folder / name):
+    fields = user_files.read_object(folder / name)
+    if name == "tokenizer.json":
+      _check_growth(folder / name, fields)
+    if "auto_map" in fields:
       raise ValueError(
         f"{folder / name} has auto_map, a tokenizer with code of its own, "
         "which is never run: expected a tokenizer of transformers; remove the "
@@ -360,6 +365,24 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
       "config.json or the tokenizer's files"
     )
   return HuggingFaceTokenizer(tokenizer, origins)
+
+
+def _check_growth(path: pathlib.Path, fields: Mapping[str, Any]) -> None:
+  """Raises ValueError if the normalizer makes texts many times longer.
+
+  A few replacements in a row can make gigabytes of a letter.
+  """
+  growth, parts = 1, [fields.get("normalizer")]
+  for part in parts:
+    if isinstance(part, dict):
+      nested = part.get("normalizers")
+      parts += nested if isinstance(nested, list) else []
+      growth *= max(1, len(str(part.get("content") or "")))
+  if growth > _MAX_GROWTH:
+    raise ValueError(
+      f"{path}: its normalizer makes texts up to {growth:.0e} times as long: "
+      f"expected at most {_MAX_GROWTH} times"
+    )
 
 
 def _eos_ids(path: pathlib.Path) -> list[int]:

@@ -24,6 +24,7 @@ from azr_jax.run import (
   checkpoint,
   checkpoint_reading,
   console,
+  dates,
   preemption,
   storage,
 )
@@ -149,6 +150,7 @@ def open_run(
     preemption.watch_for_sigterm(
       stops_after_step, storage.is_object_store(folder)
     ) as preempted,
+    dates.dated(folder, hosts),
   ):
     run = Run(folder, hosts, preempted)
     try:

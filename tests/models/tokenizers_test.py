@@ -115,6 +115,23 @@ def test_ids_may_have_gaps(folder):
   assert tokenizers.from_folder(folder).vocab_size == 1001
 
 
+def test_a_normalizer_that_makes_gigabytes_of_a_letter_is_refused(folder):
+  path = folder / "tokenizer.json"
+  described = json.loads(path.read_text())
+  replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 40}
+  for count, message in (
+    (1, ""),
+    (5, "1e\\+08 times as long: expected at most"),
+  ):
+    parts = {"type": "Sequence", "normalizers": [replace] * count}
+    path.write_text(json.dumps(described | {"normalizer": parts}))
+    if not message:
+      assert tokenizers.from_folder(folder)
+      continue
+    with pytest.raises(ValueError, match=message):
+      tokenizers.from_folder(folder)
+
+
 def test_code_of_a_tokenizer_is_never_run(folder, tmp_path):
   code = f"open({str(tmp_path / 'ran')!r}, 'w')"
   (folder / "own.py").write_text(code)

@@ -1,0 +1,57 @@
+"""Keeps the date of a run's first start, which its chat templates show.
+
+Some templates write the date (`strftime_now`, as Llama 3.2's does), so a run
+that resumes on another day would have other prompts.
+"""
+
+import contextlib
+import datetime
+import json
+import pathlib
+
+from azr_jax.config import user_files
+from azr_jax.models import chat_templates
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.run import storage
+
+# The file of a run's folder.
+DATE = "date.json"
+
+
+def dated(
+  folder: pathlib.Path, hosts: Hosts
+) -> contextlib.AbstractContextManager[None]:
+  """Makes chat templates show the date of the run; writes it the first time.
+
+  Args:
+    folder: the run's.
+    hosts: its processes, which share the folder.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+
+  def keep() -> datetime.datetime:
+    date, path = read(folder), folder / DATE
+    if hosts.is_primary and not path.exists():
+      text = json.dumps({"first_start": date.isoformat()})
+      storage.write_atomically(path, f"{text}\n")
+    return date
+
+  return chat_templates.dated(
+    hosts.primary_first("the date of the first start", keep)
+  )
+
+
+def read(folder: pathlib.Path) -> datetime.datetime:
+  """Returns the date of a run's first start; now, if it has not started.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+  path = folder / DATE
+  if not path.exists():
+    return datetime.datetime.now()
+  with user_files.reading(path, "the date of the first start"):
+    text = user_files.read_object(path)["first_start"]
+    return datetime.datetime.fromisoformat(text)
