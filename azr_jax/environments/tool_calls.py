@@ -5,6 +5,11 @@
 | `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` | Qwen, Hermes |
 | `[TOOL_CALLS] [{"name": ..., "arguments": {...}}]` | Mistral |
 | a JSON object alone or in a fence, perhaps with `parameters` | Llama 3 |
+
+`{"type": "function", "function": {...}}`, as OpenAI's API writes a call, may
+stand for the object in each format. An object alone or in a fence is a call
+only if it has a name and arguments; otherwise it is an answer. Thoughts call
+nothing: only what follows `</think>` is read, as servers do.
 """
 
 import dataclasses
@@ -13,13 +18,24 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_LISTED = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
-_FENCED = re.compile(r"```(?:json|tool_call)\s*\n(.*?)```", re.DOTALL)
+_MARK = re.compile(
+  r"<think>|</think>|<tool_call>|\[TOOL_CALLS\]\s*(?=\[)"
+  r"|```(?:json|tool_call)\s*\n"
+)
+_END = "</tool_call>"
+_PYTHON_TAG = "<|python_tag|>"
+_END_OF_THOUGHT = "</think>"
+_TAG_ENDS = re.compile(rf"\s*(?:{_END}|\Z)")
+_FENCE_ENDS = re.compile(r"\s*```")
+_SPACE = re.compile(r"\s*")
 _ARGUMENTS = "arguments", "parameters"
 _EXPECTED = 'expected {"name": ..., "arguments": {...}}'
 # The JSON parser raises these, the second when brackets are nested deeply.
 _NO_JSON = ValueError, RecursionError
+_DECODER = json.JSONDecoder()
+# An error of the parser counts the lines before it, so a reply is read no
+# further than to so many marks without a call.
+_MAX_UNREAD = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,47 +53,142 @@ class ToolCall:
   problem: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Found:
+  """Calls between two places of a reply.
+
+  Attributes:
+    mark: first character of the format's mark.
+    calls: at least one.
+    start, end: places of the first character, and behind the last one.
+  """
+
+  mark: str
+  calls: list[ToolCall]
+  start: int
+  end: int
+
+
 def find(reply: str) -> tuple[list[ToolCall], str]:
   """Returns the calls of a reply, and the text around them."""
-  if _TAGGED.search(reply):
-    calls = [_read(match[1]) for match in _TAGGED.finditer(reply)]
-    return calls, _TAGGED.sub("", reply).strip()
-  listed = _LISTED.search(reply)
-  if listed:
-    return _read_list(listed[1]), reply[: listed.start()].strip()
-  fenced = [_maybe(match[1]) for match in _FENCED.finditer(reply)]
-  found = [call for call in fenced if call is not None]
-  if found:
-    return found, _FENCED.sub("", reply).strip()
-  alone = _maybe(reply.strip().removeprefix("<|python_tag|>"))
-  return ([alone], "") if alone is not None else ([], reply)
+  found = _scan(reply)
+  # If a reply mixes formats, those with tags count.
+  for mark in "<[`{":
+    chosen = [one for one in found if one.mark == mark]
+    if chosen:
+      break
+  else:
+    return [], reply
+  texts, end = [], 0
+  for one in chosen:
+    texts.append(reply[end : one.start])
+    end = one.end
+  around = "".join([*texts, reply[end:]]).strip()
+  return [call for one in chosen for call in one.calls], around
 
 
-def _maybe(text: str) -> ToolCall | None:
-  """Returns the call that a text is, or None if it is something else."""
-  if not text.strip().startswith("{"):
+def _scan(reply: str) -> list[_Found]:
+  """Returns the calls that follow the thoughts of a reply, in their order."""
+  found: list[_Found] = []
+  alone = _alone(reply, 0)
+  position, unread = 0, 0
+  while alone is None:
+    match = _MARK.search(reply, position)
+    if match is None or unread > _MAX_UNREAD:
+      return found
+    unread += 1
+    position = match.end()
+    if match[0].endswith("think>"):
+      if match[0] == "<think>":
+        end = reply.find(_END_OF_THOUGHT, position)
+        if end < 0:
+          return found
+        position = end + len(_END_OF_THOUGHT)
+      else:  # The prompt has opened this thought.
+        found.clear()
+      alone = _alone(reply, position)
+      continue
+    one = _read(reply, match)
+    if one is not None:
+      found.append(one)
+      position = one.end
+      unread -= not one.calls[0].problem
+  return [*found, *alone]
+
+
+def _alone(reply: str, start: int) -> list[_Found] | None:
+  """Returns the calls of a reply whose rest is a JSON object.
+
+  Returns:
+    None if the rest is something else; [] if the object is an answer.
+  """
+  first = _skip_space(reply, start)
+  if reply.startswith(_PYTHON_TAG, first):
+    first = _skip_space(reply, first + len(_PYTHON_TAG))
+  if not reply.startswith("{", first):
     return None
-  call = _read(text)
+  try:
+    value, end = _DECODER.raw_decode(reply, first)
+  except _NO_JSON:
+    return None
+  if _skip_space(reply, end) < len(reply):
+    return None
+  call = _maybe(value)
+  return [] if call is None else [_Found("{", [call], start, len(reply))]
+
+
+def _read(reply: str, match: re.Match[str]) -> _Found | None:
+  """Returns the calls behind a mark, or None if a fence holds no call."""
+  mark = match[0][0]
+  start = match.end() if mark == "[" else _skip_space(reply, match.end())
+  try:
+    value, end = _DECODER.raw_decode(reply, start)
+    problem = ""
+  except _NO_JSON as error:
+    value, end = None, start
+    problem = f"the tool call is no JSON ({error}): {_EXPECTED}"
+  if mark == "`":
+    closed = _FENCE_ENDS.match(reply, end)
+    call = None if problem or not closed else _maybe(value)
+    if call is None or closed is None:
+      return None
+    return _Found(mark, [call], match.start(), closed.end())
+  if mark == "[":
+    calls = [ToolCall(problem=problem)] if problem else []
+    calls += map(_call, value or ())
+    return _Found(mark, calls, match.start(), len(reply)) if calls else None
+  closed = _TAG_ENDS.match(reply, end)
+  if closed is None or problem:
+    problem = problem or f"the tool call has more than JSON: {_EXPECTED}"
+    end = reply.find(_END, start)
+    end = len(reply) if end < 0 else end + len(_END)
+    return _Found(mark, [ToolCall(problem=problem)], match.start(), end)
+  return _Found(mark, [_call(value)], match.start(), closed.end())
+
+
+def _skip_space(text: str, start: int) -> int:
+  match = _SPACE.match(text, start)
+  return match.end() if match else start
+
+
+def _maybe(value: Any) -> ToolCall | None:
+  """Returns the call that a JSON value is, or None if it is an answer."""
+  inner = _unwrapped(value)
+  if not isinstance(inner, dict) or not any(key in inner for key in _ARGUMENTS):
+    return None
+  call = _call(inner)
   return None if call.problem else call
 
 
-def _read(text: str) -> ToolCall:
-  try:
-    return _call(json.loads(text))
-  except _NO_JSON as error:
-    return ToolCall(problem=f"the tool call is no JSON ({error}): {_EXPECTED}")
-
-
-def _read_list(text: str) -> list[ToolCall]:
-  try:
-    values, _ = json.JSONDecoder().raw_decode(text)
-  except _NO_JSON as error:
-    return [ToolCall(problem=f"the calls are no JSON ({error}): {_EXPECTED}")]
-  return [_call(value) for value in values]
+def _unwrapped(value: Any) -> Any:
+  """Returns the object with name and arguments inside of OpenAI's form."""
+  is_wrapped = isinstance(value, dict) and value.get("type") == "function"
+  return value["function"] if is_wrapped and "function" in value else value
 
 
 def _call(value: Any) -> ToolCall:
   """Returns the call that a JSON value describes."""
+  value = _unwrapped(value)
   if not isinstance(value, dict) or not isinstance(value.get("name"), str):
     return ToolCall(problem=f"{json.dumps(value)[:80]}: {_EXPECTED}")
   given = next((value[key] for key in _ARGUMENTS if key in value), {})
