@@ -47,6 +47,8 @@ __all__ = ["Judge", "Model", "Run", "Sample", "load", "train"]
 Data = str | Iterable[Mapping[str, Any]]
 # A function, its spec, or a model behind an address.
 Reward = Callable[..., Any] | str | Judge
+# A key whose value is JSON in configs, and may be a dictionary here.
+_TEMPLATE_KWARGS = ".chat_template_kwargs"
 # Sections in which a short name is searched, the first one wins.
 _SECTIONS = (
   "custom",
@@ -203,8 +205,14 @@ def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:
   for key, value in changes.items():
     if key not in known:
       raise settings_lib.unknown(key, value, known).inside("config")
+  values = {
+    key: json.dumps(value)
+    if key.endswith(_TEMPLATE_KWARGS) and isinstance(value, Mapping)
+    else value
+    for key, value in changes.items()
+  }
   with c.ignore_type():
-    c.update_from_flattened_dict(dict(changes))
+    c.update_from_flattened_dict(values)
   return c
 
 

@@ -6,7 +6,8 @@
 | messages with role and content | each message of the assistant |
 
 With a chat template, a conversation is written by it, and the token that ends a
-turn is trained on, too.
+turn is trained on, too. A prefill belongs to the prompt: it is not trained on,
+and an answer may repeat it.
 """
 
 import dataclasses
@@ -14,15 +15,17 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from azr_jax.config.settings import setting
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.models import tokenizer_training
+from azr_jax.models.chats import ASSISTANT, Chat
 from azr_jax.models.tokenizers import Message, Tokenizer
 from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row
 from azr_jax.tasks.table.settings import TableSettings
 
-_ASSISTANT = "assistant"
 # The maximum of a new tokenizer; 256 of it are bytes.
 _VOCAB_SIZE = 512
 
@@ -59,18 +62,28 @@ class RowConversation(Conversation):
     Raises:
       ValueError: the row has messages, and the model no chat template.
     """
-    if prompts.is_chat(self.settings, tokenizer):
+    settings = self.settings
+    if prompts.is_chat(settings, tokenizer):
+      prefills = [self.row.prefill] + [settings.prefill] * len(self.answer)
       return _chat_tokens(
-        prompts.messages(self.row.prompt, self.settings.system_prompt),
+        prompts.messages(self.row.prompt, settings.system_prompt),
         self.answer,
+        prefills,
         tokenizer,
+        Chat(tokenizer, settings.arguments),
       )
-    text = prompts.text(self.row, self.settings, tokenizer)
-    return Conversation(text, self.turns).tokens(tokenizer)
+    text = prompts.text(self.row, settings, tokenizer)
+    first, *rest = self.turns
+    turns = (first.removeprefix(self.row.prefill), *rest)
+    return Conversation(text, turns).tokens(tokenizer)
 
 
 def _chat_tokens(
-  before: Sequence[Message], answer: Sequence[Message], tokenizer: Tokenizer
+  before: Sequence[Message],
+  answer: Sequence[Message],
+  prefills: Iterable[str],
+  tokenizer: Tokenizer,
+  chat: Chat,
 ) -> tuple[list[int], list[bool]]:
   """Returns ids and mask of a chat, turn by turn as in sampling.
 
@@ -80,16 +93,23 @@ def _chat_tokens(
   Args:
     before: messages before the first one of the assistant.
     answer: the others; the first and the last are the assistant's.
-    tokenizer: has a chat template.
+    prefills: beginnings of the assistant's messages, which prompts have.
+    tokenizer: the model's.
+    chat: writes the prompts.
   """
-  messages = [*before, *answer]
+  messages: list[Message] = [*before, *answer]
+  left = iter(prefills)
   ids: list[int] = []
   mask: list[bool] = []
   written = ""
   for index, message in enumerate(messages):
-    if message["role"] != _ASSISTANT:
+    if message["role"] != ASSISTANT:
       continue
-    text = tokenizer.apply_chat_template(messages[:index])
+    prefill = next(left)
+    own_text = message["content"].removeprefix(prefill)
+    messages[index] = {**message, "content": f"{prefill}{own_text}"}
+    begun = [{**message, "content": prefill}] if prefill else []
+    text = chat.write([*messages[:index], *begun], is_continued=bool(prefill))
     if not text.startswith(written):
       raise ValueError(
         "the chat template changes earlier messages: expected conversations "
@@ -98,10 +118,10 @@ def _chat_tokens(
     encode = tokenizer.encode if ids else tokenizer.encode_prompt
     between = encode(text[len(written) :])
     ends = bool(ids) and bool(between) and between[0] in tokenizer.eos_ids
-    own = tokenizer.encode(message["content"])
+    own = tokenizer.encode(own_text)
     ids += [*between, *own]
     mask += [ends, *[False] * (len(between) - 1), *[True] * len(own)]
-    written = text + message["content"]
+    written = text + own_text
   return [*ids, tokenizer.eos_ids[0]], [*mask, True]
 
 
@@ -137,13 +157,16 @@ def _answer(
   columns: Mapping[str, Any] = row.columns
   completion = columns.get(settings.completion_column)
   if isinstance(completion, str):
-    return ({"role": _ASSISTANT, "content": completion},)
-  if isinstance(completion, Sequence) and completion:  # TRL's layout.
-    return tuple(completion)
-  if not isinstance(row.prompt, str):
-    last = columns[settings.prompt_column][len(row.prompt) :]
-    if len(last):
-      return tuple(last)
+    return ({"role": ASSISTANT, "content": completion},)
+  # TRL's layout, which Parquet has as an array of NumPy.
+  if isinstance(completion, Sequence | np.ndarray) and len(completion):
+    return reading.messages_of(
+      completion, f"{where}, column {settings.completion_column!r}"
+    )
+  if not isinstance(row.prompt, str) and not settings.continue_final_message:
+    every = reading.messages_of(columns[settings.prompt_column], where)
+    if len(every) > len(row.prompt):
+      return every[len(row.prompt) :]
   raise ValueError(
     f"{where}: expected a text in column {settings.completion_column!r}, or "
     f"messages that end with the assistant's; its columns are {list(columns)}"

@@ -61,6 +61,7 @@ def answer(
           settings.evaluate.prompt_format,
           path,
           agent,
+          settings.evaluate,
         )
       run.barrier(f"{eval_pass.name} is written")
       run.print_status(

@@ -16,6 +16,7 @@ from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Demonstration
 from azr_jax.data import question_evals
 from azr_jax.evals import runner
+from azr_jax.models.chats import Chat
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.tasks.questions import prompts, sources
@@ -101,7 +102,10 @@ def sample(
     ):
       for record in runner.read_records(path):
         prompt = prompts.ask(
-          record["question"], eval_pass.solution_style, prompt_format, tokenizer
+          record["question"],
+          eval_pass.solution_style,
+          prompt_format,
+          Chat(tokenizer, settings.evaluate.arguments),
         )
         correct += _correct(record, eval_pass.solution_style, prompt)
     chosen = demonstrations.choose(

@@ -24,6 +24,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from azr_jax.text import contents
+
 # `role` and `content`; a tool's output has the role "tool", and a `name`.
 Message = Mapping[str, Any]
 # A message of the user, or messages.
@@ -115,7 +117,8 @@ def messages(shown: Shown) -> list[dict[str, Any]]:
   """Returns what is shown as messages whose contents are texts.
 
   Raises:
-    TypeError: it is something else, such as an image.
+    TypeError: it is no message.
+    ValueError: a content is no text, such as an image.
   """
   if isinstance(shown, str):
     return [{"role": "user", "content": shown}] if shown else []
@@ -123,24 +126,9 @@ def messages(shown: Shown) -> list[dict[str, Any]]:
   for message in shown:
     if not isinstance(message, Mapping) or "role" not in message:
       raise TypeError(f"{message!r:.80}: expected a message with a role")
-    content = _text(message.get("content"))
+    content = message.get("content")
+    # A message that only calls tools has no content.
+    content = "" if content is None else contents.text(content)
     names = {k: str(message[k]) for k in ("name",) if message.get(k)}
     found.append({"role": str(message["role"]), "content": content, **names})
   return found
-
-
-def _text(content: Any) -> str:
-  """Returns the text of a message's content, which may have parts."""
-  if content is None or isinstance(content, str):
-    return content or ""
-  if not isinstance(content, Sequence):
-    raise TypeError(f"{content!r:.80}: expected a text, or parts of one")
-  texts = []
-  for part in content:
-    if isinstance(part, str):
-      texts.append(part)
-    elif isinstance(part, Mapping) and part.get("type") == "text":
-      texts.append(str(part["text"]))
-    else:
-      raise TypeError(f"{part!r:.80}: expected a part of type text")
-  return "".join(texts)

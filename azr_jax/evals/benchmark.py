@@ -9,7 +9,7 @@ import numpy as np
 
 from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.chats import Chat
 from azr_jax.tasks.programs.task import Task
 
 
@@ -79,7 +79,7 @@ class Benchmark:
     answer_format: the form in which a prompt asks for the answer, a key of
       `prompt_formats.ANSWER_FORMATS`.
     grade: starts the grading of a response.
-    prompt: writes an item's prompt in a prompt format for a model's tokenizer;
+    prompt: writes an item's prompt in a prompt format, or as a model's chat;
       None: `prompt_formats.prompt` does.
     summarize: computes scores besides pass@k, or None.
     opens_data: whether `read` opens the data itself: a folder, a file of the
@@ -100,7 +100,7 @@ class Benchmark:
   read: Callable[[Any], list[Item]]
   answer_format: str
   grade: Grader
-  prompt: Callable[[Item, str, Tokenizer], str] | None = None
+  prompt: Callable[[Item, str, Chat], str] | None = None
   summarize: Summary | None = None
   opens_data: bool = False
   limit_per_subset: bool = False

@@ -112,7 +112,7 @@ BENCHMARKS = (
     read,
     "words",
     grade,
-    prompt=lambda item, prompt_format, tokenizer: prompts.solve_prompt(
+    prompt=lambda item, prompt_format, chat: prompts.solve_prompt(
       _puzzle(item), prompt_format
     ),
     summarize=summarize,

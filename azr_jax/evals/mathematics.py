@@ -24,7 +24,7 @@ from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.mathematics import extraction, grader, numbers, reward
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.chats import Chat
 from azr_jax.tasks.mathematics import problem as problem_lib
 from azr_jax.tasks.mathematics import prompts, sources
 
@@ -124,10 +124,8 @@ def _grade_as_reward(
   )
 
 
-def _training_prompt(
-  item: Item, prompt_format: str, tokenizer: Tokenizer
-) -> str:
-  del tokenizer
+def _training_prompt(item: Item, prompt_format: str, chat: Chat) -> str:
+  del chat
   return prompts.solve_prompt(item.question, prompt_format)
 
 

@@ -13,7 +13,7 @@ from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs
 from azr_jax.grading.outcome import Outcome
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.chats import Chat
 from azr_jax.tasks.programs import parsing, prompts, solving
 from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
 
@@ -34,8 +34,8 @@ def with_training_prompt(
   """
   task_of = benchmark.task_of
 
-  def prompt(item: Item, prompt_format: str, tokenizer: Tokenizer) -> str:
-    del prompt_format, tokenizer
+  def prompt(item: Item, prompt_format: str, chat: Chat) -> str:
+    del prompt_format, chat
     text = solver_prompt(*task_of(item)) if task_of else None
     if text is None:
       raise ValueError(

@@ -10,7 +10,7 @@ from typing import Any
 from azr_jax.corpora.programs import heldout
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.chats import Chat
 from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs import task as task_lib
 
@@ -42,9 +42,9 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
   return futures.then(graded, lambda outcomes: Grade.of(outcomes[0], detail))
 
 
-def prompt(item: Item, prompt_format: Any, tokenizer: Tokenizer) -> str:
+def prompt(item: Item, prompt_format: Any, chat: Chat) -> str:
   """Writes the solver's prompt in a format of `tasks.programs.prompts`."""
-  del tokenizer  # no format of this benchmark uses a chat template
+  del chat  # no format of this benchmark uses a chat template
   return solving.solve_prompt_text(item.subset, _task(item), prompt_format)
 
 

@@ -20,7 +20,7 @@ Each is closed by a sentence that says how to write the answer:
 `answer_extraction.py` finds the answers in responses.
 """
 
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.chats import Chat
 
 PROMPT_FORMATS = ("full", "chat", "plain")
 ANSWER_FORMATS = {
@@ -41,7 +41,7 @@ _PLAIN = "Question: {question}\n{instruction}\n\nAnswer:"
 
 
 def prompt(
-  question: str, answer_format: str, prompt_format: str, tokenizer: Tokenizer
+  question: str, answer_format: str, prompt_format: str, chat: Chat
 ) -> str:
   """Returns the prompt that asks a question.
 
@@ -49,7 +49,7 @@ def prompt(
     question: the question.
     answer_format: a key of `ANSWER_FORMATS`.
     prompt_format: one of `PROMPT_FORMATS`.
-    tokenizer: the model's, whose chat template `chat` uses.
+    chat: writes the prompts of format `chat`.
 
   Raises:
     ValueError: the prompt format is unknown, or it is `chat` and the model has
@@ -61,6 +61,6 @@ def prompt(
     )
   instruction = ANSWER_FORMATS[answer_format]
   if prompt_format == "chat":
-    return tokenizer.apply_chat_template(f"{question}\n\n{instruction}")
+    return chat.prompt(f"{question}\n\n{instruction}")
   template = _FULL if prompt_format == "full" else _PLAIN
   return template.format(question=question, instruction=instruction)

@@ -24,7 +24,7 @@ from azr_jax.evals import question_table
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import questions as grading
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.chats import Chat
 from azr_jax.rollout import code_blocks
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
@@ -68,12 +68,12 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
 def _prompt(
   item: Item,
   prompt_format: str,
-  tokenizer: Tokenizer,
+  chat: Chat,
   solution_style: str,
   instruction: str = "",
 ) -> str:
   question = f"{item.question}{instruction}"
-  return prompts.ask(question, solution_style, prompt_format, tokenizer)
+  return prompts.ask(question, solution_style, prompt_format, chat)
 
 
 # Answer format -> what an agent is asked beside the question, and the text in

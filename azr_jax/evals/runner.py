@@ -26,6 +26,7 @@ from azr_jax.config import user_files
 from azr_jax.evals import pass_at_k, prompt_formats
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
+from azr_jax.models.chats import Chat, ChatSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
@@ -53,12 +54,15 @@ class ItemSettings:
     prompt_format: a name of `prompt_formats.PROMPT_FORMATS`, or one that the
       benchmark's own `prompt` knows.
     samples: responses per item.
+    chat: how prompts of format `chat` are written; responses are graded and
+      recorded behind its prefill.
   """
 
   data: str
   limit: int
   prompt_format: str
   samples: int
+  chat: ChatSettings = ChatSettings()
 
 
 def items_of(benchmark: Benchmark, settings: ItemSettings) -> list[Item]:
@@ -84,7 +88,7 @@ def items_of(benchmark: Benchmark, settings: ItemSettings) -> list[Item]:
 def check_prompts(
   benchmark: Benchmark, settings: ItemSettings, tokenizer: Tokenizer
 ) -> None:
-  """Tries to write the prompt of a benchmark's first item.
+  """Tries to write the prompt of a benchmark's first item, and its prefill.
 
   Args:
     benchmark: one that holds its items.
@@ -92,13 +96,21 @@ def check_prompts(
     tokenizer: the model's.
 
   Raises:
-    ValueError: the benchmark has no prompts of this format.
+    ValueError: the benchmark has no prompts of this format, or writes prompts
+      of its own, to which a prefill cannot be added.
   """
+  if settings.chat.prefill and benchmark.prompt is not None:
+    raise ValueError(
+      f"{benchmark.name}: prefill={settings.chat.prefill!r}: expected '', "
+      "because this benchmark writes its own prompts"
+    )
   for item in items_of(benchmark, settings)[:1]:
     try:
       _prompt_text(benchmark, item, settings, tokenizer)
     except ValueError as error:
       raise ValueError(f"{benchmark.name}: {error}") from error
+  if settings.prompt_format == "chat" and tokenizer.has_chat_template:
+    _chat(settings, tokenizer).check()
 
 
 def _read_records_of(
@@ -191,7 +203,7 @@ def run(
       records[item.id] = _too_long_record(item, settings.samples)
       del prompts[index]
     graded = _sample_and_grade(
-      benchmark, policy, executor, items, prompts, settings.samples, agent
+      benchmark, policy, executor, items, prompts, settings, agent
     )
     _collect(graded, benchmark.name, items, records, hosts, file)
   in_order = [records[item.id] for item in items]
@@ -209,10 +221,11 @@ def _prompt(
 def _prompt_text(
   benchmark: Benchmark, item: Item, settings: ItemSettings, tokenizer: Tokenizer
 ) -> str:
+  chat = _chat(settings, tokenizer)
   if benchmark.prompt is not None:
-    return benchmark.prompt(item, settings.prompt_format, tokenizer)
+    return benchmark.prompt(item, settings.prompt_format, chat)
   return prompt_formats.prompt(
-    item.question, benchmark.answer_format, settings.prompt_format, tokenizer
+    item.question, benchmark.answer_format, settings.prompt_format, chat
   )
 
 
@@ -227,6 +240,10 @@ def _warn_of_limits(name: str, records: Sequence[Record]) -> None:
       f"{name}: a limit of the executor, not of the benchmark, made "
       f"{counts.total()} responses incorrect ({named})"
     )
+
+
+def _chat(settings: ItemSettings, tokenizer: Tokenizer) -> Chat:
+  return Chat(tokenizer, settings.chat.arguments, settings.chat.prefill)
 
 
 def _too_long(
@@ -293,7 +310,7 @@ def _sample_and_grade(
   executor: Executor,
   items: Sequence[Item],
   prompts: Mapping[int, types.Prompt],
-  samples: int,
+  settings: ItemSettings,
   agent: Agent,
 ) -> Iterator[tuple[Item, Record]]:
   """Yields items with their records, each when all its grades are there.
@@ -304,15 +321,19 @@ def _sample_and_grade(
     executor: runs the graders' programs.
     items: all items of the benchmark.
     prompts: the prompts to sample, by the index of their item.
-    samples: responses per prompt.
+    settings: has the responses per prompt, and how they begin.
     agent: answers the prompts with the policy.
   """
   indices = list(prompts)
   graded: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
   sampled: list[int] = []  # indices of items with all their responses
+  samples, prefill = settings.samples, settings.chat.prefill
   answers = agent(policy, list(prompts.values()), samples, indices)
   for position, sample, completion in policy.loop.iterate(answers):
     index = indices[position]
+    if prefill:
+      text = f"{prefill}{completion.text}"
+      completion = dataclasses.replace(completion, text=text)
     is_graded = benchmark.grade_truncated or completion.finish_reason == "stop"
     grade = benchmark.grade(
       executor, items[index], completion.text if is_graded else ""

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +20,24 @@ _TOKENIZER_FILES = (
   "special_tokens_map.json",
   "added_tokens.json",
 )
-
+# Parameters of `transformers` that are no variables of a template.
+_NO_VARIABLES = (
+  "conversation",
+  "messages",
+  "tools",
+  "chat_template",
+  "add_generation_prompt",
+  "continue_final_message",
+  "tokenize",
+  "sanitize_control_tokens",
+  "padding",
+  "truncation",
+  "max_length",
+  "return_tensors",
+  "return_dict",
+  "return_assistant_tokens_mask",
+  "tokenizer_kwargs",
+)
 
 # A message of a chat: `role` and `content`.
 Message = Mapping[str, str]
@@ -78,8 +96,12 @@ class Tokenizer(Protocol):
     messages: str | Sequence[Message],
     is_answered: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
+    is_continued: bool = False,
+    arguments: Mapping[str, Any] | None = None,
   ) -> str:
     """Returns messages in the model's chat template, as text.
+
+    `models/chats.py` writes prompts by it.
 
     Args:
       messages: a user's message, or messages with role and content.
@@ -87,9 +109,12 @@ class Tokenizer(Protocol):
         assistant's next message begins.
       tools: that the model may call, as in OpenAI's requests; a template may
         leave them out.
+      is_continued: whether the text ends inside the last message.
+      arguments: variables of the template by name, such as `enable_thinking`.
 
     Raises:
-      ValueError: the model has no chat template, or it refuses the messages.
+      ValueError: the model has no chat template, or it refuses the messages,
+        or does not use one of the arguments.
     """
     ...
 
@@ -151,9 +176,11 @@ class SentencePieceTokenizer:
     messages: str | Sequence[Message],
     is_answered: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
+    is_continued: bool = False,
+    arguments: Mapping[str, Any] | None = None,
   ) -> str:
     """Raises ValueError, because sentencepiece has no chat template."""
-    del messages, is_answered, tools
+    del messages, is_answered, tools, is_continued, arguments
     raise ValueError(
       "the model has no chat template; expected another prompt format"
     )
@@ -251,6 +278,8 @@ class HuggingFaceTokenizer:
     messages: str | Sequence[Message],
     is_answered: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
+    is_continued: bool = False,
+    arguments: Mapping[str, Any] | None = None,
   ) -> str:
     """Returns messages in the model's chat template; see `Tokenizer`."""
     if not self.has_chat_template:
@@ -259,6 +288,8 @@ class HuggingFaceTokenizer:
       )
     if isinstance(messages, str):
       messages = [{"role": "user", "content": messages}]
+    arguments = arguments or {}
+    _check_arguments(arguments, str(self._tokenizer.chat_template))
     with user_files.reading(
       "the model's chat template", "messages that it accepts"
     ):
@@ -266,7 +297,9 @@ class HuggingFaceTokenizer:
         self._tokenizer,
         [dict(message) for message in messages],
         tools=[dict(tool) for tool in tools] or None,
-        add_generation_prompt=not is_answered,
+        add_generation_prompt=not (is_answered or is_continued),
+        continue_final_message=is_continued,
+        **arguments,
       )
 
   @property
@@ -282,6 +315,17 @@ class HuggingFaceTokenizer:
     """Writes the tokenizer's files and the EOS token ids."""
     self._tokenizer.save_pretrained(str(folder))
     _write_generation_config(folder, self.eos_ids, self.pad_id)
+
+
+def _check_arguments(arguments: Mapping[str, Any], template: str) -> None:
+  """Raises ValueError if a template has no variable of an argument's name."""
+  for name, value in arguments.items():
+    is_used = re.search(rf"\b{re.escape(name)}\b", template)
+    if name in _NO_VARIABLES or not is_used:
+      raise ValueError(
+        f"chat_template_kwargs has {name!r} (value {value!r:.80}): expected "
+        "the names of variables that the model's chat template uses"
+      )
 
 
 def _prefix_ids(tokenizer: Any) -> list[int]:

@@ -149,6 +149,8 @@ class EndlessTokenizer:
     messages: str | Sequence[Message],
     is_answered: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
+    is_continued: bool = False,
+    arguments: Mapping[str, Any] | None = None,
   ) -> str:
     """Raises NotImplementedError, because nothing encodes a text."""
     raise NotImplementedError

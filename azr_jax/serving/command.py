@@ -14,6 +14,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.cli.errors import UsageError
 from azr_jax.models import attention
+from azr_jax.models.chats import Chat
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import checkpoint_reading, storage
@@ -83,6 +84,7 @@ def serve(
   else:
     step = checkpoint_reading.newest_step(folder)
   policy = loading.load_policy(c, spec, step, keeps_to_context=True)
+  Chat(policy.tokenizer, c.serve.arguments).check()
   model = served_model(c, policy, address.name or _name(spec), step)
   print_status("compiling the sampler")
   worker = make_worker(policy, c, step or 0)

@@ -5,12 +5,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from azr_jax import types
+from azr_jax.models.chats import ASSISTANT, Chat
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.serving.errors import ApiError
@@ -18,6 +19,7 @@ from azr_jax.serving.fields import Fields
 from azr_jax.serving.jobs import Job
 from azr_jax.serving.settings import LimitSettings
 from azr_jax.serving.text import TokenTexts
+from azr_jax.text import contents
 
 # Seeds that the sampler folds into its key are below it.
 SEED_RANGE = 1 << 31
@@ -138,8 +140,12 @@ class Reader:
     """
     fields, tokenizer = Fields(body), self._model.tokenizer
     messages = _messages(fields)
+    arguments = _template_arguments(fields, self._model)
+    is_answered, is_continued = _ending(fields, messages)
     try:
-      text = tokenizer.apply_chat_template(messages)
+      text = Chat(tokenizer, arguments).write(
+        messages, is_answered=is_answered, is_continued=is_continued
+      )
     except ValueError as error:
       message = f"{error}; /v1/completions needs no template"
       raise ApiError(400, message, param="messages") from error
@@ -374,21 +380,56 @@ def _messages(fields: Fields) -> list[dict[str, str]]:
     role, content = inside.take("role"), inside.take("content")
     if not isinstance(role, str) or not role:
       inside.refuse("role", role, "a name such as 'user'")
-    if isinstance(content, list):
-      content = _joined(inside, content)
-    if not isinstance(content, str):
-      inside.refuse("content", content, "a text, or parts of type 'text'")
+    try:
+      content = contents.text(content)
+    except ValueError as error:
+      raise ApiError(
+        400, f"{where}.{error}", param=f"{where}.content"
+      ) from error
     inside.ignore("name")
     inside.end()
     messages.append({"role": role, "content": content})
   return messages
 
 
-def _joined(inside: Fields, parts: list[Any]) -> str:
-  """Returns the text of a message's parts."""
-  texts = []
-  for part in parts:
-    if not isinstance(part, dict) or part.get("type") != "text":
-      inside.refuse("content", part, "parts of type 'text'")
-    texts.append(str(part.get("text")))
-  return "".join(texts)
+def _template_arguments(fields: Fields, model: ServedModel) -> dict[str, Any]:
+  """Returns the arguments of the chat template: the server's and a request's.
+
+  Raises:
+    ApiError: they are no object.
+  """
+  given = fields.take("chat_template_kwargs")
+  if given is None:
+    given = {}
+  if not isinstance(given, dict):
+    fields.refuse("chat_template_kwargs", given, "an object, or null")
+  return {**model.limits.arguments, **given}
+
+
+def _ending(
+  fields: Fields, messages: Sequence[Mapping[str, str]]
+) -> tuple[bool, bool]:
+  """Returns where a prompt ends, by vLLM's fields.
+
+  Returns:
+    Whether the messages are whole, without a new turn of the assistant; and
+    whether the last message is continued.
+
+  Raises:
+    ApiError: the fields contradict each other or the messages.
+  """
+  asks = fields.take("add_generation_prompt")
+  if asks is not None and not isinstance(asks, bool):
+    fields.refuse("add_generation_prompt", asks, "true or false")
+  is_continued = fields.boolean("continue_final_message")
+  if is_continued and asks is not False:
+    fields.refuse(
+      "continue_final_message", True, "false unless add_generation_prompt=false"
+    )
+  if is_continued and messages[-1]["role"] != ASSISTANT:
+    fields.refuse(
+      "continue_final_message",
+      True,
+      "false unless the last message is the assistant's",
+    )
+  return asks is False, is_continued

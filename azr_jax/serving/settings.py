@@ -2,13 +2,17 @@
 
 import dataclasses
 
-from azr_jax.config.settings import Settings, setting
+from azr_jax.config.settings import setting
+from azr_jax.models.chats import TemplateSettings
 from azr_jax.trainer.settings import SamplingSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class LimitSettings(Settings):
-  """What a client may ask for, and what the server takes on."""
+class LimitSettings(TemplateSettings):
+  """What a client may ask for, and what the server takes on.
+
+  Requests add arguments of the chat template to those of the settings.
+  """
 
   max_waiting: int = setting(
     256,

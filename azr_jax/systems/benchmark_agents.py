@@ -11,6 +11,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.evals import questions, registry
 from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
+from azr_jax.models.chats import TemplateSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -29,6 +30,7 @@ class AgentSettings(Protocol):
   Attributes:
     agents: the agents that answer; (): the model answers alone.
     prompt_format: the prompt format of `steer`.
+    chat_template_kwargs: arguments of the chat template.
     tool: runs the code of conversations.
     steer: the settings of `steer`.
   """
@@ -37,6 +39,8 @@ class AgentSettings(Protocol):
   def agents(self) -> tuple[str, ...]: ...
   @property
   def prompt_format(self) -> str: ...
+  @property
+  def chat_template_kwargs(self) -> str: ...
   @property
   def tool(self) -> PythonToolSettings: ...
   @property
@@ -70,6 +74,7 @@ def build(
     SharedJobs(executor, hosts),
     c.prompt_format,
     c.steer,
+    TemplateSettings(c.chat_template_kwargs),
   )
 
 

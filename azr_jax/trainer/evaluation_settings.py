@@ -2,11 +2,12 @@
 
 import dataclasses
 
-from azr_jax.config.settings import Settings, setting
+from azr_jax.config.settings import setting
 from azr_jax.evals import prompt_formats, registry
 from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.evals.mathematics import MathematicsSettings
 from azr_jax.evals.program_tasks import TRAINING
+from azr_jax.models.chats import ChatSettings
 from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.benchmark_agents import AGENTS, SteerSettings
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
@@ -25,7 +26,7 @@ PROMPT_FORMATS = tuple(
 
 
 @dataclasses.dataclass(frozen=True)
-class PeriodicSettings(Settings):
+class PeriodicSettings(ChatSettings):
   """Benchmarks that score the policy before, during and after training."""
 
   every: int = setting(
@@ -73,10 +74,11 @@ class PeriodicSettings(Settings):
     """Refuses several greedy responses, which would be equal."""
     if self.samples > 1 and self.temperature == 0:
       raise self.invalid("samples", "1, because evaluation.temperature=0.0")
+    _check_chat(self, self.prompt_format)
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkSettings(Settings):
+class BenchmarkSettings(ChatSettings):
   """The prompts of `azr_jax.evaluate`; section `rollout` has the sampling."""
 
   prompt_format: str = setting(
@@ -101,7 +103,10 @@ class BenchmarkSettings(Settings):
   steer: SteerSettings = SteerSettings()
 
   def check(self) -> None:
-    """Refuses lengths that are no lengths, or that agents would not keep."""
+    """Refuses lengths, chat options and agents that do not fit together."""
+    _check_chat(self, self.prompt_format)
+    if self.prefill and self.agents:
+      raise self.invalid("prefill", "'' with agents")
     try:
       limits = registry.numbers(self.max_tokens)
     except ValueError as error:
@@ -117,3 +122,10 @@ class BenchmarkSettings(Settings):
   def longest(self, benchmark: str) -> int | None:
     """Returns the longest completion of a benchmark; None: as of the others."""
     return registry.numbers(self.max_tokens).get(benchmark)
+
+
+def _check_chat(settings: ChatSettings, prompt_format: str) -> None:
+  """Refuses options of chats unless prompts are chats."""
+  for key in ("chat_template_kwargs", "prefill"):
+    if getattr(settings, key) and prompt_format != "chat":
+      raise settings.invalid(key, "'' unless prompt_format='chat'")

@@ -82,7 +82,8 @@ class Model:
     """Returns a prompt as the model reads it, in its chat template if any.
 
     Args:
-      prompt: a text or messages.
+      prompt: a text, or messages, of which a last one of the assistant is
+        continued.
       system_prompt: first message of chats without one; "": that of the
         configuration, as whether there is a chat at all (`chat`).
 
@@ -95,7 +96,8 @@ class Model:
     if system_prompt:
       settings = dataclasses.replace(settings, system_prompt=system_prompt)
     value = prompt if isinstance(prompt, str) else tuple(prompt)
-    text = prompt_lib.text(Row(value, {}), settings, self.tokenizer)
+    row = Row(value, {}, prefill=settings.prefill)
+    text = prompt_lib.text(row, settings, self.tokenizer)
     return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), prompt)
 
   def sample(

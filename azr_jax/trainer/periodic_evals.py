@@ -164,7 +164,7 @@ def _read(
   benchmarks: dict[Benchmark, runner.ItemSettings] = {}
   for name in names:
     settings = runner.ItemSettings(
-      paths.get(name, ""), c.limit, c.prompt_format, c.samples
+      paths.get(name, ""), c.limit, c.prompt_format, c.samples, c
     )
     benchmark = mathematics.with_grading(
       c.mathematics, registry.BENCHMARKS[name]

@@ -86,7 +86,11 @@ def evaluate(
     if any(agent_names):
       require_same_sandbox(settings, model_spec)
     how = runner.ItemSettings(
-      "", limit, settings.evaluate.prompt_format, settings.evaluate.samples
+      "",
+      limit,
+      settings.evaluate.prompt_format,
+      settings.evaluate.samples,
+      settings.evaluate,
     )
     # All data is read before the weights, and all prompts are tried before the
     # first is sampled: hours later is too late to tell that one fails.

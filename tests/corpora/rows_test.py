@@ -14,6 +14,7 @@ CHAT = [
   {"role": USER, "content": "d"},
   {"role": BOT, "content": "e"},
 ]
+IN_PARTS = [{"role": USER, "content": [{"type": "text", "text": "a"}]}]
 
 
 class Plain:
@@ -32,10 +33,19 @@ class Plain:
 class Chatty(Plain):
   has_chat_template = True
 
-  def apply_chat_template(self, messages):
+  def apply_chat_template(
+    self,
+    messages,
+    is_answered=False,
+    tools=(),
+    is_continued=False,
+    arguments=None,
+  ):
     marks = {USER: "U", BOT: "B", "system": "S"}
     text = "".join(f"{marks[m['role']]}{m['content']}~" for m in messages)
-    return f"{text}B"
+    if is_continued:
+      return text.removesuffix("~")
+    return f"{text}B{(arguments or {}).get('mode', '')}"
 
 
 def tokens(tmp_path, record, tokenizer, **settings):
@@ -79,6 +89,30 @@ def tokens(tmp_path, record, tokenizer, **settings):
       {},
       ("^Ua~Bbc~", "bc~"),
     ),
+    (
+      {"prompt": IN_PARTS, "completion": CHAT[1:2]},
+      Chatty(),
+      {"chat_template_kwargs": '{"mode": "x"}'},
+      ("^Ua~Bxbc~", "bc~"),
+    ),
+    (
+      {"prompt": CHAT[:2], "completion": "7"},
+      Chatty(),
+      {"continue_final_message": True},
+      ("^Ua~Bbc7~", "7~"),
+    ),
+    (
+      {"messages": CHAT},
+      Chatty(),
+      {"prompt_column": "messages", "prefill": "b"},
+      ("^Ua~Bbc~Ud~Bbe~", "c~e~"),
+    ),
+    (
+      {"prompt": "q=", "completion": "7"},
+      Plain(),
+      {"prefill": "7"},
+      ("^q=7~", "~"),
+    ),
   ],
 )
 def test_what_the_assistant_writes_is_trained_on(
@@ -92,6 +126,19 @@ def test_what_the_assistant_writes_is_trained_on(
   [
     ({"prompt": "q"}, {}, "row 1: expected a text in column 'completion'"),
     ({"messages": CHAT[:1]}, {"prompt_column": "messages"}, "or messages that"),
+    (
+      {"prompt": CHAT[:2]},
+      {"continue_final_message": True},
+      "row 1: expected a text in column 'completion'",
+    ),
+    (
+      {
+        "prompt": "q",
+        "completion": [{"role": BOT, "content": [{"type": "audio"}]}],
+      },
+      {},
+      "row 1, column 'completion': content part of type 'audio'",
+    ),
   ],
 )
 def test_a_row_without_an_answer_is_named(tmp_path, record, settings, message):

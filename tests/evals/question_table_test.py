@@ -89,7 +89,7 @@ def test_rows_are_agents_and_incomplete_columns_say_so(
 
 
 class Letters:
-  def apply_chat_template(self, text):
+  def prompt(self, text):
     return f"[{text}]"
 
 

@@ -1,5 +1,6 @@
 """Running benchmarks: order, resuming, refused records, scores."""
 
+import dataclasses
 import json
 import types as plain_types
 
@@ -12,6 +13,7 @@ from azr_jax.evals import runner
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.outcome import Outcome
+from azr_jax.models.chats import ChatSettings
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.tasks import records
 
@@ -96,6 +98,31 @@ def test_scores_of_a_whole_run(executor, tmp_path):
   lines = (tmp_path / "toy.jsonl").read_text().splitlines()
   assert {json.loads(line)["id"] for line in lines} == {i.id for i in ITEMS}
   assert scores == run(ScriptedPolicy(), executor, None)
+
+
+def test_responses_are_graded_behind_a_prefill(executor, tmp_path):
+  path = tmp_path / "toy.jsonl"
+  settings = dataclasses.replace(SETTINGS, chat=ChatSettings(prefill="It is "))
+  scores = run(
+    ScriptedPolicy(),
+    executor,
+    path,
+    settings,
+    grade=lambda executor, item, text: futures.done(
+      Grade(text == "It is right")
+    ),
+  )
+  assert scores["toy/pass@1/unbiased"] == pytest.approx(1 / 3)
+  assert scores["toy/tokens"] == 4.5
+  [first, *_] = map(json.loads, path.read_text().splitlines())
+  assert {*first["responses"]} <= {"It is right", "It is wrong"}
+
+
+def test_a_benchmark_with_its_own_prompts_takes_no_prefill():
+  own = benchmark(prompt=lambda item, prompt_format, chat: item.question)
+  settings = dataclasses.replace(SETTINGS, chat=ChatSettings(prefill="It is "))
+  with pytest.raises(ValueError, match="toy: prefill='It is ': expected ''"):
+    runner.check_prompts(own, settings, None)
 
 
 @pytest.mark.parametrize("breaks_after", [0, 4, 7, 23])

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from azr_jax import types
 from azr_jax.executor import scripts
+from azr_jax.models.chats import TemplateSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
@@ -49,6 +50,7 @@ def make(
   jobs: SharedJobs,
   prompt_format: str,
   steer: CodeSteerSettings,
+  template: TemplateSettings | None = None,
 ) -> Agent:
   """Returns an agent.
 
@@ -59,6 +61,7 @@ def make(
     jobs: runs the scripts of `code` and `steer`.
     prompt_format: the prompt format of `steer`.
     steer: the settings of `steer`.
+    template: arguments of the chat template, for `steer`; None: there are none.
 
   Raises:
     ValueError: the agent is unknown.
@@ -68,7 +71,9 @@ def make(
     "code": _all_code_agent(jobs, tool.libraries),
     "code_agent": _code_agent(tool, _last_response),
     CONVERSATION: _code_agent(tool, _conversation),
-    "steer": CodeSteer(jobs, prompt_format, tool.libraries, steer).ask,
+    "steer": CodeSteer(
+      jobs, prompt_format, tool.libraries, steer, template
+    ).ask,
   }
   if agent not in agents:
     raise ValueError(f"agent {agent!r}: expected one of {tuple(agents)}")

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
+from azr_jax.models.chats import TemplateSettings
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.event_loop import as_completed
@@ -97,6 +98,7 @@ class CodeSteer:
     prompt_format: str,
     libraries: tuple[str, ...],
     settings: CodeSteerSettings,
+    template: TemplateSettings | None = None,
   ):
     """Makes the agent.
 
@@ -105,11 +107,13 @@ class CodeSteer:
       prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
       libraries: packages that scripts may import beside the standard library.
       settings: how often and how it checks.
+      template: arguments of the chat template; None: there are none.
     """
     self._jobs = jobs
     self._libraries = libraries
     self._prompt_format = prompt_format
     self._settings = settings
+    self._template = template or TemplateSettings()
 
   async def ask(
     self,
@@ -132,6 +136,7 @@ class CodeSteer:
       self._libraries,
       self._prompt_format,
       self._settings.report_tokens,
+      self._template,
     )
     names = {
       policy.loop.spawn(
@@ -190,7 +195,7 @@ class CodeSteer:
       question,
       conversation.solution_style,
       self._prompt_format,
-      phases.policy.tokenizer,
+      phases.chat,
     )
     temperature: float | None = self._settings.solver_temperature
     if temperature == _AS_SAMPLED:

@@ -14,6 +14,7 @@ from azr_jax.evals import questions as benchmark_lib
 from azr_jax.evals import runner
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
+from azr_jax.models.chats import ChatSettings, TemplateSettings
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.systems.code_interpreter import agents as agents_lib
@@ -69,6 +70,7 @@ def run(
   prompt_format: str,
   path: pathlib.Path,
   agent: Agent,
+  template: TemplateSettings,
 ) -> None:
   """Answers and grades the questions that have no record, and adds theirs.
 
@@ -81,9 +83,11 @@ def run(
     prompt_format: one of `prompts.PROMPT_FORMATS`.
     path: the file of records.
     agent: made for `eval_pass.agent`; answers the questions.
+    template: arguments of the chat template.
   """
   items = [benchmark_lib.item(question) for question in questions]
-  settings = runner.ItemSettings("", 0, prompt_format, eval_pass.samples)
+  chat = ChatSettings(template.chat_template_kwargs)
+  settings = runner.ItemSettings("", 0, prompt_format, eval_pass.samples, chat)
   benchmark = _benchmark(eval_pass, items)
   runner.run(benchmark, policy, executor, hosts, settings, path, agent)
 
@@ -120,8 +124,8 @@ def _benchmark(eval_pass: EvalPass, items: list[Item]) -> Benchmark:
     lambda data: items,
     "words",
     grade,
-    prompt=lambda item, prompt_format, tokenizer: prompts.ask(
-      item.question, eval_pass.solution_style, prompt_format, tokenizer
+    prompt=lambda item, prompt_format, chat: prompts.ask(
+      item.question, eval_pass.solution_style, prompt_format, chat
     ),
     opens_data=True,
     limit_per_subset=True,

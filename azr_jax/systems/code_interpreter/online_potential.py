@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.models.chats import TemplateSettings
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.run.records import MeasurementFiles
 from azr_jax.systems.code_interpreter import measurement
@@ -42,6 +43,7 @@ def estimate(
   prompt_format: str,
   context: Context,
   stage: int,
+  template: TemplateSettings,
 ) -> list[PassRate]:
   """Returns how often the policy solves each question.
 
@@ -53,6 +55,7 @@ def estimate(
     prompt_format: one of `prompts.PROMPT_FORMATS`.
     context: of the run, which keeps the records.
     stage: the stage that is measured for.
+    template: arguments of the chat template.
   """
   identity = {
     "params": _fingerprint(policy.params),
@@ -74,6 +77,7 @@ def estimate(
           prompt_format,
           path,
           agents[eval_pass.agent],
+          template,
         )
       files.keep(path.name)
     return _write_rates(context, questions, eval_passes, files)

@@ -12,6 +12,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.executor import scripts
 from azr_jax.executor.scripts import ScriptResult
+from azr_jax.models.chats import Chat, TemplateSettings
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.event_loop import Awaited
@@ -78,6 +79,7 @@ class Phases:
     libraries: packages that scripts may import beside the standard library.
     prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
     max_tokens: longest text that another role is shown, tokens.
+    template: arguments of the chat template.
   """
 
   policy: Policy
@@ -85,14 +87,18 @@ class Phases:
   libraries: tuple[str, ...]
   prompt_format: str
   max_tokens: int
+  template: TemplateSettings = TemplateSettings()
+
+  @property
+  def chat(self) -> Chat:
+    """Writes texts as chats."""
+    return Chat(self.policy.tokenizer, self.template.arguments)
 
   async def ask(
     self, conversation: Conversation, text: str, number: int
   ) -> types.Completion | None:
     """Responds to a text, which the chat template may go around."""
-    templated = prompts.apply_chat_template(
-      text, self.prompt_format, self.policy.tokenizer
-    )
+    templated = prompts.apply_chat_template(text, self.prompt_format, self.chat)
     return await self.sample(conversation, templated, number)
 
   async def sample(

@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from azr_jax.config.settings import Settings, setting
+from azr_jax.config.settings import setting
 from azr_jax.curricula import improvement_potential as potential
+from azr_jax.models.chats import TemplateSettings
 from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
@@ -15,7 +16,7 @@ from azr_jax.tasks.questions import sources
 
 
 @dataclasses.dataclass(frozen=True)
-class CodeInterpreterSettings(Settings):
+class CodeInterpreterSettings(TemplateSettings):
   """Questions, conversations about them, and the curriculum of training."""
 
   questions: tuple[str, ...] = setting(

@@ -34,6 +34,7 @@ from azr_jax.curricula.improvement_potential import OFFLINE, PassRate
 from azr_jax.curricula.stages import Stages
 from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
+from azr_jax.models.chats import Chat
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
@@ -189,6 +190,7 @@ class CodeInterpreter(System):
       jobs,
       self.settings.prompt_format,
       self.settings.steer,
+      self.settings,
     )
 
   def make_tool(self, clock: DecodeClock | None = None) -> PythonTool:
@@ -215,7 +217,7 @@ class CodeInterpreter(System):
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     return {
       name: agents.make(
-        name, tool, jobs, settings.prompt_format, settings.steer
+        name, tool, jobs, settings.prompt_format, settings.steer, settings
       )
       for name in settings.pass_rate_agents
     }
@@ -270,8 +272,9 @@ class CodeInterpreter(System):
     self, policy: Policy, number: int, question: Question
   ) -> list[types.Trajectory]:
     """Returns the graded conversations about a question; [] if too long."""
-    settings, tokenizer = self.settings, policy.tokenizer
-    text = prompts.ask(question.text, "free", settings.prompt_format, tokenizer)
+    settings = self.settings
+    chat = Chat(policy.tokenizer, settings.arguments)
+    text = prompts.ask(question.text, "free", settings.prompt_format, chat)
     prompt = policy.prompt(text, question)
     if not policy.fits(prompt):
       return []
@@ -314,6 +317,7 @@ class CodeInterpreter(System):
       settings.prompt_format,
       self.context,
       self._stages.stage(step),
+      settings,
     )
 
   def _grade(self, question: Question, answer: str | None) -> "Future[Outcome]":

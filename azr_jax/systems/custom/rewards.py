@@ -279,7 +279,7 @@ def _known(row: Row, completion: types.Completion) -> dict[str, Any]:
     ),
     **row.columns,
     "prompt": row.prompt,
-    "completion": completion.text,
+    "completion": f"{row.prefill}{completion.text}",
   }
 
 

@@ -24,10 +24,13 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.functions.spec import Function
+from azr_jax.models.chats import Chat
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
+from azr_jax.run import console
 from azr_jax.systems import collect, dynamic_sampling, text_metrics
 from azr_jax.systems import scores as scores_lib
 from azr_jax.systems.custom import judge
@@ -119,12 +122,11 @@ class Custom(System):
           f"config.{cls.name}.data: {len(rows)} rows to train on: expected at "
           f"least custom.prompts={settings.prompts}"
         )
+      _check_prompts(rows, settings, context.tokenizer)
       columns = {name for row in (*rows, *eval_rows) for name in row.columns}
       rewards = Rewards(settings, columns, cls.given.functions)
     except Invalid as error:
       raise error.inside(f"config.{cls.name}") from None
-    if settings.chat:
-      prompts.text(rows[0], settings, context.tokenizer)
     return cls(settings, context, rows, eval_rows, rewards)
 
   @classmethod
@@ -420,6 +422,25 @@ def _read(
   if settings.eval_data:
     return rows, reading.read(settings, settings.eval_data)
   return rows, eval_rows
+
+
+def _check_prompts(
+  rows: Sequence[Row], settings: CustomSettings, tokenizer: Tokenizer
+) -> None:
+  """Writes the first prompt, and reports what prompts leave out or change.
+
+  Raises:
+    ValueError: the first prompt cannot be written.
+  """
+  prompts.text(rows[0], settings, tokenizer)
+  if prompts.is_chat(settings, tokenizer):
+    Chat(tokenizer, settings.arguments, rows[0].prefill).check()
+  count = reading.answers_left_out(rows, settings)
+  if count:
+    console.print_status(
+      f"{count} of {len(rows)} rows end with the assistant's message, which "
+      f"prompts leave out; {_NAME}.continue_final_message=True continues it"
+    )
 
 
 def _jobs(settings: CustomSettings, context: Context) -> SharedJobs:

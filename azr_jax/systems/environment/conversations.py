@@ -32,6 +32,7 @@ class Conversations:
     tokenizer: Tokenizer,
     jobs: SharedJobs,
     max_turns: int,
+    prefill: str = "",
   ):
     """Makes the tool runner.
 
@@ -41,10 +42,11 @@ class Conversations:
       tokenizer: decodes replies.
       jobs: spread the turns over hosts; nothing else uses them.
       max_turns: replies of an episode.
+      prefill: beginning of each reply, which the environment reads, too.
     """
     self._episodes, self._writer = episodes, writer
     self._tokenizer, self._jobs = tokenizer, jobs
-    self._max_turns = max_turns
+    self._max_turns, self._prefill = max_turns, prefill
     # By conversation: whether its last reply has an EOS token, and the digest
     # of what it was shown.
     self._has_end: dict[SequenceId, bool] = {}
@@ -128,7 +130,9 @@ class Conversations:
     return self._episodes.finish(task, self._texts(responses), is_cut)
 
   def _texts(self, responses: Sequence[Sequence[int]]) -> list[str]:
-    return [self._tokenizer.decode(list(ids)) for ids in responses]
+    return [
+      f"{self._prefill}{self._tokenizer.decode(list(ids))}" for ids in responses
+    ]
 
   def _ends(self, response: Sequence[int]) -> bool:
     return response[-1] in self._tokenizer.eos_ids

@@ -2,13 +2,14 @@
 
 import dataclasses
 
-from azr_jax.config.settings import Settings, setting
+from azr_jax.config.settings import setting
 from azr_jax.environments import kits
+from azr_jax.models.chats import ChatSettings
 from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class EnvironmentSettings(Settings):
+class EnvironmentSettings(ChatSettings):
   """The settings of the system."""
 
   spec: str = setting("", f"the environment: {kits.EXPECTED}")

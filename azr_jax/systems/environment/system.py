@@ -88,7 +88,10 @@ class EnvironmentSystem(System):
       settings.prompts, settings.dynamic_sampling
     )
     self._writer = TurnWriter(
-      context.tokenizer, settings.max_output_tokens, settings.system_prompt
+      context.tokenizer,
+      settings.max_output_tokens,
+      settings.system_prompt,
+      settings,
     )
     self._conversations = self._make_conversations(context.clock)
 
@@ -180,6 +183,7 @@ class EnvironmentSystem(System):
       context.tokenizer,
       SharedJobs(None, context.hosts, clock),
       self.settings.max_turns,
+      self.settings.prefill,
     )
 
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:

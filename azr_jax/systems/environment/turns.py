@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from azr_jax.models.chats import Chat, ChatSettings
 from azr_jax.models.tokenizers import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
@@ -27,24 +28,39 @@ class TurnWriter:
   """Writes prompts and turns for one model."""
 
   def __init__(
-    self, tokenizer: Tokenizer, max_output_tokens: int, system_prompt: str = ""
+    self,
+    tokenizer: Tokenizer,
+    max_output_tokens: int,
+    system_prompt: str = "",
+    settings: ChatSettings | None = None,
   ):
     """Makes a writer.
 
     Args:
-      tokenizer: of the model.
+      tokenizer: the model's.
       max_output_tokens: longest message behind a reply.
       system_prompt: of conversations without a system message; "": none.
+      settings: arguments of the chat template, and how replies begin.
+
+    Raises:
+      ValueError: there are arguments, and the model's chat template does not
+        use them.
     """
+    settings = settings or ChatSettings()
     self._tokenizer = tokenizer
     self._limit = max_output_tokens
     self._system = system_prompt
+    self._prefill = settings.prefill
+    self._writer = Chat(tokenizer, settings.arguments, settings.prefill)
+    if tokenizer.has_chat_template or settings.arguments:
+      self._writer.check()
 
   def prompt(self, messages: Messages, tools: Messages = ()) -> str:
     """Returns the text up to the first reply.
 
     Args:
-      messages: at least one, with role and content.
+      messages: at least one, with role and content; the model continues a
+        last one of the assistant.
       tools: schemas of the tools that the model may call.
 
     Raises:
@@ -54,7 +70,8 @@ class TurnWriter:
     if self._system and first[0]["role"] != "system":
       first.insert(0, {"role": "system", "content": self._system})
     if not self._tokenizer.has_chat_template:
-      return "\n".join(message["content"] for message in _told(first, tools))
+      told = _told(first, tools)
+      return "\n".join(message["content"] for message in told) + self._prefill
     text = self._chat(first, tools)
     # A template that knows no tools leaves them out.
     if tools and text == self._chat(first):
@@ -77,12 +94,18 @@ class TurnWriter:
     ]
     if not self._tokenizer.has_chat_template:
       text = "".join(f"\n{message['content']}" for message in short)
-      return self._tokenizer.encode(text)
+      return self._tokenizer.encode(text + self._prefill)
     before = [
       {"role": "user", "content": "-"},
       {"role": "assistant", "content": _REPLY},
     ]
-    _, _, text = self._chat([*before, *short]).rpartition(_REPLY)
+    if short:
+      text = self._chat([*before, *short])
+    elif self._prefill:
+      text = self._chat([*before, {"role": "assistant", "content": ""}])
+    else:  # The last reply is complete, so it is not continued.
+      text = self._writer.write(before)
+    _, _, text = text.rpartition(_REPLY)
     ids = self._tokenizer.encode(text)
     if has_end and ids[0] in self._tokenizer.eos_ids:
       ids = ids[1:]
@@ -91,7 +114,7 @@ class TurnWriter:
   def _chat(self, messages: Messages, tools: Messages = ()) -> str:
     """Applies the chat template; where it has no role `tool`, it is a user."""
     try:
-      return self._tokenizer.apply_chat_template(messages, tools=tools)
+      return self._writer.prompt(messages, tools)
     except ValueError:
       if not any(message["role"] == "tool" for message in messages):
         raise
@@ -99,7 +122,7 @@ class TurnWriter:
       {**message, "role": "user"} if message["role"] == "tool" else message
       for message in messages
     ]
-    return self._tokenizer.apply_chat_template(told, tools=tools)
+    return self._writer.prompt(told, tools)
 
   def _cut(self, text: str) -> str:
     """Returns a text, without its middle if it is long."""

@@ -22,7 +22,7 @@ The prompt format is the text around the question:
 The marks are those of `rollout/code_blocks.py`.
 """
 
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.chats import Chat
 from azr_jax.rollout import code_blocks
 
 SOLUTION_STYLES = ("free", "text", "code", "text_then_code", "code_then_text")
@@ -116,26 +116,25 @@ def solution_style_of(agent: str) -> str:
 
 
 def apply_chat_template(
-  text: str, prompt_format: str, tokenizer: Tokenizer | None
+  text: str, prompt_format: str, chat: Chat | None
 ) -> str:
   """Returns a text, in the model's chat template if the format is `chat`.
 
   Raises:
-    ValueError: the format is `chat`, and the tokenizer is None or has no
-      template.
+    ValueError: the format is `chat`, and `chat` is None or has no template.
   """
   if prompt_format != "chat":
     return text
-  if tokenizer is None:
-    raise ValueError("prompt format 'chat': expected a tokenizer")
-  return tokenizer.apply_chat_template(text)
+  if chat is None:
+    raise ValueError("prompt format 'chat': expected a model's chat template")
+  return chat.prompt(text)
 
 
 def ask(
   question: str,
   solution_style: str,
   prompt_format: str,
-  tokenizer: Tokenizer | None = None,
+  chat: Chat | None = None,
 ) -> str:
   """Returns the prompt of a question.
 
@@ -143,11 +142,10 @@ def ask(
     question: the text of the question.
     solution_style: one of `SOLUTION_STYLES`.
     prompt_format: one of `PROMPT_FORMATS`.
-    tokenizer: the model's tokenizer, which `chat` needs.
+    chat: the model's chat template, which the format `chat` needs.
 
   Raises:
-    ValueError: the format is `chat`, and the tokenizer is None or has no
-      template.
+    ValueError: the format is `chat`, and `chat` is None or has no template.
   """
   if prompt_format == "compact":
     mark = "" if solution_style == "free" else f"{solution_style}\n"
@@ -160,5 +158,5 @@ def ask(
     )
   text = f"{head}Question: {question.strip()}"
   if prompt_format == "chat":
-    return apply_chat_template(text, prompt_format, tokenizer)
+    return apply_chat_template(text, prompt_format, chat)
   return f"{text}\n\nReply:\n"

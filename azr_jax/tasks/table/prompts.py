@@ -1,7 +1,10 @@
 """Writes the prompt of a row as the text that a model reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
+from azr_jax.models import chats
+from azr_jax.models.chats import Chat
 from azr_jax.models.tokenizers import Message, Tokenizer
 from azr_jax.tasks.table.reading import Row
 from azr_jax.tasks.table.settings import AUTO, ON, TableSettings
@@ -18,41 +21,46 @@ def is_chat(settings: TableSettings, tokenizer: Tokenizer) -> bool:
       f"chat={settings.chat!r}: the model has no chat template: expected "
       "'auto' or 'off', or a model that was trained on chats"
     )
-  return settings.chat == ON or (
+  is_chat = settings.chat == ON or (
     settings.chat == AUTO and tokenizer.has_chat_template
   )
+  if settings.chat_template_kwargs and not is_chat:
+    raise settings.invalid(
+      "chat_template_kwargs",
+      "'' unless prompts are written in a model's chat template",
+    )
+  return is_chat
 
 
 def messages(
   prompt: str | Sequence[Message], system_prompt: str
-) -> list[Mapping[str, str]]:
+) -> list[dict[str, Any]]:
   """Returns a prompt as messages, behind the system prompt if it has none."""
-  if isinstance(prompt, str):
-    prompt = [{"role": "user", "content": prompt}]
-  if system_prompt and prompt[0]["role"] != "system":
-    return [{"role": "system", "content": system_prompt}, *prompt]
-  return list(prompt)
+  found = chats.as_messages(prompt)
+  if system_prompt and found[0]["role"] != chats.SYSTEM:
+    found.insert(0, {"role": chats.SYSTEM, "content": system_prompt})
+  return found
 
 
 def text(row: Row, settings: TableSettings, tokenizer: Tokenizer) -> str:
-  """Returns the text of a row's prompt, up to where the response begins.
+  """Returns the text of a row's prompt, which the model continues.
 
   Without a chat template, a text stays as it is, behind the system prompt and
-  an empty line.
+  an empty line, and before the row's prefill.
 
   Raises:
     ValueError: the row has messages, and the model no chat template, or the
       template refuses them.
   """
   if is_chat(settings, tokenizer):
-    return tokenizer.apply_chat_template(
-      messages(row.prompt, settings.system_prompt)
-    )
+    chat = Chat(tokenizer, settings.arguments, row.prefill)
+    return chat.prompt(messages(row.prompt, settings.system_prompt))
   if not isinstance(row.prompt, str):
     raise ValueError(
       f"{row.prompt!r:.80}: messages need a model with a chat template and "
       "chat='auto' or 'on'; expected a column of texts, or prompt_template"
     )
-  if settings.system_prompt:
-    return f"{settings.system_prompt}\n\n{row.prompt}"
-  return row.prompt
+  text = f"{row.prompt}{row.prefill}"
+  return (
+    f"{settings.system_prompt}\n\n{text}" if settings.system_prompt else text
+  )

@@ -15,10 +15,12 @@ import numpy as np
 
 from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid
+from azr_jax.models.chats import ASSISTANT
 from azr_jax.models.tokenizers import Message
 from azr_jax.tasks import records
 from azr_jax.tasks.table import sums
 from azr_jax.tasks.table.settings import TableSettings
+from azr_jax.text import contents
 
 EMBEDDED = {"sums": sums.rows}
 _HOLD_OUT = b"held out"
@@ -32,11 +34,13 @@ class Row:
     prompt: a text, or the messages of a chat up to the one to be written.
     columns: all values of the row, by name.
     source: number of the source that it is from.
+    prefill: beginning of the reply, which the model continues.
   """
 
   prompt: str | tuple[Message, ...]
   columns: Mapping[str, Any]
   source: int = 0
+  prefill: str = ""
 
 
 def sources(data: str) -> list[str]:
@@ -101,18 +105,19 @@ def of_records(
         f"{where}: {record!r:.80} is no row: expected names with values"
       )
     with user_files.reading(where, "a row"):
-      prompt = _prompt(record, settings, where)
-    rows.append(Row(prompt, dict(record), number))
+      prompt, prefill = _prompt(record, settings, where)
+    prefill += settings.prefill
+    rows.append(Row(prompt, dict(record), number, prefill))
   return rows
 
 
 def _prompt(
   record: Mapping[str, Any], settings: TableSettings, where: str
-) -> str | tuple[Message, ...]:
-  """Returns the prompt of a record."""
+) -> tuple[str | tuple[Message, ...], str]:
+  """Returns the prompt of a record, and its own beginning of the reply."""
   if settings.prompt_template:
     try:
-      return settings.prompt_template.format_map(record)
+      return settings.prompt_template.format_map(record), ""
     except (KeyError, IndexError, AttributeError, ValueError) as error:
       raise ValueError(
         f"{where}: prompt_template={settings.prompt_template!r} cannot be "
@@ -130,47 +135,72 @@ def _prompt(
     )
   value = record[name]
   if isinstance(value, str):
-    return value
-  return _messages(value, f"{where}, column {name!r}")
+    return value, ""
+  where = f"{where}, column {name!r}"
+  asked = list(messages_of(value, where))
+  prefill = ""
+  if settings.continue_final_message and _is_answer(asked):
+    prefill = asked.pop()["content"]
+  while _is_answer(asked):
+    asked.pop()
+  if not asked:
+    raise ValueError(f"{where}: expected a message that is no answer")
+  return tuple(asked), prefill
 
 
-def _messages(value: Any, where: str) -> tuple[Message, ...]:
-  """Returns the messages before the answer that is asked for.
+def _is_answer(messages: Sequence[Message]) -> bool:
+  """Returns whether the last message is the assistant's."""
+  return bool(messages) and messages[-1]["role"] == ASSISTANT
 
-  Data for supervised training ends with the answer of the assistant; it is left
-  out here.
+
+def messages_of(value: Any, where: str) -> tuple[Message, ...]:
+  """Returns the messages of a column, with texts as contents.
 
   Raises:
-    ValueError: they are no messages, or nobody asks anything.
+    ValueError: they are no messages, or their parts are no texts.
   """
-  problem = (
-    f"{where}: {value!r:.80}: expected a text, or messages with role and "
-    "content"
-  )
   if isinstance(value, np.ndarray):
     value = value.tolist()
   if not isinstance(value, Sequence) or not value:
-    raise ValueError(problem)
+    raise ValueError(_no_messages(value, where))
   messages = []
   for message in value:
-    is_message = isinstance(message, Mapping) and all(
-      isinstance(message.get(key), str) for key in ("role", "content")
-    )
-    if not is_message:
-      raise ValueError(problem)
-    messages.append({"role": message["role"], "content": message["content"]})
-  while messages and messages[-1]["role"] == "assistant":
-    messages.pop()
-  if not messages:
-    raise ValueError(f"{where}: expected a message that is no answer")
+    if not isinstance(message, Mapping) or not isinstance(
+      message.get("role"), str
+    ):
+      raise ValueError(_no_messages(value, where))
+    try:
+      content = contents.text(message.get("content"))
+    except ValueError as error:
+      raise ValueError(f"{where}: {error}") from error
+    messages.append({"role": message["role"], "content": content})
   return tuple(messages)
+
+
+def _no_messages(value: Any, where: str) -> str:
+  return (
+    f"{where}: {value!r:.80}: expected a text, or messages with role and "
+    "content"
+  )
+
+
+def answers_left_out(rows: Sequence[Row], settings: TableSettings) -> int:
+  """Returns the number of rows whose last message the prompt leaves out."""
+  return sum(
+    not isinstance(row.prompt, str)
+    and not settings.continue_final_message
+    and len(row.columns[settings.prompt_column]) > len(row.prompt)
+    for row in rows
+  )
 
 
 def digest(rows: Sequence[Row]) -> str:
   """Returns a short text that differs if any value of the rows does."""
   state = hashlib.blake2b(digest_size=8)
   for row in rows:
-    text = json.dumps([row.prompt, row.columns], sort_keys=True, default=str)
+    # Rows without a prefill keep the digest that earlier versions gave them.
+    values = [row.prompt, row.columns, *filter(None, [row.prefill])]
+    text = json.dumps(values, sort_keys=True, default=str)
     state.update(text.encode())
   return state.hexdigest()
 

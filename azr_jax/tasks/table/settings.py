@@ -2,14 +2,15 @@
 
 import dataclasses
 
-from azr_jax.config.settings import Settings, setting
+from azr_jax.config.settings import setting
+from azr_jax.models.chats import ChatSettings
 
 # Whether prompts are written in the chat template of the model.
 AUTO, ON, OFF = CHATS = "auto", "on", "off"
 
 
 @dataclasses.dataclass(frozen=True)
-class TableSettings(Settings):
+class TableSettings(ChatSettings):
   """Rows, and how a row becomes a prompt."""
 
   data: str = setting(
@@ -34,4 +35,9 @@ class TableSettings(Settings):
     "whether prompts are written in the model's chat template; auto: if it has "
     "one",
     choices=CHATS,
+  )
+  continue_final_message: bool = setting(
+    False,
+    "whether a last message of the assistant is a beginning that the model "
+    "continues; otherwise it is an answer, which prompts leave out",
   )

@@ -8,6 +8,7 @@ import transformers
 
 from azr_jax.environments import tools
 from azr_jax.models import load, tokenizers
+from azr_jax.models.chats import ChatSettings
 from azr_jax.systems.environment.turns import TurnWriter
 
 CHATML = (
@@ -31,7 +32,14 @@ STRICT = (
   "<|start|>{{ m.role }}|{{ m.content | trim }}<|end|>{% endfor %}"
   "{% if add_generation_prompt %}<|start|>assistant|{% endif %}"
 )
-TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "strict": STRICT}
+# Has an argument, and no system role.
+BARE = (
+  "{% for m in messages %}{% if m.role == 'system' %}"
+  "{{ raise_exception('no system') }}{% endif %}<|start|>{{ m.role }}\n"
+  "{{ m.content }}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|start|>"
+  "assistant\n{% if calm is true %}calmly\n{% endif %}{% endif %}"
+)
+TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "strict": STRICT, "bare": BARE}
 PROMPT = [{"role": "user", "content": "Guess a number."}]
 REPLIES = ["Is it 5?", "Then 7 <b>!"]
 TURNS = [
@@ -106,6 +114,37 @@ def test_a_model_is_told_of_its_tools(template, tmp_path):
   assert text.index("price") < text.index("Guess a number.")
 
 
+def test_every_reply_has_the_options_of_the_chat(tmp_path):
+  tokenizer = tokenizer_of(BARE, tmp_path)
+  calm = ChatSettings(chat_template_kwargs='{"calm": true}')
+  writer = TurnWriter(tokenizer, 50, "Be brief.", calm)
+  begin = "<|start|>assistant\ncalmly\n"
+  text = "<|start|>user\nBe brief.\n\nGuess a number.<|end|>\n"
+  assert writer.prompt(PROMPT) == text + begin
+  turn = tokenizer.encode(f"<|end|>\n<|start|>user\nNo.<|end|>\n{begin}")
+  assert writer.turn(TURNS[0], has_end=False) == turn
+  assert writer.turn(TURNS[0], has_end=True) == turn[1:]
+  with pytest.raises(ValueError, match="chat_template_kwargs has 'clam'"):
+    TurnWriter(tokenizer, 50, "", ChatSettings('{"clam": true}'))
+
+
+@pytest.mark.parametrize("turn", [*TURNS, []])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_reply_continues_the_prefill(template, turn, tmp_path):
+  tokenizer = tokenizer_of(TEMPLATES[template], tmp_path)
+  plain = TurnWriter(tokenizer, 50)
+  writer = TurnWriter(tokenizer, 50, "", ChatSettings(prefill="I say:"))
+  assert writer.prompt(PROMPT) == f"{plain.prompt(PROMPT)}I say:"
+  expected = tokenizer.decode(plain.turn(turn, False))
+  found = writer.turn(turn, False)
+  assert tokenizer.decode(found) == f"{expected}I say:" and expected
+  # An environment may begin the reply itself, too.
+  begun = {"role": "assistant", "content": "Well,"}
+  assert plain.prompt([*PROMPT, begun]) == f"{plain.prompt(PROMPT)}Well,"
+  both = writer.prompt([*PROMPT, {**begun, "content": "Well, "}])
+  assert both == f"{plain.prompt(PROMPT)}Well, I say:"
+
+
 def test_long_output_loses_its_middle(tmp_path):
   tokenizer = tokenizer_of(CHATML, tmp_path)
   writer = TurnWriter(tokenizer, max_output_tokens=8)
@@ -120,3 +159,6 @@ def test_a_model_without_a_template_reads_lines():
   writer = TurnWriter(tokenizer, 50, system_prompt="Be brief.")
   assert writer.prompt(PROMPT) == "Be brief.\nGuess a number."
   assert tokenizer.decode(writer.turn(TURNS[0], True)) == "\nNo."
+  writer = TurnWriter(tokenizer, 50, "", ChatSettings(prefill=" So"))
+  assert writer.prompt(PROMPT) == "Guess a number. So"
+  assert tokenizer.decode(writer.turn(TURNS[0], True)) == "\nNo. So"

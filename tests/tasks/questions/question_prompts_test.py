@@ -9,6 +9,7 @@ import tokenizers as hf_tokenizers
 import transformers
 
 from azr_jax.models import tokenizers
+from azr_jax.models.chats import Chat
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.questions import prompts
@@ -35,8 +36,9 @@ def test_examples_are_correct(solution_style):
 
 
 class Templated:
-  def apply_chat_template(self, text):
-    return f"[{text}]"
+  def apply_chat_template(self, messages, **options):
+    [message] = messages
+    return f"[{message['content']}]"
 
 
 @pytest.mark.parametrize("solution_style", prompts.SOLUTION_STYLES)
@@ -44,9 +46,11 @@ def test_prompts_contain_the_question_and_the_answer_marks(solution_style):
   full = prompts.ask("What is 2 * 3?", solution_style, "full")
   assert "What is 2 * 3?" in full and "<<<" in full
   assert ("```python" in full) == (solution_style != "text")
-  chat = prompts.ask("What is 2 * 3?", solution_style, "chat", Templated())
+  chat = prompts.ask(
+    "What is 2 * 3?", solution_style, "chat", Chat(Templated())
+  )
   assert chat == f"[{full.removesuffix('Reply:' + chr(10)).rstrip()}]"
-  with pytest.raises(ValueError, match="expected a tokenizer"):
+  with pytest.raises(ValueError, match="expected a model's chat"):
     prompts.ask("What is 2 * 3?", solution_style, "chat")
   compact = prompts.ask("What is 2 * 3?", solution_style, "compact")
   assert compact.startswith("What is 2 * 3?\n")
@@ -102,7 +106,7 @@ def test_chat_prompts_have_the_ids_of_transformers(
   )
   # Training, benchmarks, measurements and baselines all tokenize by a policy.
   policy = Policy(plain_types.SimpleNamespace(), ours, None, None)
-  text = prompts.ask(question, solution_style, "chat", ours)
+  text = prompts.ask(question, solution_style, "chat", Chat(ours))
   assert list(policy.prompt(text).token_ids) == expected
   assert theirs.decode(expected).endswith(
     "assistant\n" + "\n" * (template == "bos")

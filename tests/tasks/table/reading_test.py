@@ -4,6 +4,7 @@ import gzip
 import json
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -19,6 +20,15 @@ CHAT = [
   {"role": "user", "content": "Hello"},
   {"role": "assistant", "content": "Hi"},
 ]
+IN_PARTS = [
+  {
+    "role": "user",
+    "content": [
+      {"type": "text", "text": "Hel"},
+      {"type": "text", "text": "lo"},
+    ],
+  }
+]
 
 
 class Chatty:
@@ -26,8 +36,16 @@ class Chatty:
 
   has_chat_template = True
 
-  def apply_chat_template(self, messages):
-    return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<a>"
+  def apply_chat_template(
+    self,
+    messages,
+    is_answered=False,
+    tools=(),
+    is_continued=False,
+    arguments=None,
+  ):
+    text = "".join(f"<{m['role']}>{m['content']}" for m in messages)
+    return text if is_continued else f"{text}<a>"
 
 
 class Plain:
@@ -118,12 +136,59 @@ def test_columns_fill_a_template():
       "<system>Be brief.<user>Hello<a>",
     ),
     (CHAT[1:], {"system_prompt": "X"}, Chatty, "<system>X<user>Hello<a>"),
+    (
+      CHAT[1:],
+      {"continue_final_message": True},
+      Chatty,
+      "<user>Hello<assistant>Hi",
+    ),
+    (
+      CHAT[1:],
+      {"continue_final_message": True, "prefill": "!"},
+      Chatty,
+      "<user>Hello<assistant>Hi!",
+    ),
+    ("2+2=", {"prefill": "It"}, Chatty, "<user>2+2=<assistant>It"),
+    ("2+2=", {"prefill": "It", "system_prompt": "A"}, Plain, "A\n\n2+2=It"),
+    (IN_PARTS, {}, Chatty, "<user>Hello<a>"),
+    (np.array(IN_PARTS), {}, Chatty, "<user>Hello<a>"),
   ],
 )
 def test_a_prompt_is_a_text_or_a_chat(prompt, settings, tokenizer, text):
   settings = TableSettings(**settings)
   [row] = reading.of_records([{"prompt": prompt}], settings)
   assert prompts.text(row, settings, tokenizer()) == text
+
+
+def test_parts_that_are_no_texts_are_named():
+  image = {"type": "image_url", "image_url": {"url": "x"}}
+  for content in ([image], [*IN_PARTS[0]["content"], image]):
+    record = {"prompt": [{"role": "user", "content": content}]}
+    with pytest.raises(ValueError, match="row 1, column 'prompt': .*image_url"):
+      reading.of_records([record], TableSettings())
+
+
+def test_answers_that_prompts_leave_out_are_counted():
+  records = [{"prompt": CHAT}, {"prompt": CHAT[:2]}, {"prompt": "2+2="}]
+  for continues, count in ((False, 1), (True, 0)):
+    settings = TableSettings(continue_final_message=continues)
+    rows = reading.of_records(records, settings)
+    assert reading.answers_left_out(rows, settings) == count
+    assert [row.prefill for row in rows] == ["Hi" * continues, "", ""]
+
+
+def test_a_beginning_is_part_of_the_data():
+  rows = [
+    reading.of_records([{"prompt": CHAT}], TableSettings(prefill=prefill))
+    for prefill in ("", "<think>")
+  ]
+  assert reading.digest(rows[0]) != reading.digest(rows[1])
+
+
+def test_arguments_of_a_template_need_chats():
+  settings = TableSettings(chat_template_kwargs='{"a": 1}')
+  with pytest.raises(Invalid, match="chat_template_kwargs='{\"a\": 1}': expec"):
+    prompts.text(Row("a", {}), settings, Plain())
 
 
 def test_a_chat_needs_a_template():

@@ -1,0 +1,185 @@
+"""Conversations in a model's chat template, up to where its reply begins.
+
+| the conversation | its text |
+| --- | --- |
+| ends with a message of the assistant | stops inside this message, which the
+  model continues |
+| begins with a system message, which the template refuses or drops | has it
+  at the head of the first message of the user |
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azr_jax.config import user_files
+from azr_jax.config.settings import Settings, setting
+from azr_jax.models.tokenizers import Message, Tokenizer
+from azr_jax.run import console
+from azr_jax.text import contents
+
+SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
+_SHOWN_CHARS = 60
+
+
+def _is_object(text: str) -> bool:
+  try:
+    return not text or isinstance(user_files.parse_json(text), dict)
+  except ValueError:
+    return False
+
+
+@dataclasses.dataclass(frozen=True)
+class TemplateSettings(Settings):
+  """What a chat template is given beside the messages."""
+
+  chat_template_kwargs: str = setting(
+    "",
+    "arguments of the chat template, as a JSON object, such as "
+    "'{\"enable_thinking\": false}'; '': none",
+    accepts=(
+      _is_object,
+      "a JSON object, such as '{\"enable_thinking\": false}', or ''",
+    ),
+  )
+
+  @property
+  def arguments(self) -> dict[str, Any]:
+    """The arguments by name."""
+    return json.loads(self.chat_template_kwargs or "{}")
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatSettings(TemplateSettings):
+  """How prompts are written as chats."""
+
+  prefill: str = setting(
+    "",
+    "beginning of every reply, which the model continues; graders read it "
+    "before the response; '': none",
+  )
+
+
+class Chat:
+  """Writes conversations for one model."""
+
+  def __init__(
+    self,
+    tokenizer: Tokenizer,
+    arguments: Mapping[str, Any] | None = None,
+    prefill: str = "",
+  ):
+    """Checks nothing yet; see `check`.
+
+    Args:
+      tokenizer: has the chat template.
+      arguments: of the template, by name.
+      prefill: how the reply to every `prompt` begins.
+    """
+    self._tokenizer = tokenizer
+    self._arguments = arguments or {}
+    self._prefill = prefill
+
+  def check(self) -> None:
+    """Tries arguments and prefill on a short conversation.
+
+    A template that changes the prefill, or writes something before it, is
+    reported in a line.
+
+    Raises:
+      ValueError: the template does not take the arguments, or cannot be
+        continued.
+    """
+    if not (self._arguments or self._prefill):
+      return
+    text = self.prompt("-")
+    asked = Chat(self._tokenizer, self._arguments).prompt("-")
+    # A template may itself begin replies with the prefill.
+    if self._prefill and text not in (asked, asked + self._prefill):
+      console.print_status(
+        f"the chat template changes prefill={self._prefill!r}: prompts end "
+        f"with {text[-_SHOWN_CHARS:]!r}"
+      )
+
+  def prompt(
+    self,
+    messages: str | Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] = (),
+  ) -> str:
+    """Returns the text that the model continues with its reply.
+
+    Args:
+      messages: a user's message, or messages with role and content; a last one
+        of the assistant is continued.
+      tools: schemas of the tools that the model may call.
+
+    Raises:
+      ValueError: the model has no chat template, or it refuses the messages or
+        the arguments.
+    """
+    found = as_messages(messages)
+    if self._prefill:
+      if found[-1]["role"] != ASSISTANT:
+        found.append({"role": ASSISTANT, "content": ""})
+      found[-1]["content"] += self._prefill
+    return self.write(found, tools, is_continued=found[-1]["role"] == ASSISTANT)
+
+  def write(
+    self,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] = (),
+    is_answered: bool = False,
+    is_continued: bool = False,
+  ) -> str:
+    """Returns the text of messages; see `Tokenizer.apply_chat_template`."""
+    write = functools.partial(
+      self._tokenizer.apply_chat_template,
+      is_answered=is_answered,
+      tools=tools,
+      is_continued=is_continued,
+      arguments=self._arguments,
+    )
+    if messages[0]["role"] != SYSTEM:
+      return write(messages)
+    system = messages[0]["content"].strip()
+    try:
+      text = write(messages)
+    except ValueError:
+      text = None
+    if text is not None and system in text:
+      return text
+    folded = write(_folded(messages))
+    if text is not None and system not in folded:
+      return text  # The template rewrites texts, wherever they are.
+    _report_no_system_role()
+    return folded
+
+
+def as_messages(messages: str | Sequence[Message]) -> list[dict[str, Any]]:
+  """Returns a user's text, or messages, as messages whose contents are texts.
+
+  Raises:
+    ValueError: a content has other parts than texts.
+  """
+  if isinstance(messages, str):
+    return [{"role": USER, "content": messages}]
+  return [{**m, "content": contents.text(m["content"])} for m in messages]
+
+
+def _folded(messages: Sequence[Message]) -> list[Message]:
+  """Returns messages with the system message inside the first user message."""
+  system, *rest = messages
+  if not rest or rest[0]["role"] != USER:
+    return [{**system, "role": USER}, *rest]
+  content = f"{system['content']}\n\n{rest[0]['content']}"
+  return [{**rest[0], "content": content}, *rest[1:]]
+
+
+@functools.cache
+def _report_no_system_role() -> None:
+  console.print_status(
+    "the chat template has no system role: the system message is written at "
+    "the head of the first user message"
+  )

@@ -1,0 +1,38 @@
+"""Contents of messages: a text, or a list of text parts as OpenAI's API has it.
+
+This module imports the standard library alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_EXPECTED = "expected a text, or a list of parts of type 'text'"
+
+
+def text(content: Any) -> str:
+  """Returns the text of a message's content.
+
+  Args:
+    content: a text, or parts such as `{"type": "text", "text": "hello"}`,
+      which are joined. A part may be a plain text.
+
+  Raises:
+    ValueError: it is something else; the message names the type of the part.
+  """
+  if isinstance(content, str):
+    return content
+  if hasattr(content, "tolist"):  # Parquet has lists as arrays of NumPy.
+    content = content.tolist()
+  if not isinstance(content, Sequence):
+    raise ValueError(f"content {content!r:.80}: {_EXPECTED}")
+  return "".join(map(_part, content))
+
+
+def _part(part: Any) -> str:
+  if isinstance(part, str):
+    return part
+  if not isinstance(part, Mapping) or "type" not in part:
+    raise ValueError(f"content part {part!r:.80}: {_EXPECTED}")
+  if part["type"] != "text" or not isinstance(part.get("text"), str):
+    raise ValueError(f"content part of type {part['type']!r:.40}: {_EXPECTED}")
+  return part["text"]
