@@ -14,6 +14,7 @@ from azr_jax.configs import custom
 from azr_jax.report import command
 from azr_jax.tasks.table import sums
 from azr_jax.trainer import build, sizes
+from azr_jax.trainer import settings as train_settings
 
 REWARDS = """
 import math
@@ -258,14 +259,29 @@ def test_sizes_follow_from_the_data_unless_they_are_given(
 
 
 def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
-  model = api.load("embedded:orz-tiny", system_prompt="4", max_tokens=8)
-  assert model.prompt("1 +").text == "4\n\n1 +"
-  assert model.prompt("1 +", system_prompt="5").text == "5\n\n1 +"
+  model = api.load(
+    "embedded:orz-tiny", system_prompt="4", max_tokens=8, prefill=" 2"
+  )
+  assert model.prompt("1 +").text == "4\n\n1 + 2"
+  assert model.prompt("1 +", system_prompt="5").text == "5\n\n1 + 2"
   for reward in (float("nan"), 1.7e308, 10**400):
     with pytest.raises(ValueError, match="reward .*: expected a finite number"):
       model.update([["a sample"]], [[reward]])
   with pytest.raises(ValueError, match="chat='on': the model has no chat"):
     api.load("embedded:orz-tiny", chat="on").prompt("1 +")
+
+
+def test_a_call_gives_the_chat_template_a_dictionary():
+  given = {"custom.chat_template_kwargs": {"enable_thinking": False}}
+  config = api._config(given)
+  assert (
+    train_settings.read_train(config).system_settings.arguments
+    == given["custom.chat_template_kwargs"]
+  )
+  with pytest.raises(Invalid, match="custom.chat_template_kwargs='.1.'"):
+    train_settings.read_train(
+      api._config({"custom.chat_template_kwargs": "[1]"})
+    )
 
 
 @pytest.mark.slow

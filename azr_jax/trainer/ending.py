@@ -3,6 +3,8 @@
 import pathlib
 import shlex
 
+from azr_jax.config.settings import Settings
+from azr_jax.models.chats import TemplateSettings
 from azr_jax.run import preemption, storage
 from azr_jax.trainer.settings import ExperimentSettings
 
@@ -37,8 +39,18 @@ def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
     f"--config=configs/evaluate.py:{suggested.variant}",
     f"--benchmark={suggested.benchmark}",
     *([f"--data={shlex.quote(data)}"] if data else []),
+    *_template_flags(settings.system_settings),
     f"--model={shlex.quote(str(folder))}",
     f"--workdir={shlex.quote(f'{scores}_scores')}",
   ]
   note = f"  ({suggested.note})" if suggested.note else ""
   return " ".join(command) + note
+
+
+def _template_flags(section: Settings) -> list[str]:
+  """Returns the flag by which a benchmark has the chat template of a run."""
+  if not isinstance(section, TemplateSettings):
+    return []
+  text = section.chat_template_kwargs
+  flag = f"--config.evaluate.chat_template_kwargs={shlex.quote(text)}"
+  return [flag] if text else []

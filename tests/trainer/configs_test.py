@@ -300,6 +300,16 @@ def test_a_bad_supervised_value_is_named(key, value):
       "config.azr.measure_programs=False: expected True",
     ),
     (orz, {"orz.counts": (0,)}, "expected one for each of the 2 sources"),
+    (
+      orz,
+      {"evaluation.prefill": "So"},
+      "config.evaluation.prefill='So': expected '' unless prompt_format='chat'",
+    ),
+    (
+      custom,
+      {"custom.chat_template_kwargs": "{'a': False}"},
+      "config.custom.chat_template_kwargs=\"{'a': False}\": expected a JSON",
+    ),
     (countdown, {"countdown.proposals": 4}, "expected 'adaptive'"),
     (
       code_interpreter,

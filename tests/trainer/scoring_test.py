@@ -9,6 +9,7 @@ import types
 import pytest
 import scripted
 
+from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
 from azr_jax.evals import registry, runner
 from azr_jax.run import preemption, storage
@@ -62,6 +63,17 @@ def test_the_last_words_name_a_command_that_can_be_pasted(tmp_path):
     f"--model={folder}",
     f"--workdir={folder}_scores",
   ]
+
+
+def test_the_last_words_keep_the_arguments_of_the_chat_template(tmp_path):
+  config = code_interpreter.get_config("qwen2.5-7b")
+  given = '{"enable_thinking": false}'
+  config.code_interpreter.chat_template_kwargs = given
+  with pytest.raises(Invalid, match="'' unless prompt_format='chat'"):
+    settings.read_train(config)
+  config.code_interpreter.prompt_format = "chat"
+  _, words = words_of(config, tmp_path, config.train.steps)
+  assert f"--config.evaluate.chat_template_kwargs={given}" in words
 
 
 @pytest.mark.parametrize(

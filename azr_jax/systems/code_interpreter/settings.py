@@ -84,6 +84,10 @@ class CodeInterpreterSettings(TemplateSettings):
   def check(self) -> None:
     """Refuses curricula without the pass rates or groups that they need."""
     self.dynamic_sampling.check_groups(self, self.group_size)
+    if self.chat_template_kwargs and self.prompt_format != "chat":
+      raise self.invalid(
+        "chat_template_kwargs", "'' unless prompt_format='chat'"
+      )
     if self.curriculum in potential.OFFLINE and not self.pass_rates:
       raise self.invalid(
         "pass_rates",

@@ -1,6 +1,7 @@
 """Rewards of a user's file: in processes, in the sandbox, of one or of many."""
 
 import contextlib
+import dataclasses
 import re
 import time
 
@@ -64,11 +65,11 @@ def completion(text, reason="stop"):
   return types.Completion(ids, ids * 0.0, ids == 0, reason, text)
 
 
-def grade(made, context, texts):
+def grade(made, context, texts, row=ROW):
   """The scores of texts, by name of the reward."""
   completions = [completion(text) for text in texts]
-  ones = [made.submit_one(context.jobs, ROW, one) for one in completions]
-  group = made.submit_group(context.jobs, ROW, completions)
+  ones = [made.submit_one(context.jobs, row, one) for one in completions]
+  group = made.submit_group(context.jobs, row, completions)
   context.jobs.wait_all()
   return {
     name: [
@@ -84,6 +85,19 @@ def settings_of(file, names, **more):
     f"{weight}*{file}:{name}" for weight, name in (n.split("*") for n in names)
   )
   return CustomSettings(data="x", reward=reward, **more)
+
+
+def test_a_reward_reads_the_prefill_before_the_response(file, context):
+  settings = settings_of(file, ["1*right", "1*of_all"])
+  row = dataclasses.replace(ROW, prefill="y")
+  made = rewards.Rewards(settings, row.columns)
+  try:
+    found = grade(made, context, ["es", "yes"], row)
+  finally:
+    made.close()
+  assert [one.value for one in found["right"]] == [1.0, 0.0]
+  assert [one.value for one in found["of_all"]] == [0.75, 1.0]
+  assert found["right"][0].metrics["length"] == 3
 
 
 def test_several_forms_with_weights(file, context):
