@@ -9,12 +9,13 @@ import pytest
 import training
 
 from azr_jax import api, train
+from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom
 from azr_jax.report import command
+from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table import sums
 from azr_jax.trainer import build, sizes
-from azr_jax.trainer import settings as train_settings
 
 REWARDS = """
 import math
@@ -272,16 +273,9 @@ def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
 
 
 def test_a_call_gives_the_chat_template_a_dictionary():
-  given = {"custom.chat_template_kwargs": {"enable_thinking": False}}
-  config = api._config(given)
-  assert (
-    train_settings.read_train(config).system_settings.arguments
-    == given["custom.chat_template_kwargs"]
-  )
-  with pytest.raises(Invalid, match="custom.chat_template_kwargs='.1.'"):
-    train_settings.read_train(
-      api._config({"custom.chat_template_kwargs": "[1]"})
-    )
+  given = {"enable_thinking": False}
+  found = api._config({"custom.chat_template_kwargs": given}).custom.to_dict()
+  assert settings_lib.build(CustomSettings, found).arguments == given
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ import numpy as np
 from azr_jax.config.settings import setting
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.models import tokenizer_training
-from azr_jax.models.chats import ASSISTANT, Chat
 from azr_jax.models.tokenizers import Message, Tokenizer
+from azr_jax.tasks.chats import ASSISTANT, Chat
 from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row
 from azr_jax.tasks.table.settings import TableSettings

@@ -16,9 +16,9 @@ from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Demonstration
 from azr_jax.data import question_evals
 from azr_jax.evals import runner
-from azr_jax.models.chats import Chat
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter.measurement import EvalPass
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.trainer import scoring
 from azr_jax.trainer import settings as train_settings

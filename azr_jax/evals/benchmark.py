@@ -9,7 +9,7 @@ import numpy as np
 
 from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
-from azr_jax.models.chats import Chat
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.programs.task import Task
 
 

@@ -24,7 +24,7 @@ from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.mathematics import extraction, grader, numbers, reward
-from azr_jax.models.chats import Chat
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.mathematics import problem as problem_lib
 from azr_jax.tasks.mathematics import prompts, sources
 

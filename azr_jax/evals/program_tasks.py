@@ -13,7 +13,7 @@ from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs
 from azr_jax.grading.outcome import Outcome
-from azr_jax.models.chats import Chat
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.programs import parsing, prompts, solving
 from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
 

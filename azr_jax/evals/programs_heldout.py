@@ -10,7 +10,7 @@ from typing import Any
 from azr_jax.corpora.programs import heldout
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
-from azr_jax.models.chats import Chat
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs import task as task_lib
 

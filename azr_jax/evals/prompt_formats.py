@@ -20,7 +20,7 @@ Each is closed by a sentence that says how to write the answer:
 `answer_extraction.py` finds the answers in responses.
 """
 
-from azr_jax.models.chats import Chat
+from azr_jax.tasks.chats import Chat
 
 PROMPT_FORMATS = ("full", "chat", "plain")
 ANSWER_FORMATS = {

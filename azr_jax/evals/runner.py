@@ -26,7 +26,6 @@ from azr_jax.config import user_files
 from azr_jax.evals import pass_at_k, prompt_formats
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
-from azr_jax.models.chats import Chat, ChatSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout import policy as policy_lib
@@ -35,6 +34,7 @@ from azr_jax.rollout.tool_runner import split_turns
 from azr_jax.run import console, growing_file
 from azr_jax.run.growing_file import GrowingFile
 from azr_jax.tasks import records as records_lib
+from azr_jax.tasks.chats import Chat, ChatSettings
 
 KS = (1, 4, 8, 16, 32, 64)
 TOO_LONG = "the prompt is too long"

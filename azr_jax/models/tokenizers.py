@@ -101,7 +101,7 @@ class Tokenizer(Protocol):
   ) -> str:
     """Returns messages in the model's chat template, as text.
 
-    `models/chats.py` writes prompts by it.
+    `tasks/chats.py` writes prompts by it.
 
     Args:
       messages: a user's message, or messages with role and content.

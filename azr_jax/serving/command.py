@@ -14,7 +14,6 @@ import numpy as np
 from azr_jax import types
 from azr_jax.cli.errors import UsageError
 from azr_jax.models import attention
-from azr_jax.models.chats import Chat
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import checkpoint_reading, storage
@@ -25,6 +24,7 @@ from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.http_server import HttpServer
 from azr_jax.serving.protocol import ServedModel
 from azr_jax.serving.settings import ServeSettings
+from azr_jax.tasks.chats import Chat
 from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 

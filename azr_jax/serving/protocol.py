@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from azr_jax import types
-from azr_jax.models.chats import ASSISTANT, Chat
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.serving.errors import ApiError
@@ -19,6 +18,7 @@ from azr_jax.serving.fields import Fields
 from azr_jax.serving.jobs import Job
 from azr_jax.serving.settings import LimitSettings
 from azr_jax.serving.text import TokenTexts
+from azr_jax.tasks.chats import ASSISTANT, Chat
 from azr_jax.text import contents
 
 # Seeds that the sampler folds into its key are below it.

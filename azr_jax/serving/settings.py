@@ -3,7 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import setting
-from azr_jax.models.chats import TemplateSettings
+from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.trainer.settings import SamplingSettings
 
 

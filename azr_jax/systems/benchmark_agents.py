@@ -11,7 +11,6 @@ from azr_jax.config.settings import Invalid
 from azr_jax.evals import questions, registry
 from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.models.chats import TemplateSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -19,6 +18,7 @@ from azr_jax.rollout.policy import Agent
 from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
+from azr_jax.tasks.chats import TemplateSettings
 
 AGENTS = agents.AGENTS
 SteerSettings = CodeSteerSettings

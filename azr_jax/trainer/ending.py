@@ -4,8 +4,8 @@ import pathlib
 import shlex
 
 from azr_jax.config.settings import Settings
-from azr_jax.models.chats import TemplateSettings
 from azr_jax.run import preemption, storage
+from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.trainer.settings import ExperimentSettings
 
 

@@ -13,9 +13,9 @@ from azr_jax.evals import runner
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.outcome import Outcome
-from azr_jax.models.chats import ChatSettings
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.tasks import records
+from azr_jax.tasks.chats import ChatSettings
 
 ITEMS = [
   Item(f"q{i}", f"question {i}", {"answer": i}, "even" if i % 2 == 0 else "odd")

@@ -69,11 +69,11 @@ def test_the_last_words_keep_the_arguments_of_the_chat_template(tmp_path):
   config = code_interpreter.get_config("qwen2.5-7b")
   given = '{"enable_thinking": false}'
   config.code_interpreter.chat_template_kwargs = given
-  with pytest.raises(Invalid, match="'' unless prompt_format='chat'"):
-    settings.read_train(config)
-  config.code_interpreter.prompt_format = "chat"
   _, words = words_of(config, tmp_path, config.train.steps)
   assert f"--config.evaluate.chat_template_kwargs={given}" in words
+  config.code_interpreter.prompt_format = "full"
+  with pytest.raises(Invalid, match="'' unless prompt_format='chat'"):
+    settings.read_train(config)
 
 
 @pytest.mark.parametrize(

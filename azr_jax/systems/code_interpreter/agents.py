@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 
 from azr_jax import types
 from azr_jax.executor import scripts
-from azr_jax.models.chats import TemplateSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
@@ -31,6 +30,7 @@ from azr_jax.systems.code_interpreter.codesteer import (
   CodeSteer,
   CodeSteerSettings,
 )
+from azr_jax.tasks.chats import TemplateSettings
 
 AGENTS = ("text", "code", "code_agent", "steer")
 CONVERSATION = "conversation"

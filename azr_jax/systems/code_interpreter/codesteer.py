@@ -25,7 +25,6 @@ from collections.abc import Sequence
 
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
-from azr_jax.models.chats import TemplateSettings
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.event_loop import as_completed
@@ -36,6 +35,7 @@ from azr_jax.systems.code_interpreter.phases import (
   Phases,
   printed,
 )
+from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tasks.questions import prompts as question_prompts
 
 # The temperature that stands for that of the other roles.

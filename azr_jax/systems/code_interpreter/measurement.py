@@ -14,10 +14,10 @@ from azr_jax.evals import questions as benchmark_lib
 from azr_jax.evals import runner
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor
-from azr_jax.models.chats import ChatSettings, TemplateSettings
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.systems.code_interpreter import agents as agents_lib
+from azr_jax.tasks.chats import ChatSettings, TemplateSettings
 from azr_jax.tasks.questions import prompts
 from azr_jax.tasks.questions.question import Question
 

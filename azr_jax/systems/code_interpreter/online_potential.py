@@ -19,12 +19,12 @@ import jax
 import jax.numpy as jnp
 
 from azr_jax.curricula.improvement_potential import PassRate
-from azr_jax.models.chats import TemplateSettings
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.run.records import MeasurementFiles
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.systems.system import Context
+from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tasks.questions import pass_rates
 from azr_jax.tasks.questions.question import Question
 from azr_jax.types import Params

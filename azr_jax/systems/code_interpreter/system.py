@@ -34,7 +34,6 @@ from azr_jax.curricula.improvement_potential import OFFLINE, PassRate
 from azr_jax.curricula.stages import Stages
 from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
-from azr_jax.models.chats import Chat
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import code_blocks
@@ -52,6 +51,7 @@ from azr_jax.systems.code_interpreter import (
 from azr_jax.systems.code_interpreter import rewards as rewards_lib
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import pass_rates as pass_rates_lib
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question

@@ -24,7 +24,6 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.functions.spec import Function
-from azr_jax.models.chats import Chat
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
@@ -39,6 +38,7 @@ from azr_jax.systems.custom.sampling_order import SamplingOrder
 from azr_jax.systems.custom.settings import DROP, EXECUTOR, CustomSettings
 from azr_jax.systems.scores import Score
 from azr_jax.systems.system import Context, StepLoad, System
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row
 from azr_jax.types import RolloutBatch

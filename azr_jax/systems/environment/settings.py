@@ -4,8 +4,8 @@ import dataclasses
 
 from azr_jax.config.settings import setting
 from azr_jax.environments import kits
-from azr_jax.models.chats import ChatSettings
 from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
+from azr_jax.tasks.chats import ChatSettings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from azr_jax.models.chats import Chat, ChatSettings
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.tasks.chats import Chat, ChatSettings
 
 Messages = Sequence[Mapping[str, Any]]
 # Stands for a reply while the text behind it is looked up.

@@ -22,8 +22,8 @@ The prompt format is the text around the question:
 The marks are those of `rollout/code_blocks.py`.
 """
 
-from azr_jax.models.chats import Chat
 from azr_jax.rollout import code_blocks
+from azr_jax.tasks.chats import Chat
 
 SOLUTION_STYLES = ("free", "text", "code", "text_then_code", "code_then_text")
 PROMPT_FORMATS = ("full", "chat", "few_shot", "compact")

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from azr_jax.models import chats
-from azr_jax.models.chats import Chat
 from azr_jax.models.tokenizers import Message, Tokenizer
+from azr_jax.tasks import chats
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.table.reading import Row
 from azr_jax.tasks.table.settings import AUTO, ON, TableSettings
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid
-from azr_jax.models.chats import ASSISTANT
 from azr_jax.models.tokenizers import Message
 from azr_jax.tasks import records
+from azr_jax.tasks.chats import ASSISTANT
 from azr_jax.tasks.table import sums
 from azr_jax.tasks.table.settings import TableSettings
 from azr_jax.text import contents

@@ -3,7 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import setting
-from azr_jax.models.chats import ChatSettings
+from azr_jax.tasks.chats import ChatSettings
 
 # Whether prompts are written in the chat template of the model.
 AUTO, ON, OFF = CHATS = "auto", "on", "off"

@@ -8,8 +8,8 @@ import transformers
 
 from azr_jax.environments import tools
 from azr_jax.models import load, tokenizers
-from azr_jax.models.chats import ChatSettings
 from azr_jax.systems.environment.turns import TurnWriter
+from azr_jax.tasks.chats import ChatSettings
 
 CHATML = (
   "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|start|>"

@@ -9,9 +9,9 @@ import tokenizers as hf_tokenizers
 import transformers
 
 from azr_jax.models import tokenizers
-from azr_jax.models.chats import Chat
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.policy import Policy
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import prompts
 
 

@@ -8,8 +8,9 @@ import tokenizers as hf_tokenizers
 import transformers
 
 from azr_jax.config.settings import Invalid
-from azr_jax.models import chats, tokenizers
-from azr_jax.models.chats import Chat, ChatSettings
+from azr_jax.models import tokenizers
+from azr_jax.tasks import chats
+from azr_jax.tasks.chats import Chat, ChatSettings
 
 SPECIAL = ["<s>", "<|im_start|>", "<|im_end|>"]
 TURN = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
