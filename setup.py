@@ -21,6 +21,7 @@ INSTALL_REQUIRES = [
   "importlib_resources>=6.0",  # tensorflow-datasets imports it undeclared.
   "jax>=0.10",
   "jaxtyping>=0.2.34",
+  "jinja2>=3.1",  # transformers applies chat templates by it, undeclared.
   "ml-collections>=1.0",
   "numpy>=1.26",
   "optax>=0.2.8",
@@ -75,6 +76,7 @@ TEST_REQUIRES = [
   "ruff>=0.8",
   "torch==2.13.0",
   "trackio>=0.10",
+  "uv>=0.5",  # makes the fresh environments of tests/wheel_test.py.
   "wandb>=0.19",
 ]
 

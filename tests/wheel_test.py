@@ -4,14 +4,18 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
-import venv
 import zipfile
 
+import numpy as np
 import pytest
+import tokenizers
 import training
+import transformers
 import yaml
+from safetensors import numpy as safetensors
 
 import azr_jax
 
@@ -21,39 +25,140 @@ import ml_collections
 def get_config(variant=""):
   raise RuntimeError("the user's own configs/mine.py")
 """
+NEWCOMER = pathlib.Path(__file__).with_name("newcomer_program.py")
+# What uv says where nothing can be downloaded.
+_NO_NETWORK = "error sending request"
+CHAT = (
+  "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+  "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def uv(*arguments):
+  """Runs uv; skips the test for a developer without a network."""
+  done = subprocess.run(
+    [sys.executable, "-m", "uv", *map(str, arguments)],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  if _NO_NETWORK in done.stderr and "CI" not in os.environ:
+    pytest.skip(f"no network, so no fresh environment: {done.stderr[-300:]}")
+  assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.fixture(name="wheel", scope="session")
 def build_wheel(tmp_path_factory):
   """The wheel of this repository, of a copy of the files that git has."""
-  folder = tmp_path_factory.mktemp("wheel")
-  archive = subprocess.run(
-    ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-    cwd=training.ROOT,
-    capture_output=True,
-    check=True,
-  ).stdout
-  # A build writes into the folder that it is made from.
-  packed = subprocess.run(
-    ["tar", "-C", str(training.ROOT), "--null", "-T", "-", "-cf", "-"]
-    + ["--ignore-failed-read"],
-    input=archive,
-    capture_output=True,
-    check=True,
-  ).stdout
-  source = folder / "source"
-  source.mkdir()
-  subprocess.run(
-    ["tar", "-C", str(source), "-xf", "-"], input=packed, check=True
-  )
-  subprocess.run(
-    [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    + ["--wheel-dir", str(folder), str(source)],
-    check=True,
-    capture_output=True,
-  )
+
+  def make(folder):
+    names = subprocess.run(
+      ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+      cwd=training.ROOT,
+      capture_output=True,
+      check=True,
+    ).stdout
+    # A build writes into the folder that it is made from.
+    for name in filter(None, map(os.fsdecode, names.split(b"\0"))):
+      if (training.ROOT / name).exists():
+        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(
+          training.ROOT / name, folder / "source" / name, follow_symlinks=False
+        )
+    uv("build", "--quiet", "--wheel", "--out-dir", folder, folder / "source")
+
+  folder = training.make_once(tmp_path_factory, "wheel", make)
   (path,) = folder.glob("*.whl")
   return path
+
+
+def write_chat_model(folder):
+  """Writes a Llama of one layer with random weights and a chat template."""
+  bpe = tokenizers.ByteLevelBPETokenizer()
+  special = ["<|im_start|>", "<|im_end|>"]
+  bpe.train_from_iterator([], 258, special_tokens=special, show_progress=False)
+  transformers.PreTrainedTokenizerFast(
+    tokenizer_object=bpe._tokenizer, eos_token=special[1], chat_template=CHAT
+  ).save_pretrained(folder)
+  vocabulary, width, hidden = bpe.get_vocab_size(), 16, 32
+  config = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": vocabulary,
+    "hidden_size": width,
+    "intermediate_size": hidden,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "hidden_act": "silu",
+    "eos_token_id": 1,
+  }
+  (folder / "config.json").write_text(json.dumps(config))
+  shapes = {f"self_attn.{name}_proj": (width, width) for name in "qkvo"} | {
+    "mlp.gate_proj": (hidden, width),
+    "mlp.up_proj": (hidden, width),
+    "mlp.down_proj": (width, hidden),
+    "input_layernorm": (width,),
+    "post_attention_layernorm": (width,),
+  }
+  shapes = {f"layers.0.{name}": shape for name, shape in shapes.items()}
+  shapes |= {"embed_tokens": (vocabulary, width), "norm": (width,)}
+  draw = np.random.default_rng(0)
+  weights = {
+    f"model.{name}.weight": draw.normal(1, 0.1, shape).astype(np.float32)
+    for name, shape in shapes.items()
+  }
+  safetensors.save_file(weights, folder / "model.safetensors")
+
+
+def test_a_newcomer_needs_no_extra(wheel, tmp_path):
+  """Installed alone, all commands start, and a chat model trains and scores."""
+  environment, model = tmp_path / "environment", tmp_path / "model"
+  uv("venv", "--quiet", "--python", sys.executable, environment)
+  python = environment / "bin" / "python"
+  uv("pip", "install", "--quiet", "--python", python, wheel)
+  write_chat_model(model)
+  elsewhere = tmp_path / "elsewhere"
+  elsewhere.mkdir()
+  done = subprocess.run(
+    [str(python), str(NEWCOMER), str(model)],
+    cwd=elsewhere,
+    env=outside_the_clone() | {"XLA_FLAGS": training.FAST_COMPILATION},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr[-3000:]
+  found = json.loads(done.stdout)
+  assert found["package"].startswith(str(environment))
+  # These modules say which extra has the package, or are imported by none.
+  assert found["missing"] == {
+    "azr_jax.environments.verifiers_kit": "httpx",
+    "azr_jax.perf.sweep": "matplotlib",
+    "azr_jax.perf.transformers_baseline": "torch",
+    "azr_jax.serving.command": "aiohttp",
+    "azr_jax.serving.http_server": "aiohttp",
+  }
+  commands = found["commands"]
+  failed = {name: text for name, (code, text) in commands.items() if code}
+  assert not failed
+  assert len([name for name in commands if name.endswith("--help")]) >= 18
+  assert "step 1/1" in commands["train"][1]
+  assert "| 0.0 +- 0.0 |" in commands["evaluate"][1]
+  assert "step 1/1" in commands["api.train"][1]
+
+
+def outside_the_clone():
+  """The environment of a command that must not find the clone."""
+  return {
+    key: value
+    for key, value in training.environment().items()
+    if key not in ("PYTHONPATH", "VIRTUAL_ENV")
+  }
 
 
 @pytest.mark.slow
@@ -79,34 +184,24 @@ def test_the_wheel_has_one_package_with_all_its_files(wheel):
 @pytest.mark.slow
 def test_the_wheel_trains_where_there_is_no_clone(wheel, tmp_path):
   environment = tmp_path / "environment"
-  venv.create(environment, with_pip=False)
+  uv("venv", "--quiet", "--python", sys.executable, environment)
   # The dependencies come from this environment; the package does not.
   site = next((environment / "lib").glob("python*/site-packages"))
   (pathlib.Path(site) / "dependencies.pth").write_text(
     os.pathsep.join(path for path in sys.path if "site-packages" in path) + "\n"
   )
   python = environment / "bin" / "python"
-  subprocess.run(
-    [sys.executable, "-m", "pip", "--python", str(python), "install"]
-    + ["--quiet", "--no-deps", "--force-reinstall", str(wheel)],
-    check=True,
-    capture_output=True,
-  )
+  uv("pip", "install", "--quiet", "--no-deps", "--python", python, wheel)
   folder = tmp_path / "elsewhere"
   (folder / "configs").mkdir(parents=True)
   (folder / "configs" / "__init__.py").write_text("")
   (folder / "configs" / "mine.py").write_text(USERS)
-  kept = {
-    key: value
-    for key, value in training.environment().items()
-    if key not in ("PYTHONPATH", "VIRTUAL_ENV")
-  }
 
   def run(name, *arguments):
     return subprocess.run(
       [str(environment / "bin" / name), *arguments],
       cwd=folder,
-      env=kept,
+      env=outside_the_clone(),
       capture_output=True,
       text=True,
       check=False,
