@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import runpy
 
 import setuptools
 
@@ -9,6 +10,7 @@ ROOT = pathlib.Path(__file__).parent
 
 _FIRST_FILE = (ROOT / "azr_jax" / "__init__.py").read_text(encoding="utf-8")
 VERSION = re.findall(r'^__version__ = "(.+)"$', _FIRST_FILE, re.MULTILINE)[0]
+_COMMANDS = runpy.run_path(str(ROOT / "azr_jax" / "cli" / "commands.py"))
 
 INSTALL_REQUIRES = [
   "absl-py>=2.1",
@@ -47,8 +49,10 @@ GPU_COMPILE_REQUIRES = [  # XLA:GPU for `compile_check`, where no GPU is
   "nvidia-nvvm>=13",
 ]
 DOCS_REQUIRES = ["mkdocs-material>=9"]
-ENVIRONMENTS_REQUIRES = [  # whose environments `azr_jax.environments` plays
-  "gem-llm>=0.1,<0.2",
+# The environments that `azr_jax.environments` plays. gem-llm is an extra of its
+# own, because it pins reasoning-gym==0.1.23.
+GEM_REQUIRES = ["gem-llm>=0.1,<0.2"]
+ENVIRONMENTS_REQUIRES = [
   "reasoning-gym>=0.1.25",
   "verifiers>=0.1.10,<0.4",
 ]
@@ -83,7 +87,7 @@ TEST_REQUIRES = [
 setuptools.setup(
   name="azr_jax",
   version=VERSION,
-  description="Teaching language models to reason from verifiable rewards.",
+  description="Train language models with verifiable rewards, in JAX.",
   url="https://github.com/azr-jax/azr_jax",
   long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
   long_description_content_type="text/markdown",
@@ -91,7 +95,9 @@ setuptools.setup(
   python_requires=">=3.11",
   # `azr_jax/configs` is a link to the configs of the top level.
   packages=setuptools.find_packages(include=["azr_jax*"]),
-  package_data={"azr_jax": ["assets/*", "assets/*/*", "executor/*.md"]},
+  package_data={
+    "azr_jax": ["assets/*", "assets/*/*", "executor/*.md", "py.typed"]
+  },
   install_requires=INSTALL_REQUIRES,
   extras_require={
     "tpu": ["gcsfs>=2024.6", "jax[tpu]>=0.10"],
@@ -107,28 +113,8 @@ setuptools.setup(
     "scripts": SCRIPTS_REQUIRES,
     "serve": SERVE_REQUIRES,
     "environments": ENVIRONMENTS_REQUIRES,
+    "gem": GEM_REQUIRES,
     "notebooks": ["jupyter>=1.0", "matplotlib>=3.8"],
   },
-  entry_points={
-    "console_scripts": [
-      "azr-train=azr_jax.train:run",
-      "azr-sft=azr_jax.sft:run",
-      "azr-evaluate=azr_jax.evaluate:run",
-      "azr-compare=azr_jax.compare:run",
-      "azr-experiment=azr_jax.experiment:run",
-      "azr-export=azr_jax.export:run",
-      "azr-fetch=azr_jax.fetch:run",
-      "azr-report=azr_jax.report.__main__:run",
-      "azr-benchmark=azr_jax.benchmark:run",
-      "azr-agreement=azr_jax.agreement:run",
-      "azr-compile-check=azr_jax.compile_check:run",
-      "azr-executor=azr_jax.executor.__main__:run",
-      "azr-grading=azr_jax.grading.__main__:run",
-      "azr-potential=azr_jax.potential:run",
-      "azr-propose=azr_jax.propose:run",
-      "azr-select-problems=azr_jax.select_problems:run",
-      "azr-serve=azr_jax.serve:run",
-      "azr-trajectories=azr_jax.trajectories:run",
-    ]
-  },
+  entry_points={"console_scripts": _COMMANDS["entry_points"]()},
 )

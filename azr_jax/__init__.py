@@ -1,3 +1,3 @@
-"""Language models that learn to reason from verifiable rewards, on JAX."""
+"""Train language models to reason with verifiable rewards, in JAX."""
 
 __version__ = "0.2.0.dev0"

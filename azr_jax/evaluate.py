@@ -1,7 +1,7 @@
 """Runs benchmarks on a model, a safetensors folder or a run folder.
 
-  python -m azr_jax.evaluate --config=configs/evaluate.py \\
-      --model=SPEC|FOLDER|RUN --benchmark=programs_heldout --workdir=DIR
+  python -m azr_jax.evaluate --model=SPEC|FOLDER|RUN \\
+      --benchmark=programs_heldout --workdir=DIR
   python -m azr_jax.evaluate --config=configs/evaluate.py:chat \\
       --model=SPEC --benchmark=humaneval,gsm8k \\
       --data=humaneval=FILE,gsm8k=FILE --workdir=DIR
@@ -76,6 +76,7 @@ def run() -> None:
     lambda c: settings_lib.describe(
       train_settings.read(train_settings.EvaluateSettings, c)
     ),
+    default_config="configs/evaluate.py",
   )
 
 

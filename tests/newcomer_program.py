@@ -21,6 +21,7 @@ import traceback
 import warnings
 
 import azr_jax
+from azr_jax.cli import library_noise
 
 ROWS = [
   {"question": f"{a} + 1 =", "prompt": f"{a} + 1 =", "answer": f"#### {a + 1}"}
@@ -80,10 +81,12 @@ def commands(model):
   train = ["azr-train", "--config=configs/custom.py", "--workdir=trained"]
   train += ["--config.custom.data=rows.jsonl", f"--config.model.source={model}"]
   train += ["--config.custom.reward=rewards.py:brief", *flags(TRAIN)]
-  score = ["azr-evaluate", "--config=configs/evaluate.py:chat", "--limit=2"]
-  score += ["--benchmark=gsm8k", "--data=rows.jsonl", f"--model={model}"]
+  score = ["azr-evaluate", "--benchmark=gsm8k", "--data=rows.jsonl"]
+  score += ["--config.evaluate.prompt_format=chat", "--limit=2"]
+  score += [f"--model={model}"]
   score += ["--workdir=scores", *flags(SIZES)]
-  return found | {"train": train, "evaluate": score}
+  version = ["azr-train", "--version"]
+  return found | {"version": version, "train": train, "evaluate": score}
 
 
 def missing_packages():
@@ -144,6 +147,8 @@ def main():
   lines = "".join(json.dumps(row) + "\n" for row in ROWS)
   pathlib.Path("rows.jsonl").write_text(lines)
   pathlib.Path("rewards.py").write_text(REWARDS)
+  # Each command does this before it imports transformers.
+  library_noise.silence()
   with contextlib.redirect_stdout(io.StringIO()):
     missing = missing_packages()
   todo = commands(model) | {

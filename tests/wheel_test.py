@@ -18,6 +18,7 @@ import yaml
 from safetensors import numpy as safetensors
 
 import azr_jax
+from azr_jax.cli import commands as cli_commands
 
 # A config file of a user, in a folder that has the name of ours.
 USERS = """
@@ -135,6 +136,8 @@ def test_a_newcomer_needs_no_extra(wheel, tmp_path):
   assert done.returncode == 0, done.stderr[-3000:]
   found = json.loads(done.stdout)
   assert found["package"].startswith(str(environment))
+  assert pathlib.Path(found["package"]).with_name("py.typed").exists()
+  assert "PyTorch was not found" not in done.stderr
   # These modules say which extra has the package, or are imported by none.
   assert found["missing"] == {
     "azr_jax.environments.verifiers_kit": "httpx",
@@ -146,7 +149,10 @@ def test_a_newcomer_needs_no_extra(wheel, tmp_path):
   commands = found["commands"]
   failed = {name: text for name, (code, text) in commands.items() if code}
   assert not failed
-  assert len([name for name in commands if name.endswith("--help")]) >= 18
+  assert {name.removesuffix(" --help") for name in commands} >= {
+    f"azr-{name}" for name in cli_commands.COMMANDS
+  }
+  assert commands["version"][1] == f"azr_jax {azr_jax.__version__}\n"
   assert "step 1/1" in commands["train"][1]
   assert "| 0.0 +- 0.0 |" in commands["evaluate"][1]
   assert "step 1/1" in commands["api.train"][1]

@@ -12,6 +12,10 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+import azr_jax
+from azr_jax.config import extras
+
+VERSION = f"azr_jax {azr_jax.__version__}"
 _PACKAGE = pathlib.Path(__file__).parents[1]
 USER_FAULT, INTERRUPTED = 2, 130
 # The instruction of a `raise` statement.
@@ -32,6 +36,7 @@ class Parser(argparse.ArgumentParser):
       formatter_class=argparse.RawDescriptionHelpFormatter,
       allow_abbrev=False,
     )
+    self.add_argument("--version", action="version", version=VERSION)
     self.add_argument(
       "--debug", action="store_true", help="show the traceback of an error"
     )
@@ -166,31 +171,6 @@ def _text(error: BaseException) -> str:
   if isinstance(error, OSError) and error.strerror and error.filename:
     return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
   if isinstance(error, ModuleNotFoundError) and error.name:
-    return f"package {error.name!r} is missing: {_extra_of(error.name)}"
+    return extras.missing(error.name)
   text = str(error).strip() or type(error).__name__
   return "\n".join(text.splitlines()[:3])
-
-
-# Package -> the extra that installs it. One that each kind of device may need,
-# such as gcsfs, is not here: another device's extra would replace JAX.
-_EXTRAS = {
-  "aiohttp": "serve",
-  "libtpu": "tpu",
-  "jax_cuda13_plugin": "gpu_compile",
-  "datasets": "eval",
-  "math_verify": "eval",
-  "reasoning_gym": "gym",
-  "ray": "ray",
-  "matplotlib": "notebooks",
-  "wandb": "wandb",
-  "trackio": "trackio",
-  "torch": "test",
-}
-
-
-def _extra_of(module: str) -> str:
-  """Returns the command that installs a package."""
-  name = module.split(".")[0]
-  if name in _EXTRAS:
-    return f"pip install 'azr_jax[{_EXTRAS[name]}]'"
-  return f"pip install {name}"

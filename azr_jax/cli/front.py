@@ -71,6 +71,9 @@ def run(
     library_noise.silence()
   with errors.reported(argv):
     logging.set_verbosity(logging.WARNING)
+    if "--version" in argv:
+      print(errors.VERSION)
+      return
     argv = config_files.resolve_argument(argv, default_config)
     if {"--help", "-h", "-help", "--helpfull"} & {*argv}:
       print(_help(doc, argv, describe))
@@ -129,6 +132,7 @@ def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
   ]
   parts += filter(None, helps)
   parts.append("  --debug: show the traceback of an error.")
+  parts.append("  --version: show the version.")
   if describe is None:
     return "\n".join(parts)
   config = config_files.named(argv)

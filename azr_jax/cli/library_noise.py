@@ -2,11 +2,13 @@
 
 Orbax logs the error of each of its threads with a traceback, and raises it too.
 A write of TensorStore that ends after Orbax has closed its event loop makes
-Python print another traceback, because nobody can raise it. `--debug` shows all
-of them.
+Python print another traceback, because nobody can raise it. transformers warns
+that PyTorch is missing, which no command here needs. `--debug` shows all of
+them.
 """
 
 import logging
+import os
 import sys
 from typing import Any
 
@@ -14,6 +16,7 @@ from typing import Any
 def silence() -> None:
   """Leaves these reports out, until the end of the process."""
   logging.getLogger("absl").addFilter(_is_wanted)
+  os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
   shown = sys.unraisablehook
 
   def show(report: Any) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from azr_jax.config import extras
 from azr_jax.config.settings import Settings, setting
 from azr_jax.data import public_questions
 from azr_jax.run import console, storage
@@ -220,8 +221,8 @@ def _gym_version() -> str:
     return importlib.metadata.version("reasoning-gym")
   except importlib.metadata.PackageNotFoundError:
     raise ValueError(
-      "tasks gym: need `pip install -e '.[gym]'` (reasoning-gym); --tasks= "
-      "without them builds the others"
+      f"tasks gym: {extras.missing('reasoning_gym')}; --tasks= without them "
+      "builds the others"
     ) from None
 
 

@@ -20,15 +20,11 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
   """Returns an environment of GEM's registry.
 
   Raises:
-    ValueError: GEM is not installed, or has no such environment.
+    ValueError: GEM has no such environment.
+    ModuleNotFoundError: GEM, or a package that it needs, is missing.
   """
-  try:
-    gem: Any = importlib.import_module("gem")
-    importlib.import_module("gem.envs")
-  except ImportError as error:
-    raise ValueError(
-      f"gem:{name}: needs `pip install 'azr_jax[environments]'` ({error})"
-    ) from error
+  gem: Any = importlib.import_module("gem")
+  importlib.import_module("gem.envs")
   try:
     gem.make(name, **arguments)
   except (ValueError, ImportError, TypeError, AssertionError) as error:

@@ -13,6 +13,7 @@ Arguments follow in parentheses, as in `gym:chain_sum(max_terms=3)`.
 import importlib
 from typing import Any
 
+from azr_jax.config import extras
 from azr_jax.environments.protocol import Kit
 from azr_jax.functions import spec as spec_lib
 from azr_jax.tasks import calls
@@ -62,4 +63,7 @@ def load(spec: str) -> Kit:
     ValueError: there is none, or it cannot be loaded; one line.
   """
   kit, name, arguments = parse(spec)
-  return importlib.import_module(_KITS[kit]).load(name, arguments)
+  try:
+    return importlib.import_module(_KITS[kit]).load(name, arguments)
+  except ModuleNotFoundError as error:
+    raise ValueError(f"{spec}: {extras.missing(error.name or '')}") from error

@@ -38,17 +38,13 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
   """Returns an environment that `verifiers.load_environment` finds.
 
   Raises:
-    ValueError: `verifiers` is not installed, or the environment cannot be
-      loaded, or it scores groups of rollouts together.
+    ValueError: the environment cannot be loaded, or scores groups of rollouts
+      together.
+    ModuleNotFoundError: `verifiers`, or a package that it needs, is missing.
   """
   os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-  try:
-    verifiers: Any = importlib.import_module("verifiers")
-    clients: Any = importlib.import_module("verifiers.clients")
-  except ImportError as error:
-    raise ValueError(
-      f"verifiers:{name}: needs `pip install 'azr_jax[environments]'` ({error})"
-    ) from error
+  verifiers: Any = importlib.import_module("verifiers")
+  clients: Any = importlib.import_module("verifiers.clients")
   logging.getLogger("verifiers").setLevel(logging.ERROR)
   try:
     environment = verifiers.load_environment(name, **arguments)

@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from azr_jax.config import extras
 from azr_jax.executor import messages
 from azr_jax.executor.dispatcher import Dispatcher, ServerLost
 from azr_jax.executor.job import Job, Result
@@ -418,7 +419,6 @@ def _import_ray() -> Any:
     import ray.util.scheduling_strategies
   except ImportError:
     raise RuntimeError(
-      "executor.backend is 'ray', but Ray is not installed: "
-      "pip install 'azr_jax[ray]'"
+      f"executor.backend='ray': {extras.missing('ray')}"
     ) from None
   return ray

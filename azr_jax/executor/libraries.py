@@ -147,10 +147,6 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGE = "azr_jax."
 
 
-# The extra that installs a library; others come with the package.
-_EXTRAS = {"math_verify": "eval", "reasoning_gym": "gym"} | dict.fromkeys(
-  ("networkx", "pandas", "scipy", "sympy"), "scripts"
-)
 # Optional dependencies of libraries that scripts must not find, because a
 # script must have the same output on every machine.
 _BLOCKED_PACKAGES = ("bottleneck", "matplotlib", "numba", "numexpr", "pyarrow")
@@ -170,14 +166,10 @@ def check(names):
         f"libraries has {name!r:.80}; expected of {sorted(LIBRARIES)}"
       )
     if not _is_installed(name):
-      raise ValueError(
-        f"libraries has {name}, which is not installed; expected "
-        f"`pip install 'azr_jax{_extra(name)}'` to have been run"
-      )
+      # Not above: a zygote imports this module, and not the package.
+      from azr_jax.config import extras
 
-
-def _extra(name):
-  return f"[{_EXTRAS[name]}]" if name in _EXTRAS else ""
+      raise ValueError(f"libraries: {extras.missing(name)}")
 
 
 def _is_installed(name):

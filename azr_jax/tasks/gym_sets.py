@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from azr_jax.config import extras
+
 # The library draws entry i of a set with seed + i. Adjacent seeds would give
 # the same entries, shifted; therefore seeds are multiplied by this number.
 SEED_STRIDE = 10_000_000
@@ -79,9 +81,9 @@ def open_set(
       # Compiling the package for the first time shows its SyntaxWarnings.
       warnings.simplefilter("ignore", SyntaxWarning)
       reasoning_gym: Any = importlib.import_module("reasoning_gym")
-  except ImportError:
+  except ModuleNotFoundError as error:
     raise ValueError(
-      f"gym:{name}: needs `pip install -e '.[gym]'` (reasoning-gym)"
+      f"gym:{name}: {extras.missing(error.name or '')}"
     ) from None
   sets = reasoning_gym.factory.DATASETS
   if name not in sets:

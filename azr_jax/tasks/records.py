@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from azr_jax.config import user_files
+from azr_jax.config import extras, user_files
 
 _DEFAULT_SPLIT = "train"
 _SHOWN_CHARS = 200
@@ -98,8 +98,8 @@ def _parquet(data: bytes, path: pathlib.Path) -> list[Any]:
     from pyarrow import parquet
   except ImportError:
     raise ValueError(
-      f"{path}: reading parquet needs `pip install pyarrow`, or the same "
-      "records as JSON lines"
+      f"{path}: {extras.missing('pyarrow')}, or write the same records as JSON "
+      "lines"
     ) from None
   return parquet.read_table(io.BytesIO(data)).to_pylist()
 
@@ -120,9 +120,7 @@ def _hugging_face(name: str) -> Iterable[Any]:
   try:
     datasets = importlib.import_module("datasets")
   except ImportError:
-    raise ValueError(
-      f"hf:{name}: needs `pip install -e '.[eval]'` (datasets)"
-    ) from None
+    raise ValueError(f"hf:{name}: {extras.missing('datasets')}") from None
   name, _, split = name.partition(":")
   owner, _, rest = name.partition("/")
   title, _, config = rest.partition("/")

@@ -224,7 +224,7 @@ def test_the_embedded_sums_are_right():
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
   monkeypatch.setitem(sys.modules, "datasets", None)
-  with pytest.raises(ValueError, match=r"pip install -e '.\[eval\]'"):
+  with pytest.raises(ValueError, match=r"pip install 'azr_jax\[eval\]'"):
     reading.read(TableSettings(data="hf:OWNER/NAME"))
 
 

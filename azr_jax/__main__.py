@@ -1,0 +1,24 @@
+"""Lists the commands.
+
+python -m azr_jax
+"""
+
+import azr_jax
+from azr_jax.cli import commands, errors
+
+
+def main() -> None:
+  """Prints the version and the commands."""
+  errors.Parser(__doc__, "azr_jax").parse_args()
+  print(f"{errors.VERSION}: {azr_jax.__doc__}\n\n{commands.listing()}")
+  print("\n--help shows the arguments of a command.")
+  print("`python -m azr_jax.NAME`, with _ for -, runs the same as azr-NAME.")
+
+
+def run() -> None:
+  """Runs the command."""
+  errors.guard(main)
+
+
+if __name__ == "__main__":
+  run()
