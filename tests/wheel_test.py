@@ -27,7 +27,7 @@ def get_config(variant=""):
   raise RuntimeError("the user's own configs/mine.py")
 """
 NEWCOMER = pathlib.Path(__file__).with_name("newcomer_program.py")
-# What uv says where nothing can be downloaded.
+# uv prints this where nothing can be downloaded.
 _NO_NETWORK = "error sending request"
 CHAT = (
   "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
