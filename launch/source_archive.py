@@ -1,17 +1,48 @@
-"""Packs the files of a repository that git does not ignore."""
+"""Packs the files of a repository that git does not ignore.
+
+Virtual environments are left out, whatever their names and whether git ignores
+them: they take gigabytes, and do not work on another machine.
+"""
 
 import os
 import pathlib
 import shlex
 import subprocess
+from collections.abc import Sequence
 
 _LIST = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 
 
 def command(root: pathlib.Path, archive: str) -> str:
   """Returns what a shell packs a repository by, if no file is deleted."""
-  pipe = f"{shlex.join(_LIST)} | {shlex.join(_tar(archive))}"
+  pipe = f"{shlex.join(_list(root))} | {shlex.join(_tar(archive))}"
   return f"cd {shlex.quote(str(root))} && {pipe}"
+
+
+def _list(root: pathlib.Path) -> list[str]:
+  """Returns the command that lists the files to pack, from the folder."""
+  without = [f":(exclude,literal){folder}" for folder in _environments(root)]
+  return [*_LIST, "--", ".", *without] if without else [*_LIST]
+
+
+def _environments(root: pathlib.Path) -> list[str]:
+  """Returns the virtual environments whose files git lists."""
+  folders = {
+    parent
+    for name in _names(root, _LIST)
+    for parent in pathlib.Path(os.fsdecode(name)).parents
+  }
+  return sorted(
+    str(folder)
+    for folder in folders
+    if folder.parts and (root / folder / "pyvenv.cfg").is_file()
+  )
+
+
+def _names(root: pathlib.Path, words: Sequence[str]) -> list[bytes]:
+  """Returns the names that a command of git lists with NULs between them."""
+  done = subprocess.run(words, cwd=root, check=True, capture_output=True)
+  return done.stdout.split(b"\0")
 
 
 def _tar(archive: str) -> list[str]:
@@ -29,12 +60,7 @@ def listed(root: pathlib.Path) -> list[bytes]:
   Args:
     root: a folder in a git repository.
   """
-  names = subprocess.run(
-    _LIST,
-    cwd=root,
-    check=True,
-    capture_output=True,
-  ).stdout.split(b"\0")
+  names = _names(root, _list(root))
   folder = os.fsencode(root)
   return [
     name

@@ -455,7 +455,12 @@ def test_files_of_any_name_are_packed(tmp_path, launchers):
     (root / name).write_text(name)
   for name in ("ignored.log", "removed.py"):
     (root / name).write_text("")
-  (root / ".gitignore").write_text("*.log\n")
+  (root / ".gitignore").write_text("*.log\n*.cfg\n")
+  # Virtual environments, of which git ignores one file.
+  for environment in (root / "my python", root / "folder" / "[a]*"):
+    (environment / "lib").mkdir(parents=True)
+    (environment / "lib" / "module.py").write_text("")
+    (environment / "pyvenv.cfg").write_text("home = /usr/bin\n")
   for words in (["init", "-q"], ["add", "."]):
     subprocess.run(["git", *words], cwd=root, check=True)
   pasted = tmp_path / "pasted.tar.gz"
@@ -477,4 +482,4 @@ def test_files_of_any_name_are_packed(tmp_path, launchers):
     }
   folders = {f"folder/{name}": name for name in names}
   here = {name: name for name in names}
-  assert found == {".gitignore": "*.log\n"} | here | folders
+  assert found == {".gitignore": "*.log\n*.cfg\n"} | here | folders
