@@ -26,11 +26,15 @@ from azr_jax.config import overrides as overrides_lib
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.functions import spec as spec_lib
+from azr_jax.learner import advantages
 from azr_jax.models import chat_templates
 from azr_jax.models import load as load_lib
+from azr_jax.models.config import ModelConfig
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import dates, metrics, storage
+from azr_jax.run import folder as folder_lib
 from azr_jax.systems.custom import rewards as rewards_lib
 from azr_jax.systems.custom import system as custom
 from azr_jax.systems.custom.judge import JudgeSettings as Judge
@@ -135,10 +139,13 @@ def train(
   if eval_rows is not None or c.custom.eval_fraction:
     c.evaluation.every = changes.get("evaluation.every", c.train.save_every)
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
+  folder = storage.resolve(workdir)
   # A template may write the date; sizes must not change when a run resumes.
-  with chat_templates.dated(dates.read(storage.resolve(workdir))):
+  with chat_templates.dated(dates.read(folder)):
     longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
-  _fit(c, longest, c.custom.prompts * c.custom.group_size, changes)
+  responses = c.custom.prompts * c.custom.group_size
+  begun_with = folder_lib.begun_config(folder)
+  _fit(c, longest, responses, changes, source.config, begun_with)
   given = custom.Given(rows, eval_rows, functions)
   system = type("Custom", (custom.Custom,), {"given": given})
   checked = dataclasses.replace(train_settings.read_train(c), system=system)
@@ -172,7 +179,8 @@ def load(
   c.model.source = spec
   if is_run:
     c.model.source = loading.read_run_config(folder).model.source
-  _fit(c, prompt_tokens, batch_size, changes)
+  source = load_lib.resolve(c.model.source, c.model.cache_dir)
+  _fit(c, prompt_tokens, batch_size, changes, source.config)
   checked = train_settings.read_train(c)
   experiment = build.build(checked)
   if not is_run:
@@ -293,11 +301,37 @@ def _fit(
   longest_prompt: int,
   responses: int,
   changes: Mapping[str, Any],
+  model: ModelConfig,
+  begun_with: Mapping[str, Any] | None = None,
 ) -> None:
-  """Sets the sizes that were not given."""
-  fitted = sizes.fitted(c.rollout.max_tokens, longest_prompt, responses)
+  """Sets the sizes that were not given.
+
+  Args:
+    c: the config.
+    longest_prompt: tokens.
+    responses: of an update.
+    changes: the values that were given, by dotted key.
+    model: the model's config.
+    begun_with: the config of the run that is resumed, whose sizes stay; None: a
+      new run, or none.
+  """
+  bounds = sizes.Memory(
+    model,
+    c.model.dtype,
+    c.model.remat,
+    c.learner.estimator == advantages.GAE,
+    memory.available_bytes(),
+    jax.device_count(),
+    jax.default_backend(),
+  )
+  fitted = sizes.fitted(c.rollout.max_tokens, longest_prompt, responses, bounds)
+  kept = overrides_lib.flatten(begun_with or {})
   c.update_from_flattened_dict(
-    {key: size for key, size in fitted.items() if key not in changes}
+    {
+      key: kept.get(key, size)
+      for key, size in fitted.items()
+      if key not in changes
+    }
   )
 
 

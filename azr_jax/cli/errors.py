@@ -18,6 +18,8 @@ from azr_jax.config import extras
 VERSION = f"azr_jax {azr_jax.__version__}"
 _PACKAGE = pathlib.Path(__file__).parents[1]
 USER_FAULT, INTERRUPTED = 2, 130
+# The status of XLA's errors of too little memory.
+_EXHAUSTED = "RESOURCE_EXHAUSTED"
 # The instruction of a `raise` statement.
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
@@ -132,7 +134,7 @@ def _is_users(error: BaseException) -> bool:
     # The futures of Python raise a timeout that no system call has.
     has_cause = error.errno is not None or not isinstance(error, TimeoutError)
     return has_cause or _is_raised_here(error)
-  if isinstance(error, UsageError | MemoryError):
+  if isinstance(error, UsageError | MemoryError) or _is_exhausted(error):
     return True
   if not isinstance(error, ValueError | RuntimeError):
     return False
@@ -159,6 +161,11 @@ def _is_of_jax(error: BaseException) -> bool:
   return bool(modules & {"jax", "jaxlib"})
 
 
+def _is_exhausted(error: BaseException) -> bool:
+  """Returns whether a device, or a compiler for it, ran out of memory."""
+  return _is_of_jax(error) and _EXHAUSTED in str(error)
+
+
 def _is_inside(module: str | None) -> bool:
   return bool(module) and str(module).split(".")[0] == _PACKAGE.name
 
@@ -173,4 +180,7 @@ def _text(error: BaseException) -> str:
   if isinstance(error, ModuleNotFoundError) and error.name:
     return extras.missing(error.name)
   text = str(error).strip() or type(error).__name__
+  if _is_exhausted(error):
+    text = text[text.index(_EXHAUSTED) + len(_EXHAUSTED) :].strip(": ")
+    return f"out of memory: {text.splitlines()[0]}"
   return "\n".join(text.splitlines()[:3])

@@ -15,9 +15,10 @@ import numpy as np
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.parallel import memory
 from azr_jax.tasks.countdown import dataset, generator, proposals
 from azr_jax.tasks.countdown import prompts as prompt_lib
-from azr_jax.trainer import loading
+from azr_jax.trainer import loading, sizes
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import SamplingSettings
 
@@ -46,6 +47,7 @@ class ProposeRunSettings(SamplingSettings):
   propose: ProposeSettings = ProposeSettings()
 
 
+@memory.explained(memory.SAMPLING_KEYS)
 def propose(
   config: ml_collections.ConfigDict,
   model_spec: str | None,
@@ -105,20 +107,26 @@ def _proposed(
 ) -> Iterator[Puzzle | None]:
   """Yields a model's proposals; None for one that cannot be parsed."""
   c = settings.propose
-  policy = loading.load_policy(settings, model_spec)
   examples = [
     puzzle
     for puzzle, _ in generator.generate(settings.seed, c.prompts * c.references)
   ]
-  prompts = [
-    policy.prompt(
-      prompt_lib.propose_prompt(
-        examples[index * c.references : (index + 1) * c.references],
-        c.prompt_format,
-      )
+  texts = [
+    prompt_lib.propose_prompt(
+      examples[index * c.references : (index + 1) * c.references],
+      c.prompt_format,
     )
     for index in range(c.prompts)
   ]
+  policy = loading.load_policy(
+    settings,
+    model_spec,
+    request=lambda tokenizer: sizes.Request(
+      c.prompts * c.samples,
+      max(len(tokenizer.encode_prompt(text)) for text in texts),
+    ),
+  )
+  prompts = [policy.prompt(text) for text in texts]
   responses = {
     (prompt, sample): completion.text
     for prompt, sample, completion in policy.sample(prompts, c.samples)

@@ -15,7 +15,7 @@ from azr_jax.systems import benchmark_agents
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.tasks.questions.question import Question
-from azr_jax.trainer import build, loading, scoring
+from azr_jax.trainer import build, loading, scoring, sizes
 from azr_jax.trainer.settings import EvaluateSettings
 
 
@@ -38,7 +38,12 @@ def answer(
     run: the open folder of the records; questions with a record are skipped.
   """
   scoring.require_same_sandbox(settings, model_spec)
-  policy = loading.load_policy(settings, model_spec, step)
+  responses = max(
+    len(questions) * eval_pass.samples for eval_pass in eval_passes
+  )
+  policy = loading.load_policy(
+    settings, model_spec, step, lambda _: sizes.Request(responses)
+  )
   with build.build_executor(settings.executor, run.hosts) as executor:
     for number, eval_pass in enumerate(eval_passes):
       path = run.folder / f"{eval_pass.name}.jsonl"

@@ -7,6 +7,7 @@ import ml_collections
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.data import question_evals
+from azr_jax.parallel import memory
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.tasks.questions import pass_rates, sources
@@ -56,6 +57,7 @@ class PotentialRunSettings(EvaluateSettings):
   potential: PotentialSettings = PotentialSettings()
 
 
+@memory.explained(memory.SAMPLING_KEYS)
 def estimate(
   config: ml_collections.ConfigDict, model_spec: str, workdir: str
 ) -> list[PassRate]:

@@ -16,6 +16,7 @@ from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Demonstration
 from azr_jax.data import question_evals
 from azr_jax.evals import runner
+from azr_jax.parallel import memory
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.tasks.chats import Chat
@@ -71,6 +72,7 @@ class TrajectoriesRunSettings(EvaluateSettings):
   trajectories: TrajectoriesSettings = TrajectoriesSettings()
 
 
+@memory.explained(memory.SAMPLING_KEYS)
 def sample(
   config: ml_collections.ConfigDict, model_spec: str, workdir: str
 ) -> list[Demonstration]:

@@ -85,10 +85,10 @@ def items_of(benchmark: Benchmark, settings: ItemSettings) -> list[Item]:
   ]
 
 
-def check_prompts(
+def longest_prompt(
   benchmark: Benchmark, settings: ItemSettings, tokenizer: Tokenizer
-) -> None:
-  """Tries to write the prompt of a benchmark's first item, and its prefill.
+) -> int:
+  """Writes the prompts of a benchmark, and returns the tokens of the longest.
 
   Args:
     benchmark: one that holds its items.
@@ -104,13 +104,16 @@ def check_prompts(
       f"{benchmark.name}: prefill={settings.chat.prefill!r}: expected '', "
       "because this benchmark writes its own prompts"
     )
-  for item in items_of(benchmark, settings)[:1]:
+  longest = 0
+  for item in items_of(benchmark, settings):
     try:
-      _prompt_text(benchmark, item, settings, tokenizer)
+      text = _prompt_text(benchmark, item, settings, tokenizer)
     except ValueError as error:
       raise ValueError(f"{benchmark.name}: {error}") from error
+    longest = max(longest, len(tokenizer.encode_prompt(text)))
   if settings.prompt_format == "chat" and tokenizer.has_chat_template:
     _chat(settings, tokenizer).check()
+  return longest
 
 
 def _read_records_of(

@@ -93,7 +93,8 @@ class _Renderer:
     """Returns what `template_rendering.render` does, or an `error`."""
     with self._lock:
       if self._process is None:
-        self._process = Process([Function("render", _RENDER)])
+        # It limits its memory itself, so that a template can be told why.
+        self._process = Process([Function("render", _RENDER)], memory_gib=0.0)
         atexit.register(self._end)
         reply = self._reply(self._process, _START_TIMEOUT_S)
         if "error" in reply:

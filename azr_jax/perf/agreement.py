@@ -14,8 +14,9 @@ import numpy as np
 from azr_jax import types
 from azr_jax.learner import preparation, update
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel import memory
 from azr_jax.perf import device
-from azr_jax.trainer import build
+from azr_jax.trainer import build, sizes
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.settings import ExperimentSettings
 
@@ -28,6 +29,7 @@ _TEXTS = (
 )
 
 
+@memory.explained(memory.SAMPLING_KEYS)
 def measure(
   settings: ExperimentSettings, prompts: int, new_tokens: int
 ) -> dict[str, Any]:
@@ -42,8 +44,8 @@ def measure(
     The number of tokens, the fraction whose log-probabilities are equal to the
     bit, and the mean, quantiles and maximum of |delta log p| in nats.
   """
-  shared = settings.shared
-  experiment = build.build(settings)
+  experiment = build.build(settings, sizes.Request(prompts))
+  shared = experiment.settings.shared
   params = experiment.load_params()
   trajectories = _sample(experiment, params, prompts, new_tokens)
   batch = experiment.pack(trajectories, [0.0] * len(trajectories), step=0)

@@ -11,11 +11,10 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from azr_jax.models import sampling_params, transformer
+from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout.engine import Engine
@@ -24,7 +23,7 @@ from azr_jax.types import Rules
 
 # The part of a device that loaded parameters, a copy of the weights and the
 # cache may take together. The rest is for what programs need while they run.
-_MAX_HELD = 0.85
+MAX_HELD = 0.85
 
 
 def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
@@ -79,13 +78,13 @@ def rollout_mesh_with_copies(
   is_set = any(settings.mesh.sizes().values()) or mesh.shape["fsdp"] < mesh.size
   if is_set or mesh.size == 1:
     return own
-  room = _MAX_HELD * device_bytes()
+  room = MAX_HELD * device_bytes()
   if not room:
     return own
   loaded = mesh_lib.sharded_shapes(
     transformer.abstract_params(model), mesh, rules
   )
-  room -= _shard_bytes(loaded, jax.tree.map(lambda x: x.sharding, loaded))
+  room -= shard_bytes(loaded)
   for tensor in range(1, mesh.size + 1):
     if mesh.size % tensor:
       continue
@@ -99,16 +98,28 @@ def rollout_mesh_with_copies(
 
 def held_bytes(engine: Engine) -> int:
   """Returns the bytes of weights and cache on each device of an engine."""
+  return weight_bytes(engine) + cache_bytes(engine)
+
+
+def weight_bytes(engine: Engine) -> int:
+  """Returns the bytes of the weights on each device of an engine."""
   unfused = engine.model.clone(fused=False, unrolled=False, kernel_dtype=None)
   params = jax.eval_shape(
     functools.partial(sampling_params.convert, engine.model),
     nn.unbox(transformer.abstract_params(unfused)),
   )
+  return _shard_bytes(params, engine.param_shardings)
+
+
+def cache_bytes(engine: Engine) -> int:
+  """Returns the bytes of the cache on each device of an engine."""
   pool = jax.eval_shape(engine.init_pool)
-  shardings = jax.tree.map(lambda _: engine.pool_sharding, pool)
-  return _shard_bytes(params, engine.param_shardings) + _shard_bytes(
-    pool, shardings
-  )
+  return _shard_bytes(pool, jax.tree.map(lambda _: engine.pool_sharding, pool))
+
+
+def shard_bytes(arrays: Any) -> int:
+  """Returns the bytes on each device of shapes that have their shardings."""
+  return _shard_bytes(arrays, jax.tree.map(lambda x: x.sharding, arrays))
 
 
 def _shard_bytes(arrays: Any, shardings: Any) -> int:
@@ -126,11 +137,5 @@ def device_bytes() -> int:
 
   All processes of a run must call it, and get the same.
   """
-  try:
-    stats = jax.local_devices()[0].memory_stats() or {}
-  except (NotImplementedError, jax.errors.JaxRuntimeError):
-    stats = {}
-  mebibytes = np.int32(stats.get("bytes_limit", 0) >> 20)
-  if jax.process_count() > 1:
-    mebibytes = np.min(multihost_utils.process_allgather(mebibytes))
-  return int(mebibytes) << 20
+  stats = memory.device_stats(jax.local_devices()[0])
+  return memory.least_of_hosts(stats.get("bytes_limit", 0))

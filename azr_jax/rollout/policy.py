@@ -24,6 +24,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel import memory
 from azr_jax.rollout import partial_rollouts
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 from azr_jax.rollout.partial_rollouts import PartialRollouts
@@ -291,13 +292,14 @@ def open_policy(
     key: the random key of all that is sampled.
   """
   start = time.monotonic()
-  with jax.profiler.TraceAnnotation("copy_weights"):
-    compute = jax.block_until_ready(sampler.compute_params(params))
-  sampler.meter.busy.append((start, time.monotonic()))
-  policy = Policy(sampler, tokenizer, compute, key)
-  del compute
-  with contextlib.closing(policy):
-    yield policy
+  with memory.explained(memory.SAMPLING_KEYS):
+    with jax.profiler.TraceAnnotation("copy_weights"):
+      compute = jax.block_until_ready(sampler.compute_params(params))
+    sampler.meter.busy.append((start, time.monotonic()))
+    policy = Policy(sampler, tokenizer, compute, key)
+    del compute
+    with contextlib.closing(policy):
+      yield policy
 
 
 # Samples in any order.

@@ -24,6 +24,7 @@ from jax.sharding import Mesh
 from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel import memory
 from azr_jax.rollout.engine import Engine, make_engine
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import Meter, RequestMeter
@@ -79,6 +80,7 @@ class Sampler:
     """Returns training parameters, cast and laid out for sampling."""
     return self._engine.compute_params(params)
 
+  @memory.explained(memory.SAMPLING_KEYS)
   def warm_up(self, params: types.Params) -> None:
     """Compiles everything that a stream runs; params as for `open`."""
     stop_ids = np.asarray(sorted(self._ends.stop_ids), np.int32)

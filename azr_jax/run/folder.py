@@ -49,6 +49,7 @@ SCORING_MUTABLE_KEYS = (
   "rollout.decode_chunk",
   "rollout.page_size",
   "rollout.extend_chunk",
+  "rollout.cache_gib",
 )
 # A run has started in a folder if one of these exists and is not empty.
 RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer", "records")
@@ -145,6 +146,28 @@ def _has_content(path: pathlib.Path) -> bool:
     return bool(file.read(1))
 
 
+def begun_config(
+  folder: pathlib.Path, marker_files: Sequence[str] = RUN_FILES
+) -> dict[str, Any] | None:
+  """Returns the config of the run that has begun in a folder; None: none has.
+
+  Raises:
+    ValueError: config.json is damaged.
+  """
+  if not (folder / CONFIG).exists():
+    return None
+  has_begun = any(
+    _has_content(file) for name in marker_files for file in folder.glob(name)
+  )
+  return read_config(folder) if has_begun else None
+
+
+def write_config(folder: pathlib.Path, config: Mapping[str, Any]) -> None:
+  """Writes config.json."""
+  text = json.dumps(config, indent=2)
+  storage.write_atomically(folder / CONFIG, text + "\n")
+
+
 def _write_config(
   folder: pathlib.Path,
   config: Mapping[str, Any],
@@ -157,16 +180,11 @@ def _write_config(
   Raises:
     ValueError: a run has begun with another config, or config.json is damaged.
   """
-  path = folder / CONFIG
   current = json.loads(json.dumps(config))
-  has_begun = any(
-    _has_content(file) for name in marker_files for file in folder.glob(name)
-  )
-  if path.exists() and has_begun:
-    _refuse_changed_config(
-      folder, current, read_config(folder), mutable_keys, section
-    )
-  storage.write_atomically(path, json.dumps(current, indent=2) + "\n")
+  begun_with = begun_config(folder, marker_files)
+  if begun_with is not None:
+    _refuse_changed_config(folder, current, begun_with, mutable_keys, section)
+  write_config(folder, current)
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:

@@ -58,6 +58,12 @@ class Run:
     if self.is_primary:
       console.print_status(text)
 
+  def keep_config(self, config: Mapping[str, Any]) -> None:
+    """Writes the folder's config again, with what the run has chosen."""
+    self.hosts.assert_equal("chosen config", config)
+    if self.is_primary:
+      folder_lib.write_config(self.folder, config)
+
   def build(self, what: str, make: Callable[[], T]) -> T:
     """Returns what `make` returns; the primary host calls it before the others.
 

@@ -14,6 +14,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.cli.errors import UsageError
 from azr_jax.models import attention
+from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import checkpoint_reading, storage
@@ -57,6 +58,7 @@ class Address:
       )
 
 
+@memory.explained(memory.SAMPLING_KEYS)
 def serve(
   config: ml_collections.ConfigDict,
   spec: str,

@@ -29,6 +29,7 @@ from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import attention, load, products, transformer
 from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
@@ -38,7 +39,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
-from azr_jax.trainer import announcement
+from azr_jax.trainer import announcement, sizes
 from azr_jax.trainer.settings import (
   ExperimentSettings,
   SamplingSettings,
@@ -199,14 +200,28 @@ class Experiment:
     return update.to_micro_batches(batch, self.micro_rows)
 
 
-def build(settings: ExperimentSettings) -> Experiment:
+def build(
+  settings: ExperimentSettings,
+  request: sizes.Request | None = None,
+  may_choose_sizes: bool = True,
+) -> Experiment:
   """Returns the experiment of a checked configuration; compiles nothing.
+
+  Its settings have no slot or row that the request cannot fill, and a cache
+  that the memory has.
+
+  Args:
+    settings: the configuration.
+    request: what is sampled and trained on; None: a step of training.
+    may_choose_sizes: whether a cache without a size may get one; False for a
+      run that began with these settings.
 
   Raises:
     ValueError: the model cannot be loaded or does not fit the mesh, or the
       devices cannot be laid out as the settings say.
+    MemoryError: the devices lack memory for the smallest cache, or an update.
   """
-  shared = settings.shared
+  shared = sizes.for_step(settings, request)
   # Both meshes are checked before a model is downloaded.
   mesh = learner_mesh(shared)
   sampling_mesh = layout.rollout_mesh(shared.rollout.mesh, mesh)
@@ -216,12 +231,27 @@ def build(settings: ExperimentSettings) -> Experiment:
   model = build_model(
     shared, source.config, mesh, shared.learner.max_sequences_per_row
   )
+  learner = build_learner(shared, model, mesh)
+  available = memory.available_bytes()
+  state_bytes = sizes.check_update(
+    shared.learner, source.config, learner.abstract, mesh, available
+  )
+  if available:
+    rollout = sizes.fit_cache(
+      model,
+      sampling_mesh,
+      rules,
+      shared.rollout,
+      available - state_bytes,
+      may_choose_sizes,
+    )
+    shared = dataclasses.replace(shared, rollout=rollout)
   return Experiment(
-    settings,
+    dataclasses.replace(settings, shared=shared),
     mesh,
     source,
     model,
-    build_learner(shared, model, mesh),
+    learner,
     Sampler(
       model,
       source.tokenizer,

@@ -19,6 +19,8 @@ from azr_jax import types
 from azr_jax.learner import preparation, update
 from azr_jax.models import safetensors_io
 from azr_jax.models.tokenizers import Message, Tokenizer
+from azr_jax.parallel import memory
+from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.systems import scores
@@ -182,12 +184,26 @@ class Model:
       trajectories.append(types.Trajectory(prompt, done, 0.0, 0))
     # Nothing reads advantages here, so they can number the sequences.
     numbers = [float(index) for index in range(len(trajectories))]
-    batch = self._experiment.pack(trajectories, numbers, step=0)
+    batch = self._fitting(self._experiment.pack(trajectories, numbers, step=0))
     placed = update.place(batch, self._experiment.mesh)
-    scored = jax.device_get(self._scores(self._state.params, placed)[0])
+    with memory.explained(memory.TRAINING_KEYS):
+      scored = jax.device_get(self._scores(self._state.params, placed)[0])
     wanted = batch.loss_mask > 0
     found, of = np.asarray(scored)[wanted], batch.advantages[wanted]
     return [found[of == number] for number in numbers]
+
+  def _fitting(self, batch: types.Batch) -> types.Batch:
+    """Returns a batch without most of its empty rows.
+
+    A call may have far fewer sequences than a micro-batch has rows. Each number
+    of rows is compiled, therefore it is a power of two.
+    """
+    filled = int(np.count_nonzero(batch.segment_ids[:, :, 0]))
+    rows = 1 << max(filled - 1, 0).bit_length()
+    rows = mesh_lib.padded_rows(rows, self._experiment.mesh)
+    if rows >= self._experiment.micro_rows:
+      return batch
+    return jax.tree.map(lambda x: x[:1, :rows], batch)
 
   @functools.cached_property
   def _scores(self) -> preparation.Scores:
@@ -238,11 +254,15 @@ class Model:
     experiment = self._experiment
     shaped, metrics = experiment.shape(trajectories)
     batch, packed = experiment.make_batch(shaped, self.updates + 1)
-    self._state, learned = experiment.learner.update(
-      self._state, update.place(batch, experiment.mesh), None
-    )
+    with memory.explained(memory.TRAINING_KEYS):
+      self._state, learned = experiment.learner.update(
+        self._state,
+        update.place(self._fitting(batch), experiment.mesh),
+        None,
+      )
+      learned = jax.device_get(learned)
     self.updates += 1
-    return metrics | packed | metrics_lib.to_host(jax.device_get(learned))
+    return metrics | packed | metrics_lib.to_host(learned)
 
   def save(self, folder: str, dtype: str = "bfloat16") -> None:
     """Writes the model in Hugging Face layout, as `azr_jax.export` does."""

@@ -1,6 +1,7 @@
 """What commands that sample load: a model spec, or a checkpoint of a run."""
 
 import pathlib
+from collections.abc import Callable
 
 import jax
 import ml_collections
@@ -10,6 +11,8 @@ from azr_jax import types
 from azr_jax.learner import packing
 from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import layout
 from azr_jax.rollout.policy import Policy
@@ -17,7 +20,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.console import print_status
-from azr_jax.trainer import announcement, build
+from azr_jax.trainer import announcement, build, sizes
 from azr_jax.trainer.settings import SamplingSettings
 
 # The folder of the tokenizer that supervised training makes.
@@ -68,6 +71,7 @@ def load_model(
   Raises:
     ValueError: the folder is no model and no run with a checkpoint, or the
       model that the run began from is gone.
+    MemoryError: a device has no room for the weights.
   """
   rules = c.sharding.rules()
   folder = storage.resolve(spec)
@@ -78,6 +82,7 @@ def load_model(
         "with config.json and safetensors"
       )
     source = load.resolve(spec, c.model.cache_dir)
+    sizes.check_weights(source.config, mesh, rules)
     return source, source.load_params(mesh, rules)
   config = read_run_config(folder)
   kind, _, name = config.model.source.partition(":")
@@ -86,6 +91,7 @@ def load_model(
   else:
     _require_path(folder, config.model.source)
     source = load.resolve(config.model.source, c.model.cache_dir)
+  sizes.check_weights(source.config, mesh, rules)
   return source, load_checkpoint(c, folder, source.config, mesh, step)
 
 
@@ -131,35 +137,53 @@ def load_policy(
   c: SamplingSettings,
   spec: str,
   step: int | None = None,
+  request: Callable[[Tokenizer], sizes.Request] | None = None,
   *,
   keeps_to_context: bool = False,
 ) -> Policy:
   """Loads a model spec or run folder as the commands that sample do.
 
-  Only the weights that sampling reads stay in memory.
+  Only the weights that sampling reads stay in memory. Slots and cache are as
+  large as the request needs, and as memory allows.
 
   Args:
     c: the sections of the command; its seed draws the policy's key.
     spec: a model spec or the folder of a run.
     step: the checkpoint of a run; None: the newest.
+    request: returns what will be sampled; None: it is not known.
     keeps_to_context: whether the command itself shortens responses to the
       model's maximum length.
+
+  Raises:
+    MemoryError: a device has no room for the weights, or for the cache of one
+      sequence.
   """
+  available = memory.available_bytes()
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   layout.rollout_mesh(c.rollout.mesh, mesh)  # Checked before a download.
   source, params = load_model(c, spec, mesh, step)
-  longest = 0 if keeps_to_context else c.rollout.longest + 1
+  rollout = c.rollout
+  if request is not None:
+    rollout = sizes.for_request(rollout, request(source.tokenizer))
+  longest = 0 if keeps_to_context else rollout.longest + 1
   announcement.show(source, longest)
   rules = c.sharding.rules()
   model = build.build_model(
     c, source.config, mesh, packing.MAX_SEQUENCES_PER_ROW
   )
-  sampling = layout.rollout_mesh_with_copies(model, mesh, rules, c.rollout)
+  sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
   if sampling != mesh:
     print_status(
       f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"
     )
-  sampler = Sampler(model, source.tokenizer, sampling, rules, c.rollout)
+  if request is not None:
+    rollout = sizes.without_spare_pages(model, sampling, rules, rollout)
+  if available:
+    given = rollout.cache_gib
+    rollout = sizes.fit_cache(model, sampling, rules, rollout, available)
+    if rollout.cache_gib != given:
+      print_status(sizes.describe(rollout))
+  sampler = Sampler(model, source.tokenizer, sampling, rules, rollout)
   return Policy(
     sampler,
     source.tokenizer,

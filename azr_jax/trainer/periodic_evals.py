@@ -182,6 +182,6 @@ def _read(
         f"config.evaluation.benchmarks has {name}, but {first}; or give its "
         f"file as --config.evaluation.data={name}=PATH, or leave it out"
       ) from error
-    runner.check_prompts(benchmark, settings, experiment.source.tokenizer)
+    runner.longest_prompt(benchmark, settings, experiment.source.tokenizer)
     benchmarks[benchmark] = settings
   return benchmarks

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import ml_collections
@@ -27,13 +27,15 @@ from azr_jax.evals import (
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.executor import Executor
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel import memory
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import session, storage
 from azr_jax.run.folder import SCORING_MUTABLE_KEYS
 from azr_jax.run.session import Run
 from azr_jax.systems import benchmark_agents
 from azr_jax.systems import registry as systems
-from azr_jax.trainer import build, loading
+from azr_jax.trainer import build, loading, sizes
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
@@ -42,6 +44,7 @@ RESULTS = score_files.RESULTS
 _IDENTITY_KEYS = ("model", "step", "data", "limit")
 
 
+@memory.explained(memory.SAMPLING_KEYS)
 def evaluate(
   config: ml_collections.ConfigDict,
   model_spec: str,
@@ -99,9 +102,12 @@ def evaluate(
       for name in names
       for pair in _open(name, paths, agent_names, settings, how)
     )
-    policy = loading.load_policy(settings, model_spec, identity["step"])
-    for asked, _ in opened:
-      runner.check_prompts(asked, how, policy.tokenizer)
+    policy = loading.load_policy(
+      settings,
+      model_spec,
+      identity["step"],
+      lambda tokenizer: _request(opened, how, tokenizer),
+    )
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
       while opened:  # The items of those that are scored are freed.
@@ -115,6 +121,27 @@ def evaluate(
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
     return scores
+
+
+def _request(
+  opened: Collection[tuple[Benchmark, str]],
+  how: runner.ItemSettings,
+  tokenizer: Tokenizer,
+) -> sizes.Request:
+  """Returns the largest request of some benchmarks, asked one by one.
+
+  Raises:
+    ValueError: a benchmark has no prompts of the format.
+  """
+  longest, responses = [], []
+  for benchmark, agent in opened:
+    tokens = runner.longest_prompt(benchmark, how, tokenizer)
+    # An agent writes prompts of its own.
+    longest.append(0 if agent else tokens)
+    items = runner.items_of(benchmark, how)
+    responses.append(len(items) * how.samples)
+  known = max(longest, default=0) if all(longest) else 0
+  return sizes.Request(max(responses, default=1), known)
 
 
 def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:

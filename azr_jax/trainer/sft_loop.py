@@ -25,13 +25,14 @@ from azr_jax.learner import objective, packing, update
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
+from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import console, nonfinite, preemption, starts, storage
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
-from azr_jax.trainer import announcement, build, loading, speed
+from azr_jax.trainer import announcement, build, loading, sizes, speed
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -43,6 +44,7 @@ _PROGRESS_STEPS = 10
 _ORDER, _ROWS = 1, 2
 
 
+@memory.explained(memory.TRAINING_KEYS)
 def run(settings: SupervisedExperiment, run: Run) -> None:
   """Trains until the last step and writes the model.
 
@@ -72,6 +74,9 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     options=c.compiler.options(mesh),
   )
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
+  sizes.check_update(
+    c.learner, source.config, learner.abstract, mesh, memory.available_bytes()
+  )
   chip = speed.chip_of(mesh)
   with run.open_checkpoints(
     c.train.keep_checkpoints, c.train.checksums

@@ -1,11 +1,272 @@
-"""Sizes of sampling and learning that fit a task, for whoever sets none."""
+"""Sizes of sampling and learning: what a request needs and memory has.
 
+What is sampled and the gradients follow from the settings alone. Memory decides
+how much is computed at once: the pages of the cache, rows of a micro-batch,
+tokens whose logits exist at once. These change results by rounding, so a run's
+config.json keeps them, and a resumed run has the same.
+"""
+
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+from jax.sharding import Mesh
+
+from azr_jax.learner import settings as learner_settings
+from azr_jax.learner.learner import State
+from azr_jax.models import transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import memory
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import engine as engine_lib
+from azr_jax.rollout import layout
+from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
+from azr_jax.types import Rules
 
 _SHORTEST_BUCKET = 16
 _MOST_SLOTS = 256
 # Tokens of a micro-batch, and those whose logits exist at once.
 _MICRO_TOKENS, _CHUNK_TOKENS = 4096, 1024
+# float32 copies of a chunk's logits in the backward pass.
+_LOGIT_COPIES = 4
+# The part of the memory that the logits of a chunk may take.
+_MAX_LOGITS = 0.1
+# Parameters and two moments; the sum of gradients and those of a micro-batch.
+_STATE_COPIES, _GRADIENT_COPIES = 3, 2
+# XLA computes with bfloat16 pages on CPUs in float32 copies of the pool.
+_CPU_HALF_COPIES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What a command samples, known before its first token.
+
+  Attributes:
+    responses: their number.
+    longest_prompt: tokens; 0: prompts depend on responses, or are unknown.
+  """
+
+  responses: int
+  longest_prompt: int = 0
+
+
+def for_request(c: SamplerSettings, request: Request) -> SamplerSettings:
+  """Returns settings with no slot and no prompt bucket that nothing needs.
+
+  Prompts that are longer than the largest bucket need none.
+  """
+  buckets = c.prompt_buckets
+  if request.longest_prompt:
+    fitting = [b for b in buckets if b >= request.longest_prompt]
+    longest = (fitting or buckets[-1:])[0]
+    buckets = tuple(b for b in buckets if b <= longest)
+  return dataclasses.replace(
+    c, slots=min(c.slots, max(request.responses, 1)), prompt_buckets=buckets
+  )
+
+
+def for_step(
+  settings: ExperimentSettings, request: Request | None = None
+) -> TrainSettings:
+  """Returns shared settings with no slot or row that a step cannot fill.
+
+  Args:
+    settings: the configuration.
+    request: what a step samples and trains on; None: as the system says.
+  """
+  shared = settings.shared
+  rollout, learner = shared.rollout, shared.learner
+  if request is not None:
+    rollout, trained = for_request(rollout, request), request.responses
+  else:
+    load = settings.system.step_load(settings.system_settings)
+    if load is None:
+      return shared
+    trained = load.trained
+    # Evaluations fill slots, too, and free slots let steps begin early.
+    if not shared.evaluation.every and not rollout.max_staleness:
+      rollout = for_request(rollout, Request(load.sequences))
+  learner = dataclasses.replace(
+    learner, micro_rows=min(learner.micro_rows, max(trained, 1))
+  )
+  return dataclasses.replace(shared, rollout=rollout, learner=learner)
+
+
+def as_begun(
+  shared: TrainSettings,
+  config: ml_collections.ConfigDict,
+  begun_with: Mapping[str, Any] | None,
+) -> tuple[TrainSettings, dict[str, Any]]:
+  """Returns settings and config with the cache that a run began with.
+
+  Args:
+    shared: the checked settings of the config.
+    config: of the command.
+    begun_with: the config of the run; None: it has not begun.
+  """
+  values = config.to_dict()
+  if begun_with is None or shared.rollout.cache_gib:
+    return shared, values
+  gib = begun_with.get("rollout", {}).get("cache_gib", 0.0)
+  if not gib:
+    return shared, values
+  rollout = _with_cache(shared.rollout, gib)
+  keep(values, rollout)
+  return dataclasses.replace(shared, rollout=rollout), values
+
+
+def keep(values: dict[str, Any], c: SamplerSettings) -> None:
+  """Writes the sizes that memory has decided into a config."""
+  values["rollout"]["cache_gib"] = c.cache_gib
+  values["rollout"]["decode_chunk"] = c.decode_chunk
+
+
+def describe(c: SamplerSettings) -> str:
+  """Returns a line about a cache whose size memory has decided."""
+  return (
+    f"memory has room for {c.cache_gib:.3g} GiB of keys and values on each "
+    f"device: {c.slots} slots share them, and sequences may wait "
+    "(rollout.cache_gib)"
+  )
+
+
+def _with_cache(c: SamplerSettings, gib: float) -> SamplerSettings:
+  """Returns settings with a cache that may be smaller than all slots need."""
+  chunk = min(c.decode_chunk, c.page_size)
+  return dataclasses.replace(c, cache_gib=gib, decode_chunk=chunk)
+
+
+def without_spare_pages(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Rules,
+  c: SamplerSettings,
+) -> SamplerSettings:
+  """Returns settings whose cache has no page that no slot can use."""
+  if not c.cache_gib:
+    return c
+  whole = dataclasses.replace(c, cache_gib=0.0)
+  engine = engine_lib.make_engine(model, mesh, rules, whole)
+  if layout.cache_bytes(engine) > c.cache_gib * memory.GIB:
+    return c
+  return whole
+
+
+def fit_cache(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Rules,
+  c: SamplerSettings,
+  room: int,
+  may_choose: bool = True,
+) -> SamplerSettings:
+  """Returns settings whose cache fits beside the weights of sampling.
+
+  Where all slots cannot have their longest sequence, `cache_gib` becomes what
+  memory has. Sequences then take pages as they grow, and wait for them.
+
+  Args:
+    model: the decoder of training.
+    mesh: the layout to sample in.
+    rules: logical parameter axis to mesh axis.
+    c: shapes of sampling.
+    room: bytes of each device that sampling may have.
+    may_choose: False for a run that began with these settings.
+
+  Raises:
+    MemoryError: the cache that is set, or the smallest one, does not fit.
+    ValueError: `cache_gib` has no room for the longest sequence.
+  """
+  engine = engine_lib.make_engine(model, mesh, rules, c)
+  weights = layout.weight_bytes(engine)
+  is_half = c.cache_dtype(model.dtype) == jnp.bfloat16
+  is_cpu = mesh_lib.platform(mesh) == "cpu"
+  copies = _CPU_HALF_COPIES if is_cpu and is_half else 1
+  page = layout.cache_bytes(engine) // engine.num_pages * copies
+  needed = weights + engine.num_pages * page
+  if needed <= layout.MAX_HELD * room:
+    return c
+  least = engine.max_pages_per_row + c.pages_for(c.prompt_buckets[-1])
+  if c.cache_gib or not may_choose:
+    if needed <= room:
+      return c
+    advice = (
+      "lower config.rollout.slots or config.rollout.max_tokens"
+      if not c.cache_gib
+      else f"lower config.rollout.cache_gib={c.cache_gib:g}"
+    )
+    if not may_choose:
+      advice = "expected as much memory as the run began with"
+    raise memory.too_little("sampling", needed, room, advice)
+  if weights + least * page > room:
+    raise memory.too_little(
+      f"sampling one sequence of {c.longest + 1} tokens",
+      weights + least * page,
+      room,
+      f"lower config.rollout.max_tokens={c.max_tokens} or the last of "
+      f"config.rollout.prompt_buckets={c.prompt_buckets}, or take a smaller "
+      "model",
+    )
+  fitting = int((layout.MAX_HELD * room - weights) // page)
+  # Half a page more, so that rounding loses none.
+  pages = max(fitting, least) + 0.5
+  return _with_cache(c, pages * page / copies / memory.GIB)
+
+
+def check_weights(config: ModelConfig, mesh: Mesh, rules: Rules) -> None:
+  """Raises MemoryError if a model's float32 weights certainly do not fit."""
+  available = memory.available_bytes()
+  params = mesh_lib.sharded_shapes(
+    transformer.abstract_params(transformer.Transformer(config)), mesh, rules
+  )
+  needed = layout.shard_bytes(params)
+  if available and needed > available:
+    raise memory.too_little(
+      "loading the weights",
+      needed,
+      available,
+      "take a smaller model, or more devices with config.mesh.fsdp",
+    )
+
+
+def check_update(
+  c: learner_settings.LearnerSettings | learner_settings.SupervisedSettings,
+  config: ModelConfig,
+  state: State,
+  mesh: Mesh,
+  available: int,
+) -> int:
+  """Returns the bytes of a state on each device, beside which an update fits.
+
+  Args:
+    c: rows and chunks of the learner.
+    config: of the model.
+    state: the learner's, as shapes in their shards.
+    mesh: the learner's.
+    available: bytes of each device before the state exists; 0: unknown.
+
+  Raises:
+    MemoryError: an update certainly does not fit.
+  """
+  params_bytes = layout.shard_bytes(state.params)
+  state_bytes = layout.shard_bytes(state)
+  if getattr(c, "kl_coef", 0):  # The reference.
+    state_bytes += params_bytes
+  rows = mesh_lib.padded_rows(c.micro_rows, mesh)
+  tokens = rows * c.row_length // mesh_lib.batch_devices(mesh)
+  vocab = config.vocab_size // mesh.shape["tensor"]
+  logits = 4 * vocab * min(c.chunk_tokens, tokens)
+  held = state_bytes + params_bytes  # The gradients, summed in place at best.
+  if not available or held + logits <= available:
+    return state_bytes
+  advice = "take a smaller model, or more devices with config.mesh.fsdp"
+  if held <= available:
+    advice = f"lower config.learner.chunk_tokens={c.chunk_tokens}"
+  raise memory.too_little("an update", held + logits, available, advice)
 
 
 def prompt_buckets(longest: int) -> tuple[int, ...]:
@@ -17,8 +278,63 @@ def prompt_buckets(longest: int) -> tuple[int, ...]:
   return (*halves, bucket)
 
 
+@dataclasses.dataclass(frozen=True)
+class Memory:
+  """What bounds the rows of a micro-batch.
+
+  Attributes:
+    config: of the model.
+    dtype: of computing.
+    remat: which activations are kept, as `model.remat`.
+    critic: whether a critic learns, too.
+    available: bytes of each device before the state exists; 0: unknown.
+    devices: over which parameters and rows are split.
+    platform: of the devices, cpu, gpu or tpu.
+  """
+
+  config: ModelConfig
+  dtype: str
+  remat: str
+  critic: bool
+  available: int
+  devices: int
+  platform: str
+
+  def chunk_tokens(self) -> int:
+    """Returns the tokens whose logits take their part of the memory."""
+    room = _MAX_LOGITS * self.available
+    return max(16, int(room // (4 * _LOGIT_COPIES * self.config.vocab_size)))
+
+  def micro_rows(self, row_length: int) -> int:
+    """Returns the rows of a micro-batch whose activations fit, about."""
+    params = transformer.abstract_params(transformer.Transformer(self.config))
+    count = sum(x.size for x in jax.tree.leaves(params))
+    copies = _STATE_COPIES * (1 + self.critic) + _GRADIENT_COPIES
+    room = (layout.MAX_HELD - _MAX_LOGITS) * self.available
+    room -= 4 * count * copies / self.devices
+    rows = room // (row_length * self._token_bytes(row_length))
+    return max(1, int(rows)) * self.devices
+
+  def _token_bytes(self, row_length: int) -> float:
+    """Returns the bytes of a token's activations, about.
+
+    Compiled updates of SmolLM2-135M on a CPU need a tenth less.
+    """
+    c, is_cpu = self.config, self.platform == "cpu"
+    # XLA computes in float32 on CPUs.
+    size = 4 if is_cpu else jnp.dtype(self.dtype).itemsize
+    layer = 10 * c.hidden_size + 4 * c.mlp_size
+    if is_cpu:  # Other devices have attention that keeps no scores.
+      layer += 3 * c.num_heads * row_length
+    kept = {"none": layer, "dots": layer / 2, "full": c.hidden_size}
+    return size * (layer + c.num_layers * kept[self.remat])
+
+
 def fitted(
-  max_tokens: int, longest_prompt: int, responses: int
+  max_tokens: int,
+  longest_prompt: int,
+  responses: int,
+  bounds: Memory | None = None,
 ) -> dict[str, Any]:
   """Returns the sizes of a training config, by dotted key.
 
@@ -26,16 +342,26 @@ def fitted(
     max_tokens: of a response.
     longest_prompt: tokens.
     responses: of a step.
+    bounds: what memory allows; None: anything.
   """
   buckets = prompt_buckets(longest_prompt)
   row_length = -(-(buckets[-1] + max_tokens) // 8) * 8
-  micro_rows = max(1, _MICRO_TOKENS // row_length)
+  most_rows = max(1, _MICRO_TOKENS // row_length)
+  chunk_tokens = _CHUNK_TOKENS
+  if bounds is not None and bounds.available:
+    chunk_tokens = min(chunk_tokens, bounds.chunk_tokens())
+    # The micro-batches of a critic are its optimizer steps.
+    if not bounds.critic:
+      most_rows = min(most_rows, bounds.micro_rows(row_length))
+  # As few micro-batches as hold a row for each response, equally full.
+  micro_batches = -(-responses // most_rows)
+  micro_rows = -(-responses // micro_batches)
   return {
     "rollout.prompt_buckets": buckets,
     "rollout.slots": min(responses, _MOST_SLOTS),
     "rollout.decode_chunk": min(32, max_tokens),
     "learner.row_length": row_length,
     "learner.micro_rows": micro_rows,
-    "learner.max_micro_batches": -(-responses // micro_rows),
-    "learner.chunk_tokens": min(_CHUNK_TOKENS, micro_rows * row_length),
+    "learner.max_micro_batches": micro_batches,
+    "learner.chunk_tokens": min(chunk_tokens, micro_rows * row_length),
   }

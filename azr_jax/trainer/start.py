@@ -1,12 +1,16 @@
 """Starts a training run: what the command and `azr_jax.api` have in common."""
 
+import dataclasses
+
 import ml_collections
 
-from azr_jax.run import folder, profiling, session
-from azr_jax.trainer import build, loop
+from azr_jax.parallel import memory
+from azr_jax.run import folder, profiling, session, storage
+from azr_jax.trainer import build, loop, sizes
 from azr_jax.trainer.settings import ExperimentSettings
 
 
+@memory.explained(memory.TRAINING_KEYS)
 def train(
   checked: ExperimentSettings,
   config: ml_collections.ConfigDict,
@@ -24,6 +28,7 @@ def train(
     profile_steps: the steps to write a trace of, as 3 or 3-5; "": none.
 
   Raises:
+    MemoryError: a device lacks memory.
     ValueError: something that the run needs is not named, or the folder belongs
       to a run with another config or in another process.
     RuntimeError, TimeoutError: see `loop.train`.
@@ -32,10 +37,19 @@ def train(
   system.check_start(settings)
   profiled = profiling.read_steps(profile_steps, checked.shared.train.steps)
   fixed = system.fixed_keys(settings)
+  begun_with = folder.begun_config(storage.resolve(workdir))
+  kept, values = sizes.as_begun(checked.shared, config, begun_with)
+  checked = dataclasses.replace(checked, shared=kept)
   with session.open_run(
     workdir,
-    config.to_dict(),
+    values,
     checked.shared.hosts.timeout_s,
     mutable_keys=[key for key in folder.MUTABLE_KEYS if key not in fixed],
   ) as run:
-    loop.train(build.build(checked), run, fail_on_recompile, profiled)
+    experiment = build.build(checked, may_choose_sizes=begun_with is None)
+    chosen = experiment.settings.shared.rollout
+    if chosen.cache_gib != kept.rollout.cache_gib:
+      run.print_status(sizes.describe(chosen))
+      sizes.keep(values, chosen)
+      run.keep_config(values)
+    loop.train(experiment, run, fail_on_recompile, profiled)

@@ -1,0 +1,98 @@
+"""Memory that is left: a host's, a control group's; and errors about it."""
+
+import jax.numpy as jnp
+import pytest
+
+from azr_jax.cli import errors
+from azr_jax.parallel import memory
+
+GIB = 1 << 30
+
+
+def write(folder, files):
+  folder.mkdir(parents=True, exist_ok=True)
+  for name, text in files.items():
+    (folder / name).write_text(f"{text}\n")
+
+
+@pytest.fixture(name="host")
+def make_host(tmp_path):
+  """The two folders of a host with 24 GiB, of which 20 are available."""
+  proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+  kib = GIB >> 10
+  lines = f"MemTotal: {24 * kib} kB\nMemAvailable: {20 * kib} kB"
+  write(proc, {"meminfo": lines})
+  groups.mkdir()
+  return proc, groups
+
+
+def test_a_host_without_control_groups_has_what_is_available(host):
+  assert memory.host_bytes(*host) == 20 * GIB
+
+
+@pytest.mark.parametrize("own, where", [("/job/step", "job"), ("/", "")])
+def test_version_2_takes_the_tightest_group_above_the_process(host, own, where):
+  """Pages of files that nobody uses count as free."""
+  proc, groups = host
+  write(proc / "self", {"cgroup": f"0::{own}"})
+  write(groups / own[1:], {"memory.max": "max"})
+  files = {
+    "memory.max": 8 * GIB,
+    "memory.current": 5 * GIB,
+    "memory.stat": f"anon {4 * GIB}\ninactive_file {GIB}",
+  }
+  write(groups / where, files)
+  assert memory.host_bytes(proc, groups) == 4 * GIB
+
+
+def test_version_1_has_a_tree_for_memory(host):
+  proc, groups = host
+  write(proc / "self", {"cgroup": "5:cpu,cpuacct:/x\n4:memory:/job\n0::/"})
+  files = {
+    "memory.limit_in_bytes": 3 * GIB,
+    "memory.usage_in_bytes": GIB,
+    "memory.stat": f"total_inactive_file {GIB // 2}",
+  }
+  write(groups / "memory" / "job", files)
+  assert memory.host_bytes(proc, groups) == 2.5 * GIB
+
+
+def test_devices_of_a_cpu_share_the_host(monkeypatch):
+  monkeypatch.setattr(memory, "host_bytes", lambda proc, groups: 16 * GIB)
+  assert memory.available_bytes() == 2 * GIB  # The tests have 8 devices.
+
+
+def test_exhausted_memory_is_one_line_with_numbers_and_keys():
+  with (
+    pytest.raises(MemoryError) as caught,
+    memory.explained(memory.SAMPLING_KEYS),
+  ):
+    jnp.zeros(1 << 45).block_until_ready()
+  line = errors._text(caught.value)
+  assert "\n" not in line and "an array needs 131072 GiB" in line
+  assert "GiB are available: lower config.rollout.slots" in line
+
+
+def test_exhausted_memory_that_nobody_explains_is_no_bug():
+  with pytest.raises(Exception, match="RESOURCE_EXHAUSTED") as caught:
+    jnp.zeros(1 << 45).block_until_ready()
+  assert errors._is_users(caught.value)
+  line = errors._text(caught.value)
+  assert line.startswith("out of memory: ") and "\n" not in line
+
+
+def test_a_compiler_gives_its_own_numbers():
+  error = memory.jax.errors.JaxRuntimeError(
+    "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in "
+    "memory space hbm. Used 20.1G of 15.48G hbm.\nLargest program allocations"
+  )
+  with pytest.raises(MemoryError, match=r"Used 20.1G of 15.48G.*; lower keys$"):
+    with memory.explained("keys"):
+      raise error
+
+
+def test_other_errors_of_a_device_stay_as_they_are():
+  error = memory.jax.errors.JaxRuntimeError("INTERNAL: x")
+  with pytest.raises(memory.jax.errors.JaxRuntimeError, match="INTERNAL"):
+    with memory.explained("keys"):
+      raise error
