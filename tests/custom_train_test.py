@@ -234,9 +234,9 @@ def test_sizes_follow_from_the_data_unless_they_are_given(
     "rollout.slots": 6,
     "rollout.decode_chunk": 8,
     "learner.row_length": 40,
-    "learner.micro_rows": 102,  # Rows of 4,096 tokens.
+    "learner.micro_rows": 6,
     "learner.max_micro_batches": 1,
-    "learner.chunk_tokens": 1024,
+    "learner.chunk_tokens": 240,
   }
   given = {"rollout.slots": 3, "learner.row_length": 48, "learner.epochs": 2}
   # A size that is fitted one day does not replace what was given either.
@@ -256,7 +256,7 @@ def test_sizes_follow_from_the_data_unless_they_are_given(
   [found] = built
   assert (found.rollout.slots, found.learner.row_length) == (3, 48)
   assert found.learner.epochs == 2
-  assert found.learner.micro_rows == 102
+  assert found.learner.micro_rows == 6
 
 
 def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):

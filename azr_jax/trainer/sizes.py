@@ -87,8 +87,10 @@ def for_step(
     if load is None:
       return shared
     trained = load.trained
-    # Evaluations fill slots, too, and free slots let steps begin early.
-    if not shared.evaluation.every and not rollout.max_staleness:
+    # Evaluations fill slots, too, and free slots let steps begin early. Slots
+    # that share a cache of a given size cost little.
+    is_open = shared.evaluation.every or rollout.max_staleness
+    if not is_open and not rollout.cache_gib:
       rollout = for_request(rollout, Request(load.sequences))
   learner = dataclasses.replace(
     learner, micro_rows=min(learner.micro_rows, max(trained, 1))
@@ -353,7 +355,7 @@ def fitted(
     # The micro-batches of a critic are its optimizer steps.
     if not bounds.critic:
       most_rows = min(most_rows, bounds.micro_rows(row_length))
-  # As few micro-batches as hold a row for each response, equally full.
+  # The fewest micro-batches with a row for each response, equally full.
   micro_batches = -(-responses // most_rows)
   micro_rows = -(-responses // micro_batches)
   return {
