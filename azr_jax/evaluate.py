@@ -53,6 +53,9 @@ def run() -> None:
     "Maximum number of items; 0: the benchmark's own number (countdown: 50), "
     "else all.",
   )
+  step = flags.DEFINE_integer(
+    "step", None, "The checkpoint of a run to score; by default the newest."
+  )
   join = host_flags.define()
 
   def main() -> None:
@@ -64,6 +67,7 @@ def run() -> None:
       workdir.value,
       data.value,
       limit.value,
+      step.value,
     )
     if jax.process_index() == 0:
       for name, score in sorted(scores.items()):

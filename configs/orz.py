@@ -11,8 +11,11 @@
 | `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |
 
 The values are the paper's, or those of its published code where it names none.
-`VARIANT+published_code` does what that code does otherwise than the paper, and
-`VARIANT+ours` has what we changed; docs/papers.md lists both.
+The critic's head is the published code's in every variant
+(`--config.critic.head_init=paper` has the paper's).
+`VARIANT+published_code`, which made the paper's numbers, does what that code
+does otherwise than the paper, and `VARIANT+ours` has what we changed;
+docs/papers.md lists both.
 `32b` is short for `qwen2.5-32b`, and so on. `--config.learner.estimator=grpo`
 trains with GRPO instead of PPO; `grpo_mean` does not divide by the deviation,
 as in the published code. Annealing starts from a run, with its hard problems:
@@ -47,15 +50,14 @@ SFT_START = "orz_sft/model"
 PUBLISHED_CODE = {
   "learner.aggregation": "row_mean",
   "critic.value_clip": 0.2,
-  "critic.head_init": "code",
+  "optimizer.grad_clip": 1.0,
+  "critic.optimizer.grad_clip": 1.0,
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
 }
-# We changed this. Values start near 0, so that the first advantages are those
-# of the rewards; a response that was cut off after an answer earns nothing, so
+# We changed this: a response that was cut off after an answer earns nothing, so
 # that nothing rewards going on.
 OURS = {
-  "critic.head_init": "code",
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
 }
@@ -108,6 +110,9 @@ def _objective(c: ml_collections.ConfigDict) -> None:
     optimizer.b2 = 0.95
     optimizer.weight_decay = 0.0
     optimizer.warmup_steps = 50  # paper: 50 updates
+    # The paper names no clip. The published code's 1.0 is the limit of a mean
+    # over tokens, and would clip each step of a sum over thousands of them.
+    optimizer.grad_clip = 0.0
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
@@ -181,6 +186,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.learner.micro_rows = 2
   c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 352
+  c.optimizer.grad_clip = c.critic.optimizer.grad_clip = 1.0
   c.optimizer.learning_rate = 3e-4
   c.optimizer.warmup_steps = 5
   c.critic.optimizer.learning_rate = 1e-3

@@ -96,6 +96,10 @@ def test_unknown_benchmark_and_model_are_named(config, tmp_path):
     scoring.evaluate(
       config, str(tmp_path), "programs_heldout", str(tmp_path / "a")
     )
+  with pytest.raises(ValueError, match="--step=3: expected no step, because"):
+    scoring.evaluate(
+      config, "embedded:azr-tiny", "programs_heldout", str(tmp_path), step=3
+    )
   with pytest.raises(ValueError, match="limit=-5"):
     scoring.evaluate(
       config, "embedded:azr-tiny", "programs_heldout", str(tmp_path), limit=-5

@@ -12,6 +12,7 @@ before an action ends with the token before it.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -85,9 +86,11 @@ ActorCriticUpdate: TypeAlias = Callable[
 _Loss: TypeAlias = Callable[
   [Params, ValueBatch, Params | None], tuple[jax.Array, Metrics]
 ]
-# State and the sums of losses, gradient norms and steps that were left out, in
-# the loop over minibatches.
-_Carry: TypeAlias = tuple[TrainState, jax.Array, jax.Array, jax.Array]
+# In the loop over minibatches: the state, and the sums of losses, of gradient
+# norms, of clipped steps and of skipped steps.
+_Carry: TypeAlias = tuple[
+  TrainState, jax.Array, jax.Array, jax.Array, jax.Array
+]
 
 
 def decoder(model: transformer.Transformer) -> transformer.Transformer:
@@ -110,8 +113,8 @@ def init_params(policy_params: Params, key: jax.Array, init: str) -> Params:
   Args:
     policy_params: parameters of the model that both start from.
     key: draws the head; used up.
-    init: `paper`: uniform in (-sqrt 5, sqrt 5); `code`: normal with deviation
-      1 / (D + 1), as in the published code.
+    init: `code`: normal with deviation 1 / (D + 1), as in ORZ's published code;
+      `paper`: uniform in (-sqrt 5, sqrt 5), as in its appendix B.
 
   Raises:
     ValueError: `init` is neither.
@@ -203,6 +206,7 @@ def make_estimate(
     )
     metrics = {
       "critic/value": masked.masked_mean(old_values, mask),
+      "critic/abs_value": masked.masked_mean(jnp.abs(old_values), mask),
       "critic/return": masked.masked_mean(returns, mask),
       "critic/advantage_std": jnp.sqrt(_variance(advantages, mask)),
       "critic/explained_variance": _explained_variance(
@@ -308,6 +312,7 @@ def make_update(
     options: of XLA.
   """
   loss_fn = _make_loss(model, settings.value_clip)
+  max_norm = settings.optimizer.grad_clip or math.inf
 
   def critic_update(
     state: TrainState, batch: ValueBatch
@@ -317,7 +322,7 @@ def make_update(
     fractions = _fractions(batch.batch, aggregation)
 
     def one_step(index: jax.Array, carry: _Carry) -> _Carry:
-      state, losses, norms, skipped = carry
+      state, losses, norms, clipped, skipped = carry
       start, stop = index * count // steps, (index + 1) * count // steps
       total, grads = _minibatch_gradients(
         loss_fn, state.params, batch, fractions, start, stop
@@ -325,16 +330,23 @@ def make_update(
       norm = optax.tree.norm(grads)
       is_finite = jnp.isfinite(total) & jnp.isfinite(norm)
       state = update.apply(optimizer, state, grads, is_finite)
-      return state, losses + total, norms + norm, skipped + 1.0 - is_finite
+      return (
+        state,
+        losses + total,
+        norms + norm,
+        clipped + (norm > max_norm),
+        skipped + 1.0 - is_finite,
+      )
 
     zero = jnp.zeros((), jnp.float32)
-    state, losses, norms, skipped = jax.lax.fori_loop(
-      0, steps, one_step, (state, zero, zero, zero)
+    state, losses, norms, clipped, skipped = jax.lax.fori_loop(
+      0, steps, one_step, (state, zero, zero, zero, zero)
     )
     tokens = jnp.maximum(jnp.sum(batch.batch.loss_mask), 1.0)
     return state, {
       "critic/value_loss": losses / tokens,
       "critic/grad_norm": norms / jnp.maximum(steps, 1),
+      "critic/clipped_fraction": clipped / jnp.maximum(steps, 1),
       "critic/updates": steps.astype(jnp.float32),
       "critic/skipped": skipped,
       "critic/nonfinite": update.count_nonfinite(state),

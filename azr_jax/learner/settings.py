@@ -12,7 +12,7 @@ from azr_jax.learner.policy_losses import POLICY_LOSSES, PolicyLossSettings
 # Ratios are to the policy at the update's start, or to the sampler.
 PROXIMAL, SAMPLED = "proximal", "sampled"
 DECAYS = ("cosine", "linear")
-HEAD_INITS = ("paper", "code")
+HEAD_INITS = ("code", "paper")
 # The names of what a run may do when a loss or gradient is not finite.
 STOP, SKIP = "stop", "skip"
 
@@ -230,9 +230,10 @@ class CriticSettings(Settings):
     minimum=0,
   )
   head_init: str = setting(
-    "paper",
-    "value head: code N(0, 1/(D+1)), paper U(-sqrt 5, sqrt 5)",
-    paper="paper",
+    "code",
+    "value head: code N(0, 1/(D+1)), whose first values are near 0; paper "
+    "U(-sqrt 5, sqrt 5), whose first values are about 40 at 135M parameters",
+    paper="paper (appendix B); the published code has code",
     choices=HEAD_INITS,
   )
   optimizer: OptimizerSettings = OptimizerSettings(

@@ -13,7 +13,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.run import console, nonfinite
+from azr_jax.run import console, first_values, nonfinite
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.settings import RunSettings
 from azr_jax.run.trackers import Trackers
@@ -88,6 +88,7 @@ class StepLog:
         because loss or gradients were not finite.
     """
     self._may_skip = may_skip
+    self._sees_first_values = first_step == 1
     self._folder = folder
     self._settings = settings
     self._timeout_s = hosts.timeout_s if hosts.count > 1 else None
@@ -151,6 +152,7 @@ class StepLog:
       nonfinite.check(step, learner_metrics, self._may_skip, rewards)
       if self._writer is None:
         return
+      self._warn_of_first_values(rollouts, learner_metrics)
       metrics = rollouts.metrics | learner_metrics | timings(done_at)
       metrics["compile/count"] = float(num_compiled)
       self._writer.write(step, metrics)
@@ -184,6 +186,18 @@ class StepLog:
       last()
     if flush and self._writer is not None:
       self._writer.flush()
+
+  def _warn_of_first_values(
+    self, rollouts: RolloutBatch, learner_metrics: dict[str, float]
+  ) -> None:
+    """Warns of values that no reward has, in the first step with a reward."""
+    rewards = [t.reward for t in rollouts.trajectories]
+    if not self._sees_first_values or not any(rewards):
+      return
+    self._sees_first_values = False
+    text = first_values.warning(learner_metrics, rewards)
+    if text is not None:
+      console.print_status(text)
 
   def write_scores(self, step: int, scores: dict[str, float]) -> None:
     """Writes the scores of the final policy, after its last step.

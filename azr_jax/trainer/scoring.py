@@ -52,6 +52,7 @@ def evaluate(
   workdir: str,
   data: str = "",
   limit: int = 0,
+  step: int | None = None,
 ) -> dict[str, float]:
   """Returns the scores of a model on benchmarks.
 
@@ -60,14 +61,14 @@ def evaluate(
 
   Args:
     config: of `configs/evaluate.py`.
-    model_spec: a model spec (models/load.py), or a run folder, whose newest
-      checkpoint is scored.
+    model_spec: a model spec (models/load.py), or a run folder.
     benchmark: comma-separated names and groups of `evals/registry.py`.
     workdir: the folder of results and records.
     data: the path of one benchmark's data, or comma-separated NAME=PATH; "":
       the public sources.
     limit: the maximum number of items of a benchmark; 0: its default number,
       which is all items unless the benchmark's paper takes fewer.
+    step: the checkpoint of the run folder; None: the newest.
 
   Raises:
     ValueError: a config value, model, benchmark or data is not what is
@@ -83,6 +84,12 @@ def evaluate(
     )
   _require_data(names, paths, benchmark)
   identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
+  if step is not None:
+    if identity["step"] is None:
+      raise ValueError(
+        f"--step={step}: expected no step, because {model_spec} is no run"
+      )
+    identity["step"] = step
   with open_scores(workdir, settings, identity) as run:
     names = _with_data(names, paths, run)
     agent_names = benchmark_agents.agent_names(settings.evaluate, names)

@@ -11,10 +11,11 @@ import pytest
 import update_test
 
 from azr_jax.learner import critic, gae, learner, packing, train_state, update
-from azr_jax.learner.settings import CriticSettings
+from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import collectives, hlo
+from azr_jax.run import first_values
 
 MODEL, RULES = update_test.MODEL, update_test.RULES
 GAMMAS_AND_LAMBDAS = [(1.0, 1.0), (0.9, 0.95), (1.0, 0.0), (0.3, 1.0)]
@@ -98,6 +99,15 @@ def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
     critic.init_params(params, jax.random.key(1), "other")
 
 
+@pytest.mark.parametrize("init, is_warned", [("paper", True), ("code", False)])
+def test_first_values_of_the_paper_s_head_are_warned_of(init, is_warned):
+  policy = update_test.init(jax.random.key(0))
+  params = critic.init_params(policy, jax.random.key(1), init)
+  values = np.abs(values_of(params, rewarded(4)))
+  said = first_values.warning({"critic/abs_value": values.mean()}, [0.0, 1.0])
+  assert (said is not None) == is_warned
+
+
 @jax.jit
 def values_of(params, batch):
   """Returns V of every micro-batch."""
@@ -111,9 +121,14 @@ def rewarded(rows, aggregation="token_mean"):
   return jax.tree.map(jnp.asarray, batch)
 
 
+MAX_NORM = 3.0  # Some of the critic's steps have more.
 # How `learn` estimates.
 SETTINGS = CriticSettings(
-  gae_lambda=0.9, num_minibatches=3, value_clip=0.2, head_init="code"
+  gae_lambda=0.9,
+  num_minibatches=3,
+  value_clip=0.2,
+  head_init="code",
+  optimizer=OptimizerSettings(grad_clip=MAX_NORM),
 )
 
 
@@ -183,16 +198,21 @@ def test_the_critic_learns_in_parts_as_a_plain_loop_does(learned, estimated):
     return jax.grad(loss)(params), jnp.sum(micro.loss_mask)
 
   params = start.critic.params
+  norms = []
   for step in range(3):
     parts = [
       gradients(params, index)
       for index in range(step * count // 3, (step + 1) * count // 3)
     ]
     grads, tokens = jax.tree.map(lambda *x: sum(x), *parts)
+    norms.append(optax.tree.norm(grads) / tokens)
     rate = 0.1 / tokens
     params = jax.tree.map(lambda p, g, rate=rate: p - rate * g, params, grads)
   update_test.close(end.critic.params, params)
   assert metrics["critic/updates"] == 3
+  assert metrics["critic/grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
+  clipped = np.mean([norm > MAX_NORM for norm in norms])
+  assert metrics["critic/clipped_fraction"] == pytest.approx(clipped)
   moved = jax.tree.map(
     lambda a, b: np.abs(a - b).max(), end.critic.params, start.critic.params
   )
@@ -297,6 +317,8 @@ def test_the_policy_learns_from_normalised_advantages(
   batch = rewarded(4)
   advantages = estimated[1].copy()
   trained = np.asarray(batch.loss_mask) > 0
+  sizes = np.abs(np.asarray(estimated[0])[trained])
+  assert metrics["critic/abs_value"] == pytest.approx(sizes.mean(), rel=1e-4)
   chosen = advantages[trained]
   advantages[trained] = (chosen - chosen.mean()) / chosen.std()
   batch = batch.replace(advantages=jnp.asarray(advantages))

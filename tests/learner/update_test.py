@@ -10,6 +10,7 @@ import optax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from azr_jax.configs import azr, code_interpreter, countdown, orz
 from azr_jax.learner import (
   learner,
   logprobs,
@@ -24,6 +25,7 @@ from azr_jax.models import attention, products, splash, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.perf import collectives, cost, hlo
+from azr_jax.trainer import settings
 
 CONFIG = ModelConfig(
   vocab_size=64,
@@ -506,6 +508,78 @@ def test_linear_decay_reaches_its_end():
     rates.append(-float(updates["w"]["kernel"][0]))
   want = [0, 0.5, 1, 0.825, 0.65, 0.475, 0.3, 0.3]
   np.testing.assert_allclose(rates, want, atol=1e-5)
+
+
+def adamw_in_numpy(grads, rates, b1, b2, decay, clip, params):
+  """Yields the changes that AdamW makes, by its definition.
+
+  Args:
+    grads: of each update, name to array.
+    rates: of each update.
+    b1: decay of the first moment.
+    b2: decay of the second moment.
+    decay: of arrays with two axes.
+    clip: the largest global norm; 0: any.
+    params: at the start, name to array.
+  """
+  first = {name: 0.0 for name in params}
+  second = {name: 0.0 for name in params}
+  for t, (grad, rate) in enumerate(zip(grads, rates, strict=True), start=1):
+    norm = np.sqrt(sum(np.sum(g**2) for g in grad.values()))
+    factor = clip / norm if clip and norm > clip else 1.0
+    change = {}
+    for name, g in grad.items():
+      first[name] = b1 * first[name] + (1 - b1) * factor * g
+      second[name] = b2 * second[name] + (1 - b2) * (factor * g) ** 2
+      step = first[name] / (1 - b1**t)
+      step = step / (np.sqrt(second[name] / (1 - b2**t)) + 1e-8)
+      if params[name].ndim == 2:
+        step = step + decay * params[name]
+      change[name] = -rate * step
+    params = {name: params[name] + change[name] for name in params}
+    yield change
+
+
+WARM = [t / 50 for t in range(4)]  # rises from 0 over 50 updates
+
+
+@pytest.mark.parametrize(
+  "file, variant, section, peak, rates, b1, b2, decay, clip",
+  [
+    (azr, "qwen2.5-7b", "", 1e-6, [1.0] * 4, 0.9, 0.999, 0.01, 1.0),
+    (code_interpreter, "qwen2.5-7b", "", 1e-6, [1.0] * 4, 0.9, 0.999, 0.01, 1),
+    (orz, "32b", "", 1e-6, WARM, 0.9, 0.95, 0.0, 0.0),
+    (orz, "32b", "critic", 5e-6, WARM, 0.9, 0.95, 0.0, 0.0),
+    (orz, "7b+published_code", "", 1e-6, WARM, 0.9, 0.95, 0.0, 1.0),
+    (orz, "7b+published_code", "critic", 5e-6, WARM, 0.9, 0.95, 0.0, 1.0),
+    (countdown, "qwen2.5-0.5b", "", 1e-5, [1.0] * 4, 0.9, 0.999, 1e-4, 0.0),
+  ],
+)
+def test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values(
+  file, variant, section, peak, rates, b1, b2, decay, clip
+):
+  """Gradients of norms 10, 0.5 and 3 are clipped to 1, or not at all."""
+  shared = settings.read_train(file.get_config(variant)).shared
+  part = getattr(shared, section) if section else shared
+  optimizer = make_optimizer(part.optimizer)
+  params = {"kernel": np.array([[2.0, -1.0]]), "scale": np.array([1.0])}
+  grads = [
+    {"kernel": np.array([[6.0, 0.0]]), "scale": np.array([8.0])},
+    {"kernel": np.array([[0.3, -0.4]]), "scale": np.array([0.0])},
+    {"kernel": np.array([[1.0, 2.0]]), "scale": np.array([-2.0])},
+    {"kernel": np.array([[-0.1, 0.1]]), "scale": np.array([0.1])},
+  ]
+  rates = [peak * rate for rate in rates]
+  moved = jax.tree.map(jnp.asarray, params)
+  state = optimizer.init(moved)
+  wanted = adamw_in_numpy(grads, rates, b1, b2, decay, clip, params)
+  for grad, want in zip(grads, wanted, strict=True):
+    update, state = optimizer.update(
+      jax.tree.map(jnp.asarray, grad), state, moved
+    )
+    moved = optax.apply_updates(moved, update)
+    for name, change in want.items():
+      np.testing.assert_allclose(update[name], change, rtol=1e-4, atol=1e-12)
 
 
 @pytest.mark.slow

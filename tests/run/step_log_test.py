@@ -3,12 +3,13 @@
 import json
 from concurrent.futures import Future
 
+import numpy as np
 import pytest
 
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import step_log
 from azr_jax.run.settings import RunSettings
-from azr_jax.types import RolloutBatch
+from azr_jax.types import Completion, Prompt, RolloutBatch, Trajectory
 
 
 def hosts_of(count, timeout_s=0.05):
@@ -87,3 +88,33 @@ def test_a_host_that_is_not_the_primary_waits_and_writes_nothing(tmp_path):
   with step_log.StepLog(tmp_path, hosts, 1, RunSettings()) as log:
     add(log, 1, done())
   assert not list(tmp_path.iterdir())
+
+
+def trajectory(reward):
+  ids = np.zeros(1, np.int32)
+  completion = Completion(ids, ids * 0.0, ids == 0, "stop", "")
+  return Trajectory(Prompt("", (1,)), completion, reward, group_id=0)
+
+
+@pytest.mark.parametrize(
+  "values, warned_at", [(40.0, [2]), (2.5, [2]), (1.9, []), (None, [])]
+)
+def test_first_values_beyond_all_rewards_are_warned_of_once(
+  tmp_path, capsys, values, warned_at
+):
+  """Step 1 has no reward, so that nothing can be said of its values."""
+  measured = {} if values is None else {"critic/abs_value": values}
+  warned = []
+  with step_log.StepLog(tmp_path, hosts_of(1), 1, RunSettings()) as log:
+    for step, rewards in enumerate([(0, 0), (0, -1.0), (0, 1.0)], start=1):
+      future = Future()
+      future.set_result(({"learner/entropy": 0.5} | measured, 3.0))
+      rollouts = RolloutBatch([trajectory(r) for r in rewards], {})
+      log.add(step, rollouts, future, 0, lambda _: {})
+      log.write_last()
+      said = capsys.readouterr().err
+      if "critic.head_init=code" in said:
+        warned.append(step)
+        line, _, progress = said.partition("\n")
+        assert f"{values:g}" in line and progress.startswith(f"step {step}/")
+  assert warned == warned_at
