@@ -21,8 +21,11 @@ the working directory:
   python -m azr_jax.potential --config=configs/potential.py \\
       --model=code_sft_qwen2.5-7b/model --workdir=potential
 
-`VARIANT+published_code` does what Search-R1's code does otherwise, on which the
-paper's is built (docs/papers.md lists it), and `VARIANT+ours` is the paper's.
+`VARIANT+published_code` has the advantages, means, decay and warm-up of
+Search-R1's code, on which the paper's is built (docs/papers.md lists them). Its
+mini-batches are not offered: it takes several optimizer steps a batch, of 256
+conversations each, and here the policy takes one. `VARIANT+ours` is the
+paper's.
 With `code_interpreter.curriculum = "none"` none needs pass rates.
 The prompts of these variants are in the model's own chat template.
 """

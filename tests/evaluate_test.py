@@ -106,6 +106,24 @@ def test_unknown_benchmark_and_model_are_named(config, tmp_path):
     )
 
 
+@pytest.mark.parametrize("asked, wanted", [(2, 2), (None, 4)])
+def test_a_checkpoint_of_a_run_can_be_named(
+  config, tmp_path, monkeypatch, asked, wanted
+):
+  class LoadedError(Exception):
+    pass
+
+  def load_policy(settings, model, step):
+    raise LoadedError(step)
+
+  monkeypatch.setattr(scoring.loading, "checkpoint_step", lambda model: 4)
+  monkeypatch.setattr(scoring.loading, "load_policy", load_policy)
+  with pytest.raises(LoadedError, match=f"^{wanted}$"):
+    scoring.evaluate(
+      config, "RUN", "programs_heldout", str(tmp_path), step=asked
+    )
+
+
 @pytest.mark.parametrize(
   "rows, message",
   [

@@ -8,10 +8,16 @@ import ast
 import dataclasses
 import fnmatch
 import functools
+import hashlib
 import importlib
+import os
 import pathlib
 import re
+import shutil
+import subprocess
+import sys
 
+import papers_mutations
 import pytest
 
 from azr_jax.config import overrides, presets
@@ -296,3 +302,97 @@ def test_a_changed_default_is_found(monkeypatch, file, variant, key, value):
   monkeypatch.setitem(flat(file, variant), key, value)
   with pytest.raises(AssertionError):
     test_a_default_that_leaves_the_paper_has_a_row(file)
+
+
+# Everything that tests read, but for what git keeps beside it.
+_COPIED = ("azr_jax", "configs", "docs", "launch", "tests")
+_LINKED = ("experiments", "notebooks", "pyproject.toml", "README.md")
+
+
+def row_names():
+  """Returns `FILE | FIRST CELL | SECOND CELL` of each row, with its tests.
+
+  Rows that nothing carries are left out.
+  """
+  return {
+    f"{table.file} | {row[0]} | {row[1]}": _SPAN.findall(row[4])
+    for table in tables()
+    if table.kind == "Configs:"
+    for row in table.rows
+    if row[2] != "not ours to run"
+  }
+
+
+def test_every_row_has_a_line_to_break():
+  """Each names a line of today's code, and tests that the row names."""
+  names = row_names()
+  broken: dict[str, str] = {}
+  for mutation in papers_mutations.MUTATIONS:
+    text = (ROOT / mutation.file).read_text("utf-8")
+    assert text.count(mutation.line) == 1, (mutation.name, mutation.line)
+    assert mutation.broken != mutation.line
+    for row in mutation.rows:
+      found = [name for name in names if name.startswith(row)]
+      assert len(found) == 1, (row, found)
+      assert found[0] not in broken, row
+      broken[found[0]] = mutation.name
+      held_by = {test.partition("::")[0] for test in names[found[0]]}
+      for test in mutation.tests:
+        assert test.partition("::")[0] in held_by, (row, test)
+  assert not names.keys() - broken.keys()
+
+
+@pytest.fixture(scope="session")
+def copy_of_the_package(tmp_path_factory):
+  """A copy of what the tests need, whose lines may be broken."""
+  folder = tmp_path_factory.mktemp("broken")
+  for name in _COPIED:
+    shutil.copytree(
+      ROOT / name,
+      folder / name,
+      symlinks=True,
+      ignore=shutil.ignore_patterns("__pycache__"),
+    )
+  for name in _LINKED:
+    (folder / name).symlink_to(ROOT / name)
+  return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "mutation", papers_mutations.MUTATIONS, ids=lambda mutation: mutation.name
+)
+def test_a_broken_line_fails_the_tests_of_its_row(
+  mutation, copy_of_the_package, request
+):
+  """A line that was found before is tried again if a file has changed.
+
+  `--cache-clear` tries all of them again.
+  """
+  tests = {test.partition("::")[0] for test in mutation.tests}
+  digest = hashlib.sha256(repr(mutation).encode())
+  for name in sorted({mutation.file, *tests}):
+    digest.update((ROOT / name).read_bytes())
+  key = f"papers/{mutation.name}"
+  if request.config.cache.get(key, "") == digest.hexdigest():
+    return
+  source = copy_of_the_package / mutation.file
+  text = source.read_text("utf-8")
+  source.write_text(text.replace(mutation.line, mutation.broken), "utf-8")
+  environment = os.environ | {"PYTHONPATH": str(copy_of_the_package)}
+  # The next line's tests find all other modules compiled.
+  environment.pop("PYTHONDONTWRITEBYTECODE", None)
+  try:
+    done = subprocess.run(
+      [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "-m", ""]
+      + ["-p", "no:cacheprovider", *mutation.tests],
+      cwd=copy_of_the_package,
+      env=environment,
+      capture_output=True,
+      text=True,
+    )
+  finally:
+    source.write_text(text, "utf-8")
+  # Exit status 1: tests ran, and one failed; others are errors of pytest.
+  assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
+  request.config.cache.set(key, digest.hexdigest())

@@ -28,12 +28,19 @@ def k1(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
 
 
 def k2(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
-  """Returns x^2 / 2: low variance, biased."""
+  """Returns x^2 / 2: low variance, biased.
+
+  As a loss its mean gradient is that of KL(policy || reference).
+  """
   return 0.5 * log_ratio**2
 
 
 def k3(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
-  """Returns exp(-x) - 1 + x: unbiased, never negative, a biased gradient."""
+  """Returns exp(-x) - 1 + x: unbiased, never negative.
+
+  As a loss its mean gradient is that of KL(reference || policy), and not that
+  of KL(policy || reference), which it estimates.
+  """
   return jnp.exp(-log_ratio) - 1.0 + log_ratio
 
 

@@ -120,8 +120,9 @@ def loss_weights(
     sequence_sum: 1 / n, so that long sequences weigh more (ORZ, eq. 2 and 3);
     fixed_length: 1 / (n `fixed_length`);
     group_mean: 1 / (G M), with G groups, of which that of i has M trained
-      tokens: a token mean in each task and role of AZR, as in its published
-      code, whose micro-batches hold one of them each;
+      tokens: one token mean in each task and role of AZR. Its published code
+      has a mean in each micro-batch of 16 responses, which are of one task
+      and role, so the 64 of a role are a mean of four means there;
     row_mean: 1 / (R M), with R rows, of which that of i has M trained tokens:
       a token mean in each packed row, as in ORZ's published code.
 
