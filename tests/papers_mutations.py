@@ -242,8 +242,8 @@ _AZR = (
   _of(
     "azr | Table 3 | AdamW",
     file="azr_jax/learner/optimizer.py",
-    line="return optax.chain(optax.clip_by_global_norm(c.grad_clip), optimizer)",
-    broken="return optimizer",
+    line="optax.chain(optax.clip_by_global_norm(c.grad_clip), optimizer)",
+    broken="optimizer",
     tests="tests/learner/update_test.py::"
     "test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values",
   ),

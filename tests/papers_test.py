@@ -5,11 +5,13 @@ that hold its values; the page's tables of departures say which do not, and why.
 """
 
 import ast
+import contextlib
 import dataclasses
 import fnmatch
 import functools
 import hashlib
 import importlib
+import json
 import os
 import pathlib
 import re
@@ -342,29 +344,75 @@ def test_every_row_has_a_line_to_break():
   assert not names.keys() - broken.keys()
 
 
-@pytest.fixture(scope="session")
-def copy_of_the_package(tmp_path_factory):
-  """A copy of what the tests need, whose lines may be broken."""
-  folder = tmp_path_factory.mktemp("broken")
-  for name in _COPIED:
-    shutil.copytree(
-      ROOT / name,
-      folder / name,
-      symlinks=True,
-      ignore=shutil.ignore_patterns("__pycache__"),
+class BrokenPackage:
+  """A copy of what the tests need, one line of which can be broken."""
+
+  def __init__(self, folder):
+    self.folder = folder
+    for name in _COPIED:
+      shutil.copytree(
+        ROOT / name,
+        folder / name,
+        symlinks=True,
+        ignore=shutil.ignore_patterns("__pycache__"),
+      )
+    for name in _LINKED:
+      (folder / name).symlink_to(ROOT / name)
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    # The tests of the next line find all other modules compiled.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    self.pytest = subprocess.Popen(
+      [sys.executable, str(ROOT / "tests" / "forked_pytest.py")],
+      cwd=folder,
+      env=environment,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
     )
-  for name in _LINKED:
-    (folder / name).symlink_to(ROOT / name)
-  return folder
+
+  def run(self, tests):
+    """Returns the exit status of tests in the copy, and what they printed."""
+    arguments = ["-n0", "-x", "-q", "-m", "", "-p", "no:cacheprovider"]
+    output = self.folder / "output"
+    line = json.dumps([[*arguments, *tests], str(output)])
+    print(line, file=self.pytest.stdin, flush=True)
+    status = int(self.pytest.stdout.readline())
+    return status, output.read_text("utf-8", "replace")
+
+  @contextlib.contextmanager
+  def broken(self, mutation):
+    """Breaks a line while the context lasts."""
+    source = self.folder / mutation.file
+    text = source.read_text("utf-8")
+    source.write_text(text.replace(mutation.line, mutation.broken), "utf-8")
+    try:
+      yield
+    finally:
+      source.write_text(text, "utf-8")
+
+  def close(self):
+    self.pytest.communicate()  # The end of its input ends it.
+
+
+@pytest.fixture(scope="session")
+def broken_package(tmp_path_factory):
+  package = BrokenPackage(tmp_path_factory.mktemp("broken"))
+  yield package
+  package.close()
+
+
+@pytest.mark.slow
+def test_without_a_broken_line_they_pass(broken_package):
+  tests = {test for one in papers_mutations.MUTATIONS for test in one.tests}
+  status, output = broken_package.run(sorted(tests))
+  assert status == 0, output[-4000:]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
   "mutation", papers_mutations.MUTATIONS, ids=lambda mutation: mutation.name
 )
-def test_a_broken_line_fails_the_tests_of_its_row(
-  mutation, copy_of_the_package, request
-):
+def test_a_broken_line_fails_the_tests_of_its_row(mutation, request):
   """A line that was found before is tried again if a file has changed.
 
   `--cache-clear` tries all of them again.
@@ -376,23 +424,9 @@ def test_a_broken_line_fails_the_tests_of_its_row(
   key = f"papers/{mutation.name}"
   if request.config.cache.get(key, "") == digest.hexdigest():
     return
-  source = copy_of_the_package / mutation.file
-  text = source.read_text("utf-8")
-  source.write_text(text.replace(mutation.line, mutation.broken), "utf-8")
-  environment = os.environ | {"PYTHONPATH": str(copy_of_the_package)}
-  # The next line's tests find all other modules compiled.
-  environment.pop("PYTHONDONTWRITEBYTECODE", None)
-  try:
-    done = subprocess.run(
-      [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "-m", ""]
-      + ["-p", "no:cacheprovider", *mutation.tests],
-      cwd=copy_of_the_package,
-      env=environment,
-      capture_output=True,
-      text=True,
-    )
-  finally:
-    source.write_text(text, "utf-8")
+  package = request.getfixturevalue("broken_package")
+  with package.broken(mutation):
+    status, output = package.run(mutation.tests)
   # Exit status 1: tests ran, and one failed; others are errors of pytest.
-  assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
+  assert status == 1, output[-4000:]
   request.config.cache.set(key, digest.hexdigest())

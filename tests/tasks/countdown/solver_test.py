@@ -138,3 +138,9 @@ def test_buckets_are_thirds_of_the_scores():
   )
   buckets = difficulty.buckets(scores, limits)
   assert buckets.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_score_at_a_limit_is_easy_or_hard():
+  """Scores of real puzzles are often equal, so that thirds are not exact."""
+  buckets = difficulty.buckets(np.array([0.1, 0.2, 0.4, 0.6, 0.7]), (0.2, 0.6))
+  assert buckets.tolist() == [0, 0, 1, 2, 2]

@@ -1,0 +1,39 @@
+"""Runs pytest again and again, each time in a fork that has the libraries.
+
+To import them takes longer than most tests. Each line of the standard input is
+a list of arguments and a file, in JSON; the fork's output goes into the file,
+and its exit status is printed.
+"""
+
+import json
+import os
+import sys
+
+
+def main():
+  import flax.linen  # noqa: F401
+  import jax  # noqa: F401
+  import optax  # noqa: F401
+  import orbax.checkpoint  # noqa: F401
+  import pytest
+  import transformers  # noqa: F401
+
+  for line in sys.stdin:
+    arguments, path = json.loads(line)
+    child = os.fork()
+    if not child:
+      with open(path, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+      os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+      status = pytest.main(arguments)
+      sys.stdout.flush()
+      sys.stderr.flush()
+      os._exit(status)
+    _, status = os.waitpid(child, 0)
+    sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+  main()
