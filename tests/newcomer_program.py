@@ -28,7 +28,7 @@ ROWS = [
   for a in range(4)
 ]
 REWARDS = "def brief(completion):\n  return -len(completion) / 100\n"
-# So small that compilation takes seconds.
+# Small enough to compile in seconds.
 SIZES = {
   "rollout.slots": 4,
   "rollout.prompt_buckets": (64,),
