@@ -20,7 +20,7 @@ from typing import Any
 
 from azr_jax.evals import answer_extraction, oracles
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
-from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.executor import Executor, futures
 from azr_jax.grading import assertions, harness, literals, unit_tests
 from azr_jax.grading.outcome import Outcome, limit_of
 
@@ -225,13 +225,17 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   reference = item.reference
   entry, inputs = reference["entry"], tuple(reference["inputs"])
   tolerance = reference["tolerance"]
-  result: Future[Any] = _outputs(executor, "response", code, entry, inputs)
+  result: Future[Any] = harness.submit(
+    executor, "response", code, entry, inputs
+  )
   expected: Future[Any]
   if "outputs" in reference:
     expected = futures.done(reference["outputs"])
   else:
     expected = futures.then(
-      _outputs(executor, "solution", reference["solution"], entry, inputs),
+      harness.submit(
+        executor, "solution", reference["solution"], entry, inputs
+      ),
       lambda solution: solution.outputs,
     )
 
@@ -252,15 +256,6 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
     )
 
   return futures.then(futures.gather([expected, result]), judge)
-
-
-def _outputs(
-  executor: Executor, name: str, code: str, entry: str, inputs: tuple[str, ...]
-) -> "Future[Result]":
-  """Starts to call a program's function with each of the inputs."""
-  program, call = harness.calling(code, entry)
-  job = Job(name, program, inputs, call, per_call=True)
-  return harness.submit(executor, job)
 
 
 BENCHMARKS = (

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from azr_jax.executor import Executor, Job, Result, canonical, futures
+from azr_jax.executor.canonical import Unserializable
 from azr_jax.executor.verdict import TOO_LARGE
 from azr_jax.grading import digests, literals, values
 
@@ -51,12 +52,17 @@ BEGIN = f"""
     module.__builtins__ = dict(__builtins__)
     return vars(module)
 """
-# A value that has no text for another reason than its size is returned, so that
-# the executor says why.
-_SHORTEN = f"""
+# What a call returns instead of the value. A longer integer has no text then.
+_WHOLE = f"""
+  def shown(value):
+    sys.set_int_max_str_digits({_DEFAULT_INT_DIGITS})
+    return value
+"""
+# A value that has no text for another reason than its size stays without one.
+_DIGEST = f"""
 {source(canonical)}
 {source(digests)}
-  def shortened(value):
+  def shown(value):
     sys.set_int_max_str_digits({_DEFAULT_INT_DIGITS})
     try:
       canonical(value)
@@ -73,7 +79,7 @@ _SHORTEN = f"""
 """
 # A program may lie about the truth of its value as about any value.
 _TRUTH = """
-  def shortened(value, truth=bool):
+  def shown(value, truth=bool):
     if value is None or value is True or value is False:
       return value
     return 1 if truth(value) else 0
@@ -82,12 +88,12 @@ _ENTRY = "call_in_harness"
 _CALLING = f"""
 def {_ENTRY}(run):
 {BEGIN}
-{{shorten}}
+{{shown}}
   def call(*arguments, **named):
     begin()
     names = own_names()
     run({{code}}, names)
-    return shortened(names[{{function}}](*arguments, **named))
+    return shown(names[{{function}}](*arguments, **named))
   return call
 {_ENTRY} = {_ENTRY}(exec)
 """
@@ -109,49 +115,68 @@ class LongValue:
       return False
 
 
-def calling(
-  code: str, function: str, truthiness_only: bool = False
-) -> tuple[str, str]:
-  """Returns a program that calls a function of another one, and its entry.
+def submit(
+  executor: Executor,
+  name: str,
+  code: str,
+  function: str,
+  inputs: Sequence[str],
+  truthiness_only: bool = False,
+) -> "Future[Result]":
+  """Starts to call a function of a program; `value` reads the outputs.
+
+  Calls whose values were too long together are made again, a few at a time, and
+  those whose values were too long alone, for their digests.
 
   Args:
+    executor: makes the calls.
+    name: the id of the job.
     code: the program to test.
     function: the name of its function.
+    inputs: texts of the arguments of each call.
     truthiness_only: whether to return None, True and False as they are, and the
       truth of any other object as 0 or 1.
   """
-  program = _CALLING.format(
-    shorten=_TRUTH if truthiness_only else _SHORTEN,
-    code=ascii(code),
-    function=ascii(function),
-  )
-  return program, _ENTRY
 
+  def run(shown: str, inputs: Sequence[str]) -> "Future[Result]":
+    program = _CALLING.format(
+      shown=shown, code=ascii(code), function=ascii(function)
+    )
+    job = Job(name, program, tuple(inputs), _ENTRY, per_call=True)
+    return executor.submit(job)
 
-def submit(executor: Executor, job: Job) -> "Future[Result]":
-  """Runs a job; its values together may be longer than the executor sends.
-
-  Calls whose values were not sent are made again, a few at a time.
-  """
-
-  def again(result: Result) -> "Result | Future[Result]":
+  def in_parts(result: Result) -> "Result | Future[Result]":
     if result.error != TOO_LARGE:
-      return result
-    missing = [i for i, text in enumerate(result.outputs) if text is None]
-    parts = [
-      missing[start : start + _CALLS_AT_ONCE]
-      for start in range(0, len(missing), _CALLS_AT_ONCE)
-    ]
-    jobs = [
-      dataclasses.replace(job, inputs=tuple(job.inputs[i] for i in part))
-      for part in parts
-    ]
+      return as_digests(inputs, result)
+    missing = _missing(result)
+    starts = range(0, len(missing), _CALLS_AT_ONCE)
+    parts = [missing[start : start + _CALLS_AT_ONCE] for start in starts]
+    runs = [whole([inputs[i] for i in part]) for part in parts]
     return futures.then(
-      futures.gather([executor.submit(job) for job in jobs]),
-      lambda results: _merged(result, parts, results),
+      futures.gather(runs), lambda results: _merged(result, parts, results)
     )
 
-  return futures.then(executor.submit(job), again)
+  def whole(inputs: Sequence[str]) -> "Future[Result]":
+    return futures.then(run(_WHOLE, inputs), lambda r: as_digests(inputs, r))
+
+  def as_digests(
+    inputs: Sequence[str], result: Result
+  ) -> "Result | Future[Result]":
+    missing = _missing(result)
+    if result.error != Unserializable.__name__ or not missing:
+      return result
+    return futures.then(
+      run(_DIGEST, [inputs[i] for i in missing]),
+      lambda digested: _merged(result, [missing], [digested]),
+    )
+
+  if truthiness_only:
+    return run(_TRUTH, inputs)
+  return futures.then(run(_WHOLE, inputs), in_parts)
+
+
+def _missing(result: Result) -> list[int]:
+  return [i for i, output in enumerate(result.outputs) if output is None]
 
 
 def _merged(

@@ -126,8 +126,8 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
   for assertion in tests.compared:
     groups[assertion.entry, assertion.truthiness_only].append(assertion)
   parts = [
-    _submit_compared(executor, *harness.calling(code, *call), assertions)
-    for call, assertions in groups.items()
+    _submit_compared(executor, code, function, truthiness_only, assertions)
+    for (function, truthiness_only), assertions in groups.items()
   ]
   if trusted:
     parts.append(_submit_trusted(executor, code, tests))
@@ -147,16 +147,22 @@ def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
 
 
 def _submit_compared(
-  executor: Executor, code: str, entry: str, assertions: Sequence[Assertion]
+  executor: Executor,
+  code: str,
+  function: str,
+  truthiness_only: bool,
+  assertions: Sequence[Assertion],
 ) -> "Future[Part]":
   def compare(result: Result) -> Part:
     pairs = zip(assertions, result.outputs, strict=True)
     holds = [_holds(assertion, output) for assertion, output in pairs]
     return sum(holds), result, limit_of(holds, result)
 
-  inputs = tuple(assertion.arguments for assertion in assertions)
-  job = Job("unit_tests", code, inputs, entry, per_call=True)
-  return futures.then(harness.submit(executor, job), compare)
+  inputs = [assertion.arguments for assertion in assertions]
+  called = harness.submit(
+    executor, "unit_tests", code, function, inputs, truthiness_only
+  )
+  return futures.then(called, compare)
 
 
 def _holds(assertion: Assertion, output: str | None) -> bool:

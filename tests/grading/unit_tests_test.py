@@ -101,6 +101,12 @@ def test_the_sandbox_has_no_say(executor, tests, code, holds):
   assert not report.limit
 
 
+def test_an_exception_named_like_a_limit_ends(executor):
+  for name in ("Unserializable", "OutputTooLarge"):
+    code = f"class {name}(Exception): pass\ndef f(x): raise {name}"
+    assert grade(executor, code, ASSERTS).error == name
+
+
 def test_a_value_without_a_text_is_named(executor):
   report = grade(
     executor, "import re\ndef f(x): return re.match('', '')", ASSERTS
