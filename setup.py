@@ -56,7 +56,7 @@ ENVIRONMENTS_REQUIRES = [
   "reasoning-gym>=0.1.25",
   "verifiers>=0.1.10,<0.4",
 ]
-SERVE_REQUIRES = ["aiohttp>=3.9"]
+SERVE_REQUIRES = ["aiohttp>=3.14"]
 TEST_REQUIRES = [
   *DOCS_REQUIRES,
   *SCRIPTS_REQUIRES,

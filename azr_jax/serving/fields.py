@@ -1,7 +1,9 @@
 """Reads the fields of a request; a wrong one gives status 400, which names it.
 
 Every field of a request is taken once. What is left at the end is unknown, and
-refused by its name too, so that a misspelt field is not ignored.
+refused by its name too, so that a misspelt field is not ignored. A field that
+is null counts as missing, whatever its name: OpenAI's client writes all fields
+of a message that it sends back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +25,7 @@ class Fields:
       values: the object.
       inside: what stands before their names in an error.
     """
-    self._left = dict(values)
+    self._left = {k: v for k, v in values.items() if v is not None}
     self._inside = inside
 
   def take(self, name: str) -> Any:

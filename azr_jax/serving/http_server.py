@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from aiohttp import web
+from aiohttp import http, web
 
 from azr_jax.config import user_files
 from azr_jax.serving import errors
@@ -27,8 +27,31 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
 # Read without a key: whether the server is there.
 _OPEN_PATHS = ("/health",)
+# How long a client may go on to send a request that was refused.
+_LINGER_S = 10.0
 # How long answers may take to be sent once the worker has ended.
 _CLOSE_S = 5.0
+
+
+class _OneLine(logging.Filter):
+  """Makes one line of what aiohttp logs of requests that are no HTTP."""
+
+  def filter(self, record: logging.LogRecord) -> bool:
+    """Replaces the traceback of a client's mistake by its message."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, http.HttpProcessingError):
+      problem = " ".join(str(error).split())
+      # What the client has sent may hold codes for terminals.
+      record.msg = f"{record.getMessage()}: {problem!a:.200}"
+      record.args = record.exc_info = record.exc_text = None
+    return True
+
+
+def _requests_log() -> logging.Logger:
+  """Returns the log of requests that reach no handler."""
+  log = logging.getLogger(f"{__name__}.requests")
+  log.filters = [_OneLine()]
+  return log
 
 
 class HttpServer:
@@ -86,6 +109,11 @@ class HttpServer:
       handler_cancellation=True,
       handle_signals=False,
       access_log=None,
+      logger=_requests_log(),
+      # It also ends connections that have not sent a whole head yet.
+      keepalive_timeout=self._model.limits.read_s,
+      # For the rest of a body that is not read, so that its answer arrives.
+      lingering_time=min(_LINGER_S, self._model.limits.read_s),
       shutdown_timeout=_CLOSE_S,
     )
     await self._runner.setup()
@@ -121,6 +149,8 @@ class HttpServer:
       return await handler(request)
     except ApiError as error:
       return _error_response(error)
+    except ConnectionError as error:  # The client has gone; nobody reads it.
+      return _error_response(ApiError(400, f"the connection ended: {error}"))
     except web.HTTPRequestEntityTooLarge:
       most = self._model.limits.max_body_mib
       message = f"the request is larger than {most:g} MiB (serve.max_body_mib)"
@@ -199,12 +229,33 @@ class HttpServer:
     return web.json_response(body)
 
   async def _completions(self, request: web.Request) -> web.StreamResponse:
-    body = await _json(request)
+    body = await self._json(request)
     return await self._answer(request, self._reader().completion(body))
 
   async def _chat(self, request: web.Request) -> web.StreamResponse:
-    body = await _json(request)
+    body = await self._json(request)
     return await self._answer(request, self._reader().chat(body))
+
+  async def _json(self, request: web.Request) -> dict[str, Any]:
+    """Returns the object that a request holds.
+
+    Raises:
+      ApiError: it is no JSON object, or does not come in time.
+    """
+    limit_s = self._model.limits.read_s
+    try:
+      async with asyncio.timeout(limit_s):
+        data = await request.read()
+    except TimeoutError:
+      message = f"the request was not sent in {limit_s:g} s (serve.read_s)"
+      raise ApiError(408, message, code="timeout") from None
+    try:
+      value = user_files.parse_json(data.decode(user_files.ENCODING))
+    except ValueError as error:
+      raise ApiError(400, f"the request is no JSON: {error}") from None
+    if not isinstance(value, dict):
+      raise ApiError(400, f"the request is {value!r:.80}: expected an object")
+    return value
 
   def _reader(self) -> Reader:
     seed = secrets.randbelow(SEED_RANGE)
@@ -315,19 +366,3 @@ def _error_response(error: ApiError) -> web.Response:
   if error.retry_after_s is not None:
     headers["Retry-After"] = str(error.retry_after_s)
   return web.json_response(error.body(), status=error.status, headers=headers)
-
-
-async def _json(request: web.Request) -> dict[str, Any]:
-  """Returns the object that a request holds.
-
-  Raises:
-    ApiError: it is no JSON object.
-  """
-  data = await request.read()
-  try:
-    value = user_files.parse_json(data.decode(user_files.ENCODING))
-  except ValueError as error:
-    raise ApiError(400, f"the request is no JSON: {error}") from None
-  if not isinstance(value, dict):
-    raise ApiError(400, f"the request is {value!r:.80}: expected an object")
-  return value

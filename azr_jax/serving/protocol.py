@@ -30,6 +30,24 @@ _MAX_SEED = 1 << 64
 # numbers of float32.
 _MIN_TEMPERATURE = 1e-5
 _MOST_TOP = " (serve.max_logprobs)"
+# Fields of vLLM's sampling -> values that change nothing, and why others cannot
+# be had. Special tokens have no text, so nothing is put between them.
+_NEUTRAL = {
+  "min_p": ((0,), "the sampler has no min-p"),
+  "repetition_penalty": ((1,), "the sampler has no penalties"),
+  "length_penalty": ((1,), "there is no beam search"),
+  "use_beam_search": ((False,), "there is no beam search"),
+  "early_stopping": ((False,), "there is no beam search"),
+  "min_tokens": ((0,), "the model's end token always ends a text"),
+  "ignore_eos": ((False,), "the model's end token always ends a text"),
+  "stop_token_ids": (([],), "texts end at strings and the model's end token"),
+  "bad_words": (([],), "texts are not guided"),
+  "skip_special_tokens": ((True,), "special tokens have no text"),
+  "spaces_between_special_tokens": ((True, False), ""),
+  "presence_penalty": ((0,), "the sampler has no penalties"),
+  "frequency_penalty": ((0,), "the sampler has no penalties"),
+  "logit_bias": (({},), "the sampler has no biases"),
+}
 # Fields that say who asks or how an answer is kept, not what it is.
 _IGNORED = (
   "user",
@@ -200,9 +218,8 @@ class Reader:
     assert n is not None and max_new is not None
     seed = fields.integer("seed", None, -_MAX_SEED, _MAX_SEED, "")
     _refuse_truncation(fields, rollout)
-    for name in ("presence_penalty", "frequency_penalty"):
-      fields.only(name, (0,), "the sampler has no penalties")
-    fields.only("logit_bias", ({},), "the sampler has no biases")
+    for name, (allowed, why) in _NEUTRAL.items():
+      fields.only(name, allowed, why)
     return Job(
       prompts=prompts,
       n=n,
@@ -387,6 +404,8 @@ def _messages(fields: Fields) -> list[dict[str, str]]:
         400, f"{where}.{error}", param=f"{where}.content"
       ) from error
     inside.ignore("name")
+    for name in ("tool_calls", "annotations"):
+      inside.only(name, ([],), "the model is given no tools")
     inside.end()
     messages.append({"role": role, "content": content})
   return messages

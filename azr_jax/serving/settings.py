@@ -29,6 +29,12 @@ class LimitSettings(TemplateSettings):
     minimum=0,
   )
   max_body_mib: float = setting(4.0, "size of a request, MiB", above=0)
+  read_s: float = setting(
+    30.0,
+    "time that a client has to send the head of a request, and again its body; "
+    "a connection without a request is closed after it, seconds",
+    above=0,
+  )
   timeout_s: float = setting(
     600.0, "time until a request gets status 503, seconds", above=0
   )

@@ -145,6 +145,50 @@ def test_chats(client, served):
   assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
 
 
+def test_what_the_client_returns_can_be_sent_back(client):
+  asked = {"role": "user", "content": "x = 1"}
+  create = client.chat.completions.create
+  first = create(model="tiny", messages=[asked], seed=2, max_tokens=4)
+  message = first.choices[0].message
+  answers = [
+    create(model="tiny", messages=[asked, one, asked], seed=2, max_tokens=4)
+    for one in (
+      {"role": "assistant", "content": message.content},
+      message,
+      message.model_dump(),
+      message.model_dump() | {"tool_calls": [], "annotations": []},
+    )
+  ]
+  assert message.model_dump()["refusal"] is None
+  assert len({one.choices[0].message.content for one in answers}) == 1
+  assert len({one.usage.prompt_tokens for one in answers}) == 1
+
+
+def test_neutral_values_of_vllm_s_fields_change_nothing(client):
+  neutral = {
+    "min_p": 0.0,
+    "top_k": -1,
+    "repetition_penalty": 1.0,
+    "length_penalty": 1.0,
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "skip_special_tokens": True,
+    "spaces_between_special_tokens": False,
+    "include_stop_str_in_output": False,
+    "use_beam_search": False,
+    "stop_token_ids": [],
+    "bad_words": [],
+    "prompt_logprobs": None,
+    "guided_json": None,
+  }
+  asked = dict(model="tiny", prompt=PROMPT, seed=3)
+  texts = [
+    client.completions.create(**asked, extra_body=fields).choices[0].text
+    for fields in ({}, neutral)
+  ]
+  assert texts[0] == texts[1]
+
+
 def test_prompts_as_texts_and_as_ids(client, served):
   ids = served.policy.tokenizer.encode_prompt(PROMPT)
   answers = [
@@ -239,6 +283,11 @@ BAD = {
   "prompt": ([1, 10_000], "prompt=1: expected a text, or ids from 0 to"),
   "stream_options": ({"include_usage": True}, "with stream=true"),
   "best_of": (3, "best_of=3: expected 1"),
+  "min_p": (0.1, "min_p=0.1: expected 0, because the sampler has no min-p"),
+  "repetition_penalty": (1.1, "repetition_penalty=1.1: expected 1"),
+  "ignore_eos": (True, "ignore_eos=True: expected False"),
+  "min_tokens": (3, "min_tokens=3: expected 0"),
+  "skip_special_tokens": (False, "skip_special_tokens=False: expected True"),
   "tempratur": (1, "unknown field 'tempratur'"),
 }
 
@@ -260,7 +309,11 @@ BAD_CHATS = {
   "messages[0].content": ([{"role": "user", "content": 3}], "expected a text"),
   "messages[0].role": ([{"content": "x"}], "expected a name"),
   "messages[0].tool_calls": (
-    [{"role": "user", "content": "x", "tool_calls": []}],
+    [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}],
+    "tool_calls=.*expected .., because the model is given no tools",
+  ),
+  "messages[0].mood": (
+    [{"role": "user", "content": "x", "mood": "good"}],
     "unknown field",
   ),
 }

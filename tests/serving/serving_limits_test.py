@@ -1,6 +1,7 @@
 """Overload, keys, clients that go away, and the end of the server."""
 
 import concurrent.futures
+import socket
 import threading
 import time
 
@@ -8,6 +9,8 @@ import httpx
 import numpy as np
 import openai
 import pytest
+
+from azr_jax.serving import http_server
 
 PROMPT = "def f(a):\n  return"
 LONG = dict(model="tiny", prompt=PROMPT, max_tokens=40)
@@ -59,7 +62,7 @@ def test_too_many_requests_get_429_and_the_client_comes_again(serve_with):
 
 
 @pytest.mark.parametrize("is_streamed", (False, True))
-def test_a_client_that_goes_away_frees_its_pages(served, is_streamed):
+def test_a_client_that_goes_away_frees_its_pages(served, is_streamed, caplog):
   """Its sequences run, wait for a slot, or have just ended."""
   before = served.worker.status()
   body = LONG | {"n": 30, "stream": is_streamed}
@@ -77,7 +80,7 @@ def test_a_client_that_goes_away_frees_its_pages(served, is_streamed):
         with pytest.raises(httpx.ReadTimeout):
           other.post(f"{served.url}/completions", json=body, timeout=0.3)
     text = "".join(chunk.choices[0].text for chunk in kept)
-  wait_until(lambda: health(served).json()["running"] == 0)
+  wait_until(lambda: served.worker.status().cancelled > before.cancelled)
   after = served.worker.status()
   assert after.cancelled == before.cancelled + 1
   assert after.answered == before.answered + 1
@@ -85,6 +88,17 @@ def test_a_client_that_goes_away_frees_its_pages(served, is_streamed):
   assert after.free_pages == served.policy.sampler.engine.num_pages
   [want] = served.sampled(PROMPT, seed=1, max_new_tokens=[40])
   assert text == want.text
+  assert not caplog.records
+
+
+def test_a_client_that_has_gone_is_no_bug(served, caplog, monkeypatch):
+  async def gone(*_):
+    raise ConnectionResetError("Cannot write to closing transport")
+
+  monkeypatch.setattr(http_server, "_stream", gone)
+  with served.client() as client, pytest.raises(openai.BadRequestError):
+    client.completions.create(**LONG, stream=True)
+  assert not caplog.records
 
 
 def test_a_request_that_takes_too_long(serve_with):
@@ -94,6 +108,46 @@ def test_a_request_that_takes_too_long(serve_with):
     assert (caught.value.status_code, caught.value.code) == (503, "timeout")
     wait_until(lambda: served.worker.status().cancelled == 1)
     assert served.worker.status().waiting == 0
+
+
+def connect(served):
+  """Returns a connection that has sent nothing."""
+  url = httpx.URL(served.url)
+  return socket.create_connection((url.host, url.port), timeout=60)
+
+
+def received(connection):
+  """Returns everything until the server closes."""
+  with connection:
+    return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+HEAD = (
+  b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
+  b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+)
+
+
+def test_connections_without_a_whole_request_are_closed(serve_with):
+  with serve_with(read_s=0.3) as served:
+    nothing, half, body = (connect(served) for _ in range(3))
+    half.sendall(HEAD[:30])
+    body.sendall(HEAD + b'{"prompt":')
+    assert received(nothing) == received(half) == b""
+    status, _, rest = received(body).partition(b"\r\n")
+    assert status == b"HTTP/1.1 408 Request Timeout"
+    assert b"was not sent in 0.3 s (serve.read_s)" in rest
+    assert served.client().models.list().data
+
+
+def test_a_request_that_is_no_http_is_one_line_of_the_log(served, caplog):
+  connection = connect(served)
+  connection.sendall(b"GET /v1/models HTTP/1.1\r\nno \x1b[31m header\r\n\r\n")
+  assert b" 400 Bad Request" in received(connection)
+  [record] = caplog.records
+  assert record.exc_info is None
+  assert record.getMessage().startswith("Error handling request from 127.0.0.1")
+  assert record.getMessage().isprintable()
 
 
 def test_the_end_lets_requests_finish_and_takes_no_more(serve_with):
