@@ -1,5 +1,7 @@
 """Builds one self-contained HTML page of one run or several."""
 
+import base64
+import hashlib
 import html
 import json
 import math
@@ -71,15 +73,17 @@ def build(
   names = re.findall(r'<section id="([^"]+)"><h2>([^<]+)', "".join(body))
   links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name in names)
   live = '<p id="live" class="hint">live</p>' if live_s else ""
+  style, script = _asset("style.css"), _asset("page.js")
   return (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+    f"{_policy(style, script)}"
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    f"<title>{html.escape(title)}</title>\n<style>{_asset('style.css')}</style>"
+    f"<title>{html.escape(title)}</title>\n<style>{style}</style>"
     f'</head>\n<body data-live="{live_s:g}"><header><h1>{html.escape(title)}'
     "</h1>"
     '<button id="theme" aria-label="light or dark">&#9680;</button>'
     f"<nav>{links}</nav>{live}</header>\n<main>{''.join(body)}</main>\n"
-    f"<script>{_asset('page.js')}</script></body></html>\n"
+    f"<script>{script}</script></body></html>\n"
   )
 
 
@@ -191,6 +195,26 @@ def _collapse(runs: Sequence[Run]) -> str:
 
 def _asset(name: str) -> str:
   return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+  """Returns the element that lets a browser run the page's own script alone.
+
+  Texts of models are in the page. Nothing that might be one may run or load.
+
+  Args:
+    style: the page's style sheet.
+    script: the page's script, which asks the page's own server for changes.
+  """
+  sources = [
+    base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    for text in (style, script)
+  ]
+  return (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+    f"style-src 'sha256-{sources[0]}'; script-src 'sha256-{sources[1]}'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'\">\n"
+  )
 
 
 def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
