@@ -119,6 +119,9 @@ def train(
     config: values by dotted key, such as {"rollout.slots": 64}.
     **overrides: values by the last part of their key, such as steps=100,
       estimator="rloo", group_size=8, max_tokens=256, learning_rate=1e-6.
+      Sizes that are not given (slots, rows, chunks of logits) follow from the
+      longest prompt, the responses of a step and the memory; a resumed run
+      has those that it began with.
 
   Returns:
     The run, with its metrics.

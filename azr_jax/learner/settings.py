@@ -160,7 +160,9 @@ class LearnerSettings(PolicyLossSettings):
   )
   row_length: int = setting(384, "tokens per packed row", minimum=1)
   max_sequences_per_row: int = _max_sequences_per_row()
-  micro_rows: int = setting(8, "rows per micro-batch", minimum=1)
+  micro_rows: int = setting(
+    8, "rows per micro-batch; at most the responses of a step", minimum=1
+  )
   max_micro_batches: int = setting(
     16, "micro-batches per update; a step with more compiles again", minimum=1
   )

@@ -70,7 +70,11 @@ class SamplerSettings(Settings):
 
   mesh: RolloutMeshSettings = RolloutMeshSettings()
   speculation: SpeculationSettings = SpeculationSettings()
-  slots: int = setting(64, "sequences that are decoded together", minimum=1)
+  slots: int = setting(
+    64,
+    "sequences that are decoded together; at most the responses of a request",
+    minimum=1,
+  )
   prompt_buckets: tuple[int, ...] = setting(
     (128, 256), "prompt lengths that are compiled, tokens", accepts=_ASCENDING
   )
@@ -116,7 +120,8 @@ class SamplerSettings(Settings):
   )
   cache_gib: float = setting(
     0.0,
-    "keys and values on each device, GiB; 0: as many as all slots can have",
+    "keys and values on each device, GiB; 0: what all slots can use, or what "
+    "memory has room for",
     minimum=0,
   )
   prefix_cache: bool = setting(
