@@ -357,7 +357,7 @@ class Dispatcher:
     self.pending.requeue(task for task in lost if task.tries < MAX_TRIES)
     for task in lost:
       if task.tries >= MAX_TRIES:
-        died = verdict.failure(task.job, "error", WORKER_DIED)
+        died = verdict.failure(task.job, "error", WORKER_DIED, is_lost=True)
         self.pending.finish(task, died)
 
 

@@ -6,6 +6,24 @@ reproducible answer. They are no protection; the sandbox is in `kernel.py`.
 
 import ast
 
+# The modules that a proposed program may not use (AZR, figure 8).
+RULES_OF_PROPOSALS = (
+  "logging",
+  "random",
+  "multiprocessing",
+  "pebble",
+  "subprocess",
+  "threading",
+  "datetime",
+  "time",
+  "hashlib",
+  "calendar",
+  "bcrypt",
+  "os.sys",
+  "os.path",
+  "sys.exit",
+  "os.environ",
+)
 # Builtins that are removed from programs.
 REMOVED_BUILTINS = ("open", "input", "breakpoint", "help", "exit", "quit")
 

@@ -26,15 +26,19 @@ REQUEST_BYTES = _REQUEST.size
 _REPLY = struct.Struct(">QQddB")
 
 
-def pack_request(number, limits, code, inputs, entry, forbidden):
+def pack_request(
+  number, limits, code, inputs, entry, forbidden, may_share, run
+):
   """Returns a request's frame.
 
   Args:
     number: the request's number.
     limits: CPU seconds of a call and of all calls, and seconds of sleep.
     code, inputs, entry, forbidden: as in `job.Job`.
+    may_share: whether the calls may share a process whatever the program does.
+    run: which of the job's runs it is, from 0.
   """
-  program = (code, tuple(inputs), entry, tuple(forbidden))
+  program = (code, tuple(inputs), entry, tuple(forbidden), may_share, run)
   payload = marshal.dumps(program)
   return _REQUEST.pack(len(payload), number, *limits) + payload
 
@@ -45,7 +49,10 @@ def unpack_request(header):
 
 
 def unpack_program(file):
-  """Returns (code, inputs, entry, forbidden) from a request's file."""
+  """Returns the program, as `pack_request` has it, from a request's file.
+
+  These are code, inputs, entry, forbidden, may_share, and run.
+  """
   return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
 
 

@@ -10,9 +10,10 @@ order with two of the seeds, and with all three:
 | 3 | 17 % | 3 % |
 | 4 | 4 % | 0.1 % |
 
-The seeds follow from the program alone. So its verdict depends neither on what
-else a machine does nor on how many zygotes it has, and no proposer can rely on
-two of the seeds.
+The seeds follow from the job alone. So its verdict depends neither on what else
+a machine does nor on how many zygotes it has, and no proposer can rely on two
+of the seeds. Jobs with rules run proposed programs. Their seeds do not depend
+on the input, so a program is graded with a seed that it was validated with.
 """
 
 import random
@@ -32,7 +33,8 @@ def of_zygotes(workers: int) -> list[int]:
 
 def of_runs(job: Job) -> list[int]:
   """Returns the seed of each run of a job; up to three runs differ."""
-  text = "\0".join((job.code, job.entry, *job.inputs))
+  inputs = () if job.forbidden else job.inputs
+  text = "\0".join((job.code, job.entry, *inputs))
   first = zlib.crc32(text.encode("utf-8", "surrogatepass"))
   return [
     HASH_SEEDS[(first + index) % len(HASH_SEEDS)] for index in range(job.runs)

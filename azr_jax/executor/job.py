@@ -4,8 +4,8 @@ import dataclasses
 import signal
 
 # Errors of a program whose process was killed from outside, or whose worker
-# died, each time that it was tried. No program can send SIGKILL, not even to
-# itself.
+# died, each time that it was tried; then `Result.is_lost` holds. No program can
+# send SIGKILL, not even to itself. Any can raise an exception of these names.
 KILLED = f"Signal{int(signal.SIGKILL)}"
 WORKER_DIED = "WorkerDied"
 # The error of a job whose calls took too long together.
@@ -23,11 +23,15 @@ class Job:
     inputs: argument texts, e.g. `"1, [2]"`; each becomes one call. They do not
       see the program's names (`arguments.py`).
     entry: the function to call.
-    runs: independent runs in processes; up to three have different hash seeds.
-      Differing values make the verdict `nondeterministic`.
-    forbidden: module names that the program may not import or name.
+    runs: independent runs in processes; up to three have different hash seeds,
+      and each has another time (`clocks.py`). Differing values make the verdict
+      `nondeterministic`.
+    forbidden: module names that the program may not import or name. It cannot
+      find these modules by other names, either (`hiding.py`).
     per_call: whether its calls are judged one by one, as the tests of a
-      benchmark are, so that the limit of a whole job does not hold.
+      benchmark are, so that the limit of a whole job does not hold. They always
+      share a process; those of other jobs do so only if the program cannot tell
+      one from another (`independence.py`).
     validation: whether it decides if the program will be run again: its runs
       get `executor.validation_fraction` of the limits of other jobs.
     libraries: names of `libraries.LIBRARIES` that the program needs besides
@@ -82,9 +86,12 @@ class Result:
     status: one of `STATUSES`; `ok` only if every input gave a value.
     outputs: canonical text per input, None where there is no value.
     error: the exception type's name, or the rule, behind any status but `ok`.
-    seconds: wall clock of a run, from its fork to its end.
+    seconds: wall clock of a run, from its fork to its end; of all its
+      processes together.
     finished: how many calls ended, with a value or without one.
     cpu_s: CPU seconds of a run, all its calls together.
+    is_lost: whether a process of the program was lost, which says nothing about
+      the program.
   """
 
   id: str
@@ -94,8 +101,4 @@ class Result:
   seconds: float
   finished: int = 0
   cpu_s: float = 0.0
-
-  @property
-  def is_lost(self) -> bool:
-    """Whether the program's process was lost, which says nothing about it."""
-    return self.error in (KILLED, WORKER_DIED)
+  is_lost: bool = False

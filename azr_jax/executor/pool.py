@@ -4,9 +4,11 @@ The life of a job:
 1. `submit` queues its runs;
 2. each goes to the least busy zygote of its hash seed (`hash_seeds.py`) with a
    free slot;
-3. replies are read as they come. A zygote that dies, or has sent no heartbeat
-for `HEARTBEAT_TIMEOUT_S`, is replaced, and the new one tries its runs
-   once more;
+3. replies are read as they come. A child asks for a process for each call if
+   its program may tell one call from another (`independence.py`). Then the
+   calls are queued one by one, before all other runs. A zygote that dies, or
+   has sent no heartbeat for `HEARTBEAT_TIMEOUT_S`, is replaced, and the new one
+   tries its runs once more;
 4. when all runs of a job have ended, its verdict is decided here, in a trusted
    process. Only text came back, and it is parsed, never evaluated. What takes
    long to compare is compared by another run (`comparison.py`).
@@ -30,7 +32,7 @@ from azr_jax.executor import (
   selftest,
   verdict,
 )
-from azr_jax.executor.job import KILLED, WORKER_DIED, Job, Result
+from azr_jax.executor.job import WORKER_DIED, Job, Result
 from azr_jax.executor.limits import Limits
 from azr_jax.executor.schedule import Deadlines, FreeSlots, RunQueue
 from azr_jax.executor.settings import ExecutorSettings
@@ -52,19 +54,44 @@ class _Run:
 
   Attributes:
     job: the job.
+    number: which of its job's runs it is, from 0.
     limits: what it may use.
     seed: the hash seed that it needs.
     finish: called with its result.
     is_wanted: says whether anybody still awaits its result.
-    tries: how often it was sent to a zygote.
+    is_split: whether each call has a process of its own.
+    parts: if so, the results of the calls that have ended.
+    tries: how often it, or its next call, was sent to a zygote.
   """
 
   job: Job
+  number: int
   limits: Limits
   seed: int
   finish: Callable[[Result], None]
   is_wanted: Callable[[], bool]
+  is_split: bool = False
+  parts: list[Result] = dataclasses.field(default_factory=list)
   tries: int = 0
+
+  def next_part(self) -> tuple[Job, Limits]:
+    """Returns the part of the job that runs next, and what it may use."""
+    if not self.is_split:
+      return self.job, self.limits
+    text = self.job.inputs[len(self.parts)]
+    left_s = self.limits.run_s - sum(part.cpu_s for part in self.parts)
+    limits = self.limits._replace(run_s=max(0.0, left_s))
+    return dataclasses.replace(self.job, inputs=(text,)), limits
+
+  def end_part(self, part: Result) -> Result | None:
+    """Takes a part's result; returns that of the run if it was the last."""
+    if not self.is_split:
+      return part
+    self.parts.append(part)
+    self.tries = 0
+    if verdict.ends_run(part) or len(self.parts) == len(self.job.inputs):
+      return verdict.of_parts(self.job, self.parts)
+    return None
 
 
 class Pool:
@@ -226,7 +253,7 @@ class Pool:
     """Queues the runs of a job; `finish` gets its verdict."""
     seeds = hash_seeds.of_runs(job)
     if job.runs == 1:
-      self._queue.push(_Run(job, limits, seeds[0], finish, is_wanted))
+      self._queue.push(_Run(job, 0, limits, seeds[0], finish, is_wanted))
       return
     results: dict[int, Result] = {}
 
@@ -238,7 +265,7 @@ class Pool:
 
     for index, seed in enumerate(seeds):
       finish_one = functools.partial(finish_run, index)
-      self._queue.push(_Run(job, limits, seed, finish_one, is_wanted))
+      self._queue.push(_Run(job, index, limits, seed, finish_one, is_wanted))
 
   def _decide(
     self,
@@ -272,6 +299,7 @@ class Pool:
 
     run = _Run(
       comparison.job(results),
+      0,
       comparison.LIMITS,
       self._comparison_seed,
       finish_comparison,
@@ -298,15 +326,17 @@ class Pool:
       zygote.last_activity = time.monotonic()
     zygote.in_flight[self._serial] = run
     had_unsent = zygote.has_unsent()
-    job = run.job
+    job, limits = run.next_part()
     zygote.send(
       frames.pack_request(
         self._serial,
-        run.limits,
+        limits,
         job.code,
         job.inputs,
         job.entry,
         job.forbidden,
+        job.per_call,
+        run.number,
       )
     )
     if zygote.has_unsent() and not had_unsent:
@@ -341,13 +371,26 @@ class Pool:
       self._on_started(zygote, zygote.layers)
     for number, seconds, cpu_s, ending, payload in replies:
       run = zygote.in_flight.pop(number)
-      result = verdict.read_reply(run.job, seconds, cpu_s, ending, payload)
+      if verdict.asks_for_split(ending, payload) and not run.is_split:
+        run.is_split, run.tries = True, 0
+        self._queue.push_first(run)
+        continue
+      job, _ = run.next_part()
+      part = verdict.read_reply(job, seconds, cpu_s, ending, payload)
       # No program can kill itself: another process did, or memory was short.
-      if result.error == KILLED and run.tries < MAX_TRIES:
+      if part.is_lost and run.tries < MAX_TRIES:
         self._queue.push_first(run)
       else:
-        run.finish(result)
+        self._end_part(run, part)
     self._update_zygote(zygote)
+
+  def _end_part(self, run: _Run, part: Result) -> None:
+    """Finishes a run after its last part; otherwise queues the next one."""
+    result = run.end_part(part)
+    if result is not None:
+      run.finish(result)
+    else:
+      self._queue.push_first(run)
 
   def _on_started(self, zygote: Zygote, layers: dict[str, bool]) -> None:
     """Gives runs to a zygote that has started."""
@@ -383,7 +426,8 @@ class Pool:
       if run.tries < MAX_TRIES:
         runs.append(run)
       else:
-        run.finish(verdict.failure(run.job, "error", WORKER_DIED))
+        lost = verdict.failure(run.job, "error", WORKER_DIED, is_lost=True)
+        self._end_part(run, lost)
     self._runs_to_retry[self._add_zygote(dead.seed)] = runs
 
   def _test_sandbox(self, layers: dict[str, bool]) -> None:

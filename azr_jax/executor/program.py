@@ -2,15 +2,16 @@
 
 The program's top level runs anew for each input. So a call cannot change the
 next one by a global, a mutable default, the decimal context or the recursion
-limit. (It can by other state of the library's modules, such as a random seed.
-Nothing reaches the next program.) Argument texts are evaluated with the names
-of `arguments.py` only, so that none of them depends on the program's names.
+limit. A program that could change it otherwise, such as by an attribute of a
+module, is refused here: the report is `split`, and each call gets a process of
+its own (`independence.py`). Argument texts are evaluated with the names of
+`arguments.py` only, so that none of them depends on the program's names.
 
 The report is lines of ASCII, each written when its call ends: a canonical text,
 or `!` and the name of an exception's type (never its message). The last line is
 `done`. If the program could not start, the only line is `!` and an exception's
-name, or `blocked` and a rule. A program that patches or forges this report
-changes only what it says about itself.
+name, `split`, or `blocked` and a rule. A program that patches or forges this
+report changes only what it says about itself.
 
 A child spends most of its time on copying the pages of the zygote that it
 writes to, and counting a reference is a write. Therefore `prepare` does in the
@@ -29,6 +30,7 @@ import types
 from arguments import NAMES
 from canonical import Unserializable, canonical
 from forbidden import REMOVED_BUILTINS, forbidden_use
+from independence import are_independent
 
 MAX_REPORT_CHARS = 1 << 20  # All values of a job together.
 _BUILTINS = {
@@ -65,27 +67,39 @@ def prepare():
   """Warms up this module in the zygote, so that each child has less to do."""
   for _ in range(_WARM_UPS):
     for forbidden in ([], ["os.path"]):
-      list(_report(_WARM_UP, ["[3, 1, 2]", "(1, 2), y=2"], "f", forbidden))
+      inputs = ["[3, 1, 2]", "(1, 2), y=2"]
+      list(_report(_WARM_UP, inputs, "f", forbidden, may_share=True))
+  for code in ("def f(x): return x", _WARM_UP):
+    are_independent(code, ["[3, 1, 2]"])
   gc.disable()
   del sys.modules[_NAME]
   _SPARE_BUILTINS.extend(dict(_BUILTINS) for _ in range(_SPARES))
 
 
-def run(code, inputs, entry, forbidden, descriptor):
-  """Runs a program, writes its report to a pipe, and never returns."""
-  for line in _report(code, inputs, entry, forbidden):
+def run(code, inputs, entry, forbidden, may_share, descriptor):
+  """Runs a program, writes its report to a pipe, and never returns.
+
+  Args:
+    code, inputs, entry, forbidden: as in `job.Job`.
+    may_share: whether its calls may share this process whatever it does.
+    descriptor: the pipe.
+  """
+  for line in _report(code, inputs, entry, forbidden, may_share):
     data = line.encode("ascii") + b"\n"
     while data:
       data = data[_write(descriptor, data) :]
   _exit(0)
 
 
-def _report(code, inputs, entry, forbidden):
+def _report(code, inputs, entry, forbidden, may_share):
   """Yields the report's lines."""
   try:
     rule = _broken_rule(code, inputs, entry, forbidden)
     if rule is not None:
       yield f"blocked import {rule}"
+      return
+    if len(inputs) > 1 and not (may_share or are_independent(code, inputs)):
+      yield "split"
       return
     calls = [compile_call(entry, text) for text in inputs]
     code = compile(code, "<program>", "exec", 0, True)

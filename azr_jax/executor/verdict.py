@@ -7,14 +7,18 @@ error, so only ASCII values and errors no longer than a name leave this module.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from azr_jax.executor import frames
-from azr_jax.executor.job import JOB_TIMEOUT, Job, Result
+from azr_jax.executor.job import JOB_TIMEOUT, KILLED, Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 160  # An error is a type's name, or a rule after `import`.
+MAX_REPORT_CHARS = 1 << 20  # All values of a job together, as `program.py` has.
 TOO_LARGE = "OutputTooLarge"
+# The report of a child whose program may tell one call from another.
+SPLIT = b"split\n"
 # The limit that a child was killed at -> the error.
 _TIMEOUTS = {
   frames.CALL_TIMED_OUT: "TimeoutError",
@@ -25,9 +29,10 @@ _MALFORMED: tuple[str, str, list[str]] = ("error", "MalformedReport", [])
 RAISED = "!"  # The first character of an exception's line; no value begins so.
 
 
-def failure(job: Job, status: str, error: str, seconds: float = 0.0) -> Result:
+def failure(job: Job, status: str, error: str, is_lost: bool = False) -> Result:
   """Returns a result without values."""
-  return Result(job.id, status, (None,) * len(job.inputs), error, seconds)
+  outputs = (None,) * len(job.inputs)
+  return Result(job.id, status, outputs, error, 0.0, is_lost=is_lost)
 
 
 def read_reply(
@@ -50,8 +55,52 @@ def read_reply(
     status, error, lines = _MALFORMED
   outputs = [None if line.startswith(RAISED) else line for line in lines]
   outputs += [None] * (len(job.inputs) - len(outputs))
+  is_lost = ending == frames.SIGNALLED and error == KILLED
+  finished = len(lines)
   return Result(
-    job.id, status, tuple(outputs), error, seconds, len(lines), cpu_s
+    job.id, status, tuple(outputs), error, seconds, finished, cpu_s, is_lost
+  )
+
+
+def asks_for_split(ending: int, payload: bytes) -> bool:
+  """Returns whether a child asks for a process for each of its calls."""
+  return ending == frames.REPORTED and payload == SPLIT
+
+
+def ends_run(part: Result) -> bool:
+  """Returns whether a run makes no further calls after this one."""
+  return part.is_lost or part.status in ("timeout", "blocked")
+
+
+def of_parts(job: Job, parts: Sequence[Result]) -> Result:
+  """Returns the result of one run whose calls had a process each.
+
+  Args:
+    job: the job that was run.
+    parts: the result of each call, in order. There are fewer than inputs if
+      the last one ended the run; then the values of the others are kept.
+  """
+  errors = [part for part in parts if part.error is not None]
+  decisive = parts[-1] if ends_run(parts[-1]) else next(iter(errors), parts[-1])
+  error = decisive.error
+  outputs = [part.outputs[0] for part in parts]
+  sizes = list(itertools.accumulate(len(text or "") for text in outputs))
+  if sizes[-1] > MAX_REPORT_CHARS:
+    kept = zip(outputs, sizes, strict=True)
+    outputs = [text if n <= MAX_REPORT_CHARS else None for text, n in kept]
+    if not ends_run(decisive):
+      decisive, error = parts[0], TOO_LARGE
+  outputs += [None] * (len(job.inputs) - len(outputs))
+  status = "error" if error == TOO_LARGE else decisive.status
+  return Result(
+    job.id,
+    status,
+    (None,) * len(outputs) if status == "blocked" else tuple(outputs),
+    error,
+    sum(part.seconds for part in parts),
+    len(parts) - ends_run(parts[-1]),
+    sum(part.cpu_s for part in parts),
+    decisive.is_lost,
   )
 
 

@@ -28,21 +28,24 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import clocks
 import frames
+import hiding
 import kernel
 import libraries
 import preload
 import program
 import relay
 import stopwatch
+from forbidden import RULES_OF_PROPOSALS
 
 # The parent is checked this often, because a fork of the parent may keep the
 # request pipe open after the parent's death.
 PARENT_CHECK_S = 5.0
 HEARTBEAT_S = 1.0  # Between two heartbeats while there are children.
 OWN_MODULES = (
-  "ctypes _ctypes frames kernel libraries preload program relay arguments "
-  "canonical forbidden stopwatch system_calls"
+  "ctypes _ctypes clocks frames hiding kernel libraries preload program relay "
+  "arguments canonical forbidden independence stopwatch system_calls"
 ).split()
 MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 
@@ -92,9 +95,10 @@ class Child:
 def serve(request_pipe, reply_pipe):
   """Serves requests until the request pipe closes or the parent has died.
 
-  Returns None in the zygote. In a child, returns its task: the request's file,
-  the pipe for its report, and its CPU seconds. The child returns first because
-  a program that ran inside this function could read its variables.
+  Returns None in the zygote. In a child, returns its task, a list of the
+  request's file, the pipe for its report, and its CPU seconds. The child
+  returns first because a program that ran inside this function could read its
+  variables.
   """
   os.set_blocking(request_pipe, False)
   os.set_blocking(reply_pipe, False)
@@ -112,7 +116,7 @@ def serve(request_pipe, reply_pipe):
         pid, pipe = _fork()
         if pid == 0:
           run_s = limits[1]
-          return file, pipe, int(run_s) + 2
+          return [file, pipe, int(run_s) + 2]
         os.close(file)
         process = os.pidfd_open(pid)
         child = Child(number, limits, pid, pipe, process)
@@ -158,14 +162,32 @@ def _fork():
   return pid, read_fd
 
 
-def _become_program(file, write_fd, cpu_s, sandbox_layers, zygote):
+def _become_program(task, sandbox_layers, zygote):
   """Enters the sandbox with one open pipe, then runs the program."""
-  code, inputs, entry, forbidden = frames.unpack_program(file)
+  write_fd = task[1]
+  run_arguments = _enter_sandbox(task, sandbox_layers, zygote)
+  program.run(*run_arguments, write_fd)
+
+
+def _enter_sandbox(task, sandbox_layers, zygote):
+  """Enters the sandbox; returns the first arguments of `program.run`.
+
+  What a program must not know, such as its limits, which tell a validation from
+  a grading, is in no variable of its callers when this has returned.
+  """
+  file, write_fd, cpu_s = task
+  task.clear()
+  code, inputs, entry, rules, may_share, run = frames.unpack_program(file)
   kernel.deny_files()  # This needs a descriptor that the next line closes.
   os.closerange(3, write_fd)
   os.closerange(write_fd + 1, 1 << 20)
   kernel.enter_child(sandbox_layers, zygote, cpu_s)
-  program.run(code, inputs, entry, forbidden, write_fd)
+  if run:
+    clocks.shift(run)
+    hiding.load_nothing_twice()
+  if rules:
+    hiding.hide(rules)
+  return code, inputs, entry, rules, may_share
 
 
 def _handle_child(child, ready, poll):
@@ -256,6 +278,8 @@ def prepare_process(sandbox_layers, memory_mb, library_names, paths):
   program.prepare()
   for name in OWN_MODULES:
     sys.modules.pop(name, None)
+  hiding.prepare(RULES_OF_PROPOSALS)
+  clocks.prepare(hiding.namespaces())
   sys.path.clear()
   sys.path_importer_cache.clear()
   gc.collect()
@@ -275,7 +299,7 @@ def main():
   try:
     task = serve(requests, replies)
     if task is not None:
-      _become_program(*task, sandbox_layers, zygote)
+      _become_program(task, sandbox_layers, zygote)
   finally:
     os._exit(0 if os.getpid() == zygote else 70)
 

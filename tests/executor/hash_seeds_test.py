@@ -26,9 +26,22 @@ def test_runs_of_a_job_have_distinct_seeds(runs, combinations):
 
 
 def test_the_seeds_follow_from_the_program_alone():
-  one = Job("a", "def f(x): return x", ("1",))
-  same = Job("b", "def f(x): return x", ("1",), forbidden=("os",))
-  assert hash_seeds.of_runs(one) == hash_seeds.of_runs(same)
+  code = "def f(x): return x"
+  for rules in ((), ("os",)):
+    one, same = (Job(i, code, ("1",), forbidden=rules) for i in "ab")
+    assert hash_seeds.of_runs(one) == hash_seeds.of_runs(same)
+
+
+def test_a_program_with_rules_has_the_same_seeds_on_any_input():
+  def seeds(rules):
+    return {
+      tuple(
+        hash_seeds.of_runs(Job("", "def f(x): 1", (str(x),), forbidden=rules))
+      )
+      for x in range(30)
+    }
+
+  assert len(seeds(("os",))) == 1 < len(seeds(()))
 
 
 @pytest.mark.parametrize("workers", range(1, 9))

@@ -10,6 +10,12 @@ def _left(before, setup, ask, outputs):
   return gives(code, outputs, before=before, runs=2)
 
 
+def _counts(setup, count, number):
+  """Returns a case that tries to return the number of its call."""
+  code = f"{setup}\ndef f(x):\n  {count}\n  return {number}"
+  return gives(code, *("1", "1", "1"), inputs=("1", "2", "3"))
+
+
 # The change, then of the next program: setup, expression, and its output.
 BETWEEN_PROGRAMS = {
   "builtins": (
@@ -151,6 +157,59 @@ BETWEEN_INPUTS = {
     "def f(x):\n  __builtins__['len'] = lambda y: 7\n  return x",
     *("0", "3"),
     inputs=("len('')", "len('abc')"),
+  ),
+  "attribute_of_a_module": _counts(
+    "import math", "math.calls = getattr(math, 'calls', 0) + 1", "math.calls"
+  ),
+  "attribute_of_an_imported_class": _counts(
+    "from collections import Counter\nCounter.calls = getattr("
+    "Counter, 'calls', 0) + 1",
+    "pass",
+    "Counter.calls",
+  ),
+  "attribute_of_builtins": _counts(
+    "import builtins",
+    "builtins.calls = vars(builtins).get('calls', 0) + 1",
+    "builtins.calls",
+  ),
+  "attribute_by_a_built_name": _counts(
+    "import itertools",
+    "d = __builtins__['var' + 's'](itertools); d['n'] = d.get('n', 0) + 1",
+    "d['n']",
+  ),
+  "registered_class": _counts(
+    "import collections.abc as c\nclass A: n = 1\n"
+    "seen = len([k for k in c.Sized.__subclasses__() if k.__name__ == 'A'])",
+    "pass",
+    "1 + seen",
+  ),
+  "list_of_a_module": _counts(
+    "from keyword import kwlist", "kwlist.append('x')", "kwlist.count('x')"
+  ),
+  "module_that_it_adds": _counts(
+    "import sys",
+    "n = sum(k[:4] == 'left' for k in sys.modules); "
+    "sys.modules[f'left{n}'] = sys",
+    "n + 1",
+  ),
+  "default_decimal_context": _counts(
+    "import decimal",
+    "decimal.DefaultContext.prec += 1",
+    "decimal.DefaultContext.prec - 28",
+  ),
+  "attribute_of_an_argument_s_class": gives(
+    "def f(x, y):\n  try: n = x.calls + 1\n"
+    "  except AttributeError: n = 1\n  type(x).calls = n\n  return n",
+    *("1", "1"),
+    inputs=("Counter(), 1", "Counter(), 2"),
+  ),
+  "state_by_an_input": gives(
+    "def f(x):\n  return x",
+    *("1", "1"),
+    inputs=(
+      "setattr(math, 'n', getattr(math, 'n', 0) + 1) or math.n",
+      "setattr(math, 'n', getattr(math, 'n', 0) + 1) or math.n, ",
+    ),
   ),
   "argument_changed_in_place": gives(
     "def f(x):\n  x.append(1)\n  return x",

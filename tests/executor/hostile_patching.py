@@ -38,10 +38,11 @@ def _patches(*lines, inputs=("",)):
 def _spoils(*lines, errors=UNBELIEVED):
   """Returns a case whose patch leaves no report, or one that is refused.
 
-  It makes two calls, because the first may already use the unpatched code.
+  It makes two calls in one process, because the first may already use the
+  unpatched code.
   """
   code = f"{_GLOBALS}def f(x):{body(lines)}\n  return [1]"
-  return fails(code, *errors, inputs=("1", "2"))
+  return fails(code, *errors, inputs=("1", "2"), shares=True)
 
 
 _ONE = "program()['canonical'] = lambda value: {}"
@@ -81,6 +82,7 @@ CASES = {
   "patched_canonical": Case(
     f"{_GLOBALS}def f(x):\n  {_ONE.format(repr('7'))}\n  return [1]",
     ("1", "2"),
+    shares=True,
     statuses=("ok", "error"),
     outputs=("[1]", "7"),
   ),
@@ -94,10 +96,12 @@ CASES = {
     "  def __len__(self): return -1",
     _ONE.format("S('[1]')"),
   ),
-  "canonical_that_hangs": ends(
+  "canonical_that_hangs": Case(
     f"{_GLOBALS}def g(value):\n  while True: pass\n"
     "def f(x):\n  program()['canonical'] = g",
     ("1", "2"),
+    shares=True,
+    statuses=("timeout",),
   ),
   "canonical_that_kills": _spoils(
     _ONE.format("os.kill(os.getppid(), 0)"), errors=("Unserializable",)
@@ -126,12 +130,14 @@ CASES = {
     f"{_GLOBALS}def f(x):\n  calls = report()['calls']\n"
     "  calls.append(calls[0])\n  return x",
     ("1", "2"),
+    shares=True,
     statuses=("error", "timeout"),
     errors=(*UNBELIEVED, "OutputTooLarge", "JobTimeout"),
   ),
   "longer_inputs": Case(
     f"{_GLOBALS}def f(x):\n  report()['inputs'] += ('7',)\n  return x",
     ("1", "2"),
+    shares=True,
     statuses=("ok", "error"),
     outputs=("1", "2"),
   ),
@@ -216,5 +222,6 @@ CASES = {
     "v = V()\ndef f(): return 1",
     "NoReport",
     inputs=("", ""),
+    shares=True,
   ),
 }

@@ -134,6 +134,22 @@ NEIGHBOURS = {
     inputs=("'azr-copy-COPY'",),
     copies=12,
   ),
+  "other_inputs": gives(
+    f"{_HUNT}def f(own):\n  return sorted(\n"
+    "    {name for text in texts(frames(sys._getframe()))\n"
+    "     for name in re.findall('azr-input-[0-9]+', text)} - {own})",
+    *("[]", "[]", "[]"),
+    inputs=("'azr-input-1'", "'azr-input-2'", "'azr-input-3'"),
+  ),
+  "limits_that_tell_a_validation": gives(
+    "import sys\ndef f():\n  frame, seen = sys._getframe().f_back, []\n"
+    "  while frame.f_locals is not frame.f_globals:\n"
+    "    seen += [v for v in frame.f_locals.values() if type(v) is float]\n"
+    "    seen += [v for v in frame.f_locals.values() if type(v) is list and v\n"
+    "             and type(v[0]) is int]\n"
+    "    frame = frame.f_back\n  return seen",
+    "[]",
+  ),
   "raw_memory": Case(
     _RAW_MEMORY,
     runs=2,

@@ -188,6 +188,7 @@ class Run:
         tuple(fill_in(text, copy) for text in case.inputs),
         runs=case.runs,
         forbidden=case.forbidden,
+        per_call=case.shares,
         libraries=self._libraries,
       )
       for copy in range(case.copies)

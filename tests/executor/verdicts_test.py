@@ -75,7 +75,7 @@ def test_too_much_output_is_not_hidden_by_an_error_before_it(run):
 def test_a_child_killed_twice_is_not_nondeterminism():
   job = Job("1", ADD, ("1",), runs=2)
   ok = Result("1", "ok", ("2",), None, 0.1)
-  killed = verdict.failure(job, "error", KILLED)
+  killed = verdict.failure(job, "error", KILLED, is_lost=True)
   assert verdict.early_verdict([ok, killed]) == killed
 
 
@@ -284,9 +284,39 @@ def test_counters_add_up(executor, run):
   assert grown["ok"] == 1 and grown["error"] == 1 and grown["programs"] == 2
 
 
+@pytest.mark.parametrize("name", ["WorkerDied", "Signal9", "JobTimeout"])
+def test_an_exception_with_a_name_of_ours_is_the_program_s(run, name):
+  result = run(f"class {name}(Exception): pass\ndef f():\n  raise {name}")
+  assert (result.status, result.error) == ("error", name)
+  assert not result.is_lost
+
+
+def test_calls_share_a_process_only_if_they_cannot_tell(run):
+  code = "import math\ndef f(x):\n  math.n = getattr(math, 'n', 0) + 1\n"
+  code += "  return math.n"
+  assert run(code, "1", "2", "3").outputs == ("1", "1", "1")
+  # The tests of a benchmark are of one trusted file.
+  assert run(code, "1", "2", "3", per_call=True).outputs == ("1", "2", "3")
+
+
+def test_calls_with_a_process_each_are_one_verdict(run):
+  code = "import sys\ndef f(x):\n  while x == 3: pass\n  return 6 // x"
+  result = run(code, "1", "0", "2", "3", "4")
+  assert (result.status, result.error) == ("timeout", "TimeoutError")
+  assert result.outputs == ("6", None, "3", None, None)
+  assert result.finished == 3
+  result = run(code, "1", "0", "2")
+  assert (result.status, result.error) == ("error", "ZeroDivisionError")
+  assert result.finished == 3
+  large = "import sys\ndef f(x):\n  return 'x' * 60_000"
+  result = run(large, *map(str, range(20)))
+  assert (result.status, result.error) == ("error", "OutputTooLarge")
+  assert result.outputs[16] and result.outputs[17:] == (None,) * 3
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_lost_worker_is_not_nondeterminism(order):
   job = Job("1", ADD, ("1",), runs=2)
   ok = Result("1", "ok", ("2",), None, 0.1)
-  lost = verdict.failure(job, "error", "WorkerDied")
+  lost = verdict.failure(job, "error", "WorkerDied", is_lost=True)
   assert verdict.early_verdict([ok, lost][::order]) == lost

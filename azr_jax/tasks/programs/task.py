@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+from azr_jax.executor import forbidden
+
 DEDUCTION = "deduction"
 ABDUCTION = "abduction"
 INDUCTION = "induction"
@@ -20,23 +22,7 @@ SOLVE = "solve"
 ROLES = (PROPOSE, SOLVE)
 
 # Modules that a proposed program may not use (AZR, figure 8).
-FORBIDDEN_MODULES = (
-  "logging",
-  "random",
-  "multiprocessing",
-  "pebble",
-  "subprocess",
-  "threading",
-  "datetime",
-  "time",
-  "hashlib",
-  "calendar",
-  "bcrypt",
-  "os.sys",
-  "os.path",
-  "sys.exit",
-  "os.environ",
-)
+FORBIDDEN_MODULES = forbidden.RULES_OF_PROPOSALS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,112 @@
+"""Shifts a child's clocks, so that no two runs of a job agree on the time.
+
+A clock that is read to the second differs between two runs anyway. The weekday,
+the hour or the year does not, unless the runs see times that are far apart.
+Run n of a job, counted from 0, therefore sees clocks that are n times
+`STEP_S` ahead: another year, month, day of the month and of the week, hour,
+minute and second. Differences between two readings are as they were.
+
+The functions of `time` are replaced wherever a module has them, and `now` and
+`utcnow` in the type `datetime` itself, so a program finds no other by names.
+The C library's clocks stay as they are.
+"""
+
+import ctypes
+import datetime
+import gc
+import time
+import types
+
+STEP_S = 400 * 86_400 + 12 * 3600 + 31 * 60 + 17
+_SECONDS = (
+  "time monotonic perf_counter process_time thread_time clock_gettime"
+).split()
+# Functions of a time, and the position of the argument that is now by default.
+_OF_NOW = {"gmtime": 0, "localtime": 0, "ctime": 0}
+_OF_NOW_TUPLE = {"asctime": 0, "strftime": 1}
+_REAL_TIME, _REAL_LOCAL_TIME = time.time, time.localtime
+_type_changed = ctypes.pythonapi.PyType_Modified
+_type_changed.argtypes = [ctypes.py_object]
+_type_changed.restype = None
+_shift_s = 0
+# (namespace, name, what replaces the clock there)
+_PLACES: list[tuple[dict, str, object]] = []
+
+
+class _Function:
+  """A function that is no method when a class has it, as those of C."""
+
+  __slots__ = ("_call",)
+
+  def __init__(self, call):
+    self._call = call
+
+  def __call__(self, *arguments):
+    return self._call(*arguments)
+
+
+def prepare(namespaces):
+  """Finds the clocks in the globals of modules, once, in the zygote."""
+  replacements = {
+    id(getattr(time, name)): replacement
+    for name, replacement in _replacements()
+    if hasattr(time, name)
+  }
+  for namespace in namespaces:
+    for name, value in namespace.items():
+      if type(value) is types.BuiltinFunctionType and id(value) in replacements:
+        _PLACES.append((namespace, name, replacements[id(value)]))
+  methods = gc.get_referents(vars(datetime.datetime))[0]
+  for name in ("now", "utcnow"):
+    _PLACES.append((methods, name, classmethod(_later(methods[name]))))
+
+
+def shift(run):
+  """Sets the clocks of this process ahead for a run, counted from 0."""
+  global _shift_s
+  _shift_s = run * STEP_S
+  for namespace, name, replacement in _PLACES:
+    namespace[name] = replacement
+  _type_changed(datetime.datetime)
+
+
+def _replacements():
+  """Yields the name of each clock in `time`, and what replaces it."""
+  for name in _SECONDS:
+    yield name, _Function(_ahead(getattr(time, name), 1))
+    yield f"{name}_ns", _Function(_ahead(getattr(time, f"{name}_ns"), 10**9))
+  for name, position in _OF_NOW.items():
+    yield name, _Function(_of_now(getattr(time, name), position, _now_s))
+  for name, position in _OF_NOW_TUPLE.items():
+    yield name, _Function(_of_now(getattr(time, name), position, _now_tuple))
+
+
+def _ahead(clock, units):
+  return lambda *arguments: clock(*arguments) + _shift_s * units
+
+
+def _now_s():
+  return _REAL_TIME() + _shift_s
+
+
+def _now_tuple():
+  return _REAL_LOCAL_TIME(_now_s())
+
+
+def _of_now(function, position, now):
+  def call(*arguments):
+    if len(arguments) == position or arguments[position:] == (None,):
+      arguments = (*arguments[:position], now())
+    return function(*arguments)
+
+  return call
+
+
+def _later(method):
+  """Returns a class method of `datetime` whose time is shifted."""
+
+  def read(kind, *arguments, **named):
+    now = method.__get__(None, kind)(*arguments, **named)
+    return now + datetime.timedelta(seconds=_shift_s)
+
+  return read
