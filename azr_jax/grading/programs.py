@@ -26,19 +26,10 @@ from concurrent.futures import Future
 
 from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.executor.canonical import Unserializable
-from azr_jax.executor.job import JOB_TIMEOUT, WORKER_DIED
 from azr_jax.grading import expressions, literals, values
 from azr_jax.grading.outcome import Outcome
 
 MAX_ANSWER_CHARS = 64 * 1024
-# Failures of the whole process. One input may be to blame, so each of the
-# others is tried again, alone.
-_CHILD_LOST = (
-  "NoReport",
-  "MalformedReport",
-  "OutputTooLarge",
-  WORKER_DIED,
-)
 
 
 def is_gradable(answer: str) -> bool:
@@ -113,13 +104,12 @@ def submit_abduction(
   reference_output: str,
   answers: Sequence[str | None],
   objects: bool = False,
+  forbidden: Sequence[str] = (),
 ) -> "Future[tuple[Outcome, ...]]":
   """Starts to grade several inputs of one program.
 
-  Distinct inputs share one child. If one of them ends it, by running out of
-  time, crashing or writing too much, the others are tried alone, so that a bad
-  answer fails only itself. So are those that were not reached within the time
-  of the whole job.
+  Each distinct input has a job, so a process, of its own: what the program
+  does with one of them depends on no other.
 
   Args:
     executor: runs the program, and evaluates answers that are no literals.
@@ -130,6 +120,8 @@ def submit_abduction(
     objects: whether arguments may be objects without a literal, such as a
       `lambda` or a `range`. These are evaluated in the program's process,
       without its names.
+    forbidden: the rules that the program was validated with, as of `Job`, so
+      that it cannot tell grading from validation by them.
 
   Returns:
     The future of each answer's outcome, in order.
@@ -143,22 +135,26 @@ def submit_abduction(
     [_submit_input(executor, answer, objects) for answer in distinct]
   )
 
+  def run(text: str) -> "Future[Outcome]":
+    job = Job("abduction", code, (text,), forbidden=tuple(forbidden))
+    return futures.then(
+      executor.submit(job),
+      lambda result: _outcome(result.outputs[0], reference_key, result),
+    )
+
   def grade(
     inputs: "Sequence[str | Outcome]",
   ) -> "Future[tuple[Outcome, ...]]":
-    input_of = dict(zip(distinct, inputs, strict=True))
-    tried = [text for text in dict.fromkeys(inputs) if isinstance(text, str)]
-
-    def outcome(answer: str | None, outcomes: dict[str, Outcome]) -> Outcome:
-      if answer is None:
-        return Outcome.INCORRECT
-      text = input_of[answer]
-      return outcomes[text] if isinstance(text, str) else text
-
-    return futures.then(
-      _submit_inputs(executor, code, tried, reference_key),
-      lambda outcomes: tuple(outcome(answer, outcomes) for answer in answers),
-    )
+    graded = {
+      text: run(text) if isinstance(text, str) else futures.done(text)
+      for text in dict.fromkeys(inputs)
+    }
+    outcomes: dict[str | None, Future[Outcome]] = {
+      answer: graded[text]
+      for answer, text in zip(distinct, inputs, strict=True)
+    }
+    outcomes[None] = futures.done(Outcome.INCORRECT)
+    return futures.gather([outcomes[answer] for answer in answers])
 
   return futures.then(inputs, grade)
 
@@ -190,38 +186,6 @@ def _submit_input(
   return futures.then(expressions.submit_arguments(executor, [answer]), read)
 
 
-def _submit_inputs(
-  executor: Executor, code: str, inputs: Sequence[str], reference_key: Hashable
-) -> "Future[dict[str, Outcome]]":
-  """Starts to run a program on distinct inputs; tells the outcome of each."""
-  if not inputs:
-    return futures.done({})
-
-  def run(inputs: Sequence[str]) -> "Future[Result]":
-    return executor.submit(Job(id="abduction", code=code, inputs=tuple(inputs)))
-
-  def grade(
-    result: Result,
-  ) -> "dict[str, Outcome] | Future[dict[str, Outcome]]":
-    known = _outcomes(inputs, result, reference_key)
-    undecided = _undecided(inputs, result)
-    if not undecided or len(inputs) == 1:
-      return known
-    alone = futures.gather([run([text]) for text in undecided])
-    return futures.then(
-      alone,
-      lambda results: (
-        known
-        | {
-          text: _outcome(result.outputs[0], reference_key, result)
-          for text, result in zip(undecided, results, strict=True)
-        }
-      ),
-    )
-
-  return futures.then(run(inputs), grade)
-
-
 def submit_abduction_answer(
   executor: Executor,
   code: str,
@@ -242,8 +206,8 @@ def submit_induction(
 ) -> "Future[Outcome]":
   """Starts to grade a program, which must map every input to its output.
 
-  Without any inputs, an answer is wrong. If a limit ends it after a call that
-  gave another value, it is wrong too.
+  Each call has a process of its own. Without any inputs, an answer is wrong. If
+  a limit ends it after a call that gave another value, it is wrong too.
 
   Args:
     executor: runs the answer.
@@ -277,31 +241,6 @@ def submit_induction(
 
   job = Job(id="induction", code=answer_code, inputs=tuple(inputs))
   return futures.then(executor.submit(job), grade)
-
-
-def _undecided(answers: Sequence[str], result: Result) -> Sequence[str]:
-  """Returns the answers that a child's failure does not decide."""
-  error = result.error or ""
-  if error == JOB_TIMEOUT:
-    return answers[result.finished :]
-  if result.status == "timeout":
-    return answers[result.finished + 1 :]
-  lost = error in _CHILD_LOST or error.startswith("Signal")
-  return answers if result.status == "error" and lost else ()
-
-
-def _outcomes(
-  inputs: Sequence[str], result: Result, reference_key: Hashable
-) -> dict[str, Outcome]:
-  """Returns the outcome of each input, as far as one child decides it."""
-  return {
-    text: _outcome(
-      output, reference_key, *([] if index < result.finished else [result])
-    )
-    for index, (text, output) in enumerate(
-      zip(inputs, result.outputs, strict=True)
-    )
-  }
 
 
 def _outcome(

@@ -187,12 +187,12 @@ def test_abduction_of_nan(executor):
   assert abduct(executor, code, "float('nan')", "1")
 
 
-def test_abduction_answers_share_a_child(executor):
+def test_each_distinct_abduction_answer_is_one_job(executor):
   before = executor.counters()["programs"]
   answers = ["2", "5", "2", "x", "", None]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
   assert are_correct(future) == (True, False, True, False, False, False)
-  assert executor.counters()["programs"] == before + 1
+  assert executor.counters()["programs"] == before + 3
 
 
 def test_an_expression_costs_one_more_job(executor):
@@ -200,7 +200,8 @@ def test_an_expression_costs_one_more_job(executor):
   answers = ["2", "1 + 1", "4 // 2", "1 + 1", "1.0 / 2"]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
   assert are_correct(future) == (True, True, True, True, False)
-  assert executor.counters()["programs"] == before + 3 + 1
+  # Three expressions; of the values, the program runs on 2 and on 0.5.
+  assert executor.counters()["programs"] == before + 3 + 2
 
 
 class Recording:
@@ -332,6 +333,31 @@ def test_answers_do_not_see_each_other(executor):
   assert are_correct(future) == (True, True)
 
 
+@pytest.mark.parametrize(
+  "count",
+  [
+    "import math as m\ndef f(x):\n  m.n = getattr(m, 'n', 0) + 1\n  return m.n",
+    "import sys\ndef f(x):\n  frame, n = sys._getframe(), 1\n  while frame:\n"
+    "    n = max(n, len(frame.f_locals.get('inputs', ())))\n"
+    "    frame = frame.f_back\n  return n",
+  ],
+)
+def test_an_answer_s_verdict_does_not_depend_on_its_group(executor, count):
+  answers = ["1", "2", "3"]
+  future = programs.submit_abduction(executor, count, "1", answers)
+  assert are_correct(future) == (True,) * 3
+  assert abduct(executor, count, "1", "2")
+  assert not induce(executor, count, ("1", "2", "3"), ("1", "2", "3"))
+  assert induce(executor, count, ("1", "2", "3"), ("1", "1", "1"))
+
+
+@pytest.mark.parametrize("name", ["WorkerDied", "Signal9"])
+def test_a_program_cannot_pretend_to_be_lost(executor, name):
+  code = f"class {name}(Exception): pass\ndef f(x):\n  raise {name}"
+  future = programs.submit_abduction(executor, code, "1", ["1", "2"])
+  assert future.result(60) == (Outcome.INCORRECT,) * 2
+
+
 def test_hopeless_answers_start_no_child(executor):
   before = executor.counters()["programs"]
   answers = [None, "x", "0) or f(1", "[" * 70_000]
@@ -415,7 +441,7 @@ def test_a_limit_of_time_is_told_apart_from_a_wrong_answer(impatient):
 
 
 def test_an_answer_does_not_use_up_the_time_of_another(impatient):
-  """Eight answers of 60 % of the limit each share one job at first."""
+  """Eight answers of 60 % of the limit each."""
   code = f"""
 import time
 def f(x):

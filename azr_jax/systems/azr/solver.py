@@ -13,7 +13,7 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
 from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
-from azr_jax.tasks.programs.task import ABDUCTION, Task
+from azr_jax.tasks.programs.task import Task
 
 
 @dataclasses.dataclass
@@ -66,10 +66,7 @@ async def solve(
   n: int,
   is_voted: bool,
 ) -> list[Solution]:
-  """Returns n graded solutions of a task.
-
-  One process runs the program of an abduction task on all n proposed inputs, so
-  these are graded together; other solutions are graded as they come.
+  """Returns n solutions of a task, each graded as it comes.
 
   Args:
     policy: samples them.
@@ -83,33 +80,22 @@ async def solve(
     is_voted: whether votes for the label of the task are asked for.
   """
   prompt = solve_prompt(policy, task_type, task, prompt_builder)
-  waiting: list[tuple[str, Future[solving.Grade]]] = []
 
   def submit(
     index: int, completion: types.Completion
   ) -> "Future[solving.Grade]":
     del index
-    graded: Future[solving.Grade] = Future()
-    waiting.append((completion.text, graded))
-    if task_type == ABDUCTION and len(waiting) < n:
-      return graded
-    responses, grades = zip(*waiting, strict=True)
-    waiting.clear()
-    outcomes = jobs.submit(
+    grades = jobs.submit(
       functools.partial(
         solving.submit_grades,
         task_type=task_type,
         task=task,
-        responses=responses,
+        responses=(completion.text,),
         answer_format=prompt_builder.answer_format,
         is_voted=is_voted,
       )
     )
-    for position, grade in enumerate(grades):
-      futures.forward(
-        futures.then(outcomes, lambda done, i=position: done[i]), grade
-      )
-    return graded
+    return futures.then(grades, lambda done: done[0])
 
   samples = policy.sample([prompt], n, prompt_seeds=[number], call=call)
   [graded] = await collect.sample_and_grade(samples, submit, jobs)

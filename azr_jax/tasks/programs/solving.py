@@ -17,6 +17,7 @@ from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
   ERROR_DEDUCTION,
+  FORBIDDEN_MODULES,
   InductionTask,
   Task,
   Triplet,
@@ -199,7 +200,9 @@ def submit_grading(
     answers = [
       parsing.parse_input_answer(text, answer_format) for text in responses
     ]
-    return grading.submit_abduction(executor, task.code, task.output, answers)
+    return grading.submit_abduction(
+      executor, task.code, task.output, answers, forbidden=FORBIDDEN_MODULES
+    )
   return futures.gather(
     [
       _submit_grading(

@@ -120,7 +120,13 @@ def submit_error_triplet(
     if result.status != "error" or result.error not in DEDUCED_ERRORS:
       return Rejection(result.status)
     error = result.error
-    probe = Job("error", code + _RAISE_PROBE, tuple(inputs), entry="_probe")
+    probe = Job(
+      "error",
+      code + _RAISE_PROBE,
+      tuple(inputs),
+      entry="_probe",
+      forbidden=FORBIDDEN_MODULES,
+    )
 
     def confirm(raised: Result) -> Task | Rejection:
       if raised.status == "timeout":

@@ -20,7 +20,12 @@ from azr_jax.executor import Executor, Job, Result, futures, literals
 from azr_jax.grading import values
 from azr_jax.systems.azr.appendix import rewriting
 from azr_jax.tasks.programs import validation
-from azr_jax.tasks.programs.task import Task, Triplet, component_name
+from azr_jax.tasks.programs.task import (
+  FORBIDDEN_MODULES,
+  Task,
+  Triplet,
+  component_name,
+)
 
 # This line stands before `f`, which could give the names other values.
 _COMPONENTS_LINE = "_components = {names}"
@@ -235,7 +240,13 @@ def submit(
   def probe(task: Triplet, watched: int | None, nudge: bool | None) -> Job:
     entry = f"_entry = _probe({watched}, {nudge})"
     text = "\n".join([*components, line, code, _WATCH, entry])
-    return Job("composite", text, (task.input,), entry="_entry")
+    return Job(
+      "composite",
+      text,
+      (task.input,),
+      entry="_entry",
+      forbidden=FORBIDDEN_MODULES,
+    )
 
   def probe_task(
     task: Task | validation.Rejection,
