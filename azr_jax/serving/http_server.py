@@ -41,7 +41,7 @@ class _OneLine(logging.Filter):
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, http.HttpProcessingError):
       problem = " ".join(str(error).split())
-      # What the client has sent may hold codes for terminals.
+      # Bytes of the client may be control characters of a terminal.
       record.msg = f"{record.getMessage()}: {problem!a:.200}"
       record.args = record.exc_info = record.exc_text = None
     return True
