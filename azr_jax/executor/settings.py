@@ -61,7 +61,7 @@ class ExecutorSettings(Settings):
   )
   sleep_factor: float = setting(
     1.0,
-    "time that a program may sleep in all its calls, multiples of timeout_s; "
+    "time that a process of a program may sleep, multiples of timeout_s; "
     "waiting for a core is no sleep",
     minimum=0.0,
     maximum=1e6,
