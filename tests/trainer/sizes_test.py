@@ -17,14 +17,22 @@ from azr_jax.configs import (
   evaluate,
   orz,
 )
-from azr_jax.models import presets, transformer
+from azr_jax.models import load, presets, transformer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import layout
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.trainer import build, loading, loop, settings, sizes, start
+from azr_jax.trainer import (
+  build,
+  loading,
+  loop,
+  scoring,
+  settings,
+  sizes,
+  start,
+)
 from azr_jax.trainer.settings import EvaluateSettings
 
 GIB = 1 << 30
@@ -314,3 +322,34 @@ def test_a_call_on_few_sequences_computes_few_rows(on_one_device):
     batch = model._fitting(whole.replace(segment_ids=segments))
     assert batch.tokens.shape == (1, rows, 24)
     assert np.count_nonzero(batch.segment_ids[..., 0]) == filled
+
+
+class Asked(Exception):
+  """Ends a command where it loads its model."""
+
+
+@pytest.mark.parametrize(
+  "variant, benchmark, data, known",
+  [
+    ("greedy", "programs_heldout", "", True),
+    ("questions_tiny", "questions", "questions=gym:gcd", False),
+  ],
+)
+def test_an_evaluation_asks_for_its_responses_and_longest_prompt(
+  tmp_path, monkeypatch, variant, benchmark, data, known
+):
+  """Agents write prompts of their own."""
+  tokenizer = load.from_folder(load.EMBEDDED["code-tiny"]).tokenizer
+
+  def ask(settings, spec, step, request):
+    raise Asked(request(tokenizer))
+
+  monkeypatch.setattr(loading, "load_policy", ask)
+  config = evaluate.get_config(variant)
+  config.evaluate.samples = 4
+  folder = str(tmp_path)
+  with pytest.raises(Asked) as caught:
+    scoring.evaluate(config, "embedded:code-tiny", benchmark, folder, data, 2)
+  (request,) = caught.value.args
+  assert request.responses in (2 * 4, 3 * 2 * 4)  # Of one or three subsets.
+  assert (request.longest_prompt > 0) == known
