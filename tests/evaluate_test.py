@@ -164,7 +164,7 @@ def test_supervised_training_learns_and_resumes(tmp_path, on_one_device):
   room = few["learner.micro_rows"] * config.learner.row_length
   for row in rows:
     assert 0 < row["device/update/tokens_per_s"] * row["time/step"] <= room
-  assert len(losses) == 4 and losses[-1] < losses[0]
+  assert len(losses) == 4 and 0 < losses[-1] < losses[0]
   source = load.resolve(str(tmp_path / "model"), str(tmp_path))
   assert source.config.vocab_size >= source.tokenizer.vocab_size
   config.train.steps = 5

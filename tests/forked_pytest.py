@@ -8,6 +8,10 @@ and its exit status is printed.
 import json
 import os
 import sys
+import traceback
+
+# Pytest warns of a plugin that was imported before it.
+_WITH_LIBRARIES = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 def main():
@@ -26,10 +30,14 @@ def main():
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
       os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-      status = pytest.main(arguments)
+      status = pytest.ExitCode.INTERNAL_ERROR
+      try:
+        status = pytest.main([*_WITH_LIBRARIES, *arguments])
+      except BaseException:  # noqa: BLE001 - No test failed: it is no result.
+        traceback.print_exc()
       sys.stdout.flush()
       sys.stderr.flush()
-      os._exit(status)
+      os._exit(int(status))
     _, status = os.waitpid(child, 0)
     sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
     sys.stdout.flush()

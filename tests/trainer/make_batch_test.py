@@ -55,6 +55,14 @@ def test_groups_of_equal_reward_leave_batch_and_denominator(experiment):
   assert advantages == {0.5, -0.5}
 
 
+def test_a_baseline_is_that_of_its_group(experiment):
+  rewards = [("a", 1.0), ("b", 0.5), ("a", 0.0), ("b", 0.0)]
+  batch, numbers, _ = packed(experiment, rewards)
+  assert numbers == [0, 1, 2, 3]
+  advantages = set(batch.advantages[batch.loss_mask > 0].tolist())
+  assert advantages == {0.5, 0.25, -0.5, -0.25}
+
+
 def test_nothing_is_dropped_where_all_groups_are_equal(experiment):
   rewards = [("a", 1.0), ("a", 1.0), ("b", 0.0)]
   _, numbers, metrics = packed(experiment, rewards)

@@ -179,8 +179,10 @@ def test_buffers_grow_from_the_seeds(played):
 
 def test_current_tasks_are_solved_in_the_same_step(played):
   system, policy, _ = played()
-  solved = [p.task for p in policy.asked if "Find the output" in p.text]
-  assert set(system.buffers["deduction"].from_step(1)) <= set(solved)
+  prompts = [p for p in policy.by_call[SOLVE] if "Find the output" in p.text]
+  assert {p.task for p in prompts} == {
+    *system.buffers["deduction"].from_step(1)
+  }
 
 
 def test_previous_tasks_are_solved_a_step_later(played):
