@@ -317,7 +317,17 @@ def _fit(
     model: the model's config.
     begun_with: the config of the run that is resumed, whose sizes stay; None: a
       new run, or none.
+
+  Raises:
+    ValueError: a response of the length that was asked for is longer than any
+      sequence that the model was made for.
   """
+  asked = changes.get("rollout.max_tokens", 0)
+  if asked > model.max_positions:
+    raise ValueError(
+      f"max_tokens={asked}: expected at most {model.max_positions}, the "
+      "model's max_position_embeddings"
+    )
   bounds = sizes.Memory(
     model,
     c.model.dtype,

@@ -12,6 +12,7 @@ from azr_jax import api, train
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom
+from azr_jax.models import load
 from azr_jax.report import command
 from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table import sums
@@ -270,6 +271,9 @@ def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
       model.update([["a sample"]], [[reward]])
   with pytest.raises(ValueError, match="chat='on': the model has no chat"):
     api.load("embedded:orz-tiny", chat="on").prompt("1 +")
+  positions = load.config_of("embedded:orz-tiny", "").max_positions
+  with pytest.raises(ValueError, match="max_position_embeddings"):
+    api.load("embedded:orz-tiny", max_tokens=positions + 1)
 
 
 def test_a_call_gives_the_chat_template_a_dictionary():
