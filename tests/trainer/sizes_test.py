@@ -351,5 +351,5 @@ def test_an_evaluation_asks_for_its_responses_and_longest_prompt(
   with pytest.raises(Asked) as caught:
     scoring.evaluate(config, "embedded:code-tiny", benchmark, folder, data, 2)
   (request,) = caught.value.args
-  assert request.responses in (2 * 4, 3 * 2 * 4)  # Of one or three subsets.
+  assert request.responses in (2 * 4, 3 * 2 * 4)  # One or three subsets.
   assert (request.longest_prompt > 0) == known
