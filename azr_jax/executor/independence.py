@@ -3,71 +3,134 @@
 The calls of a job share a process, because a process for each costs several
 times as much. A program's own state does not outlive a call (`program.py`), but
 that of the process does: a program could count its calls in an attribute of a
-module, or read the other inputs in its callers' frames. `are_independent` holds
-only for programs whose text shows that they do nothing of the kind. Any other
-program gets a process for each call.
+library's class, or read the other inputs in its callers' frames.
 
-The test is one of words and of the syntax tree, and errs on the side of a
-process. A program may use most builtins, and of the modules in `_MODULES`
-functions, classes and constants. It may not reach a namespace, a frame or code
-by a name (`_WORDS`, names with `__`), store an attribute if it imports
-anything, or pass a module on. Inputs may call a few constructors only.
+`are_independent` holds only for programs whose syntax tree shows that they do
+nothing of the kind. Any other program gets a process for each call. The rules
+allow what is known to be harmless:
+
+* builtins but those that reach objects or namespaces by name, or build classes;
+* the names of `_LIBRARY`. Nothing that a program could change may flow through
+  it as a value: what is written in Python may only be called, or decorate;
+* attributes but special ones, and those of frames, code and tracebacks.
+
+One leak is known: the address in the text of an object without a `__repr__`
+depends on what the process has allocated before.
 """
 
 import ast
+import builtins
+import cmath
 import itertools
-import re
-import sys
-import types
+import math
+import operator
+import statistics
+import string
 
-# Functions and classes of these change nothing that outlives a call.
-_MODULES = frozenset(
-  "bisect cmath collections copy fractions functools heapq itertools math "
-  "operator re statistics string typing".split()
+# How a name may be used.
+_ANY, _CALLED, _DECORATOR, _ANNOTATION = range(4)
+
+
+def _kinds(kind, names):
+  return dict.fromkeys(names.split(), kind)
+
+
+def _public(module, *but):
+  """Returns the public names of a module that is written in C."""
+  names = {name for name in vars(module) if not name.startswith("_")}
+  return dict.fromkeys(names.difference(but), _ANY)
+
+
+_LIBRARY = {
+  "__future__": _kinds(_ANY, "annotations"),
+  "bisect": _kinds(
+    _ANY, "bisect bisect_left bisect_right insort insort_left insort_right"
+  ),
+  "cmath": _public(cmath),
+  "collections": _kinds(_ANY, "deque defaultdict OrderedDict")
+  | _kinds(_CALLED, "Counter namedtuple"),
+  "copy": _kinds(_CALLED, "copy deepcopy"),
+  "dataclasses": _kinds(_DECORATOR, "dataclass"),
+  "decimal": _kinds(_ANY, "Decimal"),
+  "fractions": _kinds(_CALLED, "Fraction"),
+  "functools": _kinds(_ANY, "partial reduce")
+  | _kinds(_CALLED, "cmp_to_key")
+  | _kinds(_DECORATOR, "cache lru_cache"),
+  "heapq": _kinds(_ANY, "heapify heappop heappush heappushpop heapreplace")
+  | _kinds(_CALLED, "merge nlargest nsmallest"),
+  "itertools": _public(itertools),
+  "math": _public(math),
+  "operator": {
+    name: _ANY
+    for name in operator.__all__
+    if name not in ("attrgetter", "methodcaller")
+  },
+  "re": _kinds(
+    _CALLED,
+    "compile escape findall finditer fullmatch match search split sub subn",
+  ),
+  "statistics": dict.fromkeys(
+    set(statistics.__all__) - {"NormalDist", "StatisticsError"}, _CALLED
+  ),
+  "string": {
+    name: _ANY
+    for name, value in vars(string).items()
+    if isinstance(value, str) and not name.startswith("_")
+  },
+  "typing": _kinds(
+    _ANNOTATION,
+    "Any Callable Deque DefaultDict Dict FrozenSet Generator Hashable Iterable "
+    "Iterator List Mapping Optional Sequence Set Tuple Type Union",
+  ),
+}
+# The names of `arguments.py`, which inputs may use.
+_OF_INPUTS = {
+  name: _LIBRARY[module][name]
+  for module, name in (
+    ("collections", "Counter"),
+    ("collections", "OrderedDict"),
+    ("collections", "defaultdict"),
+    ("collections", "deque"),
+    ("decimal", "Decimal"),
+    ("fractions", "Fraction"),
+  )
+}
+_MODULES_OF_INPUTS = {
+  name: name
+  for name in "cmath collections decimal fractions functools itertools math "
+  "string".split()
+}
+_EXCEPTIONS = {
+  name
+  for name, value in vars(builtins).items()
+  if isinstance(value, type) and issubclass(value, BaseException)
+}
+_BUILTINS = _EXCEPTIONS.union(
+  "Ellipsis False None NotImplemented True abs all any ascii bin bool "
+  "bytearray bytes callable chr classmethod complex dict divmod enumerate "
+  "filter float format frozenset hasattr hex int isinstance issubclass iter "
+  "len list map max min next object oct ord pow print property range repr "
+  "reversed round set slice sorted staticmethod str sum super tuple zip".split()
 )
-# Words of programs that reach state which outlives a call, or that may: names
-# of namespaces, frames and addresses, and functions that take names or change
-# what they are given.
-_WORDS = frozenset(
-  "getattr setattr delattr vars globals locals eval exec compile id hash "
-  "format format_map attrgetter methodcaller Formatter register overload "
-  "get_overloads clear_overloads get_type_hints ForwardRef update_wrapper "
-  "wraps total_ordering singledispatch singledispatchmethod NormalDist purge "
-  "gi_frame gi_yieldfrom gi_code cr_frame cr_await cr_code ag_frame ag_await "
-  "ag_code tb_frame tb_next f_back f_locals f_globals f_builtins f_code "
-  "mro".split()
-)
-_SPECIAL_METHODS = frozenset(
+_SPECIAL = frozenset(
   f"__{name}__"
   for name in (
     "abs add and bool call contains delitem enter eq exit float floordiv ge "
-    "getitem gt iadd init int invert iter le len lshift lt main missing mod "
-    "mul name ne neg next or pos pow radd repr reversed rmul rshift rsub "
-    "setitem str sub truediv xor"
+    "getitem gt hash iadd init int invert iter le len lshift lt main missing "
+    "mod mul name ne neg next or pos post_init pow radd repr reversed rmul "
+    "rshift rsub setitem str sub truediv xor"
   ).split()
 )
-_WORD = re.compile(r"[A-Za-z_]\w*")
-# The names of private attributes and methods; those of named tuples are public.
-_PRIVATE = re.compile(r"\._(?!(?:asdict|fields|make|replace)\b)")
-_CALL = re.compile(r"([\w)\]}'\"]*)\s*\(")
-_CONSTRUCTORS = frozenset(
-  "bytes complex deque defaultdict dict float frozenset list OrderedDict range "
-  "set tuple".split()
-)
-# Names of `arguments.py` that lead to what a program could change, such as the
-# attributes of a class that is written in Python.
-_CHANGEABLE = frozenset(
-  "Counter Decimal Fraction cmath collections decimal fractions functools "
-  "itertools math string".split()
-)
-_CONSTANTS = (
-  type,
-  types.FunctionType,
-  types.BuiltinFunctionType,
-  int,
-  float,
-  complex,
-  str,
+# Attributes of generators, coroutines, frames, tracebacks and code.
+_PREFIXES = ("ag_", "co_", "cr_", "f_", "gi_", "tb_")
+# `format` reads attributes that a text names, `mro` gives classes, and the
+# others tell whether a regular expression was in the cache.
+_ATTRIBUTES = frozenset("format format_map mro pattern re".split())
+_REFUSED_NODES = (
+  ast.AsyncFor,
+  ast.AsyncFunctionDef,
+  ast.AsyncWith,
+  ast.Await,
 )
 
 
@@ -78,74 +141,215 @@ def are_independent(code, inputs):
     code: the program.
     inputs: the argument texts of its calls.
   """
-  if not code.isascii() or not all(map(_only_constructs, inputs)):
-    return False
-  for word in set(_WORD.findall(code)):
-    if word in _WORDS or ("__" in word and word not in _SPECIAL_METHODS):
-      return False
-  if "import" not in code:
-    return True
-  return not _PRIVATE.search(code) and _uses_modules_plainly(code)
-
-
-def _only_constructs(text):
-  """Returns whether an input calls nothing but constructors of C's types."""
-  if not _CHANGEABLE.isdisjoint(_WORD.findall(text)):
-    return False
-  if "(" not in text:
-    return True
-  called = _CALL.findall(text)
-  return text.isascii() and all(
-    not name or name in _CONSTRUCTORS for name in called
-  )
-
-
-def _uses_modules_plainly(code):
-  """Returns whether a program neither changes nor passes on what it imports."""
   try:
-    nodes = list(ast.walk(ast.parse(code)))
+    trees = [ast.parse(code), *(ast.parse(f"f({text}\n)") for text in inputs)]
   except (SyntaxError, ValueError, MemoryError, RecursionError):
     return False
-  modules = {}
-  for node in nodes:
-    if isinstance(node, ast.ImportFrom) and not _are_constants(node):
-      return False
+  program = _Checker(trees[0])
+  return program.holds() and all(
+    _Checker(tree, _OF_INPUTS, _MODULES_OF_INPUTS).holds() for tree in trees[1:]
+  )
+
+
+class _Checker:
+  """Checks one syntax tree."""
+
+  def __init__(self, tree, names=None, modules=None):
+    """Prepares the check of a tree.
+
+    Args:
+      tree: the tree.
+      names: names that are there without an import, and how they may be used.
+      modules: modules that are there without an import, by their names.
+    """
+    self._names = dict(names or {})
+    self._modules = dict(modules or {})
+    self._nodes = list(ast.walk(tree))
+    self._parents = {
+      child: node
+      for node in self._nodes
+      for child in ast.iter_child_nodes(node)
+    }
+
+  def holds(self):
+    """Returns whether every node is allowed."""
+    imports = (ast.Import, ast.ImportFrom)
+    return all(
+      self._imports(node) for node in self._nodes if isinstance(node, imports)
+    ) and all(map(self._allows, self._nodes))
+
+  def _imports(self, node):
+    """Notes what an import binds; returns whether it is allowed."""
     if isinstance(node, ast.Import):
       for alias in node.names:
-        if alias.name not in _MODULES:
+        if alias.name not in _LIBRARY:
           return False
-        modules[alias.asname or alias.name] = sys.modules[alias.name]
-  attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
-  of_modules = [
-    (modules[node.value.id], node.attr)
-    for node in attributes
-    if isinstance(node.value, ast.Name) and node.value.id in modules
-  ]
-  names = [getattr(node, "id", None) in modules for node in nodes]
-  return (
-    all(isinstance(node.ctx, ast.Load) for node in attributes)
-    and all(itertools.starmap(_is_constant, of_modules))
-    and sum(names) == len(of_modules)  # No module is passed on.
-  )
+        self._modules[alias.asname or alias.name] = alias.name
+      return True
+    kinds = {} if node.level else _LIBRARY.get(node.module, {})
+    for alias in node.names:
+      if alias.name not in kinds:
+        return False
+      # A name that is bound twice may only be used in both ways.
+      name, kind = alias.asname or alias.name, kinds[alias.name]
+      if self._names.setdefault(name, kind) != kind:
+        return False
+    return True
+
+  def _allows(self, node):
+    """Returns whether a node is allowed."""
+    if isinstance(node, _REFUSED_NODES):
+      return False
+    if isinstance(node, ast.Name):
+      return self._allows_name(node)
+    if isinstance(node, ast.Attribute):
+      return self._allows_attribute(node)
+    if isinstance(node, ast.ClassDef) and node.keywords:
+      return False
+    if isinstance(node, ast.MatchClass):
+      return all(_is_plain(n) and _is_public(n) for n in node.kwd_attrs)
+    return all(map(_is_plain, _identifiers(node)))
+
+  def _allows_name(self, node):
+    name = node.id
+    if not _is_plain(name):
+      return False
+    if name in self._modules:
+      # A module may be read, but neither changed nor passed on.
+      parent = self._parents[node]
+      return isinstance(parent, ast.Attribute)
+    if name in self._names:
+      return self._allows_use(node, self._names[name])
+    if name == "type":
+      return self._asks_for_type(node)
+    return name in _BUILTINS or not hasattr(builtins, name)
+
+  def _allows_attribute(self, node):
+    name = node.attr
+    if isinstance(node.value, ast.Name) and node.value.id in self._modules:
+      kinds = _LIBRARY[self._modules[node.value.id]]
+      is_read = isinstance(node.ctx, ast.Load)
+      return is_read and name in kinds and self._allows_use(node, kinds[name])
+    if name == "format" and isinstance(node.value, ast.Constant):
+      return isinstance(node.value.value, str) and _has_plain_fields(
+        node.value.value
+      )
+    return _is_plain(name) and _is_public(name)
+
+  def _allows_use(self, node, kind):
+    """Returns whether a name of a library is used as it may be."""
+    if kind == _ANNOTATION:
+      return self._is_annotation(node)
+    if kind == _ANY:
+      return True
+    parent = self._parents[node]
+    is_called = isinstance(parent, ast.Call) and parent.func is node
+    if kind == _CALLED:
+      return is_called
+    if is_called:  # `@lru_cache(maxsize=None)`
+      node, parent = parent, self._parents[parent]
+    return isinstance(parent, ast.FunctionDef | ast.ClassDef) and (
+      node in parent.decorator_list
+    )
+
+  def _asks_for_type(self, node):
+    """Returns whether `type` is in `type(x) == ...` or `type(x).__name__`."""
+    call = self._parents[node]
+    if not isinstance(call, ast.Call) or call.func is not node:
+      return False
+    user = self._parents[call]
+    return (
+      len(call.args) == 1
+      and not call.keywords
+      and not isinstance(call.args[0], ast.Starred)
+      and (
+        isinstance(user, ast.Compare)
+        or (isinstance(user, ast.Attribute) and user.attr == "__name__")
+      )
+    )
+
+  def _is_annotation(self, node):
+    """Returns whether a name of `typing` is in an annotation of plain names.
+
+    `typing` caches what it is given, so a value with an `__eq__` of the
+    program's would be compared with one of an earlier call.
+    """
+    while True:
+      parent = self._parents.get(node)
+      if isinstance(parent, ast.arg | ast.AnnAssign):
+        return node is parent.annotation and self._has_plain_names(node)
+      if isinstance(parent, ast.FunctionDef):
+        return node is parent.returns and self._has_plain_names(node)
+      if not isinstance(parent, ast.expr):
+        return False
+      node = parent
+
+  def _has_plain_names(self, annotation):
+    plain = (
+      ast.Attribute,
+      ast.BinOp,
+      ast.BitOr,
+      ast.Constant,
+      ast.List,
+      ast.Load,
+      ast.Name,
+      ast.Subscript,
+      ast.Tuple,
+    )
+    return all(
+      isinstance(part, plain)
+      and (
+        not isinstance(part, ast.Name)
+        or part.id in self._names
+        or part.id in self._modules
+        or part.id in self._types()
+      )
+      for part in ast.walk(annotation)
+    )
+
+  def _types(self):
+    """Returns builtins and names of classes that nothing else binds."""
+    classes, others = set(), set()
+    for node in self._nodes:
+      if isinstance(node, ast.ClassDef):
+        classes.add(node.name)
+      elif isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+          others.add(node.id)
+      else:
+        others.update(_identifiers(node))
+    return (classes | _BUILTINS) - others
 
 
-def _are_constants(node):
-  """Returns whether `from module import names` imports what nobody changes."""
-  if node.level or node.module not in (
-    *_MODULES,
-    "collections.abc",
-    "__future__",
-  ):
+def _identifiers(node):
+  """Yields the names that a node other than a name or attribute has."""
+  if isinstance(node, ast.Constant | ast.ImportFrom | ast.alias):
+    return
+  for _, value in ast.iter_fields(node):
+    if isinstance(value, str):
+      yield value
+    elif isinstance(value, list):
+      yield from (item for item in value if isinstance(item, str))
+
+
+def _is_plain(name):
+  """Returns whether a name is not special, or one of `_SPECIAL`."""
+  is_special = name.startswith("__") and name.endswith("__")
+  return not is_special or name in _SPECIAL
+
+
+def _is_public(name):
+  return name not in _ATTRIBUTES and not name.startswith(_PREFIXES)
+
+
+def _has_plain_fields(text):
+  """Returns whether a format's fields read no attributes or items."""
+  try:
+    for _, field, spec, _ in string.Formatter().parse(text):
+      if field and ("." in field or "[" in field):
+        return False
+      if spec and not _has_plain_fields(spec):
+        return False
+  except ValueError:
     return False
-  module = sys.modules.get(node.module)
-  return all(_is_constant(module, alias.name) for alias in node.names)
-
-
-def _is_constant(module, name):
-  """Returns whether a module's attribute is no module and no container."""
-  value = getattr(module, name, None)
-  return (
-    isinstance(value, _CONSTANTS)
-    or (module.__name__ == "typing" and hasattr(value, "__origin__"))
-    or type(value).__module__ in ("typing", "__future__")
-  )
+  return True

@@ -148,6 +148,11 @@ BETWEEN_INPUTS = {
     *("1", "1", "1"),
     inputs=("1", "2", "3"),
   ),
+  "builtins_as_an_argument": gives(
+    "def f(b):\n  b['n'] = b.get('n', 0) + 1\n  return b['n']",
+    *("1", "1", "1"),
+    inputs=("__builtins__", "__builtins__ ", "(__builtins__)"),
+  ),
   "attribute_of_the_function": gives(
     "def f(x):\n  f.count = getattr(f, 'count', 0) + 1\n  return f.count",
     *("1", "1"),
@@ -191,6 +196,31 @@ BETWEEN_INPUTS = {
     "n = sum(k[:4] == 'left' for k in sys.modules); "
     "sys.modules[f'left{n}'] = sys",
     "n + 1",
+  ),
+  "cache_of_regular_expressions": _counts(
+    "import re",
+    "n = 1\n"
+    "  while re.search(s := ''.join(['|a', str(n)]), '').re.pattern is not s:\n"
+    "    n += 1",
+    "n",
+  ),
+  "mark_of_a_final_class": _counts(
+    "import typing\nfrom fractions import Fraction\n"
+    "seen = hasattr(Fraction, '\\x5f\\x5ffinal\\x5f\\x5f')",
+    "typing.final(Fraction)",
+    "1 + seen",
+  ),
+  "copy_of_a_class_that_it_builds": _counts(
+    "import copy\nfrom fractions import Fraction\nU = chr(95) * 2\n"
+    "state = {'n': vars(Fraction).get('n', 0) + 1}",
+    "copy.copy(type('A', (), {U + 'reduce_ex' + U: "
+    "lambda s, p: (lambda: Fraction, (), (None, state))})())",
+    "Fraction.n",
+  ),
+  "private_attribute_behind_a_blank": _counts(
+    "import re",
+    "d = re.RegexFlag. _member_map_; d['n'] = d.get('n', 0) + 1",
+    "d['n']",
   ),
   "default_decimal_context": _counts(
     "import decimal",
