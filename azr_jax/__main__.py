@@ -11,8 +11,8 @@ def main() -> None:
   """Prints the version and the commands."""
   errors.Parser(__doc__, "azr_jax").parse_args()
   print(f"{errors.VERSION}: {azr_jax.__doc__}\n\n{commands.listing()}")
-  print("\n--help shows the arguments of a command.")
-  print("`python -m azr_jax.NAME`, with _ for -, runs the same as azr-NAME.")
+  print("\nRun a command with --help to see its arguments.")
+  print("`python -m azr_jax.NAME`, with _ for -, is the same as azr-NAME.")
 
 
 def run() -> None:

@@ -51,7 +51,7 @@ __all__ = ["Judge", "Model", "Run", "Sample", "load", "train"]
 Data = str | Iterable[Mapping[str, Any]]
 # A function, its spec, or a model behind an address.
 Reward = Callable[..., Any] | str | Judge
-# A key whose value is JSON in configs, and may be a dictionary here.
+# A key whose value is JSON in configs; callers may pass a dictionary.
 _TEMPLATE_KWARGS = ".chat_template_kwargs"
 # Sections in which a short name is searched, the first one wins.
 _SECTIONS = (
@@ -119,9 +119,9 @@ def train(
     config: values by dotted key, such as {"rollout.slots": 64}.
     **overrides: values by the last part of their key, such as steps=100,
       estimator="rloo", group_size=8, max_tokens=256, learning_rate=1e-6.
-      Sizes that are not given (slots, rows, chunks of logits) follow from the
-      longest prompt, the responses of a step and the memory; a resumed run
-      has those that it began with.
+      Sizes that you leave out (slots, rows, chunks of logits) follow from the
+      longest prompt, the responses of a step and free memory. A resumed run
+      keeps the sizes of its first start.
 
   Returns:
     The run, with its metrics.
@@ -143,7 +143,7 @@ def train(
     c.evaluation.every = changes.get("evaluation.every", c.train.save_every)
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
   folder = storage.resolve(workdir)
-  # A template may write the date; sizes must not change when a run resumes.
+  # Templates may print the date, and a resumed run must keep its sizes.
   with chat_templates.dated(dates.read(folder)):
     longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
   responses = c.custom.prompts * c.custom.group_size
@@ -245,7 +245,7 @@ def _changes(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelled(key: str) -> str:
-  """Returns a key as an argument of `train` and `load`."""
+  """Returns how to write a key as an argument of `train` or `load`."""
   section, _, name = key.rpartition(".")
   is_short = section in (*_SECTIONS, "")
   return name if is_short else f"config={{{key!r}: ...}}"
@@ -307,20 +307,19 @@ def _fit(
   model: ModelConfig,
   begun_with: Mapping[str, Any] | None = None,
 ) -> None:
-  """Sets the sizes that were not given.
+  """Sets the sizes that the caller left out.
 
   Args:
-    c: the config.
-    longest_prompt: tokens.
-    responses: of an update.
-    changes: the values that were given, by dotted key.
+    c: the config, which is changed.
+    longest_prompt: length of the longest prompt, tokens.
+    responses: number of responses per update.
+    changes: the values that the caller set, by dotted key.
     model: the model's config.
-    begun_with: the config of the run that is resumed, whose sizes stay; None: a
-      new run, or none.
+    begun_with: the config of a resumed run, whose sizes stay. None for a new
+      run, or without a run.
 
   Raises:
-    ValueError: a response of the length that was asked for is longer than any
-      sequence that the model was made for.
+    ValueError: `max_tokens` exceeds the model's `max_position_embeddings`.
   """
   asked = changes.get("rollout.max_tokens", 0)
   if asked > model.max_positions:

@@ -22,9 +22,10 @@ the working directory:
       --model=code_sft_qwen2.5-7b/model --workdir=potential
 
 `VARIANT+published_code` has the advantages, means, decay and warm-up of
-Search-R1's code, on which the paper's is built (docs/papers.md lists them). Its
-mini-batches are not offered: it takes several optimizer steps a batch, of 256
-conversations each, and here the policy takes one. `VARIANT+ours` is the
+Search-R1's code, on which the paper's is built (docs/papers.md lists them). We
+do not offer its mini-batches: Search-R1 takes several optimizer steps per
+batch, of 256 conversations each, and here the policy takes one. `VARIANT+ours`
+is the
 paper's.
 With `code_interpreter.curriculum = "none"` none needs pass rates.
 The prompts of these variants are in the model's own chat template.

@@ -13,9 +13,9 @@
 The values are the paper's, or those of its published code where it names none.
 The critic's head is the published code's in every variant
 (`--config.critic.head_init=paper` has the paper's).
-`VARIANT+published_code`, which made the paper's numbers, does what that code
-does otherwise than the paper, and `VARIANT+ours` has what we changed;
-docs/papers.md lists both.
+`VARIANT+published_code` follows that code where it departs from the paper, and
+is what made the paper's numbers. `VARIANT+ours` has our changes. docs/papers.md
+lists both.
 `32b` is short for `qwen2.5-32b`, and so on. `--config.learner.estimator=grpo`
 trains with GRPO instead of PPO; `grpo_mean` does not divide by the deviation,
 as in the published code. Annealing starts from a run, with its hard problems:
@@ -55,8 +55,8 @@ PUBLISHED_CODE = {
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
 }
-# We changed this: a response that was cut off after an answer earns nothing, so
-# that nothing rewards going on.
+# Our change: a response that was cut off after its answer earns nothing, so
+# that nothing rewards writing on.
 OURS = {
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
@@ -110,8 +110,9 @@ def _objective(c: ml_collections.ConfigDict) -> None:
     optimizer.b2 = 0.95
     optimizer.weight_decay = 0.0
     optimizer.warmup_steps = 50  # paper: 50 updates
-    # The paper names no clip. The published code's 1.0 is the limit of a mean
-    # over tokens, and would clip each step of a sum over thousands of them.
+    # The paper names no clip. The published code clips at 1.0, but the gradient
+    # of a mean over tokens; 1.0 would clip every step of a sum over thousands
+    # of tokens.
     optimizer.grad_clip = 0.0
 
 

@@ -1,7 +1,7 @@
 """Packs the files of a repository that git does not ignore.
 
-Virtual environments are left out, whatever their names and whether git ignores
-them: they take gigabytes, and do not work on another machine.
+Virtual environments are left out, whatever their names and even if git does not
+ignore them: they take gigabytes and do not work on another machine.
 """
 
 import os
@@ -40,7 +40,7 @@ def _environments(root: pathlib.Path) -> list[str]:
 
 
 def _names(root: pathlib.Path, words: Sequence[str]) -> list[bytes]:
-  """Returns the names that a command of git lists with NULs between them."""
+  """Returns the NUL-separated names that a git command prints."""
   done = subprocess.run(words, cwd=root, check=True, capture_output=True)
   return done.stdout.split(b"\0")
 

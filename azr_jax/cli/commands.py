@@ -1,13 +1,13 @@
-"""The commands that an installation has.
+"""The installed commands.
 
-setup.py reads this file, so it uses the standard library alone.
+setup.py runs this file, so it imports only the standard library.
 """
 
 import ast
 import pathlib
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
-# `azr-NAME` and `python -m azr_jax.NAME`, with `_` for `-`, run the same.
+# `azr-NAME` is the same as `python -m azr_jax.NAME`, with `_` for `-`.
 COMMANDS = (
   "train",
   "sft",
@@ -31,7 +31,7 @@ COMMANDS = (
 
 
 def entry_points() -> list[str]:
-  """Returns the console scripts, as setuptools declares them."""
+  """Returns the console scripts in setuptools' format."""
   found = []
   for name in COMMANDS:
     parts = _file(name).relative_to(_PACKAGE.parent).with_suffix("").parts
@@ -40,7 +40,7 @@ def entry_points() -> list[str]:
 
 
 def listing() -> str:
-  """Returns a line for each command: its name and what it does."""
+  """Returns a line per command: its name and what it does."""
   width = max(map(len, COMMANDS))
   return "\n".join(f"azr-{name:{width}s}  {_line(name)}" for name in COMMANDS)
 

@@ -18,7 +18,7 @@ from azr_jax.config import extras
 VERSION = f"azr_jax {azr_jax.__version__}"
 _PACKAGE = pathlib.Path(__file__).parents[1]
 USER_FAULT, INTERRUPTED = 2, 130
-# The status of XLA's errors of too little memory.
+# XLA's status when memory runs out.
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
 # The instruction of a `raise` statement.
 _RAISE = opcode.opmap["RAISE_VARARGS"]

@@ -3,8 +3,8 @@
 Orbax logs the error of each of its threads with a traceback, and raises it too.
 A write of TensorStore that ends after Orbax has closed its event loop makes
 Python print another traceback, because nobody can raise it. transformers warns
-that PyTorch is missing, which no command here needs. `--debug` shows all of
-them.
+that PyTorch is missing, though no command here needs it. `--debug` shows all of
+these reports.
 """
 
 import logging

@@ -1,10 +1,10 @@
-"""The packages that come with an extra, and the command that installs them.
+"""Optional packages, their extras, and the command that installs them.
 
-This module uses the standard library alone, because the executor does.
+The executor imports this module, so it imports only the standard library.
 """
 
-# Name in an import -> extra in setup.py. gcsfs is not here: the extra of each
-# kind of device has it, and another device's extra would replace JAX.
+# Import name -> extra in setup.py. gcsfs is left out on purpose: the extra of
+# every device has it, and installing another device's extra would replace JAX.
 EXTRAS = {
   "aiohttp": "serve",
   "datasets": "eval",
@@ -27,7 +27,7 @@ EXTRAS = {
 
 
 def missing(module: str) -> str:
-  """Returns a line about a module that is not installed, with its remedy."""
+  """Returns the error line for a missing module: how to install it."""
   package = module.partition(".")[0]
   return f"package {package!r} is missing: {install_command(package)}"
 

@@ -8,8 +8,8 @@ A part of the code declares its settings in a class of its own:
 
 A config section overrides some of the values, and `build` makes an instance of
 the section. A value that is not allowed raises `Invalid`, which names the key,
-the value and what was expected. This module imports the standard library and
-`suggestions.py` alone.
+the value and what was expected. This module imports only the standard library
+and `suggestions.py`.
 """
 
 import dataclasses
@@ -237,7 +237,7 @@ def unknown(
     key: the key.
     value: its value; a mapping shows that a section is meant.
     known: the keys that there are, of which the error names the nearest.
-    spelled: returns a key as the error shows it.
+    spelled: formats a key for the error.
   """
   near = " and ".join(map(spelled, suggestions.meant(key, known)))
   hint = f"did you mean {near}?" if near else f"expected {sorted(known)}"

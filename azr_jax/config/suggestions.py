@@ -1,14 +1,14 @@
-"""Which key was meant by one that the configuration does not have.
+"""Suggests our key for an unknown one.
 
-A key is looked up by the names that trl, verl, vLLM and `transformers` give it,
-then by its last part, then by its spelling.
+The lookup first tries the names of trl, verl, vLLM and `transformers`, then the
+last part of the key, then similar spellings.
 """
 
 import difflib
 from collections.abc import Iterable
 
 _NEAR = 0.5
-# Our keys -> their names elsewhere. `*` stands for the section of a system.
+# Our keys -> names in other libraries. `*` is the section of any system.
 _NAMES_ELSEWHERE = {
   "*.data": "dataset_name dataset train_dataset train_files",
   "*.eval_data": "eval_dataset val_files test_files",
@@ -65,7 +65,7 @@ _NAMES_ELSEWHERE = {
   "num_train_epochs total_epochs num_episodes",
   "train.trackers.names": "report_to logger",
 }
-# A name elsewhere -> our keys.
+# A name in another library -> our keys.
 SYNONYMS = {
   name: tuple(keys.split())
   for keys, names in _NAMES_ELSEWHERE.items()
@@ -74,11 +74,11 @@ SYNONYMS = {
 
 
 def meant(key: str, known: Iterable[str]) -> list[str]:
-  """Returns the known keys that an unknown one may mean; [] if none is near.
+  """Returns the known keys that an unknown key may mean; [] if none is close.
 
   Args:
-    key: the unknown one, dotted or the last part alone.
-    known: those that there are, dotted, or the fields of one section.
+    key: the unknown key, dotted or only its last part.
+    known: all valid keys, dotted, or the fields of one section.
   """
   keys = sorted(known, key=lambda one: one.count("."))  # Stable.
   last = key.rpartition(".")[2]
@@ -98,7 +98,7 @@ def meant(key: str, known: Iterable[str]) -> list[str]:
 
 
 def _find(target: str, keys: Iterable[str]) -> str:
-  """Returns the known key that is one of ours; "": there is none."""
+  """Returns the known key that matches one of ours, or ""."""
   section, _, last = target.rpartition(".")
   for key in keys:
     if key in (target, last):

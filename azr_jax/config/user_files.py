@@ -13,8 +13,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-# UTF-8, perhaps behind the byte-order mark that Excel and editors of Windows
-# write.
+# UTF-8 with an optional byte-order mark, which Excel and Windows editors write.
 ENCODING = "utf-8-sig"
 # A compressed text of people and programs shrinks by less than this factor.
 MAX_RATIO = 100
@@ -25,9 +24,9 @@ _SHOWN_CHARS = 200
 
 
 class Refusal(ValueError):
-  """A file has a value that is not implemented.
+  """A file has a value that we do not support.
 
-  The text names key and value and says what was expected.
+  The message names the key, its value and what was expected.
   """
 
 

@@ -6,8 +6,8 @@
 | messages with role and content | each message of the assistant |
 
 With a chat template, a conversation is written by it, and the token that ends a
-turn is trained on, too. A prefill belongs to the prompt: it is not trained on,
-and an answer may repeat it.
+turn is trained on, too. A prefill is part of the prompt, so it is not trained
+on, even if an answer repeats it.
 """
 
 import dataclasses
@@ -93,9 +93,9 @@ def _chat_tokens(
   Args:
     before: messages before the first one of the assistant.
     answer: the others; the first and the last are the assistant's.
-    prefills: beginnings of the assistant's messages, which prompts have.
-    tokenizer: the model's.
-    chat: writes the prompts.
+    prefills: starts of the assistant's messages, which belong to the prompts.
+    tokenizer: the model's tokenizer.
+    chat: applies the chat template.
   """
   messages: list[Message] = [*before, *answer]
   left = iter(prefills)
@@ -158,7 +158,7 @@ def _answer(
   completion = columns.get(settings.completion_column)
   if isinstance(completion, str):
     return ({"role": ASSISTANT, "content": completion},)
-  # TRL's layout, which Parquet has as an array of NumPy.
+  # TRL's layout, which Parquet gives as a NumPy array.
   if isinstance(completion, Sequence | np.ndarray) and len(completion):
     return reading.messages_of(
       completion, f"{where}, column {settings.completion_column!r}"

@@ -221,8 +221,8 @@ def _gym_version() -> str:
     return importlib.metadata.version("reasoning-gym")
   except importlib.metadata.PackageNotFoundError:
     raise ValueError(
-      f"tasks gym: {extras.missing('reasoning_gym')}; --tasks= without them "
-      "builds the others"
+      f"tasks gym: {extras.missing('reasoning_gym')}; or leave them out "
+      "of --tasks="
     ) from None
 
 

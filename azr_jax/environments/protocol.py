@@ -117,8 +117,8 @@ def messages(shown: Shown) -> list[dict[str, Any]]:
   """Returns what is shown as messages whose contents are texts.
 
   Raises:
-    TypeError: it is no message.
-    ValueError: a content is no text, such as an image.
+    TypeError: an item is not a message.
+    ValueError: a content is not text, such as an image.
   """
   if isinstance(shown, str):
     return [{"role": "user", "content": shown}] if shown else []

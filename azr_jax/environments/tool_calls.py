@@ -6,10 +6,10 @@
 | `[TOOL_CALLS] [{"name": ..., "arguments": {...}}]` | Mistral |
 | a JSON object alone or in a fence, perhaps with `parameters` | Llama 3 |
 
-`{"type": "function", "function": {...}}`, as OpenAI's API writes a call, may
-stand for the object in each format. An object alone or in a fence is a call
-only if it has a name and arguments; otherwise it is an answer. Thoughts call
-nothing: only what follows `</think>` is read, as servers do.
+Every format also accepts OpenAI's form of a call, `{"type": "function",
+"function": {...}}`. An object alone or in a fence is a call only if it has a
+name and arguments; otherwise it is an answer. Calls inside thoughts are
+ignored: like servers, we read only what follows `</think>`.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ _EXPECTED = 'expected {"name": ..., "arguments": {...}}'
 # The JSON parser raises these, the second when brackets are nested deeply.
 _NO_JSON = ValueError, RecursionError
 _DECODER = json.JSONDecoder()
-# An error of the parser counts the lines before it, so a reply is read no
-# further than to so many marks without a call.
+# Each parser error counts the lines before it, which is slow in long replies.
+# Therefore the scan stops after this many marks without a call.
 _MAX_UNREAD = 100
 
 
@@ -55,12 +55,12 @@ class ToolCall:
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-  """Calls between two places of a reply.
+  """The calls in one span of a reply.
 
   Attributes:
     mark: first character of the format's mark.
     calls: at least one.
-    start, end: places of the first character, and behind the last one.
+    start, end: the span, as bounds of a slice.
   """
 
   mark: str
@@ -72,7 +72,7 @@ class _Found:
 def find(reply: str) -> tuple[list[ToolCall], str]:
   """Returns the calls of a reply, and the text around them."""
   found = _scan(reply)
-  # If a reply mixes formats, those with tags count.
+  # If a reply mixes formats, the first of these marks counts.
   for mark in "<[`{":
     chosen = [one for one in found if one.mark == mark]
     if chosen:
@@ -88,7 +88,7 @@ def find(reply: str) -> tuple[list[ToolCall], str]:
 
 
 def _scan(reply: str) -> list[_Found]:
-  """Returns the calls that follow the thoughts of a reply, in their order."""
+  """Returns the calls after the thoughts of a reply, in order."""
   found: list[_Found] = []
   alone = _alone(reply, 0)
   position, unread = 0, 0
@@ -117,10 +117,10 @@ def _scan(reply: str) -> list[_Found]:
 
 
 def _alone(reply: str, start: int) -> list[_Found] | None:
-  """Returns the calls of a reply whose rest is a JSON object.
+  """Returns the call if the rest of a reply is one JSON object.
 
   Returns:
-    None if the rest is something else; [] if the object is an answer.
+    [] if the object is an answer, None if the rest is something else.
   """
   first = _skip_space(reply, start)
   if reply.startswith(_PYTHON_TAG, first):
@@ -138,7 +138,7 @@ def _alone(reply: str, start: int) -> list[_Found] | None:
 
 
 def _read(reply: str, match: re.Match[str]) -> _Found | None:
-  """Returns the calls behind a mark, or None if a fence holds no call."""
+  """Returns the calls after a mark, or None if a fence holds no call."""
   mark = match[0][0]
   start = match.end() if mark == "[" else _skip_space(reply, match.end())
   try:
@@ -146,7 +146,7 @@ def _read(reply: str, match: re.Match[str]) -> _Found | None:
     problem = ""
   except _NO_JSON as error:
     value, end = None, start
-    problem = f"the tool call is no JSON ({error}): {_EXPECTED}"
+    problem = f"the tool call is not JSON ({error}): {_EXPECTED}"
   if mark == "`":
     closed = _FENCE_ENDS.match(reply, end)
     call = None if problem or not closed else _maybe(value)
@@ -159,7 +159,7 @@ def _read(reply: str, match: re.Match[str]) -> _Found | None:
     return _Found(mark, calls, match.start(), len(reply)) if calls else None
   closed = _TAG_ENDS.match(reply, end)
   if closed is None or problem:
-    problem = problem or f"the tool call has more than JSON: {_EXPECTED}"
+    problem = problem or f"the tool call has text after its JSON: {_EXPECTED}"
     end = reply.find(_END, start)
     end = len(reply) if end < 0 else end + len(_END)
     return _Found(mark, [ToolCall(problem=problem)], match.start(), end)
@@ -172,7 +172,7 @@ def _skip_space(text: str, start: int) -> int:
 
 
 def _maybe(value: Any) -> ToolCall | None:
-  """Returns the call that a JSON value is, or None if it is an answer."""
+  """Returns a JSON value as a call, or None if it is an answer."""
   inner = _unwrapped(value)
   if not isinstance(inner, dict) or not any(key in inner for key in _ARGUMENTS):
     return None
@@ -181,7 +181,7 @@ def _maybe(value: Any) -> ToolCall | None:
 
 
 def _unwrapped(value: Any) -> Any:
-  """Returns the object with name and arguments inside of OpenAI's form."""
+  """Returns the object with name and arguments, without OpenAI's wrapper."""
   is_wrapped = isinstance(value, dict) and value.get("type") == "function"
   return value["function"] if is_wrapped and "function" in value else value
 

@@ -42,8 +42,8 @@ class Grade:
     detail: a remark of the benchmark's kind.
     timed_out: whether a limit of time ended its grading, so that it is not
       correct.
-    limit: the limit of the executor, not of the benchmark, that made it not
-      correct (`outcome.limit_of`); empty if there is none.
+    limit: the executor limit that made it incorrect, though the benchmark has
+      no such limit (`outcome.limit_of`); empty if there is none.
   """
 
   correct: bool
@@ -79,8 +79,8 @@ class Benchmark:
     answer_format: the form in which a prompt asks for the answer, a key of
       `prompt_formats.ANSWER_FORMATS`.
     grade: starts the grading of a response.
-    prompt: writes an item's prompt in a prompt format, or as a model's chat;
-      None: `prompt_formats.prompt` does.
+    prompt: writes an item's prompt in a prompt format, or in a chat template.
+      None uses `prompt_formats.prompt`.
     summarize: computes scores besides pass@k, or None.
     opens_data: whether `read` opens the data itself: a folder, a file of the
       package, or generated items.

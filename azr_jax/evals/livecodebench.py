@@ -2,12 +2,12 @@
 
 A problem's tests either call a method of `Solution` or write to standard input
 and read standard output. The program runs in the executor, which has neither
-files nor a console, so strings replace both. What it printed or returned is
-compared by its digest (`grading/digests.py`), so it may be of any length:
-printed lines without blanks around them, and numbers as numbers. The program
-runs in the harness of `grading/harness.py`, may use names of the standard
-library that it does not import, as LiveCodeBench's own runner lets it, and
-import numpy if the executor's settings list it (the profile `benchmarks`).
+files nor a console, so strings replace both. Outputs of any length are compared
+by digest (`grading/digests.py`): printed lines without surrounding blanks, and
+numbers by value. The program runs in the harness of `grading/harness.py`. As in
+LiveCodeBench's own runner, it may use names of the standard library without
+importing them. It may import numpy if the executor's settings list it (the
+profile `benchmarks`).
 """
 
 import functools
@@ -130,7 +130,7 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
 
 
 def _json_digest(text: str) -> str | None:
-  """Returns the digest of a JSON value; None if nothing equals it."""
+  """Returns the digest of a JSON text; None if no output can equal it."""
   try:
     return digests.of_json(json.loads(text, parse_int=_int))
   except (ValueError, RecursionError):
@@ -138,7 +138,7 @@ def _json_digest(text: str) -> str | None:
 
 
 def _int(digits: str) -> int:
-  """Reads an integer of any length, which `int` does not by default."""
+  """Reads an integer of any length; `int` refuses long ones by default."""
   sign, digits = (-1, digits[1:]) if digits[0] == "-" else (1, digits)
   value = 0
   for start in range(0, len(digits), _DIGITS_AT_ONCE):

@@ -80,10 +80,10 @@ def in_format(benchmark: Benchmark, prompt_format: str) -> Benchmark:
 def _submit(
   executor: Executor, task_type: str, task: Task, item: Item, response: str
 ) -> "Future[Outcome]":
-  """Starts to grade a response as training does, but as freely as CRUXEval.
+  """Starts grading a response as in training, but as leniently as CRUXEval.
 
-  An output may be an expression, as in CRUXEval's own grader. If CRUXEval's own
-  arguments are objects, an answer may have objects, too.
+  As in CRUXEval's own grader, an output may be an expression. If the arguments
+  of the item are objects, those of an answer may be objects, too.
   """
   if task_type == ABDUCTION and isinstance(task, Triplet):
     return programs.submit_abduction_answer(

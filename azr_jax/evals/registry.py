@@ -102,11 +102,11 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def numbers(text: str) -> dict[str, int]:
-  """Returns numbers by the name of their benchmark.
+  """Returns the number of each benchmark, by name.
 
   Args:
-    text: NAME=NUMBER between commas; a name may be a group, and of several
-      numbers of a benchmark the last one counts.
+    text: comma-separated NAME=NUMBER pairs. A name may be a group. If several
+      pairs match a benchmark, the last one counts.
 
   Raises:
     ValueError: a name is unknown, or a number is not above 0.

@@ -54,8 +54,8 @@ class ItemSettings:
     prompt_format: a name of `prompt_formats.PROMPT_FORMATS`, or one that the
       benchmark's own `prompt` knows.
     samples: responses per item.
-    chat: how prompts of format `chat` are written; responses are graded and
-      recorded behind its prefill.
+    chat: how to write prompts of format `chat`. Responses are graded and
+      recorded with its prefill in front.
   """
 
   data: str
@@ -88,7 +88,7 @@ def items_of(benchmark: Benchmark, settings: ItemSettings) -> list[Item]:
 def longest_prompt(
   benchmark: Benchmark, settings: ItemSettings, tokenizer: Tokenizer
 ) -> int:
-  """Writes the prompts of a benchmark, and returns the tokens of the longest.
+  """Writes all prompts of a benchmark; returns the longest one's tokens.
 
   Args:
     benchmark: one that holds its items.
@@ -96,8 +96,8 @@ def longest_prompt(
     tokenizer: the model's.
 
   Raises:
-    ValueError: the benchmark has no prompts of this format, or writes prompts
-      of its own, to which a prefill cannot be added.
+    ValueError: the benchmark does not support this prompt format, or a prefill
+      is set and the benchmark writes its own prompts.
   """
   if settings.chat.prefill and benchmark.prompt is not None:
     raise ValueError(
@@ -173,12 +173,12 @@ def run(
   Returns:
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
     standard errors, pass@1 by subset, the fraction of responses that ended with
-    a stop token (`ended_fraction`), the fraction whose grading a limit of time
-    ended (`timeout_fraction`), the fraction that one of the executor's limits
-    made incorrect, not the benchmark's (`limited_fraction`), mean tokens per
-    response, the number of items, how many of them were too long to sample
-    (they count as incorrect), if any response called the tool the mean calls
-    per response (`num_tool_calls`), and the benchmark's own scores.
+    a stop token (`ended_fraction`), the fraction whose grading timed out
+    (`timeout_fraction`), the fraction that a limit of the executor, not of the
+    benchmark, made incorrect (`limited_fraction`), mean tokens per response,
+    the number of items, the number of items too long to sample (they count as
+    incorrect), mean tool calls per response if there are any
+    (`num_tool_calls`), and the benchmark's own scores.
 
   Raises:
     ValueError: the data cannot be read, or the records belong to other data.
@@ -324,7 +324,7 @@ def _sample_and_grade(
     executor: runs the graders' programs.
     items: all items of the benchmark.
     prompts: the prompts to sample, by the index of their item.
-    settings: has the responses per prompt, and how they begin.
+    settings: has the number of responses per prompt, and their prefill.
     agent: answers the prompts with the policy.
   """
   indices = list(prompts)

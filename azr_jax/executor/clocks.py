@@ -1,14 +1,13 @@
 """Shifts a child's clocks, so that no two runs of a job agree on the time.
 
-A clock that is read to the second differs between two runs anyway. The weekday,
-the hour or the year does not, unless the runs see times that are far apart.
-Run n of a job, counted from 0, therefore sees clocks that are n times
-`STEP_S` ahead: another year, month, day of the month and of the week, hour,
-minute and second. Differences between two readings are as they were.
+Two runs differ in the second anyway, but usually agree on the weekday, the hour
+and the year. Therefore run n of a job, counted from 0, sees clocks that are n
+times `STEP_S` ahead: another year, month, day, weekday, hour, minute and
+second. Differences between two readings stay correct.
 
-The functions of `time` are replaced wherever a module has them, and `now` and
-`utcnow` in the type `datetime` itself, so a program finds no other by names.
-The C library's clocks stay as they are.
+We replace the functions of `time` in every module that has them, and `now` and
+`utcnow` in the type `datetime` itself, so a program cannot find the originals
+by name. The C library's clocks are not shifted.
 """
 
 import ctypes
@@ -21,7 +20,7 @@ STEP_S = 400 * 86_400 + 12 * 3600 + 31 * 60 + 17
 _SECONDS = (
   "time monotonic perf_counter process_time thread_time clock_gettime"
 ).split()
-# Functions of a time, and the position of the argument that is now by default.
+# Functions of a time -> the position of the argument that defaults to now.
 _OF_NOW = {"gmtime": 0, "localtime": 0, "ctime": 0}
 _OF_NOW_TUPLE = {"asctime": 0, "strftime": 1}
 _REAL_TIME, _REAL_LOCAL_TIME = time.time, time.localtime
@@ -29,12 +28,12 @@ _type_changed = ctypes.pythonapi.PyType_Modified
 _type_changed.argtypes = [ctypes.py_object]
 _type_changed.restype = None
 _shift_s = 0
-# (namespace, name, what replaces the clock there)
+# (namespace, name, replacement of the clock there)
 _PLACES: list[tuple[dict, str, object]] = []
 
 
 class _Function:
-  """A function that is no method when a class has it, as those of C."""
+  """A callable that, like C functions, does not bind as a method in a class."""
 
   __slots__ = ("_call",)
 

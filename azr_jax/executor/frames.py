@@ -35,8 +35,8 @@ def pack_request(
     number: the request's number.
     limits: CPU seconds of a call and of all calls, and seconds of sleep.
     code, inputs, entry, forbidden: as in `job.Job`.
-    may_share: whether the calls may share a process whatever the program does.
-    run: which of the job's runs it is, from 0.
+    may_share: let the calls share a process without checking the program.
+    run: index of the run within its job.
   """
   program = (code, tuple(inputs), entry, tuple(forbidden), may_share, run)
   payload = marshal.dumps(program)
@@ -49,10 +49,7 @@ def unpack_request(header):
 
 
 def unpack_program(file):
-  """Returns the program, as `pack_request` has it, from a request's file.
-
-  These are code, inputs, entry, forbidden, may_share, and run.
-  """
+  """Reads code, inputs, entry, forbidden, may_share and run from a file."""
   return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
 
 

@@ -10,10 +10,10 @@ order with two of the seeds, and with all three:
 | 3 | 17 % | 3 % |
 | 4 | 4 % | 0.1 % |
 
-The seeds follow from the job alone. So its verdict depends neither on what else
-a machine does nor on how many zygotes it has, and no proposer can rely on two
-of the seeds. Jobs with rules run proposed programs. Their seeds do not depend
-on the input, so a program is graded with a seed that it was validated with.
+The job alone determines its seeds. So a verdict does not depend on the
+machine's load or on its number of zygotes, and no proposer can rely on two of
+the seeds. Jobs with rules run proposed programs. Their seeds do not depend on
+the input, so a program is graded with a seed that it was validated with.
 """
 
 import random

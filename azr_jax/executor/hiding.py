@@ -1,19 +1,21 @@
 """Hides forbidden modules from a program, in the child that runs it.
 
-`forbidden.py` finds imports that a program states. A program can also reach a
-module without an import that can be read: by `sys.modules`, by an attribute of
-a module that it may use (`queue.time`, `contextlib.os`), or by a name that it
-builds (`__import__('ti' + 'me')`). So in a child whose job has rules:
+`forbidden.py` finds import statements. A program can also reach a module
+without one: through `sys.modules`, through an attribute of an allowed module
+(`queue.time`, `contextlib.os`), or by a computed name
+(`__import__('ti' + 'me')`). So in a child whose job has rules:
 
-* `sys.modules` has None for a forbidden module, its submodules and its C part
-  (`_datetime`), so every import of it raises;
-* a module that leads to one is replaced by a copy without the attributes that
-  do. Its functions keep the module's own globals, so they work as before;
-* the interpreter's loaders refuse what was loaded before.
+* `sys.modules` has None for each forbidden module, its submodules and its C
+  part (`_datetime`), so every import of it raises;
+* a copy replaces each module that leads to a forbidden one. The copy lacks the
+  attributes that lead there. Its functions keep the original globals, so they
+  work as before;
+* the interpreter's loaders refuse to load a module twice.
 
-Only names are hidden. A program that walks frames or the `__globals__` of a
-function still finds a module. It gains little: clocks differ between runs
-(`clocks.py`), and graded programs run under the rules of their validation.
+Only names are hidden: a program that walks frames or reads the `__globals__` of
+a function still finds the module. It gains little, because clocks differ
+between runs (`clocks.py`) and graded programs run under the rules of their
+validation.
 """
 
 import _imp
@@ -27,26 +29,26 @@ _KINDS = (
   types.BuiltinFunctionType,
   types.MethodType,
 )
-# The interpreter reads and writes attributes of these.
+# The interpreter itself uses the attributes of these modules.
 _NEVER_COPIED = ("builtins", "sys")
 _LOADERS = "create_builtin create_dynamic get_frozen_object init_frozen".split()
-# All by the name of a module:
-_NAMES = {}  # The names of the modules that a rule of this name forbids.
-_COPIES = {}  # A copy without references to other modules but submodules.
-_HOLDERS = {}  # The names of the modules that have it as an attribute.
-_SUBMODULE_OF = {}  # Where packages have it: (name of the package, attribute).
-_MEMBERS = {}  # Where else its functions and classes are: (name, attribute).
+# The next tables have names of modules as keys.
+_NAMES = {}  # Modules that a rule of this name forbids.
+_COPIES = {}  # A copy whose only modules are its submodules.
+_HOLDERS = {}  # Modules that have it as an attribute.
+_SUBMODULE_OF = {}  # Its places in packages: (package, attribute).
+_MEMBERS = {}  # Places of its functions and classes: (module, attribute).
 _LOADED = set()
-_GUARDS: dict = {}  # Loaders of `_imp` that load nothing twice.
-_PLANS = {}  # By rules: what `hide` does.
+_GUARDS: dict = {}  # Loaders of `_imp` that refuse to load a module twice.
+_PLANS = {}  # Rules -> the changes that `hide` makes.
 
 
 def prepare(usual_rules):
-  """Copies modules and finds who refers to them, once, in the zygote.
+  """Copies modules and finds references between them, once, in the zygote.
 
   Args:
-    usual_rules: rules for which `hide` is to be quick. The others are planned
-      in the child, which writes to a hundred more pages.
+    usual_rules: rules to plan here, so that `hide` is fast. A child plans any
+      other rules itself, which copies a hundred more pages.
   """
   modules = {n: m for n, m in sys.modules.items() if type(m) is _Module}
   names_of = {}
@@ -76,7 +78,7 @@ def namespaces():
 
 
 def _add_rules(name, aliases):
-  """Notes by which rules a module is forbidden."""
+  """Records which rules forbid a module."""
   parts = name.removeprefix("_").split(".")
   for length in range(1, len(parts) + 1):
     rule = ".".join(parts[:length])
@@ -84,10 +86,10 @@ def _add_rules(name, aliases):
 
 
 def _copy(module, names, names_of):
-  """Copies a module; notes what it has of others.
+  """Copies a module and records what it holds of other modules.
 
   Args:
-    module: the module.
+    module: the module to copy.
     names: its names in `sys.modules`.
     names_of: the names of each module, by its id.
   """
@@ -104,7 +106,7 @@ def _copy(module, names, names_of):
 
 
 def _add_reference(copy, holders, attribute, targets):
-  """Notes a module's reference to another; removes it from the copy."""
+  """Records a module's reference to another and drops it from the copy."""
   is_submodule = False
   for target in targets:
     _HOLDERS.setdefault(target, set()).update(holders)
@@ -117,10 +119,10 @@ def _add_reference(copy, holders, attribute, targets):
 
 
 def hide(rules):
-  """Hides what the rules forbid from the program that this process will run.
+  """Hides forbidden modules from the program that this process will run.
 
   Args:
-    rules: names of modules, and of attributes of modules, as in `job.Job`.
+    rules: names of modules or of their attributes, as in `job.Job`.
   """
   changes, removed = _PLANS.get(rules) or _plan(rules)
   vars(sys)["modules"].update(changes)
@@ -131,10 +133,10 @@ def hide(rules):
 
 
 def _plan(rules):
-  """Returns what `hide` does.
+  """Returns the changes that `hide` makes.
 
-  That is {name: the module that the program finds under it, or None}, and the
-  (module, attribute) that are removed from modules without a copy.
+  The first maps names to the module that the program will find, or to None. The
+  second lists (module, attribute) to remove from modules without a copy.
   """
   forbidden = {name for rule in rules for name in _forbidden_names(rule)}
   attributes = [rule.rpartition(".") for rule in rules if "." in rule]
@@ -161,7 +163,7 @@ def _plan(rules):
 
 
 def _leading_to(forbidden, parents):
-  """Returns the copies of modules that lead to others, each with its names."""
+  """Returns the copies that lead to forbidden modules, with their names."""
   leading = set(parents)
   for name in forbidden:
     leading.update(holder for holder, _ in _MEMBERS.get(name, ()))
@@ -177,17 +179,17 @@ def _leading_to(forbidden, parents):
 
 
 def _forbidden_names(rule):
-  # A dotted rule may be about an attribute that is no module.
+  # A dotted rule may name an attribute that is not a module.
   return _NAMES.get(rule, () if "." in rule else (rule,))
 
 
 def load_nothing_twice():
-  """Lets the interpreter refuse to load a second copy of a module."""
+  """Makes the interpreter refuse to load a second copy of a module."""
   vars(_imp).update(_GUARDS)
 
 
 def _refusing(load):
-  """Returns a loader of `_imp` that refuses what was loaded before."""
+  """Returns a loader of `_imp` that refuses to load a module twice."""
 
   def load_new(module, *arguments):
     name = getattr(module, "name", module)

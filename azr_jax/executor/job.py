@@ -4,8 +4,9 @@ import dataclasses
 import signal
 
 # Errors of a program whose process was killed from outside, or whose worker
-# died, each time that it was tried; then `Result.is_lost` holds. No program can
-# send SIGKILL, not even to itself. Any can raise an exception of these names.
+# died, in every try; `Result.is_lost` is True then. No program can send
+# SIGKILL, not even to itself, but any program can raise exceptions with these
+# names.
 KILLED = f"Signal{int(signal.SIGKILL)}"
 WORKER_DIED = "WorkerDied"
 # The error of a job whose calls took too long together.
@@ -23,15 +24,15 @@ class Job:
     inputs: argument texts, e.g. `"1, [2]"`; each becomes one call. They do not
       see the program's names (`arguments.py`).
     entry: the function to call.
-    runs: independent runs in processes; up to three have different hash seeds,
-      and each has another time (`clocks.py`). Differing values make the verdict
-      `nondeterministic`.
-    forbidden: module names that the program may not import or name. It cannot
-      find these modules by other names, either (`hiding.py`).
-    per_call: whether its calls are judged one by one, as the tests of a
-      benchmark are, so that the limit of a whole job does not hold. They always
-      share a process; those of other jobs do so only if the program cannot tell
-      one from another (`independence.py`).
+    runs: number of independent runs, in separate processes. Up to three have
+      different hash seeds, and each sees another time (`clocks.py`). If values
+      differ, the verdict is `nondeterministic`.
+    forbidden: module names that the program may not import or name. Other names
+      for these modules are hidden (`hiding.py`).
+    per_call: whether calls are judged one by one, like the tests of a
+      benchmark, so that the limit of a whole job does not apply. They always
+      share a process. Calls of other jobs share one only if the program cannot
+      tell them apart (`independence.py`).
     validation: whether it decides if the program will be run again: its runs
       get `executor.validation_fraction` of the limits of other jobs.
     libraries: names of `libraries.LIBRARIES` that the program needs besides
@@ -86,11 +87,10 @@ class Result:
     status: one of `STATUSES`; `ok` only if every input gave a value.
     outputs: canonical text per input, None where there is no value.
     error: the exception type's name, or the rule, behind any status but `ok`.
-    seconds: wall clock of a run, from its fork to its end; of all its
-      processes together.
+    seconds: wall clock of a run, from fork to end, summed over its processes.
     finished: how many calls ended, with a value or without one.
     cpu_s: CPU seconds of a run, all its calls together.
-    is_lost: whether a process of the program was lost, which says nothing about
+    is_lost: whether a process of the program was lost. This says nothing about
       the program.
   """
 

@@ -166,7 +166,7 @@ def check(names):
         f"libraries has {name!r:.80}; expected of {sorted(LIBRARIES)}"
       )
     if not _is_installed(name):
-      # Not above: a zygote imports this module, and not the package.
+      # Imported here because a zygote imports this file without the package.
       from azr_jax.config import extras
 
       raise ValueError(f"libraries: {extras.missing(name)}")

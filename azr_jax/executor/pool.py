@@ -4,11 +4,10 @@ The life of a job:
 1. `submit` queues its runs;
 2. each goes to the least busy zygote of its hash seed (`hash_seeds.py`) with a
    free slot;
-3. replies are read as they come. A child asks for a process for each call if
-   its program may tell one call from another (`independence.py`). Then the
-   calls are queued one by one, before all other runs. A zygote that dies, or
-   has sent no heartbeat for `HEARTBEAT_TIMEOUT_S`, is replaced, and the new one
-   tries its runs once more;
+3. replies are read as they come. A child asks for a process per call if its
+   program might tell calls apart (`independence.py`). The calls then go to the
+   head of the queue, one by one. A zygote that dies, or sends no heartbeat for
+   `HEARTBEAT_TIMEOUT_S`, is replaced, and the new one retries its runs once;
 4. when all runs of a job have ended, its verdict is decided here, in a trusted
    process. Only text came back, and it is parsed, never evaluated. What takes
    long to compare is compared by another run (`comparison.py`).
@@ -54,13 +53,13 @@ class _Run:
 
   Attributes:
     job: the job.
-    number: which of its job's runs it is, from 0.
+    number: index of the run within its job.
     limits: what it may use.
     seed: the hash seed that it needs.
     finish: called with its result.
     is_wanted: says whether anybody still awaits its result.
     is_split: whether each call has a process of its own.
-    parts: if so, the results of the calls that have ended.
+    parts: results of the finished calls, if the run is split.
     tries: how often it, or its next call, was sent to a zygote.
   """
 
@@ -75,7 +74,7 @@ class _Run:
   tries: int = 0
 
   def next_part(self) -> tuple[Job, Limits]:
-    """Returns the part of the job that runs next, and what it may use."""
+    """Returns the part of the job that runs next, and its limits."""
     if not self.is_split:
       return self.job, self.limits
     text = self.job.inputs[len(self.parts)]
@@ -84,7 +83,7 @@ class _Run:
     return dataclasses.replace(self.job, inputs=(text,)), limits
 
   def end_part(self, part: Result) -> Result | None:
-    """Takes a part's result; returns that of the run if it was the last."""
+    """Adds a part's result; returns the run's result after the last part."""
     if not self.is_split:
       return part
     self.parts.append(part)

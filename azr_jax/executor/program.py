@@ -1,11 +1,11 @@
 """Runs one program on its inputs and writes the report, in a short-lived child.
 
-The program's top level runs anew for each input. So a call cannot change the
+The program's top level runs again for each input. So a call cannot change the
 next one by a global, a mutable default, the decimal context or the recursion
-limit. A program that could change it otherwise, such as by an attribute of a
-module, is refused here: the report is `split`, and each call gets a process of
-its own (`independence.py`). Argument texts are evaluated with the names of
-`arguments.py` only, so that none of them depends on the program's names.
+limit. If a program might change it in another way, such as through an attribute
+of a module, the report is `split` and each call gets its own process
+(`independence.py`). Argument texts can use only the names of `arguments.py`, so
+they do not depend on the program's names.
 
 The report is lines of ASCII, each written when its call ends: a canonical text,
 or `!` and the name of an exception's type (never its message). The last line is
@@ -81,8 +81,8 @@ def run(code, inputs, entry, forbidden, may_share, descriptor):
 
   Args:
     code, inputs, entry, forbidden: as in `job.Job`.
-    may_share: whether its calls may share this process whatever it does.
-    descriptor: the pipe.
+    may_share: let the calls share this process without checking the program.
+    descriptor: the pipe to write to.
   """
   for line in _report(code, inputs, entry, forbidden, may_share):
     data = line.encode("ascii") + b"\n"

@@ -47,7 +47,7 @@ PACKAGES = (
 KEPT_CHARS = 8000
 _MAX_ASCII = 24_000  # A value's text is limited, in escaped characters.
 _NAME = "run.py"
-_HIDDEN = "<sandbox>"  # The file of this package's functions in tracebacks.
+_HIDDEN = "<sandbox>"  # Our functions' file in tracebacks.
 
 
 def warm_up():
@@ -65,7 +65,7 @@ def warm_up():
 
 
 def _hide_path(module):
-  """Lets tracebacks show no path of this installation for a module."""
+  """Hides a module's installation path from tracebacks."""
   for value in list(vars(module).values()):
     members = vars(value).values() if isinstance(value, type) else (value,)
     for function in members:

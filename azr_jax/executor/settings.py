@@ -62,7 +62,7 @@ class ExecutorSettings(Settings):
   sleep_factor: float = setting(
     1.0,
     "time that a process of a program may sleep, multiples of timeout_s; "
-    "waiting for a core is no sleep",
+    "waiting for a core does not count",
     minimum=0.0,
     maximum=1e6,
   )

@@ -32,7 +32,7 @@ def hostile_job(number: int) -> Job:
   """Returns a job whose comparison takes about a second."""
   inputs = tuple(f"{index}, {number}" for index in range(INPUTS))
   code = _HOSTILE.replace("f(x)", "f(x, y)")
-  # Only calls that share a process have so many long values.
+  # Only a shared process writes a report with so many long values.
   return Job(f"hostile {number}", code, inputs, runs=2, per_call=True)
 
 

@@ -15,9 +15,9 @@ from azr_jax.executor.job import JOB_TIMEOUT, KILLED, Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 160  # An error is a type's name, or a rule after `import`.
-MAX_REPORT_CHARS = 1 << 20  # All values of a job together, as `program.py` has.
+MAX_REPORT_CHARS = 1 << 20  # All values of a job together, as in `program.py`.
 TOO_LARGE = "OutputTooLarge"
-# The report of a child whose program may tell one call from another.
+# The report of a child whose program might tell its calls apart.
 SPLIT = b"split\n"
 # The limit that a child was killed at -> the error.
 _TIMEOUTS = {
@@ -68,17 +68,17 @@ def asks_for_split(ending: int, payload: bytes) -> bool:
 
 
 def ends_run(part: Result) -> bool:
-  """Returns whether a run makes no further calls after this one."""
+  """Returns whether a run stops after this call."""
   return part.is_lost or part.status in ("timeout", "blocked")
 
 
 def of_parts(job: Job, parts: Sequence[Result]) -> Result:
-  """Returns the result of one run whose calls had a process each.
+  """Merges the results of a run with one process per call.
 
   Args:
     job: the job that was run.
-    parts: the result of each call, in order. There are fewer than inputs if
-      the last one ended the run; then the values of the others are kept.
+    parts: the result of each call, in order. There are fewer results than
+      inputs if the last one ended the run; earlier values are kept.
   """
   errors = [part for part in parts if part.error is not None]
   decisive = parts[-1] if ends_run(parts[-1]) else next(iter(errors), parts[-1])

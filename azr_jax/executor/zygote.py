@@ -95,10 +95,10 @@ class Child:
 def serve(request_pipe, reply_pipe):
   """Serves requests until the request pipe closes or the parent has died.
 
-  Returns None in the zygote. In a child, returns its task, a list of the
-  request's file, the pipe for its report, and its CPU seconds. The child
-  returns first because a program that ran inside this function could read its
-  variables.
+  Returns None in the zygote. In a child, returns its task: a list of the
+  request's file, the pipe for its report, and its CPU seconds. The child leaves
+  this function before it runs the program, which could otherwise read the
+  variables here.
   """
   os.set_blocking(request_pipe, False)
   os.set_blocking(reply_pipe, False)
@@ -172,8 +172,8 @@ def _become_program(task, sandbox_layers, zygote):
 def _enter_sandbox(task, sandbox_layers, zygote):
   """Enters the sandbox; returns the first arguments of `program.run`.
 
-  What a program must not know, such as its limits, which tell a validation from
-  a grading, is in no variable of its callers when this has returned.
+  Afterwards no variable of the program's callers holds what it must not know,
+  such as its limits, which distinguish validation from grading.
   """
   file, write_fd, cpu_s = task
   task.clear()

@@ -69,10 +69,10 @@ def _is_older(source: pathlib.Path, commits: Sequence[str]) -> bool | None:
 
   Args:
     source: the folder of the plan.
-    commits: those of the runs.
+    commits: the commits of the runs.
 
   Returns:
-    None if git does not know one of the commits, or there is none.
+    None if git does not know one of the commits, or there are none.
   """
   known = [starts.commit_has(one, source / plan_file.FILE) for one in commits]
   if False in known:
@@ -113,7 +113,7 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
   if results["commits"]:
     text += f" at commit {', '.join(results['commits'])}"
   if results["registered"] is None:
-    text += "; whether the plan is older than the runs is not known"
+    text += "; it is unknown whether the plan is older than the runs"
   elif not results["registered"]:
     text += "; some runs are older than the plan"
   parts = [

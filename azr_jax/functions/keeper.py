@@ -3,14 +3,14 @@
   python -m azr_jax.functions.keeper MEMORY_BYTES
 
 The trainer starts a keeper by exec, and the keeper forks the worker. Orphans of
-the worker, also those with a session of their own, become children of the
-keeper (`PR_SET_CHILD_SUBREAPER`). All of them are killed when the trainer
-closes standard input or dies, when the worker ends, and when together they have
-too much memory. The keeper runs no code of users, so nothing can block it.
+the worker, even in sessions of their own, become children of the keeper
+(`PR_SET_CHILD_SUBREAPER`). The keeper kills all of them when the trainer closes
+standard input or dies, when the worker ends, or when together they use too much
+memory. It runs no user code, so nothing can block it.
 
-Memory is what is resident. A limit of the address space would also count what
-JAX and PyTorch reserve and never touch. Children and memory are seen on Linux
-alone; elsewhere the keeper ends the worker's session.
+Memory means resident memory: a limit on address space would also count what JAX
+and PyTorch reserve and never touch. Only Linux shows children and memory;
+elsewhere the keeper ends the worker's session.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ import time
 
 # The exit status after too much memory or too many processes.
 TOO_MUCH = 121
-# A worker that a signal has killed has this status, plus the signal's number.
+# Plus the signal's number: the exit status of a worker that a signal killed.
 SIGNALLED = 128
-# Descendants of a worker at most.
+# Maximum number of processes below a keeper.
 MAX_PROCESSES = 256
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# How often the worker's memory is read, and how often that of its children.
+# Seconds between readings of memory, and between searches for children.
 _PAUSE_S, _CHILDREN_PAUSE_S = 0.05, 0.5
 _PROC = pathlib.Path("/proc")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -52,7 +52,7 @@ def _children(pid: int) -> list[int]:
 
 def _descendants(pid: int) -> list[int]:
   found = _children(pid)
-  for child in found:  # It grows.
+  for child in found:  # Appended children are visited, too.
     found += _children(child)
   return found
 
@@ -68,9 +68,9 @@ def _resident(pid: int) -> int:
 
 
 def _own_part(pid: int) -> int:
-  """Returns the resident bytes, of shared pages the process's part.
+  """Returns the resident bytes of a process, with its share of shared pages.
 
-  It takes longer than `_resident`.
+  This is slower than `_resident`.
   """
   with contextlib.suppress(OSError):
     for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
@@ -83,17 +83,17 @@ class _Watch:
   """Counts the processes below the keeper, and their memory."""
 
   def __init__(self, worker: int, memory_bytes: int):
-    """Counts nothing yet.
+    """Starts with the worker alone.
 
     Args:
       worker: process id of the worker.
-      memory_bytes: of all together at most; 0: any number.
+      memory_bytes: limit for all processes together; 0 for no limit.
     """
     self._worker, self._limit = worker, memory_bytes
     self._pids, self._next = [worker], 0.0
 
   def is_too_much(self) -> bool:
-    """Returns whether memory or processes are too many now."""
+    """Returns whether there are too many processes or they use too much."""
     now = time.monotonic()
     if now >= self._next:
       self._pids = _descendants(os.getpid())
@@ -102,12 +102,12 @@ class _Watch:
         return True
     if not self._limit or sum(map(_resident, self._pids)) <= self._limit:
       return False
-    # Forked processes share pages, which would count several times.
+    # Count pages that forked processes share only once.
     return len(self._pids) == 1 or sum(map(_own_part, self._pids)) > self._limit
 
 
 def _reap(worker: int) -> int | None:
-  """Takes the statuses of ended children; returns the worker's if it ended."""
+  """Reaps ended children; returns the worker's status if it ended."""
   found, pid = None, worker
   with contextlib.suppress(ChildProcessError):
     while pid:
@@ -119,9 +119,9 @@ def _reap(worker: int) -> int | None:
 
 
 def _end_all(worker: int) -> None:
-  """Kills the worker and what it started, to the last process.
+  """Kills the worker and all its descendants.
 
-  The children of a child that is killed become children of this process.
+  The children of a killed process become children of this one.
   """
   if not _sees_children():
     with contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def main() -> None:
-  """Forks the worker and keeps it."""
+  """Forks the worker and watches it."""
   if _sees_children():
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
   keeper = os.getpid()

@@ -4,8 +4,8 @@ A thread of this process sends calls and takes replies. A process runs one call
 at a time, or up to `concurrency` calls of coroutine functions. A call that is
 not done in its time fails, and its process is killed; the next call starts
 another one. Calls that shared the process are sent again. A process that ends
-by itself, or has too much memory, is replaced, too. Its calls are sent once
-more, each to a process of its own, before they fail.
+by itself, or uses too much memory, is replaced, too. Its calls are retried
+once, each in its own process, before they fail.
 
 Time is what this process has seen pass: while the machine, and with it this
 process, stands still, no limit is used up.
@@ -43,8 +43,8 @@ class Answer:
 
   Attributes:
     value: what the function returned, as `worker.plain` makes it.
-    failure: `RAISED`, `WRONG_TYPE`, `TIMEOUT`, `DIED` or `MEMORY`; "": it
-      returned.
+    failure: `RAISED`, `WRONG_TYPE`, `TIMEOUT`, `DIED` or `MEMORY`; ""
+      if it returned.
     message: of a failure, one line.
     seconds: that the call took.
   """
@@ -65,7 +65,7 @@ class _Call:
     limit_s: seconds that it may take.
     future: gets its `Answer`.
     spent_s: seconds that it has run.
-    losses: how many processes ended by themselves under it.
+    losses: number of processes that ended by themselves during the call.
   """
 
   index: int
@@ -97,7 +97,7 @@ class FunctionPool:
       functions: what can be called.
       workers: processes at most; they start when they are needed.
       timeout_s: seconds that a call may take.
-      concurrency: calls of coroutine functions under way in a process.
+      concurrency: calls of coroutine functions in flight in a process.
       memory_gib: resident memory of a process and its children, GiB; 0: no
         limit.
 
@@ -225,7 +225,7 @@ class FunctionPool:
       others = process.in_flight.values()
       if not others:
         return process
-      # A call that has lost a process before must not cost others theirs.
+      # A call that has lost a process must not share one with other calls.
       if (
         self._is_async(call)
         and len(others) < self._concurrency
@@ -313,11 +313,11 @@ class FunctionPool:
         call.future.set_result(Answer(None, failure, message, call.spent_s))
 
   def _too_much(self) -> str:
-    """Returns what is said of a process that the keeper has ended."""
-    memory = f"memory_gib={self._memory_gib:g}, or " if self._memory_gib else ""
+    """Returns the message about a process that the keeper has killed."""
+    memory = f"memory_gib={self._memory_gib:g} or " if self._memory_gib else ""
     return (
-      f"its process, with its children, had more than {memory}"
-      f"{keeper.MAX_PROCESSES} processes, and was killed"
+      f"its process and children exceeded {memory}{keeper.MAX_PROCESSES} "
+      "processes and were killed"
     )
 
   def _fail_waiting(self, problem: str) -> None:
@@ -348,7 +348,7 @@ class FunctionPool:
 
 
 def _ending(status: int) -> str:
-  """Returns how a process has ended, for messages."""
+  """Returns how a process ended, for messages."""
   number = status - keeper.SIGNALLED
   if number in signal.valid_signals():
     return f"by {signal.Signals(number).name}"

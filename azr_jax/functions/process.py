@@ -34,7 +34,7 @@ class Process:
     on CPUs there, because the trainer holds the accelerators.
 
     Args:
-      functions: what it loads.
+      functions: functions to load.
       memory_gib: memory of the process and its children, GiB; 0: no limit.
     """
     self.in_flight: dict[int, Any] = {}
@@ -97,11 +97,11 @@ class Process:
     return replies
 
   def end(self) -> int:
-    """Has the keeper kill the process and all that it started.
+    """Makes the keeper kill the process and everything that it started.
 
     Returns:
-      The exit status of the keeper, which is that of a process that has ended
-      by itself, or `keeper.TOO_MUCH`.
+      The keeper's exit status: that of a process that ended by itself,
+      `keeper.TOO_MUCH`, or 0 if this call ended it.
     """
     assert self._process.stdin and self._process.stdout
     self._process.stdin.close()

@@ -26,8 +26,8 @@ from azr_jax.functions import spec as spec_lib
 LENGTH = struct.Struct(">I")
 RAISED, WRONG_TYPE = "raised", "wrong_type"
 _SHOWN_CHARS = 200
-# Integers of replies are smaller. Python refuses to write or read one of more
-# than 4,300 digits, unless a function has lifted that limit in its process.
+# Bound of integers in replies. Python refuses to write or read more than 4,300
+# digits, unless a function has lifted that limit in its process.
 _MAX_INTEGER = 10**4000
 
 

@@ -13,22 +13,23 @@
 
 A case is {"id", "kind", ...}, a grade {"id", "score", "correct", "outcome",
 "detail"}; the outcome is correct, incorrect, computed, timeout or lost. A line
-that is not a case gets a grade, too, whose detail says what is wrong. Each
-grade is written as soon as those before it are known. `gold` is the reference
+that is not a case gets a grade, too, whose detail says what is wrong. Grades
+keep the order of cases and are written as soon as they are known. `gold` is the
+reference
 answer.
 
 In `value` the answer is a literal or a constructor of one, such as `set()`. An
-expression with the right value, such as `sum([1, 2])`, gets the outcome
-`computed`, which counts as wrong unless the case has `expression: true`. In
-`abduction` the answer may be any expression. Expressions are evaluated without
+expression with the right value, such as `sum([1, 2])`, is wrong and gets the
+outcome `computed`, unless the case has `expression: true`. In `abduction` the
+answer may be any expression. Expressions are evaluated without
 the reference and the code. With `objects: true`, arguments may be objects
 without a literal, such as a `lambda`.
 
 `tests` is a program of assertions or a list of them; `entry` is the function
 that its `check(candidate)` is about. The detail counts the assertions that were
-compared outside the program's process, and those trusted to it. The program
-has no `asyncio`, and a thread runs to its end when it starts, so a thread that
-waits for a later one ends by a timeout.
+compared outside the program's process, and those trusted to it. The program has
+no `asyncio`. A thread runs to its end when it starts, so a thread that waits
+for a later one times out.
 
 `countdown` scores 1.0 for a correct answer, 0.1 for a wrong answer in a tag,
 and 0.0 without a tag. `mode` is strict (the default) or compat, as published.

@@ -1,11 +1,11 @@
-"""Digests of values and printed texts, in place of those too long to send.
+"""Digests replace values and printed texts that are too long to send.
 
 Equal values have equal digests, by Python's equality: `1 == 1.0 == True`, and
 the order of a set or a dict does not count. A program that computes its own
 digest can lie about it, but gains nothing: it does not know the expected one.
 
-`harness.py` runs this file in a program's process, too. Therefore it imports
-only the standard library.
+`harness.py` also runs this file in a program's process, so it imports only the
+standard library.
 """
 
 import collections
@@ -13,7 +13,7 @@ import hashlib
 import math
 import re
 
-# Digits are possessive, so that both patterns take linear time.
+# Possessive quantifiers keep both patterns linear in time.
 _INTEGER = r"(?:0|-?[1-9][0-9]*+)"
 _INTEGERS = re.compile(f"{_INTEGER}(?: {_INTEGER})*")
 _NUMBER = re.compile(
@@ -25,8 +25,8 @@ def of_value(value):
   """Returns the digest of a value.
 
   Raises:
-    TypeError: a part is no None, bool, int, float, str, bytes, list, tuple, set
-      or dict.
+    TypeError: a part is not None, a bool, int, float, str, bytes, list, tuple,
+      set or dict.
     ValueError: a part is NaN, which equals nothing.
   """
   return _hash(_value_text(value, "()"))
@@ -56,7 +56,7 @@ def _hash(text):
 
 
 def _value_text(value, tuple_brackets):
-  # An integer of numpy is no int, though it equals one.
+  # A NumPy integer equals an int, but is not one.
   if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
     value = value.item()
   if not isinstance(value, list | tuple | set | frozenset | dict):
@@ -99,7 +99,7 @@ def _line_text(line):
 
 
 def _number_text(match):
-  """Returns the same text for equal numbers; an integer has its own digits."""
+  """Returns the same text for equal numbers; integers keep all digits."""
   sign, whole, fraction, exponent = match.groups()
   digits = (whole + fraction).lstrip("0")
   kept = digits.rstrip("0")

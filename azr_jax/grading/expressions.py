@@ -83,8 +83,8 @@ _COMPOUND = (
   ast.UnaryOp,
 )
 _COMPREHENSION = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-# What the first argument of a constructor may be in a value. `Counter` counts
-# the items of a sequence, and the others may take a text apart.
+# Allowed first arguments of constructors in a value. With others, `Counter`
+# would count the items of a sequence, and the rest might split a string.
 _SEQUENCES = (ast.List, ast.Tuple, ast.Set)
 _ARGUMENT_OF: Mapping[str, tuple[type[ast.expr], ...]] = {
   "complex": (ast.Constant, ast.UnaryOp),
@@ -113,8 +113,9 @@ def is_value(text: str) -> bool:
 def is_written_out(text: str) -> bool:
   """Returns whether a text writes a value out, without computing it.
 
-  Literals do, and calls of the value language's constructors that take them,
-  such as `set()`, `Counter({'a': 2})` or `deque([1], maxlen=2)`. Operators,
+  Literals do, and so do the value language's constructors with literal
+  arguments, such as `set()`, `Counter({'a': 2})` or `deque([1], maxlen=2)`.
+  Operators,
   comprehensions and other calls compute: `[0] * 3`, `sorted([2, 1])`,
   `Counter('aab')`.
   """
@@ -213,7 +214,7 @@ def _is_written_out(node: ast.expr) -> bool:
 
 
 def _is_number(node: ast.expr) -> bool:
-  """Returns whether a node is a number's literal, perhaps with signs."""
+  """Returns whether a node is a number literal, perhaps with signs."""
   while isinstance(node, ast.UnaryOp):
     if not isinstance(node.op, ast.UAdd | ast.USub):
       return False
@@ -224,7 +225,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _constructor(node: ast.expr) -> str:
-  """Returns the constructor that `Counter` or `collections.Counter` names."""
+  """Returns a constructor's name, with or without its module; "" for others."""
   match node:
     case ast.Name(id=name):
       return name

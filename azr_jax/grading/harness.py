@@ -1,4 +1,4 @@
-"""Runs programs that are tested as the published graders of benchmarks do.
+"""Runs tested programs as the published graders of benchmarks do.
 
 | the executor | in the harness |
 | --- | --- |
@@ -37,9 +37,9 @@ def source(module: ModuleType, indent: int = 2) -> str:
   return textwrap.indent(text, " " * indent)
 
 
-# `begin` changes what the table says. `own_names` makes a module for the tested
-# program, with builtins of its own, so that its names hide none of a harness,
-# whose functions are local to another one.
+# `begin` applies the table above. `own_names` makes a module with its own
+# builtins for the tested program, so that its names cannot shadow those of the
+# harness, whose functions are local.
 BEGIN = f"""
   import sys, threading
   def begin():
@@ -52,13 +52,13 @@ BEGIN = f"""
     module.__builtins__ = dict(__builtins__)
     return vars(module)
 """
-# What a call returns instead of the value. A longer integer has no text then.
+# `shown` makes what a call returns. Here a longer integer has no text.
 _WHOLE = f"""
   def shown(value):
     sys.set_int_max_str_digits({_DEFAULT_INT_DIGITS})
     return value
 """
-# A value that has no text for another reason than its size stays without one.
+# Only a value's size is worked around; other values without a text stay so.
 _DIGEST = f"""
 {source(canonical)}
 {source(digests)}
@@ -77,7 +77,7 @@ _DIGEST = f"""
     except (TypeError, ValueError):
       return value
 """
-# A program may lie about the truth of its value as about any value.
+# A program can lie about the truth of a value, as about any value.
 _TRUTH = """
   def shown(value, truth=bool):
     if value is None or value is True or value is False:
@@ -100,7 +100,7 @@ def {_ENTRY}(run):
 
 
 class LongValue:
-  """A value of which only the digest is known. It equals its equals."""
+  """A value known only by its digest. It equals values with that digest."""
 
   def __init__(self, digest: str):
     """Keeps the digest, from `digests.of_value`."""
@@ -123,17 +123,17 @@ def submit(
   inputs: Sequence[str],
   truthiness_only: bool = False,
 ) -> "Future[Result]":
-  """Starts to call a function of a program; `value` reads the outputs.
+  """Starts calls of a program's function; `value` reads the outputs.
 
-  Calls whose values were too long together are made again, a few at a time, and
-  those whose values were too long alone, for their digests.
+  If all values together are too long, the missing calls are repeated, a few at
+  a time. A call whose own value is too long is repeated for its digest.
 
   Args:
     executor: makes the calls.
     name: the id of the job.
     code: the program to test.
     function: the name of its function.
-    inputs: texts of the arguments of each call.
+    inputs: argument text of each call.
     truthiness_only: whether to return None, True and False as they are, and the
       truth of any other object as 0 or 1.
   """
@@ -182,12 +182,13 @@ def _missing(result: Result) -> list[int]:
 def _merged(
   first: Result, parts: Sequence[Sequence[int]], results: Sequence[Result]
 ) -> Result:
-  """Returns a result with what other results say of some of its calls.
+  """Merges the results of repeated calls into a result.
 
   Args:
-    first: the result, whose own failure does not count.
-    parts: the calls of each of the others.
-    results: the others; the first one that is not `ok` is the failure.
+    first: the original result, whose own failure is dropped.
+    parts: indices of the calls that each repetition made.
+    results: results of the repetitions. The first one that is not `ok` sets
+      status and error.
   """
   outputs = list(first.outputs)
   for part, result in zip(parts, results, strict=True):
@@ -209,10 +210,10 @@ def _merged(
 
 
 def value(output: str) -> Any:
-  """Returns the value of an output of `calling`'s program.
+  """Returns the value of an output of `submit`.
 
   Raises:
-    ParseError: the output is no value.
+    ParseError: the output is not a value.
   """
   key = literals.typed_key(output)
   match key:

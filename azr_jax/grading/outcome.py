@@ -21,8 +21,8 @@ from azr_jax.executor.canonical import Unserializable
 from azr_jax.executor.job import JOB_TIMEOUT, KILLED, WORKER_DIED
 from azr_jax.executor.verdict import TOO_LARGE
 
-# Errors by which the executor ends a call that a benchmark's own runner might
-# have let end. A call's timeout is not among them, as benchmarks have one, too.
+# Executor errors of calls that a benchmark's own runner might have let finish.
+# A call's timeout is not among them, because benchmarks have one, too.
 _LIMITS = frozenset(
   (
     Unserializable.__name__,
@@ -76,17 +76,17 @@ class Outcome(enum.Enum):
 def limit_of(
   holds: Sequence[bool], result: Result, is_short: bool = False
 ) -> str:
-  """Returns the limit of the executor that ended the first test that failed.
+  """Returns the executor limit that ended the first failed test.
 
   Args:
     holds: whether each test holds; each is a call of the result's job.
-    result: the result.
+    result: the result of the job that ran the tests.
     is_short: whether a call has less time than the benchmark's own runner
       allows, so that a timeout counts, too.
 
   Returns:
-    The error's name; empty if every test holds, or a test failed by a wrong
-    value or an exception.
+    The error's name; empty if every test holds, or if the first failure is a
+    wrong value or an exception.
   """
   first = list(holds).index(False) if not all(holds) else -1
   if first < 0 or result.outputs[first] is not None:

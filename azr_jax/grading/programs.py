@@ -58,11 +58,11 @@ def submit_deduction(
 
   Args:
     executor: evaluates an answer that is no literal.
-    reference: text of the value; if it is no literal, no answer is correct.
+    reference: text of the value. If it is not a literal, no answer is correct.
     answer: text of a value, or an expression.
     may_compute: accept an expression that computes its value, as the published
-      code and CRUXEval do. If False, one with the right value is `COMPUTED` and
-      any other one `INCORRECT`.
+      code and CRUXEval do. If False, an expression with the right value is
+      `COMPUTED`, and any other is `INCORRECT`.
 
   Returns:
     The future of the outcome.
@@ -108,8 +108,8 @@ def submit_abduction(
 ) -> "Future[tuple[Outcome, ...]]":
   """Starts to grade several inputs of one program.
 
-  Each distinct input has a job, so a process, of its own: what the program
-  does with one of them depends on no other.
+  Each distinct input is a job with its own process, so inputs cannot affect one
+  another.
 
   Args:
     executor: runs the program, and evaluates answers that are no literals.
@@ -120,8 +120,8 @@ def submit_abduction(
     objects: whether arguments may be objects without a literal, such as a
       `lambda` or a `range`. These are evaluated in the program's process,
       without its names.
-    forbidden: the rules that the program was validated with, as of `Job`, so
-      that it cannot tell grading from validation by them.
+    forbidden: the rules of the program's validation (see `Job`), so that they
+      do not tell grading from validation.
 
   Returns:
     The future of each answer's outcome, in order.
@@ -206,8 +206,9 @@ def submit_induction(
 ) -> "Future[Outcome]":
   """Starts to grade a program, which must map every input to its output.
 
-  Each call has a process of its own. Without any inputs, an answer is wrong. If
-  a limit ends it after a call that gave another value, it is wrong too.
+  Calls share a process only if the program cannot tell them apart. Without
+  inputs, an answer is wrong. It is also wrong if a limit ends it after a call
+  with a wrong value.
 
   Args:
     executor: runs the answer.

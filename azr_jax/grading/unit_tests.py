@@ -61,8 +61,8 @@ def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
   return token
 """
 
-# A part is the number of assertions that hold, the result of the child, and the
-# limit of the executor that ended it, if one did.
+# The number of assertions that hold, the child's result, and the executor limit
+# that ended it, or "".
 Part = tuple[int, Result, str]
 
 
@@ -78,7 +78,7 @@ class Report:
     error: the first failure of a child, if any.
     outcome: correct if every assertion holds. If not, it says whether a limit
       ended a child.
-    limit: the limit of the executor that made the answer not correct
+    limit: the executor limit that made the answer incorrect
       (`outcome.limit_of`); empty if there is none.
   """
 

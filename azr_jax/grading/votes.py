@@ -28,10 +28,10 @@ Vote: TypeAlias = str | None
 def submit_output(
   executor: Executor, answer: str, may_compute: bool = False
 ) -> "Future[Vote]":
-  """Starts to read an output; one that is no literal is evaluated.
+  """Starts reading an output; an expression is evaluated.
 
   Args:
-    executor: evaluates it.
+    executor: evaluates expressions.
     answer: text of a value, or an expression.
     may_compute: count the vote of an expression that computes its value.
   """

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 
 # Added to a standard deviation before rewards are divided by it.
 EPSILON = 1e-6
-# Rewards that differ by less are equal: sums of the same parts in another order
-# do (0.1 + 0.2 and 0.3). It is absolute, and relative to rewards above 1.
+# Rewards that differ by at most this are equal, because sums of the same parts
+# round differently (0.1 + 0.2 and 0.3). It is relative to rewards above 1.
 _TOLERANCE = 1e-9
 # Floor of the variance when advantages are normalised.
 _MIN_VARIANCE = 1e-8
@@ -34,7 +34,7 @@ def are_equal(rewards: Float[np.ndarray, "*B G"]) -> Bool[np.ndarray, "*B"]:
   """Returns whether the rewards of a group are equal up to rounding.
 
   Args:
-    rewards: of one group, or of several along the first axes.
+    rewards: rewards of one group, or of several along the leading axes.
   """
   largest = np.maximum(np.abs(rewards).max(axis=-1), 1.0)
   return np.asarray(np.ptp(rewards, axis=-1) <= _TOLERANCE * largest)
@@ -97,10 +97,10 @@ def task_relative_by_token(
 ) -> Float[np.ndarray, " N"]:
   """Returns TRR++ with moments over tokens, as AZR's published code has it.
 
-  Each response counts with its length, so long ones pull the baseline. The
-  deviation is the population's + 1e-6; the published code's variance divides
-  by the number of tokens less 1, and has 1e-8 in the root. Advantages differ by
-  less than 1e-4.
+  Each response is weighted by its length, so long responses pull the baseline.
+  We divide by the population deviation + 1e-6. The published code's variance
+  divides by the number of tokens - 1 and has 1e-8 inside the root. Advantages
+  differ by less than 1e-4.
   """
   return _standardise_groups(rewards, groups, lengths.astype(rewards.dtype))
 

@@ -86,8 +86,8 @@ ActorCriticUpdate: TypeAlias = Callable[
 _Loss: TypeAlias = Callable[
   [Params, ValueBatch, Params | None], tuple[jax.Array, Metrics]
 ]
-# In the loop over minibatches: the state, and the sums of losses, of gradient
-# norms, of clipped steps and of skipped steps.
+# Carry of the loop over minibatches: the train state, then the sums of losses,
+# gradient norms, clipped steps and skipped steps.
 _Carry: TypeAlias = tuple[
   TrainState, jax.Array, jax.Array, jax.Array, jax.Array
 ]

@@ -119,10 +119,10 @@ def loss_weights(
       eq. 9);
     sequence_sum: 1 / n, so that long sequences weigh more (ORZ, eq. 2 and 3);
     fixed_length: 1 / (n `fixed_length`);
-    group_mean: 1 / (G M), with G groups, of which that of i has M trained
-      tokens: one token mean in each task and role of AZR. Its published code
-      has a mean in each micro-batch of 16 responses, which are of one task
-      and role, so the 64 of a role are a mean of four means there;
+    group_mean: 1 / (G M), with G groups, where i's group has M trained tokens:
+      one token mean per task and role of AZR. The published code takes a mean
+      per micro-batch of 16 responses of one task and role, so the 64 responses
+      of a role are a mean of four means there;
     row_mean: 1 / (R M), with R rows, of which that of i has M trained tokens:
       a token mean in each packed row, as in ORZ's published code.
 

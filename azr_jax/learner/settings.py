@@ -233,8 +233,8 @@ class CriticSettings(Settings):
   )
   head_init: str = setting(
     "code",
-    "value head: code N(0, 1/(D+1)), whose first values are near 0; paper "
-    "U(-sqrt 5, sqrt 5), whose first values are about 40 at 135M parameters",
+    "value head: code N(0, 1/(D+1)), first values near 0; paper U(-sqrt 5, "
+    "sqrt 5), first values of about 40 at 135M parameters",
     paper="paper (appendix B); the published code has code",
     choices=HEAD_INITS,
   )

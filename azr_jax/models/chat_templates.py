@@ -1,9 +1,9 @@
-"""Applies chat templates, which are programs that come with a model.
+"""Applies a model's chat template, a program that we did not write.
 
-A template runs in a process of its own, with limits of time, memory and output,
-because a loop or a power in it may take for ever. It sees one date as today: in
-a run the date of its first start, so that a resumed run has the same prompts,
-and elsewhere the date on which this process started.
+Templates run in their own process with limits on time, memory and output,
+because a loop or a power in one may never end. Within a run, a template sees
+the date of the run's first start as today, so that a resumed run has the same
+prompts. Elsewhere it sees the date on which this process started.
 """
 
 import atexit
@@ -52,10 +52,10 @@ def apply(
   """Returns the text of `tokenizer.apply_chat_template`.
 
   Args:
-    tokenizer: of `transformers`, with a chat template.
-    messages: with role and content.
-    tools: that the model may call.
-    **options: others of `apply_chat_template`, and variables of the template.
+    tokenizer: a tokenizer of `transformers` with a chat template.
+    messages: messages with role and content.
+    tools: schemas of the tools that the model may call.
+    **options: other arguments of `apply_chat_template`, and template variables.
 
   Raises:
     ValueError: the template refuses the messages, or exceeds a limit.
@@ -79,10 +79,10 @@ def apply(
 
 
 class _Renderer:
-  """The process of templates, started by the first call.
+  """The process that renders templates, started by the first call.
 
-  Calls wait for one another. A pool of functions would take ten times as long
-  for one call, because a thread of its own stands between.
+  It serves one call at a time. A `FunctionPool` would take ten times as long
+  per call, because calls would pass through its thread.
   """
 
   def __init__(self) -> None:
@@ -93,7 +93,7 @@ class _Renderer:
     """Returns what `template_rendering.render` does, or an `error`."""
     with self._lock:
       if self._process is None:
-        # It limits its memory itself, so that a template can be told why.
+        # The process limits its own memory, so that the error can say why.
         self._process = Process([Function("render", _RENDER)], memory_gib=0.0)
         atexit.register(self._end)
         reply = self._reply(self._process, _START_TIMEOUT_S)
@@ -116,7 +116,7 @@ class _Renderer:
           return replies[0]
       except Closed:
         self._end()
-        return {"error": "its process ended: expected one that needs less"}
+        return {"error": "its process died: expected one that needs less"}
     self._end()
     return {"error": f"not done in {seconds:g} s: expected one that ends"}
 

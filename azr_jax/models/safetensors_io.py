@@ -28,7 +28,7 @@ DTYPES: dict[str, np.dtype] = {
   "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
-# Float32 bytes of a tensor that are compared at a time.
+# Tensors are compared in chunks of this many float32 bytes.
 _COMPARED_BYTES = 1 << 24
 # The types of numbers that weights may have, by their names in a file.
 _DTYPES_READ = ("F64", "F32", "F16", "BF16")
@@ -44,15 +44,15 @@ def read_config(folder: pathlib.Path) -> ModelConfig:
 
 
 def has_own_head(folder: pathlib.Path) -> bool:
-  """Returns whether `lm_head.weight` is there and differs from the embedding.
+  """Returns whether `lm_head.weight` exists and differs from the embedding.
 
-  Reads both up to the first rows that differ, a few at a time.
+  Reads both in chunks, up to the first difference.
 
   Raises:
     ValueError: a tensor is damaged.
   """
   if not any((folder / name).exists() for name in (INDEX, SINGLE)):
-    return False  # Loading the weights says so.
+    return False  # Loading the weights reports it.
   reader = SafetensorsReader(folder)
   if not {_EMBEDDING, _HEAD} <= {*reader.names()}:
     return False

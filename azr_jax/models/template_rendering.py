@@ -1,6 +1,6 @@
-"""Renders chat templates; imported by their process alone.
+"""Renders chat templates, in a process of its own.
 
-See `chat_templates.py`, which starts the process and limits its time.
+`chat_templates.py` starts the process and limits its time.
 """
 
 import datetime
@@ -26,13 +26,13 @@ def render(
   date: datetime.datetime,
   options: Mapping[str, Any],
 ) -> dict[str, str]:
-  """Returns the `text` that a template makes of messages, or its `error`.
+  """Returns the rendered `text` of messages, or the template's `error`.
 
   Args:
-    template: a text of Jinja.
+    template: Jinja source.
     special_tokens: variables such as `bos_token`.
-    messages: with role and content.
-    date: what `strftime_now` formats.
+    messages: messages with role and content.
+    date: the date that `strftime_now` formats.
     options: other arguments of `apply_chat_template`.
   """
   _limit_memory()
@@ -67,7 +67,7 @@ def _render(
 
 
 def _limit_memory() -> None:
-  """Limits the memory of this process to what it has and `_MAX_BYTES`."""
+  """Limits the address space to its current size plus `_MAX_BYTES`."""
   soft, hard = resource.getrlimit(resource.RLIMIT_AS)
   if soft != resource.RLIM_INFINITY:
     return

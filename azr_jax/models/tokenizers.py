@@ -20,7 +20,7 @@ _TOKENIZER_FILES = (
   "special_tokens_map.json",
   "added_tokens.json",
 )
-# Parameters of `transformers` that are no variables of a template.
+# Parameters of `transformers` that are not template variables.
 _NO_VARIABLES = (
   "conversation",
   "messages",
@@ -101,7 +101,7 @@ class Tokenizer(Protocol):
   ) -> str:
     """Returns messages in the model's chat template, as text.
 
-    `tasks/chats.py` writes prompts by it.
+    `tasks/chats.py` uses it to write prompts.
 
     Args:
       messages: a user's message, or messages with role and content.
@@ -113,8 +113,8 @@ class Tokenizer(Protocol):
       arguments: variables of the template by name, such as `enable_thinking`.
 
     Raises:
-      ValueError: the model has no chat template, or it refuses the messages,
-        or does not use one of the arguments.
+      ValueError: the model has no chat template, or the template refuses the
+        messages or does not use an argument.
     """
     ...
 
@@ -159,8 +159,8 @@ class SentencePieceTokenizer:
   def decode(self, ids: list[int], skip_special: bool = False) -> str:
     """Returns the text of ids.
 
-    A model may have more ids than its tokenizer; those decode to nothing, as
-    control pieces do: sentencepiece gives them no text.
+    A model may have more ids than its tokenizer; these decode to nothing. So do
+    control pieces, which have no text in sentencepiece.
     """
     del skip_special
     return self._model.decode([i for i in ids if i < self.vocab_size])
@@ -211,15 +211,15 @@ class HuggingFaceTokenizer:
     """Wraps a tokenizer.
 
     Args:
-      tokenizer: a fast one of `transformers`.
-      eos_ids: ids, the main one first; a mapping names where each comes from.
+      tokenizer: a fast tokenizer of `transformers`.
+      eos_ids: EOS ids, the main one first. A mapping also names their sources.
     """
     self._tokenizer = tokenizer
     self.eos_ids: tuple[int, ...] = tuple(eos_ids)
     self._eos_origins = dict(eos_ids) if isinstance(eos_ids, Mapping) else {}
     pad = tokenizer.pad_token_id
     self.pad_id: int = self.eos_ids[0] if pad is None else pad
-    # Ids may have gaps, so the number of tokens can be less.
+    # Ids may have gaps, so the number of tokens may be smaller.
     self.vocab_size: int = max(tokenizer.get_vocab().values()) + 1
     self._bos_ids = _prefix_ids(tokenizer)
     ends = {*self.eos_ids, self.pad_id, tokenizer.bos_token_id}
@@ -231,7 +231,7 @@ class HuggingFaceTokenizer:
 
   @property
   def end_tokens(self) -> str:
-    """Each EOS token with its id and what names it, for people."""
+    """Each EOS token with its id and its source, for messages."""
     return ", ".join(
       f"{self._tokenizer.convert_ids_to_tokens(index)!r} ({index}, from "
       f"{origin})"
@@ -318,7 +318,7 @@ class HuggingFaceTokenizer:
 
 
 def _check_arguments(arguments: Mapping[str, Any], template: str) -> None:
-  """Raises ValueError if a template has no variable of an argument's name."""
+  """Raises ValueError if a template does not use an argument."""
   for name, value in arguments.items():
     is_used = re.search(rf"\b{re.escape(name)}\b", template)
     if name in _NO_VARIABLES or not is_used:
@@ -384,9 +384,9 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
       _check_growth(folder / name, fields)
     if "auto_map" in fields:
       raise ValueError(
-        f"{folder / name} has auto_map, a tokenizer with code of its own, "
-        "which is never run: expected a tokenizer of transformers; remove the "
-        "key if its class is one"
+        f"{folder / name} has auto_map, which names code that is never run: "
+        "expected a tokenizer of transformers; remove the key if its class is "
+        "one"
       )
   from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
   with user_files.reading(folder, "a tokenizer that transformers can load"):
@@ -414,7 +414,7 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
 def _check_growth(path: pathlib.Path, fields: Mapping[str, Any]) -> None:
   """Raises ValueError if the normalizer makes texts many times longer.
 
-  A few replacements in a row can make gigabytes of a letter.
+  A few chained replacements can turn one letter into gigabytes.
   """
   growth, parts = 1, [fields.get("normalizer")]
   for part in parts:

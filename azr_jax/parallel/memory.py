@@ -1,7 +1,6 @@
-"""How much memory a device has left, and the error when it is too little.
+"""Measures free device memory, and makes the error when it is too little.
 
-A CPU's memory is that of the host, which its devices share, or what a control
-group leaves of it.
+CPU devices share the free memory of the host, or what its control group allows.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 GIB = 1 << 30
-# The keys that the memory of sampling and of updates grows with.
+# Keys to lower when sampling or an update runs out of memory.
 SAMPLING_KEYS = (
   "config.rollout.slots, config.rollout.cache_gib or config.rollout.max_tokens"
 )
@@ -25,7 +24,7 @@ TRAINING_KEYS = (
 )
 _PROC = pathlib.Path("/proc")
 _GROUPS = pathlib.Path("/sys/fs/cgroup")
-# Control groups: version 2 has one tree for all kinds, version 1 one for each.
+# Control groups: version 2 has one tree, version 1 has one per resource.
 _LIMIT_FILES = (
   ("", "", "memory.max", "memory.current", "inactive_file"),
   (
@@ -41,9 +40,9 @@ _WANTED = re.compile(r"allocat\w* (\d+)(?: bytes)?")
 
 
 def available_bytes() -> int:
-  """Returns what the fullest device of a run has left; 0 if unknown.
+  """Returns the free bytes of the fullest device of a run; 0 if unknown.
 
-  All processes of a run must call it, and get the same.
+  All processes of a run must call it together, and get the same number.
   """
   return least_of_hosts(_available_here())
 
@@ -65,7 +64,7 @@ def device_stats(device: jax.Device) -> dict[str, int]:
 
 
 def _available_here() -> int:
-  """Returns what the fullest device of this process has left, bytes."""
+  """Returns the free bytes of the fullest device of this process."""
   devices = jax.local_devices()
   if devices[0].platform == "cpu":
     return host_bytes(_PROC, _GROUPS) // len(devices)
@@ -77,15 +76,15 @@ def _available_here() -> int:
 
 
 def host_bytes(proc: pathlib.Path, groups: pathlib.Path) -> int:
-  """Returns the bytes that this process can still have of the host's memory.
+  """Returns the bytes of host memory that this process can still allocate.
 
   Args:
-    proc: /proc.
-    groups: /sys/fs/cgroup.
+    proc: the path /proc.
+    groups: the path /sys/fs/cgroup.
   """
   try:
     lines = (proc / "meminfo").read_text().splitlines()
-  except OSError:  # Not Linux; what other programs have is unknown.
+  except OSError:  # Not Linux: the use of other programs is unknown.
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
   values = {
     name: int(rest.split()[0])
@@ -95,7 +94,7 @@ def host_bytes(proc: pathlib.Path, groups: pathlib.Path) -> int:
 
 
 def _group_bytes(proc: pathlib.Path, groups: pathlib.Path) -> Iterator[int]:
-  """Yields what each control group of this process leaves of its limit."""
+  """Yields the bytes that each control group of this process still allows."""
   try:
     lines = (proc / "self" / "cgroup").read_text().splitlines()
   except OSError:
@@ -116,7 +115,7 @@ def _group_bytes(proc: pathlib.Path, groups: pathlib.Path) -> Iterator[int]:
         except OSError:
           continue
         if limit != "max":
-          # Pages of files that are not in use are freed when memory is needed.
+          # The kernel frees inactive file pages when memory runs short.
           reclaimable = (
             int(stat[stat.index(cached) + 1]) if cached in stat else 0
           )
@@ -126,29 +125,29 @@ def _group_bytes(proc: pathlib.Path, groups: pathlib.Path) -> Iterator[int]:
 def too_little(
   what: str, needed: float, available: float, advice: str
 ) -> MemoryError:
-  """Returns the error that a device lacks memory, one line.
+  """Returns the one-line error about a device with too little memory.
 
   Args:
-    what: what needs it.
-    needed: bytes.
-    available: bytes.
+    what: what needs the memory, the subject of the sentence.
+    needed: needed bytes on each device.
+    available: free bytes on each device.
     advice: which keys to change, or what else helps.
   """
   return MemoryError(
-    f"{what} needs {_gib(needed)} GiB on each device, and {_gib(available)} "
+    f"{what} needs {_gib(needed)} GiB on each device, but {_gib(available)} "
     f"GiB are available: {advice}"
   )
 
 
 def _gib(count: float) -> str:
-  """Returns bytes as GiB, with three digits or all before the point."""
+  """Formats bytes as GiB, with three significant digits."""
   gib = count / GIB
   return f"{gib:.0f}" if gib >= 100 else f"{gib:.3g}"
 
 
 @contextlib.contextmanager
 def explained(keys: str) -> Iterator[None]:
-  """Turns XLA's error about exhausted memory into one line.
+  """Turns XLA's out-of-memory error into one line.
 
   Args:
     keys: the keys to lower.
@@ -165,7 +164,7 @@ def explained(keys: str) -> Iterator[None]:
     if wanted is None:  # A compiler's message has its own numbers.
       text = str(error).partition(_EXHAUSTED)[2].strip(": ").splitlines()[0]
       raise MemoryError(f"out of memory: {text}; lower {keys}") from None
-    # Another host may be well, so that it would not answer a question.
+    # This host only: others may not have failed, and would not answer.
     raise too_little(
       "an array", int(wanted[1]), _available_here(), f"lower {keys}"
     ) from None

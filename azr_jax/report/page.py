@@ -198,13 +198,13 @@ def _asset(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-  """Returns the element that lets a browser run the page's own script alone.
+  """Returns the meta tag that lets a browser run only the page's own script.
 
-  Texts of models are in the page. Nothing that might be one may run or load.
+  The page shows texts of models, and nothing in them may run or load.
 
   Args:
     style: the page's style sheet.
-    script: the page's script, which asks the page's own server for changes.
+    script: the page's script, which polls the page's own server for changes.
   """
   sources = [
     base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -220,14 +220,14 @@ class EventLoop:
       self._go_round()
 
   def _go_round(self, has_progress: bool = False) -> None:
-    """Goes through the module's list once; waits if nothing else is to do.
+    """Goes through the module's list once; waits if there is nothing to do.
 
     Args:
-      has_progress: whether a coroutine has just run, which may have been the
-        last one.
+      has_progress: whether a coroutine has just run. It may have been the last
+        one.
 
     Raises:
-      RuntimeError: nothing is left to do or to wait for.
+      RuntimeError: there is nothing left to do or to wait for.
     """
     self._clock.calls += 1
     self._fetch()

@@ -61,11 +61,11 @@ class SampleLog:
 
 
 def no_prompt_fits(what: str, policy: "Policy") -> ValueError:
-  """Returns the error of a step or an evaluation that has nothing to sample.
+  """Returns the error of a step or evaluation whose prompts are all too long.
 
   Args:
-    what: whose prompts are all longer than the largest bucket.
-    policy: was to respond.
+    what: the owner of the prompts, for the message.
+    policy: the policy, which has the prompt buckets.
   """
   buckets = policy.sampler.settings.prompt_buckets
   return ValueError(
@@ -320,10 +320,10 @@ async def single_turn(
 
 
 def short_single_turn(max_new_tokens: int) -> Agent:
-  """Returns the agent without tools whose responses have a limit of their own.
+  """Returns an agent without tools that has its own limit on responses.
 
   Args:
-    max_new_tokens: maximum number of tokens, at most `rollout.max_tokens`.
+    max_new_tokens: longest response, tokens; at most `rollout.max_tokens`.
   """
 
   async def answer(

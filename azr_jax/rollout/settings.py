@@ -120,8 +120,8 @@ class SamplerSettings(Settings):
   )
   cache_gib: float = setting(
     0.0,
-    "keys and values on each device, GiB; 0: what all slots can use, or what "
-    "memory has room for",
+    "size of the cache of keys and values on each device, GiB; 0: what all "
+    "slots can use, or what fits into memory",
     minimum=0,
   )
   prefix_cache: bool = setting(

@@ -1,7 +1,7 @@
 """Keeps the date of a run's first start, which its chat templates show.
 
-Some templates write the date (`strftime_now`, as Llama 3.2's does), so a run
-that resumes on another day would have other prompts.
+Some templates write the date (Llama 3.2's calls `strftime_now`), so without
+this a run that resumes on another day would have other prompts.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from azr_jax.models import chat_templates
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import storage
 
-# The file of a run's folder.
+# The file in a run's folder.
 DATE = "date.json"
 
 
@@ -24,8 +24,8 @@ def dated(
   """Makes chat templates show the date of the run; writes it the first time.
 
   Args:
-    folder: the run's.
-    hosts: its processes, which share the folder.
+    folder: the run's folder.
+    hosts: the run's processes, which share the folder.
 
   Raises:
     ValueError: the file is damaged.
@@ -44,7 +44,7 @@ def dated(
 
 
 def read(folder: pathlib.Path) -> datetime.datetime:
-  """Returns the date of a run's first start; now, if it has not started.
+  """Returns the date of a run's first start, or now if it has not started.
 
   Raises:
     ValueError: the file is damaged.

@@ -1,20 +1,20 @@
-"""Warns of a critic whose first values are far from any reward.
+"""Warns if a critic's first values are far larger than any reward.
 
-Advantages are rewards less values. Where values are much larger than rewards,
-advantages show the critic's head and hardly the rewards, until the critic has
-unlearned it, which takes hundreds of steps at ORZ's rate.
+Advantages are rewards minus values. If values are much larger than rewards,
+advantages reflect the critic's random head instead of the rewards until the
+critic has unlearned it, which takes hundreds of steps at ORZ's learning rate.
 """
 
 from collections.abc import Mapping, Sequence
 
-# A mean |V| of so many times the largest |reward| is warned of.
+# The run warns if the mean |V| exceeds this many times the largest |reward|.
 MARGIN = 2.0
 
 
 def warning(
   metrics: Mapping[str, float], rewards: Sequence[float]
 ) -> str | None:
-  """Returns what to tell the user of a critic's first values, in one line.
+  """Returns a one-line warning about a critic's first values.
 
   Args:
     metrics: metrics of the first update, from before the critic learned.
@@ -28,8 +28,8 @@ def warning(
   if size is None or size <= MARGIN * largest:
     return None
   return (
-    f"warning: the critic's first values have a mean size of {size:.3g}, and "
-    f"no reward is larger than {largest:.3g}: advantages are nearly all "
-    "critic; expected --config.critic.head_init=code, or a critic that was "
-    "trained on such rewards"
+    f"warning: the critic's first values have a mean size of {size:.3g}, but "
+    f"no reward exceeds {largest:.3g}, so advantages hardly reflect rewards: "
+    "use --config.critic.head_init=code, or a critic that was trained on such "
+    "rewards"
   )

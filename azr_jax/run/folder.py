@@ -149,7 +149,7 @@ def _has_content(path: pathlib.Path) -> bool:
 def begun_config(
   folder: pathlib.Path, marker_files: Sequence[str] = RUN_FILES
 ) -> dict[str, Any] | None:
-  """Returns the config of the run that has begun in a folder; None: none has.
+  """Returns the config of the run that has started in a folder, or None.
 
   Raises:
     ValueError: config.json is damaged.

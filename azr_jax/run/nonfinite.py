@@ -22,7 +22,7 @@ def check(
     step: the step.
     metrics: what its update measured.
     may_skip: whether a skipped update is allowed.
-    rewards: those of the step's responses, whose range the message names.
+    rewards: the step's rewards, whose range the message shows.
 
   Raises:
     RuntimeError: loss or gradients were not finite, or parameters or moments

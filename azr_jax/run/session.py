@@ -59,7 +59,7 @@ class Run:
       console.print_status(text)
 
   def keep_config(self, config: Mapping[str, Any]) -> None:
-    """Writes the folder's config again, with what the run has chosen."""
+    """Rewrites the folder's config with the sizes that the run chose."""
     self.hosts.assert_equal("chosen config", config)
     if self.is_primary:
       folder_lib.write_config(self.folder, config)

@@ -115,7 +115,7 @@ def commit_has(commit: str, path: pathlib.Path) -> bool | None:
     path: the file, as it lies in the working tree.
 
   Returns:
-    None if the repository does not know the commit, or there is none.
+    None if there is no repository, or it does not know the commit.
   """
   revision = commit.removesuffix("-dirty")
   try:

@@ -190,7 +190,7 @@ class StepLog:
   def _warn_of_first_values(
     self, rollouts: RolloutBatch, learner_metrics: dict[str, float]
   ) -> None:
-    """Warns of values that no reward has, in the first step with a reward."""
+    """Warns of implausible values, in the first step with a reward."""
     rewards = [t.reward for t in rollouts.trajectories]
     if not self._sees_first_values or not any(rewards):
       return

@@ -27,21 +27,21 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
 # Read without a key: whether the server is there.
 _OPEN_PATHS = ("/health",)
-# How long a client may go on to send a request that was refused.
+# How long a client may keep sending a request that was refused.
 _LINGER_S = 10.0
 # How long answers may take to be sent once the worker has ended.
 _CLOSE_S = 5.0
 
 
 class _OneLine(logging.Filter):
-  """Makes one line of what aiohttp logs of requests that are no HTTP."""
+  """Shortens aiohttp's log of malformed requests to one line each."""
 
   def filter(self, record: logging.LogRecord) -> bool:
-    """Replaces the traceback of a client's mistake by its message."""
+    """Replaces the traceback of a client's error with its message."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, http.HttpProcessingError):
       problem = " ".join(str(error).split())
-      # Bytes of the client may be control characters of a terminal.
+      # The client's bytes may contain terminal control characters.
       record.msg = f"{record.getMessage()}: {problem!a:.200}"
       record.args = record.exc_info = record.exc_text = None
     return True
@@ -110,9 +110,9 @@ class HttpServer:
       handle_signals=False,
       access_log=None,
       logger=_requests_log(),
-      # It also ends connections that have not sent a whole head yet.
+      # This also closes connections that have not sent a complete head.
       keepalive_timeout=self._model.limits.read_s,
-      # For the rest of a body that is not read, so that its answer arrives.
+      # Drains the rest of a refused body, so that the client gets its answer.
       lingering_time=min(_LINGER_S, self._model.limits.read_s),
       shutdown_timeout=_CLOSE_S,
     )
@@ -149,7 +149,7 @@ class HttpServer:
       return await handler(request)
     except ApiError as error:
       return _error_response(error)
-    except ConnectionError as error:  # The client has gone; nobody reads it.
+    except ConnectionError as error:  # The client is gone.
       return _error_response(ApiError(400, f"the connection ended: {error}"))
     except web.HTTPRequestEntityTooLarge:
       most = self._model.limits.max_body_mib
@@ -237,10 +237,10 @@ class HttpServer:
     return await self._answer(request, self._reader().chat(body))
 
   async def _json(self, request: web.Request) -> dict[str, Any]:
-    """Returns the object that a request holds.
+    """Returns the JSON object in a request's body.
 
     Raises:
-      ApiError: it is no JSON object, or does not come in time.
+      ApiError: the body is not a JSON object, or arrives too late.
     """
     limit_s = self._model.limits.read_s
     try:
@@ -252,7 +252,7 @@ class HttpServer:
     try:
       value = user_files.parse_json(data.decode(user_files.ENCODING))
     except ValueError as error:
-      raise ApiError(400, f"the request is no JSON: {error}") from None
+      raise ApiError(400, f"the request is not JSON: {error}") from None
     if not isinstance(value, dict):
       raise ApiError(400, f"the request is {value!r:.80}: expected an object")
     return value

@@ -30,8 +30,8 @@ _MAX_SEED = 1 << 64
 # numbers of float32.
 _MIN_TEMPERATURE = 1e-5
 _MOST_TOP = " (serve.max_logprobs)"
-# Fields of vLLM's sampling -> values that change nothing, and why others cannot
-# be had. Special tokens have no text, so nothing is put between them.
+# vLLM's sampling fields -> neutral values, and why others are refused. Special
+# tokens have no text, so nothing is put between them.
 _NEUTRAL = {
   "min_p": ((0,), "the sampler has no min-p"),
   "repetition_penalty": ((1,), "the sampler has no penalties"),
@@ -415,7 +415,7 @@ def _template_arguments(fields: Fields, model: ServedModel) -> dict[str, Any]:
   """Returns the arguments of the chat template: the server's and a request's.
 
   Raises:
-    ApiError: they are no object.
+    ApiError: the request's arguments are not an object.
   """
   given = fields.take("chat_template_kwargs")
   if given is None:
@@ -428,11 +428,11 @@ def _template_arguments(fields: Fields, model: ServedModel) -> dict[str, Any]:
 def _ending(
   fields: Fields, messages: Sequence[Mapping[str, str]]
 ) -> tuple[bool, bool]:
-  """Returns where a prompt ends, by vLLM's fields.
+  """Reads from vLLM's fields where a prompt ends.
 
   Returns:
-    Whether the messages are whole, without a new turn of the assistant; and
-    whether the last message is continued.
+    Whether it ends after the last message, without a new turn of the assistant,
+    and whether the model continues the last message.
 
   Raises:
     ApiError: the fields contradict each other or the messages.

@@ -11,7 +11,7 @@ from azr_jax.trainer.settings import SamplingSettings
 class LimitSettings(TemplateSettings):
   """What a client may ask for, and what the server takes on.
 
-  Requests add arguments of the chat template to those of the settings.
+  The chat template gets these arguments and those of the request.
   """
 
   max_waiting: int = setting(
@@ -31,8 +31,8 @@ class LimitSettings(TemplateSettings):
   max_body_mib: float = setting(4.0, "size of a request, MiB", above=0)
   read_s: float = setting(
     30.0,
-    "time that a client has to send the head of a request, and again its body; "
-    "a connection without a request is closed after it, seconds",
+    "time limit for the head of a request, and again for its body; an idle "
+    "connection is closed after it, seconds",
     above=0,
   )
   timeout_s: float = setting(

@@ -8,9 +8,8 @@
 | a list of these, or a dictionary of lists | that of each response, for a
   function of `completions` |
 
-Anything else is a failure of that call, and so are exceptions, NaN, a number
-that is too large (`MAX_REWARD`), a call that takes too long and a process that
-ends.
+Anything else is a failure of that call, and so are exceptions, NaN, numbers
+above `MAX_REWARD`, timeouts and dead processes.
 """
 
 import collections
@@ -32,7 +31,7 @@ TOO_LARGE = "too_large"
 # The largest reward. The squares of a million advantages of this size sum to
 # 1e36, which float32 holds; gradients of larger ones would overflow.
 MAX_REWARD = 1e15
-# The largest metric: that of float32, so that means are finite in float64.
+# The largest metric is that of float32, so that means in float64 are finite.
 _MAX_METRIC = float(np.finfo(np.float32).max)
 _REWARD = "reward"
 _EXPECTED = f"expected a number, or a dictionary with {_REWARD!r}"

@@ -1,4 +1,4 @@
-"""Conversations in a model's chat template, up to where its reply begins.
+"""Writes conversations in a chat template, up to the start of the reply.
 
 | the conversation | its text |
 | --- | --- |
@@ -33,7 +33,7 @@ def _is_object(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class TemplateSettings(Settings):
-  """What a chat template is given beside the messages."""
+  """Inputs of a chat template besides the messages."""
 
   chat_template_kwargs: str = setting(
     "",
@@ -57,8 +57,8 @@ class ChatSettings(TemplateSettings):
 
   prefill: str = setting(
     "",
-    "beginning of every reply, which the model continues; graders read it "
-    "before the response; '': none",
+    "start of every reply, which the model continues; graders read it before "
+    "the response; '': none",
   )
 
 
@@ -71,12 +71,12 @@ class Chat:
     arguments: Mapping[str, Any] | None = None,
     prefill: str = "",
   ):
-    """Checks nothing yet; see `check`.
+    """Makes a writer, whose arguments `check` validates.
 
     Args:
-      tokenizer: has the chat template.
-      arguments: of the template, by name.
-      prefill: how the reply to every `prompt` begins.
+      tokenizer: the tokenizer, which has the chat template.
+      arguments: arguments of the template, by name.
+      prefill: start of the reply to every `prompt`.
     """
     self._tokenizer = tokenizer
     self._arguments = arguments or {}
@@ -85,12 +85,11 @@ class Chat:
   def check(self) -> None:
     """Tries arguments and prefill on a short conversation.
 
-    A template that changes the prefill, or writes something before it, is
-    reported in a line.
+    Prints a line if the template changes the prefill or writes before it.
 
     Raises:
-      ValueError: the template does not take the arguments, or cannot be
-        continued.
+      ValueError: the template does not accept the arguments, or cannot end
+        inside a reply.
     """
     if not (self._arguments or self._prefill):
       return
@@ -111,8 +110,8 @@ class Chat:
     """Returns the text that the model continues with its reply.
 
     Args:
-      messages: a user's message, or messages with role and content; a last one
-        of the assistant is continued.
+      messages: a user's message, or messages with role and content. The model
+        continues a last message of the assistant.
       tools: schemas of the tools that the model may call.
 
     Raises:
@@ -152,16 +151,16 @@ class Chat:
       return text
     folded = write(_folded(messages))
     if text is not None and system not in folded:
-      return text  # The template rewrites texts, wherever they are.
+      return text  # The template rewrites the text in either place.
     _report_no_system_role()
     return folded
 
 
 def as_messages(messages: str | Sequence[Message]) -> list[dict[str, Any]]:
-  """Returns a user's text, or messages, as messages whose contents are texts.
+  """Converts a user's text, or messages, to messages with text contents.
 
   Raises:
-    ValueError: a content has other parts than texts.
+    ValueError: a content has parts that are not text.
   """
   if isinstance(messages, str):
     return [{"role": USER, "content": messages}]

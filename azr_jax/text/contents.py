@@ -1,6 +1,6 @@
 """Contents of messages: a text, or a list of text parts as OpenAI's API has it.
 
-This module imports the standard library alone.
+This module imports only the standard library.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def text(content: Any) -> str:
   """
   if isinstance(content, str):
     return content
-  if hasattr(content, "tolist"):  # Parquet has lists as arrays of NumPy.
+  if hasattr(content, "tolist"):  # Parquet gives lists as NumPy arrays.
     content = content.tolist()
   if not isinstance(content, Sequence):
     raise ValueError(f"content {content!r:.80}: {_EXPECTED}")

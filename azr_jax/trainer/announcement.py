@@ -1,4 +1,4 @@
-"""Prints what is worth knowing about a model when it is loaded."""
+"""Prints notes and warnings about a model when it is loaded."""
 
 import jax
 
@@ -16,8 +16,8 @@ def show(source: ModelSource, longest: int, keys: str = _LENGTHS) -> None:
 
   Args:
     source: the model.
-    longest: tokens of the longest prompt and response together; 0: the command
-      keeps to the model's maximum by itself.
+    longest: tokens of the longest prompt and response together. 0 if the
+      command itself keeps to the model's maximum.
     keys: the settings that make sequences shorter.
   """
   if jax.process_index():
@@ -27,7 +27,6 @@ def show(source: ModelSource, longest: int, keys: str = _LENGTHS) -> None:
   limit = source.config.max_positions
   if longest > limit:
     print_status(
-      f"warning: sequences of up to {longest} tokens, but the model was made "
-      f"for max_position_embeddings={limit}, and what it writes beyond that is "
-      f"unreliable: lower {keys}"
+      f"warning: sequences may reach {longest} tokens, but the model has "
+      f"max_position_embeddings={limit} and is unreliable beyond: lower {keys}"
     )

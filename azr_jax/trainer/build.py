@@ -207,14 +207,14 @@ def build(
 ) -> Experiment:
   """Returns the experiment of a checked configuration; compiles nothing.
 
-  Its settings have no slot or row that the request cannot fill, and a cache
-  that the memory has.
+  Slots and rows are cut to what the request can fill, and the cache to what
+  fits into memory.
 
   Args:
     settings: the configuration.
-    request: what is sampled and trained on; None: a step of training.
-    may_choose_sizes: whether a cache without a size may get one; False for a
-      run that began with these settings.
+    request: what is sampled and trained on. None for a step of training.
+    may_choose_sizes: whether memory may decide the size of a cache that has
+      none. False for a resumed run, whose sizes are fixed.
 
   Raises:
     ValueError: the model cannot be loaded or does not fit the mesh, or the

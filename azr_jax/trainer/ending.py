@@ -48,7 +48,7 @@ def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
 
 
 def _template_flags(section: Settings) -> list[str]:
-  """Returns the flag by which a benchmark has the chat template of a run."""
+  """Returns the flag that gives a benchmark the run's template arguments."""
   if not isinstance(section, TemplateSettings):
     return []
   text = section.chat_template_kwargs

@@ -87,9 +87,9 @@ class BenchmarkSettings(ChatSettings):
   samples: int = setting(1, "responses per item", minimum=1)
   max_tokens: str = setting(
     "",
-    "longest completion of some benchmarks, tokens, as NAME=NUMBER between "
-    "commas; a name may be a group, and the last number counts; all have at "
-    "most rollout.max_tokens",
+    "longest completion per benchmark, tokens, as NAME=NUMBER between commas; "
+    "a name may be a group, and the last match counts; rollout.max_tokens "
+    "limits all",
     paper="AZR: math=16000,livecodebench=8096",
   )
   agents: tuple[str, ...] = setting(
@@ -116,16 +116,16 @@ class BenchmarkSettings(ChatSettings):
     if limits and self.agents:
       raise self.invalid(
         "max_tokens",
-        f"'', because agents={self.agents} have rollout.max_tokens",
+        f"'', because agents={self.agents} use rollout.max_tokens",
       )
 
   def longest(self, benchmark: str) -> int | None:
-    """Returns the longest completion of a benchmark; None: as of the others."""
+    """Returns a benchmark's own limit on completions, tokens, or None."""
     return registry.numbers(self.max_tokens).get(benchmark)
 
 
 def _check_chat(settings: ChatSettings, prompt_format: str) -> None:
-  """Refuses options of chats unless prompts are chats."""
+  """Refuses chat options unless prompts are chats."""
   for key in ("chat_template_kwargs", "prefill"):
     if getattr(settings, key) and prompt_format != "chat":
       raise settings.invalid(key, "'' unless prompt_format='chat'")

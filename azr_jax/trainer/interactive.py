@@ -84,8 +84,8 @@ class Model:
     """Returns a prompt as the model reads it, in its chat template if any.
 
     Args:
-      prompt: a text, or messages, of which a last one of the assistant is
-        continued.
+      prompt: a text, or messages. The model continues a last message of the
+        assistant.
       system_prompt: first message of chats without one; "": that of the
         configuration, as whether there is a chat at all (`chat`).
 
@@ -193,10 +193,10 @@ class Model:
     return [found[of == number] for number in numbers]
 
   def _fitting(self, batch: types.Batch) -> types.Batch:
-    """Returns a batch without most of its empty rows.
+    """Drops most of a batch's empty rows.
 
     A call may have far fewer sequences than a micro-batch has rows. Each number
-    of rows is compiled, therefore it is a power of two.
+    of rows compiles again, so it is rounded up to a power of two.
     """
     filled = int(np.count_nonzero(batch.segment_ids[:, :, 0]))
     rows = 1 << max(filled - 1, 0).bit_length()
@@ -236,12 +236,12 @@ class Model:
 
     Raises:
       ValueError: rewards and samples differ in number, or a reward is not
-        finite or larger than `scores.MAX_REWARD`.
+        finite or exceeds `scores.MAX_REWARD` in size.
     """
     trajectories = []
     for group, (ours, theirs) in enumerate(zip(samples, rewards, strict=True)):
       for sample, reward in zip(ours, theirs, strict=True):
-        if not abs(reward) <= scores.MAX_REWARD:  # NaN is not, either.
+        if not abs(reward) <= scores.MAX_REWARD:  # Refuses NaN, too.
           raise ValueError(
             f"reward {reward!r:.60}: expected a finite number of at most "
             f"{scores.MAX_REWARD:.3g} in size"

@@ -150,7 +150,7 @@ def load_policy(
     c: the sections of the command; its seed draws the policy's key.
     spec: a model spec or the folder of a run.
     step: the checkpoint of a run; None: the newest.
-    request: returns what will be sampled; None: it is not known.
+    request: returns what will be sampled. None if unknown.
     keeps_to_context: whether the command itself shortens responses to the
       model's maximum length.
 

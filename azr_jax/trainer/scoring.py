@@ -87,7 +87,7 @@ def evaluate(
   if step is not None:
     if identity["step"] is None:
       raise ValueError(
-        f"--step={step}: expected no step, because {model_spec} is no run"
+        f"--step={step}: expected no step, because {model_spec} is not a run"
       )
     identity["step"] = step
   with open_scores(workdir, settings, identity) as run:
@@ -135,7 +135,7 @@ def _request(
   how: runner.ItemSettings,
   tokenizer: Tokenizer,
 ) -> sizes.Request:
-  """Returns the largest request of some benchmarks, asked one by one.
+  """Returns the largest request of benchmarks that run one after another.
 
   Raises:
     ValueError: a benchmark has no prompts of the format.

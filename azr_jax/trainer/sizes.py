@@ -1,9 +1,9 @@
-"""Sizes of sampling and learning: what a request needs and memory has.
+"""Chooses sizes of sampling and learning, from the request and free memory.
 
-What is sampled and the gradients follow from the settings alone. Memory decides
+Settings alone decide what is sampled and what the gradients are. Memory decides
 how much is computed at once: the pages of the cache, rows of a micro-batch,
-tokens whose logits exist at once. These change results by rounding, so a run's
-config.json keeps them, and a resumed run has the same.
+tokens whose logits exist at once. These sizes change rounding, so config.json
+keeps them and a resumed run uses the same.
 """
 
 import dataclasses
@@ -33,11 +33,11 @@ _MOST_SLOTS = 256
 _MICRO_TOKENS, _CHUNK_TOKENS = 4096, 1024
 # float32 copies of a chunk's logits in the backward pass.
 _LOGIT_COPIES = 4
-# The part of the memory that the logits of a chunk may take.
+# Fraction of memory for the logits of a chunk.
 _MAX_LOGITS = 0.1
-# Parameters and two moments; the sum of gradients and those of a micro-batch.
+# Parameters and two moments; summed gradients and those of a micro-batch.
 _STATE_COPIES, _GRADIENT_COPIES = 3, 2
-# XLA computes with bfloat16 pages on CPUs in float32 copies of the pool.
+# On CPUs, XLA takes this many times the memory of a bfloat16 pool.
 _CPU_HALF_COPIES = 4
 
 
@@ -46,8 +46,9 @@ class Request:
   """What a command samples, known before its first token.
 
   Attributes:
-    responses: their number.
-    longest_prompt: tokens; 0: prompts depend on responses, or are unknown.
+    responses: number of responses.
+    longest_prompt: length of the longest prompt, tokens. 0 if prompts depend on
+      responses or are unknown.
   """
 
   responses: int
@@ -55,9 +56,9 @@ class Request:
 
 
 def for_request(c: SamplerSettings, request: Request) -> SamplerSettings:
-  """Returns settings with no slot and no prompt bucket that nothing needs.
+  """Drops the slots and prompt buckets that a request does not need.
 
-  Prompts that are longer than the largest bucket need none.
+  Prompts beyond the largest bucket are not sampled, so they need no bucket.
   """
   buckets = c.prompt_buckets
   if request.longest_prompt:
@@ -72,11 +73,11 @@ def for_request(c: SamplerSettings, request: Request) -> SamplerSettings:
 def for_step(
   settings: ExperimentSettings, request: Request | None = None
 ) -> TrainSettings:
-  """Returns shared settings with no slot or row that a step cannot fill.
+  """Returns shared settings without slots or rows that a step cannot fill.
 
   Args:
     settings: the configuration.
-    request: what a step samples and trains on; None: as the system says.
+    request: what a step samples and trains on. None asks the system.
   """
   shared = settings.shared
   rollout, learner = shared.rollout, shared.learner
@@ -87,8 +88,8 @@ def for_step(
     if load is None:
       return shared
     trained = load.trained
-    # Evaluations fill slots, too, and free slots let steps begin early. Slots
-    # that share a cache of a given size cost little.
+    # Evaluations use slots, too, and free slots let the next step start early.
+    # With a fixed cache size, slots cost little.
     is_open = shared.evaluation.every or rollout.max_staleness
     if not is_open and not rollout.cache_gib:
       rollout = for_request(rollout, Request(load.sequences))
@@ -103,12 +104,12 @@ def as_begun(
   config: ml_collections.ConfigDict,
   begun_with: Mapping[str, Any] | None,
 ) -> tuple[TrainSettings, dict[str, Any]]:
-  """Returns settings and config with the cache that a run began with.
+  """Returns settings and config with the cache size of a run's first start.
 
   Args:
     shared: the checked settings of the config.
-    config: of the command.
-    begun_with: the config of the run; None: it has not begun.
+    config: the command's config.
+    begun_with: the config of the run, or None if it has not started.
   """
   values = config.to_dict()
   if begun_with is None or shared.rollout.cache_gib:
@@ -122,17 +123,16 @@ def as_begun(
 
 
 def keep(values: dict[str, Any], c: SamplerSettings) -> None:
-  """Writes the sizes that memory has decided into a config."""
+  """Writes the sizes that memory decided into a config."""
   values["rollout"]["cache_gib"] = c.cache_gib
   values["rollout"]["decode_chunk"] = c.decode_chunk
 
 
 def describe(c: SamplerSettings) -> str:
-  """Returns a line about a cache whose size memory has decided."""
+  """Returns a line about a cache whose size memory decided."""
   return (
-    f"memory has room for {c.cache_gib:.3g} GiB of keys and values on each "
-    f"device: {c.slots} slots share them, and sequences may wait "
-    "(rollout.cache_gib)"
+    f"memory has room for a cache of {c.cache_gib:.3g} GiB on each device "
+    f"(rollout.cache_gib): {c.slots} slots share it, so sequences may wait"
   )
 
 
@@ -148,7 +148,7 @@ def without_spare_pages(
   rules: Rules,
   c: SamplerSettings,
 ) -> SamplerSettings:
-  """Returns settings whose cache has no page that no slot can use."""
+  """Drops cache pages that no slot can use."""
   if not c.cache_gib:
     return c
   whole = dataclasses.replace(c, cache_gib=0.0)
@@ -168,16 +168,16 @@ def fit_cache(
 ) -> SamplerSettings:
   """Returns settings whose cache fits beside the weights of sampling.
 
-  Where all slots cannot have their longest sequence, `cache_gib` becomes what
-  memory has. Sequences then take pages as they grow, and wait for them.
+  If memory cannot hold the longest sequence in every slot, `cache_gib` becomes
+  what fits. Sequences then take pages as they grow, and may wait for them.
 
   Args:
     model: the decoder of training.
     mesh: the layout to sample in.
     rules: logical parameter axis to mesh axis.
     c: shapes of sampling.
-    room: bytes of each device that sampling may have.
-    may_choose: False for a run that began with these settings.
+    room: bytes of each device that sampling may use.
+    may_choose: False for a resumed run, whose sizes are fixed.
 
   Raises:
     MemoryError: the cache that is set, or the smallest one, does not fit.
@@ -214,7 +214,7 @@ def fit_cache(
       "model",
     )
   fitting = int((layout.MAX_HELD * room - weights) // page)
-  # Half a page more, so that rounding loses none.
+  # Half a page extra, so that rounding down loses none.
   pages = max(fitting, least) + 0.5
   return _with_cache(c, pages * page / copies / memory.GIB)
 
@@ -242,13 +242,13 @@ def check_update(
   mesh: Mesh,
   available: int,
 ) -> int:
-  """Returns the bytes of a state on each device, beside which an update fits.
+  """Checks that an update fits; returns the bytes of its state on a device.
 
   Args:
-    c: rows and chunks of the learner.
-    config: of the model.
-    state: the learner's, as shapes in their shards.
-    mesh: the learner's.
+    c: the learner's rows and chunks.
+    config: the model's config.
+    state: shapes of the learner's state, with their shardings.
+    mesh: the learner's mesh.
     available: bytes of each device before the state exists; 0: unknown.
 
   Raises:
@@ -285,13 +285,13 @@ class Memory:
   """What bounds the rows of a micro-batch.
 
   Attributes:
-    config: of the model.
-    dtype: of computing.
+    config: the model's config.
+    dtype: name of the compute type.
     remat: which activations are kept, as `model.remat`.
-    critic: whether a critic learns, too.
-    available: bytes of each device before the state exists; 0: unknown.
-    devices: over which parameters and rows are split.
-    platform: of the devices, cpu, gpu or tpu.
+    critic: whether a critic is trained, too.
+    available: bytes of each device before the state exists; 0 if unknown.
+    devices: number of devices that share parameters and rows.
+    platform: cpu, gpu or tpu.
   """
 
   config: ModelConfig
@@ -303,12 +303,12 @@ class Memory:
   platform: str
 
   def chunk_tokens(self) -> int:
-    """Returns the tokens whose logits take their part of the memory."""
+    """Returns how many tokens' logits fit into their share of memory."""
     room = _MAX_LOGITS * self.available
     return max(16, int(room // (4 * _LOGIT_COPIES * self.config.vocab_size)))
 
   def micro_rows(self, row_length: int) -> int:
-    """Returns the rows of a micro-batch whose activations fit, about."""
+    """Estimates the rows of a micro-batch whose activations fit."""
     params = transformer.abstract_params(transformer.Transformer(self.config))
     count = sum(x.size for x in jax.tree.leaves(params))
     copies = _STATE_COPIES * (1 + self.critic) + _GRADIENT_COPIES
@@ -318,7 +318,7 @@ class Memory:
     return max(1, int(rows)) * self.devices
 
   def _token_bytes(self, row_length: int) -> float:
-    """Returns the bytes of a token's activations, about.
+    """Estimates the bytes of a token's activations.
 
     Compiled updates of SmolLM2-135M on a CPU need a tenth less.
     """
@@ -326,7 +326,7 @@ class Memory:
     # XLA computes in float32 on CPUs.
     size = 4 if is_cpu else jnp.dtype(self.dtype).itemsize
     layer = 10 * c.hidden_size + 4 * c.mlp_size
-    if is_cpu:  # Other devices have attention that keeps no scores.
+    if is_cpu:  # Attention keeps no scores on other devices.
       layer += 3 * c.num_heads * row_length
     kept = {"none": layer, "dots": layer / 2, "full": c.hidden_size}
     return size * (layer + c.num_layers * kept[self.remat])
@@ -344,7 +344,7 @@ def fitted(
     max_tokens: of a response.
     longest_prompt: tokens.
     responses: of a step.
-    bounds: what memory allows; None: anything.
+    bounds: what memory allows. None for no bound.
   """
   buckets = prompt_buckets(longest_prompt)
   row_length = -(-(buckets[-1] + max_tokens) // 8) * 8
@@ -352,7 +352,7 @@ def fitted(
   chunk_tokens = _CHUNK_TOKENS
   if bounds is not None and bounds.available:
     chunk_tokens = min(chunk_tokens, bounds.chunk_tokens())
-    # The micro-batches of a critic are its optimizer steps.
+    # A critic takes an optimizer step per micro-batch, so these stay.
     if not bounds.critic:
       most_rows = min(most_rows, bounds.micro_rows(row_length))
   # The fewest micro-batches with a row for each response, equally full.

@@ -112,20 +112,20 @@ def test_calls_of_decode_stay_within_a_page_of_a_small_cache(mesh):
       {"max_tokens": 200_000},
       True,
       "sampling one sequence of 204096 tokens needs 9.44 GiB on each device, "
-      "and 3 GiB are available: lower config.rollout.max_tokens=200000 or the "
+      "but 3 GiB are available: lower config.rollout.max_tokens=200000 or the "
       "last of config.rollout.prompt_buckets=(256, 512, 1024, 2048, 4096), or "
       "take a smaller model",
     ),
     (
       {"cache_gib": 20.0},
       True,
-      "sampling needs 20.5 GiB on each device, and 3 GiB are available: lower "
+      "sampling needs 20.5 GiB on each device, but 3 GiB are available: lower "
       "config.rollout.cache_gib=20",
     ),
     (
       {},
       False,
-      "sampling needs 34.4 GiB on each device, and 3 GiB are available: "
+      "sampling needs 34.4 GiB on each device, but 3 GiB are available: "
       "expected as much memory as the run began with",
     ),
   ],

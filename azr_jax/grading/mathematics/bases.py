@@ -35,7 +35,7 @@ class Based:
   is_negative: bool = False
 
   def decimal(self) -> Nodes | None:
-    """Returns the number without its base if that is ten, or else None."""
+    """Returns the number without its base if the base is ten, or None."""
     if self.base != _TEN or not self.digits.isdecimal():
       return None
     minus = (sign("-"),) if self.is_negative else ()

@@ -9,8 +9,9 @@ r"""Reads sets of real numbers: intervals, inequalities and their unions.
 | `x\ne1`, `\mathbb{R}\setminus\{1\}` | (-infinity, 1), (1, infinity) |
 | `\mathbb{R}`, `\text{all real numbers}` | (-infinity, infinity) |
 
-An inequality is read if one variable stands alone on a side of it, or within
-bars with at most a number that is added. There `z` and `w` may be complex.
+An inequality is read if a variable stands alone on one side, or inside bars
+with at most a number added. Inside bars `z` and `w` are refused, because they
+may be complex.
 """
 
 import dataclasses
@@ -212,7 +213,7 @@ def _inequality(nodes: Nodes) -> Region | None:
 
 
 def _distance(sides: list[Nodes], signs: list[str]) -> Region | None:
-  """Returns the region of `|x - a| < b`, or of another such inequality."""
+  """Returns the region of `|x - a| < b` or a similar inequality."""
   if len(signs) != 1 or signs[0] not in _FLIPPED:
     return None
   (left, right), (relation,) = sides, signs

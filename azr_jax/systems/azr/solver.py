@@ -29,8 +29,8 @@ class Solution:
       (`labels.py`).
     truth: how the executor graded it; None if the task is not verified.
     vote: the answer that it votes for; None without one, or if none was asked.
-    computed: whether it has the right output of a deduction task, but as an
-      expression that computes it.
+    computed: whether it gives the right output of a deduction task, but as an
+      expression that computes the value.
   """
 
   prompt: types.Prompt
@@ -66,7 +66,7 @@ async def solve(
   n: int,
   is_voted: bool,
 ) -> list[Solution]:
-  """Returns n solutions of a task, each graded as it comes.
+  """Returns n solutions of a task, each graded as it arrives.
 
   Args:
     policy: samples them.

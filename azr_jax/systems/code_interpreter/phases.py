@@ -91,7 +91,7 @@ class Phases:
 
   @property
   def chat(self) -> Chat:
-    """Writes texts as chats."""
+    """The chat template, with its arguments."""
     return Chat(self.policy.tokenizer, self.template.arguments)
 
   async def ask(

@@ -438,8 +438,8 @@ def _check_prompts(
   count = reading.answers_left_out(rows, settings)
   if count:
     console.print_status(
-      f"{count} of {len(rows)} rows end with the assistant's message, which "
-      f"prompts leave out; {_NAME}.continue_final_message=True continues it"
+      f"{count} of {len(rows)} rows end with the assistant's message, which is "
+      f"left out; {_NAME}.continue_final_message=True continues it instead"
     )
 
 

@@ -37,7 +37,7 @@ class TurnWriter:
     """Makes a writer.
 
     Args:
-      tokenizer: the model's.
+      tokenizer: the model's tokenizer.
       max_output_tokens: longest message behind a reply.
       system_prompt: of conversations without a system message; "": none.
       settings: arguments of the chat template, and how replies begin.
@@ -59,8 +59,8 @@ class TurnWriter:
     """Returns the text up to the first reply.
 
     Args:
-      messages: at least one, with role and content; the model continues a
-        last one of the assistant.
+      messages: at least one, with role and content. The model continues a last
+        message of the assistant.
       tools: schemas of the tools that the model may call.
 
     Raises:

@@ -32,8 +32,8 @@ class Grade:
   Attributes:
     outcome: how the executor grades it; None if the task is not verified.
     vote: the answer that it votes for; None without one, or if none was asked.
-    computed: whether it has the right output of a deduction task, but as an
-      expression that computes it.
+    computed: whether it gives the right output of a deduction task, but as an
+      expression that computes the value.
   """
 
   outcome: Outcome | None

@@ -45,8 +45,8 @@ def messages(
 def text(row: Row, settings: TableSettings, tokenizer: Tokenizer) -> str:
   """Returns the text of a row's prompt, which the model continues.
 
-  Without a chat template, a text stays as it is, behind the system prompt and
-  an empty line, and before the row's prefill.
+  Without a chat template, the text is the system prompt, an empty line, the
+  row's prompt and its prefill.
 
   Raises:
     ValueError: the row has messages, and the model no chat template, or the

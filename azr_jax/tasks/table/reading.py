@@ -34,7 +34,7 @@ class Row:
     prompt: a text, or the messages of a chat up to the one to be written.
     columns: all values of the row, by name.
     source: number of the source that it is from.
-    prefill: beginning of the reply, which the model continues.
+    prefill: start of the reply, which the model continues.
   """
 
   prompt: str | tuple[Message, ...]
@@ -114,7 +114,7 @@ def of_records(
 def _prompt(
   record: Mapping[str, Any], settings: TableSettings, where: str
 ) -> tuple[str | tuple[Message, ...], str]:
-  """Returns the prompt of a record, and its own beginning of the reply."""
+  """Returns a record's prompt, and the start of a reply that it contains."""
   if settings.prompt_template:
     try:
       return settings.prompt_template.format_map(record), ""
@@ -144,7 +144,7 @@ def _prompt(
   while _is_answer(asked):
     asked.pop()
   if not asked:
-    raise ValueError(f"{where}: expected a message that is no answer")
+    raise ValueError(f"{where}: expected a message before the assistant's")
   return tuple(asked), prefill
 
 
@@ -157,7 +157,7 @@ def messages_of(value: Any, where: str) -> tuple[Message, ...]:
   """Returns the messages of a column, with texts as contents.
 
   Raises:
-    ValueError: they are no messages, or their parts are no texts.
+    ValueError: the column holds no messages, or a content is not text.
   """
   if isinstance(value, np.ndarray):
     value = value.tolist()

@@ -38,6 +38,6 @@ class TableSettings(ChatSettings):
   )
   continue_final_message: bool = setting(
     False,
-    "whether a last message of the assistant is a beginning that the model "
-    "continues; otherwise it is an answer, which prompts leave out",
+    "whether the model continues a row's last message of the assistant; "
+    "otherwise it is an answer, which prompts leave out",
   )
