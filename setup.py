@@ -49,8 +49,8 @@ GPU_COMPILE_REQUIRES = [  # XLA:GPU for `compile_check`, where no GPU is
   "nvidia-nvvm>=13",
 ]
 DOCS_REQUIRES = ["mkdocs-material>=9"]
-# Environments for `azr_jax.environments`. gem-llm is a separate extra, because it
-# pins reasoning-gym==0.1.23.
+# Environments for `azr_jax.environments`. gem-llm is a separate extra, because
+# it pins reasoning-gym==0.1.23.
 GEM_REQUIRES = ["gem-llm>=0.1,<0.2"]
 ENVIRONMENTS_REQUIRES = [
   "reasoning-gym>=0.1.25",

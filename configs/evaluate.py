@@ -104,7 +104,7 @@ def _countdown(c: ml_collections.ConfigDict, variant: str) -> None:
 def _public(c: ml_collections.ConfigDict, variant: str) -> None:
   c.model.dtype = "bfloat16"
   c.evaluate.prompt_format = "full" if variant == "average16" else variant
-  c.rollout.slots = 40  # As large a cache as 64 slots have in training.
+  c.rollout.slots = 40  # The cache is as large as that of 64 slots in training.
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 16_000  # AZR: 16,000 for mathematics
   c.evaluate.max_tokens = "all=8096,math=16000"  # AZR: 8,096 for LiveCodeBench

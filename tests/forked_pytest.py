@@ -1,4 +1,4 @@
-"""Runs pytest again and again, each time in a fork that has the libraries.
+"""Runs pytest repeatedly, each time in a fork that has loaded libraries.
 
 To import them takes longer than most tests. Each line of the standard input is
 a list of arguments and a file, in JSON; the fork's output goes into the file,
@@ -33,7 +33,7 @@ def main():
       status = pytest.ExitCode.INTERNAL_ERROR
       try:
         status = pytest.main([*_WITH_LIBRARIES, *arguments])
-      except BaseException:  # noqa: BLE001 - No test failed: it is no result.
+      except BaseException:  # noqa: BLE001 - An error, not a failed test.
         traceback.print_exc()
       sys.stdout.flush()
       sys.stderr.flush()

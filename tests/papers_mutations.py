@@ -1,4 +1,4 @@
-"""One broken line for each row of `docs/papers.md`, which its tests must find.
+"""A line to break for each row of `docs/papers.md`; the row's tests must fail.
 
 `papers_test.py` breaks the line in a copy of the package and runs the tests.
 Rows that name the same formula share a line.
@@ -14,13 +14,13 @@ class Mutation:
   """A line to break.
 
   Attributes:
-    rows: the rows that the line carries, each by the beginning of `FILE |
-      FIRST CELL | SECOND CELL`.
-    file: where the line is.
-    line: the text to break, which the file has once.
-    broken: the text in its place.
-    tests: of which at least one must fail; each is named by the rows, by its
-      file at least.
+    rows: rows that depend on the line, each as the start of `FILE | FIRST CELL
+      | SECOND CELL`.
+    file: the file of the line.
+    line: the text to break, which occurs once in the file.
+    broken: the text that replaces it.
+    tests: at least one of them must fail. The rows name each of them, or its
+      file.
   """
 
   rows: tuple[str, ...]
@@ -41,7 +41,7 @@ def _of(*rows: str, file: str, line: str, broken: str, tests: str) -> Mutation:
 
 
 def _value(*rows: str, file: str, line: str, broken: str) -> Mutation:
-  """Returns a change of a value that the first test of the page finds."""
+  """Returns a changed value, which the test of all values must notice."""
   config = rows[0].partition(" ")[0]
   return Mutation(
     rows, file, line, broken, (f"tests/papers_test.py::{VALUES}[{config}]",)

@@ -326,7 +326,7 @@ def row_names():
 
 
 def test_every_row_has_a_line_to_break():
-  """Each names a line of today's code, and tests that the row names."""
+  """Each mutation names a line of the code, and tests of its rows."""
   names = row_names()
   broken: dict[str, str] = {}
   for mutation in papers_mutations.MUTATIONS:
@@ -391,7 +391,7 @@ class BrokenPackage:
       source.write_text(text, "utf-8")
 
   def close(self):
-    self.pytest.communicate()  # The end of its input ends it.
+    self.pytest.communicate()  # It exits at the end of its input.
 
 
 @pytest.fixture(scope="session")

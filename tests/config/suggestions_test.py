@@ -1,4 +1,4 @@
-"""Names of settings elsewhere lead to our keys."""
+"""Other libraries' names of settings lead to our keys."""
 
 import pytest
 

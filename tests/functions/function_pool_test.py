@@ -209,7 +209,7 @@ def test_no_process_is_left_by_a_trainer_that_is_killed(file):
 
 @pytest.fixture(name="heavy")
 def start_heavy(tmp_path):
-  """Calls functions with a limit of memory."""
+  """Calls functions with a memory limit."""
   names = re.findall(r"def (\w+)", HEAVY)
   path = tmp_path / "heavy.py"
   path.write_text(HEAVY)

@@ -1,4 +1,4 @@
-"""Digests: equal for equal values and printed texts, and for no others."""
+"""Digests are equal exactly for equal values and printed texts."""
 
 import itertools
 import math

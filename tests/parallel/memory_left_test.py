@@ -1,4 +1,4 @@
-"""Memory that is left: a host's, a control group's; and errors about it."""
+"""Free memory of hosts and control groups, and errors about it."""
 
 import jax.numpy as jnp
 import pytest

@@ -102,7 +102,7 @@ def trajectory(reward):
 def test_first_values_beyond_all_rewards_are_warned_of_once(
   tmp_path, capsys, values, warned_at
 ):
-  """Step 1 has no reward, so that nothing can be said of its values."""
+  """Step 1 has no reward, so its values cannot be judged."""
   measured = {} if values is None else {"critic/abs_value": values}
   warned = []
   with step_log.StepLog(tmp_path, hosts_of(1), 1, RunSettings()) as log:

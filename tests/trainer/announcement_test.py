@@ -15,7 +15,7 @@ NOTE = "responses end with '<|im_end|>' (1, from the tokenizer)"
 
 
 class Shown(Exception):
-  """Ends a command when it has announced its model."""
+  """Ends a command once it has announced its model."""
 
 
 @pytest.fixture(name="source")
@@ -39,7 +39,7 @@ def test_training_says_how_responses_end_and_that_they_are_long(source, capsys):
   build.build(read_train(longest))
   told = capsys.readouterr().err.splitlines()
   assert told[0] == NOTE and len(told) == 2
-  assert told[1].startswith("warning: sequences of up to 65 tokens")
+  assert told[1].startswith("warning: sequences may reach 65 tokens")
   assert "max_position_embeddings=64" in told[1]
   assert "rollout.max_tokens" in told[1]
   build.build(read_train(longest | {"rollout.max_tokens": 32}))

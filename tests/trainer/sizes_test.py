@@ -1,4 +1,4 @@
-"""Slots, cache and rows: of the request, within memory, kept by a run."""
+"""Slots, cache and rows fit the request and memory, and a run keeps them."""
 
 import dataclasses
 import json
@@ -84,7 +84,7 @@ def test_two_questions_need_a_fraction_of_a_gibibyte(mesh):
 
 @pytest.mark.parametrize("dtype, copies", [("float32", 1), ("bfloat16", 4)])
 def test_a_cache_that_does_not_fit_becomes_what_memory_has(mesh, dtype, copies):
-  """XLA holds pages of bfloat16 on CPUs four times."""
+  """On CPUs, XLA takes four times the memory of bfloat16 pages."""
   model = MODEL.clone(dtype=jnp.dtype(dtype))
   assert sizes.fit_cache(model, mesh, RULES, CHAT, 900 * GIB) == CHAT
   room = 12 * GIB
@@ -95,7 +95,7 @@ def test_a_cache_that_does_not_fit_becomes_what_memory_has(mesh, dtype, copies):
   held = layout.weight_bytes(engine) + copies * cache
   page = copies * cache / engine.num_pages
   assert layout.MAX_HELD * room - page < held <= layout.MAX_HELD * room
-  # The next call finds it as large as it is allowed to be.
+  # The next call finds a cache of the largest allowed size.
   assert sizes.fit_cache(model, mesh, RULES, found, room) == found
 
 

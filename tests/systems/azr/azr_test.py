@@ -223,7 +223,7 @@ def test_computed_outputs_are_right_by_the_published_rules_only(
   context, answer_format
 ):
   class Lazy(ScriptedPolicy):
-    """Leaves the arithmetic of every right output to the executor."""
+    """Answers every output with an expression that computes it."""
 
     def reply(self, prompt, sample):
       text = super().reply(prompt, sample)
