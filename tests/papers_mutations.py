@@ -594,8 +594,8 @@ _R1_CI = (
   _of(
     "code_interpreter | figure 6 |",
     file="azr_jax/systems/code_interpreter/self_checks.py",
-    line="      if has_script and _checks(block.code, seen",
-    broken="      if _checks(block.code, seen",
+    line="any(text in seen for text in _literals(nodes)) and _judges(nodes)",
+    broken="any(text in seen for text in _literals(nodes))",
     tests="tests/systems/code_interpreter/self_checks_test.py",
   ),
   _of(
@@ -781,11 +781,12 @@ _ORZ = (
     tests="tests/learner/critic_test.py::"
     "test_the_policy_learns_from_normalised_advantages",
   ),
-  _value(
+  _of(
     "orz | appendix B, distilled 14B |",
     file="configs/orz.py",
     line="    c.train.steps = 300\n",
     broken="",
+    tests="tests/trainer/configs_test.py::test_stages_and_sizes_of_orz",
   ),
   _of(
     "orz | section 2.2, figures 5 and 7 |",
@@ -828,7 +829,7 @@ _ORZ = (
     file="configs/orz.py",
     line='SIZES = ("0.5b", "1.5b", "7b", "32b")',
     broken='SIZES = ("0.5b", "7b", "32b")',
-    tests="tests/trainer/configs_test.py",
+    tests="tests/trainer/configs_test.py::test_stages_and_sizes_of_orz",
   ),
 )
 _COUNTDOWN = (

@@ -429,6 +429,23 @@ def test_paper_values():
   assert config.rollout.max_tokens == 8096
 
 
+def test_stages_and_sizes_of_orz():
+  """Section 3.2 and appendix B; the hard problems are those of 1,100 steps."""
+  for size in ("0.5b", "1.5b", "7b", "32b"):
+    config = orz.get_config(size)
+    assert config.model.source == f"hf:Qwen/Qwen2.5-{size.upper()}"
+  assert config.train.steps == 1100
+  annealing = orz.get_config("32b_anneal")
+  assert annealing.train.steps == annealing.optimizer.decay_steps == 100
+  assert annealing.optimizer.decay == "linear"
+  assert annealing.optimizer.final_learning_rate == 3e-7
+  distilled = orz.get_config("distill_14b")
+  assert distilled.train.steps == 300
+  assert [*distilled.orz.data] == [
+    "hf:Open-Reasoner-Zero/orz_math_13k_collection_hard"
+  ]
+
+
 def test_no_config_names_a_path_of_one_machine():
   files = (azr, countdown, orz, code_interpreter, custom, environment)
   files += sft, evaluate, potential
