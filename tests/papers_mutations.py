@@ -955,14 +955,14 @@ _COUNTDOWN = (
     file="configs/countdown.py",
     line='  if kind == "_static":',
     broken='  if kind == "_never":',
-    tests="tests/launch/countdown_variants_test.py",
+    tests="tests/trainer/configs_test.py::test_variants_of_countdown_s_tables",
   ),
   _of(
     "countdown | Table 3 |",
     file="configs/countdown.py",
     line='    if kind.endswith("mix"):',
     broken='    if kind.endswith("_never"):',
-    tests="tests/config/presets_test.py",
+    tests="tests/trainer/configs_test.py::test_variants_of_countdown_s_tables",
   ),
   _of(
     "countdown | section 4.2, SFT; not in the paper |",
@@ -995,7 +995,7 @@ _COUNTDOWN = (
     file="configs/countdown.py",
     line="c.countdown.mix.bucket_weights = (0.10, 0.40, 0.50)",
     broken="c.countdown.mix.bucket_weights = (0.10, 0.50, 0.40)",
-    tests="tests/systems/countdown_test.py",
+    tests="tests/trainer/configs_test.py::test_variants_of_countdown_s_tables",
   ),
   _of(
     "countdown | section 4.1, replay |",

@@ -446,6 +446,33 @@ def test_stages_and_sizes_of_orz():
   ]
 
 
+def test_variants_of_countdown_s_tables():
+  """Tables 2 and 3: what differs is where prompts come from."""
+
+  def section(kind):
+    return countdown.get_config(f"qwen2.5-0.5b{kind}").countdown
+
+  curricula = {
+    "": ("uniform", 0.0),
+    "_static": ("static", 0.0),
+    "_adaptive": ("adaptive", 0.0),
+    "_replay": ("adaptive", 0.25),
+    "_conservative_replay": ("adaptive", 0.10),
+  }
+  for kind, wanted in curricula.items():
+    c = section(kind)
+    assert (c.curriculum, c.replay.fraction) == wanted
+    assert (c.prompts, c.group_size, c.mix.puzzles) == (128, 8, "")
+  mixes = ("_no_mix", "_random_mix", "_lm_mix", "_curriculum_mix")
+  for kind in mixes:
+    c = section(kind)
+    assert (c.curriculum, c.prompts, c.group_size) == ("uniform", 16, 16)
+  pools = [section(kind).mix.puzzles for kind in mixes]
+  assert not pools[0] and pools[1] != pools[2] == pools[3]
+  weights = [tuple(section(kind).mix.bucket_weights) for kind in mixes]
+  assert weights == [(), (), (), (0.10, 0.40, 0.50)]
+
+
 def test_no_config_names_a_path_of_one_machine():
   files = (azr, countdown, orz, code_interpreter, custom, environment)
   files += sft, evaluate, potential
