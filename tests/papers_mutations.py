@@ -1023,6 +1023,14 @@ _SAMPLING = (
     tests=f"tests/papers_test.py::{VALUES}[evaluate]",
   ),
   _of(
+    "evaluate | AZR, not named | lengths",
+    file="configs/evaluate.py",
+    line='"all=8096,math=16000"',
+    broken='"all=8000,math=16000"',
+    tests="tests/trainer/scoring_test.py"
+    "::test_each_benchmark_has_its_longest_response",
+  ),
+  _of(
     "evaluate | AZR, section 4.1 | LiveCodeBench",
     file="azr_jax/evals/livecodebench_files.py",
     line="FILES[:number] for number in",

@@ -122,7 +122,7 @@ def test_a_benchmark_with_its_own_prompts_takes_no_prefill():
   own = benchmark(prompt=lambda item, prompt_format, chat: item.question)
   settings = dataclasses.replace(SETTINGS, chat=ChatSettings(prefill="It is "))
   with pytest.raises(ValueError, match="toy: prefill='It is ': expected ''"):
-    runner.check_prompts(own, settings, None)
+    runner.longest_prompt(own, settings, None)
 
 
 @pytest.mark.parametrize("breaks_after", [0, 4, 7, 23])

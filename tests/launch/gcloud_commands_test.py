@@ -3,6 +3,7 @@
 import itertools
 import re
 import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -183,6 +184,7 @@ def test_a_command_is_taken_from_the_track_that_has_it(gcloud, launchers):
 
 def test_without_an_sdk_a_dry_run_prints_what_is_known(tmp_path, gcloud):
   (gcloud.folder / "gcloud").unlink()
+  (tmp_path / "git").symlink_to(shutil.which("git"))
   process = gcloud.start("up", "--dry_run", "--connect=iap", PATH=str(tmp_path))
   out, error = process.communicate(timeout=60)
   assert process.returncode == 0, error

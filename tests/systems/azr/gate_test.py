@@ -29,7 +29,7 @@ class Broken(ScriptedPolicy):
         ("input", "1"),
       )
     if "Find the output" in text and not is_verified(prompt.task):
-      return answer(("output", ("1", "2 - 1", "2", "?")[sample % 4]))
+      return answer(("output", ("1", "+1", "2", "?")[sample % 4]))
     return super().reply(prompt, sample)
 
 

@@ -83,14 +83,7 @@ def answers(kind, task, text):
     return "output", [task.output, task.output + ": why", "Exception"]
   if kind == ABDUCTION:
     return "input", [text, task.input, "lambda: 1"]
-  same = f"[{text}][0]" if is_positional(text) else task.output
-  return "output", [task.output, same, f"[{task.output}]"]
-
-
-def is_positional(text):
-  """Returns whether a text is positional arguments only."""
-  collect = NAMES | {"f": lambda *values, **named: values and not named}
-  return bool(eval(f"f({text})", collect))
+  return "output", [task.output, f"( {task.output} )", f"[{task.output}]"]
 
 
 def check(executor, count, seed):
