@@ -1,9 +1,8 @@
 """Applies a model's chat template, a program that we did not write.
 
-Templates run in their own process with limits on time, memory and output,
-because a loop or a power in one may never end. Within a run, a template sees
-the date of the run's first start as today, so that a resumed run has the same
-prompts. Elsewhere it sees the date on which this process started.
+A template runs in a process of its own, with limits of time, memory and output,
+because a loop or a power in it may take for ever. In a run it sees the date of
+the run's first start as today, so that a resumed run has the same prompts.
 """
 
 import atexit
@@ -15,22 +14,38 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from azr_jax.config import user_files
 from azr_jax.functions.process import Closed, Process
 from azr_jax.functions.spec import Function
 
 # The function that the process calls.
 _RENDER = "azr_jax.models.template_rendering:render"
+# What errors name.
+_NAME = "the model's chat template"
 # Templates take less than a millisecond.
 _TIMEOUT_S = 10.0
 # Time to import transformers on a busy machine.
 _START_TIMEOUT_S = 300.0
+# A longer pause of this process counts as twice this, so that limits are not
+# used up while the machine stands still.
+_TICK_S = 0.5
+# Times that a call is sent to processes that die.
+_ATTEMPTS = 2
 _SHOWN_CHARS = 200
 
 
-class _Today:
-  """The date that templates see, one for the whole process."""
+class RenderingFailed(RuntimeError):
+  """A template exceeded a limit, or its process ended.
 
-  date = datetime.datetime.now()
+  It is no ValueError: the template has not refused the messages, so the caller
+  must not try others instead.
+  """
+
+
+class _Today:
+  """The date that templates see, one for the whole process; None: the clock."""
+
+  date: datetime.datetime | None = None
 
 
 @contextlib.contextmanager
@@ -58,24 +73,30 @@ def apply(
     **options: other arguments of `apply_chat_template`, and template variables.
 
   Raises:
-    ValueError: the template refuses the messages, or exceeds a limit.
+    ValueError: the template refuses the messages.
+    RenderingFailed: it exceeds a limit, or its process ended twice.
   """
-  made = _RENDERER.call(
-    {
-      "template": tokenizer.get_chat_template(None, tools),
-      "special_tokens": dict(tokenizer.special_tokens_map),
-      "messages": list(messages),
-      "date": _Today.date,
-      "options": {**options, "tools": tools},
-    }
-  )
-  if "text" not in made:
-    problem = " ".join(made["error"].split())[:_SHOWN_CHARS]
+  with user_files.reading(_NAME, "messages that it accepts"):
+    made = _RENDERER.call(
+      {
+        "template": tokenizer.get_chat_template(None, tools),
+        "special_tokens": dict(tokenizer.special_tokens_map),
+        "messages": list(messages),
+        "date": _Today.date or datetime.datetime.now(),
+        "options": {**options, "tools": tools},
+      }
+    )
+  if "failure" in made:
+    raise RenderingFailed(f"{_NAME}: {_line(made['failure'])}")
+  if "error" in made:
     raise ValueError(
-      "the model's chat template: expected messages that it accepts "
-      f"({problem})"
+      f"{_NAME}: expected messages that it accepts ({_line(made['error'])})"
     )
   return made["text"]
+
+
+def _line(text: str) -> str:
+  return " ".join(text.split())[:_SHOWN_CHARS]
 
 
 class _Renderer:
@@ -88,44 +109,82 @@ class _Renderer:
   def __init__(self) -> None:
     self._lock = threading.Lock()
     self._process: Process | None = None
+    self._calls = 0
 
   def call(self, arguments: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns what `template_rendering.render` does, or an `error`."""
+    """Returns what `template_rendering.render` does."""
     with self._lock:
-      if self._process is None:
-        # The process limits its own memory, so that the error can say why.
-        self._process = Process([Function("render", _RENDER)], memory_gib=0.0)
-        atexit.register(self._end)
-        reply = self._reply(self._process, _START_TIMEOUT_S)
-        if "error" in reply:
-          return reply
-      self._process.call(0, 0, dict(arguments))
-      reply = self._reply(self._process, _TIMEOUT_S)
+      for _ in range(_ATTEMPTS):
+        try:
+          return self._call(arguments)
+        except Closed:
+          self._end()
+        except BaseException:
+          # The next call must not wait for this reply, nor take it for its own.
+          self._end()
+          raise
+    return {
+      "failure": f"its process ended {_ATTEMPTS} times: expected it to "
+      "need less memory, or the machine to have more"
+    }
+
+  def _call(self, arguments: Mapping[str, Any]) -> Mapping[str, str]:
+    """Sends a call and returns its answer.
+
+    Raises:
+      Closed: the process has ended.
+    """
+    if self._process is None:
+      # It limits its memory itself, so that a template can be told why.
+      self._process = Process([Function("render", _RENDER)], memory_gib=0.0)
+      atexit.register(self._end)
+      loaded = self._reply(self._process, None, _START_TIMEOUT_S)
+      if problem := loaded.get("error") or loaded.get("failure"):
+        self._end()
+        return {"failure": f"its process did not start ({problem})"}
+    self._calls += 1
+    self._process.call(self._calls, 0, dict(arguments))
+    reply = self._reply(self._process, self._calls, _TIMEOUT_S)
+    if "message" in reply:  # An error of `render` itself.
+      return {"failure": reply["message"]}
     return reply.get("value", reply)
 
-  def _reply(self, process: Process, seconds: float) -> Mapping[str, Any]:
-    """Returns the next reply, or the `error` that ended the process."""
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
+  def _reply(
+    self, process: Process, number: int | None, seconds: float
+  ) -> Mapping[str, Any]:
+    """Returns the reply to a call, or the `failure` of one that takes long.
+
+    Args:
+      process: that was called.
+      number: of the call; None: the reply to its start.
+      seconds: that it may take.
+
+    Raises:
+      Closed: the process has ended.
+    """
+    left, last = seconds, time.monotonic()
+    while left > 0:
       unsent = [process.write_fd] if process.has_unsent() else []
-      readable, writable, _ = select.select([process.read_fd], unsent, [], left)
-      try:
-        if writable:
-          process.flush()
-        if readable and (replies := process.receive()):
-          return replies[0]
-      except Closed:
-        self._end()
-        return {"error": "its process died: expected one that needs less"}
+      readable, writable, _ = select.select(
+        [process.read_fd], unsent, [], min(left, _TICK_S)
+      )
+      if writable:
+        process.flush()
+      for reply in process.receive() if readable else ():
+        if reply.get("number") == number:
+          return reply
+      now = time.monotonic()
+      left -= min(now - last, 2 * _TICK_S)
+      last = now
     self._end()
-    return {"error": f"not done in {seconds:g} s: expected one that ends"}
+    return {"failure": f"not done in {seconds:g} s: expected it to end"}
 
   def _end(self) -> None:
     """Ends the process; the next call starts another one."""
     atexit.unregister(self._end)
-    if self._process is not None:
-      self._process.end()
-      self._process = None
+    process, self._process = self._process, None
+    if process is not None:
+      process.end()
 
 
 _RENDERER = _Renderer()

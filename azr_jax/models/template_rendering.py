@@ -17,6 +17,8 @@ from transformers.utils import chat_template_utils
 _MAX_CHARS = 1 << 24
 # Bytes that rendering may add to the address space of the process.
 _MAX_BYTES = 1 << 30
+# Where Linux tells how much this process has.
+_STATM = pathlib.Path("/proc/self/statm")
 
 
 def render(
@@ -26,7 +28,9 @@ def render(
   date: datetime.datetime,
   options: Mapping[str, Any],
 ) -> dict[str, str]:
-  """Returns the rendered `text` of messages, or the template's `error`.
+  """Returns the `text` that a template makes of messages, or why there is none.
+
+  An `error` is the template's own; a `failure` is a limit that it exceeds.
 
   Args:
     template: Jinja source.
@@ -38,10 +42,12 @@ def render(
   _limit_memory()
   try:
     text = _render(template, special_tokens, messages, date, options)
+  except MemoryError:
+    return {"failure": f"expected it to need less than {_MAX_BYTES} bytes"}
   except Exception as error:  # noqa: BLE001 - templates raise what they like.
     return {"error": f"{type(error).__name__}: {error}".rstrip(": ")}
   if len(text) > _MAX_CHARS:
-    return {"error": f"{len(text)} characters: expected at most {_MAX_CHARS}"}
+    return {"failure": f"{len(text)} characters: expected at most {_MAX_CHARS}"}
   return {"text": text}
 
 
@@ -67,10 +73,13 @@ def _render(
 
 
 def _limit_memory() -> None:
-  """Limits the address space to its current size plus `_MAX_BYTES`."""
+  """Limits the memory of this process to what it has and `_MAX_BYTES`.
+
+  Only Linux tells what it has; elsewhere there is no limit.
+  """
   soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-  if soft != resource.RLIM_INFINITY:
+  if soft != resource.RLIM_INFINITY or not _STATM.exists():
     return
-  pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+  pages = int(_STATM.read_text().split()[0])
   limit = pages * os.sysconf("SC_PAGE_SIZE") + _MAX_BYTES
   resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

@@ -113,8 +113,10 @@ class Tokenizer(Protocol):
       arguments: variables of the template by name, such as `enable_thinking`.
 
     Raises:
-      ValueError: the model has no chat template, or the template refuses the
-        messages or does not use an argument.
+      ValueError: the model has no chat template, or it refuses the messages,
+        or does not use one of the arguments.
+      chat_templates.RenderingFailed: the template exceeds a limit, or its
+        process ends twice.
     """
     ...
 
@@ -290,17 +292,14 @@ class HuggingFaceTokenizer:
       messages = [{"role": "user", "content": messages}]
     arguments = arguments or {}
     _check_arguments(arguments, str(self._tokenizer.chat_template))
-    with user_files.reading(
-      "the model's chat template", "messages that it accepts"
-    ):
-      return chat_templates.apply(
-        self._tokenizer,
-        [dict(message) for message in messages],
-        tools=[dict(tool) for tool in tools] or None,
-        add_generation_prompt=not (is_answered or is_continued),
-        continue_final_message=is_continued,
-        **arguments,
-      )
+    return chat_templates.apply(
+      self._tokenizer,
+      [dict(message) for message in messages],
+      tools=[dict(tool) for tool in tools] or None,
+      add_generation_prompt=not (is_answered or is_continued),
+      continue_final_message=is_continued,
+      **arguments,
+    )
 
   @property
   def chat_template(self) -> str:

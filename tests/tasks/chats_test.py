@@ -3,12 +3,14 @@
 The templates behave like those of published models in one point each.
 """
 
+import types
+
 import pytest
 import tokenizers as hf_tokenizers
 import transformers
 
 from azr_jax.config.settings import Invalid
-from azr_jax.models import tokenizers
+from azr_jax.models import chat_templates, tokenizers
 from azr_jax.tasks import chats
 from azr_jax.tasks.chats import Chat, ChatSettings
 
@@ -154,6 +156,15 @@ def test_what_a_template_refuses_besides_stays_refused(pair):
     "{% endif %}"
   )
   with pytest.raises(ValueError, match="only tools"):
+    Chat(ours).prompt([SYSTEM, ASK])
+
+
+def test_a_failed_rendering_moves_no_system_message(pair, monkeypatch):
+  ours, _ = pair("default system")
+  made = iter([{"failure": "its process ended"}, {"text": "folded"}])
+  fails_once = types.SimpleNamespace(call=lambda _: next(made))
+  monkeypatch.setattr(chat_templates, "_RENDERER", fails_once)
+  with pytest.raises(chat_templates.RenderingFailed, match="process ended"):
     Chat(ours).prompt([SYSTEM, ASK])
 
 

@@ -1,13 +1,14 @@
 """The tokens of a conversation are those of the model's chat template."""
 
 import pathlib
+import types
 
 import pytest
 import tokenizers as hf_tokenizers
 import transformers
 
 from azr_jax.environments import tools
-from azr_jax.models import load, tokenizers
+from azr_jax.models import chat_templates, load, tokenizers
 from azr_jax.systems.environment.turns import TurnWriter
 from azr_jax.tasks.chats import ChatSettings
 
@@ -97,6 +98,15 @@ def check(tokenizer, has_end):
       ]
       whole = tokenizer.apply_chat_template(told)
     assert ids == tokenizer.encode_prompt(whole)
+
+
+def test_a_failed_rendering_makes_no_tool_a_user(tmp_path, monkeypatch):
+  writer = TurnWriter(tokenizer_of(QWEN, tmp_path), 50)
+  made = iter([{"failure": "its process ended"}, {"text": "as a user"}])
+  fails_once = types.SimpleNamespace(call=lambda _: next(made))
+  monkeypatch.setattr(chat_templates, "_RENDERER", fails_once)
+  with pytest.raises(chat_templates.RenderingFailed, match="process ended"):
+    writer.turn(TURNS[1], has_end=True)
 
 
 def price(item: str) -> float:
