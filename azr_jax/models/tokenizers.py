@@ -208,17 +208,23 @@ class HuggingFaceTokenizer:
   """
 
   def __init__(
-    self, tokenizer: Any, eos_ids: Mapping[int, str] | Sequence[int]
+    self,
+    tokenizer: Any,
+    eos_ids: Mapping[int, str] | Sequence[int],
+    unknown_eos: Mapping[int, str] | None = None,
   ):
     """Wraps a tokenizer.
 
     Args:
-      tokenizer: a fast tokenizer of `transformers`.
-      eos_ids: EOS ids, the main one first. A mapping also names their sources.
+      tokenizer: a fast one of `transformers`.
+      eos_ids: ids, the main one first; a mapping names where each comes from.
+      unknown_eos: EOS ids that the files name and the vocabulary lacks, and
+        where each comes from; `end_tokens` reports them.
     """
     self._tokenizer = tokenizer
     self.eos_ids: tuple[int, ...] = tuple(eos_ids)
     self._eos_origins = dict(eos_ids) if isinstance(eos_ids, Mapping) else {}
+    self._unknown_eos = dict(unknown_eos or {})
     pad = tokenizer.pad_token_id
     self.pad_id: int = self.eos_ids[0] if pad is None else pad
     # Ids may have gaps, so the number of tokens may be smaller.
@@ -233,11 +239,17 @@ class HuggingFaceTokenizer:
 
   @property
   def end_tokens(self) -> str:
-    """Each EOS token with its id and its source, for messages."""
-    return ", ".join(
+    """Each EOS token with its id and what names it, for people."""
+    ends = ", ".join(
       f"{self._tokenizer.convert_ids_to_tokens(index)!r} ({index}, from "
       f"{origin})"
       for index, origin in self._eos_origins.items()
+    )
+    unknown = ", ".join(
+      f"{index} (from {origin})" for index, origin in self._unknown_eos.items()
+    )
+    return (
+      f"{ends}; ignored, not in the vocabulary: {unknown}" if unknown else ends
     )
 
   def encode(self, text: str) -> list[int]:
@@ -357,11 +369,12 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
   A folder with `tokenizer.model` alone has a sentencepiece tokenizer, and so
   has one whose other files say that they are a copy of it. A response may end
   with any EOS token that the tokenizer, config.json or generation_config.json
-  names: the files often disagree, and chat models have several.
+  names: the files often disagree, and chat models have several. Ids outside the
+  vocabulary, such as -1, are ignored and reported.
 
   Raises:
-    ValueError: no file of the folder names an EOS token, or the tokenizer needs
-      code of its own.
+    ValueError: no file of the folder names an EOS token of the vocabulary, or
+      the tokenizer needs code of its own.
   """
   sentencepiece_file = folder / "tokenizer.model"
   is_huggingface = any(
@@ -402,12 +415,14 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
       if index is not None:
         before = origins.get(index)
         origins[index] = f"{before} and {name}" if before else name
+  size = max(tokenizer.get_vocab().values()) + 1
+  unknown = {i: origins.pop(i) for i in [*origins] if not 0 <= i < size}
   if not origins:
     raise ValueError(
-      f"{folder} names no eos_token_id: expected one in {_GENERATION}, "
-      "config.json or the tokenizer's files"
+      f"{folder} names no eos_token_id of its vocabulary: expected one in "
+      f"{_GENERATION}, config.json or the tokenizer's files"
     )
-  return HuggingFaceTokenizer(tokenizer, origins)
+  return HuggingFaceTokenizer(tokenizer, origins, unknown)
 
 
 def _check_growth(path: pathlib.Path, fields: Mapping[str, Any]) -> None:

@@ -62,6 +62,7 @@ def test_sentencepiece_interface():
     ({"generation_config.json": None, "config.json": 3}, (0, 3)),
     ({"generation_config.json": [0, 7]}, (0, 7)),
     ({"config.json": None}, (0,)),
+    ({"config.json": -1, "generation_config.json": [99999, 7]}, (0, 7)),
     ({}, (0,)),
   ],
 )
@@ -82,6 +83,19 @@ def test_it_says_which_file_names_an_end(folder):
   assert tokenizers.from_folder(folder).end_tokens == (
     "'<|endoftext|>' (0, from the tokenizer and generation_config.json), "
     '"\'" (7, from generation_config.json)'
+  )
+
+
+def test_it_says_which_ends_the_vocabulary_lacks(folder):
+  for name, ids in {
+    "config.json": -1,
+    "generation_config.json": [0, 99999],
+  }.items():
+    (folder / name).write_text(json.dumps({"eos_token_id": ids}))
+  assert tokenizers.from_folder(folder).end_tokens == (
+    "'<|endoftext|>' (0, from the tokenizer and generation_config.json); "
+    "ignored, not in the vocabulary: -1 (from config.json), 99999 (from "
+    "generation_config.json)"
   )
 
 
