@@ -20,7 +20,7 @@ from azr_jax.functions.spec import Function
 
 # The function that the process calls.
 _RENDER = "azr_jax.models.template_rendering:render"
-# What errors name.
+# The subject of error messages.
 _NAME = "the model's chat template"
 # Templates take less than a millisecond.
 _TIMEOUT_S = 10.0
