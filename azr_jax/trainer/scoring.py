@@ -109,11 +109,12 @@ def evaluate(
       for name in names
       for pair in _open(name, paths, agent_names, settings, how)
     )
+    _print_limits(opened, settings, run)
     policy = loading.load_policy(
       settings,
       model_spec,
       identity["step"],
-      lambda tokenizer: _request(opened, how, tokenizer),
+      lambda tokenizer: _request(opened, settings, how, tokenizer),
     )
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
@@ -132,6 +133,7 @@ def evaluate(
 
 def _request(
   opened: Collection[tuple[Benchmark, str]],
+  settings: EvaluateSettings,
   how: runner.ItemSettings,
   tokenizer: Tokenizer,
 ) -> sizes.Request:
@@ -140,15 +142,57 @@ def _request(
   Raises:
     ValueError: a benchmark has no prompts of the format.
   """
-  longest, responses = [], []
+  longest, responses, limits = [], [], []
   for benchmark, agent in opened:
     tokens = runner.longest_prompt(benchmark, how, tokenizer)
     # An agent writes prompts of its own.
     longest.append(0 if agent else tokens)
     items = runner.items_of(benchmark, how)
     responses.append(len(items) * how.samples)
+    limits.append(
+      _longest_response(benchmark, agent, settings)
+      or settings.rollout.max_tokens
+    )
   known = max(longest, default=0) if all(longest) else 0
-  return sizes.Request(max(responses, default=1), known)
+  return sizes.Request(max(responses, default=1), known, max(limits, default=0))
+
+
+def _longest_response(
+  benchmark: Benchmark, agent_name: str, settings: EvaluateSettings
+) -> int | None:
+  """Returns the limit of a benchmark's responses; None: rollout.max_tokens."""
+  longest = settings.evaluate.longest(benchmark.name)
+  if longest is None or agent_name:
+    return None
+  return min(longest, settings.rollout.max_tokens)
+
+
+def _print_limits(
+  opened: Collection[tuple[Benchmark, str]],
+  settings: EvaluateSettings,
+  run: Run,
+) -> None:
+  """Prints which benchmarks have shorter responses than rollout.max_tokens.
+
+  Agents have no other limit, so a line says that `evaluate.max_tokens` has no
+  effect.
+  """
+  most = settings.rollout.max_tokens
+  shorter = collections.defaultdict(list)
+  for benchmark, agent in opened:
+    limit = _longest_response(benchmark, agent, settings) or most
+    if limit < most:
+      shorter[limit].append(benchmark.name)
+  for limit, names in shorter.items():
+    run.print_status(
+      f"{', '.join(names)}: responses have at most {limit} tokens, not "
+      f"rollout.max_tokens={most} (evaluate.max_tokens)"
+    )
+  if settings.evaluate.agents and settings.evaluate.max_tokens:
+    run.print_status(
+      f"evaluate.max_tokens={settings.evaluate.max_tokens!r} has no effect: "
+      f"responses of agents have at most rollout.max_tokens={most} tokens"
+    )
 
 
 def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
@@ -244,11 +288,9 @@ def _score(
   is empty.
   """
   agent: policy_lib.Agent = policy_lib.single_turn
-  longest = settings.evaluate.longest(benchmark.name)
+  longest = _longest_response(benchmark, agent_name, settings)
   if longest is not None:
-    agent = policy_lib.short_single_turn(
-      min(longest, settings.rollout.max_tokens)
-    )
+    agent = policy_lib.short_single_turn(longest)
   if agent_name:
     agent = benchmark_agents.build(
       settings.evaluate,

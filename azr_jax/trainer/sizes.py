@@ -46,17 +46,18 @@ class Request:
   """What a command samples, known before its first token.
 
   Attributes:
-    responses: number of responses.
-    longest_prompt: length of the longest prompt, tokens. 0 if prompts depend on
-      responses or are unknown.
+    responses: their number.
+    longest_prompt: tokens; 0: prompts depend on responses, or are unknown.
+    max_tokens: the largest limit of a response; 0: `rollout.max_tokens`.
   """
 
   responses: int
   longest_prompt: int = 0
+  max_tokens: int = 0
 
 
 def for_request(c: SamplerSettings, request: Request) -> SamplerSettings:
-  """Drops the slots and prompt buckets that a request does not need.
+  """Returns settings with no slot, bucket or token that nothing needs.
 
   Prompts beyond the largest bucket are not sampled, so they need no bucket.
   """
@@ -66,7 +67,10 @@ def for_request(c: SamplerSettings, request: Request) -> SamplerSettings:
     longest = (fitting or buckets[-1:])[0]
     buckets = tuple(b for b in buckets if b <= longest)
   return dataclasses.replace(
-    c, slots=min(c.slots, max(request.responses, 1)), prompt_buckets=buckets
+    c,
+    slots=min(c.slots, max(request.responses, 1)),
+    prompt_buckets=buckets,
+    max_tokens=min(c.max_tokens, request.max_tokens or c.max_tokens),
   )
 
 

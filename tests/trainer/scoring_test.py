@@ -206,10 +206,48 @@ def test_a_longest_response_that_is_none_is_named(value, words):
   config.evaluate.max_tokens = value
   with pytest.raises(ValueError, match=re.escape(words)):
     settings.read(settings.EvaluateSettings, config)
-  config = evaluate.get_config("questions")
-  config.evaluate.max_tokens = "gpqa=5"
-  with pytest.raises(ValueError, match="because agents="):
-    settings.read(settings.EvaluateSettings, config)
+
+
+@pytest.mark.parametrize(
+  "agents, most, words",
+  [
+    (
+      (),
+      32_000,
+      [
+        "aime24: responses have at most 16000 tokens, not "
+        "rollout.max_tokens=32000 (evaluate.max_tokens)",
+        "humaneval: responses have at most 8096 tokens, not "
+        "rollout.max_tokens=32000 (evaluate.max_tokens)",
+      ],
+    ),
+    ((), 8000, []),
+    (
+      ("text",),
+      32_000,
+      [
+        "evaluate.max_tokens='all=8096,math=16000' has no effect: responses "
+        "of agents have at most rollout.max_tokens=32000 tokens"
+      ],
+    ),
+  ],
+)
+def test_a_start_says_which_responses_are_shorter(agents, most, words):
+  config = evaluate.get_config("full")
+  config.evaluate.agents = agents
+  config.rollout.max_tokens = most
+  c = settings.read(settings.EvaluateSettings, config)
+  opened = [
+    (registry.BENCHMARKS[name], agent)
+    for name in ("aime24", "humaneval")
+    for agent in agents or ("",)
+  ]
+  printed = []
+  run = types.SimpleNamespace(print_status=printed.append)
+  scoring._print_limits(opened, c, run)
+  assert printed == words
+  if agents:
+    assert scoring._longest_response(*opened[0], c) is None
 
 
 def test_the_data_is_read_once_for_all_agents():

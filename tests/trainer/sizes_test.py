@@ -72,6 +72,12 @@ def test_a_request_has_the_slots_and_buckets_it_needs(
   assert (found.slots, found.prompt_buckets) == (slots, buckets)
 
 
+@pytest.mark.parametrize("limit, found", [(0, 8000), (300, 300), (9000, 8000)])
+def test_a_request_has_the_tokens_it_needs(limit, found):
+  request = sizes.Request(2, max_tokens=limit)
+  assert sizes.for_request(CHAT, request).max_tokens == found
+
+
 def test_two_questions_need_a_fraction_of_a_gibibyte(mesh):
   """The whole variant would take 36 GiB for them, in float32."""
   two = sizes.for_request(CHAT, sizes.Request(2, 60))
@@ -329,14 +335,14 @@ class Asked(Exception):
 
 
 @pytest.mark.parametrize(
-  "variant, benchmark, data, known",
+  "variant, benchmark, data, known, longest",
   [
-    ("greedy", "programs_heldout", "", True),
-    ("questions_tiny", "questions", "questions=gym:gcd", False),
+    ("greedy", "programs_heldout", "", True, 100),
+    ("questions_tiny", "questions", "questions=gym:gcd", False, 144),
   ],
 )
 def test_an_evaluation_asks_for_its_responses_and_longest_prompt(
-  tmp_path, monkeypatch, variant, benchmark, data, known
+  tmp_path, monkeypatch, variant, benchmark, data, known, longest
 ):
   """Agents write prompts of their own."""
   tokenizer = load.from_folder(load.EMBEDDED["code-tiny"]).tokenizer
@@ -347,9 +353,11 @@ def test_an_evaluation_asks_for_its_responses_and_longest_prompt(
   monkeypatch.setattr(loading, "load_policy", ask)
   config = evaluate.get_config(variant)
   config.evaluate.samples = 4
+  config.evaluate.max_tokens = f"{benchmark}=100"
   folder = str(tmp_path)
   with pytest.raises(Asked) as caught:
     scoring.evaluate(config, "embedded:code-tiny", benchmark, folder, data, 2)
   (request,) = caught.value.args
   assert request.responses in (2 * 4, 3 * 2 * 4)  # One or three subsets.
   assert (request.longest_prompt > 0) == known
+  assert request.max_tokens == longest
