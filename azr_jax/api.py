@@ -30,9 +30,12 @@ from azr_jax.learner import advantages
 from azr_jax.models import chat_templates
 from azr_jax.models import load as load_lib
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.settings import ModelSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.parallel.settings import MeshSettings
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.run import dates, metrics, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.systems.custom import rewards as rewards_lib
@@ -321,7 +324,11 @@ def _fit(
   Raises:
     ValueError: `max_tokens` exceeds the model's `max_position_embeddings`.
   """
-  asked = changes.get("rollout.max_tokens", 0)
+  # Sections whose values are read here are checked first.
+  rollout = _section(SamplerSettings, c, "rollout")
+  mesh = _section(MeshSettings, c, "mesh")
+  computing = _section(ModelSettings, c, "model")
+  asked = rollout.max_tokens if "rollout.max_tokens" in changes else 0
   if asked > model.max_positions:
     raise ValueError(
       f"max_tokens={asked}: expected at most {model.max_positions}, the "
@@ -329,14 +336,20 @@ def _fit(
     )
   bounds = sizes.Memory(
     model,
-    c.model.dtype,
-    c.model.remat,
+    computing.dtype,
+    computing.remat,
     c.learner.estimator == advantages.GAE,
     memory.available_bytes(),
     jax.device_count(),
     jax.default_backend(),
   )
-  fitted = sizes.fitted(c.rollout.max_tokens, longest_prompt, responses, bounds)
+  fitted = sizes.fitted(
+    rollout.max_tokens,
+    longest_prompt,
+    responses,
+    bounds,
+    mesh_lib.batch_devices(mesh_lib.make_mesh(mesh.sizes())),
+  )
   kept = overrides_lib.flatten(begun_with or {})
   c.update_from_flattened_dict(
     {
@@ -345,6 +358,20 @@ def _fit(
       if key not in changes
     }
   )
+
+
+def _section(
+  cls: type[settings_lib.SettingsT], c: ml_collections.ConfigDict, name: str
+) -> settings_lib.SettingsT:
+  """Returns the checked settings of a section.
+
+  Raises:
+    Invalid: a value is not allowed.
+  """
+  try:
+    return settings_lib.build(cls, c[name].to_dict())
+  except Invalid as error:
+    raise error.inside(name).inside("config") from None
 
 
 def _metrics(workdir: str) -> list[dict[str, float]]:

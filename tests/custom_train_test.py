@@ -274,6 +274,9 @@ def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
   positions = load.config_of("embedded:orz-tiny", "").max_positions
   with pytest.raises(ValueError, match="max_position_embeddings"):
     api.load("embedded:orz-tiny", max_tokens=positions + 1)
+  for key, value in (("max_tokens", "256"), ("remat", "some")):
+    with pytest.raises(ValueError, match=f"{key}='{value}': expected"):
+      api.load("embedded:orz-tiny", **{key: value})
 
 
 def test_a_call_gives_the_chat_template_a_dictionary():

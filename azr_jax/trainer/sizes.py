@@ -292,10 +292,10 @@ class Memory:
     config: the model's config.
     dtype: name of the compute type.
     remat: which activations are kept, as `model.remat`.
-    critic: whether a critic is trained, too.
-    available: bytes of each device before the state exists; 0 if unknown.
-    devices: number of devices that share parameters and rows.
-    platform: cpu, gpu or tpu.
+    critic: whether a critic learns, too.
+    available: bytes of each device before the state exists; 0: unknown.
+    devices: over which parameters are split.
+    platform: of the devices, cpu, gpu or tpu.
   """
 
   config: ModelConfig
@@ -311,15 +311,15 @@ class Memory:
     room = _MAX_LOGITS * self.available
     return max(16, int(room // (4 * _LOGIT_COPIES * self.config.vocab_size)))
 
-  def micro_rows(self, row_length: int) -> int:
-    """Estimates the rows of a micro-batch whose activations fit."""
+  def device_rows(self, row_length: int) -> int:
+    """Returns the rows of a device whose activations fit, about."""
     params = transformer.abstract_params(transformer.Transformer(self.config))
     count = sum(x.size for x in jax.tree.leaves(params))
     copies = _STATE_COPIES * (1 + self.critic) + _GRADIENT_COPIES
     room = (layout.MAX_HELD - _MAX_LOGITS) * self.available
     room -= 4 * count * copies / self.devices
     rows = room // (row_length * self._token_bytes(row_length))
-    return max(1, int(rows)) * self.devices
+    return max(1, int(rows))
 
   def _token_bytes(self, row_length: int) -> float:
     """Estimates the bytes of a token's activations.
@@ -341,6 +341,7 @@ def fitted(
   longest_prompt: int,
   responses: int,
   bounds: Memory | None = None,
+  devices: int = 1,
 ) -> dict[str, Any]:
   """Returns the sizes of a training config, by dotted key.
 
@@ -348,7 +349,8 @@ def fitted(
     max_tokens: of a response.
     longest_prompt: tokens.
     responses: of a step.
-    bounds: what memory allows. None for no bound.
+    bounds: what memory allows; None: anything.
+    devices: over which the rows of a micro-batch are split.
   """
   buckets = prompt_buckets(longest_prompt)
   row_length = -(-(buckets[-1] + max_tokens) // 8) * 8
@@ -358,10 +360,12 @@ def fitted(
     chunk_tokens = min(chunk_tokens, bounds.chunk_tokens())
     # A critic takes an optimizer step per micro-batch, so these stay.
     if not bounds.critic:
-      most_rows = min(most_rows, bounds.micro_rows(row_length))
+      most_rows = min(most_rows, bounds.device_rows(row_length))
+  most_rows *= devices
   # The fewest micro-batches with a row for each response, equally full.
   micro_batches = -(-responses // most_rows)
   micro_rows = -(-responses // micro_batches)
+  micro_rows += -micro_rows % devices  # An update has no other rows.
   return {
     "rollout.prompt_buckets": buckets,
     "rollout.slots": min(responses, _MOST_SLOTS),

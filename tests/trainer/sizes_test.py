@@ -251,6 +251,24 @@ def test_a_critic_s_optimizer_steps_do_not_depend_on_memory():
   assert rows_of(fitted) == (32, 2)
 
 
+@pytest.mark.parametrize(
+  "responses, gib, rows",
+  [
+    (32, 20, (8, 4)),  # A row of 9,024 tokens on each device.
+    (2, 20, (8, 1)),
+    (33, 0, (8, 5)),
+  ],
+)
+def test_micro_batches_have_as_many_rows_on_each_device(responses, gib, rows):
+  memory_of_8 = bounds(gib, devices=8)
+  fitted = sizes.fitted(8000, 900, responses, memory_of_8, devices=8)
+  assert fitted["learner.row_length"] == 9024
+  assert rows_of(fitted) == rows
+  # Short rows share a device.
+  short = sizes.fitted(8, 60, 256, None, devices=8)
+  assert rows_of(short) == (256, 1)
+
+
 def test_chunks_of_logits_are_bounded_by_memory():
   """A tenth of it, for four float32 copies of 262,144 logits a token."""
   wide = dataclasses.replace(
@@ -271,9 +289,9 @@ def test_estimated_rows_follow_what_the_compiler_reserves():
   """
   for gib, remat, rows in ((5.25, "none", 4), (3.33, "none", 2)):
     whole = (gib + 1.5) / (layout.MAX_HELD - 0.1)
-    found = bounds(whole, remat=remat).micro_rows(384)
+    found = bounds(whole, remat=remat).device_rows(384)
     assert rows <= found <= rows + 2
-  assert bounds(8, remat="full").micro_rows(384) > 40
+  assert bounds(8, remat="full").device_rows(384) > 40
 
 
 def of_a_run(monkeypatch, workdir, gib, ends=True):

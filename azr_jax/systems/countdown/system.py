@@ -106,7 +106,7 @@ class Countdown(System):
 
   @classmethod
   def step_load(cls, settings: CountdownSettings) -> StepLoad:
-    """Returns the load of a step without proposals."""
+    """Returns the load of a step; proposals take the place of solutions."""
     return StepLoad.of_groups(settings.prompts, settings.group_size)
 
   @classmethod
