@@ -334,15 +334,18 @@ def _fit(
       f"max_tokens={asked}: expected at most {model.max_positions}, the "
       "model's max_position_embeddings"
     )
-  bounds = sizes.Memory(
-    model,
-    computing.dtype,
-    computing.remat,
-    c.learner.estimator == advantages.GAE,
-    memory.available_bytes(),
-    jax.device_count(),
-    jax.default_backend(),
-  )
+  available = memory.available_bytes()
+  bounds = None
+  if available is not None:
+    bounds = sizes.Memory(
+      model,
+      computing.dtype,
+      computing.remat,
+      c.learner.estimator == advantages.GAE,
+      available,
+      jax.device_count(),
+      jax.default_backend(),
+    )
   fitted = sizes.fitted(
     rollout.max_tokens,
     longest_prompt,

@@ -181,6 +181,6 @@ def _text(error: BaseException) -> str:
     return extras.missing(error.name)
   text = str(error).strip() or type(error).__name__
   if _is_exhausted(error):
-    text = text[text.index(_EXHAUSTED) + len(_EXHAUSTED) :].strip(": ")
-    return f"out of memory: {text.splitlines()[0]}"
+    text = text[text.index(_EXHAUSTED) + len(_EXHAUSTED) :].strip(": \n")
+    return ": ".join(["out of memory", *text.splitlines()[:1]])
   return "\n".join(text.splitlines()[:3])

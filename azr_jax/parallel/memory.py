@@ -35,24 +35,35 @@ _LIMIT_FILES = (
     "total_inactive_file",
   ),
 )
-_EXHAUSTED = "RESOURCE_EXHAUSTED"
-_WANTED = re.compile(r"allocat\w* (\d+)(?: bytes)?")
+EXHAUSTED = "RESOURCE_EXHAUSTED"
+# Sizes as CPUs and GPUs (1024 bytes, 8.00GiB) and TPUs (16.00G) write them.
+_SIZE = r"(\d+(?:\.\d+)?) ?(bytes|[KMGT](?:i?B)?)\b"
+_WANTED = re.compile(rf"(?:allocat|reserv)\w*(?: request for)? {_SIZE}")
+_FREE = re.compile(rf"There are {_SIZE} free")
+_UNKNOWN = np.int32(np.iinfo(np.int32).max)  # More MiB than any device has.
 
 
-def available_bytes() -> int:
-  """Returns the free bytes of the fullest device of a run; 0 if unknown.
+def available_bytes() -> int | None:
+  """Returns what the fullest device of a run has left; None if unknown.
 
   All processes of a run must call it together, and get the same number.
   """
   return least_of_hosts(_available_here())
 
 
-def least_of_hosts(count: int) -> int:
-  """Returns the smallest count of all processes, rounded down to MiB."""
-  mebibytes = np.int32(count >> 20)
+def least_of_hosts(count: int | None) -> int | None:
+  """Returns the smallest count of all processes, rounded down to MiB.
+
+  Args:
+    count: of this process; None if unknown.
+
+  Returns:
+    None if no process knows its own.
+  """
+  mebibytes = _UNKNOWN if count is None else np.int32(count >> 20)
   if jax.process_count() > 1:
     mebibytes = np.min(multihost_utils.process_allgather(mebibytes))
-  return int(mebibytes) << 20
+  return None if mebibytes == _UNKNOWN else int(mebibytes) << 20
 
 
 def device_stats(device: jax.Device) -> dict[str, int]:
@@ -63,16 +74,17 @@ def device_stats(device: jax.Device) -> dict[str, int]:
     return {}
 
 
-def _available_here() -> int:
-  """Returns the free bytes of the fullest device of this process."""
+def _available_here() -> int | None:
+  """Returns what the fullest device of this process has left; None: unknown."""
   devices = jax.local_devices()
   if devices[0].platform == "cpu":
     return host_bytes(_PROC, _GROUPS) // len(devices)
-  stats = [device_stats(device) for device in devices]
-  return max(
-    0,
-    min(s.get("bytes_limit", 0) - s.get("bytes_in_use", 0) for s in stats),
-  )
+  left = [
+    max(0, stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    for stats in map(device_stats, devices)
+    if stats.get("bytes_limit")
+  ]
+  return min(left, default=None)
 
 
 def host_bytes(proc: pathlib.Path, groups: pathlib.Path) -> int:
@@ -158,13 +170,36 @@ def explained(keys: str) -> Iterator[None]:
   try:
     yield
   except jax.errors.JaxRuntimeError as error:
-    if _EXHAUSTED not in str(error):
+    if EXHAUSTED not in str(error):
       raise
-    wanted = _WANTED.search(str(error))
-    if wanted is None:  # A compiler's message has its own numbers.
-      text = str(error).partition(_EXHAUSTED)[2].strip(": ").splitlines()[0]
-      raise MemoryError(f"out of memory: {text}; lower {keys}") from None
-    # This host only: others may not have failed, and would not answer.
-    raise too_little(
-      "an array", int(wanted[1]), _available_here(), f"lower {keys}"
-    ) from None
+    raise _explanation(str(error), keys) from None
+
+
+def _explanation(text: str, keys: str) -> MemoryError:
+  """Returns the error with XLA's numbers, or else with its own words."""
+  wanted, free = _WANTED.search(text), _FREE.search(text)
+  if wanted is not None:
+    needed = _bytes(wanted)
+    # Another host may be well, so that it would not answer a question.
+    available = _bytes(free) if free else _available_here()
+    # Memory may be freed after the failure, or be in pieces.
+    if available is not None and available < needed:
+      return too_little("an array", needed, available, f"lower {keys}")
+  return MemoryError(f"{out_of_memory(text)}; lower {keys}")
+
+
+def out_of_memory(text: str) -> str:
+  """Returns the first line of XLA's error about exhausted memory.
+
+  Args:
+    text: the error, which has RESOURCE_EXHAUSTED in it.
+  """
+  lines = text.partition(EXHAUSTED)[2].strip(": \n").splitlines()
+  return ": ".join(["out of memory", *lines[:1]])
+
+
+def _bytes(size: re.Match) -> float:
+  """Returns what `_SIZE` has matched, in bytes."""
+  number, unit = size.groups()
+  power = 0 if unit == "bytes" else "KMGT".index(unit[0]) + 1
+  return float(number) * 1024**power

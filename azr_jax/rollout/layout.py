@@ -78,13 +78,13 @@ def rollout_mesh_with_copies(
   is_set = any(settings.mesh.sizes().values()) or mesh.shape["fsdp"] < mesh.size
   if is_set or mesh.size == 1:
     return own
-  room = MAX_HELD * device_bytes()
-  if not room:
+  limit = device_bytes()
+  if limit is None:
     return own
   loaded = mesh_lib.sharded_shapes(
     transformer.abstract_params(model), mesh, rules
   )
-  room -= shard_bytes(loaded)
+  room = MAX_HELD * limit - shard_bytes(loaded)
   for tensor in range(1, mesh.size + 1):
     if mesh.size % tensor:
       continue
@@ -132,10 +132,10 @@ def _shard_bytes(arrays: Any, shardings: Any) -> int:
   return sum(jax.tree.leaves(parts))
 
 
-def device_bytes() -> int:
-  """Returns the memory of the smallest device; 0: one does not say.
+def device_bytes() -> int | None:
+  """Returns the memory of the smallest device; None if unknown.
 
   All processes of a run must call it, and get the same.
   """
   stats = memory.device_stats(jax.local_devices()[0])
-  return memory.least_of_hosts(stats.get("bytes_limit", 0))
+  return memory.least_of_hosts(stats.get("bytes_limit"))

@@ -236,7 +236,7 @@ def build(
   state_bytes = sizes.check_update(
     shared.learner, source.config, learner.abstract, mesh, available
   )
-  if available:
+  if available is not None:
     rollout = sizes.fit_cache(
       model,
       sampling_mesh,

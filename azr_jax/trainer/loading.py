@@ -178,7 +178,7 @@ def load_policy(
     )
   if request is not None:
     rollout = sizes.without_spare_pages(model, sampling, rules, rollout)
-  if available:
+  if available is not None:
     given = rollout.cache_gib
     rollout = sizes.fit_cache(model, sampling, rules, rollout, available)
     if rollout.cache_gib != given:

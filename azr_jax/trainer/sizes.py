@@ -230,7 +230,7 @@ def check_weights(config: ModelConfig, mesh: Mesh, rules: Rules) -> None:
     transformer.abstract_params(transformer.Transformer(config)), mesh, rules
   )
   needed = layout.shard_bytes(params)
-  if available and needed > available:
+  if available is not None and needed > available:
     raise memory.too_little(
       "loading the weights",
       needed,
@@ -244,16 +244,16 @@ def check_update(
   config: ModelConfig,
   state: State,
   mesh: Mesh,
-  available: int,
+  available: int | None,
 ) -> int:
   """Checks that an update fits; returns the bytes of its state on a device.
 
   Args:
-    c: the learner's rows and chunks.
-    config: the model's config.
-    state: shapes of the learner's state, with their shardings.
-    mesh: the learner's mesh.
-    available: bytes of each device before the state exists; 0: unknown.
+    c: rows and chunks of the learner.
+    config: of the model.
+    state: the learner's, as shapes in their shards.
+    mesh: the learner's.
+    available: bytes of each device before the state exists; None if unknown.
 
   Raises:
     MemoryError: an update certainly does not fit.
@@ -267,7 +267,7 @@ def check_update(
   vocab = config.vocab_size // mesh.shape["tensor"]
   logits = 4 * vocab * min(c.chunk_tokens, tokens)
   held = state_bytes + params_bytes  # The gradients, summed in place at best.
-  if not available or held + logits <= available:
+  if available is None or held + logits <= available:
     return state_bytes
   advice = "take a smaller model, or more devices with config.mesh.fsdp"
   if held <= available:
@@ -293,7 +293,7 @@ class Memory:
     dtype: name of the compute type.
     remat: which activations are kept, as `model.remat`.
     critic: whether a critic learns, too.
-    available: bytes of each device before the state exists; 0: unknown.
+    available: bytes of each device before the state exists.
     devices: over which parameters are split.
     platform: of the devices, cpu, gpu or tpu.
   """
@@ -349,14 +349,14 @@ def fitted(
     max_tokens: of a response.
     longest_prompt: tokens.
     responses: of a step.
-    bounds: what memory allows; None: anything.
+    bounds: what memory allows; None if unknown.
     devices: over which the rows of a micro-batch are split.
   """
   buckets = prompt_buckets(longest_prompt)
   row_length = -(-(buckets[-1] + max_tokens) // 8) * 8
   most_rows = max(1, _MICRO_TOKENS // row_length)
   chunk_tokens = _CHUNK_TOKENS
-  if bounds is not None and bounds.available:
+  if bounds is not None:
     chunk_tokens = min(chunk_tokens, bounds.chunk_tokens())
     # A critic takes an optimizer step per micro-batch, so these stay.
     if not bounds.critic:

@@ -1,5 +1,7 @@
 """Free memory of hosts and control groups, and errors about it."""
 
+import types
+
 import jax.numpy as jnp
 import pytest
 
@@ -79,6 +81,68 @@ def test_exhausted_memory_that_nobody_explains_is_no_bug():
   assert errors._is_users(caught.value)
   line = errors._text(caught.value)
   assert line.startswith("out of memory: ") and "\n" not in line
+
+
+@pytest.mark.parametrize(
+  "stats, available",
+  [
+    ([{}, {}], None),
+    ([{}, {"bytes_limit": 5 * GIB, "bytes_in_use": GIB}], 4 * GIB),
+    ([{"bytes_limit": GIB, "bytes_in_use": GIB}, {}], 0),  # A full device.
+  ],
+)
+def test_unknown_memory_is_not_an_empty_device(monkeypatch, stats, available):
+  devices = [
+    types.SimpleNamespace(platform="tpu", memory_stats=lambda s=s: s)
+    for s in stats
+  ]
+  monkeypatch.setattr(memory.jax, "local_devices", lambda: devices)
+  assert memory.available_bytes() == available
+
+
+@pytest.mark.parametrize(
+  "text, left, line",
+  [
+    (  # TPU
+      "Error allocating device buffer: Attempting to allocate 16.00G. That was "
+      "not possible. There are 3.45G free.; (0x0x0_HBM0): while running",
+      None,
+      "an array needs 16 GiB on each device, and 3.45 GiB are available",
+    ),
+    (
+      "Attempting to reserve 512.5M at the bottom of memory. That was not "
+      "possible. There are 256.0M free",
+      None,
+      "an array needs 0.5 GiB on each device, and 0.25 GiB are available",
+    ),
+    (  # GPU
+      "Out of memory while trying to allocate 8.00GiB.",
+      4 * GIB,
+      "an array needs 8 GiB on each device, and 4 GiB are available",
+    ),
+    (
+      "Failed to allocate request for 8.00GiB (8589934592B) on device ordinal",
+      4 * GIB,
+      "an array needs 8 GiB on each device, and 4 GiB are available",
+    ),
+    # Memory was freed after the failure.
+    (
+      "Out of memory while trying to allocate 1073741824 bytes.",
+      2 * GIB,
+      "out of memory: Out of memory while trying to allocate 1073741824 bytes.",
+    ),
+    ("", None, "out of memory"),
+    ("\n", None, "out of memory"),
+  ],
+)
+def test_the_line_has_the_numbers_of_each_device(monkeypatch, text, left, line):
+  monkeypatch.setattr(memory, "_available_here", lambda: left)
+  error = memory.jax.errors.JaxRuntimeError(f"RESOURCE_EXHAUSTED: {text}")
+  with pytest.raises(MemoryError) as caught, memory.explained("keys"):
+    raise error
+  found, _, advice = str(caught.value).rpartition("lower keys")
+  assert (found.rstrip(":; "), advice) == (line, "")
+  assert errors._text(error).startswith("out of memory")
 
 
 def test_a_compiler_gives_its_own_numbers():

@@ -235,13 +235,15 @@ def rows_of(fitted):
     (64, 20, (32, 2)),  # Not 56 rows and 8 of the next 56.
     (64, 4, (4, 16)),
     (64, 1, (1, 64)),  # Less than the state: it is refused elsewhere.
-    (64, 0, (32, 2)),  # Unknown.
+    (64, 0, (1, 64)),
+    (64, None, (32, 2)),  # Unknown.
   ],
 )
 def test_micro_batches_hold_a_row_for_each_response_within_memory(
   responses, gib, rows
 ):
-  fitted = sizes.fitted(8, 60, responses, bounds(gib))
+  limit = None if gib is None else bounds(gib)
+  fitted = sizes.fitted(8, 60, responses, limit)
   assert fitted["learner.row_length"] == 72
   assert rows_of(fitted) == rows
 
@@ -256,7 +258,7 @@ def test_a_critic_s_optimizer_steps_do_not_depend_on_memory():
   [
     (32, 20, (8, 4)),  # A row of 9,024 tokens on each device.
     (2, 20, (8, 1)),
-    (33, 0, (8, 5)),
+    (33, 20, (8, 5)),
   ],
 )
 def test_micro_batches_have_as_many_rows_on_each_device(responses, gib, rows):
