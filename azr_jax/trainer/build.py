@@ -234,7 +234,12 @@ def build(
   learner = build_learner(shared, model, mesh)
   available = memory.available_bytes()
   state_bytes = sizes.check_update(
-    shared.learner, source.config, learner.abstract, mesh, available
+    shared.learner,
+    source.config,
+    learner.abstract,
+    mesh,
+    available,
+    may_choose_sizes,
   )
   if available is not None:
     rollout = sizes.fit_cache(

@@ -182,6 +182,9 @@ def _read(
         f"config.evaluation.benchmarks has {name}, but {first}; or give its "
         f"file as --config.evaluation.data={name}=PATH, or leave it out"
       ) from error
-    runner.longest_prompt(benchmark, settings, experiment.source.tokenizer)
+    # A prompt of each subset shows whether the format can be written.
+    items = reversed(runner.items_of(benchmark, settings))
+    firsts = benchmark.with_items(list({i.subset: i for i in items}.values()))
+    runner.longest_prompt(firsts, settings, experiment.source.tokenizer)
     benchmarks[benchmark] = settings
   return benchmarks

@@ -28,6 +28,7 @@ from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import console, nonfinite, preemption, starts, storage
+from azr_jax.run import folder as folder_lib
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
@@ -75,7 +76,12 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
   )
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   sizes.check_update(
-    c.learner, source.config, learner.abstract, mesh, memory.available_bytes()
+    c.learner,
+    source.config,
+    learner.abstract,
+    mesh,
+    memory.available_bytes(),
+    may_choose=folder_lib.begun_config(run.folder) is None,
   )
   chip = speed.chip_of(mesh)
   with run.open_checkpoints(

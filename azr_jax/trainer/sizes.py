@@ -27,6 +27,11 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 from azr_jax.types import Rules
 
+# A resumed run can change no size, only where it runs.
+_RESUMED = (
+  "expected as much memory as the run began with, more devices with "
+  "config.mesh.fsdp, or another --workdir"
+)
 _SHORTEST_BUCKET = 16
 _MOST_SLOTS = 256
 # Tokens of a micro-batch, and those whose logits exist at once.
@@ -206,7 +211,7 @@ def fit_cache(
       else f"lower config.rollout.cache_gib={c.cache_gib:g}"
     )
     if not may_choose:
-      advice = "expected as much memory as the run began with"
+      advice = _RESUMED
     raise memory.too_little("sampling", needed, room, advice)
   if weights + least * page > room:
     raise memory.too_little(
@@ -245,6 +250,7 @@ def check_update(
   state: State,
   mesh: Mesh,
   available: int | None,
+  may_choose: bool = True,
 ) -> int:
   """Checks that an update fits; returns the bytes of its state on a device.
 
@@ -254,6 +260,7 @@ def check_update(
     state: the learner's, as shapes in their shards.
     mesh: the learner's.
     available: bytes of each device before the state exists; None if unknown.
+    may_choose: False for a run that began with these settings.
 
   Raises:
     MemoryError: an update certainly does not fit.
@@ -272,6 +279,8 @@ def check_update(
   advice = "take a smaller model, or more devices with config.mesh.fsdp"
   if held <= available:
     advice = f"lower config.learner.chunk_tokens={c.chunk_tokens}"
+  if not may_choose:
+    advice = _RESUMED
   raise memory.too_little("an update", held + logits, available, advice)
 
 

@@ -14,14 +14,27 @@ from azr_jax.trainer.evaluation_settings import PeriodicSettings
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 
 
-def evals_of(settings, key=None):
+class Tokenizer:
+  """Keeps the prompts that it encodes."""
+
+  has_chat_template = False
+
+  def __init__(self):
+    self.prompts = []
+
+  def encode_prompt(self, text):
+    self.prompts.append(text)
+    return [0]
+
+
+def evals_of(settings, key=None, tokenizer=None):
   """Evaluations of a run of a system without benchmarks of its own."""
   experiment = types.SimpleNamespace(
     settings=types.SimpleNamespace(
       shared=types.SimpleNamespace(evaluation=settings), system_settings=None
     ),
     evaluation_key=lambda: key,
-    source=types.SimpleNamespace(tokenizer=None),
+    source=types.SimpleNamespace(tokenizer=tokenizer or Tokenizer()),
   )
   system = types.SimpleNamespace(
     benchmark_agent=lambda name: None,
@@ -57,6 +70,21 @@ def test_benchmarks_have_the_temperature_of_evaluations(
   [policy] = asked
   assert policy.temperature == temperature
   assert (jax.random.key_data(policy.key) == jax.random.key_data(key)).all()
+
+
+def test_a_start_writes_a_prompt_of_each_subset():
+  tokenizer = Tokenizer()
+  settings = PeriodicSettings(
+    every=1,
+    benchmarks="programs_heldout",
+    limit=5,
+    prompt_format="compact",
+  )
+  evals = evals_of(settings, tokenizer=tokenizer)
+  [(benchmark, how)] = evals._benchmarks.items()
+  items = runner.items_of(benchmark, how)
+  assert len(items) == 5 * len({item.subset for item in items})
+  assert 5 * len(tokenizer.prompts) == len(items)
 
 
 @pytest.mark.parametrize(

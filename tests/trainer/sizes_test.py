@@ -131,8 +131,9 @@ def test_calls_of_decode_stay_within_a_page_of_a_small_cache(mesh):
     (
       {},
       False,
-      "sampling needs 34.4 GiB on each device, but 3 GiB are available: "
-      "expected as much memory as the run began with",
+      "sampling needs 34.4 GiB on each device, and 3 GiB are available: "
+      "expected as much memory as the run began with, more devices with "
+      "config.mesh.fsdp, or another --workdir",
     ),
   ],
 )
@@ -176,6 +177,9 @@ def test_an_update_that_cannot_fit_is_refused_before_it_is_compiled(
   with pytest.raises(MemoryError, match="an update needs .* GiB on") as caught:
     build.build(settings.read_train(config))
   assert str(caught.value).endswith(f"are available: {advice}")
+  # A resumed run keeps its sizes.
+  with pytest.raises(MemoryError, match="config.mesh.fsdp, or another --workd"):
+    build.build(settings.read_train(config), may_choose_sizes=False)
 
 
 @pytest.mark.parametrize(
