@@ -25,7 +25,13 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
   """
   settings = train_settings.read_supervised(config)
   timeout_s = settings.shared.hosts.timeout_s
-  with session.open_run(workdir, config.to_dict(), timeout_s) as run:
+  kind = settings.shared.data.kind
+  with session.open_run(
+    workdir,
+    config.to_dict(),
+    timeout_s,
+    defaults=train_settings.supervised_config(kind).to_dict(),
+  ) as run:
     sft_loop.run(settings, run)
 
 

@@ -63,6 +63,7 @@ def lock(
   mutable_keys: Sequence[str] = MUTABLE_KEYS,
   marker_files: Sequence[str] = RUN_FILES,
   section: str = "config.",
+  defaults: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
   """Locks a folder while the context lasts, and writes config.json into it.
 
@@ -78,6 +79,8 @@ def lock(
     mutable_keys: prefixes of the keys that a resumed run may change.
     marker_files: patterns of files, one of which exists once a run has started.
     section: the prefix of a key of `config` in an error.
+    defaults: nested like `config`: what a run began with by keys that its
+      config.json lacks, because an earlier version wrote it.
 
   Raises:
     ValueError: another process has locked the folder, or config.json differs.
@@ -91,7 +94,9 @@ def lock(
     if hosts.is_primary:
       try:
         stack.enter_context(lock_file(folder))
-        _write_config(folder, config, mutable_keys, marker_files, section)
+        _write_config(
+          folder, config, mutable_keys, marker_files, section, defaults or {}
+        )
       except (OSError, ValueError) as caught:
         error = caught
     hosts.raise_on_all("workdir", error)
@@ -174,6 +179,7 @@ def _write_config(
   mutable_keys: Sequence[str],
   marker_files: Sequence[str],
   section: str,
+  defaults: Mapping[str, Any],
 ) -> None:
   """Writes config.json.
 
@@ -183,7 +189,14 @@ def _write_config(
   current = json.loads(json.dumps(config))
   begun_with = begun_config(folder, marker_files)
   if begun_with is not None:
-    _refuse_changed_config(folder, current, begun_with, mutable_keys, section)
+    _refuse_changed_config(
+      folder,
+      current,
+      begun_with,
+      mutable_keys,
+      section,
+      json.loads(json.dumps(defaults)),
+    )
   write_config(folder, current)
 
 
@@ -205,12 +218,17 @@ def _refuse_changed_config(
   begun_with: dict[str, Any],
   mutable_keys: Sequence[str],
   section: str,
+  defaults: dict[str, Any],
 ) -> None:
   """Raises ValueError if a key differs that may not; names the first one.
 
   `system` is compared first, because other keys differ with it.
   """
   new, old = overrides.flatten(current), overrides.flatten(begun_with)
+  # Keys that are new since the run began had their defaults.
+  for key, value in overrides.flatten(defaults).items():
+    if key in new:
+      old.setdefault(key, value)
   for key in sorted(new.keys() | old.keys(), key=lambda k: (k != "system", k)):
     if key.startswith(tuple(mutable_keys)) or new.get(key) == old.get(key):
       continue

@@ -126,6 +126,7 @@ def open_run(
   marker_files: Sequence[str] = folder_lib.RUN_FILES,
   section: str = "config.",
   stops_after_step: bool = True,
+  defaults: Mapping[str, Any] | None = None,
 ) -> Iterator[Run]:
   """Opens a run.
 
@@ -139,6 +140,7 @@ def open_run(
     stops_after_step: whether the command has steps, after each of which it
       asks whether to stop; otherwise SIGTERM ends the process, in an object
       store after what is new has been uploaded.
+    defaults: of `config`; see `folder.lock`.
 
   Raises:
     ValueError: the folder is in use, or is of another config.
@@ -152,7 +154,9 @@ def open_run(
     names = ", ".join(map(hosts.name, range(hosts.count)))
     console.print_status(f"{hosts.count} processes have joined: {names}")
   with (
-    folder_lib.lock(folder, config, hosts, mutable_keys, marker_files, section),
+    folder_lib.lock(
+      folder, config, hosts, mutable_keys, marker_files, section, defaults
+    ),
     preemption.watch_for_sigterm(
       stops_after_step, storage.is_object_store(folder)
     ) as preempted,

@@ -220,6 +220,7 @@ def open_scores(
     marker_files=("*.jsonl",),
     section="",
     stops_after_step=False,
+    defaults={"config": settings_lib.as_dict(type(settings)())},
   )
 
 

@@ -27,10 +27,10 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 from azr_jax.types import Rules
 
-# A resumed run can change no size, only where it runs.
+# A resumed run cannot change its sizes.
 _RESUMED = (
-  "expected as much memory as the run began with, more devices with "
-  "config.mesh.fsdp, or another --workdir"
+  "the folder's run began with these sizes; expected as much memory as then, "
+  "more devices with config.mesh.fsdp, or another --workdir"
 )
 _SHORTEST_BUCKET = 16
 _MOST_SLOTS = 256

@@ -7,7 +7,7 @@ import ml_collections
 from azr_jax.parallel import memory
 from azr_jax.run import folder, profiling, session, storage
 from azr_jax.trainer import build, loop, sizes
-from azr_jax.trainer.settings import ExperimentSettings
+from azr_jax.trainer.settings import ExperimentSettings, train_config
 
 
 @memory.explained(memory.TRAINING_KEYS)
@@ -45,6 +45,7 @@ def train(
     values,
     checked.shared.hosts.timeout_s,
     mutable_keys=[key for key in folder.MUTABLE_KEYS if key not in fixed],
+    defaults=train_config(checked.shared.system).to_dict(),
   ) as run:
     experiment = build.build(checked, may_choose_sizes=begun_with is None)
     chosen = experiment.settings.shared.rollout

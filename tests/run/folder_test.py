@@ -1,5 +1,7 @@
 """A run folder belongs to one config and one process."""
 
+import contextlib
+
 import pytest
 
 from azr_jax.configs import azr
@@ -31,6 +33,23 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
   other.seed = 9
   with pytest.raises(ValueError, match="config.seed=9: expected 0"):
     lock(tmp_path, other)
+
+
+def test_a_run_of_an_earlier_version_had_the_defaults_of_new_keys(tmp_path):
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1}')
+  begun = {"learner": {"epochs": 2}}
+  defaults = {"learner": {"epochs": 1, "new": ()}, "other": {"key": 3}}
+  for new, refused in (((), False), ((4,), True)):
+    run_folder.write_config(tmp_path, begun)
+    config = {"learner": {"epochs": 2, "new": new}}
+    expected = contextlib.nullcontext()
+    if refused:
+      expected = pytest.raises(ValueError, match=r"new=\[4\]: expected \[\],")
+    with (
+      expected,
+      run_folder.lock(tmp_path, config, Hosts(1.0), defaults=defaults),
+    ):
+      pass
 
 
 def test_a_damaged_config_is_named(tmp_path):
