@@ -83,22 +83,45 @@ _COMPOUND = (
   ast.UnaryOp,
 )
 _COMPREHENSION = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-# Allowed first arguments of constructors in a value. With others, `Counter`
-# would count the items of a sequence, and the rest might split a string.
+# What the content of a constructor may be in a value. `Counter` counts the
+# items of a sequence, and the others may take a text apart.
+_NUMBERS = (ast.Attribute, ast.Constant, ast.UnaryOp)
 _SEQUENCES = (ast.List, ast.Tuple, ast.Set)
-_ARGUMENT_OF: Mapping[str, tuple[type[ast.expr], ...]] = {
-  "complex": (ast.Constant, ast.UnaryOp),
+_CONTENT_OF: Mapping[str, tuple[type[ast.expr], ...]] = {
+  "complex": _NUMBERS,
   "Counter": (ast.Dict,),
-  "Decimal": (ast.Constant, ast.UnaryOp),
+  "Decimal": _NUMBERS,
+  "defaultdict": (*_SEQUENCES, ast.Dict),
   "deque": _SEQUENCES,
   "dict": (*_SEQUENCES, ast.Dict),
-  "float": (ast.Constant, ast.UnaryOp),
-  "Fraction": (ast.Constant, ast.UnaryOp),
+  "float": _NUMBERS,
+  "Fraction": _NUMBERS,
   "frozenset": _SEQUENCES,
   "list": _SEQUENCES,
   "OrderedDict": (*_SEQUENCES, ast.Dict),
   "set": _SEQUENCES,
   "tuple": _SEQUENCES,
+}
+# The literals that constructors stand for where they are another's content.
+_LITERAL_OF: Mapping[str, type[ast.expr]] = {
+  "Counter": ast.Dict,
+  "defaultdict": ast.Dict,
+  "deque": ast.List,
+  "dict": ast.Dict,
+  "float": ast.Constant,
+  "frozenset": ast.Set,
+  "list": ast.List,
+  "OrderedDict": ast.Dict,
+  "set": ast.Set,
+  "tuple": ast.Tuple,
+}
+_NUMBERS_OF_MODULE = {
+  module: frozenset(
+    name
+    for name in _OF_MODULE[module]
+    if isinstance(getattr(arguments.MODULES[module], name), float | complex)
+  )
+  for module in ("cmath", "math")
 }
 _VALUE = "def f(value):\n  return value"
 _ARGUMENTS = "def f(*values, **named):\n  return [values, named]"
@@ -113,9 +136,9 @@ def is_value(text: str) -> bool:
 def is_written_out(text: str) -> bool:
   """Returns whether a text writes a value out, without computing it.
 
-  Literals do, and so do the value language's constructors with literal
-  arguments, such as `set()`, `Counter({'a': 2})` or `deque([1], maxlen=2)`.
-  Operators,
+  Literals do, and calls of the value language's constructors that take them,
+  such as `set()`, `Counter({'a': 2})` or `defaultdict(int, {'a': 1})`, and the
+  numbers of `math` and `cmath`, such as `math.inf`. Operators,
   comprehensions and other calls compute: `[0] * 3`, `sorted([2, 1])`,
   `Counter('aab')`.
   """
@@ -203,25 +226,44 @@ def _is_written_out(node: ast.expr) -> bool:
         map(_is_written_out, (*filter(None, keys), *parts))
       )
     case ast.Call(func=called, args=parts, keywords=named):
-      accepted = _ARGUMENT_OF.get(_constructor(called), ())
+      kind = _constructor(called)
+      if kind == "defaultdict" and parts and _is_factory(parts[0]):
+        parts = parts[1:]
       return (
-        bool(accepted)
-        and all(isinstance(part, accepted) for part in parts[:1])
+        kind in _CONTENT_OF
+        and all(_is_content(part, _CONTENT_OF[kind]) for part in parts[:1])
         and all(map(_is_written_out, parts))
         and all(k.arg and _is_written_out(k.value) for k in named)
       )
-  return False
+  return _is_number(node)
+
+
+def _is_factory(node: ast.expr) -> bool:
+  """Returns whether a node is what a `defaultdict` may have first."""
+  return isinstance(node, ast.Name) or (
+    isinstance(node, ast.Constant) and node.value is None
+  )
+
+
+def _is_content(node: ast.expr, accepted: tuple[type[ast.expr], ...]) -> bool:
+  """Returns whether a node is of a type, or constructs what is."""
+  if isinstance(node, ast.Call):
+    return _LITERAL_OF.get(_constructor(node.func)) in accepted
+  return isinstance(node, accepted)
 
 
 def _is_number(node: ast.expr) -> bool:
-  """Returns whether a node is a number literal, perhaps with signs."""
+  """Returns whether a node is a number's literal or name, or signs of one."""
   while isinstance(node, ast.UnaryOp):
     if not isinstance(node.op, ast.UAdd | ast.USub):
       return False
     node = node.operand
-  return isinstance(node, ast.Constant) and (
-    type(node.value) in (int, float, complex)
-  )
+  match node:
+    case ast.Attribute(value=ast.Name(id=module), attr=name):
+      return name in _NUMBERS_OF_MODULE.get(module, ())
+    case ast.Constant(value=value):
+      return type(value) in (int, float, complex)
+  return False
 
 
 def _constructor(node: ast.expr) -> str:
