@@ -58,10 +58,13 @@ _WHOLE = f"""
     sys.set_int_max_str_digits({_DEFAULT_INT_DIGITS})
     return value
 """
-# Only a value's size is worked around; other values without a text stay so.
+# A value that has no text for another reason than its size stays without one. A
+# long one that has no digest either is too large.
 _DIGEST = f"""
 {source(canonical)}
 {source(digests)}
+  class {TOO_LARGE}(Exception):
+    pass
   def shown(value):
     sys.set_int_max_str_digits({_DEFAULT_INT_DIGITS})
     try:
@@ -74,7 +77,9 @@ _DIGEST = f"""
       pass
     try:
       return {_MARK!r}, of_value(value)
-    except (TypeError, ValueError):
+    except TypeError:
+      raise {TOO_LARGE} from None
+    except ValueError:
       return value
 """
 # A program can lie about the truth of a value, as about any value.

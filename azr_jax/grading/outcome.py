@@ -17,15 +17,14 @@ from collections.abc import Sequence
 from typing import Self
 
 from azr_jax.executor import Result
-from azr_jax.executor.canonical import Unserializable
 from azr_jax.executor.job import JOB_TIMEOUT, KILLED, WORKER_DIED
 from azr_jax.executor.verdict import TOO_LARGE
 
-# Executor errors of calls that a benchmark's own runner might have let finish.
-# A call's timeout is not among them, because benchmarks have one, too.
+# Errors by which the executor ends a call that a benchmark's own runner might
+# have let end. A call's timeout is not among them, as benchmarks have one, too.
+# Nor is `Unserializable`: `harness.py` names values that are too large.
 _LIMITS = frozenset(
   (
-    Unserializable.__name__,
     TOO_LARGE,
     MemoryError.__name__,
     "Asleep",

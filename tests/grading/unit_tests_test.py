@@ -107,13 +107,20 @@ def test_an_exception_named_like_a_limit_ends(executor):
     assert grade(executor, code, ASSERTS).error == name
 
 
-def test_a_value_without_a_text_is_named(executor):
-  report = grade(
-    executor, "import re\ndef f(x): return re.match('', '')", ASSERTS
-  )
-  assert (report.passed, report.limit) == (0, "Unserializable")
+@pytest.mark.parametrize(
+  "value, limit",
+  [
+    ("range(x)", ""),
+    ("(i for i in range(x))", ""),
+    ("[float('nan')] * 70_000", ""),
+    ("[1j] * 70_000", "OutputTooLarge"),
+  ],
+)
+def test_only_a_value_that_is_too_large_meets_a_limit(executor, value, limit):
+  report = grade(executor, f"def f(x): return {value}", ASSERTS)
+  assert (report.passed, report.limit) == (0, limit)
   # Another test, which no limit ended, fails, too.
-  report = grade(executor, "def f(x): return lambda: 1", BOTH)
+  report = grade(executor, f"def f(x): return {value}", BOTH)
   assert (report.passed, report.limit) == (0, "")
 
 
