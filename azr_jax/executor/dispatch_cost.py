@@ -41,7 +41,8 @@ class FakeZygote(Zygote):
   def send(self, frame: bytes) -> None:
     """Writes the reply to a request, where `receive` reads it."""
     _, number, *_ = frames.unpack_request(frame[: frames.REQUEST_BYTES])
-    head = frames.pack_reply(number, 0.0, 0.0, frames.REPORTED, len(_REPORT))
+    used = 0.0, 0.0, 0.0
+    head = frames.pack_reply(number, *used, frames.REPORTED, len(_REPORT))
     self._channel.write(head + _REPORT)
 
   def end(self) -> None:

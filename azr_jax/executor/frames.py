@@ -22,8 +22,9 @@ HEARTBEAT = 6
 # Payload bytes, request number, limits of a call, a run, and sleep in seconds.
 _REQUEST = struct.Struct(">QQddd")
 REQUEST_BYTES = _REQUEST.size
-# Payload bytes, request number, wall clock, CPU seconds, how the child ended.
-_REPLY = struct.Struct(">QQddB")
+# Payload bytes, request number, wall clock, CPU seconds, seconds of sleep, how
+# the child ended.
+_REPLY = struct.Struct(">QQdddB")
 
 
 def pack_request(
@@ -53,21 +54,21 @@ def unpack_program(file):
   return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
 
 
-def pack_reply(number, seconds, cpu_s, ending, size):
+def pack_reply(number, seconds, cpu_s, slept_s, ending, size):
   """Returns a reply's header; `ending` says how the child ended."""
-  return _REPLY.pack(size, number, seconds, cpu_s, ending)
+  return _REPLY.pack(size, number, seconds, cpu_s, slept_s, ending)
 
 
 def pack_heartbeat():
   """Returns the frame that says that the zygote is alive."""
-  return pack_reply(0, 0.0, 0.0, HEARTBEAT, 0)
+  return pack_reply(0, 0.0, 0.0, 0.0, HEARTBEAT, 0)
 
 
 def take_replies(buffer):
   """Removes the complete replies from the front of a bytearray.
 
-  Yields (number, wall clock in seconds, CPU seconds, how the child ended,
-  report).
+  Yields (number, wall clock in seconds, CPU seconds, seconds of sleep, how the
+  child ended, report).
   """
   while len(buffer) >= _REPLY.size:
     size, *fields = _REPLY.unpack_from(buffer)
@@ -84,7 +85,7 @@ def pack_hello(layers):
   active = [name for name, is_active in layers.items() if is_active]
   missing = ["-" + name for name, is_active in layers.items() if not is_active]
   text = " ".join(active + missing).encode("ascii")
-  return pack_reply(0, 0.0, 0.0, REPORTED, len(text)) + text
+  return pack_reply(0, 0.0, 0.0, 0.0, REPORTED, len(text)) + text
 
 
 def unpack_hello(payload):

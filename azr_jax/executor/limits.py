@@ -9,7 +9,7 @@ class Limits(NamedTuple):
   Attributes:
     call_s: CPU seconds of a call.
     run_s: CPU seconds of all calls together.
-    sleep_s: seconds in which the process neither runs nor waits for a core.
+    sleep_s: seconds in which it neither runs nor waits for a core.
   """
 
   call_s: float

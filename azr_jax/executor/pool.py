@@ -59,7 +59,8 @@ class _Run:
     finish: called with its result.
     is_wanted: says whether anybody still awaits its result.
     is_split: whether each call has a process of its own.
-    parts: results of the finished calls, if the run is split.
+    parts: if so, the results of the calls that have ended.
+    slept_s: how long these calls slept, in seconds.
     tries: how often it, or its next call, was sent to a zygote.
   """
 
@@ -71,6 +72,7 @@ class _Run:
   is_wanted: Callable[[], bool]
   is_split: bool = False
   parts: list[Result] = dataclasses.field(default_factory=list)
+  slept_s: float = 0.0
   tries: int = 0
 
   def next_part(self) -> tuple[Job, Limits]:
@@ -79,7 +81,10 @@ class _Run:
       return self.job, self.limits
     text = self.job.inputs[len(self.parts)]
     left_s = self.limits.run_s - sum(part.cpu_s for part in self.parts)
-    limits = self.limits._replace(run_s=max(0.0, left_s))
+    sleep_s = self.limits.sleep_s - self.slept_s
+    limits = self.limits._replace(
+      run_s=max(0.0, left_s), sleep_s=max(0.0, sleep_s)
+    )
     return dataclasses.replace(self.job, inputs=(text,)), limits
 
   def end_part(self, part: Result) -> Result | None:
@@ -368,7 +373,7 @@ class Pool:
       return
     if is_new and zygote.layers is not None:
       self._on_started(zygote, zygote.layers)
-    for number, seconds, cpu_s, ending, payload in replies:
+    for number, seconds, cpu_s, slept_s, ending, payload in replies:
       run = zygote.in_flight.pop(number)
       if verdict.asks_for_split(ending, payload) and not run.is_split:
         run.is_split, run.tries = True, 0
@@ -380,6 +385,8 @@ class Pool:
       if part.is_lost and run.tries < MAX_TRIES:
         self._queue.push_first(run)
       else:
+        if run.is_split:
+          run.slept_s += slept_s
         self._end_part(run, part)
     self._update_zygote(zygote)
 

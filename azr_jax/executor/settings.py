@@ -61,8 +61,9 @@ class ExecutorSettings(Settings):
   )
   sleep_factor: float = setting(
     1.0,
-    "time that a process of a program may sleep, multiples of timeout_s; "
-    "waiting for a core does not count",
+    "time that a program may sleep, all calls of a run together, multiples of "
+    "timeout_s; "
+    "waiting for a core is no sleep",
     minimum=0.0,
     maximum=1e6,
   )

@@ -6,6 +6,9 @@
 | of a run | CPU time of the child, all calls together |
 | of sleep | wall clock in which the child neither ran nor waited for a core |
 
+Where each call has a process, the pool gives the next one what is left of the
+limits of a run and of sleep.
+
 A child has one thread, so each of these grows at most as fast as wall clock.
 The zygote therefore looks at a child only when enough wall clock has gone by
 for a limit to be reached, and looks again after what is left of it. Most
@@ -24,6 +27,8 @@ import frames
 
 NO_SCHEDSTAT_FACTOR = 10.0
 RECHECK_S = 0.05  # At a child that may have waited for a core all the time.
+UNCOUNTED_S = 0.01  # A child that was idle for less did not sleep.
+_own_waits = None  # The descriptor of this process's schedstat; -1: none.
 
 
 class Stopwatch:
@@ -35,6 +40,7 @@ class Stopwatch:
 
   def __init__(self, pid, call_s, run_s, sleep_s):
     self.start = time.monotonic()
+    self._own_wait_s = own_wait_s()
     self._pid = pid
     self._call_s = call_s
     self._run_s = run_s
@@ -80,6 +86,18 @@ class Stopwatch:
       self._sleep_check_at = now + left_s
     return None
 
+  def slept_s(self):
+    """Returns how long a child that has ended slept.
+
+    The zygote's own waits for a core do not count, because it sees the end late
+    by them. The child must not be reaped.
+    """
+    idle_s = time.monotonic() - self.start - cpu_s(self._pid)
+    if idle_s < UNCOUNTED_S:
+      return 0.0
+    late_s = own_wait_s() - self._own_wait_s
+    return max(0.0, self._slept_s(idle_s) - late_s)
+
   def _slept_s(self, idle_s):
     """Returns how long a child has slept at least; it has not run for idle_s.
 
@@ -120,6 +138,19 @@ def core_waits(pid):
     return int(waited_ns) / 1e9, int(turns), state == b"R"
   except (OSError, ValueError, IndexError):
     return None
+
+
+def own_wait_s():
+  """Returns how long this process has waited for a core; 0 if unknown."""
+  global _own_waits
+  if _own_waits is None:
+    try:
+      _own_waits = os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+      _own_waits = -1
+  if _own_waits < 0:
+    return 0.0
+  return int(os.pread(_own_waits, 1024, 0).split()[1]) / 1e9
 
 
 def _read(pid, name):

@@ -11,8 +11,9 @@ from azr_jax.executor import frames
 from azr_jax.executor.channel import Channel, Closed
 from azr_jax.executor.libraries import ONE_THREAD
 
-# Request number, wall clock, CPU seconds, how the child ended, report.
-Reply = tuple[int, float, float, int, bytes]
+# Request number, wall clock, CPU seconds, seconds of sleep, how the child
+# ended, report.
+Reply = tuple[int, float, float, float, int, bytes]
 
 START_TIMEOUT_S = 30.0
 START_TIMEOUT_WITH_LIBRARIES_S = (

@@ -63,6 +63,7 @@ class Child:
     closed: whether the pipe has reached its end.
     status: the exit status; None until the child is reaped.
     cpu_s: its CPU time, once it is reaped.
+    slept_s: how long it slept, once it has ended by itself.
     limit: the limit that it was killed at, of `frames.LIMITS`, or None.
     flooded: whether it wrote too much.
   """
@@ -78,7 +79,7 @@ class Child:
     self.written = 0
     self.closed = False
     self.status = None
-    self.cpu_s = 0.0
+    self.cpu_s = self.slept_s = 0.0
     self.limit = None
     self.flooded = False
 
@@ -196,7 +197,9 @@ def _handle_child(child, ready, poll):
     _take_output(child)
     if child.closed:  # A pipe at its end is always ready.
       poll.unregister(child.pipe)
-  if child.process not in ready:
+  if child.process in ready:
+    child.slept_s = child.stopwatch.slept_s()
+  else:
     child.limit = child.stopwatch.reached()
     if child.limit is None:
       return
@@ -235,7 +238,7 @@ def _take_output(child):
 def _reply(child):
   """Returns a reply's first bytes, its report's file or None, and its size."""
   ending, text = _ending(child), b""
-  used = time.monotonic() - child.stopwatch.start, child.cpu_s
+  used = time.monotonic() - child.stopwatch.start, child.cpu_s, child.slept_s
   if ending == frames.REPORTED or ending in frames.LIMITS:
     head = frames.pack_reply(child.number, *used, ending, child.written)
     return head, child.report, child.written

@@ -122,9 +122,12 @@ def test_to_wait_for_a_core_is_no_sleep():
 def test_short_sleeps_add_up(pool):
   inputs = (f"{0.6 * LIMIT_S}",)
   assert pool.submit(Job("", SLEEP, inputs)).result(60).status == "ok"
-  job = Job("", SLEEP, 3 * inputs, per_call=True)  # In one process.
-  result = pool.submit(job).result(60)
-  assert (result.status, result.error) == ("timeout", "Asleep")
+  # In one process, and in a process for each call.
+  for per_call in (True, False):
+    job = Job("", SLEEP, 3 * inputs, per_call=per_call)
+    result = pool.submit(job).result(60)
+    assert (result.status, result.error) == ("timeout", "Asleep")
+    assert result.finished == 1
 
 
 def test_validation_has_a_quarter_of_the_limits(pool):
