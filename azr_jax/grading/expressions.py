@@ -160,17 +160,20 @@ def are_arguments(text: str) -> bool:
   return False
 
 
-def submit_value(executor: Executor, text: str) -> "Future[Result]":
+def submit_value(
+  executor: Executor, text: str, runs: int = RUNS
+) -> "Future[Result]":
   """Starts to evaluate an expression.
 
   Args:
     executor: runs it, as the only text of a process.
     text: an expression, for which `is_value` holds.
+    runs: how many processes must give the same value.
 
   Returns:
     The future of a result whose output is its value's canonical text.
   """
-  job = Job("value", _VALUE, (f"({text.strip()}\n)",), runs=RUNS)
+  job = Job("value", _VALUE, (f"({text.strip()}\n)",), runs=runs)
   return executor.submit(job)
 
 

@@ -84,13 +84,17 @@ def submit_deduction(
   if not expressions.is_value(answer):
     return futures.done(Outcome.INCORRECT)
 
+  is_refused = not may_compute and is_computed(answer)
+  # Nothing but a metric depends on the value of a refused answer.
+  runs = 1 if is_refused else expressions.RUNS
+
   def grade(result: Result) -> Outcome:
     outcome = _outcome(result.outputs[0], reference_key, result)
-    if may_compute or not is_computed(answer):
+    if not is_refused:
       return outcome
     return Outcome.COMPUTED if outcome else Outcome.INCORRECT
 
-  return futures.then(expressions.submit_value(executor, answer), grade)
+  return futures.then(expressions.submit_value(executor, answer, runs), grade)
 
 
 def error_correct(reference: str, answer: str) -> bool:
@@ -206,9 +210,9 @@ def submit_induction(
 ) -> "Future[Outcome]":
   """Starts to grade a program, which must map every input to its output.
 
-  Calls share a process only if the program cannot tell them apart. Without
-  inputs, an answer is wrong. It is also wrong if a limit ends it after a call
-  with a wrong value.
+  No call depends on another (`executor/README.md`). Without any inputs, an
+  answer is wrong. If a limit ends it after a call that gave another value, it
+  is wrong too.
 
   Args:
     executor: runs the answer.

@@ -131,6 +131,17 @@ def test_an_output_that_is_computed_is_wrong(executor, reference, answer):
   assert wrong is Outcome.INCORRECT
 
 
+def test_a_refused_output_is_evaluated_once(executor, monkeypatch):
+  jobs, submit = [], executor.submit
+  monkeypatch.setattr(
+    executor, "submit", lambda job: jobs.append(job) or submit(job)
+  )
+  assert not deduce(executor, "6", "2 * 3")
+  assert deduce(executor, "6", "2 * 3", may_compute=True)
+  assert deduce(executor, "{'a': 1}", "dict(a=1)")
+  assert [job.runs for job in jobs] == [1, 3, 3]
+
+
 @pytest.mark.parametrize(
   "answer",
   [
