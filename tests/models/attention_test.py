@@ -46,9 +46,11 @@ def test_xla_equals_loops():
 @pytest.mark.parametrize(
   "tensor, context",
   [
-    (2, 1),
     (1, 4),
-    *(pytest.param(1, n, marks=pytest.mark.slow) for n in (1, 2)),
+    *(
+      pytest.param(*sizes, marks=pytest.mark.slow)
+      for sizes in ((2, 1), (1, 1), (1, 2))
+    ),
   ],
 )
 def test_splash_equals_xla_forward_and_backward(tensor, context):

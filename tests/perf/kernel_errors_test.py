@@ -61,7 +61,7 @@ def test_training_names_the_arrays_that_are_wrong(
     assert found[f"{name}_error_plain"] < found[f"{name}_worst_plain"] < 0.1
 
 
-@pytest.mark.parametrize("tokens", [1, 4])
+@pytest.mark.parametrize("tokens", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_decoding_by_live_pages_is_as_exact_as_by_the_loop(mesh, tokens):
   found = kernel_errors.decoding(
     mesh,
@@ -90,7 +90,10 @@ def one_page_less(live):
 
 @pytest.mark.parametrize(
   ("change", "lengths"),
-  [(all_of_a_last_page, [40, 90]), (one_page_less, [3000, *[1] * 15])],
+  [
+    (all_of_a_last_page, [40, 90]),
+    pytest.param(one_page_less, [3000, *[1] * 15], marks=pytest.mark.slow),
+  ],
 )
 def test_decoding_names_a_kernel_that_reads_other_tokens(
   mesh, monkeypatch, change, lengths
@@ -120,6 +123,7 @@ def test_packed_rows_have_sequences_and_padding():
     assert (np.diff(used) >= 0).all() and not row[len(used) :].any()
 
 
+@pytest.mark.slow
 def test_the_command_measures_what_its_flags_say():
   """On a CPU there are no kernels, so plain XLA is compared with nothing."""
   parser = argparse.ArgumentParser()

@@ -74,6 +74,7 @@ def wandb_records(folder):
   return found
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_in_weights_and_biases(folder):
   write(folder, ("wandb",), [1, 2, 3])
   write(folder, ("wandb",), [3, 4])

@@ -65,10 +65,21 @@ def test_every_model_of_azr_s_paper_has_a_variant():
   }
 
 
+# Variants with a sibling of the same settings and another size of model.
+SIBLINGS = "qwen2.5-1.5b qwen2.5-coder-7b qwen2.5-coder-14b".split()
+
+
 @pytest.mark.parametrize(
   "file, variant",
-  TRAINING,
-  ids=[f"{file.__name__.rpartition('.')[2]}:{v}" for file, v in TRAINING],
+  [
+    pytest.param(
+      file,
+      variant,
+      marks=[pytest.mark.slow] if variant in SIBLINGS else [],
+      id=f"{file.__name__.rpartition('.')[2]}:{variant}",
+    )
+    for file, variant in TRAINING
+  ],
 )
 def test_every_training_variant_builds_down_to_abstract_shapes(file, variant):
   """Builds model, learner, sampler and the arguments of every program."""
