@@ -113,7 +113,7 @@ def test_a_checkpoint_of_a_run_can_be_named(
   class LoadedError(Exception):
     pass
 
-  def load_policy(settings, model, step):
+  def load_policy(settings, model, step, request):
     raise LoadedError(step)
 
   monkeypatch.setattr(scoring.loading, "checkpoint_step", lambda model: 4)
