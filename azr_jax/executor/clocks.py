@@ -1,22 +1,26 @@
 """Shifts a child's clocks, so that no two runs of a job agree on the time.
 
-Two runs differ in the second anyway, but usually agree on the weekday, the hour
-and the year. Therefore run n of a job, counted from 0, sees clocks that are n
-times `STEP_S` ahead: another year, month, day, weekday, hour, minute and
-second. Differences between two readings stay correct.
+A clock that is read to the second differs between two runs anyway. The weekday,
+the hour or the year does not, unless the runs see times that are far apart.
+Run n of a job, counted from 0, therefore sees clocks that are n steps ahead:
+another year, month, day of the month and of the week, hour, minute and second
+(`clock_steps.py`). Differences between two readings are as they were. The first
+run, whose shift is 0, has the same replacements, and so has the only run of a
+job with rules, so runs look alike.
 
-We replace the functions of `time` in every module that has them, and `now` and
-`utcnow` in the type `datetime` itself, so a program cannot find the originals
-by name. The C library's clocks are not shifted.
+The functions of `time`, and `os.times`, are replaced wherever a module has
+them, and `now` and `utcnow` in the type `datetime` itself, so a program finds
+no other by names.
+The C library's clocks stay as they are.
 """
 
 import ctypes
 import datetime
 import gc
+import os
 import time
 import types
 
-STEP_S = 400 * 86_400 + 12 * 3600 + 31 * 60 + 17
 _SECONDS = (
   "time monotonic perf_counter process_time thread_time clock_gettime"
 ).split()
@@ -24,6 +28,7 @@ _SECONDS = (
 _OF_NOW = {"gmtime": 0, "localtime": 0, "ctime": 0}
 _OF_NOW_TUPLE = {"asctime": 0, "strftime": 1}
 _REAL_TIME, _REAL_LOCAL_TIME = time.time, time.localtime
+_REAL_TIMES = os.times
 _type_changed = ctypes.pythonapi.PyType_Modified
 _type_changed.argtypes = [ctypes.py_object]
 _type_changed.restype = None
@@ -51,6 +56,7 @@ def prepare(namespaces):
     for name, replacement in _replacements()
     if hasattr(time, name)
   }
+  replacements[id(os.times)] = _Function(_process_times)
   for namespace in namespaces:
     for name, value in namespace.items():
       if type(value) is types.BuiltinFunctionType and id(value) in replacements:
@@ -60,10 +66,10 @@ def prepare(namespaces):
     _PLACES.append((methods, name, classmethod(_later(methods[name]))))
 
 
-def shift(run):
-  """Sets the clocks of this process ahead for a run, counted from 0."""
+def shift(seconds):
+  """Sets the clocks of this process ahead."""
   global _shift_s
-  _shift_s = run * STEP_S
+  _shift_s = seconds
   for namespace, name, replacement in _PLACES:
     namespace[name] = replacement
   _type_changed(datetime.datetime)
@@ -82,6 +88,11 @@ def _replacements():
 
 def _ahead(clock, units):
   return lambda *arguments: clock(*arguments) + _shift_s * units
+
+
+def _process_times():
+  *used, elapsed = _REAL_TIMES()
+  return os.times_result((*used, elapsed + _shift_s))
 
 
 def _now_s():

@@ -28,7 +28,7 @@ _REPLY = struct.Struct(">QQdddB")
 
 
 def pack_request(
-  number, limits, code, inputs, entry, forbidden, may_share, run
+  number, limits, code, inputs, entry, forbidden, may_share, shift_s
 ):
   """Returns a request's frame.
 
@@ -36,10 +36,11 @@ def pack_request(
     number: the request's number.
     limits: CPU seconds of a call and of all calls, and seconds of sleep.
     code, inputs, entry, forbidden: as in `job.Job`.
-    may_share: let the calls share a process without checking the program.
-    run: index of the run within its job.
+    may_share: whether the calls may share a process whatever the program does.
+    shift_s: by how many seconds the clocks are ahead; None leaves them as they
+      are.
   """
-  program = (code, tuple(inputs), entry, tuple(forbidden), may_share, run)
+  program = (code, tuple(inputs), entry, tuple(forbidden), may_share, shift_s)
   payload = marshal.dumps(program)
   return _REQUEST.pack(len(payload), number, *limits) + payload
 
@@ -50,7 +51,10 @@ def unpack_request(header):
 
 
 def unpack_program(file):
-  """Reads code, inputs, entry, forbidden, may_share and run from a file."""
+  """Returns the program, as `pack_request` has it, from a request's file.
+
+  These are code, inputs, entry, forbidden, may_share, and shift_s.
+  """
   return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
 
 

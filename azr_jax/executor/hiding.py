@@ -12,10 +12,11 @@ without one: through `sys.modules`, through an attribute of an allowed module
   work as before;
 * the interpreter's loaders refuse to load a module twice.
 
-Only names are hidden: a program that walks frames or reads the `__globals__` of
-a function still finds the module. It gains little, because clocks differ
-between runs (`clocks.py`) and graded programs run under the rules of their
-validation.
+Only names are hidden. A program that walks frames or the `__globals__` of a
+function still finds a module, and `object.__subclasses__()` has the classes of
+forbidden modules, such as `datetime.datetime` and `_random.Random`. It gains
+little: clocks differ between runs (`clocks.py`), and graded programs run under
+the rules of their validation.
 """
 
 import _imp

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from azr_jax.executor import (
+  clock_steps,
   comparison,
   frames,
   hash_seeds,
@@ -53,7 +54,8 @@ class _Run:
 
   Attributes:
     job: the job.
-    number: index of the run within its job.
+    shift_s: by how many seconds its clocks are ahead; None leaves them as they
+      are.
     limits: what it may use.
     seed: the hash seed that it needs.
     finish: called with its result.
@@ -65,7 +67,7 @@ class _Run:
   """
 
   job: Job
-  number: int
+  shift_s: int | None
   limits: Limits
   seed: int
   finish: Callable[[Result], None]
@@ -257,9 +259,12 @@ class Pool:
     """Queues the runs of a job; `finish` gets its verdict."""
     seeds = hash_seeds.of_runs(job)
     if job.runs == 1:
-      self._queue.push(_Run(job, 0, limits, seeds[0], finish, is_wanted))
+      # A program under rules must not tell a grading from a validation.
+      shift_s = 0 if job.forbidden else None
+      self._queue.push(_Run(job, shift_s, limits, seeds[0], finish, is_wanted))
       return
     results: dict[int, Result] = {}
+    step_s = clock_steps.draw()
 
     def finish_run(index: int, result: Result) -> None:
       results[index] = result
@@ -269,7 +274,8 @@ class Pool:
 
     for index, seed in enumerate(seeds):
       finish_one = functools.partial(finish_run, index)
-      self._queue.push(_Run(job, index, limits, seed, finish_one, is_wanted))
+      shift_s = index * step_s
+      self._queue.push(_Run(job, shift_s, limits, seed, finish_one, is_wanted))
 
   def _decide(
     self,
@@ -303,7 +309,7 @@ class Pool:
 
     run = _Run(
       comparison.job(results),
-      0,
+      None,
       comparison.LIMITS,
       self._comparison_seed,
       finish_comparison,
@@ -340,7 +346,7 @@ class Pool:
         job.entry,
         job.forbidden,
         job.per_call,
-        run.number,
+        run.shift_s,
       )
     )
     if zygote.has_unsent() and not had_unsent:

@@ -178,13 +178,13 @@ def _enter_sandbox(task, sandbox_layers, zygote):
   """
   file, write_fd, cpu_s = task
   task.clear()
-  code, inputs, entry, rules, may_share, run = frames.unpack_program(file)
+  code, inputs, entry, rules, may_share, shift_s = frames.unpack_program(file)
   kernel.deny_files()  # This needs a descriptor that the next line closes.
   os.closerange(3, write_fd)
   os.closerange(write_fd + 1, 1 << 20)
   kernel.enter_child(sandbox_layers, zygote, cpu_s)
-  if run:
-    clocks.shift(run)
+  if shift_s is not None:
+    clocks.shift(shift_s)
     hiding.load_nothing_twice()
   if rules:
     hiding.hide(rules)
