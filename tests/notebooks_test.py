@@ -104,6 +104,7 @@ def execute(name, folder):
   )
 
 
+@pytest.mark.slow
 def test_quickstart_trains_and_shows_proposals(tmp_path):
   printed = execute("01_quickstart", tmp_path / "run")
   assert len(training.rows_of(tmp_path / "run")) == 1

@@ -222,7 +222,7 @@ def test_memory_costs_the_call_whose_process_and_children_have_it(heavy):
   calls = heavy("forks_and_fills"), heavy("one")
   assert [call.result(600).failure for call in calls] == ["memory", ""]
   message = calls[0].result().message
-  assert "more than memory_gib=0.3, or 256 processes, and was kill" in message
+  assert "exceeded memory_gib=0.3 or 256 processes and were killed" in message
 
 
 @pytest.mark.slow  # Seven processes are started.

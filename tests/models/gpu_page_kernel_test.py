@@ -96,6 +96,7 @@ def test_newer_tokens_may_end_within_a_block(count):
   )
 
 
+@pytest.mark.slow
 def test_devices_read_their_own_rows_and_heads():
   rng = np.random.default_rng(0)
   lengths, kv_heads = (70, 0, 1, 300, 32, 33, 64, 8), 4

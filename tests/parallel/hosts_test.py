@@ -150,6 +150,7 @@ def test_two_processes_share_the_actors_of_a_ray_cluster():
   assert (first["outputs"], second["outputs"]) == (["1"], ["2"])
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_come_is_named(tmp_path):
   late = run("late", tmp_path)[0]["late"]
   assert 1.5 < late["seconds"] < 5.5

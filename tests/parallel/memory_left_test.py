@@ -107,23 +107,23 @@ def test_unknown_memory_is_not_an_empty_device(monkeypatch, stats, available):
       "Error allocating device buffer: Attempting to allocate 16.00G. That was "
       "not possible. There are 3.45G free.; (0x0x0_HBM0): while running",
       None,
-      "an array needs 16 GiB on each device, and 3.45 GiB are available",
+      "an array needs 16 GiB on each device, but 3.45 GiB are available",
     ),
     (
       "Attempting to reserve 512.5M at the bottom of memory. That was not "
       "possible. There are 256.0M free",
       None,
-      "an array needs 0.5 GiB on each device, and 0.25 GiB are available",
+      "an array needs 0.5 GiB on each device, but 0.25 GiB are available",
     ),
     (  # GPU
       "Out of memory while trying to allocate 8.00GiB.",
       4 * GIB,
-      "an array needs 8 GiB on each device, and 4 GiB are available",
+      "an array needs 8 GiB on each device, but 4 GiB are available",
     ),
     (
       "Failed to allocate request for 8.00GiB (8589934592B) on device ordinal",
       4 * GIB,
-      "an array needs 8 GiB on each device, and 4 GiB are available",
+      "an array needs 8 GiB on each device, but 4 GiB are available",
     ),
     # Memory was freed after the failure.
     (

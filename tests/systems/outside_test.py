@@ -81,6 +81,7 @@ def metrics_of(folder):
   return [row | {"compile/count": 0} for row in training.metrics_of(folder)]
 
 
+@pytest.mark.slow
 def test_it_trains_is_logged_saved_resumed_and_reported(tmp_path, monkeypatch):
   compared = []
   monkeypatch.setattr(

@@ -131,7 +131,7 @@ def test_calls_of_decode_stay_within_a_page_of_a_small_cache(mesh):
     (
       {},
       False,
-      "sampling needs 34.4 GiB on each device, and 3 GiB are available: "
+      "sampling needs 34.4 GiB on each device, but 3 GiB are available: "
       "the folder's run began with these sizes; expected as much memory as "
       "then, more devices with config.mesh.fsdp, or another --workdir",
     ),
