@@ -26,7 +26,10 @@ __all__ = [
   "node_key",
   "parse",
   "typed_key",
+  "without_layout",
 ]
+# Longer text is not worth a second parse.
+_MAX_LAYOUT_CHARS = 4096
 
 
 def are_literal_arguments(text: str) -> bool:
@@ -44,6 +47,20 @@ def are_literal_arguments(text: str) -> bool:
   except ParseError:
     return False
   return True
+
+
+def without_layout(text: str) -> str:
+  """Returns the arguments of a call without spare spaces and comments.
+
+  The result means the same to every program. Unlike `arguments_text` it keeps
+  0.0 and -0.0 apart. Text of more than 4,096 characters stays as it is.
+  """
+  if len(text) > _MAX_LAYOUT_CHARS:
+    return text
+  try:
+    return ast.unparse(guarded_parse(f"f({text}\n)", "eval"))[2:-1]
+  except (ParseError, RecursionError):
+    return text
 
 
 def arguments_text(text: str) -> str:

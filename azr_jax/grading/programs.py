@@ -113,7 +113,7 @@ def submit_abduction(
   """Starts to grade several inputs of one program.
 
   Each distinct input is a job with its own process, so inputs cannot affect one
-  another.
+  another. Literal inputs that differ only in layout are one input.
 
   Args:
     executor: runs the program, and evaluates answers that are no literals.
@@ -175,7 +175,7 @@ def _submit_input(
   if len(answer) > MAX_ANSWER_CHARS:
     return futures.done(Outcome.INCORRECT)
   if literals.are_literal_arguments(answer):
-    return futures.done(answer)
+    return futures.done(literals.without_layout(answer))
   if not expressions.are_arguments(answer):
     return futures.done(Outcome.INCORRECT)
 

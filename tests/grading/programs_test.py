@@ -211,10 +211,17 @@ def test_abduction_of_nan(executor):
 
 def test_each_distinct_abduction_answer_is_one_job(executor):
   before = executor.counters()["programs"]
-  answers = ["2", "5", "2", "x", "", None]
+  answers = ["2", "5", " 2  # two", "x", "", None]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
   assert are_correct(future) == (True, False, True, False, False, False)
   assert executor.counters()["programs"] == before + 3
+
+
+def test_equal_inputs_of_another_sign_or_type_are_other_answers(executor):
+  code = "def f(x):\n  return str(x)"
+  answers = ["0.0", "-0.0", "0", "x=0.0", "x = +0.0"]
+  future = programs.submit_abduction(executor, code, "'0.0'", answers)
+  assert are_correct(future) == (True, False, False, True, True)
 
 
 def test_an_expression_costs_one_more_job(executor):
