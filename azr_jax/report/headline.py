@@ -118,8 +118,14 @@ def _known(found: Mapping[str, Change | None]) -> dict[str, Change]:
   return {name: change for name, change in found.items() if change is not None}
 
 
-def build(runs: Sequence[Run], benchmarks: Benchmarks) -> str:
-  """Returns the section's HTML: a sentence per run, and the table."""
+def build(runs: Sequence[Run], benchmarks: Benchmarks, curve: str = "") -> str:
+  """Returns the section's HTML: a sentence per run, its curve and a table.
+
+  Args:
+    runs: the runs of the page.
+    benchmarks: their scores.
+    curve: a figure to show beside the table, as HTML.
+  """
   # Runs are compared after as many steps as all of them have.
   last_step = min(run.done for run in runs)
   steps = changes.window(last_step)
@@ -129,7 +135,7 @@ def build(runs: Sequence[Run], benchmarks: Benchmarks) -> str:
     for run in runs
   )
   if not rows:
-    return sentences
+    return sentences + curve
   names = [run.name for run in runs]
   head = [
     "quantity",
@@ -139,7 +145,9 @@ def build(runs: Sequence[Run], benchmarks: Benchmarks) -> str:
   note = _footnote(rows, runs, last_step, steps)
   groups = run_tables.seed_groups(runs)
   means = over_seeds(groups, rows) if groups else ""
-  return sentences + body + note + means
+  return (
+    f'{sentences}<div class="main">{curve}<div>{body}{note}</div></div>{means}'
+  )
 
 
 def _sentence(run: Run, rows: Sequence[Quantity], with_name: bool) -> str:

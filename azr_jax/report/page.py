@@ -53,14 +53,17 @@ def build(
   title = ", ".join(run.name for run in runs)
   smooth = smooth or default_smooth(runs)
   body = [
-    html_parts.section("Did it learn?", headline.build(runs, benchmarks)),
     html_parts.section(
-      "Runs" if len(runs) > 1 else "Run", run_tables.about(runs)
+      "Did it learn?",
+      headline.build(runs, benchmarks, _main_curve(runs, smooth, references)),
     ),
     _benchmarks(runs, benchmarks, references),
     _saturation(runs),
     _collapse(runs),
     *_figures(runs, smooth, references),
+    html_parts.section(
+      "Runs" if len(runs) > 1 else "Run", run_tables.about(runs)
+    ),
   ]
   for name, kind in (("Texts", "samples"), ("Flagged texts", "flagged")):
     texts = [
@@ -85,6 +88,18 @@ def build(
     f"<nav>{links}</nav>{live}</header>\n<main>{''.join(body)}</main>\n"
     f"<script>{script}</script></body></html>\n"
   )
+
+
+def _main_curve(
+  runs: Sequence[Run], smooth: int, references: References
+) -> str:
+  """Returns the first chart of `sections.MAIN` that these runs have."""
+  for chart in sections.MAIN:
+    # A drawing of its own: the chart appears again in its section.
+    drawn = Figures(runs, smooth, references).figure(chart)
+    if drawn:
+      return drawn
+  return ""
 
 
 def default_smooth(runs: Sequence[Run]) -> int:

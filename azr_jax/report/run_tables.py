@@ -42,17 +42,13 @@ def about(runs: Sequence[Run]) -> str:
 def _facts_table(runs: Sequence[Run]) -> str:
   """Returns what all runs have in common, and then in what they differ."""
   facts = [_facts(run) for run in runs]
-  same, differing, unknown = [], [], []
+  same, differing = [], []
   for key, first in facts[0].items():
     row: list[Cell] = [key, *(one[key] for one in facts)]
     if len({*row[1:]}) > 1:
       differing.append(row)
-    elif first == _UNKNOWN:
-      unknown.append(key)
-    else:
+    elif first != _UNKNOWN:
       same.append(row[:2])
-  if unknown:
-    same.append([_UNKNOWN, ", ".join(unknown)])
   shown = html_parts.table(["", ""], same)
   if differing:
     shown += html_parts.table(["", *_columns(runs)], differing)
@@ -62,19 +58,20 @@ def _facts_table(runs: Sequence[Run]) -> str:
 def _facts(run: Run) -> dict[str, str]:
   """Returns what is known of a run, by the words for it."""
   config = run.config
+  total = config.get("train.steps")
   seconds = [v for v in run.values.get("time/step", []) if v is not None]
   first = run.starts[0] if run.starts else {}
   last = run.starts[-1] if run.starts else {}
   return {
-    "system": str(config.get("system", "?")),
-    "model": str(config.get("model.source", "?")),
-    "steps": f"{run.done} of {config.get('train.steps', '?')}",
+    "system": str(config.get("system", _UNKNOWN)),
+    "model": str(config.get("model.source", _UNKNOWN)),
+    "steps": f"{run.done} of {total}" if total else str(run.done),
     "time in steps": _duration(sum(seconds)),
-    "time of a step": f"{sum(seconds) / len(seconds):.2f} s"
+    "time per step": f"{sum(seconds) / len(seconds):.2f} s"
     if seconds
-    else "?",
-    "left": _left(run, seconds),
-    "began": _date(first.get("time")),
+    else _UNKNOWN,
+    "time left": _left(run, seconds),
+    "started": _date(first.get("time")),
     "last metrics": _date_of(run.updated),
     "resumed": f"{len(run.starts) - 1} times" if run.starts else _UNKNOWN,
     "commit": _all_different(run, _commit),
@@ -88,11 +85,9 @@ def _facts(run: Run) -> dict[str, str]:
 def _left(run: Run, seconds: Sequence[float]) -> str:
   """Returns how long the rest takes at the speed of the last steps."""
   total = run.config.get("train.steps")
-  if not isinstance(total, int) or not seconds:
-    return "?"
+  if not isinstance(total, int) or not seconds or run.done >= total:
+    return _UNKNOWN
   left = total - run.done
-  if left <= 0:
-    return "none: all steps are done"
   recent = seconds[-_LAST_STEPS:]
   return f"{left} steps, {_duration(left * sum(recent) / len(recent))}"
 

@@ -130,26 +130,37 @@ def fit(steps: Sequence[float], values: Sequence[float]) -> Fit | None:
 
 
 def table(runs: Sequence[Run]) -> str:
-  """Returns what the curves of runs say of their ends, in HTML; "": nothing.
+  """Returns where the runs' curves end, as an HTML table; "" without one.
 
-  Curves that did not change beyond two standard errors are left out.
+  Curves that changed by less than two standard errors are left out; those too
+  short for a fit are counted below the table.
   """
   rows: list[Sequence[Cell]] = []
+  too_short = 0
   for pattern, words in _CURVES:
     for run in runs:
       for label, name in run.names(pattern).items():
-        row = _row(run, name)
-        if row:
-          title = f"{words}: {label}" if label else words
-          rows.append([f"{run.name}, {title}", *row])
+        found = _fit(run, name)
+        if found is None:
+          continue
+        if not found.is_determined or not _is_possible(found, name):
+          too_short += 1
+          continue
+        title = f"{words}: {label}" if label else words
+        rows.append([f"{run.name}, {title}", *_cells(found, run.done)])
   if not rows:
     return ""
-  head = ("curve", "asymptote", "half at step", "exponent", "reading")
-  return html_parts.table(head, rows)
+  head = ("curve", "asymptote", "half at step", "exponent", "gain so far")
+  note = (
+    f'<p class="hint">Curves still too short for a fit: {too_short}.</p>'
+    if too_short
+    else ""
+  )
+  return html_parts.table(head, rows) + note
 
 
-def _row(run: Run, name: str) -> Sequence[Cell]:
-  """Returns the cells of a metric after its name, or nothing."""
+def _fit(run: Run, name: str) -> Fit | None:
+  """Fits a metric of a run; None if it did not change or no fit was found."""
   values = run.up_to(name, run.done)
   known = [
     (step, value)
@@ -159,26 +170,26 @@ def _row(run: Run, name: str) -> Sequence[Cell]:
   window = changes.window(len(known))
   change = changes.of_ends([value for _, value in known], window)
   if change is None or not change.difference.direction():
-    return ()
-  found = fit(*zip(*known, strict=True))
-  if found is None:
-    return ()
-  is_fraction = units.unit(name) == units.FRACTION
-  is_possible = not is_fraction or 0 <= found.asymptote <= 1
-  is_known = found.is_determined and is_possible
-  reading = "longer than this run: it does not show where it ends"
-  if is_known:
-    part = (found.at(run.done) - found.start) / (found.asymptote - found.start)
-    reading = f"{100 * part:.0f} % of the gain after {run.done} steps"
+    return None
+  return fit(*zip(*known, strict=True))
 
-  def shown(value: float, error: float) -> str:
-    if not is_known:
-      return "unknown"
-    return f"{axes.number(value)} \N{PLUS-MINUS SIGN} {axes.number(error)}"
 
+def _is_possible(found: Fit, name: str) -> bool:
+  return units.unit(name) != units.FRACTION or 0 <= found.asymptote <= 1
+
+
+def _cells(found: Fit, steps: int) -> Sequence[Cell]:
+  """Returns the cells of a fitted curve after its name."""
+  gain = found.asymptote - found.start
+  part = (found.at(steps) - found.start) / gain
   return (
-    shown(found.asymptote, found.asymptote_stderr),
-    shown(found.middle, found.middle_stderr),
-    shown(found.exponent, found.exponent_stderr),
-    reading,
+    *(
+      f"{axes.number(value)} \N{PLUS-MINUS SIGN} {axes.number(error)}"
+      for value, error in (
+        (found.asymptote, found.asymptote_stderr),
+        (found.middle, found.middle_stderr),
+        (found.exponent, found.exponent_stderr),
+      )
+    ),
+    f"{100 * part:.0f} % after {steps} steps",
   )

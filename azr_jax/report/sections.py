@@ -51,6 +51,14 @@ PAPER_FIGURES = {
   ),
 }
 SOLVED = r"learnability/[^/]+/(.+)/solved_(\d+)_of_(\d+)"
+# Charts of what a run learned, best evidence first; the page opens with the
+# first one that its runs have.
+MAIN = (
+  Chart("Held-out problems solved", r"evaluation/(.+)/pass@1/unbiased"),
+  Chart("Held-out reward", r"evaluation/(.+)/reward"),
+  Chart("Correct responses in training", r"correct/[^/]+/(.+)/mean"),
+  Chart("Reward in training", r"reward/[^/]+/(.+)/mean"),
+)
 SECTIONS: dict[str, tuple[Chart, ...]] = {
   "Rewards": (
     Chart("Reward", r"reward/[^/]+/(.+)/mean", family="reward"),

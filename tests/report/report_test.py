@@ -168,6 +168,14 @@ def test_the_page_is_valid_and_refers_to_no_other_file(two):
   assert "2 differences of settings" in text
 
 
+def test_the_page_opens_with_a_curve_and_ends_with_the_facts(two):
+  text = build(two)
+  first = re.search(r"<figure>.*?</figure>", text, re.DOTALL)
+  assert "Held-out problems solved: cruxeval_o" in first[0]
+  assert first.start() < text.index("<table")
+  assert text.index('<section id="runs">') > text.rindex('class="grid"')
+
+
 def test_several_runs_are_drawn_over_each_other(two):
   text = build(two)
   assert captions(text).count("solve, reward: deduction") == 1

@@ -102,12 +102,14 @@ def run_of(values):
   )
 
 
-def test_the_page_says_where_a_curve_ends_or_that_it_is_not_known():
+def test_the_page_shows_only_fits_that_the_run_determines():
   steps = np.arange(1, 201)
   rises = run_of(curve(steps, 0.2, 0.8, 20, 2, 0.02))
-  told = page.build([rises], Benchmarks([rises], {}))
-  assert "Where it ends" in told and "% of the gain after 200 steps" in told
+  shown = page.build([rises], Benchmarks([rises], {}))
+  assert "Where it ends" in shown and "% after 200 steps" in shown
   rising = run_of(curve(steps, 0.2, 0.9, 2000, 1.5, 0.01))
-  assert "does not show where it ends" in saturation.table([rising])
+  assert saturation.table([rising]) == ""
+  both = saturation.table([rises, rising])
+  assert both.count("<tr>") == 2 and "too short for a fit: 1" in both
   flat = run_of(curve(steps, 0.4, 0.4, 20, 2, 0.02))
   assert saturation.table([flat]) == ""
