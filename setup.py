@@ -48,7 +48,7 @@ GPU_COMPILE_REQUIRES = [  # XLA:GPU for `compile_check`, where no GPU is
   "nvidia-cudnn-cu13>=9.8",
   "nvidia-nvvm>=13",
 ]
-DOCS_REQUIRES = ["mkdocs-material>=9"]
+DOCS_REQUIRES = ["zensical>=0.0.73"]
 # Environments for `azr_jax.environments`. gem-llm is a separate extra, because
 # it pins reasoning-gym==0.1.23.
 GEM_REQUIRES = ["gem-llm>=0.1,<0.2"]

@@ -11,7 +11,7 @@
 
 It builds the config of system `custom` and calls what the commands call, so a
 killed call resumes when it is made again, and the folder is like any other.
-docs/custom.md explains data and rewards.
+docs/guide/reward.md explains data and rewards.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""A reward of one's own on data of one's own (docs/custom.md).
+"""A reward of one's own on data of one's own (docs/guide/reward.md).
 
   python -m azr_jax.train --config=configs/custom.py \\
       --config.custom.data=FILE.jsonl --config.custom.reward=FILE.py:NAME \\

@@ -1,4 +1,4 @@
-"""Environments of several turns (docs/environments.md).
+"""Environments of several turns (docs/guide/environments.md).
 
   python -m azr_jax.train --config=configs/environment.py \\
       --config.environment.spec=FILE.py:CLASS --workdir=/tmp/environment

@@ -25,8 +25,8 @@ writes in the working directory:
   python -m azr_jax.trajectories --config=configs/trajectories.py \\
       --model=SPEC --workdir=trajectories
 
-docs/models.md has costs and scores of the embedded models' recipes, and
-docs/systems those of the others.
+docs/guide/models.md has costs and scores of the embedded models' recipes, and
+docs/results those of the others.
 """
 
 import ml_collections

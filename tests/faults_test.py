@@ -1,6 +1,6 @@
 """A fault is told in a line, and the same command resumes to equal metrics.
 
-docs/distributed.md has a table of what each fault costs.
+docs/results/faults.md has a table of what each fault costs.
 """
 
 import json

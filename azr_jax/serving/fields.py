@@ -116,7 +116,7 @@ class Fields:
       raise ApiError(
         400,
         f"unknown field {self._inside + name!r}: expected one of the fields "
-        "that docs/serving.md lists",
+        "that docs/guide/serve.md lists",
         param=self._inside + name,
         code="unknown_parameter",
       )

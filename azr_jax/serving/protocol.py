@@ -1,6 +1,6 @@
 """Requests of the OpenAI API, as typed objects that were checked.
 
-`docs/serving.md` lists the fields.
+`docs/guide/serve.md` lists the fields.
 """
 
 import dataclasses

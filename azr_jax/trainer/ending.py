@@ -27,7 +27,7 @@ def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
   """Returns the command that scores a run, on a folder of this machine."""
   suggested = settings.system.suggested_scoring(settings.system_settings)
   if suggested is None:
-    return "see docs/evaluation.md"
+    return "see docs/guide/evaluate.md"
   scores = folder
   if storage.is_object_store(folder):
     scores = pathlib.Path("/tmp") / folder.name

@@ -2,7 +2,7 @@
 
 Everything is counted on the host from lengths that it knows anyway; times are
 those at which programs were sent and seen to be done. Nothing waits for a
-figure. docs/performance.md says what each of them means.
+figure. docs/guide/speed.md says what each of them means.
 """
 
 import time

@@ -43,7 +43,7 @@ def test_flags_and_pages_name_every_benchmark_with_a_number_of_its_own():
   shown = "0: the benchmark's own number (countdown: 50), else all"
   described = {one.key: one.doc for one in describe(PeriodicSettings())}
   assert shown in described["limit"]
-  page = pathlib.Path(__file__).parents[2] / "docs" / "evaluation.md"
+  page = pathlib.Path(__file__).parents[2] / "docs/guide/evaluate.md"
   assert shown in page.read_text(encoding="utf-8").replace("`", "")
 
 

@@ -10,7 +10,7 @@ import pytest
 import real_sdk
 import training
 
-PAGE = training.ROOT / "docs" / "tpu.md"
+PAGE = training.ROOT / "docs" / "guide" / "tpu.md"
 # The command that `up` began with until it was parsed here.
 OLD_QUOTA = (
   "gcloud quotas info describe TPUV5PPerProjectPerZoneForTPUAPI "

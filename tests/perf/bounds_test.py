@@ -1,7 +1,7 @@
 """Bounds of what the compilers say of the paper's programs.
 
 `BOUNDS` is lowered when a program improves, so that nothing gets worse unseen.
-The figures are those of `compile_check --json`; docs/performance.md has them as
+The figures are those of `compile_check --json`; docs/results/tpu.md has them as
 they stand. Each configuration is compiled once, in minutes.
 """
 
