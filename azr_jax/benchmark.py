@@ -22,8 +22,8 @@ disturb the measurement.
 import json
 
 from azr_jax.cli import errors
-from azr_jax.perf import commands
-from azr_jax.perf.commands import (
+from azr_jax.lab.bench import commands
+from azr_jax.lab.bench.commands import (
   conversations,
   drafts,
   executor,

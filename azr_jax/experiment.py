@@ -16,8 +16,15 @@ import pathlib
 import sys
 
 from azr_jax.cli import errors
-from azr_jax.experiments import archive, checks, jobs, page, plan_file, runner
-from azr_jax.experiments.folders import Workdir
+from azr_jax.lab.experiments import (
+  archive,
+  checks,
+  jobs,
+  page,
+  plan_file,
+  runner,
+)
+from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.run import folder as run_folder
 from azr_jax.run.console import print_status
 

@@ -22,8 +22,8 @@ KNOW_SYSTEMS = (
   *("systems", "corpora", "evals", "report", "grading", "executor"),
   "api.py",
 )
-# Data is made for a system, and its programs are measured.
-IMPORT_SYSTEMS = (*KNOW_SYSTEMS, "data", "perf")
+# The laboratory measures systems and makes data for them.
+IMPORT_SYSTEMS = (*KNOW_SYSTEMS, "lab")
 SYSTEM_NAME = re.compile(
   r"[\"'](azr|orz|countdown|code_interpreter|custom)[\"']"
 )

@@ -10,13 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from azr_jax.lab.statistics import collapse, saturation
 from azr_jax.report import (
-  collapse,
   distributions,
   headline,
   html_parts,
   run_tables,
-  saturation,
   sections,
 )
 from azr_jax.report.figures import Figures, constants
