@@ -80,6 +80,17 @@ def test_the_executor_imports_no_jax():
     assert not re.search(r"^\s*(import|from) jax\b", file.read_text(), re.M)
 
 
+def test_nothing_but_commands_imports_the_laboratory():
+  for file in FILES:
+    folder = file.relative_to(PACKAGE).parts[0]
+    is_command = file.parent == PACKAGE or file.name == "__main__.py"
+    # `azr_jax/data/` has the command `azr_jax.data.build_questions` alone.
+    if folder not in ("lab", "data") and not is_command:
+      for other in imports_of(file):
+        inside = other.relative_to(PACKAGE).parts
+        assert inside[0] != "lab", f"{file} imports {other}"
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_functions_fit_a_screen_or_two(file):
   for node in ast.walk(ast.parse(file.read_text())):

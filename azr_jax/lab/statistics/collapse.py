@@ -138,3 +138,16 @@ def _diversity(run: Run) -> Change | None:
   known = [one for one in found if one is not None]
   sure = [one for one in known if one.difference.stderr is not None]
   return changes.mean_change(sure or known)
+
+
+def section(runs: Sequence[Run]) -> str:
+  """Returns the section of verdicts; "" if no run has what they need."""
+  note = (
+    "A score is worse if it is below its best at a level of 0.05, corrected "
+    "for the number of evaluations, taking the two as independent; diversity "
+    "fell if its first and last steps differ by two standard errors."
+  )
+  verdicts = table(runs)
+  if not verdicts:
+    return ""
+  return html_parts.section("Did self-play collapse?", verdicts, note)

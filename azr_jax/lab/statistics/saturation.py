@@ -182,3 +182,14 @@ def _row(run: Run, name: str) -> Sequence[Cell]:
     shown(found.exponent, found.exponent_stderr),
     reading,
   )
+
+
+def section(runs: Sequence[Run]) -> str:
+  """Returns the section of fitted curves; "" if no curve changed."""
+  note = (
+    "A sigmoid in the logarithm of steps, as ScaleRL (arXiv 2510.13786) fits: "
+    "start + gain / (1 + (half / step)^exponent), with errors of least squares "
+    f"within the run. {TRACK_RECORD}"
+  )
+  fitted = table(runs)
+  return html_parts.section("Where it ends", fitted, note) if fitted else ""

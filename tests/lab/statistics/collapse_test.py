@@ -47,7 +47,9 @@ def test_both_changes_give_the_reading(scores, diversity, words):
   assert words in shown
   assert "step 6" in shown and "programs_heldout pass@16" in shown
   run = run_of(scores, diversity)
-  assert words in page.build([run], Benchmarks([run], {}))
+  assert words in page.build(
+    [run], Benchmarks([run], {}), analyses=[collapse.section]
+  )
 
 
 def test_without_errors_nothing_is_said():

@@ -106,7 +106,9 @@ def run_of(values):
 def test_the_page_says_where_a_curve_ends_or_that_it_is_not_known():
   steps = np.arange(1, 201)
   rises = run_of(curve(steps, 0.2, 0.8, 20, 2, 0.02))
-  told = page.build([rises], Benchmarks([rises], {}))
+  told = page.build(
+    [rises], Benchmarks([rises], {}), analyses=[saturation.section]
+  )
   assert "Where it ends" in told and "% of the gain after 200 steps" in told
   rising = run_of(curve(steps, 0.2, 0.9, 2000, 1.5, 0.01))
   assert "does not show where it ends" in saturation.table([rising])

@@ -21,8 +21,8 @@ code, input and output, like CRUXEval's. Keys:
   stall        seconds from an honest program's submission to its verdict,
                beside that many hostile ones (executor/stall.py)
   paper_step   seconds of verifying one training step of the paper's size
-               (lab/bench/verification_load.py); how many answers are correct there
-               is fixed by construction
+               (lab/bench/verification_load.py); how many answers are
+               correct there is fixed by construction
   .../endless  the same with three answers that never end
 """
 

@@ -1,8 +1,9 @@
 """Predicts the seconds of a training step, and measures them.
 
 The device calls of prefill, decode and update are measured one by one;
-a step is forecast from them by the scheduler's rules (`lab/compile/forecast.py`), and
-then measured with completions of the same lengths. The keys:
+a step is forecast from them by the scheduler's rules
+(`lab/compile/forecast.py`), and then measured with completions of the same
+lengths. The keys:
 
   costs     seconds of the device calls
   LENGTHS   forecast and measured seconds of sampling, of the update and of

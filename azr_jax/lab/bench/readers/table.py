@@ -2,8 +2,8 @@
 
 A reader takes a text that a model wrote, or that a program reported. Each must
 take linear time on any text, because the trainer waits for it and nothing ends
-it. `tests/lab/bench/readers_test.py` fails if a module that parses text is neither
-here nor in `TRUSTED`.
+it. `tests/lab/bench/readers_test.py` fails if a module that parses text is
+neither here nor in `TRUSTED`.
 """
 
 import dataclasses
