@@ -7,23 +7,19 @@ other machines, too; the absolute numbers do not.
 import concurrent.futures
 import dataclasses
 import functools
-import json
 import multiprocessing
-import pathlib
 import signal
 import statistics
-import subprocess
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from azr_jax.executor import Executor, Job, Result, worker
+from azr_jax.executor import Executor, Job, Result
 
 ENDLESS = "def f(*_):\n  while True:\n    pass"
 ENDLESS_PER_256 = 5
 CANDIDATES = 8  # Inputs per program in the case `judging`.
 WARM_UP = 64  # Programs that are run before measuring.
-BREAKDOWN = 300  # Programs whose stages are timed.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,35 +122,6 @@ def _alarm(number: int, frame: object) -> None:
   raise TimeoutError
 
 
-def breakdown(programs: Sequence[Program]) -> dict[str, dict[str, float]]:
-  """Returns microseconds and page faults per stage; see `breakdown.py`."""
-  script = pathlib.Path(__file__).parents[2] / "executor/breakdown.py"
-  done = subprocess.run(
-    worker.python_command(str(script)),
-    input=json.dumps([[p.code, p.argument] for p in programs]),
-    capture_output=True,
-    check=True,
-    text=True,
-    env=worker.environment(seed=1),
-    cwd="/",
-  )
-  return json.loads(done.stdout)
-
-
-def _bound(stages: dict[str, dict[str, float]]) -> dict[str, float]:
-  """Returns the fractions of a program's time for its process and faults."""
-  fault_us = stages["page_fault"]["microseconds"]
-  life = [stage for name, stage in stages.items() if name != "page_fault"]
-  total_us = sum(stage["microseconds"] for stage in life)
-  process_us = stages["fork"]["microseconds"] + stages["exit"]["microseconds"]
-  faults_us = fault_us * sum(stage["page_faults"] for stage in life)
-  return {
-    "microseconds": total_us,
-    "fork_and_exit_fraction": process_us / total_us,
-    "page_fault_fraction": faults_us / total_us,
-  }
-
-
 def report(
   programs: Sequence[Program], workers: Sequence[int], timeout_s: float
 ) -> dict[str, Any]:
@@ -168,12 +135,9 @@ def report(
   Returns:
     Figures by name of the case, as JSON data.
   """
-  stages = breakdown(programs[:BREAKDOWN])
   figures: dict[str, Any] = {
     "programs": len(programs),
     "timeout_s": timeout_s,
-    "stages": stages,
-    "bound": _bound(stages),
   }
   for count in workers:
     with Executor(count, timeout_s=timeout_s, memory_mb=512) as executor:

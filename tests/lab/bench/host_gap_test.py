@@ -1,11 +1,10 @@
-"""The measurements of drafts and of the host between calls, at small sizes."""
+"""The measurement of the host between calls, at a small size."""
 
 import argparse
 
 import pytest
 
-from azr_jax.lab.bench import drafting
-from azr_jax.lab.bench.commands import drafts, host
+from azr_jax.lab.bench.commands import host
 
 
 def run(command, *arguments):
@@ -27,16 +26,3 @@ def test_every_completion_is_played_on_an_engine_without_a_device(stop_strings):
   assert (found["calls"], found["iterations"]) == (3, 10)
   assert found["live_fraction"] == 1
   assert 0 < found["mean_s"] <= found["p99_s"] < 60
-
-
-@pytest.mark.slow
-def test_drafts_gain_tokens_and_change_none():
-  found = run(
-    drafts,
-    "--model=embedded:azr-tiny",
-    *("--prompts=2", "--samples=1", "--new_tokens=48", "--repeats=1"),
-  )
-  for kind in drafting.TEXTS:
-    gain = found[f"{kind}/greedy"]
-    assert gain["same"] == gain["completions"] == 2
-    assert gain["tokens_per_iteration"] >= 1

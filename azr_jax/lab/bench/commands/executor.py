@@ -3,10 +3,6 @@
 The programs are those of `programs_heldout`, or of a file whose JSON lines have
 code, input and output, like CRUXEval's. Keys:
 
-  stages       median microseconds and page faults of each stage of a program's
-               process, from the zygote's fork to its end, one program at a time
-  bound        their sum, and the fractions of it for starting and ending a
-               process and for page faults (which are part of every stage)
   validation   programs per second with one input
   determinism  one input in two processes
   judging      eight inputs in one process
@@ -15,11 +11,6 @@ code, input and output, like CRUXEval's. Keys:
   relative_rate     the sandbox's rate divided by that one
   p50_ms, p99_ms  time from a program's start to its verdict, without queueing
   trainer_us   CPU microseconds of the trainer's process per program
-  dispatch     CPU microseconds of the pool's process per run, with any
-               number of fake zygotes: `queued_us` when many runs wait,
-               `alone_us` when one comes after the other
-  stall        seconds from an honest program's submission to its verdict,
-               beside that many hostile ones (executor/stall.py)
   paper_step   seconds of verifying one training step of the paper's size
                (lab/bench/verification_load.py); how many answers are
                correct there is fixed by construction
@@ -33,7 +24,7 @@ import pathlib
 from typing import Any
 
 from azr_jax.corpora.programs import heldout
-from azr_jax.executor import Executor, dispatch_cost, stall
+from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.lab.bench import device, throughput, verification_load
 from azr_jax.tasks.programs.task import InductionTask, Task, Triplet
@@ -41,8 +32,6 @@ from azr_jax.tasks.programs.task import InductionTask, Task, Triplet
 MEMORY_MB = 512
 STEPS = 3  # measured steps, of which the fastest counts
 ENDLESS_ANSWERS = 3
-DISPATCH_WORKERS = (2, 16, 104, 208)
-HOSTILE_PROGRAMS = (0, 1, 10)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -63,13 +52,8 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   programs = [throughput.Program(task.code, task.input) for task in triplets]
   metrics: dict[str, Any] = {"machine": device.machine()}
   metrics |= throughput.report(programs, flags.workers, flags.timeout_s)
-  for workers in DISPATCH_WORKERS:
-    metrics[f"dispatch/workers_{workers}"] = dispatch_cost.measure(workers)
   for workers in flags.workers:
     with Executor(workers, flags.timeout_s, memory_mb=MEMORY_MB) as executor:
-      for hostile in HOSTILE_PROGRAMS:
-        name = f"stall/hostile_{hostile}/workers_{workers}"
-        metrics[name] = stall.measure(executor, hostile)
       name = f"paper_step/workers_{workers}"
       metrics[name] = _paper_step(executor, triplets, 0)
       metrics[f"{name}/endless"] = _paper_step(

@@ -31,8 +31,15 @@ from azr_jax.grading.literals import are_literal_arguments, arguments_text
 from azr_jax.grading.mathematics import extraction
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import grader as symbench
-from azr_jax.lab.bench.readers import readings as r
-from azr_jax.lab.bench.readers.texts import (
+from azr_jax.rollout import code_blocks
+from azr_jax.run import text_monitor
+from azr_jax.systems.azr.appendix import composite, rewriting
+from azr_jax.systems.code_interpreter import script_complexity
+from azr_jax.systems.custom import sandboxed
+from azr_jax.tasks.mathematics import prompts as mathematics_prompts
+from azr_jax.tasks.programs import parsing, program_key
+from tests.complexity import readings as r
+from tests.complexity.texts import (
   CALLS,
   COMMON,
   MATHEMATICS,
@@ -42,13 +49,6 @@ from azr_jax.lab.bench.readers.texts import (
   VALUES,
   Texts,
 )
-from azr_jax.rollout import code_blocks
-from azr_jax.run import text_monitor
-from azr_jax.systems.azr.appendix import composite, rewriting
-from azr_jax.systems.code_interpreter import script_complexity
-from azr_jax.systems.custom import sandboxed
-from azr_jax.tasks.mathematics import prompts as mathematics_prompts
-from azr_jax.tasks.programs import parsing, program_key
 
 
 @dataclasses.dataclass(frozen=True)

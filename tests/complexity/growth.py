@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from azr_jax.lab.bench.readers.table import READERS, Reader
+from tests.complexity.table import READERS, Reader
 
 CAP_S = 8.0  # CPU seconds for one text.
 # A time below this is taken again.
