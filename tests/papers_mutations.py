@@ -334,10 +334,10 @@ _AZR = (
   ),
   _of(
     "azr | Table 2 |",
-    file="launch/azr_ablations.py",
-    line='  "solver_only": ("roles=(\'solve\',)",),',
-    broken='  "solver_only": (),',
-    tests="tests/launch/azr_ablations_test.py",
+    file="experiments/azr_ablations/experiment.toml",
+    line='set = { "azr.roles" = ["solve"] }',
+    broken='set = { "azr.roles" = ["propose", "solve"] }',
+    tests="tests/lab/experiments/plans_test.py",
   ),
   _of(
     "azr | C.2, figures 6 and 14 |",

@@ -63,9 +63,11 @@ class _Executor:
   Attributes:
     output: the text of each value; None: the program fails.
     libraries: none, as programs import nothing.
+    timeout_s: limit of a call, which no program reaches.
   """
 
   libraries: tuple[str, ...] = ()
+  timeout_s = 2.0
 
   def __init__(self, output: str | None = None):
     self.output = output
@@ -215,7 +217,7 @@ def read_benchmark_programs(text: str) -> None:
   executor: Any = _Executor()
   item = Item("1", "", {"prompt_code": "def f(x):", "entry": "f", "tests": ""})
   programming.program(item, text)
-  tests = PackedTests([{"input": "1"}], "")
+  tests = PackedTests([{"input": "1", "output": "1"}], "")
   item = Item("1", "", {"function": "f"}, hidden=tests)
   livecodebench.grade(executor, item, text).result()
 

@@ -98,6 +98,13 @@ def _score(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
   model = score_files.read_model(",".join(map(str, done.values())))
   num_items = int(model.scores[0][f"{benchmark}/items"])
   questions, correct = score_files.read_items(model, benchmark)
-  ids = sorted(questions)
+  ids = sorted(id_ for id_ in questions if id_.startswith(outcome.items))
+  if outcome.items:
+    num_items = len(ids)
+    if not ids:
+      raise ValueError(
+        f"outcome {outcome.title!r}: expected items of {benchmark} whose ids "
+        f"begin with {outcome.items!r}; there are none"
+      )
   values = score_files.values(correct, ids, num_items, outcome.k)
   return Samples(tuple(done), {id_: questions[id_] for id_ in ids}, values)

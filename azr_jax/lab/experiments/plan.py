@@ -90,15 +90,20 @@ class Outcome(Settings):
   title: str = setting("", "column of the table, with its unit", required=True)
   score: str = setting("", "name in [scores]; '': the metric counts")
   k: int = setting(1, "of pass@k of the score", minimum=1)
+  items: str = setting(
+    "", "start of the ids of the score's items that count; '': all count"
+  )
   metric: str = setting("", "metric of metrics.jsonl; '': the score counts")
   minus: str = setting("", "metric of the same run to subtract; '': none")
   first_step: int = setting(1, "first step of the metric's mean", minimum=1)
   last_step: int = setting(1, "last step of the metric's mean", minimum=1)
 
   def check(self) -> None:
-    """Refuses both or neither of score and metric, and steps that end early."""
+    """Refuses values that do not go together."""
     if bool(self.score) == bool(self.metric):
       raise self.invalid("metric", "either a metric or a score")
+    if self.items and not self.score:
+      raise self.invalid("items", "'' where a metric counts")
     if self.first_step > self.last_step:
       raise self.invalid("last_step", f"at least first_step={self.first_step}")
 

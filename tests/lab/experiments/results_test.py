@@ -15,11 +15,13 @@ from azr_jax.lab.experiments import (
   figure,
   folders,
   jobs,
+  outcomes,
   page,
   plan_file,
   reading,
 )
 from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.lab.experiments.plan import Outcome
 
 figure_lib = pytest.importorskip("matplotlib.figure")
 STEPS, SEEDS, ITEMS = 4, 5, 60
@@ -148,6 +150,20 @@ def finished(tmp_path):
         record["correct"] = [bool(rng.random() < chance)]
         file.write(json.dumps(record) + "\n")
   return source, workdir
+
+
+def test_an_outcome_can_count_a_part_of_the_items(finished):
+  _, workdir = finished
+  whole = outcomes.read(workdir, "plain", Outcome(title="%", score="sums"))
+  tens = Outcome(title="%", score="sums", items="1")
+  part = outcomes.read(workdir, "plain", tens)
+  ids = ["1", *map(str, range(10, 20))]
+  assert [*part.items] == ids
+  columns = [[*whole.items].index(id_) for id_ in ids]
+  np.testing.assert_array_equal(part.values, whole.values[:, columns])
+  none = dataclasses.replace(tens, items="x")
+  with pytest.raises(ValueError, match="expected items of problems"):
+    outcomes.read(workdir, "plain", none)
 
 
 def test_claims_are_judged_as_the_runs_were_made(finished):
