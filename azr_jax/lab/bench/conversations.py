@@ -150,7 +150,7 @@ class Rollout:
   tool_runner: ScriptedToolRunner
 
 
-class Runner:
+class ConversationRunner:
   """A compiled sampler that samples the conversations as often as asked."""
 
   def __init__(
@@ -202,7 +202,7 @@ class Runner:
 
 
 def report(
-  runner: Runner, executor: Executor, sleep_s: float, repeats: int
+  runner: ConversationRunner, executor: Executor, sleep_s: float, repeats: int
 ) -> dict[str, Any]:
   """Measures rollouts with instant and with sleeping scripts, in turn.
 

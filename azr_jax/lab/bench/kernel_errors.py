@@ -4,7 +4,6 @@ Both get the same random inputs. The reference is plain XLA on the same numbers
 in float32, with products in full precision.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from azr_jax.lab.bench import device
+from azr_jax.lab.bench import array_errors
 from azr_jax.learner.settings import LearnerSettings
 from azr_jax.models import attention, cached_attention, pages
 from azr_jax.models.cached_attention import CachedAttentionFn
@@ -26,38 +25,12 @@ from azr_jax.rollout.settings import SamplerSettings
 # Layers of the cache, which one call reads one after another: the time of a
 # call's start is divided among them.
 LAYERS = 4
+
 # Tokens of a call that are not in pages yet, and the room for them.
 _RECENT, _RECENT_ROOM = 16, 32
-# A kernel is wrong if its worst error is so many times that of plain XLA in the
-# same type, and above what another order of sums makes in float32.
-_FACTOR, _LEAST = 3.0, 1e-4
+
 # The name of plain XLA among `attention.BACKENDS`.
 _PLAIN = "xla"
-# This part of the mean norm is added to a vector's own: one that should be 0,
-# such as the gradient of a first query, has no relative error.
-_FLOOR = 0.1
-
-
-@dataclasses.dataclass(frozen=True)
-class _Programs:
-  """What is compared.
-
-  Attributes:
-    inputs: arrays, perhaps in a tree.
-    names: of the arrays [..., E] that a program returns.
-    exact: (*inputs) to these arrays, in float32.
-    plain: the same in the type of the inputs.
-    kernel: the same by a kernel; None: this machine has none, and plain XLA is
-      what a run would take.
-    calls: of attention in a program.
-  """
-
-  inputs: tuple[Any, ...]
-  names: tuple[str, ...]
-  exact: Callable[..., tuple[jax.Array, ...]]
-  plain: Callable[..., tuple[jax.Array, ...]]
-  kernel: Callable[..., tuple[jax.Array, ...]] | None
-  calls: int = 1
 
 
 def training(
@@ -81,7 +54,7 @@ def training(
     repeats: timed calls of each, of which the fastest counts.
 
   Returns:
-    `kernel`, its name, and what `_compare` returns.
+    `kernel`, its name, and what `array_errors.compare` returns.
   """
   if name == "auto":
     name = attention.backend_for(mesh_lib.platform(mesh), dtype)
@@ -109,11 +82,11 @@ def training(
     return run
 
   plain = program(attention.xla_attention)
-  return {"kernel": name} | _compare(
-    _Programs(
+  return {"kernel": name} | array_errors.compare(
+    array_errors.Programs(
       (q, k, v, weights, jnp.asarray(segments)),
       ("outputs", "query_gradients", "key_gradients", "value_gradients"),
-      lambda *inputs: plain(*_floats(inputs)),
+      lambda *inputs: plain(*array_errors.floats(inputs)),
       plain,
       None
       if name == _PLAIN
@@ -148,8 +121,9 @@ def decoding(
     interpret: run the kernel step by step on any device, for tests.
 
   Returns:
-    `kernel`, its name, `rows`, `cached_tokens` of all, what `_compare` returns,
-    and the fraction of the memory's rate at which cached tokens are read.
+    `kernel`, its name, `rows`, `cached_tokens` of all, what
+    `array_errors.compare` returns, and the fraction of the memory's rate at
+    which cached tokens are read.
   """
   platform, K = mesh_lib.platform(mesh), config.num_kv_heads
   q, new, cache, recent = _decoding_inputs(
@@ -162,8 +136,8 @@ def decoding(
       cache.pool, cache.table, cache.length, platform
     )
   attend = cached_attention.make(mesh, K, interpret)
-  found = _compare(
-    _Programs(
+  found = array_errors.compare(
+    array_errors.Programs(
       (q, new, cache.replace(live=live), recent),
       ("outputs",),
       _exact_by_layer(attend),
@@ -233,7 +207,7 @@ def _exact_by_layer(attend: CachedAttentionFn) -> Callable[..., Any]:
   @jax.jit
   def run(*inputs: Any) -> tuple[jax.Array]:
     q, new, cache, recent = inputs
-    q, new = _floats((q, new))
+    q, new = array_errors.floats((q, new))
 
     def one_layer(layer: jax.Array) -> jax.Array:
       # A layer at a time: the pool in float32 may not fit beside the other.
@@ -248,78 +222,6 @@ def _exact_by_layer(attend: CachedAttentionFn) -> Callable[..., Any]:
     return (jax.lax.map(one_layer, jnp.arange(LAYERS, dtype=jnp.int32)),)
 
   return run
-
-
-def _compare(programs: _Programs, repeats: int) -> dict[str, Any]:
-  """Runs them.
-
-  Args:
-    programs: what is compared.
-    repeats: timed calls of each.
-
-  Returns:
-    For each array NAME_error, the norm of the difference from the exact array
-    divided by its norm, NAME_worst, the largest one of a vector [E], by its
-    norm and a tenth of the mean norm, and both of plain XLA, ..._plain;
-    `wrong`, the names whose worst errors are too large; seconds of both, and
-    their ratio. Without a kernel, plain XLA's errors and seconds alone.
-  """
-  inputs, p = programs.inputs, programs
-  with jax.default_matmul_precision("highest"):
-    exact = p.exact(*inputs)
-  plain = _errors(p.names, p.plain(*inputs), exact)
-  plain_s = device.fastest(lambda: p.plain(*inputs), repeats) / p.calls
-  kernel = p.kernel
-  if kernel is None:
-    return plain | {"seconds": plain_s}
-  found = _errors(p.names, kernel(*inputs), exact)
-  seconds = device.fastest(lambda: kernel(*inputs), repeats) / p.calls
-  return {
-    **found,
-    **{f"{name}_plain": error for name, error in plain.items()},
-    "wrong": [
-      name
-      for name in p.names
-      # This way around NaN is wrong.
-      if not found[f"{name}_worst"] <= _FACTOR * plain[f"{name}_worst"] + _LEAST
-    ],
-    "seconds": seconds,
-    "plain_seconds": plain_s,
-    "speedup": plain_s / seconds,
-  }
-
-
-def _errors(
-  names: tuple[str, ...],
-  found: tuple[jax.Array, ...],
-  exact: tuple[jax.Array, ...],
-) -> dict[str, float]:
-  """Returns the errors of arrays, of all of each and of its worst vector."""
-  errors = {}
-  for name, *arrays in zip(names, found, exact, strict=True):
-    error, worst = jax.device_get(_error(*arrays))
-    errors |= {f"{name}_error": float(error), f"{name}_worst": float(worst)}
-  return errors
-
-
-@jax.jit
-def _error(found: jax.Array, exact: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Returns the relative error of an array, and that of its worst vector."""
-  off = jnp.linalg.norm(found.astype(jnp.float32) - exact, axis=-1)
-  size = jnp.linalg.norm(exact, axis=-1)
-  mean = jnp.sqrt(jnp.mean(size**2))
-  error = jnp.sqrt(jnp.mean(off**2)) / mean
-  return error, jnp.max(off / (size + _FLOOR * mean))
-
-
-def _floats(tree: Any) -> Any:
-  """Returns a tree with numbers of half precision in float32."""
-  return jax.tree.map(
-    lambda x: (
-      x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x
-    ),
-    tree,
-  )
 
 
 def _normal(

@@ -149,7 +149,7 @@ def busy_slots(
 
 
 def learner_costs(
-  runner: updating.Runner, repeats: int
+  runner: updating.UpdateRunner, repeats: int
 ) -> forecast.LearnerCosts:
   """Measures an update, with one micro-batch and with all that it has room for.
 

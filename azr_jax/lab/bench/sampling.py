@@ -22,7 +22,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
 
 
-class Runner:
+class SamplerRunner:
   """A compiled sampler that samples a workload as often as asked.
 
   Attributes:
@@ -180,7 +180,7 @@ def min_bytes_read(
 
 
 def report(
-  runner: Runner,
+  runner: SamplerRunner,
   config: ModelConfig,
   workload: SamplerWorkload,
   dtypes: SamplingDtypes,

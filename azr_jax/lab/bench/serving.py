@@ -27,7 +27,7 @@ _URL = re.compile(r"served at (http://\S+)")
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class ChatRequest:
   """What a client asks for.
 
   Attributes:
@@ -64,13 +64,13 @@ class Answers:
   memory_mib: list[float] = dataclasses.field(default_factory=list)
 
 
-def questions(count: int, max_tokens: int, seed: int = 0) -> list[Question]:
+def questions(count: int, max_tokens: int, seed: int = 0) -> list[ChatRequest]:
   """Draws questions of a few words, each with a length of its own."""
   rng = np.random.default_rng(seed)
   cities = ("Paris", "Rome", "Cairo", "Lima", "Oslo", "Delhi", "Quito", "Bern")
   asked = ("Describe", "Tell a story about", "List facts about", "Visit")
   return [
-    Question(
+    ChatRequest(
       f"{rng.choice(asked)} {rng.choice(cities)}, part {index}.",
       index,
       int(rng.integers(max_tokens // 2, max_tokens + 1)),
@@ -80,7 +80,7 @@ def questions(count: int, max_tokens: int, seed: int = 0) -> list[Question]:
 
 
 def sample(
-  policy: Policy, asked: Sequence[Question]
+  policy: Policy, asked: Sequence[ChatRequest]
 ) -> tuple[dict[int, list[int]], float]:
   """Samples all questions without a server.
 
@@ -137,7 +137,7 @@ def served(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
 async def ask(
   url: str,
   pid: int,
-  asked: Sequence[Question],
+  asked: Sequence[ChatRequest],
   references: Mapping[int, Sequence[int]],
   clients: int,
   seconds: float,

@@ -23,14 +23,14 @@ WARM_UP = 64  # Programs that are run before measuring.
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class Snippet:
   """A program with one input that it runs on without error."""
 
   code: str
   argument: str
 
 
-def cases(programs: Sequence[Program]) -> dict[str, list[Job]]:
+def cases(programs: Sequence[Snippet]) -> dict[str, list[Job]]:
   """Returns jobs by name of the way in which training uses the pool."""
 
   def jobs(runs: int, inputs: int) -> list[Job]:
@@ -123,7 +123,7 @@ def _alarm(number: int, frame: object) -> None:
 
 
 def report(
-  programs: Sequence[Program], workers: Sequence[int], timeout_s: float
+  programs: Sequence[Snippet], workers: Sequence[int], timeout_s: float
 ) -> dict[str, Any]:
   """Measures every case at every worker count, with and without loops.
 

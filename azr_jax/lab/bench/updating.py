@@ -20,7 +20,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Params, Rules
 
 
-class Runner:
+class UpdateRunner:
   """A compiled update that runs on a workload as often as asked.
 
   Attributes:
@@ -130,7 +130,7 @@ def _examples(
 
 
 def report(
-  runner: Runner,
+  runner: UpdateRunner,
   config: ModelConfig,
   workload: UpdateWorkload,
   baseline: Callable[[], float] | None,

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from azr_jax.lab.compile.hlo import Operation, Program
+from azr_jax.lab.compile.hlo import Module, Operation
 
 KINDS = (
   "all-gather",
@@ -62,7 +62,7 @@ class Collective:
     )
 
 
-def collective(program: Program, op: Operation) -> Collective | None:
+def collective(program: Module, op: Operation) -> Collective | None:
   """Returns the collective that an operation is, or starts; None: it is none.
 
   One is asynchronous if it is a start, unless the compiler marks it as
@@ -96,12 +96,12 @@ def collective(program: Program, op: Operation) -> Collective | None:
   return None
 
 
-def ends(program: Program, op: Operation) -> bool:
+def ends(program: Module, op: Operation) -> bool:
   """Returns whether an operation waits for the end of an asynchronous one."""
   return op.kind.endswith("-done") or _holds(program, op, _FUSED_DONE)
 
 
-def channel(program: Program, op: Operation) -> str:
+def channel(program: Module, op: Operation) -> str:
   """Returns the channel of a collective, the same for its start and its end.
 
   It is the name of the start where that stands for it: an end reads its start.
@@ -112,7 +112,7 @@ def channel(program: Program, op: Operation) -> str:
   return op.operands[0] if op.kind.endswith("-done") else op.name
 
 
-def _holds(program: Program, op: Operation, target: str) -> bool:
+def _holds(program: Module, op: Operation, target: str) -> bool:
   """Returns whether a fusion holds a custom call of a target."""
   return op.kind == "fusion" and any(
     target in inner.attributes for inner in program.inner(op)

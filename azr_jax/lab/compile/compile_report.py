@@ -18,9 +18,9 @@ from azr_jax.lab.compile import (
   program_report,
   roofline,
   roofline_floors,
+  sampling_programs,
 )
 from azr_jax.lab.compile import lengths as lengths_lib
-from azr_jax.lab.compile import programs as programs_lib
 from azr_jax.lab.compile import topology as topology_lib
 from azr_jax.models import load, presets
 from azr_jax.models.config import ModelConfig
@@ -75,23 +75,28 @@ def compile_check(
     ValueError: the topology or the distribution is unknown.
   """
   c = settings.shared
+  r = c.rollout
   if prompt_tokens is None:
-    prompt_tokens = min(MEAN_TOKENS, c.rollout.prompt_buckets[-1])
+    prompt_tokens = min(MEAN_TOKENS, r.prompt_buckets[-1])
   if new_tokens is None:
-    new_tokens = min(MEAN_TOKENS, c.rollout.max_tokens)
+    new_tokens = min(MEAN_TOKENS, r.max_tokens)
   distributions = {
-    name: lengths_lib.parse(name, c.rollout.max_tokens)
+    name: lengths_lib.parse(name, r.max_tokens)
     for name in lengths or (f"equal:{new_tokens:.0f}",)
   }
   chip = topology_lib.chip_of(topology)
   devices = topology_lib.devices(topology)
   mesh = build.learner_mesh(c, devices)
-  sampling = layout.rollout_mesh(c.rollout.mesh, mesh)
+  sampling = layout.rollout_mesh(r.mesh, mesh)
   config = config_of(c.model)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
-  options = topology_lib.compiler_options(topology)
   programs = compiled.compile_all(
-    c, config, mesh, options, on_program, program_names
+    c,
+    config,
+    mesh,
+    topology_lib.compiler_options(topology),
+    on_program,
+    program_names,
   )
   shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
   trip_counts = assumed_trip_counts(c, shapes, prompt_tokens)
@@ -107,13 +112,7 @@ def compile_check(
     load,
     by_name["update"].collectives if "update" in by_name else {},
   )
-  report: dict[str, Any] = {
-    "topology": topology,
-    "devices": len(devices),
-    "mesh": dict(mesh.shape),
-    "rollout_mesh": dict(sampling.shape),
-    "hbm_gib": chip.hbm_bytes / chips.GIB,
-    "clock_hz": chip.clock_hz,
+  report = _about(topology, chip, mesh, sampling) | {
     "assumed_trip_counts": trip_counts,
     "programs": reports,
     "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
@@ -121,7 +120,7 @@ def compile_check(
   }
   can_forecast = chip.clock_hz and not program_names
   if can_forecast and not any(program.error for program in programs):
-    counts = engine.slot_counts(c.rollout.slots, sampling)
+    counts = engine.slot_counts(r.slots, sampling)
     report["forecasts"] = {
       name: compiled_costs.forecast_step(
         by_name, chip, c, shapes, counts, load, distribution
@@ -129,6 +128,20 @@ def compile_check(
       for name, distribution in distributions.items()
     }
   return report, all(program["fits"] for program in reports.values())
+
+
+def _about(
+  topology: str, chip: chips.Chip, mesh: Mesh, sampling: Mesh
+) -> dict[str, Any]:
+  """Returns the part of the report about the devices."""
+  return {
+    "topology": topology,
+    "devices": mesh.size,
+    "mesh": dict(mesh.shape),
+    "rollout_mesh": dict(sampling.shape),
+    "hbm_gib": chip.hbm_bytes / chips.GIB,
+    "clock_hz": chip.clock_hz,
+  }
 
 
 def _reports(
@@ -172,7 +185,7 @@ def make_shapes(
   for chunk in r.prefill_chunks:
     rows = max(1, r.prefill_tokens // chunk)
     rows = mesh_lib.padded_rows(rows, sampling)
-    prefill_shapes[programs_lib.prefill_name(r, chunk)] = (rows, chunk)
+    prefill_shapes[sampling_programs.prefill_name(r, chunk)] = (rows, chunk)
   return roofline_floors.Shapes(
     chips=mesh.size,
     tensor=sampling.shape["tensor"],

@@ -9,8 +9,13 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from azr_jax.lab.compile import cost, forecast, program_report, sampler_forecast
-from azr_jax.lab.compile import programs as programs_lib
+from azr_jax.lab.compile import (
+  cost,
+  forecast,
+  program_report,
+  sampler_forecast,
+  sampling_programs,
+)
 from azr_jax.lab.compile.compiled import Compiled
 from azr_jax.lab.compile.cost import Cost
 from azr_jax.lab.compile.lengths import Lengths
@@ -67,7 +72,7 @@ def sampler_costs(
   """
   prefill_s = {}
   for chunk in c.rollout.prefill_chunks:
-    total = programs[programs_lib.prefill_name(c.rollout, chunk)].cost
+    total = programs[sampling_programs.prefill_name(c.rollout, chunk)].cost
     page_s = seconds(total.iteration(cost.PAGE), chip)
     prefill_s[chunk] = (seconds(total, chip), page_s)
   decode = decode_cost(programs["decode"], chip)

@@ -13,7 +13,7 @@ from typing import Any
 
 from azr_jax.lab.compile import collectives, hlo, kernels
 from azr_jax.lab.compile.collectives import Collective
-from azr_jax.lab.compile.hlo import Operation, Program
+from azr_jax.lab.compile.hlo import Module, Operation
 from azr_jax.lab.compile.kernels import Kernel
 from azr_jax.lab.compile.parts import Finder
 
@@ -169,7 +169,7 @@ def loop_name(op_name: str) -> str:
   return names[min(max(depth, 1), len(names)) - 1]
 
 
-def cost(program: Program) -> Cost:
+def cost(program: Module) -> Cost:
   """Returns the cost of a program.
 
   The branch of a conditional with the most cycles counts, as if the hottest
@@ -181,7 +181,7 @@ def cost(program: Program) -> Cost:
 class _Reader:
   """Adds up the operations of a program's computations."""
 
-  def __init__(self, program: Program):
+  def __init__(self, program: Module):
     self._program = program
     self._finder = Finder(program)
     self._known: dict[tuple[str, str | None], Cost] = {}

@@ -118,7 +118,7 @@ class Operation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class Module:
   """The computations of a compiled program.
 
   Attributes:
@@ -152,7 +152,7 @@ def array_bytes(array: tuple[str, tuple[int, ...]]) -> float:
   return _ELEMENT_BYTES.get(kind, 4) * math.prod(shape)
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> Module:
   """Reads a program.
 
   Args:
@@ -172,7 +172,7 @@ def parse(text: str) -> Program:
       computations[current].append(
         Operation(name, kind, shapes, operands, attributes, bool(root))
       )
-  return Program({k: tuple(v) for k, v in computations.items()}, entry)
+  return Module({k: tuple(v) for k, v in computations.items()}, entry)
 
 
 def _joined(text: str) -> Iterator[str]:
@@ -218,7 +218,7 @@ class TripCount:
   maximum: int | None = None
 
 
-def trip_count(program: Program, loop: Operation) -> TripCount:
+def trip_count(program: Module, loop: Operation) -> TripCount:
   """Returns how often a loop runs.
 
   It is the compiler's known count, or follows from a condition "index <
@@ -244,7 +244,7 @@ def trip_count(program: Program, loop: Operation) -> TripCount:
   return TripCount(-(-bounds[0] // _step(program, compares[0], body)))
 
 
-def _with_fused(program: Program, name: str) -> list[Operation]:
+def _with_fused(program: Module, name: str) -> list[Operation]:
   """Returns a computation's operations and those of its fusions."""
   found = []
   for op in program.computations.get(name, ()):
@@ -255,7 +255,7 @@ def _with_fused(program: Program, name: str) -> list[Operation]:
   return found
 
 
-def _bound(program: Program, condition: str, op: Operation) -> int | None:
+def _bound(program: Module, condition: str, op: Operation) -> int | None:
   """Returns the constant that a comparison compares with, if there is one."""
   values = _constants(program, op.operands)
   if values:
@@ -268,7 +268,7 @@ def _bound(program: Program, condition: str, op: Operation) -> int | None:
   return values[0] if len(values) == 1 else None
 
 
-def _constants(program: Program, names: Iterable[str]) -> list[int]:
+def _constants(program: Module, names: Iterable[str]) -> list[int]:
   """Returns the values of the integer constants among operations."""
   found = (program.operations.get(name) for name in names)
   values = (
@@ -279,7 +279,7 @@ def _constants(program: Program, names: Iterable[str]) -> list[int]:
   return [int(value.group(1)) for value in values if value]
 
 
-def _step(program: Program, compare: Operation, body: str) -> int:
+def _step(program: Module, compare: Operation, body: str) -> int:
   """Returns what a loop's body adds to its index; 1 if that is unclear."""
   index = None
   for name in compare.operands:

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import re
 
-from azr_jax.lab.compile.hlo import Operation, Program, array_bytes
+from azr_jax.lab.compile.hlo import Module, Operation, array_bytes
 from azr_jax.parallel.chips import Chip
 
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -62,7 +62,7 @@ class Kernel:
     return max(self.flops / chip.flops, self.bytes / chip.bandwidth)
 
 
-def kernel(program: Program, op: Operation) -> Kernel | None:
+def kernel(program: Module, op: Operation) -> Kernel | None:
   """Returns the kernel that an operation calls; None: it is none.
 
   A kernel that carries a cost estimate is believed. Otherwise all of

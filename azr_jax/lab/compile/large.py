@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from azr_jax.lab.compile import kernels
-from azr_jax.lab.compile.hlo import Operation, Program, array_bytes
+from azr_jax.lab.compile.hlo import Module, Operation, array_bytes
 
 # A kernel may pad rows; an axis counts as a row up to this many tokens longer.
 _PADDING = 1024
@@ -39,7 +39,7 @@ class LargeResult:
 
 
 def large_results(
-  program: Program, cache_bytes: float, row_length: int
+  program: Module, cache_bytes: float, row_length: int
 ) -> list[LargeResult]:
   """Returns the large results outside of kernels, the largest first.
 
@@ -72,7 +72,7 @@ def large_results(
   return sorted(found, key=lambda large: -large.bytes)
 
 
-def _operations(program: Program) -> Iterator[Operation]:
+def _operations(program: Module) -> Iterator[Operation]:
   """Yields the operations that run by themselves, not those of fusions."""
   names, seen = [program.entry], set()
   while names:
@@ -86,7 +86,7 @@ def _operations(program: Program) -> Iterator[Operation]:
         names += [called for group in op.called.values() for called in group]
 
 
-def _is_in_place(program: Program, op: Operation) -> bool:
+def _is_in_place(program: Module, op: Operation) -> bool:
   """Returns whether an operation only changes a part of an operand."""
   if op.kind in _IN_PLACE or '"aliasing_operands":{"lists":[{' in op.attributes:
     return True

@@ -7,7 +7,7 @@ model, and what `jax.named_scope` adds.
 import collections
 import re
 
-from azr_jax.lab.compile.hlo import Operation, Program
+from azr_jax.lab.compile.hlo import Module, Operation
 
 EMBEDDING = "embedding"
 NORMS = "norms, rope"
@@ -73,7 +73,7 @@ def part_of_path(op_name: str) -> str:
 class Finder:
   """Finds the parts of a program's operations, also of those without names."""
 
-  def __init__(self, program: Program):
+  def __init__(self, program: Module):
     self._program = program
     self._ref_counts: dict[str, list[Operation]] = collections.defaultdict(list)
     for op in program.operations.values():

@@ -12,32 +12,24 @@ A build has four steps:
 """
 
 import dataclasses
-import hashlib
-import importlib.metadata
 import itertools
 import json
 import pathlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from azr_jax.config import extras
 from azr_jax.config.settings import Settings, setting
-from azr_jax.lab.data import public_questions
-from azr_jax.run import console, storage
-from azr_jax.tasks.questions import bbh, catalogue, duplicates, gym, splits
-from azr_jax.tasks.questions import question as question_lib
+from azr_jax.lab.data import question_pools
+from azr_jax.run import storage
+from azr_jax.tasks.questions import catalogue, duplicates, gym, splits
 from azr_jax.tasks.questions.question import Question
-from azr_jax.tasks.questions.symbench import reader as symbench
 
 COLLECTIONS = ("gym", "bbh", "symbench")
+
 MANIFEST = "manifest.json"
-_GRIDWORLD = f"{symbench.PREFIX}{symbench.GRIDWORLD}"
-# Questions to generate at most, as a multiple of the wanted distinct ones.
-_MAX_OVERSAMPLING = 4
-_PROGRESS_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +111,9 @@ def build(
     if task.name.startswith(tuple(task_prefixes))
   }
   out.mkdir(parents=True, exist_ok=True)
-  pools = _read_public(settings, out, tasks, data)
-  pools |= _generate(settings, out, tasks)
+  wanted = {name: settings.wanted(task.split) for name, task in tasks.items()}
+  pools = question_pools.read_public(wanted, settings.seed, out, data)
+  pools |= question_pools.generate(wanted, settings.seed, out)
   found = {name: len(pool) for name, pool in pools.items()}
   pools = _distinct(pools, tasks)
   empty = [name for name in tasks if not pools.get(name)]
@@ -131,7 +124,7 @@ def build(
     )
   by_split = _split(settings, pools, tasks)
   files = {
-    name: _write(splits.path_of(out, name), questions)
+    name: question_pools.write(splits.path_of(out, name), questions)
     for name, questions in by_split.items()
   }
   counts = {
@@ -146,99 +139,6 @@ def build(
   made = Build(counts, files, missing, time.monotonic() - start)
   _write_manifest(out / MANIFEST, settings, made)
   return made
-
-
-def _read_public(
-  settings: SplitSettings,
-  out: pathlib.Path,
-  tasks: Mapping[str, catalogue.Task],
-  data: pathlib.Path | None,
-) -> dict[str, list[Question]]:
-  """Returns the questions of the tasks with public files, and gridworld's."""
-  pools: dict[str, list[Question]] = {}
-  for prefix, read in (
-    (bbh.PREFIX, bbh.read),
-    (symbench.PREFIX, symbench.read),
-  ):
-    if all(not n.startswith(prefix) or n == _GRIDWORLD for n in tasks):
-      continue
-    name = prefix.rstrip("/")
-    folder = public_questions.locate(
-      public_questions.COLLECTIONS[name],
-      [data] if data is not None else [],
-      out / "public",
-    )
-    console.print_status(f"{name}: reading {folder}")
-    for question in read(folder):
-      if question.task in tasks:
-        pools.setdefault(question.task, []).append(question)
-  if _GRIDWORLD in tasks:
-    count = settings.wanted(tasks[_GRIDWORLD].split)
-    pools[_GRIDWORLD] = symbench.make_gridworld(count, settings.seed)
-  return pools
-
-
-def _generate(
-  settings: SplitSettings,
-  out: pathlib.Path,
-  tasks: Mapping[str, catalogue.Task],
-) -> dict[str, list[Question]]:
-  """Returns the questions of reasoning-gym's tasks."""
-  wanted = {
-    name: settings.wanted(task.split)
-    for name, task in tasks.items()
-    if name.startswith(gym.PREFIX)
-  }
-  if not wanted:
-    return {}
-  folder = out / "pools" / f"seed{settings.seed}_gym{_gym_version()}"
-  folder.mkdir(parents=True, exist_ok=True)
-  progress = console.Progress(1, sum(wanted.values()), unit="question")
-  pools, done, shown_at = {}, 0, time.monotonic()
-  try:
-    for name, count in wanted.items():
-      path = folder / f"{name.removeprefix(gym.PREFIX)}_{count}.jsonl"
-      if path.exists():
-        pools[name] = question_lib.read(path)
-        done += count
-        continue
-      pool: list[Question] = []
-      for question in _generate_until_distinct(name, count, settings.seed):
-        pool.append(question)
-        if time.monotonic() - shown_at > _PROGRESS_S:
-          progress.show(done + len(pool), name)
-          shown_at = time.monotonic()
-      done += count
-      _write(path, pool)
-      pools[name] = pool
-  finally:
-    progress.close()
-  return pools
-
-
-def _gym_version() -> str:
-  try:
-    return importlib.metadata.version("reasoning-gym")
-  except importlib.metadata.PackageNotFoundError:
-    raise ValueError(
-      f"tasks gym: {extras.missing('reasoning_gym')}; or leave them out "
-      "of --tasks="
-    ) from None
-
-
-def _generate_until_distinct(
-  name: str, count: int, seed: int
-) -> Iterator[Question]:
-  """Yields questions of a dataset until `count` of them differ."""
-  keys: set[str] = set()
-  entries = gym.generate(
-    name.removeprefix(gym.PREFIX), _MAX_OVERSAMPLING * count, seed
-  )
-  for question in entries:
-    keys.add(duplicates.key(question.text))
-    yield question
-    if len(keys) == count:
-      return
 
 
 def _distinct(
@@ -287,22 +187,12 @@ def _sizes(
   return {"seen": seen, "sft": sft, "train": used - seen - sft}
 
 
-def _write(path: pathlib.Path, questions: Iterable[Question]) -> dict[str, Any]:
-  """Writes a file atomically; returns its entry in the manifest."""
-  partial = path.with_suffix(".partial")
-  questions = list(questions)
-  question_lib.write(partial, questions)
-  digest = hashlib.sha256(partial.read_bytes()).hexdigest()
-  partial.replace(path)
-  return {"path": path.name, "questions": len(questions), "sha256": digest}
-
-
 def _write_manifest(
   path: pathlib.Path, settings: SplitSettings, made: Build
 ) -> None:
   manifest = {
     "settings": dataclasses.asdict(settings),
-    "reasoning_gym": _gym_version() if _has_gym(made) else None,
+    "reasoning_gym": question_pools.gym_version() if _has_gym(made) else None,
     "files": made.files,
     "missing": made.missing,
     "tasks": made.tasks,

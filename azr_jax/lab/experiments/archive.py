@@ -20,7 +20,7 @@ from typing import Any
 
 from azr_jax.config import user_files
 from azr_jax.evals import score_files
-from azr_jax.lab.experiments import folders, preparations
+from azr_jax.lab.experiments import folders, preparations, registration
 from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.lab.experiments.outcomes import START
 from azr_jax.run import folder as run_folder
@@ -62,7 +62,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
     }
     if not any(kept.values()):
       continue
-    kept |= folders.plan_hashes(workdir.path)
+    kept |= registration.plan_hashes(workdir.path)
     kept["commits"] = _commits(workdir, name, out)
     kept["core_seconds"] = {
       job: seconds
@@ -98,7 +98,7 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
     kept = user_files.read_object(path)
     workdir.adopt(source)
     with user_files.reading(path, "what is kept of a run"):
-      folders.check_kept(source, kept)
+      registration.check_kept(source, kept)
       run = workdir.run(arm, seed)
       if arm != START and not run.exists():
         _write_rows(run / metrics.METRICS, kept["metrics"])

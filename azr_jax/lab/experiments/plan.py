@@ -34,7 +34,7 @@ CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 
 
 @dataclasses.dataclass(frozen=True)
-class Question(Settings):
+class About(Settings):
   """The top level of a plan."""
 
   question: str = setting("", "what is asked, one sentence", required=True)
@@ -206,7 +206,7 @@ class Plan:
   """
 
   name: str
-  about: Question
+  about: About
   preparations: Sequence[Preparation]
   arms: Mapping[str, Arm]
   scores: Mapping[str, Score]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from azr_jax.config import user_files
-from azr_jax.lab.experiments import folders, plan_file
+from azr_jax.lab.experiments import folders, plan_file, registration
 from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.lab.experiments.plan import Preparation
 from azr_jax.run import storage
@@ -44,7 +44,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
       continue
     _copy(made, _payload(record, one))
     content = {
-      **folders.plan_hashes(workdir.path),
+      **registration.plan_hashes(workdir.path),
       "sha256": _digest(made),
       "commit": folders.prepared_commit(folder),
       "core_seconds": spent.get(one.name, 0.0),
@@ -99,7 +99,7 @@ def check(workdir: Workdir, source: pathlib.Path) -> None:
     folder = workdir.prepared(one.name)
     made = folder / one.output
     with user_files.reading(record, "what is kept of a preparation"):
-      folders.check_kept(source, kept)
+      registration.check_kept(source, kept)
       is_made = folders.is_prepared(folder) and made.exists()
       if is_made and _digest(made) != kept["sha256"]:
         raise ValueError(

@@ -41,7 +41,7 @@ def test_conversations_are_the_same_however_long_scripts_take():
     stop_strings=(),
   )
   params = source.load_params(mesh, RULES)
-  runner = conversations.Runner(
+  runner = conversations.ConversationRunner(
     source, params, model, mesh, RULES, work, settings
   )
   with Executor(workers=2, timeout_s=10.0, memory_mb=512) as executor:

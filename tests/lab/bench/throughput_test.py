@@ -4,7 +4,7 @@ from azr_jax.executor import Job
 from azr_jax.lab.bench import throughput
 
 PROGRAMS = [
-  throughput.Program(f"def f(x):\n  return x + {n}", "1") for n in range(8)
+  throughput.Snippet(f"def f(x):\n  return x + {n}", "1") for n in range(8)
 ]
 
 

@@ -14,8 +14,8 @@ from azr_jax.lab.compile import (
   roofline,
   roofline_floors,
   sampler_forecast,
+  sampling_programs,
 )
-from azr_jax.lab.compile import programs as programs_lib
 from azr_jax.lab.compile.compiled import Compiled
 from azr_jax.lab.compile.sampler_forecast import DecodeCost, Prompt
 from azr_jax.parallel.chips import Chip
@@ -244,7 +244,7 @@ def test_a_run_s_forecast_has_its_critic_s_steps(most):
     for name in ("decode", "update", "weights")
   } | {"critic": Compiled("critic", cost=cost.Cost(loops=[step]))}
   for chunk in c.rollout.prefill_chunks:
-    name = programs_lib.prefill_name(c.rollout, chunk)
+    name = sampling_programs.prefill_name(c.rollout, chunk)
     programs[name] = Compiled(name, cost=cost.Cost())
   found = compiled_costs.forecast_step(
     programs,

@@ -19,6 +19,7 @@ from azr_jax.lab.experiments import (
   page,
   plan_file,
   reading,
+  registration,
 )
 from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.lab.experiments.plan import Outcome
@@ -306,7 +307,7 @@ def test_a_plan_changes_after_its_runs_began_only_if_it_says_so(finished):
 def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
   source, workdir = finished
   archive.save(workdir, source)
-  was, path = folders.fixed_plan_hash(source), source / plan_file.FILE
+  was, path = registration.fixed_plan_hash(source), source / plan_file.FILE
   path.write_text(amended(PLAN.replace("margin = 0.05", "margin = 0.01"), was))
   other = Workdir(tmp_path / "other", plan_file.read(source))
   assert archive.restore(other, source, goes_on=False) == 3 * SEEDS
@@ -338,7 +339,7 @@ def test_arms_are_added_to_runs_that_are_done_elsewhere_or_here(
 ):
   source, workdir = finished
   archive.save(workdir, source)
-  was, path = folders.fixed_plan_hash(source), source / plan_file.FILE
+  was, path = registration.fixed_plan_hash(source), source / plan_file.FILE
   unsaid = amended(PLAN + ADDED, was)
   path.write_text(unsaid)
   refused(workdir, source)
@@ -357,15 +358,15 @@ def test_arms_are_added_to_runs_that_are_done_elsewhere_or_here(
     }
   # A second amendment takes what was kept of the plan that it amends.
   second = ADDED.replace("more", "most").replace("0.8", "0.9")
-  was = folders.fixed_plan_hash(source)
+  was = registration.fixed_plan_hash(source)
   amendments = path.read_text().removeprefix(PLAN + ADDED)
   text = amended(PLAN + ADDED + second + amendments, was) + 'adds = ["most"]\n'
   kept = {
     "plan": was,
-    "plan_of_runs": folders.plan_hashes(source)["plan_of_runs"],
+    "plan_of_runs": registration.plan_hashes(source)["plan_of_runs"],
   }
   path.write_text(text)
-  folders.check_kept(source, kept)
+  registration.check_kept(source, kept)
   # Adding an arm changes no other one.
   path.write_text(
     path.read_text().replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7')

@@ -64,7 +64,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   )
   machine = device.machine()
   decoder = decoder_lib.Decoder(flags)
-  runner = conversations.Runner(
+  runner = conversations.ConversationRunner(
     decoder.source,
     decoder.params,
     decoder.model,

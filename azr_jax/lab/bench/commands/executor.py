@@ -49,7 +49,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
       workers=workers, timeout_s=flags.timeout_s, memory_mb=MEMORY_MB
     )
   triplets = _triplets(flags.programs)
-  programs = [throughput.Program(task.code, task.input) for task in triplets]
+  programs = [throughput.Snippet(task.code, task.input) for task in triplets]
   metrics: dict[str, Any] = {"machine": device.machine()}
   metrics |= throughput.report(programs, flags.workers, flags.timeout_s)
   for workers in flags.workers:

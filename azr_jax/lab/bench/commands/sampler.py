@@ -62,7 +62,7 @@ def workload(flags: argparse.Namespace) -> SamplerWorkload:
 
 def runner(
   flags: argparse.Namespace, decoder: decoder_lib.Decoder
-) -> sampling.Runner:
+) -> sampling.SamplerRunner:
   """Returns the compiled sampler."""
   work = workload(flags)
   settings = SamplerSettings(
@@ -79,7 +79,7 @@ def runner(
     stop_strings=(),
     top_p=work.top_p,
   )
-  return sampling.Runner(
+  return sampling.SamplerRunner(
     decoder.source,
     decoder.params,
     decoder.model,

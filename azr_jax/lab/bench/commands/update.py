@@ -53,9 +53,9 @@ def runner(
   flags: argparse.Namespace,
   decoder: decoder_lib.Decoder,
   workload: UpdateWorkload,
-) -> updating.Runner:
+) -> updating.UpdateRunner:
   """Returns the compiled update; it uses up the decoder's parameters."""
-  return updating.Runner(
+  return updating.UpdateRunner(
     decoder.params,
     decoder.model,
     decoder.mesh,
