@@ -14,7 +14,7 @@ import json
 from absl import flags
 
 from azr_jax.cli import front
-from azr_jax.perf import agreement, commands
+from azr_jax.lab.bench import agreement, commands
 from azr_jax.trainer import settings as train_settings
 
 

@@ -3,14 +3,11 @@
   python -m azr_jax.benchmark executor [--workers 1 2] [--programs FILE.jsonl]
   python -m azr_jax.benchmark load [--repeats 50] [--timeout_s 0.25]
   python -m azr_jax.benchmark sampler|update|step [--model=SPEC] ...
-  python -m azr_jax.benchmark drafts [--model=SPEC] [--drafts=4] ...
   python -m azr_jax.benchmark kernels [--model=SPEC] [--slots=256] ...
   python -m azr_jax.benchmark host [--slots=1024] [--lengths=...] ...
   python -m azr_jax.benchmark forecast [--lengths equal:64 ...] ...
   python -m azr_jax.benchmark sweep --out=PLOT.png
   python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
-  python -m azr_jax.benchmark overlap [--nodes 3] [--slots 256] ...
-  python -m azr_jax.benchmark readers [--sizes 4096 65536] [--readers NAME ...]
   python -m azr_jax.benchmark serve [--model=SPEC] [--clients=64] ...
 
 `python -m azr_jax.benchmark COMMAND --help` lists the flags of a command and
@@ -22,17 +19,14 @@ disturb the measurement.
 import json
 
 from azr_jax.cli import errors
-from azr_jax.perf import commands
-from azr_jax.perf.commands import (
+from azr_jax.lab.bench import commands
+from azr_jax.lab.bench.commands import (
   conversations,
-  drafts,
   executor,
   forecast,
   host,
   kernels,
   load,
-  overlap,
-  readers,
   sampler,
   serve,
   step,
@@ -46,14 +40,11 @@ COMMANDS: dict[str, commands.Command] = {
   "sampler": sampler,
   "update": update,
   "step": step,
-  "drafts": drafts,
   "kernels": kernels,
   "host": host,
   "forecast": forecast,
   "sweep": sweep,
   "conversations": conversations,
-  "overlap": overlap,
-  "readers": readers,
   "serve": serve,
 }
 

@@ -19,7 +19,7 @@ import jax
 from absl import flags
 
 from azr_jax.cli import errors, front
-from azr_jax.perf import compile_report, compile_table
+from azr_jax.lab.compile import compile_report, compile_table
 from azr_jax.trainer import settings as train_settings
 
 

@@ -10,16 +10,13 @@ there is into `experiments/NAME`: results.md, results.json, figure.png, and in
 same command goes on; elsewhere, with a new --workdir, from what `runs/` has.
 """
 
-import functools
 import os
 import pathlib
 import sys
 
 from azr_jax.cli import errors
-from azr_jax.experiments import archive, checks, jobs, page, plan_file, runner
-from azr_jax.experiments.folders import Workdir
-from azr_jax.run import folder as run_folder
-from azr_jax.run.console import print_status
+from azr_jax.lab.experiments import checks, command, jobs, plan_file
+from azr_jax.lab.experiments.folders import Workdir
 
 
 def main() -> None:
@@ -62,19 +59,9 @@ def main() -> None:
   if words.dry_run:
     print("\n".join(job.line() for job in todo))
     return
-  out, is_done = path if words.rehearse else folder, True
-  with run_folder.lock_file(path):
-    (workdir.check_plan if words.analyse else workdir.register)(folder)
-    if restored := archive.restore(workdir, out, goes_on=not words.analyse):
-      print_status(f"{restored} runs were done elsewhere")
-    keep = functools.partial(archive.save, workdir, out)
-    if not words.analyse:
-      cores, budget = available[: words.cores], words.budget_hours
-      run = runner.Runner(workdir, todo, cores, print_status, budget, keep)
-      is_done = run.run()
-    keep()
-    print(page.write(folder, out, workdir))
-  sys.exit(0 if is_done else 1)
+  cores = [] if words.analyse else available[: words.cores]
+  out = path if words.rehearse else folder
+  sys.exit(command.run(workdir, todo, folder, out, cores, words.budget_hours))
 
 
 def run() -> None:

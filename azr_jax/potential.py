@@ -13,7 +13,7 @@ from absl import flags
 
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
-from azr_jax.data import question_potential
+from azr_jax.lab.data import question_potential
 from azr_jax.trainer import settings as train_settings
 
 

@@ -15,7 +15,7 @@ from absl import flags
 from azr_jax.cli import front
 from azr_jax.cli.errors import UsageError
 from azr_jax.config import settings as settings_lib
-from azr_jax.data import countdown_pool
+from azr_jax.lab.data import countdown_pool
 from azr_jax.trainer import settings as train_settings
 
 

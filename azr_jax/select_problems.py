@@ -17,7 +17,7 @@ from absl import flags
 
 from azr_jax.cli import front
 from azr_jax.cli.errors import UsageError
-from azr_jax.data import select_problems
+from azr_jax.lab.data import select_problems
 
 
 def run() -> None:

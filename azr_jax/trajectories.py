@@ -15,7 +15,7 @@ from absl import flags
 
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
-from azr_jax.data import rejection_sampling
+from azr_jax.lab.data import rejection_sampling
 from azr_jax.run import storage
 from azr_jax.trainer import settings as train_settings
 

@@ -11,7 +11,7 @@ import ml_collections
 
 from azr_jax.config import overrides
 from azr_jax.configs import code_interpreter, evaluate
-from azr_jax.data.question_potential import PotentialSettings
+from azr_jax.lab.data.question_potential import PotentialSettings
 
 VARIANTS = ("paper", "tiny")
 

@@ -6,7 +6,7 @@ python -m azr_jax.propose --config=configs/propose.py:tiny --model=SPEC --out=F
 import ml_collections
 
 from azr_jax.config import overrides
-from azr_jax.data.countdown_pool import ProposeRunSettings
+from azr_jax.lab.data.countdown_pool import ProposeRunSettings
 
 VARIANTS = ("paper", "tiny")
 

@@ -11,7 +11,7 @@ import ml_collections
 
 from azr_jax.config import overrides
 from azr_jax.configs import code_interpreter, evaluate
-from azr_jax.data.rejection_sampling import TrajectoriesSettings
+from azr_jax.lab.data.rejection_sampling import TrajectoriesSettings
 
 VARIANTS = ("paper", "tiny")
 

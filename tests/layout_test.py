@@ -22,8 +22,8 @@ KNOW_SYSTEMS = (
   *("systems", "corpora", "evals", "report", "grading", "executor"),
   "api.py",
 )
-# Data is made for a system, and its programs are measured.
-IMPORT_SYSTEMS = (*KNOW_SYSTEMS, "data", "perf")
+# The laboratory measures systems and makes data for them.
+IMPORT_SYSTEMS = (*KNOW_SYSTEMS, "lab")
 SYSTEM_NAME = re.compile(
   r"[\"'](azr|orz|countdown|code_interpreter|custom)[\"']"
 )
@@ -78,6 +78,17 @@ def test_the_top_level_has_commands_alone():
 def test_the_executor_imports_no_jax():
   for file in (PACKAGE / "executor").rglob("*.py"):
     assert not re.search(r"^\s*(import|from) jax\b", file.read_text(), re.M)
+
+
+def test_nothing_but_commands_imports_the_laboratory():
+  for file in FILES:
+    folder = file.relative_to(PACKAGE).parts[0]
+    is_command = file.parent == PACKAGE or file.name == "__main__.py"
+    # `azr_jax/data/` has the command `azr_jax.data.build_questions` alone.
+    if folder not in ("lab", "data") and not is_command:
+      for other in imports_of(file):
+        inside = other.relative_to(PACKAGE).parts
+        assert inside[0] != "lab", f"{file} imports {other}"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))

@@ -334,10 +334,10 @@ _AZR = (
   ),
   _of(
     "azr | Table 2 |",
-    file="launch/azr_ablations.py",
-    line='  "solver_only": ("roles=(\'solve\',)",),',
-    broken='  "solver_only": (),',
-    tests="tests/launch/azr_ablations_test.py",
+    file="experiments/azr_ablations/experiment.toml",
+    line='set = { "azr.roles" = ["solve"] }',
+    broken='set = { "azr.roles" = ["propose", "solve"] }',
+    tests="tests/lab/experiments/plans_test.py",
   ),
   _of(
     "azr | C.2, figures 6 and 14 |",
@@ -506,10 +506,10 @@ _R1_CI = (
   ),
   _of(
     "code_interpreter | section 4, SFT | GPT-4o",
-    file="azr_jax/data/rejection_sampling.py",
+    file="azr_jax/lab/data/rejection_sampling.py",
     line="    turns = agents.read_conversation(text) if is_correct else []",
     broken="    turns = agents.read_conversation(text)",
-    tests="tests/data/question_evals_test.py::"
+    tests="tests/lab/data/question_evals_test.py::"
     "test_a_model_learns_from_its_own_correct_answers",
   ),
   _of(
@@ -713,10 +713,10 @@ _ORZ = (
   _of(
     "orz | section 2.3, data | problems with extreme",
     "orz | appendix B, annealing |",
-    file="azr_jax/data/select_problems.py",
+    file="azr_jax/lab/data/select_problems.py",
     line="if min_rate <= rate <= max_rate]",
     broken="if min_rate <= rate]",
-    tests="tests/data/select_problems_test.py",
+    tests="tests/lab/data/select_problems_test.py",
   ),
   _of(
     "orz | Table 5 |",
@@ -901,10 +901,10 @@ _COUNTDOWN = (
     "countdown | section 3.2, proposer |",
     "countdown | section 3.2, control |",
     "countdown | Table 4 |",
-    file="azr_jax/data/countdown_pool.py",
+    file="azr_jax/lab/data/countdown_pool.py",
     line="    if rejection is None and puzzle is not None:",
     broken="    if puzzle is not None:",
-    tests="tests/data/countdown_pool_test.py",
+    tests="tests/lab/data/countdown_pool_test.py",
   ),
   _of(
     "countdown | section 3.2, mix |",

@@ -141,8 +141,8 @@ def test_a_newcomer_needs_no_extra(wheel, tmp_path):
   # These modules say which extra has the package, or are imported by none.
   assert found["missing"] == {
     "azr_jax.environments.verifiers_kit": "httpx",
-    "azr_jax.perf.sweep": "matplotlib",
-    "azr_jax.perf.transformers_baseline": "torch",
+    "azr_jax.lab.bench.sweep": "matplotlib",
+    "azr_jax.lab.bench.transformers_baseline": "torch",
     "azr_jax.serving.command": "aiohttp",
     "azr_jax.serving.http_server": "aiohttp",
   }

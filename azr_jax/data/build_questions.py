@@ -19,8 +19,8 @@ import sys
 
 from azr_jax.cli import errors
 from azr_jax.config import settings as settings_lib
-from azr_jax.data import question_splits
-from azr_jax.data.question_splits import SplitSettings
+from azr_jax.lab.data import question_splits
+from azr_jax.lab.data.question_splits import SplitSettings
 from azr_jax.tasks.questions import question, splits
 
 _HASH_SEED = "PYTHONHASHSEED"

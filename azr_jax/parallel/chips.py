@@ -6,9 +6,9 @@ v5p and v6e.
 
 A TPU's clock follows from its sheet: a matrix unit of n x n multiplies and adds
 n x n numbers a cycle. In these cycles the TPU compiler estimates its operations
-(`perf/cost.py`). Its estimates stand for these rates (libtpu 0.0.42.1), of a
-product of 8192^3, of the weights of a product with 32 rows, and of adding 1 to
-a GiB:
+(`lab/compile/cost.py`). Its estimates stand for these rates (libtpu 0.0.42.1),
+of a product of 8192^3, of the weights of a product with 32 rows, and of adding
+1 to a GiB:
 
 | | product, operations a cycle | weights, bytes a cycle | sum, bytes a cycle |
 | --- | --- | --- | --- |

@@ -16,7 +16,10 @@ the figures of their metrics; docs/run_list.md has the columns of its file.
 import threading
 
 from azr_jax.cli import errors
+from azr_jax.lab.statistics import collapse, saturation
 from azr_jax.report import command, follow
+
+ANALYSES = (saturation.section, collapse.section)
 
 
 def main() -> None:
@@ -79,6 +82,7 @@ def main() -> None:
     words.texts,
     words.smooth,
     words.reference,
+    ANALYSES,
   )
   if words.follow:
     place = follow.Place(words.host, words.port, words.every)

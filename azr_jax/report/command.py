@@ -21,6 +21,7 @@ class Request:
     max_texts: the maximum number of sampled texts per run.
     smooth: the steps of the running mean; 1: none, 0: by the run's length.
     reference: a file of `references.read`, drawn beside the runs; "": none.
+    analyses: further sections of the page.
   """
 
   paths: tuple[str, ...]
@@ -30,6 +31,7 @@ class Request:
   max_texts: int = 300
   smooth: int = 0
   reference: str = ""
+  analyses: tuple[page.Analysis, ...] = ()
 
   def check(self) -> None:
     """Checks what can be checked without reading a run.
@@ -66,7 +68,9 @@ class Request:
     runs = reading.read_runs(self.paths, self.scores or None, self.max_texts)
     benchmarks = Benchmarks(runs, base_scores, folder)
     beside = references.read(self.reference)
-    text = page.build(runs, benchmarks, self.smooth, live_s, beside)
+    text = page.build(
+      runs, benchmarks, self.smooth, live_s, beside, self.analyses
+    )
     # A page that is made again and again says it by itself.
     if not live_s and (note := beside.missing()):
       print_status(f"--reference={self.reference}: {note}")

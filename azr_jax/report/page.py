@@ -7,16 +7,14 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from azr_jax.report import (
-  collapse,
   distributions,
   headline,
   html_parts,
   run_tables,
-  saturation,
   sections,
 )
 from azr_jax.report.figures import Figures, constants
@@ -31,6 +29,10 @@ _MIN_SMOOTHED = 20  # a shorter run is drawn as it is
 # Keys of a text's record that are not among its details.
 _SHOWN_APART = ("group", "prompt", "completion", "finish_reason", "reward")
 
+# An analysis makes a section, as HTML, of the runs. It returns "" if it does
+# not apply to them.
+Analysis = Callable[[Sequence[Run]], str]
+
 
 def build(
   runs: Sequence[Run],
@@ -38,6 +40,7 @@ def build(
   smooth: int = 0,
   live_s: float = 0.0,
   references: References | None = None,
+  analyses: Sequence[Analysis] = (),
 ) -> str:
   """Returns the page as HTML.
 
@@ -48,6 +51,7 @@ def build(
     live_s: seconds after which the page asks for its newest version; 0: never.
     references: what is drawn beside the runs; None: nothing. Afterwards they
       know what was shown.
+    analyses: further sections, shown after the benchmarks.
   """
   references = references or References({})
   title = ", ".join(run.name for run in runs)
@@ -58,8 +62,7 @@ def build(
       headline.build(runs, benchmarks, _main_curve(runs, smooth, references)),
     ),
     _benchmarks(runs, benchmarks, references),
-    _saturation(runs),
-    _collapse(runs),
+    *(analysis(runs) for analysis in analyses),
     *_figures(runs, smooth, references),
     html_parts.section(
       "Runs" if len(runs) > 1 else "Run", run_tables.about(runs)
@@ -181,30 +184,6 @@ def _benchmarks(
     name,
     "<p>No scores of <code>azr_jax.evaluate</code> were found. This writes "
     f"them:</p><p><code>{html.escape(command)}</code></p>",
-  )
-
-
-def _saturation(runs: Sequence[Run]) -> str:
-  """Returns the section of fitted curves, if any curve changed."""
-  fitted = saturation.table(runs)
-  note = (
-    "A sigmoid in the logarithm of steps, as ScaleRL (arXiv 2510.13786) fits: "
-    "start + gain / (1 + (half / step)^exponent), with errors of least squares "
-    f"within the run. {saturation.TRACK_RECORD}"
-  )
-  return html_parts.section("Where it ends", fitted, note) if fitted else ""
-
-
-def _collapse(runs: Sequence[Run]) -> str:
-  """Returns the section that compares scores with the variety of proposals."""
-  table = collapse.table(runs)
-  note = (
-    "A score is worse if it is below its best at a level of 0.05, corrected "
-    "for the number of evaluations, taking the two as independent; diversity "
-    "fell if its first and last steps differ by two standard errors."
-  )
-  return (
-    html_parts.section("Did self-play collapse?", table, note) if table else ""
   )
 
 

@@ -9,10 +9,11 @@ import types
 
 import pytest
 
-from azr_jax.executor import Executor, Job, load
+from azr_jax.executor import Executor, Job
 from azr_jax.executor.limits import Limits
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.executor.worker import Zygote
+from azr_jax.lab.bench import load
 
 LIMIT_S = 0.4
 ENDLESS = "def f(*_):\n  while True: pass"

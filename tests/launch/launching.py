@@ -1,11 +1,7 @@
-"""Runs the scripts of `launch/` in a process, as a user does."""
+"""A quota of TPU chips as gcloud prints it, and a wait."""
 
 import json
-import subprocess
-import sys
 import time
-
-import training
 
 # A quota of 128 chips of v5e in one zone, and of none in another.
 QUOTA = json.dumps(
@@ -20,17 +16,6 @@ QUOTA = json.dumps(
     ]
   }
 )
-
-
-def launch(script, workdir, *flags):
-  """Runs a script to its end and returns its output and exit status."""
-  return subprocess.run(
-    [sys.executable, f"launch/{script}.py", f"--workdir={workdir}", *flags],
-    cwd=training.ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
 
 
 def wait_until(condition):

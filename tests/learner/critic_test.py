@@ -10,11 +10,11 @@ import optax
 import pytest
 import update_test
 
+from azr_jax.lab.compile import collectives, hlo
 from azr_jax.learner import critic, gae, learner, packing, train_state, update
 from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import collectives, hlo
 from azr_jax.run import first_values
 
 MODEL, RULES = update_test.MODEL, update_test.RULES

@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from azr_jax.configs import azr, code_interpreter, countdown, orz
+from azr_jax.lab.compile import collectives, cost, hlo
 from azr_jax.learner import (
   learner,
   logprobs,
@@ -24,7 +25,6 @@ from azr_jax.learner.settings import LearnerSettings, OptimizerSettings
 from azr_jax.models import attention, products, splash, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import collectives, cost, hlo
 from azr_jax.trainer import settings
 
 CONFIG = ModelConfig(

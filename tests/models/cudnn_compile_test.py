@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding
 
+from azr_jax.lab.compile import topology
 from azr_jax.models import cudnn
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import topology
 
 ROW_LENGTH = 14241
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+from azr_jax.lab.compile import topology
 from azr_jax.models import cached_attention, gpu_page_kernel, pages
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import topology
 from azr_jax.rollout.settings import SamplerSettings
 
 PAGE, HEAD_SIZE, LAYERS = 32, 16, 2

@@ -9,7 +9,8 @@ import pytest
 from rollout_model import TEXTS, ByteTokenizer, policy
 
 from azr_jax import types
-from azr_jax.perf import measured_costs, sampler_forecast
+from azr_jax.lab.bench import measured_costs
+from azr_jax.lab.compile import sampler_forecast
 
 
 @pytest.mark.parametrize("samples", [1, 3, 5])

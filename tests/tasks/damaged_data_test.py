@@ -12,8 +12,8 @@ import pytest
 from azr_jax.config import user_files
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.programs import heldout
-from azr_jax.data import select_problems
 from azr_jax.evals import registry, runner
+from azr_jax.lab.data import select_problems
 from azr_jax.tasks import records
 from azr_jax.tasks.countdown import dataset
 from azr_jax.tasks.mathematics import sources

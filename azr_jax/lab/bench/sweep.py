@@ -1,0 +1,113 @@
+"""Measures and plots the decoding rate against slots and cached tokens."""
+
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+
+import jax
+import matplotlib.figure
+import numpy as np
+
+from azr_jax.lab.bench import measured_costs
+from azr_jax.models import transformer
+from azr_jax.rollout.engine import make_engine
+from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.types import Params, Rules
+
+
+def decode_rate(
+  model: transformer.Transformer,
+  params: Params,
+  mesh: jax.sharding.Mesh,
+  rules: Rules,
+  settings: SamplerSettings,
+  repeats: int,
+) -> float:
+  """Measures tokens per second of decoding, with all slots busy.
+
+  Each slot has as many cached tokens as the largest prompt bucket. Their values
+  are all zero, because the values do not change the time.
+
+  Args:
+    model: the decoder.
+    params: its parameters.
+    mesh: where it runs.
+    rules: logical axis to mesh axis.
+    settings: slots, lengths and tokens per call.
+    repeats: calls of the decode loop, of which the fastest counts.
+  """
+  engine = make_engine(model, mesh, rules, settings)
+  params = engine.compute_params(params)
+  slots = engine.slot_counts[0]
+  changes = measured_costs.busy_slots(
+    engine, slots, settings.prompt_buckets[-1], settings.decode_chunk
+  )
+  pool, state = engine.init_pool(), engine.init_slots(slots)
+  seconds = []
+  for _ in range(repeats + 1):  # The first call compiles and is not counted.
+    start = time.perf_counter()
+    pool, state, output = engine.decode(
+      params, pool, state, changes, np.zeros(0, np.int32), np.int32(0)
+    )
+    num_generated = jax.device_get(output.num_generated)
+    assert int(num_generated.sum()) == slots * settings.decode_chunk
+    seconds.append(time.perf_counter() - start)
+  return slots * settings.decode_chunk / min(seconds[1:])
+
+
+def sweep(
+  measure: Callable[[int, int], float],
+  slots: Sequence[int],
+  lengths: Sequence[int],
+  at_slots: int,
+  at_length: int,
+) -> dict[str, dict[int, float]]:
+  """Measures decoded tokens per second along both axes.
+
+  Args:
+    measure: (slots, cached tokens per slot) -> decoded tokens per second.
+    slots: slot counts to measure at `at_length`.
+    lengths: cached tokens per slot to measure at `at_slots`.
+    at_slots: slots while the length varies.
+    at_length: cached tokens per slot while the slots vary.
+
+  Returns:
+    The rates by slot count under "slots", and by length under "length".
+  """
+  return {
+    "slots": {count: measure(count, at_length) for count in slots},
+    "length": {length: measure(at_slots, length) for length in lengths},
+  }
+
+
+def plot(
+  rates: dict[str, dict[int, float]], title: str, path: pathlib.Path
+) -> None:
+  """Draws both curves side by side, on logarithmic axes.
+
+  Args:
+    rates: what `sweep` returned.
+    title: title of the figure.
+    path: file to write; its folder is made.
+  """
+  figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
+  figure.suptitle(title)
+  names = {"slots": "slots", "length": "cached tokens per slot"}
+  for column, (axis, label) in enumerate(names.items(), start=1):
+    axes = figure.add_subplot(1, 2, column)
+    axes.plot(list(rates[axis]), list(rates[axis].values()), marker="o")
+    for x, rate in rates[axis].items():
+      axes.annotate(
+        f"{rate:.0f}", (x, rate), (0, 6), textcoords="offset points"
+      )
+    axes.set(
+      xlabel=label,
+      ylabel="decoded tokens/s",
+      xscale="log",
+      yscale="log",
+    )
+    axes.set_xticks(list(rates[axis]), [str(x) for x in rates[axis]])
+    axes.minorticks_off()
+    axes.grid(visible=True, alpha=0.3)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, dpi=120)

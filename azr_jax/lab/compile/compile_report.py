@@ -1,0 +1,235 @@
+"""Compiles a run for named devices, and reports time, memory and their bounds.
+
+Nothing runs on the devices: their compilers work on any x86 Linux machine.
+"""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from jax.sharding import Mesh
+
+from azr_jax.lab.compile import (
+  compiled,
+  compiled_costs,
+  cost,
+  program_report,
+  roofline,
+  roofline_floors,
+  sampling_programs,
+)
+from azr_jax.lab.compile import lengths as lengths_lib
+from azr_jax.lab.compile import topology as topology_lib
+from azr_jax.models import load, presets
+from azr_jax.models.config import ModelConfig
+from azr_jax.models.settings import ModelSettings
+from azr_jax.parallel import chips
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import engine, layout
+from azr_jax.trainer import build
+from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
+
+# Memory of a device that the compiler reports as reserved for itself.
+RESERVED_BYTES = 0.3e9
+# Assumed mean tokens of a prompt and of a completion.
+MEAN_TOKENS = 1024
+
+
+def config_of(c: ModelSettings) -> ModelConfig:
+  """Returns the config of a run's model, which need not exist yet."""
+  if c.preset and not pathlib.Path(c.source).expanduser().is_dir():
+    return presets.PRESETS[c.preset]
+  return load.config_of(c.source, c.cache_dir)
+
+
+def compile_check(
+  settings: ExperimentSettings,
+  topology: str,
+  prompt_tokens: float | None = None,
+  new_tokens: float | None = None,
+  lengths: Sequence[str] = (),
+  on_program: Callable[[str], None] = lambda name: None,
+  program_names: Collection[str] = (),
+) -> tuple[dict[str, Any], bool]:
+  """Compiles every program of a run, and estimates the time of a step.
+
+  Args:
+    settings: a training configuration.
+    topology: e.g. v5p:4x4x2 or h200:8.
+    prompt_tokens: mean tokens of a prompt, for the estimate; None takes
+      `MEAN_TOKENS`, or the largest bucket if that is less.
+    new_tokens: mean tokens of a completion; None takes `MEAN_TOKENS`, or the
+      longest completion if that is less.
+    lengths: distributions of completions to forecast a step's seconds at, by
+      `lengths.parse`; (): `new_tokens` for all.
+    on_program: called with the name of each program before it is compiled.
+    program_names: the programs to compile; (): all of them.
+
+  Returns:
+    The report, and whether every program compiles and fits into a device's
+    memory.
+
+  Raises:
+    ValueError: the topology or the distribution is unknown.
+  """
+  c = settings.shared
+  r = c.rollout
+  if prompt_tokens is None:
+    prompt_tokens = min(MEAN_TOKENS, r.prompt_buckets[-1])
+  if new_tokens is None:
+    new_tokens = min(MEAN_TOKENS, r.max_tokens)
+  distributions = {
+    name: lengths_lib.parse(name, r.max_tokens)
+    for name in lengths or (f"equal:{new_tokens:.0f}",)
+  }
+  chip = topology_lib.chip_of(topology)
+  devices = topology_lib.devices(topology)
+  mesh = build.learner_mesh(c, devices)
+  sampling = layout.rollout_mesh(r.mesh, mesh)
+  config = config_of(c.model)
+  load = roofline.step_load(settings, prompt_tokens, new_tokens)
+  programs = compiled.compile_all(
+    c,
+    config,
+    mesh,
+    topology_lib.compiler_options(topology),
+    on_program,
+    program_names,
+  )
+  shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
+  trip_counts = assumed_trip_counts(c, shapes, prompt_tokens)
+  by_name = {program.name: program for program in programs}
+  reports = _reports(programs, config, chip, shapes, trip_counts)
+  estimate = roofline.estimate(
+    c,
+    config,
+    chip,
+    len(devices),
+    sampling.shape["tensor"],
+    shapes.rows,
+    load,
+    by_name["update"].collectives if "update" in by_name else {},
+  )
+  report = _about(topology, chip, mesh, sampling) | {
+    "assumed_trip_counts": trip_counts,
+    "programs": reports,
+    "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
+    "assumed": roofline.assumptions(load),
+  }
+  can_forecast = chip.clock_hz and not program_names
+  if can_forecast and not any(program.error for program in programs):
+    counts = engine.slot_counts(r.slots, sampling)
+    report["forecasts"] = {
+      name: compiled_costs.forecast_step(
+        by_name, chip, c, shapes, counts, load, distribution
+      )
+      for name, distribution in distributions.items()
+    }
+  return report, all(program["fits"] for program in reports.values())
+
+
+def _about(
+  topology: str, chip: chips.Chip, mesh: Mesh, sampling: Mesh
+) -> dict[str, Any]:
+  """Returns the part of the report about the devices."""
+  return {
+    "topology": topology,
+    "devices": mesh.size,
+    "mesh": dict(mesh.shape),
+    "rollout_mesh": dict(sampling.shape),
+    "hbm_gib": chip.hbm_bytes / chips.GIB,
+    "clock_hz": chip.clock_hz,
+  }
+
+
+def _reports(
+  programs: Sequence[compiled.Compiled],
+  config: ModelConfig,
+  chip: chips.Chip,
+  shapes: roofline_floors.Shapes,
+  trip_counts: dict[str, dict[str, float]],
+) -> dict[str, dict[str, Any]]:
+  """Returns each program's report, and whether it fits into memory."""
+  token_floors = roofline_floors.decode_token(config, chip, shapes)
+  usable_bytes = chip.hbm_bytes - RESERVED_BYTES
+  reports = {}
+  for program in programs:
+    report = program_report.program_report(
+      program,
+      chip,
+      roofline_floors.call_floors(program.name, config, chip, shapes),
+      token_floors,
+      trip_counts.get(program.name, {}),
+    )
+    failed = program.overflow or program.error
+    report["fits"] = not failed and program.peak_bytes <= usable_bytes
+    reports[program.name] = report
+  return reports
+
+
+def make_shapes(
+  c: TrainSettings, mesh: Mesh, sampling: Mesh, context: float
+) -> roofline_floors.Shapes:
+  """Returns what one call of each program does.
+
+  Args:
+    c: a training configuration.
+    mesh: the learner's mesh.
+    sampling: the mesh of sampling, with the same devices.
+    context: mean tokens that a decoding slot holds.
+  """
+  r = c.rollout
+  prefill_shapes = {}
+  for chunk in r.prefill_chunks:
+    rows = max(1, r.prefill_tokens // chunk)
+    rows = mesh_lib.padded_rows(rows, sampling)
+    prefill_shapes[sampling_programs.prefill_name(r, chunk)] = (rows, chunk)
+  return roofline_floors.Shapes(
+    chips=mesh.size,
+    tensor=sampling.shape["tensor"],
+    row_length=c.learner.row_length,
+    rows=mesh_lib.padded_rows(c.learner.micro_rows, mesh),
+    slots=mesh_lib.padded_rows(r.slots, sampling),
+    context=context,
+    decode_steps=r.decode_chunk,
+    prefill_shapes=prefill_shapes,
+    dtypes=r.dtypes(c.model.dtype),
+  )
+
+
+def assumed_trip_counts(
+  c: TrainSettings, shapes: roofline_floors.Shapes, prompt_tokens: float
+) -> dict[str, dict[str, float]]:
+  """Returns, by program, the iterations of loops of unknown length.
+
+  Decoding attends to a slot's prompt and half of its completion. Chunked
+  prefill attends to half of the prompt on average. Each row writes one page of
+  the KV cache, or as many as its new tokens fill.
+
+  Args:
+    c: a training configuration.
+    shapes: what a call does.
+    prompt_tokens: mean tokens of a prompt.
+  """
+  page_size = c.rollout.page_size
+  cached = max(0.0, prompt_tokens - c.rollout.prefill_tokens) / 2
+  trip_counts: dict[str, dict[str, float]] = {
+    name: {
+      cost.PAGE: math.ceil(cached / page_size),
+      cost.WRITTEN_PAGE: math.ceil(chunk / page_size),
+    }
+    for name, (_, chunk) in shapes.prefill_shapes.items()
+  }
+  return trip_counts | {
+    "decode": {
+      cost.TOKEN: c.rollout.decode_chunk,
+      cost.PAGE: math.ceil(shapes.context / page_size),
+      cost.WRITTEN_PAGE: 1,
+    },
+    "estimate": {cost.MICRO_BATCH: 1},
+    "critic": {cost.OPTIMIZER_STEP: 1, cost.MICRO_BATCH: 1},
+    "prepare": {cost.MICRO_BATCH: 1},
+    "update": {cost.MICRO_BATCH: 1},
+  }

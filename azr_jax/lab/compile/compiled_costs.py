@@ -1,0 +1,232 @@
+"""The costs of a step's device calls, from programs that were compiled.
+
+A compiler's cycles at the chip's clock, kernels and collectives that nothing
+hides at the data sheet's rates, and an assumed latency for each collective.
+"""
+
+import dataclasses
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azr_jax.lab.compile import (
+  cost,
+  forecast,
+  program_report,
+  sampler_forecast,
+  sampling_programs,
+)
+from azr_jax.lab.compile.compiled import Compiled
+from azr_jax.lab.compile.cost import Cost
+from azr_jax.lab.compile.lengths import Lengths
+from azr_jax.lab.compile.roofline import Load
+from azr_jax.lab.compile.roofline_floors import Shapes
+from azr_jax.lab.compile.sampler_forecast import (
+  DecodeCost,
+  Prompt,
+  Rules,
+  SamplerCosts,
+)
+from azr_jax.parallel.chips import Chip
+from azr_jax.rollout import settings as rollout_settings
+from azr_jax.trainer.settings import TrainSettings
+
+# Assumed, not measured: seconds until a collective's first byte arrives.
+COLLECTIVE_LATENCY_S = 3e-6
+# Seed of the sampled lengths, so that a forecast is reproducible.
+_SEED = 0
+# Numbers of simulated steps; their difference leaves out the first ones, which
+# fill the slots.
+_FEW_STEPS, _MANY_STEPS = 2, 5
+
+
+def seconds(total: Cost, chip: Chip) -> float:
+  """Returns the seconds of a cost; loops of unknown length count nothing.
+
+  Args:
+    total: the cost.
+    chip: a kind of device with a clock.
+  """
+  outside_loops = Cost()
+  outside_loops.add(total)
+  outside_loops.loops = []
+  report = program_report.time_report(outside_loops, chip, {})
+  return report["total_seconds"] + COLLECTIVE_LATENCY_S * sum(
+    outside_loops.collectives.values()
+  )
+
+
+def sampler_costs(
+  programs: Mapping[str, Compiled],
+  chip: Chip,
+  c: TrainSettings,
+  slot_counts: tuple[int, ...],
+) -> SamplerCosts:
+  """Returns the costs of sampling; fewer slots cost what all do.
+
+  Args:
+    programs: by name.
+    chip: the kind of device.
+    c: the run's configuration.
+    slot_counts: slots that decode is compiled for.
+  """
+  prefill_s = {}
+  for chunk in c.rollout.prefill_chunks:
+    total = programs[sampling_programs.prefill_name(c.rollout, chunk)].cost
+    page_s = seconds(total.iteration(cost.PAGE), chip)
+    prefill_s[chunk] = (seconds(total, chip), page_s)
+  decode = decode_cost(programs["decode"], chip)
+  return SamplerCosts(prefill_s, dict.fromkeys(slot_counts, decode))
+
+
+def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:
+  """Returns what decoding costs: a call, a token, and a page of the cache."""
+  token = program.cost.iteration(cost.TOKEN)
+  return DecodeCost(
+    seconds(program.cost, chip),
+    seconds(token, chip),
+    seconds(token.iteration(cost.PAGE), chip),
+  )
+
+
+def learner_costs(
+  programs: Mapping[str, Compiled], chip: Chip
+) -> forecast.LearnerCosts:
+  """Returns the costs of an update, and of handing over what it has learned.
+
+  Those of a critic are among them if there is one.
+
+  Args:
+    programs: by name.
+    chip: the kind of device.
+  """
+
+  def costs(names: Sequence[str]) -> tuple[float, float]:
+    call_s = micro_batch_s = 0.0
+    for name in names:
+      if name in programs:
+        total = programs[name].cost
+        call_s += seconds(total, chip)
+        micro_batch_s += seconds(total.iteration(cost.MICRO_BATCH), chip)
+    return call_s, micro_batch_s
+
+  call_s, micro_batch_s = costs(("update", "critic"))
+  score_call_s, score_micro_batch_s = costs(("prepare", "estimate"))
+  critic_step_s = 0.0
+  if "critic" in programs:
+    step = programs["critic"].cost.iteration(cost.OPTIMIZER_STEP)
+    critic_step_s = seconds(step, chip)
+  return forecast.LearnerCosts(
+    call_s,
+    micro_batch_s,
+    params_s=seconds(programs["weights"].cost, chip),
+    score_call_s=score_call_s,
+    score_micro_batch_s=score_micro_batch_s,
+    critic_step_s=critic_step_s,
+  )
+
+
+def forecast_step(
+  programs: Mapping[str, Compiled],
+  chip: Chip,
+  c: TrainSettings,
+  shapes: Shapes,
+  slot_counts: tuple[int, ...],
+  load: Load,
+  lengths: Lengths,
+) -> dict[str, Any]:
+  """Returns the forecast of a step at a distribution of lengths.
+
+  Args:
+    programs: by name, all of which compiled.
+    chip: the kind of device, with a clock.
+    c: the run's configuration.
+    shapes: what a call does.
+    slot_counts: slots that decode is compiled for, descending.
+    load: the step's requests.
+    lengths: of completions.
+  """
+  rng = random.Random(_SEED)
+  tokens = round(load.prompt_tokens)
+  phases = [
+    [Prompt(tokens, tuple(lengths.draw(samples, rng))) for _ in range(prompts)]
+    for prompts, samples in load.phases
+  ]
+  sampled = [
+    n for phase in phases for prompt in phase for n in prompt.completions
+  ]
+  trained = [
+    tokens + length
+    for length in rng.sample(sampled, min(load.trained, len(sampled)))
+  ]
+  rules = Rules(
+    slot_counts,
+    c.rollout.prompt_buckets,
+    c.rollout.prefill_chunks,
+    c.rollout.prefill_tokens,
+    shapes.chips // shapes.tensor,
+    c.rollout.decode_chunk,
+    c.rollout.page_size,
+    "tpu",
+    c.rollout.attention != rollout_settings.LOOP,
+  )
+  costs = sampler_costs(programs, chip, c, slot_counts)
+  stream = _one_stream(phases)
+  step = forecast.step(
+    stream,
+    trained,
+    rules,
+    costs,
+    forecast.LearnerRules(
+      c.learner.row_length,
+      shapes.rows,
+      c.learner.epochs,
+      c.learner.max_sequences_per_row,
+      c.critic.num_minibatches,
+    ),
+    learner_costs(programs, chip),
+  )
+  separate = [sampler_forecast.sample(phase, rules, costs) for phase in phases]
+  ahead_s = _ahead_s(stream, rules, costs)
+  return {
+    "step_s": step.step_s,
+    "ahead_step_s": ahead_s + step.update_s + step.params_s,
+    "sample_s": step.sampled.seconds,
+    "phases_sample_s": sum(phase.seconds for phase in separate),
+    "ahead_sample_s": ahead_s,
+    "prefill_s": step.sampled.prefill_s,
+    "decode_s": step.sampled.decode_s,
+    "decode_calls": step.sampled.calls,
+    "decode_steps": step.sampled.steps,
+    "slots_busy": step.sampled.busy,
+    "update_s": step.update_s,
+    "params_s": step.params_s,
+    "rows": step.rows,
+    "micro_batches": step.micro_batches,
+    "mean_tokens": sum(sampled) / len(sampled),
+    "longest_tokens": max(sampled),
+  }
+
+
+def _one_stream(phases: Sequence[Sequence[Prompt]]) -> list[Prompt]:
+  """Returns the prompts of the first phase, each with those that follow."""
+  first, *later = phases
+  follow: list[list[Prompt]] = [[] for _ in first]
+  for phase in later:
+    for index, prompt in enumerate(phase):
+      follow[index % len(first)].append(prompt)
+  return [
+    dataclasses.replace(prompt, follow_ups=tuple(then))
+    for prompt, then in zip(first, follow, strict=True)
+  ]
+
+
+def _ahead_s(
+  step: Sequence[Prompt], rules: Rules, costs: SamplerCosts
+) -> float:
+  """Returns the seconds of a step where the next one is sampled ahead."""
+  few, many = (
+    sampler_forecast.sample_steps([step] * steps, 1, rules, costs).seconds
+    for steps in (_FEW_STEPS, _MANY_STEPS)
+  )
+  return (many - few) / (_MANY_STEPS - _FEW_STEPS)

@@ -1,0 +1,232 @@
+"""The device programs of a training run, with their arguments as shapes.
+
+A run starts or resumes with some of them, and has the others in every step.
+
+Nothing is computed or compiled here: shapes and shardings are enough to lower
+each program, even for devices that this machine does not have.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+
+from azr_jax import types
+from azr_jax.lab.compile import abstract, sampling_programs
+from azr_jax.lab.compile.abstract import Program, device_bytes
+from azr_jax.learner import critic as critic_lib
+from azr_jax.learner import learner as learner_lib
+from azr_jax.learner import objective
+from azr_jax.learner.train_state import TrainState
+from azr_jax.models import transformer
+from azr_jax.models.config import ModelConfig
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.trainer import build
+from azr_jax.trainer.settings import TrainSettings
+
+
+def start_programs(
+  c: TrainSettings, config: ModelConfig, mesh: Mesh
+) -> list[Program]:
+  """Returns what a run does before its first step: it starts, or restores.
+
+  A fresh state takes over the parameters that were loaded; a critic's are a
+  copy of them. A restored state is read straight into its shards, so nothing
+  else is on a device.
+
+  Args:
+    c: a training configuration.
+    config: the model's config.
+    mesh: a mesh of real devices, or of those of a topology.
+  """
+  model = build.build_model(c, config, mesh, c.learner.max_sequences_per_row)
+  learner = build.build_learner(c, model, mesh)
+  state = learner.abstract
+  policy, programs = state, []
+  reference_bytes = device_bytes(_reference(c, learner))
+  resident_bytes = reference_bytes
+  if isinstance(state, critic_lib.ActorCritic):
+    policy, critic = state.policy, state.critic
+    copy, init_critic = learner.copy_to_critic, learner.init_critic
+    assert copy is not None and init_critic is not None
+    programs = [
+      Program("start_copy", lambda: copy.lower(policy.params), resident_bytes),
+      Program(
+        "start_critic",
+        lambda: init_critic.lower(critic.params),
+        resident_bytes + device_bytes(policy.params),
+      ),
+    ]
+    resident_bytes += device_bytes(critic)
+  return [
+    *programs,
+    Program(
+      "start_policy",
+      lambda: learner.init_policy.lower(policy.params),
+      resident_bytes,
+    ),
+    Program("restore", None, device_bytes(state) + reference_bytes),
+  ]
+
+
+def make_programs(
+  c: TrainSettings, config: ModelConfig, mesh: Mesh
+) -> list[Program]:
+  """Returns the programs of a run, in the order of a step.
+
+  A run with a critic also estimates advantages and updates the critic; one
+  whose loss ranks the whole batch also prepares it.
+
+  Args:
+    c: a training configuration.
+    config: the model's config.
+    mesh: a mesh of real devices, or of those of a topology.
+  """
+  model = build.build_model(c, config, mesh, c.learner.max_sequences_per_row)
+  learner = build.build_learner(c, model, mesh)
+  state = learner.abstract
+  critic = None
+  if isinstance(state, critic_lib.ActorCritic):
+    policy, critic = state.policy, state.critic
+  else:
+    policy = state
+  batch = _abstract_batch(
+    c.learner.max_micro_batches,
+    mesh_lib.padded_rows(c.learner.micro_rows, mesh),
+    c.learner.row_length,
+    mesh,
+  )
+  ref_params = _reference(c, learner)
+  other_bytes = device_bytes(critic) + device_bytes(ref_params)
+  sampling = sampling_programs.abstract_sampling(c, model, mesh)
+  programs = [
+    sampling_programs.weights(
+      sampling,
+      policy.params,
+      mesh,
+      device_bytes(policy.opt_state) + other_bytes,
+    ),
+    *sampling_programs.make(c, sampling, device_bytes(policy) + other_bytes),
+  ]
+  programs.append(
+    Program(
+      "score",
+      _lower_score(c, model, policy.params, batch, mesh),
+      device_bytes(policy.opt_state) + other_bytes,
+    )
+  )
+  if critic is not None:
+    policy_bytes = device_bytes(policy) + device_bytes(ref_params)
+    programs += _critic_programs(learner, critic, batch, policy_bytes)
+  if learner.prepare is not None:
+    prepare, whole = learner.prepare, batch
+    fields, _ = jax.eval_shape(prepare, policy.params, policy.step, whole)
+    programs.append(
+      Program(
+        "prepare",
+        lambda: prepare.lower(policy.params, policy.step, whole),
+        device_bytes(policy.opt_state) + other_bytes,
+      )
+    )
+    batch = batch.replace(
+      **{name: _row_sharded(x, mesh) for name, x in fields.items()}
+    )
+  lower = learner.policy_update.lower
+  programs.append(
+    Program(
+      "update",
+      lambda: lower(policy, batch, ref_params),
+      device_bytes(critic),
+    )
+  )
+  return programs
+
+
+def _row_sharded(x: jax.ShapeDtypeStruct, mesh: Mesh) -> Any:
+  """Returns the shape of an array of a batch, laid out as `_abstract_batch`."""
+  sharding = mesh_lib.token_sharding(mesh, axis=1)
+  return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+
+def _reference(
+  c: TrainSettings, learner: learner_lib.Learner
+) -> types.Params | None:
+  """Returns the parameters of a KL penalty as shapes; None without one."""
+  if not c.learner.kl_coef:
+    return None
+  params = learner.abstract.params
+  made = jax.eval_shape(learner.make_reference, params)
+  return abstract.with_shardings(
+    made, jax.tree.map(lambda x: x.sharding, params)
+  )
+
+
+def _lower_score(
+  c: TrainSettings,
+  model: transformer.Transformer,
+  params: types.Params,
+  batch: types.Batch,
+  mesh: Mesh,
+) -> Callable[[], jax.stages.Lowered]:
+  """Returns a function that lowers the scoring of one micro-batch."""
+  micro = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(
+      x.shape[1:], x.dtype, sharding=mesh_lib.token_sharding(mesh)
+    ),
+    batch,
+  )
+
+  def score(params: types.Params, batch: types.Batch) -> Any:
+    return objective.score(
+      model,
+      params,
+      batch,
+      c.rollout.temperature,
+      c.learner.chunk_tokens,
+      mesh,
+    )
+
+  options = c.compiler.options(mesh)
+  return lambda: jax.jit(score, compiler_options=options).lower(params, micro)
+
+
+def _critic_programs(
+  learner: learner_lib.Learner,
+  critic: TrainState,
+  batch: types.Batch,
+  policy_bytes: float,
+) -> list[Program]:
+  """Returns the programs that estimate advantages and update the critic."""
+  estimate, critic_update = learner.estimate, learner.critic_update
+  assert estimate is not None and critic_update is not None
+  values = batch.advantages
+  valued = critic_lib.ValueBatch(batch, values, values)
+  return [
+    Program(
+      "estimate",
+      lambda: estimate.lower(critic.params, batch),
+      policy_bytes + device_bytes(critic.opt_state),
+    ),
+    Program(
+      "critic", lambda: critic_update.lower(critic, valued), policy_bytes
+    ),
+  ]
+
+
+def _abstract_batch(
+  micro_batches: int, rows: int, length: int, mesh: Mesh
+) -> types.Batch:
+  """Returns micro-batches [A, rows, length] as shapes."""
+  sharding = mesh_lib.token_sharding(mesh, axis=1)
+
+  def array(dtype: DTypeLike) -> Any:
+    shape = (micro_batches, rows, length)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+  return types.Batch(
+    *[array(jnp.int32)] * 4,
+    *[array(jnp.float32)] * 6,
+  )

@@ -1,0 +1,182 @@
+"""Roofline floors: the least seconds of a program, by part of the model.
+
+A part needs its operations and its bytes, at the rates of the chip's data
+sheet; the slower of the two counts. Recomputation, collectives and small
+operations (norms, sampling of a token) count nothing.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+
+from azr_jax.lab.compile import parts
+from azr_jax.models.config import ModelConfig
+from azr_jax.models.operations import SamplingDtypes, cache_entry_bytes
+from azr_jax.models.presets import parameter_count
+from azr_jax.parallel.chips import Chip
+
+# Passes of the update over the tokens: forward, and twice that backward.
+_TRAINING_PASSES = 3
+# Arrays as large as the parameters that an optimizer step reads or writes:
+# gradients, parameters and two moments; parameters and moments.
+_OPTIMIZER_ARRAYS = 4 + 3
+_MASTER_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapes:
+  """How much one call of each program does, over all devices.
+
+  Attributes:
+    chips: number of devices.
+    tensor: number of devices that share a copy of the weights in sampling.
+    row_length: tokens of a training row.
+    rows: rows of a micro-batch.
+    slots: sequences that are decoded together.
+    context: mean tokens that a decoding slot holds.
+    decode_steps: tokens of a slot per call of decode.
+    prefill_shapes: program -> rows that a call reads, and tokens of each.
+    dtypes: of the weights and of the cache in sampling.
+  """
+
+  chips: int
+  tensor: int
+  row_length: int
+  rows: int
+  slots: int
+  context: float
+  decode_steps: int
+  prefill_shapes: Mapping[str, tuple[int, int]]
+  dtypes: SamplingDtypes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+  """Operations and bytes of one device."""
+
+  flops: float = 0.0
+  bytes: float = 0.0
+
+
+def call_floors(
+  name: str, config: ModelConfig, chip: Chip, shapes: Shapes
+) -> dict[str, float]:
+  """Returns the least seconds of one call, by part of the model.
+
+  A call of update or critic is one micro-batch and an optimizer step, one of
+  decode all of its tokens. Prefilled rows have nothing in the cache before.
+
+  Args:
+    name: the program's, as in `programs.Program`.
+    config: the model's config.
+    chip: the kind of device.
+    shapes: what a call does.
+  """
+  s = shapes
+  training = s.rows * s.row_length
+  if name in ("score", "estimate", "prepare"):
+    work = _forward(config, training / s.chips, s.row_length / 2)
+  elif name in ("update", "critic"):
+    forward = _forward(config, training / s.chips, s.row_length / 2)
+    work = {
+      part: _Work(_TRAINING_PASSES * w.flops) for part, w in forward.items()
+    }
+    state = _MASTER_BYTES * parameter_count(config) / s.chips
+    work[parts.OPTIMIZER] = _Work(bytes=_OPTIMIZER_ARRAYS * state)
+  elif name in s.prefill_shapes:
+    work = _sampling(config, s, *s.prefill_shapes[name], 0.0)
+    work[parts.LOGITS] = _Work()  # No token is chosen.
+  elif name == "decode":
+    token = decode_token(config, chip, shapes)
+    written = _entry_bytes(config, s) * s.slots * s.decode_steps / s.chips
+    return {
+      part: s.decode_steps * seconds for part, seconds in token.items()
+    } | {parts.CACHE: written / chip.bandwidth}
+  else:
+    return {}
+  if name in ("estimate", "critic"):
+    work[parts.LOGITS] = _Work()
+  return _seconds(work, chip)
+
+
+def decode_token(
+  config: ModelConfig, chip: Chip, shapes: Shapes
+) -> dict[str, float]:
+  """Returns the least seconds of one decoded token of all slots, by part.
+
+  Every group of devices reads its copy of the weights once, and the cache of
+  its slots up to their length.
+  """
+  s = shapes
+  work = _sampling(config, s, s.slots, 1, 0.0)
+  cache = _entry_bytes(config, s) * s.slots * s.context / s.chips
+  pairs = 4.0 * config.num_layers * config.num_heads * config.head_size
+  work[parts.ATTENTION] = _Work(pairs * s.slots * s.context / s.chips, cache)
+  return _seconds(work, chip)
+
+
+def _seconds(work: dict[str, _Work], chip: Chip) -> dict[str, float]:
+  """Returns the seconds of each part's work."""
+  return {
+    part: max(w.flops / chip.flops, w.bytes / chip.bandwidth)
+    for part, w in work.items()
+  }
+
+
+def _weights(config: ModelConfig) -> dict[str, float]:
+  """Returns the number of weights in products, by part."""
+  c = config
+  heads = 2 * c.num_heads + 2 * c.num_kv_heads
+  return {
+    parts.PROJECTIONS: c.num_layers * c.hidden_size * c.head_size * heads,
+    parts.MLP: 3.0 * c.num_layers * c.hidden_size * c.mlp_size,
+    parts.LOGITS: float(c.vocab_size * c.hidden_size),
+  }
+
+
+def _entry_bytes(config: ModelConfig, s: Shapes) -> float:
+  """Returns the bytes of a token in the cache, over all devices of a group."""
+  return float(cache_entry_bytes(config, s.dtypes.cache))
+
+
+def _forward(
+  config: ModelConfig, tokens: float, context: float
+) -> dict[str, _Work]:
+  """Returns the operations of a forward pass over tokens of one device."""
+  pairs = 4.0 * config.num_layers * config.num_heads * config.head_size
+  work = {
+    part: _Work(2.0 * weights * tokens)
+    for part, weights in _weights(config).items()
+  }
+  return work | {parts.ATTENTION: _Work(pairs * tokens * context)}
+
+
+def _sampling(
+  config: ModelConfig, s: Shapes, sequences: int, tokens: int, before: float
+) -> dict[str, _Work]:
+  """Returns the work of a forward pass of sampling, on one device.
+
+  Args:
+    config: the model's config.
+    s: the layout.
+    sequences: number of sequences.
+    tokens: new tokens of each.
+    before: tokens of each that are in the cache.
+  """
+  total = sequences * tokens / s.chips
+  work = _forward(config, total, before + tokens / 2)
+  read = {}
+  for part, weights in _weights(config).items():
+    dtype = s.dtypes.head if part == parts.LOGITS else s.dtypes.kernels
+    read[part] = weights * jnp.dtype(dtype).itemsize / s.tensor
+  cache = _entry_bytes(config, s) * sequences * before / s.chips
+  scored = _Work(work[parts.LOGITS].flops / tokens, read[parts.LOGITS])
+  return {
+    parts.PROJECTIONS: _Work(
+      work[parts.PROJECTIONS].flops, read[parts.PROJECTIONS]
+    ),
+    parts.ATTENTION: _Work(work[parts.ATTENTION].flops, cache),
+    parts.MLP: _Work(work[parts.MLP].flops, read[parts.MLP]),
+    parts.LOGITS: scored,
+  }

@@ -1,0 +1,165 @@
+"""The device programs of sampling: new weights, prefill, and decoding."""
+
+import dataclasses
+import functools
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+
+from azr_jax import types
+from azr_jax.lab.compile import abstract
+from azr_jax.lab.compile.abstract import Program
+from azr_jax.models import pages, sampling_params, transformer
+from azr_jax.rollout import (
+  changes,
+  decode_state,
+  layout,
+  prefill_scheduler,
+)
+from azr_jax.rollout import engine as engine_lib
+from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.trainer.settings import TrainSettings
+
+# Number of stop ids. Programs depend on their number, not on their values.
+_NUM_STOP_IDS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+  """The engine and its arguments, as shapes.
+
+  Attributes:
+    engine: the engine.
+    params: what `engine.compute_params` returns.
+    pool: keys and values in pages.
+    slots: the largest slot count.
+  """
+
+  engine: engine_lib.Engine
+  params: types.Params
+  pool: pages.Pool
+  slots: decode_state.Slots
+
+
+def prefill_name(settings: SamplerSettings, chunk: int) -> str:
+  """Returns the name of the program that reads so many tokens of a row."""
+  is_widest = chunk == settings.prefill_chunks[-1]
+  return "prefill" if is_widest else f"prefill_{chunk}"
+
+
+def weights(
+  sampling: Sampling, params: types.Params, mesh: Mesh, other_bytes: float
+) -> Program:
+  """Returns what hands new parameters to the sampler.
+
+  A run does it in one program, too, unless another mesh has changed the order
+  of the devices; here they have the learner's.
+
+  Args:
+    sampling: the engine and its arguments.
+    params: of the learner.
+    mesh: the learner's mesh.
+    other_bytes: bytes of the learner's other arrays on one device.
+  """
+  engine = sampling.engine
+  ordered = Mesh(
+    mesh.devices.reshape(engine.mesh.devices.shape),
+    engine.mesh.axis_names,
+    axis_types=engine.mesh.axis_types,
+  )
+  convert = jax.jit(
+    functools.partial(sampling_params.convert, engine.model),
+    out_shardings=jax.tree.map(
+      lambda x: NamedSharding(ordered, x.spec), engine.param_shardings
+    ),
+  )
+  return Program(
+    "weights",
+    lambda: convert.lower(params),
+    # Pages of a stream that goes on are kept meanwhile.
+    other_bytes + abstract.device_bytes(sampling.pool),
+  )
+
+
+def make(
+  c: TrainSettings, sampling: Sampling, train_bytes: float
+) -> list[Program]:
+  """Returns prefill of each length of chunk, and decode.
+
+  Args:
+    c: a training configuration.
+    sampling: the engine and its arguments.
+    train_bytes: bytes of the learner's arrays on one device.
+  """
+  engine, params = sampling.engine, sampling.params
+  pool, slots = sampling.pool, sampling.slots
+  cache_bytes = abstract.device_bytes(pool.k)
+
+  def prefill(chunk: int) -> Program:
+    batch = abstract.shapes_of(prefill_scheduler.empty_batch(engine, chunk))
+    return Program(
+      prefill_name(c.rollout, chunk),
+      lambda: engine.prefill.lower(params, pool, batch),
+      train_bytes + abstract.device_bytes(slots),
+      cache_bytes,
+    )
+
+  num_slots = engine.slot_counts[0]
+  nothing = changes.no_changes(
+    num_slots, engine.devices, engine.max_pages_per_row
+  )
+
+  def decode(name: str, context: jax.ShapeDtypeStruct | None) -> Program:
+    return Program(
+      name,
+      lambda: engine.decode.lower(
+        params,
+        pool,
+        slots,
+        abstract.shapes_of(nothing).replace(context=context),
+        abstract.ints(_NUM_STOP_IDS),
+        abstract.ints(),
+      ),
+      train_bytes,
+      cache_bytes,
+    )
+
+  programs = [*map(prefill, reversed(engine.prefill_chunks))]
+  programs.append(decode("decode", None))
+  speculation = c.rollout.speculation
+  if speculation.drafts:
+    programs.append(
+      decode("decode_drafts", abstract.ints(num_slots, speculation.context))
+    )
+  return programs
+
+
+def abstract_sampling(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> Sampling:
+  """Returns the engine and its arguments as shapes."""
+  engine = engine_lib.make_engine(
+    model,
+    layout.rollout_mesh(c.rollout.mesh, mesh),
+    c.sharding.rules(),
+    c.rollout,
+  )
+  params = jax.eval_shape(
+    lambda key: sampling_params.convert(
+      engine.model, transformer.init_params(model, key)
+    ),
+    jax.random.key(0),
+  )
+  pool = jax.eval_shape(engine.init_pool)
+  # The number of slots is a constant of the program.
+  slots = jax.eval_shape(lambda: decode_state.init_slots(engine.slot_counts[0]))
+  return Sampling(
+    engine,
+    abstract.with_shardings(params, engine.param_shardings),
+    abstract.with_shardings(
+      pool, jax.tree.map(lambda _: engine.pool_sharding, pool)
+    ),
+    abstract.with_shardings(
+      slots, jax.tree.map(lambda _: engine.slots_sharding, slots)
+    ),
+  )

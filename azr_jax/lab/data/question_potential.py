@@ -1,0 +1,88 @@
+"""Estimates what a model could learn from questions (R1-CI, section 3.3)."""
+
+import dataclasses
+
+import ml_collections
+
+from azr_jax.config.settings import Settings, setting
+from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.lab.data import question_evals
+from azr_jax.parallel import memory
+from azr_jax.systems.code_interpreter import measurement
+from azr_jax.systems.code_interpreter.agents import AGENTS
+from azr_jax.tasks.questions import pass_rates, sources
+from azr_jax.trainer import scoring
+from azr_jax.trainer import settings as train_settings
+from azr_jax.trainer.settings import EvaluateSettings
+
+FILE = "pass_rates.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class PotentialSettings(Settings):
+  """Section `potential`: agents, questions and temperatures."""
+
+  questions: tuple[str, ...] = setting(
+    ("split:train",), "sources of questions", required=True
+  )
+  count: int = setting(
+    1_000_000, "maximum number of questions per source", minimum=1
+  )
+  data_seed: int = setting(
+    0,
+    "seed of generated questions",
+    minimum=0,
+    accepts=sources.TRAINING_SEED,
+  )
+  agents: tuple[str, ...] = setting(
+    AGENTS,
+    "agents whose answers are graded",
+    paper="four agents",
+    subset_of=AGENTS,
+    required=True,
+  )
+  temperatures: tuple[float, ...] = setting(
+    measurement.TEMPERATURES,
+    "temperatures that each agent answers at",
+    paper="five, which it does not name",
+    required=True,
+    accepts=(lambda v: min(v) > 0, "a tuple of numbers above 0"),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class PotentialRunSettings(EvaluateSettings):
+  """A configuration of `azr_jax.potential`."""
+
+  potential: PotentialSettings = PotentialSettings()
+
+
+@memory.explained(memory.SAMPLING_KEYS)
+def estimate(
+  config: ml_collections.ConfigDict, model_spec: str, workdir: str
+) -> list[PassRate]:
+  """Estimates the pass rate of every question, writes and returns the rates.
+
+  Args:
+    config: of `configs/potential.py`.
+    model_spec: a model spec or run folder.
+    workdir: the folder of records and pass rates; one that exists is resumed.
+
+  Raises:
+    ValueError: a config value is not allowed, or the folder has records of
+      another model or config.
+  """
+  settings = train_settings.read(PotentialRunSettings, config)
+  c = settings.potential
+  identity = scoring.identity_of(settings, model_spec)
+  with scoring.open_scores(workdir, settings, identity) as run:
+    questions = sources.read_all(c.questions, c.count, c.data_seed)
+    eval_passes = measurement.potential_eval_passes(c.agents, c.temperatures)
+    answered = question_evals.answer(
+      settings, model_spec, identity["step"], questions, eval_passes, run
+    )
+    rates = measurement.rates(questions, [path for _, path, _ in answered])
+    if run.is_primary:
+      pass_rates.write(run.folder / FILE, questions, rates)
+    run.barrier("the pass rates are written")
+  return rates

@@ -1,0 +1,263 @@
+"""Analyses the runs of an experiment, as its plan has said beforehand.
+
+Arms are compared by seeds that both have: their difference is paired by seed
+and, for scores, by item. The primary comparisons are one family, whose p-values
+are corrected by Holm's method.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from azr_jax.evals import statistics
+from azr_jax.lab.experiments import checks, folders, outcomes
+from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.lab.experiments.plan import LOWER, NOT_LOWER, Comparison
+from azr_jax.lab.statistics import hypotheses
+
+_RESAMPLES = 10_000
+HOLDS, REFUTED, OPEN, NOT_RUN = "holds", "refuted", "undecided", "not run"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """An outcome of an arm.
+
+  Attributes:
+    arm: its name; "start": the model that runs start from.
+    outcome: its name.
+    seeds: those that count.
+    items: N; 1 for a metric.
+    mean: over seeds and items.
+    seed_stderr: standard error over seeds; None: one seed.
+    item_stderr: standard error over items; None: one item.
+    by_seed: the mean of each seed.
+  """
+
+  arm: str
+  outcome: str
+  seeds: tuple[int, ...]
+  items: int
+  mean: float
+  seed_stderr: float | None
+  item_stderr: float | None
+  by_seed: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+  """What the runs say to a comparison.
+
+  Attributes:
+    comparison: the claim.
+    seeds: those that both arms have.
+    items: N.
+    difference: arm less base.
+    stderr: of the difference, over seeds and items or over seeds: the one
+      that makes the wider interval.
+    df: its degrees of freedom.
+    interval: Student's interval; None: there is no error.
+    bootstrap: interval of a bootstrap over items and seeds.
+    p: of the claim's test.
+    p_holm: the same, corrected for the other primary comparisons.
+    planned: difference that the plan's runs see with its power, if the noise is
+      as expected; None: no noise was expected.
+    smallest: the same with the noise that these runs had; None: there is none.
+    verdict: holds, refuted, undecided, or not run.
+  """
+
+  comparison: Comparison
+  seeds: tuple[int, ...] = ()
+  items: int = 0
+  difference: float | None = None
+  stderr: float | None = None
+  df: float | None = None
+  interval: tuple[float, float] | None = None
+  bootstrap: tuple[float, float] | None = None
+  p: float | None = None
+  p_holm: float | None = None
+  planned: float | None = None
+  smallest: float | None = None
+  verdict: str = NOT_RUN
+
+
+def check_runs(workdir: Workdir) -> None:
+  """Checks that there are runs, and that they were trained as their arms are.
+
+  Settings that are younger than a run are not compared: their defaults change
+  nothing of what was before them.
+
+  Raises:
+    ValueError: no run has begun, or one was trained with another value.
+  """
+  begun = [
+    (arm, seed)
+    for arm, seed in workdir.plan.runs()
+    if folders.read_rows(workdir.run(arm, seed))
+  ]
+  if not begun:
+    raise ValueError(
+      f"{workdir.path}: expected runs of {workdir.plan.name}; "
+      "nothing is written"
+    )
+  for arm, seed in begun:
+    named = {"seed": seed, **workdir.overrides(arm)}
+    config = checks.config_of(workdir.plan.arms[arm].config, named)
+    folders.check_run(workdir.run(arm, seed), config.to_dict(), {*named})
+
+
+def cells(workdir: Workdir) -> list[Cell]:
+  """Returns every outcome of every arm that has it.
+
+  Raises:
+    ValueError: all runs are done, and none has an outcome's metric.
+  """
+  found = []
+  for name, outcome in workdir.plan.outcomes.items():
+    for arm in ("start", *workdir.plan.arms):
+      samples = outcomes.read(workdir, arm, outcome)
+      if samples is None:
+        continue
+      estimate = statistics.estimate(samples.values)
+      found.append(
+        Cell(
+          arm,
+          name,
+          samples.seeds,
+          samples.values.shape[1],
+          estimate.mean,
+          estimate.seed_stderr,
+          estimate.item_stderr if samples.values.shape[1] > 1 else None,
+          tuple(samples.values.mean(axis=1).tolist()),
+        )
+      )
+    if outcome.metric and not any(one.outcome == name for one in found):
+      if all(folders.is_done(workdir.run(*run)) for run in workdir.plan.runs()):
+        raise ValueError(
+          f"outcomes.{name}.metric={outcome.metric!r}: expected a metric of "
+          "some run"
+        )
+  return found
+
+
+def findings(workdir: Workdir) -> list[Finding]:
+  """Returns what the runs say to each comparison of the plan."""
+  family = [one for one in workdir.plan.comparisons if one.primary]
+  found = [
+    _find(workdir, one, len(family) if one.primary else 1)
+    for one in workdir.plan.comparisons
+  ]
+  primary = [i for i, one in enumerate(found) if one.comparison.primary]
+  # A comparison that was not run is one of the family all the same.
+  known = [p if p is not None else 1.0 for p in (found[i].p for i in primary)]
+  for index, p in zip(primary, hypotheses.holm(known), strict=True):
+    if found[index].p is not None:
+      found[index] = dataclasses.replace(found[index], p_holm=p)
+  alpha = 1 - workdir.plan.about.confidence
+  return [
+    dataclasses.replace(one, verdict=verdict(one, alpha)) for one in found
+  ]
+
+
+def verdict(finding: Finding, alpha: float) -> str:
+  """Returns what a finding says of its claim.
+
+  A claim holds if its corrected p-value is below alpha and the difference has
+  the claimed sign. It is refuted if the interval has no difference as large as
+  the claim's margin in the claimed direction, or, of `not_lower`, none that the
+  margin tolerates. Otherwise the runs cannot tell, and nor can one seed.
+  """
+  if finding.difference is None:
+    return NOT_RUN
+  if finding.interval is None or len(finding.seeds) == 1:
+    return OPEN
+  claim, margin = finding.comparison.claim, finding.comparison.margin
+  sign = -1 if claim == LOWER else 1
+  ends = [sign * end for end in finding.interval]
+  needed = -margin if claim == NOT_LOWER else margin
+  p = finding.p if finding.p_holm is None else finding.p_holm
+  assert p is not None  # It has an interval.
+  if max(ends) < needed or (not margin and max(ends) <= 0):
+    return REFUTED
+  has_sign = claim == NOT_LOWER or sign * finding.difference > 0
+  return HOLDS if p < alpha and has_sign else OPEN
+
+
+def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
+  """Returns the finding without correction and verdict.
+
+  Args:
+    workdir: has the runs.
+    one: the comparison.
+    family: number of comparisons that the error rate is divided by.
+  """
+  about = workdir.plan.about
+  not_lower = one.claim == NOT_LOWER
+  alpha = (1 - about.confidence) / family
+  count = len(about.seeds)
+  planned = hypotheses.smallest_detectable(
+    _of_seeds(one.expected_sd, count),
+    alpha,
+    about.power,
+    one_sided=not_lower,
+  )
+  planned = planned or None
+  paired = _paired(workdir, one)
+  if paired is None:
+    return Finding(one, planned=planned)
+  seeds, base, arm = paired
+  mean = hypotheses.mean_of(arm - base)
+  boot = statistics.difference(
+    base,
+    arm,
+    _RESAMPLES,
+    about.confidence,
+    np.random.default_rng(0),
+    paired_seeds=True,
+  )
+  null = -one.margin if not_lower else 0.0
+  error = mean.error(about.confidence)
+  return Finding(
+    comparison=one,
+    seeds=seeds,
+    items=arm.shape[1],
+    difference=mean.value,
+    stderr=error.stderr if error else None,
+    df=error.df if error else None,
+    interval=mean.interval(about.confidence),
+    bootstrap=boot.over_both or (boot.over_items if error else None),
+    p=mean.p_value(null, one_sided=not_lower),
+    planned=planned,
+    smallest=hypotheses.smallest_detectable(
+      mean, alpha, about.power, one_sided=not_lower
+    ),
+  )
+
+
+def _of_seeds(sd: float, count: int) -> hypotheses.Mean:
+  """Returns a mean of differences that differ by `sd` between seeds."""
+  if count == 1:
+    return hypotheses.Mean(0.0)
+  error = hypotheses.Error(sd / math.sqrt(count), count - 1)
+  return hypotheses.Mean(0.0, (error,))
+
+
+def _paired(
+  workdir: Workdir, one: Comparison
+) -> tuple[tuple[int, ...], np.ndarray, np.ndarray] | None:
+  """Returns the common seeds, and values [S, N] of base and arm; None: none."""
+  outcome = workdir.plan.outcomes[one.outcome]
+  arm = outcomes.read(workdir, one.arm, outcome)
+  if arm is None:
+    return None
+  if not one.base:
+    return arm.seeds, np.zeros_like(arm.values), arm.values
+  base = outcomes.read(workdir, one.base, outcome)
+  if base is None:
+    return None
+  seeds = tuple(seed for seed in arm.seeds if seed in base.seeds)
+  if not seeds:
+    return None
+  outcomes.check_same_items(arm, base)
+  return seeds, base.of(seeds), arm.of(seeds)

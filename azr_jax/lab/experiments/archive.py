@@ -1,0 +1,288 @@
+"""Keeps what a plan asks of finished runs beside it, in `runs/`.
+
+The folders of runs have checkpoints and stay where they were made. What the
+plan's outcomes and panels need of them is small: metrics by step, and which
+items are right. It is written as runs finish, so that another machine, with a
+new working directory, goes on where this one ended.
+
+| file | what it is |
+| --- | --- |
+| `runs/ARM_SEED.json` | a run: config, metrics of the plan, scores |
+| `runs/start.json` | scores of the model that runs start from |
+| `runs/items_SCORE.json` | the items of a score: question by id |
+| `runs/prepared/` | what preparations have made; see `preparations.py` |
+"""
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from azr_jax.config import user_files
+from azr_jax.evals import score_files
+from azr_jax.lab.experiments import folders, preparations, registration
+from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.lab.experiments.outcomes import START
+from azr_jax.run import folder as run_folder
+from azr_jax.run import metrics, starts, storage
+
+_FOLDER = "runs"
+_COMMIT_DIGITS = 7
+# The core minutes of a run are those of its steps.
+_ALWAYS = ("step", "time/step")
+
+
+def save(workdir: Workdir, out: pathlib.Path) -> None:
+  """Writes what is kept of the runs and scores that are done.
+
+  Args:
+    workdir: has the runs.
+    out: the folder of the experiment.
+
+  Raises:
+    ValueError: two runs were scored on other items.
+  """
+  # Runs that began without a plan are no evidence of it.
+  if not workdir.is_registered():
+    return
+  preparations.save(workdir, out)
+  spent = workdir.spent()
+  for name, arm, seed in _names(workdir):
+    kept: dict[str, Any] = {}
+    if arm != START:
+      run = workdir.run(arm, seed)
+      if not folders.is_done(run):
+        continue
+      kept["config"] = _portable(workdir, run_folder.read_config(run))
+      kept["metrics"] = _kept_metrics(workdir, run)
+    kept["scores"] = {
+      score: _read_scores(workdir, out, score, folder)
+      for score, folder in _score_folders(workdir, arm, seed)
+      if folders.is_scored(folder)
+    }
+    if not any(kept.values()):
+      continue
+    kept |= registration.plan_hashes(workdir.path)
+    kept["commits"] = _commits(workdir, name, out)
+    kept["core_seconds"] = {
+      job: seconds
+      for job, seconds in spent.items()
+      if job == name or job.startswith(f"{name}_")
+    }
+    _write(out / _FOLDER / f"{name}.json", kept)
+
+
+def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
+  """Puts what was kept into a working directory that lacks it.
+
+  Args:
+    workdir: where runs go on.
+    source: the folder of the experiment.
+    goes_on: whether runs will be started, which need what was prepared.
+
+  Returns:
+    How many runs were done elsewhere.
+
+  Raises:
+    ValueError: runs were made with another plan, or a file is damaged.
+  """
+  if goes_on:
+    preparations.restore(workdir, source)
+  else:
+    preparations.check(workdir, source)
+  spent, restored = workdir.spent(), 0
+  for name, arm, seed in _names(workdir):
+    path = source / _FOLDER / f"{name}.json"
+    if not path.exists():
+      continue
+    kept = user_files.read_object(path)
+    workdir.adopt(source)
+    with user_files.reading(path, "what is kept of a run"):
+      registration.check_kept(source, kept)
+      run = workdir.run(arm, seed)
+      if arm != START and not run.exists():
+        _write_rows(run / metrics.METRICS, kept["metrics"])
+        _write(run / "config.json", _here(workdir, kept["config"]))
+        restored += 1
+      elif arm != START and _kept_metrics(workdir, run) != kept["metrics"]:
+        # It is being run here, and those are another policy's scores.
+        continue
+      for score, folder in _score_folders(workdir, arm, seed):
+        if score in kept["scores"] and not folder.exists():
+          items = user_files.read_object(_items_path(source, score))
+          _write_scores(workdir, score, folder, kept["scores"][score], items)
+      spent = kept["core_seconds"] | spent
+      workdir.write_spent(spent)
+  return restored
+
+
+def commits(workdir: Workdir, out: pathlib.Path) -> list[str]:
+  """Returns the commits that the runs which are done were started at, sorted.
+
+  They have seven digits, and "-dirty" if files had changed since.
+
+  Args:
+    workdir: has the runs.
+    out: the folder of the experiment, which may have others.
+  """
+  found: set[str] = set()
+  for name, arm, seed in _names(workdir):
+    if arm != START and folders.is_done(workdir.run(arm, seed)):
+      found.update(_short(one) for one in _commits(workdir, name, out))
+  return sorted(found)
+
+
+def _short(commit: str) -> str:
+  digits, dash, dirty = commit.partition("-")
+  return digits[:_COMMIT_DIGITS] + dash + dirty
+
+
+def _commits(workdir: Workdir, name: str, out: pathlib.Path) -> list[str]:
+  """Returns the commits of a run's starts.
+
+  The start has none, and nor has a run that was made elsewhere. What is kept of
+  them says it, or else they are those of the command.
+  """
+  run, kept = workdir.path / name, out / _FOLDER / f"{name}.json"
+  if (run / starts.STARTS).exists():
+    return starts.commits(run)
+  if kept.exists():
+    return list(user_files.read_object(kept).get("commits", ()))
+  return workdir.commits()
+
+
+def _names(workdir: Workdir) -> Iterator[tuple[str, str, int]]:
+  """Yields name, arm and seed of the start and of all runs."""
+  yield START, START, 0
+  for arm, seed in workdir.plan.runs():
+    yield workdir.run(arm, seed).name, arm, seed
+
+
+def _metrics(workdir: Workdir) -> set[str]:
+  """Returns the metrics that the plan looks at."""
+  plan = workdir.plan
+  of_outcomes = [
+    name for one in plan.outcomes.values() for name in (one.metric, one.minus)
+  ]
+  return {*of_outcomes, *plan.panels.values()} - {""}
+
+
+def _kept_metrics(
+  workdir: Workdir, run: pathlib.Path
+) -> list[dict[str, float]]:
+  """Returns the metrics of a run's steps, those that are kept."""
+  names = {*_ALWAYS, *_metrics(workdir)}
+  return [
+    {key: value for key, value in row.items() if key in names}
+    for row in folders.read_rows(run)
+  ]
+
+
+def _score_folders(
+  workdir: Workdir, arm: str, seed: int
+) -> list[tuple[str, pathlib.Path]]:
+  """Returns the scores of a run or of the start, with their folders."""
+  if arm == START:
+    return [
+      (name, workdir.start_scores(name))
+      for name, score in workdir.plan.scores.items()
+      if score.start
+    ]
+  names = workdir.plan.scores_of(arm)
+  return [(name, workdir.scores(arm, seed, name)) for name in names]
+
+
+def _items_path(folder: pathlib.Path, score: str) -> pathlib.Path:
+  return folder / _FOLDER / f"items_{score}.json"
+
+
+def _read_scores(
+  workdir: Workdir, out: pathlib.Path, score: str, folder: pathlib.Path
+) -> dict[str, Any]:
+  """Returns a score as it is kept, and writes its items if none are yet.
+
+  Raises:
+    ValueError: the items are others than those of another run, or could not all
+      be asked.
+  """
+  benchmark = workdir.plan.scores[score].benchmark
+  folders.check_score(folder, benchmark)
+  model = score_files.read_model(str(folder))
+  questions, correct = score_files.read_items(model, benchmark)
+  items = {id_: questions[id_] for id_ in sorted(questions)}
+  path = _items_path(out, score)
+  if not path.exists():
+    _write(path, items)
+  elif user_files.read_object(path) != items:
+    raise ValueError(
+      f"{folder}: other items than {path}: expected scores of the same data"
+    )
+  return {
+    "scores": dict(model.scores[0]),
+    "correct": [
+      "".join("01"[is_right] for is_right in correct[0][id_]) for id_ in items
+    ],
+  }
+
+
+def _write_scores(
+  workdir: Workdir,
+  score: str,
+  folder: pathlib.Path,
+  kept: dict[str, Any],
+  items: dict[str, str],
+) -> None:
+  """Writes what comparisons read of a folder of `azr_jax.evaluate`.
+
+  Args:
+    workdir: has the plan.
+    score: its name.
+    folder: the folder.
+    kept: what `_read_scores` returned.
+    items: question by item id, in the order of what is kept.
+  """
+  benchmark = workdir.plan.scores[score].benchmark
+  rows = [
+    {
+      "id": id_,
+      "question": question,
+      "correct": [bit == "1" for bit in bits],
+    }
+    for (id_, question), bits in zip(
+      items.items(), kept["correct"], strict=True
+    )
+  ]
+  _write_rows(folder / f"{benchmark}.jsonl", rows)
+  _write(folder / score_files.RESULTS, {"scores": kept["scores"]})
+
+
+def _portable(workdir: Workdir, config: dict[str, Any]) -> dict[str, Any]:
+  """Returns a config whose preparations have names instead of folders."""
+  text = json.dumps(config)
+  for name, folder in workdir.prepared_folders().items():
+    text = text.replace(folder, f"{{{name}}}")
+  return json.loads(text)
+
+
+def _here(workdir: Workdir, config: dict[str, Any]) -> dict[str, Any]:
+  """Returns the inverse of `_portable`, with the folders of this directory."""
+  text = json.dumps(config)
+  for name, folder in workdir.prepared_folders().items():
+    text = text.replace(f"{{{name}}}", folder)
+  return json.loads(text)
+
+
+def _write_rows(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
+  text = "".join(json.dumps(row) + "\n" for row in rows)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  storage.write_atomically(path, text)
+
+
+def _write(path: pathlib.Path, content: dict[str, Any]) -> None:
+  """Writes a file, a line for each key, if its content is another."""
+  lines = (f"{json.dumps(k)}: {json.dumps(v)}" for k, v in content.items())
+  text = "{\n" + ",\n".join(lines) + "\n}\n"
+  if path.exists() and path.read_text("utf-8") == text:
+    return
+  path.parent.mkdir(parents=True, exist_ok=True)
+  storage.write_atomically(path, text)

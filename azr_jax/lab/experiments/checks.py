@@ -1,0 +1,38 @@
+"""Checks the arms of a plan before anything is run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from azr_jax.cli import config_files
+from azr_jax.config.settings import Invalid
+from azr_jax.lab.experiments.plan import Plan
+from azr_jax.trainer import settings
+
+
+def check_arms(plan: Plan) -> None:
+  """Checks that every arm is a config with the keys and values that it sets.
+
+  Raises:
+    ValueError: an arm's config or one of its keys is wrong.
+  """
+  for name, arm in plan.arms.items():
+    try:
+      settings.read_train(config_of(arm.config, arm.overrides))
+    except (Invalid, config_files.UsageError, KeyError, TypeError) as error:
+      raise ValueError(f"{plan.name}, arm {name}: {error}") from None
+
+
+def config_of(
+  spec: str, overrides: Mapping[str, Any]
+) -> ml_collections.ConfigDict:
+  """Returns FILE:VARIANT with some keys changed, as flags change them."""
+  config = config_files.load(config_files.resolve(spec))
+  config.update_from_flattened_dict(
+    {
+      key: tuple(value) if isinstance(value, list) else value
+      for key, value in overrides.items()
+    }
+  )
+  return config

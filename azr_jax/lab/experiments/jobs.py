@@ -1,0 +1,140 @@
+"""The processes of an experiment: preparations, runs, and their scores."""
+
+import dataclasses
+import functools
+import pathlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from azr_jax.lab.experiments import folders, plan_file
+from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.lab.experiments.plan import Score
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """A process that can be killed, and goes on when it is started again.
+
+  Attributes:
+    name: of its log, and of its time.
+    command: the words of its command line.
+    needs: names of jobs that must be done before.
+    folder: where it works; another process may be working there.
+    is_done: whether there is nothing left to do.
+    finish: is called after the process has ended well.
+    check: is called where nothing is left to do; raises ValueError for results
+      that must not be used.
+  """
+
+  name: str
+  command: tuple[str, ...]
+  needs: tuple[str, ...]
+  folder: pathlib.Path
+  is_done: Callable[[], bool]
+  finish: Callable[[], None] = lambda: None
+  check: Callable[[], None] = lambda: None
+
+  def line(self) -> str:
+    """Returns the command line, as a user would type it."""
+    return shlex.join(("python", *self.command[1:]))
+
+
+def make(workdir: Workdir) -> list[Job]:
+  """Returns all jobs of an experiment, in the order to start them."""
+  jobs = [*_preparations(workdir)]
+  for name, score in workdir.plan.scores.items():
+    if score.start:
+      folder = workdir.start_scores(name)
+      jobs.append(_score(workdir, f"start_{name}", score, score.start, folder))
+  for arm, seed in workdir.plan.runs():
+    run = workdir.run(arm, seed)
+    jobs.append(_train(workdir, arm, seed))
+    jobs += [
+      _score(
+        workdir,
+        f"{run.name}_{name}",
+        workdir.plan.scores[name],
+        str(run),
+        workdir.scores(arm, seed, name),
+        needs=(run.name,),
+      )
+      for name in workdir.plan.scores_of(arm)
+    ]
+  return jobs
+
+
+def flag(key: str, value: Any) -> str:
+  """Returns `--config.KEY=VALUE`; lists of TOML are tuples."""
+  return f"--config.{key}={tuple(value) if isinstance(value, list) else value}"
+
+
+def _module(name: str, *arguments: str) -> tuple[str, ...]:
+  return (sys.executable, "-m", name, *arguments)
+
+
+def _preparations(workdir: Workdir) -> Iterator[Job]:
+  prepared = workdir.prepared_folders()
+  for one in workdir.plan.preparations:
+    folder = workdir.prepared(one.name)
+    here = {**prepared, "folder": prepared[one.name]}
+    yield Job(
+      one.name,
+      _module(one.command, *plan_file.filled(one.arguments, here)),
+      tuple(sorted(plan_file.references(one.arguments))),
+      folder,
+      functools.partial(folders.is_prepared, folder),
+      functools.partial(folders.mark_prepared, folder, one.output),
+    )
+
+
+def _train(workdir: Workdir, arm: str, seed: int) -> Job:
+  run = workdir.run(arm, seed)
+  own = workdir.overrides(arm)
+  command = _module(
+    "azr_jax.train",
+    f"--config={workdir.plan.arms[arm].config}",
+    *(flag(key, value) for key, value in own.items()),
+    flag("seed", seed),
+    f"--workdir={run}",
+  )
+  raw = dict(workdir.plan.arms[arm].overrides)
+  needs = tuple(sorted(plan_file.references([*raw.values()])))
+  read = workdir.plan.metrics()
+  return Job(
+    run.name,
+    command,
+    needs,
+    run,
+    lambda: folders.is_done(run),
+    check=lambda: folders.check_evaluations(run, read),
+  )
+
+
+def _score(
+  workdir: Workdir,
+  name: str,
+  score: Score,
+  model: str,
+  folder: pathlib.Path,
+  needs: tuple[str, ...] = (),
+) -> Job:
+  prepared = workdir.prepared_folders()
+  command = _module(
+    "azr_jax.evaluate",
+    f"--config={score.config}",
+    f"--model={plan_file.filled(model, prepared)}",
+    f"--benchmark={score.benchmark}",
+    *plan_file.filled(score.arguments, prepared),
+    f"--workdir={folder}",
+  )
+  references = plan_file.references([model, *score.arguments])
+  return Job(
+    name,
+    command,
+    (*needs, *sorted(references)),
+    folder,
+    lambda: folders.is_scored(folder),
+    check=lambda: folders.check_score(folder, score.benchmark),
+  )

@@ -1,0 +1,110 @@
+"""Reads an outcome of an arm's runs: values by seed and item."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from azr_jax.evals import score_files
+from azr_jax.lab.experiments import folders
+from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.lab.experiments.plan import Outcome
+
+START = "start"
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+  """An outcome of the runs of an arm that have it.
+
+  Attributes:
+    seeds: of the runs.
+    items: question by item id, sorted; {} for a metric.
+    values: float64 [S, N].
+  """
+
+  seeds: tuple[int, ...]
+  items: dict[str, str]
+  values: np.ndarray
+
+  def of(self, seeds: tuple[int, ...]) -> np.ndarray:
+    """Returns the values of some seeds, in their order."""
+    return self.values[[self.seeds.index(seed) for seed in seeds]]
+
+
+def read(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
+  """Returns an outcome of an arm, or of the start; None: no run has it yet.
+
+  Runs that have not reached the outcome's last step, or have no score yet, are
+  left out.
+  """
+  if outcome.score:
+    return _score(workdir, arm, outcome)
+  return None if arm == START else _metric(workdir, arm, outcome)
+
+
+def check_same_items(first: Samples, second: Samples) -> None:
+  """Raises ValueError if two arms were scored on other items."""
+  if first.items != second.items or (
+    first.values.shape[1] != second.values.shape[1]
+  ):
+    raise ValueError(
+      f"{len(first.items)} and {len(second.items)} items: expected scores of "
+      "the same data"
+    )
+
+
+def _metric(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
+  found = {
+    seed: _mean(folders.read_rows(workdir.run(arm, seed)), outcome)
+    for seed in workdir.plan.about.seeds
+  }
+  known = {seed: x for seed, x in found.items() if not math.isnan(x)}
+  if not known:
+    return None
+  values = np.array([*known.values()])[:, None]
+  return Samples(tuple(known), {}, values)
+
+
+def _mean(rows: list[dict[str, float]], outcome: Outcome) -> float:
+  """Returns the mean of the metric over the steps; nan: some are to come."""
+  if not rows or rows[-1]["step"] < outcome.last_step:
+    return math.nan
+  names = [outcome.metric, *([outcome.minus] if outcome.minus else [])]
+  values = [
+    row[outcome.metric] - (row[outcome.minus] if outcome.minus else 0.0)
+    for row in rows
+    if outcome.first_step <= row["step"] <= outcome.last_step
+    # Steps between two evaluations, and other systems, have no such metric.
+    if all(name in row for name in names)
+  ]
+  return float(np.mean(values)) if values else math.nan
+
+
+def _score(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
+  if arm == START:
+    by_seed = {0: workdir.start_scores(outcome.score)}
+  else:
+    by_seed = {
+      seed: workdir.scores(arm, seed, outcome.score)
+      for seed in workdir.plan.about.seeds
+    }
+  done = {
+    s: folder for s, folder in by_seed.items() if folders.is_scored(folder)
+  }
+  if not done:
+    return None
+  benchmark = workdir.plan.scores[outcome.score].benchmark
+  model = score_files.read_model(",".join(map(str, done.values())))
+  num_items = int(model.scores[0][f"{benchmark}/items"])
+  questions, correct = score_files.read_items(model, benchmark)
+  ids = sorted(id_ for id_ in questions if id_.startswith(outcome.items))
+  if outcome.items:
+    num_items = len(ids)
+    if not ids:
+      raise ValueError(
+        f"outcome {outcome.title!r}: expected items of {benchmark} whose ids "
+        f"begin with {outcome.items!r}; there are none"
+      )
+  values = score_files.values(correct, ids, num_items, outcome.k)
+  return Samples(tuple(done), {id_: questions[id_] for id_ in ids}, values)

@@ -1,0 +1,227 @@
+"""Writes what an experiment has found: results.json, results.md, figure.png."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azr_jax.lab.experiments import (
+  analysis,
+  archive,
+  figure,
+  folders,
+  plan_file,
+  reading,
+)
+from azr_jax.lab.experiments.analysis import Finding
+from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.lab.experiments.plan import Outcome, Plan
+from azr_jax.run import starts, storage
+
+RESULTS, PAGE, FIGURE = "results.json", "results.md", "figure.png"
+
+
+def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
+  """Analyses what has been run by now, and writes the three files.
+
+  Args:
+    source: the folder of the plan.
+    out: the folder to write into.
+    workdir: has the runs.
+
+  Returns:
+    The text of results.md.
+
+  Raises:
+    ValueError: a run was trained with other values than the plan's.
+  """
+  analysis.check_runs(workdir)
+  cells, findings = analysis.cells(workdir), analysis.findings(workdir)
+  commits = archive.commits(workdir, source)
+  results = {
+    "plan_sha256": plan_hash(source),
+    "registered": workdir.is_registered() and _is_older(source, commits),
+    "commits": commits,
+    "runs": _runs(workdir),
+    "core_hours": sum(workdir.spent().values()) / 3600,
+    "outcomes": [dataclasses.asdict(one) for one in cells],
+    "comparisons": [_flat(one) for one in findings],
+  }
+  # The page is made of what the file holds, so that both say the same.
+  results = json.loads(json.dumps(results))
+  storage.write_atomically(out / RESULTS, json.dumps(results, indent=1) + "\n")
+  text = page(workdir.plan, results)
+  storage.write_atomically(out / PAGE, text)
+  figure.draw(workdir, results, out / FIGURE)
+  return text
+
+
+def plan_hash(folder: pathlib.Path) -> str:
+  """Returns the SHA-256 of the plan that the results are of."""
+  return hashlib.sha256((folder / plan_file.FILE).read_bytes()).hexdigest()
+
+
+def _is_older(source: pathlib.Path, commits: Sequence[str]) -> bool | None:
+  """Returns whether every commit that ran jobs already had the plan.
+
+  Args:
+    source: the folder of the plan.
+    commits: the commits of the runs.
+
+  Returns:
+    None if git does not know one of the commits, or there are none.
+  """
+  known = [starts.commit_has(one, source / plan_file.FILE) for one in commits]
+  if False in known:
+    return False
+  return None if None in known or not known else True
+
+
+def _flat(finding: Finding) -> dict[str, Any]:
+  values = dataclasses.asdict(finding)
+  return values.pop("comparison") | values
+
+
+def _runs(workdir: Workdir) -> dict[str, dict[str, float]]:
+  """Returns finished steps and core minutes of each run that has begun."""
+  found = {}
+  for arm, seed in workdir.plan.runs():
+    rows = folders.read_rows(workdir.run(arm, seed))
+    steps = [row["time/step"] for row in rows if "time/step" in row]
+    if steps:
+      # Single steps include time in which the machine was suspended.
+      minutes = len(steps) * statistics.median(steps) / 60
+      found[f"{arm}_{seed}"] = {
+        "steps": folders.steps_done(workdir.run(arm, seed))[0],
+        "core_minutes": minutes,
+      }
+  return found
+
+
+def page(plan: Plan, results: Mapping[str, Any]) -> str:
+  """Returns question, tables and reading, as Markdown."""
+  about = plan.about
+  runs = results["runs"]
+  hours = sum(run["core_minutes"] for run in runs.values()) / 60
+  text = (
+    f"{len(runs)} of {len(plan.runs())} runs have begun, with {hours:.1f} "
+    "core-hours of steps"
+  )
+  if results["commits"]:
+    text += f" at commit {', '.join(results['commits'])}"
+  if results["registered"] is None:
+    text += "; it is unknown whether the plan is older than the runs"
+  elif not results["registered"]:
+    text += "; some runs are older than the plan"
+  parts = [
+    "A rehearsal: it says nothing of the claim." * plan.is_rehearsal,
+    f"# {about.question}",
+    f"Claim: {about.claim} ({about.source})",
+    f"Refuted if: {about.refuted_if}",
+    f"Dropped: {about.dropped}" if about.dropped else "",
+    *(f"Amended, {one.when}: {one.why}" for one in plan.amendments),
+    f"{text}.",
+    _arms(plan, results),
+    _comparisons(plan, results),
+    f"![curves and differences]({FIGURE})",
+    *(reading.sentence(plan, one) for one in results["comparisons"]),
+  ]
+  return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _arms(plan: Plan, results: Mapping[str, Any]) -> str:
+  """Returns a row for each arm, a column for each outcome."""
+  found = {(one["arm"], one["outcome"]): one for one in results["outcomes"]}
+  arms = [
+    arm
+    for arm in ("start", *plan.arms)
+    if any((arm, name) in found for name in plan.outcomes)
+  ]
+  titles = [outcome.title for outcome in plan.outcomes.values()]
+  lines = [
+    "| arm | seeds | " + " | ".join(titles) + " | core-minutes a run |",
+    "|" + " --- |" * (len(titles) + 3),
+  ]
+  for arm in arms:
+    seeds = {s for a, _ in found if a == arm for s in found[a, _]["seeds"]}
+    cells = [
+      _cell(outcome, found.get((arm, name)), len(seeds))
+      for name, outcome in plan.outcomes.items()
+    ]
+    minutes = [
+      run["core_minutes"]
+      for name, run in results["runs"].items()
+      if name.rpartition("_")[0] == arm
+    ]
+    time = f"{statistics.mean(minutes):.1f}" if minutes else ""
+    count = "" if arm == "start" else str(len(seeds))
+    lines.append(f"| `{arm}` | {count} | {' | '.join(cells)} | {time} |")
+  return "\n".join(lines) if arms else ""
+
+
+def _cell(
+  outcome: Outcome, cell: Mapping[str, Any] | None, num_seeds: int
+) -> str:
+  """Returns the mean with its standard error over seeds, or else items.
+
+  Args:
+    outcome: of the plan.
+    cell: that of results.json.
+    num_seeds: seeds of the arm, of which the cell may have fewer.
+  """
+  if cell is None:
+    return ""
+  text = reading.shown(outcome, cell["mean"])
+  if cell["seed_stderr"] is not None:
+    text += f" +- {reading.shown(outcome, cell['seed_stderr'])}"
+  elif cell["item_stderr"] is not None:
+    text += f" +- {reading.shown(outcome, cell['item_stderr'])} (items)"
+  if len(cell["seeds"]) < num_seeds:
+    text += f" ({len(cell['seeds'])} of {num_seeds} seeds)"
+  return text
+
+
+def _comparisons(plan: Plan, results: Mapping[str, Any]) -> str:
+  level = f"{100 * plan.about.confidence:g} %"
+  power = f"{100 * plan.about.power:g} %"
+  lines = [
+    f"| claim | n | difference | {level} interval | bootstrap | p | p (Holm) "
+    f"| planned: seen with {power} power | seen with {power} power | verdict |",
+    "|" + " --- |" * 10,
+  ]
+  lines += [_comparison(plan, one) for one in results["comparisons"]]
+  return "\n".join(lines)
+
+
+def _comparison(plan: Plan, one: Mapping[str, Any]) -> str:
+  outcome = plan.outcomes[one["outcome"]]
+  text = reading.claim(plan, one)
+  if not one["primary"]:
+    text += " (secondary)"
+  planned = one["planned"]
+  seen = "" if planned is None else reading.shown(outcome, planned)
+  if one["difference"] is None:
+    return f"| {text} |" + " |" * 6 + f" {seen} | | {one['verdict']} |"
+
+  def interval(ends: Sequence[float] | None) -> str:
+    if ends is None:
+      return ""
+    return " to ".join(reading.shown(outcome, end, signed=True) for end in ends)
+
+  smallest = one["smallest"]
+  cells = (
+    text,
+    f"{len(one['seeds'])} x {one['items']}",
+    reading.shown(outcome, one["difference"], signed=True),
+    interval(one["interval"]),
+    interval(one["bootstrap"]),
+    f"{one['p']:.3f}",
+    "" if one["p_holm"] is None else f"{one['p_holm']:.3f}",
+    seen,
+    "" if smallest is None else reading.shown(outcome, smallest),
+    reading.verdict(one),
+  )
+  return f"| {' | '.join(cells)} |"

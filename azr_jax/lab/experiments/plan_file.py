@@ -1,0 +1,260 @@
+"""Reads `experiments/NAME/experiment.toml`, and checks that its names agree."""
+
+import pathlib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azr_jax.config import settings as settings_lib
+from azr_jax.config import user_files
+from azr_jax.config.settings import Invalid, SettingsT
+from azr_jax.lab.experiments.plan import (
+  About,
+  Amendment,
+  Arm,
+  Comparison,
+  Outcome,
+  Plan,
+  Preparation,
+  Score,
+  Transition,
+)
+
+FILE = "experiment.toml"
+# In a clone; a package that was installed otherwise has no such folder.
+EXPERIMENTS = pathlib.Path(__file__).parents[3] / "experiments"
+_MAX_NUMBER = 1e9
+_NAME = re.compile(r"[a-z0-9_]+")
+_REFERENCE = re.compile(r"\{(\w+)\}")
+
+
+def read(folder: pathlib.Path) -> Plan:
+  """Returns the plan of `experiments/NAME`.
+
+  Raises:
+    ValueError: the file is missing or damaged, or a value is not allowed; one
+      line names file, key, value and what is expected.
+  """
+  tables = read_tables(folder)
+  try:
+    return parse(folder.resolve().name, tables)
+  except Invalid as error:
+    raise ValueError(f"{folder / FILE}: {error}") from None
+
+
+def folder_of(name: str) -> pathlib.Path:
+  """Returns the folder of an experiment: itself, or that of a name."""
+  folder = pathlib.Path(name).expanduser()
+  if "/" in name or (folder / FILE).is_file():
+    return folder
+  return EXPERIMENTS / name
+
+
+def read_tables(folder: pathlib.Path) -> dict[str, Any]:
+  """Returns the parsed file of a folder.
+
+  Raises:
+    ValueError: the file is missing, or no TOML.
+  """
+  path = folder / FILE
+  if not path.is_file():
+    raise ValueError(f"{folder}: expected a folder with {FILE}")
+  with user_files.reading(path, "an experiment in TOML"):
+    return tomllib.loads(path.read_text(user_files.ENCODING))
+
+
+def parse(name: str, tables: Mapping[str, Any]) -> Plan:
+  """Returns the plan of a parsed file.
+
+  Args:
+    name: of the experiment.
+    tables: what TOML has read.
+
+  Raises:
+    Invalid: a key is unknown, a value is not allowed, or a name has no table.
+  """
+  rest = dict(tables)
+  rest = _with_texts(rest, _table(rest, "text"))
+  shared = _table(rest, "set")
+  arms = {
+    key: _arm(key, table, shared) for key, table in _named(rest, "arms").items()
+  }
+  plan = Plan(
+    name=name,
+    preparations=_list(rest, "prepare", Preparation),
+    arms=arms,
+    scores=_built(rest, "scores", Score),
+    outcomes=_built(rest, "outcomes", Outcome),
+    comparisons=_list(rest, "comparisons", Comparison),
+    panels=_table(rest, "panels"),
+    rehearse=_table(rest, "rehearse"),
+    amendments=_list(rest, "amended", Amendment),
+    transition=_transition(_table(rest, "transition")),
+    about=settings_lib.build(About, rest),
+  )
+  _check(plan)
+  return plan
+
+
+def references(value: object) -> set[str]:
+  """Returns the names of preparations in a value; `folder` is none."""
+  return {*_REFERENCE.findall(str(value))} - {"folder"}
+
+
+def filled(value: Any, folders: Mapping[str, str]) -> Any:
+  """Returns a value with the folders of preparations in place of `{NAME}`."""
+  if isinstance(value, list | tuple):
+    return tuple(filled(one, folders) for one in value)
+  if isinstance(value, str):
+    return _REFERENCE.sub(lambda m: folders.get(m[1], m[0]), value)
+  return value
+
+
+def _with_texts(value: Any, texts: Mapping[str, str]) -> Any:
+  """Returns a value of TOML with texts in place of their `{NAME}`."""
+  if isinstance(value, dict):
+    return {key: _with_texts(one, texts) for key, one in value.items()}
+  if isinstance(value, list):
+    return [_with_texts(one, texts) for one in value]
+  return filled(value, texts)
+
+
+def _table(tables: dict[str, Any], key: str) -> dict[str, Any]:
+  table = tables.pop(key, {})
+  if not isinstance(table, dict):
+    raise Invalid(key, f"={table!r:.80}: expected a table")
+  return table
+
+
+def _named(tables: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
+  """Returns the tables of a table; their names become names of folders."""
+  table = _table(tables, key)
+  for name, one in table.items():
+    if not isinstance(one, dict) or not _NAME.fullmatch(name):
+      raise Invalid(
+        f"{key}.{name}",
+        f"={one!r:.80}: expected a table, and a name of a-z_0-9",
+      )
+  return table
+
+
+def _arm(name: str, table: dict[str, Any], shared: dict[str, Any]) -> Arm:
+  rest = dict(table)
+  own = _table(rest, "set")
+  config = rest.pop("config", "")
+  if rest or not isinstance(config, str) or not config:
+    raise Invalid(
+      f"arms.{name}", f"={table!r:.80}: expected config and set alone"
+    )
+  return Arm(config, {**shared, **own})
+
+
+def _transition(table: dict[str, Any]) -> Transition | None:
+  """Returns what `[transition]` says; None: there is no such table."""
+  if not table:
+    return None
+  rest = dict(table)
+  lines = _named(rest, "lines")
+  outcome, axis = rest.pop("outcome", ""), rest.pop("axis", "")
+  values = [list(line.values()) for line in lines.values()]
+  if (
+    rest
+    or not values
+    or not all(map(len, values))
+    or not all(isinstance(text, str) and text for text in (outcome, axis))
+    or not all(_is_number(x) for line in values for x in line)
+  ):
+    raise Invalid(
+      "transition",
+      f"={table!r:.80}: expected outcome, axis, and lines of numbers by arm",
+    )
+  return Transition(outcome, axis, lines)
+
+
+def _is_number(value: object) -> bool:
+  is_one = isinstance(value, int | float) and not isinstance(value, bool)
+  return is_one and abs(value) <= _MAX_NUMBER
+
+
+def _built(
+  tables: dict[str, Any], key: str, cls: type[SettingsT]
+) -> dict[str, SettingsT]:
+  return {
+    name: _build(f"{key}.{name}", cls, table)
+    for name, table in _named(tables, key).items()
+  }
+
+
+def _list(
+  tables: dict[str, Any], key: str, cls: type[SettingsT]
+) -> list[SettingsT]:
+  found = tables.pop(key, [])
+  if not isinstance(found, list):
+    raise Invalid(key, f"={found!r:.80}: expected [[{key}]] tables")
+  return [_build(f"{key}[{i}]", cls, one) for i, one in enumerate(found)]
+
+
+def _build(
+  section: str, cls: type[SettingsT], table: dict[str, Any]
+) -> SettingsT:
+  try:
+    return settings_lib.build(cls, table)
+  except Invalid as error:
+    raise error.inside(section) from None
+
+
+def _check(plan: Plan) -> None:
+  """Raises Invalid for a name that no table has."""
+  if not plan.arms:
+    raise Invalid("arms", "={}: expected one arm or more")
+  prepared = [one.name for one in plan.preparations]
+  for name, arm in plan.arms.items():
+    for key, value in arm.overrides.items():
+      if unknown := references(value) - {*prepared}:
+        raise Invalid(
+          f"arms.{name}.set.{key}",
+          f"={value!r}: expected preparations of {prepared}, not {unknown}",
+        )
+  for name, score in plan.scores.items():
+    _known(f"scores.{name}.arms", score.arms, plan.arms)
+  for name, outcome in plan.outcomes.items():
+    if outcome.score:
+      _known(f"outcomes.{name}.score", [outcome.score], plan.scores)
+  _check_transition(plan)
+  for number, one in enumerate(plan.comparisons):
+    _check_comparison(plan, f"comparisons[{number}]", one)
+  for number, amendment in enumerate(plan.amendments):
+    _known(f"amended[{number}].adds", amendment.adds, plan.arms)
+
+
+def _check_transition(plan: Plan) -> None:
+  """Raises Invalid for a line without its arms, or no such outcome."""
+  if plan.transition is None:
+    return
+  _known("transition.outcome", [plan.transition.outcome], plan.outcomes)
+  for name, line in plan.transition.lines.items():
+    _known(f"transition.lines.{name}", [*line], plan.arms)
+
+
+def _check_comparison(plan: Plan, where: str, one: Comparison) -> None:
+  """Raises Invalid for a comparison without its arms, outcome or scores."""
+  _known(f"{where}.outcome", [one.outcome], plan.outcomes)
+  arms = [name for name in (one.arm, one.base) if name]
+  _known(f"{where}.arm", arms, plan.arms)
+  added = {arm for amendment in plan.amendments for arm in amendment.adds}
+  if one.primary and added & {*arms}:
+    raise Invalid(
+      f"{where}.primary",
+      f"=True: expected False with an arm that was added, {added & {*arms}}",
+    )
+  score = plan.outcomes[one.outcome].score
+  for arm in arms:
+    if score and score not in plan.scores_of(arm):
+      raise Invalid(f"{where}.arm", f"={arm!r}: expected an arm of {score!r}")
+
+
+def _known(key: str, names: Sequence[str], known: Mapping[str, Any]) -> None:
+  for name in names:
+    if name not in known:
+      raise Invalid(key, f"={name!r}: expected one of {[*known]}")

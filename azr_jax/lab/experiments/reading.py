@@ -1,0 +1,107 @@
+"""Says in words what follows from a comparison, and what does not."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from azr_jax.lab.experiments import analysis
+from azr_jax.lab.experiments.plan import HIGHER, LOWER, NOT_LOWER, Outcome, Plan
+
+_SIGNS = {HIGHER: "above", LOWER: "below", NOT_LOWER: "not below"}
+
+
+def scale(outcome: Outcome) -> float:
+  """Returns what values of an outcome are shown as multiples of: a percent."""
+  return 100.0 if outcome.score else 1.0
+
+
+def shown(outcome: Outcome, value: float, signed: bool = False) -> str:
+  """Returns a value of an outcome as text; scores are in percent."""
+  sign = "+" if signed else ""
+  digits = ".1f" if outcome.score else ".3g"
+  return f"{scale(outcome) * value:{sign}{digits}}"
+
+
+def claim(plan: Plan, one: Mapping[str, Any]) -> str:
+  """Returns what a comparison of results.json claims, in words."""
+  outcome = plan.outcomes[one["outcome"]]
+  base = f"`{one['base']}`" if one["base"] else "0"
+  text = f"{outcome.title}: `{one['arm']}` {_SIGNS[one['claim']]} {base}"
+  if not one["margin"]:
+    return text
+  margin = shown(outcome, one["margin"])
+  if one["claim"] == NOT_LOWER:
+    return f"{text} by {margin}"
+  return f"{text} (a difference of {margin} matters)"
+
+
+def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
+  """Returns a paragraph about a comparison of results.json; "": not run."""
+  text, found = f"**{claim(plan, one)}**: ", one["verdict"]
+  if found == analysis.NOT_RUN:
+    return ""  # The table says so.
+  outcome = plan.outcomes[one["outcome"]]
+  value = shown(outcome, one["difference"], signed=True)
+  text += f"{verdict(one)}. The difference is {value}"
+  if one["interval"]:
+    low, high = (shown(outcome, x, signed=True) for x in one["interval"])
+    text += f", between {low} and {high}"
+  text += ". "
+  if found == analysis.HOLDS:
+    return (
+      text
+      + _small(one)
+      + (
+        "That says nothing of its cause beyond what the arms differ in, nor of "
+        "other models and sizes."
+      )
+    )
+  if found == analysis.REFUTED and one["margin"]:
+    return text + "A difference that matters lies outside."
+  if found == analysis.REFUTED:
+    return text + "The interval has no difference of the claimed sign."
+  return text + _undecided(plan, one)
+
+
+def verdict(one: Mapping[str, Any]) -> str:
+  """Returns the verdict of a comparison of results.json, as a table shows it.
+
+  A secondary comparison's is marked, because its p-value is not corrected for
+  the others.
+  """
+  if one["verdict"] == analysis.HOLDS and not one["primary"]:
+    return f"{analysis.HOLDS} (not corrected)"
+  return one["verdict"]
+
+
+def _small(one: Mapping[str, Any]) -> str:
+  """Returns a warning if a claim that holds may not matter."""
+  if one["claim"] == NOT_LOWER or not one["margin"]:
+    return ""
+  if min(map(abs, one["interval"])) >= one["margin"]:
+    return ""
+  return "It may be smaller than what matters. "
+
+
+def _undecided(plan: Plan, one: Mapping[str, Any]) -> str:
+  """Returns why a comparison is undecided."""
+  if len(one["seeds"]) == 1:
+    return "It is of one seed, and the next one may differ by more."
+  null = -one["margin"] if one["claim"] == NOT_LOWER else 0.0
+  low, high = one["interval"]
+  if not low <= null <= high:
+    return (
+      "Alone it would hold, but not at the level that is left of "
+      f"{1 - plan.about.confidence:.2g} for one of several claims."
+    )
+  # The test sees a distance from the difference that is tested.
+  smallest = shown(
+    plan.outcomes[one["outcome"]],
+    null + one["smallest"],
+    signed=one["claim"] == NOT_LOWER,
+  )
+  return (
+    "These runs cannot tell. With so much noise a true difference of "
+    f"{smallest} would be seen in {100 * plan.about.power:g} of 100 such "
+    "experiments, a smaller one less often; that none was seen is no evidence "
+    "that there is none."
+  )

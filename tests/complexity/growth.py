@@ -1,0 +1,149 @@
+"""Measures how the time of a reader grows with the length of a text.
+
+Each reader runs in a process of its own, which the kernel ends when one text
+takes longer than `CAP_S`. So a pattern that takes exponential time is a line of
+the report, and not the end of the measurement. Times are CPU seconds, which
+other programs of the machine hardly change.
+"""
+
+import dataclasses
+import gc
+import math
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.complexity.table import READERS, Reader
+
+CAP_S = 8.0  # CPU seconds for one text.
+# A time below this is taken again.
+_SHORT_S = 0.002
+_TICK_S = 0.01  # How coarse the clock of CPU time may be.
+_REPEATS = 3
+# The time may grow this many times as much as the length, and by this more.
+# Quadratic time grows 16 times as much between the lengths of the command.
+MAX_RATIO = 4.0
+SLACK_S = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+  """The times of a reader on one text of several lengths.
+
+  Attributes:
+    reader, text: their names.
+    seconds: characters -> CPU seconds; infinite for the length that took
+      longer than `CAP_S`, after which no other is tried.
+    error: what the reader raised, although it must not; "": nothing.
+  """
+
+  reader: str
+  text: str
+  seconds: dict[int, float]
+  error: str = ""
+
+  @property
+  def fault(self) -> str:
+    """What is wrong with the reader; "": nothing."""
+    if self.error:
+      return self.error
+    points = list(self.seconds.items())
+    for (length, before), (longer, after) in zip(
+      points, points[1:], strict=False
+    ):
+      if after > MAX_RATIO * longer / length * before + SLACK_S:
+        return f"{before:.4f} s at {length} characters, {after:.4f} at {longer}"
+    return f"over {CAP_S} s" if math.inf in self.seconds.values() else ""
+
+
+def lengths(reader: Reader, sizes: Sequence[int]) -> list[int]:
+  """Returns the lengths at which a reader's time is taken.
+
+  A reader that refuses long texts unread is also tried just below its limit.
+  """
+  limit = reader.max_chars
+  if limit is None or limit >= sizes[-1]:
+    return list(sizes)
+  return sorted({*sizes, limit, limit // 16})
+
+
+def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[Growth]:
+  """Yields the times of readers on each of their texts.
+
+  Args:
+    names: of `READERS`.
+    sizes: lengths of the texts, rising, in characters.
+  """
+  fork = multiprocessing.get_context("fork")
+  for name in names:
+    texts = list(READERS[name].texts)
+    while texts:
+      receiver, sender = fork.Pipe(duplex=False)
+      child = fork.Process(target=_serve, args=(name, texts, sizes, sender))
+      child.start()
+      sender.close()
+      for growth in _received(name, texts, receiver):
+        del texts[0]
+        yield growth
+      child.join()
+
+
+def _received(
+  name: str, texts: Sequence[str], receiver: Any
+) -> Iterator[Growth]:
+  """Yields what a process measures; one of the texts may end it."""
+  for text in list(texts):
+    seconds: dict[int, float] = {}
+    try:
+      while (message := receiver.recv())[0] is not None:
+        seconds[message[0]] = message[1]
+    except EOFError:
+      yield Growth(name, text, seconds)
+      return
+    yield Growth(name, text, seconds, message[1])
+
+
+def _serve(
+  name: str, texts: Sequence[str], sizes: Sequence[int], sender: Any
+) -> None:
+  """Sends (length, seconds) of each text, and (None, error) after each."""
+  reader = READERS[name]
+  gc.freeze()  # The collector would look at all modules during a text.
+  for text in texts:
+    error = ""
+    for length in lengths(reader, sizes):
+      written = reader.texts[text](length)
+      sender.send((length, math.inf))  # This is the last word if it is ended.
+      signal.setitimer(signal.ITIMER_PROF, CAP_S)
+      seconds, error = _time(reader, written)
+      signal.setitimer(signal.ITIMER_PROF, 0)
+      sender.send((length, seconds))
+      if error:
+        break
+    sender.send((None, error))
+
+
+def _time(reader: Reader, text: str) -> tuple[float, str]:
+  """Returns the CPU seconds of a reader, and what it raised.
+
+  The clock of CPU time is coarse, so of short times the least is taken of
+  several, by the clock that disturbs it less.
+  """
+  least, error = math.inf, ""
+  for repeat in range(_REPEATS):
+    # A reader may remember the texts that it has read.
+    written = (text + " " * repeat).join(reader.frame)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    try:
+      reader.read(written)
+    except reader.errors:
+      pass
+    except Exception as raised:  # noqa: BLE001 - it is what is looked for.
+      error = f"{type(raised).__name__}: {raised!s:.60}"
+    cpu_s = time.process_time() - cpu_start
+    least = min(least, cpu_s + _TICK_S, time.perf_counter() - start)
+    if least > _SHORT_S:
+      break
+  return least, error

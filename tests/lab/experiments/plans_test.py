@@ -1,0 +1,170 @@
+"""Every plan of `experiments/` can be run; a wrong one is refused by name."""
+
+import ast
+import math
+import pathlib
+
+import pytest
+
+from azr_jax.lab.compile import programs
+from azr_jax.lab.data.countdown_pool import ProposeRunSettings
+from azr_jax.lab.data.question_potential import PotentialRunSettings
+from azr_jax.lab.experiments import analysis, archive, checks, jobs, plan_file
+from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.models import presets
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.trainer import settings
+
+NAMES = sorted(p.parent.name for p in plan_file.EXPERIMENTS.glob("*/*.toml"))
+ARMS = [
+  (name, arm)
+  for name in NAMES
+  for arm in plan_file.read(plan_file.folder_of(name)).arms
+]
+READERS = {
+  "azr_jax.sft": settings.read_supervised,
+  "azr_jax.evaluate": lambda c: settings.read(settings.EvaluateSettings, c),
+  "azr_jax.potential": lambda c: settings.read(PotentialRunSettings, c),
+  "azr_jax.propose": lambda c: settings.read(ProposeRunSettings, c),
+  "azr_jax.train": settings.read_train,
+}
+PLAN = {
+  "question": "Is it?",
+  "claim": "It is.",
+  "source": "a paper",
+  "refuted_if": "it is not",
+  "seeds": [0, 1],
+  "arms": {"a": {"config": "configs/orz.py:tiny"}},
+  "outcomes": {"reward": {"title": "reward", "metric": "x"}},
+  "comparisons": [{"outcome": "reward", "arm": "a"}],
+}
+TRANSITION = {"outcome": "reward", "axis": "dose", "lines": {"one": {"a": 0}}}
+
+
+def plan_of(name):
+  return plan_file.read(plan_file.folder_of(name))
+
+
+@pytest.mark.parametrize("name, arm", ARMS)
+def test_every_arm_builds_down_to_abstract_shapes(name, arm):
+  plan = plan_of(name)
+  config = checks.config_of(plan.arms[arm].config, plan.arms[arm].overrides)
+  checked = settings.read_train(config)
+  shape = presets.PRESETS[
+    f"{checked.system.name}-tiny".replace("_interpreter", "")
+  ]
+  mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
+  made = programs.make_programs(checked.shared, shape, mesh)
+  assert {"prefill", "decode", "update"} <= {program.name for program in made}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_two_arms_have_the_same_config(name):
+  configs = [
+    checks.config_of(arm.config, arm.overrides).to_dict()
+    for arm in plan_of(name).arms.values()
+  ]
+  assert not any(one in configs[:i] for i, one in enumerate(configs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kept_runs_are_still_those_of_their_arms(name, tmp_path):
+  """Configs of the package change, and what was run with them stays."""
+  source = plan_file.folder_of(name)
+  workdir = Workdir(tmp_path, plan_of(name))
+  if archive.restore(workdir, source, goes_on=False):
+    analysis.check_runs(workdir)
+  else:
+    assert not list(source.glob("runs/*_*.json"))
+
+
+@pytest.mark.parametrize("rehearse", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_of_every_job_has_a_valid_config(name, rehearse, tmp_path):
+  plan = plan_of(name).rehearsal() if rehearse else plan_of(name)
+  made = jobs.make(Workdir(tmp_path, plan))
+  names = [job.name for job in made]
+  assert len({*names}) == len(names) >= len(plan.runs())
+  for number, job in enumerate(made):
+    assert {*job.needs} <= {*names[:number]}
+    _, _, module, *words = job.command
+    flags = dict(word[2:].split("=", 1) for word in words)
+    overrides = {
+      key.removeprefix("config."): value_of(value)
+      for key, value in flags.items()
+      if key.startswith("config.")
+    }
+    assert "{" not in " ".join(words)
+    READERS[module](checks.config_of(flags["config"], overrides))
+
+
+def value_of(text):
+  """Reads a flag as ml_collections does: a text if it is no literal."""
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text
+
+
+@pytest.mark.parametrize(
+  "change, words",
+  [
+    ({"seeds": [0, 0]}, "seeds"),
+    ({"surprise": 1}, "surprise"),
+    ({"claim": ""}, "claim"),
+    ({"comparisons": [{"outcome": "rewrad", "arm": "a"}]}, "outcome='rewrad'"),
+    (
+      {"comparisons": [{"outcome": "reward", "arm": "a", "base": "a"}]},
+      "base='a'",
+    ),
+    ({"arms": {"a b": {"config": "x"}}}, "arms.a b"),
+    ({"set": {"model.source": "{start}/model"}}, "start"),
+    ({"outcomes": {"reward": {"title": "t"}}}, "metric"),
+    (
+      {"outcomes": {"reward": {"title": "t", "metric": "x", "items": "a"}}},
+      "items",
+    ),
+    ({"transition": TRANSITION | {"axis": ""}}, "transition"),
+    ({"transition": TRANSITION | {"lines": {"one": {"a": "x"}}}}, "numbers"),
+    ({"transition": TRANSITION | {"lines": {"one": {"a": True}}}}, "numbers"),
+    (
+      {"transition": TRANSITION | {"lines": {"one": {"a": math.nan}}}},
+      "numbers",
+    ),
+    ({"transition": TRANSITION | {"lines": {"one": {}}}}, "numbers"),
+    (
+      {"transition": TRANSITION | {"lines": {"one": {"a": 10**400}}}},
+      "numbers",
+    ),
+    ({"transition": TRANSITION | {"outcome": "rewrad"}}, "rewrad"),
+    ({"transition": TRANSITION | {"lines": {"one": {"z": 1.0}}}}, "lines.one"),
+  ],
+)
+def test_a_wrong_plan_is_refused_by_its_key(change, words):
+  plan_file.parse("good", PLAN | {"transition": TRANSITION})
+  with pytest.raises(ValueError, match=words):
+    plan_file.parse("wrong", PLAN | change)
+
+
+def test_an_arm_with_a_wrong_key_is_refused():
+  for key, words in (("orz.prompst", "prompst"), ("orz.prompts", "prompts")):
+    arms = {"a": {"config": "configs/orz.py:tiny", "set": {key: -1}}}
+    with pytest.raises(ValueError, match=f"arm a: .*{words}"):
+      checks.check_arms(plan_file.parse("wrong", PLAN | {"arms": arms}))
+
+
+def test_texts_and_the_keys_of_all_arms_are_filled_in():
+  tables = PLAN | {
+    "text": {"sums": "gym:chain_sum"},
+    "set": {"orz.data": ["{sums}"], "orz.prompts": 4},
+    "arms": {"a": {"config": "c", "set": {"orz.prompts": 8}}},
+  }
+  overrides = plan_file.parse("texts", tables).arms["a"].overrides
+  assert overrides == {"orz.data": ["gym:chain_sum"], "orz.prompts": 8}
+
+
+def test_a_name_is_a_folder_of_experiments():
+  assert (
+    plan_file.folder_of("orz_critic") == plan_file.EXPERIMENTS / "orz_critic"
+  )
+  assert plan_file.folder_of("./here") == pathlib.Path("here")

@@ -1,0 +1,592 @@
+"""What is written of runs whose answer is known."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from azr_jax.lab.experiments import (
+  archive,
+  checks,
+  figure,
+  folders,
+  jobs,
+  outcomes,
+  page,
+  plan_file,
+  reading,
+  registration,
+)
+from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.lab.experiments.plan import Outcome
+
+figure_lib = pytest.importorskip("matplotlib.figure")
+STEPS, SEEDS, ITEMS = 4, 5, 60
+PLAN = """
+question = "Is it?"
+claim = "It is."
+source = "a paper"
+refuted_if = "it is not"
+seeds = [0, 1, 2, 3, 4]
+
+[set]
+"train.steps" = 4
+"evaluation.every" = 0
+
+[arms.plain]
+config = "configs/orz.py:tiny"
+
+[arms.better]
+config = "configs/orz.py:tiny"
+set = { "critic.gae_lambda" = 0.5 }
+
+[arms.same]
+config = "configs/orz.py:tiny"
+set = { "critic.gae_lambda" = 0.6 }
+
+[scores.sums]
+config = "configs/evaluate.py:problems_tiny"
+benchmark = "problems"
+
+[outcomes.sums]
+title = "% of sums"
+score = "sums"
+
+[outcomes.late]
+title = "late x less y"
+metric = "x"
+minus = "y"
+first_step = 3
+last_step = 4
+
+[panels]
+"x" = "x"
+
+[transition]
+outcome = "sums"
+axis = "dose"
+
+[transition.lines.up]
+better = 1.0
+plain = 0.0
+
+[transition.lines.flat]
+same = 0.5
+
+[[comparisons]]
+outcome = "sums"
+arm = "better"
+base = "plain"
+claim = "higher"
+margin = 0.05
+expected_sd = 0.05
+
+[[comparisons]]
+outcome = "sums"
+arm = "same"
+base = "plain"
+claim = "higher"
+margin = 0.3
+
+[[comparisons]]
+outcome = "sums"
+arm = "same"
+base = "plain"
+claim = "higher"
+
+[[comparisons]]
+outcome = "late"
+arm = "better"
+claim = "lower"
+
+[[comparisons]]
+outcome = "late"
+arm = "same"
+base = "plain"
+claim = "not_lower"
+margin = 0.5
+primary = false
+"""
+RATE = {"plain": 0.4, "better": 0.8, "same": 0.4}
+LEVEL = {"plain": 3.0, "better": -1.0, "same": 3.0}
+
+
+@pytest.fixture
+def finished(tmp_path):
+  """Returns the folders of a plan and its runs, which are all done."""
+  source, out = tmp_path / "plan", tmp_path / "runs"
+  source.mkdir()
+  (source / plan_file.FILE).write_text(PLAN)
+  plan = plan_file.read(source)
+  workdir = Workdir(out, plan)
+  workdir.register(source)
+  rng = np.random.default_rng(0)
+  hard = rng.random(ITEMS)
+  for arm, seed in plan.runs():
+    run = workdir.run(arm, seed)
+    run.mkdir()
+    config = checks.config_of(plan.arms[arm].config, plan.arms[arm].overrides)
+    config.seed = seed
+    (run / "config.json").write_text(json.dumps(config.to_dict()))
+    rows = [
+      {"step": step, "x": value, "y": 1.0, "time/step": 60.0}
+      for step in range(1, STEPS + 1)
+      for value in [LEVEL[arm] + rng.normal(0, 0.1) if step > 2 else 100.0]
+    ]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (run / "metrics.jsonl").write_text("".join(lines) + '{"step": 5, "x"')
+    scores = workdir.scores(arm, seed, "sums")
+    scores.mkdir(parents=True)
+    asked = {"problems/items": ITEMS, "problems/too_long": 0.0}
+    result = {"scores": asked}
+    (scores / "results.json").write_text(json.dumps(result))
+    with (scores / "problems.jsonl").open("w") as file:
+      for item in range(ITEMS):
+        chance = RATE[arm] + 0.3 * (hard[item] - 0.5)
+        record = {"id": str(item), "question": f"q{item}"}
+        record["correct"] = [bool(rng.random() < chance)]
+        file.write(json.dumps(record) + "\n")
+  return source, workdir
+
+
+def test_an_outcome_can_count_a_part_of_the_items(finished):
+  _, workdir = finished
+  whole = outcomes.read(workdir, "plain", Outcome(title="%", score="sums"))
+  tens = Outcome(title="%", score="sums", items="1")
+  part = outcomes.read(workdir, "plain", tens)
+  ids = ["1", *map(str, range(10, 20))]
+  assert [*part.items] == ids
+  columns = [[*whole.items].index(id_) for id_ in ids]
+  np.testing.assert_array_equal(part.values, whole.values[:, columns])
+  none = dataclasses.replace(tens, items="x")
+  with pytest.raises(ValueError, match="expected items of problems"):
+    outcomes.read(workdir, "plain", none)
+
+
+def test_claims_are_judged_as_the_runs_were_made(finished):
+  source, workdir = finished
+  text = page.write(source, source, workdir)
+  results = json.loads((source / page.RESULTS).read_text())
+  found = results["comparisons"]
+  verdicts = [one["verdict"] for one in found]
+  assert verdicts == ["holds", "refuted", "undecided", "holds", "holds"]
+  assert found[0]["difference"] == pytest.approx(0.4, abs=0.1)
+  for one in found[:3]:
+    assert len(one["seeds"]) == SEEDS and one["items"] == ITEMS
+    low, high = one["interval"]
+    assert low < one["difference"] < high
+    # The bootstrap has no tails of Student's, and is otherwise alike.
+    widths = np.diff(one["bootstrap"])[0] / (high - low)
+    assert 0.4 < widths < 1.3
+    assert one["p_holm"] >= one["p"]
+  assert found[3]["difference"] == pytest.approx(-2.0, abs=0.2)
+  assert found[3]["items"] == 1 and found[4]["p_holm"] is None
+  # Cohen's d of 5 pairs at 0.05 / 4 and a power of 0.8, by G*Power, is 2.4.
+  assert found[0]["planned"] == pytest.approx(2.4 * 0.05, rel=0.05)
+  assert found[1]["planned"] is None
+  assert "These runs cannot tell" in text and "`better`" in text
+  assert "15 of 15 runs have begun, with 1.0 core-hours" in text
+  rows = [line for line in text.splitlines() if line.startswith("| % of sums")]
+  assert rows[0].endswith("| holds |") and rows[1].endswith("| refuted |")
+  secondary = [line for line in text.splitlines() if "(secondary)" in line]
+  assert [row.split(" | ")[-1] for row in secondary] == [
+    "holds (not corrected) |"
+  ]
+  assert (source / page.FIGURE).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plan_is_registered_if_the_commits_of_its_runs_have_it(finished):
+  source, workdir = finished
+
+  def git(*arguments):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    command = ["git", *who, *arguments]
+    done = subprocess.run(
+      command, cwd=source, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+  def registered(*commits):
+    (workdir.path / folders.COMMITS).write_text("\n".join(commits))
+    text = page.write(source, source, workdir)
+    results = json.loads((source / page.RESULTS).read_text())
+    return results["registered"], "older than the plan" in text
+
+  git("init", "-q")
+  git("commit", "-q", "--allow-empty", "-m", "without the plan")
+  before = git("rev-parse", "HEAD")
+  git("add", plan_file.FILE)
+  git("commit", "-q", "-m", "with the plan")
+  after = git("rev-parse", "HEAD")
+  assert registered(after, f"{after}-dirty") == (True, False)
+  assert registered(after, before) == (False, True)
+  assert registered(after, "0123456")[0] is None
+
+
+def test_a_transition_has_the_scores_of_its_arms(finished):
+  """The scores are those of the page, in percent, ordered by the dose."""
+  source, workdir = finished
+  page.write(source, source, workdir)
+  results = json.loads((source / page.RESULTS).read_text())
+  means = {
+    one["arm"]: 100 * one["mean"]
+    for one in results["outcomes"]
+    if one["outcome"] == "sums"
+  }
+  panel = figure_lib.Figure().subplots()
+  figure._transition(panel, workdir.plan, results)
+  lines = {line.get_label(): line for line in panel.get_lines()}
+  assert list(lines["up"].get_xdata()) == [0.0, 1.0]
+  assert lines["up"].get_ydata() == pytest.approx(
+    [means["plain"], means["better"]]
+  )
+  assert lines["flat"].get_ydata() == pytest.approx([means["same"]])
+  seeds = [line for line in panel.get_lines() if line.get_marker() == "o"]
+  assert [len(line.get_xdata()) for line in seeds] == [SEEDS] * 3
+  assert panel.get_xlabel() == "dose"
+
+
+def test_a_run_of_other_values_or_an_unknown_metric_is_refused(finished):
+  source, workdir = finished
+  path = workdir.run("better", 2) / "config.json"
+  config = json.loads(path.read_text())
+  config["critic"]["gae_lambda"] = 1.0
+  path.write_text(json.dumps(config))
+  with pytest.raises(ValueError, match="gae_lambda=1.0: expected 0.5"):
+    page.write(source, source, workdir)
+  config["critic"]["gae_lambda"] = 0.5
+  path.write_text(json.dumps(config))
+  misspelt = source / plan_file.FILE
+  misspelt.write_text(PLAN.replace('metric = "x"', 'metric = "z"'))
+  other = Workdir(workdir.path, plan_file.read(source))
+  with pytest.raises(ValueError, match=r"outcomes\.late\.metric='z'"):
+    page.write(source, source, other)
+
+
+def refused(workdir, source):
+  """Returns the hash that the error says must be named."""
+  with pytest.raises(ValueError, match="changed after") as error:
+    workdir.check_plan(source)
+  return re.findall("was = '([0-9a-f]{64})'", str(error.value))[0]
+
+
+def amended(text, was):
+  return (
+    f'{text}\n[[amended]]\nwhen = "late"\nwhy = "it was wrong"\nwas = "{was}"\n'
+  )
+
+
+def test_a_plan_changes_after_its_runs_began_only_if_it_says_so(finished):
+  source, workdir = finished
+  path = source / plan_file.FILE
+  path.write_text(PLAN.replace('axis = "dose"', 'axis = "other"'))
+  workdir.register(source)
+  for old, new in (
+    ("margin = 0.05", "margin = 0.01"),
+    ("seeds = [0, 1, 2, 3, 4]", "seeds = [1, 2, 3, 4]"),
+  ):
+    changed = PLAN.replace(old, new)
+    path.write_text(changed)
+    was = refused(workdir, source)
+    path.write_text(amended(changed, was[::-1]))
+    refused(workdir, source)
+    path.write_text(amended(changed, was))
+    workdir.check_plan(source)
+  page.write(source, source, Workdir(workdir.path, plan_file.read(source)))
+  assert "Amended, late: it was wrong" in (source / page.PAGE).read_text()
+  # Arms that change make another experiment.
+  changed = amended(PLAN.replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7'), was)
+  path.write_text(changed)
+  refused(workdir, source)
+
+
+def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
+  source, workdir = finished
+  archive.save(workdir, source)
+  was, path = registration.fixed_plan_hash(source), source / plan_file.FILE
+  path.write_text(amended(PLAN.replace("margin = 0.05", "margin = 0.01"), was))
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  assert archive.restore(other, source, goes_on=False) == 3 * SEEDS
+  # Scores of other data are no scores of this plan, whatever it says.
+  more = 'benchmark = "problems"\narguments = ["--limit=5"]'
+  changed = PLAN.replace('benchmark = "problems"', more)
+  path.write_text(amended(changed, was))
+  third = Workdir(tmp_path / "third", plan_file.read(source))
+  with pytest.raises(ValueError, match="expected the same text, set, prepare"):
+    archive.restore(third, source, goes_on=False)
+
+
+ADDED = """
+[arms.more]
+config = "configs/orz.py:tiny"
+set = { "critic.gae_lambda" = 0.8 }
+
+[[comparisons]]
+outcome = "sums"
+arm = "more"
+base = "plain"
+claim = "higher"
+primary = false
+"""
+
+
+def test_arms_are_added_to_runs_that_are_done_elsewhere_or_here(
+  finished, tmp_path
+):
+  source, workdir = finished
+  archive.save(workdir, source)
+  was, path = registration.fixed_plan_hash(source), source / plan_file.FILE
+  unsaid = amended(PLAN + ADDED, was)
+  path.write_text(unsaid)
+  refused(workdir, source)
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  with pytest.raises(ValueError, match="expected the same text, set, prepare"):
+    archive.restore(other, source, goes_on=False)
+  path.write_text(unsaid + 'adds = ["more"]\n')
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  assert archive.restore(other, source, goes_on=True) == 3 * SEEDS
+  here = Workdir(workdir.path, plan_file.read(source))
+  here.register(source)
+  for one in (here, other):
+    todo = {job.name for job in jobs.make(one) if not job.is_done()}
+    assert todo == {
+      f"more_{seed}{score}" for seed in range(SEEDS) for score in ("", "_sums")
+    }
+  # A second amendment takes what was kept of the plan that it amends.
+  second = ADDED.replace("more", "most").replace("0.8", "0.9")
+  was = registration.fixed_plan_hash(source)
+  amendments = path.read_text().removeprefix(PLAN + ADDED)
+  text = amended(PLAN + ADDED + second + amendments, was) + 'adds = ["most"]\n'
+  kept = {
+    "plan": was,
+    "plan_of_runs": registration.plan_hashes(source)["plan_of_runs"],
+  }
+  path.write_text(text)
+  registration.check_kept(source, kept)
+  # Adding an arm changes no other one.
+  path.write_text(
+    path.read_text().replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7')
+  )
+  refused(workdir, source)
+
+
+@pytest.mark.parametrize(
+  ("old", "new", "error"),
+  [
+    ('adds = ["more"]', 'adds = ["less"]', r"amended\[0\]\.adds='less'"),
+    ("primary = false\n\n[[amended]]", "[[amended]]", "primary=True"),
+  ],
+)
+def test_an_arm_that_was_added_is_one_and_decides_nothing(
+  finished, old, new, error
+):
+  source, _ = finished
+  text = amended(PLAN + ADDED, "0" * 64) + 'adds = ["more"]\n'
+  assert old in text
+  (source / plan_file.FILE).write_text(text.replace(old, new))
+  with pytest.raises(ValueError, match=error):
+    plan_file.read(source)
+
+
+def test_a_run_of_another_variant_is_refused(finished):
+  """Arms may differ by their config's variant alone."""
+  source, workdir = finished
+  path = workdir.run("plain", 1) / "config.json"
+  config = json.loads(path.read_text())
+  config["executor"]["workers"] += 1  # A run may change this.
+  path.write_text(json.dumps(config))
+  page.write(source, source, workdir)
+  config["orz"]["prompts"] += 1
+  path.write_text(json.dumps(config))
+  with pytest.raises(ValueError, match=r"config\.orz\.prompts"):
+    page.write(source, source, workdir)
+  # A setting that is younger than the run is no difference.
+  del config["orz"]["prompts"]
+  path.write_text(json.dumps(config))
+  page.write(source, source, workdir)
+  del config["critic"]["gae_lambda"]
+  path = workdir.run("better", 1) / "config.json"
+  path.write_text(json.dumps(config))
+  with pytest.raises(ValueError, match="gae_lambda=None: expected 0.5"):
+    page.write(source, source, workdir)
+
+
+def test_a_run_that_goes_on_here_gets_no_scores_of_another(finished, tmp_path):
+  source, workdir = finished
+  archive.save(workdir, source)
+  other = Workdir(tmp_path / "other", workdir.plan)
+  run = other.run("plain", 2)
+  shutil.copytree(workdir.run("plain", 2), run)
+  rows = (run / "metrics.jsonl").read_text().splitlines()
+  (run / "metrics.jsonl").write_text(rows[0] + "\n")
+  assert archive.restore(other, source, goes_on=True) == 3 * SEEDS - 1
+  todo = {job.name for job in jobs.make(other) if not job.is_done()}
+  assert todo == {"plain_2", "plain_2_sums"}
+
+
+def test_one_seed_decides_nothing(finished, tmp_path):
+  source, workdir = finished
+  alone = Workdir(tmp_path / "alone", workdir.plan)
+  for arm in ("plain", "better"):
+    for name in (f"{arm}_3", f"{arm}_3_scores"):
+      shutil.copytree(workdir.path / name, alone.path / name)
+  shutil.copytree(workdir.run("better", 4), alone.run("better", 4))
+  text = page.write(source, source, alone)
+  found = json.loads((source / page.RESULTS).read_text())["comparisons"]
+  assert found[0]["p_holm"] < 0.05
+  want = ["undecided", "not run", "not run", "holds", "not run"]
+  assert [one["verdict"] for one in found] == want
+  assert "It is of one seed" in text and "(items) (1 of 2 seeds)" in text
+  shutil.rmtree(alone.run("better", 4))
+  text = page.write(source, source, alone)
+  assert "**late x less y: `better` below 0**: undecided" in text
+  assert "| -1.9" in text or "| -2" in text
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"interval": [0.01, 0.3]}, "It may be smaller than what matters."),
+    ({"interval": [0.06, 0.3]}, "holds. The difference is"),
+    ({"verdict": "refuted"}, "A difference that matters lies outside."),
+    (
+      {"verdict": "refuted", "margin": 0.0},
+      "The interval has no difference of the claimed sign.",
+    ),
+  ],
+)
+def test_a_reading_says_what_the_verdict_leaves_open(finished, changes, words):
+  source, workdir = finished
+  page.write(source, source, workdir)
+  one = json.loads((source / page.RESULTS).read_text())["comparisons"][0]
+  text = reading.sentence(workdir.plan, one | changes)
+  assert words in text
+  assert ("may be smaller" in text) == ("may be smaller" in words)
+
+
+def test_a_score_that_could_not_ask_all_items_is_not_kept(finished):
+  """Also without a runner, as `--analyse` keeps what there is."""
+  source, workdir = finished
+  path = workdir.scores("better", 1, "sums") / "results.json"
+  result = json.loads(path.read_text())
+  result["scores"]["problems/too_long"] = 3.0
+  path.write_text(json.dumps(result))
+  with pytest.raises(ValueError, match=f"3 of {ITEMS} items"):
+    archive.save(workdir, source)
+  assert not (source / "runs" / "better_1.json").exists()
+
+
+def test_a_curve_is_smoothed_over_steps_and_not_over_evaluations():
+  every = figure._smooth({s: float(s) for s in range(1, 8)}, range(1, 8))
+  assert every == [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0]
+  scores = {1: 0.4, 13: 0.5, 17: 0.7, 22: 0.9}
+  assert figure._smooth(scores, [*scores]) == [0.4, 0.5, 0.6, 0.9]
+
+
+def test_each_arm_is_in_the_legend_and_an_empty_panel_says_why(
+  finished, monkeypatch
+):
+  """The first panel's metric is one that an arm lacks."""
+  source, workdir = finished
+  for seed in range(SEEDS):
+    path = workdir.run("plain", seed) / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"x": ', '"w": '))
+  panels = {"x": "x", "w": "w", "none": "v"}
+  plan = dataclasses.replace(workdir.plan, panels=panels)
+  seen = []
+  monkeypatch.setattr(
+    figure_lib.Figure, "savefig", lambda self, *_, **__: seen.append(self)
+  )
+  figure.draw(
+    Workdir(workdir.path, plan),
+    {"outcomes": [], "comparisons": []},
+    source / page.FIGURE,
+  )
+  (legend,) = seen[0].legends
+  colours = {
+    text.get_text(): line.get_color()
+    for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
+  }
+  assert colours == {"plain": "C0", "better": "C1", "same": "C2"}
+  assert [text.get_text() for text in seen[0].axes[2].texts] == [
+    "no run has\nv"
+  ]
+
+
+def test_what_would_be_seen_is_told_as_a_difference(finished):
+  source, workdir = finished
+  page.write(source, source, workdir)
+  one = json.loads((source / page.RESULTS).read_text())["comparisons"][4]
+  one |= {"verdict": "undecided", "smallest": 0.75, "interval": [-0.7, 0.6]}
+  text = reading.sentence(workdir.plan, one)
+  assert "`same` not below `plain` by 0.5" in text
+  assert "a true difference of +0.25 would be seen in 80 of 100" in text
+  text = reading.sentence(workdir.plan, one | {"interval": [-0.4, 0.6]})
+  assert "left of 0.05 for one of several claims" in text
+
+
+def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):
+  source, workdir = finished
+  page.write(source, source, workdir)
+  want = json.loads((source / page.RESULTS).read_text())
+  late = workdir.run("better", 4)
+  rows = (late / "metrics.jsonl").read_text()
+  (late / "metrics.jsonl").write_text(rows.splitlines()[0] + "\n")
+  archive.save(workdir, source)
+  other = Workdir(tmp_path / "other", workdir.plan)
+  other.register(source)
+  assert archive.restore(other, source, goes_on=True) == 3 * SEEDS - 1
+  todo = {job.name for job in jobs.make(other) if not job.is_done()}
+  assert todo == {"better_4", "better_4_sums"}
+  # The one that was not done is done there, and kept beside the others.
+  late = other.run("better", 4)
+  late.mkdir()
+  (late / "metrics.jsonl").write_text(rows)
+  config = json.loads((workdir.run("better", 4) / "config.json").read_text())
+  (late / "config.json").write_text(json.dumps(config))
+  shutil.copytree(
+    workdir.scores("better", 4, "sums"), other.scores("better", 4, "sums")
+  )
+  (late / "starts.jsonl").write_text(
+    '{"commit": "abc"}\n{"commit": "def"}\n{"commit": null}\n'
+    '{"commit": "abc"}\n{"comm'
+  )
+  archive.save(other, source)
+  third = Workdir(tmp_path / "third", workdir.plan)
+  third.register(source)
+  assert archive.restore(third, source, goes_on=True) == 3 * SEEDS
+  # A run names the commits that it was started at, wherever it was kept.
+  kept = [
+    json.loads((source / "runs" / f"{name}.json").read_text())["commits"]
+    for name in ("better_0", "better_4")
+  ]
+  assert kept[1] == ["abc", "def"] and len(kept[0]) == 1
+  assert kept[0][0].startswith(want["commits"][0].removesuffix("-dirty"))
+  page.write(source, source, third)
+  got = json.loads((source / page.RESULTS).read_text())
+  assert got.pop("commits") == sorted([*want.pop("commits"), "abc", "def"])
+  assert got == want
+
+
+def test_runs_of_another_plan_are_refused(finished, tmp_path):
+  source, workdir = finished
+  archive.save(workdir, source)
+  plan = source / plan_file.FILE
+  plan.write_text(PLAN.replace("margin = 0.05", "margin = 0.04"))
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  other.register(source)
+  with pytest.raises(ValueError, match="another plan"):
+    archive.restore(other, source, goes_on=True)
+
+
+def test_no_runs_overwrite_no_results(finished, tmp_path):
+  source, workdir = finished
+  page.write(source, source, workdir)
+  before = (source / page.RESULTS).read_text()
+  with pytest.raises(ValueError, match="nothing is written"):
+    page.write(source, source, Workdir(tmp_path / "empty", workdir.plan))
+  assert (source / page.RESULTS).read_text() == before

@@ -1,0 +1,80 @@
+"""Tests of differences against scipy, tables and simulation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from azr_jax.lab.statistics import hypotheses
+
+
+def of_seeds(stderr, df):
+  return hypotheses.Mean(0.0, (hypotheses.Error(stderr, df),))
+
+
+def test_one_item_is_the_t_test_over_seeds_and_one_seed_that_over_items():
+  values = np.random.default_rng(0).normal(0.3, 1.0, 8)
+  expected = stats.ttest_1samp(values, 0.0)
+  for layout in (values[:, None], values[None, :]):
+    mean = hypotheses.mean_of(layout)
+    assert mean.error(0.95).df == 7
+    assert mean.p_value() == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval(0.95)
+    assert mean.interval(0.95) == pytest.approx(tuple(interval))
+  one_sided = stats.ttest_1samp(values, -0.5, alternative="greater")
+  mean = hypotheses.mean_of(values[:, None])
+  assert mean.p_value(-0.5, one_sided=True) == pytest.approx(one_sided.pvalue)
+
+
+@pytest.mark.parametrize("seed_sd, item_sd", [(0.0, 1.0), (1.0, 0.0), (0.5, 2)])
+def test_intervals_over_seeds_and_items_hold_the_mean(seed_sd, item_sd):
+  rng = np.random.default_rng(1)
+  held = 0
+  for _ in range(400):
+    seeds, items = rng.normal(0, seed_sd, (5, 1)), rng.normal(0, item_sd, 40)
+    low, high = hypotheses.mean_of(
+      seeds + items + rng.normal(0, 1, (5, 40))
+    ).interval(0.9)
+    held += low < 0 < high
+  # Five standard errors around 0.9; more is allowed, as effects of 0 give.
+  assert held / 400 > 0.9 - 5 * (0.09 / 400) ** 0.5
+
+
+def test_few_seeds_that_agree_by_chance_are_seldom_taken_for_evidence():
+  """At a sixth of 0.05, as Holm's method asks of the first of six tests."""
+  rng, level, count = np.random.default_rng(2), 0.05 / 6, 3000
+  seen = 0
+  for _ in range(count):
+    values = rng.normal(0, 0.06, (3, 1)) + rng.normal(0, 0.45, (3, 100))
+    seen += hypotheses.mean_of(values).p_value() < level
+  # By the degrees of freedom of the items it would be 3.4 times the level.
+  assert seen / count < 2 * level
+
+
+def test_without_repeats_there_is_no_error():
+  mean = hypotheses.mean_of(np.ones((1, 1)))
+  assert mean.interval(0.95) is None and mean.p_value() == 1.0
+  assert hypotheses.smallest_detectable(mean, 0.05, 0.8) is None
+
+
+def test_holm_s_example():
+  """Four p-values at 0.05: 0.005 and 0.01 are rejected, 0.03 and 0.04 not."""
+  adjusted = hypotheses.holm([0.01, 0.04, 0.03, 0.005])
+  assert adjusted == pytest.approx([0.03, 0.06, 0.06, 0.02])
+  assert hypotheses.holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+  "count, power, expected",
+  # Cohen's d of a paired two-sided t-test, by G*Power 3.1.
+  [(5, 0.8, 1.682), (30, 0.8, 0.529), (10, 0.95, 1.285)],
+)
+def test_the_smallest_detectable_difference(count, power, expected):
+  mean = of_seeds(2.0 / count**0.5, count - 1)
+  found = hypotheses.smallest_detectable(mean, 0.05, power)
+  assert found == pytest.approx(2.0 * expected, rel=5e-3)
+
+
+def test_two_seeds_and_a_strict_family_have_a_smallest_difference():
+  mean = of_seeds(1.0, 1)
+  found = hypotheses.smallest_detectable(mean, 0.05 / 6, 0.8, one_sided=True)
+  assert 30 < found < 200
