@@ -9,8 +9,8 @@ from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.prefill_scheduler import PromptGroup, num_to_prefill
 from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.slots import SlotTable
-from azr_jax.rollout.stages import Stages
 from azr_jax.rollout.waiting import Group
 
 

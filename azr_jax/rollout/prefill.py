@@ -12,7 +12,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from azr_jax.models import pages, transformer
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.decode_steps import forward
+from azr_jax.rollout.steps import forward
 from azr_jax.types import Leaf, Params
 
 

@@ -32,8 +32,8 @@ from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.prefill_scheduler import empty_batch, next_batch
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
+from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.slots import SlotTable
-from azr_jax.rollout.stages import Stages
 from azr_jax.rollout.tool_runner import ToolOutput
 
 

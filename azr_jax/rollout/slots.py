@@ -9,7 +9,7 @@ from azr_jax.rollout.changes import ChangesBuilder
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.sequence import SequenceState
-from azr_jax.rollout.stages import Stages
+from azr_jax.rollout.sequence_stages import Stages
 
 
 class SlotTable:

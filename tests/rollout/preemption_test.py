@@ -16,7 +16,7 @@ from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
-from azr_jax.rollout.stages import Stages
+from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.stream import SampleKey, Stream
 
 TOKENS = 4
