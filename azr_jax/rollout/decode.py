@@ -25,7 +25,7 @@ from azr_jax.rollout.decode_state import (
   Slots,
   no_output,
 )
-from azr_jax.rollout.speculation_settings import SpeculationSettings
+from azr_jax.rollout.settings import SpeculationSettings
 from azr_jax.rollout.steps import decode_step, draft_step
 from azr_jax.types import Params
 

@@ -25,7 +25,7 @@ from azr_jax.models import (
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import decode_state
-from azr_jax.rollout import prefill as prefill_lib
+from azr_jax.rollout import steps as steps_lib
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.types import Params, Rules, Shardings
 
@@ -52,7 +52,7 @@ class Engine:
     compute_params: training parameters -> those that sampling reads.
     init_pool: () -> empty pages.
     init_slots: B -> slots, all of them done.
-    prefill: `prefill.prefill` without model and mesh; donates the pages.
+    prefill: `steps.prefill` without model and mesh; donates the pages.
     compact: `decode.compact`.
     decode: `decode.decode` without model, settings and mesh; donates pages and
       slots. With drafts it is another program.
@@ -173,7 +173,7 @@ def make_engine(
       decode_state.init_slots, static_argnums=0, out_shardings=slots_sharding
     ),
     prefill=jax.jit(
-      functools.partial(prefill_lib.prefill, model, **on_mesh),
+      functools.partial(steps_lib.prefill, model, **on_mesh),
       out_shardings=pool_sharding,
       donate_argnums=1,
     ),

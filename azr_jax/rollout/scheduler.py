@@ -17,15 +17,15 @@ out.
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import jax
 import numpy as np
 
 from azr_jax import types
-from azr_jax.rollout import conversations, decode_state
+from azr_jax.rollout import decode_state
 from azr_jax.rollout.admission import Admission
-from azr_jax.rollout.draft_policy import DraftPolicy
+from azr_jax.rollout.drafts import DraftPolicy
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import RequestMeter
@@ -34,7 +34,7 @@ from azr_jax.rollout.prefill_scheduler import empty_batch, next_batch
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
 from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.slots import SlotTable
-from azr_jax.rollout.tool_runner import ToolOutput
+from azr_jax.rollout.tool_runner import ToolOutput, ToolRunner
 
 
 class Scheduler:
@@ -140,7 +140,7 @@ class Scheduler:
       wait: whether to wait until at least one has come.
     """
     awaiting = self.stages.awaiting_tools
-    for sequence, output in conversations.tool_outputs(awaiting, wait):
+    for sequence, output in _tool_outputs(awaiting, wait):
       self._receive(sequence, output)
 
   def _receive(self, sequence: SequenceState, output: ToolOutput) -> None:
@@ -173,7 +173,7 @@ class Scheduler:
       # Slots are refilled an eighth at a time, because each interruption of
       # the decode loop costs.
       min_active = decoding - max(1, slots // 8)
-    for tool_runner in conversations.tool_runners(self.stages.live):
+    for tool_runner in _tool_runners(self.stages.live):
       tool_runner.record_occupancy(
         decoding, len(self.stages.awaiting_tools), slots
       )
@@ -226,7 +226,7 @@ class Scheduler:
     """Counts a sequence that has ended, and frees what it has."""
     self._allocator.drop(sequence)
     self.meter.ended(sequence.num_written)
-    conversations.forget(sequence)
+    _forget(sequence)
 
   def _collect_slot(
     self, slot: int, sequence: SequenceState, output: decode_state.DecodeOutput
@@ -280,7 +280,7 @@ class Scheduler:
       if sequence in self._slots.sequences:
         self._slots.leave(sequence)
       self._allocator.drop(sequence)
-      conversations.forget(sequence)
+      _forget(sequence)
     self.stages.forget(requests)
 
   def drain(self) -> list[SequenceState]:
@@ -308,3 +308,38 @@ class Scheduler:
       speculation = self._engine.settings.speculation
       for drafts in (False, True) if speculation.drafts else (False,):
         jax.block_until_ready(self._send(drafts))
+
+
+def _tool_runners(sequences: Iterable[SequenceState]) -> list[ToolRunner]:
+  """Returns the tool runners of some sequences, each once."""
+  every = (sequence.request.tool_runner for sequence in sequences)
+  return list({id(one): one for one in every if one is not None}.values())
+
+
+def _tool_outputs(
+  awaiting: Iterable[SequenceState], wait: bool
+) -> Iterator[tuple[SequenceState, ToolOutput]]:
+  """Yields the tool outputs that have come, with their sequences.
+
+  Args:
+    awaiting: the sequences that await one.
+    wait: whether to wait until at least one has come.
+  """
+  sequences = list(awaiting)
+  every = _tool_runners(sequences)
+  for tool_runner in every:
+    by_id = {
+      sequence.id: sequence
+      for sequence in sequences
+      if sequence.request.tool_runner is tool_runner
+    }
+    outputs = tool_runner.tool_outputs(wait and len(every) == 1)
+    for name, output in outputs.items():
+      if name in by_id:  # Others were cancelled.
+        yield by_id[name], output
+
+
+def _forget(sequence: SequenceState) -> None:
+  """Has the tool runner drop a conversation."""
+  if sequence.request.tool_runner is not None:
+    sequence.request.tool_runner.forget(sequence.id)

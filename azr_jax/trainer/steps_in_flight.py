@@ -29,8 +29,8 @@ from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout import partial_rollouts
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout import saved_sequences
 from azr_jax.rollout.event_loop import EventLoop
 from azr_jax.rollout.partial_rollouts import PartialRollouts, PausedGroup
 from azr_jax.rollout.policy import Policy
@@ -206,7 +206,7 @@ class StepsInFlight:
         for sample, future in enumerate(futures):
           sequence = _sequence(request, sample, future, suspended)
           if sequence is not None:
-            sequences.append(saved_sequences.to_json(sequence))
+            sequences.append(partial_rollouts.sequence_to_json(sequence))
       steps.append(
         {
           "step": under_way.number,
@@ -226,7 +226,7 @@ class StepsInFlight:
     system = {key: v for key, v in state.items() if key not in ours}
     self._paused = [PausedGroup(**row) for row in state.get(PAUSED, ())]
     for step in state.get(IN_FLIGHT, {}).get("steps", ()):
-      known = map(saved_sequences.from_json, step["sequences"])
+      known = map(partial_rollouts.sequence_from_json, step["sequences"])
       self._loop.restore(known)
       self._system.load_state_dict(state[IN_FLIGHT]["states"][step["state"]])
       self._begin(step["step"], None)
@@ -247,7 +247,7 @@ def _sequence(
   if not future.done():
     known = suspended.get(sample_id(sequence))
     return known if known is not None and known.token_ids else None
-  return saved_sequences.of_completion(request, sample, future.result())
+  return partial_rollouts.sequence_of(request, sample, future.result())
 
 
 def _staleness(rollouts: types.RolloutBatch, step: int) -> dict[str, float]:
