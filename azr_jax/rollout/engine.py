@@ -118,22 +118,11 @@ def make_engine(
   Raises:
     ValueError: the cache has no room for the longest sequence.
   """
-  c, platform = model.config, mesh_lib.platform(mesh)
-  model = model.clone(kernel_dtype=settings.kernel_dtype)
-  model = model.clone(
-    # A token has few activations, so partial products of split kernels cost
-    # less than gathering the kernels for each token, as training does.
-    multiply=products.multiply,
-    fused=sampling_params.fits(c, mesh, rules),
-    unrolled=settings.unrolls(platform, sampling_params.layer_bytes(model)),
-    attend_cached=cached_attention.make(
-      # A kernel that was asked for on a CPU is interpreted, for tests.
-      mesh,
-      c.num_kv_heads,
-      interpret=platform == "cpu",
-    ),
+  c = model.config
+  model = _sampling_model(model, mesh, rules, settings)
+  lists_pages = settings.lists_pages(
+    mesh_lib.platform(mesh), c.head_size, model.dtype
   )
-  lists_pages = settings.lists_pages(platform, c.head_size, model.dtype)
   pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
   slots_sharding = mesh_lib.batch_sharding(mesh)
   param_shardings = mesh_lib.param_shardings(
@@ -180,6 +169,30 @@ def make_engine(
     compact=jax.jit(decode_state.compact, out_shardings=slots_sharding),
     decode=_make_decode(
       model, on_mesh, pool_sharding, slots_sharding, settings, lists_pages
+    ),
+  )
+
+
+def _sampling_model(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Rules,
+  settings: SamplerSettings,
+) -> transformer.Transformer:
+  """Returns the decoder as it samples; arguments as for `make_engine`."""
+  c, platform = model.config, mesh_lib.platform(mesh)
+  model = model.clone(kernel_dtype=settings.kernel_dtype)
+  return model.clone(
+    # A token has few activations, so partial products of split kernels cost
+    # less than gathering the kernels for each token, as training does.
+    multiply=products.multiply,
+    fused=sampling_params.fits(c, mesh, rules),
+    unrolled=settings.unrolls(platform, sampling_params.layer_bytes(model)),
+    attend_cached=cached_attention.make(
+      # A kernel that was asked for on a CPU is interpreted, for tests.
+      mesh,
+      c.num_kv_heads,
+      interpret=platform == "cpu",
     ),
   )
 

@@ -36,6 +36,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.rollout.tool_runner import ToolRunner
+from azr_jax.rollout.weights import Weights
 from azr_jax.types import Params
 
 # Prompt index, sample index, completion.
@@ -175,7 +176,7 @@ class Policy:
   Attributes:
     sampler: the sampling engine.
     tokenizer: text to ids and back.
-    params: the parameters to sample with.
+    weights: the parameters to sample with. `close` does not release them.
     key: this step's random key; every call to `sample` derives its own.
     temperature: divides the logits; None: as the sampler's settings say.
     calls: how often `sample` was called.
@@ -189,7 +190,7 @@ class Policy:
 
   sampler: Sampler
   tokenizer: Tokenizer
-  params: Any
+  weights: Weights
   key: jax.Array
   temperature: float | None = None
   calls: int = 0
@@ -201,6 +202,12 @@ class Policy:
   _key_words: dict[int, np.ndarray] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
+
+  @property
+  def params(self) -> Params:
+    """The parameters to sample with."""
+    assert self.weights.params is not None
+    return self.weights.params
 
   def branch(self, *numbers: int) -> "Policy":
     """Returns a policy whose samples follow from the key and the numbers.
@@ -241,13 +248,12 @@ class Policy:
     """
     if temperature is None:
       temperature = self.temperature
-    other = Policy(self.sampler, self.tokenizer, self.params, key, temperature)
+    other = Policy(self.sampler, self.tokenizer, self.weights, key, temperature)
     with contextlib.closing(other):
       yield other
 
   def close(self) -> None:
-    """Frees what it and its loop hold on the device; it samples no more."""
-    self.params = None
+    """Frees what its loop holds on the device."""
     self.loop.close()
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
@@ -294,7 +300,7 @@ class Policy:
     self.calls += 1
     if temperature is None:
       temperature = self.temperature
-    stream = self.loop.stream(self.sampler, self.params)
+    stream = self.loop.stream(self.sampler, self.weights)
     key_data = self._words(number)
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
     submitted = [
@@ -374,7 +380,12 @@ class Policy:
 
 @contextlib.contextmanager
 def open_policy(
-  sampler: Sampler, tokenizer: Tokenizer, params: Params, key: jax.Array
+  sampler: Sampler,
+  tokenizer: Tokenizer,
+  params: Params,
+  key: jax.Array,
+  weights: Weights | None = None,
+  version: int = 0,
 ) -> Iterator[Policy]:
   """Yields a policy whose copy of the weights is freed where the block ends.
 
@@ -384,16 +395,24 @@ def open_policy(
     params: the training parameters. Sampling waits for the update that makes
       them, because its buffers and the cache do not fit in memory together.
     key: the random key of all that is sampled.
+    weights: gets the copy until the block ends; None makes others.
+    version: number of updates that produced the parameters.
   """
+  weights = Weights() if weights is None else weights
   start = time.monotonic()
   with memory.explained(memory.SAMPLING_KEYS):
     with jax.profiler.TraceAnnotation("copy_weights"):
-      compute = jax.block_until_ready(sampler.compute_params(params))
+      weights.restore(
+        jax.block_until_ready(sampler.compute_params(params)), version
+      )
     sampler.meter.busy.append((start, time.monotonic()))
-    policy = Policy(sampler, tokenizer, compute, key)
-    del compute
-    with contextlib.closing(policy):
-      yield policy
+    try:
+      with contextlib.closing(
+        Policy(sampler, tokenizer, weights, key)
+      ) as policy:
+        yield policy
+    finally:
+      weights.release()
 
 
 # Samples in any order.

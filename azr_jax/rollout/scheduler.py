@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator
 import jax
 import numpy as np
 
-from azr_jax import types
 from azr_jax.rollout import decode_state
 from azr_jax.rollout.admission import Admission
 from azr_jax.rollout.drafts import DraftPolicy
@@ -35,6 +34,7 @@ from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
 from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.slots import SlotTable
 from azr_jax.rollout.tool_runner import ToolOutput, ToolRunner
+from azr_jax.rollout.weights import Weights
 
 
 class Scheduler:
@@ -45,35 +45,31 @@ class Scheduler:
 
   Attributes:
     meter: counts the calls of the decode loop.
-    version: the number of the parameters' version.
     stages: the sequences, by the stage of their life.
   """
 
   def __init__(
     self,
     engine: Engine,
-    params: types.Params,
+    weights: Weights,
     cache: KVCache,
     stop_ids: np.ndarray,
     response_end: ResponseEnd,
     meter: RequestMeter,
-    version: int = 0,
   ):
     """Makes slots without sequences; nothing runs yet.
 
     Args:
       engine: the compiled functions.
-      params: parameters to sample with, from `engine.compute_params`.
+      weights: the parameters to sample with.
       cache: keys and values of these parameters; no sequence uses its pages.
       stop_ids: int32 [I], token ids that end a response.
       response_end: finds ends that only the host sees, such as stop strings.
       meter: counts the calls of the decode loop.
-      version: the number of the parameters' version, which each token records.
     """
     self.meter = meter
-    self.version = version
     self._engine = engine
-    self._params = params
+    self._weights = weights
     self._stop_ids = stop_ids
     self._response_end = response_end
     self._cache = cache
@@ -127,7 +123,7 @@ class Scheduler:
       return False
     with jax.profiler.TraceAnnotation("prefill"):
       self.meter.record_prefill(int(np.sum(batch.counts)))
-      cache.pool = self._engine.prefill(self._params, cache.pool, batch)
+      cache.pool = self._engine.prefill(self._weights.params, cache.pool, batch)
     return True
 
   def receive_tool_outputs(self, wait: bool) -> None:
@@ -153,7 +149,7 @@ class Scheduler:
     elif len(output) >= room:
       sequence.finish_reason = "length"
     else:
-      sequence.receive_tool_output(output, self.version)
+      sequence.receive_tool_output(output, self._weights.version)
       sequence.finish_reason = sequence.reason_at_limit
     if sequence.finish_reason is not None:
       self._leave(sequence)
@@ -186,7 +182,7 @@ class Scheduler:
     """Starts a call of the decode loop, with or without drafts."""
     self.meter.record_decode_dispatch()
     self._cache.pool, self._slots.state, output = self._engine.decode(
-      self._params,
+      self._weights.params,
       self._cache.pool,
       self._slots.state,
       self._slots.take_changes(drafts),
@@ -237,7 +233,7 @@ class Scheduler:
     sequence.add_tokens(
       output.tokens[slot, :count].tolist(),
       output.logprobs[slot, :count].tolist(),
-      self.version,
+      self._weights.version,
     )
     assert sequence.cached is not None
     sequence.cached.count += count
@@ -297,7 +293,7 @@ class Scheduler:
     for chunk in self._engine.prefill_chunks:
       nothing = empty_batch(self._engine, chunk)
       self._cache.pool = self._engine.prefill(
-        self._params, self._cache.pool, nothing
+        self._weights.params, self._cache.pool, nothing
       )
     for slots in self._engine.slot_counts:
       if slots < len(self._slots):

@@ -38,6 +38,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import sample_id
+from azr_jax.rollout.weights import Weights
 from azr_jax.systems.system import System
 
 # The keys of the host's state that no system may have.
@@ -99,6 +100,8 @@ class StepsInFlight:
     self._staleness, self._last = staleness, last
     self._jobs = jobs
     self._loop = EventLoop(jobs.clock)
+    # Shared by the policies of all steps; empty between two `sampling` blocks.
+    self._weights = Weights()
     self._steps: collections.deque[_Step] = collections.deque()
     self._step_tokens = sampler.settings.step_tokens
     self._paused: Sequence[PausedGroup] = ()
@@ -112,39 +115,33 @@ class StepsInFlight:
       step: the next one to be collected.
     """
     with policy_lib.open_policy(
-      self._sampler, self._tokenizer, params, self._sampling_key(step)
+      self._sampler,
+      self._tokenizer,
+      params,
+      self._sampling_key(step),
+      self._weights,
+      step - 1,
     ) as policy:
       try:
         yield policy
       finally:
         self._loop.suspend()
-        for under_way in self._steps:
-          under_way.policy.params = None
 
-  def collect(
-    self, policy: Policy, step: int
-  ) -> tuple[types.RolloutBatch, Policy]:
+  def collect(self, step: int) -> tuple[types.RolloutBatch, Policy]:
     """Returns the rollouts of a step, and the policy that sampled them.
 
-    Args:
-      policy: what `sampling` yielded.
-      step: the step.
+    Call it in the block of `sampling`.
     """
-    params = policy.params
-    for under_way in self._steps:
-      under_way.policy.params = params
-    self._loop.resume(params, step - 1)
     if not self._steps:
-      self._begin(step, params)
+      self._begin(step)
     first = self._steps[0]
     assert first.number == step
     while not first.rollouts.done():
       if self._loop.run_once():
-        self._begin_more(step, params)
+        self._begin_more(step)
     rollouts = first.rollouts.result()
     self._loop.run_until_idle()
     self._steps.popleft()
-    first.policy.params = None
     rollouts.metrics.update(self._jobs.metrics())
     if self._staleness or self._step_tokens:
       rollouts.metrics.update(_staleness(rollouts, step))
@@ -155,12 +152,12 @@ class StepsInFlight:
       rollouts.metrics.update(partial.metrics(num_ended))
     return rollouts, first.policy
 
-  def _begin(self, number: int, params: types.Params | None) -> None:
+  def _begin(self, number: int) -> None:
     """Begins a step, whose prompts wait behind those of earlier ones."""
     policy = Policy(
       self._sampler,
       self._tokenizer,
-      params,
+      self._weights,
       self._sampling_key(number),
       loop=self._loop,
       priority=(number,),
@@ -170,7 +167,7 @@ class StepsInFlight:
     rollouts = self._loop.spawn(self._system.collect(policy, number))
     self._steps.append(_Step(number, policy, rollouts, state))
 
-  def _begin_more(self, step: int, params: types.Params) -> None:
+  def _begin_more(self, step: int) -> None:
     """Begins the next step if slots are free for an eighth of all."""
     following = self._steps[-1].number + 1
     enough = max(1, self._sampler.engine.slot_counts[0] // 8)
@@ -179,7 +176,7 @@ class StepsInFlight:
       and self._loop.num_free >= enough
       and self._system.can_sample_ahead(following)
     ):
-      self._begin(following, params)
+      self._begin(following)
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the system's state, with steps under way and paused groups.
@@ -229,7 +226,7 @@ class StepsInFlight:
       known = map(partial_rollouts.sequence_from_json, step["sequences"])
       self._loop.restore(known)
       self._system.load_state_dict(state[IN_FLIGHT]["states"][step["state"]])
-      self._begin(step["step"], None)
+      self._begin(step["step"])
       self._loop.run_until_idle()
     self._loop.restore([])
     self._jobs.metrics()  # They were counted before.

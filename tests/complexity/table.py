@@ -36,7 +36,7 @@ from azr_jax.systems.code_interpreter import script_complexity
 from azr_jax.systems.custom import sandboxed
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import parsing, program_key
-from azr_jax.tools import code_blocks
+from azr_jax.tools import code_blocks, tool_calls
 from tests.complexity import readings as r
 from tests.complexity.texts import (
   CALLS,

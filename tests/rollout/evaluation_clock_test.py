@@ -20,6 +20,7 @@ from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.weights import Weights
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
 from azr_jax.systems.environment.settings import EnvironmentSettings
@@ -109,7 +110,7 @@ def make_policy(one_device_mesh, monkeypatch):
   monkeypatch.setattr(host_engine, "next_token", next_token)
   sampler = copy.copy(new_sampler(one_device_mesh, SETTINGS))
   sampler._engine = host_engine.HostEngine(SETTINGS, 1, 40)
-  return Policy(sampler, Tokenizer(), {}, jax.random.key(0))
+  return Policy(sampler, Tokenizer(), Weights({}), jax.random.key(0))
 
 
 @pytest.mark.parametrize("purpose", ["benchmark", "pass_rates"])

@@ -14,6 +14,7 @@ from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.weights import Weights
 
 
 class Tools:
@@ -98,7 +99,9 @@ class Requests:
     self._engine = HostEngine(settings, devices, least + spare_pages)
     tokenizer, self._meter = ByteTokenizer(), Meter()
     ends = ResponseEnds(tokenizer, settings)
-    self._stream = Stream(self._engine, tokenizer, ends, self._meter, {})
+    self._stream = Stream(
+      self._engine, tokenizer, ends, self._meter, Weights({})
+    )
     self._tools = Tools(self._rng)
     self._numbers = itertools.count()
     self._open = []
@@ -150,7 +153,7 @@ class Requests:
       self._stream.cancel([request])
     if self._rng.random() < 0.01:
       self._stream.suspend()
-      self._stream.resume({}, 1)
+      self._stream.weights.restore({}, version=1)
 
   def _check(self):
     for entry in list(self._open):
@@ -198,7 +201,7 @@ def test_no_device_is_idle_while_others_have_a_line(requests):
   host = HostEngine(SETTINGS, 4, 60)
   tokenizer = ByteTokenizer()
   ends = ResponseEnds(tokenizer, SETTINGS)
-  stream = Stream(host, tokenizer, ends, Meter(), {})
+  stream = Stream(host, tokenizer, ends, Meter(), Weights({}))
   for number, (n, limit) in enumerate(requests):
     prompt = types.Prompt("", (number + 3,) * 9)
     stream.submit(prompt, n, SampleKey(np.zeros(2, np.uint32), number), limit)

@@ -18,6 +18,7 @@ from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.weights import Weights
 
 TOKENS = 4
 PROMPT = types.Prompt("", tuple(range(1, 17)))
@@ -64,7 +65,7 @@ def test_the_step_that_the_update_waits_for_keeps_its_pages(slots):
   # One and a half of the longest sequences, which have 10 pages.
   engine, tokenizer = HostEngine(settings, 1, 15), ByteTokenizer()
   ends = ResponseEnds(tokenizer, settings)
-  stream = Stream(engine, tokenizer, ends, Meter(), {})
+  stream = Stream(engine, tokenizer, ends, Meter(), Weights({}))
   ended, decoding = [], []
 
   def submit(step, n):

@@ -23,6 +23,7 @@ from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.weights import Weights
 
 # These texts are decoded: programs have the last characters of tags often.
 _TEXT = pathlib.Path(__file__).parents[2] / "assets/programs_heldout.jsonl"
@@ -75,7 +76,7 @@ def measure(
   engine = _Engine(settings, np.asarray(tokenizer.encode(text)), lengths)
   meter = Meter()
   ends = ResponseEnds(tokenizer, settings)
-  stream = Stream(cast(Engine, engine), tokenizer, ends, meter, {})
+  stream = Stream(cast(Engine, engine), tokenizer, ends, meter, Weights({}))
   words = np.zeros(2, np.uint32)
   for number in range(prompts):
     ids = (number + 3,) * prompt_tokens
