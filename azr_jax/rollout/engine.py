@@ -96,8 +96,7 @@ class Engine:
 
   def prefill_rows(self, chunk: int) -> int:
     """Returns how many rows are prefilled at a time."""
-    rows = max(1, self.settings.prefill_tokens // chunk)
-    return mesh_lib.padded_rows(rows, self.mesh)
+    return prefill_rows(self.settings, chunk, self.devices)
 
 
 def make_engine(
@@ -267,6 +266,29 @@ def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
     counts.append(fewer)
 
 
+def prefill_rows(settings: SamplerSettings, chunk: int, devices: int) -> int:
+  """Returns how many rows a call prefills, as many on each device."""
+  rows = max(1, settings.prefill_tokens // chunk)
+  return rows + -rows % devices
+
+
+def num_slot_pages(settings: SamplerSettings, slots: int, devices: int) -> int:
+  """Returns the pages that the longest sequences need on each device.
+
+  Args:
+    settings: shapes and rules of sampling.
+    slots: B, of all devices.
+    devices: devices that slots are split over.
+  """
+  # Prefilled prompts that wait for slots have pages, too.
+  prefilled = max(
+    prefill_rows(settings, bucket, devices) * settings.pages_for(bucket)
+    for bucket in settings.prompt_buckets
+  )
+  row_pages = settings.pages_for(settings.longest)
+  return slots // devices * row_pages + prefilled // devices
+
+
 def _num_pages(
   model: transformer.Transformer,
   mesh: Mesh,
@@ -278,13 +300,7 @@ def _num_pages(
   c, devices = model.config, mesh_lib.batch_devices(mesh)
   row_pages = settings.pages_for(settings.longest)
   if not settings.cache_gib:
-    # Prefilled prompts that wait for slots have pages, too.
-    prefilled = max(
-      mesh_lib.padded_rows(max(1, settings.prefill_tokens // b), mesh)
-      * settings.pages_for(b)
-      for b in settings.prompt_buckets
-    )
-    return slots // devices * row_pages + prefilled // devices
+    return num_slot_pages(settings, slots, devices)
   page_shape = (
     c.num_layers,
     devices,

@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 import pytest
-from host_engine import HostEngine, next_token
 from rollout_model import ByteTokenizer
 
 from azr_jax import types
+from azr_jax.rollout.host_engine import PageEngine, next_token
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
@@ -96,7 +96,7 @@ class Requests:
     ]
     pages_for = SETTINGS.pages_for
     least = pages_for(SETTINGS.longest) + pages_for(16)
-    self._engine = HostEngine(settings, devices, least + spare_pages)
+    self._engine = PageEngine(settings, devices, least + spare_pages)
     tokenizer, self._meter = ByteTokenizer(), Meter()
     ends = ResponseEnds(tokenizer, settings)
     self._stream = Stream(
@@ -198,7 +198,7 @@ def test_completions_without_a_prefix_cache():
   ],
 )
 def test_no_device_is_idle_while_others_have_a_line(requests):
-  host = HostEngine(SETTINGS, 4, 60)
+  host = PageEngine(SETTINGS, 4, 60)
   tokenizer = ByteTokenizer()
   ends = ResponseEnds(tokenizer, SETTINGS)
   stream = Stream(host, tokenizer, ends, Meter(), Weights({}))

@@ -6,11 +6,11 @@ import random
 import jax
 import numpy as np
 import pytest
-from host_engine import HostEngine
 from rollout_model import ByteTokenizer, policy
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.host_engine import PageEngine
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
@@ -35,7 +35,7 @@ class Host:
   def __init__(self, settings, devices=1):
     self.meter = Meter()
     pages = 2 * settings.slots * settings.pages_for(settings.longest)
-    self.engine = HostEngine(settings, devices, pages)
+    self.engine = PageEngine(settings, devices, pages)
     ends = ResponseEnds(ByteTokenizer(), settings)
     self.stream = Stream(
       self.engine, ByteTokenizer(), ends, self.meter, Weights({})
