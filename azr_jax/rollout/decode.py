@@ -93,7 +93,7 @@ def decode(
 def _changed(slots: Slots, changes: Changes) -> Slots:
   """Returns the slots with the sequences that enter, and without others."""
   keys = jax.vmap(
-    lambda key, words: functools.reduce(jax.random.fold_in, words, key)
+    lambda key, seeds: functools.reduce(jax.random.fold_in, seeds, key)
   )(jax.random.wrap_key_data(changes.key_data), changes.seeds)
 
   def choose(new: jax.Array, old: jax.Array) -> jax.Array:

@@ -168,11 +168,11 @@ class LengthEngine(HostEngine):
     return self._text[starts[:, None] + np.arange(steps)]
 
 
-def next_token(prefix: Sequence[int], words: int, index: int) -> int:
+def next_token(prefix: Sequence[int], seed: int, index: int) -> int:
   """Returns the token after some, by a sum that knows their order."""
   powers = np.array([pow(BASE, i, PRIME) for i in range(len(prefix))])
   total = int(np.sum(np.asarray(prefix, np.int64) * powers) % PRIME)
-  return (total + 7 * int(words) + 3 * index) % VOCABULARY
+  return (total + 7 * int(seed) + 3 * index) % VOCABULARY
 
 
 class PageEngine(HostEngine):

@@ -129,15 +129,17 @@ def save(
   ]
 
 
-def restore(saved: Saved, key: np.ndarray, number: int) -> SequenceState:
+def restore(
+  saved: Saved, key_data: np.ndarray, prompt_seed: int
+) -> SequenceState:
   """Returns a sequence that goes on with the random numbers of another step.
 
   Args:
     saved: of an earlier step, or of this one.
-    key: uint32 [W], the words of the key of its call in this step.
-    number: of its prompt in this step.
+    key_data: uint32 [W], the random key of its call in this step.
+    prompt_seed: of its prompt in this step.
   """
-  return sequence_from_json({**saved, "key": key, "seed": number})
+  return sequence_from_json({**saved, "key": key_data, "seed": prompt_seed})
 
 
 def sequence_of(

@@ -199,7 +199,7 @@ class Policy:
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
   priority: tuple[int, ...] = ()
   partial: PartialRollouts = dataclasses.field(default_factory=PartialRollouts)
-  _key_words: dict[int, np.ndarray] = dataclasses.field(
+  _key_data: dict[int, np.ndarray] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
 
@@ -301,7 +301,7 @@ class Policy:
     if temperature is None:
       temperature = self.temperature
     stream = self.loop.stream(self.sampler, self.weights)
-    key_data = self._words(number)
+    key_data = self._key_data_of(number)
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
     submitted = [
       stream.submit(
@@ -332,17 +332,17 @@ class Policy:
       is_partial=self.partial.step_tokens > 0,
     )
 
-  def sampled(self, number: int) -> list[partial_rollouts.Saved]:
+  def partial_samples(self, prompt_seed: int) -> list[partial_rollouts.Saved]:
     """Returns what was sampled for a prompt, whose group is paused.
 
     Args:
-      number: the integer that the prompt has folded into the key of its calls.
+      prompt_seed: the integer that the prompt folds into the key of its calls.
     """
-    calls = {words.tobytes(): call for call, words in self._key_words.items()}
+    calls = {data.tobytes(): call for call, data in self._key_data.items()}
     latest = {
       calls[request.key_data.tobytes()]: (request, futures)
       for request, futures in self.sample_log.requests
-      if request.seed == number and request.key_data.tobytes() in calls
+      if request.seed == prompt_seed and request.key_data.tobytes() in calls
     }
     return [
       saved
@@ -350,32 +350,32 @@ class Policy:
       for saved in partial_rollouts.save(call, *submitted)
     ]
 
-  def go_on(
+  def resume_groups(
     self, groups: Mapping[int, Sequence[partial_rollouts.Saved]]
   ) -> None:
-    """Has `sample` go on with what was sampled for some prompts.
+    """Makes later `sample` calls resume these groups.
 
     Args:
-      groups: the number of a prompt in this step -> what was sampled for it in
-        an earlier step, or in this one.
+      groups: a prompt's seed in this step -> its samples of an earlier step, or
+        of this one.
     """
     known = []
-    for number, group in groups.items():
+    for prompt_seed, group in groups.items():
       for saved in group:
         call = saved["call"]
-        words = self._words(call)
-        known.append(partial_rollouts.restore(saved, words, number))
+        key_data = self._key_data_of(call)
+        known.append(partial_rollouts.restore(saved, key_data, prompt_seed))
         if saved["finish"] is not None:
-          self.partial.ended.add((call, number, saved["sample"]))
+          self.partial.ended.add((call, prompt_seed, saved["sample"]))
     self.loop.restore(known)
 
-  def _words(self, call: int) -> np.ndarray:
-    """Returns the words of the key of a call."""
-    if call not in self._key_words:
+  def _key_data_of(self, call: int) -> np.ndarray:
+    """Returns the data of the random key of a call, uint32 [W]."""
+    if call not in self._key_data:
       # It is computed behind what the device does now, so it is kept.
       key = jax.random.fold_in(self.key, call)
-      self._key_words[call] = np.asarray(jax.random.key_data(key))
-    return self._key_words[call]
+      self._key_data[call] = np.asarray(jax.random.key_data(key))
+    return self._key_data[call]
 
 
 @contextlib.contextmanager

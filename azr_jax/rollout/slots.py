@@ -14,7 +14,7 @@ from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.sequence_stages import Stages
 
-_KEY_WORDS = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+_KEY_DATA = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
 
 
 class ChangesBuilder:
@@ -122,7 +122,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
     num_tokens=zeros(slots),
     max_new_tokens=zeros(slots),
     temperature=zeros(slots, dtype=np.float32),
-    key_data=zeros(slots, *_KEY_WORDS.shape, dtype=np.uint32),
+    key_data=zeros(slots, *_KEY_DATA.shape, dtype=np.uint32),
     seeds=zeros(slots, 2),
     stops=zeros(slots, dtype=bool),
     table=zeros(slots, max_pages_per_row),
