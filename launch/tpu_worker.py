@@ -5,7 +5,7 @@ All paths are in the worker's home folder.
 
 import shlex
 
-from azr_jax.run.preemption import STOPPED
+from azr_jax.run.sigterm import STOPPED
 
 CODE, ENVIRONMENT = "azr_jax_code", "azr_jax_environment"
 LOG, EXIT, PID = "azr_jax.log", "azr_jax.exit", "azr_jax.pid"

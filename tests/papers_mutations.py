@@ -427,17 +427,17 @@ _AZR = (
 _R1_CI = (
   _of(
     "code_interpreter | section 3, Table 1 |",
-    file="azr_jax/rollout/code_blocks.py",
+    file="azr_jax/tools/code_blocks.py",
     line="  return tags.last(tags.enclosed(text, *_ANSWER))",
     broken="  return next(tags.enclosed(text, *_ANSWER), None)",
-    tests="tests/rollout/code_blocks_test.py",
+    tests="tests/tools/code_blocks_test.py",
   ),
   _of(
     "code_interpreter | section 3, figure 2 |",
-    file="azr_jax/rollout/python_tool.py",
+    file="azr_jax/tools/python_tool.py",
     line="    return [*self._prefix, *body, *self._suffix]",
     broken="    return [*self._prefix, *self._suffix]",
-    tests="tests/rollout/python_tool_test.py",
+    tests="tests/tools/python_tool_test.py",
   ),
   _of(
     "code_interpreter | eq. 4.2 | tokens of the tool",
@@ -1066,10 +1066,10 @@ _SAMPLING = (
   ),
   _of(
     "evaluate | R1-CI, section 4.1, sandbox |",
-    file="azr_jax/rollout/python_tool.py",
+    file="azr_jax/tools/python_tool.py",
     line="    if len(responses) > self._settings.max_calls:",
     broken="    if len(responses) > self._settings.max_calls + 1:",
-    tests="tests/rollout/python_tool_test.py",
+    tests="tests/tools/python_tool_test.py",
   ),
   _value(
     "propose | Countdown, section 3.2 |",

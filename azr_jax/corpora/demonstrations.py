@@ -15,7 +15,7 @@ import numpy as np
 
 from azr_jax.config import user_files
 from azr_jax.corpora.corpus import Conversation
-from azr_jax.rollout import code_blocks
+from azr_jax.tools import code_blocks
 
 
 @dataclasses.dataclass(frozen=True)

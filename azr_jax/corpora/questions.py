@@ -23,9 +23,9 @@ import numpy as np
 from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.models import tokenizer_training
-from azr_jax.rollout import code_blocks
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tools import code_blocks
 
 SOLUTION_STYLES = ("text", "code", "check")
 VOCAB_SIZE = 384  # The maximum; 256 of it are bytes.

@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from azr_jax.environments import protocol, tools
+from azr_jax.environments import protocol
 from azr_jax.environments.protocol import Kit, Observation, Turn
 from azr_jax.functions import spec as spec_lib
 from azr_jax.functions.spec import Function
+from azr_jax.tools import function_tool
 
 _NEEDED = "tasks", "begin", "step"
 
@@ -45,7 +46,9 @@ class _Episode:
     """Returns what the object's `begin` shows, and its `tools`."""
     shown = protocol.messages(self._environment.begin(dict(self._task)))
     functions = getattr(self._environment, "tools", ())
-    return Observation(shown, [tools.make(one).schema for one in functions])
+    return Observation(
+      shown, [function_tool.make(one).schema for one in functions]
+    )
 
   def step(self, reply: str, is_cut: bool) -> Turn:
     """Returns what the object's `step` answers.

@@ -17,8 +17,8 @@ class Shop(ToolEnvironment):
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from azr_jax.environments import tool_calls, tools
 from azr_jax.environments.protocol import Turn
+from azr_jax.tools import function_tool, tool_calls
 
 
 class ToolEnvironment:
@@ -46,10 +46,10 @@ class ToolEnvironment:
       return Turn(
         reward=self.grade(reply), is_done=True, metrics=self._metrics()
       )
-    by_name = {tool.name: tool for tool in map(tools.make, self.tools)}
+    by_name = {tool.name: tool for tool in map(function_tool.make, self.tools)}
     outputs = []
     for call in calls[:left]:
-      text, is_error = tools.run(by_name, call)
+      text, is_error = function_tool.run(by_name, call)
       self._calls += 1
       self._errors += is_error
       name = call.name or "unknown"

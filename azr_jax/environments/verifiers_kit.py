@@ -26,8 +26,9 @@ from typing import Any
 
 import httpx
 
-from azr_jax.environments import protocol, tool_calls
+from azr_jax.environments import protocol
 from azr_jax.environments.protocol import Kit, Observation, Turn
+from azr_jax.tools import tool_calls
 
 _COLUMNS = ("prompt", "answer", "info", "task", "example_id")
 _TOO_LONG = "the prompt is longer than this model's maximum context length is"

@@ -24,10 +24,10 @@ from azr_jax.evals import question_table
 from azr_jax.evals.benchmark import Benchmark, Grade, Item
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import questions as grading
-from azr_jax.rollout import code_blocks
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tools import code_blocks
 
 NAME = "questions"
 _MAX_PER_TASK = 200

@@ -1,0 +1,35 @@
+"""The sampler: continuous batching over pages, with tools and partial rollouts.
+
+  Policy.sample(prompts, n)                                      policy.py
+    |  one Request per prompt: its n sequences share key and seed
+    v
+  Stream  submit -> futures; send, fetch                         stream.py
+    |
+    v
+  Scheduler                                                      scheduler.py
+    queue -> group -> slot -> ended      the stages of a sequence
+      ^        |       |  ^
+      |     prefill  decode  tool output
+      +-- preempted ---+  +---- awaiting a tool
+    |
+    v
+  Engine  prefill, decode, compact: jitted, pure                 engine.py
+
+sequence: one completion as it grows, with its tool outputs (`sequence.py`).
+request: a prompt that is sampled n times (`sequence.py`).
+group: sequences that wait for slots; their prompt is prefilled once
+  (`prefill_scheduler.py`).
+stage: queued, in a group, resuming, running, awaiting a tool, or ended
+  (`sequence_stages.py`).
+slot: a row of the decode loop, which holds one sequence at a time (`slots.py`).
+page: keys and values of `page_size` tokens, which sequences may share
+  (`page_pool.py`, `kv_cache.py`).
+stream: an open request; prompts go in while others decode (`stream.py`).
+loop: runs the coroutines that await completions, between two calls of the
+  device (`event_loop.py`).
+weights: the parameters that sampling reads; one object holds them
+  (`weights.py`).
+
+`admission.py` decides who gets a slot, `preemption.py` who gives pages up.
+`decode.py` and `steps.py` are the device side.
+"""

@@ -9,9 +9,8 @@ from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.prefill_scheduler import PromptGroup, num_to_prefill
 from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.sequence_stages import QueuedGroup, Stages
 from azr_jax.rollout.slots import SlotTable
-from azr_jax.rollout.stages import Stages
-from azr_jax.rollout.waiting import Group
 
 
 class Admission:
@@ -91,7 +90,7 @@ class Admission:
       loads[group.cached.device] += len(group.waiting)
 
   def _for_device(
-    self, group: Group, idle: list[int], loads: Mapping[int, int]
+    self, group: QueuedGroup, idle: list[int], loads: Mapping[int, int]
   ) -> PromptGroup:
     """Returns a group for the device with the fewest sequences.
 

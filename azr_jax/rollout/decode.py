@@ -12,7 +12,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from azr_jax.models import cached_attention, pages, transformer
 from azr_jax.parallel import mesh as mesh_lib
@@ -25,8 +25,8 @@ from azr_jax.rollout.decode_state import (
   Slots,
   no_output,
 )
-from azr_jax.rollout.decode_steps import decode_step, draft_step
-from azr_jax.rollout.speculation_settings import SpeculationSettings
+from azr_jax.rollout.settings import SpeculationSettings
+from azr_jax.rollout.steps import decode_step, draft_step
 from azr_jax.types import Params
 
 
@@ -67,35 +67,8 @@ def decode(
   by_row = PartitionSpec(mesh_lib.BATCH_AXES)
   per_device = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
   slots = _changed(slots, changes)
-  pool, order = per_device(
-    _begin_call,
-    in_specs=(pool_spec, by_row, by_row, by_row, by_row),
-    out_specs=(pool_spec, by_row),
-  )(
-    pool,
-    changes.copy_sources,
-    changes.copy_targets,
-    changes.num_copies,
-    slots.length,
-  )
-  live = None
-  if lists_pages:
-    live = per_device(
-      functools.partial(
-        cached_attention.list_pages, platform=mesh_lib.platform(mesh)
-      ),
-      in_specs=(pool_spec, by_row, by_row),
-      out_specs=by_row,
-    )(pool, changes.table, slots.length)
   # The pages are constant in the loop, so the loop need not carry them.
-  cache = pages.PagedCache(pool, changes.table, slots.length, order, live)
-
-  def unfinished(carry: Carry) -> jax.Array:
-    most = carry.step
-    if carry.context is not None:
-      most = jnp.max(jnp.where(carry.slots.done, 0, carry.output.num_generated))
-    return (most < steps) & (jnp.sum(~carry.slots.done) > min_active)
-
+  cache = _open_cache(pool, slots, changes, lists_pages, mesh, pool_spec)
   of_step, context, drafts = decode_step, None, 0
   if changes.context is not None:
     of_step = functools.partial(draft_step, speculation)
@@ -104,14 +77,15 @@ def decode(
       changes.context, NamedSharding(mesh, by_row)
     )
     drafts = speculation.drafts
-  start = _start(pool, slots, context, steps, drafts)
+  start = _start(cache.pool, slots, context, steps, drafts)
+  unfinished = functools.partial(_is_unfinished, steps, min_active)
   body = functools.partial(of_step, model, params, cache, stop_ids, truncation)
   _, slots, output, recent, _ = jax.lax.while_loop(unfinished, body, start)
   pool = per_device(
     pages.write_entries,
     in_specs=(pool_spec, pool_spec, by_row, by_row, by_row),
     out_specs=pool_spec,
-  )(pool, recent, changes.table, cache.length, output.num_generated)
+  )(cache.pool, recent, changes.table, cache.length, output.num_generated)
   length = cache.length + output.num_generated
   return pool, slots.replace(length=length), output
 
@@ -119,7 +93,7 @@ def decode(
 def _changed(slots: Slots, changes: Changes) -> Slots:
   """Returns the slots with the sequences that enter, and without others."""
   keys = jax.vmap(
-    lambda key, words: functools.reduce(jax.random.fold_in, words, key)
+    lambda key, seeds: functools.reduce(jax.random.fold_in, seeds, key)
   )(jax.random.wrap_key_data(changes.key_data), changes.seeds)
 
   def choose(new: jax.Array, old: jax.Array) -> jax.Array:
@@ -170,6 +144,65 @@ def _start(
     pages.no_entries(pool, slots.done.shape[0], room),
     context,
   )
+
+
+def _is_unfinished(
+  steps: int, min_active: Int[Array, ""], carry: Carry
+) -> Bool[Array, ""]:
+  """Returns whether the loop runs another iteration.
+
+  Args:
+    steps: N.
+    min_active: the loop ends early when no more slots than this are active.
+    carry: the result of the last iteration.
+  """
+  most = carry.step
+  if carry.context is not None:
+    most = jnp.max(jnp.where(carry.slots.done, 0, carry.output.num_generated))
+  return (most < steps) & (jnp.sum(~carry.slots.done) > min_active)
+
+
+def _open_cache(
+  pool: pages.Pool,
+  slots: Slots,
+  changes: Changes,
+  lists_pages: bool,
+  mesh: Mesh,
+  pool_spec: PartitionSpec,
+) -> pages.PagedCache:
+  """Copies the pages of `changes`; returns the cache that attention reads.
+
+  Args:
+    pool: keys and values in pages.
+    slots: those of this call.
+    changes: page tables, and the copies to make.
+    lists_pages: whether attention reads live pages only.
+    mesh: where the slots lie.
+    pool_spec: how the pages are split over the mesh.
+  """
+  by_row = PartitionSpec(mesh_lib.BATCH_AXES)
+  per_device = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
+  pool, order = per_device(
+    _begin_call,
+    in_specs=(pool_spec, by_row, by_row, by_row, by_row),
+    out_specs=(pool_spec, by_row),
+  )(
+    pool,
+    changes.copy_sources,
+    changes.copy_targets,
+    changes.num_copies,
+    slots.length,
+  )
+  live = None
+  if lists_pages:
+    live = per_device(
+      functools.partial(
+        cached_attention.list_pages, platform=mesh_lib.platform(mesh)
+      ),
+      in_specs=(pool_spec, by_row, by_row),
+      out_specs=by_row,
+    )(pool, changes.table, slots.length)
+  return pages.PagedCache(pool, changes.table, slots.length, order, live)
 
 
 def _begin_call(

@@ -32,7 +32,7 @@ class Slots(flax.struct.PyTreeNode):
     max_new_tokens: int32 [B], the `num_tokens` at which a slot is done.
     done: bool [B], slots to which the loop adds no tokens.
     temperature: float32 [B], divides the logits; 0 is greedy.
-    key_data: uint32 [B, W], the words of a random key for each; a token folds
+    key_data: uint32 [B, W], the data of a random key for each; a token folds
       in its index.
   """
 
@@ -56,7 +56,7 @@ class Changes(flax.struct.PyTreeNode):
     num_tokens: int32 [B], as in `Slots`.
     max_new_tokens: int32 [B], as in `Slots`.
     temperature: float32 [B], as in `Slots`.
-    key_data: uint32 [B, W], the words of a random key.
+    key_data: uint32 [B, W], the data of a random key.
     seeds: int32 [B, 2], folded into this key: prompt seed and sample index.
     stops: bool [B], slots that are done, because the host found the end of
       their response or took their sequence away.

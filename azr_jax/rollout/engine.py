@@ -25,7 +25,7 @@ from azr_jax.models import (
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode as decode_lib
 from azr_jax.rollout import decode_state
-from azr_jax.rollout import prefill as prefill_lib
+from azr_jax.rollout import steps as steps_lib
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.types import Params, Rules, Shardings
 
@@ -52,7 +52,7 @@ class Engine:
     compute_params: training parameters -> those that sampling reads.
     init_pool: () -> empty pages.
     init_slots: B -> slots, all of them done.
-    prefill: `prefill.prefill` without model and mesh; donates the pages.
+    prefill: `steps.prefill` without model and mesh; donates the pages.
     compact: `decode.compact`.
     decode: `decode.decode` without model, settings and mesh; donates pages and
       slots. With drafts it is another program.
@@ -96,8 +96,7 @@ class Engine:
 
   def prefill_rows(self, chunk: int) -> int:
     """Returns how many rows are prefilled at a time."""
-    rows = max(1, self.settings.prefill_tokens // chunk)
-    return mesh_lib.padded_rows(rows, self.mesh)
+    return prefill_rows(self.settings, chunk, self.devices)
 
 
 def make_engine(
@@ -118,22 +117,11 @@ def make_engine(
   Raises:
     ValueError: the cache has no room for the longest sequence.
   """
-  c, platform = model.config, mesh_lib.platform(mesh)
-  model = model.clone(kernel_dtype=settings.kernel_dtype)
-  model = model.clone(
-    # A token has few activations, so partial products of split kernels cost
-    # less than gathering the kernels for each token, as training does.
-    multiply=products.multiply,
-    fused=sampling_params.fits(c, mesh, rules),
-    unrolled=settings.unrolls(platform, sampling_params.layer_bytes(model)),
-    attend_cached=cached_attention.make(
-      # A kernel that was asked for on a CPU is interpreted, for tests.
-      mesh,
-      c.num_kv_heads,
-      interpret=platform == "cpu",
-    ),
+  c = model.config
+  model = _sampling_model(model, mesh, rules, settings)
+  lists_pages = settings.lists_pages(
+    mesh_lib.platform(mesh), c.head_size, model.dtype
   )
-  lists_pages = settings.lists_pages(platform, c.head_size, model.dtype)
   pool_sharding = mesh_lib.cache_sharding(mesh, c.num_kv_heads)
   slots_sharding = mesh_lib.batch_sharding(mesh)
   param_shardings = mesh_lib.param_shardings(
@@ -173,13 +161,37 @@ def make_engine(
       decode_state.init_slots, static_argnums=0, out_shardings=slots_sharding
     ),
     prefill=jax.jit(
-      functools.partial(prefill_lib.prefill, model, **on_mesh),
+      functools.partial(steps_lib.prefill, model, **on_mesh),
       out_shardings=pool_sharding,
       donate_argnums=1,
     ),
     compact=jax.jit(decode_state.compact, out_shardings=slots_sharding),
     decode=_make_decode(
       model, on_mesh, pool_sharding, slots_sharding, settings, lists_pages
+    ),
+  )
+
+
+def _sampling_model(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Rules,
+  settings: SamplerSettings,
+) -> transformer.Transformer:
+  """Returns the decoder as it samples; arguments as for `make_engine`."""
+  c, platform = model.config, mesh_lib.platform(mesh)
+  model = model.clone(kernel_dtype=settings.kernel_dtype)
+  return model.clone(
+    # A token has few activations, so partial products of split kernels cost
+    # less than gathering the kernels for each token, as training does.
+    multiply=products.multiply,
+    fused=sampling_params.fits(c, mesh, rules),
+    unrolled=settings.unrolls(platform, sampling_params.layer_bytes(model)),
+    attend_cached=cached_attention.make(
+      # A kernel that was asked for on a CPU is interpreted, for tests.
+      mesh,
+      c.num_kv_heads,
+      interpret=platform == "cpu",
     ),
   )
 
@@ -254,6 +266,29 @@ def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
     counts.append(fewer)
 
 
+def prefill_rows(settings: SamplerSettings, chunk: int, devices: int) -> int:
+  """Returns how many rows a call prefills, as many on each device."""
+  rows = max(1, settings.prefill_tokens // chunk)
+  return rows + -rows % devices
+
+
+def num_slot_pages(settings: SamplerSettings, slots: int, devices: int) -> int:
+  """Returns the pages that the longest sequences need on each device.
+
+  Args:
+    settings: shapes and rules of sampling.
+    slots: B, of all devices.
+    devices: devices that slots are split over.
+  """
+  # Prefilled prompts that wait for slots have pages, too.
+  prefilled = max(
+    prefill_rows(settings, bucket, devices) * settings.pages_for(bucket)
+    for bucket in settings.prompt_buckets
+  )
+  row_pages = settings.pages_for(settings.longest)
+  return slots // devices * row_pages + prefilled // devices
+
+
 def _num_pages(
   model: transformer.Transformer,
   mesh: Mesh,
@@ -265,13 +300,7 @@ def _num_pages(
   c, devices = model.config, mesh_lib.batch_devices(mesh)
   row_pages = settings.pages_for(settings.longest)
   if not settings.cache_gib:
-    # Prefilled prompts that wait for slots have pages, too.
-    prefilled = max(
-      mesh_lib.padded_rows(max(1, settings.prefill_tokens // b), mesh)
-      * settings.pages_for(b)
-      for b in settings.prompt_buckets
-    )
-    return slots // devices * row_pages + prefilled // devices
+    return num_slot_pages(settings, slots, devices)
   page_shape = (
     c.num_layers,
     devices,

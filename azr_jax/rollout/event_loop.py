@@ -25,11 +25,11 @@ from collections.abc import (
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
-from azr_jax import types
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.stream import Stream
+from azr_jax.rollout.weights import Weights
 
 Out = TypeVar("Out")
 
@@ -96,7 +96,6 @@ class EventLoop:
       clock: of the jobs that coroutines await.
     """
     self._clock = clock or DecodeClock()
-    self._version = 0
     self._restored: list[SequenceState] = []
     self._stream: Stream | None = None
     self._ready: collections.deque[
@@ -105,10 +104,10 @@ class EventLoop:
     self._jobs: dict[int, Jobs] = {}
     self._is_sent = False
 
-  def stream(self, sampler: Sampler, params: types.Params | None) -> Stream:
+  def stream(self, sampler: Sampler, weights: Weights) -> Stream:
     """Returns the open stream; the first call opens it with these arguments."""
     if self._stream is None:
-      self._stream = sampler.open(params, self._version)
+      self._stream = sampler.open(weights)
       self._stream.restore(self._restored)
     return self._stream
 
@@ -167,20 +166,12 @@ class EventLoop:
       is_moving |= self._run_ready()
 
   def suspend(self) -> None:
-    """Frees the memory of the device, between `run_until_idle` and `resume`."""
+    """Frees slots and cache; called after `run_until_idle`.
+
+    `Stream.suspend` says when the sequences continue.
+    """
     if self._stream is not None:
       self._stream.suspend()
-
-  def resume(self, params: types.Params, version: int) -> None:
-    """Resumes with other parameters.
-
-    Args:
-      params: parameters to sample with.
-      version: of the parameters.
-    """
-    self._version = version
-    if self._stream is not None:
-      self._stream.resume(params, version)
 
   @property
   def suspended(self) -> list[SequenceState]:

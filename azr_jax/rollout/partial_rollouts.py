@@ -19,17 +19,16 @@ ended, and `learner.correction` weighs those of older parameters.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from azr_jax import types
-from azr_jax.rollout import saved_sequences
 from azr_jax.rollout.sequence import Request, SequenceState
 
-# A sequence as `saved_sequences.to_json` writes it, with the policy's `call`.
+# A sequence as `sequence_to_json` writes it, with the policy's `call`.
 Saved = dict[str, Any]
 # A call of the policy, the number of its prompt, and the sample's.
 CallSample = tuple[int, int, int]
@@ -124,20 +123,75 @@ def save(
   return [
     {
       "call": call,
-      **saved_sequences.to_json(
-        saved_sequences.of_completion(request, sample, future.result())
-      ),
+      **sequence_to_json(sequence_of(request, sample, future.result())),
     }
     for sample, future in enumerate(futures)
   ]
 
 
-def restore(saved: Saved, key: np.ndarray, number: int) -> SequenceState:
+def restore(
+  saved: Saved, key_data: np.ndarray, prompt_seed: int
+) -> SequenceState:
   """Returns a sequence that goes on with the random numbers of another step.
 
   Args:
     saved: of an earlier step, or of this one.
-    key: uint32 [W], the words of the key of its call in this step.
-    number: of its prompt in this step.
+    key_data: uint32 [W], the random key of its call in this step.
+    prompt_seed: of its prompt in this step.
   """
-  return saved_sequences.from_json({**saved, "key": key, "seed": number})
+  return sequence_from_json({**saved, "key": key_data, "seed": prompt_seed})
+
+
+def sequence_of(
+  request: Request, sample: int, completion: types.Completion
+) -> SequenceState:
+  """Returns the sequence of a completion.
+
+  Args:
+    request: of the completion's prompt.
+    sample: index of the completion among those of the prompt.
+    completion: has versions; a paused one becomes a sequence without a finish
+      reason.
+  """
+  assert completion.versions is not None
+  is_paused = completion.finish_reason == types.PAUSED
+  return SequenceState(
+    request,
+    sample,
+    token_ids=completion.token_ids.tolist(),
+    logprobs=completion.logprobs.tolist(),
+    loss_mask=completion.loss_mask.tolist(),
+    versions=completion.versions.tolist(),
+    finish_reason=None if is_paused else completion.finish_reason,
+  )
+
+
+def sequence_to_json(sequence: SequenceState) -> dict[str, Any]:
+  """Returns a sequence as JSON values; its prompt is not among them."""
+  request = sequence.request
+  return {
+    "key": request.key_data.tolist(),
+    "seed": int(request.seed),
+    "sample": sequence.sample_index,
+    "tokens": sequence.token_ids,
+    "logprobs": sequence.logprobs,
+    "loss_mask": [int(one) for one in sequence.loss_mask],
+    "versions": sequence.versions,
+    "finish": sequence.finish_reason,
+  }
+
+
+def sequence_from_json(row: Mapping[str, Any]) -> SequenceState:
+  """Returns a sequence without its prompt; it is for `Stream.restore` alone."""
+  key_data = np.asarray(row["key"], np.uint32)
+  prompt = types.Prompt("", ())
+  request = Request(0, prompt, 1, 1, key_data, row["seed"])
+  return SequenceState(
+    request,
+    row["sample"],
+    token_ids=row["tokens"],
+    logprobs=row["logprobs"],
+    loss_mask=[bool(one) for one in row["loss_mask"]],
+    versions=row["versions"],
+    finish_reason=row["finish"],
+  )

@@ -5,18 +5,22 @@ or optimizers. An agent is another way to get completions from a policy, for
 example with tools.
 """
 
+import collections
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import (
   AsyncIterator,
   Callable,
+  Collection,
   Coroutine,
   Iterable,
   Iterator,
   Mapping,
   Sequence,
 )
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import jax
@@ -27,12 +31,103 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.rollout import partial_rollouts
 from azr_jax.rollout.event_loop import Awaited, EventLoop
-from azr_jax.rollout.partial_rollouts import PartialRollouts
+from azr_jax.rollout.partial_rollouts import GroupPaused, PartialRollouts
 from azr_jax.rollout.sampler import Sampler
-from azr_jax.rollout.samples import Sample, Samples, Submitted
-from azr_jax.rollout.stream import SampleKey
+from azr_jax.rollout.sequence import Request
+from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.rollout.tool_runner import ToolRunner
+from azr_jax.rollout.weights import Weights
 from azr_jax.types import Params
+
+# Prompt index, sample index, completion.
+Sample = tuple[int, int, types.Completion]
+# A request, and the futures of its completions.
+Submitted = tuple[Request, Sequence["Future[types.Completion]"]]
+
+
+class Samples:
+  """The completions of a call of `Policy.sample`, each once, as they finish.
+
+  With partial rollouts they come when all have finished, so that a group is
+  graded once.
+  """
+
+  def __init__(
+    self,
+    loop: EventLoop,
+    stream: Stream,
+    prompts: Sequence[types.Prompt],
+    submitted: Sequence[Submitted],
+    finished: list[tuple[types.Prompt, types.Completion]],
+    ended: Collection[tuple[int, int]] = (),
+    is_partial: bool = False,
+  ):
+    """Waits for completions.
+
+    Args:
+      loop: runs coroutines.
+      stream: samples.
+      prompts: what was submitted.
+      submitted: the request of each prompt, and the futures of its completions.
+      finished: a list to which each prompt and completion is appended, unless
+        it is paused.
+      ended: (prompt index, sample index) of what was appended to the list
+        before its group was paused.
+      is_partial: whether completions may be paused.
+    """
+    self._loop, self._stream = loop, stream
+    self._prompts, self._finished, self._ended = prompts, finished, ended
+    self._requests = [request for request, _ in submitted]
+    self._missing = sum(len(futures) for _, futures in submitted)
+    # How many have to be there for the first one to come.
+    self._enough = self._missing if is_partial else 1
+    self._arrived: collections.deque[Sample] = collections.deque()
+    self._more: Future[None] | None = None
+    for index, (_, futures) in enumerate(submitted):
+      for sample, future in enumerate(futures):
+        future.add_done_callback(functools.partial(self._arrive, index, sample))
+
+  def _arrive(
+    self, index: int, sample: int, future: "Future[types.Completion]"
+  ) -> None:
+    completion = future.result()
+    is_paused = completion.finish_reason == types.PAUSED
+    if not is_paused and (index, sample) not in self._ended:
+      self._finished.append((self._prompts[index], completion))
+    self._arrived.append((index, sample, completion))
+    if self._more is not None:
+      more, self._more = self._more, None
+      more.set_result(None)
+
+  def _take(self) -> Sample:
+    """Returns the next completion.
+
+    Raises:
+      GroupPaused: one is paused.
+    """
+    for index, _, completion in self._arrived:
+      if completion.finish_reason == types.PAUSED:
+        raise GroupPaused(self._requests[index].seed)
+    self._missing -= 1
+    self._enough = 1
+    return self._arrived.popleft()
+
+  def __iter__(self) -> Iterator[Sample]:
+    try:
+      while self._missing:
+        self._loop.run_until(lambda: len(self._arrived) >= self._enough)
+        yield self._take()
+    finally:
+      if self._missing:
+        self._stream.cancel(self._requests)
+
+  async def __aiter__(self) -> AsyncIterator[Sample]:
+    while self._missing:
+      while len(self._arrived) < self._enough:
+        self._more = Future()
+        await Awaited(self._more)
+      yield self._take()
+
 
 Out = TypeVar("Out")
 
@@ -81,7 +176,7 @@ class Policy:
   Attributes:
     sampler: the sampling engine.
     tokenizer: text to ids and back.
-    params: the parameters to sample with.
+    weights: the parameters to sample with. `close` does not release them.
     key: this step's random key; every call to `sample` derives its own.
     temperature: divides the logits; None: as the sampler's settings say.
     calls: how often `sample` was called.
@@ -95,7 +190,7 @@ class Policy:
 
   sampler: Sampler
   tokenizer: Tokenizer
-  params: Any
+  weights: Weights
   key: jax.Array
   temperature: float | None = None
   calls: int = 0
@@ -104,9 +199,15 @@ class Policy:
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
   priority: tuple[int, ...] = ()
   partial: PartialRollouts = dataclasses.field(default_factory=PartialRollouts)
-  _key_words: dict[int, np.ndarray] = dataclasses.field(
+  _key_data: dict[int, np.ndarray] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
+
+  @property
+  def params(self) -> Params:
+    """The parameters to sample with."""
+    assert self.weights.params is not None
+    return self.weights.params
 
   def branch(self, *numbers: int) -> "Policy":
     """Returns a policy whose samples follow from the key and the numbers.
@@ -147,13 +248,12 @@ class Policy:
     """
     if temperature is None:
       temperature = self.temperature
-    other = Policy(self.sampler, self.tokenizer, self.params, key, temperature)
+    other = Policy(self.sampler, self.tokenizer, self.weights, key, temperature)
     with contextlib.closing(other):
       yield other
 
   def close(self) -> None:
-    """Frees what it and its loop hold on the device; it samples no more."""
-    self.params = None
+    """Frees what its loop holds on the device."""
     self.loop.close()
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
@@ -200,8 +300,8 @@ class Policy:
     self.calls += 1
     if temperature is None:
       temperature = self.temperature
-    stream = self.loop.stream(self.sampler, self.params)
-    key_data = self._words(number)
+    stream = self.loop.stream(self.sampler, self.weights)
+    key_data = self._key_data_of(number)
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
     submitted = [
       stream.submit(
@@ -232,17 +332,17 @@ class Policy:
       is_partial=self.partial.step_tokens > 0,
     )
 
-  def sampled(self, number: int) -> list[partial_rollouts.Saved]:
+  def partial_samples(self, prompt_seed: int) -> list[partial_rollouts.Saved]:
     """Returns what was sampled for a prompt, whose group is paused.
 
     Args:
-      number: the integer that the prompt has folded into the key of its calls.
+      prompt_seed: the integer that the prompt folds into the key of its calls.
     """
-    calls = {words.tobytes(): call for call, words in self._key_words.items()}
+    calls = {data.tobytes(): call for call, data in self._key_data.items()}
     latest = {
       calls[request.key_data.tobytes()]: (request, futures)
       for request, futures in self.sample_log.requests
-      if request.seed == number and request.key_data.tobytes() in calls
+      if request.seed == prompt_seed and request.key_data.tobytes() in calls
     }
     return [
       saved
@@ -250,37 +350,42 @@ class Policy:
       for saved in partial_rollouts.save(call, *submitted)
     ]
 
-  def go_on(
+  def resume_groups(
     self, groups: Mapping[int, Sequence[partial_rollouts.Saved]]
   ) -> None:
-    """Has `sample` go on with what was sampled for some prompts.
+    """Makes later `sample` calls resume these groups.
 
     Args:
-      groups: the number of a prompt in this step -> what was sampled for it in
-        an earlier step, or in this one.
+      groups: a prompt's seed in this step -> its samples of an earlier step, or
+        of this one.
     """
     known = []
-    for number, group in groups.items():
+    for prompt_seed, group in groups.items():
       for saved in group:
         call = saved["call"]
-        words = self._words(call)
-        known.append(partial_rollouts.restore(saved, words, number))
+        key_data = self._key_data_of(call)
+        known.append(partial_rollouts.restore(saved, key_data, prompt_seed))
         if saved["finish"] is not None:
-          self.partial.ended.add((call, number, saved["sample"]))
+          self.partial.ended.add((call, prompt_seed, saved["sample"]))
     self.loop.restore(known)
 
-  def _words(self, call: int) -> np.ndarray:
-    """Returns the words of the key of a call."""
-    if call not in self._key_words:
+  def _key_data_of(self, call: int) -> np.ndarray:
+    """Returns the data of the random key of a call, uint32 [W]."""
+    if call not in self._key_data:
       # It is computed behind what the device does now, so it is kept.
       key = jax.random.fold_in(self.key, call)
-      self._key_words[call] = np.asarray(jax.random.key_data(key))
-    return self._key_words[call]
+      self._key_data[call] = np.asarray(jax.random.key_data(key))
+    return self._key_data[call]
 
 
 @contextlib.contextmanager
 def open_policy(
-  sampler: Sampler, tokenizer: Tokenizer, params: Params, key: jax.Array
+  sampler: Sampler,
+  tokenizer: Tokenizer,
+  params: Params,
+  key: jax.Array,
+  weights: Weights | None = None,
+  version: int = 0,
 ) -> Iterator[Policy]:
   """Yields a policy whose copy of the weights is freed where the block ends.
 
@@ -290,16 +395,24 @@ def open_policy(
     params: the training parameters. Sampling waits for the update that makes
       them, because its buffers and the cache do not fit in memory together.
     key: the random key of all that is sampled.
+    weights: gets the copy until the block ends; None makes others.
+    version: number of updates that produced the parameters.
   """
+  weights = Weights() if weights is None else weights
   start = time.monotonic()
   with memory.explained(memory.SAMPLING_KEYS):
     with jax.profiler.TraceAnnotation("copy_weights"):
-      compute = jax.block_until_ready(sampler.compute_params(params))
+      weights.restore(
+        jax.block_until_ready(sampler.compute_params(params)), version
+      )
     sampler.meter.busy.append((start, time.monotonic()))
-    policy = Policy(sampler, tokenizer, compute, key)
-    del compute
-    with contextlib.closing(policy):
-      yield policy
+    try:
+      with contextlib.closing(
+        Policy(sampler, tokenizer, weights, key)
+      ) as policy:
+        yield policy
+    finally:
+      weights.release()
 
 
 # Samples in any order.

@@ -17,8 +17,8 @@ from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.prefill_scheduler import PromptGroup
 from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.sequence_stages import Owner, Stages, on_device
 from azr_jax.rollout.slots import SlotTable
-from azr_jax.rollout.stages import Owner, Stages, on_device
 
 
 class PageAllocator:

@@ -9,8 +9,8 @@ import numpy as np
 
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
-from azr_jax.rollout.prefill import PrefillBatch
 from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.steps import PrefillBatch
 
 
 class Pending(Protocol):

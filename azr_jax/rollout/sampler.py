@@ -33,6 +33,7 @@ from azr_jax.rollout.scheduler import Scheduler
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.rollout.tool_runner import ToolRunner
+from azr_jax.rollout.weights import Weights
 
 
 class Sampler:
@@ -82,31 +83,26 @@ class Sampler:
 
   @memory.explained(memory.SAMPLING_KEYS)
   def warm_up(self, params: types.Params) -> None:
-    """Compiles everything that a stream runs; params as for `open`."""
+    """Compiles everything that a stream runs."""
     stop_ids = np.asarray(sorted(self._ends.stop_ids), np.int32)
     meter = RequestMeter(Meter())
     Scheduler(
       self._engine,
-      params,
+      Weights(params),
       KVCache(self._engine),
       stop_ids,
       self._ends.find,
       meter,
     ).warm_up()
 
-  def open(
-    self,
-    params: types.Params | None,
-    version: int = 0,
-  ) -> Stream:
+  def open(self, weights: Weights) -> Stream:
     """Returns a stream that takes prompts while it runs; see `Stream`."""
     return Stream(
       self._engine,
       self._tokenizer,
       self._ends,
       self.meter,
-      params,
-      version,
+      weights,
     )
 
   def generate(
@@ -137,7 +133,7 @@ class Sampler:
     Raises:
       ValueError: as `Stream.submit`.
     """
-    stream = self.open(params)
+    stream = self.open(Weights(params))
     arrived: collections.deque[tuple[int, int, types.Completion]] = (
       collections.deque()
     )

@@ -17,24 +17,24 @@ out.
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import jax
 import numpy as np
 
-from azr_jax import types
-from azr_jax.rollout import conversations, decode_state
+from azr_jax.rollout import decode_state
 from azr_jax.rollout.admission import Admission
-from azr_jax.rollout.draft_policy import DraftPolicy
+from azr_jax.rollout.drafts import DraftPolicy
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.prefill_scheduler import empty_batch, next_batch
 from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
+from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.slots import SlotTable
-from azr_jax.rollout.stages import Stages
-from azr_jax.rollout.tool_runner import ToolOutput
+from azr_jax.rollout.tool_runner import ToolOutput, ToolRunner
+from azr_jax.rollout.weights import Weights
 
 
 class Scheduler:
@@ -45,35 +45,31 @@ class Scheduler:
 
   Attributes:
     meter: counts the calls of the decode loop.
-    version: the number of the parameters' version.
     stages: the sequences, by the stage of their life.
   """
 
   def __init__(
     self,
     engine: Engine,
-    params: types.Params,
+    weights: Weights,
     cache: KVCache,
     stop_ids: np.ndarray,
     response_end: ResponseEnd,
     meter: RequestMeter,
-    version: int = 0,
   ):
     """Makes slots without sequences; nothing runs yet.
 
     Args:
       engine: the compiled functions.
-      params: parameters to sample with, from `engine.compute_params`.
+      weights: the parameters to sample with.
       cache: keys and values of these parameters; no sequence uses its pages.
       stop_ids: int32 [I], token ids that end a response.
       response_end: finds ends that only the host sees, such as stop strings.
       meter: counts the calls of the decode loop.
-      version: the number of the parameters' version, which each token records.
     """
     self.meter = meter
-    self.version = version
     self._engine = engine
-    self._params = params
+    self._weights = weights
     self._stop_ids = stop_ids
     self._response_end = response_end
     self._cache = cache
@@ -127,7 +123,7 @@ class Scheduler:
       return False
     with jax.profiler.TraceAnnotation("prefill"):
       self.meter.record_prefill(int(np.sum(batch.counts)))
-      cache.pool = self._engine.prefill(self._params, cache.pool, batch)
+      cache.pool = self._engine.prefill(self._weights.params, cache.pool, batch)
     return True
 
   def receive_tool_outputs(self, wait: bool) -> None:
@@ -140,7 +136,7 @@ class Scheduler:
       wait: whether to wait until at least one has come.
     """
     awaiting = self.stages.awaiting_tools
-    for sequence, output in conversations.tool_outputs(awaiting, wait):
+    for sequence, output in _tool_outputs(awaiting, wait):
       self._receive(sequence, output)
 
   def _receive(self, sequence: SequenceState, output: ToolOutput) -> None:
@@ -153,7 +149,7 @@ class Scheduler:
     elif len(output) >= room:
       sequence.finish_reason = "length"
     else:
-      sequence.receive_tool_output(output, self.version)
+      sequence.receive_tool_output(output, self._weights.version)
       sequence.finish_reason = sequence.reason_at_limit
     if sequence.finish_reason is not None:
       self._leave(sequence)
@@ -173,7 +169,7 @@ class Scheduler:
       # Slots are refilled an eighth at a time, because each interruption of
       # the decode loop costs.
       min_active = decoding - max(1, slots // 8)
-    for tool_runner in conversations.tool_runners(self.stages.live):
+    for tool_runner in _tool_runners(self.stages.live):
       tool_runner.record_occupancy(
         decoding, len(self.stages.awaiting_tools), slots
       )
@@ -186,7 +182,7 @@ class Scheduler:
     """Starts a call of the decode loop, with or without drafts."""
     self.meter.record_decode_dispatch()
     self._cache.pool, self._slots.state, output = self._engine.decode(
-      self._params,
+      self._weights.params,
       self._cache.pool,
       self._slots.state,
       self._slots.take_changes(drafts),
@@ -226,7 +222,7 @@ class Scheduler:
     """Counts a sequence that has ended, and frees what it has."""
     self._allocator.drop(sequence)
     self.meter.ended(sequence.num_written)
-    conversations.forget(sequence)
+    _forget(sequence)
 
   def _collect_slot(
     self, slot: int, sequence: SequenceState, output: decode_state.DecodeOutput
@@ -237,7 +233,7 @@ class Scheduler:
     sequence.add_tokens(
       output.tokens[slot, :count].tolist(),
       output.logprobs[slot, :count].tolist(),
-      self.version,
+      self._weights.version,
     )
     assert sequence.cached is not None
     sequence.cached.count += count
@@ -280,7 +276,7 @@ class Scheduler:
       if sequence in self._slots.sequences:
         self._slots.leave(sequence)
       self._allocator.drop(sequence)
-      conversations.forget(sequence)
+      _forget(sequence)
     self.stages.forget(requests)
 
   def drain(self) -> list[SequenceState]:
@@ -297,7 +293,7 @@ class Scheduler:
     for chunk in self._engine.prefill_chunks:
       nothing = empty_batch(self._engine, chunk)
       self._cache.pool = self._engine.prefill(
-        self._params, self._cache.pool, nothing
+        self._weights.params, self._cache.pool, nothing
       )
     for slots in self._engine.slot_counts:
       if slots < len(self._slots):
@@ -308,3 +304,38 @@ class Scheduler:
       speculation = self._engine.settings.speculation
       for drafts in (False, True) if speculation.drafts else (False,):
         jax.block_until_ready(self._send(drafts))
+
+
+def _tool_runners(sequences: Iterable[SequenceState]) -> list[ToolRunner]:
+  """Returns the tool runners of some sequences, each once."""
+  every = (sequence.request.tool_runner for sequence in sequences)
+  return list({id(one): one for one in every if one is not None}.values())
+
+
+def _tool_outputs(
+  awaiting: Iterable[SequenceState], wait: bool
+) -> Iterator[tuple[SequenceState, ToolOutput]]:
+  """Yields the tool outputs that have come, with their sequences.
+
+  Args:
+    awaiting: the sequences that await one.
+    wait: whether to wait until at least one has come.
+  """
+  sequences = list(awaiting)
+  every = _tool_runners(sequences)
+  for tool_runner in every:
+    by_id = {
+      sequence.id: sequence
+      for sequence in sequences
+      if sequence.request.tool_runner is tool_runner
+    }
+    outputs = tool_runner.tool_outputs(wait and len(every) == 1)
+    for name, output in outputs.items():
+      if name in by_id:  # Others were cancelled.
+        yield by_id[name], output
+
+
+def _forget(sequence: SequenceState) -> None:
+  """Has the tool runner drop a conversation."""
+  if sequence.request.tool_runner is not None:
+    sequence.request.tool_runner.forget(sequence.id)

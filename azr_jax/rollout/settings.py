@@ -10,7 +10,6 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.models import gpu_page_kernel
 from azr_jax.models.operations import SamplingDtypes
 from azr_jax.models.quantization import DTYPES
-from azr_jax.rollout.speculation_settings import SpeculationSettings
 from azr_jax.rollout.token_sampling import Truncation
 
 # How decoding reads the pages of its cache.
@@ -62,6 +61,44 @@ class RolloutMeshSettings(Settings):
         f"with data={self.data}, fsdp={self.fsdp}: expected all 0 (the mesh of "
         "`mesh`), or no 0 and at most one -1",
       )
+
+
+@dataclasses.dataclass(frozen=True)
+class SpeculationSettings(Settings):
+  """Section `rollout.speculation`: drafts that decoding verifies."""
+
+  drafts: int = setting(
+    0,
+    "tokens that are proposed to each slot in an iteration of the decode loop; "
+    "0: none",
+    minimum=0,
+    maximum=16,
+  )
+  context: int = setting(
+    1024,
+    "tokens that are searched: the end of the sequence, then its siblings",
+    minimum=8,
+  )
+  min_match: int = setting(
+    2,
+    "last tokens that an earlier place must have to be continued",
+    minimum=1,
+    maximum=8,
+  )
+  max_slots: int = setting(
+    32,
+    "sequences in slots at most, for drafts to be made; where more decode, "
+    "products take longer than reading the weights",
+    minimum=1,
+  )
+  min_gain: float = setting(
+    1.5,
+    "tokens of a slot and iteration; a call that has fewer stops drafts",
+    minimum=1,
+  )
+  pause_calls: int = setting(
+    16, "calls of the decode loop until drafts are tried again", minimum=1
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,15 +1,135 @@
-"""The slots of the decode loop on the host: which sequence has which."""
+"""The slots on the host: which sequence has which, and what changes next."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
-from azr_jax.rollout import decode_state, draft_policy
-from azr_jax.rollout.changes import ChangesBuilder
+from azr_jax.rollout import decode_state
+from azr_jax.rollout import drafts as drafts_lib
+from azr_jax.rollout.decode_state import Changes
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.sequence import SequenceState
-from azr_jax.rollout.stages import Stages
+from azr_jax.rollout.sequence_stages import Stages
+
+_KEY_DATA = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+
+
+class ChangesBuilder:
+  """Gathers the sequences that enter and leave slots, for `decode`."""
+
+  def __init__(self, devices: int, max_pages_per_row: int):
+    """Begins without changes.
+
+    Args:
+      devices: devices that slots are split over, in equal parts.
+      max_pages_per_row: M, the maximum number of pages of a slot.
+    """
+    self._devices = devices
+    self._max_pages_per_row = max_pages_per_row
+    self._entering: dict[int, SequenceState] = {}
+    self._stopped: set[int] = set()
+    self._copies: dict[SequenceState, tuple[int, int]] = {}
+
+  def enter(self, slot: int, sequence: SequenceState) -> None:
+    """Notes that a sequence has got a slot."""
+    self._entering[slot] = sequence
+    self._stopped.discard(slot)
+
+  def leave(self, slot: int, sequence: SequenceState) -> None:
+    """Notes that a sequence has given up its slot."""
+    self._entering.pop(slot, None)
+    self._copies.pop(sequence, None)
+    self._stopped.add(slot)
+
+  def copy(self, sequence: SequenceState, page: int, to: int) -> None:
+    """Notes that a sequence that enters begins with a copy of a page."""
+    self._copies[sequence] = page, to
+
+  def is_copied(self, device: int, pages: Sequence[int]) -> bool:
+    """Returns whether a copy of one of a device's pages is still to be made."""
+    return any(
+      sequence.cached is not None
+      and sequence.cached.device == device
+      and page in pages
+      for sequence, (page, _) in self._copies.items()
+    )
+
+  def move(self, kept: Sequence[int], slots: int) -> None:
+    """Notes that slots have other indices.
+
+    Args:
+      kept: the old index of each of the first slots.
+      slots: how many there are now; those past `kept` are new.
+    """
+    new_slot = {old: new for new, old in enumerate(kept)}
+    self._entering = {new_slot[s]: q for s, q in self._entering.items()}
+    stopped = {new_slot[slot] for slot in self._stopped if slot in new_slot}
+    self._stopped = stopped | set(range(len(kept), slots))
+
+  def take(self, slots: Sequence[SequenceState | None]) -> Changes:
+    """Returns the changes since the last call, and begins anew.
+
+    Args:
+      slots: the sequence of each slot.
+    """
+    changes = no_changes(len(slots), self._devices, self._max_pages_per_row)
+    for slot, sequence in enumerate(slots):
+      if sequence is not None and sequence.cached is not None:
+        pages = sequence.cached.pages
+        changes.table[slot, : len(pages)] = pages
+    for slot, sequence in self._entering.items():
+      request = sequence.request
+      assert sequence.cached is not None
+      changes.enters[slot] = True
+      changes.token[slot] = sequence.last_token
+      changes.length[slot] = sequence.cached.count
+      changes.num_tokens[slot] = len(sequence.token_ids)
+      changes.max_new_tokens[slot] = sequence.max_new_tokens
+      changes.temperature[slot] = request.temperature
+      changes.key_data[slot] = request.key_data
+      changes.seeds[slot] = request.seed, sequence.sample_index
+    changes.stops[list(self._stopped)] = True
+    per_device = len(slots) // self._devices
+    for sequence, (page, to) in self._copies.items():
+      assert sequence.cached is not None
+      device = sequence.cached.device
+      index = device * per_device + changes.num_copies[device]
+      changes.copy_sources[index], changes.copy_targets[index] = page, to
+      changes.num_copies[device] += 1
+    self._entering, self._stopped, self._copies = {}, set(), {}
+    return changes
+
+
+def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
+  """Returns arrays of no changes.
+
+  Args:
+    slots: B.
+    devices: devices that slots are split over.
+    max_pages_per_row: M, the maximum number of pages of a slot.
+  """
+
+  def zeros(*shape: int, dtype: type = np.int32) -> Any:
+    return np.zeros(shape, dtype)
+
+  return Changes(
+    enters=zeros(slots, dtype=bool),
+    token=zeros(slots),
+    length=zeros(slots),
+    num_tokens=zeros(slots),
+    max_new_tokens=zeros(slots),
+    temperature=zeros(slots, dtype=np.float32),
+    key_data=zeros(slots, *_KEY_DATA.shape, dtype=np.uint32),
+    seeds=zeros(slots, 2),
+    stops=zeros(slots, dtype=bool),
+    table=zeros(slots, max_pages_per_row),
+    copy_sources=zeros(slots),
+    copy_targets=zeros(slots),
+    num_copies=zeros(devices),
+  )
 
 
 class SlotTable:
@@ -81,7 +201,7 @@ class SlotTable:
     if not drafts:
       return changes
     size = self._engine.settings.speculation.context
-    return changes.replace(context=draft_policy.contexts(self.sequences, size))
+    return changes.replace(context=drafts_lib.contexts(self.sequences, size))
 
   def resize(self, needed: int) -> None:
     """Changes the number of slots to the smallest count that is enough.

@@ -23,13 +23,14 @@ from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.scheduler import Scheduler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.tool_runner import ToolRunner
+from azr_jax.rollout.weights import Weights
 
 
 class SampleKey(NamedTuple):
   """What a prompt's samples depend on, beside the parameters and the prompt.
 
   Attributes:
-    key_data: uint32 [W], the words of a random key.
+    key_data: uint32 [W], the data of a random key.
     seed: an integer, which the key folds in before the number of the sample.
     temperature: divides the logits, 0 is greedy; None: `rollout.temperature`.
   """
@@ -54,6 +55,9 @@ class Stream:
 
   A prompt's samples depend on its `SampleKey`, not on when it was submitted, on
   slots, or on other prompts, except for rounding.
+
+  Attributes:
+    weights: the parameters to sample with, which others share.
   """
 
   def __init__(
@@ -62,8 +66,7 @@ class Stream:
     tokenizer: Tokenizer,
     ends: ResponseEnds,
     meter: Meter,
-    params: types.Params | None,
-    version: int = 0,
+    weights: Weights,
   ):
     """Opens a stream; `send` makes slots when there is something to sample.
 
@@ -72,16 +75,15 @@ class Stream:
       tokenizer: decodes completions.
       ends: finds the ends of responses.
       meter: counts what is done.
-      params: parameters to sample with, from `engine.compute_params`; None:
-        prompts wait until `resume`.
-      version: of the parameters.
+      weights: the parameters to sample with. Prompts wait while there are
+        none.
     """
     self._engine = engine
     self._tokenizer = tokenizer
     self._ends = ends
     self._stop_ids = np.asarray(sorted(ends.stop_ids), np.int32)
     self._meter = meter
-    self._params, self._version = params, version
+    self.weights = weights
     self._numbers = itertools.count()
     self._scheduler: Scheduler | None = None
     # It outlives the scheduler, for prompts to come, but not the parameters.
@@ -173,7 +175,7 @@ class Stream:
       self._scheduler.add(request, waiting)
     return request, [sequence.completion_future for sequence in sequences]
 
-  def _make_slots(self, params: types.Params) -> None:
+  def _make_slots(self) -> None:
     """Makes slots, and adds the sequences that wait for them.
 
     Those that have tokens read them again.
@@ -183,12 +185,11 @@ class Stream:
       self._cache = KVCache(self._engine)
     self._scheduler = Scheduler(
       self._engine,
-      params,
+      self.weights,
       self._cache,
       self._stop_ids,
       self._ends.find,
       RequestMeter(self._meter),
-      self._version,
     )
     by_request: dict[Request, list[SequenceState]] = {}
     for sequence in self._unscheduled:
@@ -197,11 +198,6 @@ class Stream:
     for request, sequences in by_request.items():
       ordered = sorted(sequences, key=lambda s: s.sample_index)
       self._scheduler.add(request, ordered)
-
-  @property
-  def params(self) -> types.Params | None:
-    """The parameters to sample with; None: it is suspended."""
-    return self._params
 
   @property
   def is_empty(self) -> bool:
@@ -238,8 +234,8 @@ class Stream:
       Whether the call was started; not if no sequence decodes.
     """
     ended, self._ended = self._ended, []
-    if self._unscheduled and self._params is not None:
-      self._make_slots(self._params)
+    if self._unscheduled and self.weights.params is not None:
+      self._make_slots()
     scheduler = self._scheduler
     if scheduler is not None:
       scheduler.admit()
@@ -301,31 +297,20 @@ class Stream:
     return bool(self._scheduler and self._scheduler.stages.awaiting_tools)
 
   def suspend(self) -> None:
-    """Takes all sequences from the slots, and frees the memory of the device.
+    """Takes all sequences from the slots, and frees slots and cache.
 
-    Call it between `fetch` and `send`.
+    The owner of the weights calls it between `fetch` and `send`, before it
+    releases them. Once others are restored, the sequences read their tokens
+    again.
     """
     if self._scheduler is not None:
       self._unscheduled += self._scheduler.drain()
     self.close()
 
   def close(self) -> None:
-    """Frees the memory of the device, whoever still knows this stream.
-
-    What was submitted waits until `resume`, or for ever.
-    """
-    self._scheduler = self._params = self._cache = self._output = None
+    """Frees slots and cache, even while callers still hold this stream."""
+    self._scheduler = self._cache = self._output = None
     self._span.close()
-
-  def resume(self, params: types.Params, version: int) -> None:
-    """Goes on with other parameters; the sequences read their tokens again.
-
-    Args:
-      params: as for the constructor.
-      version: of the parameters.
-    """
-    self._params, self._version = params, version
-    self._cache = None
 
   @property
   def suspended(self) -> list[SequenceState]:

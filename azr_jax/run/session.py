@@ -25,7 +25,7 @@ from azr_jax.run import (
   checkpoint_reading,
   console,
   dates,
-  preemption,
+  sigterm,
   storage,
 )
 from azr_jax.run import folder as folder_lib
@@ -157,7 +157,7 @@ def open_run(
     folder_lib.lock(
       folder, config, hosts, mutable_keys, marker_files, section, defaults
     ),
-    preemption.watch_for_sigterm(
+    sigterm.watch_for_sigterm(
       stops_after_step, storage.is_object_store(folder)
     ) as preempted,
     dates.dated(folder, hosts),

@@ -141,10 +141,11 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
   """Returns a worker that samples as the first call of a policy would.
 
   So `policy.sample(prompts, n, prompt_seeds=[seed])` gives the tokens that a
-  client gets with the seed. The policy's weights are the worker's from now on.
+  client gets with the seed. The worker swaps the policy's
+  weights for others.
   """
   key = jax.random.fold_in(policy.key, 0)
-  params, policy.params = policy.params, None
+  policy.weights.version = step
   num_top, scorer = c.serve.max_logprobs, None
   if num_top:
     engine = policy.sampler.engine
@@ -154,7 +155,7 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
     scorer = scoring.Scorer(engine, num_top, attend)
   return DecodeWorker(
     policy.sampler,
-    params,
+    policy.weights,
     np.asarray(jax.random.key_data(key)),
     step,
     c.serve.max_waiting,

@@ -28,6 +28,7 @@ from azr_jax import types
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.weights import Weights
 from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.jobs import Deliver, Job, Tokens, Update
@@ -89,7 +90,7 @@ class DecodeWorker:
   def __init__(
     self,
     sampler: Sampler,
-    params: types.Params,
+    weights: Weights,
     key_data: np.ndarray,
     step: int,
     max_waiting: int,
@@ -99,16 +100,15 @@ class DecodeWorker:
 
     Args:
       sampler: the sampling engine.
-      params: from `sampler.compute_params`. The caller must keep no reference,
-        or they stay in memory when others take their place.
-      key_data: uint32 [W], the words of the key that all samples fold their
+      weights: the parameters to sample with, until others take their place.
+      key_data: uint32 [W], the data of the key that all samples fold their
         seed into.
       step: of the weights.
       max_waiting: choices that may wait for a slot.
       scorer: scores jobs that want it; None: there are none.
     """
     self._sampler, self._scorer = sampler, scorer
-    self._stream: Stream = sampler.open(params, step)
+    self._stream: Stream = sampler.open(weights)
     self._key_data = key_data
     self._max_waiting = max_waiting
     self._slots = sampler.engine.slot_counts[0]
@@ -150,7 +150,7 @@ class DecodeWorker:
   @property
   def _params(self) -> types.Params:
     """The parameters that the next call samples with."""
-    params = self._stream.params
+    params = self._stream.weights.params
     assert params is not None
     return params
 
@@ -452,8 +452,10 @@ class DecodeWorker:
     self._score_ended()
     swap, self._swap = self._swap, None
     # The weights before are freed before there are others.
+    weights = self._stream.weights
     self._stream.suspend()
-    self._stream.resume(self._sampler.compute_params(swap.params), swap.step)
+    weights.release()
+    weights.restore(self._sampler.compute_params(swap.params), swap.step)
     with self._lock:
       self._step = swap.step
     swap.is_done.set()

@@ -21,8 +21,8 @@ from jaxtyping import Array, Bool, Float, Int
 from azr_jax.models import transformer
 from azr_jax.models.attention import AttentionFn
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.decode_steps import unembed
 from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.steps import unembed
 from azr_jax.types import Params
 
 # A device has the logits of about so many tokens at a time, never [B, S, V].

@@ -15,10 +15,10 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Agent
-from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.systems.code_interpreter import agents
 from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.tasks.chats import TemplateSettings
+from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
 AGENTS = agents.AGENTS
 SteerSettings = CodeSteerSettings

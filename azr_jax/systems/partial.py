@@ -38,7 +38,7 @@ async def gather(
   first = len(items) - len(partial.carried)
   carried = {first + i: group for i, group in enumerate(partial.carried)}
   if carried:
-    policy.go_on({n: group.sequences for n, group in carried.items()})
+    policy.resume_groups({n: group.sequences for n, group in carried.items()})
   indices = [*carried, *range(count)]
   ended: dict[int, Out] = {}
   # Index of a paused group -> the number of the prompt that it samples.
@@ -53,11 +53,13 @@ async def gather(
   await policy.gather(map(attempt, indices))
   while paused and not any(ended.values()):
     again = [(index, paused.pop(index)) for index in sorted(paused)]
-    policy.go_on({number: policy.sampled(number) for _, number in again})
+    policy.resume_groups(
+      {number: policy.partial_samples(number) for _, number in again}
+    )
     partial.budgets += 1
     await policy.gather(attempt(index) for index, _ in again)
   partial.paused = [
-    PausedGroup(items[paused[index]], policy.sampled(paused[index]))
+    PausedGroup(items[paused[index]], policy.partial_samples(paused[index]))
     for index in indices
     if index in paused
   ]

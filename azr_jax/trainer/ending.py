@@ -4,7 +4,7 @@ import pathlib
 import shlex
 
 from azr_jax.config.settings import Settings
-from azr_jax.run import preemption, storage
+from azr_jax.run import sigterm, storage
 from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.trainer.settings import ExperimentSettings
 
@@ -16,7 +16,7 @@ def closing_message(
   is_stopped = step < settings.shared.train.steps
   stopped = ""
   if is_stopped:
-    stopped = f"{preemption.STOPPED}: the same command resumes it\n"
+    stopped = f"{sigterm.STOPPED}: the same command resumes it\n"
   return (
     f"{stopped}step {step} is saved in {folder}; to score it: "
     f"{_scoring(settings, folder)}"

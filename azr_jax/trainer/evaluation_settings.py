@@ -7,11 +7,11 @@ from azr_jax.evals import prompt_formats, registry
 from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.evals.mathematics import MathematicsSettings
 from azr_jax.evals.program_tasks import TRAINING
-from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.benchmark_agents import AGENTS, SteerSettings
 from azr_jax.tasks.chats import ChatSettings
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import prompts as program_prompts
+from azr_jax.tools.python_tool import PythonToolSettings
 
 # The formats of public benchmarks, then those of this package's benchmarks.
 PROMPT_FORMATS = tuple(

@@ -17,6 +17,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import layout
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.weights import Weights
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.console import print_status
@@ -187,6 +188,6 @@ def load_policy(
   return Policy(
     sampler,
     source.tokenizer,
-    sampler.compute_params(params),
+    Weights(sampler.compute_params(params)),
     jax.random.key(c.seed),
   )

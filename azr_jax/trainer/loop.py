@@ -57,7 +57,7 @@ def train(
         with training.in_flight.sampling(training.state.params, step) as policy:
           scores = training.evals.run(policy, step, run)
           times = speed.begin()
-          rollouts, policy = training.in_flight.collect(policy, step)
+          rollouts, policy = training.in_flight.collect(step)
         trajectories, shaped = experiment.shape(rollouts.trajectories)
         times.collected(trajectories)
 

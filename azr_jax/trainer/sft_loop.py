@@ -27,7 +27,7 @@ from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.run import console, nonfinite, preemption, starts, storage
+from azr_jax.run import console, nonfinite, sigterm, starts, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
@@ -115,7 +115,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
           break
   if done < c.train.steps:
     run.print_status(
-      f"{preemption.STOPPED}: the same command resumes after step {done}"
+      f"{sigterm.STOPPED}: the same command resumes after step {done}"
     )
     return
   _write_model(c, state.params, source, run)

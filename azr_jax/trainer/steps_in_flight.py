@@ -29,8 +29,8 @@ from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout import partial_rollouts
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout import saved_sequences
 from azr_jax.rollout.event_loop import EventLoop
 from azr_jax.rollout.partial_rollouts import PartialRollouts, PausedGroup
 from azr_jax.rollout.policy import Policy
@@ -38,6 +38,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import sample_id
+from azr_jax.rollout.weights import Weights
 from azr_jax.systems.system import System
 
 # The keys of the host's state that no system may have.
@@ -99,6 +100,8 @@ class StepsInFlight:
     self._staleness, self._last = staleness, last
     self._jobs = jobs
     self._loop = EventLoop(jobs.clock)
+    # Shared by the policies of all steps; empty between two `sampling` blocks.
+    self._weights = Weights()
     self._steps: collections.deque[_Step] = collections.deque()
     self._step_tokens = sampler.settings.step_tokens
     self._paused: Sequence[PausedGroup] = ()
@@ -112,39 +115,33 @@ class StepsInFlight:
       step: the next one to be collected.
     """
     with policy_lib.open_policy(
-      self._sampler, self._tokenizer, params, self._sampling_key(step)
+      self._sampler,
+      self._tokenizer,
+      params,
+      self._sampling_key(step),
+      self._weights,
+      step - 1,
     ) as policy:
       try:
         yield policy
       finally:
         self._loop.suspend()
-        for under_way in self._steps:
-          under_way.policy.params = None
 
-  def collect(
-    self, policy: Policy, step: int
-  ) -> tuple[types.RolloutBatch, Policy]:
+  def collect(self, step: int) -> tuple[types.RolloutBatch, Policy]:
     """Returns the rollouts of a step, and the policy that sampled them.
 
-    Args:
-      policy: what `sampling` yielded.
-      step: the step.
+    Call it in the block of `sampling`.
     """
-    params = policy.params
-    for under_way in self._steps:
-      under_way.policy.params = params
-    self._loop.resume(params, step - 1)
     if not self._steps:
-      self._begin(step, params)
+      self._begin(step)
     first = self._steps[0]
     assert first.number == step
     while not first.rollouts.done():
       if self._loop.run_once():
-        self._begin_more(step, params)
+        self._begin_more(step)
     rollouts = first.rollouts.result()
     self._loop.run_until_idle()
     self._steps.popleft()
-    first.policy.params = None
     rollouts.metrics.update(self._jobs.metrics())
     if self._staleness or self._step_tokens:
       rollouts.metrics.update(_staleness(rollouts, step))
@@ -155,12 +152,12 @@ class StepsInFlight:
       rollouts.metrics.update(partial.metrics(num_ended))
     return rollouts, first.policy
 
-  def _begin(self, number: int, params: types.Params | None) -> None:
+  def _begin(self, number: int) -> None:
     """Begins a step, whose prompts wait behind those of earlier ones."""
     policy = Policy(
       self._sampler,
       self._tokenizer,
-      params,
+      self._weights,
       self._sampling_key(number),
       loop=self._loop,
       priority=(number,),
@@ -170,7 +167,7 @@ class StepsInFlight:
     rollouts = self._loop.spawn(self._system.collect(policy, number))
     self._steps.append(_Step(number, policy, rollouts, state))
 
-  def _begin_more(self, step: int, params: types.Params) -> None:
+  def _begin_more(self, step: int) -> None:
     """Begins the next step if slots are free for an eighth of all."""
     following = self._steps[-1].number + 1
     enough = max(1, self._sampler.engine.slot_counts[0] // 8)
@@ -179,7 +176,7 @@ class StepsInFlight:
       and self._loop.num_free >= enough
       and self._system.can_sample_ahead(following)
     ):
-      self._begin(following, params)
+      self._begin(following)
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the system's state, with steps under way and paused groups.
@@ -206,7 +203,7 @@ class StepsInFlight:
         for sample, future in enumerate(futures):
           sequence = _sequence(request, sample, future, suspended)
           if sequence is not None:
-            sequences.append(saved_sequences.to_json(sequence))
+            sequences.append(partial_rollouts.sequence_to_json(sequence))
       steps.append(
         {
           "step": under_way.number,
@@ -226,10 +223,10 @@ class StepsInFlight:
     system = {key: v for key, v in state.items() if key not in ours}
     self._paused = [PausedGroup(**row) for row in state.get(PAUSED, ())]
     for step in state.get(IN_FLIGHT, {}).get("steps", ()):
-      known = map(saved_sequences.from_json, step["sequences"])
+      known = map(partial_rollouts.sequence_from_json, step["sequences"])
       self._loop.restore(known)
       self._system.load_state_dict(state[IN_FLIGHT]["states"][step["state"]])
-      self._begin(step["step"], None)
+      self._begin(step["step"])
       self._loop.run_until_idle()
     self._loop.restore([])
     self._jobs.metrics()  # They were counted before.
@@ -247,7 +244,7 @@ def _sequence(
   if not future.done():
     known = suspended.get(sample_id(sequence))
     return known if known is not None and known.token_ids else None
-  return saved_sequences.of_completion(request, sample, future.result())
+  return partial_rollouts.sequence_of(request, sample, future.result())
 
 
 def _staleness(rollouts: types.RolloutBatch, step: int) -> dict[str, float]:

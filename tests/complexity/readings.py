@@ -38,13 +38,13 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.grading.gym import grader as gym
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import grader as symbench
-from azr_jax.rollout import code_blocks
-from azr_jax.rollout.block_finder import BlockFinder
 from azr_jax.systems import text_metrics
 from azr_jax.systems.azr import repetition
 from azr_jax.systems.code_interpreter import agents, self_checks
 from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.programs import parsing, validation
+from azr_jax.tools import code_blocks
+from azr_jax.tools.block_finder import BlockFinder
 
 # How many tokens come between two looks for a response's end, and their length.
 _TOKENS_PER_CALL, _CHARS_PER_TOKEN = 32, 4

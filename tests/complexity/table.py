@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from azr_jax.environments import tool_calls
 from azr_jax.executor import (
   comparison,
   literals,
@@ -31,13 +30,13 @@ from azr_jax.grading.literals import are_literal_arguments, arguments_text
 from azr_jax.grading.mathematics import extraction
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import grader as symbench
-from azr_jax.rollout import code_blocks
 from azr_jax.run import text_monitor
 from azr_jax.systems.azr.appendix import composite, rewriting
 from azr_jax.systems.code_interpreter import script_complexity
 from azr_jax.systems.custom import sandboxed
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import parsing, program_key
+from azr_jax.tools import code_blocks, tool_calls
 from tests.complexity import readings as r
 from tests.complexity.texts import (
   CALLS,
@@ -248,17 +247,17 @@ READERS: Mapping[str, Reader] = {
       code_blocks.find_tool_call(text),
       code_blocks.find_answer(text),
     ),
-    ("rollout/code_blocks.py",),
+    ("tools/code_blocks.py",),
   ),
   "python block, while sampled": Reader(
-    r.read_sampled, ("rollout/block_finder.py",)
+    r.read_sampled, ("tools/block_finder.py",)
   ),
   "tool calls": Reader(
-    tool_calls.find, ("environments/tool_calls.py",), {**COMMON, **CALLS}
+    tool_calls.find, ("tools/tool_calls.py",), {**COMMON, **CALLS}
   ),
   "conversation, format": Reader(
     r.read_formats,
-    ("rollout/code_blocks.py", "systems/code_interpreter/agents.py"),
+    ("tools/code_blocks.py", "systems/code_interpreter/agents.py"),
   ),
   "script that checks": Reader(
     r.read_check,
@@ -304,7 +303,7 @@ TRUSTED: Mapping[str, str] = {
   "corpora/": "what their own generators wrote, and the user's files",
   "data/": "the user's files",
   "environments/gym_kit.py": "a model's, in its own process",
-  "environments/tools.py": "the docstrings of the user's tools",
+  "tools/function_tool.py": "the docstrings of the user's tools",
   "environments/verifiers_kit.py": "requests of the environment's own client",
   "evals/livecodebench_files.py": "public data",
   "evals/registry.py": "the user's flags",

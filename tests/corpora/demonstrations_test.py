@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Demonstration
-from azr_jax.rollout import code_blocks
+from azr_jax.tools import code_blocks
 
 BLOCK = "so\n```python\nprint(6*7)\n```"
 OUTPUT = f"{code_blocks.OUTPUT_PREFIX}42\n{code_blocks.OUTPUT_SUFFIX}"

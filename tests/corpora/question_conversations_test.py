@@ -11,9 +11,9 @@ from azr_jax.corpora import questions as corpus
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.executor import scripts
 from azr_jax.grading.gym import grader
-from azr_jax.rollout import code_blocks, python_tool
 from azr_jax.systems.code_interpreter import self_checks
 from azr_jax.tasks.questions import sources
+from azr_jax.tools import code_blocks, python_tool
 
 pytest.importorskip("reasoning_gym")
 

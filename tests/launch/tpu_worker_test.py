@@ -12,9 +12,9 @@ from launching import wait_until
 # A job that takes a while to end after SIGTERM.
 RUN = """
 import hashlib, os, signal, sys, time
-from azr_jax.run import preemption
+from azr_jax.run import sigterm
 def stop(*_):
-  print(preemption.STOPPED, flush=True)
+  print(sigterm.STOPPED, flush=True)
   time.sleep(0.3)
   sys.exit(0)
 signal.signal(signal.SIGTERM, stop)

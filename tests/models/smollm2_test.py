@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from azr_jax.models import load, transformer
-from azr_jax.rollout import engine, policy, sampler
+from azr_jax.rollout import engine, policy, sampler, weights
 
 TOKENS = 300
 REPLICATED = dict.fromkeys(
@@ -79,7 +79,7 @@ def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
       settings,
     ),
     source.tokenizer,
-    params,
+    weights.Weights(params),
     jax.random.key(0),
   )
   texts = [

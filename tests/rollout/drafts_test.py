@@ -12,9 +12,9 @@ from rollout_model import TEXTS, policy
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import draft_policy, drafts, token_sampling
+from azr_jax.rollout import drafts, token_sampling
 from azr_jax.rollout.sequence import Request, SequenceState
-from azr_jax.rollout.speculation_settings import SpeculationSettings
+from azr_jax.rollout.settings import SpeculationSettings
 
 PROPOSE = jax.jit(drafts.propose, static_argnames="drafts")
 SPECULATION = SpeculationSettings(drafts=3, context=32, min_match=1, min_gain=1)
@@ -211,23 +211,23 @@ def test_a_context_has_the_sequence_then_its_siblings():
   for sequence in siblings:
     sequence.siblings = siblings
   none = drafts.NO_TOKEN
-  found = draft_policy.contexts([siblings[0], None, siblings[2]], 10)
+  found = drafts.contexts([siblings[0], None, siblings[2]], 10)
   assert found.tolist() == [
     [none, none, 5, 6, 7, none, 1, 2, 3, 4],
     [none] * 10,
     [none, 4, none, 5, 6, 7, none, 1, 2, 3],
   ]
-  assert draft_policy.contexts(siblings[:1], 3).tolist() == [[2, 3, 4]]
+  assert drafts.contexts(siblings[:1], 3).tolist() == [[2, 3, 4]]
 
 
 def test_drafts_pause_where_they_do_not_pay():
   rules = dataclasses.replace(SPECULATION, min_gain=1.5, pause_calls=2)
-  chosen = draft_policy.DraftPolicy(dataclasses.replace(rules, max_slots=4))
+  chosen = drafts.DraftPolicy(dataclasses.replace(rules, max_slots=4))
   assert not chosen.begin_call(5)
   assert chosen.begin_call(4)
   chosen.end_call(15, 10)
   assert chosen.begin_call(4)
   chosen.end_call(14, 10)
   assert [chosen.begin_call(4) for _ in range(3)] == [False, False, True]
-  none = draft_policy.DraftPolicy(SpeculationSettings())
+  none = drafts.DraftPolicy(SpeculationSettings())
   assert not none.begin_call(1)

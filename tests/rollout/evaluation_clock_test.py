@@ -7,7 +7,6 @@ long. What the tool says is there at once.
 import copy
 import types as plain_types
 
-import host_engine
 import jax
 import pytest
 from rollout_model import ByteTokenizer, new_sampler
@@ -18,8 +17,10 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.functions.pool import Answer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.host_engine import PageEngine
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.weights import Weights
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
 from azr_jax.systems.environment.settings import EnvironmentSettings
@@ -96,7 +97,7 @@ def make_training():
 
 
 @pytest.fixture(name="policy")
-def make_policy(one_device_mesh, monkeypatch):
+def make_policy(one_device_mesh):
   """Writes a call and then an end to one prompt, and much to the other."""
 
   def next_token(prefix, words, index):
@@ -106,10 +107,10 @@ def make_policy(one_device_mesh, monkeypatch):
     written = text.removeprefix(SHORT)
     return ord(BLOCK[len(written)]) if len(written) < len(BLOCK) else 0
 
-  monkeypatch.setattr(host_engine, "next_token", next_token)
   sampler = copy.copy(new_sampler(one_device_mesh, SETTINGS))
-  sampler._engine = host_engine.HostEngine(SETTINGS, 1, 40)
-  return Policy(sampler, Tokenizer(), {}, jax.random.key(0))
+  sampler._engine = PageEngine(SETTINGS, 1, 40)
+  sampler._engine.next_token = next_token
+  return Policy(sampler, Tokenizer(), Weights({}), jax.random.key(0))
 
 
 @pytest.mark.parametrize("purpose", ["benchmark", "pass_rates"])

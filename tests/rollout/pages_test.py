@@ -6,14 +6,15 @@ import random
 
 import numpy as np
 import pytest
-from host_engine import HostEngine, next_token
 from rollout_model import ByteTokenizer
 
 from azr_jax import types
+from azr_jax.rollout.host_engine import PageEngine, next_token
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.weights import Weights
 
 
 class Tools:
@@ -95,10 +96,12 @@ class Requests:
     ]
     pages_for = SETTINGS.pages_for
     least = pages_for(SETTINGS.longest) + pages_for(16)
-    self._engine = HostEngine(settings, devices, least + spare_pages)
+    self._engine = PageEngine(settings, devices, least + spare_pages)
     tokenizer, self._meter = ByteTokenizer(), Meter()
     ends = ResponseEnds(tokenizer, settings)
-    self._stream = Stream(self._engine, tokenizer, ends, self._meter, {})
+    self._stream = Stream(
+      self._engine, tokenizer, ends, self._meter, Weights({})
+    )
     self._tools = Tools(self._rng)
     self._numbers = itertools.count()
     self._open = []
@@ -150,7 +153,7 @@ class Requests:
       self._stream.cancel([request])
     if self._rng.random() < 0.01:
       self._stream.suspend()
-      self._stream.resume({}, 1)
+      self._stream.weights.restore({}, version=1)
 
   def _check(self):
     for entry in list(self._open):
@@ -195,10 +198,10 @@ def test_completions_without_a_prefix_cache():
   ],
 )
 def test_no_device_is_idle_while_others_have_a_line(requests):
-  host = HostEngine(SETTINGS, 4, 60)
+  host = PageEngine(SETTINGS, 4, 60)
   tokenizer = ByteTokenizer()
   ends = ResponseEnds(tokenizer, SETTINGS)
-  stream = Stream(host, tokenizer, ends, Meter(), {})
+  stream = Stream(host, tokenizer, ends, Meter(), Weights({}))
   for number, (n, limit) in enumerate(requests):
     prompt = types.Prompt("", (number + 3,) * 9)
     stream.submit(prompt, n, SampleKey(np.zeros(2, np.uint32), number), limit)

@@ -123,8 +123,8 @@ def play(make, steps, first=1, last=STEPS):
   """Returns the rollouts of some steps, and the state after each, as JSON."""
   batches, states = [], []
   for step in range(first, last + 1):
-    with steps.sampling(make.params_before(step), step) as sampling:
-      batches.append(steps.collect(sampling, step)[0])
+    with steps.sampling(make.params_before(step), step):
+      batches.append(steps.collect(step)[0])
     states.append(json.dumps(steps.state_dict()))
   return batches, states
 

@@ -57,7 +57,7 @@ def ask(policy):
   held = []
   for number, _ in enumerate(policy.loop.iterate(answers)):
     if not number:
-      stream = policy.loop.stream(policy.sampler, None)
+      stream = policy.loop.stream(policy.sampler, policy.weights)
       held += [weakref.ref(stream._cache), weakref.ref(stream._scheduler)]
   assert number == len(TEXTS) * SAMPLES - 1
   return held
@@ -93,7 +93,7 @@ def test_sampling_leaves_nothing_on_the_devices(opened, is_whole):
 def test_a_sequence_that_has_ended_is_in_no_circle(opened):
   """Whoever closes nothing has nothing left when it drops its stream."""
   with without_collector(), opened() as policy:
-    stream = policy.sampler.open(policy.params)
+    stream = policy.sampler.open(policy.weights)
     key = policy_lib.SampleKey(jax.random.key_data(policy.key), 0)
     _, futures = stream.submit(policy.prompt(TEXTS[1]), SAMPLES, key)
     futures[0].add_done_callback(lambda _, s=stream: s.is_empty)

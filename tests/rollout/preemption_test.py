@@ -5,19 +5,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from host_engine import HostEngine
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout_model import SETTINGS, ByteTokenizer
 
 from azr_jax import types
+from azr_jax.rollout.host_engine import PageEngine
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
-from azr_jax.rollout.stages import Stages
+from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.weights import Weights
 
 TOKENS = 4
 PROMPT = types.Prompt("", tuple(range(1, 17)))
@@ -62,9 +63,9 @@ def test_the_step_that_the_update_waits_for_keeps_its_pages(slots):
     SETTINGS, slots=slots, max_tokens=24, page_size=TOKENS
   )
   # One and a half of the longest sequences, which have 10 pages.
-  engine, tokenizer = HostEngine(settings, 1, 15), ByteTokenizer()
+  engine, tokenizer = PageEngine(settings, 1, 15), ByteTokenizer()
   ends = ResponseEnds(tokenizer, settings)
-  stream = Stream(engine, tokenizer, ends, Meter(), {})
+  stream = Stream(engine, tokenizer, ends, Meter(), Weights({}))
   ended, decoding = [], []
 
   def submit(step, n):

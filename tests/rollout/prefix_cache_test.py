@@ -6,15 +6,16 @@ import random
 import jax
 import numpy as np
 import pytest
-from host_engine import HostEngine
 from rollout_model import ByteTokenizer, policy
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.host_engine import PageEngine
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.weights import Weights
 
 KEY = np.zeros(2, np.uint32)
 TEMPLATE = "to be or not to be: "
@@ -34,10 +35,10 @@ class Host:
   def __init__(self, settings, devices=1):
     self.meter = Meter()
     pages = 2 * settings.slots * settings.pages_for(settings.longest)
-    self.engine = HostEngine(settings, devices, pages)
+    self.engine = PageEngine(settings, devices, pages)
     ends = ResponseEnds(ByteTokenizer(), settings)
     self.stream = Stream(
-      self.engine, ByteTokenizer(), ends, self.meter, {}, version=0
+      self.engine, ByteTokenizer(), ends, self.meter, Weights({})
     )
 
   def sample(self, prompts, n=1):
@@ -132,7 +133,7 @@ def test_pages_are_known_until_the_parameters_change():
   _, first = host.sample(prompts, n=3)
   _, second = host.sample(prompts, n=3)
   host.stream.suspend()
-  host.stream.resume({}, version=1)
+  host.stream.weights.restore({}, version=1)
   _, third = host.sample(prompts, n=3)
   assert first.reused == third.reused == 0
   assert (second.reused, second.prefilled) == (512, 519 - 512)

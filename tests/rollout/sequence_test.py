@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from azr_jax import types
-from azr_jax.rollout.changes import ChangesBuilder
 from azr_jax.rollout.page_pool import CachedTokens
 from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.slots import ChangesBuilder
 
 
 @pytest.mark.parametrize("output, num_uncached", [((), 0), ((7, 8), 2)])

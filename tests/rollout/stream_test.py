@@ -9,6 +9,7 @@ from rollout_model import TEXTS, policy
 
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.stream import SampleKey
+from azr_jax.rollout.weights import Weights
 
 # Every text several times, so that there are more sequences than slots.
 COUNT = 12
@@ -41,7 +42,7 @@ def results(submitted):
 @pytest.fixture(name="wanted")
 def make_wanted(sampling):
   """The completions of all prompts, submitted at once."""
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   submitted = [submit(stream, sampling, index) for index in range(COUNT)]
   finish(stream)
   return results(submitted)
@@ -56,7 +57,7 @@ def assert_equal(found, wanted):
 
 def test_when_a_prompt_is_submitted_changes_nothing(sampling, wanted):
   """There are few sequences at times, so slots are given up and made anew."""
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   waiting = iter(range(1, COUNT))
   submitted = [submit(stream, sampling, 0)]
 
@@ -69,7 +70,7 @@ def test_when_a_prompt_is_submitted_changes_nothing(sampling, wanted):
 
 
 def test_sequences_leave_their_slots_and_go_on(sampling, wanted):
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   submitted = [submit(stream, sampling, index) for index in range(COUNT)]
   suspended = 0
   while not stream.is_empty:
@@ -77,19 +78,19 @@ def test_sequences_leave_their_slots_and_go_on(sampling, wanted):
       stream.fetch()
     stream.suspend()
     suspended += len(stream.suspended)
-    stream.resume(sampling.params, version=0)
+    stream.weights.restore(sampling.params, version=0)
   assert suspended > COUNT
   assert_equal(results(submitted), wanted)
 
 
 def test_tokens_know_the_parameters_that_they_were_sampled_with(sampling):
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   [future] = submit(stream, sampling, 1)[1][:1]
   for version in itertools.count(1):
     if stream.send():
       stream.fetch()
     stream.suspend()
-    stream.resume(sampling.params, version)
+    stream.weights.restore(sampling.params, version)
     if future.done():
       break
   versions = future.result().versions
@@ -99,7 +100,7 @@ def test_tokens_know_the_parameters_that_they_were_sampled_with(sampling):
 
 
 def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   submitted = [submit(stream, sampling, index) for index in range(COUNT)]
   for _ in range(9):
     stream.send()
@@ -113,7 +114,7 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
     if future.done()
   }
   assert ended and any(sequence.token_ids for sequence in known)
-  again = sampling.sampler.open(None)
+  again = sampling.sampler.open(Weights())
   again.restore(sequence for sequence in known if sequence.token_ids)
   resubmitted = [
     (request, [None, None])
@@ -121,7 +122,7 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
     else submit(again, sampling, request.seed)
     for request, _ in submitted
   ]
-  again.resume(sampling.params, version=0)
+  again.weights.restore(sampling.params, version=0)
   finish(again)
   found = [
     ended[request.seed, sample] if future is None else future.result()
@@ -151,7 +152,7 @@ def test_a_call_that_goes_on_does_not_ask_the_device_for_its_key(
 
 
 def test_smaller_orders_get_their_slots_first(sampling):
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   ended = []
   for index in range(COUNT):
     _, futures = submit(
@@ -166,7 +167,7 @@ def test_smaller_orders_get_their_slots_first(sampling):
 
 
 def test_what_was_cancelled_is_not_sampled(sampling, wanted):
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   submitted = [submit(stream, sampling, index) for index in range(COUNT)]
   stream.send()
   stream.fetch()
@@ -183,7 +184,7 @@ def test_what_was_cancelled_is_not_sampled(sampling, wanted):
 @pytest.mark.parametrize("calls", range(0, 12, 3))
 def test_cancelled_requests_leave_no_pages_behind(sampling, wanted, calls):
   """They wait, are prefilled, decode or have just ended; two others go on."""
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   all_pages = stream.num_free_pages
   submitted = [submit(stream, sampling, index) for index in range(COUNT)]
   for _ in range(calls):
@@ -205,7 +206,7 @@ def test_cancelled_requests_leave_no_pages_behind(sampling, wanted, calls):
 
 
 def test_stop_strings_of_a_request_end_its_responses_alone(sampling, wanted):
-  stream = sampling.sampler.open(sampling.params)
+  stream = sampling.sampler.open(Weights(sampling.params))
   text = wanted[2].text
   stop = text[len(text) // 2 :][:2]
   submitted = [

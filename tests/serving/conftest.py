@@ -14,6 +14,7 @@ from azr_jax.config import overrides
 from azr_jax.configs import evaluate
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.weights import Weights
 from azr_jax.serving import command
 from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.http_server import HttpServer
@@ -76,7 +77,7 @@ class Served:
 def serving(policy, settings, api_key="", step=None):
   """Serves a policy in threads of this process."""
   model = command.served_model(settings, policy, "tiny", step)
-  mine = dataclasses.replace(policy)
+  mine = dataclasses.replace(policy, weights=Weights(policy.params))
   worker = command.make_worker(mine, settings, step or 0)
   server = HttpServer(worker, model, api_key)
   port = server.start("127.0.0.1", 0)

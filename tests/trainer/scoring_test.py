@@ -12,7 +12,7 @@ import scripted
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
 from azr_jax.evals import registry, runner
-from azr_jax.run import preemption, storage
+from azr_jax.run import sigterm, storage
 from azr_jax.tasks.questions import sources
 from azr_jax.trainer import ending, scoring, settings
 
@@ -109,7 +109,7 @@ def test_the_last_words_name_questions_that_were_held_out(
 def test_a_run_that_was_stopped_says_that_it_resumes(tmp_path):
   text, words = words_of(azr.get_config("tiny"), tmp_path, 7)
   first, second = text.splitlines()
-  assert first == f"{preemption.STOPPED}: the same command resumes it"
+  assert first == f"{sigterm.STOPPED}: the same command resumes it"
   assert second.startswith("step 7 is saved in ")
   assert not any(word.startswith("--data") for word in words)
 

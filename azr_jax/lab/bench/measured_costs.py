@@ -15,9 +15,9 @@ from azr_jax.lab.bench.device import fastest
 from azr_jax.lab.compile import forecast
 from azr_jax.lab.compile.sampler_forecast import DecodeCost, SamplerCosts
 from azr_jax.models import cached_attention
-from azr_jax.rollout import changes as changes_lib
 from azr_jax.rollout import decode_state, prefill_scheduler
 from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.slots import no_changes
 from azr_jax.types import Params
 
 
@@ -133,9 +133,7 @@ def busy_slots(
     length: cached tokens of each.
     tokens: new tokens of each.
   """
-  nothing = changes_lib.no_changes(
-    slots, engine.devices, engine.max_pages_per_row
-  )
+  nothing = no_changes(slots, engine.devices, engine.max_pages_per_row)
   per_device = slots // engine.devices
   # Each slot has pages of its own, as far as there are enough.
   pages = np.arange(per_device * engine.max_pages_per_row) % engine.num_pages

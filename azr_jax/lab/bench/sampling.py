@@ -95,15 +95,11 @@ class SamplerRunner:
 
   def rules(self) -> Rules:
     """Returns the rules of the scheduler, for a forecast."""
-    engine, s = self.sampler.engine, self.sampler.settings
+    engine = self.sampler.engine
     return Rules(
+      self.sampler.settings,
       engine.slot_counts,
-      s.prompt_buckets,
-      s.prefill_chunks,
-      s.prefill_tokens,
       engine.devices,
-      s.decode_chunk,
-      s.page_size,
       mesh_lib.platform(engine.mesh),
       engine.lists_pages,
     )

@@ -35,9 +35,9 @@ from azr_jax.trainer.settings import TrainSettings
 COLLECTIVE_LATENCY_S = 3e-6
 # Seed of the sampled lengths, so that a forecast is reproducible.
 _SEED = 0
-# Numbers of simulated steps; their difference leaves out the first ones, which
-# fill the slots.
-_FEW_STEPS, _MANY_STEPS = 2, 5
+# Steps that are simulated ahead. The first ones fill the slots and the last one
+# has none behind it, so the steps between them are timed.
+_AHEAD_STEPS, _FIRST_TIMED, _LAST_TIMED = 5, 2, 3
 
 
 def seconds(total: Cost, chip: Chip) -> float:
@@ -160,13 +160,9 @@ def forecast_step(
     for length in rng.sample(sampled, min(load.trained, len(sampled)))
   ]
   rules = Rules(
+    c.rollout,
     slot_counts,
-    c.rollout.prompt_buckets,
-    c.rollout.prefill_chunks,
-    c.rollout.prefill_tokens,
     shapes.chips // shapes.tensor,
-    c.rollout.decode_chunk,
-    c.rollout.page_size,
     "tpu",
     c.rollout.attention != rollout_settings.LOOP,
   )
@@ -186,13 +182,17 @@ def forecast_step(
     ),
     learner_costs(programs, chip),
   )
-  separate = [sampler_forecast.sample(phase, rules, costs) for phase in phases]
+  phases_s = step.sampled.seconds
+  if len(phases) > 1:
+    phases_s = sum(
+      sampler_forecast.sample(phase, rules, costs).seconds for phase in phases
+    )
   ahead_s = _ahead_s(stream, rules, costs)
   return {
     "step_s": step.step_s,
     "ahead_step_s": ahead_s + step.update_s + step.params_s,
     "sample_s": step.sampled.seconds,
-    "phases_sample_s": sum(phase.seconds for phase in separate),
+    "phases_sample_s": phases_s,
     "ahead_sample_s": ahead_s,
     "prefill_s": step.sampled.prefill_s,
     "decode_s": step.sampled.decode_s,
@@ -225,8 +225,7 @@ def _ahead_s(
   step: Sequence[Prompt], rules: Rules, costs: SamplerCosts
 ) -> float:
   """Returns the seconds of a step where the next one is sampled ahead."""
-  few, many = (
-    sampler_forecast.sample_steps([step] * steps, 1, rules, costs).seconds
-    for steps in (_FEW_STEPS, _MANY_STEPS)
-  )
-  return (many - few) / (_MANY_STEPS - _FEW_STEPS)
+  steps = [step] * _AHEAD_STEPS
+  ends = sampler_forecast.sample_steps(steps, 1, rules, costs).step_ends
+  seconds = ends[_LAST_TIMED] - ends[_FIRST_TIMED - 1]
+  return seconds / (_LAST_TIMED - _FIRST_TIMED + 1)

@@ -1,7 +1,7 @@
 """Predicts a training step's seconds: sampling, then learning.
 
-Sampling is simulated by the scheduler's rules (`sampler_forecast.py`), and
-learning by those of `learner/packing.py`.
+The scheduler of sampling runs on an engine whose calls cost time
+(`sampler_forecast.py`); batches are packed as `learner/packing.py` does.
 """
 
 import dataclasses

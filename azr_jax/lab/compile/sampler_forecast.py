@@ -1,8 +1,8 @@
-"""Predicts the seconds of sampling by simulating the scheduler's rules.
+"""Predicts the seconds of sampling: the scheduler runs, and calls cost time.
 
-They are those of `rollout/scheduler.py` and `rollout/decode.py`; what each
-device call costs is an argument, from a compiler's estimates or from
-measurements. Nothing is drawn or measured here.
+The stream and its scheduler are those of `rollout/`, on an engine without a
+device that adds up what each call costs. The costs are an argument, from a
+compiler's estimates or from measurements. Nothing is drawn or measured here.
 
 Left out: the time of graders that sampling does not hide, tool calls, pages
 that run out, and tokens that prompts share. Prompts count as different ones, so
@@ -11,13 +11,24 @@ where `rollout.prefix_cache` finds tokens, prefill takes less than is predicted.
 
 import collections
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
+import numpy as np
+
+from azr_jax import types
 from azr_jax.models import cached_attention
+from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.host_engine import LengthEngine
+from azr_jax.rollout.meter import Meter
+from azr_jax.rollout.response_end import ResponseEnds
+from azr_jax.rollout.settings import SamplerSettings, SpeculationSettings
+from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.weights import Weights
 
-# A slot is refilled once this fraction of the slots is free.
-_REFILL_PARTS = 8
+# The tokens of all prompts, and the one that ends a completion.
+_TOKEN, _END = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,42 +36,21 @@ class Rules:
   """What the scheduler decides by.
 
   Attributes:
+    settings: shapes of sampling. The forecast sets those that do not matter
+      to it, such as stop strings, and `max_tokens`.
     slot_counts: slots that decode is compiled for, descending.
-    buckets: prompt lengths, ascending.
-    prefill_chunks: tokens that one call prefills of a row, ascending.
-    prefill_tokens: tokens that one call prefills of all rows.
     devices: over which rows and slots are split.
-    decode_chunk: tokens of a slot per call of decode.
-    page_size: tokens of a page, which attention reads at a time.
     platform: of the devices, cpu, gpu or tpu.
     lists_pages: whether decoding reads live pages only.
   """
 
+  settings: SamplerSettings
   slot_counts: tuple[int, ...]
-  buckets: tuple[int, ...]
-  prefill_chunks: tuple[int, ...]
-  prefill_tokens: int
   devices: int
-  decode_chunk: int
-  page_size: int
   platform: str
   lists_pages: bool = False
 
-  def bucket(self, tokens: int) -> int:
-    """Returns the bucket of a prompt."""
-    return next(b for b in self.buckets if b >= tokens)
-
-  def prefill_chunk(self, tokens: int) -> int:
-    """Returns the smallest chunk that holds so many tokens, or the largest."""
-    fitting = (chunk for chunk in self.prefill_chunks if chunk >= tokens)
-    return next(fitting, self.prefill_chunks[-1])
-
-  def rows(self, chunk: int) -> int:
-    """Returns how many rows are prefilled at a time."""
-    rows = max(1, self.prefill_tokens // chunk)
-    return rows + -rows % self.devices
-
-  def pages_read(self, lengths: Sequence[int], slots: int) -> float:
+  def pages_read(self, lengths: np.ndarray, slots: int) -> float:
     """Returns how many pages attention reads, one after another.
 
     A page counts as one of every row, where live pages alone are read; devices
@@ -71,12 +61,12 @@ class Rules:
       lengths: cached tokens of the live slots.
       slots: all slots.
     """
+    pages = -(-lengths // self.settings.page_size)
     if self.lists_pages:
-      return sum(math.ceil(n / self.page_size) for n in lengths) / slots
+      return float(pages.sum()) / slots
     rows = slots // self.devices
     block = cached_attention.block_rows(rows, self.platform) * self.devices
-    longest = sorted(lengths, reverse=True)[::block]
-    return sum(math.ceil(length / self.page_size) for length in longest)
+    return float(np.sort(pages)[::-1][::block].sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +114,7 @@ class SimulatedSampling:
     steps: tokens of a slot over all calls.
     slot_steps: the same, times the slots of each call.
     tokens: tokens of all completions.
+    step_ends: seconds of sampling until each training step was complete.
   """
 
   prefill_s: float = 0.0
@@ -134,6 +125,7 @@ class SimulatedSampling:
   steps: int = 0
   slot_steps: int = 0
   tokens: int = 0
+  step_ends: list[float] = dataclasses.field(default_factory=list)
 
   @property
   def seconds(self) -> float:
@@ -161,45 +153,73 @@ class Prompt:
   follow_ups: "tuple[Prompt, ...]" = ()
 
 
-@dataclasses.dataclass(eq=False)
-class _Group:
-  """A prompt that is prefilled for all of its sequences, or for those left.
+class _CostEngine(LengthEngine):
+  """Adds what each call costs to what was done."""
 
-  Attributes:
-    prompt: the prompt.
-    step: the training step that it is of.
-    waiting: sequences without a slot.
-    unfinished: sequences that have not ended.
-    num_uncached: tokens of the prompt to prefill.
-  """
+  def __init__(
+    self,
+    rules: Rules,
+    settings: SamplerSettings,
+    costs: SamplerCosts,
+    length: Callable[[int, int], int],
+  ):
+    super().__init__(
+      settings, length, slot_counts=rules.slot_counts, devices=rules.devices
+    )
+    self._rules, self._costs = rules, costs
+    self.simulated = SimulatedSampling()
 
-  prompt: Prompt
-  step: int
-  waiting: "collections.deque[_Sequence]"
-  unfinished: int = 0
-  num_uncached: int = 0
+  def compact(self, slots: Any, kept: np.ndarray) -> Any:
+    """Changes the number of slots."""
+    if len(kept) != len(slots.done):
+      self.simulated.compact_s += self._costs.compact_s.get(len(kept), 0.0)
+    return super().compact(slots, kept)
+
+  def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
+    """Runs a call of prefill."""
+    call_s, page_s = self._costs.prefill_s[batch.tokens.shape[1]]
+    pages = -(-int(batch.starts.max()) // self.settings.page_size)
+    self.simulated.prefill_s += call_s + pages * page_s
+    return super().prefill(params, pool, batch)
+
+  def decode(
+    self,
+    params: Any,
+    pool: Any,
+    slots: Any,
+    changes: Any,
+    stop_ids: np.ndarray,
+    min_active: int,
+  ) -> tuple[Any, Any, Any]:
+    """Runs a call of the decode loop."""
+    pool, slots, output = super().decode(
+      params, pool, slots, changes, stop_ids, min_active
+    )
+    generated: Any = output.num_generated
+    # The loop ends before all slots are done, so live slots have new tokens.
+    cached = (slots.length - generated)[generated > 0]
+    count, steps = len(generated), int(generated.max())
+    cost, done = self._costs.decode[count], self.simulated
+    pages = self._rules.pages_read(cached, count)
+    done.decode_s += cost.call_s + steps * (cost.token_s + pages * cost.page_s)
+    done.calls += 1
+    done.steps += steps
+    done.slot_steps += steps * count
+    done.tokens += int(generated.sum())
+    return pool, slots, output
 
 
-@dataclasses.dataclass(eq=False)
-class _Sequence:
-  """A sequence that has not ended.
+class _Tokenizer:
+  """Decodes nothing: the engine alone ends completions."""
 
-  Attributes:
-    group: its prompt.
-    num_generated: tokens that it has.
-    remaining: tokens that it has yet to write.
-    num_uncached: tokens to prefill before it writes on.
-  """
+  eos_ids = (_END,)
 
-  group: _Group
-  remaining: int
-  num_generated: int = 0
-  num_uncached: int = 0
+  def decode(self, ids: Sequence[int]) -> str:
+    """Returns no text."""
+    return ""
 
-  @property
-  def cached(self) -> int:
-    """Tokens in the cache while it decodes."""
-    return self.group.prompt.tokens + self.num_generated - 1
+  def token_id(self, text: str) -> None:
+    """Returns that no text is a token."""
 
 
 def sample(
@@ -209,7 +229,7 @@ def sample(
 
   Args:
     prompts: what is sampled, none longer than the largest bucket.
-    rules: of the scheduler.
+    rules: what the scheduler decides by.
     costs: of its device calls.
   """
   return sample_steps([prompts], 0, rules, costs)
@@ -230,179 +250,97 @@ def sample_steps(
   Args:
     steps: the prompts of each step, none longer than the largest bucket.
     max_staleness: steps that are sampled ahead.
-    rules: of the scheduler.
+    rules: what the scheduler decides by.
     costs: of its device calls.
   """
-  simulator = _Simulator(rules, costs)
-  simulator.simulated.host_s += costs.request_s * len(steps)
+  run = _Run(rules, costs, max(map(_longest, itertools.chain(*steps))))
+  simulated = run.engine.simulated
+  simulated.host_s += costs.request_s * len(steps)
   submitted = 0
   for oldest in range(len(steps)):
-    simulator.drop_caches()
+    run.stream.suspend()
     while submitted <= min(oldest + max_staleness, len(steps) - 1):
-      simulator.submit(steps[submitted], submitted)
+      for prompt in steps[submitted]:
+        run.submit(prompt, submitted)
       submitted += 1
-    while simulator.unfinished[oldest]:
-      simulator.admit()
-      simulator.decode()
-  return simulator.simulated
+    while run.unfinished[oldest]:
+      run.go_round()
+    simulated.step_ends.append(simulated.seconds)
+  return simulated
 
 
-class _Simulator:
-  """The scheduler's state, without tokens."""
+class _Run:
+  """A stream on an engine of costs.
 
-  def __init__(self, rules: Rules, costs: SamplerCosts):
-    self._rules, self._costs = rules, costs
-    self._slots = rules.slot_counts[0]
-    self._live: list[_Sequence] = []
-    self._resuming: list[_Sequence] = []
-    self._groups: list[_Group] = []
-    self._queue: list[_Group] = []
-    self.simulated = SimulatedSampling()
-    # Sequences of each step that have not ended.
-    self.unfinished: dict[int, int] = collections.defaultdict(int)
+  Attributes:
+    engine: adds up what was done.
+    stream: samples on it.
+    unfinished: completions of each step that have not ended, or not begun.
+  """
 
-  def submit(self, prompts: Iterable[Prompt], step: int) -> None:
-    """Adds prompts of a step to the queue."""
-    for prompt in prompts:
-      group = _Group(prompt, step, collections.deque(), len(prompt.completions))
-      group.waiting.extend(_Sequence(group, n) for n in prompt.completions)
-      group.num_uncached = prompt.tokens - 1
-      self.unfinished[step] += len(prompt.completions)
-      self._queue.append(group)
+  def __init__(self, rules: Rules, costs: SamplerCosts, longest: int):
+    """Opens the stream.
 
-  def drop_caches(self) -> None:
-    """Puts all sequences in the queue again, to be prefilled."""
-    waiting = [s for group in self._groups for s in group.waiting]
-    sequences = [*self._live, *self._resuming, *waiting]
-    self._live, self._resuming, self._groups = [], [], []
-    by_group: dict[_Group, list[_Sequence]] = collections.defaultdict(list)
-    for sequence in sequences:
-      sequence.num_uncached = sequence.num_generated
-      by_group[sequence.group].append(sequence)
-    for group, grouped in by_group.items():
-      group.waiting = collections.deque(grouped)
-      group.num_uncached = group.prompt.tokens - 1
-      self._queue.append(group)
-    self._slots = self._rules.slot_counts[0]
-
-  @property
-  def _has_waiting(self) -> bool:
-    return bool(self._queue or self._groups or self._resuming)
-
-  @property
-  def _num_sequences(self) -> int:
-    waiting = sum(len(g.waiting) for g in (*self._queue, *self._groups))
-    return len(self._live) + len(self._resuming) + waiting
-
-  def admit(self) -> None:
-    """Prefills waiting tokens and fills free slots."""
-    self._resize()
-    progress = True
-    while progress:
-      progress = self._fill_slots()
-      self._prepare_groups()
-      progress = self._prefill() or progress
-      progress = self._fill_slots() or progress
-      if len(self._live) > self._slots // 2:
-        break
-    self._resize()
-
-  def _resize(self) -> None:
-    """Makes as many slots as there are sequences, in steps of the counts."""
-    counts, needed = self._rules.slot_counts, self._num_sequences
-    for slots in reversed(counts):
-      if self._slots < slots and self._slots < needed:
-        self._change_slots(slots)
-    for slots in counts:
-      if needed <= slots < self._slots:
-        self._change_slots(slots)
-
-  def _change_slots(self, slots: int) -> None:
-    self._slots = slots
-    self.simulated.compact_s += self._costs.compact_s.get(slots, 0.0)
-
-  def _prepare_groups(self) -> None:
-    """Takes the next prompts of a bucket from the queue."""
-    if self._groups or not self._queue:
-      return
-    by_bucket: dict[int, list[_Group]] = collections.defaultdict(list)
-    for group in sorted(self._queue, key=lambda group: group.step):
-      by_bucket[self._rules.bucket(group.prompt.tokens)].append(group)
-    bucket = min(by_bucket, key=lambda b: (by_bucket[b][0].step, -b))
-    chunk = min(bucket, self._rules.prefill_tokens)
-    self._groups = by_bucket[bucket][: self._rules.rows(chunk)]
-    self._queue = [group for group in self._queue if group not in self._groups]
-
-  def _prefill(self) -> bool:
-    """Prefills the next pending tokens, in one call."""
-    waiting = (*self._resuming, *self._groups)
-    pending = [one for one in waiting if one.num_uncached]
-    if not pending:
-      return False
-    rules = self._rules
-    chunk = rules.prefill_chunk(max(one.num_uncached for one in pending))
-    if len(pending) > rules.rows(chunk):
-      chunk = rules.prefill_chunk(pending[0].num_uncached)
-    call_s, page_s = self._costs.prefill_s[chunk]
-    before = 0
-    for one in pending[: rules.rows(chunk)]:
-      group = one.group if isinstance(one, _Sequence) else one
-      total = group.prompt.tokens - 1
-      if isinstance(one, _Sequence):
-        total += one.num_generated
-      before = max(before, total - one.num_uncached)
-      one.num_uncached -= min(chunk, one.num_uncached)
-    pages = math.ceil(before / rules.page_size)
-    self.simulated.prefill_s += call_s + pages * page_s
-    return True
-
-  def _fill_slots(self) -> bool:
-    """Fills free slots; returns whether a sequence went on."""
-    free, has_run = self._slots - len(self._live), False
-    for sequence in list(self._resuming[:free]):
-      free -= 1
-      if not sequence.num_uncached:
-        self._resuming.remove(sequence)
-        self._live.append(sequence)
-        has_run = True
-    for group in self._groups:
-      while not group.num_uncached and group.waiting and free:
-        sequence = group.waiting.popleft()
-        free -= 1
-        has_run = True
-        (self._resuming if sequence.num_uncached else self._live).append(
-          sequence
-        )
-    self._groups = [group for group in self._groups if group.waiting]
-    return has_run
-
-  def decode(self) -> None:
-    """Simulates one call of the decode loop."""
-    min_active = 0
-    if self._has_waiting:
-      min_active = len(self._live) - max(1, self._slots // _REFILL_PARTS)
-    lengths = sorted((s.remaining for s in self._live), reverse=True)
-    # The loop ends when no more than `min_active` slots have tokens left.
-    steps = min(self._rules.decode_chunk, lengths[max(0, min_active)])
-    cached = [sequence.cached for sequence in self._live]
-    pages = self._rules.pages_read(cached, self._slots)
-    cost, simulated = self._costs.decode[self._slots], self.simulated
-    simulated.decode_s += cost.call_s + steps * (
-      cost.token_s + pages * cost.page_s
+    Args:
+      rules: what the scheduler decides by.
+      costs: of its device calls.
+      longest: tokens of the longest completion.
+    """
+    settings = dataclasses.replace(
+      rules.settings,
+      max_tokens=longest,
+      cache_gib=0.0,
+      prefix_cache=False,
+      stop_strings=(),
+      stop_after="",
+      speculation=SpeculationSettings(),
     )
-    simulated.calls += 1
-    simulated.steps += steps
-    simulated.slot_steps += steps * self._slots
-    for sequence in self._live:
-      new_tokens = min(steps, sequence.remaining)
-      sequence.num_generated += new_tokens
-      sequence.remaining -= new_tokens
-      simulated.tokens += new_tokens
-    ended = [sequence for sequence in self._live if not sequence.remaining]
-    self._live = [sequence for sequence in self._live if sequence.remaining]
-    for sequence in ended:
-      group = sequence.group
-      group.unfinished -= 1
-      if not group.unfinished:
-        self.submit(group.prompt.follow_ups, group.step)
-      self.unfinished[group.step] -= 1
+    self._completions: list[tuple[int, ...]] = []
+    self.engine = _CostEngine(
+      rules,
+      settings,
+      costs,
+      lambda number, sample: self._completions[number][sample],
+    )
+    tokenizer: Any = _Tokenizer()
+    ends = ResponseEnds(tokenizer, settings)
+    engine = cast(Engine, self.engine)
+    self.stream = Stream(engine, tokenizer, ends, Meter(), Weights({}))
+    self.unfinished: dict[int, int] = collections.defaultdict(int)
+    self._follow_ups: list[tuple[Prompt, int]] = []
+
+  def submit(self, prompt: Prompt, step: int) -> None:
+    """Submits a prompt of a step."""
+    number, left = len(self._completions), len(prompt.completions)
+    self._completions.append(prompt.completions)
+    self.unfinished[step] += left
+
+    def end(_: Any) -> None:
+      nonlocal left
+      left -= 1
+      self.unfinished[step] -= 1
+      if not left:
+        self._follow_ups += [(one, step) for one in prompt.follow_ups]
+
+    _, futures = self.stream.submit(
+      types.Prompt("", (_TOKEN,) * prompt.tokens),
+      left,
+      SampleKey(np.zeros(2, np.uint32), number),
+      priority=(step,),
+    )
+    for future in futures:
+      future.add_done_callback(end)
+
+  def go_round(self) -> None:
+    """Runs a call of the decode loop, and submits what follows."""
+    is_sent = self.stream.send()
+    follow_ups, self._follow_ups = self._follow_ups, []
+    for prompt, step in follow_ups:
+      self.submit(prompt, step)
+    if is_sent:
+      self.stream.fetch()
+
+
+def _longest(prompt: Prompt) -> int:
+  """Returns the tokens of the longest completion."""
+  return max(*prompt.completions, 1, *map(_longest, prompt.follow_ups))

@@ -11,13 +11,13 @@ from azr_jax.lab.compile import abstract
 from azr_jax.lab.compile.abstract import Program
 from azr_jax.models import pages, sampling_params, transformer
 from azr_jax.rollout import (
-  changes,
   decode_state,
   layout,
   prefill_scheduler,
 )
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.slots import no_changes
 from azr_jax.trainer.settings import TrainSettings
 
 # Number of stop ids. Programs depend on their number, not on their values.
@@ -105,9 +105,7 @@ def make(
     )
 
   num_slots = engine.slot_counts[0]
-  nothing = changes.no_changes(
-    num_slots, engine.devices, engine.max_pages_per_row
-  )
+  nothing = no_changes(num_slots, engine.devices, engine.max_pages_per_row)
 
   def decode(name: str, context: jax.ShapeDtypeStruct | None) -> Program:
     return Program(

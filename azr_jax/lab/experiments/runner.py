@@ -18,7 +18,7 @@ from azr_jax.lab.experiments import folders
 from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.lab.experiments.jobs import Job
 from azr_jax.lab.experiments.progress import Progress
-from azr_jax.run import preemption
+from azr_jax.run import sigterm
 
 _POLL_S = 0.2
 # A longer pause between two looks is one of this process: it was suspended,
@@ -88,7 +88,7 @@ class Runner:
     for job in self._jobs:
       if job.is_done():
         job.check()
-    with preemption.watch_for_sigterm() as stop:
+    with sigterm.watch_for_sigterm() as stop:
       try:
         while not (stop.is_set() or self._unusable) and self._left_s() > 0:
           self._start_jobs()

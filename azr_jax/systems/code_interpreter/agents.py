@@ -20,17 +20,17 @@ from azr_jax import types
 from azr_jax.executor import scripts
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout import code_blocks
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Agent, Answers, Policy
-from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.rollout.tool_runner import split_responses, split_turns
 from azr_jax.systems.code_interpreter.codesteer import (
   CodeSteer,
   CodeSteerSettings,
 )
 from azr_jax.tasks.chats import TemplateSettings
+from azr_jax.tools import code_blocks
+from azr_jax.tools.python_tool import PythonTool
 
 AGENTS = ("text", "code", "code_agent", "steer")
 CONVERSATION = "conversation"

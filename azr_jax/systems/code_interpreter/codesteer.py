@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout import code_blocks
 from azr_jax.rollout.event_loop import as_completed
 from azr_jax.rollout.policy import Answers, Policy
 from azr_jax.systems.code_interpreter import checker, script_complexity
@@ -37,6 +36,7 @@ from azr_jax.systems.code_interpreter.phases import (
 )
 from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tasks.questions import prompts as question_prompts
+from azr_jax.tools import code_blocks
 
 # The temperature that stands for that of the other roles.
 _AS_SAMPLED = -1.0

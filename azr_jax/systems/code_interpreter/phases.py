@@ -13,11 +13,11 @@ from azr_jax import types
 from azr_jax.executor import scripts
 from azr_jax.executor.scripts import ScriptResult
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout import code_blocks
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.chats import Chat, TemplateSettings
 from azr_jax.tasks.questions import prompts
+from azr_jax.tools import code_blocks
 
 # The calls of a policy that have no number count from 0; they stay below this.
 _FIRST_CALL = 1 << 20

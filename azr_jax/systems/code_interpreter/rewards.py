@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.rollout import code_blocks
+from azr_jax.tools import code_blocks
 
 
 @dataclasses.dataclass(frozen=True)

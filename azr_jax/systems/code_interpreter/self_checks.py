@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from azr_jax.executor import literals
-from azr_jax.rollout import code_blocks
+from azr_jax.tools import code_blocks
 
 # Literals that are nested deeper are compared by their parts alone.
 _MAX_DEPTH = 4

@@ -4,7 +4,6 @@ import dataclasses
 
 from azr_jax.config.settings import setting
 from azr_jax.curricula import improvement_potential as potential
-from azr_jax.rollout.python_tool import PythonToolSettings
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
 from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
@@ -13,6 +12,7 @@ from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tasks.questions import prompts as prompt_lib
 from azr_jax.tasks.questions import sources
+from azr_jax.tools.python_tool import PythonToolSettings
 
 
 @dataclasses.dataclass(frozen=True)

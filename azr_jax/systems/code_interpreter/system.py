@@ -4,7 +4,7 @@ One step, as `CodeInterpreter.collect`:
 1. it takes the next questions of the stage; every epoch has another order;
 2. it samples several conversations about each: the model reasons, writes code,
    reads the tool output, and continues until it answers
-   (`rollout/python_tool.py`). A question whose conversations have one reward
+   (`tools/python_tool.py`). A question whose conversations have one reward
    may be replaced by another one (`systems/dynamic_sampling.py`);
 3. it grades the answers; the reward has terms for a correct answer, for the
    format, and for the number of turns (`rewards.py`);
@@ -36,9 +36,7 @@ from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout import code_blocks
 from azr_jax.rollout.policy import Agent, Policy
-from azr_jax.rollout.python_tool import PythonTool
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.tool_runner import split_turns
 from azr_jax.systems import collect, dynamic_sampling
@@ -55,6 +53,8 @@ from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import pass_rates as pass_rates_lib
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tools import code_blocks
+from azr_jax.tools.python_tool import PythonTool
 from azr_jax.types import RolloutBatch
 
 # Keys of the tool and of the epochs' order in the state.

@@ -19,11 +19,11 @@ The prompt format is the text around the question:
   three example conversations |
 | `compact` | tiny models; it is the question and the style's name |
 
-The marks are those of `rollout/code_blocks.py`.
+The marks are those of `tools/code_blocks.py`.
 """
 
-from azr_jax.rollout import code_blocks
 from azr_jax.tasks.chats import Chat
+from azr_jax.tools import code_blocks
 
 SOLUTION_STYLES = ("free", "text", "code", "text_then_code", "code_then_text")
 PROMPT_FORMATS = ("full", "chat", "few_shot", "compact")

@@ -10,8 +10,8 @@ from azr_jax.configs import sft as sft_config
 from azr_jax.configs import trajectories as trajectories_config
 from azr_jax.grading import questions as grading
 from azr_jax.lab.data import question_potential, rejection_sampling
-from azr_jax.rollout import code_blocks
 from azr_jax.tasks.questions import pass_rates, sources
+from azr_jax.tools import code_blocks
 
 pytest.importorskip("reasoning_gym")
 

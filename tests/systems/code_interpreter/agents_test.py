@@ -10,11 +10,11 @@ from azr_jax import types
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.systems.code_interpreter import agents, checker, phases
 from azr_jax.systems.code_interpreter import script_complexity as complexity
 from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
 
 class Letters:

@@ -16,7 +16,6 @@ from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.executor import futures
 from azr_jax.grading.gym import grader
 from azr_jax.grading.outcome import Outcome
-from azr_jax.rollout import code_blocks
 from azr_jax.run.records import Records
 from azr_jax.systems.code_interpreter import system as system_lib
 from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
@@ -24,6 +23,7 @@ from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
 from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.questions import gym, pass_rates
+from azr_jax.tools import code_blocks
 
 pytest.importorskip("reasoning_gym")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from azr_jax.rollout import code_blocks
 from azr_jax.systems.code_interpreter import self_checks
+from azr_jax.tools import code_blocks
 
 
 def conversation(*parts):

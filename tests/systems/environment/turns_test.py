@@ -7,10 +7,10 @@ import pytest
 import tokenizers as hf_tokenizers
 import transformers
 
-from azr_jax.environments import tools
 from azr_jax.models import chat_templates, load, tokenizers
 from azr_jax.systems.environment.turns import TurnWriter
 from azr_jax.tasks.chats import ChatSettings
+from azr_jax.tools import function_tool
 
 CHATML = (
   "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|start|>"
@@ -117,7 +117,9 @@ def price(item: str) -> float:
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_model_is_told_of_its_tools(template, tmp_path):
   tokenizer = tokenizer_of(TEMPLATES[template], tmp_path)
-  text = TurnWriter(tokenizer, 50).prompt(PROMPT, [tools.make(price).schema])
+  text = TurnWriter(tokenizer, 50).prompt(
+    PROMPT, [function_tool.make(price).schema]
+  )
   assert text.count('"name": "price"') == 1
   assert "Returns what something costs." in text
   assert ("<tool_call>" in text) == (template != "qwen")

@@ -9,10 +9,10 @@ import tokenizers as hf_tokenizers
 import transformers
 
 from azr_jax.models import tokenizers
-from azr_jax.rollout import code_blocks
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import prompts
+from azr_jax.tools import code_blocks
 
 
 @pytest.mark.parametrize("solution_style", prompts.SOLUTION_STYLES)

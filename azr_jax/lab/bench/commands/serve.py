@@ -50,7 +50,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   policy = loading.load_policy(settings, flags.model)
   policy.sampler.warm_up(policy.params)
   references, sampler_rate = serving.sample(policy, asked)
-  policy.params = None
+  policy.weights.release()
   arguments = [f"--model={flags.model}"]
   arguments += [f"--config.serve.max_waiting={4 * flags.clients}"]
   arguments += [f"--config.{key}={value}" for key, value in changes.items()]

@@ -24,7 +24,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from azr_jax.environments.tool_calls import ToolCall
+from azr_jax.tools.tool_calls import ToolCall
 
 _SIMPLE = {
   str: "string",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from azr_jax.rollout import code_blocks
+from azr_jax.tools import code_blocks
 
 PIECES = (
   "```python\n|```|\n|x|```\n|<<<|>>>|python| |\t|<|>|`|~~~Py\n|~~~|- |  "

@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from azr_jax.environments import tool_calls
+from azr_jax.tools import tool_calls
 
 CALL = '{"name": "add", "arguments": {"a": 1}}'
 NESTED = '{"name": "add", "arguments": ' + '{"a": ' * 20_000

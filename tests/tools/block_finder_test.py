@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from azr_jax.rollout import code_blocks
-from azr_jax.rollout.block_finder import BlockFinder
+from azr_jax.tools import code_blocks
+from azr_jax.tools.block_finder import BlockFinder
 
 PIECES = (
   "```python\n|```python|```|``|`|\n|x|```\n|python| |\t||é|\r|~~~Py\n|~~|~"

@@ -9,7 +9,7 @@ the finder keeps a bounded part of the last line.
 import os.path
 from collections.abc import Callable, Sequence
 
-from azr_jax.rollout import code_blocks
+from azr_jax.tools import code_blocks
 
 # The new tokens are decoded together with this many before them, because a
 # character may begin in one token and end in another.

@@ -20,11 +20,11 @@ from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models import transformer
 from azr_jax.parallel.hosts import Hosts
-from azr_jax.rollout import code_blocks
-from azr_jax.rollout.python_tool import PythonTool, PythonToolSettings
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.tool_runner import split_responses
+from azr_jax.tools import code_blocks
+from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
 SANDBOX = ExecutorSettings(timeout_s=1.0)
 # Scripts with their tool output; None where a run in this process tells it.

@@ -12,6 +12,7 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.weights import Weights
 
 
 class ByteTokenizer:
@@ -80,7 +81,7 @@ def policy(params, mesh, make_sampler=_shared_sampler, **changes):
   return Policy(
     sampler,
     ByteTokenizer(),
-    sampler.compute_params(params),
+    Weights(sampler.compute_params(params)),
     jax.random.key(7),
   )
 

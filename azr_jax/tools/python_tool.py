@@ -19,9 +19,9 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout import code_blocks
-from azr_jax.rollout.block_finder import BlockFinder
 from azr_jax.rollout.tool_runner import SequenceId
+from azr_jax.tools import code_blocks
+from azr_jax.tools.block_finder import BlockFinder
 
 # Stands for what was left out of a long output.
 _ELLIPSIS = "\n...\n"

@@ -1,0 +1,279 @@
+"""Engines without a device, on which a stream and its scheduler run unchanged.
+
+| engine | a token follows from | a sequence ends |
+| --- | --- | --- |
+| `PageEngine` | all tokens before it, as the pages hold them | at a stop id |
+| `LengthEngine` | nothing: it is a piece of a text | at a given length |
+
+The first shows that a sequence reads its own pages, and no page too early. The
+second shows what the scheduler does with a load, and how long the host takes.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from azr_jax.rollout import decode_state
+from azr_jax.rollout.engine import Engine, num_slot_pages, prefill_rows
+from azr_jax.rollout.settings import SamplerSettings
+
+# They are annotated as Any, because they hold arrays of the host here.
+_Slots: Any = decode_state.Slots
+_Output: Any = decode_state.DecodeOutput
+# Parameters of `next_token`: the ids below the vocabulary, and a hash.
+VOCABULARY, BASE, PRIME = 120, 131, 1_000_003
+
+
+class _Ready(np.ndarray):
+  """An array that is there, as `RequestMeter` asks."""
+
+  def is_ready(self) -> bool:
+    return True
+
+
+class HostEngine:
+  """What the scheduler uses of an `Engine`, on arrays of the host."""
+
+  prefill_chunk = Engine.prefill_chunk
+  prefill_chunks = Engine.prefill_chunks
+  max_pages_per_row = Engine.max_pages_per_row
+
+  def __init__(
+    self,
+    settings: SamplerSettings,
+    slot_counts: Sequence[int] = (),
+    devices: int = 1,
+    num_pages: int | None = None,
+  ):
+    """Makes an engine of any number of devices.
+
+    Args:
+      settings: shapes and rules of sampling.
+      slot_counts: slot counts to decode with, descending; () takes the slots
+        of the settings.
+      devices: devices that slots are split over.
+      num_pages: pages of each device; None takes what all slots can use.
+    """
+    self.settings, self.devices = settings, devices
+    self.slot_counts = tuple(slot_counts) or (settings.slots,)
+    if num_pages is None:
+      num_pages = num_slot_pages(settings, self.slot_counts[0], devices)
+    self.num_pages = num_pages
+
+  def prefill_rows(self, chunk: int) -> int:
+    """Returns how many rows are prefilled at a time."""
+    return prefill_rows(self.settings, chunk, self.devices)
+
+  def init_pool(self) -> Any:
+    """Returns nothing: there are no pages."""
+
+  def init_slots(self, slots: int) -> decode_state.Slots:
+    """Returns slots that are done."""
+    zeros = np.zeros(slots, np.int64)
+    return _Slots(*[zeros] * 4, np.ones(slots, bool), np.ones(slots), zeros)
+
+  def compact(
+    self, slots: decode_state.Slots, kept: np.ndarray
+  ) -> decode_state.Slots:
+    """Returns copies of some slots."""
+    fields = dataclasses.fields(slots)
+    return _Slots(*(getattr(slots, field.name)[kept] for field in fields))
+
+  def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
+    """Returns the pages with the tokens of a batch."""
+    return pool
+
+  def change(
+    self, slots: decode_state.Slots, changes: decode_state.Changes
+  ) -> decode_state.Slots:
+    """Returns the slots with the sequences that enter, without others."""
+    new: Any = self.compact(slots, np.arange(len(slots.done)))
+    enters = changes.enters
+    for name in ("token", "length", "num_tokens", "max_new_tokens"):
+      getattr(new, name)[enters] = getattr(changes, name)[enters]
+    new.key_data[enters] = changes.seeds[enters].sum(axis=1)
+    new.done[enters] = False
+    new.done[changes.stops] = True
+    return new
+
+
+class LengthEngine(HostEngine):
+  """Ends each sequence at a length that it is given."""
+
+  def __init__(
+    self,
+    settings: SamplerSettings,
+    length: Callable[[int, int], int],
+    text: np.ndarray | None = None,
+    slot_counts: Sequence[int] = (),
+    devices: int = 1,
+  ):
+    """Makes an engine whose pages do not run out.
+
+    Args:
+      settings: shapes and rules of sampling.
+      length: prompt seed, sample index -> tokens of the completion.
+      text: token ids, from which each call takes pieces; None: all are 0.
+      slot_counts: as for `HostEngine`.
+      devices: as for `HostEngine`.
+    """
+    super().__init__(settings, slot_counts, devices)
+    self._length, self._text = length, text
+    self._rng = np.random.default_rng(0)
+
+  def decode(
+    self,
+    params: Any,
+    pool: Any,
+    slots: Any,
+    changes: Any,
+    stop_ids: np.ndarray,
+    min_active: int,
+  ) -> tuple[Any, Any, Any]:
+    """Runs a call of the decode loop; arguments as for `decode.decode`."""
+    new: Any = self.change(slots, changes)
+    for slot in np.flatnonzero(changes.enters):
+      # A sequence that was preempted has the length that it had.
+      length = self._length(*map(int, changes.seeds[slot]))
+      new.max_new_tokens[slot] = min(length, changes.max_new_tokens[slot])
+    left = np.where(new.done, 0, new.max_new_tokens - new.num_tokens)
+    # The loop ends when no more slots than `min_active` have tokens left.
+    most = np.sort(left)[::-1][min(int(min_active), len(left) - 1)]
+    generated = np.minimum(left, min(self.settings.decode_chunk, most))
+    tokens = self._tokens(len(left))
+    ended = np.flatnonzero((left == generated) & (generated > 0))
+    tokens[ended, generated[ended] - 1] = stop_ids[0]
+    new = new.replace(
+      length=new.length + generated,
+      num_tokens=new.num_tokens + generated,
+      done=new.done | (left == generated),
+    )
+    output = _Output(
+      tokens,
+      np.zeros(tokens.shape, np.float32),
+      generated,
+      new.done.copy().view(_Ready),
+      generated,
+    )
+    return pool, new, output
+
+  def _tokens(self, slots: int) -> np.ndarray:
+    """Returns tokens of a call [B, N]."""
+    steps = self.settings.decode_chunk
+    if self._text is None:
+      return np.zeros((slots, steps), np.int64)
+    starts = self._rng.integers(0, len(self._text) - steps, slots)
+    return self._text[starts[:, None] + np.arange(steps)]
+
+
+def next_token(prefix: Sequence[int], seed: int, index: int) -> int:
+  """Returns the token after some, by a sum that knows their order."""
+  powers = np.array([pow(BASE, i, PRIME) for i in range(len(prefix))])
+  total = int(np.sum(np.asarray(prefix, np.int64) * powers) % PRIME)
+  return (total + 7 * int(seed) + 3 * index) % VOCABULARY
+
+
+class PageEngine(HostEngine):
+  """Draws each token from all tokens before it, as the pages hold them.
+
+  A sequence that read a page of another one, or too early, would have others.
+
+  Attributes:
+    prefill_calls: calls of prefill.
+    prefilled: tokens that they wrote.
+    next_token: tokens, seed of the sequence, index -> the next token.
+  """
+
+  def __init__(self, settings: SamplerSettings, devices: int, num_pages: int):
+    slots = settings.slots
+    counts = (slots,) if devices > 1 else (slots, -(-slots // 4))
+    super().__init__(settings, counts, devices, num_pages)
+    self.prefill_calls = self.prefilled = 0
+    self.next_token: Callable[[Sequence[int], int, int], int] = next_token
+
+  def init_pool(self) -> np.ndarray:
+    """Returns pages without tokens [devices, pages, page_size]."""
+    shape = (self.devices, self.num_pages, self.settings.page_size)
+    return np.full(shape, -1, np.int64)
+
+  def _write(
+    self,
+    pages: np.ndarray,
+    table: np.ndarray,
+    start: int,
+    tokens: Sequence[int],
+  ) -> None:
+    for position, token in enumerate(tokens, start):
+      page, place = divmod(position, self.settings.page_size)
+      pages[table[page], place] = token
+
+  def _held(self, pages: np.ndarray, table: np.ndarray, length: int) -> list:
+    used = -(-length // self.settings.page_size)
+    held = pages[table[:used]].reshape(-1)[:length]
+    assert (held >= 0).all()
+    return held.tolist()
+
+  def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
+    """Writes the tokens of a batch into their pages."""
+    rows = len(batch.counts) // self.devices
+    filled = np.flatnonzero(batch.counts)
+    # These tokens attend to all before them, which no row of the call writes.
+    for row in filled:
+      self._held(pool[row // rows], batch.table[row], batch.starts[row])
+    for row in filled:
+      start, table = batch.starts[row], batch.table[row]
+      tokens = batch.tokens[row, : batch.counts[row]]
+      self._write(pool[row // rows], table, start, tokens)
+    self.prefill_calls += 1
+    self.prefilled += int(batch.counts.sum())
+    return pool
+
+  def decode(
+    self,
+    params: Any,
+    pool: Any,
+    slots: Any,
+    changes: Any,
+    stop_ids: np.ndarray,
+    min_active: int,
+  ) -> tuple[Any, Any, Any]:
+    """Runs a call of the decode loop; arguments as for `decode.decode`."""
+    count, steps = len(slots.done), self.settings.decode_chunk
+    rows = count // self.devices
+    for slot in range(count):
+      device, index = divmod(slot, rows)
+      if index < changes.num_copies[device]:
+        pages = pool[device]
+        pages[changes.copy_targets[slot]] = pages[changes.copy_sources[slot]]
+    new: Any = self.change(slots, changes)
+    tokens = np.zeros((count, steps), np.int64)
+    generated = np.zeros(count, np.int64)
+    prefixes = [
+      self._held(pool[s // rows], changes.table[s], new.length[s])
+      if not new.done[s]
+      else []
+      for s in range(count)
+    ]
+    for _ in range(steps):
+      if (~new.done).sum() <= min_active:
+        break
+      for slot in np.flatnonzero(~new.done):
+        prefixes[slot].append(int(new.token[slot]))
+        token = self.next_token(
+          prefixes[slot], new.key_data[slot], new.num_tokens[slot]
+        )
+        tokens[slot, generated[slot]] = new.token[slot] = token
+        generated[slot] += 1
+        new.num_tokens[slot] += 1
+        new.done[slot] = (
+          token in stop_ids or new.num_tokens[slot] == new.max_new_tokens[slot]
+        )
+    for slot in np.flatnonzero(generated):
+      start, table = new.length[slot], changes.table[slot]
+      self._write(pool[slot // rows], table, start, prefixes[slot][start:])
+    new = new.replace(length=new.length + generated)
+    done = new.done.copy().view(_Ready)
+    output = _Output(tokens, tokens * 0.0, generated, done, generated)
+    return pool, new, output
