@@ -8,8 +8,8 @@ A part of the code declares its settings in a class of its own:
 
 A config section overrides some of the values, and `build` makes an instance of
 the section. A value that is not allowed raises `Invalid`, which names the key,
-the value and what was expected. This module imports only the standard library
-and `suggestions.py`.
+the value and what was expected. This module imports the standard library and
+its neighbours alone.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from azr_jax.config import suggestions
+from azr_jax.config import named, suggestions
 
 # A number, a string, a bool, or a tuple of these.
 Value = Any
@@ -84,6 +84,7 @@ def setting(
   below: float | None = None,
   maximum: float | None = None,
   choices: Sequence[str] = (),
+  or_named: bool = False,
   subset_of: Sequence[Any] = (),
   required: bool = False,
   accepts: tuple[Check, str] | None = None,
@@ -100,6 +101,8 @@ def setting(
     below: numbers must be smaller than this.
     maximum: numbers must be this or smaller.
     choices: the names to choose from.
+    or_named: MODULE:NAME is allowed too, as in `named.py`; the class's `check`
+      must find it.
     subset_of: what a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
     accepts: any other test, with its description.
@@ -119,7 +122,10 @@ def setting(
       (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {expected}")
     )
   if choices:
-    tests.append((lambda v: v in choices, f"one of {tuple(choices)}"))
+    expected = f"one of {tuple(choices)}" + ", or MODULE:NAME" * or_named
+    tests.append(
+      (lambda v: v in choices or (or_named and named.is_spec(v)), expected)
+    )
   if subset_of:
     expected = "a non-empty choice" if required else "() or a choice"
     tests.append(

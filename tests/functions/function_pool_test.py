@@ -12,6 +12,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
+from azr_jax.config import named
 from azr_jax.functions import by_value, pool, spec
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -260,10 +261,10 @@ def test_a_function_that_cannot_be_loaded_is_one_line(file, name, expected):
 
 
 def test_a_spec_has_a_place_and_a_name():
-  assert spec.split("a/b.py:f") == ("a/b.py", "f")
+  assert named.split("a/b.py:f") == ("a/b.py", "f")
   for wrong in ("f", ":f", "a.py:", "a.py:f()"):
     with pytest.raises(ValueError, match="expected FILE.py:NAME"):
-      spec.split(wrong)
+      named.split(wrong)
 
 
 def test_what_a_function_takes():
