@@ -242,7 +242,7 @@ _AZR = (
   _of(
     "azr | Table 3 | AdamW",
     file="azr_jax/learner/optimizer.py",
-    line="optax.chain(optax.clip_by_global_norm(c.grad_clip), optimizer)",
+    line="optax.chain(optax.clip_by_global_norm(grad_clip), optimizer)",
     broken="optimizer",
     tests="tests/learner/update_test.py::"
     "test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values",
@@ -737,7 +737,7 @@ _ORZ = (
   _of(
     "orz | appendix B | rates 1e-6",
     file="azr_jax/learner/optimizer.py",
-    line="return optax.linear_schedule(start, peak, max(c.warmup_steps, 1))",
+    line="return optax.linear_schedule(start, peak, max(warmup_steps, 1))",
     broken="return optax.constant_schedule(peak)",
     tests="tests/learner/update_test.py::"
     "test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values",
@@ -844,7 +844,7 @@ _COUNTDOWN = (
     "countdown | section 3 |",
     "countdown | section 4.2 | `iw_clip_max`",
     file="azr_jax/learner/policy_losses.py",
-    line="jnp.exp(jnp.minimum(log_weights, jnp.log(c.iw_clip_max)))",
+    line="jnp.exp(jnp.minimum(log_weights, jnp.log(iw_clip_max)))",
     broken="jnp.exp(log_weights)",
     tests="tests/learner/policy_losses_test.py",
   ),

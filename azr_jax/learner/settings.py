@@ -3,11 +3,11 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.learner import advantages, losses, packing
+from azr_jax.learner import advantages, losses, packing, policy_losses
 from azr_jax.learner import corrections as corrections_lib
 from azr_jax.learner.corrections import CorrectionSettings
 from azr_jax.learner.entropy_target import EntropyTargetSettings
-from azr_jax.learner.policy_losses import POLICY_LOSSES, PolicyLossSettings
+from azr_jax.learner.policy_losses import PolicyLossSettings
 
 # Ratios are to the policy at the update's start, or to the sampler.
 PROXIMAL, SAMPLED = "proximal", "sampled"
@@ -87,7 +87,10 @@ class LearnerSettings(PolicyLossSettings):
   """Advantages, loss and packing of the policy's update."""
 
   estimator: str = setting(
-    "trr++", "advantage estimator", choices=tuple(advantages.ESTIMATORS)
+    "trr++",
+    "advantage estimator",
+    choices=tuple(advantages.ESTIMATORS),
+    or_named=True,
   )
   pass_k: int = setting(
     4,
@@ -115,7 +118,8 @@ class LearnerSettings(PolicyLossSettings):
   policy_loss: str = setting(
     "clipped",
     "loss of a token (policy_losses.py)",
-    choices=tuple(POLICY_LOSSES),
+    choices=tuple(policy_losses.POLICY_LOSSES),
+    or_named=True,
   )
   ratio_to: str = setting(
     PROXIMAL,
@@ -173,7 +177,15 @@ class LearnerSettings(PolicyLossSettings):
 
   def check(self) -> None:
     """Refuses what would do nothing, or do it twice."""
-    loss = POLICY_LOSSES[self.policy_loss]
+    for key, load in (
+      ("estimator", advantages.load),
+      ("policy_loss", policy_losses.load),
+    ):
+      try:
+        load(getattr(self, key))
+      except ValueError as error:
+        raise self.invalid(key, str(error)) from error
+    loss = policy_losses.load(self.policy_loss)
     if loss.is_penalty and self.ratio_to == PROXIMAL and self.epochs == 1:
       raise self.invalid(
         "policy_loss",
@@ -190,18 +202,13 @@ class LearnerSettings(PolicyLossSettings):
   @property
   def needs_proximal(self) -> bool:
     """Whether ratios need the log-probabilities at the update's start."""
-    is_weighted = POLICY_LOSSES[self.policy_loss].is_weighted
+    is_weighted = policy_losses.load(self.policy_loss).is_weighted
     return self.epochs > 1 and self.ratio_to == PROXIMAL and not is_weighted
-
-  @property
-  def needs_scores(self) -> bool:
-    """Whether the batch is scored before the update."""
-    return self.needs_proximal or self.top_entropy_fraction < 1
 
   @property
   def is_weighted(self) -> bool:
     """Whether the loss weighs samples by their probability when sampled."""
-    is_weighted = POLICY_LOSSES[self.policy_loss].is_weighted
+    is_weighted = policy_losses.load(self.policy_loss).is_weighted
     return is_weighted or self.ratio_to == SAMPLED
 
   @property

@@ -45,8 +45,13 @@ def train(
   """
   c = experiment.settings.shared.train
   with open_training(experiment, run) as training:
-    monitor = text_monitor.from_settings(run.folder, run.is_primary, c)
-    saves = SaveSchedule(c, run)
+    monitor = text_monitor.make(
+      run.folder,
+      run.is_primary,
+      flag_texts=c.flag_texts,
+      classifier=c.flag_classifier,
+    )
+    saves = SaveSchedule(run, c.steps, c.save_every, c.save_minutes)
     speed = Speed(experiment)
     step, first = training.done, training.done + 1
     steps = profiling.profiled(range(first, c.steps + 1), profile_steps, run)

@@ -69,7 +69,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
   learner = learner_lib.make(
     model,
     loss_fn,
-    make_optimizer(c.optimizer),
+    make_optimizer(**vars(c.optimizer)),
     mesh,
     rules,
     options=c.compiler.options(mesh),
@@ -93,7 +93,9 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     else:
       state = learner.init(source.load_params(mesh, rules))
     starts.record(run.folder, run.hosts, done)
-    saves = SaveSchedule(c.train, run)
+    saves = SaveSchedule(
+      run, c.train.steps, c.train.save_every, c.train.save_minutes
+    )
     logged = checkpoints.restore_rows(done)
     with _Log(run, done + 1, c, logged) as log:
       for step in range(done + 1, c.train.steps + 1):
