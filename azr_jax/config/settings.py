@@ -56,11 +56,13 @@ class Spec:
     paper: the value of the system's paper, as text; "" where it names none.
     tests: the tests that a value of the field's type must pass, each with its
       description.
+    expert: whether `--help` leaves it out where it has its default.
   """
 
   doc: str
   paper: str
   tests: tuple[tuple[Check, str], ...]
+  expert: bool = False
 
   @property
   def expected(self) -> str:
@@ -88,6 +90,7 @@ def setting(
   subset_of: Sequence[Any] = (),
   required: bool = False,
   accepts: tuple[Check, str] | None = None,
+  expert: bool = False,
 ) -> Any:
   """Declares a field of a `Settings` class.
 
@@ -106,6 +109,8 @@ def setting(
     subset_of: what a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
     accepts: any other test, with its description.
+    expert: few runs change it, so `--help` leaves it out and `--helpfull`
+      shows it.
   """
   tests: list[tuple[Check, str]] = []
   bounds = [
@@ -143,7 +148,7 @@ def setting(
     tests.append((lambda v: len(v) > 0, f"a non-empty {kind}"))
   if accepts:
     tests.append(accepts)
-  spec = Spec(doc, paper, tuple(tests))
+  spec = Spec(doc, paper, tuple(tests), expert)
   return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
@@ -270,6 +275,8 @@ class Described:
     default: the value of the settings that are described.
     doc: one line: what the key does.
     paper: the value of the system's paper; "" where it names none.
+    is_expert: whether few runs change it.
+    is_changed: whether the value is not the default of the settings' class.
   """
 
   key: str
@@ -277,26 +284,39 @@ class Described:
   default: Value
   doc: str
   paper: str
+  is_expert: bool = False
+  is_changed: bool = False
 
 
-def describe(settings: Settings, prefix: str = "") -> Iterator[Described]:
+def describe(
+  settings: Settings, prefix: str = "", defaults: Settings | None = None
+) -> Iterator[Described]:
   """Yields every key of settings, those of nested settings too.
 
   Args:
-    settings: the settings, whose values are shown as defaults.
+    settings: the settings, whose values are shown.
     prefix: the beginning of every dotted path.
+    defaults: what values are compared with. None: those of the class.
   """
+  defaults = type(settings)() if defaults is None else defaults
   for field in dataclasses.fields(typing.cast(Any, settings)):
     value = getattr(settings, field.name)
     key = f"{prefix}{field.name}"
     if isinstance(value, Settings):
-      yield from describe(value, f"{key}.")
+      yield from describe(value, f"{key}.", getattr(defaults, field.name))
       continue
     spec: Spec | None = field.metadata.get(_SPEC)
     kind = spec.expected if spec and spec.expected else ""
     described_kind = kind or _description(_types_of(type(settings))[field.name])
-    doc, paper = (spec.doc, spec.paper) if spec else ("", "")
-    yield Described(key, described_kind, value, doc, paper)
+    yield Described(
+      key,
+      described_kind,
+      value,
+      spec.doc if spec else "",
+      spec.paper if spec else "",
+      is_expert=spec is not None and spec.expert,
+      is_changed=value != getattr(defaults, field.name),
+    )
 
 
 @functools.cache

@@ -55,17 +55,18 @@ Correct: TypeAlias = Callable[..., tuple[jax.Array, jax.Array]]
 class CorrectionSettings(Settings):
   """Limits of the importance weights."""
 
-  cap: float = setting(2.0, "maximum weight of truncate", above=0)
+  cap: float = setting(2.0, "maximum weight of truncate", above=0, expert=True)
   low: float = setting(
-    0.5, "ratio below which mask leaves a target out", minimum=0
+    0.5, "ratio below which mask leaves a target out", minimum=0, expert=True
   )
   high: float = setting(
-    2.0, "ratio above which mask leaves a target out", above=0
+    2.0, "ratio above which mask leaves a target out", above=0, expert=True
   )
   sequence_ratio: str = setting(
     "geometric_mean",
     "a sequence's ratio: of its targets' ratios",
     choices=SEQUENCE_RATIOS,
+    expert=True,
   )
 
   def check(self) -> None:

@@ -36,9 +36,8 @@ class CispoSettings(Settings):
   """CISPO; its paper tunes the largest weight and does not name it."""
 
   weight_max: float = setting(
-    5.0, "maximum of the weight r; ScaleRL has 4 to 8", above=0
+    5.0, "maximum of the weight r; ScaleRL has 4 to 8", above=0, expert=True
   )
-  weight_min: float = setting(0.0, "minimum of the weight r", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +45,10 @@ class GspoSettings(Settings):
   """GSPO; the defaults are those of its section 5.1."""
 
   clip_low: float = setting(
-    3e-4, "maximum distance of a sequence's ratio below 1", above=0
+    3e-4, "maximum distance of a sequence's ratio below 1", above=0, expert=True
   )
   clip_high: float = setting(
-    4e-4, "maximum distance of a sequence's ratio above 1", above=0
+    4e-4, "maximum distance of a sequence's ratio above 1", above=0, expert=True
   )
 
 
@@ -58,10 +57,14 @@ class ClipCovSettings(Settings):
   """Clip-Cov; the defaults are those of its experiments."""
 
   fraction: float = setting(
-    2e-4, "part of the targets that loses its gradient", above=0, maximum=1
+    2e-4,
+    "part of the targets that loses its gradient",
+    above=0,
+    maximum=1,
+    expert=True,
   )
-  low: float = setting(1.0, "minimum covariance of such a target")
-  high: float = setting(5.0, "maximum covariance of such a target")
+  low: float = setting(1.0, "minimum covariance of such a target", expert=True)
+  high: float = setting(5.0, "maximum covariance of such a target", expert=True)
 
   def check(self) -> None:
     """Refuses an empty range."""
@@ -74,9 +77,13 @@ class KlCovSettings(Settings):
   """KL-Cov; the defaults are those of its experiments with 7B."""
 
   fraction: float = setting(
-    2e-3, "part of the targets with the penalty", above=0, maximum=1
+    2e-3,
+    "part of the targets with the penalty",
+    above=0,
+    maximum=1,
+    expert=True,
   )
-  coef: float = setting(1.0, "weight of the penalty", minimum=0)
+  coef: float = setting(1.0, "weight of the penalty", minimum=0, expert=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +91,7 @@ class PolicyLossSettings(Settings):
   """The hyperparameters of all policy losses; each reads its own."""
 
   iw_clip_max: float = setting(
-    10.0, "maximum importance weight of sequence_weighted", above=0
+    10.0, "maximum importance weight of sequence_weighted", above=0, expert=True
   )
   clip_low: float = setting(
     0.2, "maximum distance of an unclipped ratio below 1", above=0
@@ -96,6 +103,7 @@ class PolicyLossSettings(Settings):
     0.0,
     "maximum ratio of clipped where advantages are negative; 0: none",
     accepts=(lambda v: v == 0 or v > 1, "0 or a number above 1"),
+    expert=True,
   )
   cispo: CispoSettings = CispoSettings()
   gspo: GspoSettings = GspoSettings()
@@ -189,18 +197,16 @@ def sequence_weighted(targets: Targets, *, iw_clip_max: float) -> Loss:
   }
 
 
-def cispo(targets: Targets, *, weight_min: float, weight_max: float) -> Loss:
+def cispo(targets: Targets, *, weight_max: float) -> Loss:
   """Returns CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4 and 5).
 
-  -clip(r, weight_min, weight_max) A log p, where the clipped r has no gradient,
-  so that no target loses its own.
+  -min(r, weight_max) A log p, where the clipped r has no gradient, so that no
+  target loses its own. As in the paper, r has no lower limit.
   """
   ratio = jax.lax.stop_gradient(targets.ratio)
-  weights = jnp.clip(ratio, weight_min, weight_max)
+  weights = jnp.minimum(ratio, weight_max)
   loss = -weights * targets.advantages * targets.logprobs
-  return loss, _clip_fraction(
-    targets, ratio, 1.0 - weight_min, weight_max - 1.0
-  )
+  return loss, _clip_fraction(targets, ratio, 1.0, weight_max - 1.0)
 
 
 def gspo(targets: Targets, *, clip_low: float, clip_high: float) -> Loss:

@@ -39,7 +39,10 @@ class OptimizerSettings(Settings):
 
   learning_rate: float = setting(1e-6, "peak rate of AdamW", above=0)
   muon_learning_rate: float = setting(
-    0.0, "peak rate of Muon on the layers' matrices; 0: AdamW", minimum=0
+    0.0,
+    "peak rate of Muon on the layers' matrices; 0: AdamW",
+    minimum=0,
+    expert=True,
   )
   warmup_steps: int = setting(
     0, "updates until the rate reaches its peak", minimum=0
@@ -51,11 +54,17 @@ class OptimizerSettings(Settings):
   final_learning_rate: float = setting(
     0.0, "rate of AdamW at and after decay_steps", minimum=0
   )
-  b1: float = setting(0.9, "decay of the first moment", minimum=0, below=1)
-  b2: float = setting(0.999, "decay of the second moment", minimum=0, below=1)
+  b1: float = setting(
+    0.9, "decay of the first moment", minimum=0, below=1, expert=True
+  )
+  b2: float = setting(
+    0.999, "decay of the second moment", minimum=0, below=1, expert=True
+  )
   weight_decay: float = setting(0.01, "decoupled decay", minimum=0)
   decay_vectors: bool = setting(
-    False, "weight decay of norms and biases too, not of matrices alone"
+    False,
+    "weight decay of norms and biases too, not of matrices alone",
+    expert=True,
   )
   grad_clip: float = setting(
     1.0, "maximum global norm of the gradient; 0: no clipping", minimum=0
@@ -96,6 +105,7 @@ class LearnerSettings(PolicyLossSettings):
     4,
     "k of the estimator pass@k: responses of which the best counts",
     minimum=1,
+    expert=True,
   )
   drop_equal_groups: bool = setting(
     False, "leaves out groups of equal reward, whose advantages are 0"
@@ -125,6 +135,7 @@ class LearnerSettings(PolicyLossSettings):
     PROXIMAL,
     "old policy of ratios: at the update's start, or as sampled",
     choices=(PROXIMAL, SAMPLED),
+    expert=True,
   )
   correction: str = setting(
     corrections_lib.AUTO,
@@ -143,6 +154,7 @@ class LearnerSettings(PolicyLossSettings):
     "part of the tokens, by entropy, that the policy loss counts",
     above=0,
     maximum=1,
+    expert=True,
   )
   entropy_coef: float = setting(
     0.001, "weight of the entropy bonus", paper="AZR: 0.001", minimum=0
@@ -221,7 +233,9 @@ class LearnerSettings(PolicyLossSettings):
 class CriticSettings(Settings):
   """The critic of `learner.estimator = "gae"`; the defaults are ORZ's."""
 
-  gamma: float = setting(1.0, "discount", paper="1", minimum=0, maximum=1)
+  gamma: float = setting(
+    1.0, "discount", paper="1", minimum=0, maximum=1, expert=True
+  )
   gae_lambda: float = setting(
     1.0, "lambda of GAE", paper="1", minimum=0, maximum=1
   )
@@ -231,6 +245,7 @@ class CriticSettings(Settings):
     "(critic/updates counts them)",
     paper="12",
     minimum=1,
+    expert=True,
   )
   value_clip: float = setting(
     0.0,
@@ -244,6 +259,7 @@ class CriticSettings(Settings):
     "sqrt 5), first values of about 40 at 135M parameters",
     paper="paper (appendix B); the published code has code",
     choices=HEAD_INITS,
+    expert=True,
   )
   optimizer: OptimizerSettings = OptimizerSettings(
     learning_rate=5e-6, b2=0.95, weight_decay=0.0

@@ -83,6 +83,7 @@ class SamplerSettings(Settings):
     1024,
     "prompt tokens per device call, or one prompt's part on each device",
     minimum=1,
+    expert=True,
   )
   decode_chunk: int = setting(
     32, "sampled tokens of a slot per device call", minimum=1
@@ -91,6 +92,7 @@ class SamplerSettings(Settings):
     128,
     "tokens of a page of the cache, which attention reads at once",
     minimum=1,
+    expert=True,
   )
   attention: str = setting(
     AUTO,
@@ -98,6 +100,7 @@ class SamplerSettings(Settings):
     "pages of each slot as the longest has; auto: kernel on a TPU, and on a "
     "GPU whose kernel takes the cache",
     choices=ATTENTIONS,
+    expert=True,
   )
   layers: str = setting(
     AUTO,
@@ -105,6 +108,7 @@ class SamplerSettings(Settings):
     "each; auto: scan on a TPU and where a layer is small, because other "
     "compilers copy a layer's kernels out of the stack for each token",
     choices=LAYERS,
+    expert=True,
   )
   quantization: str = setting(
     NONE,
@@ -117,6 +121,7 @@ class SamplerSettings(Settings):
     "type of cached keys and values; of 8 bits, it has a scale for each token "
     "and key head; auto: model.dtype",
     choices=CACHE_DTYPES,
+    expert=True,
   )
   cache_gib: float = setting(
     0.0,
@@ -125,10 +130,15 @@ class SamplerSettings(Settings):
     minimum=0,
   )
   prefix_cache: bool = setting(
-    True, "prompts of equal first tokens share the full pages that hold them"
+    True,
+    "prompts of equal first tokens share the full pages that hold them",
+    expert=True,
   )
   extend_chunk: int = setting(
-    0, "tokens of tool output per device call; 0: as of prompts", minimum=0
+    0,
+    "tokens of tool output per device call; 0: as of prompts",
+    minimum=0,
+    expert=True,
   )
   temperature: float = setting(
     1.0, "divides the logits; 0 is greedy, for evaluation alone", minimum=0
@@ -155,6 +165,7 @@ class SamplerSettings(Settings):
     "a stop string counts only after a match of this regular expression in the "
     "response; '': anywhere",
     accepts=(_compiles, "a regular expression"),
+    expert=True,
   )
   max_staleness: int = setting(
     0, "steps that a sample's policy may be behind the update's", minimum=0
@@ -170,6 +181,7 @@ class SamplerSettings(Settings):
     "calls of the decode loop from a program's start until its outcome is "
     "taken, so that two runs of a seed are equal",
     minimum=1,
+    expert=True,
   )
 
   def check(self) -> None:

@@ -20,24 +20,31 @@ class SpeculationSettings(Settings):
     1024,
     "tokens that are searched: the end of the sequence, then its siblings",
     minimum=8,
+    expert=True,
   )
   min_match: int = setting(
     2,
     "last tokens that an earlier place must have to be continued",
     minimum=1,
     maximum=8,
+    expert=True,
   )
   max_slots: int = setting(
     32,
     "sequences in slots at most, for drafts to be made; where more decode, "
     "products take longer than reading the weights",
     minimum=1,
+    expert=True,
   )
   min_gain: float = setting(
     1.5,
     "tokens of a slot and iteration; a call that has fewer stops drafts",
     minimum=1,
+    expert=True,
   )
   pause_calls: int = setting(
-    16, "calls of the decode loop until drafts are tried again", minimum=1
+    16,
+    "calls of the decode loop until drafts are tried again",
+    minimum=1,
+    expert=True,
   )

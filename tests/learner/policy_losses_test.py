@@ -110,9 +110,9 @@ def clipped(low, high, dual=0.0):
   return token
 
 
-def cispo(low, high):
+def cispo(high):
   def token(log_ratio, a, written):
-    weight = min(max(math.exp(log_ratio), low), high)
+    weight = min(math.exp(log_ratio), high)
     return -weight * a * (OLD + log_ratio), -weight * a
 
   return token
@@ -146,12 +146,8 @@ CASES = [
     dict(clip_low=0.2, clip_high=0.2, dual_clip=2.5),
     clipped(0.2, 0.2, 2.5),
   ),
-  ("cispo", dict(), cispo(0.0, 5.0)),
-  (
-    "cispo",
-    dict(cispo=policy_losses.CispoSettings(1.2, 0.7)),
-    cispo(0.7, 1.2),
-  ),
+  ("cispo", dict(), cispo(5.0)),
+  ("cispo", dict(cispo=policy_losses.CispoSettings(1.2)), cispo(1.2)),
   (
     "gspo",
     dict(gspo=policy_losses.GspoSettings(0.3, 0.4)),

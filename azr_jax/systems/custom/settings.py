@@ -34,6 +34,7 @@ class CustomSettings(TableSettings):
     "where functions run: in processes of the user, or in the sandbox of the "
     "executor, for FILE.py:NAME with the libraries of section executor",
     choices=PLACES,
+    expert=True,
   )
   timeout_s: float = setting(
     10.0, "time of a call of a reward in a process, seconds", above=0
@@ -43,18 +44,23 @@ class CustomSettings(TableSettings):
     "resident memory of a process that calls rewards, with its children, GiB; "
     "0: no limit",
     minimum=0,
+    expert=True,
   )
   workers: int = setting(
-    2, "processes that call rewards, on each host", minimum=1
+    2, "processes that call rewards, on each host", minimum=1, expert=True
   )
   concurrency: int = setting(
-    32, "calls of coroutine functions under way in a process", minimum=1
+    32,
+    "calls of coroutine functions under way in a process",
+    minimum=1,
+    expert=True,
   )
   on_failure: str = setting(
     ZERO,
     "what a failed reward does: counts as 0, as in verifiers; or drops its "
     "response from the step",
     choices=ON_FAILURE,
+    expert=True,
   )
   judge: JudgeSettings = JudgeSettings()
   prompts: int = setting(32, "prompts per step", minimum=1)
@@ -80,9 +86,6 @@ class CustomSettings(TableSettings):
     "fraction of the rows of data that is held out for evaluation.every",
     minimum=0,
     below=1,
-  )
-  health_samples: int = setting(
-    256, "responses per step whose repetition is scored", minimum=1
   )
 
   def check(self) -> None:
