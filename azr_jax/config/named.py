@@ -80,7 +80,8 @@ def choose(
   """
   if name in table:
     return table[name]
-  expected = f"one of {tuple(table)}, or MODULE:NAME of {kind}"
+  choices = f"one of {tuple(table)}, or " if table else ""
+  expected = f"{choices}MODULE:NAME of {kind}"
   if not is_spec(name):
     raise ValueError(expected)
   try:

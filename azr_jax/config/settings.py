@@ -57,12 +57,14 @@ class Spec:
     tests: the tests that a value of the field's type must pass, each with its
       description.
     expert: whether `--help` leaves it out where it has its default.
+    load: finds what MODULE:NAME names; None: the value is no such name.
   """
 
   doc: str
   paper: str
   tests: tuple[tuple[Check, str], ...]
   expert: bool = False
+  load: Callable[[str], Any] | None = None
 
   @property
   def expected(self) -> str:
@@ -86,7 +88,7 @@ def setting(
   below: float | None = None,
   maximum: float | None = None,
   choices: Sequence[str] = (),
-  or_named: bool = False,
+  or_named: Callable[[str], Any] | None = None,
   subset_of: Sequence[Any] = (),
   required: bool = False,
   accepts: tuple[Check, str] | None = None,
@@ -104,8 +106,8 @@ def setting(
     below: numbers must be smaller than this.
     maximum: numbers must be this or smaller.
     choices: the names to choose from.
-    or_named: MODULE:NAME is allowed too, as in `named.py`; the class's `check`
-      must find it.
+    or_named: allows MODULE:NAME too, as in `named.py`; finds what it names, or
+      raises ValueError with what was expected.
     subset_of: what a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
     accepts: any other test, with its description.
@@ -127,7 +129,7 @@ def setting(
       (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {expected}")
     )
   if choices:
-    expected = f"one of {tuple(choices)}" + ", or MODULE:NAME" * or_named
+    expected = f"one of {tuple(choices)}" + ", or MODULE:NAME" * bool(or_named)
     tests.append(
       (lambda v: v in choices or (or_named and named.is_spec(v)), expected)
     )
@@ -148,7 +150,7 @@ def setting(
     tests.append((lambda v: len(v) > 0, f"a non-empty {kind}"))
   if accepts:
     tests.append(accepts)
-  spec = Spec(doc, paper, tuple(tests), expert)
+  spec = Spec(doc, paper, tuple(tests), expert, or_named)
   return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
@@ -177,6 +179,11 @@ class Settings:
       raise self.invalid(field.name, expected)
     if spec and (expected := spec.failed(value)):
       raise self.invalid(field.name, expected)
+    if spec and spec.load and named.is_spec(value):
+      try:
+        spec.load(value)
+      except ValueError as error:
+        raise self.invalid(field.name, str(error)) from error
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)

@@ -99,7 +99,7 @@ class LearnerSettings(PolicyLossSettings):
     "trr++",
     "advantage estimator",
     choices=tuple(advantages.ESTIMATORS),
-    or_named=True,
+    or_named=advantages.load,
   )
   pass_k: int = setting(
     4,
@@ -129,7 +129,7 @@ class LearnerSettings(PolicyLossSettings):
     "clipped",
     "loss of a token (policy_losses.py)",
     choices=tuple(policy_losses.POLICY_LOSSES),
-    or_named=True,
+    or_named=policy_losses.load,
   )
   ratio_to: str = setting(
     PROXIMAL,
@@ -189,14 +189,6 @@ class LearnerSettings(PolicyLossSettings):
 
   def check(self) -> None:
     """Refuses what would do nothing, or do it twice."""
-    for key, load in (
-      ("estimator", advantages.load),
-      ("policy_loss", policy_losses.load),
-    ):
-      try:
-        load(getattr(self, key))
-      except ValueError as error:
-        raise self.invalid(key, str(error)) from error
     loss = policy_losses.load(self.policy_loss)
     if loss.is_penalty and self.ratio_to == PROXIMAL and self.epochs == 1:
       raise self.invalid(

@@ -65,7 +65,7 @@ def load_classifier(name: str) -> Classifier | None:
 
 
 def make(
-  folder: pathlib.Path, write: bool, *, flag_texts: bool, classifier: str
+  folder: pathlib.Path, write: bool, flag_texts: bool, classifier: str
 ) -> "Monitor":
   """Returns the monitor of a run.
 

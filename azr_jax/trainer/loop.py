@@ -46,10 +46,7 @@ def train(
   c = experiment.settings.shared.train
   with open_training(experiment, run) as training:
     monitor = text_monitor.make(
-      run.folder,
-      run.is_primary,
-      flag_texts=c.flag_texts,
-      classifier=c.flag_classifier,
+      run.folder, run.is_primary, c.flag_texts, c.flag_classifier
     )
     saves = SaveSchedule(run, c.steps, c.save_every, c.save_minutes)
     speed = Speed(experiment)

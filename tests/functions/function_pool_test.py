@@ -12,7 +12,6 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from azr_jax.config import named
 from azr_jax.functions import by_value, pool, spec
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -258,13 +257,6 @@ def test_a_function_that_cannot_be_loaded_is_one_line(file, name, expected):
   with pytest.raises(ValueError, match=expected) as refusal:
     pool.FunctionPool([spec.Function("f", where)], 1, 1.0)
   assert "\n" not in str(refusal.value)
-
-
-def test_a_spec_has_a_place_and_a_name():
-  assert named.split("a/b.py:f") == ("a/b.py", "f")
-  for wrong in ("f", ":f", "a.py:", "a.py:f()"):
-    with pytest.raises(ValueError, match="expected FILE.py:NAME"):
-      named.split(wrong)
 
 
 def test_what_a_function_takes():

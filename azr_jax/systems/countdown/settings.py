@@ -3,6 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.curricula import curriculum
 from azr_jax.curricula.adaptive import AdaptiveSettings
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.curricula.replay import ReplaySettings
@@ -80,6 +81,7 @@ class CountdownSettings(Settings):
     "uniform",
     "curriculum that samples the puzzles of a step",
     choices=CURRICULA,
+    or_named=curriculum.load,
   )
   sizes: tuple[int, ...] = setting(
     generator.COUNTS,

@@ -3,6 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import setting
+from azr_jax.curricula import curriculum
 from azr_jax.curricula.adaptive import AdaptiveSettings
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.curricula.replay import ReplaySettings
@@ -70,6 +71,7 @@ class CustomSettings(TableSettings):
     "how a step's prompts are chosen: epochs over all rows, uniform draws, "
     "or a bucket near a target pass rate, or a bandit over buckets",
     choices=CURRICULA,
+    or_named=curriculum.load,
   )
   bucket_column: str = setting(
     "", "column whose values are the buckets; '': the sources of data"
