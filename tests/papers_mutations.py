@@ -227,8 +227,8 @@ _AZR = (
   _of(
     "azr | Table 3 | max programs",
     file="azr_jax/systems/azr/settings.py",
-    line='16384, "maximum',
-    broken='16383, "maximum',
+    line="    16384,\n",
+    broken="    16383,\n",
     tests="tests/trainer/configs_test.py::test_paper_values",
   ),
   _of(
@@ -307,8 +307,8 @@ _AZR = (
   _value(
     "azr | figure 33 |",
     file="configs/azr.py",
-    line="c.rollout.stop_strings = ()  # Responses",
-    broken='c.rollout.stop_strings = ("</answer>",)  # Responses',
+    line="  c.rollout.decode_chunk = 128\n",
+    broken='  c.rollout.stop_strings = ("</answer>",)\n',
   ),
   _of(
     "azr | section 4.1 | Llama-3.1",
@@ -806,7 +806,7 @@ _ORZ = (
     "orz | Table 1, Table 3, Table 4, figure 6 |",
     "evaluate | ORZ, section 2.3 |",
     file="configs/evaluate.py",
-    line='    c.evaluate.mathematics.answer = "reward"\n',
+    line='  c.evaluate.mathematics.answer = "reward"\n',
     broken="",
     tests="tests/systems/orz_test.py::"
     "test_average16_has_the_rule_of_the_reward_by_preset",
@@ -1018,8 +1018,8 @@ _SAMPLING = (
   _of(
     "evaluate | AZR, section 4.1 | greedy",
     file="configs/evaluate.py",
-    line="  c.rollout.temperature = 0.0  # greedy\n",
-    broken="",
+    line="  c.rollout.temperature = 0.0  # greedy\n  c.rollout.prompt_buckets",
+    broken="  c.rollout.prompt_buckets",
     tests=f"tests/papers_test.py::{VALUES}[evaluate]",
   ),
   _of(
@@ -1048,21 +1048,21 @@ _SAMPLING = (
   _value(
     "evaluate | ORZ, Table 4, figure 6 |",
     file="configs/evaluate.py",
-    line="    c.evaluate.samples = 16  # ORZ: 16\n",
+    line="  c.evaluate.samples = 16  # ORZ: 16\n",
     broken="",
   ),
   _value(
     "evaluate | Countdown, section 4.1 | 1,024 tokens",
     file="configs/evaluate.py",
-    line="    c.rollout.max_tokens = 1024  # paper: 1024\n",
+    line="  c.rollout.max_tokens = 1024  # paper: 1024\n",
     broken="",
   ),
   _value(
     "evaluate | R1-CI, section 4 |",
     file="configs/evaluate.py",
-    line='  c.evaluate.agents = ("code_agent",)\n'
+    line="  c.rollout.slots = 64\n"
     "  c.rollout.temperature = 0.6  # paper: 0.6\n",
-    broken='  c.evaluate.agents = ("code_agent",)\n',
+    broken="  c.rollout.slots = 64\n",
   ),
   _of(
     "evaluate | R1-CI, section 4.1, sandbox |",
