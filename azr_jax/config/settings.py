@@ -129,9 +129,10 @@ def setting(
       (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {expected}")
     )
   if choices:
-    expected = f"one of {tuple(choices)}" + ", or MODULE:NAME" * bool(or_named)
+    is_open = or_named is not None
+    expected = f"one of {tuple(choices)}" + ", or MODULE:NAME" * is_open
     tests.append(
-      (lambda v: v in choices or (or_named and named.is_spec(v)), expected)
+      (lambda v: v in choices or (is_open and named.is_spec(v)), expected)
     )
   if subset_of:
     expected = "a non-empty choice" if required else "() or a choice"

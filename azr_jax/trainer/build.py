@@ -41,7 +41,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
-from azr_jax.trainer import announcement, sizes
+from azr_jax.trainer import messages, sizes
 from azr_jax.trainer.settings import (
   ExperimentSettings,
   SamplingSettings,
@@ -228,7 +228,7 @@ def build(
   mesh = learner_mesh(shared)
   sampling_mesh = layout.rollout_mesh(shared.rollout.mesh, mesh)
   source = load.resolve(shared.model.source, shared.model.cache_dir)
-  announcement.show(source, shared.rollout.longest + 1)
+  messages.announce_model(source, shared.rollout.longest + 1)
   rules = shared.sharding.rules()
   model = build_model(
     shared, source.config, mesh, shared.learner.max_sequences_per_row

@@ -17,7 +17,7 @@ from azr_jax.learner import update
 from azr_jax.run import profiling, step_log, text_monitor
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
-from azr_jax.trainer import ending
+from azr_jax.trainer import messages
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.opening import open_training
 from azr_jax.trainer.speed import Speed
@@ -106,5 +106,5 @@ def train(
     # Score the final policy.
     training.evals.finish(training.state.params, step, run, training.log)
   run.print_status(
-    ending.closing_message(experiment.settings, run.folder, step)
+    messages.closing_message(experiment.settings, run.folder, step)
   )

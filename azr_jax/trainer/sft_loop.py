@@ -33,7 +33,7 @@ from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
-from azr_jax.trainer import announcement, build, loading, sizes, speed
+from azr_jax.trainer import build, loading, messages, sizes, speed
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -242,7 +242,7 @@ def _prepare(
       f"than {row_length} and left out"
     )
   longest = max(len(example.token_ids) for example in examples)
-  announcement.show(source, longest, "config.learner.row_length")
+  messages.announce_model(source, longest, "config.learner.row_length")
   return _pack_in_order(examples, c), source
 
 
