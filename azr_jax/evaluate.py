@@ -6,9 +6,9 @@
       --model=SPEC --benchmark=humaneval,gsm8k \\
       --data=humaneval=FILE,gsm8k=FILE --workdir=DIR
 
-`--benchmark` takes names and groups (all, code, math) between commas; see
-`evals/registry.py`. Data comes from the benchmark's public source, or from
-`--data=PATH` (one benchmark) or `--data=NAME=PATH,...`.
+`--benchmark` takes names, groups (all, code, math) and your own benchmarks as
+MODULE:NAME, between commas; see `evals/registry.py`. Data comes from the
+benchmark's public source, from `--data=PATH`, or from `--data=NAME=PATH,...`.
 
 Writes one record per item to `NAME.jsonl`, from which an interrupted run is
 resumed, and all scores to `results.json`; prints the scores as a table.

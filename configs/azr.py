@@ -122,20 +122,20 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 def _tiny(c: ml_collections.ConfigDict) -> None:
   """Sets short contexts, small batches and a high learning rate."""
   c.azr.batch_size = 16
-  c.azr.references = 2
+  c.azr.references = 2  # The prompts must stay short.
   c.azr.learnability_samples = 4
   c.azr.induction_inputs = 4
   c.azr.seed_factor = 2
-  c.azr.prompt_format = "compact"
+  c.azr.prompt_format = "compact"  # The model was pretrained on it.
   c.rollout.slots = 96
   c.rollout.prompt_buckets = (64, 128)
   c.rollout.max_tokens = 112
-  c.rollout.stop_strings = ()
+  c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
   c.rollout.decode_chunk = 16
-  c.learner.row_length = 240
+  c.learner.row_length = 240  # 128 + 112
   c.learner.micro_rows = 16
   c.learner.max_micro_batches = 10
-  c.learner.chunk_tokens = 3840
+  c.learner.chunk_tokens = 3840  # The logits of a whole micro-batch fit.
   c.optimizer.learning_rate = 3e-4
   c.optimizer.weight_decay = 0.0
   c.train.steps = 40
@@ -148,37 +148,61 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
   """Sets small batches for a start that was taught the protocol."""
-  _tiny(c)
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.azr.batch_size = 6
+  c.azr.references = 2
+  c.azr.learnability_samples = 4
+  c.azr.induction_inputs = 4
   c.azr.seed_factor = 1
+  c.azr.prompt_format = "compact"  # The start was taught it.
+  c.rollout.slots = 96
   c.rollout.prompt_buckets = (64, 128, 192)
-  c.learner.row_length = 304
-  c.learner.micro_rows = 2
+  c.rollout.max_tokens = 112
+  c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
+  c.rollout.decode_chunk = 16
+  c.learner.row_length = 304  # 192 + 112
+  c.learner.micro_rows = 2  # memory
   c.learner.max_micro_batches = 64
-  c.learner.chunk_tokens = 608
+  c.learner.chunk_tokens = 608  # memory: 49k logits for each token
   c.optimizer.learning_rate = 3e-5
+  c.optimizer.weight_decay = 0.0
   c.train.steps = 20
-  c.train.save_every = 2
+  c.train.save_every = 2  # Steps are long.
   c.evaluation.every = 10
+  c.evaluation.benchmarks = "programs_heldout"
   c.evaluation.limit = 50
 
 
 def _smollm2_gpu(c: ml_collections.ConfigDict) -> None:
   """Sets larger batches and a lower rate, for one GPU."""
-  _smollm2(c)
   c.model.source = SMOLLM2_GPU_START
+  c.model.preset = "smollm2-135m"
   c.model.dtype = "bfloat16"
   c.azr.batch_size = 32
+  c.azr.references = 2
+  c.azr.learnability_samples = 4
+  c.azr.induction_inputs = 4
+  c.azr.seed_factor = 1
+  c.azr.prompt_format = "compact"  # The start was taught it.
   c.rollout.slots = 256
-  c.rollout.prefill_tokens = 4096
+  c.rollout.prompt_buckets = (64, 128, 192)
+  c.rollout.max_tokens = 112
+  c.rollout.prefill_tokens = 4096  # speed: fewer calls for a step's prompts
+  c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
+  c.rollout.decode_chunk = 16
   c.rollout.layers = "scan"  # It compiles sooner; decoding may be slower.
+  c.learner.row_length = 304  # 192 + 112
   c.learner.micro_rows = 32
+  c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 4864
   c.optimizer.learning_rate = 1e-5
+  c.optimizer.weight_decay = 0.0
+  c.train.steps = 20
   c.train.save_every = 20
   c.evaluation.every = 20
+  c.evaluation.benchmarks = "programs_heldout"
+  c.evaluation.limit = 50
 
 
 def _few_shot(c: ml_collections.ConfigDict) -> None:

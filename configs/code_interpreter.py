@@ -162,13 +162,37 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
   """Sets four of the sets that the start knows, for one CPU core."""
-  _tiny(c)
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.code_interpreter.questions = SMOLLM2_QUESTIONS
-  c.learner.micro_rows = 2
+  c.code_interpreter.count = 200
+  c.code_interpreter.data_seed = 1  # The warm start has 0.
+  c.code_interpreter.prompts = 16
+  c.code_interpreter.group_size = 8
+  c.code_interpreter.prompt_format = "compact"  # The start was taught it.
+  c.code_interpreter.tool.max_output_tokens = 40
+  c.code_interpreter.curriculum = "none"
+  c.code_interpreter.grouping = "quantiles"
+  c.code_interpreter.stage_steps = 10
+  # The start was not trained on the prompts of `steer`.
+  c.code_interpreter.pass_rate_agents = ("text", "code", "code_agent")
+  c.code_interpreter.pass_rate_temperatures = TINY_TEMPERATURES
+  c.rollout.slots = 128
+  c.rollout.prompt_buckets = (48,)
+  c.rollout.max_tokens = 144
+  c.rollout.decode_chunk = 8
+  c.rollout.page_size = 64
+  c.rollout.extend_chunk = 16
+  c.learner.kl_coef = 0.001  # paper: 0.001; `learner/kl` shows the divergence
+  c.learner.row_length = 192  # 48 + 144
+  c.learner.micro_rows = 2  # memory
   c.learner.max_micro_batches = 64
-  c.learner.chunk_tokens = 384
+  c.learner.chunk_tokens = 384  # memory: 49k logits for each token
   c.optimizer.learning_rate = 3e-5
+  c.optimizer.b2 = 0.98  # There are few updates.
+  c.executor.update(profile("code_interpreter_tiny"))
   c.train.steps = 6
-  c.train.save_every = 3
+  c.train.save_every = 3  # Steps are long.
+  # All six sets: the other two show what carries over.
+  c.evaluation.data = "+".join(TINY_QUESTIONS)
+  c.evaluation.prompt_format = "compact"

@@ -163,10 +163,11 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
   """Sets easy puzzles of three numbers, and steps of about two minutes."""
-  _tiny(c)
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.countdown.prompts = 16
+  c.countdown.prompt_format = "compact"  # The start was taught it.
+  c.countdown.count = 20_000
   c.countdown.sizes = (3,)
   # The start solves one in six of these, and one in seventy of the hard ones.
   c.countdown.bucket_weights = (1.0, 0.0, 0.0)
@@ -175,13 +176,15 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.rollout.max_tokens = 72
   c.rollout.decode_chunk = 8
   c.learner.drop_equal_groups = True  # Most groups have no correct response.
-  c.learner.row_length = 192
-  c.learner.micro_rows = 2
+  c.learner.row_length = 192  # two sequences
+  c.learner.micro_rows = 2  # memory
   c.learner.max_micro_batches = 64
-  c.learner.chunk_tokens = 384
+  c.learner.chunk_tokens = 384  # memory: 49k logits for each token
   c.optimizer.learning_rate = 3e-5
+  c.optimizer.b2 = 0.98  # There are few updates.
   c.train.steps = 12
-  c.train.save_every = 3
+  c.train.save_every = 3  # Steps are long.
+  c.evaluation.prompt_format = "compact"
 
 
 def _choose_prompts(c: ml_collections.ConfigDict, kind: str) -> None:

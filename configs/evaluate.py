@@ -58,100 +58,141 @@ def get_config(variant: str = "greedy") -> ml_collections.ConfigDict:
   """Returns the evaluation configuration of a variant of `VARIANTS`."""
   variant, preset = presets.split(variant, VARIANTS)
   c = overrides.to_config(settings.EvaluateSettings())
-  c.rollout.slots = 96
-  c.rollout.temperature = 0.0  # greedy
-  if variant.startswith("countdown"):
-    _countdown(c, variant)
-  elif variant == "problems_tiny":
-    c.rollout.temperature = 1.0
-    c.evaluate.mathematics.grader = "rules"
-    c.rollout.prompt_buckets = (24,)
-    c.rollout.max_tokens = 64
+  one = {
+    "greedy": _greedy,
+    "countdown_tiny": _countdown_tiny,
+    "countdown": _countdown,
+    "countdown_once": _countdown_once,
+    "problems_tiny": _problems_tiny,
+    "average16": _average16,
+    "questions_tiny": _questions_tiny,
+    "questions_small": _questions_small,
+  }
+  if variant in one:
+    one[variant](c)
   elif variant.startswith("questions"):
-    _questions(c, variant)
-  elif variant != "greedy":
+    _questions(c, "full" if variant == "questions_full" else "chat")
+  else:
     _public(c, variant)
   presets.apply(c, preset, PUBLISHED_CODE, OURS)
   return c
 
 
-def _countdown(c: ml_collections.ConfigDict, variant: str) -> None:
+def _greedy(c: ml_collections.ConfigDict) -> None:
+  c.rollout.slots = 96
+  c.rollout.temperature = 0.0  # greedy
+
+
+def _countdown_tiny(c: ml_collections.ConfigDict) -> None:
   c.evaluate.samples = 16  # paper: 16
+  c.rollout.slots = 256
   c.rollout.temperature = 0.6  # paper: 0.6
   c.rollout.top_p = 0.95  # paper: 0.95
   c.rollout.top_k = 20  # paper: 20
   c.rollout.stop_strings = ()  # Training stops at </answer>.
-  c.rollout.slots = 256
   c.rollout.prompt_buckets = (40,)
   c.rollout.max_tokens = 200
-  if variant == "countdown":
-    c.model.dtype = "bfloat16"
-    c.evaluate.prompt_format = "full"
-    c.rollout.prompt_buckets = (256,)
-    c.rollout.max_tokens = 1024  # paper: 1024
-  if variant == "countdown_once":
-    c.evaluate.samples = 1
-    c.rollout.temperature = 1.0
-    c.rollout.top_p = 1.0
-    c.rollout.top_k = 0
-    c.rollout.stop_strings = ("</answer>",)
-    c.rollout.slots = 64
-    c.rollout.prompt_buckets = (24,)
-    c.rollout.max_tokens = 72
-    c.rollout.decode_chunk = 8
 
 
-def _public(c: ml_collections.ConfigDict, variant: str) -> None:
+def _countdown(c: ml_collections.ConfigDict) -> None:
   c.model.dtype = "bfloat16"
-  c.evaluate.prompt_format = "full" if variant == "average16" else variant
+  c.evaluate.prompt_format = "full"
+  c.evaluate.samples = 16  # paper: 16
+  c.rollout.slots = 256
+  c.rollout.temperature = 0.6  # paper: 0.6
+  c.rollout.top_p = 0.95  # paper: 0.95
+  c.rollout.top_k = 20  # paper: 20
+  c.rollout.stop_strings = ()  # Training stops at </answer>.
+  c.rollout.prompt_buckets = (256,)
+  c.rollout.max_tokens = 1024  # paper: 1024
+
+
+def _countdown_once(c: ml_collections.ConfigDict) -> None:
+  """Samples as `configs/countdown.py:smollm2-135m` trains."""
+  c.rollout.slots = 64
+  c.rollout.temperature = 1.0
+  c.rollout.stop_strings = ("</answer>",)
+  c.rollout.prompt_buckets = (24,)
+  c.rollout.max_tokens = 72
+  c.rollout.decode_chunk = 8
+
+
+def _problems_tiny(c: ml_collections.ConfigDict) -> None:
+  """Samples as `configs/orz.py:tiny` trains."""
+  c.evaluate.mathematics.grader = "rules"
+  c.rollout.slots = 96
+  c.rollout.temperature = 1.0
+  c.rollout.prompt_buckets = (24,)
+  c.rollout.max_tokens = 64
+
+
+def _public(c: ml_collections.ConfigDict, prompt_format: str) -> None:
+  c.model.dtype = "bfloat16"
+  c.evaluate.prompt_format = prompt_format
+  c.evaluate.max_tokens = "all=8096,math=16000"  # AZR: 8,096 for LiveCodeBench
   c.rollout.slots = 40  # The cache is as large as that of 64 slots in training.
+  c.rollout.temperature = 0.0  # greedy
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
   c.rollout.max_tokens = 16_000  # AZR: 16,000 for mathematics
-  c.evaluate.max_tokens = "all=8096,math=16000"  # AZR: 8,096 for LiveCodeBench
   c.rollout.decode_chunk = 64
   c.rollout.page_size = 256
   c.rollout.stop_strings = ()  # A thought may quote </answer>.
-  if variant == "plain":
+  if prompt_format == "plain":
+    # A base model may continue with a question of its own.
     c.rollout.stop_strings = ("\nQuestion:",)
   c.executor.update(profile("benchmarks"))
-  if variant == "average16":
-    c.rollout.slots = 64
-    c.rollout.max_tokens = 8000  # ORZ: 8000
-    c.evaluate.max_tokens = ""
-    c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
-    c.executor.update(profile("mathematics"))  # as in training
-    c.evaluate.samples = 16  # ORZ: 16
-    c.evaluate.mathematics.answer = "reward"
-    c.rollout.temperature = 1.0  # ORZ: 1
 
 
-def _questions(c: ml_collections.ConfigDict, variant: str) -> None:
-  c.evaluate.agents = ("code_agent",)
-  c.rollout.temperature = 0.6  # paper: 0.6
-  c.rollout.stop_strings = ()
-  if variant == "questions_tiny":
-    c.rollout.slots = 128
-    c.rollout.prompt_buckets = (48,)
-    c.rollout.max_tokens = 144
-    c.rollout.decode_chunk = 8
-    c.rollout.extend_chunk = 16
-    c.evaluate.tool.max_output_tokens = 40
-    c.executor.update(profile("code_interpreter_tiny"))
-    return
-  if variant == "questions_small":
-    c.evaluate.prompt_format = "few_shot"
-    c.evaluate.tool.max_calls = 3
-    c.rollout.slots = 16
-    c.rollout.prompt_buckets = (512, 1024)
-    c.rollout.max_tokens = 384
-    c.rollout.extend_chunk = 16
-    c.rollout.stop_strings = ("\nQuestion:",)
-    c.executor.update(profile("code_interpreter_small"))
-    return
+def _average16(c: ml_collections.ConfigDict) -> None:
   c.model.dtype = "bfloat16"
-  c.evaluate.prompt_format = "full" if variant == "questions_full" else "chat"
+  c.evaluate.prompt_format = "full"
+  c.evaluate.samples = 16  # ORZ: 16
+  c.evaluate.mathematics.answer = "reward"
   c.rollout.slots = 64
+  c.rollout.temperature = 1.0  # ORZ: 1
   c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
-  c.rollout.max_tokens = 6144
+  c.rollout.max_tokens = 8000  # ORZ: 8000
+  c.rollout.decode_chunk = 64
+  c.rollout.page_size = 256
+  c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
+  c.executor.update(profile("mathematics"))  # as in training
+
+
+def _questions(c: ml_collections.ConfigDict, prompt_format: str) -> None:
+  c.model.dtype = "bfloat16"
+  c.evaluate.agents = ("code_agent",)
+  c.evaluate.prompt_format = prompt_format
+  c.rollout.slots = 64
+  c.rollout.temperature = 0.6  # paper: 0.6
+  c.rollout.stop_strings = ()  # A response ends with its code block.
+  c.rollout.prompt_buckets = (256, 512, 1024, 2048, 4096)
+  c.rollout.max_tokens = 6144  # tokens of a conversation
   c.rollout.extend_chunk = 128
   c.executor.update(profile("code_interpreter"))
+
+
+def _questions_tiny(c: ml_collections.ConfigDict) -> None:
+  c.evaluate.agents = ("code_agent",)
+  c.evaluate.tool.max_output_tokens = 40
+  c.rollout.slots = 128
+  c.rollout.temperature = 0.6  # paper: 0.6
+  c.rollout.stop_strings = ()  # A response ends with its code block.
+  c.rollout.prompt_buckets = (48,)
+  c.rollout.max_tokens = 144
+  c.rollout.decode_chunk = 8
+  c.rollout.extend_chunk = 16
+  c.executor.update(profile("code_interpreter_tiny"))
+
+
+def _questions_small(c: ml_collections.ConfigDict) -> None:
+  c.evaluate.agents = ("code_agent",)
+  c.evaluate.prompt_format = "few_shot"
+  c.evaluate.tool.max_calls = 3
+  c.rollout.slots = 16
+  c.rollout.temperature = 0.6  # paper: 0.6
+  # After examples, a model may continue with a question of its own.
+  c.rollout.stop_strings = ("\nQuestion:",)
+  c.rollout.prompt_buckets = (512, 1024)
+  c.rollout.max_tokens = 384
+  c.rollout.extend_chunk = 16
+  c.executor.update(profile("code_interpreter_small"))

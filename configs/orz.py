@@ -46,6 +46,10 @@ VARIANTS = (
 SAMPLING_CHIPS = {"0.5b": 1, "1.5b": 1, "7b": 4, "14b": 4, "32b": 8}
 # The model that `configs/sft.py:orz_smollm2-135m` writes in `orz_sft`.
 SFT_START = "orz_sft/model"
+# Without sums of single digits, most of which the training set contains.
+_HELD_OUT_SUMS = (
+  "gym:chain_sum(min_terms=3, max_terms=4, min_digits=2, max_digits=2, seed=9)"
+)
 # The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "learner.aggregation": "row_mean",
@@ -187,7 +191,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.learner.micro_rows = 2
   c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 352
-  c.optimizer.grad_clip = c.critic.optimizer.grad_clip = 1.0
+  c.optimizer.grad_clip = c.critic.optimizer.grad_clip = 1.0  # short responses
   c.optimizer.learning_rate = 3e-4
   c.optimizer.warmup_steps = 5
   c.critic.optimizer.learning_rate = 1e-3
@@ -195,11 +199,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.executor.update(profile("mathematics"))
   c.evaluation.every = 20
   c.evaluation.benchmarks = "problems"
-  # Without sums of single digits, most of which the training set contains.
-  c.evaluation.data = (
-    "gym:chain_sum(min_terms=3, max_terms=4, "
-    "min_digits=2, max_digits=2, seed=9)"
-  )
+  c.evaluation.data = _HELD_OUT_SUMS
   c.evaluation.limit = 100
   c.evaluation.prompt_format = "compact"
   c.evaluation.mathematics.grader = "rules"
@@ -209,18 +209,35 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
   """Sets sums of two and three numbers, and steps of a minute or two."""
-  _tiny(c)
   c.model.source = SFT_START
   c.model.preset = "smollm2-135m"
   c.orz.data = ("gym:chain_sum(min_terms=2, max_terms=3, max_digits=2)",)
   c.orz.counts = (4000,)
+  c.orz.data_seed = 1  # The warm start has 0.
   c.orz.prompts = 8
-  c.rollout.slots = 64
+  c.orz.group_size = 8
+  c.orz.prompt_format = "compact"  # The start was taught it.
+  c.orz.grader = "rules"
+  c.rollout.slots = 64  # prompts x group_size
   c.rollout.prompt_buckets = (40,)
-  c.learner.row_length = 208
-  c.learner.chunk_tokens = 416
+  c.rollout.max_tokens = 64
+  c.rollout.decode_chunk = 16
+  c.learner.row_length = 208  # two sequences
+  c.learner.micro_rows = 2  # memory
+  c.learner.max_micro_batches = 64
+  c.learner.chunk_tokens = 416  # memory: 49k logits for each token
+  c.optimizer.grad_clip = c.critic.optimizer.grad_clip = 1.0  # short responses
   c.optimizer.learning_rate = 3e-5
+  c.optimizer.warmup_steps = 5  # of 24
   c.critic.optimizer.learning_rate = 1e-4
+  c.critic.optimizer.warmup_steps = 4
+  c.executor.update(profile("mathematics"))
+  # evaluation.every switches these on.
   c.evaluation.every = 0
+  c.evaluation.benchmarks = "problems"
+  c.evaluation.data = _HELD_OUT_SUMS
+  c.evaluation.limit = 100
+  c.evaluation.prompt_format = "compact"
+  c.evaluation.mathematics.grader = "rules"
   c.train.steps = 24
-  c.train.save_every = 4
+  c.train.save_every = 4  # Steps are long.

@@ -19,15 +19,15 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   c.rollout.top_p = 0.95  # paper: 0.95
   c.rollout.top_k = 40  # paper: 40
   c.rollout.slots = 256
-  c.rollout.prompt_buckets = (256,)
-  c.rollout.max_tokens = 32
-  c.rollout.stop_strings = ("\n",)
-  c.model.dtype = "bfloat16"
   if variant == "tiny":
-    c.model.dtype = "float32"
-    c.propose.references = 2
+    c.propose.references = 2  # The prompts must stay short.
     c.propose.prompt_format = "compact"
     c.rollout.prompt_buckets = (40,)
     c.rollout.max_tokens = 96
     c.rollout.stop_strings = ("</answer>",)
+  else:
+    c.model.dtype = "bfloat16"
+    c.rollout.prompt_buckets = (256,)
+    c.rollout.max_tokens = 32
+    c.rollout.stop_strings = ("\n",)  # A proposal is one line.
   return c

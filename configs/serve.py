@@ -21,13 +21,14 @@ def get_config(variant: str = "small") -> ml_collections.ConfigDict:
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   c = overrides.to_config(ServeSettings())
-  c.rollout.stop_strings = ()
-  c.rollout.slots = 16
-  c.rollout.prompt_buckets = (128, 512, 1024)
-  c.rollout.max_tokens = 512
-  # Few tokens per call, so that streams move and new requests begin soon.
-  c.rollout.decode_chunk = 8
-  if variant == "full":
+  c.rollout.stop_strings = ()  # A request names its own.
+  # Few tokens per call, so that streams move and new requests start soon.
+  if variant == "small":
+    c.rollout.slots = 16
+    c.rollout.prompt_buckets = (128, 512, 1024)
+    c.rollout.max_tokens = 512
+    c.rollout.decode_chunk = 8
+  else:
     c.model.dtype = "bfloat16"
     c.rollout.slots = 64
     c.rollout.prompt_buckets = (256, 1024, 4096)

@@ -72,11 +72,13 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
     "code_tiny": _questions,
     "code_smollm2-135m": _habits,
     "own": _own,
+    "countdown_tiny": _countdown,
+    "countdown_smoke": _countdown,
+    "countdown_qwen2.5-0.5b": _qwen,
+    "countdown_smollm2-135m": _three_numbers,
   }
   if variant in recipes:
     c = recipes[variant]()
-  elif variant.startswith("countdown"):
-    c = _countdown(variant)
   else:
     c = _demonstrations(variant)
   if variant.endswith("smoke"):
@@ -116,27 +118,23 @@ def _protocol() -> ml_collections.ConfigDict:
 
 def _long_protocol() -> ml_collections.ConfigDict:
   """Sets the same for ten times the steps, of ten times the rows, on a GPU."""
-  c = _protocol()
+  c = settings.supervised_config("programs")
+  _warm_smollm2(c, steps=1000)
   c.programs.count = 72_000
+  c.programs.mix.flaw_prob = 0.0  # Its own mistakes are enough.
   c.model.dtype = "bfloat16"
   c.learner.micro_rows = 64
   c.learner.chunk_tokens = 4096
-  c.optimizer.learning_rate = 5e-4
+  c.optimizer.learning_rate = 5e-4  # A step has ten times as many rows.
   c.optimizer.warmup_steps = 50
-  c.optimizer.decay_steps = 1000
-  c.train.steps = 1000
   c.train.save_every = 1000
   return c
 
 
-def _countdown(variant: str) -> ml_collections.ConfigDict:
+def _countdown() -> ml_collections.ConfigDict:
   c = settings.supervised_config("countdown")
   c.model.source = "preset:countdown-tiny"
   _from_scratch(c, steps=6000)
-  if variant == "countdown_qwen2.5-0.5b":
-    _qwen(c)
-  if variant == "countdown_smollm2-135m":
-    _three_numbers(c)
   return c
 
 
@@ -176,14 +174,16 @@ def _warm_smollm2(c: ml_collections.ConfigDict, steps: int) -> None:
   c.train.save_every = 10
 
 
-def _three_numbers(c: ml_collections.ConfigDict) -> None:
+def _three_numbers() -> ml_collections.ConfigDict:
   """Sets a start that solves puzzles of three numbers, in three styles."""
+  c = settings.supervised_config("countdown")
   _warm_smollm2(c, steps=30)
   c.countdown.count = 1500
   c.countdown.sizes = (3,)
   c.countdown.style_weights = (0.0, 0.0, 0.0, 0.45, 0.3, 0.25)
   c.countdown.incorrect_try_prob = 0.4
   c.countdown.propose_prob = 0.0
+  return c
 
 
 def _questions() -> ml_collections.ConfigDict:
@@ -251,23 +251,22 @@ def _own() -> ml_collections.ConfigDict:
   return c
 
 
-def _qwen(c: ml_collections.ConfigDict) -> None:
+def _qwen() -> ml_collections.ConfigDict:
   """Sets the values of the Countdown paper's course project."""
+  c = settings.supervised_config("countdown")
   c.model.source = "hf:Qwen/Qwen2.5-0.5B"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"
-  c.data.tokenizer_samples = 1
+  c.data.tokenizer_samples = 1  # The model has a tokenizer.
   c.countdown.count = 20_000
   c.countdown.prompt_format = "full"
   c.countdown.style_weights = (0.2, 0.5, 0.2, 0.1, 0.0, 0.0)
   c.learner.row_length = 1536
   c.learner.micro_rows = 64
   c.optimizer.learning_rate = 5e-5
-  c.optimizer.muon_learning_rate = 0.0
-  c.optimizer.b2 = 0.999
   c.optimizer.warmup_steps = 20
   c.optimizer.decay_steps = 400
-  c.optimizer.final_learning_rate = 0.0
   c.train.steps = 400
   c.train.save_every = 100
   c.train.model_dtype = "bfloat16"
+  return c

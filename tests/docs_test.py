@@ -19,7 +19,12 @@ import scripted
 import training
 
 from azr_jax import types
+from azr_jax.curricula import curriculum
+from azr_jax.curricula.curriculum import Buckets
+from azr_jax.evals import registry as benchmarks
+from azr_jax.learner import advantages, policy_losses
 from azr_jax.systems import registry
+from azr_jax.trainer import settings as train_settings
 from tests import metrics_page
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -48,7 +53,7 @@ _MODULE = re.compile(r"(?<![\w/.])(azr_jax(?:\.\w+)+)")
 _KEY = re.compile(r"(?<![\w/.-])(--config\.)?([a-z_]+(?:\.[a-z_0-9]+)+)")
 _FLAG = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|"--(\w+)"')
 # The file that a page has in full, and its section of a config.
-EXAMPLE = "palindromes"
+EXAMPLE, PARTS = "palindromes", "parts.py"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +109,7 @@ def _paths(page: Page) -> Iterator[str]:
       is_folder = path.endswith("/") and path not in RUN_FOLDERS
       if "/" in path and path.partition("/")[0] in TOP:
         yield path
-      elif (is_file or is_folder) and path != f"{EXAMPLE}.py":
+      elif (is_file or is_folder) and path not in (f"{EXAMPLE}.py", PARTS):
         yield folder + path
       if line.startswith(path) and is_folder:
         folder = path
@@ -337,15 +342,45 @@ class _Mirror(scripted.Policy):
         yield index, sample, done
 
 
-def test_the_example_of_a_system_works(tmp_path):
-  page = (ROOT / "docs" / "guide" / "system.md").read_text("utf-8")
-  code = next(
-    block
-    for language, block in _FENCE.findall(page)
-    if language == "python" and "(System)" in block
+def _write_example(page, file, words):
+  """Writes the first Python block of a guide page with these words to a file."""
+  page = (ROOT / "docs" / "guide" / page).read_text("utf-8")
+  file.write_text(
+    next(
+      block
+      for language, block in _FENCE.findall(page)
+      if language == "python" and words in block
+    )
   )
+
+
+def test_the_examples_of_parts_work(tmp_path):
+  file = tmp_path / PARTS
+  _write_example("extend.md", file, "CAPITALS")
+  config = train_settings.train_config("custom")
+  config.custom.reward = "judge"
+  config.custom.curriculum = f"{file}:hardest"
+  config.learner.estimator = f"{file}:ranks"
+  config.learner.policy_loss = f"{file}:unclipped"
+  c = train_settings.read_train(config).shared.learner
+  got = advantages.estimate(c.estimator, [3.0, 1.0, 2.0], "aaa", [1, 1, 1])
+  np.testing.assert_array_equal(got, [1.0, -1.0, 0.0])
+  loss = policy_losses.make(c.policy_loss, c).loss
+  ones = np.ones((1, 2), np.float32)
+  targets = policy_losses.Targets(9 * ones, ones, ones, ones, ones, ones)
+  np.testing.assert_array_equal(loss(targets)[0], -c.iw_clip_max * ones)
+  buckets = Buckets(("easy", "hard"), [0, 1])
+  made = curriculum.make(f"{file}:hardest", buckets)
+  made.sample(1, 4, np.random.default_rng(0))
+  assert made.metrics()["probability/hard"] == 0.75
+  benchmark = benchmarks.find(f"{file}:CAPITALS")
+  item = benchmark.read("")[0]
+  assert benchmark.grade(None, item, "It is Paris.").result().correct
+
+
+def test_the_example_of_a_system_works(tmp_path):
   file = tmp_path / f"{EXAMPLE}.py"
-  file.write_text(code)
+  _write_example("system.md", file, "(System)")
   system = registry.load(f"{file}:Palindromes")
   context = argparse.Namespace(seed=0)
   settings = system.Settings(prompts=3, group_size=2)

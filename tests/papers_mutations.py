@@ -227,8 +227,8 @@ _AZR = (
   _of(
     "azr | Table 3 | max programs",
     file="azr_jax/systems/azr/settings.py",
-    line='16384, "maximum',
-    broken='16383, "maximum',
+    line="    16384,\n",
+    broken="    16383,\n",
     tests="tests/trainer/configs_test.py::test_paper_values",
   ),
   _of(
@@ -242,7 +242,7 @@ _AZR = (
   _of(
     "azr | Table 3 | AdamW",
     file="azr_jax/learner/optimizer.py",
-    line="optax.chain(optax.clip_by_global_norm(c.grad_clip), optimizer)",
+    line="optax.chain(optax.clip_by_global_norm(grad_clip), optimizer)",
     broken="optimizer",
     tests="tests/learner/update_test.py::"
     "test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values",
@@ -307,8 +307,8 @@ _AZR = (
   _value(
     "azr | figure 33 |",
     file="configs/azr.py",
-    line="c.rollout.stop_strings = ()  # Responses",
-    broken='c.rollout.stop_strings = ("</answer>",)  # Responses',
+    line="  c.rollout.decode_chunk = 128\n",
+    broken='  c.rollout.stop_strings = ("</answer>",)\n',
   ),
   _of(
     "azr | section 4.1 | Llama-3.1",
@@ -737,7 +737,7 @@ _ORZ = (
   _of(
     "orz | appendix B | rates 1e-6",
     file="azr_jax/learner/optimizer.py",
-    line="return optax.linear_schedule(start, peak, max(c.warmup_steps, 1))",
+    line="return optax.linear_schedule(start, peak, max(warmup_steps, 1))",
     broken="return optax.constant_schedule(peak)",
     tests="tests/learner/update_test.py::"
     "test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values",
@@ -806,7 +806,7 @@ _ORZ = (
     "orz | Table 1, Table 3, Table 4, figure 6 |",
     "evaluate | ORZ, section 2.3 |",
     file="configs/evaluate.py",
-    line='    c.evaluate.mathematics.answer = "reward"\n',
+    line='  c.evaluate.mathematics.answer = "reward"\n',
     broken="",
     tests="tests/systems/orz_test.py::"
     "test_average16_has_the_rule_of_the_reward_by_preset",
@@ -844,7 +844,7 @@ _COUNTDOWN = (
     "countdown | section 3 |",
     "countdown | section 4.2 | `iw_clip_max`",
     file="azr_jax/learner/policy_losses.py",
-    line="jnp.exp(jnp.minimum(log_weights, jnp.log(c.iw_clip_max)))",
+    line="jnp.exp(jnp.minimum(log_weights, jnp.log(iw_clip_max)))",
     broken="jnp.exp(log_weights)",
     tests="tests/learner/policy_losses_test.py",
   ),
@@ -1018,8 +1018,8 @@ _SAMPLING = (
   _of(
     "evaluate | AZR, section 4.1 | greedy",
     file="configs/evaluate.py",
-    line="  c.rollout.temperature = 0.0  # greedy\n",
-    broken="",
+    line="  c.rollout.temperature = 0.0  # greedy\n  c.rollout.prompt_buckets",
+    broken="  c.rollout.prompt_buckets",
     tests=f"tests/papers_test.py::{VALUES}[evaluate]",
   ),
   _of(
@@ -1048,21 +1048,21 @@ _SAMPLING = (
   _value(
     "evaluate | ORZ, Table 4, figure 6 |",
     file="configs/evaluate.py",
-    line="    c.evaluate.samples = 16  # ORZ: 16\n",
+    line="  c.evaluate.samples = 16  # ORZ: 16\n",
     broken="",
   ),
   _value(
     "evaluate | Countdown, section 4.1 | 1,024 tokens",
     file="configs/evaluate.py",
-    line="    c.rollout.max_tokens = 1024  # paper: 1024\n",
+    line="  c.rollout.max_tokens = 1024  # paper: 1024\n",
     broken="",
   ),
   _value(
     "evaluate | R1-CI, section 4 |",
     file="configs/evaluate.py",
-    line='  c.evaluate.agents = ("code_agent",)\n'
+    line="  c.rollout.slots = 64\n"
     "  c.rollout.temperature = 0.6  # paper: 0.6\n",
-    broken='  c.evaluate.agents = ("code_agent",)\n',
+    broken="  c.rollout.slots = 64\n",
   ),
   _of(
     "evaluate | R1-CI, section 4.1, sandbox |",

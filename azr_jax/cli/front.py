@@ -52,18 +52,23 @@ def run(
     doc: the module's docstring, the head of `--help`.
     main: the command; it reads its flags by their holders. It is given the
       command line without flags if `takes_arguments`.
-    describe: lists the keys of the command's configs, for `--help`, and refuses
-      a config with a wrong value, for `--check`.
+    describe: lists the keys of the command's configs, for `--help` and
+      `--changed`, and refuses a config with a wrong value, for `--check`.
     takes_arguments: whether the command has positional arguments.
     default_config: the value of `--config` if the command line has none; None:
       there must be one.
   """
-  check = None
   if describe is not None:
-    check = flags.DEFINE_bool(
+    flags.DEFINE_bool(
       "check",
       False,
       "Check the names of the flags and the values of the config; run nothing.",
+    )
+    flags.DEFINE_bool(
+      "changed",
+      False,
+      "Print the keys of the config that differ from their defaults, with what "
+      "they do; run nothing.",
     )
   end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
   argv = sys.argv[:end]
@@ -85,12 +90,22 @@ def run(
       return
     if rest[1:]:
       raise UsageError(f"{rest[1]!r} is no flag: expected --NAME=VALUE")
-    if describe is not None and check is not None and check.value:
-      config: Any = flags.FLAGS["config"].value
-      keys = len(list(describe(config)))
-      print(f"the flags and {keys} config values are allowed; nothing was run")
+    if describe is not None and (text := _checked(describe)):
+      print(text)
       return
     main()  # type: ignore[call-arg]
+
+
+def _checked(describe: Describe) -> str:
+  """Returns what `--check` or `--changed` prints; "" without them."""
+  is_listed = flags.FLAGS["changed"].value
+  if not is_listed and not flags.FLAGS["check"].value:
+    return ""
+  config: Any = flags.FLAGS["config"].value
+  keys = list(describe(config))
+  if is_listed:
+    return "\n".join(_line(key) for key in keys if key.is_changed)
+  return f"the flags and {len(keys)} config values are allowed; nothing was run"
 
 
 def _parse(argv: list[str]) -> list[str]:
@@ -102,6 +117,12 @@ def _parse(argv: list[str]) -> list[str]:
   try:
     return flags.FLAGS(argv)
   except flags.Error as error:
+    # Values are read before required flags are missed.
+    is_read = (
+      flags.FLAGS.is_parsed() and flags.FLAGS["config"].value is not None
+    )
+    if "--changed" in argv and is_read:
+      return argv[:1]
     raise UsageError(_plain(str(error))) from None
 
 
@@ -140,9 +161,18 @@ def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
     parts.append("\nWith --config=FILE:VARIANT, --help also lists its keys.")
     return "\n".join(parts)
   parts.append("\nKeys of the configuration, set by --config.KEY=VALUE:")
-  for key in describe(config):
-    paper = f" (paper: {key.paper})" if key.paper else ""
-    parts.append(f"  {key.key} = {key.default!r}\n      {key.doc}{paper}")
-    if key.kind:
-      parts[-1] += f"; {key.kind}"
+  keys = list(describe(config))
+  shown = keys
+  if "--helpfull" not in argv:
+    shown = [key for key in keys if key.is_changed or not key.is_expert]
+  parts += map(_line, shown)
+  if len(shown) < len(keys):
+    parts.append(f"\n{len(keys) - len(shown)} more keys: --helpfull")
   return "\n".join(parts)
+
+
+def _line(key: Described) -> str:
+  """Returns a key, its value, and what it does."""
+  paper = f" (paper: {key.paper})" if key.paper else ""
+  kind = f"; {key.kind}" if key.kind else ""
+  return f"  {key.key} = {key.default!r}\n      {key.doc}{paper}{kind}"

@@ -8,8 +8,8 @@ A part of the code declares its settings in a class of its own:
 
 A config section overrides some of the values, and `build` makes an instance of
 the section. A value that is not allowed raises `Invalid`, which names the key,
-the value and what was expected. This module imports only the standard library
-and `suggestions.py`.
+the value and what was expected. This module imports the standard library and
+its neighbours alone.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from azr_jax.config import suggestions
+from azr_jax.config import named, suggestions
 
 # A number, a string, a bool, or a tuple of these.
 Value = Any
@@ -56,11 +56,15 @@ class Spec:
     paper: the value of the system's paper, as text; "" where it names none.
     tests: the tests that a value of the field's type must pass, each with its
       description.
+    expert: whether `--help` leaves it out where it has its default.
+    load: finds what MODULE:NAME names; None: the value is no such name.
   """
 
   doc: str
   paper: str
   tests: tuple[tuple[Check, str], ...]
+  expert: bool = False
+  load: Callable[[str], Any] | None = None
 
   @property
   def expected(self) -> str:
@@ -84,9 +88,11 @@ def setting(
   below: float | None = None,
   maximum: float | None = None,
   choices: Sequence[str] = (),
+  or_named: Callable[[str], Any] | None = None,
   subset_of: Sequence[Any] = (),
   required: bool = False,
   accepts: tuple[Check, str] | None = None,
+  expert: bool = False,
 ) -> Any:
   """Declares a field of a `Settings` class.
 
@@ -100,9 +106,13 @@ def setting(
     below: numbers must be smaller than this.
     maximum: numbers must be this or smaller.
     choices: the names to choose from.
+    or_named: allows MODULE:NAME too, as in `named.py`; finds what it names, or
+      raises ValueError with what was expected.
     subset_of: what a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
     accepts: any other test, with its description.
+    expert: few runs change it, so `--help` leaves it out and `--helpfull`
+      shows it.
   """
   tests: list[tuple[Check, str]] = []
   bounds = [
@@ -119,7 +129,11 @@ def setting(
       (lambda v: all(holds(v) for _, _, holds in bounds), f"{kind} {expected}")
     )
   if choices:
-    tests.append((lambda v: v in choices, f"one of {tuple(choices)}"))
+    is_open = or_named is not None
+    expected = f"one of {tuple(choices)}" + ", or MODULE:NAME" * is_open
+    tests.append(
+      (lambda v: v in choices or (is_open and named.is_spec(v)), expected)
+    )
   if subset_of:
     expected = "a non-empty choice" if required else "() or a choice"
     tests.append(
@@ -137,7 +151,7 @@ def setting(
     tests.append((lambda v: len(v) > 0, f"a non-empty {kind}"))
   if accepts:
     tests.append(accepts)
-  spec = Spec(doc, paper, tuple(tests))
+  spec = Spec(doc, paper, tuple(tests), expert, or_named)
   return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
@@ -166,6 +180,11 @@ class Settings:
       raise self.invalid(field.name, expected)
     if spec and (expected := spec.failed(value)):
       raise self.invalid(field.name, expected)
+    if spec and spec.load and named.is_spec(value):
+      try:
+        spec.load(value)
+      except ValueError as error:
+        raise self.invalid(field.name, str(error)) from error
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -264,6 +283,8 @@ class Described:
     default: the value of the settings that are described.
     doc: one line: what the key does.
     paper: the value of the system's paper; "" where it names none.
+    is_expert: whether few runs change it.
+    is_changed: whether the value is not the default of the settings' class.
   """
 
   key: str
@@ -271,26 +292,39 @@ class Described:
   default: Value
   doc: str
   paper: str
+  is_expert: bool = False
+  is_changed: bool = False
 
 
-def describe(settings: Settings, prefix: str = "") -> Iterator[Described]:
+def describe(
+  settings: Settings, prefix: str = "", defaults: Settings | None = None
+) -> Iterator[Described]:
   """Yields every key of settings, those of nested settings too.
 
   Args:
-    settings: the settings, whose values are shown as defaults.
+    settings: the settings, whose values are shown.
     prefix: the beginning of every dotted path.
+    defaults: what values are compared with. None: those of the class.
   """
+  defaults = type(settings)() if defaults is None else defaults
   for field in dataclasses.fields(typing.cast(Any, settings)):
     value = getattr(settings, field.name)
     key = f"{prefix}{field.name}"
     if isinstance(value, Settings):
-      yield from describe(value, f"{key}.")
+      yield from describe(value, f"{key}.", getattr(defaults, field.name))
       continue
     spec: Spec | None = field.metadata.get(_SPEC)
     kind = spec.expected if spec and spec.expected else ""
     described_kind = kind or _description(_types_of(type(settings))[field.name])
-    doc, paper = (spec.doc, spec.paper) if spec else ("", "")
-    yield Described(key, described_kind, value, doc, paper)
+    yield Described(
+      key,
+      described_kind,
+      value,
+      spec.doc if spec else "",
+      spec.paper if spec else "",
+      is_expert=spec is not None and spec.expert,
+      is_changed=value != getattr(defaults, field.name),
+    )
 
 
 @functools.cache

@@ -43,7 +43,7 @@ _SYMBOLS = (
 class CorpusSettings(Settings):
   """Section `arithmetic` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "seed for all random draws", minimum=0)
+  seed: int = setting(0, "seed for all random draws", minimum=0, expert=True)
   count: int = setting(60_000, "conversations", minimum=1)
   data: str = setting(
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",

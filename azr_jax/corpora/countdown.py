@@ -42,7 +42,7 @@ VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
 class CorpusSettings(Settings):
   """Section `countdown` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "seed for all random draws", minimum=0)
+  seed: int = setting(0, "seed for all random draws", minimum=0, expert=True)
   count: int = setting(120_000, "conversations", minimum=1)
   prompt_format: str = setting(
     "compact", "prompt format", choices=prompts.PROMPT_FORMATS
@@ -66,12 +66,14 @@ class CorpusSettings(Settings):
     "probability of an incorrect try before a correct step",
     minimum=0,
     below=1,
+    expert=True,
   )
   propose_prob: float = setting(
     0.12,
     "probability that a conversation proposes a puzzle",
     minimum=0,
     below=1,
+    expert=True,
   )
   references: int = setting(
     2, "number of puzzles in a proposer's prompt", minimum=0

@@ -65,7 +65,7 @@ _SYMBOLS = (
 class CorpusSettings(Settings):
   """Section `questions` of supervised training: the mix of conversations."""
 
-  seed: int = setting(0, "seed for all random draws", minimum=0)
+  seed: int = setting(0, "seed for all random draws", minimum=0, expert=True)
   count: int = setting(
     8_000, "maximum number of conversations per source", minimum=1
   )
@@ -81,6 +81,7 @@ class CorpusSettings(Settings):
       lambda v: all(0 <= p <= 1 for p in v),
       "a tuple of probabilities",
     ),
+    expert=True,
   )
   style_weights: tuple[float, ...] = setting(
     (0.6, 0.3, 0.1),

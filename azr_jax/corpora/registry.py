@@ -22,7 +22,7 @@ from azr_jax.executor import Executor
 class ProgramsSettings(Settings):
   """Section `programs`: conversations around procedural programs."""
 
-  seed: int = setting(0, "seed for all random draws", minimum=0)
+  seed: int = setting(0, "seed for all random draws", minimum=0, expert=True)
   count: int = setting(240_000, "conversations", minimum=1)
   mix: conversations.CorpusSettings = conversations.CorpusSettings()
 

@@ -30,6 +30,7 @@ class AdaptiveSettings(Settings):
     "tau, which divides the scores in the softmax over buckets",
     paper="0.20",
     above=0,
+    expert=True,
   )
   epsilon: float = setting(
     0.10,
@@ -37,18 +38,21 @@ class AdaptiveSettings(Settings):
     paper="0.10",
     minimum=0,
     maximum=1,
+    expert=True,
   )
   window: int = setting(
     20,
     "number of batches over which a bucket's pass rate is averaged",
     paper="20",
     minimum=1,
+    expert=True,
   )
   warmup_steps: int = setting(
     10,
     "number of first steps that sample buckets uniformly",
     paper="10",
     minimum=0,
+    expert=True,
   )
 
 

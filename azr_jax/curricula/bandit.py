@@ -33,15 +33,19 @@ class BanditSettings(Settings):
     paper="SEC: 0.5",
     above=0,
     maximum=1,
+    expert=True,
   )
   temperature: float = setting(
     1.0,
     "tau, which divides the values in the softmax over buckets",
     paper="SEC: 1.0 for Countdown, 0.4 for mathematics",
     above=0,
+    expert=True,
   )
   forgets_unseen: bool = setting(
-    False, "whether a bucket without a prompt in a step counts as a gain of 0"
+    False,
+    "whether a bucket without a prompt in a step counts as a gain of 0",
+    expert=True,
   )
 
 

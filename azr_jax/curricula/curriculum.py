@@ -6,10 +6,12 @@ every system can use it.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+
+from azr_jax.config import named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +107,7 @@ def means(
   return {bucket: float(np.mean(own)) for bucket, own in by_bucket.items()}
 
 
+@runtime_checkable
 class Curriculum(Protocol):
   """A rule for which prompts a step trains on."""
 
@@ -148,3 +151,29 @@ class Curriculum(Protocol):
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
     ...
+
+
+def load(name: str) -> Callable[[Buckets], Curriculum]:
+  """Returns what MODULE:NAME makes a curriculum of, from buckets.
+
+  Raises:
+    ValueError: there is no such class or function; the message continues
+      "expected".
+  """
+  return named.choose(name, {}, callable, "a curriculum")
+
+
+def make(name: str, buckets: Buckets) -> Curriculum:
+  """Returns the curriculum MODULE:NAME over buckets.
+
+  Raises:
+    ValueError: it is none, or lacks a method.
+  """
+  made = load(name)(buckets)
+  if not isinstance(made, Curriculum):
+    methods = [key for key in vars(Curriculum) if not key.startswith("_")]
+    raise ValueError(
+      f"curriculum {name!r}: expected an object with the methods "
+      f"{', '.join(methods)}, not {type(made).__name__}"
+    )
+  return made

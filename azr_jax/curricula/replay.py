@@ -53,7 +53,11 @@ class ReplaySettings(Settings):
     minimum=0,
   )
   decay: float = setting(
-    0.8, "weight of the past in a prompt's mean pass rate", minimum=0, below=1
+    0.8,
+    "weight of the past in a prompt's mean pass rate",
+    minimum=0,
+    below=1,
+    expert=True,
   )
 
 

@@ -13,9 +13,8 @@ Arguments follow in parentheses, as in `gym:chain_sum(max_terms=3)`.
 import importlib
 from typing import Any
 
-from azr_jax.config import extras
+from azr_jax.config import extras, named
 from azr_jax.environments.protocol import Kit
-from azr_jax.functions import spec as spec_lib
 from azr_jax.tasks import calls
 
 # Prefix of the spec -> module, which is imported when it is asked for, because
@@ -50,7 +49,7 @@ def parse(spec: str) -> tuple[str, str, dict[str, Any]]:
   if kit and kit in _KITS:
     return kit, inside, arguments
   try:
-    spec_lib.split(name)
+    named.split(name)
   except ValueError:
     raise problem from None
   return "", name, arguments

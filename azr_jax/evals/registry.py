@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from azr_jax.config import named
 from azr_jax.evals import (
   countdown,
   cruxeval,
@@ -41,10 +42,29 @@ PUBLIC = tuple(
 # These benchmarks run only on data that the user gives.
 NEED_DATA = ("gpqa", "bbh", "problems", "questions")
 GROUPS = {"all": PUBLIC, "code": CODE, "math": MATH}
-# NAME=PATH; a path may contain commas and equals signs.
-_NAMED_PATH = re.compile(
-  rf"(?:^|,)({'|'.join(BENCHMARKS)})=(.*?)(?=,(?:{'|'.join(BENCHMARKS)})=|$)"
-)
+
+
+def find(name: str) -> Benchmark:
+  """Returns the benchmark of a name.
+
+  Args:
+    name: a key of `BENCHMARKS`, or MODULE:NAME of a `Benchmark`.
+
+  Raises:
+    ValueError: there is no such benchmark, or another one has its name.
+  """
+  try:
+    found = named.choose(
+      name, BENCHMARKS, lambda x: isinstance(x, Benchmark), "a Benchmark"
+    )
+  except ValueError as error:
+    raise ValueError(f"benchmark {name!r}: expected {error}") from error
+  if name not in BENCHMARKS and found.name in BENCHMARKS:
+    raise ValueError(
+      f"benchmark {name!r}: expected another name than {found.name!r}, which "
+      "is a benchmark of azr_jax"
+    )
+  return found
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
@@ -87,16 +107,20 @@ def average_errors(errors: Mapping[str, float]) -> dict[str, float]:
 def names(text: str) -> tuple[str, ...]:
   """Expands a comma-separated list of benchmarks and groups to benchmarks.
 
+  MODULE:NAME stays as it is; `find` returns its benchmark.
+
   Raises:
     ValueError: a name is unknown.
   """
   expanded: dict[str, None] = {}
   for name in text.split(","):
     if name not in BENCHMARKS and name not in GROUPS:
-      raise ValueError(
-        f"benchmark {name!r}: expected one of {tuple(BENCHMARKS)}, or one of "
-        f"the groups {tuple(GROUPS)}"
-      )
+      if not named.is_spec(name):
+        raise ValueError(
+          f"benchmark {name!r}: expected one of {tuple(BENCHMARKS)}, one of "
+          f"the groups {tuple(GROUPS)}, or MODULE:NAME of a Benchmark"
+        )
+      find(name)
     expanded |= dict.fromkeys(GROUPS.get(name, (name,)))
   return tuple(expanded)
 
@@ -116,15 +140,15 @@ def numbers(text: str) -> dict[str, int]:
     name, _, number = pair.partition("=")
     if not (number.isascii() and number.isdecimal() and int(number)):
       raise ValueError(f"{pair!r} has no number above 0")
-    found |= dict.fromkeys(names(name), int(number))
+    found |= {find(one).name: int(number) for one in names(name)}
   return found
 
 
 def paths(benchmarks: Sequence[str], data: str) -> dict[str, str]:
-  """Returns the given data paths by the name of their benchmark.
+  """Returns the given data paths by benchmark.
 
   Args:
-    benchmarks: the names of the benchmarks to run.
+    benchmarks: the benchmarks to run, as `names` returned them.
     data: a path, if only one benchmark is run, or NAME=PATH,NAME=PATH...
 
   Raises:
@@ -132,7 +156,10 @@ def paths(benchmarks: Sequence[str], data: str) -> dict[str, str]:
   """
   if not data:
     return {}
-  named_paths = _NAMED_PATH.findall(data)
+  by_name = {find(one).name: one for one in benchmarks}
+  # A path may contain commas and equals signs.
+  name = "|".join(map(re.escape, BENCHMARKS | by_name))
+  named_paths = re.findall(rf"(?:^|,)({name})=(.*?)(?=,(?:{name})=|$)", data)
   if not named_paths:
     if len(benchmarks) > 1:
       raise ValueError(
@@ -141,13 +168,13 @@ def paths(benchmarks: Sequence[str], data: str) -> dict[str, str]:
     name, equals, _ = data.partition("=")
     if equals and name.isidentifier():
       raise ValueError(
-        f"data={data!r} names {name!r}: expected one of {tuple(benchmarks)}"
+        f"data={data!r} names {name!r}: expected one of {tuple(by_name)}"
       )
     return {benchmarks[0]: data}
-  unknown = {name for name, _ in named_paths} - set(benchmarks)
+  unknown = {name for name, _ in named_paths} - by_name.keys()
   if unknown:
     raise ValueError(
       f"data={data!r} names {sorted(unknown)}: expected some of "
-      f"{tuple(benchmarks)}"
+      f"{tuple(by_name)}"
     )
-  return dict(named_paths)
+  return {by_name[name]: path for name, path in named_paths}

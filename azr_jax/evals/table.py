@@ -34,10 +34,17 @@ def show(results: Mapping[str, Mapping[str, float]]) -> str:
     results: the scores of each model by its name. `merged` returns those of a
       model with several seeds.
   """
+  scored = [
+    key.removesuffix(main_score(""))
+    for scores in results.values()
+    for key in scores
+    if key.endswith(main_score("")) and key.count("/") == 2
+  ]
+  # Those of this package first, in their order.
   columns = [
     (name, main_score(name))
-    for name in registry.BENCHMARKS
-    if any(main_score(name) in scores for scores in results.values())
+    for name in dict.fromkeys((*registry.BENCHMARKS, *scored))
+    if name in scored
   ]
   columns += [
     (name.partition("/")[2], name)

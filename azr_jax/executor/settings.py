@@ -35,10 +35,13 @@ class ExecutorSettings(Settings):
     "local", "this machine, or the nodes of a Ray cluster", choices=BACKENDS
   )
   nodes: int = setting(
-    0, "actors of ray; 0: one per node with enough cores", minimum=0
+    0,
+    "actors of ray; 0: one per node with enough cores",
+    minimum=0,
+    expert=True,
   )
   address: str = setting(
-    "", "address of the Ray cluster; empty: find or start one"
+    "", "address of the Ray cluster; empty: find or start one", expert=True
   )
   workers: int = setting(
     2,
@@ -58,6 +61,7 @@ class ExecutorSettings(Settings):
     "CPU time of a job, all inputs and runs together, multiples of timeout_s",
     minimum=1.0,
     maximum=1e6,
+    expert=True,
   )
   sleep_factor: float = setting(
     1.0,
@@ -66,6 +70,7 @@ class ExecutorSettings(Settings):
     "waiting for a core is no sleep",
     minimum=0.0,
     maximum=1e6,
+    expert=True,
   )
   validation_fraction: float = setting(
     0.25,
@@ -74,6 +79,7 @@ class ExecutorSettings(Settings):
     paper="none: the same limit as in grading",
     above=0.0,
     maximum=1.0,
+    expert=True,
   )
   memory_mb: int = setting(
     512,
@@ -87,11 +93,14 @@ class ExecutorSettings(Settings):
     paper="not named by R1-CI",
     subset_of=scripts.LIBRARIES,
   )
-  unsafe: bool = setting(False, "run without seccomp, where there is none")
+  unsafe: bool = setting(
+    False, "run without seccomp, where there is none", expert=True
+  )
   disabled_layers: tuple[str, ...] = setting(
     (),
     "other layers of the sandbox to leave out, to see what each catches",
     subset_of=_OPTIONAL_LAYERS,
+    expert=True,
   )
 
   def check(self) -> None:

@@ -1,21 +1,11 @@
-"""Says how a function of a user is found, and finds it.
-
-| spec | the function |
-| --- | --- |
-| `FILE.py:NAME` | of a file, whose folder is in the import path |
-| `MODULE:NAME` | of a module that can be imported from the working directory |
-"""
+"""Functions of users, as worker processes find them."""
 
 import dataclasses
-import importlib
-import importlib.util
 import inspect
-import pathlib
-import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
+from azr_jax.config import named
 from azr_jax.functions import by_value
 
 
@@ -25,7 +15,7 @@ class Function:
 
   Attributes:
     name: for metrics and messages.
-    spec: one of the module's table; "": it is in `data`.
+    spec: as in `config/named.py`; "": it is in `data`.
     data: what `by_value.dumps` made of it.
   """
 
@@ -57,19 +47,6 @@ def given(function: Callable[..., Any], name: str = "") -> Function:
   return Function(name, data=by_value.dumps(function))
 
 
-def split(spec: str) -> tuple[str, str]:
-  """Returns file or module, and name, of a spec.
-
-  Raises:
-    ValueError: it has another form.
-  """
-  module, colon, name = spec.rpartition(":")
-  is_place = bool(module.strip()) and "*" not in module
-  if not colon or not is_place or not name.isidentifier():
-    raise ValueError(f"{spec!r}: expected FILE.py:NAME or MODULE:NAME")
-  return module, name
-
-
 def find(function: Function) -> Callable[..., Any]:
   """Returns a function, after importing what it lies in.
 
@@ -78,61 +55,10 @@ def find(function: Function) -> Callable[..., Any]:
   """
   if function.data:
     return by_value.loads(function.data)
-  where, name = split(function.spec)
-  try:
-    module = _import(where)
-  except Exception as error:
-    place = last_line(error)
-    raise ValueError(
-      f"{where} cannot be imported: {type(error).__name__}: "
-      f"{' '.join(str(error).split())[:200]}{place}"
-    ) from error
-  found = getattr(module, name, None)
+  found = named.find(function.spec)
   if not callable(found):
-    own = [
-      key
-      for key, value in vars(module).items()
-      if getattr(value, "__module__", "") == module.__name__ and callable(value)
-    ]
-    raise ValueError(
-      f"{where} has no function or class {name!r}: expected one of {own}"
-    )
+    raise ValueError(f"{function.spec} is no function or class")
   return found
-
-
-def _import(where: str) -> types.ModuleType:
-  """Imports a module by name or by the path of its file."""
-  if not where.endswith(".py"):
-    return importlib.import_module(where)
-  path = pathlib.Path(where).expanduser().resolve()
-  if not path.is_file():
-    raise FileNotFoundError(f"there is no file {path}")
-  if str(path.parent) not in sys.path:
-    sys.path.insert(0, str(path.parent))
-  # Two files may have one name, and a file the name of a library.
-  name = f"_of_user_{path.stem}_{abs(hash(str(path)))}"
-  if name not in sys.modules:
-    module_spec = importlib.util.spec_from_file_location(name, path)
-    assert module_spec is not None and module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module
-    try:
-      module_spec.loader.exec_module(module)
-    except BaseException:
-      del sys.modules[name]
-      raise
-  return sys.modules[name]
-
-
-def last_line(error: BaseException) -> str:
-  """Returns where an error was raised, as ` (FILE:LINE)`; "": not in a file."""
-  trace = error.__traceback__
-  if trace is None:
-    return ""
-  while trace.tb_next is not None:
-    trace = trace.tb_next
-  file = pathlib.Path(trace.tb_frame.f_code.co_filename).name
-  return f" ({file}:{trace.tb_lineno})"
 
 
 def signature(function: Callable[..., Any]) -> Signature:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
+from azr_jax.config import named
 from azr_jax.functions import spec as spec_lib
 
 LENGTH = struct.Struct(">I")
@@ -89,7 +90,7 @@ def plain(value: Any) -> Any:
 def _failure(error: BaseException) -> dict[str, str]:
   text = " ".join(str(error).split())[:_SHOWN_CHARS]
   colon = ": " if text else ""
-  where = spec_lib.last_line(error)
+  where = named.last_line(error)
   message = f"{type(error).__name__}{colon}{text}{where}"
   return {"failure": RAISED, "message": message}
 

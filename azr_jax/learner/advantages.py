@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from azr_jax.config import named
+
 # Added to a standard deviation before rewards are divided by it.
 EPSILON = 1e-6
 # Rewards that differ by at most this are equal, because sums of the same parts
@@ -253,6 +255,19 @@ ESTIMATORS: dict[str, Estimator] = {
 }
 
 
+def load(name: str) -> Estimator:
+  """Returns the estimator of a name.
+
+  Args:
+    name: a key of `ESTIMATORS`, or MODULE:NAME of a function of rewards, groups
+      and lengths.
+
+  Raises:
+    ValueError: there is no such estimator; the message continues "expected".
+  """
+  return named.choose(name, ESTIMATORS, callable, "an estimator")
+
+
 def estimate(
   name: str,
   rewards: Sequence[float],
@@ -265,7 +280,7 @@ def estimate(
   """Applies the named estimator.
 
   Args:
-    name: a key of `ESTIMATORS`.
+    name: a key of `ESTIMATORS`, or MODULE:NAME; see `load`.
     rewards: one per trajectory, [N].
     groups: the group of each trajectory, [N].
     lengths: tokens of each trajectory that the model wrote, [N].
@@ -282,7 +297,7 @@ def estimate(
   if not len(rewards):
     return np.zeros(0, np.float32)
   numbers = {"k": pass_k} if name == PASS_K else {}
-  advantages = ESTIMATORS[name](
+  advantages = load(name)(
     np.asarray(rewards, np.float64), groups, np.asarray(lengths), **numbers
   )
   if normalize and name != GAE:

@@ -18,7 +18,11 @@ eq. 5): p is its proximal policy, q its behaviour policy.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
+from typing import TypeAlias
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -43,21 +47,26 @@ _WEIGHT, _SQUARE, _EFFECTIVE, _TRUNCATED = (
 _MAX_LOG_RATIO = 20.0
 
 
+# (log-ratio, mask, segment ids) -> (weights, 1 where a limit changed a ratio).
+Correct: TypeAlias = Callable[..., tuple[jax.Array, jax.Array]]
+
+
 @dataclasses.dataclass(frozen=True)
 class CorrectionSettings(Settings):
   """Limits of the importance weights."""
 
-  cap: float = setting(2.0, "maximum weight of truncate", above=0)
+  cap: float = setting(2.0, "maximum weight of truncate", above=0, expert=True)
   low: float = setting(
-    0.5, "ratio below which mask leaves a target out", minimum=0
+    0.5, "ratio below which mask leaves a target out", minimum=0, expert=True
   )
   high: float = setting(
-    2.0, "ratio above which mask leaves a target out", above=0
+    2.0, "ratio above which mask leaves a target out", above=0, expert=True
   )
   sequence_ratio: str = setting(
     "geometric_mean",
     "a sequence's ratio: of its targets' ratios",
     choices=SEQUENCE_RATIOS,
+    expert=True,
   )
 
   def check(self) -> None:
@@ -89,12 +98,23 @@ def resolve(kind: str, may_be_off_policy: bool, is_weighted: bool) -> str:
   return kind
 
 
+def make(kind: str, c: CorrectionSettings) -> Correct | None:
+  """Returns `weights` of a kind with its limits; None for `NONE`."""
+  if kind == NONE:
+    return None
+  return functools.partial(weights, kind, **vars(c))
+
+
 def weights(
   kind: str,
   log_ratio: Float[Array, "B S"],
   mask: Float[Array, "B S"],
   segment_ids: Int[Array, "B S"],
-  c: CorrectionSettings,
+  *,
+  cap: float,
+  low: float,
+  high: float,
+  sequence_ratio: str,
 ) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
   """Returns the weight of each target, and 1 where a limit changed the ratio.
 
@@ -103,17 +123,20 @@ def weights(
     log_ratio: log p - log q, without gradient.
     mask: 1 where the target was written by the model.
     segment_ids: which sequence of its row a target belongs to.
-    c: limits, and what a sequence's ratio is.
+    cap: maximum weight of truncate.
+    low: ratio below which mask leaves a target out.
+    high: ratio above which mask leaves a target out.
+    sequence_ratio: one of `SEQUENCE_RATIOS`.
   """
   if kind.startswith("sequence_"):
-    if c.sequence_ratio == "product":
+    if sequence_ratio == "product":
       log_ratio = segments.sums(log_ratio * mask, segment_ids)
     else:
       log_ratio = segments.means(log_ratio, mask, segment_ids)
   ratio = jnp.exp(jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
   if kind.endswith("truncate"):
-    return jnp.minimum(ratio, c.cap), (ratio > c.cap) * 1.0
-  outside = (ratio < c.low) | (ratio > c.high)
+    return jnp.minimum(ratio, cap), (ratio > cap) * 1.0
+  outside = (ratio < low) | (ratio > high)
   return jnp.where(outside, 0.0, ratio), outside * 1.0
 
 

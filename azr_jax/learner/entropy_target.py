@@ -27,11 +27,15 @@ class EntropyTargetSettings(Settings):
     "entropy to hold, mean over trained tokens; 0: learner.entropy_coef counts",
     minimum=0,
   )
-  start: float = setting(0.0, "coefficient before the first update", minimum=0)
-  step: float = setting(
-    1e-4, "change of the coefficient after an update", above=0
+  start: float = setting(
+    0.0, "coefficient before the first update", minimum=0, expert=True
   )
-  coef_max: float = setting(5e-3, "maximum of the coefficient", above=0)
+  step: float = setting(
+    1e-4, "change of the coefficient after an update", above=0, expert=True
+  )
+  coef_max: float = setting(
+    5e-3, "maximum of the coefficient", above=0, expert=True
+  )
 
 
 class EntropyControl(flax.struct.PyTreeNode):

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int
 from azr_jax import types
 from azr_jax.learner import corrections, gap, losses, masked
 from azr_jax.learner import logprobs as logprobs_lib
-from azr_jax.learner.policy_losses import POLICY_LOSSES, Targets
-from azr_jax.learner.settings import PROXIMAL, LearnerSettings
+from azr_jax.learner.policy_losses import PolicyLoss, Targets
+from azr_jax.learner.settings import PROXIMAL
 from azr_jax.models import transformer
 from azr_jax.types import Metrics, Params
 
@@ -69,11 +69,16 @@ def score(
 
 def make_policy_loss(
   model: transformer.Transformer,
-  c: LearnerSettings,
+  policy_loss: PolicyLoss,
   *,
   temperature: float,
+  chunk_tokens: int,
   mesh: Mesh | None,
-  correction: str = corrections.NONE,
+  entropy_coef: float = 0.0,
+  kl_coef: float = 0.0,
+  kl_estimator: str = "k3",
+  ratio_to: str = PROXIMAL,
+  correct: corrections.Correct | None = None,
 ) -> MicroLoss:
   """Returns the reinforcement-learning loss of one micro-batch.
 
@@ -82,34 +87,39 @@ def make_policy_loss(
   with, for each target token t:
     w_t: `batch.loss_weights`, which hold the aggregation; 0 where the model
       did not write t.
-    c_t: the weight by `correction` (`corrections.py`); 1 without one.
-    L_t: the policy loss by `learner.policy_loss` (`policy_losses.py`).
+    c_t: the weight by `correct` (`corrections.py`); 1 without one.
+    L_t: the policy loss (`policy_losses.py`).
     v_t: `batch.regularizer_weights`, the aggregation of H_t and K_t.
     H_t: entropy of the policy's distribution at t, in nats.
-    K_t: KL(policy || reference) at t by `learner.kl_estimator`, in nats.
+    K_t: KL(policy || reference) at t by `kl_estimator`, in nats.
 
   The ratios of L_t and c_t are to the policy at the update's start: its
   `batch.proximal_logprobs` or, without them and with one epoch, the policy's
-  own, without gradient. With `learner.ratio_to=sampled`, those of L_t are to
+  own, without gradient. With `ratio_to=SAMPLED`, those of L_t are to
   the sampler, and there is no c_t.
 
   Args:
     model: the policy's decoder.
-    c: the losses and their numbers; a `kl_coef` of 0 means no reference pass.
+    policy_loss: from `policy_losses.make`.
     temperature: the sampling temperature, by which logits are divided.
+    chunk_tokens: tokens whose logits exist at the same time.
     mesh: where the batch lies, as in `logprobs.chunked_logprobs`.
-    correction: one of `corrections.KINDS`, or `corrections.NONE`.
+    entropy_coef: weight of the entropy bonus.
+    kl_coef: weight of the KL penalty; 0: no reference pass.
+    kl_estimator: a key of `losses.KL_ESTIMATORS`, or `losses.FULL_KL`.
+    ratio_to: the old policy of L_t, `PROXIMAL` or `SAMPLED`.
+    correct: from `corrections.make`.
   """
   scoring = _Scoring(
-    temperature=temperature, chunk_tokens=c.chunk_tokens, mesh=mesh
+    temperature=temperature, chunk_tokens=chunk_tokens, mesh=mesh
   )
-  kl_fn = functools.partial(_kl, c.kl_estimator, scoring)
+  kl_fn = functools.partial(_kl, kl_estimator, scoring)
 
   def loss_fn(
     params: Params,
     batch: types.Batch,
     ref_params: Params | None,
-    entropy_coef: jax.Array | float = c.entropy_coef,
+    entropy_coef: jax.Array | float = entropy_coef,
   ) -> tuple[jax.Array, Metrics]:
     hidden = hidden_states(model, params, batch)
     head = transformer.unembedding(params, model.config)
@@ -117,7 +127,9 @@ def make_policy_loss(
       hidden, head, batch.targets, **scoring
     )
     mask = batch.loss_mask
-    surrogate, sums = _surrogate(logprobs, batch, c, correction)
+    surrogate, sums = _surrogate(
+      logprobs, batch, policy_loss, ratio_to == PROXIMAL, correct
+    )
     weighted = jnp.sum(batch.loss_weights * surrogate)
     bonus = jnp.sum(batch.regularizer_weights * entropy)
     loss = weighted - entropy_coef * bonus
@@ -125,7 +137,7 @@ def make_policy_loss(
       "learner/policy_loss": weighted,
       "learner/entropy": masked.masked_sum(entropy, mask),
     }
-    if kl_coef := c.kl_coef:
+    if kl_coef:
       reference = jax.tree.map(jax.lax.stop_gradient, ref_params)
       kl = kl_fn(
         hidden,
@@ -145,15 +157,15 @@ def make_policy_loss(
 def _surrogate(
   logprobs: Float[Array, "B S"],
   batch: types.Batch,
-  c: LearnerSettings,
-  correction: str,
+  policy_loss: PolicyLoss,
+  is_proximal: bool,
+  correct: corrections.Correct | None,
 ) -> tuple[Float[Array, "B S"], Metrics]:
   """Returns the corrected policy loss of each target, and sums for metrics."""
   mask = batch.loss_mask
   start = batch.proximal_logprobs
   if start is None:
     start = jax.lax.stop_gradient(logprobs)
-  is_proximal = c.ratio_to == PROXIMAL
   targets = Targets(
     logprobs=logprobs,
     old_logprobs=start if is_proximal else batch.old_logprobs,
@@ -164,16 +176,12 @@ def _surrogate(
     chosen=batch.chosen,
     is_on_policy=is_proximal and batch.proximal_logprobs is None,
   )
-  surrogate, values = POLICY_LOSSES[c.policy_loss].loss(targets, c)
+  surrogate, values = policy_loss.loss(targets)
   sums = {name: masked.masked_sum(x, mask) for name, x in values.items()}
   sums |= gap.sums(start, batch.old_logprobs, mask)
-  if correction != corrections.NONE:
-    weights, truncated = corrections.weights(
-      correction,
-      start - batch.old_logprobs,
-      mask,
-      batch.segment_ids,
-      c.corrections,
+  if correct is not None:
+    weights, truncated = correct(
+      start - batch.old_logprobs, mask, batch.segment_ids
     )
     surrogate = surrogate * weights
     sums |= corrections.sums(weights, truncated, mask)

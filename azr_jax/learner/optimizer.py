@@ -4,63 +4,78 @@ import jax
 import optax
 import optax.contrib
 
-from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.types import Params
 
 
-def make_optimizer(c: OptimizerSettings) -> optax.GradientTransformation:
+def make_optimizer(
+  *,
+  learning_rate: float,
+  muon_learning_rate: float,
+  warmup_steps: int,
+  decay_steps: int,
+  decay: str,
+  final_learning_rate: float,
+  b1: float,
+  b2: float,
+  weight_decay: float,
+  decay_vectors: bool,
+  grad_clip: float,
+) -> optax.GradientTransformation:
   """Returns AdamW, or Muon for the layers' matrices and AdamW for the rest.
 
-  Norms and biases have no weight decay unless `decay_vectors` is set. Gradients
-  are first clipped by their global norm.
-
-  Args:
-    c: rates, schedule and moments; Muon's rate falls by the same factor as
-      AdamW's.
+  The arguments are the fields of `OptimizerSettings`. Norms and biases have no
+  weight decay unless `decay_vectors` is set. Gradients are first clipped by
+  their global norm. Muon's rate falls by the same factor as AdamW's.
   """
-  decays = None if c.decay_vectors else _decay_mask
-  if c.muon_learning_rate:
+
+  def schedule(peak: float) -> optax.Schedule:
+    final = final_learning_rate * peak / learning_rate
+    return _schedule(peak, final, warmup_steps, decay_steps, decay)
+
+  decays = None if decay_vectors else _decay_mask
+  if muon_learning_rate:
     optimizer = optax.contrib.muon(
-      _schedule(c, c.muon_learning_rate),
-      weight_decay=c.weight_decay,
+      schedule(muon_learning_rate),
+      weight_decay=weight_decay,
       weight_decay_mask=decays,
-      adam_b1=c.b1,
-      adam_b2=c.b2,
-      adam_weight_decay=c.weight_decay,
-      adam_learning_rate=_schedule(c, c.learning_rate),
+      adam_b1=b1,
+      adam_b2=b2,
+      adam_weight_decay=weight_decay,
+      adam_learning_rate=schedule(learning_rate),
       muon_weight_dimension_numbers=lambda params: (
         jax.tree_util.tree_map_with_path(_muon_axes, params)
       ),
     )
   else:
     optimizer = optax.adamw(
-      _schedule(c, c.learning_rate),
-      b1=c.b1,
-      b2=c.b2,
-      weight_decay=c.weight_decay,
+      schedule(learning_rate),
+      b1=b1,
+      b2=b2,
+      weight_decay=weight_decay,
       mask=decays,
     )
-  if c.grad_clip == 0:
+  if grad_clip == 0:
     return optimizer
-  return optax.chain(optax.clip_by_global_norm(c.grad_clip), optimizer)
+  return optax.chain(optax.clip_by_global_norm(grad_clip), optimizer)
 
 
-def _schedule(c: OptimizerSettings, peak: float) -> optax.Schedule:
+def _schedule(
+  peak: float, final: float, warmup_steps: int, decay_steps: int, decay: str
+) -> optax.Schedule:
   """Returns the rate by update: warm-up to the peak, then the decay."""
-  start = 0.0 if c.warmup_steps else peak
-  if not c.decay_steps:
-    return optax.linear_schedule(start, peak, max(c.warmup_steps, 1))
-  final = c.final_learning_rate * peak / c.learning_rate
-  if c.decay == "linear":
+  start = 0.0 if warmup_steps else peak
+  if not decay_steps:
+    return optax.linear_schedule(start, peak, max(warmup_steps, 1))
+  if decay == "linear":
     return optax.join_schedules(
       [
-        optax.linear_schedule(start, peak, max(c.warmup_steps, 1)),
-        optax.linear_schedule(peak, final, c.decay_steps - c.warmup_steps),
+        optax.linear_schedule(start, peak, max(warmup_steps, 1)),
+        optax.linear_schedule(peak, final, decay_steps - warmup_steps),
       ],
-      [c.warmup_steps],
+      [warmup_steps],
     )
   return optax.warmup_cosine_decay_schedule(
-    start, peak, c.warmup_steps, c.decay_steps, final
+    start, peak, warmup_steps, decay_steps, final
   )
 
 

@@ -1,28 +1,31 @@
-"""Policy losses: one function each, of one signature, by name.
+"""Policy losses: one function each, by name.
 
-A function takes the targets of a micro-batch and the hyperparameters of all
-losses, of which it reads its own. It returns the loss of each target, and
-values for metrics, which are averaged over the targets that are trained on.
-Nothing is aggregated here: the batch's `loss_weights`, which `packing.py`
-makes, say how targets and sequences add up.
+A function takes the targets of a micro-batch, and its numbers by keyword. It
+returns the loss of each target, and values for metrics, which are averaged over
+the targets that are trained on. Nothing is aggregated here: the batch's
+`loss_weights`, which `packing.py` makes, say how targets and sequences add up.
 
 In the formulas, r is the ratio of the probability of a target to that by the
 old policy, which is the policy at the update's start or, with
 `learner.ratio_to=sampled`, the sampler; A is the target's advantage.
 
-Another loss is a function, its row in `POLICY_LOSSES` and, if it has
-hyperparameters of its own, a field of `PolicyLossSettings`.
+`make` binds the numbers from settings: a keyword is a field of the loss's own
+section, or else of `PolicyLossSettings`. Another loss is a function and its row
+in `POLICY_LOSSES`, or a function outside the package (docs/extending.md).
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import TypeAlias
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from azr_jax.config import named
 from azr_jax.config.settings import Settings, setting
 from azr_jax.learner import masked, order_statistics, segments
 from azr_jax.types import Leaf
@@ -33,9 +36,8 @@ class CispoSettings(Settings):
   """CISPO; its paper tunes the largest weight and does not name it."""
 
   weight_max: float = setting(
-    5.0, "maximum of the weight r; ScaleRL has 4 to 8", above=0
+    5.0, "maximum of the weight r; ScaleRL has 4 to 8", above=0, expert=True
   )
-  weight_min: float = setting(0.0, "minimum of the weight r", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +45,10 @@ class GspoSettings(Settings):
   """GSPO; the defaults are those of its section 5.1."""
 
   clip_low: float = setting(
-    3e-4, "maximum distance of a sequence's ratio below 1", above=0
+    3e-4, "maximum distance of a sequence's ratio below 1", above=0, expert=True
   )
   clip_high: float = setting(
-    4e-4, "maximum distance of a sequence's ratio above 1", above=0
+    4e-4, "maximum distance of a sequence's ratio above 1", above=0, expert=True
   )
 
 
@@ -55,10 +57,14 @@ class ClipCovSettings(Settings):
   """Clip-Cov; the defaults are those of its experiments."""
 
   fraction: float = setting(
-    2e-4, "part of the targets that loses its gradient", above=0, maximum=1
+    2e-4,
+    "part of the targets that loses its gradient",
+    above=0,
+    maximum=1,
+    expert=True,
   )
-  low: float = setting(1.0, "minimum covariance of such a target")
-  high: float = setting(5.0, "maximum covariance of such a target")
+  low: float = setting(1.0, "minimum covariance of such a target", expert=True)
+  high: float = setting(5.0, "maximum covariance of such a target", expert=True)
 
   def check(self) -> None:
     """Refuses an empty range."""
@@ -71,9 +77,13 @@ class KlCovSettings(Settings):
   """KL-Cov; the defaults are those of its experiments with 7B."""
 
   fraction: float = setting(
-    2e-3, "part of the targets with the penalty", above=0, maximum=1
+    2e-3,
+    "part of the targets with the penalty",
+    above=0,
+    maximum=1,
+    expert=True,
   )
-  coef: float = setting(1.0, "weight of the penalty", minimum=0)
+  coef: float = setting(1.0, "weight of the penalty", minimum=0, expert=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +91,7 @@ class PolicyLossSettings(Settings):
   """The hyperparameters of all policy losses; each reads its own."""
 
   iw_clip_max: float = setting(
-    10.0, "maximum importance weight of sequence_weighted", above=0
+    10.0, "maximum importance weight of sequence_weighted", above=0, expert=True
   )
   clip_low: float = setting(
     0.2, "maximum distance of an unclipped ratio below 1", above=0
@@ -93,6 +103,7 @@ class PolicyLossSettings(Settings):
     0.0,
     "maximum ratio of clipped where advantages are negative; 0: none",
     accepts=(lambda v: v == 0 or v > 1, "0 or a number above 1"),
+    expert=True,
   )
   cispo: CispoSettings = CispoSettings()
   gspo: GspoSettings = GspoSettings()
@@ -133,17 +144,19 @@ class Targets(flax.struct.PyTreeNode):
 Loss: TypeAlias = tuple[Float[Array, "B S"], dict[str, Float[Array, "B S"]]]
 
 
-def clipped(targets: Targets, c: PolicyLossSettings) -> Loss:
+def clipped(
+  targets: Targets, *, clip_low: float, clip_high: float, dual_clip: float
+) -> Loss:
   """Returns PPO's clipped objective as a loss (AZR, eq. 9).
 
   -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A); with `dual_clip`, where A
   is negative, at most -dual_clip A (dual-clip PPO, arXiv 1912.09729).
   """
-  loss = _clipped(targets.ratio, targets.advantages, c.clip_low, c.clip_high)
-  if c.dual_clip:
-    limit = -c.dual_clip * targets.advantages
+  loss = _clipped(targets.ratio, targets.advantages, clip_low, clip_high)
+  if dual_clip:
+    limit = -dual_clip * targets.advantages
     loss = jnp.where(targets.advantages < 0, jnp.minimum(loss, limit), loss)
-  return loss, _clip_fraction(targets, targets.ratio, c.clip_low, c.clip_high)
+  return loss, _clip_fraction(targets, targets.ratio, clip_low, clip_high)
 
 
 def _clipped(
@@ -163,7 +176,7 @@ def _clip_fraction(
   return {"learner/clip_fraction": outside * 1.0}
 
 
-def sequence_weighted(targets: Targets, c: PolicyLossSettings) -> Loss:
+def sequence_weighted(targets: Targets, *, iw_clip_max: float) -> Loss:
   """Returns REINFORCE with a weight per sequence (Countdown, section 4).
 
   -w A log p, w = min(exp(log p(sequence) - log q(sequence)), iw_clip_max),
@@ -177,27 +190,26 @@ def sequence_weighted(targets: Targets, c: PolicyLossSettings) -> Loss:
     jax.lax.stop_gradient(log_ratio) * targets.mask, targets.segment_ids
   )
   # The clip comes before the exponential, which could overflow.
-  weights = jnp.exp(jnp.minimum(log_weights, jnp.log(c.iw_clip_max)))
+  weights = jnp.exp(jnp.minimum(log_weights, jnp.log(iw_clip_max)))
   return -weights * targets.advantages * targets.logprobs, {
     "learner/weight": weights,
-    "learner/clip_fraction": (weights >= c.iw_clip_max) * 1.0,
+    "learner/clip_fraction": (weights >= iw_clip_max) * 1.0,
   }
 
 
-def cispo(targets: Targets, c: PolicyLossSettings) -> Loss:
+def cispo(targets: Targets, *, weight_max: float) -> Loss:
   """Returns CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4 and 5).
 
-  -clip(r, weight_min, weight_max) A log p, where the clipped r has no gradient,
-  so that no target loses its own.
+  -min(r, weight_max) A log p, where the clipped r has no gradient, so that no
+  target loses its own. As in the paper, r has no lower limit.
   """
   ratio = jax.lax.stop_gradient(targets.ratio)
-  low, high = c.cispo.weight_min, c.cispo.weight_max
-  weights = jnp.clip(ratio, low, high)
+  weights = jnp.minimum(ratio, weight_max)
   loss = -weights * targets.advantages * targets.logprobs
-  return loss, _clip_fraction(targets, ratio, 1.0 - low, high - 1.0)
+  return loss, _clip_fraction(targets, ratio, 1.0, weight_max - 1.0)
 
 
-def gspo(targets: Targets, c: PolicyLossSettings) -> Loss:
+def gspo(targets: Targets, *, clip_low: float, clip_high: float) -> Loss:
   """Returns GSPO (arXiv 2507.18071, eq. 5 and 7).
 
   -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), where s is the geometric
@@ -212,22 +224,25 @@ def gspo(targets: Targets, c: PolicyLossSettings) -> Loss:
   )
   own = targets.logprobs - jax.lax.stop_gradient(targets.logprobs)
   ratio = jnp.exp(mean + own)
-  low, high = c.gspo.clip_low, c.gspo.clip_high
-  loss = _clipped(ratio, targets.advantages, low, high)
-  return loss, _clip_fraction(targets, ratio, low, high)
+  loss = _clipped(ratio, targets.advantages, clip_low, clip_high)
+  return loss, _clip_fraction(targets, ratio, clip_low, clip_high)
 
 
-def clip_cov(targets: Targets, c: PolicyLossSettings) -> Loss:
+def clip_cov(
+  targets: Targets, *, clip_low: float, clip_high: float, dual_clip: float
+) -> Loss:
   """Returns `clipped`, and 0 at the targets of `choose_clip_cov`.
 
   The method is Clip-Cov (arXiv 2505.22617, section 4).
   """
   assert targets.chosen is not None
-  loss, values = clipped(targets, c)
+  loss, values = clipped(
+    targets, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
+  )
   return loss * (1.0 - targets.chosen), values
 
 
-def kl_cov(targets: Targets, c: PolicyLossSettings) -> Loss:
+def kl_cov(targets: Targets, *, coef: float) -> Loss:
   """Returns -r A, and -r A + coef |log r| at the targets of `choose_kl_cov`.
 
   The method is KL-Cov (arXiv 2505.22617, section 4). |log r| stands for the KL
@@ -235,7 +250,7 @@ def kl_cov(targets: Targets, c: PolicyLossSettings) -> Loss:
   """
   assert targets.chosen is not None
   log_ratio = targets.logprobs - targets.old_logprobs
-  penalty = c.kl_cov.coef * jnp.abs(log_ratio) * targets.chosen
+  penalty = coef * jnp.abs(log_ratio) * targets.chosen
   return -targets.ratio * targets.advantages + penalty, {}
 
 
@@ -256,7 +271,10 @@ def choose_clip_cov(
   covariances: Float[Array, "*B"],
   mask: Float[Array, "*B"],
   key: Key[Array, ""],
-  c: PolicyLossSettings,
+  *,
+  fraction: float,
+  low: float,
+  high: float,
 ) -> Bool[Array, "*B"]:
   """Draws a part of the targets whose covariance is between two limits.
 
@@ -264,26 +282,25 @@ def choose_clip_cov(
     covariances: of the targets of a whole batch.
     mask: 1 where the target was written by the model.
     key: draws the targets; used up.
-    c: the part of all targets, and the limits.
+    fraction: the part of all targets that is drawn.
+    low: covariances of the drawn targets are above this.
+    high: and below this.
   """
-  inside = (covariances > c.clip_cov.low) & (covariances < c.clip_cov.high)
+  inside = (covariances > low) & (covariances < high)
   draws = jax.random.uniform(key, covariances.shape)
-  return order_statistics.largest(
-    draws, inside * mask, _count(mask, c.clip_cov.fraction)
-  )
+  return order_statistics.largest(draws, inside * mask, _count(mask, fraction))
 
 
 def choose_kl_cov(
   covariances: Float[Array, "*B"],
   mask: Float[Array, "*B"],
   key: Key[Array, ""],
-  c: PolicyLossSettings,
+  *,
+  fraction: float,
 ) -> Bool[Array, "*B"]:
   """Returns the targets of the largest covariances; draws nothing."""
   del key
-  return order_statistics.largest(
-    covariances, mask, _count(mask, c.kl_cov.fraction)
-  )
+  return order_statistics.largest(covariances, mask, _count(mask, fraction))
 
 
 def _count(mask: jax.Array, fraction: float) -> jax.Array:
@@ -297,17 +314,20 @@ class PolicyLoss:
   """A policy loss and what it needs.
 
   Attributes:
-    loss: of each target, and values for metrics.
+    loss: of each target, and values for metrics; takes its numbers by keyword,
+      or, as `make` returns it, the targets alone.
     choose: chooses targets by the covariances of the whole batch, before the
-      update.
+      update: `(covariances, mask, key)`, and numbers by keyword.
+    section: the section of `learner` that holds its own numbers; "": none does.
     is_weighted: whether it weighs samples by their probability when sampled,
       so that no correction is needed and the old policy does not matter.
     is_penalty: whether it needs an old policy other than the policy, because
       it has no clip and its penalty is 0 where r is 1.
   """
 
-  loss: Callable[[Targets, PolicyLossSettings], Loss]
+  loss: Callable[..., Loss]
   choose: Callable[..., jax.Array] | None = None
+  section: str = ""
   is_weighted: bool = False
   is_penalty: bool = False
 
@@ -315,8 +335,68 @@ class PolicyLoss:
 POLICY_LOSSES: dict[str, PolicyLoss] = {
   "clipped": PolicyLoss(clipped),
   "sequence_weighted": PolicyLoss(sequence_weighted, is_weighted=True),
-  "cispo": PolicyLoss(cispo),
-  "gspo": PolicyLoss(gspo),
-  "clip_cov": PolicyLoss(clip_cov, choose_clip_cov),
-  "kl_cov": PolicyLoss(kl_cov, choose_kl_cov, is_penalty=True),
+  "cispo": PolicyLoss(cispo, section="cispo"),
+  "gspo": PolicyLoss(gspo, section="gspo"),
+  "clip_cov": PolicyLoss(clip_cov, choose_clip_cov, section="clip_cov"),
+  "kl_cov": PolicyLoss(
+    kl_cov, choose_kl_cov, section="kl_cov", is_penalty=True
+  ),
 }
+
+
+def load(name: str) -> PolicyLoss:
+  """Returns the policy loss of a name, without its numbers.
+
+  Args:
+    name: a key of `POLICY_LOSSES`, or MODULE:NAME of a function or a
+      `PolicyLoss`.
+
+  Raises:
+    ValueError: there is no such loss, or it lacks a default of a number that is
+      no setting; the message continues "expected".
+  """
+  found = named.choose(name, POLICY_LOSSES, _is_loss, "a policy loss")
+  loss = found if isinstance(found, PolicyLoss) else PolicyLoss(found)
+  if name in POLICY_LOSSES:
+    return loss
+  known = {field.name for field in dataclasses.fields(PolicyLossSettings)}
+  lacking = [
+    parameter.name
+    for parameter in _keywords(loss.loss)
+    if parameter.name not in known and parameter.default is parameter.empty
+  ]
+  if lacking:
+    raise ValueError(
+      f"a function whose keywords are fields of PolicyLossSettings or have "
+      f"defaults, unlike {', '.join(lacking)}"
+    )
+  return loss
+
+
+def _is_loss(found: Any) -> bool:
+  return isinstance(found, PolicyLoss) or callable(found)
+
+
+def make(name: str, c: PolicyLossSettings) -> PolicyLoss:
+  """Returns the policy loss of a name, with its numbers from settings."""
+  row = load(name)
+  own = vars(getattr(c, row.section)) if row.section else {}
+  numbers = vars(c) | own
+  choose = _bound(row.choose, numbers) if row.choose else None
+  return dataclasses.replace(row, loss=_bound(row.loss, numbers), choose=choose)
+
+
+def _bound(
+  function: Callable[..., Any], numbers: Mapping[str, Any]
+) -> Callable[..., Any]:
+  """Returns a function with those keywords bound that are settings."""
+  keywords = [parameter.name for parameter in _keywords(function)]
+  return functools.partial(
+    function, **{name: numbers[name] for name in keywords if name in numbers}
+  )
+
+
+def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:
+  """Returns the parameters that are taken by keyword only."""
+  parameters = inspect.signature(function).parameters.values()
+  return [p for p in parameters if p.kind is p.KEYWORD_ONLY]

@@ -24,7 +24,6 @@ from jaxtyping import Array, Float
 
 from azr_jax import types
 from azr_jax.learner import objective, order_statistics, policy_losses, update
-from azr_jax.learner.settings import LearnerSettings
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
@@ -39,32 +38,38 @@ Scores: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
 
 def make_prepare(
   model: transformer.Transformer,
-  c: LearnerSettings,
   *,
   temperature: float,
+  chunk_tokens: int,
   mesh: Mesh,
+  needs_proximal: bool = False,
+  top_entropy_fraction: float = 1.0,
+  choose: Callable[..., jax.Array] | None = None,
   options: compiler.Options = None,
 ) -> Prepare | None:
   """Returns the jitted preparation of a batch; None if nothing needs one.
 
   Args:
     model: the policy's decoder.
-    c: how the learner learns.
     temperature: the sampling temperature, by which logits are divided.
+    chunk_tokens: tokens whose logits exist at the same time.
     mesh: where the batch lies.
+    needs_proximal: whether ratios need the log-probabilities at the update's
+      start, because there are several epochs.
+    top_entropy_fraction: the part of the targets, by entropy, that the policy
+      loss counts.
+    choose: of the policy loss, from `policy_losses.make`.
     options: of XLA.
 
   Returns:
     `(params, step, batch [A, B, S]) -> (fields, metrics)`: the fields replace
     those of the batch in every epoch.
   """
-  choose = policy_losses.POLICY_LOSSES[c.policy_loss].choose
-  if not c.needs_scores and choose is None:
+  needs_scores = needs_proximal or top_entropy_fraction < 1
+  if not needs_scores and choose is None:
     return None
 
-  scores = make_scores(
-    model, c.chunk_tokens, temperature=temperature, mesh=mesh
-  )
+  scores = make_scores(model, chunk_tokens, temperature=temperature, mesh=mesh)
 
   def prepare(
     params: Params, step: jax.Array, batch: types.Batch
@@ -72,12 +77,12 @@ def make_prepare(
     fields: dict[str, Any] = {}
     metrics: Metrics = {}
     mask, logprobs = batch.loss_mask, batch.old_logprobs
-    if c.needs_scores:
+    if needs_scores:
       logprobs, entropies = scores(params, batch)
-      if c.needs_proximal:
+      if needs_proximal:
         fields["proximal_logprobs"] = logprobs
-      if c.top_entropy_fraction < 1:
-        chosen = _top_entropy(entropies, mask, c.top_entropy_fraction)
+      if top_entropy_fraction < 1:
+        chosen = _top_entropy(entropies, mask, top_entropy_fraction)
         fields["loss_weights"] = batch.loss_weights * chosen
         lowest = jnp.min(jnp.where(chosen, entropies, jnp.inf))
         metrics["learner/top_entropy_min"] = jnp.where(
@@ -87,7 +92,7 @@ def make_prepare(
       found = policy_losses.covariances(logprobs, batch.advantages, mask)
       # The number of the update makes the draw, so a resumed run repeats it.
       key = jax.random.fold_in(jax.random.key(0), step)
-      fields["chosen"] = choose(found, mask, key, c) * 1.0
+      fields["chosen"] = choose(found, mask, key) * 1.0
     return fields, metrics
 
   by_row = mesh_lib.token_sharding(mesh, axis=1)

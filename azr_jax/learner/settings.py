@@ -3,11 +3,11 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.learner import advantages, losses, packing
+from azr_jax.learner import advantages, losses, packing, policy_losses
 from azr_jax.learner import corrections as corrections_lib
 from azr_jax.learner.corrections import CorrectionSettings
 from azr_jax.learner.entropy_target import EntropyTargetSettings
-from azr_jax.learner.policy_losses import POLICY_LOSSES, PolicyLossSettings
+from azr_jax.learner.policy_losses import PolicyLossSettings
 
 # Ratios are to the policy at the update's start, or to the sampler.
 PROXIMAL, SAMPLED = "proximal", "sampled"
@@ -39,7 +39,10 @@ class OptimizerSettings(Settings):
 
   learning_rate: float = setting(1e-6, "peak rate of AdamW", above=0)
   muon_learning_rate: float = setting(
-    0.0, "peak rate of Muon on the layers' matrices; 0: AdamW", minimum=0
+    0.0,
+    "peak rate of Muon on the layers' matrices; 0: AdamW",
+    minimum=0,
+    expert=True,
   )
   warmup_steps: int = setting(
     0, "updates until the rate reaches its peak", minimum=0
@@ -51,11 +54,17 @@ class OptimizerSettings(Settings):
   final_learning_rate: float = setting(
     0.0, "rate of AdamW at and after decay_steps", minimum=0
   )
-  b1: float = setting(0.9, "decay of the first moment", minimum=0, below=1)
-  b2: float = setting(0.999, "decay of the second moment", minimum=0, below=1)
+  b1: float = setting(
+    0.9, "decay of the first moment", minimum=0, below=1, expert=True
+  )
+  b2: float = setting(
+    0.999, "decay of the second moment", minimum=0, below=1, expert=True
+  )
   weight_decay: float = setting(0.01, "decoupled decay", minimum=0)
   decay_vectors: bool = setting(
-    False, "weight decay of norms and biases too, not of matrices alone"
+    False,
+    "weight decay of norms and biases too, not of matrices alone",
+    expert=True,
   )
   grad_clip: float = setting(
     1.0, "maximum global norm of the gradient; 0: no clipping", minimum=0
@@ -87,12 +96,16 @@ class LearnerSettings(PolicyLossSettings):
   """Advantages, loss and packing of the policy's update."""
 
   estimator: str = setting(
-    "trr++", "advantage estimator", choices=tuple(advantages.ESTIMATORS)
+    "trr++",
+    "advantage estimator",
+    choices=tuple(advantages.ESTIMATORS),
+    or_named=advantages.load,
   )
   pass_k: int = setting(
     4,
     "k of the estimator pass@k: responses of which the best counts",
     minimum=1,
+    expert=True,
   )
   drop_equal_groups: bool = setting(
     False, "leaves out groups of equal reward, whose advantages are 0"
@@ -115,12 +128,14 @@ class LearnerSettings(PolicyLossSettings):
   policy_loss: str = setting(
     "clipped",
     "loss of a token (policy_losses.py)",
-    choices=tuple(POLICY_LOSSES),
+    choices=tuple(policy_losses.POLICY_LOSSES),
+    or_named=policy_losses.load,
   )
   ratio_to: str = setting(
     PROXIMAL,
     "old policy of ratios: at the update's start, or as sampled",
     choices=(PROXIMAL, SAMPLED),
+    expert=True,
   )
   correction: str = setting(
     corrections_lib.AUTO,
@@ -139,6 +154,7 @@ class LearnerSettings(PolicyLossSettings):
     "part of the tokens, by entropy, that the policy loss counts",
     above=0,
     maximum=1,
+    expert=True,
   )
   entropy_coef: float = setting(
     0.001, "weight of the entropy bonus", paper="AZR: 0.001", minimum=0
@@ -173,7 +189,7 @@ class LearnerSettings(PolicyLossSettings):
 
   def check(self) -> None:
     """Refuses what would do nothing, or do it twice."""
-    loss = POLICY_LOSSES[self.policy_loss]
+    loss = policy_losses.load(self.policy_loss)
     if loss.is_penalty and self.ratio_to == PROXIMAL and self.epochs == 1:
       raise self.invalid(
         "policy_loss",
@@ -190,18 +206,13 @@ class LearnerSettings(PolicyLossSettings):
   @property
   def needs_proximal(self) -> bool:
     """Whether ratios need the log-probabilities at the update's start."""
-    is_weighted = POLICY_LOSSES[self.policy_loss].is_weighted
+    is_weighted = policy_losses.load(self.policy_loss).is_weighted
     return self.epochs > 1 and self.ratio_to == PROXIMAL and not is_weighted
-
-  @property
-  def needs_scores(self) -> bool:
-    """Whether the batch is scored before the update."""
-    return self.needs_proximal or self.top_entropy_fraction < 1
 
   @property
   def is_weighted(self) -> bool:
     """Whether the loss weighs samples by their probability when sampled."""
-    is_weighted = POLICY_LOSSES[self.policy_loss].is_weighted
+    is_weighted = policy_losses.load(self.policy_loss).is_weighted
     return is_weighted or self.ratio_to == SAMPLED
 
   @property
@@ -214,7 +225,9 @@ class LearnerSettings(PolicyLossSettings):
 class CriticSettings(Settings):
   """The critic of `learner.estimator = "gae"`; the defaults are ORZ's."""
 
-  gamma: float = setting(1.0, "discount", paper="1", minimum=0, maximum=1)
+  gamma: float = setting(
+    1.0, "discount", paper="1", minimum=0, maximum=1, expert=True
+  )
   gae_lambda: float = setting(
     1.0, "lambda of GAE", paper="1", minimum=0, maximum=1
   )
@@ -224,6 +237,7 @@ class CriticSettings(Settings):
     "(critic/updates counts them)",
     paper="12",
     minimum=1,
+    expert=True,
   )
   value_clip: float = setting(
     0.0,
@@ -237,6 +251,7 @@ class CriticSettings(Settings):
     "sqrt 5), first values of about 40 at 135M parameters",
     paper="paper (appendix B); the published code has code",
     choices=HEAD_INITS,
+    expert=True,
   )
   optimizer: OptimizerSettings = OptimizerSettings(
     learning_rate=5e-6, b2=0.95, weight_decay=0.0

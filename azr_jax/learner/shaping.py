@@ -39,6 +39,7 @@ class ShapingSettings(Settings):
     "what a response of rollout.max_tokens loses",
     paper="DAPO: 1",
     minimum=0,
+    expert=True,
   )
   mask_truncated: bool = setting(
     False, "take responses that the longest length cut out of the loss"

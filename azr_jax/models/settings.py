@@ -21,13 +21,20 @@ class ModelSettings(Settings):
     "",
     "shape of a folder that is still to be made, for compile_check",
     choices=("", *presets.PRESETS),
+    expert=True,
   )
   cache_dir: str = setting(
-    "~/.cache/azr_jax", "folder of downloaded weights", required=True
+    "~/.cache/azr_jax",
+    "folder of downloaded weights",
+    required=True,
+    expert=True,
   )
   dtype: str = setting("float32", "type of computation", choices=DTYPES)
   attention: str = setting(
-    "auto", "kernel: cudnn on GPU, splash on TPU", choices=attention.NAMES
+    "auto",
+    "kernel: cudnn on GPU, splash on TPU",
+    choices=attention.NAMES,
+    expert=True,
   )
   remat: str = setting(
     "none",

@@ -34,14 +34,17 @@ class CompilerSettings(Settings):
     ),
     "XLA options on TPUs, as NAME=VALUE",
     accepts=_PAIRS,
+    expert=True,
   )
   gpu: tuple[str, ...] = setting(
-    (), "XLA options on GPUs, as NAME=VALUE", accepts=_PAIRS
+    (), "XLA options on GPUs, as NAME=VALUE", accepts=_PAIRS, expert=True
   )
   # Otherwise a fusion keeps float32 where the code rounds to bfloat16, so two
   # programs of one model give slightly different values.
   exact_rounding: bool = setting(
-    True, "round to bfloat16 wherever the code does, whatever XLA fuses"
+    True,
+    "round to bfloat16 wherever the code does, whatever XLA fuses",
+    expert=True,
   )
 
   def options(self, mesh: Mesh) -> Options:

@@ -16,7 +16,10 @@ class MeshSettings(Settings):
   fsdp: int = setting(-1, "shards of the state", accepts=_SIZE)
   tensor: int = setting(1, "shards of heads and widths", accepts=_SIZE)
   context: int = setting(
-    1, "shards of a row's tokens, in updates and scoring", accepts=_SIZE
+    1,
+    "shards of a row's tokens, in updates and scoring",
+    accepts=_SIZE,
+    expert=True,
   )
 
   def sizes(self) -> dict[str, int]:
@@ -30,7 +33,7 @@ class MeshSettings(Settings):
 
 
 def _axis(default: str, doc: str) -> str:
-  return setting(default, doc, choices=_MESH_AXES)
+  return setting(default, doc, choices=_MESH_AXES, expert=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,5 +59,5 @@ class HostsSettings(Settings):
   """How the processes of a run wait for each other."""
 
   timeout_s: float = setting(
-    600.0, "seconds that hosts wait for one another", above=0
+    600.0, "seconds that hosts wait for one another", above=0, expert=True
   )

@@ -65,7 +65,7 @@ class RolloutMeshSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class SpeculationSettings(Settings):
-  """Section `rollout.speculation`: drafts that decoding verifies."""
+  """How many tokens are drafted, from what, and when that pays."""
 
   drafts: int = setting(
     0,
@@ -78,26 +78,33 @@ class SpeculationSettings(Settings):
     1024,
     "tokens that are searched: the end of the sequence, then its siblings",
     minimum=8,
+    expert=True,
   )
   min_match: int = setting(
     2,
     "last tokens that an earlier place must have to be continued",
     minimum=1,
     maximum=8,
+    expert=True,
   )
   max_slots: int = setting(
     32,
     "sequences in slots at most, for drafts to be made; where more decode, "
     "products take longer than reading the weights",
     minimum=1,
+    expert=True,
   )
   min_gain: float = setting(
     1.5,
     "tokens of a slot and iteration; a call that has fewer stops drafts",
     minimum=1,
+    expert=True,
   )
   pause_calls: int = setting(
-    16, "calls of the decode loop until drafts are tried again", minimum=1
+    16,
+    "calls of the decode loop until drafts are tried again",
+    minimum=1,
+    expert=True,
   )
 
 
@@ -120,6 +127,7 @@ class SamplerSettings(Settings):
     1024,
     "prompt tokens per device call, or one prompt's part on each device",
     minimum=1,
+    expert=True,
   )
   decode_chunk: int = setting(
     32, "sampled tokens of a slot per device call", minimum=1
@@ -128,6 +136,7 @@ class SamplerSettings(Settings):
     128,
     "tokens of a page of the cache, which attention reads at once",
     minimum=1,
+    expert=True,
   )
   attention: str = setting(
     AUTO,
@@ -135,6 +144,7 @@ class SamplerSettings(Settings):
     "pages of each slot as the longest has; auto: kernel on a TPU, and on a "
     "GPU whose kernel takes the cache",
     choices=ATTENTIONS,
+    expert=True,
   )
   layers: str = setting(
     AUTO,
@@ -142,6 +152,7 @@ class SamplerSettings(Settings):
     "each; auto: scan on a TPU and where a layer is small, because other "
     "compilers copy a layer's kernels out of the stack for each token",
     choices=LAYERS,
+    expert=True,
   )
   quantization: str = setting(
     NONE,
@@ -154,6 +165,7 @@ class SamplerSettings(Settings):
     "type of cached keys and values; of 8 bits, it has a scale for each token "
     "and key head; auto: model.dtype",
     choices=CACHE_DTYPES,
+    expert=True,
   )
   cache_gib: float = setting(
     0.0,
@@ -162,10 +174,15 @@ class SamplerSettings(Settings):
     minimum=0,
   )
   prefix_cache: bool = setting(
-    True, "prompts of equal first tokens share the full pages that hold them"
+    True,
+    "prompts of equal first tokens share the full pages that hold them",
+    expert=True,
   )
   extend_chunk: int = setting(
-    0, "tokens of tool output per device call; 0: as of prompts", minimum=0
+    0,
+    "tokens of tool output per device call; 0: as of prompts",
+    minimum=0,
+    expert=True,
   )
   temperature: float = setting(
     1.0, "divides the logits; 0 is greedy, for evaluation alone", minimum=0
@@ -192,6 +209,7 @@ class SamplerSettings(Settings):
     "a stop string counts only after a match of this regular expression in the "
     "response; '': anywhere",
     accepts=(_compiles, "a regular expression"),
+    expert=True,
   )
   max_staleness: int = setting(
     0, "steps that a sample's policy may be behind the update's", minimum=0
@@ -207,6 +225,7 @@ class SamplerSettings(Settings):
     "calls of the decode loop from a program's start until its outcome is "
     "taken, so that two runs of a seed are equal",
     minimum=1,
+    expert=True,
   )
 
   def check(self) -> None:

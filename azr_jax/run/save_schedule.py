@@ -8,7 +8,6 @@ import dataclasses
 import time
 
 from azr_jax.run.session import Run
-from azr_jax.run.settings import TrainingRunSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,15 +21,20 @@ class StepEnd:
 class SaveSchedule:
   """Decides after each step, alike on all hosts."""
 
-  def __init__(self, settings: TrainingRunSettings, run: Run):
+  def __init__(
+    self, run: Run, steps: int, save_every: int, save_minutes: float
+  ):
     """Starts the clock.
 
     Args:
-      settings: the run's length, and how often it saves.
       run: the run, whose hosts agree.
+      steps: the last step, after which the run stops.
+      save_every: steps between checkpoints.
+      save_minutes: minutes after the last save at which another is due.
     """
-    self._settings = settings
     self._run = run
+    self._steps = steps
+    self._save_every, self._save_minutes = save_every, save_minutes
     self._saved_at = time.monotonic()
 
   def at_end_of(self, step: int) -> StepEnd:
@@ -39,12 +43,11 @@ class SaveSchedule:
     It also waits for the step's update on the device where there are several
     hosts.
     """
-    c = self._settings
     minutes = (time.monotonic() - self._saved_at) / 60
-    is_due = step % c.save_every == 0 or minutes >= c.save_minutes
+    is_due = step % self._save_every == 0 or minutes >= self._save_minutes
     stop, save = self._run.any_host(
       f"end of step {step}",
-      step == c.steps or self._run.preempted.is_set(),
+      step == self._steps or self._run.preempted.is_set(),
       is_due,
     )
     if stop or save:

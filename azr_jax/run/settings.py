@@ -20,7 +20,9 @@ class TrainingRunSettings(Settings):
   )
   keep_checkpoints: int = setting(2, "newest checkpoints to keep", minimum=1)
   checksums: bool = setting(
-    True, "write checksums into checkpoints, so that damage is found"
+    True,
+    "write checksums into checkpoints, so that damage is found",
+    expert=True,
   )
   trackers: TrackerSettings = TrackerSettings()
 
@@ -38,14 +40,14 @@ class RunSettings(TrainingRunSettings):
     paper="ORZ: True in annealing, which continues a run",
   )
   samples_per_step: int = setting(
-    12, "trajectories whose texts are kept, per step", minimum=0
+    12, "trajectories whose texts are kept, per step", minimum=0, expert=True
   )
   show_every: int = setting(
     10, "steps between texts on the terminal; 0: none", minimum=0
   )
   flag_texts: bool = setting(
-    True, "copy the texts that a person should read into flagged/"
+    True, "copy the texts that a person should read into flagged/", expert=True
   )
   flag_classifier: str = setting(
-    "", "MODULE:FUNCTION that flags texts besides the rules"
+    "", "MODULE:FUNCTION that flags texts besides the rules", expert=True
   )

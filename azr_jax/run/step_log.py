@@ -15,8 +15,7 @@ from azr_jax import types
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import console, first_values, nonfinite
 from azr_jax.run import metrics as metrics_lib
-from azr_jax.run.settings import RunSettings
-from azr_jax.run.trackers import Trackers
+from azr_jax.run.trackers import Trackers, TrackerSettings
 from azr_jax.types import RolloutBatch
 
 FETCHER = "fetch of an update's metrics"
@@ -71,7 +70,11 @@ class StepLog:
     folder: pathlib.Path,
     hosts: Hosts,
     first_step: int,
-    settings: RunSettings,
+    *,
+    steps: int,
+    samples_per_step: int,
+    show_every: int,
+    trackers: TrackerSettings,
     rows: Sequence[dict[str, Any]] = (),
     may_skip: bool = False,
   ):
@@ -81,7 +84,10 @@ class StepLog:
       folder: the run's folder.
       hosts: the processes of the run.
       first_step: the first step that will be added.
-      settings: how many texts are kept and shown.
+      steps: the last step of the run, for the progress line.
+      samples_per_step: trajectories of a step whose texts are kept.
+      show_every: steps between texts on the terminal; 0: none.
+      trackers: where else the metrics go.
       rows: metrics of earlier steps, which `metrics.MetricsWriter` puts back
         if the file has lost them.
       may_skip: whether the run goes on after an update that was left out,
@@ -90,14 +96,15 @@ class StepLog:
     self._may_skip = may_skip
     self._sees_first_values = first_step == 1
     self._folder = folder
-    self._settings = settings
+    self._samples_per_step = samples_per_step
+    self._show_every = show_every
     self._timeout_s = hosts.timeout_s if hosts.count > 1 else None
     self._writer = None
     if hosts.is_primary:
       self._writer = metrics_lib.MetricsWriter(
-        folder, first_step, rows, Trackers(settings.trackers, folder)
+        folder, first_step, rows, Trackers(trackers, folder)
       )
-      self._progress = console.Progress(first_step, settings.steps)
+      self._progress = console.Progress(first_step, steps)
     self._last: Callable[[], None] | None = None
 
   def __enter__(self) -> "StepLog":
@@ -160,10 +167,10 @@ class StepLog:
         self._folder,
         step,
         rollouts.trajectories,
-        self._settings.samples_per_step,
+        self._samples_per_step,
       )
       self._progress.show(step, _summary(metrics))
-      every = self._settings.show_every
+      every = self._show_every
       if every and step % every == 0 and rollouts.trajectories:
         _show(rollouts.trajectories)
 

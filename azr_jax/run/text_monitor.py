@@ -10,7 +10,6 @@ Rewards do not change, and flagged texts are trained on. The rules are in
 import collections
 import csv
 import functools
-import importlib
 import itertools
 import json
 import pathlib
@@ -18,8 +17,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from azr_jax import types
+from azr_jax.config import named
 from azr_jax.run import storage
-from azr_jax.run.settings import RunSettings
 
 FOLDER = "flagged"
 CLASSIFIER = "classifier"
@@ -56,23 +55,29 @@ def load_classifier(name: str) -> Classifier | None:
   """
   if not name:
     return None
-  module, _, function = name.partition(":")
   try:
-    return vars(importlib.import_module(module))[function]
-  except (ImportError, KeyError, ValueError) as error:
+    return named.find(name)
+  except ValueError as error:
     raise ValueError(
       f"config.train.flag_classifier={name!r}: expected MODULE:FUNCTION "
-      f"({type(error).__name__}: {error})"
+      f"({error})"
     ) from error
 
 
-def from_settings(
-  folder: pathlib.Path, write: bool, c: RunSettings
+def make(
+  folder: pathlib.Path, write: bool, flag_texts: bool, classifier: str
 ) -> "Monitor":
-  """Returns the monitor of a run; `write` on the primary host alone."""
-  patterns = rules() if c.flag_texts else {}
-  classifier = load_classifier(c.flag_classifier)
-  return Monitor(folder, write, patterns, classifier)
+  """Returns the monitor of a run.
+
+  Args:
+    folder: the folder of the run.
+    write: whether this host writes the flagged texts.
+    flag_texts: whether the rules flag texts.
+    classifier: MODULE:FUNCTION that flags texts besides; "": none.
+  """
+  return Monitor(
+    folder, write, rules() if flag_texts else {}, load_classifier(classifier)
+  )
 
 
 class Monitor:

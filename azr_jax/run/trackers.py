@@ -36,7 +36,9 @@ class TrackerSettings(Settings):
   names: tuple[str, ...] = setting(
     (), "trackers that get the metrics", subset_of=TRACKERS
   )
-  project: str = setting("azr_jax", "the project that the run belongs to there")
+  project: str = setting(
+    "azr_jax", "the project that the run belongs to there", expert=True
+  )
 
 
 class Tracker(Protocol):

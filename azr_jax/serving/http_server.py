@@ -27,6 +27,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
 # Read without a key: whether the server is there.
 _OPEN_PATHS = ("/health",)
+# The size of a request.
+_MAX_BODY_MIB = 4
 # How long a client may keep sending a request that was refused.
 _LINGER_S = 10.0
 # How long answers may take to be sent once the worker has ended.
@@ -90,7 +92,7 @@ class HttpServer:
     return started.result()
 
   async def _start(self, host: str, port: int) -> int:
-    size = int(self._model.limits.max_body_mib * 2**20)
+    size = _MAX_BODY_MIB * 2**20
     app = web.Application(
       client_max_size=size, middlewares=[self._errors, self._check]
     )
@@ -152,8 +154,7 @@ class HttpServer:
     except ConnectionError as error:  # The client is gone.
       return _error_response(ApiError(400, f"the connection ended: {error}"))
     except web.HTTPRequestEntityTooLarge:
-      most = self._model.limits.max_body_mib
-      message = f"the request is larger than {most:g} MiB (serve.max_body_mib)"
+      message = f"the request is larger than {_MAX_BODY_MIB} MiB"
       return _error_response(ApiError(413, message))
     except web.HTTPException as error:
       message = f"{request.method} {request.path}: {error.reason}"

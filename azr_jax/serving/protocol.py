@@ -26,6 +26,8 @@ SEED_RANGE = 1 << 31
 # OpenAI's completions have so many tokens if a request does not say.
 _DEFAULT_MAX_TOKENS = 16
 _MAX_SEED = 1 << 64
+# The largest requests: samples of a prompt, prompts, stop strings.
+_MAX_N, _MAX_PROMPTS, _MAX_STOPS = 64, 256, 16
 # A draw below it is greedy anyway, and logits divided by much less are no
 # numbers of float32.
 _MIN_TEMPERATURE = 1e-5
@@ -210,7 +212,7 @@ class Reader:
       raise ApiError(400, message, code="context_length_exceeded")
     limit = min(rollout.max_tokens, room)
     why = " (rollout.max_tokens, and the model's context)"
-    n = fields.integer("n", 1, 1, model.limits.max_n, " (serve.max_n)")
+    n = fields.integer("n", 1, 1, _MAX_N, "")
     max_new = fields.integer(
       max_tokens_name, min(max_tokens, limit), 1, limit, why
     )
@@ -226,7 +228,7 @@ class Reader:
       seed=self._new_seed if seed is None else sampler_seed(seed),
       temperature=_temperature(fields, rollout.temperature),
       max_new_tokens=max_new,
-      stop_strings=fields.stops("stop", model.limits.max_stops),
+      stop_strings=fields.stops("stop", _MAX_STOPS),
       is_streamed=fields.boolean("stream"),
       step=_step(fields, model, self._step),
     )
@@ -330,10 +332,11 @@ def _prompts(fields: Fields, model: ServedModel) -> tuple[types.Prompt, ...]:
   value = fields.take("prompt")
   if isinstance(value, str) or _are_ids(value, model):
     value = [value]
-  most = model.limits.max_prompts
-  if not isinstance(value, list) or not 1 <= len(value) <= most:
+  if not isinstance(value, list) or not 1 <= len(value) <= _MAX_PROMPTS:
     fields.refuse(
-      "prompt", value, f"a text, token ids, or a list of 1 to {most} of these"
+      "prompt",
+      value,
+      f"a text, token ids, or a list of 1 to {_MAX_PROMPTS} of these",
     )
   prompts = []
   for one in value:

@@ -18,22 +18,21 @@ class LimitSettings(TemplateSettings):
     256,
     "completions that may wait for a slot; beyond, requests get status 429",
     minimum=0,
+    expert=True,
   )
-  max_n: int = setting(64, "largest n of a request", minimum=1)
-  max_prompts: int = setting(256, "prompts of a request", minimum=1)
-  max_stops: int = setting(16, "stop strings of a request", minimum=1)
   max_logprobs: int = setting(
     20,
     "likeliest tokens that a request may ask for in each place, as OpenAI; 0: "
     "none, and no program is compiled that finds them",
     minimum=0,
+    expert=True,
   )
-  max_body_mib: float = setting(4.0, "size of a request, MiB", above=0)
   read_s: float = setting(
     30.0,
     "time limit for the head of a request, and again for its body; an idle "
     "connection is closed after it, seconds",
     above=0,
+    expert=True,
   )
   timeout_s: float = setting(
     600.0, "time until a request gets status 503, seconds", above=0
@@ -42,12 +41,14 @@ class LimitSettings(TemplateSettings):
     30.0,
     "time for which requests that run go on after SIGTERM or Ctrl-C, seconds",
     minimum=0,
+    expert=True,
   )
   poll_s: float = setting(
     2.0,
     "time between two looks for a checkpoint (--follow), seconds; up to five "
     "minutes after looks that failed",
     above=0,
+    expert=True,
   )
 
 

@@ -96,5 +96,5 @@ def agent_names(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:
       f"{questions.NAME!r}, as configs/evaluate.py:questions has them",
     )
   for name in benchmarks if c.agents else ():
-    questions.answered_by(registry.BENCHMARKS[name], c.agents[0], c.agents)
+    questions.answered_by(registry.find(name), c.agents[0], c.agents)
   return c.agents or ("",)

@@ -1,11 +1,8 @@
 """Finds systems by name, and systems outside of the package as MODULE:CLASS."""
 
-import importlib
-import pathlib
-import sys
-import types
 from typing import Any
 
+from azr_jax.config import named
 from azr_jax.config.settings import Invalid
 from azr_jax.run import metrics
 from azr_jax.systems.system import System
@@ -25,19 +22,18 @@ def load(name: str) -> type[System]:
   """Returns the class of a system.
 
   Args:
-    name: a key of `SYSTEMS`, or MODULE:CLASS, where MODULE is a dotted name
-      that can be imported from the working directory, or the path of a file.
+    name: a key of `SYSTEMS`, or MODULE:CLASS as in `config/named.py`.
 
   Raises:
     Invalid: there is no such system.
   """
-  module_name, colon, class_name = SYSTEMS.get(name, name).partition(":")
   expected = f"one of {tuple(SYSTEMS)}, or MODULE:CLASS of a System"
-  if not colon:
+  spec = SYSTEMS.get(name, name)
+  if not named.is_spec(spec):
     raise Invalid("system", f"={name!r}: expected {expected}")
   try:
-    system = getattr(_import(module_name), class_name)
-  except (ImportError, AttributeError, FileNotFoundError) as error:
+    system = named.find(spec)
+  except ValueError as error:
     raise Invalid(
       "system", f"={name!r}: expected {expected} ({error})"
     ) from error
@@ -63,25 +59,3 @@ def healthy_metrics() -> dict[str, str]:
   for name in SYSTEMS:
     families |= load(name).METRICS
   return families
-
-
-def _import(name: str) -> types.ModuleType:
-  """Imports a module by its dotted name or by the path of its file.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ImportError: the module cannot be imported, or another module has its name.
-  """
-  if not name.endswith(".py"):
-    return importlib.import_module(name)
-  path = pathlib.Path(name).resolve()
-  if not path.exists():
-    raise FileNotFoundError(f"{path} is missing")
-  if str(path.parent) not in sys.path:
-    sys.path.insert(0, str(path.parent))
-  module = importlib.import_module(path.stem)
-  if module.__file__ is None or pathlib.Path(module.__file__).resolve() != path:
-    raise ImportError(
-      f"another module has the name {path.stem!r}: rename {path.name}"
-    )
-  return module

@@ -94,7 +94,7 @@ def repetition_onset(token_ids: np.ndarray) -> int | None:
 def metrics(
   trajectories: Sequence[types.Trajectory],
   prefix: str,
-  max_scored: int,
+  max_scored: int = 256,
 ) -> dict[str, float]:
   """Returns metrics of the texts of a step's answers.
 

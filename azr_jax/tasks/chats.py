@@ -43,6 +43,7 @@ class TemplateSettings(Settings):
       _is_object,
       "a JSON object, such as '{\"enable_thinking\": false}', or ''",
     ),
+    expert=True,
   )
 
   @property
@@ -59,6 +60,7 @@ class ChatSettings(TemplateSettings):
     "",
     "start of every reply, which the model continues; graders read it before "
     "the response; '': none",
+    expert=True,
   )
 
 

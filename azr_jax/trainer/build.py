@@ -18,8 +18,10 @@ from azr_jax.executor import Executor
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import (
   advantages,
+  corrections,
   objective,
   packing,
+  policy_losses,
   preparation,
   shaping,
   update,
@@ -39,7 +41,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
-from azr_jax.trainer import announcement, sizes
+from azr_jax.trainer import messages, sizes
 from azr_jax.trainer.settings import (
   ExperimentSettings,
   SamplingSettings,
@@ -226,7 +228,7 @@ def build(
   mesh = learner_mesh(shared)
   sampling_mesh = layout.rollout_mesh(shared.rollout.mesh, mesh)
   source = load.resolve(shared.model.source, shared.model.cache_dir)
-  announcement.show(source, shared.rollout.longest + 1)
+  messages.announce_model(source, shared.rollout.longest + 1)
   rules = shared.sharding.rules()
   model = build_model(
     shared, source.config, mesh, shared.learner.max_sequences_per_row
@@ -319,12 +321,35 @@ def build_policy_loss(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> objective.MicroLoss:
   """Returns the loss that `learner` and `rollout.temperature` describe."""
+  learner = c.learner
   return objective.make_policy_loss(
     model,
-    c.learner,
+    policy_losses.make(learner.policy_loss, learner),
     temperature=c.rollout.temperature,
+    chunk_tokens=learner.chunk_tokens,
     mesh=mesh,
-    correction=c.correction,
+    entropy_coef=learner.entropy_coef,
+    kl_coef=learner.kl_coef,
+    kl_estimator=learner.kl_estimator,
+    ratio_to=learner.ratio_to,
+    correct=corrections.make(c.correction, learner.corrections),
+  )
+
+
+def build_preparation(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> preparation.Prepare | None:
+  """Returns the preparation of a batch that `learner` needs, if any."""
+  learner = c.learner
+  return preparation.make_prepare(
+    model,
+    temperature=c.rollout.temperature,
+    chunk_tokens=learner.chunk_tokens,
+    mesh=mesh,
+    needs_proximal=learner.needs_proximal,
+    top_entropy_fraction=learner.top_entropy_fraction,
+    choose=policy_losses.make(learner.policy_loss, learner).choose,
+    options=c.compiler.options(mesh),
   )
 
 
@@ -336,7 +361,7 @@ def build_learner(
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
       c.critic,
-      make_optimizer(c.critic.optimizer),
+      make_optimizer(**vars(c.critic.optimizer)),
       c.learner.normalize_advantages,
       c.seed,
       c.learner.aggregation,
@@ -345,19 +370,13 @@ def build_learner(
   return learner_lib.make(
     model,
     build_policy_loss(c, model, mesh),
-    make_optimizer(c.optimizer),
+    make_optimizer(**vars(c.optimizer)),
     mesh,
     c.sharding.rules(),
     critic=critic,
     epochs=c.learner.epochs,
     options=options,
-    prepare=preparation.make_prepare(
-      model,
-      c.learner,
-      temperature=c.rollout.temperature,
-      mesh=mesh,
-      options=options,
-    ),
+    prepare=build_preparation(c, model, mesh),
     entropy_target=c.learner.target_entropy,
   )
 

@@ -21,7 +21,7 @@ from azr_jax.rollout.weights import Weights
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.console import print_status
-from azr_jax.trainer import announcement, build, sizes
+from azr_jax.trainer import build, messages, sizes
 from azr_jax.trainer.settings import SamplingSettings
 
 # The folder of the tokenizer that supervised training makes.
@@ -167,7 +167,7 @@ def load_policy(
   if request is not None:
     rollout = sizes.for_request(rollout, request(source.tokenizer))
   longest = 0 if keeps_to_context else rollout.longest + 1
-  announcement.show(source, longest)
+  messages.announce_model(source, longest)
   rules = c.sharding.rules()
   model = build.build_model(
     c, source.config, mesh, packing.MAX_SEQUENCES_PER_ROW

@@ -17,7 +17,7 @@ from azr_jax.learner import update
 from azr_jax.run import profiling, step_log, text_monitor
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
-from azr_jax.trainer import ending
+from azr_jax.trainer import messages
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.opening import open_training
 from azr_jax.trainer.speed import Speed
@@ -45,8 +45,10 @@ def train(
   """
   c = experiment.settings.shared.train
   with open_training(experiment, run) as training:
-    monitor = text_monitor.from_settings(run.folder, run.is_primary, c)
-    saves = SaveSchedule(c, run)
+    monitor = text_monitor.make(
+      run.folder, run.is_primary, c.flag_texts, c.flag_classifier
+    )
+    saves = SaveSchedule(run, c.steps, c.save_every, c.save_minutes)
     speed = Speed(experiment)
     step, first = training.done, training.done + 1
     steps = profiling.profiled(range(first, c.steps + 1), profile_steps, run)
@@ -104,5 +106,5 @@ def train(
     # Score the final policy.
     training.evals.finish(training.state.params, step, run, training.log)
   run.print_status(
-    ending.closing_message(experiment.settings, run.folder, step)
+    messages.closing_message(experiment.settings, run.folder, step)
   )

@@ -101,9 +101,12 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
         run.folder,
         run.hosts,
         done + 1 + evals.is_finished(run, done),
-        settings.train,
-        checkpoints.restore_rows(done),
-        settings.learner.nonfinite == learner_settings.SKIP,
+        steps=settings.train.steps,
+        samples_per_step=settings.train.samples_per_step,
+        show_every=settings.train.show_every,
+        trackers=settings.train.trackers,
+        rows=checkpoints.restore_rows(done),
+        may_skip=settings.learner.nonfinite == learner_settings.SKIP,
       )
     )
     training = Training(

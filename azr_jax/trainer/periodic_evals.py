@@ -166,9 +166,7 @@ def _read(
     settings = runner.ItemSettings(
       paths.get(name, ""), c.limit, c.prompt_format, c.samples, c
     )
-    benchmark = mathematics.with_grading(
-      c.mathematics, registry.BENCHMARKS[name]
-    )
+    benchmark = mathematics.with_grading(c.mathematics, registry.find(name))
     if c.prompt_format == program_tasks.TRAINING:
       benchmark = program_tasks.with_training_prompt(
         benchmark, system.solver_prompt
@@ -180,7 +178,8 @@ def _read(
       first = str(error).splitlines()[0].partition("; or give the data")[0]
       raise ValueError(
         f"config.evaluation.benchmarks has {name}, but {first}; or give its "
-        f"file as --config.evaluation.data={name}=PATH, or leave it out"
+        f"file as --config.evaluation.data={benchmark.name}=PATH, or leave it "
+        "out"
       ) from error
     # A prompt of each subset shows whether the format can be written.
     items = reversed(runner.items_of(benchmark, settings))

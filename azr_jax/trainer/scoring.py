@@ -269,7 +269,7 @@ def _benchmark(name: str, settings: EvaluateSettings) -> Benchmark:
   if name == livecodebench.NAME:
     return livecodebench.for_release(settings.evaluate.livecodebench)
   benchmark = mathematics.with_grading(
-    settings.evaluate.mathematics, registry.BENCHMARKS[name]
+    settings.evaluate.mathematics, registry.find(name)
   )
   return program_tasks.in_format(benchmark, settings.evaluate.prompt_format)
 

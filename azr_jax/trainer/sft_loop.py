@@ -33,7 +33,7 @@ from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
-from azr_jax.trainer import announcement, build, loading, sizes, speed
+from azr_jax.trainer import build, loading, messages, sizes, speed
 from azr_jax.trainer.settings import (
   SupervisedExperiment,
   SupervisedTrainSettings,
@@ -69,7 +69,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
   learner = learner_lib.make(
     model,
     loss_fn,
-    make_optimizer(c.optimizer),
+    make_optimizer(**vars(c.optimizer)),
     mesh,
     rules,
     options=c.compiler.options(mesh),
@@ -93,7 +93,9 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
     else:
       state = learner.init(source.load_params(mesh, rules))
     starts.record(run.folder, run.hosts, done)
-    saves = SaveSchedule(c.train, run)
+    saves = SaveSchedule(
+      run, c.train.steps, c.train.save_every, c.train.save_minutes
+    )
     logged = checkpoints.restore_rows(done)
     with _Log(run, done + 1, c, logged) as log:
       for step in range(done + 1, c.train.steps + 1):
@@ -240,7 +242,7 @@ def _prepare(
       f"than {row_length} and left out"
     )
   longest = max(len(example.token_ids) for example in examples)
-  announcement.show(source, longest, "config.learner.row_length")
+  messages.announce_model(source, longest, "config.learner.row_length")
   return _pack_in_order(examples, c), source
 
 

@@ -209,3 +209,4 @@ def test_every_key_is_described():
   assert limits.kind == "a non-empty tuple, an ascending tuple"
   assert rows["r.is_on"].kind == "True or False"
   assert rows["r.clock.rates"].kind == "a non-empty tuple"
+  assert [row.key for row in rows.values() if row.is_changed] == ["r.arms"]

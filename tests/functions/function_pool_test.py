@@ -259,13 +259,6 @@ def test_a_function_that_cannot_be_loaded_is_one_line(file, name, expected):
   assert "\n" not in str(refusal.value)
 
 
-def test_a_spec_has_a_place_and_a_name():
-  assert spec.split("a/b.py:f") == ("a/b.py", "f")
-  for wrong in ("f", ":f", "a.py:", "a.py:f()"):
-    with pytest.raises(ValueError, match="expected FILE.py:NAME"):
-      spec.split(wrong)
-
-
 def test_what_a_function_takes():
   async def f(prompt, *, answer="", **columns): ...
 

@@ -21,13 +21,8 @@ RATIOS = np.array([[0.3, 50.0, 4.0, 1.5, 1.2, 9.0]], np.float32)
 
 def weights(kind, **numbers):
   c = CorrectionSettings(cap=2.0, low=0.5, high=1.4, **numbers)
-  got = corrections.weights(
-    kind,
-    jnp.log(RATIOS),
-    jnp.asarray(MASK),
-    jnp.asarray(SEGMENTS),
-    c,
-  )
+  correct = corrections.make(kind, c)
+  got = correct(jnp.log(RATIOS), jnp.asarray(MASK), jnp.asarray(SEGMENTS))
   return [np.asarray(x)[0][MASK[0] > 0] for x in got]
 
 

@@ -18,7 +18,8 @@ HUGE = 1e38
 
 def make(mesh, rate=1e-3, critic=None, **optimizer):
   """Returns a learner by AdamW, and its state before the first update."""
-  chosen = make_optimizer(OptimizerSettings(learning_rate=rate, **optimizer))
+  numbers = vars(OptimizerSettings(learning_rate=rate, **optimizer))
+  chosen = make_optimizer(**numbers)
   loss_fn = update_test.policy_loss(mesh)
   parts = None
   if critic is not None:

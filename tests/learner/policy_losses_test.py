@@ -24,6 +24,7 @@ SEQUENCES = (
   ([9.0, -0.1], -0.5),
 )
 OLD = -2.0
+CLIP = dict(clip_low=0.2, clip_high=0.2, dual_clip=0.0)
 
 
 def packed():
@@ -58,10 +59,10 @@ def packed():
 def total_and_gradient(name, **settings):
   """The sum of weighted losses, and d(sum) / d(log p) in each sequence."""
   batch, targets = packed()
-  c = LearnerSettings(**settings)
+  made = policy_losses.make(name, LearnerSettings(**settings))
 
   def total(logprobs):
-    loss, _ = POLICY_LOSSES[name].loss(targets.replace(logprobs=logprobs), c)
+    loss, _ = made.loss(targets.replace(logprobs=logprobs))
     return jnp.sum(batch.loss_weights * loss)
 
   value, grads = jax.value_and_grad(total)(targets.logprobs)
@@ -109,9 +110,9 @@ def clipped(low, high, dual=0.0):
   return token
 
 
-def cispo(low, high):
+def cispo(high):
   def token(log_ratio, a, written):
-    weight = min(max(math.exp(log_ratio), low), high)
+    weight = min(math.exp(log_ratio), high)
     return -weight * a * (OLD + log_ratio), -weight * a
 
   return token
@@ -145,12 +146,8 @@ CASES = [
     dict(clip_low=0.2, clip_high=0.2, dual_clip=2.5),
     clipped(0.2, 0.2, 2.5),
   ),
-  ("cispo", dict(), cispo(0.0, 5.0)),
-  (
-    "cispo",
-    dict(cispo=policy_losses.CispoSettings(1.2, 0.7)),
-    cispo(0.7, 1.2),
-  ),
+  ("cispo", dict(), cispo(5.0)),
+  ("cispo", dict(cispo=policy_losses.CispoSettings(1.2)), cispo(1.2)),
   (
     "gspo",
     dict(gspo=policy_losses.GspoSettings(0.3, 0.4)),
@@ -181,7 +178,6 @@ def test_every_loss_is_tested():
 
 def test_gspo_has_the_gradient_of_its_sequence_s_ratio():
   """Automatic differentiation of eq. 5, with the ratio of eq. 7."""
-  c = LearnerSettings(gspo=policy_losses.GspoSettings(0.9, 9.0))
   _, targets = packed()
   ratios, advantage = SEQUENCES[0]
   written = jnp.array([r for r in ratios if r is not None])
@@ -195,7 +191,9 @@ def test_gspo_has_the_gradient_of_its_sequence_s_ratio():
   weights = inside * targets.mask[row] / len(written)
 
   def ours(logprobs):
-    loss, _ = policy_losses.gspo(targets.replace(logprobs=logprobs), c)
+    loss, _ = policy_losses.gspo(
+      targets.replace(logprobs=logprobs), clip_low=0.9, clip_high=9.0
+    )
     return jnp.sum(weights * loss[row])
 
   got = jax.grad(ours)(targets.logprobs)[row][inside & (targets.mask[row] > 0)]
@@ -204,22 +202,20 @@ def test_gspo_has_the_gradient_of_its_sequence_s_ratio():
 
 def test_a_sequence_s_weight_does_not_overflow():
   _, targets = packed()
-  c = LearnerSettings(iw_clip_max=4.0)
   targets = targets.replace(logprobs=targets.logprobs + 1000.0)
-  _, values = policy_losses.sequence_weighted(targets, c)
+  _, values = policy_losses.sequence_weighted(targets, iw_clip_max=4.0)
   weights = values["learner/weight"][targets.mask > 0]
   np.testing.assert_allclose(weights, 4.0, rtol=1e-5)
 
 
 def test_on_policy_no_ratio_is_counted_as_clipped():
   _, targets = packed()
-  c = LearnerSettings()
-  _, values = policy_losses.clipped(targets, c)
+  _, values = policy_losses.clipped(targets, **CLIP)
   outside = float(jnp.sum(values["learner/clip_fraction"] * targets.mask))
   # 0.5, 1.5, 3, 0.6 and e^9 are outside of [0.8, 1.2].
   assert outside == 5
   on_policy = targets.replace(is_on_policy=True)
-  assert policy_losses.clipped(on_policy, c)[1] == {}
+  assert policy_losses.clipped(on_policy, **CLIP)[1] == {}
 
 
 LOGPROBS = np.array([[-3.0, -0.1, -0.2], [-0.1, -4.0, 0.0]], np.float32)
@@ -245,9 +241,8 @@ def test_covariances_are_products_of_distances_from_the_means():
 @pytest.mark.parametrize("fraction, want", [(0.2, [0]), (0.4, [0, 2])])
 def test_kl_cov_takes_the_largest_covariances(fraction, want):
   """They are 2.736, 1.656, 1.536, -2.484 and -3.024."""
-  c = LearnerSettings(kl_cov=policy_losses.KlCovSettings(fraction))
   chosen = policy_losses.choose_kl_cov(
-    covariances(), jnp.asarray(MASK), jax.random.key(0), c
+    covariances(), jnp.asarray(MASK), jax.random.key(0), fraction=fraction
   )
   flat = np.flatnonzero(np.asarray(chosen))
   order = np.argsort(-np.asarray(covariances())[MASK > 0])[: len(want)]
@@ -258,13 +253,8 @@ def test_kl_cov_takes_the_largest_covariances(fraction, want):
 def test_kl_cov_punishes_a_change_of_the_chosen_alone():
   _, targets = packed()
   chosen = jnp.zeros_like(targets.mask).at[0, 1].set(1.0)
-  c = LearnerSettings(
-    policy_loss="kl_cov",
-    epochs=2,
-    kl_cov=policy_losses.KlCovSettings(coef=0.5),
-  )
-  plain, _ = policy_losses.kl_cov(targets, c)
-  found, _ = policy_losses.kl_cov(targets.replace(chosen=chosen), c)
+  plain, _ = policy_losses.kl_cov(targets, coef=0.5)
+  found, _ = policy_losses.kl_cov(targets.replace(chosen=chosen), coef=0.5)
   ratio = float(targets.logprobs[0, 1] - OLD)
   assert ratio != 0
   want = np.zeros(plain.shape)
@@ -273,11 +263,15 @@ def test_kl_cov_punishes_a_change_of_the_chosen_alone():
 
 
 def test_clip_cov_draws_between_its_limits_and_takes_their_gradient():
-  c = LearnerSettings(clip_cov=policy_losses.ClipCovSettings(0.2, 1.5, 2.0))
   drawn = set()
   for seed in range(30):
     chosen = policy_losses.choose_clip_cov(
-      covariances(), jnp.asarray(MASK), jax.random.key(seed), c
+      covariances(),
+      jnp.asarray(MASK),
+      jax.random.key(seed),
+      fraction=0.2,
+      low=1.5,
+      high=2.0,
     )
     (index,) = np.flatnonzero(np.asarray(chosen)).tolist()
     drawn.add(index)
@@ -286,16 +280,20 @@ def test_clip_cov_draws_between_its_limits_and_takes_their_gradient():
   assert len(drawn) == 2
   _, targets = packed()
   first = jnp.zeros_like(targets.mask).at[0, 0].set(1.0)
-  loss, _ = policy_losses.clip_cov(targets.replace(chosen=first), c)
-  plain, _ = policy_losses.clipped(targets, c)
+  loss, _ = policy_losses.clip_cov(targets.replace(chosen=first), **CLIP)
+  plain, _ = policy_losses.clipped(targets, **CLIP)
   assert loss[0, 0] == 0 != plain[0, 0]
   np.testing.assert_array_equal(loss[0, 1:], plain[0, 1:])
 
 
 def test_none_is_chosen_where_no_covariance_is_inside():
-  c = LearnerSettings(clip_cov=policy_losses.ClipCovSettings(1.0, 50.0, 60.0))
   chosen = policy_losses.choose_clip_cov(
-    covariances(), jnp.asarray(MASK), jax.random.key(0), c
+    covariances(),
+    jnp.asarray(MASK),
+    jax.random.key(0),
+    fraction=1.0,
+    low=50.0,
+    high=60.0,
   )
   assert not chosen.any()
 

@@ -18,25 +18,37 @@ from azr_jax.run.checkpoint import Checkpointer
 MODEL = update_test.MODEL
 
 
+def make_prepare(mesh, **settings):
+  """The preparation that a learner with some settings needs."""
+  c = LearnerSettings(**update_test.LOSS | settings)
+  return preparation.make_prepare(
+    MODEL,
+    temperature=1.0,
+    chunk_tokens=c.chunk_tokens,
+    mesh=mesh,
+    needs_proximal=c.needs_proximal,
+    top_entropy_fraction=c.top_entropy_fraction,
+    choose=policy_losses.make(c.policy_loss, c).choose,
+  )
+
+
 def prepared(batch, mesh, **settings):
   """The fields that preparation makes of a batch, and its metrics."""
-  c = LearnerSettings(**update_test.LOSS | settings)
-  prepare = preparation.make_prepare(MODEL, c, temperature=1.0, mesh=mesh)
+  prepare = make_prepare(mesh, **settings)
   params = update_test.init(jax.random.key(0))
   return prepare(params, jnp.int32(3), batch)
 
 
 def make(mesh, target=None, rate=1.0, **settings):
   """A learner by SGD, and its state before the first update."""
-  c = LearnerSettings(**update_test.LOSS | settings)
   made = learner.make(
     MODEL,
     update_test.policy_loss(mesh, **settings),
     optax.sgd(rate),
     mesh,
     update_test.RULES,
-    epochs=c.epochs,
-    prepare=preparation.make_prepare(MODEL, c, temperature=1.0, mesh=mesh),
+    epochs=settings.get("epochs", 1),
+    prepare=make_prepare(mesh, **settings),
     entropy_target=target,
   )
   shardings = jax.tree.map(lambda x: x.sharding, made.abstract.params)
@@ -61,12 +73,7 @@ def test_nothing_is_prepared_where_nothing_is_needed(one_device_mesh):
     dict(epochs=2, ratio_to="sampled"),
     dict(epochs=2, policy_loss="sequence_weighted"),
   ):
-    c = LearnerSettings(**settings)
-    assert not c.needs_scores
-    made = preparation.make_prepare(
-      MODEL, c, temperature=1.0, mesh=one_device_mesh
-    )
-    assert made is None
+    assert make_prepare(one_device_mesh, **settings) is None
 
 
 def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
@@ -178,10 +185,7 @@ def test_an_update_repeats_its_draw(one_device_mesh):
   batch = update_test.batch_of(8)
   numbers = policy_losses.ClipCovSettings(0.1, -9.0, 9.0)
   options = dict(policy_loss="clip_cov", clip_cov=numbers)
-  c = LearnerSettings(**options)
-  prepare = preparation.make_prepare(
-    MODEL, c, temperature=1.0, mesh=one_device_mesh
-  )
+  prepare = make_prepare(one_device_mesh, **options)
   drawn = [
     np.asarray(prepare({}, jnp.int32(step), batch)[0]["chosen"])
     for step in (3, 3, 4)

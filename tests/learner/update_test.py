@@ -13,10 +13,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from azr_jax.configs import azr, code_interpreter, countdown, orz
 from azr_jax.lab.compile import collectives, cost, hlo
 from azr_jax.learner import (
+  corrections,
   learner,
   logprobs,
   objective,
   packing,
+  policy_losses,
   train_state,
   update,
 )
@@ -63,9 +65,18 @@ LOSS = dict(
 def policy_loss(mesh, on_policy=True, model=MODEL, correction="none", **loss):
   """The policy's loss; ratios are to itself, or to the sampler."""
   ratio_to = "proximal" if on_policy else "sampled"
-  settings = LearnerSettings(**dict(ratio_to=ratio_to) | LOSS | loss)
+  c = LearnerSettings(**dict(ratio_to=ratio_to) | LOSS | loss)
   return objective.make_policy_loss(
-    model, settings, temperature=1.0, mesh=mesh, correction=correction
+    model,
+    policy_losses.make(c.policy_loss, c),
+    temperature=1.0,
+    chunk_tokens=c.chunk_tokens,
+    mesh=mesh,
+    entropy_coef=c.entropy_coef,
+    kl_coef=c.kl_coef,
+    kl_estimator=c.kl_estimator,
+    ratio_to=c.ratio_to,
+    correct=corrections.make(correction, c.corrections),
   )
 
 
@@ -418,8 +429,10 @@ def test_kl_is_zero_at_the_reference_and_pulls_towards_it(
 def test_weight_decay_spares_scales():
   params = init(jax.random.key(0))
   optimizer = make_optimizer(
-    OptimizerSettings(
-      learning_rate=1.0, b2=0.99, weight_decay=0.1, grad_clip=0.0
+    **vars(
+      OptimizerSettings(
+        learning_rate=1.0, b2=0.99, weight_decay=0.1, grad_clip=0.0
+      )
     )
   )
   zeros = jax.tree.map(jnp.zeros_like, params)
@@ -430,7 +443,7 @@ def test_weight_decay_spares_scales():
 
 def optimizer_in_parts(**settings):
   """An optimizer, and where its state lies over four devices."""
-  optimizer = make_optimizer(OptimizerSettings(**settings))
+  optimizer = make_optimizer(**vars(OptimizerSettings(**settings)))
   mesh = mesh_lib.make_mesh({"fsdp": 2, "tensor": 2}, jax.devices()[:4])
   shardings = train_state.state_shardings(
     transformer.abstract_params(MODEL), optimizer, mesh, RULES
@@ -488,16 +501,18 @@ def test_muon_in_parts_is_muon_on_one_device():
 def test_linear_decay_reaches_its_end():
   """Warm-up of two, then down from 1 to 0.3 in four updates."""
   optimizer = make_optimizer(
-    OptimizerSettings(
-      learning_rate=1.0,
-      warmup_steps=2,
-      decay_steps=6,
-      decay="linear",
-      final_learning_rate=0.3,
-      b1=0.0,
-      b2=0.0,
-      weight_decay=0.0,
-      grad_clip=0.0,
+    **vars(
+      OptimizerSettings(
+        learning_rate=1.0,
+        warmup_steps=2,
+        decay_steps=6,
+        decay="linear",
+        final_learning_rate=0.3,
+        b1=0.0,
+        b2=0.0,
+        weight_decay=0.0,
+        grad_clip=0.0,
+      )
     )
   )
   params = {"w": {"kernel": jnp.ones(1)}}
@@ -561,7 +576,7 @@ def test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values(
   """Gradients of norms 10, 0.5 and 3 are clipped to 1, or not at all."""
   shared = settings.read_train(file.get_config(variant)).shared
   part = getattr(shared, section) if section else shared
-  optimizer = make_optimizer(part.optimizer)
+  optimizer = make_optimizer(**vars(part.optimizer))
   params = {"kernel": np.array([[2.0, -1.0]]), "scale": np.array([1.0])}
   grads = [
     {"kernel": np.array([[6.0, 0.0]]), "scale": np.array([8.0])},

@@ -8,7 +8,7 @@ import pytest
 
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import nonfinite, step_log
-from azr_jax.run.settings import RunSettings
+from azr_jax.run.trackers import TrackerSettings
 from azr_jax.types import RolloutBatch
 
 FINE = {"learner/loss": 0.5, "learner/skipped": 0.0, "learner/nonfinite": 0.0}
@@ -54,7 +54,14 @@ def test_the_log_stops_before_a_checkpoint_could_be_written(tmp_path, may_skip):
     log.add(step, RolloutBatch([], {}), future, 0, lambda seconds: {})
 
   log = step_log.StepLog(
-    tmp_path, Hosts(1.0), 1, RunSettings(), may_skip=may_skip
+    tmp_path,
+    Hosts(1.0),
+    1,
+    steps=9,
+    samples_per_step=1,
+    show_every=0,
+    trackers=TrackerSettings(),
+    may_skip=may_skip,
   )
   rows = []
   try:

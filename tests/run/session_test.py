@@ -14,7 +14,6 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import folder as folder_lib
 from azr_jax.run import save_schedule, session
 from azr_jax.run.save_schedule import SaveSchedule, StepEnd
-from azr_jax.run.settings import RunSettings
 
 STATE = {"weights": np.arange(4.0)}
 
@@ -73,23 +72,22 @@ def test_only_the_primary_host_says_so(tmp_path, monkeypatch):
 def test_sigterm_asks_a_run_to_stop_after_its_step(tmp_path):
   before = signal.getsignal(signal.SIGTERM)
   with opened(tmp_path) as run:
-    saves = SaveSchedule(RunSettings(), run)
+    saves = SaveSchedule(run, 100, 10, 30.0)
     assert saves.at_end_of(1) == StepEnd(save=False, stop=False)
     os.kill(os.getpid(), signal.SIGTERM)
     assert run.preempted.wait(5)
     assert saves.at_end_of(1) == StepEnd(save=True, stop=True)
   assert signal.getsignal(signal.SIGTERM) is before
   with opened(tmp_path) as run:
-    assert not SaveSchedule(RunSettings(), run).at_end_of(3).stop
+    assert not SaveSchedule(run, 100, 10, 30.0).at_end_of(3).stop
 
 
 def test_a_run_saves_by_steps_by_minutes_and_at_its_end(tmp_path, monkeypatch):
   clock = [0.0]
   monkeypatch.setattr(save_schedule.time, "monotonic", lambda: clock[0])
-  settings = RunSettings(steps=9, save_every=4, save_minutes=10.0)
   saved = []
   with opened(tmp_path) as run:
-    saves = SaveSchedule(settings, run)
+    saves = SaveSchedule(run, 9, 4, 10.0)
     for step in range(1, 10):
       clock[0] += 250.0 if step > 4 else 1.0
       end = saves.at_end_of(step)
@@ -110,7 +108,7 @@ def test_hosts_are_asked_after_the_last_step_too(tmp_path, monkeypatch):
       "any_of_each",
       lambda self, what, mine: asked.append(what) or exchange(self, what, mine),
     )
-    saves = SaveSchedule(RunSettings(steps=2, save_every=2), run)
+    saves = SaveSchedule(run, 2, 2, 30.0)
     assert [saves.at_end_of(step).stop for step in (1, 2)] == [False, True]
   assert asked == ["end of step 1", "end of step 2"]
 
@@ -132,7 +130,7 @@ def test_a_run_of_a_thread_leaves_signals_alone(tmp_path):
 
   def work():
     with opened(tmp_path) as run:
-      stops.append(SaveSchedule(RunSettings(), run).at_end_of(1).stop)
+      stops.append(SaveSchedule(run, 100, 10, 30.0).at_end_of(1).stop)
 
   thread = threading.Thread(target=work)
   thread.start()

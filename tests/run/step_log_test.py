@@ -8,7 +8,7 @@ import pytest
 
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import step_log
-from azr_jax.run.settings import RunSettings
+from azr_jax.run.trackers import TrackerSettings
 from azr_jax.types import Completion, Prompt, RolloutBatch, Trajectory
 
 
@@ -31,13 +31,25 @@ def done(value=0.5):
   return future
 
 
+def open_log(folder, hosts):
+  return step_log.StepLog(
+    folder,
+    hosts,
+    1,
+    steps=9,
+    samples_per_step=1,
+    show_every=0,
+    trackers=TrackerSettings(),
+  )
+
+
 def steps_of(folder):
   lines = (folder / "metrics.jsonl").read_text().splitlines()
   return [json.loads(line)["step"] for line in lines]
 
 
 def test_a_step_is_written_with_the_next_and_the_last_at_the_end(tmp_path):
-  with step_log.StepLog(tmp_path, hosts_of(1), 1, RunSettings()) as log:
+  with open_log(tmp_path, hosts_of(1)) as log:
     add(log, 1, done())
     assert steps_of(tmp_path) == []
     log.write_last()
@@ -48,7 +60,7 @@ def test_a_step_is_written_with_the_next_and_the_last_at_the_end(tmp_path):
 
 def test_an_error_of_the_loop_leaves_the_last_step_in_the_metrics(tmp_path):
   with pytest.raises(KeyError, match="loop"):
-    with step_log.StepLog(tmp_path, hosts_of(1), 1, RunSettings()) as log:
+    with open_log(tmp_path, hosts_of(1)) as log:
       add(log, 1, done())
       raise KeyError("loop")
   assert steps_of(tmp_path) == [1]
@@ -57,7 +69,7 @@ def test_an_error_of_the_loop_leaves_the_last_step_in_the_metrics(tmp_path):
 def test_an_error_of_the_loop_is_not_replaced(tmp_path, capsys):
   lost = Future()
   with pytest.raises(KeyError, match="loop"):
-    with step_log.StepLog(tmp_path, hosts_of(2), 1, RunSettings()) as log:
+    with open_log(tmp_path, hosts_of(2)) as log:
       add(log, 1, lost)
       raise KeyError("loop")
   assert "the last step is not in the metrics: the update of step 1" in (
@@ -67,7 +79,7 @@ def test_an_error_of_the_loop_is_not_replaced(tmp_path, capsys):
 
 def test_an_update_that_does_not_end_is_named(tmp_path):
   with pytest.raises(TimeoutError) as caught:
-    with step_log.StepLog(tmp_path, hosts_of(2), 1, RunSettings()) as log:
+    with open_log(tmp_path, hosts_of(2)) as log:
       add(log, 7, Future())
   assert str(caught.value).startswith(
     "the update of step 7 was not done in 0.05 s (hosts.timeout_s): a host is"
@@ -78,14 +90,14 @@ def test_an_error_of_an_update_is_raised_as_it_is(tmp_path):
   failed = Future()
   failed.set_exception(TimeoutError("of the device"))
   with pytest.raises(TimeoutError, match="of the device"):
-    with step_log.StepLog(tmp_path, hosts_of(1), 1, RunSettings()) as log:
+    with open_log(tmp_path, hosts_of(1)) as log:
       add(log, 1, failed)
 
 
 def test_a_host_that_is_not_the_primary_waits_and_writes_nothing(tmp_path):
   hosts = hosts_of(2)
   hosts.index = 1
-  with step_log.StepLog(tmp_path, hosts, 1, RunSettings()) as log:
+  with open_log(tmp_path, hosts) as log:
     add(log, 1, done())
   assert not list(tmp_path.iterdir())
 
@@ -105,7 +117,7 @@ def test_first_values_beyond_all_rewards_are_warned_of_once(
   """Step 1 has no reward, so its values cannot be judged."""
   measured = {} if values is None else {"critic/abs_value": values}
   warned = []
-  with step_log.StepLog(tmp_path, hosts_of(1), 1, RunSettings()) as log:
+  with open_log(tmp_path, hosts_of(1)) as log:
     for step, rewards in enumerate([(0, 0), (0, -1.0), (0, 1.0)], start=1):
       future = Future()
       future.set_result(({"learner/entropy": 0.5} | measured, 3.0))

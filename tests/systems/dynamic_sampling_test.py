@@ -189,7 +189,6 @@ def orz(context, **changes):
     group_size=3,
     prompt_format="compact",
     grader="rules",
-    health_samples=8,
     dynamic_sampling=DynamicSamplingSettings(max_prompts=4),
     **changes,
   )

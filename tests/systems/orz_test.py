@@ -23,7 +23,6 @@ SETTINGS = dict(
   prompt_format="compact",
   grader="rules",
   truncated_grade="incorrect",
-  health_samples=8,
 )
 PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(10)]
 

@@ -128,7 +128,10 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
     shared, presets.PRESETS[name], mesh, shared.learner.max_sequences_per_row
   )
   state = learner_lib.abstract_state(
-    model, make_optimizer(shared.optimizer), mesh, shared.sharding.rules()
+    model,
+    make_optimizer(**vars(shared.optimizer)),
+    mesh,
+    shared.sharding.rules(),
   )
   assert len(jax.tree.leaves(state)) > 10
 

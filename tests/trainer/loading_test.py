@@ -26,7 +26,9 @@ def supervised_run(folder, steps):
   (folder / "config.json").write_text(json.dumps(config.to_dict()))
   mesh = mesh_lib.make_mesh(MESH)
   rules = settings.read_supervised(config).shared.sharding.rules()
-  optimizer = make_optimizer(settings.read_supervised(config).shared.optimizer)
+  optimizer = make_optimizer(
+    **vars(settings.read_supervised(config).shared.optimizer)
+  )
   with Checkpointer(folder, keep=None) as checkpoints:
     for step in steps:
       source = loading.untrained("azr-tiny", folder, seed=step)

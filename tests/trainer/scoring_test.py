@@ -14,7 +14,7 @@ from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
 from azr_jax.evals import registry, runner
 from azr_jax.run import sigterm, storage
 from azr_jax.tasks.questions import sources
-from azr_jax.trainer import ending, scoring, settings
+from azr_jax.trainer import messages, scoring, settings
 
 
 def test_scores_are_added_to_earlier_ones_with_averages(tmp_path):
@@ -46,7 +46,7 @@ def test_a_full_disk_leaves_the_earlier_scores(tmp_path, monkeypatch):
 
 
 def words_of(config, folder, step):
-  text = ending.closing_message(settings.read_train(config), folder, step)
+  text = messages.closing_message(settings.read_train(config), folder, step)
   return text, shlex.split(text.rpartition("score it: ")[2])
 
 

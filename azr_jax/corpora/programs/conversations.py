@@ -41,21 +41,28 @@ class CorpusSettings(Settings):
     "probability that a solution reasons step by step",
     minimum=0,
     maximum=1,
+    expert=True,
   )
   table_prob: float = setting(
     0.7,
     "probability that a longer direct induction answer is a table",
     minimum=0,
     maximum=1,
+    expert=True,
   )
   flaw_prob: float = setting(
-    0.25, "probability that a proposal has a mistake", minimum=0, maximum=1
+    0.25,
+    "probability that a proposal has a mistake",
+    minimum=0,
+    maximum=1,
+    expert=True,
   )
   vague_prob: float = setting(
     0.3,
     "probability that an induction message leaves a step out",
     minimum=0,
     maximum=1,
+    expert=True,
   )
   num_inputs: int = setting(
     4,
@@ -64,9 +71,13 @@ class CorpusSettings(Settings):
       lambda v: v >= 2 and v % 2 == 0,
       "an even integer of at least 2",
     ),
+    expert=True,
   )
   references: int = setting(
-    2, "maximum number of example triplets in a proposer's prompt", minimum=0
+    2,
+    "maximum number of example triplets in a proposer's prompt",
+    minimum=0,
+    expert=True,
   )
 
 

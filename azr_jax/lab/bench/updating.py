@@ -10,9 +10,10 @@ import numpy as np
 from azr_jax.lab.bench import comparison, device
 from azr_jax.lab.bench.workload import UpdateWorkload
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner import objective, packing, update
+from azr_jax.learner import objective, packing, policy_losses, update
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.learner.settings import LearnerSettings, OptimizerSettings
+from azr_jax.learner.policy_losses import PolicyLossSettings
+from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.operations import training_flops
@@ -51,11 +52,12 @@ class UpdateRunner:
       micro_rows: rows per micro-batch.
       chunk_tokens: tokens whose logits exist at once.
     """
-    optimizer = make_optimizer(OptimizerSettings())
+    optimizer = make_optimizer(**vars(OptimizerSettings()))
     loss_fn = objective.make_policy_loss(
       model,
-      LearnerSettings(entropy_coef=0.0, chunk_tokens=chunk_tokens),
+      policy_losses.make("clipped", PolicyLossSettings()),
       temperature=1.0,
+      chunk_tokens=chunk_tokens,
       mesh=mesh,
     )
     learner = learner_lib.make(model, loss_fn, optimizer, mesh, rules)

@@ -56,12 +56,17 @@ class TrajectoriesSettings(Settings):
     4, "conversations per question and solution style", minimum=1
   )
   per_task: int = setting(
-    70, "maximum number of kept conversations per task", paper="70", minimum=1
+    70,
+    "maximum number of kept conversations per task",
+    paper="70",
+    minimum=1,
+    expert=True,
   )
   multi_turn_weight: float = setting(
     3.0,
     "weight of a conversation with code; one without code has 1",
     minimum=1,
+    expert=True,
   )
 
 

@@ -47,6 +47,7 @@ class RepetitionSettings(Settings):
     "largest mean BLEU distance of clusters that are merged, R-Zero's 0.5",
     minimum=0,
     maximum=1,
+    expert=True,
   )
 
 

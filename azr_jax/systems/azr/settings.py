@@ -33,19 +33,30 @@ class BufferSettings(Settings):
   """The task buffers; the paper keeps every task up to its cap."""
 
   max_programs: int = setting(
-    16384, "maximum number of tasks of a type", paper="16384", minimum=1
+    16384,
+    "maximum number of tasks of a type",
+    paper="16384",
+    minimum=1,
+    expert=True,
   )
   evict: str = setting(
-    "newest", "which tasks stay at the cap", choices=buffer.EVICTIONS
+    "newest",
+    "which tasks stay at the cap",
+    choices=buffer.EVICTIONS,
+    expert=True,
   )
   revisit: str = setting(
-    "uniform", "which old tasks are solved again", choices=buffer.REVISITS
+    "uniform",
+    "which old tasks are solved again",
+    choices=buffer.REVISITS,
+    expert=True,
   )
   duplicates: str = setting(
     "keep",
     "proposals that differ from a task in names or layout only",
     paper="keep",
     choices=("keep", "reject"),
+    expert=True,
   )
 
 
@@ -64,6 +75,7 @@ class AZRSettings(Settings):
     "roles that learn (Table 2); what no role learns from is not sampled",
     subset_of=ROLES,
     required=True,
+    expert=True,
   )
   batch_size: int = setting(
     64, "B, proposals and solutions per task type", paper="64", minimum=1
@@ -99,6 +111,7 @@ class AZRSettings(Settings):
     "",
     "folder of prompts that take the place of ours (templates.py); '': none",
     paper="figures 33 to 39, which a user must enter",
+    expert=True,
   )
   equality_rule: bool = setting(
     False,
@@ -110,12 +123,14 @@ class AZRSettings(Settings):
     "where answers stand: in labelled fences, or as the published code reads",
     paper="fenced (figures 37 to 39)",
     choices=parsing.ANSWER_FORMATS,
+    expert=True,
   )
   solve_from: str = setting(
     "current",
     "the step whose proposals are solved: current or previous",
     paper="current; the published code has previous",
     choices=("current", "previous"),
+    expert=True,
   )
   proposer_reward: str = setting(
     "learnability",
@@ -128,12 +143,16 @@ class AZRSettings(Settings):
     "reward of a valid proposal where proposer_reward is 0",
     paper="paper: 0 (eq. 4); published_code: -0.5",
     choices=tuple(UNLEARNABLE_REWARDS),
+    expert=True,
   )
   wrong_reward: float = setting(
-    -0.5, "reward of a well-formed wrong answer (eq. 6)", paper="-0.5"
+    -0.5,
+    "reward of a well-formed wrong answer (eq. 6)",
+    paper="-0.5",
+    expert=True,
   )
   bad_format_reward: float = setting(
-    -1.0, "reward of a response out of format (eq. 6)", paper="-1"
+    -1.0, "reward of a response out of format (eq. 6)", paper="-1", expert=True
   )
   labels: str = setting(
     EXECUTOR,
@@ -146,6 +165,7 @@ class AZRSettings(Settings):
     "what a proposal's rollouts are graded by; labels: as solutions are",
     paper="labels (eq. 4)",
     choices=PROPOSER_LABELS,
+    expert=True,
   )
   unverified_fraction: float = setting(
     0.0,
@@ -153,12 +173,13 @@ class AZRSettings(Settings):
     paper="0; Survive or Collapse: 0 to 1",
     minimum=0,
     maximum=1,
+    expert=True,
   )
   train_on_learnability: bool = setting(
     False, "also learn from the learnability rollouts", paper="no"
   )
   measure_programs: bool = setting(
-    True, "log complexity and diversity of programs (C.4, C.5)"
+    True, "log complexity and diversity of programs (C.4, C.5)", expert=True
   )
   buffer: BufferSettings = BufferSettings()
   repetition: RepetitionSettings = RepetitionSettings()

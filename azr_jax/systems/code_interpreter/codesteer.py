@@ -63,16 +63,25 @@ class CodeSteerSettings(Settings):
   """The agent `steer`: values of CodeSteer's published code."""
 
   rounds: int = setting(
-    5, "times that an answer is checked and steered", paper="5", minimum=0
+    5,
+    "times that an answer is checked and steered",
+    paper="5",
+    minimum=0,
+    expert=True,
   )
   check_tries: int = setting(
     3,
     "scripts that check an answer; another one follows a script that fails",
     paper="3",
     minimum=1,
+    expert=True,
   )
   check_generations: int = setting(
-    5, "responses of a try, until one has a script", paper="5", minimum=1
+    5,
+    "responses of a try, until one has a script",
+    paper="5",
+    minimum=1,
+    expert=True,
   )
   report_tokens: int = setting(
     2000,
@@ -80,12 +89,14 @@ class CodeSteerSettings(Settings):
     "reported as not working, and of an answer the last tokens are shown",
     paper="2,000",
     minimum=1,
+    expert=True,
   )
   solver_temperature: float = setting(
     0.0,
     "temperature of the solver; -1: that of the other roles",
     paper="0",
     accepts=(lambda v: v == _AS_SAMPLED or v >= 0, "-1, or at least 0"),
+    expert=True,
   )
 
 

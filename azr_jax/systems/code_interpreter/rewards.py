@@ -23,11 +23,18 @@ class RewardSettings(Settings):
     "reward of a well-formed conversation, and penalty of any other",
     paper="0.1",
     minimum=0,
+    expert=True,
   )
   turn_penalty: float = setting(
-    0.1, "penalty for more than max_turns turns", paper="0.1", minimum=0
+    0.1,
+    "penalty for more than max_turns turns",
+    paper="0.1",
+    minimum=0,
+    expert=True,
   )
-  max_turns: int = setting(6, "turns without penalty", paper="6", minimum=1)
+  max_turns: int = setting(
+    6, "turns without penalty", paper="6", minimum=1, expert=True
+  )
 
 
 def parts(

@@ -65,6 +65,7 @@ class CodeInterpreterSettings(TemplateSettings):
     False,
     "whether questions of the file swap their pass rates, which is a control: "
     "stages of the same sizes without meaning",
+    expert=True,
   )
   pass_rate_agents: tuple[str, ...] = setting(
     ("text", "code", "code_agent", "steer"),

@@ -3,6 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.curricula import curriculum
 from azr_jax.curricula.adaptive import AdaptiveSettings
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.curricula.replay import ReplaySettings
@@ -30,6 +31,7 @@ class MixSettings(Settings):
     paper="0.5",
     minimum=0,
     maximum=1,
+    expert=True,
   )
   bucket_weights: tuple[float, ...] = setting(
     (),
@@ -58,7 +60,10 @@ class CountdownSettings(Settings):
     "", "file of puzzles in the public layout; empty: generated puzzles"
   )
   data_dir: str = setting(
-    "~/.cache/azr_jax/countdown", "folder of generated puzzles", required=True
+    "~/.cache/azr_jax/countdown",
+    "folder of generated puzzles",
+    required=True,
+    expert=True,
   )
   count: int = setting(
     490_314,
@@ -67,12 +72,16 @@ class CountdownSettings(Settings):
     minimum=1,
   )
   data_seed: int = setting(
-    1, "seed for the generated puzzles; configs/sft.py uses 0", minimum=0
+    1,
+    "seed for the generated puzzles; configs/sft.py uses 0",
+    minimum=0,
+    expert=True,
   )
   curriculum: str = setting(
     "uniform",
     "curriculum that samples the puzzles of a step",
     choices=CURRICULA,
+    or_named=curriculum.load,
   )
   sizes: tuple[int, ...] = setting(
     generator.COUNTS,
@@ -87,6 +96,7 @@ class CountdownSettings(Settings):
       lambda v: not v or (len(v) == 2 and v[0] < v[1]),
       "(), or two difficulties in rising order",
     ),
+    expert=True,
   )
   bucket_weights: tuple[float, ...] = setting(
     (),
@@ -102,13 +112,7 @@ class CountdownSettings(Settings):
     0, "puzzles that the policy proposes per step; 0: none", minimum=0
   )
   references: int = setting(
-    2, "number of puzzles in a proposer's prompt", minimum=0
-  )
-  unlearnable_reward: float = setting(
-    0.0, "reward of a proposal that is never or always solved"
-  )
-  bad_proposal_reward: float = setting(
-    -0.5, "reward of a proposal that is rejected"
+    2, "number of puzzles in a proposer's prompt", minimum=0, expert=True
   )
 
   def check(self) -> None:

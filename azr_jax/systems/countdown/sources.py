@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from azr_jax.config import named
 from azr_jax.curricula import adaptive, bandit, mixed, mixture, replay
+from azr_jax.curricula import curriculum as curriculum_lib
 from azr_jax.curricula.curriculum import Buckets, Curriculum
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.systems.countdown.settings import CountdownSettings
@@ -52,25 +54,7 @@ def read(c: CountdownSettings, steps: int) -> Sources:
   puzzles, scores = [puzzles[i] for i in of_size], scores[of_size]
   names = difficulty.BUCKETS + ((PROPOSED,) if c.proposals else ())
   buckets = _bucketed(names, scores, c.bucket_limits)
-  curriculum: Curriculum
-  if c.curriculum == "adaptive":
-    curriculum = adaptive.Adaptive(buckets, c.adaptive)
-  elif c.curriculum == "bandit":
-    curriculum = bandit.Bandit(buckets, c.bandit)
-  elif c.curriculum == "static":
-    curriculum = mixture.Mixture(buckets, mixture.static(steps))
-  else:
-    weights = mixture.proportional(buckets)
-    if c.bucket_weights:
-      weights = mixture.constant(c.bucket_weights)
-      if not (weights(1) * buckets.filled()).any():
-        raise ValueError(
-          f"config.countdown.bucket_weights={c.bucket_weights}: expected some "
-          "on a bucket with puzzles"
-        )
-    curriculum = mixture.Mixture(buckets, weights)
-  if c.replay.fraction:
-    curriculum = replay.Replay(curriculum, c.replay)
+  curriculum = _curriculum(c, buckets, steps)
   sources = [puzzles]
   if c.mix.puzzles:
     second, second_scores = _training_puzzles(c.mix.puzzles)
@@ -83,6 +67,39 @@ def read(c: CountdownSettings, steps: int) -> Sources:
       curriculum, mixture.Mixture(mixed_buckets, weights), c.mix.fraction
     )
   return Sources(sources, buckets, curriculum)
+
+
+def _curriculum(
+  c: CountdownSettings, buckets: Buckets, steps: int
+) -> Curriculum:
+  """Returns the curriculum over the first source.
+
+  Raises:
+    ValueError: `bucket_weights` are on empty buckets alone, or MODULE:NAME
+      makes no curriculum.
+  """
+  curriculum: Curriculum
+  if c.curriculum == "adaptive":
+    curriculum = adaptive.Adaptive(buckets, c.adaptive)
+  elif c.curriculum == "bandit":
+    curriculum = bandit.Bandit(buckets, c.bandit)
+  elif c.curriculum == "static":
+    curriculum = mixture.Mixture(buckets, mixture.static(steps))
+  elif named.is_spec(c.curriculum):
+    curriculum = curriculum_lib.make(c.curriculum, buckets)
+  else:
+    weights = mixture.proportional(buckets)
+    if c.bucket_weights:
+      weights = mixture.constant(c.bucket_weights)
+      if not (weights(1) * buckets.filled()).any():
+        raise ValueError(
+          f"config.countdown.bucket_weights={c.bucket_weights}: expected some "
+          "on a bucket with puzzles"
+        )
+    curriculum = mixture.Mixture(buckets, weights)
+  if c.replay.fraction:
+    curriculum = replay.Replay(curriculum, c.replay)
+  return curriculum
 
 
 def _bucketed(

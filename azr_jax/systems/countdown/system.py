@@ -45,6 +45,8 @@ from azr_jax.tasks.countdown import difficulty, prompts, proposals
 from azr_jax.types import RolloutBatch
 
 SOLVE, PROPOSE = "solve", "propose"
+# The reward of a proposal that is rejected.
+_BAD_PROPOSAL_REWARD = -0.5
 
 
 @dataclasses.dataclass
@@ -279,10 +281,9 @@ class Countdown(System):
     self, proposal: _Proposal, step: int
   ) -> types.Trajectory:
     is_valid = proposal.rejection is None
-    reward = self.settings.bad_proposal_reward
+    reward = _BAD_PROPOSAL_REWARD
     if is_valid:
-      learnability = rewards.learnability(proposal.pass_rate)
-      reward = learnability or self.settings.unlearnable_reward
+      reward = rewards.learnability(proposal.pass_rate)
     return types.Trajectory(
       prompt=proposal.prompt,
       completion=proposal.completion,

@@ -68,17 +68,29 @@ class JudgeSettings(Settings):
     "regular expression whose group is the grade in a chat; the last match "
     "counts",
     accepts=(_is_pattern, "a regular expression with one group"),
+    expert=True,
   )
-  lowest: float = setting(0.0, "grade in a chat that is reward 0")
-  highest: float = setting(10.0, "grade in a chat that is reward 1")
+  lowest: float = setting(0.0, "grade in a chat that is reward 0", expert=True)
+  highest: float = setting(
+    10.0, "grade in a chat that is reward 1", expert=True
+  )
   key_variable: str = setting(
     "", "environment variable that holds the key; '': the server needs none"
   )
-  temperature: float = setting(0.0, "of the judge's own answer", minimum=0)
-  max_tokens: int = setting(512, "of the judge's own answer", minimum=1)
-  timeout_s: float = setting(60.0, "time of a request, seconds", above=0)
+  temperature: float = setting(
+    0.0, "of the judge's own answer", minimum=0, expert=True
+  )
+  max_tokens: int = setting(
+    512, "of the judge's own answer", minimum=1, expert=True
+  )
+  timeout_s: float = setting(
+    60.0, "time of a request, seconds", above=0, expert=True
+  )
   retries: int = setting(
-    4, "further requests if the server is busy or cannot be reached", minimum=0
+    4,
+    "further requests if the server is busy or cannot be reached",
+    minimum=0,
+    expert=True,
   )
 
   def check(self) -> None:

@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from azr_jax import types
+from azr_jax.config import named
 from azr_jax.config.settings import Invalid
 from azr_jax.executor import futures
 from azr_jax.functions import by_value
-from azr_jax.functions import spec as spec_lib
 from azr_jax.functions.pool import FunctionPool
 from azr_jax.functions.spec import Function, Signature
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -69,7 +69,7 @@ def parse(text: str) -> list[Part]:
     try:
       weight = float(number or 1)
       is_named = spec == judge.NAME or spec.startswith(GIVEN)
-      name = spec.removeprefix(GIVEN) if is_named else spec_lib.split(spec)[1]
+      name = spec.removeprefix(GIVEN) if is_named else named.split(spec)[1]
     except ValueError:
       raise Invalid(
         "reward",

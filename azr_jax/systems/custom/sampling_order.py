@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.curricula import adaptive, bandit, mixture, passes, replay
+from azr_jax.config import named
+from azr_jax.curricula import (
+  adaptive,
+  bandit,
+  curriculum,
+  mixture,
+  passes,
+  replay,
+)
 from azr_jax.curricula.curriculum import Buckets, Curriculum, SampledItem
 from azr_jax.systems import collect, dynamic_sampling
 from azr_jax.systems.custom.settings import (
@@ -158,6 +166,8 @@ def _curriculum(settings: CustomSettings, buckets: Buckets) -> Curriculum:
     chosen = adaptive.Adaptive(buckets, settings.adaptive)
   elif settings.curriculum == BANDIT:
     chosen = bandit.Bandit(buckets, settings.bandit)
+  elif named.is_spec(settings.curriculum):
+    chosen = curriculum.make(settings.curriculum, buckets)
   else:
     chosen = mixture.Mixture(buckets, mixture.proportional(buckets))
   if settings.replay.fraction:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import setting
+from azr_jax.curricula import curriculum
 from azr_jax.curricula.adaptive import AdaptiveSettings
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.curricula.replay import ReplaySettings
@@ -34,6 +35,7 @@ class CustomSettings(TableSettings):
     "where functions run: in processes of the user, or in the sandbox of the "
     "executor, for FILE.py:NAME with the libraries of section executor",
     choices=PLACES,
+    expert=True,
   )
   timeout_s: float = setting(
     10.0, "time of a call of a reward in a process, seconds", above=0
@@ -43,18 +45,23 @@ class CustomSettings(TableSettings):
     "resident memory of a process that calls rewards, with its children, GiB; "
     "0: no limit",
     minimum=0,
+    expert=True,
   )
   workers: int = setting(
-    2, "processes that call rewards, on each host", minimum=1
+    2, "processes that call rewards, on each host", minimum=1, expert=True
   )
   concurrency: int = setting(
-    32, "calls of coroutine functions under way in a process", minimum=1
+    32,
+    "calls of coroutine functions under way in a process",
+    minimum=1,
+    expert=True,
   )
   on_failure: str = setting(
     ZERO,
     "what a failed reward does: counts as 0, as in verifiers; or drops its "
     "response from the step",
     choices=ON_FAILURE,
+    expert=True,
   )
   judge: JudgeSettings = JudgeSettings()
   prompts: int = setting(32, "prompts per step", minimum=1)
@@ -64,6 +71,7 @@ class CustomSettings(TableSettings):
     "how a step's prompts are chosen: epochs over all rows, uniform draws, "
     "or a bucket near a target pass rate, or a bandit over buckets",
     choices=CURRICULA,
+    or_named=curriculum.load,
   )
   bucket_column: str = setting(
     "", "column whose values are the buckets; '': the sources of data"
@@ -80,9 +88,6 @@ class CustomSettings(TableSettings):
     "fraction of the rows of data that is held out for evaluation.every",
     minimum=0,
     below=1,
-  )
-  health_samples: int = setting(
-    256, "responses per step whose repetition is scored", minimum=1
   )
 
   def check(self) -> None:

@@ -298,9 +298,7 @@ class Custom(System):
     settings = self.settings
     metrics = collect.solve_metrics(trajectories, _SOLVE, settings.group_size)
     metrics |= scores_lib.metrics(graded, self._rewards.names, _NAME)
-    return metrics | text_metrics.metrics(
-      trajectories, f"health/{_NAME}", settings.health_samples
-    )
+    return metrics | text_metrics.metrics(trajectories, f"health/{_NAME}")
 
   def _job_metrics(self) -> dict[str, float]:
     """Returns how long rewards were waited for, if they have own jobs."""

@@ -59,9 +59,6 @@ class ORZSettings(Settings):
     paper="graded; the published code calls it incorrect",
     choices=reward.TRUNCATED_GRADES,
   )
-  health_samples: int = setting(
-    256, "responses per step whose repetition is scored", minimum=1
-  )
 
   def check(self) -> None:
     """Refuses counts that do not match the sources, and groups of one."""

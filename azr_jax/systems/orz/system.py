@@ -254,9 +254,7 @@ class ORZ(System):
     metrics = collect.solve_metrics(
       trajectories, "orz/solve", settings.group_size
     )
-    metrics |= text_metrics.metrics(
-      trajectories, "health/orz", settings.health_samples
-    )
+    metrics |= text_metrics.metrics(trajectories, "health/orz")
     if self._bandit:
       chosen = self._bandit.metrics().items()
       metrics |= {f"curriculum/{name}": value for name, value in chosen}

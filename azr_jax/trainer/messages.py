@@ -1,12 +1,44 @@
-"""What a run prints at its end: what is saved, and how to score it."""
+"""What commands print about their model, and at the end of a run."""
 
 import pathlib
 import shlex
 
+import jax
+
 from azr_jax.config.settings import Settings
+from azr_jax.models.load import ModelSource
 from azr_jax.run import sigterm, storage
+from azr_jax.run.console import print_status
 from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.trainer.settings import ExperimentSettings
+
+# The settings that bound a prompt and its response.
+_LENGTHS = "config.rollout.prompt_buckets or config.rollout.max_tokens"
+
+
+def announce_model(
+  source: ModelSource, longest: int, keys: str = _LENGTHS
+) -> None:
+  """Prints the model's notes, and a warning if sequences are too long for it.
+
+  Only the primary host prints.
+
+  Args:
+    source: the model.
+    longest: tokens of the longest prompt and response together. 0 if the
+      command itself keeps to the model's maximum.
+    keys: the settings that make sequences shorter.
+  """
+  if jax.process_index():
+    return
+  for note in source.notes:
+    print_status(note)
+  limit = source.config.max_positions
+  if longest > limit:
+    print_status(
+      f"warning: sequences may reach {longest} tokens, but the model has "
+      f"max_position_embeddings={limit} and is unreliable beyond: lower {keys}"
+    )
 
 
 def closing_message(

@@ -9,7 +9,7 @@ from azr_jax import sft
 from azr_jax.configs import evaluate, orz
 from azr_jax.configs import sft as sft_config
 from azr_jax.models import load
-from azr_jax.trainer import announcement, build, loading, settings
+from azr_jax.trainer import build, loading, messages, settings
 
 NOTE = "responses end with '<|im_end|>' (1, from the tokenizer)"
 
@@ -54,7 +54,7 @@ def test_commands_that_sample_say_it_unless_they_keep_to_it(
     assert shown is source and longest == (0 if keeps else 64 + 32)
     raise Shown
 
-  monkeypatch.setattr(announcement, "show", show)
+  monkeypatch.setattr(messages, "announce_model", show)
   monkeypatch.setattr(loading, "load_model", lambda *_: (source, {}))
   config = evaluate.get_config()
   config.rollout.prompt_buckets, config.rollout.max_tokens = (16, 64), 32
@@ -80,7 +80,7 @@ def test_supervised_training_says_how_long_its_conversations_are(
     )
     raise Shown
 
-  monkeypatch.setattr(announcement, "show", show)
+  monkeypatch.setattr(messages, "announce_model", show)
   config = sft_config.get_config("own")
   config.model.source, config.rows.data = "embedded:orz-tiny", str(rows)
   with pytest.raises(Shown):
