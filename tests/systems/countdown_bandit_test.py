@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scripted
-from countdown_test import (
+from scripted_countdown import (
   CONTEXT,
   PUZZLES,
   SETTINGS,
