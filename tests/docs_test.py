@@ -19,6 +19,7 @@ import scripted
 import training
 
 from azr_jax import types
+from azr_jax.config.settings import build
 from azr_jax.systems import registry
 from tests import metrics_page
 
@@ -348,7 +349,7 @@ def test_the_example_of_a_system_works(tmp_path):
   file.write_text(code)
   system = registry.load(f"{file}:Palindromes")
   context = argparse.Namespace(seed=0)
-  settings = system.Settings(prompts=3, group_size=2)
+  settings = build(system.Settings, {"prompts": 3, "group_size": 2})
   rollouts = scripted.collect(system(settings, context), _Mirror(), 1)
   rewards = [t.reward for t in rollouts.trajectories]
   assert rewards == [1.0, 0.5] * 3

@@ -81,7 +81,7 @@ def run(
     config_files.check_overrides(argv)
     rest = _parse([*argv, *sys.argv[end:]])
     if takes_arguments:
-      main(rest)  # type: ignore[call-arg]
+      main(rest)  # pyrefly: ignore[bad-argument-count] - `takes_arguments`.
       return
     if rest[1:]:
       raise UsageError(f"{rest[1]!r} is no flag: expected --NAME=VALUE")
@@ -90,7 +90,7 @@ def run(
       keys = len(list(describe(config)))
       print(f"the flags and {keys} config values are allowed; nothing was run")
       return
-    main()  # type: ignore[call-arg]
+    main()  # pyrefly: ignore[bad-argument-count] - not `takes_arguments`.
 
 
 def _parse(argv: list[str]) -> list[str]:

@@ -63,7 +63,7 @@ def test_gae_equals_the_definition(seed, gamma, lam):
     values, rewards, mask, segments, gamma=gamma, gae_lambda=lam
   )
   rows = zip(*map(np.asarray, (values, rewards, mask, segments)), strict=True)
-  want = np.stack([gae_of_one_row(*row, gamma, lam) for row in rows])
+  want = np.stack([gae_of_one_row(*row, gamma=gamma, lam=lam) for row in rows])
   np.testing.assert_allclose(advantages, want, atol=1e-5)
   np.testing.assert_allclose(returns, (advantages + values) * mask, atol=1e-6)
 
@@ -172,7 +172,10 @@ def estimated(learned):
     for x in (values, batch.advantages, batch.loss_mask, batch.segment_ids)
   ]
   advantages = np.stack(
-    [gae_of_one_row(*row, 1.0, 0.9) for row in zip(*flat, strict=True)]
+    [
+      gae_of_one_row(*row, gamma=1.0, lam=0.9)
+      for row in zip(*flat, strict=True)
+    ]
   ).reshape(batch.tokens.shape)
   return values, advantages, (advantages + values) * batch.loss_mask
 

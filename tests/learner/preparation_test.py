@@ -214,7 +214,7 @@ def test_a_held_entropy_is_part_of_the_state(one_device_mesh, tmp_path):
   batch = tiny_updates.batch_of(8)
   target = EntropyTargetSettings(nats=10.0, start=0.1, step=0.05, coef_max=1.0)
   made, state = make(one_device_mesh, target, rate=0.1)
-  used = []
+  used, before = [], state
   for step in (1, 2, 3):
     if step == 3:
       with Checkpointer(tmp_path, keep=None) as checkpoints:

@@ -487,7 +487,8 @@ def test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values(
     )
     moved = optax.apply_updates(moved, update)
     for name, change in want.items():
-      np.testing.assert_allclose(update[name], change, rtol=1e-4, atol=1e-12)
+      got = np.asarray(update[name])
+      np.testing.assert_allclose(got, change, rtol=1e-4, atol=1e-12)
 
 
 @pytest.mark.slow

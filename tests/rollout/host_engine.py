@@ -54,7 +54,10 @@ class HostEngine:
   def init_slots(self, slots):
     zeros = np.zeros(slots, np.int64)
     return decode_state.Slots(
-      *[zeros] * 4,
+      zeros,
+      zeros,
+      zeros,
+      zeros,
       np.ones(slots, bool),
       np.ones(slots),
       np.zeros(slots, np.int64),
