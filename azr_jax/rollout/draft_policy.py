@@ -60,7 +60,7 @@ def contexts(
     size: H, the tokens of a slot.
 
   Returns:
-    int32 [B, H]: the last tokens of the sequence at the end, before them those
+    int32 [B, T]: the last tokens of the sequence at the end, before them those
     of its siblings, the longest one last; NO_TOKEN between them and where there
     are none.
   """

@@ -137,7 +137,7 @@ def restore(saved: Saved, key: np.ndarray, number: int) -> SequenceState:
 
   Args:
     saved: of an earlier step, or of this one.
-    key: uint32 [W], the words of the key of its call in this step.
+    key: uint32 [U], the words of the key of its call in this step.
     number: of its prompt in this step.
   """
   return saved_sequences.from_json({**saved, "key": key, "seed": number})

@@ -101,7 +101,7 @@ class DecodeWorker:
       sampler: the sampling engine.
       params: from `sampler.compute_params`. The caller must keep no reference,
         or they stay in memory when others take their place.
-      key_data: uint32 [W], the words of the key that all samples fold their
+      key_data: uint32 [U], the words of the key that all samples fold their
         seed into.
       step: of the weights.
       max_waiting: choices that may wait for a slot.
