@@ -4,11 +4,15 @@
 has such signatures.
 """
 
+import collections.abc
 import pathlib
+import types
 import typing
 
 import beartype
+import jax
 import jaxtyping
+import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = ("learner", "models", "rollout")
@@ -34,7 +38,9 @@ def check(function):
     return function
   hints = function.__annotations__
   function.__annotations__ = {
-    name: hint for name, hint in hints.items() if _has_shape(hint)
+    name: _with_host_arrays(hint)
+    for name, hint in hints.items()
+    if _has_shape(hint)
   }
   return beartype.beartype(function)
 
@@ -42,4 +48,22 @@ def check(function):
 def _has_shape(hint):
   if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
     return True
+  if typing.get_origin(hint) is collections.abc.Callable:
+    return False
   return any(map(_has_shape, typing.get_args(hint)))
+
+
+def _with_host_arrays(hint):
+  """Returns a type with NumPy's arrays and numbers beside those of devices."""
+  if not _has_shape(hint):
+    return hint
+  if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
+    if hint.array_type is not jax.Array:
+      return hint
+    host = hint.dtype[np.ndarray | np.generic, hint.dim_str]
+    numbers = (int, float) if not hint.dims else ()
+    return typing.Union[hint, host, *numbers]
+  origin = typing.get_origin(hint)
+  if origin is types.UnionType:
+    origin = typing.Union
+  return origin[tuple(map(_with_host_arrays, typing.get_args(hint)))]
