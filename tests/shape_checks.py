@@ -63,7 +63,12 @@ def _with_host_arrays(hint):
     host = hint.dtype[np.ndarray | np.generic, hint.dim_str]
     numbers = (int, float) if not hint.dims else ()
     return typing.Union[hint, host, *numbers]
-  origin = typing.get_origin(hint)
-  if origin is types.UnionType:
-    origin = typing.Union
-  return origin[tuple(map(_with_host_arrays, typing.get_args(hint)))]
+  origin, parts = typing.get_origin(hint), typing.get_args(hint)
+  if origin in (types.UnionType, typing.Union):
+    return typing.Union[tuple(map(_with_host_arrays, parts))]
+  return origin[
+    tuple(
+      _with_host_arrays(part) if part is ... or _has_shape(part) else typing.Any
+      for part in parts
+    )
+  ]
