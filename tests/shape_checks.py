@@ -5,6 +5,8 @@ has such signatures.
 """
 
 import collections.abc
+import functools
+import operator
 import pathlib
 import types
 import typing
@@ -65,7 +67,7 @@ def _with_host_arrays(hint):
     return typing.Union[hint, host, *numbers]
   origin, parts = typing.get_origin(hint), typing.get_args(hint)
   if origin in (types.UnionType, typing.Union):
-    return typing.Union[tuple(map(_with_host_arrays, parts))]
+    return functools.reduce(operator.or_, map(_with_host_arrays, parts))
   return origin[
     tuple(
       _with_host_arrays(part) if part is ... or _has_shape(part) else typing.Any
