@@ -15,6 +15,7 @@ _COMMANDS = runpy.run_path(str(ROOT / "azr_jax" / "cli" / "commands.py"))
 INSTALL_REQUIRES = [
   "absl-py>=2.1",
   "array_record>=0.5; platform_system != 'Windows'",
+  "cloudpickle>=3.1",
   "complexipy>=4.0",
   "etils[epath]>=1.9",
   "flax>=0.12",

@@ -10,15 +10,19 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 
 | letter | axis | letter | axis |
 | --- | --- | --- | --- |
-| A | micro-batches of an update | K | key-value heads |
-| B | rows of a batch, or slots | L | layers |
-| C | entries of a chunk | N | trajectories, or new tokens |
-| D | model width | P | prompts that are prefilled together |
+| A | micro-batches of an update | L | layers |
+| B | rows of a batch, or slots | M | pages of a row |
+| C | tokens of a chunk, or of a page | N | trajectories, or new tokens |
+| D | model width | P | pages of a pool |
 | E | head size | Q | queries of a key head, G x S |
-| F | MLP width | S | sequence (query) length |
-| G | group: responses, or query heads of a key head | T | key length |
-| H | query heads | V | vocabulary |
-| I | ids that stop a sequence | W | words of a random key |
+| F | MLP width | R | rows of a cache, or of a prefill |
+| G | group: responses, or query heads of a key head | S | tokens (queries) |
+| H | query heads | T | keys, or tokens of a context |
+| I | ids that stop a sequence | U | words of a random key |
+| J | drafts of a token | V | vocabulary |
+| K | key-value heads | W | work items of a kernel |
+
+A word in lower case names an axis of one module alone.
 """
 
 import dataclasses
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
   Leaf: TypeAlias = jax.Array
 else:
   # A leaf of a tree of device arrays. Trees of the same structure also hold
-  # shardings or abstract shapes, so beartype must not check these fields.
-  Leaf = Any
+  # arrays of the host, abstract shapes, or shardings.
+  Leaf: TypeAlias = (
+    jax.Array | np.ndarray | jax.ShapeDtypeStruct | jax.sharding.Sharding
+  )
 
 # The parameters of a model: nested dictionaries of arrays, by module name.
 Params: TypeAlias = dict[str, Any]

@@ -33,6 +33,7 @@ import hypothesis
 import jax
 import jaxtyping
 import pytest
+import shape_checks
 
 # Machines that are busy are slow to draw examples, and to try them.
 hypothesis.settings.register_profile(
@@ -48,24 +49,7 @@ gc.set_threshold(200_000, 20, 100)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
-jaxtyping.install_import_hook(
-  # The modules of pure array functions; in other modules, trees of the same
-  # classes also hold shardings and abstract shapes.
-  [
-    "azr_jax.learner.advantages",
-    "azr_jax.learner.gae",
-    "azr_jax.learner.logprobs",
-    "azr_jax.learner.losses",
-    "azr_jax.learner.masked",
-    "azr_jax.models.attention",
-    "azr_jax.models.cached_attention",
-    "azr_jax.models.pages",
-    "azr_jax.models.splash",
-    "azr_jax.models.rope",
-    "azr_jax.rollout.token_sampling",
-  ],
-  "beartype.beartype",
-)
+jaxtyping.install_import_hook(shape_checks.modules(), "shape_checks.check")
 
 
 def pytest_collection_modifyitems(items):

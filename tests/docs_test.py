@@ -19,6 +19,7 @@ import scripted
 import training
 
 from azr_jax import types
+from azr_jax.config.settings import build
 from azr_jax.curricula import curriculum
 from azr_jax.curricula.curriculum import Buckets
 from azr_jax.evals import registry as benchmarks
@@ -343,7 +344,7 @@ class _Mirror(scripted.Policy):
 
 
 def _write_example(page, file, words):
-  """Writes the first Python block of a guide page with these words to a file."""
+  """Writes a guide page's first Python block with these words to a file."""
   page = (ROOT / "docs" / "guide" / page).read_text("utf-8")
   file.write_text(
     next(
@@ -383,7 +384,7 @@ def test_the_example_of_a_system_works(tmp_path):
   _write_example("system.md", file, "(System)")
   system = registry.load(f"{file}:Palindromes")
   context = argparse.Namespace(seed=0)
-  settings = system.Settings(prompts=3, group_size=2)
+  settings = build(system.Settings, {"prompts": 3, "group_size": 2})
   rollouts = scripted.collect(system(settings, context), _Mirror(), 1)
   rewards = [t.reward for t in rollouts.trajectories]
   assert rewards == [1.0, 0.5] * 3

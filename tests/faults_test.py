@@ -105,7 +105,7 @@ def test_a_run_with_a_damaged_file_resumes_to_equal_metrics(
 ):
   folder = tmp_path / "run"
   shutil.copytree(azr_run, folder)
-  metrics = folder / "metrics.jsonl"
+  path = metrics = folder / "metrics.jsonl"
   if fault == "cut metrics":
     # The lines of both steps since the checkpoint before are gone or cut.
     lines = metrics.read_text().splitlines(keepends=True)

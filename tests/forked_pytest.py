@@ -5,23 +5,23 @@ a list of arguments and a file, in JSON; the fork's output goes into the file,
 and its exit status is printed.
 """
 
+import importlib
 import json
 import os
 import sys
 import traceback
 
+# Slow to import, so every child inherits them.
+_LIBRARIES = "flax.linen", "jax", "optax", "orbax.checkpoint", "transformers"
 # Pytest warns of a plugin that was imported before it.
 _WITH_LIBRARIES = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 def main():
-  import flax.linen  # noqa: F401
-  import jax  # noqa: F401
-  import optax  # noqa: F401
-  import orbax.checkpoint  # noqa: F401
   import pytest
-  import transformers  # noqa: F401
 
+  for name in _LIBRARIES:
+    importlib.import_module(name)
   for line in sys.stdin:
     arguments, path = json.loads(line)
     child = os.fork()

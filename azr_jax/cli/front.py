@@ -86,14 +86,14 @@ def run(
     config_files.check_overrides(argv)
     rest = _parse([*argv, *sys.argv[end:]])
     if takes_arguments:
-      main(rest)  # type: ignore[call-arg]
+      main(rest)  # pyrefly: ignore[bad-argument-count] - `takes_arguments`.
       return
     if rest[1:]:
       raise UsageError(f"{rest[1]!r} is no flag: expected --NAME=VALUE")
     if describe is not None and (text := _checked(describe)):
       print(text)
       return
-    main()  # type: ignore[call-arg]
+    main()  # pyrefly: ignore[bad-argument-count] - not `takes_arguments`.
 
 
 def _checked(describe: Describe) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from azr_jax.models import (
   gguf_io,
-  gguf_vocabulary,
+  gguf_tokenizer,
   rope,
   weight_loading,
   weight_names,
@@ -70,7 +70,7 @@ def save(
   writer.add_file_type(file_type)
   writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
   _add_shape(writer, config)
-  for key, value in gguf_vocabulary.metadata(
+  for key, value in gguf_tokenizer.metadata(
     tokenizer, config.vocab_size
   ).items():
     _add(writer, key, value)

@@ -1,10 +1,13 @@
-"""Builds the tokenizer of a GGUF file: byte-level BPE from its metadata.
+"""Tokenizers in the metadata of GGUF files: reads and writes them.
 
 `transformers` can read GGUF files only where torch is installed, and it splits
 numbers differently from SmolLM2's training. GGUF's sentencepiece vocabularies
-(Llama 2) are not supported.
+(Llama 2) are not read. Written are byte-level BPE (GGUF's "gpt2"), and
+sentencepiece of characters and declared symbols (GGUF's "llama"), as the
+embedded models have.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,10 +22,16 @@ from tokenizers import (
 )
 
 from azr_jax.config import user_files
-from azr_jax.models.tokenizers import HuggingFaceTokenizer
+from azr_jax.models import character_tokenizer
+from azr_jax.models.tokenizers import (
+  HuggingFaceTokenizer,
+  SentencePieceTokenizer,
+  Tokenizer,
+)
 
 # Values of `tokenizer.ggml.token_type`.
-_CONTROL, _USER_DEFINED = 3, 4
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+_PREFIX = "tokenizer.ggml."
 # Keys of tokens that end a response, the main one first.
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 # Few files have all keys, but a model may end its turn with any of these.
@@ -38,6 +47,14 @@ EOS_TOKENS = (
 _SPLIT = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS"
   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# Contractions, runs of digits, letters of two scripts, symbols, blanks: texts
+# that the ways to split words, by `tokenizer.ggml.pre`, cut differently.
+_PROBES = (
+  "It's 1 22 333 4444 55555 he'LL",
+  "x_1 = [12345, 'a'] # é中文\n\n  if a!=b:\r\n\treturn  -0.5\n",
+  "Ünïcode ... 3.14159e-10   \n \n end ",
 )
 
 
@@ -155,4 +172,159 @@ def _added(
     tokenizers.AddedToken(token, normalized=False, special=kind == _CONTROL)
     for token, token_type in zip(tokens, types, strict=True)
     if token_type == kind
+  ]
+
+
+def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
+  """Returns the fields under `tokenizer.` of a GGUF file.
+
+  Args:
+    tokenizer: of the model.
+    vocab_size: of the model; ids above the tokenizer's are named [PAD<id>].
+
+  Raises:
+    ValueError: GGUF cannot describe this kind of tokenizer, or has no key for
+      some of its EOS tokens.
+  """
+  if isinstance(tokenizer, SentencePieceTokenizer):
+    fields = _characters(tokenizer)
+  elif isinstance(tokenizer, HuggingFaceTokenizer):
+    fields = _byte_level(tokenizer)
+  else:
+    raise ValueError(
+      f"tokenizer {type(tokenizer).__name__}: expected one of transformers or "
+      "sentencepiece to save as GGUF"
+    )
+  for index in range(len(fields["tokens"]), vocab_size):
+    fields["tokens"].append(f"[PAD{index}]")
+    fields["token_type"].append(_UNUSED)
+    if "scores" in fields:
+      fields["scores"].append(0.0)
+  for index in tokenizer.eos_ids[len(END_KEYS) :]:
+    if fields["tokens"][index] not in EOS_TOKENS:
+      raise ValueError(
+        f"{len(tokenizer.eos_ids)} EOS tokens, {fields['tokens'][index]!r} "
+        f"among them: expected at most {len(END_KEYS)} to save "
+        "as GGUF"
+      )
+  bos = tokenizer.encode_prompt("")
+  fields["add_bos_token"] = bool(bos)
+  if bos:
+    fields["bos_token_id"] = bos[0]
+  fields |= dict(zip(END_KEYS, tokenizer.eos_ids, strict=False))
+  fields["padding_token_id"] = tokenizer.pad_id
+  described = {_PREFIX + key: value for key, value in fields.items()}
+  if isinstance(tokenizer, HuggingFaceTokenizer):
+    if tokenizer.has_chat_template:
+      described["tokenizer.chat_template"] = tokenizer.chat_template
+    described[f"{_PREFIX}pre"] = _pre(tokenizer, described)
+  return described
+
+
+def _characters(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+  """Describes a sentencepiece model, whose pieces stay as they are.
+
+  Raises:
+    ValueError: it has pieces of several characters that were learned.
+  """
+  model = tokenizer.model
+  if not character_tokenizer.is_character_level(model):
+    raise ValueError(
+      "tokenizer.model has learned pieces of several characters: expected "
+      "characters and declared symbols to save as GGUF"
+    )
+  types = []
+  for index in range(len(model)):
+    if model.is_control(index):
+      types.append(_CONTROL)
+    elif model.is_unknown(index):
+      types.append(_UNKNOWN)
+    elif model.is_byte(index):
+      types.append(_BYTE)
+    else:
+      is_symbol = len(model.id_to_piece(index)) > 1
+      types.append(_USER_DEFINED if is_symbol else _NORMAL)
+  return {
+    "model": "llama",
+    "pre": "default",
+    "tokens": [
+      # llama.cpp compares symbols with the text as it is, spaces and all.
+      model.id_to_piece(index).replace(character_tokenizer.SPACE, " ")
+      if types[index] == _USER_DEFINED
+      else model.id_to_piece(index)
+      for index in range(len(model))
+    ],
+    "scores": [float(model.get_score(index)) for index in range(len(model))],
+    "token_type": types,
+    "unknown_token_id": model.unk_id(),
+    "add_space_prefix": False,
+    "remove_extra_whitespaces": False,
+  }
+
+
+def _byte_level(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+  """Describes a fast tokenizer of `transformers`.
+
+  Raises:
+    ValueError: it is no byte-level BPE.
+  """
+  backend = json.loads(tokenizer.backend_json())
+  model, decoder = backend["model"], backend.get("decoder") or {}
+  if model.get("type") != "BPE" or decoder.get("type") != "ByteLevel":
+    raise ValueError(
+      f"tokenizer with model {model.get('type')!r} and decoder "
+      f"{decoder.get('type')!r}: expected 'BPE' and 'ByteLevel' to save as GGUF"
+    )
+  added = {token["id"]: token for token in backend["added_tokens"]}
+  by_id = {index: token for token, index in model["vocab"].items()}
+  by_id |= {index: token["content"] for index, token in added.items()}
+  tokens, types = [], []
+  for index in range(max(by_id) + 1):
+    tokens.append(by_id.get(index, f"[PAD{index}]"))
+    if index in added:
+      types.append(_CONTROL if added[index]["special"] else _USER_DEFINED)
+    else:
+      types.append(_NORMAL if index in by_id else _UNUSED)
+  merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+  return {
+    "model": "gpt2",
+    "tokens": tokens,
+    "token_type": types,
+    "merges": merges,
+  }
+
+
+def _pre(tokenizer: HuggingFaceTokenizer, described: dict[str, Any]) -> str:
+  """Returns the way to split words that gives the tokenizer's words and ids.
+
+  Raises:
+    ValueError: no way that is known does.
+  """
+  expected = _words_and_ids(tokenizer)
+  for pre in PRE_TOKENIZERS:
+    read = from_metadata({**described, f"{_PREFIX}pre": pre})
+    if _words_and_ids(read) == expected:
+      return pre
+  raise ValueError(
+    "the tokenizer splits words in a way of its own: expected that of one of "
+    f"{tuple(PRE_TOKENIZERS)} to save as GGUF"
+  )
+
+
+def _words_and_ids(tokenizer: HuggingFaceTokenizer) -> list[Any]:
+  """Returns the words and the ids of the texts that tell ways apart.
+
+  A small vocabulary may have the same ids for different words.
+  """
+  splitter = tokenizers.Tokenizer.from_str(
+    tokenizer.backend_json()
+  ).pre_tokenizer
+  if splitter is None:
+    return []
+  return [
+    (
+      [word for word, _ in splitter.pre_tokenize_str(text)],
+      tokenizer.encode(text),
+    )
+    for text in _PROBES
   ]

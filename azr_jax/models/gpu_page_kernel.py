@@ -13,8 +13,7 @@ Here, in the order of the data:
 They are written for Triton, in the form of JAX's `paged_attention` for GPUs,
 which takes another layout of pages and gives no sums (`docs/rollouts.md`).
 
-Axis letters are those of `types.py` and `pages.py`; Q are the queries of a key
-head, padded to what a product takes, W shares.
+Axis letters are those of `types.py`; Q is padded to what a product takes.
 """
 
 import functools

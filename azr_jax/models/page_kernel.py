@@ -10,7 +10,7 @@ Queries, and the softmax of each row over the pages so far, stay in that memory
 from the first step to the last. The last steps add what is not in pages yet:
 the tokens of this call of the decode loop, and the token itself.
 
-Axis letters are those of `types.py` and `pages.py`.
+Axis letters are those of `types.py`.
 """
 
 import functools

@@ -10,8 +10,7 @@ key head, and is rounded once, where it is made: a token attends to the same
 numbers whether they lie in pages or not, so results do not depend on where
 calls begin.
 
-Axis letters are those of `types.py`; N counts pages, M those of a row at most,
-R rows, W entries of the list of live pages.
+Axis letters are those of `types.py`.
 """
 
 import flax.struct
@@ -31,9 +30,9 @@ class Pool(flax.struct.PyTreeNode):
   """Keys and values in pages.
 
   Attributes:
-    k: [L, N, K, E, C], the layout in which a query's product reads keys.
-    v: [L, N, K, C, E].
-    k_scale: float32 [L, N, K, C], which multiply keys of 8 bits; None: others.
+    k: [L, P, K, E, C], the layout in which a query's product reads keys.
+    v: [L, P, K, C, E].
+    k_scale: float32 [L, P, K, C], which multiply keys of 8 bits; None: others.
     v_scale: the same of values.
   """
 
@@ -130,14 +129,14 @@ def init_pool(shape: tuple[int, int, int, int, int], dtype: DTypeLike) -> Pool:
   """Returns empty pages.
 
   Args:
-    shape: L, N, K, C and E.
+    shape: L, P, K, C and E.
     dtype: the type of keys and values.
   """
-  L, N, K, C, E = shape
-  k, v = jnp.zeros((L, N, K, E, C), dtype), jnp.zeros((L, N, K, C, E), dtype)
+  L, P, K, C, E = shape
+  k, v = jnp.zeros((L, P, K, E, C), dtype), jnp.zeros((L, P, K, C, E), dtype)
   if not quantization.is_quantized(dtype):
     return Pool(k, v)
-  scale = jnp.zeros((L, N, K, C), jnp.float32)
+  scale = jnp.zeros((L, P, K, C), jnp.float32)
   return Pool(k, v, scale, scale)
 
 

@@ -50,10 +50,10 @@ def _scale_llama3(
 
 @jax.named_scope("rope")
 def rotate(
-  x: Float[Array, "B S N E"],
+  x: Float[Array, "B S H E"],
   positions: Int[Array, "B S"],
   frequencies: np.ndarray,
-) -> Float[Array, "B S N E"]:
+) -> Float[Array, "B S H E"]:
   """Rotates channel pairs (e, e + E/2) of each head by position x frequency.
 
   Args:

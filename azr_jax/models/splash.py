@@ -75,31 +75,31 @@ def make_attention(
 
 
 def _attend_shard(
-  q: Float[Array, "B Q H E"],
-  k: Float[Array, "B Q K E"],
-  v: Float[Array, "B Q K E"],
-  segment_ids: Int[Array, "B S"],
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  segment_ids: Int[Array, "B T"],
   context: int,
   interpret: bool,
-) -> Float[Array, "B Q H E"]:
+) -> Float[Array, "B S H E"]:
   """Runs the kernel on the rows, heads and queries of one device.
 
   Args:
-    q: this device's Q of the S tokens of each row.
+    q: this device's S of the T tokens of each row.
     k: keys of the same tokens.
     v: values of the same tokens.
     segment_ids: of whole rows.
-    context: over how many devices rows lie, so S = Q x context.
+    context: over how many devices rows lie, so T = S x context.
     interpret: as for `make_attention`.
   """
-  Q, H, E = q.shape[1:]
+  S, H, E = q.shape[1:]
   offset = jnp.int32(0)
   if context > 1:
-    offset = jax.lax.axis_index("context") * Q
+    offset = jax.lax.axis_index("context") * S
     k, v = (
       jax.lax.all_gather(x, "context", axis=1, tiled=True) for x in (k, v)
     )
-  block = min(_BLOCK_TOKENS, Q + -Q % _LANES)
+  block = min(_BLOCK_TOKENS, S + -S % _LANES)
 
   def prepare(x: jax.Array) -> jax.Array:
     padding = (0, -x.shape[1] % block), (0, 0), (0, -E % _LANES)
@@ -110,11 +110,11 @@ def _attend_shard(
   causal = _causal_kernel(H, queries, keys, block, interpret)
 
   def attend_row(
-    q: Float[Array, "H Q E"],
-    k: Float[Array, "K S E"],
-    v: Float[Array, "K S E"],
-    segments: Int[Array, " T"],
-  ) -> Float[Array, "H Q E"]:
+    q: Float[Array, "H S E"],
+    k: Float[Array, "K T E"],
+    v: Float[Array, "K T E"],
+    segments: Int[Array, " padded"],
+  ) -> Float[Array, "H S E"]:
     own = jax.lax.dynamic_slice_in_dim(segments, offset, queries)
     seen = segments[:keys]
     live = live_blocks(own, seen, offset, block)
@@ -127,7 +127,7 @@ def _attend_shard(
   # hides them from it.
   segments = jnp.pad(segment_ids, ((0, 0), (0, block)))
   out = jax.vmap(attend_row)(q, k, v, segments)
-  return jnp.swapaxes(out, 1, 2)[:, :Q, :, :E]
+  return jnp.swapaxes(out, 1, 2)[:, :S, :, :E]
 
 
 def _causal_kernel(
@@ -155,8 +155,8 @@ def _causal_kernel(
 
 
 def live_blocks(
-  own: Int[Array, " Q"],
-  seen: Int[Array, " S"],
+  own: Int[Array, " S"],
+  seen: Int[Array, " T"],
   offset: Int[Array, ""] | int,
   block: int,
 ) -> Bool[Array, "queries keys"]:
@@ -169,10 +169,10 @@ def live_blocks(
     own: the segment of each query.
     seen: the segment of each key.
     offset: position of the first query.
-    block: tokens of a block; it divides Q and S.
+    block: tokens of a block; it divides S and T.
   """
 
-  def bounds(segments: Int[Array, " T"]) -> tuple[jax.Array, jax.Array]:
+  def bounds(segments: Int[Array, " tokens"]) -> tuple[jax.Array, jax.Array]:
     last = jnp.iinfo(segments.dtype).max
     by_block = jnp.where(segments > 0, segments, last).reshape(-1, block)
     return jnp.min(by_block, axis=1), jnp.max(by_block, axis=1)
@@ -187,7 +187,7 @@ def live_blocks(
 def _skipping(
   causal: splash_attention_kernel.SplashAttentionKernel,
   live: Bool[Array, "queries keys"],
-  positions: Int[Array, " Q"],
+  positions: Int[Array, " S"],
 ) -> splash_attention_kernel.SplashAttentionKernel:
   """Returns a causal kernel that runs only the live blocks.
 

@@ -32,7 +32,7 @@ class Slots(flax.struct.PyTreeNode):
     max_new_tokens: int32 [B], the `num_tokens` at which a slot is done.
     done: bool [B], slots to which the loop adds no tokens.
     temperature: float32 [B], divides the logits; 0 is greedy.
-    key_data: uint32 [B, W], the data of a random key for each; a token folds
+    key_data: uint32 [B, U], the data of a random key for each; a token folds
       in its index.
   """
 
@@ -56,7 +56,7 @@ class Changes(flax.struct.PyTreeNode):
     num_tokens: int32 [B], as in `Slots`.
     max_new_tokens: int32 [B], as in `Slots`.
     temperature: float32 [B], as in `Slots`.
-    key_data: uint32 [B, W], the data of a random key.
+    key_data: uint32 [B, U], the data of a random key.
     seeds: int32 [B, 2], folded into this key: prompt seed and sample index.
     stops: bool [B], slots that are done, because the host found the end of
       their response or took their sequence away.
@@ -65,7 +65,7 @@ class Changes(flax.struct.PyTreeNode):
       device's part.
     copy_targets: int32 [B], the pages to copy them to.
     num_copies: int32 [devices], for each part.
-    context: int32 [B, H], the tokens from which drafts are made, the last ones
+    context: int32 [B, T], the tokens from which drafts are made, the last ones
       of each slot at the end; None: there are no drafts in this call.
   """
 
@@ -111,7 +111,7 @@ class Carry(NamedTuple):
     slots: the slots, with the cache lengths from before the call.
     output: the tokens that this call has generated so far.
     recent: keys and values of the tokens that were run.
-    context: int32 [B, H + N], the tokens from which drafts are made, with those
+    context: int32 [B, T + N], the tokens from which drafts are made, with those
       of this call; None: there are no drafts.
   """
 

@@ -8,7 +8,7 @@ draws before it. So a sequence has the tokens that it has without drafts, up to
 rounding, and a draft is accepted with its probability, as in speculative
 sampling (Leviathan et al., arXiv 2211.17192) with drafts of probability 1.
 
-Axis letters: B counts slots, T tokens of the context, D drafts, S = D + 1.
+Axis letters: B counts slots, T tokens of the context, S = J + 1.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def propose(
   end: Int[Array, ""] | Int[Array, " B"],
   drafts: int,
   min_match: int,
-) -> Int[Array, "B D"]:
+) -> Int[Array, "B J"]:
   """Proposes the next tokens of each slot.
 
   The place that is continued has the longest match with the last tokens; of
@@ -44,7 +44,7 @@ def propose(
     context: tokens; NO_TOKEN where there is none.
     end: how many entries of each row are filled; the last one is the token
       that drafts follow.
-    drafts: D.
+    drafts: J.
     min_match: tokens that must match.
 
   Returns:
@@ -119,7 +119,7 @@ def sample(
 
 def num_accepted(
   tokens: Int[Array, "B S"],
-  drafts: Int[Array, "B D"],
+  drafts: Int[Array, "B J"],
   is_stop: Bool[Array, "B S"],
   room: Int[Array, " B"],
 ) -> Int[Array, " B"]:
@@ -187,7 +187,7 @@ def contexts(
     size: H, the tokens of a slot.
 
   Returns:
-    int32 [B, H]: the last tokens of the sequence at the end, before them those
+    int32 [B, T]: the last tokens of the sequence at the end, before them those
     of its siblings, the longest one last; NO_TOKEN between them and where there
     are none.
   """

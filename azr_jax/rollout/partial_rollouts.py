@@ -136,7 +136,7 @@ def restore(
 
   Args:
     saved: of an earlier step, or of this one.
-    key_data: uint32 [W], the random key of its call in this step.
+    key_data: uint32 [U], the random key of its call in this step.
     prompt_seed: of its prompt in this step.
   """
   return sequence_from_json({**saved, "key": key_data, "seed": prompt_seed})

@@ -24,7 +24,7 @@ class Request:
     prompt: what to sample from.
     n: samples.
     max_new_tokens: maximum number of tokens of a completion.
-    key_data: uint32 [W], the random key; sample s folds in (`seed`, s).
+    key_data: uint32 [U], the random key; sample s folds in (`seed`, s).
     seed: the integer that separates the prompt's random numbers from others'.
     temperature: divides the logits; 0 is greedy.
     priority: requests with a smaller one get their slots first.

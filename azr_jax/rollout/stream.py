@@ -30,7 +30,7 @@ class SampleKey(NamedTuple):
   """What a prompt's samples depend on, beside the parameters and the prompt.
 
   Attributes:
-    key_data: uint32 [W], the data of a random key.
+    key_data: uint32 [U], the data of a random key.
     seed: an integer, which the key folds in before the number of the sample.
     temperature: divides the logits, 0 is greedy; None: `rollout.temperature`.
   """

@@ -162,8 +162,8 @@ def _tensorboard() -> ModuleType:
   """
   if "torch" in sys.modules or "tensorboardX" in sys.modules:
     return importlib.import_module("tensorboardX")
-  # The import system's word for a module that is not there.
-  sys.modules["torch"] = None  # type: ignore[assignment]
+  # pyrefly: ignore[unsupported-operation] - None hides a module from imports.
+  sys.modules["torch"] = None
   try:
     return importlib.import_module("tensorboardX")
   finally:

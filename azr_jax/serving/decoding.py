@@ -101,7 +101,7 @@ class DecodeWorker:
     Args:
       sampler: the sampling engine.
       weights: the parameters to sample with, until others take their place.
-      key_data: uint32 [W], the data of the key that all samples fold their
+      key_data: uint32 [U], the data of the key that all samples fold their
         seed into.
       step: of the weights.
       max_waiting: choices that may wait for a slot.

@@ -4,8 +4,7 @@ The sampler keeps the log-probability of the drawn token alone. Requests that
 want likelier ones, or those of a prompt, have their whole sequences read once
 more. The distribution is the model's own, at temperature 1.
 
-Axis letters are those of `types.py`; K counts the likeliest tokens, and C those
-of a chunk of a row.
+Axis letters are those of `types.py`.
 """
 
 import functools
@@ -31,13 +30,13 @@ _PART = 128
 
 
 class Scores(NamedTuple):
-  """The scores of a sequence of N tokens, of all but its first.
+  """The scores of a sequence of S tokens, of all but its first.
 
   Attributes:
-    logprobs: float32 [N - 1], of each token after those before it, in nats;
+    logprobs: float32 [S - 1], of each token after those before it, in nats;
       0 of tokens before the first one that was asked for.
-    top_ids: int32 [N - 1, K], the likeliest tokens in its place, in order.
-    top_logprobs: float32 [N - 1, K], of these.
+    top_ids: int32 [S - 1, num_top], the likeliest tokens, in order.
+    top_logprobs: float32 [S - 1, num_top], of these.
   """
 
   logprobs: np.ndarray
@@ -54,7 +53,7 @@ class Scorer:
     Args:
       engine: of the sampler; sequences are at most one token longer than its
         longest.
-      num_top: K; no more than the vocabulary has.
+      num_top: at most; no more than the vocabulary has.
       attend: the attention of whole rows, on the sampler's mesh.
     """
     settings = engine.settings

@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 import pytest
-from curricula_test import NAMES, make_buckets, rng
+from buckets import NAMES, make_buckets, rng
 
 from azr_jax.curricula.bandit import Bandit, BanditSettings
 from azr_jax.curricula.curriculum import SampledItem

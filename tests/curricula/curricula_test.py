@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 import pytest
+from buckets import make_buckets, rng
 
 from azr_jax.curricula import adaptive, mixed, mixture, replay
-from azr_jax.curricula.curriculum import Buckets, SampledItem
+from azr_jax.curricula.curriculum import SampledItem
 
-NAMES = ("easy", "medium", "hard")
 PAPER = adaptive.AdaptiveSettings(
   target=0.40, temperature=0.20, epsilon=0.10, window=20, warmup_steps=10
 )
@@ -20,15 +20,6 @@ REPLAY = replay.ReplaySettings(
   max_pass_rate=0.95,
   decay=0.8,
 )
-
-
-def make_buckets(counts=(10, 20, 30)):
-  bucket_of = [b for b, count in enumerate(counts) for _ in range(count)]
-  return Buckets(NAMES, bucket_of)
-
-
-def rng(seed=0):
-  return np.random.default_rng(seed)
 
 
 @pytest.mark.parametrize("progress", [0, 0.1, 0.4, 0.6, 0.75, 0.9, 1.0])

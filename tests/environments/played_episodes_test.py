@@ -158,7 +158,7 @@ def test_tools_answer_calls(file, replies, outputs, reward):
   parameters = began["tools"][0]["function"]["parameters"]
   assert parameters["required"] == ["item"]
   assert parameters["properties"]["item"]["description"] == "what is bought."
-  found = []
+  found, turn = [], {}
   for count in range(1, len(replies) + 1):
     turn = with_tools("step", {"answer": "4.0"}, replies[:count])
     found += [message["content"] for message in turn["messages"]]

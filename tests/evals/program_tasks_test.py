@@ -114,7 +114,9 @@ def test_cruxeval_can_be_asked_in_the_solver_s_formats(
   benchmark = program_tasks.in_format(benchmark, prompt_format)
   (item,) = benchmark.read(raw)
   assert benchmark.prompt(item, prompt_format, None) == (
-    solving.solve_prompt_text(*benchmark.task_of(item), prompt_format)
+    solving.solve_prompt_text(
+      *benchmark.task_of(item), prompt_format=prompt_format
+    )
   )
   answer = response(label, raw[0][label])
   assert benchmark.grade(executor, item, answer).result(60).correct

@@ -99,8 +99,10 @@ def test_a_reader_that_has_gone_is_no_traceback(module):
 @pytest.mark.parametrize("module", ["executor", "grading"])
 def test_control_c_is_no_crash(module):
   command = [sys.executable, "-m", f"azr_jax.{module}", "--workers=1"]
-  pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-  with subprocess.Popen(command, text=True, **pipes) as process:
+  pipe = subprocess.PIPE
+  with subprocess.Popen(
+    command, text=True, stdin=pipe, stdout=pipe, stderr=pipe
+  ) as process:
     process.stdin.write(JOBS[0] + "\n")
     process.stdin.flush()
     assert process.stdout.readline()

@@ -272,11 +272,14 @@ def test_what_a_function_takes():
 
 # This stands for the cells of a notebook, which `__main__` of a process runs.
 NOTEBOOK = textwrap.dedent("""
-  import abc, dataclasses, re, sys
+  import abc, dataclasses, enum, re, sys
   import xml.etree.ElementTree
   from azr_jax.functions import by_value, pool, spec
 
-  WORDS = {"yes": 1.0}
+  class Word(enum.Enum):
+    YES = "yes"
+
+  WORDS = {Word.YES: 1.0}
   PATTERN = re.compile("y+")
 
   @dataclasses.dataclass
@@ -301,7 +304,7 @@ NOTEBOOK = textwrap.dedent("""
   def outer(weight):
     def inner(text):
       def nested():
-        return WORDS.get(text, 0.0)
+        return WORDS[Word(text)]
       return weight * nested() + len(PATTERN.findall(text)) + depth(3)
     return inner
 

@@ -31,7 +31,7 @@ class Parser:
 
   def __init__(self, root):
     bundled = root / "platform" / "bundledpythonunix" / "bin" / "python3"
-    python = str(bundled) if bundled.exists() else shutil.which("python3")
+    python = str(bundled) if bundled.exists() else "python3"
     self._config = tempfile.TemporaryDirectory()
     self._process = subprocess.Popen(
       [python, "-S", str(PROGRAM), str(root / "lib")],

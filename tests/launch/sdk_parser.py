@@ -25,6 +25,7 @@ def main() -> None:
   said = [tempfile.TemporaryFile("w+") for _ in range(2)]
   for number, file in enumerate(said, 1):
     os.dup2(file.fileno(), number)
+  # pyrefly: ignore[missing-import] - the SDK holds it.
   from googlecloudsdk import gcloud_main
 
   parser = gcloud_main.CreateCLI([]).top_element._parser
@@ -49,8 +50,7 @@ def parse(parser, words):
       parsed.CONCEPT_ARGS.ParseConcepts()
   except SystemExit as error:
     return error.code or 0
-  # Types of flags raise errors of their own, which gcloud prints.
-  except Exception as error:  # noqa: BLE001
+  except Exception as error:  # noqa: BLE001 - gcloud prints any of a flag.
     sys.stderr.write(f"ERROR: (gcloud) {error}\n")
     return 2
   return 0

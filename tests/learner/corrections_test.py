@@ -6,7 +6,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import update_test
+import tiny_updates
 
 from azr_jax.config.settings import Invalid
 from azr_jax.learner import corrections
@@ -112,21 +112,21 @@ def test_a_corrected_update_is_the_plain_one_of_weighted_advantages(
   """The gradient of -w A log p is that of -A' log p with A' = w A."""
   items = [
     dataclasses.replace(item, logprobs=item.logprobs - 1.9)
-    for item in update_test.sequences()
+    for item in tiny_updates.sequences()
   ]
-  batch = update_test.batch_of(8, items=items)
-  params, metrics = update_test.updated(
+  batch = tiny_updates.batch_of(8, items=items)
+  params, metrics = tiny_updates.updated(
     one_device_mesh, batch, on_policy=True, correction="truncate"
   )
-  logprobs = np.asarray(update_test.scored(batch))
+  logprobs = np.asarray(tiny_updates.scored(batch))
   ratios = np.exp(np.minimum(logprobs - batch.old_logprobs, 20))
   capped = np.minimum(ratios, 2.0)
-  plain, _ = update_test.updated(
+  plain, _ = tiny_updates.updated(
     one_device_mesh,
     batch.replace(advantages=(batch.advantages * capped).astype(np.float32)),
     on_policy=True,
   )
-  update_test.close(params, plain)
+  tiny_updates.close(params, plain)
   trained = batch.loss_mask > 0
   fraction = np.mean(ratios[trained] > 2.0)
   assert 0 < fraction < 1
@@ -140,28 +140,28 @@ def test_weights_of_sequences_do_not_depend_on_the_packing(one_device_mesh):
   """Packed tightly and one sequence a row, the update is the same."""
   items = [
     dataclasses.replace(item, logprobs=item.logprobs - 1.9)
-    for item in update_test.sequences()
+    for item in tiny_updates.sequences()
   ]
-  batch = update_test.batch_of(8, items=items)
-  apart, others = update_test.updated(
+  batch = tiny_updates.batch_of(8, items=items)
+  apart, others = tiny_updates.updated(
     one_device_mesh,
-    update_test.batch_of(8, row_length=13, items=items),
+    tiny_updates.batch_of(8, row_length=13, items=items),
     on_policy=True,
     correction="sequence_truncate",
   )
-  packed, same = update_test.updated(
+  packed, same = tiny_updates.updated(
     one_device_mesh, batch, on_policy=True, correction="sequence_truncate"
   )
-  update_test.close(packed, apart)
+  tiny_updates.close(packed, apart)
   for name in same:
     if "rows" not in name:
       assert same[name] == pytest.approx(others[name], rel=1e-4, abs=1e-5)
 
 
 def test_the_gap_s_percentiles_are_those_of_its_tokens(one_device_mesh):
-  batch = update_test.batch_of(2)
-  _, metrics = update_test.updated(one_device_mesh, batch, on_policy=True)
-  gap = np.abs(np.asarray(update_test.scored(batch)) - batch.old_logprobs)
+  batch = tiny_updates.batch_of(2)
+  _, metrics = tiny_updates.updated(one_device_mesh, batch, on_policy=True)
+  gap = np.abs(np.asarray(tiny_updates.scored(batch)) - batch.old_logprobs)
   gap = gap[batch.loss_mask > 0]
   mean, largest = gap.mean(), gap.max()
   assert metrics["rollout/logprob_gap"] == pytest.approx(mean, rel=1e-5)

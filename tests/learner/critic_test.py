@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import update_test
+import tiny_updates
 
 from azr_jax.lab.compile import collectives, hlo
 from azr_jax.learner import critic, gae, learner, packing, train_state, update
@@ -17,7 +17,7 @@ from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import first_values
 
-MODEL, RULES = update_test.MODEL, update_test.RULES
+MODEL, RULES = tiny_updates.MODEL, tiny_updates.RULES
 GAMMAS_AND_LAMBDAS = [(1.0, 1.0), (0.9, 0.95), (1.0, 0.0), (0.3, 1.0)]
 
 
@@ -63,7 +63,7 @@ def test_gae_equals_the_definition(seed, gamma, lam):
     values, rewards, mask, segments, gamma=gamma, gae_lambda=lam
   )
   rows = zip(*map(np.asarray, (values, rewards, mask, segments)), strict=True)
-  want = np.stack([gae_of_one_row(*row, gamma, lam) for row in rows])
+  want = np.stack([gae_of_one_row(*row, gamma=gamma, lam=lam) for row in rows])
   np.testing.assert_allclose(advantages, want, atol=1e-5)
   np.testing.assert_allclose(returns, (advantages + values) * mask, atol=1e-6)
 
@@ -89,10 +89,10 @@ def test_value_loss_takes_the_larger_of_both_errors():
 
 @pytest.mark.parametrize("init, spread", [("paper", 5**0.5), ("code", 5 / 33)])
 def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
-  params = update_test.init(jax.random.key(0))
+  params = tiny_updates.init(jax.random.key(0))
   critic_params = critic.init_params(params, jax.random.key(1), init)
   head = critic_params.pop(critic.HEAD)
-  update_test.close(critic_params, params, atol=0)
+  tiny_updates.close(critic_params, params, atol=0)
   assert head.shape == (MODEL.config.hidden_size,)
   assert 0.1 * spread < np.abs(head).max() < spread
   with pytest.raises(ValueError, match="head_init"):
@@ -101,7 +101,7 @@ def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
 
 @pytest.mark.parametrize("init, is_warned", [("paper", True), ("code", False)])
 def test_first_values_of_the_paper_s_head_are_warned_of(init, is_warned):
-  policy = update_test.init(jax.random.key(0))
+  policy = tiny_updates.init(jax.random.key(0))
   params = critic.init_params(policy, jax.random.key(1), init)
   values = np.abs(values_of(params, rewarded(4)))
   said = first_values.warning({"critic/abs_value": values.mean()}, [0.0, 1.0])
@@ -116,8 +116,8 @@ def values_of(params, batch):
 
 def rewarded(rows, aggregation="token_mean"):
   """Packs sequences with a reward in place of an advantage."""
-  items = update_test.sequences(20)
-  batch = update_test.batch_of(rows, items=items, aggregation=aggregation)
+  items = tiny_updates.sequences(20)
+  batch = tiny_updates.batch_of(rows, items=items, aggregation=aggregation)
   return jax.tree.map(jnp.asarray, batch)
 
 
@@ -135,7 +135,7 @@ SETTINGS = CriticSettings(
 def make_learner(mesh, epochs=1):
   """Returns a learner with three critic steps an epoch, by SGD."""
   parts = learner.CriticParts(SETTINGS, optax.sgd(0.1), normalize=True, seed=3)
-  loss_fn = update_test.policy_loss(mesh, on_policy=epochs == 1)
+  loss_fn = tiny_updates.policy_loss(mesh, on_policy=epochs == 1)
   return learner.make(
     MODEL, loss_fn, optax.sgd(1.0), mesh, RULES, parts, epochs
   )
@@ -148,7 +148,7 @@ def learn(mesh, epochs=1, batch=None):
   """
   made = make_learner(mesh, epochs)
   shardings = jax.tree.map(lambda x: x.sharding, made.abstract.policy.params)
-  params = update_test.init(jax.random.key(0))
+  params = tiny_updates.init(jax.random.key(0))
   state = made.init(jax.device_put(params, shardings))
   start = jax.device_get(state)
   state, metrics = made.update(state, batch or rewarded(4), None)
@@ -172,7 +172,10 @@ def estimated(learned):
     for x in (values, batch.advantages, batch.loss_mask, batch.segment_ids)
   ]
   advantages = np.stack(
-    [gae_of_one_row(*row, 1.0, 0.9) for row in zip(*flat, strict=True)]
+    [
+      gae_of_one_row(*row, gamma=1.0, lam=0.9)
+      for row in zip(*flat, strict=True)
+    ]
   ).reshape(batch.tokens.shape)
   return values, advantages, (advantages + values) * batch.loss_mask
 
@@ -208,7 +211,7 @@ def test_the_critic_learns_in_parts_as_a_plain_loop_does(learned, estimated):
     norms.append(optax.tree.norm(grads) / tokens)
     rate = 0.1 / tokens
     params = jax.tree.map(lambda p, g, rate=rate: p - rate * g, params, grads)
-  update_test.close(end.critic.params, params)
+  tiny_updates.close(end.critic.params, params)
   assert metrics["critic/updates"] == 3
   assert metrics["critic/grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
   clipped = np.mean([norm > MAX_NORM for norm in norms])
@@ -297,7 +300,7 @@ def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
   want = jax.tree.map(jnp.asarray, start.critic)
   for _ in range(2):
     want, _ = critic_update(want, valued)
-  update_test.close(twice.critic.params, jax.device_get(want.params))
+  tiny_updates.close(twice.critic.params, jax.device_get(want.params))
   # With advantages of the critic that has learned, it would be another one.
   late, _ = estimate(jax.tree.map(jnp.asarray, once.critic.params), batch)
   other, _ = critic_update(jax.tree.map(jnp.asarray, once.critic), late)
@@ -328,11 +331,11 @@ def test_the_policy_learns_from_normalised_advantages(
     boxed, optimizer, one_device_mesh, RULES
   )
   state = train_state.make_init_state(optimizer, shardings)(start.policy.params)
-  loss_fn = update_test.policy_loss(one_device_mesh)
+  loss_fn = tiny_updates.policy_loss(one_device_mesh)
   want, _ = update.make_update(loss_fn, optimizer, shardings, one_device_mesh)(
     state, batch, None
   )
-  update_test.close(end.policy.params, jax.device_get(want.params))
+  tiny_updates.close(end.policy.params, jax.device_get(want.params))
   assert metrics["critic/advantage_std"] == pytest.approx(
     chosen.std(), rel=1e-4
   )
@@ -342,9 +345,9 @@ def test_a_mesh_changes_nothing(learned):
   axes = {"data": 1, "fsdp": 4, "tensor": 2}
   _, spread, spread_metrics = learn(mesh_lib.make_mesh(axes))
   _, alone, alone_metrics = learned
-  update_test.close(alone.critic.params, spread.critic.params)
-  update_test.close(alone.policy.params, spread.policy.params)
-  update_test.close(alone_metrics, spread_metrics)
+  tiny_updates.close(alone.critic.params, spread.critic.params)
+  tiny_updates.close(alone.policy.params, spread.policy.params)
+  tiny_updates.close(alone_metrics, spread_metrics)
 
 
 def test_no_device_gathers_the_batch_to_estimate():
@@ -436,7 +439,7 @@ def test_explained_variance_is_zero_for_constant_values_and_falls(
     MODEL, settings, one_device_mesh, normalize=False
   )
   params = critic.init_params(
-    update_test.init(jax.random.key(0)), jax.random.key(1), "code"
+    tiny_updates.init(jax.random.key(0)), jax.random.key(1), "code"
   )
   batch = rewarded(4)
   _, metrics = estimate(params | {critic.HEAD: params[critic.HEAD] * 0}, batch)
@@ -448,7 +451,7 @@ def test_explained_variance_is_zero_for_constant_values_and_falls(
 
 
 def test_packing_keeps_rewards_for_the_device():
-  sequences = update_test.sequences()
+  sequences = tiny_updates.sequences()
   batch = packing.pack(
     sequences, row_length=16, rows_multiple=1, aggregation="token_mean"
   )

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import update_test
+import tiny_updates
 
 from azr_jax.learner import learner
 from azr_jax.learner.optimizer import make_optimizer
@@ -20,16 +20,16 @@ def make(mesh, rate=1e-3, critic=None, **optimizer):
   """Returns a learner by AdamW, and its state before the first update."""
   numbers = vars(OptimizerSettings(learning_rate=rate, **optimizer))
   chosen = make_optimizer(**numbers)
-  loss_fn = update_test.policy_loss(mesh)
+  loss_fn = tiny_updates.policy_loss(mesh)
   parts = None
   if critic is not None:
     parts = learner.CriticParts(critic, chosen, normalize=False, seed=3)
   made = learner.make(
-    update_test.MODEL, loss_fn, chosen, mesh, update_test.RULES, parts
+    tiny_updates.MODEL, loss_fn, chosen, mesh, tiny_updates.RULES, parts
   )
   abstract = made.abstract if critic is None else made.abstract.policy
   shardings = jax.tree.map(lambda x: x.sharding, abstract.params)
-  params = update_test.init(jax.random.key(0))
+  params = tiny_updates.init(jax.random.key(0))
   return made, made.init(jax.device_put(params, shardings))
 
 
@@ -57,7 +57,7 @@ def learner_over(sizes):
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2)])
 def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
   """The next step is as if it had never been."""
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   made, start, shardings = learner_over(sizes)
   state = jax.device_put(start, shardings)
   state, clean = made.update(state, batch, None)
@@ -77,7 +77,7 @@ def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
 
 def test_a_batch_without_targets_changes_nothing():
   """Moments and weight decay would move the parameters all the same."""
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   made, start, shardings = learner_over((1, 1, 1))
   state, trained = made.update(jax.device_put(start, shardings), batch, None)
   before = jax.device_get(state)
@@ -90,7 +90,7 @@ def test_a_batch_without_targets_changes_nothing():
 
 def test_parameters_that_overflow_are_counted(one_device_mesh):
   made, state = make(one_device_mesh, rate=HUGE, weight_decay=1000.0)
-  state, metrics = made.update(state, update_test.batch_of(8), None)
+  state, metrics = made.update(state, tiny_updates.batch_of(8), None)
   assert metrics["learner/skipped"] == 0
   leaves = jax.tree.leaves(state.params)
   count = sum(int(jnp.sum(~jnp.isfinite(leaf))) for leaf in leaves)
@@ -101,8 +101,8 @@ def test_parameters_that_overflow_are_counted(one_device_mesh):
 def test_a_critic_leaves_out_its_own_steps(one_device_mesh):
   critic = CriticSettings(num_minibatches=3, value_clip=0.0)
   made, state = make(one_device_mesh, critic=critic)
-  items = update_test.sequences(20)
-  batch = jax.tree.map(jnp.asarray, update_test.batch_of(4, items=items))
+  items = tiny_updates.sequences(20)
+  batch = jax.tree.map(jnp.asarray, tiny_updates.batch_of(4, items=items))
   before = jax.device_get(state)
   state, metrics = made.update(state, poisoned(batch, np.nan), None)
   equal(jax.device_get(state.policy), before.policy)
@@ -119,7 +119,7 @@ def test_no_second_copy_of_the_state_is_held(one_device_mesh):
   made, state = make(one_device_mesh)
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
   compiled = made.policy_update.lower(
-    state, update_test.batch_of(8), None
+    state, tiny_updates.batch_of(8), None
   ).compile()
   memory = compiled.memory_analysis()
   assert memory.alias_size_in_bytes >= size

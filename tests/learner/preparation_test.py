@@ -7,20 +7,26 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import update_test
+import tiny_updates
 
-from azr_jax.learner import entropy_target, learner, policy_losses, preparation
+from azr_jax.learner import (
+  entropy_target,
+  learner,
+  objective,
+  policy_losses,
+  preparation,
+)
 from azr_jax.learner.entropy_target import EntropyTargetSettings
 from azr_jax.learner.settings import LearnerSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run.checkpoint import Checkpointer
 
-MODEL = update_test.MODEL
+MODEL = tiny_updates.MODEL
 
 
 def make_prepare(mesh, **settings):
   """The preparation that a learner with some settings needs."""
-  c = LearnerSettings(**update_test.LOSS | settings)
+  c = LearnerSettings(**tiny_updates.LOSS | settings)
   return preparation.make_prepare(
     MODEL,
     temperature=1.0,
@@ -35,7 +41,7 @@ def make_prepare(mesh, **settings):
 def prepared(batch, mesh, **settings):
   """The fields that preparation makes of a batch, and its metrics."""
   prepare = make_prepare(mesh, **settings)
-  params = update_test.init(jax.random.key(0))
+  params = tiny_updates.init(jax.random.key(0))
   return prepare(params, jnp.int32(3), batch)
 
 
@@ -43,16 +49,16 @@ def make(mesh, target=None, rate=1.0, **settings):
   """A learner by SGD, and its state before the first update."""
   made = learner.make(
     MODEL,
-    update_test.policy_loss(mesh, **settings),
+    tiny_updates.policy_loss(mesh, **settings),
     optax.sgd(rate),
     mesh,
-    update_test.RULES,
+    tiny_updates.RULES,
     epochs=settings.get("epochs", 1),
     prepare=make_prepare(mesh, **settings),
     entropy_target=target,
   )
   shardings = jax.tree.map(lambda x: x.sharding, made.abstract.params)
-  params = update_test.init(jax.random.key(0))
+  params = tiny_updates.init(jax.random.key(0))
   return made, made.init(jax.device_put(params, shardings))
 
 
@@ -77,12 +83,12 @@ def test_nothing_is_prepared_where_nothing_is_needed(one_device_mesh):
 
 
 def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   made, state = make(one_device_mesh, epochs=3, clip_high=0.01)
   start = jax.tree.map(jnp.copy, state)
   state, metrics = made.update(state, batch, None)
   assert made.policy_update._cache_size() == made.prepare._cache_size() == 1
-  scored = np.asarray(update_test.scored(batch))
+  scored = np.asarray(tiny_updates.scored(batch))
   fixed = batch.replace(proximal_logprobs=jnp.asarray(scored))
   for epoch in range(3):
     start, want = made.policy_update(start, fixed, None)
@@ -90,14 +96,14 @@ def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
     gap = np.abs(scored - batch.old_logprobs)[batch.loss_mask > 0]
     assert want["rollout/logprob_gap"] == pytest.approx(gap.mean(), rel=1e-5)
     assert (want["learner/clip_fraction"] > 0) == (epoch > 0)
-  update_test.close(state.params, start.params)
+  tiny_updates.close(state.params, start.params)
   assert metrics["learner/clip_fraction"] == pytest.approx(
     want["learner/clip_fraction"]
   )
 
 
 def test_the_gap_to_the_sampler_is_that_of_the_first_epoch(one_device_mesh):
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   made, state = make(one_device_mesh, epochs=2, ratio_to="sampled")
   start = jax.tree.map(jnp.copy, state)
   _, metrics = made.update(state, batch, None)
@@ -113,7 +119,7 @@ def test_the_loss_counts_the_largest_entropies_of_the_batch(
   one_device_mesh, rows, row_length
 ):
   """However the batch is cut into micro-batches and rows."""
-  batch = update_test.batch_of(rows, row_length=row_length)
+  batch = tiny_updates.batch_of(rows, row_length=row_length)
   fields, metrics = prepared(batch, one_device_mesh, top_entropy_fraction=0.2)
   assert fields.keys() == {"loss_weights"}
   entropies = np.asarray(entropies_of(batch))
@@ -131,42 +137,40 @@ def test_the_loss_counts_the_largest_entropies_of_the_batch(
 
 @jax.jit
 def entropies_of(batch):
-  params = update_test.init(jax.random.key(0))
+  params = tiny_updates.init(jax.random.key(0))
   return jax.lax.map(
-    lambda micro: update_test.objective.score(
-      MODEL, params, micro, 1.0, 16, None
-    )[1],
+    lambda micro: objective.score(MODEL, params, micro, 1.0, 16, None)[1],
     jax.tree.map(jnp.asarray, batch),
   )
 
 
 @functools.cache
 def chosen_in_one_row(mesh):
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   fields, _ = prepared(batch, mesh, top_entropy_fraction=0.2)
   return by_token(batch, np.asarray(fields["loss_weights"]) > 0)
 
 
 def test_targets_without_weight_have_no_policy_gradient(one_device_mesh):
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   options = dict(top_entropy_fraction=0.2, entropy_coef=0.0)
   made, state = make(one_device_mesh, **options)
   state, _ = made.update(state, batch, None)
   fields, _ = prepared(batch, one_device_mesh, top_entropy_fraction=0.2)
-  params, _ = update_test.updated(
+  params, _ = tiny_updates.updated(
     one_device_mesh,
     batch.replace(**fields),
     on_policy=True,
     entropy_coef=0.0,
   )
-  update_test.close(state.params, params)
+  tiny_updates.close(state.params, params)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2)])
 def test_covariances_are_ranked_over_the_batch_on_every_mesh(sizes):
   axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
   mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   numbers = policy_losses.KlCovSettings(fraction=0.1)
   fields, _ = prepared(
     batch, mesh, policy_loss="kl_cov", ratio_to="sampled", kl_cov=numbers
@@ -182,7 +186,7 @@ def test_covariances_are_ranked_over_the_batch_on_every_mesh(sizes):
 
 
 def test_an_update_repeats_its_draw(one_device_mesh):
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   numbers = policy_losses.ClipCovSettings(0.1, -9.0, 9.0)
   options = dict(policy_loss="clip_cov", clip_cov=numbers)
   prepare = make_prepare(one_device_mesh, **options)
@@ -211,10 +215,10 @@ def test_the_coefficient_follows_the_entropy():
 
 def test_a_held_entropy_is_part_of_the_state(one_device_mesh, tmp_path):
   """Its update has the coefficient's gradient; a restored run goes on alike."""
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   target = EntropyTargetSettings(nats=10.0, start=0.1, step=0.05, coef_max=1.0)
   made, state = make(one_device_mesh, target, rate=0.1)
-  used = []
+  used, before = [], state
   for step in (1, 2, 3):
     if step == 3:
       with Checkpointer(tmp_path, keep=None) as checkpoints:
@@ -231,13 +235,13 @@ def test_a_held_entropy_is_part_of_the_state(one_device_mesh, tmp_path):
   plain, fixed = make(one_device_mesh, rate=0.1, entropy_coef=0.2)
   fixed = fixed.replace(params=before.params)
   fixed, _ = plain.update(fixed, batch, None)
-  update_test.close(state.params, fixed.params, atol=1e-6)
+  tiny_updates.close(state.params, fixed.params, atol=1e-6)
 
 
 def test_an_update_that_is_left_out_leaves_the_coefficient(one_device_mesh):
   target = EntropyTargetSettings(nats=10.0, start=0.1)
   made, state = make(one_device_mesh, target)
-  batch = update_test.batch_of(8)
+  batch = tiny_updates.batch_of(8)
   batch = batch.replace(advantages=batch.advantages * np.float32(np.nan))
   state, metrics = made.update(state, batch, None)
   assert metrics["learner/skipped"] == 1

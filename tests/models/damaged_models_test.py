@@ -7,12 +7,12 @@ import struct
 
 import damage
 import gguf
-import gguf_io_test
+import gguf_files
 import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-import tokenizers_test
+import tokenizer_files
 
 from azr_jax.models import (
   gguf_io,
@@ -23,7 +23,6 @@ from azr_jax.models import (
 )
 from azr_jax.models.config import Llama3RopeScaling, ModelConfig
 
-vocabulary = gguf_io_test.vocabulary
 CONFIG = ModelConfig(
   vocab_size=600,
   hidden_size=8,
@@ -38,7 +37,7 @@ CONFIG = ModelConfig(
   max_positions=64,
   rope_scaling=Llama3RopeScaling(8.0, 1.0, 4.0, 32),
 )
-RULES = gguf_io_test.REPLICATED
+RULES = gguf_files.REPLICATED
 
 
 @pytest.fixture(scope="module", name="whole")
@@ -152,13 +151,15 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_tokenizer_of_hugging_face(tmp_path, name):
-  folder = tokenizers_test.folder.__wrapped__(tmp_path)
-  (folder / FILES[2]).write_text('{"eos_token_id": [0, 1], "pad_token_id": 0}')
-  path = folder / name
+  tokenizer_files.save_tokenizer(tmp_path)
+  (tmp_path / FILES[2]).write_text(
+    '{"eos_token_id": [0, 1], "pad_token_id": 0}'
+  )
+  path = tmp_path / name
   data = path.read_bytes()
 
   def read():
-    tokenizer = tokenizers.from_folder(folder)
+    tokenizer = tokenizers.from_folder(tmp_path)
     tokenizer.decode(tokenizer.encode("def f(x):"))
 
   read()
@@ -172,7 +173,7 @@ def test_a_damaged_tokenizer_of_hugging_face(tmp_path, name):
 def make_gguf_file(tmp_path, vocabulary):
   path = tmp_path / "tiny.gguf"
   kind = gguf.GGMLQuantizationType.Q8_0
-  gguf_io_test.write_gguf(path, "qwen2", kind, vocabulary)
+  gguf_files.write_gguf(path, "qwen2", kind, vocabulary)
   return path
 
 

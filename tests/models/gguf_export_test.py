@@ -237,7 +237,7 @@ def test_a_way_to_split_words_of_its_own_is_refused(bpe):
   )
   tokenizer = tokenizers_lib.HuggingFaceTokenizer(wrapped, bpe.eos_ids)
   with pytest.raises(ValueError, match="in a way of its own: expected"):
-    gguf_export.gguf_vocabulary.metadata(tokenizer, 400)
+    gguf_tokenizer.metadata(tokenizer, 400)
 
 
 def test_rows_that_are_no_whole_blocks_are_refused(tmp_path, bpe):

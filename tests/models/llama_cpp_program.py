@@ -10,7 +10,7 @@ import json
 import sys
 import urllib.request
 
-import xllamacpp
+import xllamacpp  # pyrefly: ignore[missing-import] - the caller's environment.
 
 
 def main() -> None:

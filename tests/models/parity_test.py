@@ -104,7 +104,7 @@ def test_rms_norm_matches_torch():
     want = theirs(torch.tensor(x)).numpy()
   ours = transformer.RMSNorm(1e-5, "embed")
   got = ours.apply({"params": {"scale": scale}}, x)
-  np.testing.assert_allclose(got, want, atol=1e-5)
+  np.testing.assert_allclose(np.asarray(got), want, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

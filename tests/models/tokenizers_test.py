@@ -5,25 +5,16 @@ import subprocess
 import sys
 
 import pytest
-import tokenizers as hf_tokenizers
 import transformers
+from tokenizer_files import EOS, TEXT, save_tokenizer
 
 from azr_jax.models import load, tokenizers
-
-TEXT = 'User: f(x)\n  ```python\ndef f(a):\n    return "é"\n```</answer>'
-EOS = "<|endoftext|>"
 
 
 @pytest.fixture
 def folder(tmp_path):
   """A small byte-level tokenizer in Hugging Face files."""
-  trained = hf_tokenizers.ByteLevelBPETokenizer()
-  trained.train_from_iterator(
-    [TEXT], 280, min_frequency=1, special_tokens=[EOS], show_progress=False
-  )
-  transformers.PreTrainedTokenizerFast(
-    tokenizer_object=trained._tokenizer, eos_token=EOS
-  ).save_pretrained(tmp_path)
+  save_tokenizer(tmp_path)
   return tmp_path
 
 

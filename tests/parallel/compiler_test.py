@@ -11,7 +11,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.learner import train_state, update
 from azr_jax.models import transformer
 from azr_jax.parallel.compiler import CompilerSettings
-from tests.learner import update_test
+from tests.learner import tiny_updates
 
 
 def mesh_on(platform):
@@ -38,18 +38,18 @@ def test_an_option_without_a_value_is_refused():
 def test_the_update_is_compiled_with_them(one_device_mesh):
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(
-    transformer.abstract_params(update_test.MODEL),
+    transformer.abstract_params(tiny_updates.MODEL),
     optimizer,
     one_device_mesh,
-    update_test.RULES,
+    tiny_updates.RULES,
   )
-  loss_fn = update_test.policy_loss(one_device_mesh)
+  loss_fn = tiny_updates.policy_loss(one_device_mesh)
   state = jax.eval_shape(
     train_state.make_init_state(optimizer, shardings),
-    jax.eval_shape(update_test.init, jax.random.key(0)),
+    jax.eval_shape(tiny_updates.init, jax.random.key(0)),
   )
   lowered = update.make_update(
     loss_fn, optimizer, shardings, one_device_mesh, {"no_such_option": "1"}
-  ).lower(state, update_test.batch_of(8), None)
+  ).lower(state, tiny_updates.batch_of(8), None)
   with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):
     lowered.compile()

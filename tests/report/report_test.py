@@ -528,7 +528,7 @@ def test_a_browser_shows_the_page(tmp_path, width, num_runs):
   path = tmp_path / "frame.html"
   path.write_text(_FRAME.replace("WIDTH", str(width)))
   done = subprocess.run(
-    [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     + [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
     + [f"--window-size={width + 100},1000", f"file://{path}"],
     capture_output=True,

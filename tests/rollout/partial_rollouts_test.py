@@ -135,7 +135,7 @@ def test_a_step_in_which_no_group_ends_goes_on(make):
 
 def test_metrics_count_what_is_paused_and_carried_over(make):
   batches, states = play(make, begin(make)[1])
-  paused = []
+  carried = paused = []
   for batch, state in zip(batches, states, strict=True):
     metrics = batch.metrics
     groups = json.loads(state).get(PAUSED, [])

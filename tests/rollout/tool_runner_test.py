@@ -47,7 +47,7 @@ class ScriptedToolRunner:
       return "turns"
     delay = self.delays[self.num_tool_calls % len(self.delays)]
     self.num_tool_calls += 1
-    text = tool_output(*sequence_id, len(responses))
+    text = tool_output(*sequence_id, num_responses=len(responses))
     self.pending[sequence_id] = (
       self.polls + delay,
       ByteTokenizer().encode(text),

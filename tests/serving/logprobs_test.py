@@ -173,7 +173,7 @@ def test_a_device_has_the_logits_of_its_own_rows(
     policy.params, tokens, tokens, tokens.astype(bool)
   ).compile()
   vocabulary = engine.model.config.vocab_size
-  logits = re.findall(rf"\[(\d+),(\d+),{vocabulary}\]", program.as_text())
+  logits = re.findall(rf"\[(\d+),(\d+),{vocabulary}\]", str(program.as_text()))
   assert {*logits} == {(str(rows // 4), str(7 * 4 // rows))}
 
 

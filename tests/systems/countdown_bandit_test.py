@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scripted
-from countdown_test import (
+from scripted_countdown import (
   CONTEXT,
   PUZZLES,
   SETTINGS,
@@ -66,6 +66,7 @@ def test_a_resumed_run_asks_the_same_and_has_the_same_metrics():
   state = json.loads(json.dumps(whole.state_dict()))
   resumed = countdown()
   resumed.load_state_dict(state)
+  batches = []
   for step in range(5, 8):
     policies = Uneven(), Uneven()
     batches = [

@@ -3,6 +3,7 @@
 import codecs
 import csv
 import gzip
+import importlib
 import io
 import json
 
@@ -239,7 +240,7 @@ def test_missing_packages_and_files_keep_their_errors(tmp_path):
     user_files.read_json(tmp_path / "nothing.json")
   with pytest.raises(ImportError):
     with user_files.reading("file", "x"):
-      import nosuch_package  # noqa: F401
+      importlib.import_module("nosuch_package")
   with pytest.raises(ValueError, match="^file: expected x .IndexError: list"):
     with user_files.reading("file", "x"):
       [][1]

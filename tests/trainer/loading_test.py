@@ -4,7 +4,7 @@ import json
 
 import jax
 import pytest
-from restore_test import MESH, same
+from restored_state import MESH, same
 
 from azr_jax.configs import evaluate, sft
 from azr_jax.learner import learner as learner_lib

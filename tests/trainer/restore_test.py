@@ -3,8 +3,8 @@
 import contextlib
 
 import jax
-import numpy as np
 import pytest
+from restored_state import MESH, same
 
 from azr_jax.configs import azr
 from azr_jax.models import load
@@ -12,8 +12,6 @@ from azr_jax.run import session
 from azr_jax.run.checkpoint import Checkpointer
 from azr_jax.trainer import build, restore, settings
 from azr_jax.trainer.build import Experiment
-
-MESH = {"data": 8, "fsdp": 1, "tensor": 1}
 
 
 def experiment_of(**changes):
@@ -29,11 +27,6 @@ def opened(folder):
   with session.open_run(str(folder), {}, 1.0) as run:
     with run.open_checkpoints(1) as checkpoints:
       yield run, checkpoints
-
-
-def same(some, others):
-  pairs = zip(jax.tree.leaves(some), jax.tree.leaves(others), strict=True)
-  return all(np.array_equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("kl_coef, loads", [(0.0, 0), (0.1, 1)])

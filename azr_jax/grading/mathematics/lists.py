@@ -55,7 +55,8 @@ def is_order(values: Sequence[Nodes]) -> bool:
     word, choice = words.read(value), words.choice(value)
     if word is None and (choice is None or choice.value):
       return False
-    keys.append((word.letters if word else choice.letter).casefold())  # pyrefly: ignore
+    letters = word.letters if word else choice.letter if choice else ""
+    keys.append(letters.casefold())
   return keys != sorted(keys)
 
 

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 import scripted
-from azr_test import PROMPT_BUILDER, SETTINGS, ScriptedPolicy, answer, settings
+from scripted_azr import (
+  PROMPT_BUILDER,
+  SETTINGS,
+  ScriptedPolicy,
+  answer,
+  settings,
+)
 
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.system import AZR

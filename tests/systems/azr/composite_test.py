@@ -68,7 +68,9 @@ def test_components_leave_room_and_share_no_names():
 def test_without_components_it_is_the_proposed_program():
   code = "def f(x):\n  return g_0(x) + 1"
   parts = [DOUBLE, NEXT]
-  assert composite.without_components("\n".join([*parts, code]), parts) == code
+  assert (
+    composite.without_components(f"{DOUBLE}\n{NEXT}\n{code}", parts) == code
+  )
   assert composite.without_components(code, ()) == code
 
 

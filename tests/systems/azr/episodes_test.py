@@ -4,7 +4,7 @@ import json
 
 import pytest
 import scripted
-from azr_test import ScriptedPolicy, settings
+from scripted_azr import ScriptedPolicy, settings
 
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs.task import ZERO_TRIPLET, Triplet

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import scripted
-from azr_test import TASK_TYPES, ScriptedPolicy, answer, settings
+from scripted_azr import TASK_TYPES, ScriptedPolicy, answer, settings
 
 from azr_jax.config.settings import Invalid
 from azr_jax.grading.outcome import Outcome

@@ -2,7 +2,7 @@
 
 import json
 
-from azr_test import settings
+from scripted_azr import settings
 
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib

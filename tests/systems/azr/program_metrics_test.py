@@ -2,7 +2,7 @@
 
 import pytest
 import scripted
-from azr_test import ScriptedPolicy, settings
+from scripted_azr import ScriptedPolicy, settings
 
 from azr_jax.systems.azr import program_metrics
 from azr_jax.systems.azr.system import AZR

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import scripted
-from azr_test import PROMPT_BUILDER, ScriptedPolicy, answer, settings
+from scripted_azr import PROMPT_BUILDER, ScriptedPolicy, answer, settings
 
 from azr_jax.run.records import Records
 from azr_jax.systems.azr import seeding

@@ -2,7 +2,7 @@
 
 import pytest
 import scripted
-from azr_test import ScriptedPolicy, answer, settings
+from scripted_azr import ScriptedPolicy, answer, settings
 
 from azr_jax.executor import Executor
 from azr_jax.systems.azr.system import AZR

@@ -84,7 +84,10 @@ def ask(settings, count=1):
 
 def test_it_asks_with_the_key_and_reads_the_last_grade(monkeypatch):
   monkeypatch.setenv("KEY_OF_TEST", KEY)
-  answer = lambda body: chat("Not score: 9. Good.\nScore: 7.5")  # noqa: E731
+
+  def answer(body):
+    return chat("Not score: 9. Good.\nScore: 7.5")
+
   with serving(answer) as server:
     settings = JudgeSettings(
       url=server.url,

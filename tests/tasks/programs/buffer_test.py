@@ -107,6 +107,7 @@ def test_the_task_with_the_lowest_potential_is_evicted():
 def test_old_responses_lose_weight():
   buffer = TaskBuffer(2)
   buffer.add(triplet(1), 0)
+  entry = {}
   # It is always solved at first, and then never.
   for num_correct in [8] * 20 + [0] * 12:
     buffer.update(triplet(1), num_correct, 8)

@@ -1,0 +1,105 @@
+"""Small GGUF files."""
+
+import json
+
+import gguf
+import numpy as np
+import tokenizers
+from gguf import quants
+
+from azr_jax.models import weight_names
+from azr_jax.models.config import ModelConfig
+
+REPLICATED = dict.fromkeys(
+  ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+)
+END = "<|im_end|>"
+TEXT = "Hello there, it's   12345\n  x = a_b(é)\n\n" + END
+
+
+def config_of(architecture, vocab_size):
+  return ModelConfig(
+    vocab_size=vocab_size,
+    hidden_size=64,
+    num_layers=2,
+    num_heads=2,
+    num_kv_heads=1,
+    # transformers takes head size 128 for every qwen3 file.
+    head_size=128 if architecture == "qwen3" else 32,
+    mlp_size=96,
+    rope_theta=50000.0,
+    norm_eps=1e-5,
+    tie_embeddings=architecture != "llama",
+    max_positions=128,
+    qkv_bias=architecture == "qwen2",
+    qk_norm=architecture == "qwen3",
+  )
+
+
+def make_vocabulary():
+  """Returns a small byte-level BPE vocabulary: tokens, merges, kinds."""
+  trained = tokenizers.ByteLevelBPETokenizer()
+  trained.train_from_iterator(
+    [TEXT] * 3, vocab_size=300, min_frequency=2, show_progress=False
+  )
+  backend = trained._tokenizer
+  ids = trained.get_vocab()
+  tokens = sorted(ids, key=ids.get)
+  merges = _merges(backend)
+  kinds = [1] * len(tokens) + [3]
+  return [*tokens, END], merges, kinds
+
+
+def _merges(backend):
+  merges = json.loads(backend.to_str())["model"]["merges"]
+  return [m if isinstance(m, str) else " ".join(m) for m in merges]
+
+
+def write_gguf(path, architecture, kind, vocabulary, extra=()):
+  """Writes a random model; `kind` is the type of the two-axis tensors."""
+  tokens, merges, kinds = vocabulary
+  config = config_of(architecture, len(tokens))
+  writer = gguf.GGUFWriter(path, architecture)
+  # transformers reads the name to tell mistral files from llama's.
+  writer.add_name("tiny")
+  writer.add_block_count(config.num_layers)
+  writer.add_context_length(config.max_positions)
+  writer.add_embedding_length(config.hidden_size)
+  writer.add_feed_forward_length(config.mlp_size)
+  writer.add_head_count(config.num_heads)
+  writer.add_head_count_kv(config.num_kv_heads)
+  writer.add_key_length(config.head_size)
+  writer.add_value_length(config.head_size)
+  writer.add_rope_freq_base(config.rope_theta)
+  writer.add_layer_norm_rms_eps(config.norm_eps)
+  for add in extra:
+    add(writer)
+  writer.add_tokenizer_model("gpt2")
+  pre = "qwen2" if architecture != "llama" else "llama-bpe"
+  writer.add_tokenizer_pre(pre)
+  writer.add_token_list(tokens)
+  writer.add_token_merges(merges)
+  writer.add_token_types(kinds)
+  writer.add_eos_token_id(len(tokens) - 1)
+  rng = np.random.default_rng(0)
+  for entry in weight_names.entries(config):
+    for layer in range(config.num_layers if entry.stacked else 1):
+      name = gguf_name(entry.name.format(layer=layer))
+      values = rng.normal(size=entry.checkpoint_shape) * 0.2
+      values = values.astype(np.float32)
+      if values.ndim == 1:
+        writer.add_tensor(name, values + 1)
+      else:
+        packed = quants.quantize(values, kind)
+        writer.add_tensor(name, packed, raw_dtype=kind)
+  writer.write_header_to_file()
+  writer.write_kv_data_to_file()
+  writer.write_tensors_to_file()
+  writer.close()
+  return config
+
+
+def gguf_name(name):
+  """Returns a tensor's name by llama.cpp's map, not by ours."""
+  names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)
+  return names.get_name(name, try_suffixes=(".weight", ".bias"))

@@ -1,0 +1,29 @@
+"""Signatures with shapes are checked while tests run."""
+
+import jax.numpy as jnp
+import jaxtyping
+import pytest
+import shape_checks
+
+from azr_jax.learner import gae
+from azr_jax.models import layers
+from azr_jax.rollout import drafts
+
+
+def test_every_module_with_shapes_is_checked():
+  assert len(shape_checks.modules()) > 30
+  for module in (gae, layers, drafts):
+    assert module.__name__ in shape_checks.modules()
+
+
+def test_axes_of_one_letter_must_agree():
+  rows, longer = jnp.zeros((2, 4)), jnp.zeros((2, 5))
+  with pytest.raises(jaxtyping.TypeCheckError, match="'rewards'"):
+    gae.estimate(rows, longer, rows, rows.astype(int), gamma=1, gae_lambda=1)
+
+
+def test_the_number_of_axes_is_checked():
+  drafted = drafts.propose(jnp.zeros((2, 9), int), jnp.int32(3), 1, 1)
+  assert drafted.shape == (2, 1)
+  with pytest.raises(jaxtyping.TypeCheckError, match="'context'"):
+    drafts.propose(jnp.zeros(4, int), jnp.int32(3), 1, 1)
