@@ -63,8 +63,8 @@ def _with_host_arrays(hint):
     if hint.array_type is not jax.Array:
       return hint
     host = hint.dtype[np.ndarray | np.generic, hint.dim_str]
-    numbers = (int, float) if not hint.dims else ()
-    return typing.Union[hint, host, *numbers]
+    either = hint | host
+    return either if hint.dims else either | int | float
   origin, parts = typing.get_origin(hint), typing.get_args(hint)
   if origin in (types.UnionType, typing.Union):
     return functools.reduce(operator.or_, map(_with_host_arrays, parts))
