@@ -357,7 +357,7 @@ def _write_example(page, file, words):
 
 def test_the_examples_of_parts_work(tmp_path):
   file = tmp_path / PARTS
-  _write_example("extend.md", file, "CAPITALS")
+  _write_example("parts.md", file, "CAPITALS")
   config = train_settings.train_config("custom")
   config.custom.reward = "judge"
   config.custom.curriculum = f"{file}:hardest"
