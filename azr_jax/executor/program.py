@@ -9,9 +9,10 @@ they do not depend on the program's names.
 
 The report is lines of ASCII, each written when its call ends: a canonical text,
 or `!` and the name of an exception's type (never its message). The last line is
-`done`. If the program could not start, the only line is `!` and an exception's
-name, `split`, or `blocked` and a rule. A program that patches or forges this
-report changes only what it says about itself.
+`done`; it is written with the line before, because each write wakes the zygote.
+If the program could not start, the only line is `!` and an exception's name,
+`split`, or `blocked` and a rule. A program that patches or forges this report
+changes only what it says about itself.
 
 A child spends most of its time on copying the pages of the zygote that it
 writes to, and counting a reference is a write. Therefore `prepare` does in the
@@ -84,15 +85,15 @@ def run(code, inputs, entry, forbidden, may_share, descriptor):
     may_share: let the calls share this process without checking the program.
     descriptor: the pipe to write to.
   """
-  for line in _report(code, inputs, entry, forbidden, may_share):
-    data = line.encode("ascii") + b"\n"
+  for text in _report(code, inputs, entry, forbidden, may_share):
+    data = text.encode("ascii") + b"\n"
     while data:
       data = data[_write(descriptor, data) :]
   _exit(0)
 
 
 def _report(code, inputs, entry, forbidden, may_share):
-  """Yields the report's lines."""
+  """Yields the report, in the pieces that are written at once."""
   try:
     rule = _broken_rule(code, inputs, entry, forbidden)
     if rule is not None:
@@ -106,10 +107,12 @@ def _report(code, inputs, entry, forbidden, may_share):
     gc.enable()  # The zygote has disabled it and frozen its objects.
     if not calls:
       define(code)
+      yield "done"
   except BaseException as error:  # noqa: BLE001 - becomes the verdict.
     yield f"!{_type_name(error)}"
     return
   chars_left = MAX_REPORT_CHARS
+  calls_left = len(calls)
   for compiled in calls:
     write = canonical  # Bound before the program runs.
     try:
@@ -119,8 +122,10 @@ def _report(code, inputs, entry, forbidden, may_share):
     else:
       line = _text(write, value)
     chars_left -= len(line)
-    yield line if chars_left >= 0 else "!OutputTooLarge"
-  yield "done"
+    if chars_left < 0:
+      line = "!OutputTooLarge"
+    calls_left -= 1
+    yield line if calls_left else f"{line}\ndone"
 
 
 def _text(write, value):
