@@ -73,6 +73,7 @@ def prepare():
   for code in ("def f(x): return x", _WARM_UP):
     are_independent(code, ["[3, 1, 2]"])
   gc.disable()
+  _reset()
   del sys.modules[_NAME]
   _SPARE_BUILTINS.extend(dict(_BUILTINS) for _ in range(_SPARES))
 
@@ -112,10 +113,12 @@ def _report(code, inputs, entry, forbidden, may_share):
     yield f"!{_type_name(error)}"
     return
   chars_left = MAX_REPORT_CHARS
-  calls_left = len(calls)
-  for compiled in calls:
+  last = len(calls) - 1
+  for index, compiled in enumerate(calls):
     write = canonical  # Bound before the program runs.
     try:
+      if index:
+        _reset()
       value = call(define(code), entry, compiled)
     except BaseException as error:  # noqa: BLE001 - becomes the verdict.
       line = f"!{_type_name(error)}"
@@ -124,8 +127,7 @@ def _report(code, inputs, entry, forbidden, may_share):
     chars_left -= len(line)
     if chars_left < 0:
       line = "!OutputTooLarge"
-    calls_left -= 1
-    yield line if calls_left else f"{line}\ndone"
+    yield line if index < last else f"{line}\ndone"
 
 
 def _text(write, value):
@@ -152,13 +154,17 @@ def _broken_rule(code, inputs, entry, forbidden):
   return None
 
 
+def _reset():
+  """Undoes what a call may change of its process; `prepare` does it first."""
+  decimal.setcontext(decimal.Context())
+  sys.setrecursionlimit(_RECURSION_LIMIT)
+
+
 def define(code):
   """Runs a program's top level in a new module; returns the module's globals.
 
   The module is put into `sys.modules`, because `dataclasses` looks there.
   """
-  decimal.setcontext(decimal.Context())
-  sys.setrecursionlimit(_RECURSION_LIMIT)
   module = sys.modules[_NAME] = types.ModuleType(_NAME)
   fresh = _SPARE_BUILTINS.pop() if _SPARE_BUILTINS else dict(_BUILTINS)
   vars(module)["__builtins__"] = fresh
