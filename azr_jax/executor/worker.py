@@ -29,7 +29,7 @@ def python_command(*arguments: str) -> list[str]:
 
 # The environment of every process of the pool; zygotes have a seed besides.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-# The zygote looks up C functions at its start, not each child at the first call.
+# A zygote looks up C functions once, at its start; else each child would.
 _BINDING = {"LD_BIND_NOW": "1"}
 
 
