@@ -29,13 +29,11 @@ def python_command(*arguments: str) -> list[str]:
 
 # The environment of every process of the pool; zygotes have a seed besides.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-# A zygote looks up C functions once, at its start; else each child would.
-_BINDING = {"LD_BIND_NOW": "1"}
 
 
 def environment(seed: int) -> dict[str, str]:
   """Returns a zygote's whole environment; `seed` is its hash seed."""
-  return ENVIRONMENT | _BINDING | {"PYTHONHASHSEED": str(seed)}
+  return ENVIRONMENT | {"PYTHONHASHSEED": str(seed)}
 
 
 class WorkerGone(RuntimeError):
