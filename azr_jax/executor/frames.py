@@ -55,7 +55,7 @@ def unpack_program(file):
 
   These are code, inputs, entry, forbidden, may_share, and shift_s.
   """
-  return marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
+  return marshal.loads(os.pread(file, os.lseek(file, 0, os.SEEK_END), 0))
 
 
 def pack_reply(number, seconds, cpu_s, slept_s, ending, size):

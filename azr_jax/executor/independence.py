@@ -24,6 +24,7 @@ import cmath
 import itertools
 import math
 import operator
+import re
 import statistics
 import string
 
@@ -132,22 +133,51 @@ _REFUSED_NODES = (
   ast.AsyncWith,
   ast.Await,
 )
+# Words that are refused, or allowed in some places only. A digit may precede a
+# word (`1if x else y`), and so hide a keyword, but no name.
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_DOUBTFUL_START = re.compile(rf"(?<![A-Za-z_])(?:__|{'|'.join(_PREFIXES)})")
+_DOUBTFUL = _ATTRIBUTES.union(
+  ("import", "class", "async", "await"), set(vars(builtins)) - _BUILTINS
+)
+_DOUBTFUL_IN_INPUTS = _DOUBTFUL.union(_OF_INPUTS, _MODULES_OF_INPUTS)
 
 
 def are_independent(code, inputs):
   """Returns whether no call of a program can depend on another one.
+
+  Most texts have only words that are allowed wherever they stand. Others are
+  parsed. It does not matter what it returns for text that has no syntax tree,
+  because each call then raises SyntaxError.
 
   Args:
     code: the program.
     inputs: the argument texts of its calls.
   """
   try:
-    trees = [ast.parse(code), *(ast.parse(f"f({text}\n)") for text in inputs)]
+    return (
+      _has_plain_words(code, _DOUBTFUL) or _Checker(ast.parse(code)).holds()
+    ) and all(
+      _has_plain_words(text, _DOUBTFUL_IN_INPUTS)
+      or _Checker(
+        ast.parse(f"f({text}\n)"), _OF_INPUTS, _MODULES_OF_INPUTS
+      ).holds()
+      for text in inputs
+    )
   except (SyntaxError, ValueError, MemoryError, RecursionError):
     return False
-  program = _Checker(trees[0])
-  return program.holds() and all(
-    _Checker(tree, _OF_INPUTS, _MODULES_OF_INPUTS).holds() for tree in trees[1:]
+
+
+def _has_plain_words(text, doubtful):
+  """Returns whether a text has no word that `_Checker` might refuse.
+
+  Words in comments and strings count. Outside ASCII, Python reads several
+  letters as the same name.
+  """
+  return (
+    text.isascii()
+    and _DOUBTFUL_START.search(text) is None
+    and doubtful.isdisjoint(_WORD.findall(text))
   )
 
 

@@ -9,9 +9,10 @@ they do not depend on the program's names.
 
 The report is lines of ASCII, each written when its call ends: a canonical text,
 or `!` and the name of an exception's type (never its message). The last line is
-`done`. If the program could not start, the only line is `!` and an exception's
-name, `split`, or `blocked` and a rule. A program that patches or forges this
-report changes only what it says about itself.
+`done`; it is written with the line before, because each write wakes the zygote.
+If the program could not start, the only line is `!` and an exception's name,
+`split`, or `blocked` and a rule. A program that patches or forges this report
+changes only what it says about itself.
 
 A child spends most of its time on copying the pages of the zygote that it
 writes to, and counting a reference is a write. Therefore `prepare` does in the
@@ -72,6 +73,7 @@ def prepare():
   for code in ("def f(x): return x", _WARM_UP):
     are_independent(code, ["[3, 1, 2]"])
   gc.disable()
+  _reset()
   del sys.modules[_NAME]
   _SPARE_BUILTINS.extend(dict(_BUILTINS) for _ in range(_SPARES))
 
@@ -84,15 +86,15 @@ def run(code, inputs, entry, forbidden, may_share, descriptor):
     may_share: let the calls share this process without checking the program.
     descriptor: the pipe to write to.
   """
-  for line in _report(code, inputs, entry, forbidden, may_share):
-    data = line.encode("ascii") + b"\n"
+  for text in _report(code, inputs, entry, forbidden, may_share):
+    data = text.encode("ascii") + b"\n"
     while data:
       data = data[_write(descriptor, data) :]
   _exit(0)
 
 
 def _report(code, inputs, entry, forbidden, may_share):
-  """Yields the report's lines."""
+  """Yields the report, in the pieces that are written at once."""
   try:
     rule = _broken_rule(code, inputs, entry, forbidden)
     if rule is not None:
@@ -106,21 +108,26 @@ def _report(code, inputs, entry, forbidden, may_share):
     gc.enable()  # The zygote has disabled it and frozen its objects.
     if not calls:
       define(code)
+      yield "done"
   except BaseException as error:  # noqa: BLE001 - becomes the verdict.
     yield f"!{_type_name(error)}"
     return
   chars_left = MAX_REPORT_CHARS
-  for compiled in calls:
+  last = len(calls) - 1
+  for index, compiled in enumerate(calls):
     write = canonical  # Bound before the program runs.
     try:
+      if index:
+        _reset()
       value = call(define(code), entry, compiled)
     except BaseException as error:  # noqa: BLE001 - becomes the verdict.
       line = f"!{_type_name(error)}"
     else:
       line = _text(write, value)
     chars_left -= len(line)
-    yield line if chars_left >= 0 else "!OutputTooLarge"
-  yield "done"
+    if chars_left < 0:
+      line = "!OutputTooLarge"
+    yield line if index < last else f"{line}\ndone"
 
 
 def _text(write, value):
@@ -147,13 +154,17 @@ def _broken_rule(code, inputs, entry, forbidden):
   return None
 
 
+def _reset():
+  """Undoes what a call may change of its process; `prepare` does it first."""
+  decimal.setcontext(decimal.Context())
+  sys.setrecursionlimit(_RECURSION_LIMIT)
+
+
 def define(code):
   """Runs a program's top level in a new module; returns the module's globals.
 
   The module is put into `sys.modules`, because `dataclasses` looks there.
   """
-  decimal.setcontext(decimal.Context())
-  sys.setrecursionlimit(_RECURSION_LIMIT)
   module = sys.modules[_NAME] = types.ModuleType(_NAME)
   fresh = _SPARE_BUILTINS.pop() if _SPARE_BUILTINS else dict(_BUILTINS)
   vars(module)["__builtins__"] = fresh

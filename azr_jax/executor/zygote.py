@@ -208,31 +208,33 @@ def _handle_child(child, ready, poll):
     poll.unregister(child.pipe)
   poll.unregister(child.process)
   child.reap()
-  _take_output(child)
+  while not child.closed and _take_output(child):
+    pass
   os.close(child.pipe)
   os.close(child.process)
 
 
 def _take_output(child):
-  """Moves a child's output into its report; kills it if that is too long."""
-  while True:
-    try:
-      moved = relay.move(child.pipe, child.report, MAX_REPORT_BYTES)
-    except BlockingIOError:
-      return
-    if not moved:
-      child.closed = True
-      return
-    child.written += moved
-    # After it is reaped, another process may have the same process id.
-    is_reaped = child.status is not None
-    if child.written > MAX_REPORT_BYTES:
-      child.flooded = True
-      if not is_reaped:
-        child.kill()
-      return
-    if not is_reaped:
+  """Moves what a child's pipe holds into its report; kills it if that floods.
+
+  Returns whether there may be more.
+  """
+  try:
+    moved = relay.move(child.pipe, child.report, MAX_REPORT_BYTES)
+  except BlockingIOError:
+    return False
+  if not moved:
+    child.closed = True
+    return False
+  child.written += moved
+  child.flooded = child.written > MAX_REPORT_BYTES
+  # After it is reaped, another process may have the same process id.
+  if child.status is None:
+    if child.flooded:
+      child.kill()
+    else:
       child.stopwatch.begin_call()
+  return not child.flooded
 
 
 def _reply(child):

@@ -151,7 +151,9 @@ ALONE = {
   "typing_of_calls": (
     "from typing import List\ndef f(x: List[g()]):\n  return x"
   ),
-  "no_program": "def f(x:",
+  "name_after_a_digit": "def f(x):\n  return 1if x else 1or vars(x)",
+  "name_in_a_text": "def f(x):\n  return f'{x:{vars(x)}}'",
+  "name_in_wide_letters": "def f(x):\n  return \uff56\uff41\uff52\uff53(x)",
 }
 INPUTS = {
   "[1, 'a', {2: None}], y=-3": True,
@@ -163,7 +165,6 @@ INPUTS = {
   "Counter": False,
   "math": False,
   "collections.abc": False,
-  "(": False,
 }
 
 
@@ -180,6 +181,11 @@ def test_programs_that_could_tell_have_a_process_for_each_call(name):
 @pytest.mark.parametrize("text", INPUTS)
 def test_inputs_construct_values(text):
   assert independence.are_independent(RUN, [text]) is INPUTS[text]
+
+
+def test_plain_programs_need_no_syntax_tree(monkeypatch):
+  monkeypatch.delattr(independence.ast, "parse")
+  assert independence.are_independent(SHARED["arithmetic"], ["1", "[2], y=3"])
 
 
 def test_what_may_be_passed_on_cannot_be_changed():
