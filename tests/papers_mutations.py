@@ -205,7 +205,7 @@ _AZR = (
   ),
   _of(
     "azr | figure 8 |",
-    file="azr_jax/executor/forbidden.py",
+    file="azr_jax/executor/child/forbidden.py",
     line='if star or name == rule or name.startswith(rule + "."):',
     broken="if star or name == rule:",
     tests="tests/executor/forbidden_test.py",
@@ -472,7 +472,7 @@ _R1_CI = (
   ),
   _of(
     "code_interpreter | section 4.1, sandbox | five nodes",
-    file="azr_jax/executor/cluster.py",
+    file="azr_jax/executor/pool/cluster.py",
     line='if node["Alive"] and node["Resources"]',
     broken='if node["Alive"] and not node["Resources"]',
     tests="tests/executor/cluster_test.py::"

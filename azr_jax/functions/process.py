@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from azr_jax.executor.channel import Channel, Closed
+from azr_jax.executor.pool.channel import Channel, Closed
 from azr_jax.functions import worker
 from azr_jax.functions.spec import Function, Signature
 

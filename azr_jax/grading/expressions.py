@@ -10,9 +10,10 @@ life:
 
 The language is Python's expressions over values: operators, containers,
 comprehensions, `lambda`, methods of values, and the names of `BUILTINS` and of
-`executor/arguments.py`. It has no assignment (`:=`), no names of the program,
-no import, no `eval` or `getattr`, and no attributes that begin with `_` or lead
-to stack frames. The executor's limits bound what an expression costs.
+`executor/child/arguments.py`. It has no assignment (`:=`), no names of the
+program, no import, no `eval` or `getattr`, and no attributes that begin with
+`_` or lead to stack frames. The executor's limits bound what an expression
+costs.
 """
 
 import ast
@@ -20,14 +21,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
-from azr_jax.executor import (
-  Executor,
-  Job,
-  Result,
-  arguments,
-  futures,
-  hash_seeds,
-)
+from azr_jax.executor import Executor, Job, Result, futures, hash_seeds
+from azr_jax.executor.child import arguments
 from azr_jax.grading import literals
 
 MAX_CHARS = 4096

@@ -17,9 +17,10 @@ from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
-from azr_jax.executor import Executor, Job, Result, canonical, futures
-from azr_jax.executor.canonical import Unserializable
-from azr_jax.executor.verdict import TOO_LARGE
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.executor.child import canonical
+from azr_jax.executor.child.canonical import Unserializable
+from azr_jax.executor.pool.verdict import TOO_LARGE
 from azr_jax.grading import digests, literals, values
 
 # LiveCodeBench's own runner has this limit.

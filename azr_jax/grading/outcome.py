@@ -18,7 +18,7 @@ from typing import Self
 
 from azr_jax.executor import Result
 from azr_jax.executor.job import JOB_TIMEOUT, KILLED, WORKER_DIED
-from azr_jax.executor.verdict import TOO_LARGE
+from azr_jax.executor.pool.verdict import TOO_LARGE
 
 # Errors by which the executor ends a call that a benchmark's own runner might
 # have let end. A call's timeout is not among them, as benchmarks have one, too.

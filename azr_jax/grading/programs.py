@@ -25,7 +25,7 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 
 from azr_jax.executor import Executor, Job, Result, futures
-from azr_jax.executor.canonical import Unserializable
+from azr_jax.executor.child.canonical import Unserializable
 from azr_jax.grading import expressions, literals, values
 from azr_jax.grading.outcome import Outcome
 

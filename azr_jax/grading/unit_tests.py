@@ -29,11 +29,11 @@ crash) fails. The report counts both kinds of assertions.
 
 **What differs from running the tests.** The program's top level runs anew for
 each call, so no call sees what another left in a global. A value that is
-compared with another must be plain data (`executor/canonical.py`), so a named
-tuple does not count as a tuple. Both sides can import only the modules of
-`executor/preload.py`, and read no file. In trusted assertions, a name that is
-both a builtin and the program's is the builtin, unless the tests are known to
-be about it (`Tests.called`).
+compared with another must be plain data (`executor/child/canonical.py`), so a
+named tuple does not count as a tuple. Both sides can import only the modules of
+`executor/child/preload.py`, and read no file. In trusted assertions, a name
+that is both a builtin and the program's is the builtin, unless the tests are
+known to be about it (`Tests.called`).
 """
 
 import collections

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
-from azr_jax.executor import Executor, libraries, scripts
-from azr_jax.executor.pending import ResultFuture
+from azr_jax.executor import Executor, scripts
+from azr_jax.executor.child import libraries
+from azr_jax.executor.pool.pending import ResultFuture
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.decode_clock import DecodeClock

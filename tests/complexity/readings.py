@@ -18,13 +18,10 @@ from azr_jax.evals import (
 )
 from azr_jax.evals.benchmark import Item
 from azr_jax.evals.livecodebench_files import PackedTests
-from azr_jax.executor import (
-  comparison,
-  frames,
-  futures,
-  verdict,
-)
+from azr_jax.executor import comparison, futures
+from azr_jax.executor.child import frames
 from azr_jax.executor.job import Job, Result
+from azr_jax.executor.pool import verdict
 from azr_jax.grading import (
   assertions,
   bbh,

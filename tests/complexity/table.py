@@ -11,14 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from azr_jax.executor import (
-  comparison,
-  literals,
-  scripts,
-  source_limits,
-  verdict,
-)
+from azr_jax.executor import comparison, literals, scripts, source_limits
 from azr_jax.executor.job import Result
+from azr_jax.executor.pool import verdict
 from azr_jax.grading import (
   answer_tags,
   expressions,

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from azr_jax.executor import clock_steps
-from azr_jax.executor.forbidden import RULES_OF_PROPOSALS
+from azr_jax.executor.child import clock_steps
+from azr_jax.executor.child.forbidden import RULES_OF_PROPOSALS
 
 COARSE = [
   ("time", "time.gmtime().tm_wday"),

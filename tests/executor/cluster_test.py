@@ -127,7 +127,7 @@ def test_a_host_on_another_cluster_is_told(machines, cluster):
 
 @pytest.mark.slow
 def test_a_second_run_is_told_that_the_cores_are_taken(monkeypatch, cluster):
-  monkeypatch.setattr("azr_jax.executor.cluster.START_TIMEOUT_S", 4.0)
+  monkeypatch.setattr("azr_jax.executor.pool.cluster.START_TIMEOUT_S", 4.0)
   with pytest.raises(RuntimeError, match="2 free cores on a node"):
     Executor(**OPTIONS)
 
@@ -146,8 +146,8 @@ def test_a_killed_actor_loses_no_job(cluster, local):
 
 @pytest.mark.slow
 def test_a_stopped_actor_is_replaced(monkeypatch, cluster):
-  monkeypatch.setattr("azr_jax.executor.cluster.POLL_S", 1.0)
-  monkeypatch.setattr("azr_jax.executor.cluster.HEARTBEAT_TIMEOUT_S", 8.0)
+  monkeypatch.setattr("azr_jax.executor.pool.cluster.POLL_S", 1.0)
+  monkeypatch.setattr("azr_jax.executor.pool.cluster.HEARTBEAT_TIMEOUT_S", 8.0)
   stopped = cluster.processes()[0]
   os.kill(stopped, signal.SIGSTOP)
   jobs = [Job(str(x), DOUBLE, (str(x),)) for x in range(60)]

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from azr_jax.executor import Job
-from azr_jax.executor.forbidden import RULES_OF_PROPOSALS
+from azr_jax.executor.child.forbidden import RULES_OF_PROPOSALS
 
 # Expressions that lead to a forbidden module without an import that names it,
 # by the modules that they need.

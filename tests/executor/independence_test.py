@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from azr_jax.executor import independence
+from azr_jax.executor.child import independence
 
 RUN = "def f(x):\n  return x"
 # `match` reads any attribute by a name that a class lists.

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from azr_jax.executor import system_calls, worker
+from azr_jax.executor.child import system_calls
+from azr_jax.executor.pool import worker
 
 # `linux/audit.h` and `linux/seccomp.h`.
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -11,8 +11,8 @@ import pytest
 
 from azr_jax.executor import Executor, Job
 from azr_jax.executor.limits import Limits
+from azr_jax.executor.pool.worker import Zygote
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.executor.worker import Zygote
 from azr_jax.lab.bench import load
 
 LIMIT_S = 0.4
@@ -156,8 +156,8 @@ def test_limits_of_a_job():
 
 def _stopwatch(monkeypatch, *limits, waits):
   """Returns a stopwatch and the clocks that it reads, all at 0."""
-  folder = pathlib.Path(sys.modules[Zygote.__module__].__file__).parent
-  monkeypatch.syspath_prepend(str(folder))
+  folder = pathlib.Path(sys.modules[Zygote.__module__].__file__).parents[1]
+  monkeypatch.syspath_prepend(str(folder / "child"))
   module = importlib.import_module("stopwatch")
   clocks = {"wall": 0.0, "cpu": 0.0}
   wall_clock = types.SimpleNamespace(monotonic=lambda: clocks["wall"])

@@ -3,7 +3,7 @@
 import concurrent.futures
 
 from azr_jax.executor import Job, Result
-from azr_jax.executor.pending import Pending
+from azr_jax.executor.pool.pending import Pending
 
 JOB = Job("1", "def f():\n  return 1", ("",), runs=2)
 RESULT = Result("1", "ok", ("1",), None, 0.1)

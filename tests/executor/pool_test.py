@@ -8,9 +8,9 @@ import time
 import pytest
 
 from azr_jax.executor import Job, comparison
-from azr_jax.executor import pool as pool_lib
+from azr_jax.executor.pool import pool as pool_lib
+from azr_jax.executor.pool.worker import WorkerGone, Zygote
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.executor.worker import WorkerGone, Zygote
 from tests.executor.process_table import children_of, wait_until
 
 DOUBLE = "def f(x):\n  return x * 2"
@@ -75,7 +75,7 @@ def test_a_cancelled_job_frees_its_place(pool):
 
 
 def test_zygotes_that_never_start_end_the_pool(monkeypatch, pool):
-  monkeypatch.setattr("azr_jax.executor.worker._ZYGOTE", "/nonexistent.py")
+  monkeypatch.setattr("azr_jax.executor.pool.worker._ZYGOTE", "/nonexistent.py")
   submit(pool, Job("1", LOOP, ("1",)))
   for pid in pool.processes():
     os.kill(pid, signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_zygotes_that_never_start_end_the_pool(monkeypatch, pool):
 
 
 def test_a_pool_whose_zygotes_do_not_start_at_all_ends(monkeypatch):
-  monkeypatch.setattr("azr_jax.executor.worker._ZYGOTE", "/nonexistent.py")
+  monkeypatch.setattr("azr_jax.executor.pool.worker._ZYGOTE", "/nonexistent.py")
   with pytest.raises(WorkerGone, match="did not start"):
     with started():
       pass

@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from azr_jax.executor.schedule import Deadlines, FreeSlots, RunQueue
+from azr_jax.executor.pool.schedule import Deadlines, FreeSlots, RunQueue
 
 SEEDS = (1, 2)
 

@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from azr_jax.executor import Executor, libraries, scripts
+from azr_jax.executor import Executor, scripts
+from azr_jax.executor.child import libraries
 from azr_jax.executor.settings import profile
 
 SCRIPTS = {

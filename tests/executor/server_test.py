@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from azr_jax.executor import Executor, Job, local_server
-from azr_jax.executor import executor as executor_lib
+from azr_jax.executor import Executor, Job
+from azr_jax.executor.pool import executor as executor_lib
+from azr_jax.executor.pool import local_server
 from tests.executor.process_table import (
   children_of,
   is_alive,

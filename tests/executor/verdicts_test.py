@@ -4,8 +4,10 @@ import tracemalloc
 
 import pytest
 
-from azr_jax.executor import Executor, Job, Result, comparison, frames, verdict
+from azr_jax.executor import Executor, Job, Result, comparison
+from azr_jax.executor.child import frames
 from azr_jax.executor.job import KILLED
+from azr_jax.executor.pool import verdict
 
 ADD = "def f(a, b=1):\n  return a + b"
 

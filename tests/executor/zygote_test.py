@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from azr_jax.executor import worker
+from azr_jax.executor.pool import worker
 
 LATE_FLOOD = """
 import os, sys, types

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from azr_jax.executor import canonical as executor_canonical
-from azr_jax.executor.canonical import canonical
+from azr_jax.executor.child import canonical as executor_canonical
+from azr_jax.executor.child.canonical import canonical
 from azr_jax.grading import literals
 from azr_jax.grading.values import values_equal
 

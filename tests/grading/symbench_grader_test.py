@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from azr_jax.executor.canonical import canonical
+from azr_jax.executor.child.canonical import canonical
 from azr_jax.grading import questions
 from azr_jax.tasks.questions import catalogue, sources
 from azr_jax.tasks.questions.symbench import reader, worlds

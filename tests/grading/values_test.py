@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from azr_jax.executor.canonical import canonical
+from azr_jax.executor.child.canonical import canonical
 from azr_jax.grading import literals, values
 
 # Python's hash of all of these is 0.

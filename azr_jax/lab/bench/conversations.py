@@ -16,7 +16,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.executor import Executor, scripts
-from azr_jax.executor.pending import ResultFuture
+from azr_jax.executor.pool.pending import ResultFuture
 from azr_jax.lab.bench.sampling import EndlessTokenizer
 from azr_jax.models import transformer
 from azr_jax.models.load import ModelSource

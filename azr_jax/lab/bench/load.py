@@ -13,8 +13,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from azr_jax.executor.executor import Executor
 from azr_jax.executor.job import Job, Result
+from azr_jax.executor.pool.executor import Executor
 
 FRACTIONS = (0.05, 0.25, 0.75)  # Fractions of the CPU time of a call.
 ANSWERS = 8

@@ -28,7 +28,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.curricula import bandit, passes
 from azr_jax.curricula.curriculum import Buckets, SampledItem
-from azr_jax.executor import libraries
+from azr_jax.executor.child import libraries
 from azr_jax.grading.mathematics import grader, reward
 from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages

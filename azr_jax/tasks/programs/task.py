@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from azr_jax.executor import forbidden
+from azr_jax.executor.child import forbidden
 
 DEDUCTION = "deduction"
 ABDUCTION = "abduction"

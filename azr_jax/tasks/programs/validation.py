@@ -22,7 +22,8 @@ import concurrent.futures
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from azr_jax.executor import Executor, Job, Result, forbidden, futures, literals
+from azr_jax.executor import Executor, Job, Result, futures, literals
+from azr_jax.executor.child import forbidden
 from azr_jax.grading import expressions, values
 from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.tasks.programs.task import (

@@ -3,7 +3,7 @@
 import pathlib
 
 from azr_jax.config import user_files
-from azr_jax.executor.canonical import canonical
+from azr_jax.executor.child.canonical import canonical
 from azr_jax.tasks.questions.question import Question
 
 PREFIX = "bbh/"

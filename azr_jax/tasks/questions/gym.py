@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.executor.canonical import canonical
+from azr_jax.executor.child.canonical import canonical
 from azr_jax.tasks import gym_sets
 from azr_jax.tasks.questions.question import Question
 
@@ -34,7 +34,7 @@ NAMES = tuple(
 
 
 # The scorers of these sets are created before a run knows their settings; see
-# `executor/libraries.py`.
+# `executor/child/libraries.py`.
 _WITHOUT_SETTINGS = ("arc_agi", "rearc", "sokoban", "word_ladder")
 # Sympy writes this for an integral that it cannot solve.
 _UNSOLVED = "Integral("

@@ -18,7 +18,7 @@ class Question:
       `symbench/game24`.
     text: the question.
     reference: the data for the task's grader, as the text of a Python literal
-      (`executor/canonical.py`); the model never sees it.
+      (`executor/child/canonical.py`); the model never sees it.
   """
 
   id: str

@@ -15,7 +15,8 @@ import string
 
 import pytest
 
-from azr_jax.executor import canonical, futures
+from azr_jax.executor import futures
+from azr_jax.executor.child import canonical
 from azr_jax.tasks.programs import prompts, solving, validation
 from azr_jax.tasks.programs.task import (
   ABDUCTION,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from azr_jax.config import user_files
-from azr_jax.executor.canonical import canonical
+from azr_jax.executor.child.canonical import canonical
 from azr_jax.grading.mathematics.extraction import last_boxed
 from azr_jax.grading.symbench import puzzles
 from azr_jax.tasks.questions.question import Question

@@ -28,10 +28,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from azr_jax.config import extras
-from azr_jax.executor import messages
-from azr_jax.executor.dispatcher import Dispatcher, ServerLost
 from azr_jax.executor.job import Job, Result
-from azr_jax.executor.pending import ResultFuture, Task
+from azr_jax.executor.pool import messages
+from azr_jax.executor.pool.dispatcher import Dispatcher, ServerLost
+from azr_jax.executor.pool.pending import ResultFuture, Task
 from azr_jax.executor.settings import ExecutorSettings
 
 NAMESPACE = "azr_jax"

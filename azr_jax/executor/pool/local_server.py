@@ -15,11 +15,11 @@ import time
 from collections.abc import Sequence
 
 from azr_jax.config import settings as settings_lib
-from azr_jax.executor import messages, worker
-from azr_jax.executor.channel import Channel, Closed
-from azr_jax.executor.dispatcher import ServerLost
 from azr_jax.executor.job import Result
-from azr_jax.executor.pending import Task
+from azr_jax.executor.pool import messages, worker
+from azr_jax.executor.pool.channel import Channel, Closed
+from azr_jax.executor.pool.dispatcher import ServerLost
+from azr_jax.executor.pool.pending import Task
 from azr_jax.executor.settings import ExecutorSettings
 
 # Server processes lost in succession, without a verdict, until jobs fail.
@@ -29,7 +29,7 @@ HEARTBEAT_TIMEOUT_S = 60.0
 # Seconds that the server has to end its zygotes before it is killed.
 SHUTDOWN_TIMEOUT_S = 10.0
 # The package's parent folder, which an editable install leaves off `sys.path`.
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = pathlib.Path(__file__).parents[3]
 
 
 class LocalServer:
@@ -59,7 +59,7 @@ class LocalServer:
     self._socket, server_end = socket.socketpair()
     with server_end:
       self._process = subprocess.Popen(
-        worker.python_command("-m", "azr_jax.executor.server"),
+        worker.python_command("-m", "azr_jax.executor.pool.server"),
         stdin=server_end.fileno(),
         stdout=subprocess.DEVNULL,
         env=worker.ENVIRONMENT | {"PYTHONPATH": str(_ROOT)},

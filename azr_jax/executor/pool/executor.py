@@ -16,11 +16,11 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from azr_jax.executor import libraries
-from azr_jax.executor.dispatcher import Dispatcher
+from azr_jax.executor.child import libraries
 from azr_jax.executor.job import Job, Result
-from azr_jax.executor.local_server import LocalServer
-from azr_jax.executor.pending import ResultFuture
+from azr_jax.executor.pool.dispatcher import Dispatcher
+from azr_jax.executor.pool.local_server import LocalServer
+from azr_jax.executor.pool.pending import ResultFuture
 from azr_jax.executor.settings import ExecutorSettings
 
 # A pool's process schedules for so many pairs of zygotes, which about fill its
@@ -89,7 +89,7 @@ class Executor:
     self.service = ""
     self._library_pools: dict[tuple[str, ...], Dispatcher] = {}
     if backend == "ray":
-      from azr_jax.executor import cluster
+      from azr_jax.executor.pool import cluster
 
       # The executor of each node starts the pools of libraries.
       make_local = functools.partial(

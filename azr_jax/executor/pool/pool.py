@@ -24,19 +24,14 @@ import select
 import time
 from collections.abc import Callable, Sequence
 
-from azr_jax.executor import (
-  clock_steps,
-  comparison,
-  frames,
-  hash_seeds,
-  selftest,
-  verdict,
-)
+from azr_jax.executor import comparison, hash_seeds, selftest
+from azr_jax.executor.child import clock_steps, frames
 from azr_jax.executor.job import WORKER_DIED, Job, Result
 from azr_jax.executor.limits import Limits
-from azr_jax.executor.schedule import Deadlines, FreeSlots, RunQueue
+from azr_jax.executor.pool import verdict
+from azr_jax.executor.pool.schedule import Deadlines, FreeSlots, RunQueue
+from azr_jax.executor.pool.worker import WorkerGone, Zygote
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.executor.worker import WorkerGone, Zygote
 
 SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
 # Seconds without a reply or heartbeat after which a zygote with runs counts as

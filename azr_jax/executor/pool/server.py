@@ -12,10 +12,10 @@ import select
 import signal
 import time
 
-from azr_jax.executor import messages
-from azr_jax.executor.channel import Channel, Closed
 from azr_jax.executor.job import Job
-from azr_jax.executor.pool import Pool
+from azr_jax.executor.pool import messages
+from azr_jax.executor.pool.channel import Channel, Closed
+from azr_jax.executor.pool.pool import Pool
 from azr_jax.executor.settings import ExecutorSettings
 
 # Seconds between heartbeats. The parent is checked as often, because a fork of

@@ -7,9 +7,9 @@ import sys
 import time
 from typing import Any
 
-from azr_jax.executor import frames
-from azr_jax.executor.channel import Channel, Closed
-from azr_jax.executor.libraries import ONE_THREAD
+from azr_jax.executor.child import frames
+from azr_jax.executor.child.libraries import ONE_THREAD
+from azr_jax.executor.pool.channel import Channel, Closed
 
 # Request number, wall clock, CPU seconds, seconds of sleep, how the child
 # ended, report.
@@ -19,7 +19,7 @@ START_TIMEOUT_S = 30.0
 START_TIMEOUT_WITH_LIBRARIES_S = (
   180.0  # All zygotes import for seconds, at once.
 )
-_ZYGOTE = pathlib.Path(__file__).with_name("zygote.py")
+_ZYGOTE = pathlib.Path(__file__).parents[1] / "child" / "zygote.py"
 
 
 def python_command(*arguments: str) -> list[str]:

@@ -24,9 +24,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from azr_jax.executor import verdict
 from azr_jax.executor.job import WORKER_DIED, Result
-from azr_jax.executor.pending import Pending, Task
+from azr_jax.executor.pool import verdict
+from azr_jax.executor.pool.pending import Pending, Task
 
 # Jobs that a server holds per worker at most; it gets more when it has half as
 # many. Enough for a tenth of a second, in which a busy trainer may not run this

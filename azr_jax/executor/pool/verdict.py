@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from azr_jax.executor import frames
+from azr_jax.executor.child import frames
 from azr_jax.executor.job import JOB_TIMEOUT, KILLED, Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
