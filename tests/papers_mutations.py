@@ -123,7 +123,7 @@ _AZR = (
   ),
   _of(
     "azr | eq. 11 to 14 |",
-    file="azr_jax/systems/azr/appendix/intrinsic.py",
+    file="azr_jax/systems/azr/extensions/intrinsic.py",
     line='"times_product": lambda r, parts: r * math.prod(parts),',
     broken='"times_product": lambda r, parts: r + math.prod(parts),',
     tests="tests/systems/azr/rewards_test.py",
@@ -384,7 +384,7 @@ _AZR = (
   ),
   _of(
     "azr | D.2 |",
-    file="azr_jax/systems/azr/appendix/composite.py",
+    file="azr_jax/systems/azr/extensions/composite.py",
     line='    if node.id == "f":',
     broken='    if node.id == "g":',
     tests="tests/systems/azr/composite_test.py",

@@ -41,7 +41,7 @@ from azr_jax.grading.symbench import grader as symbench
 from azr_jax.rollout import code_blocks
 from azr_jax.rollout.block_finder import BlockFinder
 from azr_jax.systems import text_metrics
-from azr_jax.systems.azr import repetition
+from azr_jax.systems.azr.extensions import repetition
 from azr_jax.systems.code_interpreter import agents, self_checks
 from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.programs import parsing, validation

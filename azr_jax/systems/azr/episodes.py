@@ -17,8 +17,9 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.partial_rollouts import GroupPaused
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
-from azr_jax.systems.azr import gate, program_metrics, proposer, solver
-from azr_jax.systems.azr.labels import Labels
+from azr_jax.systems.azr import program_metrics, proposer, solver
+from azr_jax.systems.azr.extensions import gate
+from azr_jax.systems.azr.extensions.labels import Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution

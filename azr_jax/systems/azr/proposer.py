@@ -15,7 +15,7 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import rewards, solver
-from azr_jax.systems.azr.appendix import composite, rewriting
+from azr_jax.systems.azr.extensions import composite, rewriting
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
@@ -59,7 +59,7 @@ class Proposal:
     completion: the response.
     task_type: the type of the task.
     task: the task; None if the proposal is neither valid nor admitted
-      (`gate.py`).
+      (`extensions/gate.py`).
     rejection: why the proposal is not valid; None if it is.
     formatted: whether the response is well formed.
     solved: how the learnability rollouts ended, once there are any.

@@ -26,7 +26,7 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import console
 from azr_jax.systems.azr import proposer, solver
-from azr_jax.systems.azr.appendix import rewriting
+from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib

@@ -3,15 +3,15 @@
 import dataclasses
 
 from azr_jax.config.settings import Invalid, Settings, setting
-from azr_jax.systems.azr.appendix.settings import AppendixSettings
-from azr_jax.systems.azr.labels import (
+from azr_jax.systems.azr.extensions.labels import (
   EXECUTOR,
   LABELS,
   MAJORITY,
   PROPOSER_LABELS,
   SAME,
 )
-from azr_jax.systems.azr.repetition import RepetitionSettings
+from azr_jax.systems.azr.extensions.repetition import RepetitionSettings
+from azr_jax.systems.azr.extensions.settings import AppendixSettings
 from azr_jax.systems.azr.rewards import (
   PROPOSER_REWARDS,
   UNLEARNABLE_REWARDS,

@@ -26,7 +26,7 @@ class Solution:
     task_type: the type of the task.
     formatted: whether the response is well formed.
     outcome: how the answer was graded; by the task's label if it has one
-      (`labels.py`).
+      (`extensions/labels.py`).
     truth: how the executor graded it; None if the task is not verified.
     vote: the answer that it votes for; None without one, or if none was asked.
     computed: whether it gives the right output of a deduction task, but as an

@@ -13,7 +13,7 @@ Steps 2 to 4 of a proposal do not wait for those of others (`episodes.py`).
 
 Paper: AZR (arXiv 2505.03335). Where the published code differs from the paper,
 a setting selects one of them; the defaults are the paper's. The experiments of
-the paper's appendix D are in `appendix/`.
+the paper's appendix D, and what other papers add, are in `extensions/`.
 """
 
 import functools
@@ -37,7 +37,7 @@ from azr_jax.systems.azr import (
   trajectories,
 )
 from azr_jax.systems.azr.episodes import Episode, EpisodeCollector, Start
-from azr_jax.systems.azr.labels import EXECUTOR, Labels
+from azr_jax.systems.azr.extensions.labels import EXECUTOR, Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution

@@ -11,8 +11,8 @@ import scripted
 from azr_jax import types
 from azr_jax.config.settings import build
 from azr_jax.systems.azr import proposer, solver
-from azr_jax.systems.azr.appendix.settings import AppendixSettings
 from azr_jax.systems.azr.episodes import LEARN, SOLVE
+from azr_jax.systems.azr.extensions.settings import AppendixSettings
 from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib

@@ -9,7 +9,7 @@ from azr_test import TASK_TYPES, ScriptedPolicy, answer, settings
 from azr_jax.config.settings import Invalid
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel import messages
-from azr_jax.systems.azr import gate
+from azr_jax.systems.azr.extensions import gate
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs.solving import Grade
 from azr_jax.tasks.programs.task import UNKNOWN, ZERO_TRIPLET, is_verified
