@@ -350,8 +350,8 @@ _AZR = (
   _of(
     "azr | C.2 | they are asked",
     file="azr_jax/evals/program_tasks.py",
-    line="    text = solver_prompt(*task_of(item)) if task_of else None",
-    broken="    text = item.question",
+    line="    return solver_prompt(*task_of(item))",
+    broken="    return item.question",
     tests="tests/evals/program_tasks_test.py",
   ),
   _of(

@@ -67,27 +67,27 @@ async def sample_and_grade(
 async def sample_group(
   policy: Policy,
   prompt: types.Prompt,
-  number: int,
+  prompt_seed: int,
   n: int,
   grade: Callable[[types.Completion], "Future[Grade]"],
   *,
-  call: int = 0,
+  phase: int = 0,
   jobs: SharedJobs | None = None,
   tool_runner: ToolRunner | None = None,
 ) -> list[Graded[Grade]]:
   """Returns n graded responses to a prompt of a step.
 
   Args:
-    policy: responds.
-    prompt: fits the largest prompt bucket.
-    number: index of the prompt in the call; part of its random key.
-    n: how many.
+    policy: the policy to sample from.
+    prompt: a prompt that fits the largest prompt bucket.
+    prompt_seed: part of the random key, unique among the prompts of a phase.
+    n: number of responses.
     grade: completion -> future of its grade.
-    call: index of the `sample` call; part of the random key.
+    phase: part of the random key, for steps that sample for several purposes.
     jobs: as for `sample_and_grade`.
     tool_runner: runs the tool calls of conversations.
   """
-  samples = policy.sample([prompt], n, [number], tool_runner, call=call)
+  samples = policy.sample([prompt], n, [prompt_seed], tool_runner, call=phase)
   [graded] = await sample_and_grade(samples, lambda _, c: grade(c), jobs)
   return graded
 

@@ -25,6 +25,8 @@ from azr_jax.evals import statistics
 from azr_jax.functions.pool import WRONG_TYPE, Answer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import console
+from azr_jax.systems.dynamic_sampling import Groups
+from azr_jax.systems.groups import StepItems
 
 WRONG_SHAPE, NOT_FINITE = "wrong_shape", "not_finite"
 TOO_LARGE = "too_large"
@@ -52,6 +54,25 @@ class Score:
   metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
   failure: str = ""
   message: str = ""
+
+
+@dataclasses.dataclass
+class ScoredItems(StepItems):
+  """The items of a step, with the scores of their responses.
+
+  Attributes:
+    scores: for each prompt index, the scores of each response by each reward.
+  """
+
+  scores: dict[int, list[list[Score]]] = dataclasses.field(default_factory=dict)
+
+  def sampled(self, groups: Groups) -> list[list[Score]]:
+    """Returns the scores of all responses of sampled groups."""
+    return [
+      by_reward
+      for group in groups.sampled
+      for by_reward in self.scores[group.prompt_index]
+    ]
 
 
 def of_one(answer: Answer) -> Score:

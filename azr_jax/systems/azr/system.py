@@ -41,7 +41,13 @@ from azr_jax.systems.azr.extensions.labels import EXECUTOR, Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
-from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
+from azr_jax.systems.system import (
+  About,
+  Context,
+  StepLoad,
+  SuggestedScoring,
+  System,
+)
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import templates
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
@@ -60,13 +66,7 @@ class AZR(System):
 
   settings: AZRSettings
   name = metrics.NAME
-  can_pause = True
   Settings = AZRSettings
-  PAPER = (
-    "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
-    "https://arxiv.org/abs/2505.03335",
-  )
-  METRICS = metrics.HEALTHY
 
   def __init__(self, settings: AZRSettings, context: Context):
     super().__init__(settings, context)
@@ -114,22 +114,29 @@ class AZR(System):
         )
 
   @classmethod
-  def step_load(cls, settings: AZRSettings) -> StepLoad:
-    """Returns the load of a step in which every proposal is valid."""
+  def about(cls, settings: AZRSettings) -> About:
+    """Returns what commands around the system need to know of it.
+
+    Its load is that of a step in which every proposal is valid.
+    """
     tasks = len(settings.task_types) * settings.batch_size
     n = settings.learnability_samples if settings.uses_learnability else 0
     learned = n if settings.train_on_learnability else 0
     samples = (1, n, 1 if settings.uses_solutions else 0)
-    return StepLoad(
-      phases=tuple((tasks, count) for count in samples if count),
-      trained=tasks * (len(settings.roles) + learned),
+    return About(
+      paper=(
+        "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
+        "https://arxiv.org/abs/2505.03335",
+      ),
+      metrics=metrics.HEALTHY,
+      load=StepLoad(
+        phases=tuple((tasks, count) for count in samples if count),
+        trained=tasks * (len(settings.roles) + learned),
+      ),
+      # The held-out programs are no tasks of self-play.
+      scoring=SuggestedScoring("greedy", "programs_heldout"),
+      can_pause=True,
     )
-
-  @classmethod
-  def suggested_scoring(cls, settings: AZRSettings) -> SuggestedScoring:
-    """Returns the held-out programs, which are no tasks of self-play."""
-    del settings
-    return SuggestedScoring("greedy", "programs_heldout")
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the buffers and the counts of answers as JSON values."""

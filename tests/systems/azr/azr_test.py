@@ -447,7 +447,7 @@ def test_nothing_is_sampled_that_is_thrown_away(context, changes, streams):
     buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
   collected = scripted.collect(system, policy, 1)
   assert policy.streams == dict.fromkeys(streams, 6)
-  load = AZR.step_load(chosen)
+  load = AZR.about(chosen).load
   assert load.sequences == sum(6 * n for _, n in streams)
   assert load.prompts == 6 * len(streams)
   assert load.trained == len(collected.trajectories)
