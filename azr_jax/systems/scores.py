@@ -213,12 +213,14 @@ def report(
   Args:
     hosts: the processes of the run.
     step: the step.
-    by_response: for each response, the score by each reward.
-    names: of the rewards.
+    by_response: for each response, the score by each reward; may be empty.
+    names: names of the rewards.
 
   Raises:
     RuntimeError: a reward failed for all responses, so that nothing is learned.
   """
+  if not by_response:
+    return
   broken = _broken(by_response, names)
   if broken:
     raise RuntimeError(f"step {step}: {broken}; the same command resumes")
