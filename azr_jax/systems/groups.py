@@ -14,7 +14,7 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from azr_jax import types
 from azr_jax.rollout import policy as policy_lib
@@ -38,7 +38,10 @@ class StepItems:
   positions: Sequence[int] = ()
 
 
-class GroupSystem(System):
+Items = TypeVar("Items", bound=StepItems)
+
+
+class GroupSystem(System, Generic[Items]):
   """A system with settings `prompts`, `group_size` and `dynamic_sampling`."""
 
   @classmethod
@@ -50,7 +53,7 @@ class GroupSystem(System):
     )
 
   @abc.abstractmethod
-  async def take(self, policy: Policy, step: int) -> StepItems:
+  async def take(self, policy: Policy, step: int) -> Items:
     """Returns `max_prompts` items for each group of the step's batch.
 
     Items that no other step may have, such as the next problems of an epoch,
@@ -59,7 +62,7 @@ class GroupSystem(System):
 
   @abc.abstractmethod
   async def sample_group(
-    self, policy: Policy, taken: StepItems, index: int
+    self, policy: Policy, taken: Items, index: int
   ) -> list[types.Trajectory]:
     """Returns the graded responses to an item; [] if its prompt is too long.
 
@@ -73,17 +76,17 @@ class GroupSystem(System):
     """Returns the groups after grading that needs all of the step's groups."""
     return groups
 
-  def observe(self, step: int, taken: StepItems, groups: Groups) -> None:
+  def observe(self, step: int, taken: Items, groups: Groups) -> None:
     """Updates the state by which later steps choose items."""
 
   @abc.abstractmethod
   def step_metrics(
-    self, step: int, taken: StepItems, groups: Groups
+    self, step: int, taken: Items, groups: Groups
   ) -> dict[str, float]:
     """Returns metrics of all groups that were sampled."""
 
   def batch(
-    self, step: int, taken: StepItems, groups: Groups
+    self, step: int, taken: Items, groups: Groups
   ) -> list[types.Trajectory]:
     """Returns the trajectories to train on."""
     del step, taken

@@ -176,18 +176,13 @@ def test_a_record_without_its_line_end_is_sampled_again(executor, tmp_path):
   assert len(path.read_text().splitlines()) == len(ITEMS)
 
 
-def test_records_of_older_versions_are_read(executor, tmp_path):
+def test_records_without_a_key_are_refused(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
-  scores = run(ScriptedPolicy(), executor, path)
+  run(ScriptedPolicy(), executor, path)
   text = path.read_text().replace('"responses":', '"replies":')
-  text = text.replace('"subset":', '"kind":')
-  text = text.replace('"limits": ["", "", ""], ', "")
-  path.write_text(text.replace('"timed_out": [false, false, false], ', ""))
-  policy = ScriptedPolicy()
-  assert scores.pop("toy/limited_fraction") == 0.0
-  assert scores.pop("toy/timeout_fraction") == 0.0
-  assert run(policy, executor, path) == scores
-  assert policy.asked == []
+  path.write_text(text)
+  with pytest.raises(ValueError, match="a record lacks 'responses'"):
+    run(ScriptedPolicy(), executor, path)
 
 
 def test_timeouts_are_told_apart_from_wrong_responses(executor, tmp_path):

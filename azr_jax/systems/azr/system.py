@@ -30,7 +30,6 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr import (
   metrics,
-  old_inputs,
   program_metrics,
   proposer,
   seeding,
@@ -57,8 +56,6 @@ from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 FRESH_STEPS = 50
 # The digest of the prompts of a user's folder; "": there is none.
 _TEMPLATES = "prompt_templates"
-# A state without this key may have tasks whose inputs are expressions.
-_LITERAL_INPUTS = "literal_inputs"
 
 
 class AZR(System):
@@ -149,7 +146,6 @@ class AZR(System):
     return {
       **buffers,
       **counts,
-      _LITERAL_INPUTS: True,
       _TEMPLATES: words.digest if words else "",
     }
 
@@ -173,13 +169,9 @@ class AZR(System):
           f"config.azr.task_types has {name}, of which this run has no tasks: "
           "expected the types that it began with, or another --workdir"
         )
-      entries = state[name]["entries"]
-      if _LITERAL_INPUTS not in state:
-        entries = old_inputs.convert(self.context.jobs, entries)
-      buffer.load_state_dict({"entries": entries})
+      buffer.load_state_dict(state[name])
     self._answers.load_state_dict(state["answers"])
-    if "answered" in state:  # Older runs have not counted them.
-      self._surprise.load_state_dict(state["answered"])
+    self._surprise.load_state_dict(state["answered"])
 
   async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
     """Collects one step, as the module's docstring says.

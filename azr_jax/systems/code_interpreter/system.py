@@ -84,7 +84,7 @@ _SCORING_VARIANTS = {
 }
 
 
-class CodeInterpreter(GroupSystem):
+class CodeInterpreter(GroupSystem[StepItems]):
   """The system; its state is the group of each question."""
 
   name = "code_interpreter"

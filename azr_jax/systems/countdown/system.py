@@ -83,7 +83,7 @@ class StepPuzzles(StepItems):
     return [SampledItem(*self.items[g.prompt_index]) for g in groups.sampled]
 
 
-class Countdown(GroupSystem):
+class Countdown(GroupSystem[StepPuzzles]):
   """The system; its state is that of the curriculum and proposed puzzles."""
 
   name = "countdown"

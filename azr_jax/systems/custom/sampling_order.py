@@ -23,7 +23,7 @@ from azr_jax.tasks.table.reading import Row
 _PURPOSE = b"rows"
 
 
-def row_of(item: int | Sequence[int]) -> int:
+def row_of(item: int | Sequence[Any]) -> int:
   """Returns the index of the row of an item of `SamplingOrder.take`."""
   return item if isinstance(item, int) else SampledItem(*item).index
 

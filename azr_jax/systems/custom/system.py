@@ -68,7 +68,7 @@ class Given:
   functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
 
 
-class Custom(GroupSystem):
+class Custom(GroupSystem[ScoredItems]):
   """The system; its state is that of the order of prompts."""
 
   name = _NAME

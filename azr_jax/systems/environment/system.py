@@ -53,7 +53,7 @@ _ORDER = "order"
 _FAILED = "failed"
 
 
-class EnvironmentSystem(GroupSystem):
+class EnvironmentSystem(GroupSystem[ScoredItems]):
   """The system; its state is the order of the tasks."""
 
   name = _NAME

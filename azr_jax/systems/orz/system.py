@@ -47,7 +47,7 @@ from azr_jax.tasks.mathematics.problem import Problem
 _PURPOSE = b"problems"
 
 
-class ORZ(GroupSystem):
+class ORZ(GroupSystem[StepItems]):
   """The system; its state is the last pass rate of each problem."""
 
   name = "orz"
