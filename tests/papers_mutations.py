@@ -132,8 +132,8 @@ _AZR = (
     "azr | algorithm 1, line 1; section 3.3.1 |",
     "azr | Table 3 | seed batch factor 4",
     file="azr_jax/systems/azr/seeding.py",
-    line="settings.batch_size * settings.seed_factor",
-    broken="settings.batch_size",
+    line="settings.prompts * settings.seed_factor",
+    broken="settings.prompts",
     tests="tests/systems/azr/seeding_test.py",
   ),
   _of(
@@ -234,7 +234,7 @@ _AZR = (
   _of(
     "azr | Table 3 | batch size 64 x 6",
     file="azr_jax/systems/azr/system.py",
-    line="      for _ in range(settings.batch_size)\n    ]",
+    line="      for _ in range(settings.prompts)\n    ]",
     broken="      for _ in range(1)\n    ]",
     tests="tests/systems/azr/azr_test.py::"
     "test_a_step_gives_b_trajectories_per_task_and_role",

@@ -80,7 +80,7 @@ class Seeding:
     self._prompt_builder = prompt_builder
     self._make_rng = make_rng
     self._target = min(
-      settings.batch_size * settings.seed_factor, settings.buffer.max_programs
+      settings.prompts * settings.seed_factor, settings.buffer.max_programs
     )
     self._rows: list[dict[str, Any]] = context.records.read(FILE)
     self._seeds = {
@@ -184,7 +184,7 @@ class Seeding:
       proposer.propose_prompt(
         policy, task_type, shown, self._settings, self._prompt_builder, rng
       )
-      for _ in range(self._settings.batch_size)
+      for _ in range(self._settings.prompts)
     ]
     proposals = await proposer.sample_proposals(
       policy,

@@ -116,7 +116,7 @@ class AZR(System):
 
     Its load is that of a step in which every proposal is valid.
     """
-    tasks = len(settings.task_types) * settings.batch_size
+    tasks = len(settings.task_types) * settings.prompts
     n = settings.learnability_samples if settings.uses_learnability else 0
     learned = n if settings.train_on_learnability else 0
     samples = (1, n, 1 if settings.uses_solutions else 0)
@@ -242,7 +242,7 @@ class AZR(System):
         ),
       )
       for task_type in settings.task_types
-      for _ in range(settings.batch_size)
+      for _ in range(settings.prompts)
     ]
 
   def _tasks_to_solve(self, step: int) -> list[Task | None]:
@@ -258,10 +258,10 @@ class AZR(System):
       buffer = self.buffers[task_type]
       first: list[Task] = []
       if settings.solve_from == "previous":
-        first = buffer.from_step(step - 1)[: settings.batch_size]
-      missing = settings.batch_size - len(first)
+        first = buffer.from_step(step - 1)[: settings.prompts]
+      missing = settings.prompts - len(first)
       drawn = [*first, *buffer.revisit(rng, missing, before=step)]
-      tasks += [*drawn, *[None] * (settings.batch_size - len(drawn))]
+      tasks += [*drawn, *[None] * (settings.prompts - len(drawn))]
     return tasks
 
   def _keep(

@@ -21,7 +21,7 @@ from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import ZERO_TRIPLET, InductionTask, Triplet
 
 SETTINGS = dict(
-  batch_size=2,
+  prompts=2,
   references=2,
   learnability_samples=4,
   induction_inputs=4,
@@ -158,7 +158,7 @@ def test_half_solved_proposals_earn_learnability(played):
     collected.metrics[f"learnability/azr/induction/solved_{k}_of_4"]
     for k in range(5)
   ]
-  assert histogram == [0, 0, SETTINGS["batch_size"], 0, 0]
+  assert histogram == [0, 0, SETTINGS["prompts"], 0, 0]
   assert collected.metrics["proposals/azr/deduction/valid_fraction"] == 1.0
 
 
@@ -491,7 +491,7 @@ def test_fillers_are_never_tasks_of_the_step(context):
       text = super().reply(prompt, sample)
       return "" if "New program" in prompt.text and self.made % 2 else text
 
-  system, policy = AZR(settings(batch_size=8), context), Half()
+  system, policy = AZR(settings(prompts=8), context), Half()
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)
   scripted.collect(system, policy, 1)

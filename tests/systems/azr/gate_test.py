@@ -221,7 +221,7 @@ def test_a_seed_that_several_episodes_solve_is_voted_on_once(context):
       is_proposal = "New program" in prompt.text
       return "nothing" if is_proposal else super().reply(prompt, sample)
 
-  changes = {"labels": "majority", "task_types": (DEDUCTION,), "batch_size": 3}
+  changes = {"labels": "majority", "task_types": (DEDUCTION,), "prompts": 3}
   system = AZR(settings(**changes), context)
   system.buffers[DEDUCTION].add(ZERO_TRIPLET, 0)
   metrics = scripted.collect(system, Refused(), 1).metrics
