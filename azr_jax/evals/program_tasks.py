@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs
 from azr_jax.grading.outcome import Outcome
@@ -47,12 +47,14 @@ def with_training_prompt(
       )
     return solver_prompt(*task_of(item))
 
-  def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+  def grade(
+    executor: Executor, item: Item, response: str
+  ) -> "Future[ItemOutcome]":
     assert task_of is not None
     detail = "" if parsing.well_formatted(response) else "bad format"
     return futures.then(
       _submit(executor, *task_of(item), item, response),
-      lambda outcome: Grade.of(outcome, detail),
+      lambda outcome: ItemOutcome.of(outcome, detail),
     )
 
   return dataclasses.replace(benchmark, prompt=prompt, grade=grade)

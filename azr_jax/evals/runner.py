@@ -24,7 +24,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config import user_files
 from azr_jax.evals import pass_at_k, prompt_formats
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
@@ -291,7 +291,7 @@ def _too_long_record(item: Item, samples: int) -> Record:
     "length",
     "",
   )
-  grade = futures.done(Grade(False, TOO_LONG))
+  grade = futures.done(ItemOutcome(False, TOO_LONG))
   return _record(item, dict.fromkeys(range(samples), (empty, grade)), None)
 
 
@@ -338,7 +338,9 @@ def _sample_and_grade(
     agent: answers the prompts with the policy.
   """
   indices = list(prompts)
-  graded: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
+  graded: dict[
+    int, dict[int, tuple[types.Completion, Future[ItemOutcome]]]
+  ] = {}
   sampled: list[int] = []  # indices of items with all their responses
   samples, prefill = settings.samples, settings.chat.prefill
   answers = agent(policy, list(prompts.values()), samples, indices)

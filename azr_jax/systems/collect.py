@@ -17,11 +17,11 @@ from azr_jax.rollout.tool_runner import ToolRunner
 
 OUTCOME_METRICS = CORRECT, TIMED_OUT, LOST = "correct", "timed_out", "lost"
 COMPUTED = "computed"
-Grade = TypeVar("Grade")
+GradeT = TypeVar("GradeT")
 
 
 @dataclasses.dataclass(frozen=True)
-class Graded(Generic[Grade]):
+class GradedCompletion(Generic[GradeT]):
   """A completion and the future of its grade.
 
   Attributes:
@@ -30,19 +30,19 @@ class Graded(Generic[Grade]):
   """
 
   completion: types.Completion
-  future: "Future[Grade]"
+  future: "Future[GradeT]"
 
   @property
-  def grade(self) -> Grade:
+  def grade(self) -> GradeT:
     """The grade; raises the error of grading if there was one."""
     return self.future.result()
 
 
 async def sample_and_grade(
   samples: AsyncIterable[Sample],
-  submit: Callable[[int, types.Completion], "Future[Grade]"],
+  submit: Callable[[int, types.Completion], "Future[GradeT]"],
   jobs: SharedJobs | None = None,
-) -> list[list[Graded[Grade]]]:
+) -> list[list[GradedCompletion[GradeT]]]:
   """Grades completions while others are still being sampled.
 
   Args:
@@ -53,12 +53,14 @@ async def sample_and_grade(
   Returns:
     For each prompt, in order, its graded samples, in order.
   """
-  graded: dict[tuple[int, int], Graded[Grade]] = {}
+  graded: dict[tuple[int, int], GradedCompletion[GradeT]] = {}
   async for index, sample, completion in samples:
-    graded[index, sample] = Graded(completion, submit(index, completion))
+    graded[index, sample] = GradedCompletion(
+      completion, submit(index, completion)
+    )
   for one in graded.values():
     await Awaited(one.future, jobs)
-  by_prompt: dict[int, list[Graded[Grade]]] = {}
+  by_prompt: dict[int, list[GradedCompletion[GradeT]]] = {}
   for index, sample in sorted(graded):
     by_prompt.setdefault(index, []).append(graded[index, sample])
   return list(by_prompt.values())
@@ -69,12 +71,12 @@ async def sample_group(
   prompt: types.Prompt,
   prompt_seed: int,
   n: int,
-  grade: Callable[[types.Completion], "Future[Grade]"],
+  grade: Callable[[types.Completion], "Future[GradeT]"],
   *,
   phase: int = 0,
   jobs: SharedJobs | None = None,
   tool_runner: ToolRunner | None = None,
-) -> list[Graded[Grade]]:
+) -> list[GradedCompletion[GradeT]]:
   """Returns n graded responses to a prompt of a step.
 
   Args:

@@ -22,7 +22,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.evals import statistics
-from azr_jax.functions.pool import WRONG_TYPE, Answer
+from azr_jax.functions.pool import WRONG_TYPE, CallResult
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import console
 from azr_jax.systems.dynamic_sampling import Groups
@@ -75,14 +75,14 @@ class ScoredItems(StepItems):
     ]
 
 
-def of_one(answer: Answer) -> Score:
+def of_one(answer: CallResult) -> Score:
   """Returns the score by a function of one completion."""
   if answer.failure:
     return Score(failure=answer.failure, message=answer.message)
   return _score(answer.value)
 
 
-def of_group(answer: Answer, count: int) -> list[Score]:
+def of_group(answer: CallResult, count: int) -> list[Score]:
   """Returns the scores by a function of `count` completions."""
   if answer.failure:
     return [Score(failure=answer.failure, message=answer.message)] * count

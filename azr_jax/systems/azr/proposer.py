@@ -221,7 +221,7 @@ def _triplet_prompt(
 async def propose(
   policy: Policy,
   jobs: SharedJobs,
-  number: int,
+  prompt_seed: int,
   task_type: str,
   prompt: types.Prompt,
   settings: AZRSettings,
@@ -230,16 +230,17 @@ async def propose(
   """Samples a proposal and validates it.
 
   Args:
-    policy: samples it, in its call 0.
+    policy: samples it, in phase 0.
     jobs: validates it.
-    number: of the proposal, which its prompt folds into the key.
+    prompt_seed: part of the random key.
     task_type: the type of the proposal.
     prompt: asks for it.
     settings: how it is validated.
     prompt_builder: builds the prompt of the task, which must fit.
   """
   [(_, _, completion)] = [
-    one async for one in policy.sample([prompt], prompt_seeds=[number], call=0)
+    one
+    async for one in policy.sample([prompt], prompt_seeds=[prompt_seed], call=0)
   ]
   verdict = jobs.submit(
     functools.partial(

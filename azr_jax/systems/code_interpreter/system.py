@@ -351,7 +351,7 @@ def _turns(policy: Policy, completion: types.Completion) -> list[str]:
 
 def _trajectory(
   prompt: types.Prompt,
-  rollout: collect.Graded[Outcome],
+  rollout: collect.GradedCompletion[Outcome],
   turns: Sequence[str],
   parts: dict[str, float],
   group: int,

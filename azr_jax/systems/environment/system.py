@@ -28,7 +28,7 @@ from azr_jax.curricula import passes
 from azr_jax.environments.client import Episodes
 from azr_jax.environments.server import EpisodeServer
 from azr_jax.executor import futures
-from azr_jax.functions.pool import Answer
+from azr_jax.functions.pool import CallResult
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
@@ -239,7 +239,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
       Trajectories and their scores. Both are empty if the prompt is too long;
       if the environment failed to start, the score alone is its failure.
     """
-    began: Answer = await Awaited(
+    began: CallResult = await Awaited(
       jobs.submit(lambda _: self._episodes.begin(task)), jobs
     )
     if began.failure:
@@ -324,12 +324,12 @@ def _failed_to_start(taken: ScoredItems, groups: Groups) -> list[list[Score]]:
   ]
 
 
-def _score(answer: Answer) -> Score:
+def _score(answer: CallResult) -> Score:
   """Returns the score of an episode's last turn."""
   if answer.failure:
     return scores.of_one(answer)
   value = {"reward": answer.value["reward"]}
-  return scores.of_one(Answer(answer.value["metrics"] | value))
+  return scores.of_one(CallResult(answer.value["metrics"] | value))
 
 
 def _trajectory(

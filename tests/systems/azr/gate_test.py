@@ -11,7 +11,7 @@ from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel import messages
 from azr_jax.systems.azr.extensions import gate
 from azr_jax.systems.azr.system import AZR
-from azr_jax.tasks.programs.solving import Grade
+from azr_jax.tasks.programs.solving import VotedOutcome
 from azr_jax.tasks.programs.task import UNKNOWN, ZERO_TRIPLET, is_verified
 
 DEDUCTION = "deduction"
@@ -188,9 +188,9 @@ def test_solvers_alone_vote_too(context):
 
 def test_grades_go_between_hosts():
   grades = (
-    Grade(Outcome.TIMEOUT, None),
-    Grade(None, "ab"),
-    Grade(Outcome.CORRECT, "ab"),
+    VotedOutcome(Outcome.TIMEOUT, None),
+    VotedOutcome(None, "ab"),
+    VotedOutcome(Outcome.CORRECT, "ab"),
   )
   assert messages.loads(messages.dumps(grades)) == grades
 
