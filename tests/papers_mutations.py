@@ -276,8 +276,8 @@ _AZR = (
   _of(
     "azr | Table 3 | PPO epochs 1",
     file="azr_jax/systems/azr/episodes.py",
-    line="self._sample(SOLVE, number, task_type, task, 1)",
-    broken="(await self._sample(SOLVE, number, task_type, task, 2))[:1]",
+    line="self._sample(SOLVE, index, task_type, task, 1)",
+    broken="(await self._sample(SOLVE, index, task_type, task, 2))[:1]",
     tests="tests/systems/azr/azr_test.py",
   ),
   _of(

@@ -72,7 +72,7 @@ class Start:
 
 
 @dataclasses.dataclass
-class Episode:
+class ProposalEpisode:
   """What was sampled for one proposer's prompt.
 
   Attributes:
@@ -129,7 +129,7 @@ class EpisodeCollector:
     # Tasks of the buffers that lack a label -> the first one's index.
     self._unlabelled: dict[tuple[str, Task], int] = {}
 
-  async def collect(self, starts: Sequence[Start]) -> list[Episode]:
+  async def collect(self, starts: Sequence[Start]) -> list[ProposalEpisode]:
     """Returns the episodes of the step's batch.
 
     Episodes that the previous step has paused come first, then the others in
@@ -152,7 +152,7 @@ class EpisodeCollector:
     )
     return [episode for episode in episodes if episode is not None]
 
-  def votes(self, episodes: Sequence[Episode]) -> list[list[Solution]]:
+  def votes(self, episodes: Sequence[ProposalEpisode]) -> list[list[Solution]]:
     """Returns the rollouts of each vote once, in the order of the episodes.
 
     Args:
@@ -161,7 +161,7 @@ class EpisodeCollector:
     names = dict.fromkeys(e.vote for e in episodes if e.vote is not None)
     return [self._votes[name].result() for name in names]
 
-  async def _collect_episode(self, index: int, start: Start) -> Episode:
+  async def _collect_episode(self, index: int, start: Start) -> ProposalEpisode:
     """Samples one episode.
 
     Raises:
@@ -185,7 +185,7 @@ class EpisodeCollector:
       await self._reject_duplicate(index, proposal)
     if settings.solve_from == "current" and proposal.task is not None:
       task = proposal.task
-    episode = Episode(proposal, [], None, None)
+    episode = ProposalEpisode(proposal, [], None, None)
     parts = [self._learn(index, episode), self._solve(index, episode, task)]
     if settings.measure_programs:
       parts.append(program_metrics.measure(jobs, proposal))
@@ -214,7 +214,7 @@ class EpisodeCollector:
     finally:
       self._decided[index].set_result(None)
 
-  async def _learn(self, index: int, episode: Episode) -> None:
+  async def _learn(self, index: int, episode: ProposalEpisode) -> None:
     """Samples the learnability rollouts of a valid proposal (eq. 4)."""
     proposal = episode.proposal
     if not self._settings.uses_learnability or not proposal.earns_reward:
@@ -229,7 +229,7 @@ class EpisodeCollector:
     )
 
   async def _solve(
-    self, index: int, episode: Episode, task: Task | None
+    self, index: int, episode: ProposalEpisode, task: Task | None
   ) -> None:
     """Samples a solution of a task, and votes for its label if it lacks one."""
     proposal = episode.proposal
@@ -246,7 +246,7 @@ class EpisodeCollector:
       )
 
   def _start_vote(
-    self, index: int, episode: Episode, task: Task
+    self, index: int, episode: ProposalEpisode, task: Task
   ) -> VoteName | None:
     """Starts a vote on a task, unless it has a label or rollouts for one.
 

@@ -11,7 +11,7 @@ the missing ones (appendix D.3). Comments and globals of seed programs are
 stripped. No weights change.
 
 Seeds are written to the run's folder after each round. A run that was killed
-while seeding goes on with the next round, because the draws of a round follow
+while seeding continues with the next round, because the draws of a round follow
 from its number alone; `appendix.seeds` reads them for another run.
 """
 

@@ -35,7 +35,11 @@ from azr_jax.systems.azr import (
   seeding,
   trajectories,
 )
-from azr_jax.systems.azr.episodes import Episode, EpisodeCollector, Start
+from azr_jax.systems.azr.episodes import (
+  EpisodeCollector,
+  ProposalEpisode,
+  Start,
+)
 from azr_jax.systems.azr.extensions.labels import EXECUTOR, Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
@@ -266,7 +270,7 @@ class AZR(System):
 
   def _keep(
     self,
-    episodes: Sequence[Episode],
+    episodes: Sequence[ProposalEpisode],
     votes: Sequence[Sequence[Solution]],
     labels: Labels,
     step: int,
@@ -311,7 +315,7 @@ class AZR(System):
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
   def _batch(
-    self, episodes: Sequence[Episode], step: int
+    self, episodes: Sequence[ProposalEpisode], step: int
   ) -> types.RolloutBatch:
     """Returns the trajectories of a step, with their metrics."""
     settings = self.settings
@@ -365,12 +369,12 @@ class AZR(System):
     return step_metrics
 
 
-def _rollouts(episodes: Sequence[Episode]) -> list[Solution]:
+def _rollouts(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
   """Returns the learnability rollouts of a step, proposal after proposal."""
   return [rollout for episode in episodes for rollout in episode.rollouts]
 
 
-def _solutions(episodes: Sequence[Episode]) -> list[Solution]:
+def _solutions(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
   """Returns the solutions of a step, by task type."""
   return [
     episode.solution for episode in episodes if episode.solution is not None

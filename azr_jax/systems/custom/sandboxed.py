@@ -36,7 +36,7 @@ def {entry}(arguments):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class RewardProgram:
   """A reward as a program.
 
   Attributes:
@@ -60,7 +60,7 @@ class Program:
     return futures.then(executor.submit(job), answer)
 
 
-def read(spec: str) -> Program:
+def read(spec: str) -> RewardProgram:
   """Reads the file of a reward.
 
   Raises:
@@ -86,7 +86,7 @@ def read(spec: str) -> Program:
       "a network, which the sandbox has not",
     )
   code = text + _MAIN.format(entry=_ENTRY, name=name)
-  return Program(code, _signature(functions[name].args))
+  return RewardProgram(code, _signature(functions[name].args))
 
 
 def _signature(arguments: ast.arguments) -> Signature:

@@ -48,7 +48,7 @@ class CustomSettings(TableSettings):
     2, "processes that call rewards, on each host", minimum=1
   )
   concurrency: int = setting(
-    32, "calls of coroutine functions under way in a process", minimum=1
+    32, "concurrent calls of coroutine functions in a process", minimum=1
   )
   on_failure: str = setting(
     ZERO,

@@ -37,7 +37,7 @@ class Conversations:
     """Makes the tool runner.
 
     Args:
-      episodes: the processes that play.
+      episodes: the processes of the environment.
       writer: writes their messages.
       tokenizer: decodes replies.
       jobs: spread the turns over hosts; nothing else uses them.
@@ -74,10 +74,10 @@ class Conversations:
     prompt: types.Prompt,
     responses: Sequence[Sequence[int]],
   ) -> str | None:
-    """Has the environment play the last reply.
+    """Sends the last reply to the environment.
 
     Returns:
-      None; "turns" if it was the last reply, which `finish` plays.
+      None; "turns" if it was the last reply, which `finish` sends.
     """
     if len(responses) >= self._max_turns:
       return "turns"
