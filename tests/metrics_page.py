@@ -19,7 +19,7 @@ def families() -> Iterator[tuple[str, str, str]]:
   for family, words in metrics.HEALTHY.items():
     yield family, "all", words
   for name in registry.SYSTEMS:
-    for family, words in registry.load(name).METRICS.items():
+    for family, words in registry.about(name).metrics.items():
       yield family, f"`{name}`", words
 
 

@@ -123,7 +123,7 @@ _AZR = (
   ),
   _of(
     "azr | eq. 11 to 14 |",
-    file="azr_jax/systems/azr/appendix/intrinsic.py",
+    file="azr_jax/systems/azr/extensions/intrinsic.py",
     line='"times_product": lambda r, parts: r * math.prod(parts),',
     broken='"times_product": lambda r, parts: r + math.prod(parts),',
     tests="tests/systems/azr/rewards_test.py",
@@ -132,8 +132,8 @@ _AZR = (
     "azr | algorithm 1, line 1; section 3.3.1 |",
     "azr | Table 3 | seed batch factor 4",
     file="azr_jax/systems/azr/seeding.py",
-    line="settings.batch_size * settings.seed_factor",
-    broken="settings.batch_size",
+    line="settings.prompts * settings.seed_factor",
+    broken="settings.prompts",
     tests="tests/systems/azr/seeding_test.py",
   ),
   _of(
@@ -234,7 +234,7 @@ _AZR = (
   _of(
     "azr | Table 3 | batch size 64 x 6",
     file="azr_jax/systems/azr/system.py",
-    line="      for _ in range(settings.batch_size)\n    ]",
+    line="      for _ in range(settings.prompts)\n    ]",
     broken="      for _ in range(1)\n    ]",
     tests="tests/systems/azr/azr_test.py::"
     "test_a_step_gives_b_trajectories_per_task_and_role",
@@ -276,8 +276,8 @@ _AZR = (
   _of(
     "azr | Table 3 | PPO epochs 1",
     file="azr_jax/systems/azr/episodes.py",
-    line="self._sample(SOLVE, number, task_type, task, 1)",
-    broken="(await self._sample(SOLVE, number, task_type, task, 2))[:1]",
+    line="self._sample(SOLVE, index, task_type, task, 1)",
+    broken="(await self._sample(SOLVE, index, task_type, task, 2))[:1]",
     tests="tests/systems/azr/azr_test.py",
   ),
   _of(
@@ -350,8 +350,8 @@ _AZR = (
   _of(
     "azr | C.2 | they are asked",
     file="azr_jax/evals/program_tasks.py",
-    line="    text = solver_prompt(*task_of(item)) if task_of else None",
-    broken="    text = item.question",
+    line="    return solver_prompt(*task_of(item))",
+    broken="    return item.question",
     tests="tests/evals/program_tasks_test.py",
   ),
   _of(
@@ -384,7 +384,7 @@ _AZR = (
   ),
   _of(
     "azr | D.2 |",
-    file="azr_jax/systems/azr/appendix/composite.py",
+    file="azr_jax/systems/azr/extensions/composite.py",
     line='    if node.id == "f":',
     broken='    if node.id == "g":',
     tests="tests/systems/azr/composite_test.py",

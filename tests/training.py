@@ -36,7 +36,7 @@ FAST_COMPILATION = _fast_compilation()
 # Few prompts, programs and rows, so that a step takes about a second. Every
 # trajectory fits a row, so no step has more rows than the others.
 AZR = {
-  "azr.batch_size": 2,
+  "azr.prompts": 2,
   "azr.seed_factor": 1,
   "azr.seed_rounds": 2,
   "azr.learnability_samples": 2,

@@ -220,7 +220,7 @@ def test_the_wheel_trains_where_there_is_no_clone(wheel, tmp_path):
     "--config=configs/azr.py:tiny",
     f"--workdir={tmp_path / 'run'}",
     "--config.train.steps=2",
-    "--config.azr.batch_size=4",
+    "--config.azr.prompts=4",
     "--config.azr.seed_factor=1",
   )
   assert done.returncode == 0, done.stderr[-3000:]

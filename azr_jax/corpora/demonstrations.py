@@ -43,8 +43,6 @@ class Demonstration:
     return Conversation(self.prompt, self.turns)
 
 
-# Key in files of older versions -> its name now.
-_RENAMED_KEYS = {"form": "solution_style", "parts": "turns"}
 _FIELDS = [field.name for field in dataclasses.fields(Demonstration)]
 
 
@@ -116,8 +114,6 @@ def read(path: pathlib.Path) -> list[Demonstration]:
   for number, line in enumerate(filter(None, lines), 1):
     with user_files.reading(f"{path}:{number}", "a conversation"):
       record = user_files.parse_json(line)
-      if isinstance(record, dict):
-        record = {_RENAMED_KEYS.get(k, k): v for k, v in record.items()}
       demonstration = Demonstration(*(record[field] for field in _FIELDS))
       demonstration = dataclasses.replace(
         demonstration, turns=tuple(demonstration.turns)

@@ -15,7 +15,7 @@ from azr_jax.environments import server
 from azr_jax.environments.server import EpisodeServer
 from azr_jax.executor import futures
 from azr_jax.functions import by_value
-from azr_jax.functions.pool import START_TIMEOUT_S, Answer, FunctionPool
+from azr_jax.functions.pool import START_TIMEOUT_S, CallResult, FunctionPool
 from azr_jax.functions.spec import Function
 
 NAME = "environment"
@@ -67,14 +67,14 @@ class Episodes:
       raise ValueError(f"tasks: {answer.failure}: {answer.message}")
     return answer.value
 
-  def begin(self, task: Task) -> "Future[Answer]":
+  def begin(self, task: Task) -> "Future[CallResult]":
     """Returns the future of an episode's prompt, `messages` and `tools`."""
     pool = self._pools[self._owner(task, "")]
     return pool.submit(0, {"action": server.BEGIN, "task": dict(task)})
 
   def step(
     self, task: Task, replies: Sequence[str], shown: str = ""
-  ) -> "Future[Answer]":
+  ) -> "Future[CallResult]":
     """Plays the last reply; returns the future of the turn.
 
     Args:
@@ -86,7 +86,7 @@ class Episodes:
 
   def finish(
     self, task: Task, replies: Sequence[str], is_cut: bool
-  ) -> "Future[Answer]":
+  ) -> "Future[CallResult]":
     """Ends an episode; returns the future of its last turn.
 
     Args:
@@ -103,7 +103,7 @@ class Episodes:
     replies: Sequence[str],
     is_cut: bool,
     shown: str,
-  ) -> "Future[Answer]":
+  ) -> "Future[CallResult]":
     pool = self._pools[self._owner(task, replies[0])]
     request = {
       "action": action,
@@ -117,7 +117,7 @@ class Episodes:
     if len(replies) == 1:
       return pool.submit(0, request, limit_s)
 
-    def again(answer: Answer) -> "Answer | Future[Answer]":
+    def again(answer: CallResult) -> "CallResult | Future[CallResult]":
       is_lost = isinstance(answer.value, dict) and server.LOST in answer.value
       return pool.submit(0, request, limit_s) if is_lost else answer
 

@@ -34,7 +34,7 @@ class Item:
 
 
 @dataclasses.dataclass(frozen=True)
-class Grade:
+class ItemOutcome:
   """Whether a response is correct, and why.
 
   Attributes:
@@ -52,14 +52,16 @@ class Grade:
   limit: str = ""
 
   @classmethod
-  def of(cls, outcome: Outcome, detail: str = "", limit: str = "") -> "Grade":
-    """Returns the grade of a response with this outcome."""
+  def of(
+    cls, outcome: Outcome, detail: str = "", limit: str = ""
+  ) -> "ItemOutcome":
+    """Returns this outcome of a response, with a remark."""
     if limit:
       detail = f"{detail}; ended by a limit of the executor"
     return cls(bool(outcome), detail, outcome is Outcome.TIMEOUT, limit)
 
 
-Grader = Callable[[Executor, Item, str], "Future[Grade]"]
+Grader = Callable[[Executor, Item, str], "Future[ItemOutcome]"]
 # Maps items, correctness [items, samples] and responses to further scores.
 Summary = Callable[
   [Sequence[Item], np.ndarray, Sequence[Sequence[str]]], dict[str, float]

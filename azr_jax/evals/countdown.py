@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
@@ -73,11 +73,13 @@ def _puzzle(item: Item) -> Puzzle:
   return Puzzle(tuple(item.reference["nums"]), item.reference["target"])
 
 
-def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+def grade(
+  executor: Executor, item: Item, response: str
+) -> "Future[ItemOutcome]":
   """Grades a response by the strict verifier, which runs no program."""
   del executor
   score = verifier.verify(_puzzle(item), response)
-  return futures.done(Grade(score.correct, score.reason))
+  return futures.done(ItemOutcome(score.correct, score.reason))
 
 
 def summarize(

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from azr_jax.evals import answer_extraction
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import literals, programs
 from azr_jax.grading.outcome import best
@@ -107,7 +107,7 @@ def _called_f(code: Any, call: Any, output: Any) -> Triplet:
 
 def grade_output(
   executor: Executor, item: Item, response: str
-) -> "Future[Grade]":
+) -> "Future[ItemOutcome]":
   """Compares the value in a response with the reference."""
   answer = answer_extraction.short_answer(response) or ""
   reference = item.reference["output"]
@@ -117,17 +117,17 @@ def grade_output(
   ]
   return futures.then(
     futures.gather(pending),
-    lambda outcomes: Grade.of(best(outcomes), answer[:200]),
+    lambda outcomes: ItemOutcome.of(best(outcomes), answer[:200]),
   )
 
 
 def grade_input(
   executor: Executor, item: Item, response: str
-) -> "Future[Grade]":
+) -> "Future[ItemOutcome]":
   """Runs the function on the arguments in a response."""
   answer = answer_extraction.short_answer(response, "input")
   if answer is None:
-    return futures.done(Grade(False))
+    return futures.done(ItemOutcome(False))
   answer = _arguments(_latex_variants(answer)[-1])
   return futures.then(
     programs.submit_abduction_answer(
@@ -137,7 +137,7 @@ def grade_input(
       answer,
       item.reference["objects"],
     ),
-    lambda outcome: Grade.of(outcome, answer[:200]),
+    lambda outcome: ItemOutcome.of(outcome, answer[:200]),
   )
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from azr_jax.evals import answer_extraction, livecodebench_files
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.executor import Executor, Job, futures
 from azr_jax.grading import digests, harness
@@ -85,17 +85,19 @@ _LIBRARIES = ("numpy",)
 _DIGITS_AT_ONCE = 4000
 
 
-def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+def grade(
+  executor: Executor, item: Item, response: str
+) -> "Future[ItemOutcome]":
   """Runs a response's program on all tests."""
   function = item.reference["function"]
   names = (function, "Solution") if function else ()
   code = answer_extraction.code(response, names)
   if code is None:
-    return futures.done(Grade(False, "no program"))
+    return futures.done(ItemOutcome(False, "no program"))
   return submit(executor, item, code)
 
 
-def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
+def submit(executor: Executor, item: Item, code: str) -> "Future[ItemOutcome]":
   """Runs a program on all tests."""
   tests, function = item.hidden.unpack(), item.reference["function"]
   template = _WITH_CALL if function else _WITH_CONSOLE
@@ -116,7 +118,7 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
   digest = _json_digest if function else digests.of_printed
   expected = [repr(digest(test["output"])) for test in tests]
 
-  def judge(result: Any) -> Grade:
+  def judge(result: Any) -> ItemOutcome:
     holds = [
       output == wanted
       for wanted, output in zip(expected, result.outputs, strict=True)
@@ -124,7 +126,7 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[Grade]":
     detail = f"{sum(holds)} of {len(tests)} tests {result.error or ''}".strip()
     limit = limit_of(holds, result, executor.timeout_s < TIMEOUT_S)
     is_correct = all(holds) and len(tests) > 0
-    return Grade.of(Outcome.of(is_correct, result), detail, limit)
+    return ItemOutcome.of(Outcome.of(is_correct, result), detail, limit)
 
   return futures.then(executor.submit(job), judge)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.evals import answer_extraction
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.mathematics import extraction, grader, numbers, reward
 from azr_jax.tasks.chats import Chat
@@ -96,7 +96,9 @@ def _tolerance(text: Any) -> float:
     return 0.0
 
 
-def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+def grade(
+  executor: Executor, item: Item, response: str
+) -> "Future[ItemOutcome]":
   """Compares the response's last box, or last number, with the reference."""
   answer = answer_extraction.math(response)
   tolerance = numbers.Tolerance(absolute=item.reference.get("tolerance", 0.0))
@@ -104,7 +106,7 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
     grader.submit(
       executor, item.reference["answer"], answer, tolerance=tolerance
     ),
-    lambda outcome: Grade.of(
+    lambda outcome: ItemOutcome.of(
       outcome, "no answer" if answer is None else answer[:200]
     ),
   )
@@ -112,13 +114,13 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
 
 def _grade_as_reward(
   executor: Executor, item: Item, response: str, mode: str
-) -> "Future[Grade]":
+) -> "Future[ItemOutcome]":
   """Grades a response as ORZ's reward does, in one of `grader.MODES`."""
   answer = reward.find_answer(response, "stop", reward.GRADED)
   tolerance = numbers.Tolerance(absolute=item.reference.get("tolerance", 0.0))
   return futures.then(
     reward.submit(executor, item.reference["answer"], answer, mode, tolerance),
-    lambda outcome: Grade.of(
+    lambda outcome: ItemOutcome.of(
       outcome, "no answer" if answer is None else answer[:200]
     ),
   )

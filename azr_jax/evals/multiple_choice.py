@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.evals import answer_extraction
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures, literals
 from azr_jax.tasks.questions import bbh
 
@@ -99,31 +99,31 @@ def read_bbh(spec: Any) -> list[Item]:
 
 def grade_choice(
   executor: Executor, item: Item, response: str
-) -> "Future[Grade]":
+) -> "Future[ItemOutcome]":
   """Compares the letter that a response chooses with the reference."""
   del executor
   letter = answer_extraction.choice(response, item.reference["letters"])
   return futures.done(
-    Grade(letter == item.reference["answer"], letter or "no answer")
+    ItemOutcome(letter == item.reference["answer"], letter or "no answer")
   )
 
 
 def grade_words(
   executor: Executor, item: Item, response: str
-) -> "Future[Grade]":
+) -> "Future[ItemOutcome]":
   """Compares words with the reference; for a choice like `(B)`, the letter."""
   del executor
   reference = item.reference["answer"]
   if re.fullmatch(r"\([A-Z]\)", reference):
     letter = answer_extraction.choice(response, "A-Z")
     correct = f"({letter})" == reference
-    return futures.done(Grade(correct, letter or "no answer"))
+    return futures.done(ItemOutcome(correct, letter or "no answer"))
   answer = answer_extraction.last_words(response)
   candidates = answer, answer_extraction.short_answer(response)
   correct = any(
     normalized(text) == normalized(reference) for text in candidates if text
   )
-  return futures.done(Grade(correct, (answer or "")[:200]))
+  return futures.done(ItemOutcome(correct, (answer or "")[:200]))
 
 
 def normalized(text: str) -> str:

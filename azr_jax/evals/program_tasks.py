@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs
 from azr_jax.grading.outcome import Outcome
@@ -20,14 +20,18 @@ from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
 TRAINING = "training"
 # `full` is a format of public benchmarks, too, with another wording.
 SOLVER_FORMATS = (prompts.COMPACT, prompts.FEW_SHOT)
-# (task type, task) -> the solver's prompt in training; None without one.
-SolverPrompt = Callable[[str, Task], str | None]
+# (task type, task) -> the solver's prompt in training.
+SolverPrompt = Callable[[str, Task], str]
 
 
 def with_training_prompt(
-  benchmark: Benchmark, solver_prompt: SolverPrompt
+  benchmark: Benchmark, solver_prompt: SolverPrompt | None
 ) -> Benchmark:
   """Returns a benchmark with the prompts and the grading of training.
+
+  Args:
+    benchmark: a benchmark of program tasks.
+    solver_prompt: writes the prompts; None if training solves no programs.
 
   Raises:
     ValueError: its items are no program tasks, or training solves none.
@@ -36,20 +40,21 @@ def with_training_prompt(
 
   def prompt(item: Item, prompt_format: str, chat: Chat) -> str:
     del prompt_format, chat
-    text = solver_prompt(*task_of(item)) if task_of else None
-    if text is None:
+    if task_of is None or solver_prompt is None:
       raise ValueError(
         f"config.evaluation.prompt_format={TRAINING!r}: expected the name of "
         f"another format, because training asks nothing like {benchmark.name!r}"
       )
-    return text
+    return solver_prompt(*task_of(item))
 
-  def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+  def grade(
+    executor: Executor, item: Item, response: str
+  ) -> "Future[ItemOutcome]":
     assert task_of is not None
     detail = "" if parsing.well_formatted(response) else "bad format"
     return futures.then(
       _submit(executor, *task_of(item), item, response),
-      lambda outcome: Grade.of(outcome, detail),
+      lambda outcome: ItemOutcome.of(outcome, detail),
     )
 
   return dataclasses.replace(benchmark, prompt=prompt, grade=grade)

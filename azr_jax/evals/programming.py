@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from azr_jax.evals import answer_extraction, oracles
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import assertions, harness, literals, unit_tests
 from azr_jax.grading.outcome import Outcome, limit_of
@@ -195,32 +195,36 @@ def program(item: Item, response: str) -> str:
 
 def grade_tests(
   executor: Executor, item: Item, response: str
-) -> "Future[Grade]":
+) -> "Future[ItemOutcome]":
   """Runs the published assertions on a response's program."""
   return submit_program(executor, item, program(item, response))
 
 
 def submit_program(
   executor: Executor, item: Item, code: str
-) -> "Future[Grade]":
+) -> "Future[ItemOutcome]":
   """Runs the published assertions on a program."""
   tests = assertions.read_tests(
     item.reference["tests"], item.reference["entry"]
   )
   return futures.then(
     unit_tests.submit(executor, code, tests),
-    lambda report: Grade.of(report.outcome, report.summary(), report.limit),
+    lambda report: ItemOutcome.of(
+      report.outcome, report.summary(), report.limit
+    ),
   )
 
 
 def grade_plus(
   executor: Executor, item: Item, response: str
-) -> "Future[Grade]":
+) -> "Future[ItemOutcome]":
   """Compares a response's program with the canonical solution, by input."""
   return submit_plus(executor, item, program(item, response))
 
 
-def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
+def submit_plus(
+  executor: Executor, item: Item, code: str
+) -> "Future[ItemOutcome]":
   """Compares a program's outputs with the expected ones."""
   reference = item.reference
   entry, inputs = reference["entry"], tuple(reference["inputs"])
@@ -239,7 +243,7 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
       lambda solution: solution.outputs,
     )
 
-  def judge(both: tuple[Any, ...]) -> Grade:
+  def judge(both: tuple[Any, ...]) -> ItemOutcome:
     wanted, result = both
     correct = [
       want is not None
@@ -249,7 +253,7 @@ def submit_plus(executor: Executor, item: Item, code: str) -> "Future[Grade]":
         inputs, wanted, result.outputs, strict=True
       )
     ]
-    return Grade.of(
+    return ItemOutcome.of(
       Outcome.of(bool(correct) and all(correct), result),
       f"{sum(correct)} of {len(correct)} inputs {result.error or ''}".strip(),
       limit_of(correct, result),

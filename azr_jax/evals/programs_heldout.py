@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from azr_jax.corpora.programs import heldout
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.programs import parsing, solving
@@ -33,13 +33,17 @@ def _task(item: Item) -> task_lib.Task:
   return task_lib.from_json(item.reference["task"])
 
 
-def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+def grade(
+  executor: Executor, item: Item, response: str
+) -> "Future[ItemOutcome]":
   """Grades a response as training grades AZR's solver."""
   detail = "" if parsing.well_formatted(response) else "bad format"
   graded = solving.submit_grading(
     executor, item.subset, _task(item), [response]
   )
-  return futures.then(graded, lambda outcomes: Grade.of(outcomes[0], detail))
+  return futures.then(
+    graded, lambda outcomes: ItemOutcome.of(outcomes[0], detail)
+  )
 
 
 def prompt(item: Item, prompt_format: Any, chat: Chat) -> str:

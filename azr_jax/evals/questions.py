@@ -21,7 +21,7 @@ from concurrent.futures import Future
 import numpy as np
 
 from azr_jax.evals import question_table
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import questions as grading
 from azr_jax.tasks.chats import Chat
@@ -51,7 +51,9 @@ def item(question: Question) -> Item:
   )
 
 
-def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
+def grade(
+  executor: Executor, item: Item, response: str
+) -> "Future[ItemOutcome]":
   """Grades the text between the last answer marks of a response."""
   answer = code_blocks.find_answer(response)
   pending = grading.submit(
@@ -59,7 +61,7 @@ def grade(executor: Executor, item: Item, response: str) -> "Future[Grade]":
   )
   return futures.then(
     pending,
-    lambda outcome: Grade.of(
+    lambda outcome: ItemOutcome.of(
       outcome, "no answer" if answer is None else answer[:200]
     ),
   )
@@ -125,10 +127,10 @@ def answered_by(
 
   def grade_marked(
     executor: Executor, item: Item, response: str
-  ) -> "Future[Grade]":
+  ) -> "Future[ItemOutcome]":
     answer = code_blocks.find_answer(response)
     if answer is None:
-      return futures.done(Grade(False, "no answer"))
+      return futures.done(ItemOutcome(False, "no answer"))
     return benchmark.grade(executor, item, template.format(answer))
 
   return dataclasses.replace(

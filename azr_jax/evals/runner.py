@@ -24,7 +24,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config import user_files
 from azr_jax.evals import pass_at_k, prompt_formats
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
@@ -39,6 +39,16 @@ from azr_jax.tasks.chats import Chat, ChatSettings
 KS = (1, 4, 8, 16, 32, 64)
 TOO_LONG = "the prompt is too long"
 PROGRESS_LINES = 10
+# Keys without which the scores of a record cannot be computed.
+_KEYS = (
+  "correct",
+  "responses",
+  "timed_out",
+  "limits",
+  "num_tool_calls",
+  "tokens",
+  "finish",
+)
 
 Record = dict[str, Any]
 
@@ -235,7 +245,7 @@ def _prompt_text(
 def _warn_of_limits(name: str, records: Sequence[Record]) -> None:
   """Prints how many responses a limit of the executor made incorrect."""
   counts = collections.Counter(
-    limit for record in records for limit in record.get("limits", ()) if limit
+    limit for record in records for limit in record["limits"] if limit
   )
   if counts:
     named = ", ".join(f"{count} {limit}" for limit, count in counts.items())
@@ -281,7 +291,7 @@ def _too_long_record(item: Item, samples: int) -> Record:
     "length",
     "",
   )
-  grade = futures.done(Grade(False, TOO_LONG))
+  grade = futures.done(ItemOutcome(False, TOO_LONG))
   return _record(item, dict.fromkeys(range(samples), (empty, grade)), None)
 
 
@@ -328,7 +338,9 @@ def _sample_and_grade(
     agent: answers the prompts with the policy.
   """
   indices = list(prompts)
-  graded: dict[int, dict[int, tuple[types.Completion, Future[Grade]]]] = {}
+  graded: dict[
+    int, dict[int, tuple[types.Completion, Future[ItemOutcome]]]
+  ] = {}
   sampled: list[int] = []  # indices of items with all their responses
   samples, prefill = settings.samples, settings.chat.prefill
   answers = agent(policy, list(prompts.values()), samples, indices)
@@ -405,10 +417,11 @@ def read_records(path: pathlib.Path) -> list[Record]:
     user_files.reading(path, "records of azr_jax.evaluate"),
     growing_file.on_this_machine(path) as here,
   ):
-    return [
-      records_lib.with_current_keys(record)
-      for record in records_lib.read(str(here))
-    ]
+    records = list(records_lib.read(str(here)))
+    for record in records:
+      if not isinstance(record, dict):
+        raise TypeError(f"{record!r:.80} is not a record")
+    return records
 
 
 def _read_records(
@@ -442,7 +455,9 @@ def _read_records(
         break
       complete_bytes += len(line)
       with user_files.reading(path, "records of azr_jax.evaluate"):
-        record = records_lib.with_current_keys(record)
+        missing = [key for key in _KEYS if key not in record]
+        if missing:
+          raise ValueError(f"a record lacks {missing[0]!r}")
         is_other = len(record["correct"]) != samples or (
           questions.get(record["id"], record["question"]) != record["question"]
         )
@@ -472,15 +487,10 @@ def scores(
     )
   finish = [reason for record in records for reason in record["finish"]]
   tokens = [count for record in records for count in record["tokens"]]
-  # Records of older versions have no "timed_out".
-  timed_out = [t for record in records for t in record.get("timed_out", ())]
-  if timed_out:
-    metrics[f"{benchmark.name}/timeout_fraction"] = float(np.mean(timed_out))
-  # Records of older versions have no "limits".
-  limits = [name for record in records for name in record.get("limits", ())]
-  if limits:
-    is_limited = [name != "" for name in limits]
-    metrics[f"{benchmark.name}/limited_fraction"] = float(np.mean(is_limited))
+  timed_out = [t for record in records for t in record["timed_out"]]
+  metrics[f"{benchmark.name}/timeout_fraction"] = float(np.mean(timed_out))
+  is_limited = [name != "" for record in records for name in record["limits"]]
+  metrics[f"{benchmark.name}/limited_fraction"] = float(np.mean(is_limited))
   metrics[f"{benchmark.name}/ended_fraction"] = float(
     np.mean([reason == "stop" for reason in finish])
   )
@@ -489,10 +499,7 @@ def scores(
   metrics[f"{benchmark.name}/too_long"] = float(
     sum(record["details"][0] == TOO_LONG for record in records)
   )
-  # Records of older versions have no "num_tool_calls".
-  calls = [
-    count for record in records for count in record.get("num_tool_calls", ())
-  ]
+  calls = [count for record in records for count in record["num_tool_calls"]]
   if any(calls):
     metrics[f"{benchmark.name}/num_tool_calls"] = float(np.mean(calls))
   if benchmark.summarize is not None:

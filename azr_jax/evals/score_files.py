@@ -12,7 +12,6 @@ import numpy as np
 
 from azr_jax.config import user_files
 from azr_jax.evals import pass_at_k, registry
-from azr_jax.tasks import records
 
 RESULTS = "results.json"
 
@@ -100,7 +99,7 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def _record(line: str) -> tuple[str, str, list[bool]]:
-  record = records.with_current_keys(user_files.parse_json(line))
+  record = user_files.parse_json(line)
   samples = record["correct"]
   if not samples or not all(isinstance(one, bool) for one in samples):
     raise ValueError(f"correct={samples!r:.80}: expected true or false")

@@ -104,7 +104,7 @@ def _training(
 def _paper(system: str) -> tuple[str, str] | None:
   """Returns title and address of a system's paper; None: none is known."""
   # A system of a user's own need not be here.
-  return registry.load(system).PAPER if system in registry.SYSTEMS else None
+  return registry.about(system).paper if system in registry.SYSTEMS else None
 
 
 def _link(spec: str) -> str:

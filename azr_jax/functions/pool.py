@@ -38,8 +38,8 @@ _TICK_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
-  """What became of a call.
+class CallResult:
+  """The result of a call.
 
   Attributes:
     value: what the function returned, as `worker.plain` makes it.
@@ -63,7 +63,7 @@ class _Call:
     index: of the function.
     arguments: by keyword.
     limit_s: seconds that it may take.
-    future: gets its `Answer`.
+    future: gets its `CallResult`.
     spent_s: seconds that it has run.
     losses: number of processes that ended by themselves during the call.
   """
@@ -71,7 +71,7 @@ class _Call:
   index: int
   arguments: dict[str, Any]
   limit_s: float
-  future: "Future[Answer]"
+  future: "Future[CallResult]"
   spent_s: float = 0.0
   losses: int = 0
 
@@ -160,7 +160,7 @@ class FunctionPool:
 
   def submit(
     self, index: int, arguments: dict[str, Any], limit_s: float = 0.0
-  ) -> "Future[Answer]":
+  ) -> "Future[CallResult]":
     """Queues a call and returns the future of its answer.
 
     Args:
@@ -171,7 +171,7 @@ class FunctionPool:
     Raises:
       RuntimeError: the pool is closed.
     """
-    future: Future[Answer] = Future()
+    future: Future[CallResult] = Future()
     call = _Call(index, arguments, limit_s or self._timeout_s, future)
     with self._lock:
       if self._closed:
@@ -252,7 +252,7 @@ class FunctionPool:
         process.call(self._numbers, call.index, call.arguments)
       except Exception as error:  # noqa: BLE001 - pickle may raise anything.
         message = f"cannot be sent: {' '.join(str(error).split())[:200]}"
-        call.future.set_result(Answer(None, WRONG_TYPE, message))
+        call.future.set_result(CallResult(None, WRONG_TYPE, message))
         continue
       process.in_flight[self._numbers] = call
 
@@ -290,7 +290,7 @@ class FunctionPool:
       return
     for reply in replies:
       call = process.in_flight.pop(reply["number"])
-      answer = Answer(
+      answer = CallResult(
         reply.get("value"),
         reply.get("failure", ""),
         reply.get("message", ""),
@@ -310,7 +310,7 @@ class FunctionPool:
       if call.losses < _ATTEMPTS:
         self._waiting.appendleft(call)
       else:
-        call.future.set_result(Answer(None, failure, message, call.spent_s))
+        call.future.set_result(CallResult(None, failure, message, call.spent_s))
 
   def _too_much(self) -> str:
     """Returns the message about a process that the keeper has killed."""
@@ -325,7 +325,7 @@ class FunctionPool:
     with self._lock:
       waiting, self._waiting = self._waiting, collections.deque()
     for call in waiting:
-      call.future.set_result(Answer(None, DIED, problem))
+      call.future.set_result(CallResult(None, DIED, problem))
 
   def _count(self, seconds: float) -> None:
     """Adds time to the calls that run; ends those that have no more."""
@@ -344,7 +344,7 @@ class FunctionPool:
           self._waiting.appendleft(call)
           continue
         message = f"not done in {call.limit_s:g} s; its process was killed"
-        call.future.set_result(Answer(None, TIMEOUT, message, call.spent_s))
+        call.future.set_result(CallResult(None, TIMEOUT, message, call.spent_s))
 
 
 def _ending(status: int) -> str:

@@ -66,11 +66,11 @@ class BadCase(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Grade:
-  """The grade of an answer.
+class CaseOutcome:
+  """The outcome of a case.
 
   Attributes:
-    outcome: that of the answer; a right one scores 1.
+    outcome: whether the answer is right, which scores 1.
     detail: a remark of the case's kind.
     partial: the score of an answer that is not correct.
   """
@@ -110,15 +110,18 @@ def _reference(case: dict[str, Any], name: str) -> str:
   return text
 
 
-def _value(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+def _value(executor: Executor, case: dict[str, Any]) -> "Future[CaseOutcome]":
   reference, answer = _reference(case, "gold"), _text(case, "answer")
   may_compute = _flag(case, "expression")
   return futures.then(
-    programs.submit_deduction(executor, reference, answer, may_compute), Grade
+    programs.submit_deduction(executor, reference, answer, may_compute),
+    CaseOutcome,
   )
 
 
-def _abduction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+def _abduction(
+  executor: Executor, case: dict[str, Any]
+) -> "Future[CaseOutcome]":
   code, reference = _text(case, "code"), _reference(case, "gold_output")
   answer = _text(case, "answer")
   objects = _flag(case, "objects")
@@ -126,11 +129,13 @@ def _abduction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
     programs.submit_abduction_answer(
       executor, code, reference, answer, objects
     ),
-    Grade,
+    CaseOutcome,
   )
 
 
-def _induction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+def _induction(
+  executor: Executor, case: dict[str, Any]
+) -> "Future[CaseOutcome]":
   inputs, outputs = _texts(case, "inputs"), _texts(case, "outputs")
   if len(inputs) != len(outputs) or not inputs:
     raise BadCase(
@@ -138,11 +143,13 @@ def _induction(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
     )
   answer = _text(case, "answer")
   return futures.then(
-    programs.submit_induction(executor, answer, inputs, outputs), Grade
+    programs.submit_induction(executor, answer, inputs, outputs), CaseOutcome
   )
 
 
-def _unit_tests(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+def _unit_tests(
+  executor: Executor, case: dict[str, Any]
+) -> "Future[CaseOutcome]":
   code = _text(case, "code")
   tests = case.get("tests")
   if isinstance(tests, list):
@@ -152,18 +159,20 @@ def _unit_tests(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   entry = None if case.get("entry") is None else _text(case, "entry")
   return futures.then(
     unit_tests.submit(executor, code, assertions.read_tests(tests, entry)),
-    lambda report: Grade(report.outcome, report.summary()),
+    lambda report: CaseOutcome(report.outcome, report.summary()),
   )
 
 
-def _countdown(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+def _countdown(
+  executor: Executor, case: dict[str, Any]
+) -> "Future[CaseOutcome]":
   del executor
   mode = _choice(case, "mode", verifier.MODES)
   score = verifier.verify(
     countdown_puzzle.from_record(case), _text(case, "response"), mode
   )
   outcome = Outcome.of(score.correct)
-  return futures.done(Grade(outcome, score.reason, score.value))
+  return futures.done(CaseOutcome(outcome, score.reason, score.value))
 
 
 def _number(case: dict[str, Any], name: str) -> float:
@@ -180,7 +189,7 @@ def _choice(case: dict[str, Any], name: str, choices: tuple[str, ...]) -> str:
   return value
 
 
-def _math(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
+def _math(executor: Executor, case: dict[str, Any]) -> "Future[CaseOutcome]":
   mode = _choice(case, "mode", grader.MODES[::-1])
   location = _choice(case, "location", extraction.LOCATIONS)
   answer: str | None
@@ -193,11 +202,13 @@ def _math(executor: Executor, case: dict[str, Any]) -> "Future[Grade]":
   )
   return futures.then(
     grader.submit(executor, _text(case, "gold"), answer, mode, tolerance),
-    lambda outcome: Grade(outcome, "no answer" if answer is None else ""),
+    lambda outcome: CaseOutcome(outcome, "no answer" if answer is None else ""),
   )
 
 
-KINDS: "dict[str, Callable[[Executor, dict[str, Any]], Future[Grade]]]" = {
+# Executor and case -> future of its outcome.
+Grader = Callable[[Executor, dict[str, Any]], "Future[CaseOutcome]"]
+KINDS: dict[str, Grader] = {
   "value": _value,
   "abduction": _abduction,
   "induction": _induction,
@@ -221,12 +232,12 @@ def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
       raise BadCase(f"kind is {kind!r:.80}; expected one of {known}")
     pending = KINDS[kind](executor, case)
   except (ValueError, RecursionError) as error:
-    bad = Grade(Outcome.INCORRECT, f"{error}")
+    bad = CaseOutcome(Outcome.INCORRECT, f"{error}")
     return futures.done(_record(case_id, "bad case", bad))
   return futures.then(pending, lambda grade: _record(case_id, kind, grade))
 
 
-def _record(case_id: object, kind: str, grade: Grade) -> dict[str, Any]:
+def _record(case_id: object, kind: str, grade: CaseOutcome) -> dict[str, Any]:
   return {
     "id": case_id,
     "score": 1.0 if grade.outcome else grade.partial,

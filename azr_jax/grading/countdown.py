@@ -47,7 +47,7 @@ class _Invalid(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Score:
+class CountdownScore:
   """A response's score, with `right` or what is wrong as the reason."""
 
   value: float
@@ -59,7 +59,9 @@ class Score:
     return self.value == CORRECT_SCORE
 
 
-def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Score:
+def verify(
+  puzzle: Puzzle, response: str, mode: str = "strict"
+) -> CountdownScore:
   """Returns the score of a response and its reason.
 
   Args:
@@ -76,21 +78,21 @@ def verify(puzzle: Puzzle, response: str, mode: str = "strict") -> Score:
   find = answer_tags.last_answer if strict else _last_line_answer
   answer = find(response)
   if answer is None:
-    return Score(NO_ANSWER_SCORE, "no answer tag")
+    return CountdownScore(NO_ANSWER_SCORE, "no answer tag")
   try:
     value = (_strict_value if strict else _compat_value)(puzzle, answer)
   except (_Invalid, literals.ParseError) as error:
-    return Score(INCORRECT_SCORE, str(error))
+    return CountdownScore(INCORRECT_SCORE, str(error))
   except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
-    return Score(INCORRECT_SCORE, type(error).__name__)
+    return CountdownScore(INCORRECT_SCORE, type(error).__name__)
   if strict:
     reached = value == puzzle.target
   else:
     reached = abs(value - puzzle.target) < _COMPAT_DISTANCE
   return (
-    Score(CORRECT_SCORE, "correct")
+    CountdownScore(CORRECT_SCORE, "correct")
     if reached
-    else Score(INCORRECT_SCORE, "other value")
+    else CountdownScore(INCORRECT_SCORE, "other value")
   )
 
 

@@ -27,7 +27,7 @@ hides a builtin or defines a name of the tests, and success is a value that only
 the last line returns, so every early exit (`sys.exit(0)`, `os._exit(0)`, a
 crash) fails. The report counts both kinds of assertions.
 
-**What differs from running the tests.** The program's top level runs anew for
+**What differs from running the tests.** The program's top level runs again for
 each call, so no call sees what another left in a global. A value that is
 compared with another must be plain data (`executor/child/canonical.py`), so a
 named tuple does not count as a tuple. Both sides can import only the modules of

@@ -33,7 +33,7 @@ class Run:
     flagged: records of the texts that the text monitor flagged, likewise.
     scores: for each benchmark, pass@1 and its standard error.
     scores_folder: where they were read.
-    starts: records of `run/starts.py`, oldest first; [] of older runs.
+    starts: records of `run/starts.py`, oldest first.
     updated: when the metrics were last written, in seconds since 1970.
   """
 

@@ -16,7 +16,7 @@ _MAIN_SETTINGS = (
   "learner[.](estimator|policy_loss|epochs|clip_low|clip_high|kl_coef)",
   "(optimizer|critic[.]optimizer)[.](learning_rate|warmup_steps|decay)",
   "rollout[.](max_tokens|temperature|max_staleness|slots)",
-  r"\w+[.](batch_size|prompts|group_size|samples|data|train_data)",
+  r"\w+[.](prompts|group_size|samples|data|train_data)",
   "evaluation[.](benchmarks|every|samples|temperature)",
 )
 _UNKNOWN = "not recorded"

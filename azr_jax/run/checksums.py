@@ -18,9 +18,6 @@ from azr_jax.run import storage
 # Each host writes a file of this name, with its number.
 _NAME = "checksums_{}.txt"
 _PREFIX, _PATTERN = "checksums", "checksums*.txt"
-# Older checkpoints have this one file. It was written before Orbax added the
-# time of the commit to its metadata.
-_OLDER, _METADATA = "checksums.txt", "_CHECKPOINT_METADATA"
 _CHUNK_BYTES = 1 << 22
 # Files that are read at the same time.
 _THREADS = 8
@@ -89,8 +86,6 @@ def _read(path: pathlib.Path) -> dict[str, str]:
   for line in body.splitlines():
     checksum, size, name = line.split(" ", 2)
     found[name] = f"{checksum} {size}"
-  if path.name == _OLDER:
-    found.pop(_METADATA, None)
   return found
 
 

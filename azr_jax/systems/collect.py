@@ -17,11 +17,11 @@ from azr_jax.rollout.tool_runner import ToolRunner
 
 OUTCOME_METRICS = CORRECT, TIMED_OUT, LOST = "correct", "timed_out", "lost"
 COMPUTED = "computed"
-Grade = TypeVar("Grade")
+GradeT = TypeVar("GradeT")
 
 
 @dataclasses.dataclass(frozen=True)
-class Graded(Generic[Grade]):
+class GradedCompletion(Generic[GradeT]):
   """A completion and the future of its grade.
 
   Attributes:
@@ -30,19 +30,19 @@ class Graded(Generic[Grade]):
   """
 
   completion: types.Completion
-  future: "Future[Grade]"
+  future: "Future[GradeT]"
 
   @property
-  def grade(self) -> Grade:
+  def grade(self) -> GradeT:
     """The grade; raises the error of grading if there was one."""
     return self.future.result()
 
 
 async def sample_and_grade(
   samples: AsyncIterable[Sample],
-  submit: Callable[[int, types.Completion], "Future[Grade]"],
+  submit: Callable[[int, types.Completion], "Future[GradeT]"],
   jobs: SharedJobs | None = None,
-) -> list[list[Graded[Grade]]]:
+) -> list[list[GradedCompletion[GradeT]]]:
   """Grades completions while others are still being sampled.
 
   Args:
@@ -53,12 +53,14 @@ async def sample_and_grade(
   Returns:
     For each prompt, in order, its graded samples, in order.
   """
-  graded: dict[tuple[int, int], Graded[Grade]] = {}
+  graded: dict[tuple[int, int], GradedCompletion[GradeT]] = {}
   async for index, sample, completion in samples:
-    graded[index, sample] = Graded(completion, submit(index, completion))
+    graded[index, sample] = GradedCompletion(
+      completion, submit(index, completion)
+    )
   for one in graded.values():
     await Awaited(one.future, jobs)
-  by_prompt: dict[int, list[Graded[Grade]]] = {}
+  by_prompt: dict[int, list[GradedCompletion[GradeT]]] = {}
   for index, sample in sorted(graded):
     by_prompt.setdefault(index, []).append(graded[index, sample])
   return list(by_prompt.values())
@@ -67,27 +69,27 @@ async def sample_and_grade(
 async def sample_group(
   policy: Policy,
   prompt: types.Prompt,
-  number: int,
+  prompt_seed: int,
   n: int,
-  grade: Callable[[types.Completion], "Future[Grade]"],
+  grade: Callable[[types.Completion], "Future[GradeT]"],
   *,
-  call: int = 0,
+  phase: int = 0,
   jobs: SharedJobs | None = None,
   tool_runner: ToolRunner | None = None,
-) -> list[Graded[Grade]]:
+) -> list[GradedCompletion[GradeT]]:
   """Returns n graded responses to a prompt of a step.
 
   Args:
-    policy: responds.
-    prompt: fits the largest prompt bucket.
-    number: index of the prompt in the call; part of its random key.
-    n: how many.
+    policy: the policy to sample from.
+    prompt: a prompt that fits the largest prompt bucket.
+    prompt_seed: part of the random key, unique among the prompts of a phase.
+    n: number of responses.
     grade: completion -> future of its grade.
-    call: index of the `sample` call; part of the random key.
+    phase: part of the random key, for steps that sample for several purposes.
     jobs: as for `sample_and_grade`.
     tool_runner: runs the tool calls of conversations.
   """
-  samples = policy.sample([prompt], n, [number], tool_runner, call=call)
+  samples = policy.sample([prompt], n, [prompt_seed], tool_runner, call=phase)
   [graded] = await sample_and_grade(samples, lambda _, c: grade(c), jobs)
   return graded
 

@@ -5,9 +5,9 @@ soon as such a group is complete, another prompt is sampled for its index in the
 batch, in slots that are free while other groups decode. No index waits for
 another one.
 
-A step numbers its prompts: index j of a batch of P groups samples the prompts
+A step indexes its prompts: index j of a batch of P groups samples the prompts
 j, P + j, 2 P + j ... until the rewards of a group differ or `max_prompts` were
-sampled. So which prompts are sampled follows from numbers and rewards, not from
+sampled. So which prompts are sampled follows from indices and rewards, not from
 which group was complete first. An index without any group whose rewards differ
 keeps the last one, so the shape of the batch is constant.
 
@@ -25,7 +25,6 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.learner import advantages
-from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
 
@@ -63,13 +62,13 @@ class Group:
   """The responses to a prompt.
 
   Attributes:
-    number: of the prompt in its step.
-    trajectories: of all responses; (): the prompt was too long to sample from,
+    prompt_index: the index of the prompt in its step.
+    trajectories: all responses; () if the prompt was too long to sample from,
       or the group is paused.
-    is_paused: whether the next step goes on with it.
+    is_paused: whether the next step resumes it.
   """
 
-  number: int
+  prompt_index: int
   trajectories: Sequence[types.Trajectory] = ()
   is_paused: bool = False
 
@@ -87,7 +86,7 @@ class Groups:
   Attributes:
     by_batch_index: the groups of each index of the batch, in order.
     max_prompts: maximum number of groups of an index.
-    carried: the first indices, whose groups an earlier step has begun.
+    carried: number of first indices whose groups an earlier step has started.
   """
 
   by_batch_index: Sequence[Sequence[Group]]
@@ -96,13 +95,13 @@ class Groups:
 
   @property
   def tried(self) -> list[Group]:
-    """All prompts by number, also those that were too long."""
+    """All groups by prompt index, also those whose prompts were too long."""
     every = itertools.chain(*self.by_batch_index)
-    return sorted(every, key=lambda group: group.number)
+    return sorted(every, key=lambda group: group.prompt_index)
 
   @property
   def sampled(self) -> list[Group]:
-    """The groups that were sampled, by number, for metrics and curricula."""
+    """The groups with responses, by prompt index."""
     return [group for group in self.tried if group.trajectories]
 
   @property
@@ -127,8 +126,8 @@ class Groups:
     if self.max_prompts == 1:
       return metrics
     indices = len(self.by_batch_index)
-    numbers = {group.number for group in kept}
-    dropped = [group for group in sampled if group.number not in numbers]
+    kept_indices = {group.prompt_index for group in kept}
+    dropped = [g for g in sampled if g.prompt_index not in kept_indices]
     tokens = sum(
       int(t.completion.loss_mask.sum())
       for group in dropped
@@ -162,25 +161,22 @@ async def sample_groups(
     policy: samples for all indices of the batch concurrently.
     batch_size: P, groups of the step.
     settings: how many prompts a group may try.
-    sample_group: the number of a prompt, below P `max_prompts` or of `items`
+    sample_group: the index of a prompt, below P `max_prompts` or of `items`
       -> its graded responses; none if the prompt is too long.
-    items: of each number, for `partial.gather`. A group that the step before
-      has paused is not replaced.
-
-  Raises:
-    ValueError: no prompt of the step fits the largest bucket.
+    items: the item of each prompt index, for `partial.gather`. A group that the
+      previous step has paused is not replaced.
   """
   first = batch_size * settings.max_prompts
   tried: dict[int, list[Group]] = {}
 
-  def numbers(index: int) -> Sequence[int]:
+  def prompts_of(index: int) -> Sequence[int]:
     return range(index, first, batch_size) if index < batch_size else (index,)
 
   async def until_signal(index: int) -> list[Group]:
     # A group that was paused is the next one.
     groups = tried.setdefault(index, [])
-    for number in numbers(index)[len(groups) :]:
-      groups.append(Group(number, await sample_group(number)))
+    for prompt in prompts_of(index)[len(groups) :]:
+      groups.append(Group(prompt, await sample_group(prompt)))
       if groups[-1].has_signal:
         break
     return [group for group in groups if group.trajectories]
@@ -190,14 +186,11 @@ async def sample_groups(
   indices = [*carried, *range(batch_size)]
   for index, groups_of in zip(indices, ended, strict=True):
     if groups_of is None:
-      number = numbers(index)[len(tried[index])]
-      tried[index].append(Group(number, is_paused=True))
-  groups = Groups(
+      prompt = prompts_of(index)[len(tried[index])]
+      tried[index].append(Group(prompt, is_paused=True))
+  return Groups(
     [tried[index] for index in indices], settings.max_prompts, len(carried)
   )
-  if not groups.sampled:
-    raise policy_lib.no_prompt_fits("this step", policy)
-  return groups
 
 
 def generators(
@@ -229,7 +222,7 @@ class EpochOrder:
     self._returned: list[int] = []
 
   def take(self, steps_before: int, epochs_of: int = 0) -> list[int]:
-    """Returns the position of each prompt number that a step may sample.
+    """Returns the position of each prompt that a step may sample.
 
     It is called before the step's first await.
 
@@ -262,8 +255,8 @@ class EpochOrder:
     """
     if epochs_of != self._epochs_of:
       return
-    tried = {group.number for group in groups.tried}
-    unused = [p for number, p in enumerate(taken) if number not in tried]
+    tried = {group.prompt_index for group in groups.tried}
+    unused = [p for index, p in enumerate(taken) if index not in tried]
     self._returned = sorted(self._returned + unused)
 
   def state_dict(self) -> dict[str, Any]:

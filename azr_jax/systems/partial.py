@@ -1,4 +1,4 @@
-"""Groups of a step of which some are paused, or were by the step before."""
+"""Runs the groups of a step, of which some pause or resume."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -11,28 +11,27 @@ Out = TypeVar("Out")
 
 async def gather(
   policy: Policy,
-  play: Callable[[int], Coroutine[Any, Any, Out]],
+  run_group: Callable[[int], Coroutine[Any, Any, Out]],
   count: int,
   items: Sequence[Any] = (),
 ) -> list[Out | None]:
-  """Plays the groups of a step beside each other.
+  """Runs a step's groups concurrently.
 
-  Groups that the step before has paused come first. If none of the step has
-  ended when all are paused, they go on at once, because an update needs a
-  batch.
+  Groups that the previous step has paused come first. If all groups of the step
+  pause, they are resumed immediately: an update needs at least one group.
 
   Args:
     policy: samples for all groups.
-    play: index of a group -> what became of it, false if the batch gets nothing
-      of it. It raises `GroupPaused` where it is paused.
-    count: groups that the step begins, whose indices are below.
-    items: for each number of a prompt that a group samples, the JSON value from
-      which a later step can play it. Those of groups of the step before are the
-      last ones, as in `policy.partial.carried`, and their index is this number.
+    run_group: index of a group -> its result, which is false if it adds nothing
+      to the batch. It raises `GroupPaused` where the group is paused.
+    count: number of groups that the step starts, with indices from 0.
+    items: for each prompt index, the JSON value from which a later step can run
+      its group. Paused groups of the previous step come last, in the order of
+      `policy.partial.carried`; their group index is the prompt index.
 
   Returns:
-    For each group that came from the step before, then for each one that the
-    step has begun, what became of it; None if it is paused.
+    The results of the groups from the previous step, then of those that this
+    step has started; None if a group is paused.
   """
   partial = policy.partial
   first = len(items) - len(partial.carried)
@@ -41,12 +40,12 @@ async def gather(
     policy.resume_groups({n: group.sequences for n, group in carried.items()})
   indices = [*carried, *range(count)]
   ended: dict[int, Out] = {}
-  # Index of a paused group -> the number of the prompt that it samples.
+  # Index of a paused group -> the index of the prompt that it samples.
   paused: dict[int, int] = {}
 
   async def attempt(index: int) -> None:
     try:
-      ended[index] = await play(index)
+      ended[index] = await run_group(index)
     except GroupPaused as error:
       paused[index] = error.number
 

@@ -5,7 +5,7 @@ from typing import Any
 from azr_jax.config import named
 from azr_jax.config.settings import Invalid
 from azr_jax.run import metrics
-from azr_jax.systems.system import System
+from azr_jax.systems.system import About, System
 
 # Name -> MODULE:CLASS; the module is imported when the system is loaded.
 SYSTEMS = {
@@ -53,9 +53,15 @@ def _problem_of(system: Any) -> str:
   return f"lacks {', '.join(lacking)}" if lacking else ""
 
 
+def about(name: str) -> About:
+  """Returns what there is to know of a system with its default settings."""
+  system = load(name)
+  return system.about(system.Settings())
+
+
 def healthy_metrics() -> dict[str, str]:
   """Returns {metric family: what a healthy value looks like} of all systems."""
   families = dict(metrics.HEALTHY)
   for name in SYSTEMS:
-    families |= load(name).METRICS
+    families |= about(name).metrics
   return families

@@ -22,9 +22,11 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.evals import statistics
-from azr_jax.functions.pool import WRONG_TYPE, Answer
+from azr_jax.functions.pool import WRONG_TYPE, CallResult
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import console
+from azr_jax.systems.dynamic_sampling import Groups
+from azr_jax.systems.groups import StepItems
 
 WRONG_SHAPE, NOT_FINITE = "wrong_shape", "not_finite"
 TOO_LARGE = "too_large"
@@ -54,14 +56,33 @@ class Score:
   message: str = ""
 
 
-def of_one(answer: Answer) -> Score:
+@dataclasses.dataclass
+class ScoredItems(StepItems):
+  """The items of a step, with the scores of their responses.
+
+  Attributes:
+    scores: for each prompt index, the scores of each response by each reward.
+  """
+
+  scores: dict[int, list[list[Score]]] = dataclasses.field(default_factory=dict)
+
+  def sampled(self, groups: Groups) -> list[list[Score]]:
+    """Returns the scores of all responses of sampled groups."""
+    return [
+      by_reward
+      for group in groups.sampled
+      for by_reward in self.scores[group.prompt_index]
+    ]
+
+
+def of_one(answer: CallResult) -> Score:
   """Returns the score by a function of one completion."""
   if answer.failure:
     return Score(failure=answer.failure, message=answer.message)
   return _score(answer.value)
 
 
-def of_group(answer: Answer, count: int) -> list[Score]:
+def of_group(answer: CallResult, count: int) -> list[Score]:
   """Returns the scores by a function of `count` completions."""
   if answer.failure:
     return [Score(failure=answer.failure, message=answer.message)] * count
@@ -192,12 +213,14 @@ def report(
   Args:
     hosts: the processes of the run.
     step: the step.
-    by_response: for each response, the score by each reward.
-    names: of the rewards.
+    by_response: for each response, the score by each reward; may be empty.
+    names: names of the rewards.
 
   Raises:
     RuntimeError: a reward failed for all responses, so that nothing is learned.
   """
+  if not by_response:
+    return
   broken = _broken(by_response, names)
   if broken:
     raise RuntimeError(f"step {step}: {broken}; the same command resumes")

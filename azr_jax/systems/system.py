@@ -26,7 +26,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout.policy import Agent, Policy
+from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.run.records import Records
 from azr_jax.types import RolloutBatch
@@ -76,12 +76,7 @@ class StepLoad:
 
   @classmethod
   def of_groups(cls, prompts: int, group_size: int) -> Self:
-    """Returns the load of a step that trains on all responses to its prompts.
-
-    Args:
-      prompts: how many there are.
-      group_size: responses to each.
-    """
+    """Returns the load of a step that trains on all responses."""
     return cls(((prompts, group_size),), prompts * group_size)
 
   @property
@@ -117,33 +112,71 @@ class NoSettings(settings_lib.Settings):
   """The config section of a system that has no settings."""
 
 
+@dataclasses.dataclass(frozen=True)
+class About:
+  """Facts about a system with given settings, for the commands around it.
+
+  Attributes:
+    paper: title and address of the paper that the system follows, if any.
+    metrics: {metric family: what a healthy value looks like}, for families
+      that only this system has.
+    load: prompts and responses of a step; None if unknown.
+    scoring: a command for the user that scores a finished run; no run executes
+      it.
+    can_pause: whether a step resumes the groups that the previous one has
+      paused (`groups.py`, `partial.py`).
+    fixed_keys: keys that other runs may change on resume and this one may not,
+      such as `train.steps` for a schedule over all steps.
+    has_evaluation: whether `evaluate` has something to evaluate.
+    evaluation_keys: keys of which one must be set for that.
+  """
+
+  paper: tuple[str, str] | None = None
+  metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  load: StepLoad | None = None
+  scoring: SuggestedScoring | None = None
+  can_pause: bool = False
+  fixed_keys: Sequence[str] = ()
+  has_evaluation: bool = False
+  evaluation_keys: Sequence[str] = ()
+
+
 class System(abc.ABC):
   """Makes graded trajectories with a policy, step by step.
+
+  Commands ask some systems for more, by protocols beside those commands:
+  `trainer/periodic_evals.py`, `data/select_problems.py`.
 
   Attributes:
     name: the name of its config section, and its part of metric names.
     Settings: the class of its config section.
-    METRICS: {metric family: what a healthy value looks like}, for families
-      that only this system has.
-    PAPER: title and address of the paper that it follows; None: there is none.
-    can_pause: whether it goes on with groups that the step before has paused
-      (`rollout/partial_rollouts.py`), as `partial.gather` gives them.
-    evaluation_keys: the keys, one of which gives it evaluation data of its
-      own.
     settings: its config section.
     context: the arguments from which it was built.
   """
 
   name: ClassVar[str]
   Settings: ClassVar[type[settings_lib.Settings]] = NoSettings
-  METRICS: ClassVar[Mapping[str, str]] = {}
-  PAPER: ClassVar[tuple[str, str] | None] = None
-  can_pause: ClassVar[bool] = False
-  evaluation_keys: ClassVar[tuple[str, ...]] = ()
 
   def __init__(self, settings: Any, context: Context):
     self.settings = settings
     self.context = context
+
+  @classmethod
+  def about(cls, settings: Any) -> About:
+    """Returns what commands around the system need to know of it."""
+    del settings
+    return About()
+
+  @classmethod  # noqa: B027 - most systems allow any sampling.
+  def check(cls, settings: Any, rollout: SamplerSettings) -> None:
+    """Raises `Invalid` if settings contradict those of sampling."""
+
+  @classmethod  # noqa: B027 - most systems need nothing else.
+  def check_start(cls, settings: Any) -> None:
+    """Raises `Invalid` if a run lacks what no default can name, such as data.
+
+    A config without it can still be listed and compiled.
+    """
 
   @classmethod
   def build(cls, settings: Any, context: Context) -> Self:
@@ -154,17 +187,17 @@ class System(abc.ABC):
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
     """Samples, grades and returns the trajectories of a step.
 
-    With `rollout.max_staleness`, several steps are under way. So it reads what
-    changes from step to step before its first await, and changes it after its
-    last one. What no other step may have, such as the next problems of an
-    epoch, it takes from the state before its first await.
+    With `rollout.max_staleness` several steps are in flight. So read what
+    changes from step to step before the first await, and change it after the
+    last one. Claim what no other step may have, such as the next problems of an
+    epoch, before the first await.
     """
 
   def can_sample_ahead(self, step: int) -> bool:
-    """Returns whether a step may begin while earlier ones are under way.
+    """Returns whether a step may start while earlier ones are in flight.
 
-    It may not if it samples for other ends than its trajectories, such as to
-    measure the policy.
+    Return False for a step that also samples for another purpose, such as
+    measuring pass rates.
     """
     del step
     return True
@@ -178,36 +211,6 @@ class System(abc.ABC):
   ) -> None:
     """Restores what `state_dict` returned."""
 
-  @classmethod  # noqa: B027 - most systems allow any sampling.
-  def check(cls, settings: Any, rollout: SamplerSettings) -> None:
-    """Raises `Invalid` if settings contradict those of sampling."""
-
-  @classmethod
-  def fixed_keys(cls, settings: Any) -> Sequence[str]:
-    """Returns keys of shared settings that a resumed run of it must not change.
-
-    They are of those that other runs may change, such as `train.steps` for a
-    schedule over all steps.
-    """
-    del settings
-    return ()
-
-  @classmethod  # noqa: B027 - most systems need nothing else.
-  def check_start(cls, settings: Any) -> None:
-    """Raises `Invalid` if a run lacks what no default can name, such as data.
-
-    A config without it can still be listed and compiled.
-    """
-
-  def close(self) -> None:  # noqa: B027 - most systems hold nothing.
-    """Ends what the system has started, at the end of a run."""
-
-  @classmethod
-  def has_evaluation(cls, settings: Any) -> bool:
-    """Returns whether `evaluate` has something to evaluate."""
-    del settings
-    return False
-
   async def evaluate(
     self, policy: Policy, limit: int, samples: int
   ) -> dict[str, float]:
@@ -216,61 +219,12 @@ class System(abc.ABC):
     Periodic evaluations call it; the benchmarks of `evals/` are scored besides.
 
     Args:
-      policy: with the temperature and the random key of evaluations.
+      policy: a policy with the temperature and the random key of evaluations.
       limit: maximum number of items; 0: all.
       samples: responses per item.
     """
     del policy, limit, samples
     return {}
 
-  def benchmark_agent(self, benchmark: str) -> Agent | None:
-    """Returns the agent that answers a benchmark in periodic evaluations.
-
-    None: the policy answers alone, in one turn.
-    """
-    del benchmark
-    return None
-
-  def solver_prompt(self, task_type: str, task: Any) -> str | None:
-    """Returns the prompt with which training asks a program task.
-
-    None: this system solves no program tasks.
-
-    Args:
-      task_type: a type of `tasks/programs/task.py`.
-      task: a task of `tasks/programs/task.py`.
-    """
-    del task_type, task
-    return None
-
-  @classmethod
-  def step_load(cls, settings: Any) -> StepLoad | None:
-    """Returns the prompts and responses of a step; None: they are unknown."""
-    return None
-
-  @classmethod
-  def suggested_scoring(cls, settings: Any) -> SuggestedScoring | None:
-    """Returns the scoring to suggest at the end of a run, if any.
-
-    It is a command for the user, which no run executes; `evaluate` is what runs
-    during training.
-    """
-    return None
-
-  @classmethod
-  def pass_rates(
-    cls, settings: Any, state: dict[str, Any]
-  ) -> Sequence[tuple[Any, float]]:
-    """Returns the problems that a run sampled, with their last pass rates.
-
-    Args:
-      settings: of the run.
-      state: what `state_dict` returned at its last checkpoint.
-
-    Raises:
-      ValueError: this system keeps no pass rates.
-    """
-    raise ValueError(
-      f"a run of system {cls.name!r} keeps no pass rates: expected a run of "
-      "configs/orz.py"
-    )
+  def close(self) -> None:  # noqa: B027 - most systems hold nothing.
+    """Ends what the system has started, at the end of a run."""

@@ -18,23 +18,6 @@ from azr_jax.config import extras, user_files
 
 _DEFAULT_SPLIT = "train"
 _SHOWN_CHARS = 200
-# Key of a record of an evaluation by older versions -> its key now.
-_RENAMED_KEYS = {
-  "replies": "responses",
-  "kind": "subset",
-  "request": "question",
-}
-
-
-def with_current_keys(record: dict[str, Any]) -> dict[str, Any]:
-  """Returns the record of an evaluation by any version with today's keys.
-
-  Raises:
-    TypeError: it is not a dictionary.
-  """
-  if not isinstance(record, dict):
-    raise TypeError(f"{record!r:.80} is not a record")
-  return {_RENAMED_KEYS.get(key, key): value for key, value in record.items()}
 
 
 def read(spec: str) -> Iterable[Any]:

@@ -57,7 +57,7 @@ def closing_message(
 
 def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
   """Returns the command that scores a run, on a folder of this machine."""
-  suggested = settings.system.suggested_scoring(settings.system_settings)
+  suggested = settings.system.about(settings.system_settings).scoring
   if suggested is None:
     return "see docs/guide/evaluate.md"
   scores = folder

@@ -2,6 +2,7 @@
 
 import functools
 import time
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 
@@ -16,13 +17,34 @@ from azr_jax.evals import (
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.executor import Executor
 from azr_jax.rollout import policy as policy_lib
-from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.session import Run
 from azr_jax.run.step_log import StepLog
 from azr_jax.systems.system import System
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
+
+
+@runtime_checkable
+class AnswersBenchmarks(Protocol):
+  """A system that trains an agent which can answer benchmarks."""
+
+  def benchmark_agent(self, benchmark: str) -> Agent | None:
+    """Returns the agent for a benchmark; None if the policy answers alone."""
+
+
+@runtime_checkable
+class SolvesPrograms(Protocol):
+  """A system whose solver is trained on program tasks."""
+
+  def solver_prompt(self, task_type: str, task: Any) -> str:
+    """Returns the prompt with which training asks a program task.
+
+    Args:
+      task_type: a type of `tasks/programs/task.py`.
+      task: a task of this type.
+    """
 
 
 class PeriodicEvals:
@@ -50,11 +72,12 @@ class PeriodicEvals:
     self._temperature = c.temperature
     self._limit, self._samples = c.limit, c.samples
     self._system = system
-    self._has_own = system.has_evaluation(experiment.settings.system_settings)
+    about = system.about(experiment.settings.system_settings)
+    self._has_own = about.has_evaluation
     names = c.every and c.benchmarks
     self._benchmarks = _read(c, experiment, system) if names else {}
     self._agents = {
-      name: system.benchmark_agent(name) or policy_lib.single_turn
+      name: _agent(system, name)
       for name in (benchmark.name for benchmark in self._benchmarks)
     }
     # Its prompt offers a tool, without which scores would be lower.
@@ -150,6 +173,14 @@ class PeriodicEvals:
     return metrics | {"time/evaluation": time.monotonic() - start}
 
 
+def _agent(system: System, benchmark: str) -> Agent:
+  """Returns the system's agent for a benchmark, or a single turn."""
+  agent = None
+  if isinstance(system, AnswersBenchmarks):
+    agent = system.benchmark_agent(benchmark)
+  return agent or policy_lib.single_turn
+
+
 def _read(
   c: PeriodicSettings, experiment: Experiment, system: System
 ) -> dict[Benchmark, runner.ItemSettings]:
@@ -169,7 +200,8 @@ def _read(
     benchmark = mathematics.with_grading(c.mathematics, registry.find(name))
     if c.prompt_format == program_tasks.TRAINING:
       benchmark = program_tasks.with_training_prompt(
-        benchmark, system.solver_prompt
+        benchmark,
+        system.solver_prompt if isinstance(system, SolvesPrograms) else None,
       )
     benchmark = program_tasks.in_format(benchmark, c.prompt_format)
     try:

@@ -209,7 +209,8 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
     except Invalid as error:
       raise error.inside(cls.name) from None
     step_tokens = shared.rollout.step_tokens
-    if step_tokens and not cls.can_pause:
+    about = cls.about(settings)
+    if step_tokens and not about.can_pause:
       raise Invalid(
         "rollout.step_tokens",
         f"={step_tokens}: expected 0, because system {cls.name!r} keeps no "
@@ -217,13 +218,11 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
       )
     cls.check(settings, shared.rollout)
     evaluation = shared.evaluation
-    if evaluation.every and not (
-      evaluation.benchmarks or cls.has_evaluation(settings)
-    ):
+    if evaluation.every and not (evaluation.benchmarks or about.has_evaluation):
       raise Invalid(
         "evaluation.benchmarks",
         f"='' with evaluation.every={evaluation.every}: expected benchmarks"
-        + "".join(f", or a value of {key}" for key in cls.evaluation_keys),
+        + "".join(f", or a value of {key}" for key in about.evaluation_keys),
       )
   except Invalid as error:
     raise error.inside("config") from None

@@ -93,7 +93,7 @@ def for_step(
   if request is not None:
     rollout, trained = for_request(rollout, request), request.responses
   else:
-    load = settings.system.step_load(settings.system_settings)
+    load = settings.system.about(settings.system_settings).load
     if load is None:
       return shared
     trained = load.trained

@@ -36,7 +36,7 @@ def train(
   system, settings = checked.system, checked.system_settings
   system.check_start(settings)
   profiled = profiling.read_steps(profile_steps, checked.shared.train.steps)
-  fixed = system.fixed_keys(settings)
+  fixed = system.about(settings).fixed_keys
   begun_with = folder.begun_config(storage.resolve(workdir))
   kept, values = sizes.as_begun(checked.shared, config, begun_with)
   checked = dataclasses.replace(checked, shared=kept)

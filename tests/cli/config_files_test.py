@@ -36,7 +36,7 @@ def test_a_shipped_config_is_found_from_every_folder(folder):
   path, _, variant = spec.partition(":")
   assert pathlib.Path(path).samefile(ROOT / "configs" / "azr.py")
   assert variant == "tiny"
-  assert config_files.load(spec).azr.batch_size == 16
+  assert config_files.load(spec).azr.prompts == 16
 
 
 def test_a_file_of_the_working_directory_comes_first(folder):
@@ -134,14 +134,14 @@ def test_another_system_brings_its_section(words):
   assert config.train.steps == 40  # The other sections are those of the file.
   config_files.check_overrides(resolved)
   with pytest.raises(UsageError, match="no such key"):
-    config_files.check_overrides([*resolved, "--config.azr.batch_size=3"])
+    config_files.check_overrides([*resolved, "--config.azr.prompts=3"])
 
 
 def test_the_system_of_the_file_changes_nothing():
   words = ["azr-train", TINY, "--config.system=azr"]
   resolved = config_files.resolve_argument(words)
   assert "switched" not in resolved[1]
-  assert config_files.named(resolved).azr.batch_size == 16
+  assert config_files.named(resolved).azr.prompts == 16
 
 
 def test_an_unknown_system_is_refused():

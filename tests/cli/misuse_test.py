@@ -25,8 +25,8 @@ CASES = {
   ),
   "a word": (["train", TINY, DIR, "3"], "'3' is no flag"),
   "int of a word": (
-    ["train", TINY, DIR, "--config.azr.batch_size=three"],
-    "--config.azr.batch_size=three: expected a number",
+    ["train", TINY, DIR, "--config.azr.prompts=three"],
+    "--config.azr.prompts=three: expected a number",
   ),
   "float of a word": (
     ["train", TINY, DIR, "--config.optimizer.learning_rate=abc"],
@@ -41,8 +41,8 @@ CASES = {
     "there is no such file; did you mean configs/azr.py?",
   ),
   "misspelt key": (
-    ["train", TINY, DIR, "--config.azr.batchsize=3"],
-    "did you mean --config.azr.batch_size?",
+    ["train", TINY, DIR, "--config.azr.promts=3"],
+    "did you mean --config.azr.prompts?",
   ),
   "misspelt key of a default config": (
     ["propose", "--random", "--out=FOLDER/x", "--config.rollut.slots=3"],
@@ -90,8 +90,8 @@ CASES = {
     "mesh={'data': 1, 'fsdp': -1, 'tensor': 3, 'context': 1}: expected",
   ),
   "another config": (
-    ["train", TINY, "--workdir=FOLDER/run", "--config.azr.batch_size=8"],
-    "config.azr.batch_size=8: expected 16, the value that",
+    ["train", TINY, "--workdir=FOLDER/run", "--config.azr.prompts=8"],
+    "config.azr.prompts=8: expected 16, the value that",
   ),
   "another system": (
     ["train", "--config=configs/orz.py:tiny", "--workdir=FOLDER/run"],

@@ -36,7 +36,7 @@ from azr_jax.grading.gym import grader as gym
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import grader as symbench
 from azr_jax.systems import text_metrics
-from azr_jax.systems.azr import repetition
+from azr_jax.systems.azr.extensions import repetition
 from azr_jax.systems.code_interpreter import agents, self_checks
 from azr_jax.tasks.countdown import prompts as countdown_prompts
 from azr_jax.tasks.programs import parsing, validation

@@ -26,7 +26,7 @@ from azr_jax.grading.mathematics import extraction
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import grader as symbench
 from azr_jax.run import text_monitor
-from azr_jax.systems.azr.appendix import composite, rewriting
+from azr_jax.systems.azr.extensions import composite, rewriting
 from azr_jax.systems.code_interpreter import script_complexity
 from azr_jax.systems.custom import sandboxed
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
@@ -192,7 +192,7 @@ READERS: Mapping[str, Reader] = {
     programs.MAX_ANSWER_CHARS,
   ),
   "programs, repetition": Reader(
-    r.read_repetition, ("systems/azr/repetition.py",), PYTHON
+    r.read_repetition, ("systems/azr/extensions/repetition.py",), PYTHON
   ),
   "programs, answers": Reader(
     r.read_solutions,
@@ -226,13 +226,13 @@ READERS: Mapping[str, Reader] = {
   ),
   "rewritten program": Reader(
     lambda text: rewriting.strip(text, rewriting.STRIPPED),
-    ("systems/azr/appendix/rewriting.py",),
+    ("systems/azr/extensions/rewriting.py",),
     SYNTAX,
     source_limits.MAX_CHARS,
   ),
   "component": Reader(
     lambda text: composite.as_component(text, "g_0"),
-    ("systems/azr/appendix/composite.py",),
+    ("systems/azr/extensions/composite.py",),
     SYNTAX,
     source_limits.MAX_CHARS,
     ("def f(x): return 1\n", ""),

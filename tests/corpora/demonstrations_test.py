@@ -81,14 +81,13 @@ def test_other_files_are_refused(tmp_path, line, message):
     demonstrations.read(tmp_path / "other.jsonl")
 
 
-def test_files_of_older_versions_are_read(tmp_path):
+def test_files_without_a_key_are_refused(tmp_path):
   path = tmp_path / "trajectories.jsonl"
   path.write_text(
-    '{"id": "1", "task": "a", "form": "free", "prompt": "?", "parts": ["4"]}'
+    '{"id": "1", "task": "a", "form": "free", "prompt": "?", "turns": ["4"]}'
   )
-  assert demonstrations.read(path) == [
-    Demonstration("1", "a", "free", "?", ("4",))
-  ]
+  with pytest.raises(ValueError, match="solution_style"):
+    demonstrations.read(path)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import scripted
 
 from azr_jax import types
 from azr_jax.evals import runner
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.hosts import Hosts
@@ -70,7 +70,9 @@ def benchmark(**changes):
     read=lambda data: ITEMS,
     opens_data=True,
     answer_format="words",
-    grade=lambda executor, item, text: futures.done(Grade(text == "right")),
+    grade=lambda executor, item, text: futures.done(
+      ItemOutcome(text == "right")
+    ),
     summarize=lambda items, correct, _: {"responses": float(correct.size)},
   )
   return Benchmark(**(settings | changes))
@@ -109,7 +111,7 @@ def test_responses_are_graded_behind_a_prefill(executor, tmp_path):
     path,
     settings,
     grade=lambda executor, item, text: futures.done(
-      Grade(text == "It is right")
+      ItemOutcome(text == "It is right")
     ),
   )
   assert scores["toy/pass@1/unbiased"] == pytest.approx(1 / 3)
@@ -176,25 +178,22 @@ def test_a_record_without_its_line_end_is_sampled_again(executor, tmp_path):
   assert len(path.read_text().splitlines()) == len(ITEMS)
 
 
-def test_records_of_older_versions_are_read(executor, tmp_path):
+def test_records_without_a_key_are_refused(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
-  scores = run(ScriptedPolicy(), executor, path)
+  run(ScriptedPolicy(), executor, path)
   text = path.read_text().replace('"responses":', '"replies":')
-  text = text.replace('"subset":', '"kind":')
-  text = text.replace('"limits": ["", "", ""], ', "")
-  path.write_text(text.replace('"timed_out": [false, false, false], ', ""))
-  policy = ScriptedPolicy()
-  assert scores.pop("toy/limited_fraction") == 0.0
-  assert scores.pop("toy/timeout_fraction") == 0.0
-  assert run(policy, executor, path) == scores
-  assert policy.asked == []
+  path.write_text(text)
+  with pytest.raises(ValueError, match="a record lacks 'responses'"):
+    run(ScriptedPolicy(), executor, path)
 
 
 def test_timeouts_are_told_apart_from_wrong_responses(executor, tmp_path):
 
   def grade(executor, item, text):
     right = text == "right"
-    return futures.done(Grade.of(Outcome.CORRECT if right else Outcome.TIMEOUT))
+    return futures.done(
+      ItemOutcome.of(Outcome.CORRECT if right else Outcome.TIMEOUT)
+    )
 
   path = tmp_path / "toy.jsonl"
   scores = run(ScriptedPolicy(), executor, path, grade=grade)
@@ -211,7 +210,7 @@ def test_responses_that_a_limit_made_wrong_are_counted(
   def grade(executor, item, text):
     right = text == "right"
     limit = "" if right or item.id != "q1" else "MemoryError"
-    return futures.done(Grade.of(Outcome.of(right), "a remark", limit))
+    return futures.done(ItemOutcome.of(Outcome.of(right), "a remark", limit))
 
   path = tmp_path / "toy.jsonl"
   scores = run(ScriptedPolicy(), executor, path, grade=grade)

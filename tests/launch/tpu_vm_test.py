@@ -412,7 +412,7 @@ def test_the_agent_of_ssh_has_the_key(gcloud, code, keys, flags, is_fine):
   "flag, message",
   [
     ("--config.train.steps=3", ""),
-    ("--config.azr.batchsize=3", "did you mean --config.azr.batch_size?"),
+    ("--config.azr.promts=3", "did you mean --config.azr.prompts?"),
   ],
 )
 def test_the_run_s_own_flags_are_checked_before_a_slice_is_asked_for(

@@ -14,7 +14,7 @@ from rollout_model import ByteTokenizer, new_sampler
 from azr_jax.executor import futures
 from azr_jax.executor.job import Result
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.functions.pool import Answer
+from azr_jax.functions.pool import CallResult
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.host_engine import PageEngine
@@ -65,17 +65,17 @@ class Episodes:
 
   def begin(self, task):
     messages = [{"role": "user", "content": task["prompt"]}]
-    return futures.done(Answer({"messages": messages, "tools": []}))
+    return futures.done(CallResult({"messages": messages, "tools": []}))
 
   def step(self, task, replies, shown):
     messages = [{"role": "user", "content": "and?"}]
     return futures.done(
-      Answer({"messages": messages, "is_done": False, "shown": "1"})
+      CallResult({"messages": messages, "is_done": False, "shown": "1"})
     )
 
   def finish(self, task, replies, is_cut):
     self.ended.append((task["prompt"], len(replies)))
-    return futures.done(Answer({"reward": 1.0, "metrics": {}}))
+    return futures.done(CallResult({"reward": 1.0, "metrics": {}}))
 
 
 @pytest.fixture(name="training")

@@ -25,7 +25,6 @@ class Refilled(System):
   """
 
   name = "refilled"
-  can_pause = True
   # The longest response to a position, in turn.
   limits = (20,)
   temperature = None
@@ -47,7 +46,7 @@ class Refilled(System):
       items,
     )
     self.order.return_unused(taken, groups)
-    self.asked += [items[group.number] for group in groups.sampled]
+    self.asked += [items[group.prompt_index] for group in groups.sampled]
     kept = [t for group in groups.kept for t in group.trajectories]
     return types.RolloutBatch(kept, groups.metrics("x"))
 

@@ -1,9 +1,7 @@
 """Checksums of checkpoints: which damage is found, and how it is named."""
 
-import json
 import random
 import shutil
-import zlib
 
 import numpy as np
 import pytest
@@ -119,22 +117,3 @@ def test_hosts_share_the_files_and_one_may_be_killed(copy):
     assert bool(found) == (name not in parts[1])
     assert found.startswith(name if found else "")
     (copy / name).write_bytes(whole)
-
-
-def test_a_checkpoint_of_an_older_version_is_read(copy):
-  """Its checksums were written before Orbax added a time to a file."""
-  name = "_CHECKPOINT_METADATA"
-  fields = json.loads((copy / name).read_text())
-  assert fields.pop("commit_timestamp_nsecs")
-  data = json.dumps(fields, sort_keys=True).encode()
-  lines = (copy / WRITTEN).read_text().splitlines()[1:]
-  kept = [line for line in lines if not line.endswith(f" {name}")]
-  kept.append(f"{zlib.crc32(data):08x} {len(data)} {name}")
-  body = "".join(f"{line}\n" for line in kept)
-  (copy / WRITTEN).unlink()
-  (copy / "checksums.txt").write_text(
-    f"{zlib.crc32(body.encode()):08x}\n{body}"
-  )
-  assert checksums.find_damage(copy) == ""
-  (copy / "system" / "metadata").write_text("{ }")
-  assert checksums.find_damage(copy).startswith("system/metadata has")

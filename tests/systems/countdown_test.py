@@ -118,7 +118,7 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
   assert sorted(proposed) == [-0.5] * 2 + [0.5] * 6
   # There are as many answers as without proposals: 8 x 4.
   assert len(collected.trajectories) == 32
-  assert Countdown.step_load(system.settings).trained == 32
+  assert Countdown.about(system.settings).load.trained == 32
   assert collected.metrics["proposals/countdown/valid_fraction"] == 0.75
   assert collected.metrics["buffer/countdown/own/size"] == 6
   assert collected.metrics["learnability/countdown/mean"] == 0.5

@@ -215,7 +215,7 @@ def test_average16_has_the_rule_of_the_reward_by_preset():
     assert score.rollout.stop_strings == train.rollout.stop_strings
     assert score.rollout.max_tokens == train.rollout.max_tokens
     assert score.evaluate.prompt_format == train.orz.prompt_format
-    command = ORZ.suggested_scoring(build(ORZSettings, train.orz.to_dict()))
+    command = ORZ.about(build(ORZSettings, train.orz.to_dict())).scoring
     named = evaluate.get_config(command.variant)
     assert named.evaluate.mathematics == rule
 

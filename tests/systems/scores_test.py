@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from azr_jax import types
-from azr_jax.functions.pool import Answer
+from azr_jax.functions.pool import CallResult
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.systems import scores
 from azr_jax.systems.scores import Score
@@ -26,7 +26,7 @@ NAN = float("nan")
   ],
 )
 def test_a_number_a_dictionary_or_nothing(value, expected):
-  assert scores.of_one(Answer(value)) == expected
+  assert scores.of_one(CallResult(value)) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_a_number_a_dictionary_or_nothing(value, expected):
   ],
 )
 def test_anything_else_is_a_failure(value, failure, message):
-  score = scores.of_one(Answer(value))
+  score = scores.of_one(CallResult(value))
   assert (score.value, score.failure) == (None, failure)
   assert message in score.message and "\n" not in score.message
 
 
 def test_a_failed_call_keeps_its_kind_and_message():
-  answer = Answer(failure="raised", message="KeyError: 'x'")
+  answer = CallResult(failure="raised", message="KeyError: 'x'")
   failed = Score(failure="raised", message="KeyError: 'x'")
   assert scores.of_one(answer) == failed
   assert scores.of_group(answer, 2) == [failed, failed]
@@ -72,19 +72,19 @@ def test_a_failed_call_keeps_its_kind_and_message():
   ],
 )
 def test_a_list_has_a_value_for_each_completion(value, expected):
-  assert scores.of_group(Answer(value), 2) == expected
+  assert scores.of_group(CallResult(value), 2) == expected
 
 
 @pytest.mark.parametrize(
   "value", [[1.0], [1.0, 2.0, 3.0], 1.0, "ab", {"reward": [1, 2], "x": [3]}]
 )
 def test_a_list_of_another_length_fails_for_all(value):
-  found = scores.of_group(Answer(value), 2)
+  found = scores.of_group(CallResult(value), 2)
   assert [score.failure for score in found] == ["wrong_shape"] * 2
 
 
 def test_one_bad_value_of_a_list_costs_the_others_nothing():
-  found = scores.of_group(Answer([1.0, NAN]), 2)
+  found = scores.of_group(CallResult([1.0, NAN]), 2)
   assert [score.failure for score in found] == ["", "not_finite"]
 
 

@@ -229,7 +229,7 @@ def test_every_system_takes_every_estimator(estimator):
   "key, value",
   [
     ("azr.task_types", ("deduction", "deductoin")),
-    ("azr.batch_size", 0),
+    ("azr.prompts", 0),
     ("azr.induction_inputs", 5),
     ("azr.prompt_format", "long"),
     ("azr.unlearnable_reward", "zero"),
@@ -388,8 +388,8 @@ def test_another_corpus_than_that_of_the_file_is_refused():
 
 def test_an_unknown_key_is_named_with_the_nearest():
   config = azr.get_config("tiny")
-  config.azr.batchsize = 3
-  with pytest.raises(Invalid, match=r"config.azr.batchsize .*'batch_size'"):
+  config.azr.promts = 3
+  with pytest.raises(Invalid, match=r"config.azr.promts .*'prompts'"):
     settings.read_train(config)
   config = azr.get_config("tiny")
   config.rolout = {"slots": 3}
@@ -430,7 +430,7 @@ def _as_lists(part):
 def test_paper_values():
   """Compares the variant of Qwen2.5-7B with Table 3 of AZR."""
   config = azr.get_config("qwen2.5-7b")
-  assert config.azr.batch_size == 64
+  assert config.azr.prompts == 64
   assert config.azr.references == 6
   assert config.azr.learnability_samples == 8
   assert config.azr.seed_factor == 4

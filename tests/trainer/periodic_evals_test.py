@@ -36,10 +36,7 @@ def evals_of(settings, key=None, tokenizer=None):
     evaluation_key=lambda: key,
     source=types.SimpleNamespace(tokenizer=tokenizer or Tokenizer()),
   )
-  system = types.SimpleNamespace(
-    benchmark_agent=lambda name: None,
-    has_evaluation=System.has_evaluation,
-  )
+  system = types.SimpleNamespace(about=System.about)
   return PeriodicEvals(experiment, None, system)
 
 

@@ -98,7 +98,7 @@ def f(questions, absolute, relative):
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class EqualityQuestion:
   """Whether algebra finds two formulas the same.
 
   Attributes:
@@ -115,7 +115,7 @@ class Question:
 
 
 def arguments(
-  questions: Sequence[Question], tolerance: numbers.Tolerance
+  questions: Sequence[EqualityQuestion], tolerance: numbers.Tolerance
 ) -> str:
   """Returns the arguments of `PROGRAM`'s function, as Python text."""
   asked = [dataclasses.astuple(q) for q in questions]
@@ -123,8 +123,8 @@ def arguments(
 
 
 def true_questions(
-  questions: Sequence[Question], output: str | None
-) -> frozenset[Question]:
+  questions: Sequence[EqualityQuestion], output: str | None
+) -> frozenset[EqualityQuestion]:
   """Returns the questions whose answer is yes, from the program's output."""
   verdicts = (output or "").strip("'")
   if len(verdicts) != len(questions):
@@ -133,7 +133,9 @@ def true_questions(
   return frozenset(asked for asked, verdict in pairs if verdict == "1")
 
 
-def question(kind: str, reference: Nodes, answer: Nodes) -> Question | None:
+def question(
+  kind: str, reference: Nodes, answer: Nodes
+) -> EqualityQuestion | None:
   """Returns a question about two formulas, or None if it may not be asked."""
   reference, answer = _same_constant(reference, answer)
   reference, answer = _in_radians(reference), _in_radians(answer)
@@ -141,7 +143,7 @@ def question(kind: str, reference: Nodes, answer: Nodes) -> Question | None:
     return None
   both = walk((*reference, *answer))
   is_real = Node("letter", "i") not in both
-  return Question(kind, is_real, written(reference), written(answer))
+  return EqualityQuestion(kind, is_real, written(reference), written(answer))
 
 
 def askable(reference: Nodes, answer: Nodes) -> bool:

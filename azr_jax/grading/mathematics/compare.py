@@ -52,7 +52,7 @@ class Comparison:
   """
 
   tolerance: numbers.Tolerance
-  decide: Callable[[algebra.Question], bool]
+  decide: Callable[[algebra.EqualityQuestion], bool]
 
   def same(self, reference: Nodes, answer: Nodes) -> bool:
     """Returns whether an answer is the same as the reference."""

@@ -65,11 +65,11 @@ def submit(
   if _INTEGER.fullmatch(reference) and _INTEGER.fullmatch(answer):
     is_same = tolerance.holds(Fraction(reference), Fraction(answer))
     return futures.done(Outcome.of(is_same))
-  asked: dict[algebra.Question, None] = {}
+  asked: dict[algebra.EqualityQuestion, None] = {}
   wanted, given = _reference(reference), _read(answer)
 
-  def same(decide: Callable[[algebra.Question], bool]) -> bool:
-    def noted(question: algebra.Question) -> bool:
+  def same(decide: Callable[[algebra.EqualityQuestion], bool]) -> bool:
+    def noted(question: algebra.EqualityQuestion) -> bool:
       asked[question] = None
       return decide(question)
 

@@ -89,11 +89,11 @@ def step_load(
   Raises:
     ValueError: the system does not say what a step samples.
   """
-  load = settings.system.step_load(settings.system_settings)
+  load = settings.system.about(settings.system_settings).load
   if load is None:
     raise ValueError(
-      f"system {settings.shared.system!r}: expected one with step_load, which "
-      "the estimate needs"
+      f"system {settings.shared.system!r}: expected one whose `about` has "
+      "a load, which the estimate needs"
     )
   return Load(
     load.sequences,

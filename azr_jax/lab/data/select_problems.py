@@ -7,6 +7,7 @@ than 4 times of 64. Its data are problems that were solved 1 to 7 times of 8.
 import json
 import pathlib
 from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from azr_jax.config import user_files
 from azr_jax.curricula.improvement_potential import PassRate
@@ -15,6 +16,22 @@ from azr_jax.run import checkpoint_reading, storage
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
+
+
+@runtime_checkable
+class KeepsPassRates(Protocol):
+  """A system whose state has the last pass rate of each problem."""
+
+  @classmethod
+  def pass_rates(
+    cls, settings: Any, state: dict[str, Any]
+  ) -> Sequence[tuple[Problem, float]]:
+    """Returns the problems that a run sampled, with their last pass rates.
+
+    Args:
+      settings: the settings of the run's system.
+      state: what `state_dict` returned at its last checkpoint.
+    """
 
 
 def of_run(run: str) -> Sequence[tuple[Problem, float]]:
@@ -29,7 +46,13 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
   settings = train_settings.read_train(config)
   with checkpoint_reading.open_to_read(folder) as (checkpoints, step):
     state = checkpoints.restore_system(step)
-  return settings.system.pass_rates(settings.system_settings, state)
+  system = settings.system
+  if not issubclass(system, KeepsPassRates):
+    raise ValueError(
+      f"a run of system {system.name!r} keeps no pass rates: expected a run of "
+      "configs/orz.py"
+    )
+  return system.pass_rates(settings.system_settings, state)
 
 
 def of_records(paths: Sequence[str]) -> list[tuple[Problem, float]]:

@@ -2,7 +2,7 @@
 
 A proposal that is validated at once gets its learnability rollouts and its
 solution; a refused one at once has a task of the buffer solved in its place. No
-proposal waits for another. Everything is drawn by the proposal's number, so a
+proposal waits for another. Everything is drawn by the proposal's index, so a
 step has the same tasks and samples in whatever order completions and verdicts
 come.
 """
@@ -17,8 +17,9 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.partial_rollouts import GroupPaused
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
-from azr_jax.systems.azr import gate, program_metrics, proposer, solver
-from azr_jax.systems.azr.labels import Labels
+from azr_jax.systems.azr import program_metrics, proposer, solver
+from azr_jax.systems.azr.extensions import gate
+from azr_jax.systems.azr.extensions.labels import Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
@@ -28,21 +29,22 @@ from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
-# A vote on the task of an episode has its number, one on a buffer's its type.
+# Key of a vote: (episode index, task) for a new task, (task type, task) for a
+# task of a buffer.
 VoteName: TypeAlias = tuple[int | str, Task]
-# Calls of the policy. Proposals, which are call 0, get their slots first.
+# Phases of sampling. Proposals, which are phase 0, get their slots first.
 LEARN, SOLVE, VOTE = 1, 2, 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-  """What an episode begins with.
+  """The input of an episode.
 
   Attributes:
     task_type: the type of the proposal.
     prompt: asks for it; its task is `PromptPrograms`.
-    task: solved unless the proposal becomes a task that is; None: there is
-      none.
+    task: the task to solve if the proposal is rejected; None if the buffer is
+      empty.
   """
 
   task_type: str
@@ -70,7 +72,7 @@ class Start:
 
 
 @dataclasses.dataclass
-class Episode:
+class ProposalEpisode:
   """What was sampled for one proposer's prompt.
 
   Attributes:
@@ -90,7 +92,7 @@ class Episode:
 
 
 class EpisodeCollector:
-  """Samples the episodes of one step, beside each other."""
+  """Samples the episodes of one step concurrently."""
 
   def __init__(
     self,
@@ -124,33 +126,33 @@ class EpisodeCollector:
       self._known = {name: buffer.keys() for name, buffer in buffers.items()}
     self._decided: list[Future[None]] = []
     self._votes: dict[VoteName, Future[list[Solution]]] = {}
-    # Tasks of the buffers that lack a label -> the first one's number.
+    # Tasks of the buffers that lack a label -> the first one's index.
     self._unlabelled: dict[tuple[str, Task], int] = {}
 
-  async def collect(self, starts: Sequence[Start]) -> list[Episode]:
+  async def collect(self, starts: Sequence[Start]) -> list[ProposalEpisode]:
     """Returns the episodes of the step's batch.
 
-    Those that the step before has paused come first, then the others in order;
-    those that are paused are not among them.
+    Episodes that the previous step has paused come first, then the others in
+    order. Paused episodes are left out.
 
     Args:
-      starts: what each episode begins with. Those of episodes that the step
-        before has paused are the last ones.
+      starts: the input of each episode; those of episodes that the previous
+        step has paused come last.
     """
     self._decided = [Future() for _ in starts]
-    for number, start in enumerate(starts):
+    for index, start in enumerate(starts):
       task = start.task
       if task is not None and self._labels.needs_vote(start.task_type, task):
-        self._unlabelled.setdefault((start.task_type, task), number)
+        self._unlabelled.setdefault((start.task_type, task), index)
     episodes = await partial.gather(
       self._policy,
-      lambda number: self._collect_episode(number, starts[number]),
+      lambda index: self._collect_episode(index, starts[index]),
       len(starts) - len(self._policy.partial.carried),
       [start.to_json() for start in starts],
     )
     return [episode for episode in episodes if episode is not None]
 
-  def votes(self, episodes: Sequence[Episode]) -> list[list[Solution]]:
+  def votes(self, episodes: Sequence[ProposalEpisode]) -> list[list[Solution]]:
     """Returns the rollouts of each vote once, in the order of the episodes.
 
     Args:
@@ -159,7 +161,7 @@ class EpisodeCollector:
     names = dict.fromkeys(e.vote for e in episodes if e.vote is not None)
     return [self._votes[name].result() for name in names]
 
-  async def _collect_episode(self, number: int, start: Start) -> Episode:
+  async def _collect_episode(self, index: int, start: Start) -> ProposalEpisode:
     """Samples one episode.
 
     Raises:
@@ -171,34 +173,34 @@ class EpisodeCollector:
     proposal = await proposer.propose(
       policy,
       jobs,
-      number,
+      index,
       start.task_type,
       start.prompt,
       settings,
       prompt_builder,
     )
-    drawn = gate.draw(self._context.seed, self._step, number)
+    drawn = gate.draw(self._context.seed, self._step, index)
     gate.admit(policy, proposal, drawn, settings, prompt_builder)
     if settings.buffer.duplicates == "reject":
-      await self._reject_duplicate(number, proposal)
+      await self._reject_duplicate(index, proposal)
     if settings.solve_from == "current" and proposal.task is not None:
       task = proposal.task
-    episode = Episode(proposal, [], None, None)
-    parts = [self._learn(number, episode), self._solve(number, episode, task)]
+    episode = ProposalEpisode(proposal, [], None, None)
+    parts = [self._learn(index, episode), self._solve(index, episode, task)]
     if settings.measure_programs:
       parts.append(program_metrics.measure(jobs, proposal))
     are_paused = await policy.gather(map(_is_paused, parts))
     if any(are_paused):
-      raise GroupPaused(number)
+      raise GroupPaused(index)
     return episode
 
-  async def _reject_duplicate(self, number: int, proposal: Proposal) -> None:
+  async def _reject_duplicate(self, index: int, proposal: Proposal) -> None:
     """Refuses a task that a buffer or an earlier proposal has.
 
     It waits for the earlier ones, so that the first of several is kept.
     """
     try:
-      for earlier in self._decided[:number]:
+      for earlier in self._decided[:index]:
         await Awaited(earlier)
       if proposal.task is None:
         return
@@ -210,9 +212,9 @@ class EpisodeCollector:
       else:
         known.add(key)
     finally:
-      self._decided[number].set_result(None)
+      self._decided[index].set_result(None)
 
-  async def _learn(self, number: int, episode: Episode) -> None:
+  async def _learn(self, index: int, episode: ProposalEpisode) -> None:
     """Samples the learnability rollouts of a valid proposal (eq. 4)."""
     proposal = episode.proposal
     if not self._settings.uses_learnability or not proposal.earns_reward:
@@ -220,22 +222,22 @@ class EpisodeCollector:
     assert proposal.task is not None
     episode.rollouts = await self._sample(
       LEARN,
-      number,
+      index,
       proposal.task_type,
       proposal.task,
       self._settings.learnability_samples,
     )
 
   async def _solve(
-    self, number: int, episode: Episode, task: Task | None
+    self, index: int, episode: ProposalEpisode, task: Task | None
   ) -> None:
     """Samples a solution of a task, and votes for its label if it lacks one."""
     proposal = episode.proposal
     if not self._settings.uses_solutions or task is None:
       return
     task_type = proposal.task_type
-    episode.vote = self._start_vote(number, episode, task)
-    [episode.solution] = await self._sample(SOLVE, number, task_type, task, 1)
+    episode.vote = self._start_vote(index, episode, task)
+    [episode.solution] = await self._sample(SOLVE, index, task_type, task, 1)
     if episode.vote is not None:
       await Awaited(self._votes[episode.vote])
     if self._settings.measure_programs:
@@ -244,7 +246,7 @@ class EpisodeCollector:
       )
 
   def _start_vote(
-    self, number: int, episode: Episode, task: Task
+    self, index: int, episode: ProposalEpisode, task: Task
   ) -> VoteName | None:
     """Starts a vote on a task, unless it has a label or rollouts for one.
 
@@ -256,28 +258,28 @@ class EpisodeCollector:
       is_learned = proposal.earns_reward and self._settings.uses_learnability
       if is_learned or not self._labels.by_vote(task):
         return None
-      name = number, task
+      name = index, task
     else:
       if (proposal.task_type, task) not in self._unlabelled:
         return None
-      number = self._unlabelled[proposal.task_type, task]
+      index = self._unlabelled[proposal.task_type, task]
       name = proposal.task_type, task
     if name not in self._votes:
       n = self._settings.learnability_samples
       self._votes[name] = self._policy.loop.spawn(
-        self._sample(VOTE, number, proposal.task_type, task, n)
+        self._sample(VOTE, index, proposal.task_type, task, n)
       )
     return name
 
   async def _sample(
-    self, call: int, number: int, task_type: str, task: Task, n: int
+    self, phase: int, index: int, task_type: str, task: Task, n: int
   ) -> list[Solution]:
     """Returns n solutions of a task."""
     return await solver.solve(
       self._policy,
       self._context.jobs,
-      call,
-      number,
+      phase,
+      index,
       task_type,
       task,
       self._prompt_builder,

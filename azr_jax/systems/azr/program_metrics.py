@@ -17,7 +17,7 @@ from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.grading import literals
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
-from azr_jax.systems.azr.appendix import composite
+from azr_jax.systems.azr.extensions import composite
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs import parsing

@@ -15,7 +15,7 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import rewards, solver
-from azr_jax.systems.azr.appendix import composite, rewriting
+from azr_jax.systems.azr.extensions import composite, rewriting
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
@@ -59,7 +59,7 @@ class Proposal:
     completion: the response.
     task_type: the type of the task.
     task: the task; None if the proposal is neither valid nor admitted
-      (`gate.py`).
+      (`extensions/gate.py`).
     rejection: why the proposal is not valid; None if it is.
     formatted: whether the response is well formed.
     solved: how the learnability rollouts ended, once there are any.
@@ -221,7 +221,7 @@ def _triplet_prompt(
 async def propose(
   policy: Policy,
   jobs: SharedJobs,
-  number: int,
+  prompt_seed: int,
   task_type: str,
   prompt: types.Prompt,
   settings: AZRSettings,
@@ -230,16 +230,17 @@ async def propose(
   """Samples a proposal and validates it.
 
   Args:
-    policy: samples it, in its call 0.
+    policy: samples it, in phase 0.
     jobs: validates it.
-    number: of the proposal, which its prompt folds into the key.
+    prompt_seed: part of the random key.
     task_type: the type of the proposal.
     prompt: asks for it.
     settings: how it is validated.
     prompt_builder: builds the prompt of the task, which must fit.
   """
   [(_, _, completion)] = [
-    one async for one in policy.sample([prompt], prompt_seeds=[number], call=0)
+    one
+    async for one in policy.sample([prompt], prompt_seeds=[prompt_seed], call=0)
   ]
   verdict = jobs.submit(
     functools.partial(

@@ -123,7 +123,7 @@ def uncertainty(solve_rate: float) -> float:
 
   Args:
     solve_rate: p, in [0, 1]; in R-Zero the fraction of rollouts that agree with
-      the most frequent answer (`labels.py`).
+      the most frequent answer (`extensions/labels.py`).
   """
   return 1.0 - 2.0 * abs(solve_rate - 0.5)
 
@@ -160,9 +160,9 @@ def proposal_reward(
     solved: the learnability rollouts; None if the proposal is not valid, or its
       response not well formed.
     rules: the values of the composite reward.
-    penalty: what the proposal loses because others of the step are like it
-      (`repetition.py`). It takes no reward below 0, as in R-Zero, and nothing
-      from one that is not above 0.
+    penalty: subtracted because the step has similar proposals
+      (`extensions/repetition.py`). Positive rewards are reduced to no less than
+      0, as in R-Zero; others are unchanged.
   """
   if solved is None:
     return rules.bad_format

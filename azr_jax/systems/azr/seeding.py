@@ -11,7 +11,7 @@ the missing ones (appendix D.3). Comments and globals of seed programs are
 stripped. No weights change.
 
 Seeds are written to the run's folder after each round. A run that was killed
-while seeding goes on with the next round, because the draws of a round follow
+while seeding continues with the next round, because the draws of a round follow
 from its number alone; `appendix.seeds` reads them for another run.
 """
 
@@ -26,7 +26,7 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import console
 from azr_jax.systems.azr import proposer, solver
-from azr_jax.systems.azr.appendix import rewriting
+from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
@@ -80,7 +80,7 @@ class Seeding:
     self._prompt_builder = prompt_builder
     self._make_rng = make_rng
     self._target = min(
-      settings.batch_size * settings.seed_factor, settings.buffer.max_programs
+      settings.prompts * settings.seed_factor, settings.buffer.max_programs
     )
     self._rows: list[dict[str, Any]] = context.records.read(FILE)
     self._seeds = {
@@ -184,7 +184,7 @@ class Seeding:
       proposer.propose_prompt(
         policy, task_type, shown, self._settings, self._prompt_builder, rng
       )
-      for _ in range(self._settings.batch_size)
+      for _ in range(self._settings.prompts)
     ]
     proposals = await proposer.sample_proposals(
       policy,

@@ -3,21 +3,22 @@
 import dataclasses
 
 from azr_jax.config.settings import Invalid, Settings, setting
-from azr_jax.systems.azr.appendix.settings import AppendixSettings
-from azr_jax.systems.azr.labels import (
+from azr_jax.systems.azr.extensions.labels import (
   EXECUTOR,
   LABELS,
   MAJORITY,
   PROPOSER_LABELS,
   SAME,
 )
-from azr_jax.systems.azr.repetition import RepetitionSettings
+from azr_jax.systems.azr.extensions.repetition import RepetitionSettings
+from azr_jax.systems.azr.extensions.settings import AppendixSettings
 from azr_jax.systems.azr.rewards import (
   PROPOSER_REWARDS,
   UNLEARNABLE_REWARDS,
   RewardRules,
 )
-from azr_jax.tasks.programs import buffer, parsing, prompts, templates
+from azr_jax.tasks.programs import buffer, parsing, templates
+from azr_jax.tasks.programs import prompts as prompts_lib
 from azr_jax.tasks.programs.task import (
   DEDUCTION,
   EXTRA_TASK_TYPES,
@@ -77,8 +78,11 @@ class AZRSettings(Settings):
     required=True,
     expert=True,
   )
-  batch_size: int = setting(
-    64, "B, proposals and solutions per task type", paper="64", minimum=1
+  prompts: int = setting(
+    64,
+    "B, proposals and solutions of a step per task type",
+    paper="64",
+    minimum=1,
   )
   references: int = setting(
     6, "K, example triplets shown to a proposer", paper="6", minimum=0
@@ -105,7 +109,7 @@ class AZRSettings(Settings):
     "full",
     "our wording of the prompts, whole, short, or with examples",
     paper="figures 33 to 39, which prompt_templates can have",
-    choices=prompts.PROMPT_FORMATS,
+    choices=prompts_lib.PROMPT_FORMATS,
   )
   prompt_templates: str = setting(
     "",
@@ -215,9 +219,9 @@ class AZRSettings(Settings):
   def check(self) -> None:
     """Refuses settings that contradict one another."""
     if self.prompt_templates:
-      if self.prompt_format != prompts.FULL:
+      if self.prompt_format != prompts_lib.FULL:
         raise self.invalid(
-          "prompt_format", f"{prompts.FULL!r} with prompt_templates"
+          "prompt_format", f"{prompts_lib.FULL!r} with prompt_templates"
         )
       try:
         templates.read(self.prompt_templates, self.task_types)

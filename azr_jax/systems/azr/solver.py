@@ -26,7 +26,7 @@ class Solution:
     task_type: the type of the task.
     formatted: whether the response is well formed.
     outcome: how the answer was graded; by the task's label if it has one
-      (`labels.py`).
+      (`extensions/labels.py`).
     truth: how the executor graded it; None if the task is not verified.
     vote: the answer that it votes for; None without one, or if none was asked.
     computed: whether it gives the right output of a deduction task, but as an
@@ -58,8 +58,8 @@ def solve_prompt(
 async def solve(
   policy: Policy,
   jobs: SharedJobs,
-  call: int,
-  number: int,
+  phase: int,
+  prompt_seed: int,
   task_type: str,
   task: Task,
   prompt_builder: PromptBuilder,
@@ -71,8 +71,8 @@ async def solve(
   Args:
     policy: samples them.
     jobs: grades them.
-    call: of the policy, which the key of the samples depends on.
-    number: of the task among those of the call, which the key depends on too.
+    phase: part of the random key of the samples, as the next one.
+    prompt_seed: a number that no other task of the phase has.
     task_type: the type of the task.
     task: what is solved.
     prompt_builder: builds the prompt.
@@ -83,7 +83,7 @@ async def solve(
 
   def submit(
     index: int, completion: types.Completion
-  ) -> "Future[solving.Grade]":
+  ) -> "Future[solving.VotedOutcome]":
     del index
     grades = jobs.submit(
       functools.partial(
@@ -97,7 +97,7 @@ async def solve(
     )
     return futures.then(grades, lambda done: done[0])
 
-  samples = policy.sample([prompt], n, prompt_seeds=[number], call=call)
+  samples = policy.sample([prompt], n, prompt_seeds=[prompt_seed], call=phase)
   [graded] = await collect.sample_and_grade(samples, submit, jobs)
   return [
     Solution(
@@ -116,6 +116,6 @@ async def solve(
   ]
 
 
-def _outcome(grade: solving.Grade) -> Outcome:
+def _outcome(grade: solving.VotedOutcome) -> Outcome:
   """Returns the executor's outcome; without one, a vote may change it."""
   return Outcome.INCORRECT if grade.outcome is None else grade.outcome

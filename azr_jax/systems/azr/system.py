@@ -13,7 +13,7 @@ Steps 2 to 4 of a proposal do not wait for those of others (`episodes.py`).
 
 Paper: AZR (arXiv 2505.03335). Where the published code differs from the paper,
 a setting selects one of them; the defaults are the paper's. The experiments of
-the paper's appendix D are in `appendix/`.
+the paper's appendix D, and what other papers add, are in `extensions/`.
 """
 
 import functools
@@ -30,18 +30,27 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr import (
   metrics,
-  old_inputs,
   program_metrics,
   proposer,
   seeding,
   trajectories,
 )
-from azr_jax.systems.azr.episodes import Episode, EpisodeCollector, Start
-from azr_jax.systems.azr.labels import EXECUTOR, Labels
+from azr_jax.systems.azr.episodes import (
+  EpisodeCollector,
+  ProposalEpisode,
+  Start,
+)
+from azr_jax.systems.azr.extensions.labels import EXECUTOR, Labels
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
-from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
+from azr_jax.systems.system import (
+  About,
+  Context,
+  StepLoad,
+  SuggestedScoring,
+  System,
+)
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import templates
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
@@ -51,8 +60,6 @@ from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 FRESH_STEPS = 50
 # The digest of the prompts of a user's folder; "": there is none.
 _TEMPLATES = "prompt_templates"
-# A state without this key may have tasks whose inputs are expressions.
-_LITERAL_INPUTS = "literal_inputs"
 
 
 class AZR(System):
@@ -60,13 +67,7 @@ class AZR(System):
 
   settings: AZRSettings
   name = metrics.NAME
-  can_pause = True
   Settings = AZRSettings
-  PAPER = (
-    "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
-    "https://arxiv.org/abs/2505.03335",
-  )
-  METRICS = metrics.HEALTHY
 
   def __init__(self, settings: AZRSettings, context: Context):
     super().__init__(settings, context)
@@ -114,22 +115,29 @@ class AZR(System):
         )
 
   @classmethod
-  def step_load(cls, settings: AZRSettings) -> StepLoad:
-    """Returns the load of a step in which every proposal is valid."""
-    tasks = len(settings.task_types) * settings.batch_size
+  def about(cls, settings: AZRSettings) -> About:
+    """Returns what commands around the system need to know of it.
+
+    Its load is that of a step in which every proposal is valid.
+    """
+    tasks = len(settings.task_types) * settings.prompts
     n = settings.learnability_samples if settings.uses_learnability else 0
     learned = n if settings.train_on_learnability else 0
     samples = (1, n, 1 if settings.uses_solutions else 0)
-    return StepLoad(
-      phases=tuple((tasks, count) for count in samples if count),
-      trained=tasks * (len(settings.roles) + learned),
+    return About(
+      paper=(
+        "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
+        "https://arxiv.org/abs/2505.03335",
+      ),
+      metrics=metrics.HEALTHY,
+      load=StepLoad(
+        phases=tuple((tasks, count) for count in samples if count),
+        trained=tasks * (len(settings.roles) + learned),
+      ),
+      # The held-out programs are no tasks of self-play.
+      scoring=SuggestedScoring("greedy", "programs_heldout"),
+      can_pause=True,
     )
-
-  @classmethod
-  def suggested_scoring(cls, settings: AZRSettings) -> SuggestedScoring:
-    """Returns the held-out programs, which are no tasks of self-play."""
-    del settings
-    return SuggestedScoring("greedy", "programs_heldout")
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the buffers and the counts of answers as JSON values."""
@@ -142,7 +150,6 @@ class AZR(System):
     return {
       **buffers,
       **counts,
-      _LITERAL_INPUTS: True,
       _TEMPLATES: words.digest if words else "",
     }
 
@@ -166,13 +173,9 @@ class AZR(System):
           f"config.azr.task_types has {name}, of which this run has no tasks: "
           "expected the types that it began with, or another --workdir"
         )
-      entries = state[name]["entries"]
-      if _LITERAL_INPUTS not in state:
-        entries = old_inputs.convert(self.context.jobs, entries)
-      buffer.load_state_dict({"entries": entries})
+      buffer.load_state_dict(state[name])
     self._answers.load_state_dict(state["answers"])
-    if "answered" in state:  # Older runs have not counted them.
-      self._surprise.load_state_dict(state["answered"])
+    self._surprise.load_state_dict(state["answered"])
 
   async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
     """Collects one step, as the module's docstring says.
@@ -243,7 +246,7 @@ class AZR(System):
         ),
       )
       for task_type in settings.task_types
-      for _ in range(settings.batch_size)
+      for _ in range(settings.prompts)
     ]
 
   def _tasks_to_solve(self, step: int) -> list[Task | None]:
@@ -259,15 +262,15 @@ class AZR(System):
       buffer = self.buffers[task_type]
       first: list[Task] = []
       if settings.solve_from == "previous":
-        first = buffer.from_step(step - 1)[: settings.batch_size]
-      missing = settings.batch_size - len(first)
+        first = buffer.from_step(step - 1)[: settings.prompts]
+      missing = settings.prompts - len(first)
       drawn = [*first, *buffer.revisit(rng, missing, before=step)]
-      tasks += [*drawn, *[None] * (settings.batch_size - len(drawn))]
+      tasks += [*drawn, *[None] * (settings.prompts - len(drawn))]
     return tasks
 
   def _keep(
     self,
-    episodes: Sequence[Episode],
+    episodes: Sequence[ProposalEpisode],
     votes: Sequence[Sequence[Solution]],
     labels: Labels,
     step: int,
@@ -312,7 +315,7 @@ class AZR(System):
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
   def _batch(
-    self, episodes: Sequence[Episode], step: int
+    self, episodes: Sequence[ProposalEpisode], step: int
   ) -> types.RolloutBatch:
     """Returns the trajectories of a step, with their metrics."""
     settings = self.settings
@@ -366,12 +369,12 @@ class AZR(System):
     return step_metrics
 
 
-def _rollouts(episodes: Sequence[Episode]) -> list[Solution]:
+def _rollouts(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
   """Returns the learnability rollouts of a step, proposal after proposal."""
   return [rollout for episode in episodes for rollout in episode.rollouts]
 
 
-def _solutions(episodes: Sequence[Episode]) -> list[Solution]:
+def _solutions(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
   """Returns the solutions of a step, by task type."""
   return [
     episode.solution for episode in episodes if episode.solution is not None

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from azr_jax import types
 from azr_jax.systems import collect
-from azr_jax.systems.azr import repetition, rewards
-from azr_jax.systems.azr.appendix import intrinsic
+from azr_jax.systems.azr import rewards
+from azr_jax.systems.azr.extensions import intrinsic, repetition
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution

@@ -9,8 +9,8 @@ what the last one printed with its errors.
 from azr_jax.executor.scripts import ScriptResult
 from azr_jax.systems.code_interpreter.phases import (
   TOO_LONG,
-  Conversation,
   Phases,
+  SteeredConversation,
   printed,
 )
 
@@ -26,7 +26,7 @@ NOT_WORKING = "(the check does not work for this answer)"
 
 async def check(
   phases: Phases,
-  conversation: Conversation,
+  conversation: SteeredConversation,
   tries: int,
   generations: int,
   first_phase: int,
@@ -64,7 +64,7 @@ async def check(
 
 async def _run_script(
   phases: Phases,
-  conversation: Conversation,
+  conversation: SteeredConversation,
   text: str,
   generations: int,
   first_phase: int,

@@ -30,8 +30,8 @@ from azr_jax.rollout.event_loop import as_completed
 from azr_jax.rollout.policy import Answers, Policy
 from azr_jax.systems.code_interpreter import checker, script_complexity
 from azr_jax.systems.code_interpreter.phases import (
-  Conversation,
   Phases,
+  SteeredConversation,
   printed,
 )
 from azr_jax.tasks.chats import TemplateSettings
@@ -152,7 +152,8 @@ class CodeSteer:
     names = {
       policy.loop.spawn(
         self._converse(
-          phases, Conversation(prompt, prompt_seeds[index] * samples + sample)
+          phases,
+          SteeredConversation(prompt, prompt_seeds[index] * samples + sample),
         )
       ): (index, sample)
       for index, prompt in enumerate(prompts)
@@ -162,7 +163,7 @@ class CodeSteer:
       yield *names[done], done.result()
 
   async def _converse(
-    self, phases: Phases, conversation: Conversation
+    self, phases: Phases, conversation: SteeredConversation
   ) -> types.Completion:
     """Returns the accepted answer to a question, or the last one."""
     settings = self._settings
@@ -170,33 +171,33 @@ class CodeSteer:
     checks = settings.check_tries * settings.check_generations
     await self._choose(phases, conversation, 0)
     await self._answer(phases, conversation, 1)
-    for number in range(2, 2 + settings.rounds * (2 + checks), 2 + checks):
+    for phase in range(2, 2 + settings.rounds * (2 + checks), 2 + checks):
       conversation.check = await checker.check(
         phases,
         conversation,
         settings.check_tries,
         settings.check_generations,
-        number + 2,
+        phase + 2,
       )
-      if await self._accepts(phases, conversation, number):
+      if await self._accepts(phases, conversation, phase):
         break
-      await self._answer(phases, conversation, number + 1)
+      await self._answer(phases, conversation, phase + 1)
     return dataclasses.replace(
       conversation.completion, text=conversation.answer
     )
 
   async def _choose(
-    self, phases: Phases, conversation: Conversation, number: int
+    self, phases: Phases, conversation: SteeredConversation, phase: int
   ) -> None:
     """Sets the solution style of the first answer."""
     text = _CHOOSE.format(question=conversation.question)
-    choice = await phases.ask(conversation, text, number)
+    choice = await phases.ask(conversation, text, phase)
     answer = code_blocks.find_answer(choice.text) if choice else None
     is_code = answer is not None and answer.casefold() == "code"
     conversation.solution_style = "code" if is_code else "text"
 
   async def _answer(
-    self, phases: Phases, conversation: Conversation, number: int
+    self, phases: Phases, conversation: SteeredConversation, phase: int
   ) -> None:
     """Sets the answer and the output of its script."""
     question = conversation.question
@@ -211,7 +212,7 @@ class CodeSteer:
     temperature: float | None = self._settings.solver_temperature
     if temperature == _AS_SAMPLED:
       temperature = None
-    answer = await phases.sample(conversation, text, number, temperature)
+    answer = await phases.sample(conversation, text, phase, temperature)
     if answer is not None:  # Its prompt fitted; else the one before stays.
       conversation.completion = answer
     result = await phases.run(conversation.completion.text)
@@ -219,7 +220,7 @@ class CodeSteer:
     conversation.report = phases.shown(conversation.output)
 
   async def _accepts(
-    self, phases: Phases, conversation: Conversation, number: int
+    self, phases: Phases, conversation: SteeredConversation, phase: int
   ) -> bool:
     """Returns whether the answer is accepted; if not, sets style and advice."""
     block = code_blocks.find_block(conversation.answer)
@@ -230,7 +231,7 @@ class CodeSteer:
       check=conversation.check or "(nothing)",
       code=script_complexity.measure(block.code).summary if block else "none",
     )
-    response = await phases.ask(conversation, text, number)
+    response = await phases.ask(conversation, text, phase)
     if response is None:  # Its text did not fit.
       return True
     choice = code_blocks.find_answer(response.text)

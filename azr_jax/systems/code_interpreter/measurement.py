@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.evals import questions as benchmark_lib
 from azr_jax.evals import runner
-from azr_jax.evals.benchmark import Benchmark, Grade, Item
+from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Agent, Policy
@@ -113,7 +113,7 @@ def rates(
 def _benchmark(eval_pass: EvalPass, items: list[Item]) -> Benchmark:
   """Returns a benchmark of the items, prompted and graded as a pass says."""
 
-  def grade(executor: Executor, item: Item, text: str) -> "Future[Grade]":
+  def grade(executor: Executor, item: Item, text: str) -> "Future[ItemOutcome]":
     if eval_pass.agent == agents_lib.CONVERSATION:
       text = agents_lib.read_conversation(text)[-1]
     return benchmark_lib.grade(executor, item, text)

@@ -5,7 +5,7 @@ The life of a measurement:
    that answer; records of other parameters or passes are removed
    (`run/records.py`);
 2. every pass adds a record for each question to its file, as in
-   `azr_jax.potential`, so that a run which was killed goes on with the next
+   `azr_jax.potential`, so that a run which was killed resumes with the next
    question when it comes to this stage again;
 3. the rates are written to `pass_rates.jsonl` beside them, which the curricula
    that are not online can read.

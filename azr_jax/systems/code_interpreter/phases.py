@@ -1,8 +1,8 @@
 """The phases that a conversation with CodeSteer goes through.
 
 In a phase, the policy responds to a text, or a script runs. A phase of the
-policy has a number, from which its random key is made, so that a response does
-not depend on other conversations, nor on how many phases were needed before.
+policy has an index, which is part of its random key, so that a response depends
+neither on other conversations, nor on how many phases were needed before.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from azr_jax.tasks.chats import Chat, TemplateSettings
 from azr_jax.tasks.questions import prompts
 from azr_jax.tools import code_blocks
 
-# The calls of a policy that have no number count from 0; they stay below this.
-_FIRST_CALL = 1 << 20
+# Other calls of a policy count their phases from 0; they stay below this.
+_FIRST_PHASE = 1 << 20
 TOO_LONG = "(its output is too long to be shown)"
 _EMPTY = types.Completion(
   np.zeros(0, np.int32),
@@ -32,7 +32,7 @@ _EMPTY = types.Completion(
 
 
 @dataclasses.dataclass
-class Conversation:
+class SteeredConversation:
   """A question, and what was said about it so far.
 
   Attributes:
@@ -95,17 +95,17 @@ class Phases:
     return Chat(self.policy.tokenizer, self.template.arguments)
 
   async def ask(
-    self, conversation: Conversation, text: str, number: int
+    self, conversation: SteeredConversation, text: str, phase: int
   ) -> types.Completion | None:
     """Responds to a text, which the chat template may go around."""
     templated = prompts.apply_chat_template(text, self.prompt_format, self.chat)
-    return await self.sample(conversation, templated, number)
+    return await self.sample(conversation, templated, phase)
 
   async def sample(
     self,
-    conversation: Conversation,
+    conversation: SteeredConversation,
     text: str,
-    number: int,
+    phase: int,
     temperature: float | None = None,
   ) -> types.Completion | None:
     """Responds to a text; None: it does not fit the largest prompt bucket.
@@ -113,7 +113,7 @@ class Phases:
     Args:
       conversation: which the text belongs to.
       text: the prompt.
-      number: of the phase; no two phases of a conversation have the same.
+      phase: index of the phase, unique in the conversation.
       temperature: divides the logits; None: that of the policy's sampler.
     """
     prompt = self.policy.prompt(text, conversation.prompt.task)
@@ -124,7 +124,7 @@ class Phases:
       1,
       [conversation.seed],
       temperature=temperature,
-      call=_FIRST_CALL + number,
+      call=_FIRST_PHASE + phase,
     )
     [completion] = [completion async for _, _, completion in samples]
     return completion

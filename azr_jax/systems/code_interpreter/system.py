@@ -1,6 +1,6 @@
 """R1-Code-Interpreter: reasoning with code that runs between the turns.
 
-One step, as `CodeInterpreter.collect`:
+One step, as `GroupSystem.collect`:
 1. it takes the next questions of the stage; every epoch has another order;
 2. it samples several conversations about each: the model reasons, writes code,
    reads the tool output, and continues until it answers
@@ -20,7 +20,7 @@ Paper: R1-CI (arXiv 2505.21668). The denominator of its ratio is printed as the
 reference model; here it is the policy that sampled, as in GRPO.
 """
 
-import itertools
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -40,6 +40,7 @@ from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.tool_runner import split_turns
 from azr_jax.systems import collect, dynamic_sampling
+from azr_jax.systems import groups as groups_lib
 from azr_jax.systems.code_interpreter import (
   agents,
   measurement,
@@ -48,18 +49,32 @@ from azr_jax.systems.code_interpreter import (
 )
 from azr_jax.systems.code_interpreter import rewards as rewards_lib
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
-from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
+from azr_jax.systems.dynamic_sampling import Groups
+from azr_jax.systems.groups import GroupSystem, StepItems
+from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import pass_rates as pass_rates_lib
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tools import code_blocks
 from azr_jax.tools.python_tool import PythonTool
-from azr_jax.types import RolloutBatch
 
 # Keys of the tool and of the epochs' order in the state.
 _TOOL = "tool"
 _ORDER = "order"
+# Metric family -> what a healthy value looks like.
+_HEALTHY = {
+  "stage": "number rises; groups of a size worth a stage",
+  "correct_by_task": "rises where code helps",
+  "self_check": "fraction that check an earlier answer by code, by a rule",
+  "tokens_per_turn": "does not grow without accuracy",
+  "turns": "penalty for more than max_turns turns: near 0",
+  "calls": "scripts of a conversation; rises where code helps",
+  "num_turns": "turns of a conversation: fewer than max_turns",
+  "format": "near +rewards.format after a few steps",
+  "interpreter": "slots_decoding high, "
+  "time/interpreter_overlap_fraction near 1",
+}
 # Prompt format -> the variant of `configs/evaluate.py` with these prompts.
 _SCORING_VARIANTS = {
   "chat": "questions",
@@ -69,30 +84,12 @@ _SCORING_VARIANTS = {
 }
 
 
-class CodeInterpreter(System):
+class CodeInterpreter(GroupSystem[StepItems]):
   """The system; its state is the group of each question."""
 
   name = "code_interpreter"
-  can_pause = True
   Settings = CodeInterpreterSettings
   settings: CodeInterpreterSettings
-  PAPER = (
-    "R1-Code-Interpreter: LLMs Reason with Code via Supervised and "
-    "Multi-stage Reinforcement Learning",
-    "https://arxiv.org/abs/2505.21668",
-  )
-  METRICS = {
-    "stage": "number rises; groups of a size worth a stage",
-    "correct_by_task": "rises where code helps",
-    "self_check": "fraction that check an earlier answer by code, by a rule",
-    "tokens_per_turn": "does not grow without accuracy",
-    "turns": "penalty for more than max_turns turns: near 0",
-    "calls": "scripts of a conversation; rises where code helps",
-    "num_turns": "turns of a conversation: fewer than max_turns",
-    "format": "near +rewards.format after a few steps",
-    "interpreter": "slots_decoding high, "
-    "time/interpreter_overlap_fraction near 1",
-  }
 
   def __init__(
     self,
@@ -161,23 +158,18 @@ class CodeInterpreter(System):
       )
 
   @classmethod
-  def step_load(cls, settings: CodeInterpreterSettings) -> StepLoad:
-    """Returns how many prompts and responses a step samples and trains on."""
-    return StepLoad.of_groups(settings.prompts, settings.group_size)
-
-  @classmethod
-  def suggested_scoring(
-    cls, settings: CodeInterpreterSettings
-  ) -> SuggestedScoring:
-    """Returns questions that were held out of the sources of the run."""
-    data = sources.held_out(settings.questions)
-    note = ""
-    if sources.UNKNOWN in data:
-      note = (
-        f"with questions that this run was not trained on as {sources.UNKNOWN}"
-      )
-    variant = _SCORING_VARIANTS[settings.prompt_format]
-    return SuggestedScoring(variant, "questions", data, note)
+  def about(cls, settings: CodeInterpreterSettings) -> About:
+    """Returns what commands around the system need to know of it."""
+    return dataclasses.replace(
+      super().about(settings),
+      paper=(
+        "R1-Code-Interpreter: LLMs Reason with Code via Supervised and "
+        "Multi-stage Reinforcement Learning",
+        "https://arxiv.org/abs/2505.21668",
+      ),
+      metrics=_HEALTHY,
+      scoring=_scoring(settings),
+    )
 
   def benchmark_agent(self, benchmark: str) -> Agent | None:
     """Returns the agent that is trained, for questions."""
@@ -239,40 +231,26 @@ class CodeInterpreter(System):
     """Returns whether a step measures no pass rates."""
     return not self._stages.needs_pass_rates(step)
 
-  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Collects one step, as the module's docstring says."""
-    settings = self.settings
+  async def take(self, policy: Policy, step: int) -> StepItems:
+    """Takes the next questions of the stage, after measuring pass rates."""
     if self._stages.needs_pass_rates(step):
       self._stages.regroup(self._estimate_pass_rates(policy, step), step)
-    stage = self._stages.stage(step)
-    positions = self._order.take(self._stages.steps_before(step), stage)
-    indices = [
-      *self._stages.items_at(step, positions, settings.prompts),
-      *policy.partial.items,
-    ]
-    groups = await dynamic_sampling.sample_groups(
-      policy,
-      settings.prompts,
-      settings.dynamic_sampling,
-      lambda number: self._sample_group(
-        policy, number, self._questions[indices[number]]
-      ),
-      indices,
+    positions = self._order.take(
+      self._stages.steps_before(step), self._stages.stage(step)
     )
-    self._order.return_unused(positions, groups, stage)
-    sampled = itertools.chain(*(group.trajectories for group in groups.sampled))
-    kept = itertools.chain(*(group.trajectories for group in groups.kept))
-    metrics = self._metrics(list(sampled))
-    metrics |= groups.metrics("code_interpreter")
-    metrics |= self._tool.metrics()
-    metrics |= self._stages.metrics(step, "code_interpreter")
-    return RolloutBatch(list(kept), metrics)
+    indices = self._stages.items_at(step, positions, self.settings.prompts)
+    return StepItems(indices, positions)
 
-  async def _sample_group(
-    self, policy: Policy, number: int, question: Question
+  def observe(self, step: int, taken: StepItems, groups: Groups) -> None:
+    """Returns the questions that the step did not sample to the order."""
+    stage = self._stages.stage(step)
+    self._order.return_unused(taken.positions, groups, stage)
+
+  async def sample_group(
+    self, policy: Policy, taken: StepItems, index: int
   ) -> list[types.Trajectory]:
     """Returns the graded conversations about a question; [] if too long."""
-    settings = self.settings
+    settings, question = self.settings, self._questions[taken.items[index]]
     chat = Chat(policy.tokenizer, settings.arguments)
     text = prompts.ask(question.text, "free", settings.prompt_format, chat)
     prompt = policy.prompt(text, question)
@@ -286,7 +264,7 @@ class CodeInterpreter(System):
     rollouts = await collect.sample_group(
       policy,
       prompt,
-      number,
+      index,
       settings.group_size,
       grade,
       jobs=self.context.jobs,
@@ -301,7 +279,7 @@ class CodeInterpreter(System):
         rollout.completion.finish_reason,
         bool(rollout.grade),
       )
-      trajectories.append(_trajectory(prompt, rollout, turns, parts, number))
+      trajectories.append(_trajectory(prompt, rollout, turns, parts, index))
     return trajectories
 
   def _estimate_pass_rates(self, policy: Policy, step: int) -> list[PassRate]:
@@ -327,10 +305,12 @@ class CodeInterpreter(System):
       )
     )
 
-  def _metrics(
-    self, trajectories: Sequence[types.Trajectory]
+  def step_metrics(
+    self, step: int, taken: StepItems, groups: Groups
   ) -> dict[str, float]:
     """Returns means over conversations, and accuracy by task."""
+    del taken
+    trajectories = groups_lib.trajectories(groups.sampled)
     metrics = collect.solve_metrics(
       trajectories, "code_interpreter/solve", self.settings.group_size
     )
@@ -345,7 +325,20 @@ class CodeInterpreter(System):
     correct = np.array([t.metrics["correct"] for t in trajectories])
     for task in sorted({*tasks.tolist()}):
       metrics[f"correct_by_task/{task}"] = float(correct[tasks == task].mean())
-    return metrics
+    metrics |= self._tool.metrics()
+    return metrics | self._stages.metrics(step, self.name)
+
+
+def _scoring(settings: CodeInterpreterSettings) -> SuggestedScoring:
+  """Returns questions that were held out of the sources of the run."""
+  data = sources.held_out(settings.questions)
+  note = ""
+  if sources.UNKNOWN in data:
+    note = (
+      f"with questions that this run was not trained on as {sources.UNKNOWN}"
+    )
+  variant = _SCORING_VARIANTS[settings.prompt_format]
+  return SuggestedScoring(variant, "questions", data, note)
 
 
 def _turns(policy: Policy, completion: types.Completion) -> list[str]:
@@ -358,7 +351,7 @@ def _turns(policy: Policy, completion: types.Completion) -> list[str]:
 
 def _trajectory(
   prompt: types.Prompt,
-  rollout: collect.Graded[Outcome],
+  rollout: collect.GradedCompletion[Outcome],
   turns: Sequence[str],
   parts: dict[str, float],
   group: int,

@@ -1,6 +1,6 @@
 """Countdown: experiments that change only the distribution of prompts.
 
-One step, as `Countdown.collect`:
+One step, as `GroupSystem.collect`:
 1. a curriculum samples puzzles of the training split, and perhaps of a second
    source, a pool of random or proposed puzzles;
 2. it samples G responses to each and grades them: the reward is 1.0, 0.1 or 0.
@@ -20,7 +20,6 @@ Paper: Countdown (docs/papers.md).
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,13 +35,15 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems import collect, dynamic_sampling
+from azr_jax.systems import groups as groups_lib
 from azr_jax.systems.azr import rewards
 from azr_jax.systems.countdown import sources as sources_lib
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.systems.countdown.sources import PROPOSED, Sources
-from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
+from azr_jax.systems.dynamic_sampling import Groups
+from azr_jax.systems.groups import GroupSystem, StepItems
+from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
-from azr_jax.types import RolloutBatch
 
 SOLVE, PROPOSE = "solve", "propose"
 # The reward of a proposal that is rejected.
@@ -68,17 +69,28 @@ class _Proposal:
   pass_rate: float = 0.0
 
 
-class Countdown(System):
+@dataclasses.dataclass
+class StepPuzzles(StepItems):
+  """The puzzles of a step, as the values of `SampledItem`.
+
+  Attributes:
+    proposals: proposals of the step, which were sampled in a phase of their
+      own.
+  """
+
+  proposals: Sequence[_Proposal] = ()
+
+  def sampled(self, groups: Groups) -> list[SampledItem]:
+    """Returns the puzzle of each group that was sampled."""
+    return [SampledItem(*self.items[g.prompt_index]) for g in groups.sampled]
+
+
+class Countdown(GroupSystem[StepPuzzles]):
   """The system; its state is that of the curriculum and proposed puzzles."""
 
   name = "countdown"
-  can_pause = True
   Settings = CountdownSettings
   settings: CountdownSettings
-  METRICS = {
-    "curriculum": "probability and success of each bucket, replay_fraction",
-    "answer_blocks": "answers in a response: 1",
-  }
 
   def __init__(
     self, settings: CountdownSettings, context: Context, sources: Sources
@@ -107,21 +119,24 @@ class Countdown(System):
       )
 
   @classmethod
-  def step_load(cls, settings: CountdownSettings) -> StepLoad:
-    """Returns the load of a step; proposals take the place of solutions."""
-    return StepLoad.of_groups(settings.prompts, settings.group_size)
+  def about(cls, settings: CountdownSettings) -> About:
+    """Returns what commands around the system need to know of it.
 
-  @classmethod
-  def fixed_keys(cls, settings: CountdownSettings) -> tuple[str, ...]:
-    """Returns the length of the run, if the static schedule depends on it."""
-    return ("train.steps",) if settings.curriculum == "static" else ()
-
-  @classmethod
-  def suggested_scoring(cls, settings: CountdownSettings) -> SuggestedScoring:
-    """Returns the test split, with the prompts that were trained on."""
+    Proposals take the place of solutions, so they do not change the load.
+    """
     full = settings.prompt_format == "full"
-    return SuggestedScoring(
-      "countdown" if full else "countdown_tiny", "countdown"
+    is_static = settings.curriculum == "static"
+    return dataclasses.replace(
+      super().about(settings),
+      metrics={
+        "curriculum": "probability and success of each bucket, replay_fraction",
+        "answer_blocks": "answers in a response: 1",
+      },
+      scoring=SuggestedScoring(
+        "countdown" if full else "countdown_tiny", "countdown"
+      ),
+      # The static schedule depends on the length of the run.
+      fixed_keys=("train.steps",) if is_static else (),
     )
 
   def state_dict(self) -> dict[str, Any]:
@@ -145,8 +160,8 @@ class Countdown(System):
     self._known.add(puzzle.key)
     return SampledItem(self._buckets.add(bucket), bucket)
 
-  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Collects one step, as the module's docstring says."""
+  async def take(self, policy: Policy, step: int) -> StepPuzzles:
+    """Takes puzzles from the curriculum, and perhaps has new ones proposed."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self.context.seed, step)
@@ -170,54 +185,44 @@ class Countdown(System):
     batch_size = len(items)
     for replacements in extra:
       items = items + replacements[:batch_size]
-    items = [*items, *(SampledItem(*i) for i in policy.partial.items)]
-    call = int(bool(proposed))
-    groups = await dynamic_sampling.sample_groups(
-      policy,
-      batch_size,
-      settings.dynamic_sampling,
-      lambda number: self._solve(policy, number, items[number], call),
-      [dataclasses.astuple(item) for item in items],
+    return StepPuzzles(
+      [dataclasses.astuple(item) for item in items], proposals=proposed
     )
+
+  def observe(self, step: int, taken: StepPuzzles, groups: Groups) -> None:
+    """Updates the curriculum, and the pass rates of proposed puzzles."""
     solved = [group.trajectories for group in groups.sampled]
-    items = [items[group.number] for group in groups.sampled]
+    items = taken.sampled(groups)
     rates = [
       float(np.mean([t.metrics["correct"] for t in group])) for group in solved
     ]
     self._curriculum.update(step, items, rates, collect.gains(solved))
-    for proposal in proposed:
+    for proposal in taken.proposals:
       if proposal.item in items:
         proposal.pass_rate = rates[items.index(proposal.item)]
-    metrics = self._metrics(items, list(itertools.chain(*solved)))
-    metrics |= groups.metrics("countdown") | _proposal_metrics(proposed)
-    trajectories = list(
-      itertools.chain(*(group.trajectories for group in groups.kept))
-    )
-    trajectories += [
+
+  def batch(
+    self, step: int, taken: StepPuzzles, groups: Groups
+  ) -> list[types.Trajectory]:
+    """Returns the solutions and proposals to train on."""
+    items = taken.sampled(groups)
+    return super().batch(step, taken, groups) + [
       self._proposal_trajectory(proposal, step)
-      for proposal in proposed
+      for proposal in taken.proposals
       # A new puzzle that the step had no room to solve has no pass rate.
       if proposal.rejection is not None or proposal.item in items
     ]
-    return RolloutBatch(trajectories, metrics)
 
   def _may_propose(self, items: Sequence[SampledItem]) -> bool:
     """Returns whether the bucket of proposals was chosen or is empty."""
     bucket = self._buckets.names.index(PROPOSED)
     return items[0].bucket == bucket or self._buckets.count(bucket) == 0
 
-  async def _solve(
-    self, policy: Policy, number: int, item: SampledItem, call: int
+  async def sample_group(
+    self, policy: Policy, taken: StepPuzzles, index: int
   ) -> list[types.Trajectory]:
-    """Returns G graded responses to a puzzle; [] if it is too long.
-
-    Args:
-      policy: responds.
-      number: of the puzzle in the step.
-      item: the puzzle.
-      call: how often the policy was called in the step before.
-    """
-    settings = self.settings
+    """Returns G graded responses to a puzzle; [] if it is too long."""
+    settings, item = self.settings, SampledItem(*taken.items[index])
     puzzle = self._puzzles[item.source][item.index]
     text = prompts.solve_prompt(puzzle, settings.prompt_format)
     prompt = policy.prompt(text, puzzle)
@@ -226,19 +231,19 @@ class Countdown(System):
     answers = await collect.sample_group(
       policy,
       prompt,
-      number,
+      index,
       settings.group_size,
       lambda completion: futures.done(
         verifier.verify(puzzle, completion.text, settings.verifier)
       ),
-      call=call,
+      phase=int(bool(taken.proposals)),
     )
     return [
       types.Trajectory(
         prompt=prompt,
         completion=answer.completion,
         reward=answer.grade.value,
-        group_id=(SOLVE, number),
+        group_id=(SOLVE, index),
         metrics={
           "correct": float(answer.grade.correct),
           "answered": float(answer.grade.value > verifier.NO_ANSWER_SCORE),
@@ -292,10 +297,13 @@ class Countdown(System):
       metrics={"valid": float(is_valid)},
     )
 
-  def _metrics(
-    self, items: Sequence[SampledItem], solved: Sequence[types.Trajectory]
+  def step_metrics(
+    self, step: int, taken: StepPuzzles, groups: Groups
   ) -> dict[str, float]:
     """Returns rewards, pass rates by bucket, and the curriculum's metrics."""
+    del step
+    items = taken.sampled(groups)
+    solved = groups_lib.trajectories(groups.sampled)
     group_size = self.settings.group_size
     metrics = collect.solve_metrics(solved, "countdown/solve", group_size)
     metrics |= {
@@ -320,7 +328,7 @@ class Countdown(System):
       metrics[f"count/countdown/{name}"] = float(len(rates))
     for name, value in self._curriculum.metrics().items():
       metrics[f"curriculum/{name}"] = value
-    return metrics
+    return metrics | _proposal_metrics(taken.proposals)
 
 
 def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from azr_jax.systems.custom.settings import (
   EPOCHS,
   CustomSettings,
 )
+from azr_jax.systems.scores import ScoredItems
 from azr_jax.systems.system import Context
 from azr_jax.tasks.table.reading import Row
 
@@ -30,24 +31,9 @@ from azr_jax.tasks.table.reading import Row
 _PURPOSE = b"rows"
 
 
-@dataclasses.dataclass(frozen=True)
-class Taken:
-  """The rows that a step may need.
-
-  Attributes:
-    indices: of the rows, by the number of the prompt in the step.
-    positions: in the endless epochs; []: a curriculum chose them.
-    items: as the curriculum chose them; []: epochs did.
-  """
-
-  indices: Sequence[int]
-  positions: Sequence[int] = ()
-  items: Sequence[SampledItem] = ()
-
-  @property
-  def saved(self) -> list[Any]:
-    """What `SamplingOrder.take` makes the rows of again, as JSON values."""
-    return [*map(dataclasses.astuple, self.items)] or [*self.indices]
+def row_of(item: int | Sequence[Any]) -> int:
+  """Returns the index of the row of an item of `SamplingOrder.take`."""
+  return item if isinstance(item, int) else SampledItem(*item).index
 
 
 class SamplingOrder:
@@ -69,19 +55,13 @@ class SamplingOrder:
     if settings.curriculum != EPOCHS:
       self._curriculum = _curriculum(settings, _buckets(settings, rows))
 
-  def take(self, step: int, paused: Sequence[Any] = ()) -> Taken:
-    """Returns the rows of a step, before its first await.
-
-    Args:
-      step: the training step.
-      paused: `saved` of rows whose groups the step before has paused, which
-        come last.
-    """
+  def take(self, step: int) -> ScoredItems:
+    """Returns the rows of a step: indices, or the values of `SampledItem`."""
     settings = self._settings
     if self._curriculum is None:
       positions = self._epochs.take(step - 1)
       indices = passes.epoch_indices((self._seed,), self._total, positions)
-      return Taken([*indices, *paused], positions)
+      return ScoredItems(indices, positions)
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self._seed, step, *_PURPOSE)
     )
@@ -91,14 +71,18 @@ class SamplingOrder:
       self._curriculum.sample(step, settings.prompts, rng)
       for rng in reversed(rngs)
     ]
-    items = [item for items in reversed(rounds) for item in items]
-    items += [SampledItem(*saved) for saved in paused]
-    return Taken([item.index for item in items], items=items)
+    return ScoredItems(
+      [
+        dataclasses.astuple(item)
+        for items in reversed(rounds)
+        for item in items
+      ]
+    )
 
   def update(
-    self, step: int, taken: Taken, groups: dynamic_sampling.Groups
+    self, step: int, taken: ScoredItems, groups: dynamic_sampling.Groups
   ) -> None:
-    """Tells the order what became of a step's prompts.
+    """Updates the order with the groups of a step.
 
     A pass rate is the mean of `correct`, or of the reward where no reward says
     what is correct, between 0 and 1.
@@ -118,7 +102,7 @@ class SamplingOrder:
       )
       for group in sampled
     ]
-    items = [taken.items[group.number] for group in groups.sampled]
+    items = [SampledItem(*taken.items[g.prompt_index]) for g in groups.sampled]
     self._curriculum.update(step, items, rates, collect.gains(sampled))
 
   def metrics(self) -> dict[str, float]:

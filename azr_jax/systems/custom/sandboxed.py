@@ -16,7 +16,7 @@ from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid
 from azr_jax.executor import Executor, Job, Result, futures, literals
 from azr_jax.functions import pool, worker
-from azr_jax.functions.pool import Answer
+from azr_jax.functions.pool import CallResult
 from azr_jax.functions.spec import Signature
 
 _ENTRY = "azr_jax_reward"
@@ -36,7 +36,7 @@ def {entry}(arguments):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class RewardProgram:
   """A reward as a program.
 
   Attributes:
@@ -49,18 +49,18 @@ class Program:
 
   def submit(
     self, executor: Executor, arguments: dict[str, Any]
-  ) -> "Future[Answer]":
+  ) -> "Future[CallResult]":
     """Starts the program on an executor."""
     try:
       text = repr(worker.plain(arguments))
     except (TypeError, ValueError, OverflowError) as error:
       message = f"a column cannot go into the sandbox: {error}"
-      return futures.done(Answer(None, pool.WRONG_TYPE, message))
+      return futures.done(CallResult(None, pool.WRONG_TYPE, message))
     job = Job("reward", self.code, (text,), _ENTRY)
     return futures.then(executor.submit(job), answer)
 
 
-def read(spec: str) -> Program:
+def read(spec: str) -> RewardProgram:
   """Reads the file of a reward.
 
   Raises:
@@ -86,7 +86,7 @@ def read(spec: str) -> Program:
       "a network, which the sandbox has not",
     )
   code = text + _MAIN.format(entry=_ENTRY, name=name)
-  return Program(code, _signature(functions[name].args))
+  return RewardProgram(code, _signature(functions[name].args))
 
 
 def _signature(arguments: ast.arguments) -> Signature:
@@ -104,16 +104,16 @@ def _signature(arguments: ast.arguments) -> Signature:
   )
 
 
-def answer(result: Result) -> Answer:
-  """Returns what became of a program's call."""
+def answer(result: Result) -> CallResult:
+  """Returns the result of a program's call."""
   text = result.outputs[0] if result.outputs else None
   if result.status == "ok" and text is not None:
     try:
       value = json.loads(_string(text))
     except (ValueError, RecursionError):
       message = f"returned {text[:60]}"
-      return Answer(None, pool.WRONG_TYPE, message, result.seconds)
-    return Answer(value, seconds=result.seconds)
+      return CallResult(None, pool.WRONG_TYPE, message, result.seconds)
+    return CallResult(value, seconds=result.seconds)
   kind = pool.RAISED
   if result.status == "timeout":
     kind = pool.TIMEOUT
@@ -123,7 +123,7 @@ def answer(result: Result) -> Answer:
   if result.error == "ModuleNotFoundError":
     message += ", which has a part of the standard library and those of "
     message += "executor.libraries"
-  return Answer(None, kind, message, result.seconds)
+  return CallResult(None, kind, message, result.seconds)
 
 
 def _string(text: str) -> str:

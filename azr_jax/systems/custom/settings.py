@@ -52,7 +52,7 @@ class CustomSettings(TableSettings):
   )
   concurrency: int = setting(
     32,
-    "calls of coroutine functions under way in a process",
+    "concurrent calls of coroutine functions in a process",
     minimum=1,
     expert=True,
   )

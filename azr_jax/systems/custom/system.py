@@ -1,6 +1,6 @@
 """A user's own rewards on a user's own data.
 
-One step, as `Custom.collect`:
+One step, as `GroupSystem.collect`:
 1. it takes the next rows; every epoch has another order, or a curriculum
    chooses them (`sampling_order.py`);
 2. it samples several responses to each prompt. Rewards run in processes of
@@ -30,18 +30,20 @@ from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import console
-from azr_jax.systems import collect, dynamic_sampling, text_metrics
+from azr_jax.systems import collect, text_metrics
+from azr_jax.systems import groups as groups_lib
 from azr_jax.systems import scores as scores_lib
-from azr_jax.systems.custom import judge
+from azr_jax.systems.custom import judge, sampling_order
 from azr_jax.systems.custom.rewards import Rewards, parse
 from azr_jax.systems.custom.sampling_order import SamplingOrder
 from azr_jax.systems.custom.settings import DROP, EXECUTOR, CustomSettings
-from azr_jax.systems.scores import Score
-from azr_jax.systems.system import Context, StepLoad, System
+from azr_jax.systems.dynamic_sampling import Group, Groups
+from azr_jax.systems.groups import GroupSystem
+from azr_jax.systems.scores import Score, ScoredItems
+from azr_jax.systems.system import About, Context
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row
-from azr_jax.types import RolloutBatch
 
 # The prefix of `data` that rows have which were passed to `azr_jax.api`.
 GIVEN_DATA = "given:"
@@ -66,20 +68,12 @@ class Given:
   functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
 
 
-class Custom(System):
+class Custom(GroupSystem[ScoredItems]):
   """The system; its state is that of the order of prompts."""
 
   name = _NAME
-  can_pause = True
-  evaluation_keys = ("custom.eval_data", "custom.eval_fraction")
   Settings = CustomSettings
   settings: CustomSettings
-  METRICS = {
-    "metric": "what rewards return besides, by the reward's name",
-    "failed": "calls of rewards that failed, by the reward's name: 0",
-    "curriculum": "probability of each bucket",
-    "health": "truncated_fraction, repeat_score near 0",
-  }
   given: ClassVar[Given] = Given()
 
   def __init__(
@@ -153,15 +147,21 @@ class Custom(System):
         )
 
   @classmethod
-  def step_load(cls, settings: CustomSettings) -> StepLoad:
-    """Returns the load of a step."""
-    return StepLoad.of_groups(settings.prompts, settings.group_size)
-
-  @classmethod
-  def has_evaluation(cls, settings: CustomSettings) -> bool:
-    """Returns whether rows are held out or given."""
+  def about(cls, settings: CustomSettings) -> About:
+    """Returns what commands around the system need to know of it."""
     has_rows = cls.given.eval_rows is not None
-    return has_rows or bool(settings.eval_data or settings.eval_fraction)
+    return dataclasses.replace(
+      super().about(settings),
+      metrics={
+        "metric": "what rewards return besides, by the reward's name",
+        "failed": "calls of rewards that failed, by the reward's name: 0",
+        "curriculum": "probability of each bucket",
+        "health": "truncated_fraction, repeat_score near 0",
+      },
+      has_evaluation=has_rows
+      or bool(settings.eval_data or settings.eval_fraction),
+      evaluation_keys=(f"{_NAME}.eval_data", f"{_NAME}.eval_fraction"),
+    )
 
   def close(self) -> None:
     """Ends the processes of the rewards."""
@@ -184,76 +184,77 @@ class Custom(System):
       )
     self._order.load_state_dict(state["order"])
 
-  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Collects one step, as the module's docstring says."""
-    settings = self.settings
-    taken = self._order.take(step, policy.partial.items)
-    by_number: dict[int, list[list[Score]]] = {}
+  async def take(self, policy: Policy, step: int) -> ScoredItems:
+    """Takes the next rows."""
+    del policy
+    return self._order.take(step)
 
-    async def sample_group(number: int) -> list[types.Trajectory]:
-      row = self._rows[taken.indices[number]]
-      prompt = policy.prompt(
-        prompts.text(row, settings, self.context.tokenizer), row
-      )
-      if not policy.fits(prompt):
-        return []
-      trajectories, by_number[number] = await self._sample_group(
-        policy, prompt, number
-      )
-      return trajectories
+  async def sample_group(
+    self, policy: Policy, taken: ScoredItems, index: int
+  ) -> list[types.Trajectory]:
+    """Returns the graded responses to a row, whose scores `taken` keeps."""
+    row = self._rows[sampling_order.row_of(taken.items[index])]
+    prompt = policy.prompt(
+      prompts.text(row, self.settings, self.context.tokenizer), row
+    )
+    if not policy.fits(prompt):
+      return []
+    trajectories, taken.scores[index] = await self._sample_group(
+      policy, prompt, index
+    )
+    return trajectories
 
-    groups = await dynamic_sampling.sample_groups(
-      policy,
-      settings.prompts,
-      settings.dynamic_sampling,
-      sample_group,
-      taken.saved,
+  def complete(self, groups: Groups) -> Groups:
+    """Counts a response as incorrect if no reward says that it is correct."""
+    return complete_grades(groups)
+
+  def observe(self, step: int, taken: ScoredItems, groups: Groups) -> None:
+    """Reports failures, and updates the order of rows."""
+    scores_lib.report(
+      self.context.hosts, step, taken.sampled(groups), self._rewards.names
     )
-    groups = complete_grades(groups)
-    sampled = [group.trajectories for group in groups.sampled]
-    graded = list(
-      itertools.chain(*(by_number[g.number] for g in groups.sampled))
-    )
-    scores_lib.report(self.context.hosts, step, graded, self._rewards.names)
     self._order.update(step, taken, groups)
-    metrics = self._metrics(list(itertools.chain(*sampled)), graded)
-    metrics |= groups.metrics(_NAME) | self._order.metrics()
-    kept = list(itertools.chain(*(g.trajectories for g in groups.kept)))
-    if settings.on_failure == DROP:
-      kept = [t for t in kept if not t.metrics[_FAILED]]
-      if not kept:
-        raise RuntimeError(
-          f"step {step}: each response has a failed reward, and "
-          f"custom.on_failure={DROP!r} leaves nothing to learn from"
-        )
-    return RolloutBatch(kept, metrics | self._job_metrics())
+
+  def batch(
+    self, step: int, taken: ScoredItems, groups: Groups
+  ) -> list[types.Trajectory]:
+    """Returns the trajectories to train on, perhaps without failed ones."""
+    kept = super().batch(step, taken, groups)
+    if self.settings.on_failure != DROP:
+      return kept
+    kept = [t for t in kept if not t.metrics[_FAILED]]
+    if not kept:
+      raise RuntimeError(
+        f"step {step}: each response has a failed reward, and "
+        f"custom.on_failure={DROP!r} leaves nothing to learn from"
+      )
+    return kept
 
   async def _sample_group(
     self,
     policy: Policy,
     prompt: types.Prompt,
-    number: int,
+    prompt_seed: int,
     n: int = 0,
     jobs: SharedJobs | None = None,
   ) -> tuple[list[types.Trajectory], list[list[Score]]]:
     """Returns graded responses to a prompt, and the scores of each.
 
     Args:
-      policy: responds.
-      prompt: of a row, which it has as its task.
-      number: of the prompt in the step.
-      n: responses; 0: `group_size`.
-      jobs: spread the rewards over hosts; None: those of training.
+      policy: the policy to sample from.
+      prompt: a prompt whose task is its row.
+      prompt_seed: part of the random key.
+      n: number of responses; 0: `group_size`.
+      jobs: spread the rewards over hosts; None: the jobs of training.
     """
     jobs = jobs or self._jobs
     row: Row = prompt.task
     graded = await collect.sample_group(
       policy,
       prompt,
-      number,
+      prompt_seed,
       n or self.settings.group_size,
       lambda completion: self._rewards.submit_one(jobs, row, completion),
-      call=0,
       jobs=jobs,
     )
     completions = [one.completion for one in graded]
@@ -270,7 +271,7 @@ class Custom(System):
           prompt=prompt,
           completion=one.completion,
           reward=scores_lib.total(scores, self._rewards.weights),
-          group_id=("solve", number),
+          group_id=("solve", prompt_seed),
           metrics=self._trajectory_metrics(scores),
           repetition_onset=text_metrics.repetition_onset(
             one.completion.token_ids
@@ -289,16 +290,19 @@ class Custom(System):
         found[collect.CORRECT] = score.metrics[collect.CORRECT]
     return found
 
-  def _metrics(
-    self,
-    trajectories: Sequence[types.Trajectory],
-    graded: Sequence[Sequence[Score]],
+  def step_metrics(
+    self, step: int, taken: ScoredItems, groups: Groups
   ) -> dict[str, float]:
     """Returns rewards, their parts, lengths and text metrics."""
+    del step
     settings = self.settings
+    trajectories = groups_lib.trajectories(groups.sampled)
     metrics = collect.solve_metrics(trajectories, _SOLVE, settings.group_size)
-    metrics |= scores_lib.metrics(graded, self._rewards.names, _NAME)
-    return metrics | text_metrics.metrics(trajectories, f"health/{_NAME}")
+    metrics |= scores_lib.metrics(
+      taken.sampled(groups), self._rewards.names, _NAME
+    )
+    metrics |= text_metrics.metrics(trajectories, f"health/{_NAME}")
+    return metrics | self._order.metrics() | self._job_metrics()
 
   def _job_metrics(self) -> dict[str, float]:
     """Returns how long rewards were waited for, if they have own jobs."""
@@ -334,7 +338,7 @@ class Custom(System):
     return evaluation_scores(graded, self._rewards, len(found) - len(fitting))
 
 
-def complete_grades(groups: dynamic_sampling.Groups) -> dynamic_sampling.Groups:
+def complete_grades(groups: Groups) -> Groups:
   """Returns groups whose responses all say whether they are correct.
 
   A response of which no reward says so is incorrect.
@@ -346,7 +350,7 @@ def complete_grades(groups: dynamic_sampling.Groups) -> dynamic_sampling.Groups:
   if not any(collect.CORRECT in t.metrics for t in sampled):
     return groups
 
-  def complete(group: dynamic_sampling.Group) -> dynamic_sampling.Group:
+  def complete(group: Group) -> Group:
     trajectories = [
       dataclasses.replace(
         t,

@@ -11,7 +11,7 @@ from typing import Any
 
 from azr_jax import types
 from azr_jax.environments.client import Episodes
-from azr_jax.functions.pool import Answer
+from azr_jax.functions.pool import CallResult
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.tool_runner import (
@@ -37,7 +37,7 @@ class Conversations:
     """Makes the tool runner.
 
     Args:
-      episodes: the processes that play.
+      episodes: the processes of the environment.
       writer: writes their messages.
       tokenizer: decodes replies.
       jobs: spread the turns over hosts; nothing else uses them.
@@ -74,10 +74,10 @@ class Conversations:
     prompt: types.Prompt,
     responses: Sequence[Sequence[int]],
   ) -> str | None:
-    """Has the environment play the last reply.
+    """Sends the last reply to the environment.
 
     Returns:
-      None; "turns" if it was the last reply, which `finish` plays.
+      None; "turns" if it was the last reply, which `finish` sends.
     """
     if len(responses) >= self._max_turns:
       return "turns"
@@ -119,7 +119,7 @@ class Conversations:
 
   def finish(
     self, task: Mapping[str, Any], completion: types.Completion
-  ) -> "Future[Answer]":
+  ) -> "Future[CallResult]":
     """Ends the episode of a completion; returns the future of its last turn."""
     responses = split_responses(
       completion.token_ids.tolist(), completion.loss_mask.tolist()

@@ -1,4 +1,4 @@
-"""Section `environment` of a configuration: which one, and how it is played."""
+"""Section `environment` of a configuration: which one, and how it is run."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ class EnvironmentSettings(ChatSettings):
     0, "maximum number of tasks to train on; 0: all", minimum=0
   )
   evaluation_tasks: int = setting(
-    0, "tasks behind those that evaluation.every plays", minimum=0
+    0, "number of last tasks, which periodic evaluations use", minimum=0
   )
   prompts: int = setting(16, "tasks per step", minimum=1)
   group_size: int = setting(8, "episodes of each task", minimum=1)
@@ -34,7 +34,7 @@ class EnvironmentSettings(ChatSettings):
     30.0, "time that the environment may take for a turn, seconds", above=0
   )
   workers: int = setting(
-    2, "processes that play episodes, on each host", minimum=1
+    2, "processes of the environment on each host", minimum=1
   )
   dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
 

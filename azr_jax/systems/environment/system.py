@@ -1,6 +1,6 @@
 """Environments of several turns, of one's own or of public kits.
 
-One step, as `EnvironmentSystem.collect`:
+One step, as `GroupSystem.collect`:
 1. it takes the next tasks; every epoch has another order;
 2. it samples several episodes of each task: the model replies, the environment
    answers, until one of them is done (`conversations.py`). A task whose
@@ -14,6 +14,7 @@ fails has the reward 0, is reported in a line and counted; if all of a step
 fail, the run ends, because nothing is learned from it.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -27,7 +28,7 @@ from azr_jax.curricula import passes
 from azr_jax.environments.client import Episodes
 from azr_jax.environments.server import EpisodeServer
 from azr_jax.executor import futures
-from azr_jax.functions.pool import Answer
+from azr_jax.functions.pool import CallResult
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
@@ -36,12 +37,14 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.tool_runner import split_responses
 from azr_jax.systems import collect, dynamic_sampling, scores
+from azr_jax.systems import groups as groups_lib
+from azr_jax.systems.dynamic_sampling import Groups
 from azr_jax.systems.environment.conversations import Conversations
 from azr_jax.systems.environment.settings import EnvironmentSettings
 from azr_jax.systems.environment.turns import TurnWriter
-from azr_jax.systems.scores import Score
-from azr_jax.systems.system import Context, StepLoad, System
-from azr_jax.types import RolloutBatch
+from azr_jax.systems.groups import GroupSystem
+from azr_jax.systems.scores import Score, ScoredItems
+from azr_jax.systems.system import About, Context
 
 Task = Mapping[str, Any]
 _NAME = "environment"
@@ -50,19 +53,12 @@ _ORDER = "order"
 _FAILED = "failed"
 
 
-class EnvironmentSystem(System):
+class EnvironmentSystem(GroupSystem[ScoredItems]):
   """The system; its state is the order of the tasks."""
 
   name = _NAME
-  can_pause = True
-  evaluation_keys = ("environment.evaluation_tasks",)
   Settings = EnvironmentSettings
   settings: EnvironmentSettings
-  METRICS = {
-    "turns": "replies of an episode: as many as the task needs",
-    "metric": "what the environment counts besides, by name",
-    "failed": "episodes that the environment failed to play: 0",
-  }
 
   def __init__(
     self,
@@ -77,7 +73,7 @@ class EnvironmentSystem(System):
     Args:
       settings: its config section.
       context: the resources of the run.
-      episodes: the processes that play.
+      episodes: the processes of the environment.
       tasks: to train on.
       evaluation_tasks: of periodic evaluations.
     """
@@ -146,14 +142,18 @@ class EnvironmentSystem(System):
       )
 
   @classmethod
-  def step_load(cls, settings: EnvironmentSettings) -> StepLoad:
-    """Returns the load of a step."""
-    return StepLoad.of_groups(settings.prompts, settings.group_size)
-
-  @classmethod
-  def has_evaluation(cls, settings: EnvironmentSettings) -> bool:
-    """Returns whether tasks are held out."""
-    return bool(settings.evaluation_tasks)
+  def about(cls, settings: EnvironmentSettings) -> About:
+    """Returns what commands around the system need to know of it."""
+    return dataclasses.replace(
+      super().about(settings),
+      metrics={
+        "turns": "replies of an episode: as many as the task needs",
+        "metric": "what the environment counts besides, by name",
+        "failed": "episodes that failed in the environment: 0",
+      },
+      has_evaluation=bool(settings.evaluation_tasks),
+      evaluation_keys=(f"{_NAME}.evaluation_tasks",),
+    )
 
   def close(self) -> None:
     """Ends the processes of the environment."""
@@ -170,11 +170,11 @@ class EnvironmentSystem(System):
   def _make_conversations(
     self, clock: DecodeClock | None = None
   ) -> Conversations:
-    """Returns what plays episodes.
+    """Returns the tool runner of episodes.
 
     Args:
-      clock: of the event loop that they are sampled on; None: turns come when
-        they are there.
+      clock: the clock of the event loop that samples them. Without one, turns
+        are taken as soon as they arrive.
     """
     context = self.context
     return Conversations(
@@ -186,61 +186,41 @@ class EnvironmentSystem(System):
       self.settings.prefill,
     )
 
-  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Collects one step, as the module's docstring says."""
-    settings = self.settings
+  async def take(self, policy: Policy, step: int) -> ScoredItems:
+    """Takes the next tasks of the epochs."""
+    del policy
     positions = self._order.take(step - 1)
     indices = passes.epoch_indices(
       (self.context.seed,), len(self._tasks), positions
     )
-    indices = [*indices, *policy.partial.items]
-    by_number: dict[int, list[Score]] = {}
-    unplayed: list[Score] = []
+    return ScoredItems(indices, positions)
 
-    async def sample_group(number: int) -> list[types.Trajectory]:
-      task = self._tasks[indices[number]]
-      trajectories, graded = await self._play(
-        policy,
-        task,
-        number,
-        settings.group_size,
-        self._conversations,
-        self.context.jobs,
-      )
-      if trajectories:
-        by_number[number] = graded
-      else:
-        unplayed.extend(graded)
-      return trajectories
-
-    try:
-      groups = await dynamic_sampling.sample_groups(
-        policy,
-        settings.prompts,
-        settings.dynamic_sampling,
-        sample_group,
-        indices,
-      )
-    except ValueError:
-      if unplayed:  # No task began.
-        self._report(step, unplayed)
-      raise
-    self._order.return_unused(positions, groups)
-    sampled = list(itertools.chain(*(g.trajectories for g in groups.sampled)))
-    graded = list(
-      itertools.chain(*(by_number[group.number] for group in groups.sampled))
+  async def sample_group(
+    self, policy: Policy, taken: ScoredItems, index: int
+  ) -> list[types.Trajectory]:
+    """Returns the episodes of a task, whose scores `taken` keeps."""
+    trajectories, found = await self._run_episodes(
+      policy,
+      self._tasks[taken.items[index]],
+      index,
+      self.settings.group_size,
+      self._conversations,
+      self.context.jobs,
     )
-    self._report(step, [*graded, *unplayed])
-    metrics = self._metrics(sampled, graded, len(unplayed))
-    metrics |= groups.metrics(_NAME)
-    kept = itertools.chain(*(group.trajectories for group in groups.kept))
-    return RolloutBatch(list(kept), metrics)
+    taken.scores[index] = [[score] for score in found]
+    return trajectories
 
-  async def _play(
+  def observe(self, step: int, taken: ScoredItems, groups: Groups) -> None:
+    """Returns unused tasks to the order, and reports failures."""
+    self._order.return_unused(taken.positions, groups)
+    every = [*taken.sampled(groups), *_failed_to_start(taken, groups)]
+    scores.report(self.context.hosts, step, every, [_NAME])
+
+  async def _run_episodes(
     self,
     policy: Policy,
     task: Task,
-    number: int,
+    prompt_seed: int,
     n: int,
     conversations: Conversations,
     jobs: SharedJobs,
@@ -248,18 +228,18 @@ class EnvironmentSystem(System):
     """Returns n episodes of a task, with their scores.
 
     Args:
-      policy: replies.
-      task: of the environment.
-      number: of the task in its step.
-      n: episodes.
-      conversations: play them.
-      jobs: begin and end them.
+      policy: the policy that replies.
+      task: a task of the environment.
+      prompt_seed: part of the random key.
+      n: number of episodes.
+      conversations: the tool runner between replies.
+      jobs: start and grade the episodes.
 
     Returns:
-      No trajectories if the prompt is too long, and then no scores, or if the
-      environment failed to begin, and then that failure.
+      Trajectories and their scores. Both are empty if the prompt is too long;
+      if the environment failed to start, the score alone is its failure.
     """
-    began: Answer = await Awaited(
+    began: CallResult = await Awaited(
       jobs.submit(lambda _: self._episodes.begin(task)), jobs
     )
     if began.failure:
@@ -275,24 +255,26 @@ class EnvironmentSystem(System):
       )
 
     graded = await collect.sample_group(
-      policy, prompt, number, n, grade, jobs=jobs, tool_runner=conversations
+      policy,
+      prompt,
+      prompt_seed,
+      n,
+      grade,
+      jobs=jobs,
+      tool_runner=conversations,
     )
     trajectories = [
-      _trajectory(prompt, one.completion, one.grade, number) for one in graded
+      _trajectory(prompt, one.completion, one.grade, prompt_seed)
+      for one in graded
     ]
     return trajectories, [one.grade for one in graded]
 
-  def _report(self, step: int, graded: Sequence[Score]) -> None:
-    by_response = [[score] for score in graded]
-    scores.report(self.context.hosts, step, by_response, [_NAME])
-
-  def _metrics(
-    self,
-    trajectories: Sequence[types.Trajectory],
-    graded: Sequence[Score],
-    unplayed: int,
+  def step_metrics(
+    self, step: int, taken: ScoredItems, groups: Groups
   ) -> dict[str, float]:
     """Returns rewards, lengths, turns, and what the environment counts."""
+    del step
+    trajectories = groups_lib.trajectories(groups.sampled)
     metrics = collect.solve_metrics(
       trajectories, _SOLVE, self.settings.group_size
     )
@@ -300,28 +282,28 @@ class EnvironmentSystem(System):
     metrics[f"turns/{_SOLVE}/mean"] = float(np.mean(turns))
     ended = [t.completion.finish_reason == "turns" for t in trajectories]
     metrics[f"turns/{_SOLVE}/limit_fraction"] = float(np.mean(ended))
-    metrics[f"failed/{_NAME}/unplayed"] = float(unplayed)
-    by_response = [[score] for score in graded]
-    return metrics | scores.metrics(by_response, [_NAME], _NAME)
+    failures = _failed_to_start(taken, groups)
+    metrics[f"failed/{_NAME}/not_started"] = float(len(failures))
+    return metrics | scores.metrics(taken.sampled(groups), [_NAME], _NAME)
 
   async def evaluate(
     self, policy: Policy, limit: int, samples: int
   ) -> dict[str, float]:
     """Returns mean rewards of held-out tasks; see `System.evaluate`.
 
-    They are played on another event loop than steps, by whose clock nothing
-    would come before all of them have stopped decoding.
+    They run on another event loop than steps, by whose clock nothing would
+    come before all of them have stopped decoding.
     """
     tasks = self._evaluation_tasks[: limit or None]
     conversations = self._make_conversations()
     jobs = SharedJobs(None, self.context.hosts)
-    played = await policy.gather(
-      self._play(policy, task, number, samples, conversations, jobs)
+    results = await policy.gather(
+      self._run_episodes(policy, task, number, samples, conversations, jobs)
       for number, task in enumerate(tasks)
     )
-    if tasks and not any(group or grades for group, grades in played):
+    if tasks and not any(group or grades for group, grades in results):
       raise policy_lib.no_prompt_fits("the evaluation's tasks", policy)
-    groups = [group for group, _ in played if group]
+    groups = [group for group, _ in results if group]
     found = {f"{_NAME}/items": float(len(groups))}
     if not groups:
       return found
@@ -332,12 +314,22 @@ class EnvironmentSystem(System):
     return found
 
 
-def _score(answer: Answer) -> Score:
+def _failed_to_start(taken: ScoredItems, groups: Groups) -> list[list[Score]]:
+  """Returns the failures of tasks that the environment could not start."""
+  return [
+    score
+    for group in groups.tried
+    if not group.trajectories
+    for score in taken.scores.get(group.prompt_index, ())
+  ]
+
+
+def _score(answer: CallResult) -> Score:
   """Returns the score of an episode's last turn."""
   if answer.failure:
     return scores.of_one(answer)
   value = {"reward": answer.value["reward"]}
-  return scores.of_one(Answer(answer.value["metrics"] | value))
+  return scores.of_one(CallResult(answer.value["metrics"] | value))
 
 
 def _trajectory(

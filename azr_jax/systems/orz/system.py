@@ -1,6 +1,6 @@
 """Open-Reasoner-Zero: mathematical problems, with a binary reward.
 
-One step, as `ORZ.collect`:
+One step, as `GroupSystem.collect`:
 1. it takes the next problems; every epoch has another order, or a bandit
    chooses the source of each (`orz.curriculum`);
 2. it samples several responses to each, and compares their answers with the
@@ -18,6 +18,7 @@ Paper: ORZ (arXiv 2503.24290). The learner gets the sampled token ids; the
 published code tokenises the text again.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -34,33 +35,24 @@ from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect, dynamic_sampling, text_metrics
+from azr_jax.systems import groups as groups_lib
+from azr_jax.systems.dynamic_sampling import Groups
+from azr_jax.systems.groups import GroupSystem, StepItems
 from azr_jax.systems.orz.settings import BANDIT, ORZSettings
-from azr_jax.systems.system import Context, StepLoad, SuggestedScoring, System
+from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
-from azr_jax.types import RolloutBatch
 
 # Separates the random numbers of the bandit from others of a step.
 _PURPOSE = b"problems"
 
 
-class ORZ(System):
+class ORZ(GroupSystem[StepItems]):
   """The system; its state is the last pass rate of each problem."""
 
   name = "orz"
-  can_pause = True
   Settings = ORZSettings
   settings: ORZSettings
-  PAPER = (
-    "Open-Reasoner-Zero: An Open Source Approach to Scaling Up "
-    "Reinforcement Learning on the Base Model",
-    "https://arxiv.org/abs/2503.24290",
-  )
-  METRICS = {
-    "curriculum": "probability and value of each of orz.data, by number",
-    "health": "truncated_fraction, repeat_score near 0; "
-    "formatted_fraction near 1",
-  }
 
   def __init__(
     self,
@@ -106,19 +98,22 @@ class ORZ(System):
     return cls(settings, context, _sources(settings))
 
   @classmethod
-  def step_load(cls, settings: ORZSettings) -> StepLoad:
-    """Returns the load of a step."""
-    return StepLoad.of_groups(settings.prompts, settings.group_size)
-
-  @classmethod
-  def suggested_scoring(cls, settings: ORZSettings) -> SuggestedScoring:
-    """Returns the paper's benchmarks, or problems for compact prompts."""
-    preset = ""
-    if settings.truncated_grade == reward.INCORRECT:
-      preset = "+published_code"
-    if settings.prompt_format == "full":
-      return SuggestedScoring(f"average16{preset}", "aime24,aime25,math500")
-    return SuggestedScoring(f"problems_tiny{preset}", "problems")
+  def about(cls, settings: ORZSettings) -> About:
+    """Returns what commands around the system need to know of it."""
+    return dataclasses.replace(
+      super().about(settings),
+      paper=(
+        "Open-Reasoner-Zero: An Open Source Approach to Scaling Up "
+        "Reinforcement Learning on the Base Model",
+        "https://arxiv.org/abs/2503.24290",
+      ),
+      metrics={
+        "curriculum": "probability and value of each of orz.data, by number",
+        "health": "truncated_fraction, repeat_score near 0; "
+        "formatted_fraction near 1",
+      },
+      scoring=_scoring(settings),
+    )
 
   @classmethod
   def pass_rates(
@@ -165,40 +160,21 @@ class ORZ(System):
     ]
     return [item.index for items in reversed(rounds) for item in items]
 
-  async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Collects one step, as the module's docstring says."""
-    settings = self.settings
-    positions: list[int] = []
+  async def take(self, policy: Policy, step: int) -> StepItems:
+    """Takes the next problems of the epochs, or asks the bandit."""
     if self._bandit:
-      indices = self._sample_indices(self._bandit, step)
-    else:
-      positions = self._order.take(step - 1)
-      indices = passes.epoch_indices(
-        (self.context.seed,), len(self._problems), positions
-      )
-    indices = [*indices, *policy.partial.items]
-    groups = await dynamic_sampling.sample_groups(
-      policy,
-      settings.prompts,
-      settings.dynamic_sampling,
-      lambda number: self._sample_group(
-        policy, number, self._problems[indices[number]]
-      ),
-      indices,
+      return StepItems(self._sample_indices(self._bandit, step))
+    positions = self._order.take(step - 1)
+    indices = passes.epoch_indices(
+      (self.context.seed,), len(self._problems), positions
     )
-    self._order.return_unused(positions, groups)
-    sampled = [group.trajectories for group in groups.sampled]
-    self._observe(step, [indices[g.number] for g in groups.sampled], sampled)
-    metrics = self._metrics(list(itertools.chain(*sampled)))
-    metrics |= groups.metrics("orz")
-    kept = itertools.chain(*(group.trajectories for group in groups.kept))
-    return RolloutBatch(list(kept), metrics)
+    return StepItems(indices, positions)
 
-  async def _sample_group(
-    self, policy: Policy, number: int, problem: Problem
+  async def sample_group(
+    self, policy: Policy, taken: StepItems, index: int
   ) -> list[types.Trajectory]:
     """Returns the graded responses to a problem; [] if it is too long."""
-    settings = self.settings
+    settings, problem = self.settings, self._problems[taken.items[index]]
     text = prompts.solve_prompt(problem.question, settings.prompt_format)
     prompt = policy.prompt(text, problem)
     if not policy.fits(prompt):
@@ -206,31 +182,29 @@ class ORZ(System):
     rollouts = await collect.sample_group(
       policy,
       prompt,
-      number,
+      index,
       settings.group_size,
       lambda completion: self._submit_grading(problem.answer, completion),
       jobs=self.context.jobs,
     )
     return [
-      _trajectory(prompt, rollout.completion, rollout.grade, number)
+      _trajectory(prompt, rollout.completion, rollout.grade, index)
       for rollout in rollouts
     ]
 
-  def _observe(
-    self,
-    step: int,
-    indices: Sequence[int],
-    groups: Sequence[Sequence[types.Trajectory]],
-  ) -> None:
+  def observe(self, step: int, taken: StepItems, groups: Groups) -> None:
     """Records how often each problem was solved, and updates the bandit."""
-    solved = [int(sum(t.reward for t in group)) for group in groups]
+    self._order.return_unused(taken.positions, groups)
+    sampled = [group.trajectories for group in groups.sampled]
+    indices = [taken.items[g.prompt_index] for g in groups.sampled]
+    solved = [int(sum(t.reward for t in group)) for group in sampled]
     total = self.settings.group_size
     for index, correct in zip(indices, solved, strict=True):
       self._solved[index] = correct, total
     if self._bandit:
       items = [SampledItem(index, self._source_of[index]) for index in indices]
       rates = [correct / total for correct in solved]
-      self._bandit.update(step, items, rates, collect.gains(groups))
+      self._bandit.update(step, items, rates, collect.gains(sampled))
 
   def _submit_grading(
     self, reference: str, completion: types.Completion
@@ -246,11 +220,15 @@ class ORZ(System):
       )
     )
 
-  def _metrics(
-    self, trajectories: Sequence[types.Trajectory]
+  def step_metrics(
+    self, step: int, taken: StepItems, groups: Groups
   ) -> dict[str, float]:
     """Returns rewards, lengths, text and curriculum metrics, and repetition."""
-    settings = self.settings
+    del step, taken
+    settings, trajectories = (
+      self.settings,
+      groups_lib.trajectories(groups.sampled),
+    )
     metrics = collect.solve_metrics(
       trajectories, "orz/solve", settings.group_size
     )
@@ -259,6 +237,16 @@ class ORZ(System):
       chosen = self._bandit.metrics().items()
       metrics |= {f"curriculum/{name}": value for name, value in chosen}
     return metrics | _repetition(trajectories)
+
+
+def _scoring(settings: ORZSettings) -> SuggestedScoring:
+  """Returns the paper's benchmarks, or problems for compact prompts."""
+  preset = ""
+  if settings.truncated_grade == reward.INCORRECT:
+    preset = "+published_code"
+  if settings.prompt_format == "full":
+    return SuggestedScoring(f"average16{preset}", "aime24,aime25,math500")
+  return SuggestedScoring(f"problems_tiny{preset}", "problems")
 
 
 def _sources(settings: ORZSettings) -> list[list[Problem]]:

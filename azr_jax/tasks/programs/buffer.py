@@ -302,14 +302,13 @@ class TaskBuffer:
     """Restores what `state_dict` returned."""
     restored = TaskBuffer(self._cap, self._evict, self._revisit)
     for entry in state["entries"]:
-      # States of older versions have the other names.
       restored._insert(
         _Entry(
           entry["step"],
           task_lib.from_json(entry["task"]),
           entry["key"],
-          entry.get("num_correct", entry.get("right")),
-          entry.get("num_responses", entry.get("asked")),
+          entry["num_correct"],
+          entry["num_responses"],
           entry.get("label"),
         )
       )

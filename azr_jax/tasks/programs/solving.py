@@ -26,11 +26,11 @@ from azr_jax.tasks.programs.task import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Grade:
-  """What is known of a response.
+class VotedOutcome:
+  """The outcome of a response, and its vote on the answer of the task.
 
   Attributes:
-    outcome: how the executor grades it; None if the task is not verified.
+    outcome: the executor's outcome; None if the task is not verified.
     vote: the answer that it votes for; None without one, or if none was asked.
     computed: whether it gives the right output of a deduction task, but as an
       expression that computes the value.
@@ -95,7 +95,7 @@ def submit_grades(
   responses: Sequence[str],
   answer_format: str = parsing.FENCED,
   is_voted: bool = False,
-) -> concurrent.futures.Future[tuple[Grade, ...]]:
+) -> concurrent.futures.Future[tuple[VotedOutcome, ...]]:
   """Starts to grade responses to one task, and to read their votes.
 
   Args:
@@ -120,7 +120,7 @@ def submit_grades(
     )
   if not is_verified(task):
     return futures.then(
-      voted, lambda found: tuple(Grade(None, vote) for vote in found)
+      voted, lambda found: tuple(VotedOutcome(None, vote) for vote in found)
     )
   outcomes = submit_grading(executor, task_type, task, responses, answer_format)
   return futures.then(
@@ -128,7 +128,7 @@ def submit_grades(
     lambda graded: futures.then(
       voted,
       lambda found: tuple(
-        Grade(
+        VotedOutcome(
           outcome, vote, _is_computed(outcome, task_type, text, answer_format)
         )
         for outcome, vote, text in zip(graded, found, responses, strict=True)

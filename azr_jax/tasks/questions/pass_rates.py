@@ -14,9 +14,6 @@ from azr_jax.config import user_files
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.tasks.questions.question import Question
 
-# Field -> its name in files of older versions.
-_OLD_NAMES = {"num_correct": "right", "num_samples": "asked"}
-
 
 def write(
   path: pathlib.Path,
@@ -44,12 +41,7 @@ def read(path: pathlib.Path) -> dict[str, PassRate]:
   with user_files.reading(path, "a file of azr_jax.potential"):
     lines = path.read_text(user_files.ENCODING).splitlines()
     return {
-      row["id"]: PassRate(
-        **{
-          name: row[name] if name in row else row[old_name]
-          for name, old_name in _OLD_NAMES.items()
-        }
-      )
+      row["id"]: PassRate(row["num_correct"], row["num_samples"])
       for row in map(user_files.parse_json, lines)
     }
 

@@ -198,8 +198,7 @@ def digest(rows: Sequence[Row]) -> str:
   """Returns a short text that differs if any value of the rows does."""
   state = hashlib.blake2b(digest_size=8)
   for row in rows:
-    # Rows without a prefill keep the digest that earlier versions gave them.
-    values = [row.prompt, row.columns, *filter(None, [row.prefill])]
+    values = [row.prompt, row.columns, row.prefill]
     text = json.dumps(values, sort_keys=True, default=str)
     state.update(text.encode())
   return state.hexdigest()

@@ -86,7 +86,7 @@ def test_without_errors_there_is_the_zero_one(context):
   )
   assert system.buffers["error_deduction"].tasks() == [ZERO_ERROR_TRIPLET]
   rejected = "proposals/azr/error_deduction/rejected_no_error"
-  assert collected.metrics[rejected] == SETTINGS["batch_size"]
+  assert collected.metrics[rejected] == SETTINGS["prompts"]
 
 
 def test_an_error_too_long_to_be_solved_is_no_seed(context):
@@ -119,7 +119,7 @@ def test_a_resumed_run_has_the_same_task_types(context):
 
 def test_the_new_part_of_a_composite_program_is_measured(context):
   _, collected = episode(
-    context, Building(" + 5"), composite_prob=1.0, batch_size=8
+    context, Building(" + 5"), composite_prob=1.0, prompts=8
   )
   # The new part is one line without a branch.
   assert collected.metrics["program/azr/deduction/cyclomatic"] == 1.0
@@ -136,7 +136,7 @@ def test_induction_is_never_about_a_program_that_raises(context):
 def test_programs_are_built_on_the_buffers(context, added, valid):
   policy = Building(added)
   system, collected = episode(
-    context, policy, composite_prob=1.0, max_components=2, batch_size=8
+    context, policy, composite_prob=1.0, max_components=2, prompts=8
   )
   asked = [
     p for p in policy.asked if "New program" in p.text and p.task.components

@@ -66,7 +66,7 @@ def test_half_solved_proposals_earn_learnability(played):
     collected.metrics[f"learnability/azr/induction/solved_{k}_of_4"]
     for k in range(5)
   ]
-  assert histogram == [0, 0, SETTINGS["batch_size"], 0, 0]
+  assert histogram == [0, 0, SETTINGS["prompts"], 0, 0]
   assert collected.metrics["proposals/azr/deduction/valid_fraction"] == 1.0
 
 
@@ -355,7 +355,7 @@ def test_nothing_is_sampled_that_is_thrown_away(context, changes, streams):
     buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
   collected = scripted.collect(system, policy, 1)
   assert policy.streams == dict.fromkeys(streams, 6)
-  load = AZR.step_load(chosen)
+  load = AZR.about(chosen).load
   assert load.sequences == sum(6 * n for _, n in streams)
   assert load.prompts == 6 * len(streams)
   assert load.trained == len(collected.trajectories)
@@ -399,7 +399,7 @@ def test_fillers_are_never_tasks_of_the_step(context):
       text = super().reply(prompt, sample)
       return "" if "New program" in prompt.text and self.made % 2 else text
 
-  system, policy = AZR(settings(batch_size=8), context), Half()
+  system, policy = AZR(settings(prompts=8), context), Half()
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)
   scripted.collect(system, policy, 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from azr_jax.systems.azr.appendix import composite
+from azr_jax.systems.azr.extensions import composite
 from azr_jax.tasks.programs.task import Triplet
 from azr_jax.tasks.programs.validation import Rejection
 

@@ -43,7 +43,7 @@ class Numbered(ScriptedPolicy):
 def played(context, seed, **changes):
   """Returns what a step gives that may be compared, and its order."""
   system, policy = (
-    AZR(settings(batch_size=6, **changes), context),
+    AZR(settings(prompts=6, **changes), context),
     Numbered(seed),
   )
   for buffer in system.buffers.values():

@@ -9,9 +9,9 @@ from scripted_azr import TASK_TYPES, ScriptedPolicy, answer, settings
 from azr_jax.config.settings import Invalid
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel import messages
-from azr_jax.systems.azr import gate
+from azr_jax.systems.azr.extensions import gate
 from azr_jax.systems.azr.system import AZR
-from azr_jax.tasks.programs.solving import Grade
+from azr_jax.tasks.programs.solving import VotedOutcome
 from azr_jax.tasks.programs.task import UNKNOWN, ZERO_TRIPLET, is_verified
 
 DEDUCTION = "deduction"
@@ -188,9 +188,9 @@ def test_solvers_alone_vote_too(context):
 
 def test_grades_go_between_hosts():
   grades = (
-    Grade(Outcome.TIMEOUT, None),
-    Grade(None, "ab"),
-    Grade(Outcome.CORRECT, "ab"),
+    VotedOutcome(Outcome.TIMEOUT, None),
+    VotedOutcome(None, "ab"),
+    VotedOutcome(Outcome.CORRECT, "ab"),
   )
   assert messages.loads(messages.dumps(grades)) == grades
 
@@ -221,7 +221,7 @@ def test_a_seed_that_several_episodes_solve_is_voted_on_once(context):
       is_proposal = "New program" in prompt.text
       return "nothing" if is_proposal else super().reply(prompt, sample)
 
-  changes = {"labels": "majority", "task_types": (DEDUCTION,), "batch_size": 3}
+  changes = {"labels": "majority", "task_types": (DEDUCTION,), "prompts": 3}
   system = AZR(settings(**changes), context)
   system.buffers[DEDUCTION].add(ZERO_TRIPLET, 0)
   metrics = scripted.collect(system, Refused(), 1).metrics

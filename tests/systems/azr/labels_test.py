@@ -2,7 +2,7 @@
 
 from azr_jax import types
 from azr_jax.grading.outcome import Outcome
-from azr_jax.systems.azr.labels import Labels
+from azr_jax.systems.azr.extensions.labels import Labels
 from azr_jax.systems.azr.rewards import Solved
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs.buffer import TaskBuffer

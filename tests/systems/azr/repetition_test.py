@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from azr_jax.systems.azr import repetition
-from azr_jax.systems.azr.repetition import RepetitionSettings
+from azr_jax.systems.azr.extensions import repetition
+from azr_jax.systems.azr.extensions.repetition import RepetitionSettings
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 
 

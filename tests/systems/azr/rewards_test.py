@@ -4,7 +4,7 @@ import pytest
 
 from azr_jax.grading.outcome import Outcome
 from azr_jax.systems.azr import rewards as azr_rewards
-from azr_jax.systems.azr.appendix import intrinsic as intrinsic_lib
+from azr_jax.systems.azr.extensions import intrinsic as intrinsic_lib
 from azr_jax.systems.azr.rewards import RewardRules, Solved
 
 PAPER = RewardRules(unlearnable=0.0, wrong=-0.5, bad_format=-1.0)

@@ -8,13 +8,13 @@ import scripted
 
 from azr_jax import types
 from azr_jax.config.settings import build
-from azr_jax.systems.azr.appendix.settings import AppendixSettings
+from azr_jax.systems.azr.extensions.settings import AppendixSettings
 from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.tasks.programs import prompts
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 
 SETTINGS = dict(
-  batch_size=2,
+  prompts=2,
   references=2,
   learnability_samples=4,
   induction_inputs=4,

@@ -15,7 +15,7 @@ from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs.task import ZERO_TRIPLET
 
-CHOSEN = dict(batch_size=2, seed_factor=3, seed_rounds=20)
+CHOSEN = dict(prompts=2, seed_factor=3, seed_rounds=20)
 
 
 class Killed(Exception):
@@ -171,7 +171,7 @@ def test_seeding_leaves_the_samples_of_the_step_as_they_are(context, keeping):
   seeding_and_step = len(calls)
   again = scripted.collect(AZR(settings(**CHOSEN), keeping), Counting(), 1)
   step = len(calls) - seeding_and_step
-  assert seeding_and_step - step == 6 * CHOSEN["batch_size"]
+  assert seeding_and_step - step == 6 * CHOSEN["prompts"]
   for one, other in zip(first.trajectories, again.trajectories, strict=True):
     assert one.prompt == other.prompt
     assert one.completion.text == other.completion.text

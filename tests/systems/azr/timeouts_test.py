@@ -44,7 +44,7 @@ def impatient():
 def test_a_slow_trivial_program_earns_nothing(
   make_context, impatient, task_type
 ):
-  changes = {"learnability_samples": SAMPLES, "batch_size": 1}
+  changes = {"learnability_samples": SAMPLES, "prompts": 1}
   context = make_context(impatient)
   system = AZR(settings(task_types=(task_type,), **changes), context)
   collected = scripted.collect(system, SlowPolicy(), 1)

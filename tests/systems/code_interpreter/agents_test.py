@@ -178,7 +178,7 @@ class DrawnReplies(ScriptedPolicy):
     for index, (prompt, seed) in enumerate(
       zip(prompts, prompt_seeds, strict=True)
     ):
-      number = call - phases._FIRST_CALL
+      number = call - phases._FIRST_PHASE
       self.names.append((seed, number))
       draw = np.random.default_rng((seed, number))
       role = next(key for key in DRAWN if key in prompt.text)
@@ -340,7 +340,7 @@ def test_random_keys_do_not_depend_on_the_other_conversations(executor):
   assert phases_of[0] == phases_of[1]
   numbers = [call for call, _ in slow.calls]
   assert (
-    len(set(numbers)) == len(numbers) and min(numbers) >= phases._FIRST_CALL
+    len(set(numbers)) == len(numbers) and min(numbers) >= phases._FIRST_PHASE
   )
 
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from azr_jax.systems.azr.appendix import rewriting
+from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.tasks.programs.buffer import EVICTIONS, REVISITS, TaskBuffer
 from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import InductionTask, Triplet

@@ -3,7 +3,7 @@
 import pytest
 
 from azr_jax.executor import Executor
-from azr_jax.systems.azr.appendix import rewriting
+from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 from azr_jax.tasks.programs.validation import Rejection

@@ -31,7 +31,8 @@ def test_files_keep_pass_rates(tmp_path):
     pass_rates.read_for(tmp_path / "none", questions)
 
 
-def test_files_of_older_versions_are_read(tmp_path):
+def test_files_without_a_key_are_refused(tmp_path):
   path = tmp_path / "measured.jsonl"
   path.write_text('{"id": "a", "right": 3, "asked": 20}\n')
-  assert pass_rates.read(path) == {"a": PassRate(3, 20)}
+  with pytest.raises(ValueError, match="num_correct"):
+    pass_rates.read(path)

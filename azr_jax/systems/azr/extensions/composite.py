@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from azr_jax.executor import Executor, Job, Result, futures, literals
 from azr_jax.grading import values
-from azr_jax.systems.azr.appendix import rewriting
+from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.tasks.programs import validation
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,

@@ -23,7 +23,7 @@ import numpy as np
 
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
-from azr_jax.systems.azr.appendix import rewriting
+from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing

@@ -3,8 +3,8 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.systems.azr.appendix import rewriting
-from azr_jax.systems.azr.appendix.intrinsic import AGGREGATIONS, INTRINSIC
+from azr_jax.systems.azr.extensions import rewriting
+from azr_jax.systems.azr.extensions.intrinsic import AGGREGATIONS, INTRINSIC
 
 
 @dataclasses.dataclass(frozen=True)
