@@ -84,7 +84,7 @@ def test_a_coroutine_that_waits_for_nothing_is_told():
     await Awaited(Future())
 
   with pytest.raises(
-    RuntimeError, match="awaits a future that nothing will complete"
+    RuntimeError, match="deadlock: a coroutine awaits a future"
   ):
     EventLoop().run(waits())
   loop = EventLoop()
