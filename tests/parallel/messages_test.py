@@ -57,7 +57,7 @@ def test_a_number_that_is_none_comes_back_as_none():
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), int, np.zeros(2)])
 def test_other_types_are_refused_before_they_are_sent(value):
-  with pytest.raises(TypeError, match="expected numbers, texts"):
+  with pytest.raises(TypeError, match="expected numbers, strings"):
     messages.dumps([value])
 
 
