@@ -167,7 +167,8 @@ def make(name: str, buckets: Buckets) -> Curriculum:
   """Builds the curriculum MODULE:NAME over buckets.
 
   Raises:
-    ValueError: the result is not a curriculum.
+    ValueError: there is no such class or function, or its result is not a
+      curriculum.
   """
   made = load(name)(buckets)
   if not isinstance(made, Curriculum):

@@ -14,8 +14,8 @@ class DecodeClock:
 
   Attributes:
     delay_calls: number of calls from a job's start until its outcome is used.
-      The device waits for a later job. None uses outcomes as soon as they
-      exist.
+      The device waits for jobs that take longer. None uses outcomes as soon
+      as they exist.
     calls: number of iterations of the event loop, including those without a
       decode call.
   """

@@ -77,7 +77,7 @@ class Meter:
 
   @contextlib.contextmanager
   def spanning(self) -> Iterator[None]:
-    """Adds the duration of its block to `spans`."""
+    """Adds the interval of its block to `spans`."""
     start = time.monotonic()
     try:
       with jax.profiler.TraceAnnotation("rollout"):
@@ -150,8 +150,8 @@ class RequestMeter:
     start = end if self._sent_at is None else self._sent_at
     steps = int(iterations.max(initial=0))
     # A slot that is done gets no more tokens, so it got its tokens in the first
-    # iterations. Its n-th iteration also attends to the tokens of this call's
-    # earlier ones, which are n - 1 without drafts.
+    # iterations. Its n-th iteration also attends to this call's earlier tokens,
+    # of which there are n - 1 without drafts.
     new, live = num_generated.astype(np.int64), iterations.astype(np.int64)
     own = (new - 1) * live // 2
     entries = int(np.sum(live * np.asarray(lengths) + own))

@@ -10,11 +10,11 @@ or sampled b tokens. The life of a group:
    continue. Each token keeps its log-probability and version.
 
 A paused group consists of JSON values, in memory as in a checkpoint, so a
-killed run resumes exactly like an uninterrupted one. A sequence of at most
+killed run continues as if it had not been interrupted. A sequence of at most
 `max_tokens` tokens is sampled in at most ceil(`max_tokens` / b) steps.
 
-Paper: Kimi k1.5 (arXiv 2501.12599). The paper may exclude segments of earlier
-steps from the loss. Here a finished group is trained on as a whole, and
+Paper: Kimi k1.5 (arXiv 2501.12599). There, segments of earlier steps may be
+excluded from the loss. Here a finished group is trained on as a whole, and
 `learner.correction` weights tokens sampled from older parameters.
 """
 

@@ -1,8 +1,8 @@
 """The policy as a system sees it: prompts in, completions out.
 
 A system calls `policy.sample(prompts, n)` and never sees meshes, slots or
-optimizers. An agent wraps a policy in another way to answer prompts, for
-example with tools.
+optimizers. An agent answers prompts with a policy in another way, for example
+with tools.
 """
 
 import collections
@@ -46,7 +46,7 @@ Submitted = tuple[Request, Sequence["Future[types.Completion]"]]
 
 
 class Samples:
-  """Yields the completions of one `Policy.sample` call as they finish.
+  """The completions of one `Policy.sample` call, as they finish.
 
   With partial rollouts, the first completion is yielded only once all of them
   have finished, so that a group is graded once.
@@ -372,7 +372,7 @@ class Policy:
     self.loop.restore(known)
 
   def _key_data_of(self, call: int) -> np.ndarray:
-    """Returns the data of a call's random key, uint32 [W]."""
+    """Returns the data of a call's random key, uint32 [U]."""
     if call not in self._key_data:
       # Cached, because computing it would queue behind the device's current
       # work.

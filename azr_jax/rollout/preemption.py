@@ -155,7 +155,7 @@ class PageAllocator:
     """Frees the pages of the youngest waiting prompt or sequence.
 
     The last step loses pages first, and within a step prompts lose theirs
-    before sequences. The loser is prefilled again later.
+    before sequences. Whatever loses its pages is prefilled again later.
 
     Args:
       device: the device that needs free pages.

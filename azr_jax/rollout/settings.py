@@ -244,7 +244,7 @@ class SamplerSettings(Settings):
       raise self.invalid(
         "step_tokens",
         f"0 with max_staleness={self.max_staleness}: a step in flight keeps "
-        "its unfinished sequences in the slots, where paused ones are not",
+        "its unfinished sequences in the slots, but paused ones leave them",
       )
 
   @property

@@ -82,7 +82,7 @@ def opening(line: str) -> Opening | None:
 
   Args:
     line: a line without its line break. Only its last `MAX_OPENING` characters
-      are searched.
+      are searched, so the last `MAX_OPENING + 1` suffice.
   """
   is_whole, line = len(line) <= MAX_OPENING, line[-MAX_OPENING:]
   match = _OPENING.search(line)

@@ -1,4 +1,4 @@
-"""Options of XLA reach the programs of their platform."""
+"""XLA options reach the programs of their platform."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""The loop of coroutines, without a device."""
+"""The event loop, without a device."""
 
 from concurrent.futures import Future
 
