@@ -3,7 +3,7 @@
 With drafts (`drafts.py`), an iteration runs several tokens per slot, and slots
 advance by different numbers of tokens.
 
-Axis letters are those of `types.py`; B counts slots, N the new tokens of one
+Axis letters are as in `types.py`; B counts slots, N the new tokens of one
 call.
 """
 

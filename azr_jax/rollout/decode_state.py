@@ -6,7 +6,7 @@ next token. A sequence therefore starts from its last token and from pages with
 all earlier ones, and only tokens pass between calls. A slot that is done is
 still computed, with cache length 0, until a sequence enters it.
 
-Axis letters are those of `types.py`; B counts slots, N the new tokens of one
+Axis letters are as in `types.py`; B counts slots, N the new tokens of one
 call.
 """
 

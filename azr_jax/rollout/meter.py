@@ -110,7 +110,7 @@ class RequestMeter:
     self.record_decode_dispatch()
 
   def record_prefill(self, tokens: int) -> None:
-    """Records that so many tokens are about to be prefilled."""
+    """Records that tokens are about to be prefilled."""
     self._meter.counts += Counts(prefilled=tokens)
     self.record_dispatch()
 

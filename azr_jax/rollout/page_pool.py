@@ -143,7 +143,7 @@ class PagePool:
     return len(self._free[device]) + len(self._kept[device])
 
   def pages_for(self, tokens: int) -> int:
-    """Returns the number of pages that hold so many tokens."""
+    """Returns the number of pages that `tokens` tokens fill."""
     return -(-tokens // self.page_tokens)
 
   def missing(self, cached: CachedTokens, tokens: int) -> int:

@@ -30,7 +30,7 @@ class Request:
     priority: requests with a smaller priority get slots first.
     tool_runner: runs the tool calls of conversations; None ends a completion
       with its first response.
-    stop_strings: strings that end a response, beside those of
+    stop_strings: strings that end a response, in addition to
       `rollout.stop_strings`.
   """
 

@@ -329,7 +329,7 @@ class SamplerSettings(Settings):
     return SamplingDtypes(dtype, kernels, self.cache_dtype(dtype))
 
   def pages_for(self, tokens: int) -> int:
-    """Returns how many cache pages hold so many tokens."""
+    """Returns the number of cache pages that `tokens` tokens fill."""
     return -(-tokens // self.page_size)
 
   @property

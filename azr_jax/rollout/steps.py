@@ -1,6 +1,6 @@
 """The forward passes of sampling: one decode step, and prefill.
 
-Axis letters are those of `types.py`; B counts slots, N the new tokens of one
+Axis letters are as in `types.py`; B counts slots, N the new tokens of one
 call.
 """
 

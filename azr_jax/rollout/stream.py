@@ -122,7 +122,7 @@ class Stream:
         with its first response.
       step_tokens: number of tokens after which a completion is paused, not
         counting restored ones; 0 never pauses.
-      stop_strings: strings that end a response, beside those of
+      stop_strings: strings that end a response, in addition to
         `rollout.stop_strings`.
 
     Returns:

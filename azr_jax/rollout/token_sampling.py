@@ -6,7 +6,7 @@ and greedy benchmark answers.
 Nothing sorts the vocabulary: top-p finds its threshold by bisection, and a draw
 inverts the cumulative distribution block by block.
 
-Axis letters are those of `types.py`; B counts slots.
+Axis letters are as in `types.py`; B counts slots.
 """
 
 import dataclasses
