@@ -27,14 +27,14 @@ class AdaptiveSettings(Settings):
   )
   temperature: float = setting(
     0.20,
-    "tau, which divides the scores in the softmax over buckets",
+    "tau, divisor of the scores in the softmax over buckets",
     paper="0.20",
     above=0,
     expert=True,
   )
   epsilon: float = setting(
     0.10,
-    "probability that is spread evenly over the buckets",
+    "probability spread evenly over the buckets",
     paper="0.10",
     minimum=0,
     maximum=1,
@@ -42,14 +42,14 @@ class AdaptiveSettings(Settings):
   )
   window: int = setting(
     20,
-    "number of batches over which a bucket's pass rate is averaged",
+    "batches over which a bucket's pass rate is averaged",
     paper="20",
     minimum=1,
     expert=True,
   )
   warmup_steps: int = setting(
     10,
-    "number of first steps that sample buckets uniformly",
+    "number of initial steps that sample buckets uniformly",
     paper="10",
     minimum=0,
     expert=True,
@@ -57,7 +57,7 @@ class AdaptiveSettings(Settings):
 
 
 class Adaptive:
-  """Samples the whole batch of a step from one bucket."""
+  """Samples each step's whole batch from one bucket."""
 
   def __init__(self, buckets: Buckets, settings: AdaptiveSettings):
     self._buckets = buckets
@@ -70,8 +70,8 @@ class Adaptive:
   def probabilities(self, step: int) -> np.ndarray:
     """Returns q_t, the probability of each bucket, float64 [buckets].
 
-    Empty buckets have probability 0. A bucket that was never sampled counts as
-    on target, because the paper does not define its pass rate.
+    Empty buckets have probability 0. The paper leaves the pass rate of an
+    unsampled bucket undefined; here it counts as on target.
     """
     settings = self._settings
     filled = self._buckets.filled()
@@ -86,7 +86,7 @@ class Adaptive:
     return (1 - settings.epsilon) * near_target + settings.epsilon * uniform
 
   def sample_bucket(self, step: int, rng: np.random.Generator) -> int:
-    """Samples the bucket of a step and returns its index."""
+    """Samples a step's bucket and returns its index."""
     self._last_probabilities = self.probabilities(step)
     return int(
       rng.choice(len(self._last_probabilities), p=self._last_probabilities)
@@ -95,7 +95,7 @@ class Adaptive:
   def sample(
     self, step: int, count: int, rng: np.random.Generator
   ) -> list[SampledItem]:
-    """Samples `count` items of one bucket."""
+    """Samples `count` items from one bucket."""
     bucket = self.sample_bucket(step, rng)
     return [self._buckets.sample(bucket, rng) for _ in range(count)]
 

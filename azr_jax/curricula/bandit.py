@@ -1,16 +1,15 @@
-"""Samples buckets that the policy learns much from: a bandit over categories.
+"""Samples buckets from which the policy learns most: a bandit over categories.
 
-A bucket's value is a moving mean of what was learned from it, and buckets are
-sampled by a softmax of their values. What is learned from a prompt is the mean
-absolute advantage of its responses; it is large where some are right and some
-are not.
+A bucket's value is a moving average of the gain from its prompts, and buckets
+are sampled by a softmax over values. The gain of a prompt is the mean absolute
+advantage of its responses; it is large if some are right and some are wrong.
 
   Q(c) <- (1 - alpha) Q(c) + alpha r(c),   p(c) = exp(Q(c) / tau) / sum
 
 Paper: Self-Evolving Curriculum, SEC (arXiv 2505.14970), section 3. A bucket
-without a prompt in a step keeps its value. The published code counts a reward
-of 0 for it, so buckets are forgotten faster the more there are; here
-`forgets_unseen` does.
+without a prompt in a step keeps its value. The published code instead gives it
+a reward of 0, so that values decay faster the more buckets there are;
+`forgets_unseen` does the same here.
 """
 
 import dataclasses
@@ -29,7 +28,7 @@ class BanditSettings(Settings):
 
   learning_rate: float = setting(
     0.5,
-    "alpha, weight of a step in the value of a bucket",
+    "alpha, weight of a step in a bucket's value",
     paper="SEC: 0.5",
     above=0,
     maximum=1,
@@ -37,14 +36,14 @@ class BanditSettings(Settings):
   )
   temperature: float = setting(
     1.0,
-    "tau, which divides the values in the softmax over buckets",
+    "tau, divisor of the values in the softmax over buckets",
     paper="SEC: 1.0 for Countdown, 0.4 for mathematics",
     above=0,
     expert=True,
   )
   forgets_unseen: bool = setting(
     False,
-    "whether a bucket without a prompt in a step counts as a gain of 0",
+    "whether a bucket without a prompt in a step counts as gain 0",
     expert=True,
   )
 
@@ -61,8 +60,8 @@ class Bandit:
   def probabilities(self) -> np.ndarray:
     """Returns the probability of each bucket, float64 [buckets].
 
-    Empty buckets have probability 0. At the start all values are 0, so the
-    others are sampled alike.
+    Empty buckets have probability 0. All values start at 0, so at first the
+    other buckets are equally likely.
     """
     scores = self._values / self._settings.temperature
     return softmax(scores, self._buckets.filled())
@@ -70,7 +69,7 @@ class Bandit:
   def sample(
     self, step: int, count: int, rng: np.random.Generator
   ) -> list[SampledItem]:
-    """Samples `count` items by the values of their buckets."""
+    """Samples `count` items, choosing buckets by value."""
     del step
     self._last_probabilities = self.probabilities()
     return self._buckets.sample_each(self._last_probabilities, count, rng)

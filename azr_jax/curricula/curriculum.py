@@ -1,8 +1,8 @@
-"""The interface of a curriculum, and the buckets of items that it samples from.
+"""The curriculum interface, and the buckets of items that curricula sample.
 
 A curriculum samples the prompts of a step and is updated with their pass rates.
-It does not know what a prompt is: it sees items, each in a bucket. Therefore
-every system can use it.
+It knows nothing about prompts, only items in buckets, so every system can use
+it.
 """
 
 import dataclasses
@@ -16,13 +16,13 @@ from azr_jax.config import named
 
 @dataclasses.dataclass(frozen=True)
 class SampledItem:
-  """An item that becomes a prompt of a step.
+  """An item chosen as a prompt of a step.
 
   Attributes:
-    index: index of the item among the items of its source.
+    index: the item's index in its source.
     bucket: index of its bucket in `Buckets.names`.
-    source: index of the source, where several are mixed.
-    replayed: whether it was sampled because of its earlier pass rates.
+    source: index of the source, if several are mixed.
+    replayed: whether it was chosen for its earlier pass rates.
   """
 
   index: int
@@ -32,7 +32,7 @@ class SampledItem:
 
 
 class Buckets:
-  """The items of a source, by bucket. Items can be added.
+  """The items of a source, sorted into buckets; items can be added.
 
   Attributes:
     names: names of the buckets.
@@ -40,7 +40,7 @@ class Buckets:
   """
 
   def __init__(self, names: Sequence[str], bucket_of: Sequence[int]):
-    """Sorts the items into their buckets.
+    """Sorts the items into buckets.
 
     Args:
       names: names of the buckets.
@@ -53,7 +53,7 @@ class Buckets:
     self.size = len(bucket_of)
 
   def add(self, bucket: int) -> int:
-    """Adds an item to a bucket and returns the item's index."""
+    """Adds an item to a bucket and returns its index."""
     self._members[bucket].append(self.size)
     self.size += 1
     return self.size - 1
@@ -67,7 +67,7 @@ class Buckets:
     return np.array([bool(members) for members in self._members])
 
   def sample(self, bucket: int, rng: np.random.Generator) -> SampledItem:
-    """Samples an item of a bucket uniformly."""
+    """Samples an item of a bucket, uniformly."""
     members = self._members[bucket]
     return SampledItem(members[rng.integers(len(members))], bucket)
 
@@ -77,9 +77,9 @@ class Buckets:
     """Samples a bucket for each of `count` items, then the items.
 
     Args:
-      probabilities: of the buckets, [buckets]; 0 for those without items.
-      count: the number of items.
-      rng: draws all buckets first, and then an item of each.
+      probabilities: probability of each bucket, [buckets]; 0 if it is empty.
+      count: number of items.
+      rng: draws all buckets first, then an item of each.
     """
     chosen = rng.choice(len(probabilities), size=count, p=probabilities)
     return [self.sample(int(bucket), rng) for bucket in chosen]
@@ -89,10 +89,10 @@ def softmax(scores: np.ndarray, filled: np.ndarray) -> np.ndarray:
   """Returns the softmax of scores over the filled buckets, float64 [buckets].
 
   Args:
-    scores: of the buckets, [buckets].
-    filled: whether each bucket has an item; the others have probability 0.
+    scores: score of each bucket, [buckets].
+    filled: whether each bucket has an item; empty ones get probability 0.
   """
-  # The maximum is subtracted, so that not all weights underflow to 0.
+  # Subtracting the maximum keeps the weights from all underflowing to 0.
   weights = np.exp(np.where(filled, scores - scores[filled].max(), -np.inf))
   return weights / weights.sum()
 
@@ -100,7 +100,7 @@ def softmax(scores: np.ndarray, filled: np.ndarray) -> np.ndarray:
 def means(
   items: Sequence[SampledItem], values: Sequence[float]
 ) -> dict[int, float]:
-  """Returns {bucket: the mean value of its items}, for buckets with items."""
+  """Returns {bucket: mean value of its items}, for buckets with items."""
   by_bucket: dict[int, list[float]] = {}
   for item, value in zip(items, values, strict=True):
     by_bucket.setdefault(item.bucket, []).append(value)
@@ -109,7 +109,7 @@ def means(
 
 @runtime_checkable
 class Curriculum(Protocol):
-  """A rule for which prompts a step trains on."""
+  """A rule that chooses the prompts of each step."""
 
   def sample(
     self, step: int, count: int, rng: np.random.Generator
@@ -130,22 +130,22 @@ class Curriculum(Protocol):
     pass_rates: Sequence[float],
     gains: Sequence[float],
   ) -> None:
-    """Updates the curriculum with what became of each sampled item.
+    """Updates the curriculum with the results of the sampled items.
 
     Args:
       step: the training step.
-      items: what was sampled.
-      pass_rates: the fraction of right responses to each.
-      gains: the mean absolute advantage of the responses to each.
+      items: the sampled items.
+      pass_rates: fraction of correct responses for each item.
+      gains: mean absolute advantage of the responses for each item.
     """
     ...
 
   def metrics(self) -> dict[str, float]:
-    """Returns metrics of the last step; the names have no prefix."""
+    """Returns the metrics of the last step, without a prefix in their names."""
     ...
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns everything that changes between steps, as JSON values."""
+    """Returns all state that changes between steps, as JSON values."""
     ...
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ class Curriculum(Protocol):
 
 
 def load(name: str) -> Callable[[Buckets], Curriculum]:
-  """Returns what MODULE:NAME makes a curriculum of, from buckets.
+  """Returns the callable MODULE:NAME that builds a curriculum from buckets.
 
   Raises:
     ValueError: there is no such class or function; the message continues
@@ -164,10 +164,11 @@ def load(name: str) -> Callable[[Buckets], Curriculum]:
 
 
 def make(name: str, buckets: Buckets) -> Curriculum:
-  """Returns the curriculum MODULE:NAME over buckets.
+  """Builds the curriculum MODULE:NAME over buckets.
 
   Raises:
-    ValueError: it is none, or lacks a method.
+    ValueError: there is no such class or function, or its result is not a
+      curriculum.
   """
   made = load(name)(buckets)
   if not isinstance(made, Curriculum):

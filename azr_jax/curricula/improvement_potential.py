@@ -1,9 +1,9 @@
 """Improvement potential of questions (R1-CI, section 3.3).
 
-A question with pass rate p has the potential 4 p (1 - p): the variance of the
+A question with pass rate p has potential 4 p (1 - p): the variance of the
 reward, which bounds the gradient, scaled to 1 at p = 1/2. Questions are sorted
 into four groups by potential, and training proceeds in stages that add or
-exchange groups.
+replace groups.
 
 | curriculum | groups are made by | questions of stage s |
 | --- | --- | --- |
@@ -14,8 +14,8 @@ exchange groups.
 | `difficulty` | pass rate, highest first | groups 1 to s |
 | `none` | one group | all |
 
-A stage with fewer questions than a step needs also takes other groups, those
-with the smallest numbers first.
+If a stage has fewer questions than a step needs, it also uses other groups, in
+ascending order of their numbers.
 """
 
 import dataclasses
@@ -25,18 +25,18 @@ import numpy as np
 
 ONLINE = ("online_merge", "online_unmerge")
 _ONE_GROUP_PER_STAGE = ("potential_alone", "online_unmerge")
-# Orders whose pass rates are estimated before training.
+# Curricula whose pass rates are estimated before training.
 OFFLINE = ("potential", "potential_alone", "difficulty")
 CURRICULA = ("potential", "potential_alone", *ONLINE, "difficulty", "none")
 GROUPINGS = ("thresholds", "quantiles")
 STAGES = 4
-# Minimum potential of groups 1 to 3, in percent; group 4 has the rest.
+# Minimum potential of groups 1 to 3, in percent; the rest is in group 4.
 THRESHOLDS = (64, 48, 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class PassRate:
-  """How often a question was answered correctly.
+  """Number of correct responses to a question.
 
   Attributes:
     num_correct: number of correct responses.
@@ -48,7 +48,7 @@ class PassRate:
 
   @property
   def rate(self) -> float:
-    """The fraction of responses that are correct."""
+    """The fraction of correct responses."""
     return self.num_correct / self.num_samples
 
   @property
@@ -58,10 +58,10 @@ class PassRate:
 
 
 def group_by_thresholds(pass_rates: Sequence[PassRate]) -> list[int]:
-  """Returns the group, 1 to 4, of each question by the paper's thresholds.
+  """Returns each question's group, 1 to 4, by the paper's thresholds.
 
-  Integers are compared instead of fractions, because 4 or 16 correct responses
-  of 20 are a potential of exactly 0.64, which floating point would miss.
+  It compares integers: 4 or 16 correct responses of 20 have a potential of
+  exactly 0.64, which floating point would miss.
   """
   groups = []
   for rate in pass_rates:
@@ -73,11 +73,11 @@ def group_by_thresholds(pass_rates: Sequence[PassRate]) -> list[int]:
 
 
 def group_by_quantiles(keys: Sequence[float], seed: int) -> list[int]:
-  """Returns the group of each question, in four groups of equal size.
+  """Returns each question's group, in four groups of equal size.
 
   Args:
-    keys: the sort key of each question; group 1 has the largest.
-    seed: breaks ties in a random order.
+    keys: the sort key of each question; group 1 has the largest keys.
+    seed: breaks ties randomly.
   """
   shuffled = np.random.default_rng((seed, 0)).permutation(len(keys))
   order = shuffled[np.argsort(-np.asarray(keys)[shuffled], kind="stable")]
@@ -89,13 +89,13 @@ def group_by_quantiles(keys: Sequence[float], seed: int) -> list[int]:
 def make_groups(
   pass_rates: Sequence[PassRate], curriculum: str, grouping: str, seed: int
 ) -> list[int]:
-  """Returns the group, 1 to 4, of each question; stage g introduces group g.
+  """Returns each question's group, 1 to 4; stage g introduces group g.
 
   Args:
     pass_rates: the pass rate of each question.
     curriculum: one of `CURRICULA`.
     grouping: one of `GROUPINGS`; `difficulty` needs `quantiles`.
-    seed: breaks ties between quantiles.
+    seed: breaks ties at quantile boundaries.
 
   Raises:
     ValueError: the curriculum or the grouping is unknown, or they cannot be
@@ -126,8 +126,8 @@ def stage_questions(
     groups: the group of each question.
     curriculum: one of `CURRICULA`.
     stage: the stage, from 1.
-    min_count: if the stage has fewer questions, it takes all earlier groups,
-      then later ones in order. If all groups have fewer, it takes all.
+    min_count: if the stage has fewer questions, all earlier groups are added,
+      then later ones in order, until there are enough or no groups are left.
   """
   stage_group = [i for i, group in enumerate(groups) if group == stage]
   if curriculum in _ONE_GROUP_PER_STAGE and len(stage_group) >= min_count:
@@ -140,5 +140,5 @@ def stage_questions(
 
 
 def stage_of(step: int, stage_steps: int) -> int:
-  """Returns the stage of a step, both from 1; the last stage has no end."""
+  """Returns the stage of a step, both from 1; the last stage never ends."""
   return min(1 + (step - 1) // stage_steps, STAGES)

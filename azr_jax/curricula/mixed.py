@@ -1,4 +1,4 @@
-"""Mixes two curricula over separate sources in fixed fractions of a batch.
+"""Mixes two curricula over separate sources, at a fixed batch fraction.
 
 Paper: Countdown, section 3.2.
 """
@@ -13,7 +13,7 @@ from azr_jax.curricula.curriculum import Curriculum, SampledItem
 
 
 class Mixed:
-  """Samples from two curricula; the items' source is 0 or 1."""
+  """Samples from two curricula; an item's source is 0 or 1."""
 
   def __init__(
     self, first: Curriculum, second: Curriculum, second_fraction: float
@@ -23,7 +23,7 @@ class Mixed:
     Args:
       first: the curriculum of source 0.
       second: the curriculum of source 1.
-      second_fraction: fraction of each batch that `second` samples.
+      second_fraction: fraction of each batch sampled by `second`.
     """
     self._curricula = (first, second)
     self._second_fraction = second_fraction
@@ -31,7 +31,7 @@ class Mixed:
   def sample(
     self, step: int, count: int, rng: np.random.Generator
   ) -> list[SampledItem]:
-    """Samples from both; the items of source 0 come first."""
+    """Samples from both curricula; items of source 0 come first."""
     second_count = int(round(self._second_fraction * count))
     counts = count - second_count, second_count
     return [
@@ -50,7 +50,7 @@ class Mixed:
     pass_rates: Sequence[float],
     gains: Sequence[float],
   ) -> None:
-    """Updates each curriculum with what became of its items."""
+    """Updates each curriculum with the results of its own items."""
     for source, curriculum in enumerate(self._curricula):
       indices = [i for i, item in enumerate(items) if item.source == source]
       if indices:

@@ -1,4 +1,4 @@
-"""Samples a bucket for every prompt: uniform, constant or scheduled weights.
+"""Samples a bucket per prompt, with uniform, constant or scheduled weights.
 
 Paper: Countdown, section 3.1, table 1.
 """
@@ -18,12 +18,12 @@ class Mixture:
   """Samples a bucket for each prompt, then an item of that bucket."""
 
   def __init__(self, buckets: Buckets, weights: BucketWeights):
-    """Makes the curriculum.
+    """Creates the curriculum.
 
     Args:
-      buckets: the items.
-      weights: weights of the buckets at each step. Empty buckets are never
-        sampled; the others keep their proportions.
+      buckets: the buckets of items.
+      weights: bucket weights at each step. Empty buckets are never sampled; the
+        others keep their proportions.
     """
     self._buckets = buckets
     self._weights = weights
@@ -32,7 +32,7 @@ class Mixture:
   def sample(
     self, step: int, count: int, rng: np.random.Generator
   ) -> list[SampledItem]:
-    """Samples `count` items by the step's weights."""
+    """Samples `count` items with the step's weights."""
     weights = self._weights(step) * self._buckets.filled()
     self._last_probabilities = weights / weights.sum()
     return self._buckets.sample_each(self._last_probabilities, count, rng)
@@ -44,7 +44,7 @@ class Mixture:
     pass_rates: Sequence[float],
     gains: Sequence[float],
   ) -> None:
-    """Does nothing, because the weights do not depend on pass rates."""
+    """Does nothing, because weights do not depend on pass rates."""
 
   def metrics(self) -> dict[str, float]:
     """Returns the last step's probability of each bucket."""
@@ -56,7 +56,7 @@ class Mixture:
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns an empty state, because weights follow from the step."""
+    """Returns an empty state, because weights depend only on the step."""
     return {}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -75,11 +75,11 @@ def proportional(buckets: Buckets) -> BucketWeights:
 
 
 def constant(weights: Sequence[float]) -> BucketWeights:
-  """Returns weights that are the same at every step."""
+  """Returns the same weights for every step."""
   return lambda step: np.asarray(weights, float)
 
 
-# (progress, probabilities of easy, medium and hard there), table 1.
+# Table 1: (progress, probabilities of easy, medium and hard).
 STATIC_SCHEDULE = (
   (0.00, (0.70, 0.25, 0.05)),
   (0.40, (0.35, 0.60, 0.05)),
@@ -91,10 +91,10 @@ STATIC_SCHEDULE = (
 def static(total_steps: int) -> BucketWeights:
   """Returns the schedule of table 1, from easy to hard.
 
-  It is linear between the rows of the table.
+  Weights are interpolated linearly between the rows of the table.
 
   Args:
-    total_steps: T; progress is (step - 1) / (T - 1), 0 if T is 1.
+    total_steps: T; progress is (step - 1) / (T - 1), or 0 if T is 1.
   """
   knots, rows = zip(*STATIC_SCHEDULE, strict=True)
   columns = np.array(rows).T

@@ -1,4 +1,4 @@
-"""Epochs over a set of items, each in its own random order."""
+"""Epochs over a set of items, each in a different random order."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,12 +8,12 @@ import numpy as np
 def epoch_indices(
   seeds: Sequence[int], total: int, positions: Iterable[int]
 ) -> list[int]:
-  """Returns the items at some positions of endless reshuffled epochs.
+  """Returns the items at some positions of endlessly reshuffled epochs.
 
   Args:
-    seeds: seeds of the orders; an epoch's order depends on them and its number.
-    total: number of items of an epoch.
-    positions: from 0.
+    seeds: seeds of the shuffles; each epoch also folds in its number.
+    total: number of items per epoch.
+    positions: positions in the concatenated epochs, from 0.
 
   Returns:
     An index below `total` for each position.

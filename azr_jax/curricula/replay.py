@@ -1,8 +1,8 @@
-"""Replays prompts that were solved sometimes, on top of any curriculum.
+"""Replays prompts that are solved some of the time, on top of any curriculum.
 
 Paper: Countdown, section 3.1, equation 5. The paper gives neither the decay of
 the mean pass rate nor the rule for sampling prompts. Here prompts are sampled
-in proportion to their priority, without replacement.
+without replacement, in proportion to their priority.
 """
 
 import dataclasses
@@ -19,36 +19,36 @@ from azr_jax.curricula.curriculum import Curriculum, SampledItem
 class ReplaySettings(Settings):
   """Which prompts may be replayed, and how many.
 
-  The paper has two variants; its text gives no decay.
+  The paper has two variants and gives no decay.
   """
 
   fraction: float = setting(
     0.0,
-    "fraction of a batch that is replayed",
+    "fraction of each batch to replay",
     paper="0.25, or 0.10",
     minimum=0,
     maximum=1,
   )
   warmup_steps: int = setting(
-    10, "number of first steps without replay", paper="10, or 30", minimum=0
+    10, "number of initial steps without replay", paper="10, or 30", minimum=0
   )
   min_pass_rate: float = setting(
     0.05,
-    "minimum mean pass rate of a replayed prompt",
+    "lowest mean pass rate of a replayed prompt",
     paper="0.05, or 0.20",
     minimum=0,
     maximum=1,
   )
   max_pass_rate: float = setting(
     0.95,
-    "maximum mean pass rate of a replayed prompt",
+    "highest mean pass rate of a replayed prompt",
     paper="0.95, or 0.80",
     minimum=0,
     maximum=1,
   )
   max_replays: int = setting(
     0,
-    "maximum number of replays of a prompt; 0: no maximum",
+    "most replays per prompt; 0: no limit",
     paper="none, or 3",
     minimum=0,
   )
@@ -76,7 +76,7 @@ class _Record:
 
 
 class Replay:
-  """Replaces a part of another curriculum's samples, bucket by bucket."""
+  """Replaces some of another curriculum's samples by replayed prompts."""
 
   def __init__(self, inner: Curriculum, settings: ReplaySettings):
     self._inner = inner
@@ -88,9 +88,9 @@ class Replay:
   def sample(
     self, step: int, count: int, rng: np.random.Generator
   ) -> list[SampledItem]:
-    """Samples from the inner curriculum and replaces some by replays.
+    """Samples from the inner curriculum and replaces some items by replays.
 
-    A replayed prompt replaces one of the same bucket.
+    A replayed prompt replaces one from the same bucket.
     """
     items = self._inner.sample(step, count, rng)
     self._last_fraction = 0.0
@@ -104,7 +104,7 @@ class Replay:
   def _replace(
     self, items: Sequence[SampledItem], rng: np.random.Generator
   ) -> list[SampledItem]:
-    """Replaces items by eligible prompts of their buckets, if there are any."""
+    """Replaces items by eligible prompts of their buckets, where possible."""
     replaced: list[SampledItem] = []
     for bucket in sorted({item.bucket for item in items}):
       fresh = [item for item in items if item.bucket == bucket]
@@ -141,7 +141,7 @@ class Replay:
     pass_rates: Sequence[float],
     gains: Sequence[float],
   ) -> None:
-    """Updates each prompt's moving mean; its first pass rate starts it."""
+    """Updates each prompt's moving average, which starts at its first rate."""
     self._inner.update(step, items, pass_rates, gains)
     decay = self._settings.decay
     for item, rate in zip(items, pass_rates, strict=True):
@@ -156,7 +156,7 @@ class Replay:
         ) * float(rate)
 
   def metrics(self) -> dict[str, float]:
-    """Returns the inner metrics and how much was and can be replayed."""
+    """Returns the inner metrics, and how much was and could be replayed."""
     eligible = sum(
       self._is_eligible(record, record.bucket)
       for record in self._records.values()
@@ -167,7 +167,7 @@ class Replay:
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the inner state and the history of every prompt."""
+    """Returns the inner state and every prompt's history."""
     records = [
       [*key, record.bucket, record.mean_pass_rate, record.replays]
       for key, record in self._records.items()

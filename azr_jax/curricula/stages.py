@@ -1,7 +1,7 @@
-"""Stages of training on the items with the highest improvement potential.
+"""Trains in stages on the items with the highest improvement potential.
 
-Items are anything with a pass rate: questions, programs, puzzles. Their ids
-identify them in a checkpoint.
+An item is anything with a pass rate: a question, a program, a puzzle. Its id
+identifies it in checkpoints.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from azr_jax.curricula.improvement_potential import PassRate
 
 
 class Stages:
-  """The groups of items, and the stage whose pass rates made them."""
+  """The groups of items, and the stage they were made for."""
 
   def __init__(
     self,
@@ -30,12 +30,12 @@ class Stages:
 
     Args:
       ids: unique ids of the items.
-      pass_rates: the pass rate of each item; None: not estimated yet, so all
-        items form one group.
+      pass_rates: the pass rate of each item. None if not estimated yet; all
+        items then form one group.
       curriculum: one of `improvement_potential.CURRICULA`.
       grouping: one of `improvement_potential.GROUPINGS`.
-      stage_steps: number of steps of a stage.
-      seed: seed for all random draws.
+      stage_steps: number of steps per stage.
+      seed: seed of all random draws.
     """
     self._ids = list(ids)
     self._curriculum = curriculum
@@ -43,7 +43,7 @@ class Stages:
     self._stage_steps = stage_steps
     self._seed = seed
     self._groups = [1] * len(self._ids)
-    self._grouped_for = 0  # The stage that has its groups; 0: none.
+    self._grouped_for = 0  # The stage the groups were made for; 0 for none.
     if pass_rates is not None:
       self.regroup(pass_rates, 1)
 
@@ -52,32 +52,32 @@ class Stages:
     return improvement_potential.stage_of(step, self._stage_steps)
 
   def needs_pass_rates(self, step: int) -> bool:
-    """Returns whether a step must begin with new pass rates of all items."""
+    """Returns whether new pass rates of all items are needed before a step."""
     return (
       self._curriculum in improvement_potential.ONLINE
       and self._grouped_for < self.stage(step)
     )
 
   def regroup(self, pass_rates: Sequence[PassRate], step: int) -> None:
-    """Groups the items by pass rates that were estimated before a step."""
+    """Groups the items by pass rates estimated before a step."""
     self._groups = improvement_potential.make_groups(
       pass_rates, self._curriculum, self._grouping, self._seed
     )
     self._grouped_for = self.stage(step)
 
   def steps_before(self, step: int) -> int:
-    """Returns how many steps its stage had before a step."""
+    """Returns the number of earlier steps in the step's stage."""
     return step - 1 - (self.stage(step) - 1) * self._stage_steps
 
   def items_at(
     self, step: int, positions: Iterable[int], min_count: int
   ) -> list[int]:
-    """Returns the indices of items of epochs over a step's stage.
+    """Returns indices of items from shuffled epochs over a step's stage.
 
     Args:
       step: the training step.
-      positions: in these epochs, from 0.
-      min_count: how many items the stage has at least, if there are so many.
+      positions: positions in these epochs, from 0.
+      min_count: the fewest items a stage may have, if that many exist.
     """
     stage = self.stage(step)
     items = improvement_potential.stage_questions(
@@ -97,7 +97,7 @@ class Stages:
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the group of each id, and the stage that has its groups."""
+    """Returns each id's group and the stage the groups were made for."""
     return {
       "groups": dict(zip(self._ids, self._groups, strict=True)),
       "measured_for": self._grouped_for,
@@ -112,8 +112,8 @@ class Stages:
     missing = [name for name in self._ids if name not in state["groups"]]
     if missing:
       raise ValueError(
-        f"the checkpoint lacks {missing[0]!r} and {len(missing) - 1} others: "
-        "expected the checkpoint of a run with the same questions"
+        f"the checkpoint lacks {missing[0]!r} and {len(missing) - 1} other "
+        "items: expected a checkpoint of a run with the same items"
       )
     self._groups = [state["groups"][name] for name in self._ids]
     self._grouped_for = state["measured_for"]

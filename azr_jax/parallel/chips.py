@@ -1,18 +1,18 @@
 """Peak rates of accelerators: memory, matrix units, links between chips.
 
-The numbers are from the vendors' public data sheets and serve as upper bounds
-for rooflines. Those of a TPU are on docs.cloud.google.com/tpu/docs/v4, v5e,
+The numbers come from the vendors' public data sheets and serve as upper bounds
+for rooflines. The TPU numbers are from docs.cloud.google.com/tpu/docs/v4, v5e,
 v5p and v6e.
 
-A TPU's clock follows from its sheet: a matrix unit of n x n multiplies and adds
-n x n numbers a cycle. In these cycles the TPU compiler estimates its operations
-(`lab/compile/cost.py`). Its estimates stand for these rates (libtpu 0.0.42.1),
-of a product of 8192^3, of the weights of a product with 32 rows, and of adding
-1 to a GiB:
+A TPU's clock rate follows from its data sheet, because a matrix unit of n x n
+does n x n multiply-adds per cycle. The TPU compiler estimates the cost of
+operations in these cycles (`lab/compile/cost.py`). With libtpu 0.0.42.1, its
+estimates imply the following rates for a matrix product of 8192^3, for reading
+the weights of a product with 32 rows, and for adding 1 to 1 GiB of data:
 
-| | product, operations a cycle | weights, bytes a cycle | sum, bytes a cycle |
+| | product, operations/cycle | weights, bytes/cycle | sum, bytes/cycle |
 | --- | --- | --- | --- |
-| v4, a core of two | 117,756 (90 % of the sheet) | 422 (72 %) | 226 (39 %) |
+| v4, one of two cores | 117,756 (90 % of the sheet) | 422 (72 %) | 226 (39 %) |
 | v5e | 115,044 (88 %) | 396 (73 %) | 222 (41 %) |
 | v5p | 236,349 (90 %) | 976 (62 %) | 574 (36 %) |
 | v6e | 369,231 (70 %) | 789 (84 %) | 379 (40 %) |
@@ -29,10 +29,10 @@ class Chip:
 
   Attributes:
     hbm_bytes: size of the device memory.
-    bandwidth: bytes per second of that memory.
+    bandwidth: bytes per second of the device memory.
     flops: operations per second in dense bfloat16 matrix products.
-    link_bandwidth: bytes per second one way, to all neighbours together.
-    multipliers: of all matrix units together; 0: unknown.
+    link_bandwidth: bytes per second to all neighbours together, one way.
+    multipliers: number of multipliers in all matrix units; 0 if unknown.
   """
 
   hbm_bytes: float
@@ -43,24 +43,25 @@ class Chip:
 
   @property
   def clock_hz(self) -> float:
-    """Cycles per second; 0 if they are unknown."""
+    """Cycles per second; 0 if unknown."""
     return self.flops / (2 * self.multipliers) if self.multipliers else 0.0
 
 
-# These pages give the bandwidth of the links in both directions: 400 (v5e),
-# 1200 (v5p) and 800 GB/s (v6e); one way has half of it. A v4 has six links of
-# 50 GB/s one way (TPU v4, arXiv 2304.01433); its page has the rate of an
-# all-reduce only, 1.1 PB/s over 4096 chips, which is 269 GB/s for each.
-# A chip of v4 and of v5p has two cores with four matrix units each, one of v5e
-# a core with four. Four units of 256 x 256 are assumed of v6e, with which its
-# clock is v5p's; by the compiler they are busy for 70 % of a large product.
+# The pages give the link bandwidth in both directions: 400 (v5e), 1200 (v5p)
+# and 800 GB/s (v6e); one way has half of that. A v4 has six links of 50 GB/s
+# one way (TPU v4, arXiv 2304.01433); its page gives only the all-reduce rate,
+# 1.1 PB/s over 4096 chips, which is 269 GB/s per chip.
+# A v4 or v5p chip has two cores with four matrix units each, a v5e chip has one
+# core with four. For v6e we assume four units of 256 x 256, which gives it
+# v5p's clock; the compiler's estimates keep them busy for 70 % of a large
+# product.
 TPUS = {
   "v4": Chip(32 * GIB, 1228e9, 275e12, 300e9, 8 * 128**2),
   "v5e": Chip(16 * GIB, 819e9, 197e12, 200e9, 4 * 128**2),
   "v5p": Chip(95 * GIB, 2765e9, 459e12, 600e9, 8 * 128**2),
   "v6e": Chip(32 * GIB, 1640e9, 918e12, 400e9, 4 * 256**2),
 }
-# By the names that servers are rented under. NVIDIA's data sheets.
+# By the names used for renting them. From NVIDIA's data sheets.
 GPUS = {
   "a100": Chip(80e9, 2039e9, 312e12, 300e9),
   "h100": Chip(80e9, 3350e9, 989e12, 450e9),

@@ -1,7 +1,7 @@
-"""Section `compiler` of a configuration: options of XLA for the learner.
+"""Section `compiler` of a configuration: XLA options for the learner.
 
-They are given to each program, not to the process, so a run's configuration
-records them and `compile_check` compiles with them.
+The options apply to individual programs rather than to the process, so a run's
+configuration records them and `compile_check` compiles with them.
 """
 
 import dataclasses
@@ -11,20 +11,20 @@ from jax.sharding import Mesh
 
 from azr_jax.config.settings import Settings, setting
 
-# The `compiler_options` of `jax.jit`; None means XLA's defaults.
+# The `compiler_options` of `jax.jit`; None uses XLA's defaults.
 Options: TypeAlias = dict[str, str | bool] | None
 
 _PAIRS = (
   lambda pairs: all("=" in pair for pair in pairs),
-  "texts of the form NAME=VALUE",
+  "strings of the form NAME=VALUE",
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class CompilerSettings(Settings):
-  """Options of XLA for updates and scoring, by platform."""
+  """XLA options for updates and scoring, by platform."""
 
-  # XLA all-gathers the weights of the next layer while this layer computes.
+  # Makes XLA all-gather the next layer's weights while this layer computes.
   tpu: tuple[str, ...] = setting(
     (
       "xla_enable_async_all_gather=true",
@@ -39,16 +39,16 @@ class CompilerSettings(Settings):
   gpu: tuple[str, ...] = setting(
     (), "XLA options on GPUs, as NAME=VALUE", accepts=_PAIRS, expert=True
   )
-  # Otherwise a fusion keeps float32 where the code rounds to bfloat16, so two
-  # programs of one model give slightly different values.
+  # Otherwise fusions may keep float32 where the code rounds to bfloat16, and
+  # two programs of the same model would give slightly different values.
   exact_rounding: bool = setting(
     True,
-    "round to bfloat16 wherever the code does, whatever XLA fuses",
+    "round to bfloat16 wherever the code does, even inside XLA fusions",
     expert=True,
   )
 
   def options(self, mesh: Mesh) -> Options:
-    """Returns the options for the platform of a mesh."""
+    """Returns the options for a mesh's platform."""
     platform = mesh.devices.flat[0].platform
     pairs = {"tpu": self.tpu, "gpu": self.gpu, "cuda": self.gpu}
     options: dict[str, str | bool] = {}

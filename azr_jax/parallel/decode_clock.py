@@ -1,21 +1,23 @@
-"""Counts calls of decode, so that runs of a seed take outcomes at one time."""
+"""Counts decode calls, so that runs with equal seeds use outcomes alike."""
 
 import dataclasses
 
 
 @dataclasses.dataclass
 class DecodeClock:
-  """Says when the outcome of a job is taken.
+  """Decides when the outcome of a job is used.
 
-  The moment at which an outcome is taken decides which sequences decode
-  together, and so how sums are rounded; with `rollout.max_staleness` it also
-  decides which parameters a token is sampled with. So it is a number of calls
-  of decode after the job's start, not the time that the job takes.
+  This moment determines which sequences decode together, and hence how sums are
+  rounded. With `rollout.max_staleness` it also determines which parameters
+  sample a token. To make runs reproducible, it is a fixed number of decode
+  calls after the job's start, however long the job takes.
 
   Attributes:
-    delay_calls: calls from a job's start until its outcome is taken, for which
-      the device waits if need be; None: it is taken when it is there.
-    calls: how often the event loop has called decode, or had nothing to call.
+    delay_calls: number of calls from a job's start until its outcome is used.
+      The device waits for jobs that take longer. None uses outcomes as soon
+      as they exist.
+    calls: number of iterations of the event loop, including those without a
+      decode call.
   """
 
   delay_calls: int | None = None

@@ -1,9 +1,9 @@
-"""The processes of a run: how they join, wait for each other and exchange.
+"""The processes of a run: joining, waiting for each other, and exchange.
 
-On a pod every host runs one process of the same program, on the same data and
-random draws. Device programs span all of them, so every host holds the same
-samples. Two things differ: each process grades its own part of the completions,
-and only the primary process writes files.
+On a pod, every host runs one process of the same program, with the same data
+and random draws. Device programs span all hosts, so every host holds the same
+samples. Hosts differ in two ways: each process grades its own share of the
+completions, and only the primary process writes files.
 """
 
 import dataclasses
@@ -20,12 +20,12 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 T = TypeVar("T")
-# Hosts exchange messages in chunks of this one size, so that one compiled
-# program serves messages of all lengths.
+# Messages are exchanged in chunks of this fixed size, so that one compiled
+# program serves messages of any length.
 MESSAGE_BYTES = 1 << 16
-# A message begins with its length.
+# A message starts with its length.
 _HEADER_BYTES = 8
-# How long processes that exit wait for a process that does not.
+# How long exiting processes wait for the others to exit.
 _SHUTDOWN_TIMEOUT_S = 30
 
 
@@ -34,18 +34,18 @@ def join(
   num_processes: int | None,
   process_id: int | None,
 ) -> None:
-  """Joins the other processes; must be called before JAX looks for devices.
+  """Joins the other processes; call it before JAX initialises its devices.
 
-  Each argument may be None where JAX finds it by itself: on Cloud TPU, SLURM,
-  Open MPI and Kubernetes.
+  Each argument may be None where JAX detects it: on Cloud TPU, SLURM, Open MPI
+  and Kubernetes.
 
   Args:
     coordinator_address: HOST:PORT of process 0.
-    num_processes: how many processes there are.
-    process_id: which of them this is, from 0.
+    num_processes: number of processes.
+    process_id: index of this process, from 0.
 
   Raises:
-    ValueError: JAX does not find an argument that is None, or the address has
+    ValueError: JAX cannot detect an argument that is None, or the address has
       no port.
     RuntimeError: the other processes did not join in time.
   """
@@ -62,22 +62,23 @@ def join(
     )
   except ValueError as error:
     raise ValueError(
-      "the other processes are not known: expected --coordinator_address, "
-      "--num_processes and --process_id, or a cluster where JAX finds them "
+      "the other processes are unknown: expected --coordinator_address, "
+      "--num_processes and --process_id, or a cluster where JAX detects them "
       f"({error})"
     ) from error
 
 
 @dataclasses.dataclass
 class Hosts:
-  """This process among those of its run; a single process never waits.
+  """This process among the processes of its run.
 
-  Every process must call the methods that exchange or wait in the same order.
+  Every process must call the methods that exchange or wait in the same order. A
+  single process never waits.
 
   Attributes:
     timeout_s: seconds to wait for the other processes.
-    index: which process this is, from 0.
-    count: how many processes there are.
+    index: index of this process, from 0.
+    count: number of processes.
     names: the host name of each process.
   """
 
@@ -93,18 +94,18 @@ class Hosts:
 
   @property
   def is_primary(self) -> bool:
-    """Whether this is the process that writes files and reports."""
+    """Whether this process writes files and reports."""
     return self.index == 0
 
   def barrier(self, what: str) -> None:
     """Waits until every process has reached the same point.
 
     Args:
-      what: a name of the point, for the error.
+      what: name of the point, for the error.
 
     Raises:
       TimeoutError: a process did not arrive in time; the message names it.
-      RuntimeError: the connection broke, for instance because a process died.
+      RuntimeError: the connection broke, for example because a process died.
     """
     if self.count == 1:
       return
@@ -123,12 +124,12 @@ class Hosts:
       raise TimeoutError(
         f"{late} did not reach {what!r} in "
         f"{self.timeout_s:g} s (hosts.timeout_s); {self.name(self.index)} "
-        f"waited: see the log of that host\n{error}"
+        f"waited: see that host's log\n{error}"
       ) from error
 
   def name(self, index: int) -> str:
-    """Returns a process's number and host, for messages."""
-    host = self.names[index] if index < len(self.names) else "host not known"
+    """Returns a process's index and host, for messages."""
+    host = self.names[index] if index < len(self.names) else "unknown host"
     return f"process {index} ({host})"
 
   def _late(self, error: str) -> str:
@@ -142,15 +143,15 @@ class Hosts:
     """Exchanges messages between all processes.
 
     Args:
-      what: a name of the exchange, for the error.
-      mine: the message of this process, of any length.
+      what: name of the exchange, for the error.
+      mine: this process's message, of any length.
 
     Returns:
-      The message of every process, in their order.
+      The messages of all processes, by index.
 
     Raises:
       TimeoutError: a process did not arrive in time; the message names it.
-      RuntimeError: the connection broke, for instance because a process died.
+      RuntimeError: the connection broke, for example because a process died.
     """
     if self.count == 1:
       return [mine]
@@ -158,7 +159,7 @@ class Hosts:
     received = np.empty((self.count, 0), np.uint8)
     lengths = [0] * self.count
     while received.shape[1] < _HEADER_BYTES + max(lengths):
-      # Devices wait without a time limit, so hosts wait for each other first.
+      # Device collectives have no timeout, so the hosts meet first.
       self.barrier(what)
       chunk = np.zeros(MESSAGE_BYTES, np.uint8)
       part, rest = rest[:MESSAGE_BYTES], rest[MESSAGE_BYTES:]
@@ -175,7 +176,7 @@ class Hosts:
     ]
 
   def any_of_each(self, what: str, mine: Sequence[bool]) -> list[bool]:
-    """Returns, on every process, for each flag whether it is true on any."""
+    """Returns, on every process, whether each flag is true on any process."""
     rows = self.all_gather(what, bytes(map(bool, mine)))
     return [any(flags) for flags in zip(*rows, strict=True)]
 
@@ -184,7 +185,7 @@ class Hosts:
 
     Args:
       what: what failed, for the message.
-      error: the error of this process, which it raises itself.
+      error: this process's error, which it raises itself; None if it has none.
 
     Raises:
       RuntimeError: another process has an error; the message shows it.
@@ -199,14 +200,14 @@ class Hosts:
         )
 
   def primary_first(self, what: str, make: Callable[[], T]) -> T:
-    """Calls `make` on the primary process, then on the others.
+    """Calls `make` on the primary process first, then on the others.
 
-    It is for data that the first call writes to a shared disk, and that later
-    calls read from there.
+    Use it for data that the first call writes to a shared disk and later calls
+    read from there.
 
     Args:
-      what: a name of the data, for the error.
-      make: makes or reads the data.
+      what: name of the data, for the error.
+      make: creates or reads the data.
 
     Returns:
       The result of `make` on this process.
@@ -215,7 +216,6 @@ class Hosts:
       RuntimeError: `make` failed on another process.
     """
     made: list[T] = []
-    # The primary process has its turn, then the others have theirs.
     for turn_of_primary in (True, False):
       error = None
       if self.is_primary == turn_of_primary:
@@ -227,11 +227,11 @@ class Hosts:
     return made[0]
 
   def from_primary(self, what: str, make: Callable[[], str]) -> str:
-    """Returns on every process what `make` returns on the primary process.
+    """Returns the primary process's result of `make` on every process.
 
     Args:
-      what: a name of the text, for the error.
-      make: called by the primary process alone.
+      what: name of the text, for the error.
+      make: called by the primary process only.
 
     Raises:
       RuntimeError: `make` failed on the primary process, and this is another.
@@ -248,12 +248,12 @@ class Hosts:
   def assert_equal_arrays(self, what: str, *arrays: np.ndarray) -> None:
     """Checks that every process holds the same arrays.
 
-    Processes sample from the same seeds, so a difference is a fault: another
+    Processes sample with the same seeds, so a difference is a fault: another
     version of the code or of a file, or a draw that depends on the process.
 
     Args:
-      what: a name of the arrays, for the error.
-      *arrays: compared by shape, dtype and bytes.
+      what: name of the arrays, for the error.
+      *arrays: the arrays; compared by shape, dtype and bytes.
 
     Raises:
       RuntimeError: the arrays differ; the message names the processes.
@@ -270,16 +270,16 @@ class Hosts:
     if differing:
       names = ", ".join(map(self.name, differing))
       raise RuntimeError(
-        f"{what}: {names} and the other processes differ; expected one version "
-        "of code, config and files on all hosts"
+        f"{what}: {names} and the other processes differ; expected the same "
+        "code, config and files on all hosts"
       )
 
   def assert_equal(self, what: str, value: object) -> None:
     """Checks that every process holds the same value.
 
     Args:
-      what: a name of the value, for the error.
-      value: anything that JSON can hold.
+      what: name of the value, for the error.
+      value: any JSON value.
 
     Raises:
       RuntimeError: the values differ; the message names the processes.

@@ -1,6 +1,6 @@
-"""Measures free device memory, and makes the error when it is too little.
+"""Measures free device memory and explains out-of-memory errors.
 
-CPU devices share the free memory of the host, or what its control group allows.
+CPU devices share the host's free memory, or what their control group allows.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 GIB = 1 << 30
-# Keys to lower when sampling or an update runs out of memory.
+# The keys to lower when sampling or an update runs out of memory.
 SAMPLING_KEYS = (
   "config.rollout.slots, config.rollout.cache_gib or config.rollout.max_tokens"
 )
@@ -24,7 +24,7 @@ TRAINING_KEYS = (
 )
 _PROC = pathlib.Path("/proc")
 _GROUPS = pathlib.Path("/sys/fs/cgroup")
-# Control groups: version 2 has one tree, version 1 has one per resource.
+# Control group files: version 2 has one tree, version 1 one per resource.
 _LIMIT_FILES = (
   ("", "", "memory.max", "memory.current", "inactive_file"),
   (
@@ -36,7 +36,7 @@ _LIMIT_FILES = (
   ),
 )
 EXHAUSTED = "RESOURCE_EXHAUSTED"
-# Sizes as CPUs and GPUs (1024 bytes, 8.00GiB) and TPUs (16.00G) write them.
+# Sizes as printed for CPUs and GPUs (1024 bytes, 8.00GiB) and TPUs (16.00G).
 _SIZE = r"(\d+(?:\.\d+)?) ?(bytes|[KMGT](?:i?B)?)\b"
 _WANTED = re.compile(rf"(?:allocat|reserv)\w*(?: request for)? {_SIZE}")
 _FREE = re.compile(rf"There are {_SIZE} free")
@@ -44,9 +44,9 @@ _UNKNOWN = np.int32(np.iinfo(np.int32).max)  # More MiB than any device has.
 
 
 def available_bytes() -> int | None:
-  """Returns what the fullest device of a run has left; None if unknown.
+  """Returns the free bytes of a run's fullest device; None if unknown.
 
-  All processes of a run must call it together, and get the same number.
+  All processes of a run must call it together; all get the same value.
   """
   return least_of_hosts(_available_here())
 
@@ -55,10 +55,10 @@ def least_of_hosts(count: int | None) -> int | None:
   """Returns the smallest count of all processes, rounded down to MiB.
 
   Args:
-    count: of this process; None if unknown.
+    count: this process's count; None if unknown.
 
   Returns:
-    None if no process knows its own.
+    The minimum, or None if no process knows its count.
   """
   mebibytes = _UNKNOWN if count is None else np.int32(count >> 20)
   if jax.process_count() > 1:
@@ -67,7 +67,7 @@ def least_of_hosts(count: int | None) -> int | None:
 
 
 def device_stats(device: jax.Device) -> dict[str, int]:
-  """Returns a device's memory statistics; {} where it has none."""
+  """Returns a device's memory statistics; {} if it has none."""
   try:
     return device.memory_stats() or {}
   except (NotImplementedError, jax.errors.JaxRuntimeError):
@@ -75,7 +75,7 @@ def device_stats(device: jax.Device) -> dict[str, int]:
 
 
 def _available_here() -> int | None:
-  """Returns what the fullest device of this process has left; None: unknown."""
+  """Returns the free bytes of this process's fullest device, if known."""
   devices = jax.local_devices()
   if devices[0].platform == "cpu":
     return host_bytes(_PROC, _GROUPS) // len(devices)
@@ -91,12 +91,12 @@ def host_bytes(proc: pathlib.Path, groups: pathlib.Path) -> int:
   """Returns the bytes of host memory that this process can still allocate.
 
   Args:
-    proc: the path /proc.
-    groups: the path /sys/fs/cgroup.
+    proc: the path of /proc.
+    groups: the path of /sys/fs/cgroup.
   """
   try:
     lines = (proc / "meminfo").read_text().splitlines()
-  except OSError:  # Not Linux: the use of other programs is unknown.
+  except OSError:  # Not Linux: the memory use of other programs is unknown.
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
   values = {
     name: int(rest.split()[0])
@@ -106,7 +106,7 @@ def host_bytes(proc: pathlib.Path, groups: pathlib.Path) -> int:
 
 
 def _group_bytes(proc: pathlib.Path, groups: pathlib.Path) -> Iterator[int]:
-  """Yields the bytes that each control group of this process still allows."""
+  """Yields the bytes left in each of this process's control groups."""
   try:
     lines = (proc / "self" / "cgroup").read_text().splitlines()
   except OSError:
@@ -116,7 +116,7 @@ def _group_bytes(proc: pathlib.Path, groups: pathlib.Path) -> Iterator[int]:
     for kind, tree, limit_file, usage_file, cached in _LIMIT_FILES:
       if kind not in kinds.split(","):
         continue
-      # A container may show its own group as the root of the tree.
+      # In a container, the root of the tree may be its own group.
       own_path = pathlib.PurePosixPath(own.lstrip("/"))
       for folder in (own_path, *own_path.parents):
         place = groups / tree / folder
@@ -140,10 +140,10 @@ def too_little(
   """Returns the one-line error about a device with too little memory.
 
   Args:
-    what: what needs the memory, the subject of the sentence.
-    needed: needed bytes on each device.
-    available: free bytes on each device.
-    advice: which keys to change, or what else helps.
+    what: what needs the memory; the subject of the sentence.
+    needed: bytes needed on each device.
+    available: bytes free on each device.
+    advice: which keys to change, or other help.
   """
   return MemoryError(
     f"{what} needs {_gib(needed)} GiB on each device, but {_gib(available)} "
@@ -162,7 +162,7 @@ def explained(keys: str) -> Iterator[None]:
   """Turns XLA's out-of-memory error into one line.
 
   Args:
-    keys: the keys to lower.
+    keys: the keys to lower, for the message.
 
   Raises:
     MemoryError: a device ran out of memory.
@@ -176,30 +176,30 @@ def explained(keys: str) -> Iterator[None]:
 
 
 def _explanation(text: str, keys: str) -> MemoryError:
-  """Returns the error with XLA's numbers, or else with its own words."""
+  """Returns the error with the numbers in XLA's message, or quotes XLA."""
   wanted, free = _WANTED.search(text), _FREE.search(text)
   if wanted is not None:
     needed = _bytes(wanted)
-    # Another host may be well, so that it would not answer a question.
+    # Other hosts may be fine and would not take part in an exchange.
     available = _bytes(free) if free else _available_here()
-    # Memory may be freed after the failure, or be in pieces.
+    # Memory may have been freed since the failure, or be fragmented.
     if available is not None and available < needed:
       return too_little("an array", needed, available, f"lower {keys}")
   return MemoryError(f"{out_of_memory(text)}; lower {keys}")
 
 
 def out_of_memory(text: str) -> str:
-  """Returns the first line of XLA's error about exhausted memory.
+  """Returns the first line of XLA's out-of-memory error.
 
   Args:
-    text: the error, which has RESOURCE_EXHAUSTED in it.
+    text: the error, which contains RESOURCE_EXHAUSTED.
   """
   lines = text.partition(EXHAUSTED)[2].strip(": \n").splitlines()
   return ": ".join(["out of memory", *lines[:1]])
 
 
 def _bytes(size: re.Match) -> float:
-  """Returns what `_SIZE` has matched, in bytes."""
+  """Returns the bytes of a `_SIZE` match."""
   number, unit = size.groups()
   power = 0 if unit == "bytes" else "KMGT".index(unit[0]) + 1
   return float(number) * 1024**power

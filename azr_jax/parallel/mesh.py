@@ -1,4 +1,4 @@
-"""The device mesh and the rules from logical parameter axes to its axes."""
+"""The device mesh, and the rules from logical parameter axes to mesh axes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from azr_jax.types import BoxedParams, Params, Rules, Shardings
 
 AXES = ("data", "fsdp", "tensor", "context")
 BATCH_AXES = ("data", "fsdp")
-# Where an array [B, S, ...] of training lies: a row may lie on several devices.
+# The layout of a training array [B, S, ...]; a row may span several devices.
 TOKENS = PartitionSpec(BATCH_AXES, "context")
 
 
@@ -23,10 +23,10 @@ def make_mesh(
   """Makes the mesh with axes data, fsdp, tensor, context.
 
   Args:
-    shape: the size of each axis; one of them may be -1, which takes the
-      devices that the others leave. An axis that is left out has size 1.
-    devices: the devices of the mesh; None: all.
-    section: where the sizes were set, for the error.
+    shape: the size of each axis. One may be -1 to use the remaining devices. A
+      missing axis has size 1.
+    devices: the devices of the mesh; None uses all.
+    section: the section that sets the sizes, for the error.
 
   Raises:
     ValueError: the sizes do not multiply to the number of devices.
@@ -39,7 +39,7 @@ def make_mesh(
   if min(sizes) < 1 or int(np.prod(sizes)) != len(devices):
     raise ValueError(
       f"{section}={dict(shape)}: expected sizes that multiply to the "
-      f"{len(devices)} devices present (one of them may be -1)"
+      f"{len(devices)} devices present (one size may be -1)"
     )
   return jax.make_mesh(
     tuple(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices
@@ -49,12 +49,12 @@ def make_mesh(
 def sharded_shapes(
   boxed_params: BoxedParams, mesh: Mesh, rules: Rules
 ) -> Params:
-  """Returns a `jax.ShapeDtypeStruct` with its sharding per parameter.
+  """Returns a `jax.ShapeDtypeStruct` with its sharding for each parameter.
 
   Args:
     boxed_params: shapes with logical axis names.
     mesh: the device mesh.
-    rules: logical axis name to mesh axis name, or None for replicated.
+    rules: logical axis name -> mesh axis name, or None to replicate.
   """
   return jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(
@@ -73,11 +73,11 @@ def param_shardings(
   Args:
     boxed_params: shapes with logical axis names.
     mesh: the device mesh.
-    rules: logical axis name to mesh axis name, or None for replicated.
+    rules: logical axis name -> mesh axis name, or None to replicate.
 
   Returns:
-    The same tree with a `NamedSharding` per parameter. An axis whose size the
-    mesh axis does not divide is replicated, so odd sizes do not fail.
+    The same tree with a `NamedSharding` per parameter. An axis that the mesh
+    axis does not divide evenly is replicated, so odd sizes do not fail.
   """
 
   def shard(box: nn.LogicallyPartitioned) -> NamedSharding:
@@ -92,13 +92,13 @@ def param_shardings(
 def param_spec(
   names: Sequence[str | None], shape: Sequence[int], mesh: Mesh, rules: Rules
 ) -> PartitionSpec:
-  """Returns where a parameter lies, as `param_shardings` says.
+  """Returns a parameter's partition spec, as for `param_shardings`.
 
   Args:
     names: the logical name of each axis.
     shape: the size of each axis.
     mesh: the device mesh.
-    rules: logical axis name to mesh axis name, or None for replicated.
+    rules: logical axis name -> mesh axis name, or None to replicate.
   """
   axes: list[str | None] = []
   for name, size in zip(names, shape, strict=True):
@@ -111,33 +111,33 @@ def param_spec(
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-  """Returns the sharding of a value that every device holds whole."""
+  """Returns the sharding of a value that is replicated on every device."""
   return NamedSharding(mesh, PartitionSpec())
 
 
 def batch_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
-  """Returns the sharding of an array split on `axis` over data and fsdp."""
+  """Returns the sharding that splits `axis` of an array over data and fsdp."""
   return NamedSharding(mesh, PartitionSpec(*([None] * axis), BATCH_AXES))
 
 
 def token_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
-  """Returns the sharding of an array [..., B, S] of training.
+  """Returns the sharding of a training array [..., B, S].
 
   Args:
     mesh: the device mesh.
-    axis: which axis is B.
+    axis: index of the B axis.
   """
   return NamedSharding(mesh, PartitionSpec(*([None] * axis), *TOKENS))
 
 
 def cache_sharding(mesh: Mesh, kv_heads: int) -> NamedSharding:
-  """Returns the sharding of cached keys or values: by row and by head.
+  """Returns the sharding of cached keys or values, by row and by head.
 
-  They are arrays [L, B, K, E, T] or [L, B, K, T, E].
+  The arrays are [L, B, K, E, T] or [L, B, K, T, E].
 
   Args:
     mesh: the device mesh.
-    kv_heads: K; replicated over `tensor` if that does not divide it.
+    kv_heads: K; replicated over `tensor` unless its size divides K.
   """
   heads = "tensor" if kv_heads % mesh.shape["tensor"] == 0 else None
   return NamedSharding(mesh, PartitionSpec(None, BATCH_AXES, heads))
@@ -154,5 +154,5 @@ def batch_devices(mesh: Mesh) -> int:
 
 
 def padded_rows(rows: int, mesh: Mesh) -> int:
-  """Returns `rows` rounded up to a multiple of the shards of a batch axis."""
+  """Returns `rows` rounded up to a multiple of the batch shards."""
   return rows + -rows % batch_devices(mesh)

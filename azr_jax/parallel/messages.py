@@ -1,9 +1,9 @@
-"""Values that the hosts of a run send each other, as JSON.
+"""JSON messages between the hosts of a run.
 
-Nobody checks who sends a message, so reading one must not run what it says, as
-reading a pickle does. Values come back equal and of the same types: numbers,
-texts, lists, tuples, dictionaries with keys of any of these, dataclasses, and
-members of enumerations.
+Senders are not authenticated, so reading a message must never run code from it,
+as unpickling would. Values arrive equal and with the same types: numbers,
+strings, lists, tuples, dictionaries with any of these as keys, dataclasses, and
+enumeration members.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ import json
 import sys
 from typing import Any
 
-# Python refuses decimal integers of more than 4,300 digits, so long ones are
-# sent in hexadecimal.
+# Python refuses to parse decimal integers of more than 4,300 digits, so long
+# ones are sent in hexadecimal.
 _PLAIN_BITS = 64
 
 
@@ -21,7 +21,7 @@ def dumps(value: Any) -> bytes:
   """Returns a value as a message.
 
   Raises:
-    TypeError: a part of it is of a type that messages cannot hold.
+    TypeError: part of the value has a type that messages cannot hold.
   """
   return json.dumps(_encoded(value)).encode()
 
@@ -30,8 +30,9 @@ def loads(message: bytes) -> Any:
   """Returns the value of a message.
 
   Raises:
-    ValueError: it is no message of `dumps`, or names a class that this process
-      has not loaded or that is neither a dataclass nor an enumeration.
+    ValueError: the message was not made by `dumps`, or it names a class that
+      this process has not loaded or that is neither a dataclass nor an
+      enumeration.
   """
   try:
     return _decoded(json.loads(message))
@@ -40,7 +41,7 @@ def loads(message: bytes) -> Any:
 
 
 def _encoded(value: Any) -> Any:
-  """Returns a value as what JSON has; an object is {kind: contents}."""
+  """Returns a value as JSON; non-JSON types become {kind: contents}."""
   if value is None or isinstance(value, bool | float | str):
     return value
   if isinstance(value, int):
@@ -57,8 +58,9 @@ def _encoded(value: Any) -> Any:
   if dataclasses.is_dataclass(value) and not isinstance(value, type):
     return {"of": _name(type(value)), "fields": _encoded(vars(value))}
   raise TypeError(
-    f"a value of type {type(value).__name__}: expected numbers, texts, lists, "
-    "tuples, dictionaries, dataclasses and enumerations between hosts"
+    f"cannot send a value of type {type(value).__name__} between hosts: "
+    "expected numbers, strings, lists, tuples, dictionaries, dataclasses or "
+    "enumeration members"
   )
 
 
@@ -84,7 +86,7 @@ def _name(kind: type) -> str:
 
 
 def _class(name: str) -> type:
-  """Returns a dataclass or an enumeration of a loaded module."""
+  """Returns a dataclass or enumeration from a loaded module."""
   module, _, attribute = name.partition(":")
   kind = vars(sys.modules[module])[attribute]
   is_known = isinstance(kind, type) and (

@@ -10,10 +10,10 @@ _MESH_AXES = ("data", "fsdp", "tensor", "")
 
 @dataclasses.dataclass(frozen=True)
 class MeshSettings(Settings):
-  """How many devices each axis of the mesh has."""
+  """The number of devices on each axis of the mesh."""
 
-  data: int = setting(1, "replicas; -1 takes what is left", accepts=_SIZE)
-  fsdp: int = setting(-1, "shards of the state", accepts=_SIZE)
+  data: int = setting(1, "replicas; -1 uses all other devices", accepts=_SIZE)
+  fsdp: int = setting(-1, "shards of the training state", accepts=_SIZE)
   tensor: int = setting(1, "shards of heads and widths", accepts=_SIZE)
   context: int = setting(
     1,
@@ -23,7 +23,7 @@ class MeshSettings(Settings):
   )
 
   def sizes(self) -> dict[str, int]:
-    """Returns {axis: size} as `mesh.make_mesh` takes it."""
+    """Returns {axis: size}, the `shape` argument of `mesh.make_mesh`."""
     return {
       "data": self.data,
       "fsdp": self.fsdp,
@@ -38,7 +38,7 @@ def _axis(default: str, doc: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShardingSettings(Settings):
-  """The mesh axis of each logical parameter axis; "" replicates it."""
+  """The mesh axis of each logical parameter axis; "" to replicate it."""
 
   vocab: str = _axis("tensor", "mesh axis of the vocabulary")
   embed: str = _axis("fsdp", "mesh axis of the model width")
@@ -49,7 +49,7 @@ class ShardingSettings(Settings):
   layers: str = _axis("", "mesh axis of the stacked layers")
 
   def rules(self) -> dict[str, str | None]:
-    """Returns {logical axis: mesh axis, or None for replicated}."""
+    """Returns {logical axis: mesh axis, or None to replicate}."""
     names = [field.name for field in dataclasses.fields(self)]
     return {name: getattr(self, name) or None for name in names}
 
@@ -59,5 +59,5 @@ class HostsSettings(Settings):
   """How the processes of a run wait for each other."""
 
   timeout_s: float = setting(
-    600.0, "seconds that hosts wait for one another", above=0, expert=True
+    600.0, "seconds that hosts wait for each other", above=0, expert=True
   )

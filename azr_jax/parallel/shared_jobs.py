@@ -1,10 +1,10 @@
-"""Executor jobs that are distributed over the hosts of a run.
+"""Executor jobs that are shared by the hosts of a run.
 
-Every host submits the same jobs in the same order; host i runs every n-th of
-them, and they exchange the outcomes, so that all hosts hold all outcomes at the
-same time. `submit` starts a job and returns the future of its outcome, which
-`poll` completes: the loop of coroutines polls between device calls, and
-`wait_all` until all are there.
+Every host submits the same jobs in the same order. With n hosts, host i runs
+every n-th job, and they exchange outcomes, so that all hosts get all outcomes
+at the same time. `submit` starts a job and returns a future of its outcome,
+which `poll` completes. The event loop polls between device calls; `wait_all`
+polls until every job is done.
 """
 
 import collections
@@ -22,9 +22,9 @@ from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
 
 Out = TypeVar("Out")
-# Starts a job on this host's executor; its outcome is what a message can hold.
+# Starts a job on this host's executor; its outcome must fit a message.
 Start = Callable[[Executor], "Future[Out]"]
-_POLL_S = 0.05  # Pause between exchanges while only other hosts are busy.
+_POLL_S = 0.05  # Pause between exchanges while only other hosts have jobs.
 
 
 _wait = jax.profiler.annotate_function(
@@ -33,7 +33,7 @@ _wait = jax.profiler.annotate_function(
 
 
 class SharedJobs:
-  """Jobs under way on all hosts of a run. Not thread-safe."""
+  """Jobs in flight on all hosts of a run. Not thread-safe."""
 
   def __init__(
     self,
@@ -41,19 +41,20 @@ class SharedJobs:
     hosts: Hosts,
     clock: DecodeClock | None = None,
   ):
-    """Makes a set of jobs.
+    """Creates an empty set of jobs.
 
     Args:
-      executor: of this host; None: jobs need none.
+      executor: this host's executor; None if the jobs need none.
       hosts: the processes of the run.
-      clock: says when outcomes are taken; None: when they are there.
+      clock: decides when outcomes are used; None uses them as soon as they
+        exist.
     """
     self._executor: Any = executor
     self._hosts = hosts
     self.clock = clock or DecodeClock()
     self._due: dict[int, int] = {}
     self._submitted = 0
-    # By number of submission; a job leaves when its outcome was exchanged.
+    # By submission index; a job is removed once its outcome is exchanged.
     self._pending: dict[int, tuple[Hashable, Future[Any]]] = {}
     self._local_jobs: dict[int, Future[Any]] = {}
     self._running: set[int] = set()
@@ -62,19 +63,18 @@ class SharedJobs:
 
   @property
   def pending(self) -> int:
-    """How many jobs of all hosts have no exchanged outcome yet."""
+    """Number of jobs, over all hosts, without an exchanged outcome."""
     return len(self._pending)
 
   def submit(self, start: "Start[Out]", name: Hashable = None) -> "Future[Out]":
     """Has one host start a job.
 
     Args:
-      start: starts the job on the executor that it is given.
-      name: the key of its outcome in what `poll` returns.
+      start: starts the job on the given executor.
+      name: the key of the outcome in the result of `poll`.
 
     Returns:
-      A future, which is completed in the caller's thread by `poll` or
-      `wait_all`.
+      A future, which `poll` or `wait_all` completes in the caller's thread.
     """
     number = self._submitted
     self._submitted += 1
@@ -85,7 +85,7 @@ class SharedJobs:
       except Exception as error:  # noqa: BLE001 - the exchange tells every host.
         own.set_exception(error)
       self._local_jobs[number] = own
-      if not own.done():  # It needs a process, and is counted.
+      if not own.done():  # Jobs that finish at once need no process.
         self._running.add(number)
         self._totals["started"] += 1
     outcome: Future[Out] = Future()
@@ -98,23 +98,23 @@ class SharedJobs:
     """Waits for every job and completes the futures of other hosts' jobs.
 
     Raises:
-      RuntimeError: a job failed to run on another host; a failure of this host
-        is raised as it is.
-      TimeoutError: a host did not come; see `Hosts.barrier`.
+      RuntimeError: a job failed to run on another host. This host's own failure
+        is raised unchanged.
+      TimeoutError: a host did not arrive; see `Hosts.barrier`.
     """
     while self._pending:
       self.poll(wait=True)
 
   def poll(self, wait: bool) -> dict[Any, Any]:
-    """Returns the outcomes of jobs that are done, each once, by name.
+    """Returns the outcomes of finished jobs by name, each once.
 
-    All hosts get the same outcomes at the same call.
+    All hosts get the same outcomes in the same call.
 
     Args:
-      wait: whether to wait until at least one job is done, if any is pending.
+      wait: whether to block until at least one job is done, if any is pending.
 
     Raises:
-      RuntimeError, TimeoutError: as `wait_all`.
+      RuntimeError, TimeoutError: as for `wait_all`.
     """
     if self.clock.delay_calls is not None:
       return self._take_due(wait)
@@ -139,10 +139,10 @@ class SharedJobs:
     return outcomes
 
   def _take_due(self, wait: bool) -> dict[Any, Any]:
-    """Returns the outcomes that are due, and waits for them.
+    """Waits for the jobs that are due and returns their outcomes.
 
     Args:
-      wait: whether the next ones are due if none is.
+      wait: whether the earliest jobs count as due if none is.
     """
     last = self.clock.calls
     if wait and self._due:
@@ -187,10 +187,10 @@ class SharedJobs:
   def _gather(
     self, mine: dict[int, Any], error: Exception | None
   ) -> list[dict[int, Any]]:
-    """Returns what every host has done, in their order."""
+    """Returns every host's outcomes, by host index."""
     try:
       message = messages.dumps((repr(error) if error else "", mine))
-    except TypeError as unknown:  # The other hosts wait for a message.
+    except TypeError as unknown:  # Send something: the other hosts wait.
       error = error or unknown
       message = messages.dumps((repr(error), {}))
     parts = [
@@ -208,16 +208,16 @@ class SharedJobs:
     return self._executor.counters() if self._executor is not None else {}
 
   def metrics(self) -> dict[str, float]:
-    """Returns what happened since the last call, on all hosts.
+    """Returns the metrics of all hosts since the last call.
 
-    Executor verdicts by status; `time/verification_wait`, the seconds that the
-    slowest host waited for jobs with nothing else to do; and
-    `time/verified_early_fraction`, the fraction of jobs that it did not wait
-    for.
+    They are the executor's verdicts by status; `time/verification_wait`, the
+    seconds that the slowest host waited for jobs with nothing else to do; and
+    `time/verified_early_fraction`, the fraction of jobs that were done before
+    they were waited for.
     """
     if (
       self.clock.delay_calls is not None
-    ):  # They count now, not by their speed.
+    ):  # Waiting makes the counts independent of how fast jobs run.
       concurrent.futures.wait(self._local_jobs.values())
     counted = self._counters()
     mine = {

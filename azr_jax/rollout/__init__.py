@@ -17,19 +17,18 @@
 
 sequence: one completion as it grows, with its tool outputs (`sequence.py`).
 request: a prompt that is sampled n times (`sequence.py`).
-group: sequences that wait for slots; their prompt is prefilled once
+group: sequences that wait for slots and share a prefilled prompt
   (`prefill_scheduler.py`).
 stage: queued, in a group, resuming, running, awaiting a tool, or ended
   (`sequence_stages.py`).
-slot: a row of the decode loop, which holds one sequence at a time (`slots.py`).
-page: keys and values of `page_size` tokens, which sequences may share
+slot: a row of the decode loop; it holds one sequence at a time (`slots.py`).
+page: keys and values of `page_size` tokens, possibly shared by sequences
   (`page_pool.py`, `kv_cache.py`).
-stream: an open request; prompts go in while others decode (`stream.py`).
-loop: runs the coroutines that await completions, between two calls of the
-  device (`event_loop.py`).
-weights: the parameters that sampling reads; one object holds them
-  (`weights.py`).
+stream: accepts prompts while others decode (`stream.py`).
+loop: runs the coroutines that await completions, between two device calls
+  (`event_loop.py`).
+weights: the one holder of the parameters that sampling reads (`weights.py`).
 
-`admission.py` decides who gets a slot, `preemption.py` who gives pages up.
+`admission.py` decides who gets a slot, `preemption.py` who loses pages.
 `decode.py` and `steps.py` are the device side.
 """

@@ -1,4 +1,4 @@
-"""Who gets a free slot next: prompts from the queue, and their sequences."""
+"""Admission: which prompts leave the queue, and who gets a free slot."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from azr_jax.rollout.slots import SlotTable
 
 
 class Admission:
-  """Takes prompts from the queue, and gives slots to what is prefilled."""
+  """Takes prompts from the queue and puts prefilled sequences into slots."""
 
   def __init__(
     self,
@@ -25,14 +25,14 @@ class Admission:
     allocator: PageAllocator,
     meter: RequestMeter,
   ):
-    """Admits nothing yet.
+    """Creates the admission control; nothing is admitted yet.
 
     Args:
       engine: the compiled functions.
       pages: shares and releases pages.
       stages: the scheduler's sequences.
-      slots: their slots.
-      allocator: takes free pages.
+      slots: the slots of these sequences.
+      allocator: allocates pages.
       meter: counts tokens that need no prefill.
     """
     self._engine, self._pages = engine, pages
@@ -40,10 +40,10 @@ class Admission:
     self._allocator, self._meter = allocator, meter
 
   def prepare_groups(self) -> None:
-    """Takes prompts from the queue for devices on which none waits for slots.
+    """Takes prompts from the queue for devices where no prompt waits for slots.
 
-    When the queue is empty, such a device takes half of the samples of a prompt
-    that waits for slots of another.
+    If the queue is empty, such a device takes over half of the samples of a
+    prompt that waits for slots on another device.
     """
     stages, devices = self._stages, range(self._engine.devices)
     served = {group.cached.device for group in stages.groups}
@@ -64,12 +64,13 @@ class Admission:
         )
 
   def _take_prompts(self, idle: list[int]) -> None:
-    """Takes prompts of a bucket from the queue, as many as one call prefills.
+    """Takes prompts of one bucket, as many as one prefill call holds.
 
-    They are more than of unknown prompts, if most of their tokens are known.
+    If most of a prompt's tokens are known, its row is shorter, so a call holds
+    more prompts.
 
     Args:
-      idle: the devices that they are for.
+      idle: the devices to take prompts for.
     """
     stages, engine = self._stages, self._engine
     bucket, widest = stages.queue.next_bucket(), 0
@@ -92,14 +93,14 @@ class Admission:
   def _for_device(
     self, group: QueuedGroup, idle: list[int], loads: Mapping[int, int]
   ) -> PromptGroup:
-    """Returns a group for the device with the fewest sequences.
+    """Assigns a group to an idle device with the fewest sequences.
 
-    Of several, it is the one that knows most of its tokens.
+    Ties go to the device that knows most of the group's tokens.
 
     Args:
       group: a prompt with its sequences.
       idle: the devices to choose from.
-      loads: sequences of each device.
+      loads: number of sequences on each device.
     """
     fewest = min(loads[device] for device in idle)
     groups = [
@@ -110,7 +111,7 @@ class Admission:
     return min(groups, key=lambda one: num_to_prefill(self._pages, one))
 
   def _chunk(self, group: PromptGroup, bucket: int) -> int:
-    """Returns how wide a call a prompt needs: that of its bucket, or less."""
+    """Returns the chunk length that a prompt needs, at most its bucket's."""
     tokens = num_to_prefill(self._pages, group)
     if tokens < group.num_uncached:
       return self._engine.prefill_chunk(tokens)
@@ -119,17 +120,17 @@ class Admission:
   def _waits(
     self, group: PromptGroup, taken: list[PromptGroup], bucket: int, rows: int
   ) -> bool:
-    """Returns whether a prompt is prefilled after those that were taken.
+    """Returns whether a prompt should wait for the next prefill call.
 
-    One of them may prefill tokens that it then finds in the cache. It does not
-    wait where that makes one more call: a row of a call costs as much when it
-    is empty.
+    A prompt waits if one of the taken prompts prefills tokens that it can then
+    share, unless waiting adds a prefill call: an empty row costs as much as a
+    full one.
 
     Args:
       group: the prompt.
       taken: the prompts of the next call.
-      bucket: of all of them.
-      rows: of the next call.
+      bucket: the bucket of all these prompts.
+      rows: the rows of the next call.
     """
     if not self._pages.keeps_prefixes:
       return False
@@ -158,7 +159,7 @@ class Admission:
     )
 
   def fill_slots(self) -> bool:
-    """Fills free slots; returns whether a sequence progressed."""
+    """Fills free slots; returns whether any sequence made progress."""
     stages = self._stages
     free, has_run = self._slots.free(), False
     for sequence in list(stages.resuming):
@@ -166,7 +167,7 @@ class Admission:
       slots = free[sequence.cached.device]
       if not slots:
         continue
-      slot = slots.pop()  # It stays reserved if the sequence cannot enter yet.
+      slot = slots.pop()  # Stays reserved if the sequence cannot enter yet.
       if sequence.num_uncached:
         continue
       if self._allocator.allocate_call(sequence, sequence.cached):
@@ -174,14 +175,14 @@ class Admission:
         self._slots.enter(slot, sequence)
         has_run = True
       else:
-        slots.clear()  # Pages that become free are for this one.
+        slots.clear()  # Pages that become free go to this sequence.
     for group in stages.groups:
       has_run = self._start_group(group, free) or has_run
     stages.groups = [group for group in stages.groups if group.waiting]
     return has_run
 
   def _start_group(self, group: PromptGroup, free: list[list[int]]) -> bool:
-    """Starts sequences of a prompt, as far as slots and pages are free."""
+    """Starts sequences of a prompt while slots and pages are free."""
     slots, began = free[group.cached.device], False
     while group.num_uncached == 0 and group.waiting and slots:
       sequence = group.waiting[0]
@@ -201,10 +202,10 @@ class Admission:
     return began
 
   def _share_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
-    """Gives a sequence its prompt's cache; returns whether there are pages."""
+    """Gives a sequence its prompt's cache; returns whether pages sufficed."""
     prompt = group.cached
-    # The last one has pages released that it does not take. They may then be
-    # written to before the copies of them are made.
+    # When the last sequence reuses its own cache, the prompt's pages are
+    # released. They could then be overwritten before their copies are made.
     is_last = len(group.waiting) == 1
     changes = self._slots.changes
     may_reuse = sequence.token_ids and not (
@@ -213,7 +214,7 @@ class Admission:
     if may_reuse and self._reuse_own(prompt, sequence):
       return True
     if is_last:
-      # The last one needs no copy; what it does not take is released.
+      # The last sequence takes the prompt's own pages and needs no copy.
       cached = CachedTokens(prompt.device, list(prompt.pages), prompt.count)
       if not self._allocator.allocate_call(sequence, cached):
         return False
@@ -232,14 +233,14 @@ class Admission:
     return True
 
   def _reuse_own(self, prompt: CachedTokens, sequence: SequenceState) -> bool:
-    """Gives a preempted sequence what is left of its own tokens' cache.
+    """Gives a preempted sequence what remains of its own cached tokens.
 
     Args:
-      prompt: the cache of its prompt.
-      sequence: with tokens, and without a cache.
+      prompt: the prompt's cache.
+      sequence: a sequence with tokens and without a cache.
 
     Returns:
-      Whether there was more than its prompt's cache, and pages to go on.
+      Whether more than the prompt was cached and there were pages to continue.
     """
     own = self._pages.share_known(prompt.device, sequence.all_ids[:-1])
     if own.count > prompt.count and self._allocator.allocate_call(
@@ -253,7 +254,7 @@ class Admission:
 
 
 def _num_shared(one: Sequence[int], other: Sequence[int], page: int) -> int:
-  """Returns how many first tokens are equal, in full pages."""
+  """Returns the length of the common prefix in full pages, in tokens."""
   limit = min(len(one), len(other))
   shared = 0
   while shared + page <= limit and (

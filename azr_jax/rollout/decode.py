@@ -1,9 +1,9 @@
-"""A call of the decode loop.
+"""One call of the decode loop, on the device.
 
-With drafts (`drafts.py`) an iteration runs several tokens of a slot, and slots
-go on by different numbers of tokens.
+With drafts (`drafts.py`), an iteration runs several tokens per slot, and slots
+advance by different numbers of tokens.
 
-Axis letters are those of `types.py`; B counts slots, N the new tokens of one
+Axis letters are as in `types.py`; B counts slots, N the new tokens of one
 call.
 """
 
@@ -49,19 +49,19 @@ def decode(
 
   Args:
     model: the decoder.
-    params: its parameters.
+    params: the sampler's parameters.
     pool: keys and values in pages.
     slots: the slots to continue.
-    changes: what the host changes before.
+    changes: host updates to apply before decoding.
     stop_ids: a slot is done once it samples one of these ids; the id is kept.
-    min_active: the loop ends early when no more slots than this are active.
-    truncation: of the distribution of a token.
-    speculation: how drafts are made, where `changes.context` is given. The call
+    min_active: the loop ends early once no more slots than this are active.
+    truncation: top-k and top-p of the token distribution.
+    speculation: how drafts are made if `changes.context` is given. The call
       then ends when the first slot that is not done has N tokens.
-    steps: N, the maximum number of tokens per slot.
-    lists_pages: whether attention reads live pages only, by the kernel of the
-      mesh's platform.
-    mesh: where the slots lie.
+    steps: N, the most tokens per slot.
+    lists_pages: whether attention reads live pages only, with the platform's
+      kernel.
+    mesh: the mesh that slots are split over.
     pool_spec: how the pages are split over the mesh.
   """
   by_row = PartitionSpec(mesh_lib.BATCH_AXES)
@@ -72,7 +72,7 @@ def decode(
   of_step, context, drafts = decode_step, None, 0
   if changes.context is not None:
     of_step = functools.partial(draft_step, speculation)
-    # Each device searches the texts of its own slots.
+    # Each device searches its own slots' context.
     context = jax.lax.with_sharding_constraint(
       changes.context, NamedSharding(mesh, by_row)
     )
@@ -91,7 +91,7 @@ def decode(
 
 
 def _changed(slots: Slots, changes: Changes) -> Slots:
-  """Returns the slots with the sequences that enter, and without others."""
+  """Returns the slots with entering sequences added and stopped ones done."""
   keys = jax.vmap(
     lambda key, seeds: functools.reduce(jax.random.fold_in, seeds, key)
   )(jax.random.wrap_key_data(changes.key_data), changes.seeds)
@@ -104,7 +104,7 @@ def _changed(slots: Slots, changes: Changes) -> Slots:
   length = choose(changes.length, slots.length)
   return Slots(
     token=choose(changes.token, slots.token),
-    # Slots that are done do not lengthen attention for the others.
+    # Slots that are done must not lengthen attention for the others.
     length=jnp.where(done, 0, length),
     num_tokens=choose(changes.num_tokens, slots.num_tokens),
     max_new_tokens=choose(changes.max_new_tokens, slots.max_new_tokens),
@@ -121,18 +121,18 @@ def _start(
   steps: int,
   drafts: int,
 ) -> Carry:
-  """Returns what the first iteration starts from.
+  """Returns the loop's initial carry.
 
   Args:
-    pool: keys and values in pages, whose types new ones have.
-    slots: those of this call.
-    context: the tokens from which drafts are made, if they are.
+    pool: keys and values in pages; new entries get the same dtypes.
+    slots: the slots of this call.
+    context: the tokens to draft from; None without drafts.
     steps: N.
-    drafts: of a slot in an iteration.
+    drafts: drafts per slot and iteration.
   """
   room = steps
   if context is not None:
-    # The entries of drafts that do not count lie behind the others'.
+    # Entries of rejected drafts follow the accepted ones.
     room += 1 + drafts
     context = jnp.pad(
       context, ((0, 0), (0, steps)), constant_values=drafts_lib.NO_TOKEN
@@ -153,7 +153,7 @@ def _is_unfinished(
 
   Args:
     steps: N.
-    min_active: the loop ends early when no more slots than this are active.
+    min_active: the loop ends early once no more slots than this are active.
     carry: the result of the last iteration.
   """
   most = carry.step
@@ -170,14 +170,14 @@ def _open_cache(
   mesh: Mesh,
   pool_spec: PartitionSpec,
 ) -> pages.PagedCache:
-  """Copies the pages of `changes`; returns the cache that attention reads.
+  """Copies the pages listed in `changes`; returns the cache to attend to.
 
   Args:
     pool: keys and values in pages.
-    slots: those of this call.
-    changes: page tables, and the copies to make.
+    slots: the slots of this call.
+    changes: page tables and the copies to make.
     lists_pages: whether attention reads live pages only.
-    mesh: where the slots lie.
+    mesh: the mesh that slots are split over.
     pool_spec: how the pages are split over the mesh.
   """
   by_row = PartitionSpec(mesh_lib.BATCH_AXES)

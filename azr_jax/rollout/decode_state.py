@@ -1,13 +1,12 @@
-"""What lies on the device between and within calls of the decode loop.
+"""The device state between and within calls of the decode loop.
 
-A slot holds one sequence. Its last token, the prompt's or a sampled one, is not
-in the cache yet: an iteration of the loop runs the decoder on it, which gives
-the distribution of the next one. So a sequence starts from its last token and
-pages with all earlier ones, and nothing but tokens passes between the calls. A
-slot that is done is still computed, with cache length 0, until a sequence
-enters it.
+A slot holds one sequence. Its last token, from the prompt or sampled, is not
+cached yet: an iteration runs the decoder on it to get the distribution of the
+next token. A sequence therefore starts from its last token and from pages with
+all earlier ones, and only tokens pass between calls. A slot that is done is
+still computed, with cache length 0, until a sequence enters it.
 
-Axis letters are those of `types.py`; B counts slots, N the new tokens of one
+Axis letters are as in `types.py`; B counts slots, N the new tokens of one
 call.
 """
 
@@ -23,16 +22,16 @@ from azr_jax.types import Leaf
 
 
 class Slots(flax.struct.PyTreeNode):
-  """The state of the slots between two calls of `decode`, without their pages.
+  """The slots between two calls of `decode`, without their pages.
 
   Attributes:
     token: int32 [B], the last token of each slot.
-    length: int32 [B], cached entries: the tokens before that one.
+    length: int32 [B], number of cached entries: the tokens before that one.
     num_tokens: int32 [B], tokens after the prompt so far, tool output included.
     max_new_tokens: int32 [B], the `num_tokens` at which a slot is done.
-    done: bool [B], slots to which the loop adds no tokens.
-    temperature: float32 [B], divides the logits; 0 is greedy.
-    key_data: uint32 [B, U], the data of a random key for each; a token folds
+    done: bool [B], slots that get no more tokens.
+    temperature: float32 [B], divisor of the logits; 0 is greedy.
+    key_data: uint32 [B, U], the data of each slot's random key; a token folds
       in its index.
   """
 
@@ -46,10 +45,10 @@ class Slots(flax.struct.PyTreeNode):
 
 
 class Changes(flax.struct.PyTreeNode):
-  """What the host changes before a call of `decode`.
+  """The host's changes before a call of `decode`.
 
   Attributes:
-    enters: bool [B], slots that get another sequence; the next seven fields
+    enters: bool [B], slots that get a new sequence. The next seven fields
       describe it.
     token: int32 [B], as in `Slots`.
     length: int32 [B], as in `Slots`.
@@ -57,16 +56,16 @@ class Changes(flax.struct.PyTreeNode):
     max_new_tokens: int32 [B], as in `Slots`.
     temperature: float32 [B], as in `Slots`.
     key_data: uint32 [B, U], the data of a random key.
-    seeds: int32 [B, 2], folded into this key: prompt seed and sample index.
-    stops: bool [B], slots that are done, because the host found the end of
-      their response or took their sequence away.
-    table: int32 [B, M], the pages of each slot, those of new tokens included.
-    copy_sources: int32 [B], pages to copy, the first `num_copies` of each
-      device's part.
+    seeds: int32 [B, 2], prompt seed and sample index, folded into this key.
+    stops: bool [B], slots to mark as done, because the host found the end of
+      their response or removed their sequence.
+    table: int32 [B, M], the pages of each slot, including pages for new tokens.
+    copy_sources: int32 [B], pages to copy: the first `num_copies` entries of
+      each device's part.
     copy_targets: int32 [B], the pages to copy them to.
-    num_copies: int32 [devices], for each part.
-    context: int32 [B, T], the tokens from which drafts are made, the last ones
-      of each slot at the end; None: there are no drafts in this call.
+    num_copies: int32 [devices], number of copies in each part.
+    context: int32 [B, T], the tokens to draft from, right-aligned; None turns
+      drafts off for this call.
   """
 
   enters: Leaf
@@ -90,10 +89,10 @@ class DecodeOutput(flax.struct.PyTreeNode):
 
   Attributes:
     tokens: int32 [B, N]; entries past `num_generated` are padding.
-    logprobs: float32 [B, N], log-probability of each of these tokens.
+    logprobs: float32 [B, N], the log-probability of each of these tokens.
     num_generated: int32 [B].
-    done: bool [B], as in the slots after the call.
-    iterations: int32 [B], iterations of the loop in which the slot got tokens.
+    done: bool [B], as in `Slots` after the call.
+    iterations: int32 [B], iterations in which the slot got tokens.
   """
 
   tokens: Leaf
@@ -108,11 +107,11 @@ class Carry(NamedTuple):
 
   Attributes:
     step: int32 [], iterations so far.
-    slots: the slots, with the cache lengths from before the call.
-    output: the tokens that this call has generated so far.
-    recent: keys and values of the tokens that were run.
-    context: int32 [B, T + N], the tokens from which drafts are made, with those
-      of this call; None: there are no drafts.
+    slots: the slots, with their cache lengths before the call.
+    output: the tokens generated so far in this call.
+    recent: keys and values of the tokens run so far.
+    context: int32 [B, T + N], the tokens to draft from, including those of this
+      call; None without drafts.
   """
 
   step: jax.Array
@@ -142,7 +141,7 @@ def compact(slots: Slots, kept: Int[Array, " kept"]) -> Slots:
 
 
 def no_output(slots: Slots, steps: int) -> DecodeOutput:
-  """Returns the output of a call that has made no tokens."""
+  """Returns the empty output of a call."""
   B = slots.done.shape[0]
   return DecodeOutput(
     tokens=jnp.zeros((B, steps), jnp.int32),

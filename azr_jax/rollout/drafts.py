@@ -1,12 +1,13 @@
-"""Drafts of the next tokens, and which of them count.
+"""Drafts of the next tokens, and how many of them are accepted.
 
-A draft continues the text as an earlier place did that ends alike: of the
-sequence itself, its prompt, or another sample of the prompt. The decoder runs
-all drafts of a slot in one iteration and draws a token after each, with the key
-that this token has anyway. A draw counts if all drafts before it equal the
-draws before it. So a sequence has the tokens that it has without drafts, up to
-rounding, and a draft is accepted with its probability, as in speculative
-sampling (Leviathan et al., arXiv 2211.17192) with drafts of probability 1.
+A draft continues the text as an earlier occurrence of its suffix continued, in
+the sequence itself, in its prompt, or in another sample of the prompt. The
+decoder runs all drafts of a slot in one iteration. After each it draws a token
+with the key that this token has anyway. A draw counts if all drafts before it
+equal the draws before it. A sequence therefore gets the same tokens as without
+drafts, up to rounding, and each draft is accepted with its probability, as in
+speculative sampling (Leviathan et al., arXiv 2211.17192) with drafts of
+probability 1.
 
 Axis letters: B counts slots, T tokens of the context, S = J + 1.
 """
@@ -22,9 +23,9 @@ from azr_jax.rollout import token_sampling
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.settings import SpeculationSettings
 
-# Where the context has no token. Nothing matches it, and no draft is it.
+# Fills context without a token. It matches nothing and is never accepted.
 NO_TOKEN = -1
-# An earlier place whose last tokens equal so many is as good as any.
+# Matches longer than this are not told apart.
 _LONGEST_MATCH = 8
 
 
@@ -37,15 +38,15 @@ def propose(
 ) -> Int[Array, "B J"]:
   """Proposes the next tokens of each slot.
 
-  The place that is continued has the longest match with the last tokens; of
-  several the last one. A place near the end is continued in a circle.
+  It continues the earlier place with the longest match of the last tokens, or
+  the last such place. A place near the end is repeated cyclically.
 
   Args:
-    context: tokens; NO_TOKEN where there is none.
-    end: how many entries of each row are filled; the last one is the token
-      that drafts follow.
+    context: the tokens to search; NO_TOKEN where there is none.
+    end: number of filled entries in each row; the last of them is the token
+      to continue from.
     drafts: J.
-    min_match: tokens that must match.
+    min_match: number of tokens that must match.
 
   Returns:
     Token ids; NO_TOKEN where nothing matches or the place has no next token.
@@ -78,10 +79,10 @@ def append(
   new: Shaped[Array, "B S"],
   counts: Int[Array, " B"],
 ) -> Shaped[Array, "B T"]:
-  """Returns rows that go on at `end` with the first `counts` of new entries."""
+  """Returns the rows with the first `counts` new entries written at `end`."""
   B, S = new.shape
   at = jnp.arange(S)[None, :]
-  # Indices out of bounds are dropped.
+  # Out-of-bounds indices are dropped.
   index = jnp.where(at < counts[:, None], end[:, None] + at, into.shape[1])
   return into.at[jnp.arange(B)[:, None], index].set(new, mode="drop")
 
@@ -93,14 +94,14 @@ def sample(
   temperature: Float[Array, " B"],
   truncation: token_sampling.Truncation,
 ) -> tuple[Int[Array, "B S"], Float[Array, "B S"]]:
-  """Draws the token after each position of each slot, with its own key.
+  """Draws the token after each position of each slot, each with its own key.
 
   Args:
-    logits: after the last token and after each draft.
-    keys: of the slots; a token folds in its index.
-    num_tokens: the index of the first token.
-    temperature: of the slots.
-    truncation: of the distribution of a token.
+    logits: the logits after the last token and after each draft.
+    keys: the slots' keys; each token folds in its index.
+    num_tokens: the index of the first drawn token.
+    temperature: the slots' temperatures.
+    truncation: top-k and top-p of the token distribution.
 
   Returns:
     Token ids and their log-probabilities.
@@ -123,13 +124,13 @@ def num_accepted(
   is_stop: Bool[Array, "B S"],
   room: Int[Array, " B"],
 ) -> Int[Array, " B"]:
-  """Returns how many of the drawn tokens count.
+  """Returns the number of drawn tokens that count.
 
   Args:
-    tokens: drawn after the last token and after each draft.
-    drafts: the tokens that were proposed.
+    tokens: the tokens drawn after the last token and after each draft.
+    drafts: the proposed tokens.
     is_stop: whether a token ends a response.
-    room: how many tokens may count at most.
+    room: the most tokens that may count.
   """
   is_right = jnp.cumprod(tokens[:, :-1] == drafts, axis=1)
   goes_on = jnp.cumprod(~is_stop[:, :-1], axis=1)
@@ -137,26 +138,26 @@ def num_accepted(
 
 
 class DraftPolicy:
-  """Decides for each call of the decode loop whether drafts pay.
+  """Decides before each decode call whether drafting pays.
 
-  It knows counts alone and no times, so that two runs of a seed make the same
-  calls.
+  It looks only at token counts and never at times, so that two runs with the
+  same seed make the same calls.
   """
 
   def __init__(self, settings: SpeculationSettings):
-    """Begins with a trial.
+    """Starts with a trial call.
 
     Args:
-      settings: when drafts pay.
+      settings: when drafting pays.
     """
     self._settings = settings
     self._pause = 0
 
   def begin_call(self, decoding: int) -> bool:
-    """Returns whether the next call of the decode loop has drafts.
+    """Returns whether the next decode call uses drafts.
 
     Args:
-      decoding: sequences in slots.
+      decoding: number of sequences in slots.
     """
     s = self._settings
     if not s.drafts or decoding > s.max_slots:
@@ -167,11 +168,12 @@ class DraftPolicy:
     return True
 
   def end_call(self, tokens: int, iterations: int) -> None:
-    """Notes what a call with drafts gave.
+    """Records the yield of a call with drafts.
 
     Args:
-      tokens: that all slots got.
-      iterations: of the loop, summed over the slots that got tokens in them.
+      tokens: number of tokens, summed over slots.
+      iterations: number of iterations in which a slot got tokens, summed over
+        slots.
     """
     if tokens < self._settings.min_gain * iterations:
       self._pause = self._settings.pause_calls
@@ -180,16 +182,16 @@ class DraftPolicy:
 def contexts(
   sequences: Sequence[SequenceState | None], size: int
 ) -> np.ndarray:
-  """Returns the tokens from which drafts of each slot are made.
+  """Returns the tokens to draft from, for each slot.
 
   Args:
-    sequences: of the slots.
-    size: H, the tokens of a slot.
+    sequences: the sequence in each slot.
+    size: T, the tokens per slot.
 
   Returns:
-    int32 [B, T]: the last tokens of the sequence at the end, before them those
-    of its siblings, the longest one last; NO_TOKEN between them and where there
-    are none.
+    int32 [B, T]. Each row ends with the sequence's last tokens. Before them
+    come its siblings' last tokens, the longest sibling last. NO_TOKEN separates
+    them and fills the rest.
   """
   found = np.full((len(sequences), size), NO_TOKEN, np.int32)
   for row, sequence in zip(found, sequences, strict=True):
@@ -199,11 +201,11 @@ def contexts(
 
 
 def _fill(row: np.ndarray, sequence: SequenceState) -> None:
-  """Writes the tokens of a sequence and its siblings into a row."""
+  """Writes a sequence's tokens and its siblings' into a row, from the end."""
   end = len(row)
   siblings = [s for s in sequence.siblings if s is not sequence and s.token_ids]
   siblings.sort(key=lambda s: (-len(s.token_ids), s.sample_index))
-  # All samples have the prompt, so siblings are searched without theirs.
+  # The siblings share this sequence's prompt, so theirs is left out.
   own = sequence.last_ids(end)
   for ids in (own, *(s.token_ids for s in siblings)):
     part = ids[-end:]

@@ -1,8 +1,8 @@
 """The engine: the compiled functions of sampling, with their shardings.
 
-Shapes depend on the declared buckets and slots alone, so a sampler compiles a
-fixed set of programs: one prefill for each length of chunk, and one decode for
-each slot count. `Sampler.warm_up` runs each of them once.
+Shapes depend only on the declared buckets and slots, so a sampler compiles a
+fixed set of programs: one prefill per chunk length and one decode per slot
+count. `Sampler.warm_up` runs each of them once.
 """
 
 import dataclasses
@@ -35,27 +35,27 @@ _COMPACT_FACTOR = 4
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-  """The jitted functions of sampling, and the sizes that they are made for.
+  """The jitted functions of sampling and the sizes they are compiled for.
 
   Attributes:
     settings: shapes and rules of sampling.
-    model: the decoder as it samples.
-    mesh: where sampling runs.
-    slot_counts: slot counts to decode with, descending; the first is B, the
-      declared slots padded to the mesh. It is the only one if slots are split
+    model: the decoder, configured for sampling.
+    mesh: the mesh to sample on.
+    slot_counts: slot counts to decode with, descending. The first is B, the
+      declared slots padded to the mesh; it is the only one if slots are split
       over devices.
     lists_pages: whether decoding reads live pages only, by a kernel.
-    num_pages: pages of each device that slots are split over.
-    param_shardings: shardings of the parameters that sampling reads.
-    pool_sharding: sharding of each array of the pages.
+    num_pages: number of pages on each device that slots are split over.
+    param_shardings: shardings of the sampler's parameters.
+    pool_sharding: sharding of each array of the page pool.
     slots_sharding: sharding of each array of `Slots`.
-    compute_params: training parameters -> those that sampling reads.
+    compute_params: training parameters -> the sampler's parameters.
     init_pool: () -> empty pages.
-    init_slots: B -> slots, all of them done.
+    init_slots: B -> slots, all done.
     prefill: `steps.prefill` without model and mesh; donates the pages.
-    compact: `decode.compact`.
+    compact: `decode_state.compact`.
     decode: `decode.decode` without model, settings and mesh; donates pages and
-      slots. With drafts it is another program.
+      slots. Compiled separately with and without drafts.
   """
 
   settings: SamplerSettings
@@ -76,26 +76,26 @@ class Engine:
 
   @property
   def devices(self) -> int:
-    """How many devices slots are split over, in equal parts."""
+    """Number of devices that slots are split over, in equal parts."""
     return mesh_lib.batch_devices(self.mesh)
 
   @property
   def max_pages_per_row(self) -> int:
-    """M, the pages of the longest sequence."""
+    """M, the number of pages of the longest sequence."""
     return self.settings.pages_for(self.settings.longest)
 
   @property
   def prefill_chunks(self) -> tuple[int, ...]:
-    """How many tokens of a row one call may prefill, ascending."""
+    """Tokens per row that a prefill call may take, ascending."""
     return self.settings.prefill_chunks
 
   def prefill_chunk(self, tokens: int) -> int:
-    """Returns the smallest chunk that holds so many tokens, or the largest."""
+    """Returns the smallest chunk that holds the tokens, or the largest one."""
     fitting = (chunk for chunk in self.prefill_chunks if chunk >= tokens)
     return next(fitting, self.prefill_chunks[-1])
 
   def prefill_rows(self, chunk: int) -> int:
-    """Returns how many rows are prefilled at a time."""
+    """Returns the number of rows of a prefill call."""
     return prefill_rows(self.settings, chunk, self.devices)
 
 
@@ -105,13 +105,13 @@ def make_engine(
   rules: Rules,
   settings: SamplerSettings,
 ) -> Engine:
-  """Builds the engine; each function is compiled when it is first called.
+  """Builds the engine; each function compiles on its first call.
 
   Args:
-    model: the decoder of training.
-    mesh: the layout to sample in, which may differ from the learner's on the
-      same devices.
-    rules: logical parameter axis to mesh axis.
+    model: the training decoder.
+    mesh: the mesh to sample on. It may arrange the learner's devices
+      differently.
+    rules: logical parameter axis -> mesh axis.
     settings: shapes and rules of sampling.
 
   Raises:
@@ -148,8 +148,8 @@ def make_engine(
     param_shardings=param_shardings,
     pool_sharding=pool_sharding,
     slots_sharding=slots_sharding,
-    # Converted once per request and not at each use, because decoding reads
-    # every weight for each token.
+    # Converted once per request rather than at each use, because decoding
+    # reads every weight for each token.
     compute_params=_make_compute_params(model, mesh, param_shardings),
     init_pool=jax.jit(
       functools.partial(
@@ -178,17 +178,17 @@ def _sampling_model(
   rules: Rules,
   settings: SamplerSettings,
 ) -> transformer.Transformer:
-  """Returns the decoder as it samples; arguments as for `make_engine`."""
+  """Returns the decoder for sampling; arguments as for `make_engine`."""
   c, platform = model.config, mesh_lib.platform(mesh)
   model = model.clone(kernel_dtype=settings.kernel_dtype)
   return model.clone(
-    # A token has few activations, so partial products of split kernels cost
-    # less than gathering the kernels for each token, as training does.
+    # A token has few activations, so summing partial products of split kernels
+    # is cheaper than gathering the kernels per token, as training does.
     multiply=products.multiply,
     fused=sampling_params.fits(c, mesh, rules),
     unrolled=settings.unrolls(platform, sampling_params.layer_bytes(model)),
     attend_cached=cached_attention.make(
-      # A kernel that was asked for on a CPU is interpreted, for tests.
+      # On a CPU, a requested kernel runs in interpret mode, for tests.
       mesh,
       c.num_kv_heads,
       interpret=platform == "cpu",
@@ -199,15 +199,16 @@ def _sampling_model(
 def _make_compute_params(
   model: transformer.Transformer, mesh: Mesh, shardings: Any
 ) -> Callable[[Params], Params]:
-  """Returns what converts parameters and moves them to where sampling runs.
+  """Returns the function that converts parameters and moves them to `mesh`.
 
-  One program does both where their devices have its order: of one process,
-  `jax.device_put` would move what is sharded otherwise through the host.
+  If the parameters' devices have the mesh's order, one program converts and
+  moves them. `jax.device_put` would reshard through the host in a single
+  process.
 
   Args:
-    model: the decoder that samples.
-    mesh: where sampling runs.
-    shardings: of each converted parameter.
+    model: the decoder for sampling.
+    mesh: the mesh to sample on.
+    shardings: the shardings of the converted parameters.
   """
   convert = functools.partial(sampling_params.convert, model)
   convert_there = jax.jit(convert, out_shardings=shardings)
@@ -233,9 +234,9 @@ def _make_decode(
   settings: SamplerSettings,
   lists_pages: bool,
 ) -> Wrapped:
-  """Returns the jitted decode loop; it donates pages and slots."""
-  # The output is replicated, because each host reads all of it: every host of
-  # a pod schedules all sequences.
+  """Returns the jitted decode loop, which donates pages and slots."""
+  # The output is replicated, because every host of a pod schedules all
+  # sequences and so reads all of it.
   replicated = mesh_lib.replicated(on_mesh["mesh"])
   return jax.jit(
     functools.partial(
@@ -253,10 +254,10 @@ def _make_decode(
 
 
 def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
-  """Returns the slot counts to compile decode for, descending."""
+  """Returns the slot counts to compile the decode loop for, descending."""
   counts = [mesh_lib.padded_rows(slots, mesh)]
-  # A sequence stays on the device of its pages, and slots are split in equal
-  # parts, so they cannot be gathered as they become free.
+  # A sequence stays on the device of its pages, and every device has equally
+  # many slots, so slots cannot be compacted across devices.
   if mesh_lib.batch_devices(mesh) > 1:
     return tuple(counts)
   while True:
@@ -267,20 +268,20 @@ def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
 
 
 def prefill_rows(settings: SamplerSettings, chunk: int, devices: int) -> int:
-  """Returns how many rows a call prefills, as many on each device."""
+  """Returns the rows of a prefill call, equally many on each device."""
   rows = max(1, settings.prefill_tokens // chunk)
   return rows + -rows % devices
 
 
 def num_slot_pages(settings: SamplerSettings, slots: int, devices: int) -> int:
-  """Returns the pages that the longest sequences need on each device.
+  """Returns the pages per device that B sequences of full length need.
 
   Args:
     settings: shapes and rules of sampling.
-    slots: B, of all devices.
-    devices: devices that slots are split over.
+    slots: B, over all devices.
+    devices: number of devices that slots are split over.
   """
-  # Prefilled prompts that wait for slots have pages, too.
+  # Prefilled prompts that wait for slots also hold pages.
   prefilled = max(
     prefill_rows(settings, bucket, devices) * settings.pages_for(bucket)
     for bucket in settings.prompt_buckets
@@ -296,7 +297,7 @@ def _num_pages(
   settings: SamplerSettings,
   slots: int,
 ) -> int:
-  """Returns the pages of each device that slots are split over."""
+  """Returns the number of pages on each device that slots are split over."""
   c, devices = model.config, mesh_lib.batch_devices(mesh)
   row_pages = settings.pages_for(settings.longest)
   if not settings.cache_gib:
@@ -322,6 +323,7 @@ def _num_pages(
   if pages_that_fit < min_pages:
     raise ValueError(
       f"rollout.cache_gib={settings.cache_gib}: expected at least "
-      f"{min_pages * page_bytes / 2**30:.3g}, the longest sequence and prompt"
+      f"{min_pages * page_bytes / 2**30:.3g} GiB, enough for the longest "
+      "sequence and prompt"
     )
   return pages_that_fit

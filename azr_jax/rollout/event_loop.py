@@ -1,15 +1,15 @@
 """Runs coroutines while a device decodes for them.
 
 `System.collect` is a coroutine that awaits completions and verdicts. The loop
-repeats:
-1. the tokens of the last call of the decode loop are fetched;
-2. verdicts of jobs that are done are taken;
-3. free slots are filled, the next call is sent, and completions are delivered;
-4. every coroutine whose future is done resumes, while the device decodes.
+repeats these steps:
+1. fetch the tokens of the last call of the decode loop;
+2. collect the verdicts of finished jobs;
+3. fill free slots, send the next decode call and deliver completions;
+4. resume every coroutine whose future is done, while the device decodes.
 
-All of it runs in the caller's thread, and the loop is not asyncio's, so it
-works in a notebook too. Every host of a run sees the same completions and
-verdicts after the same call. All coroutines share one stream.
+Everything runs in the caller's thread. The loop is not asyncio's, so it also
+works in a notebook. Every host of a run sees the same completions and verdicts
+after the same call. All coroutines share one stream.
 """
 
 import collections
@@ -35,15 +35,15 @@ Out = TypeVar("Out")
 
 
 class Jobs(Protocol):
-  """Jobs that run beside the device, such as `SharedJobs`."""
+  """Jobs that run beside the device, for example `SharedJobs`."""
 
   @property
   def pending(self) -> int:
-    """How many jobs have no outcome yet."""
+    """Number of jobs without an outcome."""
     ...
 
   def poll(self, wait: bool) -> Any:
-    """Completes futures of jobs that are done."""
+    """Completes the futures of finished jobs."""
     ...
 
 
@@ -51,8 +51,8 @@ class Awaited(Generic[Out]):
   """A future that a coroutine can await.
 
   Attributes:
-    future: completed in the loop's thread.
-    jobs: those whose `poll` completes it; None: the device does.
+    future: a future that is completed in the loop's thread.
+    jobs: the jobs whose `poll` completes it; None if the device does.
   """
 
   def __init__(self, future: "Future[Out]", jobs: Jobs | None = None):
@@ -87,13 +87,13 @@ async def as_completed(
 
 
 class EventLoop:
-  """Coroutines, and the stream and jobs that they await."""
+  """Runs coroutines and the stream and jobs that they await."""
 
   def __init__(self, clock: DecodeClock | None = None) -> None:
-    """Makes a loop without coroutines.
+    """Creates a loop without coroutines.
 
     Args:
-      clock: of the jobs that coroutines await.
+      clock: the decode clock of the awaited jobs.
     """
     self._clock = clock or DecodeClock()
     self._restored: list[SequenceState] = []
@@ -105,26 +105,26 @@ class EventLoop:
     self._is_sent = False
 
   def stream(self, sampler: Sampler, weights: Weights) -> Stream:
-    """Returns the open stream; the first call opens it with these arguments."""
+    """Returns the open stream; the first call opens it with the arguments."""
     if self._stream is None:
       self._stream = sampler.open(weights)
       self._stream.restore(self._restored)
     return self._stream
 
   def spawn(self, coroutine: Coroutine[Any, Any, Out]) -> "Future[Out]":
-    """Starts a coroutine beside the others; returns its future."""
+    """Starts a coroutine concurrently; returns its future."""
     future: Future[Out] = Future()
     self._ready.append((coroutine, future))
     return future
 
   def run(self, coroutine: Coroutine[Any, Any, Out]) -> Out:
-    """Runs a coroutine to its end, and others beside it."""
+    """Runs a coroutine to completion, along with all spawned ones."""
     future = self.spawn(coroutine)
     self.run_until(future.done)
     return future.result()
 
   def iterate(self, items: AsyncIterable[Out]) -> Iterator[Out]:
-    """Yields what an asynchronous iterable yields, as it comes."""
+    """Yields the items of an asynchronous iterable as they arrive."""
     iterator = aiter(items)
     end = object()
 
@@ -141,16 +141,16 @@ class EventLoop:
     """Runs ready coroutines and one call of the decode loop.
 
     Returns:
-      Whether all that was submitted had its chance of a slot.
+      Whether every submitted sequence has been considered for a slot.
     """
     has_run = self._run_ready()
     self._go_round(has_run)
     return self._is_sent or self._is_empty
 
   def run_until_idle(self) -> None:
-    """Runs coroutines without decoding until nothing more happens.
+    """Runs coroutines without decoding until nothing more can happen.
 
-    Completions are delivered, and verdicts and tool outputs are waited for.
+    Delivers completions and waits for pending verdicts and tool outputs.
     """
     self._fetch()
     is_moving = True
@@ -166,9 +166,9 @@ class EventLoop:
       is_moving |= self._run_ready()
 
   def suspend(self) -> None:
-    """Frees slots and cache; called after `run_until_idle`.
+    """Frees slots and cache; call it after `run_until_idle`.
 
-    `Stream.suspend` says when the sequences continue.
+    Sequences resume as described in `Stream.suspend`.
     """
     if self._stream is not None:
       self._stream.suspend()
@@ -180,21 +180,21 @@ class EventLoop:
 
   @property
   def num_free(self) -> int:
-    """How many slots no sequence has or waits for."""
+    """Number of slots left after all live and waiting sequences have one."""
     return 0 if self._stream is None else self._stream.num_free
 
   def restore(self, known: Iterable[SequenceState]) -> None:
-    """Gives the stream the sequences that it shall go on with.
+    """Registers sequences for the stream to resume.
 
     Args:
-      known: of an earlier step, or of a run that was killed.
+      known: sequences of an earlier step or of a killed run.
     """
     self._restored = list(known)
     if self._stream is not None:
       self._stream.restore(self._restored)
 
   def close(self) -> None:
-    """Drops the stream, and frees what it holds on the device."""
+    """Drops the stream and frees its device memory."""
     if self._stream is not None:
       self._stream.close()
     self._stream = None
@@ -204,18 +204,17 @@ class EventLoop:
     """Runs until a condition holds.
 
     Raises:
-      RuntimeError: nothing is left that could make it hold.
+      RuntimeError: deadlock: no coroutine, job or sequence is left to run.
     """
     self._run_ready()
     while not condition():
       self._go_round()
 
   def _go_round(self, has_progress: bool = False) -> None:
-    """Goes through the module's list once; waits if there is nothing to do.
+    """Runs the module docstring's steps once; blocks if there is nothing to do.
 
     Args:
-      has_progress: whether a coroutine has just run. It may have been the last
-        one.
+      has_progress: whether a coroutine has just run, possibly the last one.
 
     Raises:
       RuntimeError: there is nothing left to do or to wait for.
@@ -236,25 +235,26 @@ class EventLoop:
       self._run_ready()
     elif not (had_something or has_progress):
       raise RuntimeError(
-        "a coroutine awaits a future that nothing will complete"
+        "deadlock: a coroutine awaits a future that no job or sequence will "
+        "complete"
       )
 
   @property
   def _is_empty(self) -> bool:
-    """Whether the stream has nothing to sample or to deliver."""
+    """Whether the stream has nothing left to sample or deliver."""
     return self._stream is None or self._stream.is_empty
 
   def _fetch(self) -> None:
-    """Takes the tokens of the call that was sent, if one was."""
+    """Fetches the tokens of the decode call in flight, if any."""
     if self._is_sent and self._stream is not None:
       self._stream.fetch()
     self._is_sent = False
 
   def _poll(self, wait: bool) -> None:
-    """Takes the outcomes of jobs that are done.
+    """Collects the outcomes of finished jobs.
 
     Args:
-      wait: whether to wait for one, if any is pending.
+      wait: whether to block until one finishes, if any is pending.
     """
     pending = [jobs for jobs in self._jobs.values() if jobs.pending]
     for jobs in pending:
@@ -282,7 +282,7 @@ class EventLoop:
     coroutine: Coroutine[Any, Any, Any],
     future: "Future[Any]",
   ) -> None:
-    """Resumes a coroutine when what it awaits is done."""
+    """Resumes the coroutine once its awaited future is done."""
     if awaited.jobs is not None:
       self._jobs[id(awaited.jobs)] = awaited.jobs
     awaited.future.add_done_callback(

@@ -1,12 +1,13 @@
-"""Engines without a device, on which a stream and its scheduler run unchanged.
+"""Engines without a device, which run the real stream and scheduler.
 
 | engine | a token follows from | a sequence ends |
 | --- | --- | --- |
-| `PageEngine` | all tokens before it, as the pages hold them | at a stop id |
-| `LengthEngine` | nothing: it is a piece of a text | at a given length |
+| `PageEngine` | all tokens before it, as read from the pages | at a stop id |
+| `LengthEngine` | nothing: it is taken from a text | at a given length |
 
-The first shows that a sequence reads its own pages, and no page too early. The
-second shows what the scheduler does with a load, and how long the host takes.
+`PageEngine` checks that a sequence reads its own pages, and never too early.
+`LengthEngine` shows how the scheduler handles a load and what that costs the
+host.
 """
 
 import dataclasses
@@ -19,22 +20,22 @@ from azr_jax.rollout import decode_state
 from azr_jax.rollout.engine import Engine, num_slot_pages, prefill_rows
 from azr_jax.rollout.settings import SamplerSettings
 
-# They are annotated as Any, because they hold arrays of the host here.
+# Annotated as Any, because they hold host arrays here.
 _Slots: Any = decode_state.Slots
 _Output: Any = decode_state.DecodeOutput
-# Parameters of `next_token`: the ids below the vocabulary, and a hash.
+# Parameters of `next_token`: the vocabulary size, and a polynomial hash.
 VOCABULARY, BASE, PRIME = 120, 131, 1_000_003
 
 
 class _Ready(np.ndarray):
-  """An array that is there, as `RequestMeter` asks."""
+  """An array that is always ready, for `RequestMeter`."""
 
   def is_ready(self) -> bool:
     return True
 
 
 class HostEngine:
-  """What the scheduler uses of an `Engine`, on arrays of the host."""
+  """The part of `Engine` that the scheduler uses, on host arrays."""
 
   prefill_chunk = Engine.prefill_chunk
   prefill_chunks = Engine.prefill_chunks
@@ -47,14 +48,14 @@ class HostEngine:
     devices: int = 1,
     num_pages: int | None = None,
   ):
-    """Makes an engine of any number of devices.
+    """Creates an engine with any number of devices.
 
     Args:
       settings: shapes and rules of sampling.
-      slot_counts: slot counts to decode with, descending; () takes the slots
-        of the settings.
-      devices: devices that slots are split over.
-      num_pages: pages of each device; None takes what all slots can use.
+      slot_counts: slot counts to decode with, descending; () uses the slots of
+        the settings.
+      devices: number of devices that slots are split over.
+      num_pages: pages per device; None gives all slots enough.
     """
     self.settings, self.devices = settings, devices
     self.slot_counts = tuple(slot_counts) or (settings.slots,)
@@ -63,32 +64,32 @@ class HostEngine:
     self.num_pages = num_pages
 
   def prefill_rows(self, chunk: int) -> int:
-    """Returns how many rows are prefilled at a time."""
+    """Returns the number of rows of a prefill call."""
     return prefill_rows(self.settings, chunk, self.devices)
 
   def init_pool(self) -> Any:
-    """Returns nothing: there are no pages."""
+    """Returns None, because there are no pages."""
 
   def init_slots(self, slots: int) -> decode_state.Slots:
-    """Returns slots that are done."""
+    """Returns slots that are all done."""
     zeros = np.zeros(slots, np.int64)
     return _Slots(*[zeros] * 4, np.ones(slots, bool), np.ones(slots), zeros)
 
   def compact(
     self, slots: decode_state.Slots, kept: np.ndarray
   ) -> decode_state.Slots:
-    """Returns copies of some slots."""
+    """Returns the slots at the indices `kept`."""
     fields = dataclasses.fields(slots)
     return _Slots(*(getattr(slots, field.name)[kept] for field in fields))
 
   def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
-    """Returns the pages with the tokens of a batch."""
+    """Returns the pages unchanged."""
     return pool
 
   def change(
     self, slots: decode_state.Slots, changes: decode_state.Changes
   ) -> decode_state.Slots:
-    """Returns the slots with the sequences that enter, without others."""
+    """Returns the slots with the changes applied."""
     new: Any = self.compact(slots, np.arange(len(slots.done)))
     enters = changes.enters
     for name in ("token", "length", "num_tokens", "max_new_tokens"):
@@ -100,7 +101,7 @@ class HostEngine:
 
 
 class LengthEngine(HostEngine):
-  """Ends each sequence at a length that it is given."""
+  """An engine that ends each sequence at a given length."""
 
   def __init__(
     self,
@@ -110,12 +111,12 @@ class LengthEngine(HostEngine):
     slot_counts: Sequence[int] = (),
     devices: int = 1,
   ):
-    """Makes an engine whose pages do not run out.
+    """Creates an engine whose pages never run out.
 
     Args:
       settings: shapes and rules of sampling.
-      length: prompt seed, sample index -> tokens of the completion.
-      text: token ids, from which each call takes pieces; None: all are 0.
+      length: (prompt seed, sample index) -> tokens of the completion.
+      text: token ids to take random pieces of; None uses zeros.
       slot_counts: as for `HostEngine`.
       devices: as for `HostEngine`.
     """
@@ -132,14 +133,14 @@ class LengthEngine(HostEngine):
     stop_ids: np.ndarray,
     min_active: int,
   ) -> tuple[Any, Any, Any]:
-    """Runs a call of the decode loop; arguments as for `decode.decode`."""
+    """Runs one decode call; arguments as for `decode.decode`."""
     new: Any = self.change(slots, changes)
     for slot in np.flatnonzero(changes.enters):
-      # A sequence that was preempted has the length that it had.
+      # A preempted sequence keeps its length.
       length = self._length(*map(int, changes.seeds[slot]))
       new.max_new_tokens[slot] = min(length, changes.max_new_tokens[slot])
     left = np.where(new.done, 0, new.max_new_tokens - new.num_tokens)
-    # The loop ends when no more slots than `min_active` have tokens left.
+    # The loop ends once no more slots than `min_active` have tokens left.
     most = np.sort(left)[::-1][min(int(min_active), len(left) - 1)]
     generated = np.minimum(left, min(self.settings.decode_chunk, most))
     tokens = self._tokens(len(left))
@@ -160,7 +161,7 @@ class LengthEngine(HostEngine):
     return pool, new, output
 
   def _tokens(self, slots: int) -> np.ndarray:
-    """Returns tokens of a call [B, N]."""
+    """Returns the tokens of a call, [B, N]."""
     steps = self.settings.decode_chunk
     if self._text is None:
       return np.zeros((slots, steps), np.int64)
@@ -169,21 +170,22 @@ class LengthEngine(HostEngine):
 
 
 def next_token(prefix: Sequence[int], seed: int, index: int) -> int:
-  """Returns the token after some, by a sum that knows their order."""
+  """Returns the next token: a hash of the prefix and of its order."""
   powers = np.array([pow(BASE, i, PRIME) for i in range(len(prefix))])
   total = int(np.sum(np.asarray(prefix, np.int64) * powers) % PRIME)
   return (total + 7 * int(seed) + 3 * index) % VOCABULARY
 
 
 class PageEngine(HostEngine):
-  """Draws each token from all tokens before it, as the pages hold them.
+  """An engine that derives each token from all earlier ones in the pages.
 
-  A sequence that read a page of another one, or too early, would have others.
+  A sequence that reads another one's page, or reads a page too early, gets
+  different tokens.
 
   Attributes:
-    prefill_calls: calls of prefill.
-    prefilled: tokens that they wrote.
-    next_token: tokens, seed of the sequence, index -> the next token.
+    prefill_calls: number of prefill calls.
+    prefilled: number of prefilled tokens.
+    next_token: (tokens, sequence seed, index) -> the next token.
   """
 
   def __init__(self, settings: SamplerSettings, devices: int, num_pages: int):
@@ -194,7 +196,7 @@ class PageEngine(HostEngine):
     self.next_token: Callable[[Sequence[int], int, int], int] = next_token
 
   def init_pool(self) -> np.ndarray:
-    """Returns pages without tokens [devices, pages, page_size]."""
+    """Returns empty pages, [devices, pages, page_size]."""
     shape = (self.devices, self.num_pages, self.settings.page_size)
     return np.full(shape, -1, np.int64)
 
@@ -216,10 +218,11 @@ class PageEngine(HostEngine):
     return held.tolist()
 
   def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
-    """Writes the tokens of a batch into their pages."""
+    """Writes a batch's tokens into their pages."""
     rows = len(batch.counts) // self.devices
     filled = np.flatnonzero(batch.counts)
-    # These tokens attend to all before them, which no row of the call writes.
+    # A row attends to all earlier tokens, and no row of the same call may write
+    # those.
     for row in filled:
       self._held(pool[row // rows], batch.table[row], batch.starts[row])
     for row in filled:
@@ -239,7 +242,7 @@ class PageEngine(HostEngine):
     stop_ids: np.ndarray,
     min_active: int,
   ) -> tuple[Any, Any, Any]:
-    """Runs a call of the decode loop; arguments as for `decode.decode`."""
+    """Runs one decode call; arguments as for `decode.decode`."""
     count, steps = len(slots.done), self.settings.decode_chunk
     rows = count // self.devices
     for slot in range(count):

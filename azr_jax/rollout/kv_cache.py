@@ -1,4 +1,4 @@
-"""The keys and values of a stream: pages on the devices, and who uses them."""
+"""The KV cache of a stream: pages on the devices, and their bookkeeping."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from azr_jax.rollout.page_pool import PagePool
 
 
 class KVCache:
-  """Pages that hold keys and values of one version of the parameters.
+  """Pages with the keys and values of one version of the parameters.
 
   Attributes:
-    pool: keys and values on the devices; calls of the engine replace it.
-    pages: which of its pages are free, shared, or known by their tokens.
+    pool: keys and values on the devices; engine calls replace it.
+    pages: tracks which pages are free, shared or known by their tokens.
   """
 
   def __init__(self, engine: Engine):
-    """Makes free pages.
+    """Creates free pages.
 
     Args:
       engine: the compiled functions.

@@ -1,8 +1,8 @@
-"""How the devices lie that sample: as the learner's, or with copies.
+"""The sampling mesh: the learner's layout, or copies of the weights.
 
-A device that holds a part of a kernel gathers the rest for each token that it
-samples. Training gathers once for thousands of tokens and does not mind, so
-sampling often does better with whole copies of the weights.
+A device that holds part of a kernel must gather the rest for every token it
+samples. Training gathers once for thousands of tokens, where the cost does not
+matter, but sampling is often faster with whole copies of the weights.
 """
 
 import functools
@@ -21,22 +21,22 @@ from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.settings import RolloutMeshSettings, SamplerSettings
 from azr_jax.types import Rules
 
-# The part of a device that loaded parameters, a copy of the weights and the
-# cache may take together. The rest is for what programs need while they run.
+# The fraction of device memory that loaded parameters, a copy of the weights
+# and the KV cache may take together. The rest is left for running programs.
 MAX_HELD = 0.85
 
 
 def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
   """Returns the mesh to sample on: the learner's devices, perhaps reshaped.
 
-  No sampled row lies on several devices, so `context` becomes part of `data`.
+  A sampled row lies on one device, so the `context` axis is folded into `data`.
 
   Args:
-    c: the sizes; all 0: those of the learner.
-    mesh: of the learner.
+    c: the axis sizes; all 0 uses the learner's.
+    mesh: the learner's mesh.
 
   Raises:
-    ValueError: the sizes do not multiply to the devices.
+    ValueError: the sizes do not multiply to the number of devices.
   """
   sizes = c.sizes()
   if not any(sizes.values()):
@@ -58,21 +58,22 @@ def rollout_mesh_with_copies(
   rules: Rules,
   settings: SamplerSettings,
 ) -> Mesh:
-  """Returns the mesh of commands that only sample: copies of the weights.
+  """Returns the mesh for commands that only sample, with copies of the weights.
 
-  It is that of `rollout_mesh`, unless neither it nor `mesh` was set: then each
-  copy of the weights lies over the fewest devices that have room for it, for
-  the cache, and for the parameters that were loaded.
+  If neither `settings.mesh` nor `mesh` was configured, each copy of the weights
+  is split over the fewest devices with room for it, the cache and the loaded
+  parameters. Otherwise it is the mesh of `rollout_mesh`.
 
   Args:
-    model: the decoder of training.
-    mesh: where the parameters are loaded; over `fsdp` alone: not set.
-    rules: logical parameter axis to mesh axis.
+    model: the training decoder.
+    mesh: the mesh of the loaded parameters; a mesh over `fsdp` alone counts as
+      not configured.
+    rules: logical parameter axis -> mesh axis.
     settings: shapes and rules of sampling.
 
   Raises:
-    ValueError: the sizes do not multiply to the devices, or the cache has no
-      room for the longest sequence.
+    ValueError: the sizes do not multiply to the number of devices, or the cache
+      has no room for the longest sequence.
   """
   own = rollout_mesh(settings.mesh, mesh)
   is_set = any(settings.mesh.sizes().values()) or mesh.shape["fsdp"] < mesh.size
@@ -97,12 +98,12 @@ def rollout_mesh_with_copies(
 
 
 def held_bytes(engine: Engine) -> int:
-  """Returns the bytes of weights and cache on each device of an engine."""
+  """Returns the bytes of weights and cache on each of an engine's devices."""
   return weight_bytes(engine) + cache_bytes(engine)
 
 
 def weight_bytes(engine: Engine) -> int:
-  """Returns the bytes of the weights on each device of an engine."""
+  """Returns the bytes of the weights on each of an engine's devices."""
   unfused = engine.model.clone(fused=False, unrolled=False, kernel_dtype=None)
   params = jax.eval_shape(
     functools.partial(sampling_params.convert, engine.model),
@@ -112,18 +113,18 @@ def weight_bytes(engine: Engine) -> int:
 
 
 def cache_bytes(engine: Engine) -> int:
-  """Returns the bytes of the cache on each device of an engine."""
+  """Returns the bytes of the cache on each of an engine's devices."""
   pool = jax.eval_shape(engine.init_pool)
   return _shard_bytes(pool, jax.tree.map(lambda _: engine.pool_sharding, pool))
 
 
 def shard_bytes(arrays: Any) -> int:
-  """Returns the bytes on each device of shapes that have their shardings."""
+  """Returns the bytes per device of abstract arrays that have shardings."""
   return _shard_bytes(arrays, jax.tree.map(lambda x: x.sharding, arrays))
 
 
 def _shard_bytes(arrays: Any, shardings: Any) -> int:
-  """Returns the bytes of some arrays' shapes on each device."""
+  """Returns the bytes per device of arrays with the given shardings."""
   parts = jax.tree.map(
     lambda x, s: math.prod(s.shard_shape(x.shape)) * x.dtype.itemsize,
     arrays,
@@ -135,7 +136,7 @@ def _shard_bytes(arrays: Any, shardings: Any) -> int:
 def device_bytes() -> int | None:
   """Returns the memory of the smallest device; None if unknown.
 
-  All processes of a run must call it, and get the same.
+  All processes of a run must call it; all get the same value.
   """
   stats = memory.device_stats(jax.local_devices()[0])
   return memory.least_of_hosts(stats.get("bytes_limit"))

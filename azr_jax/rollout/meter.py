@@ -1,9 +1,9 @@
-"""Counts what sampling does, from what the host knows without waiting.
+"""Measures sampling from what the host already knows, without waiting.
 
-The scheduler fetches the tokens of each call of the decode loop anyway. How
-many iterations the call had, how many slots were live in them, and how long
-their caches were, follows from these. A clock reads when programs were sent and
-when their results were first seen to be there; nothing waits for the clock.
+The scheduler fetches the tokens of each decode call anyway. They determine how
+many iterations the call ran, how many slots were live and how long their caches
+were. The meter also records when programs were sent and when their results were
+first seen ready; it never waits for them.
 """
 
 import contextlib
@@ -15,28 +15,28 @@ from typing import Any
 import jax
 import numpy as np
 
-# When something began and ended, by `time.monotonic`.
+# (start, end) by `time.monotonic`.
 Interval = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """What was sampled.
+  """Totals over a period of sampling.
 
   Attributes:
-    tokens: that the model wrote and completions hold.
-    calls: of the decode loop.
-    iterations: of the decode loop, in all calls.
-    slot_steps: iterations of the decode loop, times its slots.
-    live_slot_steps: those in which the slot's sequence got a token.
-    decoded: tokens of the decode loop, those after the end of a response too.
-    alone_s: seconds of the calls of the decode loop that ran alone: no other
-      program was sent between the call before and this one.
-    alone_steps: iterations of these calls.
-    alone_entries: cache entries that their tokens attended to.
-    prefilled: tokens that were prefilled.
-    reused: tokens of prompts, and of sequences that were preempted, that were
-      found in the cache instead.
+    tokens: tokens that the model wrote in completions.
+    calls: decode calls.
+    iterations: iterations of the decode loop, over all calls.
+    slot_steps: iterations times slots.
+    live_slot_steps: slot steps in which the slot's sequence got a token.
+    decoded: decoded tokens, including those past the end of a response.
+    alone_s: seconds of the decode calls that ran alone, with no other program
+      sent since the previous call.
+    alone_steps: iterations of the calls that ran alone.
+    alone_entries: cache entries that the tokens of these calls attended to.
+    prefilled: prefilled tokens.
+    reused: tokens of prompts and of preempted sequences found in the prefix
+      cache instead.
   """
 
   tokens: int = 0
@@ -52,7 +52,7 @@ class Counts:
   reused: int = 0
 
   def __add__(self, other: "Counts") -> "Counts":
-    # `dataclasses.astuple` would copy each number deeply, in every call.
+    # `dataclasses.astuple` would deep-copy every number in every call.
     return Counts(
       *(getattr(self, name) + getattr(other, name) for name in _COUNTS)
     )
@@ -63,12 +63,12 @@ _COUNTS = tuple(field.name for field in dataclasses.fields(Counts))
 
 @dataclasses.dataclass
 class Meter:
-  """What a sampler has done since `take` was last called.
+  """A sampler's activity since the last `take`.
 
   Attributes:
-    counts: what it sampled.
-    busy: when its programs were on the device, or waited for others there.
-    spans: when it was asked for completions, with what was done between them.
+    counts: totals of what was sampled.
+    busy: when its programs were on the device or queued there.
+    spans: when it was working on requests, host work included.
   """
 
   counts: Counts = Counts()
@@ -77,7 +77,7 @@ class Meter:
 
   @contextlib.contextmanager
   def spanning(self) -> Iterator[None]:
-    """Notes when its block begins and ends among `spans`."""
+    """Adds the interval of its block to `spans`."""
     start = time.monotonic()
     try:
       with jax.profiler.TraceAnnotation("rollout"):
@@ -86,14 +86,14 @@ class Meter:
       self.spans.append((start, time.monotonic()))
 
   def take(self) -> "Meter":
-    """Returns what was done since the last call."""
+    """Returns the activity since the last call and resets it."""
     taken = dataclasses.replace(self)
     self.counts, self.busy, self.spans = Counts(), [], []
     return taken
 
 
 class RequestMeter:
-  """Counts the calls of one request into a sampler's meter."""
+  """Records the calls of one request in a sampler's meter."""
 
   def __init__(
     self, meter: Meter, now: Callable[[], float] = time.monotonic
@@ -105,26 +105,26 @@ class RequestMeter:
     self._alone = True
 
   def record_dispatch(self) -> None:
-    """Notes that a program other than the decode loop is about to be sent."""
+    """Records that a program other than the decode loop is about to be sent."""
     self._alone = False
     self.record_decode_dispatch()
 
   def record_prefill(self, tokens: int) -> None:
-    """Notes that so many tokens are about to be prefilled."""
+    """Records that tokens are about to be prefilled."""
     self._meter.counts += Counts(prefilled=tokens)
     self.record_dispatch()
 
   def record_reuse(self, tokens: int) -> None:
-    """Counts tokens that were found in the cache."""
+    """Counts tokens found in the prefix cache."""
     self._meter.counts += Counts(reused=tokens)
 
   def record_decode_dispatch(self) -> None:
-    """Notes that a call of the decode loop is about to be sent."""
+    """Records that a decode call is about to be sent."""
     if self._sent_at is None:
       self._sent_at = self._now()
 
   def check_ready(self, result: Any) -> None:
-    """Looks whether the call of the decode loop has ended; does not wait.
+    """Checks without waiting whether the decode call has finished.
 
     Args:
       result: an array that the call returned.
@@ -141,17 +141,17 @@ class RequestMeter:
     """Counts a call whose tokens have been fetched.
 
     Args:
-      num_generated: int [B], how many tokens each slot got.
-      iterations: int [B], of the loop, in which it got them.
-      lengths: B numbers of cache entries that each slot's sequence had before
-        the call; those of slots that got no tokens do not matter.
+      num_generated: int [B], the number of tokens each slot got.
+      iterations: int [B], the number of iterations in which it got them.
+      lengths: the cache length of each of the B slots before the call; ignored
+        for slots that got no tokens.
     """
     end = self._ready_at or self._now()
     start = end if self._sent_at is None else self._sent_at
     steps = int(iterations.max(initial=0))
-    # A slot that is done gets no more tokens, so the tokens of a slot are those
-    # of the first iterations. Its n-th one attends to the entries of those
-    # before, without drafts n - 1.
+    # A slot that is done gets no more tokens, so it got its tokens in the first
+    # iterations. Its n-th iteration also attends to this call's earlier tokens,
+    # of which there are n - 1 without drafts.
     new, live = num_generated.astype(np.int64), iterations.astype(np.int64)
     own = (new - 1) * live // 2
     entries = int(np.sum(live * np.asarray(lengths) + own))
@@ -172,5 +172,5 @@ class RequestMeter:
     self._alone = True
 
   def ended(self, tokens: int) -> None:
-    """Counts the tokens that the model wrote in a sequence that has ended."""
+    """Counts the tokens that the model wrote in a finished sequence."""
     self._meter.counts += Counts(tokens=tokens)

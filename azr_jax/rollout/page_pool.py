@@ -1,10 +1,11 @@
-"""The page tables on the host: free, shared, and known pages.
+"""The host's page tables, with a prefix cache.
 
-A known page is found by its own tokens after those of the page before it, so a
-path from the root of a tree is the beginning of a prompt. Tokens are compared,
-not only their hashes. Pages of equal tokens are not looked for elsewhere,
-because keys and values depend on all tokens before them (as in SGLang's
-RadixAttention, arXiv:2312.07104).
+Pages are free, shared, or known. A *known* page can be found by its tokens: the
+prefix tree holds it as a child of the page with the tokens before it. A path
+from the root thus spells a prefix of a prompt. Lookups compare the tokens, not
+just their hashes. A page matches only after the same prefix, because keys and
+values depend on all earlier tokens (as in SGLang's RadixAttention,
+arXiv:2312.07104).
 """
 
 import dataclasses
@@ -16,13 +17,13 @@ Tokens = tuple[int, ...]
 
 @dataclasses.dataclass(eq=False)
 class _Node:
-  """A page that is known by its tokens; the root has none.
+  """A known page in the prefix tree; the root has no page.
 
   Attributes:
-    page: its index among the pages of the device.
-    tokens: those that it holds.
-    parent: the page before it; None for the root.
-    children: the pages after it, by their tokens.
+    page: index of the page on its device.
+    tokens: the tokens in the page.
+    parent: the node of the page before it; None for the root.
+    children: the nodes of the pages after it, by their tokens.
   """
 
   page: int
@@ -32,13 +33,13 @@ class _Node:
 
 
 class PrefixTree:
-  """The known pages of a device."""
+  """The prefix tree of a device's known pages."""
 
   def __init__(self, page_tokens: int):
-    """Knows no page yet.
+    """Creates an empty tree.
 
     Args:
-      page_tokens: C, tokens of a page.
+      page_tokens: C, tokens per page.
     """
     self._page_tokens = page_tokens
     self._root = _Node(-1, (), None)
@@ -48,7 +49,7 @@ class PrefixTree:
     return page in self._nodes
 
   def find(self, token_ids: Sequence[int]) -> list[int]:
-    """Returns the pages of the longest known beginning, in order."""
+    """Returns the pages of the longest known prefix, in order."""
     node, pages = self._root, []
     for tokens in self._full_pages(token_ids):
       following = node.children.get(tokens)
@@ -59,11 +60,12 @@ class PrefixTree:
     return pages
 
   def add(self, token_ids: Sequence[int], pages: Sequence[int]) -> None:
-    """Makes pages known.
+    """Adds pages to the tree.
 
     Args:
-      token_ids: the tokens from the first page on.
-      pages: that hold them, the known ones of `find` first.
+      token_ids: the tokens, starting with those in the first page.
+      pages: the pages that hold these tokens; the ones that `find` returns come
+        first.
     """
     node = self._root
     for tokens, page in zip(self._full_pages(token_ids), pages, strict=False):
@@ -75,7 +77,7 @@ class PrefixTree:
       node = following
 
   def remove(self, page: int) -> None:
-    """Forgets a page that no known page comes after."""
+    """Removes a page, which must be a leaf of the tree."""
     node = self._nodes.pop(page)
     assert node.parent is not None and not node.children
     del node.parent.children[node.tokens]
@@ -88,13 +90,12 @@ class PrefixTree:
 
 @dataclasses.dataclass(eq=False)
 class CachedTokens:
-  """The cached beginning of a prompt or a sequence.
+  """The cached prefix of a prompt or a sequence.
 
   Attributes:
-    device: of its pages, as rows are split over devices.
-    pages: their indices among the pages of the device; the last ones may hold
-      no tokens yet.
-    count: how many tokens are cached.
+    device: the device of the pages, as an index of the row split.
+    pages: indices of the pages on that device; the last ones may be empty.
+    count: number of cached tokens.
   """
 
   device: int
@@ -103,14 +104,13 @@ class CachedTokens:
 
 
 class PagePool:
-  """The pages of all devices.
+  """The page pool of all devices.
 
-  A page may be shared. It is free when the last of those that share it has
-  released it, but if its tokens are known, they stay in it until its room is
-  needed: a prompt that begins with them shares it again. Free pages without
-  known tokens are taken first, the smallest index before the others, then the
-  known ones that were released longest ago. So which pages are taken follows
-  from the calls alone.
+  Pages are reference-counted, and a page without references is free. A known
+  page keeps its tokens until its space is needed, so a prompt with the same
+  prefix can share it again. Unknown free pages are allocated first, by smallest
+  index, then known ones in the order of their release. Allocation is
+  deterministic: it depends only on the sequence of calls.
   """
 
   def __init__(
@@ -120,47 +120,48 @@ class PagePool:
     page_tokens: int,
     keeps_prefixes: bool = True,
   ):
-    """Makes free pages.
+    """Creates free pages.
 
     Args:
-      devices: devices that rows are split over.
-      num_pages: of each of them.
-      page_tokens: C, tokens of a page.
-      keeps_prefixes: whether pages are known by their tokens.
+      devices: number of devices that rows are split over.
+      num_pages: pages per device.
+      page_tokens: C, tokens per page.
+      keeps_prefixes: whether full pages become known; False turns the prefix
+        cache off.
     """
     self.page_tokens = page_tokens
     self.keeps_prefixes = keeps_prefixes
     self._free = [list(range(num_pages)) for _ in range(devices)]
     self._ref_counts = [[0] * num_pages for _ in range(devices)]
     self._trees = [PrefixTree(page_tokens) for _ in range(devices)]
-    # Free pages with known tokens, the one that was released first in front. A
-    # page is released before the one that it follows, so it is taken first.
+    # Known free pages, in the order of their release. A page is released before
+    # its parent, so leaves of the tree are taken first.
     self._kept: list[dict[int, None]] = [{} for _ in range(devices)]
 
   def num_free(self, device: int) -> int:
-    """Returns how many pages of a device no sequence uses."""
+    """Returns the number of pages of a device that no sequence uses."""
     return len(self._free[device]) + len(self._kept[device])
 
   def pages_for(self, tokens: int) -> int:
-    """Returns how many pages so many tokens need."""
+    """Returns the number of pages that `tokens` tokens fill."""
     return -(-tokens // self.page_tokens)
 
   def missing(self, cached: CachedTokens, tokens: int) -> int:
-    """Returns how many more pages so many tokens need; below 0 if fewer."""
+    """Returns how many more pages `tokens` tokens need; negative if fewer."""
     return self.pages_for(tokens) - len(cached.pages)
 
   def allocate(
     self, cached: CachedTokens, tokens: int, reserve: int = 0
   ) -> bool:
-    """Takes pages, so that there is room for so many tokens in all.
+    """Allocates pages until there is room for `tokens` tokens in total.
 
     Args:
-      cached: gets the pages.
-      tokens: cached ones and others.
-      reserve: how many pages must stay free, if any is taken.
+      cached: the cache that gets the pages.
+      tokens: total number of tokens, cached ones included.
+      reserve: number of pages that must stay free if any page is allocated.
 
     Returns:
-      Whether enough pages were free; if not, none is taken.
+      Whether there were enough free pages; if not, none is allocated.
     """
     missing = self.missing(cached, tokens)
     if missing > 0 and missing + reserve > self.num_free(cached.device):
@@ -172,7 +173,7 @@ class PagePool:
     return True
 
   def _take_free(self, device: int) -> int:
-    """Returns a free page, whose tokens are forgotten."""
+    """Returns a free page; its tokens are no longer known."""
     if self._free[device]:
       return heapq.heappop(self._free[device])
     kept = self._kept[device]
@@ -182,7 +183,7 @@ class PagePool:
     return page
 
   def share(self, cached: CachedTokens) -> CachedTokens:
-    """Returns the tokens of full pages, for another sequence."""
+    """Returns the cache's full pages, shared with another sequence."""
     full = cached.count // self.page_tokens
     pages = cached.pages[:full]
     for page in pages:
@@ -190,13 +191,14 @@ class PagePool:
     return CachedTokens(cached.device, pages, full * self.page_tokens)
 
   def remember(self, cached: CachedTokens, token_ids: Sequence[int]) -> None:
-    """Makes the full pages of cached tokens known, for prompts to come.
+    """Makes a cache's full pages known, so that later prompts can share them.
 
-    Where other pages are known for the same tokens, it takes these and frees
-    its own. So whoever holds a known page holds the known pages before it.
+    If other pages are already known for the same tokens, the cache switches to
+    those and releases its own. A holder of a known page therefore holds all
+    known pages before it.
 
     Args:
-      cached: its full pages are not written any more.
+      cached: a cache whose full pages are no longer written.
       token_ids: at least as many tokens as are cached.
     """
     if not self.keeps_prefixes:
@@ -212,15 +214,15 @@ class PagePool:
     self._trees[device].add(tokens, cached.pages)
 
   def num_known(self, device: int, token_ids: Sequence[int]) -> int:
-    """Returns how many first tokens lie in known pages of a device."""
+    """Returns how many leading tokens are in known pages of a device."""
     return len(self._trees[device].find(token_ids)) * self.page_tokens
 
   def share_known(self, device: int, token_ids: Sequence[int]) -> CachedTokens:
-    """Returns the known pages of the first tokens, for another sequence.
+    """Returns the known pages of a prefix, shared with another sequence.
 
     Args:
-      device: of the pages.
-      token_ids: all that may be taken from the cache.
+      device: the device to search.
+      token_ids: the tokens to look up.
     """
     pages = self._trees[device].find(token_ids)
     for page in pages:
@@ -229,7 +231,7 @@ class PagePool:
     return CachedTokens(device, pages, len(pages) * self.page_tokens)
 
   def release(self, cached: CachedTokens) -> None:
-    """Gives up all pages of a sequence or a prompt."""
+    """Releases all pages of a sequence or a prompt."""
     ref_counts = self._ref_counts[cached.device]
     for page in reversed(cached.pages):
       ref_counts[page] -= 1

@@ -1,21 +1,21 @@
-"""Partial rollouts: groups that are paused where a step's budget is spent.
+"""Partial rollouts: groups are paused when a step's token budget is spent.
 
-With `rollout.step_tokens = b` a step ends when each of its sequences has ended
-or got b tokens. The life of a group:
-1. a step samples it. If one of its sequences got b tokens and has not ended,
-   the group is paused when none of its sequences decodes any more;
-2. the step's batch is the groups whose sequences have all ended;
-3. the next step plays the paused group again, from its item: sequences that
-   have ended come as they are, and paused ones have their tokens read by the
-   new parameters and go on. Each token keeps its log-probability and version.
+With `rollout.step_tokens = b`, a step ends once each of its sequences has ended
+or sampled b tokens. The life of a group:
+1. A step samples it. If a sequence reaches b tokens without ending, the group
+   is paused as soon as none of its sequences decodes.
+2. The step's batch consists of the groups whose sequences have all ended.
+3. The next step resumes the paused group from its item. Ended sequences are
+   reused as they are; paused ones are prefilled with the new parameters and
+   continue. Each token keeps its log-probability and version.
 
-A paused group is JSON values, in memory as in a checkpoint, so a run that was
-killed goes on as one that was not. A sequence of at most `max_tokens` is
-sampled in at most ceil(`max_tokens` / b) steps.
+A paused group consists of JSON values, in memory as in a checkpoint, so a
+killed run continues as if it had not been interrupted. A sequence of at most
+`max_tokens` tokens is sampled in at most ceil(`max_tokens` / b) steps.
 
-Paper: Kimi k1.5 (arXiv 2501.12599). There the segments of earlier steps may be
-left out of the loss; here all tokens of a group are trained on when it has
-ended, and `learner.correction` weighs those of older parameters.
+Paper: Kimi k1.5 (arXiv 2501.12599). There, segments of earlier steps may be
+excluded from the loss. Here a finished group is trained on as a whole, and
+`learner.correction` weights tokens sampled from older parameters.
 """
 
 import dataclasses
@@ -28,31 +28,31 @@ import numpy as np
 from azr_jax import types
 from azr_jax.rollout.sequence import Request, SequenceState
 
-# A sequence as `sequence_to_json` writes it, with the policy's `call`.
+# A sequence as written by `sequence_to_json`, with its `call` of the policy.
 Saved = dict[str, Any]
-# A call of the policy, the number of its prompt, and the sample's.
+# Call of the policy, prompt seed, sample index.
 CallSample = tuple[int, int, int]
 
 
 class GroupPaused(Exception):
-  """A sequence of a prompt is paused, and no other one decodes.
+  """Raised when a sequence of a prompt is paused and none of them decodes.
 
   Attributes:
-    number: of the prompt in its call, or calls.
+    number: the prompt's seed in its calls.
   """
 
   def __init__(self, number: int):
-    super().__init__(f"prompt {number} goes on in the next step")
+    super().__init__(f"prompt {number} is paused until the next step")
     self.number = number
 
 
 @dataclasses.dataclass(frozen=True)
 class PausedGroup:
-  """A group that the next step goes on with.
+  """A group to resume in the next step.
 
   Attributes:
-    item: from which its system plays it again, as a JSON value.
-    sequences: all that was sampled for it.
+    item: JSON value from which the system rebuilds the prompt.
+    sequences: the group's samples so far.
   """
 
   item: Any
@@ -60,7 +60,7 @@ class PausedGroup:
 
   @property
   def tokens(self) -> int:
-    """How many tokens the model wrote in it."""
+    """Number of tokens that the model wrote in the group."""
     return sum(sum(saved["loss_mask"]) for saved in self.sequences)
 
 
@@ -69,11 +69,12 @@ class PartialRollouts:
   """The paused groups of a step.
 
   Attributes:
-    step_tokens: tokens after which a sequence is paused; 0: none is.
-    carried: groups of the step before.
-    paused: groups for the next step.
-    ended: samples that had ended when their group was paused.
-    budgets: how often a sequence may have got `step_tokens` in the step.
+    step_tokens: number of tokens after which a sequence is paused; 0 never
+      pauses.
+    carried: groups carried over from the previous step.
+    paused: groups to resume in the next step.
+    ended: samples that had already ended when their group was paused.
+    budgets: how many times a sequence may spend `step_tokens` in the step.
   """
 
   step_tokens: int = 0
@@ -84,14 +85,14 @@ class PartialRollouts:
 
   @property
   def items(self) -> list[Any]:
-    """The items of the groups of the step before."""
+    """The items of the carried groups."""
     return [group.item for group in self.carried]
 
   def metrics(self, num_ended: int) -> dict[str, float]:
-    """Returns what was carried over and what is paused.
+    """Returns the metrics of carried and paused groups.
 
     Args:
-      num_ended: sequences that ended in the step.
+      num_ended: number of sequences that ended in the step.
     """
     num_paused = sum(
       saved["finish"] is None
@@ -113,12 +114,12 @@ class PartialRollouts:
 def save(
   call: int, request: Request, futures: "Iterable[Future[types.Completion]]"
 ) -> list[Saved]:
-  """Returns the sequences of a request, all ended or paused.
+  """Returns the sequences of a request, all of them ended or paused.
 
   Args:
-    call: of the policy that made the request.
-    request: made by it.
-    futures: of its completions.
+    call: the policy call that made the request.
+    request: the request.
+    futures: the futures of its completions, all done.
   """
   return [
     {
@@ -132,12 +133,12 @@ def save(
 def restore(
   saved: Saved, key_data: np.ndarray, prompt_seed: int
 ) -> SequenceState:
-  """Returns a sequence that goes on with the random numbers of another step.
+  """Returns a saved sequence, rekeyed to the random numbers of this step.
 
   Args:
-    saved: of an earlier step, or of this one.
+    saved: a sequence of an earlier step or of this one.
     key_data: uint32 [U], the random key of its call in this step.
-    prompt_seed: of its prompt in this step.
+    prompt_seed: the prompt's seed in this step.
   """
   return sequence_from_json({**saved, "key": key_data, "seed": prompt_seed})
 
@@ -148,10 +149,10 @@ def sequence_of(
   """Returns the sequence of a completion.
 
   Args:
-    request: of the completion's prompt.
-    sample: index of the completion among those of the prompt.
-    completion: has versions; a paused one becomes a sequence without a finish
-      reason.
+    request: the request for the completion's prompt.
+    sample: the completion's index among the prompt's samples.
+    completion: a completion with versions. A paused one yields a sequence
+      without a finish reason.
   """
   assert completion.versions is not None
   is_paused = completion.finish_reason == types.PAUSED
@@ -167,7 +168,7 @@ def sequence_of(
 
 
 def sequence_to_json(sequence: SequenceState) -> dict[str, Any]:
-  """Returns a sequence as JSON values; its prompt is not among them."""
+  """Returns a sequence as JSON values, without its prompt."""
   request = sequence.request
   return {
     "key": request.key_data.tolist(),
@@ -182,7 +183,7 @@ def sequence_to_json(sequence: SequenceState) -> dict[str, Any]:
 
 
 def sequence_from_json(row: Mapping[str, Any]) -> SequenceState:
-  """Returns a sequence without its prompt; it is for `Stream.restore` alone."""
+  """Returns a sequence without its prompt, for `Stream.restore` only."""
   key_data = np.asarray(row["key"], np.uint32)
   prompt = types.Prompt("", ())
   request = Request(0, prompt, 1, 1, key_data, row["seed"])

@@ -1,8 +1,8 @@
 """The policy as a system sees it: prompts in, completions out.
 
-A system calls `policy.sample(prompts, n)` and knows nothing of meshes, slots
-or optimizers. An agent is another way to get completions from a policy, for
-example with tools.
+A system calls `policy.sample(prompts, n)` and never sees meshes, slots or
+optimizers. An agent answers prompts with a policy in another way, for example
+with tools.
 """
 
 import collections
@@ -41,15 +41,15 @@ from azr_jax.types import Params
 
 # Prompt index, sample index, completion.
 Sample = tuple[int, int, types.Completion]
-# A request, and the futures of its completions.
+# A request and the futures of its completions.
 Submitted = tuple[Request, Sequence["Future[types.Completion]"]]
 
 
 class Samples:
-  """The completions of a call of `Policy.sample`, each once, as they finish.
+  """The completions of one `Policy.sample` call, as they finish.
 
-  With partial rollouts they come when all have finished, so that a group is
-  graded once.
+  With partial rollouts, the first completion is yielded only once all of them
+  have finished, so that a group is graded once.
   """
 
   def __init__(
@@ -62,24 +62,25 @@ class Samples:
     ended: Collection[tuple[int, int]] = (),
     is_partial: bool = False,
   ):
-    """Waits for completions.
+    """Subscribes to the futures of the submitted prompts.
 
     Args:
-      loop: runs coroutines.
-      stream: samples.
-      prompts: what was submitted.
-      submitted: the request of each prompt, and the futures of its completions.
-      finished: a list to which each prompt and completion is appended, unless
-        it is paused.
-      ended: (prompt index, sample index) of what was appended to the list
-        before its group was paused.
+      loop: the event loop to run while waiting.
+      stream: the stream the prompts were submitted to, for `cancel`.
+      prompts: the submitted prompts.
+      submitted: the request and completion futures of each prompt.
+      finished: a list that receives every completion that is not paused, with
+        its prompt.
+      ended: (prompt index, sample index) of completions that were added to
+        `finished` before their group was paused; they are not added twice.
       is_partial: whether completions may be paused.
     """
     self._loop, self._stream = loop, stream
     self._prompts, self._finished, self._ended = prompts, finished, ended
     self._requests = [request for request, _ in submitted]
     self._missing = sum(len(futures) for _, futures in submitted)
-    # How many have to be there for the first one to come.
+    # Number of completions that must have arrived before the next one is
+    # yielded.
     self._enough = self._missing if is_partial else 1
     self._arrived: collections.deque[Sample] = collections.deque()
     self._more: Future[None] | None = None
@@ -103,7 +104,7 @@ class Samples:
     """Returns the next completion.
 
     Raises:
-      GroupPaused: one is paused.
+      GroupPaused: one of the completions is paused.
     """
     for index, _, completion in self._arrived:
       if completion.finish_reason == types.PAUSED:
@@ -131,19 +132,19 @@ class Samples:
 
 Out = TypeVar("Out")
 
-# Folded into the key of a policy's branches. Calls are counted from 0.
+# Folded into the key of branches; calls count up from 0.
 _BRANCH = (1 << 31) - 1
 
 
 @dataclasses.dataclass
 class SampleLog:
-  """What a policy and its branches have sampled.
+  """Everything a policy and its branches have sampled.
 
   Attributes:
-    completions: every completion of the policy with its prompt, in the order
-      in which they finished.
-    branch_completions: those of its branches.
-    requests: the request of each call and prompt, with its futures.
+    completions: the policy's completions with their prompts, in the order in
+      which they finished.
+    branch_completions: the same for its branches.
+    requests: the request and the futures of each call and prompt.
   """
 
   completions: list[tuple[types.Prompt, types.Completion]] = dataclasses.field(
@@ -156,11 +157,11 @@ class SampleLog:
 
 
 def no_prompt_fits(what: str, policy: "Policy") -> ValueError:
-  """Returns the error of a step or evaluation whose prompts are all too long.
+  """Returns the error for a step or evaluation whose prompts are all too long.
 
   Args:
     what: the owner of the prompts, for the message.
-    policy: the policy, which has the prompt buckets.
+    policy: the policy whose prompt buckets are too small.
   """
   buckets = policy.sampler.settings.prompt_buckets
   return ValueError(
@@ -175,16 +176,16 @@ class Policy:
 
   Attributes:
     sampler: the sampling engine.
-    tokenizer: text to ids and back.
+    tokenizer: the model's tokenizer.
     weights: the parameters to sample with. `close` does not release them.
     key: this step's random key; every call to `sample` derives its own.
-    temperature: divides the logits; None: as the sampler's settings say.
-    calls: how often `sample` was called.
-    sample_log: what all calls have sampled.
-    is_branch: whether `branch` made it.
-    loop: runs the coroutines that sample with this policy.
-    priority: of its requests among those of other policies on the loop; the
-      smallest one comes first.
+    temperature: divisor of the logits; None uses the sampler's setting.
+    calls: number of `sample` calls so far.
+    sample_log: the completions of all calls.
+    is_branch: whether `branch` made this policy.
+    loop: the event loop for coroutines that sample with this policy.
+    priority: the prefix of its requests' priorities; requests with a smaller
+      priority get slots first.
     partial: the paused groups of the step.
   """
 
@@ -210,10 +211,10 @@ class Policy:
     return self.weights.params
 
   def branch(self, *numbers: int) -> "Policy":
-    """Returns a policy whose samples follow from the key and the numbers.
+    """Returns a policy with its own key, derived from this one and `numbers`.
 
-    They do not depend on how often this policy was called, nor the other way
-    round. It counts what it samples with this policy. Nothing is paused.
+    The branch and this policy do not affect each other's samples. They share
+    one `sample_log`. A branch never pauses groups.
     """
     key = jax.random.fold_in(self.key, _BRANCH)
     for number in numbers:
@@ -223,13 +224,13 @@ class Policy:
     )
 
   def run(self, coroutine: Coroutine[Any, Any, Out]) -> Out:
-    """Runs a coroutine to its end; not to be called in a coroutine."""
+    """Runs a coroutine to completion; must not be called from a coroutine."""
     return self.loop.run(coroutine)
 
   async def gather(
     self, coroutines: Iterable[Coroutine[Any, Any, Out]]
   ) -> list[Out]:
-    """Runs coroutines beside each other; returns their results in order."""
+    """Runs coroutines concurrently; returns their results in order."""
     futures = [self.loop.spawn(coroutine) for coroutine in coroutines]
     return [await Awaited(future) for future in futures]
 
@@ -237,14 +238,14 @@ class Policy:
   def with_key(
     self, key: jax.Array, temperature: float | None = None
   ) -> "Iterator[Policy]":
-    """Yields the same policy with another key and no calls yet.
+    """Yields a copy of this policy with another key and no calls yet.
 
-    It samples on a stream of its own, whose cache is freed where the block
+    The copy samples on its own stream, whose cache is freed when the block
     ends.
 
     Args:
-      key: the other key.
-      temperature: divides the logits; None: as before.
+      key: the random key of the copy.
+      temperature: divisor of the logits; None keeps this policy's.
     """
     if temperature is None:
       temperature = self.temperature
@@ -253,15 +254,15 @@ class Policy:
       yield other
 
   def close(self) -> None:
-    """Frees what its loop holds on the device."""
+    """Frees the device memory of its stream."""
     self.loop.close()
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
-    """Tokenises a whole prompt, with BOS where the model has one."""
+    """Tokenises a whole prompt, with BOS if the model uses one."""
     return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), task)
 
   def fits(self, prompt: types.Prompt) -> bool:
-    """Returns whether the prompt is within the largest prompt bucket."""
+    """Returns whether the prompt fits the largest prompt bucket."""
     return self.sampler.bucket(len(prompt.token_ids)) is not None
 
   def sample(
@@ -276,25 +277,26 @@ class Policy:
   ) -> Samples:
     """Samples n completions of each prompt.
 
-    A prompt's samples depend on its seed and on how often `sample` was called,
-    or on `call`, not on the other prompts.
+    A prompt's samples depend on its seed and on the number of previous calls
+    (or on `call`), but not on the other prompts.
 
     Args:
-      prompts: what to sample from; each must fit a prompt bucket.
+      prompts: the prompts; each must fit a prompt bucket.
       n: completions per prompt.
-      prompt_seeds: the integer that each prompt folds into the key; None takes
+      prompt_seeds: the integer that each prompt folds into the key; None uses
         the prompt's index.
       tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.
-      temperature: divides the logits; None: as that of the policy.
-      call: takes the place of the number of calls before, in the key.
-      max_new_tokens: maximum number of tokens of the completions of each
-        prompt; None: `rollout.max_tokens`.
+      temperature: divisor of the logits; None uses the policy's.
+      call: replaces the number of previous calls in the key.
+      max_new_tokens: the most new tokens for each prompt's completions; None
+        uses `rollout.max_tokens`.
 
     Returns:
-      (prompt index, sample index, completion), as they finish: for `async for`
-      in a coroutine, or for `for` elsewhere. With partial rollouts they come
-      when all have finished, or `GroupPaused` is raised.
+      (prompt index, sample index, completion) as they finish. Iterate with
+      `async for` in a coroutine and with `for` elsewhere. With partial rollouts
+      nothing is yielded until all have finished, and iterating raises
+      `GroupPaused` if one is paused.
     """
     number = self.calls if call is None else call
     self.calls += 1
@@ -333,10 +335,10 @@ class Policy:
     )
 
   def partial_samples(self, prompt_seed: int) -> list[partial_rollouts.Saved]:
-    """Returns what was sampled for a prompt, whose group is paused.
+    """Returns the samples of a prompt whose group is paused.
 
     Args:
-      prompt_seed: the integer that the prompt folds into the key of its calls.
+      prompt_seed: the integer that the prompt folds into the key.
     """
     calls = {data.tobytes(): call for call, data in self._key_data.items()}
     latest = {
@@ -356,8 +358,8 @@ class Policy:
     """Makes later `sample` calls resume these groups.
 
     Args:
-      groups: a prompt's seed in this step -> its samples of an earlier step, or
-        of this one.
+      groups: saved samples by the prompt's seed in this step. They may come
+        from an earlier step or from this one.
     """
     known = []
     for prompt_seed, group in groups.items():
@@ -370,9 +372,10 @@ class Policy:
     self.loop.restore(known)
 
   def _key_data_of(self, call: int) -> np.ndarray:
-    """Returns the data of the random key of a call, uint32 [W]."""
+    """Returns the data of a call's random key, uint32 [U]."""
     if call not in self._key_data:
-      # It is computed behind what the device does now, so it is kept.
+      # Cached, because computing it would queue behind the device's current
+      # work.
       key = jax.random.fold_in(self.key, call)
       self._key_data[call] = np.asarray(jax.random.key_data(key))
     return self._key_data[call]
@@ -387,15 +390,16 @@ def open_policy(
   weights: Weights | None = None,
   version: int = 0,
 ) -> Iterator[Policy]:
-  """Yields a policy whose copy of the weights is freed where the block ends.
+  """Yields a policy whose copy of the weights is freed when the block ends.
 
   Args:
     sampler: the sampling engine.
-    tokenizer: of the model.
-    params: the training parameters. Sampling waits for the update that makes
-      them, because its buffers and the cache do not fit in memory together.
-    key: the random key of all that is sampled.
-    weights: gets the copy until the block ends; None makes others.
+    tokenizer: the model's tokenizer.
+    params: the training parameters. Sampling waits for the update that produces
+      them, because the update's buffers and the KV cache do not fit in memory
+      together.
+    key: the random key of all samples.
+    weights: holds the copy until the block ends; None uses a new instance.
     version: number of updates that produced the parameters.
   """
   weights = Weights() if weights is None else weights
@@ -415,9 +419,9 @@ def open_policy(
       weights.release()
 
 
-# Samples in any order.
+# Samples in the order in which they finish.
 Answers = AsyncIterator[Sample]
-# Answers prompts with a policy: (policy, prompts, n, prompt seeds) -> answers.
+# Answers prompts: (policy, prompts, n, prompt seeds) -> answers.
 Agent = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Answers]
 
 
@@ -427,16 +431,16 @@ async def single_turn(
   n: int,
   prompt_seeds: Sequence[int],
 ) -> Answers:
-  """The agent without tools: a completion is one response of the policy."""
+  """Samples one response per completion; the agent without tools."""
   async for sample in policy.sample(prompts, n, prompt_seeds):
     yield sample
 
 
 def short_single_turn(max_new_tokens: int) -> Agent:
-  """Returns an agent without tools that has its own limit on responses.
+  """Returns an agent without tools that has its own response limit.
 
   Args:
-    max_new_tokens: longest response, tokens; at most `rollout.max_tokens`.
+    max_new_tokens: longest response in tokens, at most `rollout.max_tokens`.
   """
 
   async def answer(

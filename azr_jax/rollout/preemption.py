@@ -1,13 +1,16 @@
-"""Pages for sequences and prompts, and who gives theirs up where they run out.
+"""Allocates pages, and decides who loses theirs when pages run out.
 
-First, pages that no sequence uses forget their tokens (`page_pool.py`). Then
-sequences that wait for tools give up theirs, then prompts that were prefilled
-ahead, then the sequences that began last. What was given up is prefilled again
-later.
+Pages are reclaimed in this order:
+1. unused pages that still cache tokens (`page_pool.py`);
+2. pages of sequences that wait for tools;
+3. pages of prompts that were prefilled ahead of time;
+4. pages of the sequences that started last.
+Whatever loses its pages is prefilled again later.
 
-With `rollout.max_staleness` the update waits for the earliest step. So of each
-of these the last step's give theirs up first, and sequences that decode take
-none from prompts of earlier steps while others of their own can give theirs.
+With `rollout.max_staleness` the update waits for the earliest step. Within each
+of these classes, the last step therefore loses its pages first, and decoding
+sequences take no pages from prompts of earlier steps while sequences of their
+own step can give theirs up.
 """
 
 import itertools
@@ -27,13 +30,13 @@ class PageAllocator:
   def __init__(
     self, engine: Engine, pages: PagePool, stages: Stages, slots: SlotTable
   ):
-    """Allocates nothing yet.
+    """Creates the allocator; no pages are allocated yet.
 
     Args:
       engine: the compiled functions.
-      pages: which pages are free.
+      pages: the page pool.
       stages: the scheduler's sequences.
-      slots: their slots.
+      slots: the slots of these sequences.
     """
     self._engine, self._pages = engine, pages
     self._stages, self._slots = stages, slots
@@ -43,12 +46,12 @@ class PageAllocator:
   ) -> bool:
     """Allocates pages for the first `tokens` tokens of a cache.
 
-    If too few are free, it takes the pages of sequences that await a tool.
+    If too few are free, it takes pages of sequences that wait for a tool.
 
     Args:
-      cached: gets the pages.
-      tokens: how many tokens the cache must have room for.
-      is_urgent: whether the last free pages may be taken. If not, a page stays
+      cached: the cache that gets the pages.
+      tokens: number of tokens the cache must have room for.
+      is_urgent: whether the last free pages may be used. If not, one page stays
         free for each decoding sequence that will need another.
 
     Returns:
@@ -64,10 +67,10 @@ class PageAllocator:
     return True
 
   def _reserve(self, cached: CachedTokens, tokens: int) -> int:
-    """Returns how many pages must stay free, as `allocate` says.
+    """Returns how many pages must stay free; see `allocate`.
 
-    It counts no further than decides whether enough are free, because it is
-    asked for each sequence that enters a slot.
+    It stops counting once the answer is decided, because it runs for every
+    sequence that enters a slot.
     """
     missing = self._pages.missing(cached, tokens)
     spare = self._pages.num_free(cached.device) - missing
@@ -93,8 +96,8 @@ class PageAllocator:
   def allocate_running(self) -> None:
     """Allocates pages for the next decode call of every running sequence.
 
-    If too few are free, the sequences of the last step that started last are
-    preempted.
+    If too few are free, it preempts sequences of the last step, the youngest
+    first.
     """
     steps = self._engine.settings.decode_chunk
     waiting = _by_step(self._stages.running)
@@ -105,7 +108,8 @@ class PageAllocator:
       tokens = min(cached.count + steps, sequence.max_cached)
       while not self.allocate(cached, tokens, is_urgent=True):
         decoding = on_device(self._stages.running, cached.device)
-        # The only one goes on, or nothing would decode.
+        # The only decoding sequence may take any page; otherwise nothing would
+        # decode.
         step = _step(sequence) if len(decoding) > 1 else ()
         if self._reclaim(cached.device, 0, step):
           continue
@@ -117,26 +121,26 @@ class PageAllocator:
         waiting.remove(last)
 
   def drop(self, sequence: SequenceState) -> None:
-    """Frees the pages of a sequence, if it has any."""
+    """Frees a sequence's pages, if it has any."""
     if sequence.cached is not None:
       self._pages.release(sequence.cached)
       sequence.cached = None
 
   def _give_up(self, sequence: SequenceState) -> None:
-    """Frees the pages of a sequence, which will be prefilled again.
+    """Frees a sequence's pages but keeps their tokens indexed.
 
-    It finds those again whose room was not needed until then.
+    When it is prefilled again, it reuses the pages that were not taken.
     """
     if sequence.cached is not None:
       self._pages.remember(sequence.cached, sequence.all_ids)
     self.drop(sequence)
 
   def free_some(self) -> bool:
-    """Frees pages on devices where nothing decodes because too few are free.
+    """Frees pages on devices where nothing decodes for lack of pages.
 
     Returns:
-      Whether any page was freed. On each device, the prompt or sequence of the
-      first step that started first keeps its pages.
+      Whether any page was freed. On each device, the oldest prompt or sequence
+      of the first step keeps its pages.
     """
     idle = [
       device
@@ -148,18 +152,19 @@ class PageAllocator:
   def _reclaim(
     self, device: int, keep: int, step: tuple[int, ...] = ()
   ) -> bool:
-    """Frees the pages of the waiting prompt or sequence that started last.
+    """Frees the pages of the youngest waiting prompt or sequence.
 
-    The last step's go first, and of these prompts. Whatever loses its pages is
-    prefilled again later.
+    The last step loses pages first, and within a step prompts lose theirs
+    before sequences. Whatever loses its pages is prefilled again later.
 
     Args:
       device: the device that needs free pages.
-      keep: how many waiting prompts and sequences must keep their pages.
-      step: those of earlier steps keep theirs, too; (): there are none.
+      keep: number of waiting prompts and sequences that must keep their pages.
+      step: prompts and sequences of earlier steps keep their pages; () protects
+        none.
 
     Returns:
-      Whether one lost its pages.
+      Whether any pages were freed.
     """
     stages = self._stages
     waiting = [
@@ -180,16 +185,16 @@ class PageAllocator:
     return True
 
   def _preempt(self, sequence: SequenceState) -> None:
-    """Puts a sequence into the queue again, to be prefilled later."""
+    """Frees a sequence's pages and puts it back into the queue."""
     self._give_up(sequence)
     self._stages.queue.add(sequence.request, [sequence])
 
 
 def _step(owner: SequenceState | PromptGroup) -> tuple[int, ...]:
-  """Returns the step of its policy; numbers of calls follow in priorities."""
+  """Returns the step of the owner's policy, the first part of its priority."""
   return owner.request.priority[:1]
 
 
 def _by_step(owners: Iterable[Owner]) -> list[Owner]:
-  """Returns those of the last step at the end, and else keeps their order."""
+  """Returns the owners sorted by step, in a stable order."""
   return sorted(owners, key=_step)

@@ -1,4 +1,4 @@
-"""Picks the pending tokens of the next call of prefill."""
+"""Chooses the pending tokens of the next prefill call."""
 
 import collections
 import dataclasses
@@ -14,20 +14,20 @@ from azr_jax.rollout.steps import PrefillBatch
 
 
 class Pending(Protocol):
-  """A prompt or a sequence of which not all tokens are cached."""
+  """A prompt or sequence with uncached tokens."""
 
   @property
   def cached(self) -> CachedTokens | None:
-    """Its cached tokens."""
+    """The cached tokens."""
     ...
 
   @property
   def num_uncached(self) -> int:
-    """Tokens to prefill before its first or next one can be sampled."""
+    """Number of tokens to prefill before the next token can be sampled."""
     ...
 
   def next_tokens(self, count: int) -> tuple[int, ...]:
-    """Returns the first tokens that are not cached."""
+    """Returns the first uncached tokens."""
     ...
 
 
@@ -36,10 +36,10 @@ class PromptGroup:
   """Sequences that share one prefilled prompt.
 
   Attributes:
-    request: the prompt.
-    waiting: its sequences that have not begun.
-    cached: the prompt's tokens that are cached.
-    num_reused: how many of them others had prefilled.
+    request: the request of the prompt.
+    waiting: sequences that have not started yet.
+    cached: the prompt's cached tokens.
+    num_reused: number of cached tokens that came from the prefix cache.
   """
 
   request: Request
@@ -49,31 +49,31 @@ class PromptGroup:
 
   @property
   def token_ids(self) -> tuple[int, ...]:
-    """The tokens that its sequences share: all of the prompt but the last."""
+    """The tokens shared by its sequences: all of the prompt but the last."""
     return tuple(self.request.prompt.token_ids[:-1])
 
   @property
   def num_uncached(self) -> int:
-    """Tokens to prefill: all but the last one."""
+    """Number of tokens to prefill, not counting the last one."""
     return len(self.request.prompt.token_ids) - 1 - self.cached.count
 
   @property
   def has_begun(self) -> bool:
-    """Whether it has pages."""
+    """Whether the group holds any pages."""
     return bool(self.cached.pages)
 
   def reuse(self, pages: PagePool) -> None:
-    """Begins with the known pages of its first tokens, if there are any."""
+    """Starts from the known pages of the prompt's prefix, if any."""
     self.cached = pages.share_known(self.cached.device, self.token_ids)
     self.num_reused = self.cached.count
 
   def release(self, pages: PagePool) -> None:
-    """Gives up its pages, to begin again later."""
+    """Releases the group's pages; it can start again later."""
     pages.release(self.cached)
     self.num_reused = 0
 
   def next_tokens(self, count: int) -> tuple[int, ...]:
-    """Returns the first tokens that are not cached."""
+    """Returns the first uncached tokens."""
     start = self.cached.count
     return tuple(self.request.prompt.token_ids[start : start + count])
 
@@ -84,19 +84,20 @@ def next_batch(
   waiting: Iterable[Pending],
   allocate: Callable[[CachedTokens, int], bool],
 ) -> PrefillBatch | None:
-  """Returns the batch of the next call, and counts its tokens as cached.
+  """Returns the batch of the next prefill call and marks its tokens as cached.
 
-  A prompt of which nothing is cached begins with the known pages of its first
-  tokens. Those that the call fills are known from now on.
+  An uncached prompt starts from the known pages of its prefix. The pages that
+  this call fills become known.
 
   Args:
     engine: the compiled functions.
-    pages: those that are known.
-    waiting: prompts and sequences, the first ones first.
-    allocate: takes pages for cached tokens, so that there is room for so many.
+    pages: the page pool, with its known pages.
+    waiting: prompts and sequences, in order of precedence.
+    allocate: allocates pages for the given total number of tokens; returns
+      whether there were enough.
 
   Returns:
-    The tokens; None if there are none, or no pages for them.
+    The batch, or None if there are no pending tokens or no pages for them.
   """
   pending = [item for item in waiting if item.num_uncached]
   if not pending:
@@ -118,7 +119,7 @@ def next_batch(
     cached = item.cached
     count = min(chunk, item.num_uncached)
     if not allocate(cached, cached.count + count):
-      # Pages that become free are for this one, not for those behind it.
+      # Pages that become free go to this item, not to those behind it.
       blocked.add(device)
       if isinstance(item, PromptGroup) and cached.count == item.num_reused:
         item.release(pages)
@@ -131,7 +132,7 @@ def next_batch(
     batch.table[row, : len(cached.pages)] = cached.pages
     cached.count += count
     prefilled.append(item)
-  # Not before: rows of one call do not see what it writes.
+  # Not earlier, because rows of one call do not see each other's writes.
   for item in prefilled:
     if isinstance(item, PromptGroup):
       pages.remember(item.cached, item.token_ids)
@@ -139,7 +140,7 @@ def next_batch(
 
 
 def num_to_prefill(pages: PagePool, item: Pending) -> int:
-  """Returns how many tokens of an item are neither cached nor known."""
+  """Returns the number of an item's tokens that must be prefilled."""
   if isinstance(item, PromptGroup) and not item.has_begun:
     known = pages.num_known(item.cached.device, item.token_ids)
     return item.num_uncached - known
@@ -147,10 +148,10 @@ def num_to_prefill(pages: PagePool, item: Pending) -> int:
 
 
 def _chunk(engine: Engine, pages: PagePool, pending: Iterable[Pending]) -> int:
-  """Returns how wide a call is.
+  """Returns the chunk length of the call.
 
-  It is as wide as the first item needs, or as the widest one if a call of that
-  width has room for all of them.
+  It is the length that the widest item needs if a call of that length has room
+  for all items, and otherwise the length that the first item needs.
   """
   wanted = [(item, num_to_prefill(pages, item)) for item in pending]
   wanted = [(item, tokens) for item, tokens in wanted if tokens]
@@ -166,7 +167,7 @@ def _chunk(engine: Engine, pages: PagePool, pending: Iterable[Pending]) -> int:
 
 
 def empty_batch(engine: Engine, chunk: int) -> PrefillBatch:
-  """Returns the rows of a call with such chunks, without tokens."""
+  """Returns an empty batch with rows of `chunk` tokens."""
   rows = engine.prefill_rows(chunk)
 
   def zeros(*shape: int) -> Any:

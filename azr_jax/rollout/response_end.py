@@ -1,4 +1,4 @@
-"""Finds where a response ends, other than by a stop id on the device."""
+"""Finds the ends of responses that the device does not stop at."""
 
 import functools
 import re
@@ -10,7 +10,7 @@ from azr_jax.rollout.settings import SamplerSettings
 
 
 class _TokensWith:
-  """Which tokens may hold a character or a part of it, learned as they come."""
+  """Learns as they come which tokens may contain a character or part of it."""
 
   def __init__(self, tokenizer: Tokenizer, character: str):
     self._tokenizer, self._character = tokenizer, character
@@ -18,8 +18,8 @@ class _TokensWith:
     self._without: set[int] = set()
 
   def may_hold_one_of(self, token_ids: Sequence[int]) -> bool:
-    """Returns whether one of the tokens may hold it."""
-    # A space at the beginning of a token is lost if the token stands alone.
+    """Returns whether one of the tokens may contain the character."""
+    # A token decoded by itself loses a leading space.
     if self._character == " ":
       return True
     if self._without.issuperset(token_ids):
@@ -27,14 +27,14 @@ class _TokensWith:
     for token in {*token_ids} - self._with - self._without:
       text = self._tokenizer.decode([token])
       is_with = self._character in text
-      # A part of a character of several bytes is decoded to U+FFFD.
+      # Part of a multi-byte character decodes to U+FFFD.
       is_with |= not self._character.isascii() and "\ufffd" in text
       (self._with if is_with else self._without).add(token)
     return not self._with.isdisjoint(token_ids)
 
 
 class _TokensByCharacter(dict[str, _TokensWith]):
-  """`_TokensWith` by character, made when it is first asked for."""
+  """Maps a character to its `_TokensWith`, created on first use."""
 
   def __init__(self, tokenizer: Tokenizer):
     super().__init__()
@@ -45,26 +45,26 @@ class _TokensByCharacter(dict[str, _TokensWith]):
 
 
 class ResponseEnds:
-  """Stop strings, and the ends that tool runners find.
+  """Finds response ends: stop strings, and ends that tool runners report.
 
   Attributes:
     stop_ids: token ids that end a response on the device.
   """
 
   def __init__(self, tokenizer: Tokenizer, settings: SamplerSettings):
-    """Finds the stop strings that are tokens, for the device to stop at.
+    """Finds the stop strings that are single tokens, for the device.
 
     Args:
-      tokenizer: decodes responses, and knows the stop ids.
+      tokenizer: decodes responses and knows the stop ids.
       settings: the stop strings.
     """
     self._tokenizer = tokenizer
     self.stop_ids = set(tokenizer.eos_ids)
-    # The device cannot look for what must come before.
+    # The device cannot check for the `stop_after` match.
     if not settings.stop_after:
       tokens = map(tokenizer.token_id, settings.stop_strings)
       self.stop_ids |= {token for token in tokens if token is not None}
-    # A string that is a token may be spelled by others, too.
+    # A string that is one token may also be spelled by several others.
     self._stop_strings = tuple(settings.stop_strings)
     self._stop_after = re.compile(settings.stop_after)
     self._anywhere = re.compile("")
@@ -75,11 +75,11 @@ class ResponseEnds:
     """Finds the end of a response by stop string or tool runner.
 
     Args:
-      sequence: its last response has new tokens.
-      num_checked: how many of the tokens are known to hold no end.
+      sequence: a sequence whose last response has new tokens.
+      num_checked: number of leading tokens known to contain no end.
 
     Returns:
-      How many tokens there are up to the first end, or None.
+      The number of tokens up to the first end, or None.
     """
     token_ids, start = sequence.token_ids, sequence.response_start
     more = sequence.request.stop_strings
@@ -102,9 +102,10 @@ class ResponseEnds:
   def _token_end(
     self, stop: str, token_ids: Sequence[int], num_checked: int
   ) -> int | None:
-    """Returns how many tokens there are up to one whose text is the string.
+    """Returns the number of tokens up to a stop string's own token, or None.
 
-    The text of a response shows no EOS, BOS or padding tokens.
+    The decoded response does not show special tokens (EOS, BOS, padding), so
+    such a stop string is found only by its id.
     """
     wanted = self._token_id(stop)
     if wanted not in token_ids[num_checked:]:
@@ -116,7 +117,7 @@ class ResponseEnds:
   ) -> bool:
     """Returns whether new tokens may hold the last character of a stop string.
 
-    Few tokens do, so that few responses are decoded between two calls.
+    Few tokens do, so few responses must be decoded between two calls.
     """
     return any(
       self._by_last[stop[-1]].may_hold_one_of(new_ids) for stop in stop_strings
@@ -130,11 +131,11 @@ class ResponseEnds:
     response_start: int,
     num_checked: int,
   ) -> int | None:
-    """Returns how many tokens there are up to the end of a stop string.
+    """Returns the number of tokens up to the end of a stop string, or None.
 
-    A stop string may begin in the checked tokens, but no further back than it
-    has bytes, because a token may be one byte of a character. Only a response
-    with a stop string is searched for what must come before.
+    A stop string may start in the checked tokens, but at most as many tokens
+    back as it has bytes, because a token may be a single byte. `stop_after` is
+    only searched for once a response contains a stop string.
     """
     if not stop_strings or num_checked == len(token_ids):
       return None

@@ -1,17 +1,17 @@
-"""The sampler of a decoder: its compiled functions, and the streams on them.
+"""The sampler of a decoder: its compiled functions, and streams over them.
 
 The life of a request (`stream.py`):
-1. prompts are grouped by the smallest prompt bucket that holds them;
-2. a few prompts at a time are prefilled, `prefill_tokens` per call, between
-   calls of the decode loop, so that a long prompt does not delay decoding once
-   half of the slots decode;
-3. a prompt that is sampled n times is prefilled once, and its samples enter
-   slots as these become free, with the prompt's pages;
-4. the decode loop runs `decode_chunk` tokens per call; between calls the host
+1. Prompts are grouped by the smallest prompt bucket that holds them.
+2. A few prompts at a time are prefilled, `prefill_tokens` per call, between
+   calls of the decode loop. Once half of the slots decode, a long prompt no
+   longer delays decoding.
+3. A prompt that is sampled n times is prefilled once. Its samples share the
+   prompt's pages and enter slots as these become free.
+4. The decode loop runs `decode_chunk` tokens per call. Between calls the host
    collects the tokens and looks for stop strings. Completions are delivered
-   while the device runs the next call;
-5. in a conversation (`tool_runner.py`), a sequence whose response called a tool
-   keeps its pages and enters a slot again when the output is prefilled.
+   while the device runs the next call.
+5. In a conversation (`tool_runner.py`), a sequence whose response called a tool
+   keeps its pages and enters a slot again once the output is prefilled.
 """
 
 import collections
@@ -50,11 +50,11 @@ class Sampler:
     """Builds the engine; nothing is compiled yet.
 
     Args:
-      model: the decoder.
-      tokenizer: decodes completions, and knows the stop ids.
-      mesh: the layout to sample in.
-      rules: logical parameter axis to mesh axis.
-      settings: its config section.
+      model: the training decoder.
+      tokenizer: decodes completions and knows the stop ids.
+      mesh: the mesh to sample on.
+      rules: logical parameter axis -> mesh axis.
+      settings: the `rollout` section of the configuration.
     """
     self.settings = settings
     self._tokenizer = tokenizer
@@ -69,7 +69,7 @@ class Sampler:
 
   @property
   def num_replicas(self) -> int:
-    """How many copies of the weights the devices hold for sampling."""
+    """Number of copies of the weights that the devices hold for sampling."""
     return self._engine.devices
 
   def bucket(self, length: int) -> int | None:
@@ -83,7 +83,7 @@ class Sampler:
 
   @memory.explained(memory.SAMPLING_KEYS)
   def warm_up(self, params: types.Params) -> None:
-    """Compiles everything that a stream runs."""
+    """Compiles every program that a stream runs."""
     stop_ids = np.asarray(sorted(self._ends.stop_ids), np.int32)
     meter = RequestMeter(Meter())
     Scheduler(
@@ -96,7 +96,7 @@ class Sampler:
     ).warm_up()
 
   def open(self, weights: Weights) -> Stream:
-    """Returns a stream that takes prompts while it runs; see `Stream`."""
+    """Returns a stream that accepts prompts while it runs; see `Stream`."""
     return Stream(
       self._engine,
       self._tokenizer,
@@ -115,15 +115,15 @@ class Sampler:
     prompt_seeds: Sequence[int] | None = None,
     tool_runner: ToolRunner | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
-    """Samples n completions per prompt on a stream of their own.
+    """Samples n completions per prompt on a new stream.
 
     Args:
-      params: what `compute_params` returned.
-      prompts: any number, of any length up to the largest bucket.
+      params: the result of `compute_params`.
+      prompts: any number of prompts, each up to the largest bucket.
       n: completions per prompt.
       key: random key; sample s of a prompt folds in (the prompt's seed, s).
-      max_new_tokens: as for `Stream.submit`, for each prompt.
-      prompt_seeds: the integer that each prompt folds into the key; None takes
+      max_new_tokens: the limit for each prompt, as for `Stream.submit`.
+      prompt_seeds: the integer that each prompt folds into the key; None uses
         the prompt's index.
       tool_runner: as for `Stream.submit`.
 
@@ -131,7 +131,7 @@ class Sampler:
       (prompt index, sample index, completion), as they finish.
 
     Raises:
-      ValueError: as `Stream.submit`.
+      ValueError: as for `Stream.submit`.
     """
     stream = self.open(Weights(params))
     arrived: collections.deque[tuple[int, int, types.Completion]] = (

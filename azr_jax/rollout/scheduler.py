@@ -1,19 +1,18 @@
 """The scheduler: the host side of continuous batching.
 
 The life of a sequence:
-1. its prompt waits in a queue, long prompts first, then is prefilled
-   together with others of its bucket, in parts, between calls of the decode
-   loop (`prefill_scheduler.py`);
-2. it enters a free slot on the pages' device (`admission.py`): samples of a
-   prompt share its full pages, and each has a copy of the last one;
-3. the slot decodes; after each call the host collects the new tokens;
-4. a response that ends either ends the sequence or calls a tool. Either frees
-   the slot. A sequence whose tool has answered has the output prefilled
-   into its pages and enters a slot again. One whose tokens of this step are
-   spent is paused: it leaves the scheduler as if it had ended.
+1. Its prompt waits in a queue, long prompts first. Then it is prefilled in
+   chunks, together with other prompts of its bucket, between calls of the
+   decode loop (`prefill_scheduler.py`).
+2. It enters a free slot on the device of its pages (`admission.py`). Samples of
+   a prompt share its full pages, and each gets a copy of the last one.
+3. The slot decodes; after each call the host collects the new tokens.
+4. When a response ends, the sequence either ends or calls a tool. Both free the
+   slot. The tool output is prefilled into the sequence's pages, and the
+   sequence enters a slot again. A sequence that has used up its tokens of this
+   step is paused: it leaves the scheduler as if it had ended.
 
-Slots are limited by the pages; `preemption.py` says what happens where they run
-out.
+When pages run out, sequences are preempted (`preemption.py`).
 """
 
 import functools
@@ -57,14 +56,14 @@ class Scheduler:
     response_end: ResponseEnd,
     meter: RequestMeter,
   ):
-    """Makes slots without sequences; nothing runs yet.
+    """Creates empty slots; nothing runs yet.
 
     Args:
       engine: the compiled functions.
       weights: the parameters to sample with.
-      cache: keys and values of these parameters; no sequence uses its pages.
+      cache: keys and values of these parameters; no sequence may use its pages.
       stop_ids: int32 [I], token ids that end a response.
-      response_end: finds ends that only the host sees, such as stop strings.
+      response_end: finds ends that only the host can see, such as stop strings.
       meter: counts the calls of the decode loop.
     """
     self.meter = meter
@@ -85,7 +84,7 @@ class Scheduler:
     )
 
   def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
-    """Adds sequences of a prompt; those with tokens resume after them."""
+    """Adds sequences of a prompt; those that have tokens are resumed."""
     waiting = []
     for sequence in sequences:
       if sequence.awaiting_tool:
@@ -101,7 +100,7 @@ class Scheduler:
     self._slots.resize(self.stages.num_sequences)
     progress = True
     while progress:
-      # Prefilled sequences get pages before others are prefilled.
+      # Prefilled sequences get pages before new ones are prefilled.
       progress = self._admission.fill_slots()
       self._admission.prepare_groups()
       progress = self._prefill() or progress
@@ -127,20 +126,21 @@ class Scheduler:
     return True
 
   def receive_tool_outputs(self, wait: bool) -> None:
-    """Takes the tool outputs that have come.
+    """Collects the tool outputs that have arrived.
 
-    A tool output that leaves no room for another token ends its sequence, as a
-    finish reason does; one that leaves none in this step pauses it.
+    A tool output ends its sequence if it leaves no room for another token, or
+    if it is a finish reason. It pauses the sequence if it uses up the step's
+    tokens.
 
     Args:
-      wait: whether to wait until at least one has come.
+      wait: whether to block until at least one output has arrived.
     """
     awaiting = self.stages.awaiting_tools
     for sequence, output in _tool_outputs(awaiting, wait):
       self._receive(sequence, output)
 
   def _receive(self, sequence: SequenceState, output: ToolOutput) -> None:
-    """Adds a tool output to its sequence, which may end it."""
+    """Appends a tool output to its sequence, which may end it."""
     self.stages.awaiting_tools.remove(sequence)
     sequence.awaiting_tool = False
     room = sequence.request.max_new_tokens - len(sequence.token_ids)
@@ -161,13 +161,13 @@ class Scheduler:
 
   @functools.partial(jax.profiler.annotate_function, name="decode")
   def decode(self) -> decode_state.DecodeOutput:
-    """Starts the next call of the decode loop; does not wait for it."""
+    """Starts the next call of the decode loop without waiting for it."""
     self._allocator.allocate_running()
     slots, decoding = len(self._slots), len(self.stages.running)
     min_active = 0
     if self.stages.has_waiting:
-      # Slots are refilled an eighth at a time, because each interruption of
-      # the decode loop costs.
+      # Refill slots an eighth at a time, because interrupting the decode loop
+      # is expensive.
       min_active = decoding - max(1, slots // 8)
     for tool_runner in _tool_runners(self.stages.live):
       tool_runner.record_occupancy(
@@ -193,13 +193,13 @@ class Scheduler:
 
   @functools.partial(jax.profiler.annotate_function, name="collect_tokens")
   def collect(self, output: decode_state.DecodeOutput) -> list[SequenceState]:
-    """Adds the generated tokens to the sequences.
+    """Appends the generated tokens to the sequences.
 
     Args:
-      output: what `decode` returned, on the host.
+      output: the result of `decode`, on the host.
 
     Returns:
-      The sequences that have ended; their slots are free.
+      The sequences that have ended. Their slots are free again.
     """
     in_slots = self._slots.sequences
     lengths = [s.cached.count if s and s.cached else 0 for s in in_slots]
@@ -219,7 +219,7 @@ class Scheduler:
     return ended
 
   def _leave(self, sequence: SequenceState) -> None:
-    """Counts a sequence that has ended, and frees what it has."""
+    """Records the end of a sequence and frees its pages and conversation."""
     self._allocator.drop(sequence)
     self.meter.ended(sequence.num_written)
     _forget(sequence)
@@ -227,7 +227,7 @@ class Scheduler:
   def _collect_slot(
     self, slot: int, sequence: SequenceState, output: decode_state.DecodeOutput
   ) -> None:
-    """Adds one slot's new tokens, and looks for the end of the response."""
+    """Appends one slot's new tokens and checks whether the response ended."""
     count = int(output.num_generated[slot])
     num_checked = len(sequence.token_ids)
     sequence.add_tokens(
@@ -243,12 +243,12 @@ class Scheduler:
       self._end_response(sequence, end)
 
   def _end_response(self, sequence: SequenceState, end: int | None) -> None:
-    """Ends a response, and with it the sequence unless a tool was called.
+    """Ends a response, and its sequence too unless it called a tool.
 
     Args:
-      sequence: its last response has ended.
-      end: tokens to keep; None if the device stopped at a stop id or at
-        `max_new_tokens` of the sequence.
+      sequence: the sequence whose last response has ended.
+      end: number of tokens to keep. None if the device stopped it, at a stop id
+        or at `max_new_tokens`.
     """
     if end is not None:
       sequence.truncate(end)
@@ -266,7 +266,7 @@ class Scheduler:
         self.stages.awaiting_tools.append(sequence)
 
   def cancel(self, requests: set[Request]) -> None:
-    """Gives up the sequences of some requests."""
+    """Drops the sequences of some requests."""
     for group in self.stages.groups:
       if group.request in requests:
         group.release(self._cache.pages)
@@ -280,9 +280,9 @@ class Scheduler:
     self.stages.forget(requests)
 
   def drain(self) -> list[SequenceState]:
-    """Takes all sequences; those with tokens will be prefilled again.
+    """Removes and returns all sequences; prefill them again elsewhere.
 
-    Nothing else may be called after it.
+    The scheduler cannot be used afterwards.
     """
     drained = self.stages.drain()
     self._slots.close()
@@ -307,7 +307,7 @@ class Scheduler:
 
 
 def _tool_runners(sequences: Iterable[SequenceState]) -> list[ToolRunner]:
-  """Returns the tool runners of some sequences, each once."""
+  """Returns the distinct tool runners of some sequences."""
   every = (sequence.request.tool_runner for sequence in sequences)
   return list({id(one): one for one in every if one is not None}.values())
 
@@ -315,11 +315,11 @@ def _tool_runners(sequences: Iterable[SequenceState]) -> list[ToolRunner]:
 def _tool_outputs(
   awaiting: Iterable[SequenceState], wait: bool
 ) -> Iterator[tuple[SequenceState, ToolOutput]]:
-  """Yields the tool outputs that have come, with their sequences.
+  """Yields the tool outputs that have arrived, with their sequences.
 
   Args:
-    awaiting: the sequences that await one.
-    wait: whether to wait until at least one has come.
+    awaiting: the sequences that wait for a tool.
+    wait: whether to block until at least one output has arrived.
   """
   sequences = list(awaiting)
   every = _tool_runners(sequences)
@@ -331,11 +331,11 @@ def _tool_outputs(
     }
     outputs = tool_runner.tool_outputs(wait and len(every) == 1)
     for name, output in outputs.items():
-      if name in by_id:  # Others were cancelled.
+      if name in by_id:  # The others were cancelled.
         yield by_id[name], output
 
 
 def _forget(sequence: SequenceState) -> None:
-  """Has the tool runner drop a conversation."""
+  """Makes the tool runner drop a sequence's conversation."""
   if sequence.request.tool_runner is not None:
     sequence.request.tool_runner.forget(sequence.id)

@@ -1,4 +1,4 @@
-"""A prompt that is sampled, and the state of each of its sequences."""
+"""A request to sample a prompt, and the state of each of its sequences."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -17,20 +17,20 @@ from azr_jax.rollout.tool_runner import (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Request:
-  """A prompt, and how to sample it.
+  """A prompt and how to sample it.
 
   Attributes:
-    number: identifies the request; a part of its sequences' ids.
-    prompt: what to sample from.
-    n: samples.
-    max_new_tokens: maximum number of tokens of a completion.
+    number: identifies the request; part of its sequences' ids.
+    prompt: the prompt to sample from.
+    n: number of samples.
+    max_new_tokens: the most new tokens per completion.
     key_data: uint32 [U], the random key; sample s folds in (`seed`, s).
-    seed: the integer that separates the prompt's random numbers from others'.
-    temperature: divides the logits; 0 is greedy.
-    priority: requests with a smaller one get their slots first.
+    seed: integer that separates the prompt's random numbers from others'.
+    temperature: divisor of the logits; 0 is greedy.
+    priority: requests with a smaller priority get slots first.
     tool_runner: runs the tool calls of conversations; None ends a completion
       with its first response.
-    stop_strings: a response ends where one is complete, as at those of
+    stop_strings: strings that end a response, in addition to
       `rollout.stop_strings`.
   """
 
@@ -48,24 +48,23 @@ class Request:
 
 @dataclasses.dataclass(eq=False)
 class SequenceState:
-  """One completion of one prompt, as far as it has been sampled.
+  """One completion of a prompt, as far as it has been sampled.
 
   Attributes:
-    request: its prompt, and how to sample it.
-    sample_index: which of the prompt's samples it is.
+    request: the prompt and how to sample it.
+    sample_index: index among the prompt's samples.
     token_ids: the completion so far, tool output included.
     logprobs: log-probability of each token; 0 in tool output.
-    loss_mask: whether the model wrote the token; false in tool output.
+    loss_mask: whether the model wrote each token; false in tool output.
     versions: for each token, the version of the parameters that sampled it.
     response_start: index of the first token of the current response.
     awaiting_tool: whether the tool runner has yet to answer the last response.
-    cached: the pages of its prompt and its tokens; None if it has none.
-    finish_reason: that of its completion; None while it is sampled.
-    num_known: tokens that it had when it was submitted, if an earlier step
-      sampled them.
-    step_tokens: tokens that it may get until it is paused; 0: any number.
-    siblings: the samples of its prompt, itself among them; () when it has
-      ended.
+    cached: the pages of prompt and completion; None if it has none.
+    finish_reason: why the completion ended; None while it is being sampled.
+    num_known: number of its tokens that an earlier step sampled.
+    step_tokens: number of tokens it may get before it is paused; 0 for no
+      limit.
+    siblings: all samples of its prompt, including itself; () once it has ended.
     completion_future: the future of its completion.
   """
 
@@ -88,57 +87,57 @@ class SequenceState:
 
   @property
   def id(self) -> SequenceId:
-    """The sequence's name."""
+    """The sequence's id: request number and sample index."""
     return self.request.number, self.sample_index
 
   @property
   def num_uncached(self) -> int:
     """Number of tokens to prefill before the next one can be sampled.
 
-    The last token is not counted, because the decode loop runs it.
+    The last token does not count, because the decode loop runs it.
     """
     return self.length - 1 - (self.cached.count if self.cached else 0)
 
   def next_tokens(self, count: int) -> tuple[int, ...]:
-    """Returns the first tokens that are not cached, the prompt's included."""
+    """Returns the first uncached tokens, counted from the prompt's start."""
     start = self.cached.count if self.cached else 0
     return self.all_ids[start : start + count]
 
   @property
   def all_ids(self) -> tuple[int, ...]:
-    """The tokens of the sequence, its prompt included."""
+    """The prompt's and the completion's tokens."""
     return (*self.request.prompt.token_ids, *self.token_ids)
 
   def last_ids(self, count: int) -> tuple[int, ...]:
-    """Returns so many last tokens, the prompt's included, or all of fewer."""
+    """Returns the last `count` tokens of prompt and completion, or all."""
     ids = self.token_ids[-count:]
     rest = count - len(ids)
     return (*(self.request.prompt.token_ids[-rest:] if rest else ()), *ids)
 
   @property
   def last_token(self) -> int:
-    """The token that the decode loop takes as its first input."""
+    """The first input token of the decode loop."""
     ids = self.token_ids or self.request.prompt.token_ids
     return ids[-1]
 
   @property
   def responses(self) -> list[list[int]]:
-    """The token ids of each response, without the tool outputs."""
+    """The token ids of each response, without tool outputs."""
     return split_responses(self.token_ids, self.loss_mask)
 
   @property
   def length(self) -> int:
-    """The tokens of the sequence, its prompt included."""
+    """Number of tokens, including the prompt's."""
     return len(self.request.prompt.token_ids) + len(self.token_ids)
 
   @property
   def max_cached(self) -> int:
-    """Maximum number of its tokens in the cache: all but the last one."""
+    """The most tokens it can have in the cache: all but the last one."""
     return len(self.request.prompt.token_ids) + self.max_new_tokens - 1
 
   @property
   def max_new_tokens(self) -> int:
-    """The number of tokens at which it ends, or is paused."""
+    """The completion length at which it ends or is paused."""
     limit = self.request.max_new_tokens
     if not self.step_tokens:
       return limit
@@ -146,7 +145,7 @@ class SequenceState:
 
   @property
   def reason_at_limit(self) -> str | None:
-    """Why it stops where it is: `length`, `types.PAUSED`; None: it goes on."""
+    """`length` or `types.PAUSED` at a limit; None if it continues."""
     if len(self.token_ids) >= self.request.max_new_tokens:
       return "length"
     if len(self.token_ids) >= self.max_new_tokens:
@@ -155,17 +154,17 @@ class SequenceState:
 
   @property
   def num_written(self) -> int:
-    """How many tokens the model wrote in it since it was submitted."""
+    """Number of tokens that the model wrote since it was submitted."""
     return sum(self.loss_mask[self.num_known :])
 
   def add_tokens(
     self, token_ids: Sequence[int], logprobs: Sequence[float], version: int
   ) -> None:
-    """Adds tokens that the model wrote."""
+    """Appends tokens that the model wrote."""
     self._add(token_ids, logprobs, True, version)
 
   def receive_tool_output(self, token_ids: Sequence[int], version: int) -> None:
-    """Adds tool output, which is yet to be prefilled."""
+    """Appends tool output, which still needs prefill."""
     self.awaiting_tool = False
     self._add(token_ids, [0.0] * len(token_ids), False, version)
     self.response_start = len(self.token_ids)
@@ -192,14 +191,14 @@ class SequenceState:
     ):
       del values[length:]
     if self.cached is not None:
-      # The last token is the next call's input, so its entry is not counted.
+      # The last token is the next call's input, so it is not cached yet.
       self.cached.count = min(self.cached.count, self.length - 1)
 
   def continue_from(self, other: "SequenceState") -> None:
-    """Resumes from the tokens that the same sequence had.
+    """Resumes from another state of the same sequence.
 
     Args:
-      other: of an earlier step, or of a run that was killed.
+      other: the state from an earlier step or a killed run.
     """
     self.token_ids = list(other.token_ids)
     self.logprobs = list(other.logprobs)
@@ -212,6 +211,6 @@ class SequenceState:
     self.response_start = by_tool[-1] + 1 if by_tool else 0
 
 
-# (sequence, number of its tokens that were searched before) -> number of tokens
-# up to the end of the current response; None if it has not ended.
+# (sequence, number of its tokens already searched) -> number of tokens up to
+# the end of the current response, or None if it has not ended.
 ResponseEnd = Callable[[SequenceState, int], int | None]

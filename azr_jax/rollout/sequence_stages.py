@@ -1,4 +1,4 @@
-"""The sequences of a scheduler by the stage of their life, and their queue."""
+"""The stages of a scheduler's sequences, and the queue of waiting prompts."""
 
 import collections
 import dataclasses
@@ -13,24 +13,24 @@ from azr_jax.rollout.sequence import Request, SequenceState
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class QueuedGroup:
-  """Sequences of one prompt, which is prefilled once for all of them."""
+  """Sequences that share a prompt, which is prefilled once for all of them."""
 
   request: Request
   sequences: collections.deque[SequenceState]
 
 
 class WaitingQueue:
-  """Groups by prompt bucket; within a priority, long prompts come first.
+  """A priority queue of groups, by prompt bucket.
 
-  Which group comes next depends on the groups that wait, not on when each of
-  them came.
+  Within a priority, long prompts come first. The order depends only on the
+  groups in the queue, not on when they arrived.
   """
 
   def __init__(self, buckets: Sequence[int]):
-    """Makes an empty queue.
+    """Creates an empty queue.
 
     Args:
-      buckets: prompt lengths that are compiled, ascending.
+      buckets: the compiled prompt lengths, ascending.
     """
     self._buckets = tuple(buckets)
     self._heaps: dict[int, list[tuple]] = {}
@@ -41,7 +41,7 @@ class WaitingQueue:
     return bool(self._heaps)
 
   def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
-    """Adds sequences of a prompt."""
+    """Adds sequences of one prompt."""
     group = QueuedGroup(request, collections.deque(sequences))
     length = len(request.prompt.token_ids)
     bucket = next(b for b in self._buckets if b >= length)
@@ -54,15 +54,15 @@ class WaitingQueue:
     return min(self._heaps, key=lambda b: (self._heaps[b][0][0][0], -b))
 
   def peek(self, bucket: int) -> QueuedGroup | None:
-    """Returns the next group of a bucket, which stays; None: it has none."""
+    """Returns a bucket's next group without removing it; None if empty."""
     return self._heaps[bucket][0][1] if bucket in self._heaps else None
 
   def of_bucket(self, bucket: int) -> Iterator[QueuedGroup]:
-    """Yields the groups of a bucket, in no order."""
+    """Yields the groups of a bucket, in no particular order."""
     return (group for _, group in self._heaps.get(bucket, ()))
 
   def pop(self, bucket: int) -> QueuedGroup:
-    """Takes the next group of a bucket, which has one."""
+    """Removes and returns a bucket's next group; there must be one."""
     heap = self._heaps[bucket]
     group = heapq.heappop(heap)[1]
     if not heap:
@@ -71,7 +71,7 @@ class WaitingQueue:
     return group
 
   def drain(self) -> list[QueuedGroup]:
-    """Takes all groups."""
+    """Removes and returns all groups."""
     groups = []
     while self:
       groups.append(self.pop(self.next_bucket()))
@@ -90,27 +90,27 @@ class WaitingQueue:
     )
 
 
-# An owner of pages.
+# A holder of pages.
 Owner = TypeVar("Owner", bound=SequenceState | PromptGroup)
 
 
 class Stages:
-  """Where each sequence is.
+  """The sequences of a scheduler, by stage.
 
   Attributes:
-    queue: those without a cache, by prompt.
-    groups: prompts that are prefilled, with sequences that wait for slots.
-    resuming: sequences with a cache that are prefilled, or wait for a slot.
-    running: those that have slots, in the order in which they started.
-    awaiting_tools: those whose tool has not answered.
-    ended: those that ended without a slot, and were not taken yet.
+    queue: sequences without cached tokens, by prompt.
+    groups: prompts in prefill, whose sequences wait for slots.
+    resuming: sequences with pages that are in prefill or wait for a slot.
+    running: sequences in slots, in the order in which they started.
+    awaiting_tools: sequences whose tool has not answered yet.
+    ended: sequences that ended outside a slot and have not been taken yet.
   """
 
   def __init__(self, buckets: Sequence[int]):
-    """Begins without sequences.
+    """Starts without sequences.
 
     Args:
-      buckets: prompt lengths that are compiled, ascending.
+      buckets: the compiled prompt lengths, ascending.
     """
     self.queue = WaitingQueue(buckets)
     self.groups: list[PromptGroup] = []
@@ -121,36 +121,36 @@ class Stages:
 
   @property
   def live(self) -> list[SequenceState]:
-    """The sequences that have begun and not ended."""
+    """The sequences that have started and not ended."""
     return [*self.running, *self.resuming, *self.awaiting_tools]
 
   @property
   def num_live(self) -> int:
-    """How many sequences have begun and not ended."""
+    """Number of sequences that have started and not ended."""
     return len(self.running) + len(self.resuming) + len(self.awaiting_tools)
 
   @property
   def num_waiting(self) -> int:
-    """How many sequences wait for a slot and have no cache of their own."""
+    """Number of waiting sequences that have no pages of their own."""
     return self.queue.num_sequences + sum(len(g.waiting) for g in self.groups)
 
   @property
   def num_sequences(self) -> int:
-    """How many sequences have a slot, or may need one."""
+    """Number of sequences that have or may need a slot."""
     return self.num_live + self.num_waiting
 
   @property
   def has_waiting(self) -> bool:
-    """Whether sequences wait for a slot."""
+    """Whether any sequence waits for a slot."""
     return bool(self.queue or self.groups or self.resuming)
 
   @property
   def is_empty(self) -> bool:
-    """Whether there is no sequence."""
+    """Whether there are no sequences left."""
     return not (self.num_live or self.num_waiting or self.ended)
 
   def loads(self) -> "collections.Counter[int]":
-    """Returns how many sequences have, or will have, pages on each device."""
+    """Returns how many sequences have or will get pages on each device."""
     found = collections.Counter(
       one.cached.device
       for one in self.live
@@ -161,12 +161,12 @@ class Stages:
     return found
 
   def take_ended(self) -> list[SequenceState]:
-    """Returns sequences that ended without a slot, each once."""
+    """Removes and returns the sequences that ended outside a slot."""
     ended, self.ended = self.ended, []
     return ended
 
   def forget(self, requests: set[Request]) -> None:
-    """Drops the sequences of some requests; none of them has a slot."""
+    """Drops the sequences of some requests; none may be in a slot."""
     self.queue.remove(requests)
     self.groups = [g for g in self.groups if g.request not in requests]
     for name in ("resuming", "awaiting_tools"):
@@ -174,7 +174,7 @@ class Stages:
       setattr(self, name, kept)
 
   def drain(self) -> list[SequenceState]:
-    """Takes all sequences that have not ended; they have no cache any more."""
+    """Removes and returns all unfinished sequences, without their caches."""
     waiting = [s for group in self.queue.drain() for s in group.sequences]
     waiting += [s for group in self.groups for s in group.waiting]
     drained = [*self.live, *waiting]
@@ -186,7 +186,7 @@ class Stages:
 
 
 def on_device(owners: Iterable[Owner], device: int) -> list[Owner]:
-  """Returns the sequences or prompts that have pages on a device."""
+  """Returns the sequences or prompts with pages on a device."""
   return [
     owner
     for owner in owners

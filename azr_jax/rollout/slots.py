@@ -1,4 +1,4 @@
-"""The slots on the host: which sequence has which, and what changes next."""
+"""The host's slot table: which sequence is in which slot, and what changes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +18,14 @@ _KEY_DATA = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
 
 
 class ChangesBuilder:
-  """Gathers the sequences that enter and leave slots, for `decode`."""
+  """Collects the slot changes for the next call of `decode`."""
 
   def __init__(self, devices: int, max_pages_per_row: int):
-    """Begins without changes.
+    """Starts without changes.
 
     Args:
-      devices: devices that slots are split over, in equal parts.
-      max_pages_per_row: M, the maximum number of pages of a slot.
+      devices: number of devices that slots are split over, in equal parts.
+      max_pages_per_row: M, the most pages per slot.
     """
     self._devices = devices
     self._max_pages_per_row = max_pages_per_row
@@ -34,22 +34,22 @@ class ChangesBuilder:
     self._copies: dict[SequenceState, tuple[int, int]] = {}
 
   def enter(self, slot: int, sequence: SequenceState) -> None:
-    """Notes that a sequence has got a slot."""
+    """Records that a sequence entered a slot."""
     self._entering[slot] = sequence
     self._stopped.discard(slot)
 
   def leave(self, slot: int, sequence: SequenceState) -> None:
-    """Notes that a sequence has given up its slot."""
+    """Records that a sequence left its slot."""
     self._entering.pop(slot, None)
     self._copies.pop(sequence, None)
     self._stopped.add(slot)
 
   def copy(self, sequence: SequenceState, page: int, to: int) -> None:
-    """Notes that a sequence that enters begins with a copy of a page."""
+    """Records that an entering sequence needs a copy of `page` in page `to`."""
     self._copies[sequence] = page, to
 
   def is_copied(self, device: int, pages: Sequence[int]) -> bool:
-    """Returns whether a copy of one of a device's pages is still to be made."""
+    """Returns whether any of a device's pages is waiting to be copied."""
     return any(
       sequence.cached is not None
       and sequence.cached.device == device
@@ -58,11 +58,11 @@ class ChangesBuilder:
     )
 
   def move(self, kept: Sequence[int], slots: int) -> None:
-    """Notes that slots have other indices.
+    """Renumbers the slots.
 
     Args:
       kept: the old index of each of the first slots.
-      slots: how many there are now; those past `kept` are new.
+      slots: the new number of slots; those past `kept` are new.
     """
     new_slot = {old: new for new, old in enumerate(kept)}
     self._entering = {new_slot[s]: q for s, q in self._entering.items()}
@@ -70,10 +70,10 @@ class ChangesBuilder:
     self._stopped = stopped | set(range(len(kept), slots))
 
   def take(self, slots: Sequence[SequenceState | None]) -> Changes:
-    """Returns the changes since the last call, and begins anew.
+    """Returns the changes since the last call and clears them.
 
     Args:
-      slots: the sequence of each slot.
+      slots: the sequence in each slot.
     """
     changes = no_changes(len(slots), self._devices, self._max_pages_per_row)
     for slot, sequence in enumerate(slots):
@@ -104,12 +104,12 @@ class ChangesBuilder:
 
 
 def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
-  """Returns arrays of no changes.
+  """Returns arrays that change nothing.
 
   Args:
     slots: B.
-    devices: devices that slots are split over.
-    max_pages_per_row: M, the maximum number of pages of a slot.
+    devices: number of devices that slots are split over.
+    max_pages_per_row: M, the most pages per slot.
   """
 
   def zeros(*shape: int, dtype: type = np.int32) -> Any:
@@ -133,23 +133,23 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
 
 
 class SlotTable:
-  """The sequence of each slot, and the slots on the device.
+  """The sequence in each slot on the host, and the slots on the device.
 
-  On one device the number of slots follows the demand, over a few sizes.
+  On one device the number of slots follows demand, in a few fixed sizes.
 
   Attributes:
-    sequences: that of each slot; None where it is free.
+    sequences: the sequence in each slot; None if the slot is free.
     state: the slots on the device.
-    changes: what the next call of the decode loop is told.
+    changes: the changes that the next decode call applies.
   """
 
   def __init__(self, engine: Engine, stages: Stages, meter: RequestMeter):
-    """Makes free slots.
+    """Creates free slots.
 
     Args:
       engine: the compiled functions.
-      stages: the scheduler's sequences; those in slots are `stages.running`.
-      meter: counts the programs that are sent.
+      stages: the scheduler's sequences; `stages.running` are in slots.
+      meter: counts the programs that are sent to the device.
     """
     self._engine, self._stages, self._meter = engine, stages, meter
     count = engine.slot_counts[0]
@@ -164,13 +164,13 @@ class SlotTable:
   def are_mostly_decoding(self) -> bool:
     """Whether more than half of the slots decode.
 
-    Below that, prefill goes before decoding, because decoding a few slots costs
+    Below that, prefill takes precedence, because decoding a few slots costs
     nearly as much as decoding all of them.
     """
     return len(self._stages.running) > len(self) // 2
 
   def free(self) -> list[list[int]]:
-    """Returns the free slots of each device, the last one first."""
+    """Returns the free slots of each device, in descending order."""
     per_device = len(self) // self._engine.devices
     free: list[list[int]] = [[] for _ in range(self._engine.devices)]
     for slot in reversed(range(len(self))):
@@ -179,23 +179,23 @@ class SlotTable:
     return free
 
   def enter(self, slot: int, sequence: SequenceState) -> None:
-    """Gives a free slot to a sequence."""
+    """Puts a sequence into a free slot."""
     self.sequences[slot] = sequence
     self._stages.running.append(sequence)
     self.changes.enter(slot, sequence)
 
   def leave(self, sequence: SequenceState) -> None:
-    """Frees the slot of a sequence."""
+    """Frees a sequence's slot."""
     slot = self.sequences.index(sequence)
     self.sequences[slot] = None
     self._stages.running.remove(sequence)
     self.changes.leave(slot, sequence)
 
   def take_changes(self, drafts: bool) -> decode_state.Changes:
-    """Returns the changes since the last call of the decode loop.
+    """Returns the changes since the last decode call.
 
     Args:
-      drafts: whether the next call has drafts.
+      drafts: whether the next call uses drafts.
     """
     changes = self.changes.take(self.sequences)
     if not drafts:
@@ -204,13 +204,13 @@ class SlotTable:
     return changes.replace(context=drafts_lib.contexts(self.sequences, size))
 
   def resize(self, needed: int) -> None:
-    """Changes the number of slots to the smallest count that is enough.
+    """Changes the number of slots to the smallest sufficient count.
 
-    It goes through the compiled slot counts one by one, because only changes
-    between neighbours were compiled.
+    It steps through the slot counts one by one, because only changes between
+    neighbouring counts are compiled.
 
     Args:
-      needed: sequences that have slots or may need one.
+      needed: number of sequences that have or may need a slot.
     """
     counts = self._engine.slot_counts
     for slots in reversed(counts):
@@ -221,7 +221,7 @@ class SlotTable:
         self.change_count(slots)
 
   def change_count(self, slots: int) -> None:
-    """Makes this many slots: all live ones first, then free ones."""
+    """Changes to this many slots: all live ones first, then free ones."""
     kept = sorted(
       range(len(self)), key=lambda slot: self.sequences[slot] is None
     )[:slots]
@@ -229,12 +229,12 @@ class SlotTable:
     self.sequences = [self.sequences[slot] for slot in kept] + [None] * added
     self.changes.move(kept, slots)
     self._meter.record_dispatch()
-    # New slots are copies of slot 0. `move` has marked them as done, so that
+    # New slots are copies of slot 0. `move` has marked them as stopped, so
     # they decode nothing.
     kept = np.asarray(kept + [0] * added, np.int32)
     self.state = self._engine.compact(self.state, kept)
 
   def close(self) -> None:
-    """Frees the memory of the slots on the device, which nobody uses again."""
+    """Frees the slots' device memory; the table cannot be used afterwards."""
     self.sequences = []
     del self.state

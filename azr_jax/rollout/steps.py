@@ -1,6 +1,6 @@
-"""The forward passes of sampling: a step of the decode loop, and prefill.
+"""The forward passes of sampling: one decode step, and prefill.
 
-Axis letters are those of `types.py`; B counts slots, N the new tokens of one
+Axis letters are as in `types.py`; B counts slots, N the new tokens of one
 call.
 """
 
@@ -34,11 +34,11 @@ def decode_step(
 
   Args:
     model: the decoder.
-    params: its parameters.
+    params: the sampler's parameters.
     cache: keys and values from before this call.
     stop_ids: as for `decode`.
     truncation: as for `decode`.
-    carry: the result of the last iteration.
+    carry: the result of the previous iteration.
   """
   step, slots, output, recent, _ = carry
   hidden_BSD, new = forward(
@@ -75,10 +75,10 @@ def _add_tokens(
   logprob: Float[Array, " B"],
   active: Bool[Array, " B"],
 ) -> DecodeOutput:
-  """Returns the output with a token more in each active slot."""
+  """Appends a token to each active slot's output."""
   B, N = output.tokens.shape
   rows = jnp.arange(B)
-  # The index of a slot that is done is out of bounds, so its token is dropped.
+  # Slots that are done have an out-of-bounds index, which drops their token.
   index = jnp.where(active, output.num_generated, N)
   return output.replace(
     tokens=output.tokens.at[rows, index].set(token, mode="drop"),
@@ -97,16 +97,16 @@ def draft_step(
   truncation: token_sampling.Truncation,
   carry: Carry,
 ) -> Carry:
-  """Runs the last token of each slot and drafts, and keeps what is right.
+  """Runs each slot's last token and drafts, and keeps the accepted tokens.
 
   Args:
     speculation: how drafts are made.
     model: the decoder.
-    params: its parameters.
+    params: the sampler's parameters.
     cache: keys and values from before this call.
     stop_ids: as for `decode`.
     truncation: as for `decode`.
-    carry: the result of the last iteration.
+    carry: the result of the previous iteration.
   """
   step, slots, output, recent, context = carry
   assert context is not None
@@ -116,7 +116,7 @@ def draft_step(
   drafts = drafts_lib.propose(
     context, end, speculation.drafts, speculation.min_match
   )
-  # Any token stands where there is no draft; none is accepted there.
+  # Missing drafts run as token 0 but are never accepted.
   tokens = jnp.concatenate(
     [slots.token[:, None], jnp.maximum(drafts, 0)], axis=1
   )
@@ -172,11 +172,11 @@ def forward(
   cache: pages.PagedCache,
   recent: pages.RecentKV | None = None,
 ) -> tuple[Float[Array, "B S D"], pages.Entries]:
-  """Runs the decoder on new tokens of sequences that a cache holds.
+  """Runs the decoder on new tokens of cached sequences.
 
   Returns:
-    Final hidden states, and the new tokens' keys and values of all layers for
-    the caller to store.
+    The final hidden states, and the new tokens' keys and values of all layers
+    for the caller to store.
   """
   outputs: Any = model.apply(
     {"params": params}, tokens, positions, cache=cache, recent=recent
@@ -195,17 +195,17 @@ def unembed(
 
 
 class PrefillBatch(flax.struct.PyTreeNode):
-  """The next tokens of some sequences, one row each.
+  """The next tokens of some sequences, one row per sequence.
 
-  Rows are split over devices in equal parts, and a sequence's pages lie on the
-  device of its row.
+  Rows are split evenly over devices. A sequence's pages are on the device of
+  its row.
 
   Attributes:
     tokens: int32 [R, S], right-padded.
-    starts: int32 [R], the position of each row's first token.
-    counts: int32 [R], how many tokens it has; 0 where a row is unused.
-    table: int32 [R, M], the pages of each sequence, those of these tokens
-      included.
+    starts: int32 [R], position of each row's first token.
+    counts: int32 [R], number of tokens in each row; 0 in unused rows.
+    table: int32 [R, M], the pages of each sequence, including pages for these
+      tokens.
   """
 
   tokens: Leaf
@@ -226,10 +226,10 @@ def prefill(
 
   Args:
     model: the decoder.
-    params: its parameters.
+    params: the sampler's parameters.
     pool: keys and values in pages.
-    batch: the tokens, and where they go.
-    mesh: where rows and pages lie.
+    batch: the tokens and the pages to write.
+    mesh: the mesh that rows and pages are split over.
     pool_spec: how the pages are split over the mesh.
   """
   by_row = PartitionSpec(mesh_lib.BATCH_AXES)

@@ -1,7 +1,7 @@
 """A stream of samples: prompts are submitted while others decode.
 
 A call of the decode loop has two halves: `send` starts it, and `fetch` waits
-for its tokens. Between them the host has time for everything else.
+for its tokens. In between, the host is free to do other work.
 """
 
 import contextlib
@@ -27,12 +27,13 @@ from azr_jax.rollout.weights import Weights
 
 
 class SampleKey(NamedTuple):
-  """What a prompt's samples depend on, beside the parameters and the prompt.
+  """Everything that a prompt's samples depend on beside weights and prompt.
 
   Attributes:
     key_data: uint32 [U], the data of a random key.
-    seed: an integer, which the key folds in before the number of the sample.
-    temperature: divides the logits, 0 is greedy; None: `rollout.temperature`.
+    seed: an integer that is folded into the key before the sample index.
+    temperature: divisor of the logits, 0 is greedy; None uses
+      `rollout.temperature`.
   """
 
   key_data: np.ndarray
@@ -40,24 +41,24 @@ class SampleKey(NamedTuple):
   temperature: float | None = None
 
 
-# Key data, seed and sample index, which differ between any samples of a run.
+# Key data, seed and sample index: unique for each sample of a run.
 SampleId = tuple[bytes, int, int]
 
 
 def sample_id(sequence: SequenceState) -> SampleId:
-  """Returns what the random numbers of a sequence depend on."""
+  """Returns the values that determine a sequence's random numbers."""
   request = sequence.request
   return request.key_data.tobytes(), request.seed, sequence.sample_index
 
 
 class Stream:
-  """Samples prompts that are submitted at any time.
+  """Samples prompts that may be submitted at any time.
 
-  A prompt's samples depend on its `SampleKey`, not on when it was submitted, on
-  slots, or on other prompts, except for rounding.
+  A prompt's samples depend on its `SampleKey` and, except for rounding, not on
+  when it was submitted, on slots, or on other prompts.
 
   Attributes:
-    weights: the parameters to sample with, which others share.
+    weights: the parameters to sample with, shared with the policies.
   """
 
   def __init__(
@@ -68,15 +69,15 @@ class Stream:
     meter: Meter,
     weights: Weights,
   ):
-    """Opens a stream; `send` makes slots when there is something to sample.
+    """Opens a stream; `send` allocates slots when there is work.
 
     Args:
       engine: the compiled functions.
       tokenizer: decodes completions.
       ends: finds the ends of responses.
-      meter: counts what is done.
-      weights: the parameters to sample with. Prompts wait while there are
-        none.
+      meter: records tokens, calls and device times.
+      weights: the parameters to sample with. While they are released, prompts
+        wait.
     """
     self._engine = engine
     self._tokenizer = tokenizer
@@ -86,14 +87,15 @@ class Stream:
     self.weights = weights
     self._numbers = itertools.count()
     self._scheduler: Scheduler | None = None
-    # It outlives the scheduler, for prompts to come, but not the parameters.
+    # Outlives the scheduler so that later prompts can reuse its prefixes, but
+    # not the parameters.
     self._cache: KVCache | None = None
     self._output: decode_state.DecodeOutput | None = None
     self._ended: list[SequenceState] = []
     self._span = contextlib.ExitStack()
-    # Sequences without a scheduler: they wait for parameters or for memory.
+    # Sequences without a scheduler, waiting for parameters or memory.
     self._unscheduled: list[SequenceState] = []
-    # Sequences of an earlier step or of a run that was killed, by their id.
+    # Sequences of an earlier step or of a killed run, by id.
     self._restored: dict[SampleId, SequenceState] = {}
 
   def submit(
@@ -110,21 +112,22 @@ class Stream:
     """Submits a prompt to be sampled n times.
 
     Args:
-      prompt: of any length up to the largest bucket.
-      n: its completions.
-      key: what the samples depend on.
-      max_new_tokens: maximum number of tokens of a completion, 1 to
-        `max_tokens`, which is the default; it counts whole conversations.
-      priority: prompts with a smaller one get their slots first.
+      prompt: a prompt of any length up to the largest bucket.
+      n: number of completions.
+      key: determines the samples.
+      max_new_tokens: the most new tokens per completion, tool outputs included,
+        from 1 to `max_tokens`, the default.
+      priority: prompts with a smaller priority get slots first.
       tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.
-      step_tokens: tokens after which a completion is paused, beside those that
-        `restore` knows; 0: none is.
-      stop_strings: end a response, beside those of `rollout.stop_strings`.
+      step_tokens: number of tokens after which a completion is paused, not
+        counting restored ones; 0 never pauses.
+      stop_strings: strings that end a response, in addition to
+        `rollout.stop_strings`.
 
     Returns:
-      The request, for `cancel`, and the futures of its completions, which are
-      completed by `send`.
+      The request, for `cancel`, and the futures of its completions, which
+      `send` completes.
 
     Raises:
       ValueError: the prompt is longer than the largest bucket, or
@@ -176,9 +179,9 @@ class Stream:
     return request, [sequence.completion_future for sequence in sequences]
 
   def _make_slots(self) -> None:
-    """Makes slots, and adds the sequences that wait for them.
+    """Allocates slots and schedules the sequences that wait for them.
 
-    Those that have tokens read them again.
+    Sequences that already have tokens are prefilled again.
     """
     self._span.enter_context(self._meter.spanning())
     if self._cache is None:
@@ -201,19 +204,19 @@ class Stream:
 
   @property
   def is_empty(self) -> bool:
-    """Whether nothing is to be sampled, and every completion was delivered."""
+    """Whether there is nothing to sample and every completion is delivered."""
     return not (self._scheduler or self._ended or self._unscheduled)
 
   @property
   def decoding(self) -> tuple[SequenceState, ...]:
-    """The sequences in slots, with all tokens that `fetch` has taken."""
+    """The sequences in slots, with all tokens that were fetched."""
     if self._scheduler is None:
       return ()
     return tuple(self._scheduler.stages.running)
 
   @property
   def num_free_pages(self) -> int:
-    """How many pages of all devices no prompt or sequence has."""
+    """Number of free pages on all devices together."""
     engine = self._engine
     if self._cache is None:
       return engine.num_pages * engine.devices
@@ -221,17 +224,17 @@ class Stream:
 
   @property
   def num_free(self) -> int:
-    """How many slots neither hold a sequence nor have one that waits."""
+    """Number of slots left after all live and waiting sequences have one."""
     slots = self._engine.slot_counts[0]
     if self._scheduler is None:
       return slots - len(self._unscheduled)
     return slots - self._scheduler.stages.num_sequences
 
   def send(self) -> bool:
-    """Fills free slots, starts a call of the decode loop, delivers completions.
+    """Fills free slots, starts a decode call and delivers completions.
 
     Returns:
-      Whether the call was started; not if no sequence decodes.
+      Whether a call was started; false if no sequence decodes.
     """
     ended, self._ended = self._ended, []
     if self._unscheduled and self.weights.params is not None:
@@ -251,7 +254,7 @@ class Stream:
     return self._output is not None
 
   def fetch(self) -> None:
-    """Waits for the call that `send` started, and takes its tokens."""
+    """Waits for the call that `send` started and collects its tokens."""
     if self._output is None or self._scheduler is None:
       return
     self._scheduler.meter.check_ready(self._output.done)
@@ -260,12 +263,12 @@ class Stream:
     self._close_if_empty()
 
   def wait_for_tools(self) -> None:
-    """Waits until a tool output has come, if any is awaited."""
+    """Waits until a tool output arrives, if any is pending."""
     if self._scheduler is not None and self.awaits_tools:
       self._scheduler.receive_tool_outputs(wait=True)
 
   def cancel(self, requests: Iterable[Request]) -> None:
-    """Gives up what is left of some requests."""
+    """Drops the unfinished sequences of some requests."""
     cancelled = set(requests)
     self._unscheduled = [
       s for s in self._unscheduled if s.request not in cancelled
@@ -276,7 +279,7 @@ class Stream:
         self._close_if_empty()
 
   def deliver(self) -> bool:
-    """Delivers completions without a call; returns whether there were any."""
+    """Delivers completions without decoding; returns whether any were ready."""
     if self._scheduler is not None:
       self._ended += self._scheduler.stages.take_ended()
     ended, self._ended = self._ended, []
@@ -286,8 +289,8 @@ class Stream:
 
   def _deliver(self, sequence: SequenceState) -> None:
     """Completes the future of a sequence that has ended."""
-    # It is among them, and a circle stays in memory for an unknown time, here
-    # with all that the future's callbacks know.
+    # `siblings` includes the sequence itself. Break the reference cycle so that
+    # everything the future's callbacks hold is freed now.
     sequence.siblings = ()
     sequence.completion_future.set_result(self._completion(sequence))
 
@@ -297,11 +300,11 @@ class Stream:
     return bool(self._scheduler and self._scheduler.stages.awaiting_tools)
 
   def suspend(self) -> None:
-    """Takes all sequences from the slots, and frees slots and cache.
+    """Takes all sequences out of the slots and frees slots and cache.
 
-    The owner of the weights calls it between `fetch` and `send`, before it
-    releases them. Once others are restored, the sequences read their tokens
-    again.
+    The owner of the weights calls this between `fetch` and `send`, before
+    releasing them. The sequences are prefilled again once new weights are
+    restored.
     """
     if self._scheduler is not None:
       self._unscheduled += self._scheduler.drain()
@@ -318,14 +321,15 @@ class Stream:
     return list(self._unscheduled)
 
   def restore(self, known: Iterable[SequenceState]) -> None:
-    """Takes sequences of an earlier step, or of a run that was killed.
+    """Registers sequences of an earlier step or of a killed run.
 
-    `submit` goes on with them.
+    `submit` resumes a registered sequence when its `SampleKey` and sample index
+    match.
     """
     self._restored |= {sample_id(sequence): sequence for sequence in known}
 
   def _close_if_empty(self) -> None:
-    """Frees the slots if no sequence is left."""
+    """Frees the slots once no sequence is left."""
     if self._scheduler is not None and self._scheduler.stages.is_empty:
       self._scheduler = None
       if not self._engine.settings.prefix_cache:

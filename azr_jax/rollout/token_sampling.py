@@ -1,12 +1,12 @@
 """Token sampling: greedy, temperature, top-k, top-p.
 
-Each slot has a temperature of its own, so that samples of training and greedy
-answers of a benchmark are drawn by one program.
+Each slot has its own temperature, so one program draws both training samples
+and greedy benchmark answers.
 
-Nothing here sorts the vocabulary: top-p finds its threshold by bisection, and
-a draw inverts the cumulative distribution, block by block.
+Nothing sorts the vocabulary: top-p finds its threshold by bisection, and a draw
+inverts the cumulative distribution block by block.
 
-Axis letters are those of `types.py`; B counts slots.
+Axis letters are as in `types.py`; B counts slots.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ _BLOCK_TOKENS = 128
 
 @dataclasses.dataclass(frozen=True)
 class Truncation:
-  """Which tokens may be drawn; greedy slots take the most likely one anyway.
+  """Limits which tokens may be drawn; greedy slots ignore it.
 
   Attributes:
     top_k: keep only the k most likely tokens; 0 keeps all.
@@ -38,11 +38,10 @@ def processed_logits(
   temperature: Float[Array, " B"],
   truncation: Truncation,
 ) -> Float[Array, "B V"]:
-  """Returns the logits of the distribution that is sampled from, float32.
+  """Returns the logits of the sampling distribution, float32.
 
-  Tokens that cannot be drawn get -inf. Where the temperature is 0, the logits
-  are left as they are, so that a greedy slot reports the model's own
-  distribution.
+  Tokens that cannot be drawn get -inf. At temperature 0 the logits are left
+  unchanged, so a greedy slot reports the model's own distribution.
   """
   logits = logits.astype(jnp.float32)
   is_greedy = (temperature == 0)[:, None]
@@ -69,9 +68,9 @@ def _nucleus_threshold(
 ) -> Float[Array, " B"]:
   """Returns the largest threshold whose kept weights reach `top_p` of the sum.
 
-  The weights at or above the threshold are kept. Non-negative floats are
-  ordered as their bits are, so 31 halvings of the range of bits find the
-  threshold exactly.
+  The weights at or above the threshold are kept. Non-negative floats sort like
+  their bit patterns, so 31 bisections over the bit range find the threshold
+  exactly.
   """
   rows = weights.shape[0]
   target = top_p * jnp.sum(weights, axis=-1)
@@ -99,14 +98,14 @@ def sample_tokens(
   temperature: Float[Array, " B"],
   truncation: Truncation,
 ) -> tuple[Int[Array, " B"], Float[Array, " B"]]:
-  """Draws one token per row; uses up `keys`.
+  """Draws one token per row; consumes `keys`.
 
   Args:
-    logits: of each row.
-    keys: random keys.
-    temperature: divides the logits; 0 takes the most likely token, the first
-      one of several.
-    truncation: which tokens may be drawn.
+    logits: the unprocessed logits.
+    keys: one random key per row.
+    temperature: divisor of the logits; 0 takes the most likely token, or the
+      first one on ties.
+    truncation: the tokens that may be drawn.
 
   Returns:
     Token ids, int32, and their log-probabilities under the processed
@@ -114,8 +113,8 @@ def sample_tokens(
   """
   logits = processed_logits(logits, temperature, truncation)
   uniform = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
-  # The first token with a weight is drawn where the running sum need only pass
-  # 0, and a greedy slot has weights at the maximum alone.
+  # With `uniform` 0 the first token of nonzero weight is drawn. In greedy slots
+  # only the most likely tokens have nonzero weight.
   weights, is_greedy = _weights(logits), (temperature == 0)[:, None]
   weights = jnp.where(is_greedy & (weights < 1), 0.0, weights)
   tokens = _draw(weights, jnp.where(is_greedy, 0.0, uniform))
@@ -141,8 +140,8 @@ def _draw_one(
   """Returns the first index where the running sum exceeds uniform x total."""
   running = jnp.cumsum(weights, axis=-1)
   target = uniform[:, None] * running[:, -1:]
-  # Entries of weight 0 are excluded, because rounding could let the running
-  # sum pass the target at one of them, or never pass it.
+  # Entries of weight 0 are excluded: through rounding the running sum might
+  # pass the target at one of them, or never.
   possible = weights > 0
   passed = jnp.argmax(possible & (running > target), axis=-1)
   last = weights.shape[-1] - 1 - jnp.argmax(possible[:, ::-1], axis=-1)

@@ -1,13 +1,13 @@
-"""What runs the tool calls of conversations, as the scheduler sees it.
+"""The interface between the scheduler and the tools of conversations.
 
 The life of a response (an assistant turn):
-1. the model writes until `end_of_response` says where the response ends;
-2. `step` looks at it: the conversation is over, or a tool is called;
-3. its slot is given to another sequence, and its pages stay, unless others
-   need them;
-4. `tool_outputs` returns the tokens of the outputs that have come; they are
-   prefilled, and the next response begins. Their `loss_mask` is false. A
-   finish reason in their place ends the conversation.
+1. The model writes until `end_of_response` finds the end of the response.
+2. `step` parses it: either the conversation is over, or a tool is called.
+3. While the tool runs, the slot goes to another sequence. The pages stay unless
+   others need them.
+4. `tool_outputs` returns the tokens of finished tool calls. They are prefilled
+   with a false `loss_mask`, and the next response starts. If it returns a
+   finish reason instead, the conversation ends.
 """
 
 import itertools
@@ -16,19 +16,19 @@ from typing import Protocol
 
 from azr_jax import types
 
-# A conversation: the number of its request, and the sample's.
+# Identifies a conversation: request number and sample index.
 SequenceId = tuple[int, int]
-# Token ids, at least one; or a finish reason, which ends the conversation.
+# Token ids, at least one, or a finish reason that ends the conversation.
 ToolOutput = Sequence[int] | str
 
 
 def split_turns(
   token_ids: Sequence[int], loss_mask: Sequence[bool]
 ) -> list[tuple[bool, list[int]]]:
-  """Splits a completion into turns, where `loss_mask` changes.
+  """Splits a completion into turns, at each change of `loss_mask`.
 
   Returns:
-    Whether the model wrote the turn, and its token ids, in order.
+    Pairs (whether the model wrote the turn, its token ids), in order.
   """
   runs = itertools.groupby(
     zip(loss_mask, token_ids, strict=True), key=lambda pair: pair[0]
@@ -47,10 +47,10 @@ def split_responses(
 
 
 class ToolRunner(Protocol):
-  """Steps on the responses of many conversations at a time."""
+  """Runs the tool calls of many conversations at once."""
 
   def forget(self, sequence_id: SequenceId) -> None:
-    """Drops a conversation that has ended, or was given up."""
+    """Drops a conversation that has ended or was cancelled."""
     ...
 
   def end_of_response(
@@ -62,16 +62,16 @@ class ToolRunner(Protocol):
   ) -> int | None:
     """Finds the end of a response, other than by stop id or stop string.
 
-    It is called with each few tokens of a response, in their order.
+    It is called in order with every few new tokens of a response.
 
     Args:
       sequence_id: the conversation.
       token_ids: the completion so far.
       response_start: index of the response's first token.
-      num_checked: how many of the tokens are known to hold no end.
+      num_checked: number of leading tokens known to contain no end.
 
     Returns:
-      How many tokens there are up to the end, or None.
+      The number of tokens up to the end, or None.
     """
     ...
 
@@ -81,33 +81,33 @@ class ToolRunner(Protocol):
     prompt: types.Prompt,
     responses: Sequence[Sequence[int]],
   ) -> str | None:
-    """Takes the responses of a conversation when the last of them has ended.
+    """Handles the last response of a conversation, which has just ended.
 
     Args:
       sequence_id: the conversation.
-      prompt: what it began with.
-      responses: token ids of each of its responses.
+      prompt: the prompt of the conversation.
+      responses: token ids of each response so far.
 
     Returns:
-      A finish reason if the conversation is over; None if a tool was called,
-      whose output will be among `tool_outputs`.
+      A finish reason if the conversation is over. None if a tool was called;
+      its output will be returned by `tool_outputs`.
     """
     ...
 
   def tool_outputs(self, wait: bool) -> Mapping[SequenceId, ToolOutput]:
-    """Returns the tool outputs that have come.
+    """Returns the tool outputs that have arrived.
 
     Args:
-      wait: whether to wait until at least one has come.
+      wait: whether to block until at least one output has arrived.
     """
     ...
 
   def record_occupancy(self, decoding: int, awaiting: int, slots: int) -> None:
-    """Counts the use of slots; called before each call of the decode loop.
+    """Records slot use; called before each decode call.
 
     Args:
-      decoding: slots that decode.
-      awaiting: conversations that wait for a tool output.
-      slots: all slots, free ones included.
+      decoding: number of slots that decode.
+      awaiting: number of conversations that wait for a tool output.
+      slots: number of all slots, including free ones.
     """
     ...

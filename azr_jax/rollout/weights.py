@@ -1,4 +1,4 @@
-"""The parameters that sampling reads: one place holds them."""
+"""The parameters that sampling reads, held in one place."""
 
 import dataclasses
 
@@ -10,23 +10,23 @@ class Weights:
   """The parameters that sampling reads, laid out by `Sampler.compute_params`.
 
   The policies of a step, their stream and its scheduler share one instance and
-  keep no reference to the parameters themselves. So `release` frees them,
-  whatever still refers to a policy or a stream.
+  hold no other reference to the parameters. `release` therefore frees them even
+  while policies or streams are still referenced.
 
   Attributes:
-    params: the parameters; None while there are none. Streams then keep their
+    params: the parameters; None while released. Streams then hold their
       sequences until `restore`.
-    version: number of updates that produced the parameters, which each sampled
-      token records.
+    version: number of updates that produced the parameters. Each sampled token
+      records it.
   """
 
   params: Params | None = None
   version: int = 0
 
   def release(self) -> None:
-    """Drops the parameters; streams that read them are suspended before."""
+    """Drops the parameters; streams must be suspended first."""
     self.params = None
 
   def restore(self, params: Params, version: int) -> None:
-    """Puts parameters in place of those that were released."""
+    """Sets new parameters after a release."""
     self.params, self.version = params, version

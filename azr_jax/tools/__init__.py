@@ -1,1 +1,1 @@
-"""Tools that a model may call: Python, and functions of users."""
+"""Tools that a model may call: Python scripts and user functions."""

@@ -1,9 +1,9 @@
-"""Finds the end of a python block while it is sampled, in linear time.
+"""Finds the end of a python block during sampling, in linear time.
 
-A response ends with its first closed block (`code_blocks.py`). Tokens come a
-few at a time, and there may be a fence in each line, so the response is not
-decoded anew for each fence: only the new tokens are. Of the text before them,
-the finder keeps a bounded part of the last line.
+A response ends with its first closed block (`code_blocks.py`). Tokens arrive a
+few at a time, and any line may contain a fence. Decoding the whole response at
+each fence would be quadratic, so the finder decodes only the new tokens and
+keeps a bounded part of the last line.
 """
 
 import os.path
@@ -11,38 +11,38 @@ from collections.abc import Callable, Sequence
 
 from azr_jax.tools import code_blocks
 
-# The new tokens are decoded together with this many before them, because a
-# character may begin in one token and end in another.
+# New tokens are decoded together with this many earlier ones, because a
+# character may be split between tokens.
 _CONTEXT_TOKENS = 8
 
 
 class BlockFinder:
-  """Looks for the end of the first closed block of one response."""
+  """Finds the end of the first closed block of one response."""
 
   def __init__(self, decode: Callable[[Sequence[int]], str]):
     """Starts with an empty response.
 
     Args:
-      decode: token ids to text.
+      decode: token ids -> text.
     """
     self._decode = decode
     self._opening: code_blocks.Opening | None = None
-    # The end of the last line; once a block is open, its beginning.
+    # The end of the last line, or its start once a block is open.
     self._line = ""
 
   def end_of_block(
     self, token_ids: Sequence[int], response_start: int, num_checked: int
   ) -> int | None:
-    """Finds the end of the block among new tokens.
+    """Finds the end of the block among the new tokens.
 
     Args:
       token_ids: the completion so far.
       response_start: index of the response's first token.
-      num_checked: how many of the tokens earlier calls have seen; no block
+      num_checked: number of leading tokens seen by earlier calls; no block
         ends among them.
 
     Returns:
-      How many tokens there are up to the end of the block, or None.
+      The number of tokens up to the end of the block, or None.
     """
     context = max(response_start, num_checked - _CONTEXT_TOKENS)
     seen = self._decode(token_ids[context:num_checked])
@@ -63,7 +63,7 @@ class BlockFinder:
     return low
 
   def _add_text(self, text: str) -> bool:
-    """Adds text of the response; returns whether it closes the block."""
+    """Appends text of the response; returns whether it closes the block."""
     *ended, last = text.split("\n")
     for part in ended:
       if self._add_to_line(part):
@@ -74,7 +74,7 @@ class BlockFinder:
     return self._add_to_line(last)
 
   def _add_to_line(self, part: str) -> bool:
-    """Adds a part of a line; returns whether it closes the block."""
+    """Appends to the last line; returns whether that closes the block."""
     self._line += part
     if self._opening is None:
       self._line = self._line[-code_blocks.MAX_OPENING - 1 :]

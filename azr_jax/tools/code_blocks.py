@@ -1,14 +1,14 @@
 r"""Tool-call parsing: python blocks, tool outputs, answers.
 
-R1-CI, table 1. A response ends with its first closed python block, which is its
-tool call; other fences mean nothing. The tool output follows between
-`OUTPUT_PREFIX` and `OUTPUT_SUFFIX`. An answer stands in `<<<...>>>`. Only what
-the model wrote is parsed, never a tool output.
+R1-CI, table 1. A response ends with its first closed python block, which is the
+tool call; other fences have no meaning. The tool output follows between
+`OUTPUT_PREFIX` and `OUTPUT_SUFFIX`. The answer is written in `<<<...>>>`. Only
+the model's own text is parsed, never a tool output.
 
-A block opens at the end of a line: three or more backticks or tildes, a name of
-Python (`py`, `Python`, `python3`), and blanks. It closes where a line begins
-with as many of the same marks, indented no further than those of the opening.
-What follows them does not matter, so that sampling can stop there.
+A block opens at the end of a line with three or more backticks or tildes, a
+name for Python (`py`, `Python`, `python3`), and optional blanks. It closes at a
+line that starts with the same marks, indented no further than the opening. What
+follows on that line is ignored, so sampling can stop there.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import re
 
 from azr_jax.text import fences, tags
 
-# Characters at the end of a line that are searched for an opening fence.
+# Number of characters at the end of a line to search for an opening fence.
 MAX_OPENING = 256
 _OPENING = re.compile(
   r"(`{3,}|~{3,})[ \t]*(?:python3?|py3?)[ \t\r]*\Z", re.IGNORECASE
@@ -31,7 +31,7 @@ class Block:
   """A closed python block.
 
   Attributes:
-    code: what stands between the fences, without the opening's indentation.
+    code: the text between the fences, without the opening's indentation.
     start: index of the first character of the opening fence.
     end: index after the last character of the closing fence.
   """
@@ -46,9 +46,10 @@ class Opening:
   """The opening fence of a block.
 
   Attributes:
-    marks: its backticks or tildes.
-    chars_to_line_end: characters from its beginning to the end of its line.
-    indentation: how far its lines may be indented.
+    marks: the backticks or tildes.
+    chars_to_line_end: number of characters from the fence to the end of its
+      line.
+    indentation: the most indentation that the block's lines may have.
   """
 
   marks: str
@@ -57,11 +58,11 @@ class Opening:
 
   @property
   def max_closing(self) -> int:
-    """Characters of a line that show whether it closes the block."""
+    """Number of characters that show whether a line closes the block."""
     return self.indentation + len(self.marks)
 
   def closing_end(self, line: str) -> int:
-    """Returns where the closing fence ends in a line, or 0 without one.
+    """Returns the end of the closing fence in a line, or 0 if there is none.
 
     Args:
       line: a line, or its first `max_closing` characters.
@@ -77,11 +78,11 @@ class Opening:
 
 
 def opening(line: str) -> Opening | None:
-  """Returns the opening of a block at the end of a line, or None.
+  """Returns the block opening at the end of a line, or None.
 
   Args:
-    line: a line without its line break, or its end if that is longer than
-      `MAX_OPENING`, of which no more is read.
+    line: a line without its line break. Only its last `MAX_OPENING` characters
+      are searched, so the last `MAX_OPENING + 1` suffice.
   """
   is_whole, line = len(line) <= MAX_OPENING, line[-MAX_OPENING:]
   match = _OPENING.search(line)
@@ -95,7 +96,7 @@ def opening(line: str) -> Opening | None:
 
 
 def find_block(text: str) -> Block | None:
-  """Returns the first closed python block."""
+  """Returns the first closed python block, or None."""
   opened, code_start, start = None, 0, 0
   while True:
     end = text.find("\n", start)
@@ -120,10 +121,10 @@ def find_answer(text: str) -> str | None:
 
 
 def find_tool_call(text: str) -> Block | None:
-  """Returns the block of a response whose code is to be run, or None.
+  """Returns the block of a response to run, or None.
 
-  A response that gives an answer before its block ends the conversation, so
-  its block is no tool call.
+  If an answer precedes the block, the response ends the conversation and the
+  block is not a tool call.
   """
   block = find_block(text)
   if block is None:
@@ -133,10 +134,10 @@ def find_tool_call(text: str) -> Block | None:
 
 
 def is_well_formed(response: str, is_last: bool) -> bool:
-  """Returns whether a response has the form that the prompt asks for.
+  """Returns whether a response has the format that the prompt asks for.
 
-  The last response ends with its only pair of answer marks; any other ends
-  with its only python block.
+  The last response must end with its only pair of answer marks. Any other must
+  end with its only python block.
   """
   text = response.rstrip()
   if is_last:

@@ -1,7 +1,7 @@
-"""Functions of users as tools: schemas, and calls with checked arguments.
+"""User functions as tools: schemas, and calls with checked arguments.
 
-A tool is a function with annotated parameters. Its docstring says what it does,
-and under `Args:` what each parameter is:
+A tool is a function with annotated parameters. Its docstring describes the
+tool, and the `Args:` section describes each parameter:
 
   def lookup(city: str, days: int = 1) -> str:
     '''Returns the weather forecast of a city.
@@ -12,7 +12,7 @@ and under `Args:` what each parameter is:
     '''
 
 Annotations may be str, int, float, bool, list, dict, Literal, and unions of
-these; anything else takes any JSON value.
+these; any other annotation accepts any JSON value.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ class Tool:
   """A function that a model may call.
 
   Attributes:
-    name: the function's.
-    function: called with checked arguments.
-    schema: as in OpenAI's requests.
+    name: the function's name.
+    function: the function; it is called with checked arguments.
+    schema: the tool's schema in OpenAI's format.
   """
 
   name: str
@@ -54,11 +54,11 @@ class Tool:
   schema: Mapping[str, Any]
 
   def call(self, arguments: Mapping[str, Any]) -> str:
-    """Returns the output as a text.
+    """Returns the function's output as text.
 
     Raises:
-      Exception: what the function raises.
-      TypeError: the arguments are not those of the schema.
+      Exception: whatever the function raises.
+      TypeError: the arguments do not match the schema.
     """
     properties = self.schema["function"]["parameters"]
     _check(arguments, properties)
@@ -72,7 +72,7 @@ def make(function: Callable[..., Any]) -> Tool:
   """Returns a function as a tool.
 
   Raises:
-    ValueError: a parameter has no annotation, or cannot be given by name.
+    ValueError: a parameter has no annotation or cannot be passed by name.
   """
   name = getattr(function, "__name__", type(function).__name__)
   hints = typing.get_type_hints(function)
@@ -81,8 +81,8 @@ def make(function: Callable[..., Any]) -> Tool:
   for parameter in inspect.signature(function).parameters.values():
     if parameter.kind not in (1, 3) or parameter.name not in hints:
       raise ValueError(
-        f"tool {name}: parameter {parameter.name!r}: expected a name and an "
-        "annotation, such as city: str"
+        f"tool {name}: parameter {parameter.name!r}: expected a keyword "
+        "parameter with an annotation, such as city: str"
       )
     schema = _schema(hints[parameter.name])
     if parameter.name in described:
@@ -104,9 +104,10 @@ def make(function: Callable[..., Any]) -> Tool:
 
 
 def run(tools: Mapping[str, Tool], call: ToolCall) -> tuple[str, bool]:
-  """Returns a call's output, and whether it is an error that the model is told.
+  """Returns a call's output and whether it is an error.
 
-  Whatever a tool raises becomes its output, as a model may correct itself.
+  Whatever a tool raises becomes its output, so that the model can correct
+  itself.
   """
   if call.problem:
     return f"Error: {call.problem}", True
@@ -120,7 +121,7 @@ def run(tools: Mapping[str, Tool], call: ToolCall) -> tuple[str, bool]:
 
 
 def _schema(annotation: Any) -> dict[str, Any]:
-  """Returns the JSON schema of an annotation; {} takes any value."""
+  """Returns the JSON schema of an annotation; {} accepts any value."""
   origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
   if annotation in _SIMPLE:
     return {"type": _SIMPLE[annotation]}
@@ -136,7 +137,7 @@ def _schema(annotation: Any) -> dict[str, Any]:
 
 
 def _check(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
-  """Raises TypeError if arguments are not those of a tool's schema."""
+  """Raises TypeError if the arguments do not match a tool's schema."""
   properties = schema["properties"]
   for name in schema["required"]:
     if name not in arguments:
@@ -150,7 +151,7 @@ def _check(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-  """Returns whether a JSON value has a schema."""
+  """Returns whether a JSON value matches a schema."""
   if "anyOf" in schema:
     return any(_fits(value, one) for one in schema["anyOf"])
   if "enum" in schema:
@@ -172,7 +173,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-  """Returns what a docstring says of the function, and of its parameters."""
+  """Returns a docstring's description and its parameter descriptions."""
   about: list[str] = []
   parameters: dict[str, str] = {}
   section, last, margin = "", "", None

@@ -1,8 +1,8 @@
 """The Python tool: runs a model's python blocks (R1-CI, section 3).
 
-Each block runs in the executor as a script of its own; what it prints is the
-tool output. The output is tokenised apart from the text before it, so that
-every token belongs either to the model or to the tool.
+Each block runs in the executor as a separate script, and what it prints is the
+tool output. The output is tokenised separately from the preceding text, so
+every token belongs to either the model or the tool.
 """
 
 import collections
@@ -24,30 +24,30 @@ from azr_jax.rollout.tool_runner import SequenceId
 from azr_jax.tools import code_blocks
 from azr_jax.tools.block_finder import BlockFinder
 
-# Stands for what was left out of a long output.
+# Replaces the middle of a long output.
 _ELLIPSIS = "\n...\n"
 
 
 @dataclasses.dataclass(frozen=True)
 class PythonToolSettings(Settings):
-  """What the model may do with the tool; values of R1-CI."""
+  """Limits of the Python tool, with the values of R1-CI."""
 
   max_calls: int = setting(
     8,
-    "scripts of a conversation that run; one more turn follows the last",
+    "scripts run per conversation; one more turn follows the last",
     paper="8",
     minimum=0,
   )
   max_output_tokens: int = setting(
     500,
-    "longest tool output, tokens; its middle is left out",
+    "longest tool output, tokens; longer ones lose their middle",
     paper="not named; Search-R1 has 500",
     minimum=1,
   )
 
 
 class PythonTool:
-  """A `ToolRunner` for which a closed python block is a tool call."""
+  """A `ToolRunner` that treats each closed python block as a tool call."""
 
   def __init__(
     self,
@@ -58,17 +58,17 @@ class PythonTool:
     sandbox: ExecutorSettings,
     clock: DecodeClock | None = None,
   ):
-    """Makes the tool.
+    """Creates the tool.
 
     Args:
-      settings: what the model may do with it.
+      settings: the limits on calls and output.
       tokenizer: decodes responses and encodes outputs.
-      executor: runs this host's part of the scripts.
-      hosts: the processes of the run, over which scripts are distributed.
-      sandbox: of the executor: the libraries of scripts, and the time limit
-        that a script which exceeds it is told.
-      clock: counts the event loop's calls, by which it is decided when
-        outputs are taken; None: as soon as they exist.
+      executor: runs this host's share of the scripts.
+      hosts: the processes of the run, which share the scripts.
+      sandbox: the executor's settings: importable libraries, and the time limit
+        that timeout messages mention.
+      clock: delays outputs by a fixed number of event loop iterations; None
+        takes them as soon as they exist.
 
     Raises:
       ValueError: a library is not installed.
@@ -78,7 +78,7 @@ class PythonTool:
     self._sandbox = sandbox
     self._tokenizer = tokenizer
     self._jobs: SharedJobs = SharedJobs(executor, hosts, clock)
-    # Per conversation, this has the start of its last response and its finder.
+    # Start of the last response and its block finder, by conversation.
     self._finders: dict[SequenceId, tuple[int, BlockFinder]] = {}
     self._prefix = tokenizer.encode(code_blocks.OUTPUT_PREFIX)
     self._suffix = tokenizer.encode(code_blocks.OUTPUT_SUFFIX)
@@ -88,11 +88,11 @@ class PythonTool:
 
   @property
   def libraries(self) -> tuple[str, ...]:
-    """What scripts may import beside the standard ones."""
+    """The libraries that scripts may import beside the standard ones."""
     return self._sandbox.libraries
 
   def forget(self, sequence_id: SequenceId) -> None:
-    """Drops a conversation that has ended, or was given up."""
+    """Drops a conversation that has ended or was cancelled."""
     self._finders.pop(sequence_id, None)
 
   def end_of_response(
@@ -107,7 +107,7 @@ class PythonTool:
     if finder is None or start != response_start:
       finder = BlockFinder(self._decode)
       self._finders[sequence_id] = response_start, finder
-      # A conversation of a run that was killed goes on within a response.
+      # A conversation of a killed run may resume in the middle of a response.
       finder.end_of_block(
         token_ids[:num_checked], response_start, response_start
       )
@@ -122,10 +122,10 @@ class PythonTool:
     prompt: types.Prompt,
     responses: Sequence[Sequence[int]],
   ) -> str | None:
-    """Starts the script that the last response calls for.
+    """Starts the script in the last response, if there is one.
 
     Returns:
-      None if a script was started; "stop" if the response has no tool call,
+      None if a script was started, "stop" if the response has no tool call, or
       "turns" if the conversation has no calls left.
     """
     del prompt
@@ -146,10 +146,10 @@ class PythonTool:
     return None
 
   def tool_outputs(self, wait: bool) -> dict[SequenceId, list[int]]:
-    """Returns the token ids of the outputs of scripts that have ended.
+    """Returns the token ids of the outputs of finished scripts.
 
     Args:
-      wait: whether to wait until at least one has ended.
+      wait: whether to block until at least one script has finished.
     """
     if not self._jobs.pending:
       return {}
@@ -169,7 +169,7 @@ class PythonTool:
     }
 
   def _output_tokens(self, result: scripts.Result) -> list[int]:
-    """Returns a script's output as token ids; a long one loses its middle."""
+    """Returns a script's output as token ids, without the middle if long."""
     body = self._tokenizer.encode(
       output_text(scripts.read_result(result), self._sandbox.timeout_s)
     )
@@ -181,13 +181,13 @@ class PythonTool:
     return [*self._prefix, *body, *self._suffix]
 
   def record_occupancy(self, decoding: int, awaiting: int, slots: int) -> None:
-    """Adds up how the slots are used, for `metrics`."""
+    """Accumulates slot use, for `metrics`."""
     self._totals["decoding"] += decoding
     self._totals["awaiting"] += awaiting
     self._totals["slots"] += slots
 
   def state_dict(self) -> dict[str, float]:
-    """Returns the counts since the last call of `metrics`, as JSON values."""
+    """Returns the counts since the last `metrics` call, as JSON values."""
     return dict(self._totals)
 
   def load_state_dict(self, state: Mapping[str, float]) -> None:
@@ -198,12 +198,12 @@ class PythonTool:
     """Returns the metrics since the last call of this method.
 
     `interpreter/calls` counts scripts, and `interpreter/STATUS` those that
-    ended with a status. `slots_decoding` is the fraction of slots that decode,
-    and `awaiting` the number of conversations that wait for a tool output, in
-    proportion to the slots; both are means over the calls of the decode loop.
-    `time/interpreter_busy` is the seconds in which a script ran; in
-    `time/interpreter_wait` of them the device had nothing to do, and
-    `time/interpreter_overlap_fraction` is the fraction in which it had.
+    ended with that status. `interpreter/slots_decoding` is the fraction of
+    slots that decode, and `interpreter/awaiting` the number of conversations
+    that wait for a tool output, relative to the slots; both are means over
+    decode calls. `time/interpreter_busy` is the number of seconds in which a
+    script ran. During `time/interpreter_wait` of them the device was idle;
+    `time/interpreter_overlap_fraction` is the fraction in which it was not.
     """
     totals, self._totals = self._totals, collections.defaultdict(float)
     metrics = {
@@ -227,11 +227,11 @@ class PythonTool:
 
 
 def output_text(result: scripts.ScriptResult, timeout_s: float) -> str:
-  """Returns a script's output as the model is shown it.
+  """Returns a script's output as shown to the model.
 
   Args:
-    result: what the script printed, and how it ended.
-    timeout_s: the time limit that it had.
+    result: what the script printed and how it ended.
+    timeout_s: the script's time limit.
   """
   if result.status == "timeout":
     return (

@@ -1,15 +1,15 @@
-"""Finds the tool calls in a reply, in the formats that chat models write.
+"""Finds the tool calls in a reply, in the formats of common chat models.
 
 | format | models |
 | --- | --- |
 | `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` | Qwen, Hermes |
 | `[TOOL_CALLS] [{"name": ..., "arguments": {...}}]` | Mistral |
-| a JSON object alone or in a fence, perhaps with `parameters` | Llama 3 |
+| a JSON object alone or in a fence, possibly with `parameters` | Llama 3 |
 
 Every format also accepts OpenAI's form of a call, `{"type": "function",
 "function": {...}}`. An object alone or in a fence is a call only if it has a
 name and arguments; otherwise it is an answer. Calls inside thoughts are
-ignored: like servers, we read only what follows `</think>`.
+ignored: as inference servers do, we read only what follows `</think>`.
 """
 
 import dataclasses
@@ -30,22 +30,22 @@ _FENCE_ENDS = re.compile(r"\s*```")
 _SPACE = re.compile(r"\s*")
 _ARGUMENTS = "arguments", "parameters"
 _EXPECTED = 'expected {"name": ..., "arguments": {...}}'
-# The JSON parser raises these, the second when brackets are nested deeply.
+# Raised by the JSON parser; RecursionError for deeply nested brackets.
 _NO_JSON = ValueError, RecursionError
 _DECODER = json.JSONDecoder()
-# Each parser error counts the lines before it, which is slow in long replies.
-# Therefore the scan stops after this many marks without a call.
+# Each parser error counts the preceding lines, which is slow in long replies.
+# The scan therefore stops after this many marks without a call.
 _MAX_UNREAD = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolCall:
-  """A call that a model has written.
+  """A tool call as the model wrote it.
 
   Attributes:
-    name: of the tool; "": the call cannot be read.
-    arguments: by name.
-    problem: why it cannot be read, for the model; "": it can.
+    name: the tool's name; "" if the call is malformed.
+    arguments: the arguments by name.
+    problem: what is wrong with the call, for the model; "" if nothing is.
   """
 
   name: str = ""
@@ -59,8 +59,8 @@ class _Found:
 
   Attributes:
     mark: first character of the format's mark.
-    calls: at least one.
-    start, end: the span, as bounds of a slice.
+    calls: the calls, at least one.
+    start, end: the span, as slice bounds.
   """
 
   mark: str
@@ -70,9 +70,9 @@ class _Found:
 
 
 def find(reply: str) -> tuple[list[ToolCall], str]:
-  """Returns the calls of a reply, and the text around them."""
+  """Returns the calls in a reply and the text around them."""
   found = _scan(reply)
-  # If a reply mixes formats, the first of these marks counts.
+  # If a reply mixes formats, the first one in this order wins.
   for mark in "<[`{":
     chosen = [one for one in found if one.mark == mark]
     if chosen:
@@ -88,7 +88,7 @@ def find(reply: str) -> tuple[list[ToolCall], str]:
 
 
 def _scan(reply: str) -> list[_Found]:
-  """Returns the calls after the thoughts of a reply, in order."""
+  """Returns the calls after a reply's thoughts, in order."""
   found: list[_Found] = []
   alone = _alone(reply, 0)
   position, unread = 0, 0
@@ -104,7 +104,7 @@ def _scan(reply: str) -> list[_Found]:
         if end < 0:
           return found
         position = end + len(_END_OF_THOUGHT)
-      else:  # The prompt has opened this thought.
+      else:  # The prompt opened this thought.
         found.clear()
       alone = _alone(reply, position)
       continue
@@ -117,10 +117,10 @@ def _scan(reply: str) -> list[_Found]:
 
 
 def _alone(reply: str, start: int) -> list[_Found] | None:
-  """Returns the call if the rest of a reply is one JSON object.
+  """Returns the call if the rest of a reply is a single JSON object.
 
   Returns:
-    [] if the object is an answer, None if the rest is something else.
+    The call; [] if the object is an answer; None if the rest is anything else.
   """
   first = _skip_space(reply, start)
   if reply.startswith(_PYTHON_TAG, first):
@@ -138,7 +138,7 @@ def _alone(reply: str, start: int) -> list[_Found] | None:
 
 
 def _read(reply: str, match: re.Match[str]) -> _Found | None:
-  """Returns the calls after a mark, or None if a fence holds no call."""
+  """Returns the calls after a mark; None if a fence holds no call."""
   mark = match[0][0]
   start = match.end() if mark == "[" else _skip_space(reply, match.end())
   try:
@@ -172,7 +172,7 @@ def _skip_space(text: str, start: int) -> int:
 
 
 def _maybe(value: Any) -> ToolCall | None:
-  """Returns a JSON value as a call, or None if it is an answer."""
+  """Returns a JSON value as a call; None if it is an answer."""
   inner = _unwrapped(value)
   if not isinstance(inner, dict) or not any(key in inner for key in _ARGUMENTS):
     return None
@@ -192,7 +192,7 @@ def _call(value: Any) -> ToolCall:
   if not isinstance(value, dict) or not isinstance(value.get("name"), str):
     return ToolCall(problem=f"{json.dumps(value)[:80]}: {_EXPECTED}")
   given = next((value[key] for key in _ARGUMENTS if key in value), {})
-  if isinstance(given, str):  # Some models write the arguments as a text.
+  if isinstance(given, str):  # Some models write the arguments as a string.
     try:
       given = json.loads(given)
     except _NO_JSON:

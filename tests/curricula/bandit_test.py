@@ -1,4 +1,4 @@
-"""SEC's bandit against values by hand."""
+"""SEC's bandit against values computed by hand."""
 
 import collections
 

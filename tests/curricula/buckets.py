@@ -1,4 +1,4 @@
-"""Buckets for the tests of curricula."""
+"""Buckets for the curriculum tests."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Curricula against hand-computed probabilities, and their state."""
+"""Curricula against probabilities computed by hand, and their state."""
 
 import collections
 import json
@@ -64,7 +64,7 @@ def test_uniform_gives_every_item_the_same_chance():
 
 
 def learn(curriculum, step, items, rates):
-  """Updates a curriculum for which advantages make no difference."""
+  """Updates a curriculum that ignores advantages."""
   curriculum.update(step, items, rates, [0.0] * len(items))
 
 
@@ -79,7 +79,7 @@ def test_adaptive_probabilities_match_a_hand_computed_example():
   update(curriculum, 1, 0, [1.0, 0.8])  # The mean is 0.9.
   update(curriculum, 2, 0, [0.7])  # The mean of 0.9 and 0.7 is 0.8.
   update(curriculum, 3, 1, [0.5, 0.5, 0.2])  # The mean, 0.4, is on target.
-  # The bucket hard was never sampled, so it counts as on target.
+  # The bucket `hard` was never sampled, so it counts as on target.
   weights = np.exp([-0.4 / 0.2, 0.0, 0.0])
   want = 0.9 * weights / weights.sum() + 0.1 / 3
   assert curriculum.probabilities(11) == pytest.approx(want)
@@ -118,7 +118,7 @@ def test_a_small_temperature_samples_the_best_bucket():
   curriculum = adaptive.Adaptive(buckets, settings)
   items = [SampledItem(0, bucket, bucket) for bucket in range(3)]
   learn(curriculum, 1, items, [1.0, 0.7, 0.0])
-  # exp(-0.3 / 1e-4), the largest of the weights, is 0 in float64.
+  # exp(-0.3 / 1e-4) underflows to 0 in float64.
   assert curriculum.probabilities(2).tolist() == [0.0, 1.0, 0.0]
 
 
@@ -130,8 +130,8 @@ def test_replay_respects_range_warm_up_bucket_and_fraction():
   for step in range(3, 20):
     items = curriculum.sample(step, 8, rng(step))
     replayed = [item.index for item in items if item.replayed]
-    # The quota is a quarter of eight. The pass rates of 0 and 2 are out of
-    # range, and 41 is in another bucket.
+    # The quota is a quarter of eight. Items 0 and 2 have pass rates out of
+    # range, and item 41 is in another bucket.
     assert sorted(replayed) == [1, 3] and len(items) == 8
   assert curriculum.metrics()["replay_fraction"] == 0.25
 

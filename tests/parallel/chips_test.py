@@ -1,4 +1,4 @@
-"""The links of TPUs against figures of their public pages."""
+"""TPU links against the figures on their public pages."""
 
 import pytest
 

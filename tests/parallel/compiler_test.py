@@ -1,4 +1,4 @@
-"""Options of XLA reach the programs of their platform."""
+"""XLA options reach the programs of their platform."""
 
 import types
 
@@ -31,7 +31,7 @@ def test_each_platform_has_its_own():
 
 
 def test_an_option_without_a_value_is_refused():
-  with pytest.raises(Invalid, match="tpu=.*expected texts of the form NAME="):
+  with pytest.raises(Invalid, match="tpu=.*expected strings of the form NAME="):
     CompilerSettings(tpu=("xla_dump",))
 
 

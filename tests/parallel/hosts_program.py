@@ -1,11 +1,10 @@
-"""The program of each of the two real processes in hosts_test.py.
+"""The program that each of the two real processes in hosts_test.py runs.
 
 python hosts_program.py SCENARIOS PORT PROCESS FOLDER
 
-For the scenario `service`, the folder is the address of a Ray cluster.
-
-It runs the scenarios, whose names commas separate, one after the other, and
-writes a JSON object: scenario -> what it returned.
+SCENARIOS is a comma-separated list. The scenarios run in order, and the program
+writes a JSON object: scenario -> its result. For the scenario `service`, FOLDER
+is the address of a Ray cluster.
 """
 
 import json
@@ -61,7 +60,7 @@ def exchange(hosts):
 
 
 def make_data(hosts):
-  """Builds data in turn; then it fails on the one process or the other."""
+  """Builds data in turn; then `make` fails on one process or the other."""
   folder = pathlib.Path(sys.argv[4])
 
   def make(failing=None):
@@ -81,7 +80,7 @@ def make_data(hosts):
 
 
 def damaged(hosts):
-  """Opens a run whose newest checkpoint is damaged, together."""
+  """Opens a run whose newest checkpoint is damaged, on both processes."""
   folder = pathlib.Path(sys.argv[4]) / "damaged"
   run = session.Run(folder, hosts, threading.Event())
   with run.open_checkpoints(2) as checkpoints:
@@ -90,7 +89,7 @@ def damaged(hosts):
 
 
 def save(hosts):
-  """Saves a step together, of which each process sums up its part."""
+  """Saves a step on both processes, each of which sums up its own part."""
   folder = pathlib.Path(sys.argv[4]) / "saved"
   run = session.Run(folder, hosts, threading.Event())
   with run.open_checkpoints(2) as checkpoints:
@@ -128,7 +127,7 @@ def lock(hosts):
 
 
 def records(hosts):
-  """Adds lines to a file in a store twice, and reads what is there."""
+  """Appends lines to a file in a store twice and reads them back."""
   path = storage.resolve(f"file://{sys.argv[4]}/store") / "lines.jsonl"
   seen = []
   for line in ("one", "two"):
@@ -142,7 +141,7 @@ def records(hosts):
 
 
 def verify(hosts):
-  """Runs programs, of which each process takes its part."""
+  """Runs programs, of which each process takes a share."""
   with Executor(workers=1, timeout_s=3.0, memory_mb=512) as executor:
     jobs = SharedJobs(executor, hosts)
 
@@ -173,7 +172,7 @@ def verify(hosts):
 
 
 def service(hosts):
-  """Shares the actors of a Ray cluster, of which each takes a whole node."""
+  """Shares the actors of a Ray cluster, each of which takes a whole node."""
   settings = ExecutorSettings(
     backend="ray", address=sys.argv[4], workers=2, memory_mb=256
   )
@@ -186,7 +185,7 @@ def service(hosts):
 
 
 def late(hosts):
-  """Waits for the second process, which does not come in time."""
+  """Waits for the second process, which does not arrive in time."""
   if hosts.index:
     time.sleep(6)
     return {}

@@ -17,7 +17,7 @@ PROGRAM = pathlib.Path(__file__).with_name("hosts_program.py")
 
 
 def run(scenarios, folder):
-  """Returns the results of each process."""
+  """Returns the result of each process."""
   with socket.socket() as probe:
     probe.bind(("localhost", 0))
     port = probe.getsockname()[1]
@@ -43,7 +43,7 @@ def run(scenarios, folder):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-  """The results of all scenarios in which both processes stay alive."""
+  """Returns the results of the scenarios in which both processes survive."""
   folder = tmp_path_factory.mktemp("hosts")
   with Checkpointer(folder / "damaged", keep=None) as checkpoints:
     for step in (1, 2, 3):
@@ -112,7 +112,7 @@ def test_each_process_verifies_its_part_and_holds_all(results):
     assert verify["nothing_more"] == 0
     assert 0 <= verify["early"] <= 1
     assert verify["wait"] >= 0
-  # The job that fails is the ninth, which the first process runs.
+  # The failing job is the ninth, which the first process runs.
   assert first["failure"] == "OSError: no space left"
   assert second["failure"].startswith("RuntimeError: process 0")
   assert second["failure"].endswith("failed: OSError('no space left')")
@@ -132,7 +132,7 @@ def test_lines_that_one_process_writes_to_a_store_are_read_by_all(results):
   first, second = (result["records"] for result in results)
   assert first["before"] == second["before"] == ["", "one\n"]
   assert first["text"] == second["text"] == "one\ntwo\n"
-  assert first["here"] != second["here"]  # Each reads a copy of its own.
+  assert first["here"] != second["here"]  # Each reads its own copy.
 
 
 @pytest.mark.slow

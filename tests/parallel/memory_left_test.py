@@ -1,4 +1,4 @@
-"""Free memory of hosts and control groups, and errors about it."""
+"""Free memory of hosts and control groups, and out-of-memory errors."""
 
 import types
 
@@ -19,7 +19,7 @@ def write(folder, files):
 
 @pytest.fixture(name="host")
 def make_host(tmp_path):
-  """The two folders of a host with 24 GiB, of which 20 are available."""
+  """Returns the two folders of a host with 24 GiB, 20 of them available."""
   proc, groups = tmp_path / "proc", tmp_path / "cgroup"
   kib = GIB >> 10
   lines = f"MemTotal: {24 * kib} kB\nMemAvailable: {20 * kib} kB"
@@ -34,7 +34,7 @@ def test_a_host_without_control_groups_has_what_is_available(host):
 
 @pytest.mark.parametrize("own, where", [("/job/step", "job"), ("/", "")])
 def test_version_2_takes_the_tightest_group_above_the_process(host, own, where):
-  """Pages of files that nobody uses count as free."""
+  """Inactive file pages count as free."""
   proc, groups = host
   write(proc / "self", {"cgroup": f"0::{own}"})
   write(groups / own[1:], {"memory.max": "max"})

@@ -1,4 +1,4 @@
-"""Messages between hosts: every outcome comes back, and nothing is run."""
+"""Messages between hosts: every value comes back, and no code runs."""
 
 import ast
 import json
@@ -46,7 +46,7 @@ OUTCOMES = [
 def test_an_outcome_comes_back_as_it_was(outcome):
   back = messages.loads(messages.dumps(outcome))
   assert back == outcome and type(back) is type(outcome)
-  if outcome != 10**5000:  # Python writes no integer of so many digits.
+  if outcome != 10**5000:  # Python refuses to print such a long integer.
     assert repr(back) == repr(outcome)
 
 
@@ -57,7 +57,7 @@ def test_a_number_that_is_none_comes_back_as_none():
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), int, np.zeros(2)])
 def test_other_types_are_refused_before_they_are_sent(value):
-  with pytest.raises(TypeError, match="expected numbers, texts"):
+  with pytest.raises(TypeError, match="expected numbers, strings"):
     messages.dumps([value])
 
 
@@ -99,9 +99,9 @@ def test_no_module_reads_pickles_of_others():
         if {"pickle", "cloudpickle", "shelve", "dill"} & {*names}:
           users.add(path.relative_to(package).as_posix())
   assert users == {
-    # Its unpickler refuses whatever is not a text.
+    # Its unpickler refuses anything but strings.
     "evals/livecodebench_files.py",
-    # A worker process reads what the trainer that started it writes, and
+    # A worker process reads pickles only from the trainer that started it, and
     # answers in JSON.
     "functions/by_value.py",
     "functions/process.py",

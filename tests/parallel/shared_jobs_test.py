@@ -1,4 +1,4 @@
-"""Jobs that are distributed over three hosts, which are threads."""
+"""Jobs shared by three hosts, which are threads here."""
 
 import argparse
 import concurrent.futures
@@ -16,7 +16,7 @@ HOSTS = 3
 
 
 class ThreadHosts:
-  """One of several hosts of one process, which exchange in a list."""
+  """One of several hosts in this process, which exchange through a list."""
 
   def __init__(self, index, barrier, parts):
     self.index, self.count = index, HOSTS
@@ -131,7 +131,7 @@ def test_an_outcome_that_was_polled_is_not_kept():
 
 @pytest.mark.parametrize("delay", [1, 3])
 def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
-  """However long a job takes, so that two runs take it at one moment."""
+  """A job's duration does not matter, so two runs take it at the same call."""
   clock = DecodeClock(delay)
   jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), clock)
   jobs.submit(lambda _: done_later("slow", 0.3), "slow")

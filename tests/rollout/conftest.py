@@ -1,4 +1,4 @@
-"""Parameters that the tests of sampling share."""
+"""Parameters shared by the sampling tests."""
 
 import jax
 import pytest
@@ -9,9 +9,9 @@ from azr_jax.models import transformer
 
 @pytest.fixture(scope="session")
 def params():
-  """Random parameters of the small model, with sharper logits.
+  """Random parameters of the small model, with sharpened logits.
 
-  Greedy completions then differ from prompt to prompt.
+  Greedy completions then differ between prompts.
   """
   drawn = transformer.init_params(MODEL, jax.random.key(0))
   return jax.tree.map(lambda x: x, drawn) | {

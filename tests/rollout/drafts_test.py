@@ -1,4 +1,4 @@
-"""Drafts: what is proposed and accepted, and that samples stay the same."""
+"""Drafts: what is proposed and accepted, and that samples do not change."""
 
 import dataclasses
 
@@ -58,13 +58,13 @@ def test_drafts_change_no_sample(params, one_device_mesh, changes):
   counts = with_drafts.sampler.meter.counts
   assert counts.decoded == sum(len(c.token_ids) for c in want.values())
   if changes.get("temperature", 1) < 1:
-    # The model goes round in circles, which are drafted.
+    # The model repeats itself in cycles, which drafts pick up.
     assert counts.live_slot_steps < 0.9 * counts.decoded
 
 
 @pytest.mark.slow
 def test_responses_end_where_they_end_without_drafts(params, one_device_mesh):
-  """At stop ids, stop strings and limits of their own."""
+  """Covers stop ids, stop strings and per-prompt limits."""
   whole = sample(policy(params, one_device_mesh))
   stops = whole[2, 0].text[4], whole[1, 0].text[3:5]
   changes = {"stop_strings": stops, "decode_chunk": 4}
@@ -95,7 +95,7 @@ def test_eight_devices_draft_as_one_does(params, one_device_mesh):
 
 
 def expected_drafts(context, count, min_match):
-  """The same by a loop over all earlier places."""
+  """Computes drafts with a loop over all earlier places."""
   best, place = 0, None
   for end in range(1, len(context)):
     match = 0
@@ -155,7 +155,7 @@ def test_tokens_count_up_to_the_first_wrong_draft(
 
 
 def chi_square(counts, probabilities):
-  """Returns the statistic and its mean and standard deviation."""
+  """Returns the statistic, its mean and its standard deviation."""
   expected = counts.sum() * probabilities
   freedom = len(counts) - 1
   statistic = ((counts - expected) ** 2 / expected).sum()
@@ -164,11 +164,11 @@ def chi_square(counts, probabilities):
 
 @pytest.mark.parametrize("draft", range(4))
 def test_tokens_with_drafts_have_the_distribution_of_the_model(draft):
-  """1e5 slots draw two tokens behind a draft of any probability."""
+  """1e5 slots draw two tokens after a draft of any probability."""
   slots, words = 100_000, 6
   rng = np.random.default_rng(0)
   first = rng.normal(size=words)
-  # The second token's distribution depends on the first one.
+  # The second token's distribution depends on the first token.
   second = rng.normal(size=(words, words))
   logits = jnp.asarray(np.stack([first, second[draft]]), jnp.float32)
   sample_all = jax.jit(drafts.sample, static_argnums=4)

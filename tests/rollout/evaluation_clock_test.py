@@ -1,7 +1,7 @@
-"""Evaluations beside steps that are under way: each has a clock of its own.
+"""Evaluations concurrent with steps in flight: each has its own clock.
 
-The model is a script: one conversation calls a tool early, another writes for
-long. What the tool says is there at once.
+The model is scripted: one conversation calls a tool early, another writes for
+long. The tool answers at once.
 """
 
 import copy
@@ -48,7 +48,7 @@ class Tokenizer(ByteTokenizer):
 
 
 class Executor:
-  """Every script has run before it is asked for."""
+  """An executor whose scripts are done as soon as they are submitted."""
 
   def submit(self, job):
     return futures.done(Result(job.id, "error", (None,), "1", 0.0))
@@ -58,7 +58,7 @@ class Executor:
 
 
 class Episodes:
-  """Two turns; it notes in which order episodes end."""
+  """Episodes of two turns, which record the order in which they end."""
 
   def __init__(self):
     self.ended = []
@@ -80,7 +80,7 @@ class Episodes:
 
 @pytest.fixture(name="training")
 def make_training():
-  """What a system is given by a run with `rollout.max_staleness`."""
+  """Returns what a run with `rollout.max_staleness` gives a system."""
   hosts = plain_types.SimpleNamespace(count=1, index=0, is_primary=True)
   executor = Executor()
   jobs = SharedJobs(executor, hosts, DecodeClock(2))
@@ -98,7 +98,7 @@ def make_training():
 
 @pytest.fixture(name="policy")
 def make_policy(one_device_mesh):
-  """Writes a call and then an end to one prompt, and much to the other."""
+  """Answers one prompt with a call and then an end, the other at length."""
 
   def next_token(prefix, words, index):
     text = bytes(prefix).decode()
@@ -138,7 +138,7 @@ def test_an_episode_goes_on_while_others_decode(training, policy, monkeypatch):
   tasks = [{"prompt": text} for text in (LONG, SHORT)]
   settings = EnvironmentSettings(evaluation_tasks=2, max_turns=2)
   system = EnvironmentSystem(settings, training, episodes, [], tasks)
-  # Steps under way have jobs of their own, which count their calls.
+  # Steps in flight have their own jobs, which count their own calls.
   monkeypatch.setattr(training.jobs, "submit", None)
   scores = policy.run(system.evaluate(policy, limit=0, samples=1))
   assert scores["environment/items"] == 2

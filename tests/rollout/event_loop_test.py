@@ -1,4 +1,4 @@
-"""The loop of coroutines, without a device."""
+"""The event loop, without a device."""
 
 from concurrent.futures import Future
 
@@ -84,11 +84,11 @@ def test_a_coroutine_that_waits_for_nothing_is_told():
     await Awaited(Future())
 
   with pytest.raises(
-    RuntimeError, match="awaits a future that nothing will complete"
+    RuntimeError, match="deadlock: a coroutine awaits a future"
   ):
     EventLoop().run(waits())
   loop = EventLoop()
   loop.spawn(waits())
   loop.run_once()
-  with pytest.raises(RuntimeError, match="nothing will complete"):
+  with pytest.raises(RuntimeError, match="deadlock"):
     loop.run_once()

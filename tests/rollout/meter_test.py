@@ -1,4 +1,4 @@
-"""What the sampler counts, compared with counts by hand."""
+"""The meter's counts against counts by hand."""
 
 import numpy as np
 from rollout_model import policy
@@ -7,7 +7,7 @@ from azr_jax.rollout.meter import Counts, Meter, RequestMeter
 
 
 class Result:
-  """An array of a program that ends when the test says so."""
+  """An array that is ready when the test says so."""
 
   def __init__(self):
     self.done = False
@@ -17,7 +17,7 @@ class Result:
 
 
 def metered():
-  """A sampler's meter, one of its requests, and the clock as a list."""
+  """Returns a meter, a request's meter, and the clock as a list."""
   clock, meter = [0.0], Meter()
   return meter, RequestMeter(meter, lambda: clock[0]), clock
 
@@ -73,7 +73,7 @@ def test_drafts_take_fewer_iterations_than_tokens():
   request.fetched(np.array([9, 3, 0]), np.array([3, 2, 0]), [10, 20, 0])
   assert meter.counts.iterations == 3
   assert meter.counts.live_slot_steps == 5 and meter.counts.decoded == 12
-  # Iterations read the cache and, on average, half of the new tokens before.
+  # Iterations read the cache and, on average, half of the earlier new tokens.
   assert meter.counts.alone_entries == 3 * 10 + 2 * 20 + 12 + 2
 
 
@@ -90,9 +90,9 @@ def test_what_was_taken_is_not_counted_again():
 
 
 def test_a_sampler_counts_its_slots_and_cache_entries(params, one_device_mesh):
-  """Four samples of a prompt of 5 tokens fill four slots, to 10 tokens each.
+  """Four samples of a 5-token prompt fill four slots, to 10 tokens each.
 
-  The loop has 3 steps a call, and the first call follows the prompt's prefill.
+  Each call runs 3 steps; the first call follows the prompt's prefill.
   """
   sampling = policy(params, one_device_mesh)
   meter = sampling.sampler.meter

@@ -1,4 +1,4 @@
-"""The pages of a pool, against sets."""
+"""The page pool against a model made of sets."""
 
 import collections
 
@@ -65,7 +65,7 @@ KNOWN_OPERATIONS = st.lists(
 @settings(max_examples=300)
 @given(KNOWN_OPERATIONS)
 def test_a_known_page_holds_the_tokens_that_it_is_known_by(operations):
-  """Tokens are 0 or 1 and pages have two, so that many begin alike."""
+  """Tokens are 0 or 1 and pages hold two, so many prefixes coincide."""
   pool, held, written = PagePool(1, PAGES, 2), [], {}
   for name, which, tokens in operations:
     one, ids = held[which % len(held)] if held else (None, [])
@@ -79,7 +79,7 @@ def test_a_known_page_holds_the_tokens_that_it_is_known_by(operations):
       held.append((known, tokens[: known.count]))
     elif name == "grow":
       total = one.count + len(tokens)
-      # New tokens go to pages that nobody else has, or to free room of a page.
+      # New tokens go to unshared pages, or to free space in a page.
       alone = (
         one.count % 2 == 0
         or sum(one.pages[one.count // 2] in other.pages for other, _ in held)
@@ -115,7 +115,7 @@ def test_pages_released_long_ago_are_taken_first():
     assert pool.allocate(cached, 2)
     cached.count = 2
     pool.remember(cached, ids)
-  # The second one has taken the known page for its own, which is free again.
+  # The second cache switched to the known page and released its own.
   assert (old.pages, new.pages) == ([0, 1], [0, 3]) and pool.num_free(0) == 2
   pool.release(old)
   pool.release(new)

@@ -1,4 +1,4 @@
-"""Streams of random requests on an engine of arrays of the host."""
+"""Streams of random requests on a host engine."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from azr_jax.rollout.weights import Weights
 
 
 class Tools:
-  """Calls a tool after each response, whose output comes a few polls later."""
+  """Calls a tool after each response; outputs arrive a few polls later."""
 
   def __init__(self, rng):
     self.rng, self.pending = rng, {}
@@ -49,7 +49,7 @@ class Tools:
 
 
 def expected(prompt, seed, sample, limit, with_tools):
-  """The completion of a sample, token by token."""
+  """Returns a sample's completion, computed token by token."""
   ids, responses = [], [[]]
   while True:
     token = next_token([*prompt, *ids], seed + sample, len(ids))
@@ -84,9 +84,9 @@ SETTINGS = SamplerSettings(
 
 
 class Requests:
-  """Submits random requests to a stream, and looks at their completions.
+  """Submits random requests to a stream and checks their completions.
 
-  Prompts have beginnings in common.
+  Prompts share prefixes.
   """
 
   def __init__(self, seed, devices, spare_pages, settings):
@@ -107,7 +107,7 @@ class Requests:
     self._open = []
 
   def run(self, count):
-    """Samples so many completions."""
+    """Samples this many completions."""
     submitted = 0
     while submitted < count or self._open:
       while submitted < count and len(self._open) < self._rng.choice(
@@ -136,7 +136,7 @@ class Requests:
       n,
       SampleKey(np.zeros(2, np.uint32), number),
       limit,
-      # Two steps are under way at a time.
+      # Two steps are in flight at a time.
       priority=(number // 50 + rng.randrange(2), rng.randrange(2)),
       tool_runner=self._tools if with_tools else None,
     )
@@ -147,7 +147,7 @@ class Requests:
     return n
 
   def _disturb(self):
-    """Now and then cancels a request, or changes the parameters."""
+    """Occasionally cancels a request or changes the parameters."""
     if self._rng.random() < 0.01 and self._open:
       request, _, _ = self._open.pop(self._rng.randrange(len(self._open)))
       self._stream.cancel([request])
@@ -191,9 +191,9 @@ def test_completions_without_a_prefix_cache():
 @pytest.mark.parametrize(
   "requests",
   [
-    # All samples of one prompt, which begin on one device.
+    # All samples of one prompt, which start on one device.
     [(16, 12)],
-    # One device has long completions, and the others short ones.
+    # One device has long completions, the others short ones.
     [(8, 24), *[(8, 3)] * 6],
   ],
 )

@@ -1,4 +1,4 @@
-"""Groups that are paused at a step's budget, with a small real model."""
+"""Groups paused by a step's token budget, with a small real model."""
 
 import collections
 import functools
@@ -18,7 +18,7 @@ OLDEST = 2
 
 
 class Uneven(Refilled):
-  """Responses of which some need one step, and others two or three."""
+  """Responses that need one, two or three steps."""
 
   limits = (5, 20, 3, 12, 6)
 
@@ -28,12 +28,12 @@ class Greedy(Uneven):
 
 
 class Long(Refilled):
-  """Responses of which none ends in its first step."""
+  """Responses that never end in their first step."""
 
   temperature = 0.0
 
 
-# Every group is kept, or replaced if its rewards are equal.
+# Groups with equal rewards are kept, or replaced.
 SYSTEMS = [functools.partial(Uneven, max_prompts=n) for n in (1, 4)]
 GREEDY = functools.partial(Greedy, max_prompts=1)
 
@@ -44,7 +44,7 @@ def make_steps(params, one_device_mesh):
 
 
 def begin(make, make_system=SYSTEMS[0], step_tokens=BUDGET):
-  """Makes a system with its steps, of which none overlap."""
+  """Makes a system and its steps, which do not overlap."""
   return make(0, make_system, max_staleness=0, step_tokens=step_tokens)
 
 
@@ -57,14 +57,14 @@ def test_every_group_is_in_one_batch_within_the_bound(make, make_system):
       versions = trajectory.completion.versions
       assert (np.diff(versions) >= 0).all()
       assert 0 <= step - 1 - versions.max() <= OLDEST
-      # A group waits for its longest sequence; the others have ended before.
+      # A group waits for its longest sequence; the others ended earlier.
       assert step - 1 - versions.min() <= OLDEST
       assert np.bincount(versions).max() <= BUDGET
     groups = collections.Counter(t.group_id for t in batch.trajectories)
     assert {*groups.values()} == {2}
   ages = [batch.metrics["rollout/staleness/max"] for batch in batches]
   assert max(ages) == OLDEST
-  # Every prompt is in a batch, dropped for its equal rewards, or paused.
+  # Every prompt is in a batch, dropped for equal rewards, or paused.
   state = json.loads(states[-1])
   paused = [group["item"] for group in state[PAUSED]]
   assert paused
@@ -109,7 +109,7 @@ def test_a_token_keeps_the_log_probability_of_its_own_parameters(make):
 
 
 def test_greedy_responses_are_those_without_a_budget(make):
-  """Where parameters stay as they are, pauses change no response."""
+  """With constant parameters, pauses change no response."""
   make.growth = 0.0
   responses = []
   for step_tokens in (BUDGET, 0):
@@ -126,7 +126,7 @@ def test_greedy_responses_are_those_without_a_budget(make):
 
 
 def test_a_step_in_which_no_group_ends_goes_on(make):
-  """An update needs a batch, so all groups get another budget at once."""
+  """An update needs a batch, so all groups get another budget immediately."""
   batches, _ = play(make, begin(make, Long)[1])
   assert all(batch.trajectories for batch in batches)
   budgets = [batch.metrics["rollout/partial/budgets"] for batch in batches]
@@ -145,7 +145,7 @@ def test_metrics_count_what_is_paused_and_carried_over(make):
     assert metrics["rollout/partial/carried_tokens"] == sum(
       len(row["tokens"]) for row in carried
     )
-    # Each sequence ended in this step, or before, or it is paused.
+    # Each sequence ended in this step, ended before, or is paused.
     ended = 2 * 4 + len([r for r in carried if r["finish"] is None])
     assert metrics["rollout/partial/paused_fraction"] == pytest.approx(
       len(waiting) / ended

@@ -1,4 +1,4 @@
-"""Steps of a small real model, one after another or at the same time."""
+"""Steps of a small real model, run in sequence or concurrently."""
 
 import argparse
 import json
@@ -19,9 +19,9 @@ STEPS = 5
 
 
 class Refilled(System):
-  """Replaces prompts whose responses have one reward, by the order of epochs.
+  """Replaces prompts whose responses have equal rewards, in epoch order.
 
-  Its state are the positions of the epochs, and those that were asked.
+  Its state consists of the epoch position and the sampled positions.
   """
 
   name = "refilled"
@@ -86,22 +86,22 @@ class Refilled(System):
 
 
 class Maker:
-  """Makes a system with its steps, and the parameters after each update."""
+  """Makes a system and its steps, and the parameters after each update."""
 
   def __init__(self, params, mesh):
     self._params, self._mesh = params, mesh
-    # A step adds this part of the first parameters to all of them.
+    # Each step adds this fraction of the initial parameters.
     self.growth = 0.05
 
   def __call__(self, staleness, make_system, **changes):
-    # Pages are small, so that prompts share some.
+    # Pages are small, so that prompts share some of them.
     settings = {"max_staleness": 1, "max_tokens": 20, "slots": 8}
     settings |= {"page_size": 4} | changes
     sampler = policy(self._params, self._mesh, **settings).sampler
     jobs = SharedJobs(
       None, argparse.Namespace(index=0, count=1), DecodeClock(2)
     )
-    jobs.metrics = dict  # No hosts to ask.
+    jobs.metrics = dict  # There are no hosts.
     system = make_system(jobs)
     steps = StepsInFlight(
       sampler,
@@ -119,7 +119,7 @@ class Maker:
 
 
 def play(make, steps, first=1, last=STEPS):
-  """Returns the rollouts of some steps, and the state after each, as JSON."""
+  """Returns the rollouts of some steps and the JSON state after each."""
   batches, states = [], []
   for step in range(first, last + 1):
     with steps.sampling(make.params_before(step), step):
@@ -129,7 +129,7 @@ def play(make, steps, first=1, last=STEPS):
 
 
 def plain(batches):
-  """Returns what there is to compare of rollouts."""
+  """Returns the comparable parts of rollouts."""
   return [
     [
       (

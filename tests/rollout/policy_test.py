@@ -1,4 +1,4 @@
-"""What a policy leaves on the devices where its block ends."""
+"""Device memory that a policy leaves behind after its block."""
 
 import contextlib
 import gc
@@ -16,7 +16,7 @@ SAMPLES = 3
 
 @contextlib.contextmanager
 def without_collector():
-  """What nobody refers to is freed, save circles."""
+  """Disables garbage collection, so that only reference counts free objects."""
   gc.collect()
   gc.disable()
   try:
@@ -26,15 +26,15 @@ def without_collector():
 
 
 def on_devices():
-  """The bytes of all arrays but random keys, which the tests hold."""
+  """Returns the bytes of all arrays but random keys, which tests hold."""
   return sum(array.nbytes for array in jax.live_arrays() if array.nbytes > 8)
 
 
 @pytest.fixture(name="opened")
 def make_opened(params, one_device_mesh):
-  """Opens a policy, with a sampler that has compiled all its programs.
+  """Opens a policy whose sampler has compiled all its programs.
 
-  A cache of prefixes stays when no sequence is left.
+  The prefix cache stays when no sequence is left.
   """
   ready = rollout_model.policy(params, one_device_mesh, prefix_cache=True)
   for _ in ready.sample([ready.prompt(TEXTS[0])], SAMPLES):
@@ -49,7 +49,7 @@ def make_opened(params, one_device_mesh):
 
 
 def ask(policy):
-  """Asks a benchmark's questions; returns references to what it held."""
+  """Runs a benchmark; returns weak references to what it held."""
   prompts = [policy.prompt(text) for text in TEXTS]
   answers = policy_lib.single_turn(
     policy, prompts, SAMPLES, range(len(prompts))
@@ -79,7 +79,7 @@ def test_an_evaluation_leaves_nothing_on_the_devices(opened):
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_sampling_leaves_nothing_on_the_devices(opened, is_whole):
-  """Directly, as a notebook does, to the end or not."""
+  """Samples directly, as a notebook does, to the end or not."""
   with without_collector():
     before = on_devices()
     with opened() as policy:
@@ -91,7 +91,7 @@ def test_sampling_leaves_nothing_on_the_devices(opened, is_whole):
 
 
 def test_a_sequence_that_has_ended_is_in_no_circle(opened):
-  """Whoever closes nothing has nothing left when it drops its stream."""
+  """Dropping a stream frees everything, even without closing it."""
   with without_collector(), opened() as policy:
     stream = policy.sampler.open(policy.weights)
     key = policy_lib.SampleKey(jax.random.key_data(policy.key), 0)

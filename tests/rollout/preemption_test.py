@@ -1,4 +1,4 @@
-"""Who gets pages where few are free."""
+"""Who gets pages when few are free."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -55,14 +55,14 @@ def test_a_page_stays_free_for_each_sequence_that_will_need_one(
 
 @pytest.mark.parametrize("slots", [2, 3])
 def test_the_step_that_the_update_waits_for_keeps_its_pages(slots):
-  """One of step 1 comes when two of step 2 decode, which need all pages.
+  """A sequence of step 1 arrives while two of step 2 decode in all pages.
 
-  With three slots all decode; with two its prompt is prefilled ahead.
+  With three slots all decode; with two its prompt is prefilled ahead of time.
   """
   settings = dataclasses.replace(
     SETTINGS, slots=slots, max_tokens=24, page_size=TOKENS
   )
-  # One and a half of the longest sequences, which have 10 pages.
+  # 15 pages: the longest sequence has 10, so there is room for one and a half.
   engine, tokenizer = PageEngine(settings, 1, 15), ByteTokenizer()
   ends = ResponseEnds(tokenizer, settings)
   stream = Stream(engine, tokenizer, ends, Meter(), Weights({}))
@@ -84,7 +84,7 @@ def test_the_step_that_the_update_waits_for_keeps_its_pages(slots):
     if len(decoding) == 1:
       submit(1, 1)
   assert ended == [(1, 24), (2, 24), (2, 24)]
-  # Step 1 stays in its slot until it has ended, and step 2 leaves its own.
+  # Step 1 keeps its slot until it has ended, and step 2 leaves its own.
   calls = [number for number, steps in enumerate(decoding) if 1 in steps]
   assert len(calls) == 24 // settings.decode_chunk == 1 + calls[-1] - calls[0]
   assert decoding[0] == [2, 2]
@@ -92,7 +92,7 @@ def test_the_step_that_the_update_waits_for_keeps_its_pages(slots):
 
 
 def holding(pool, step):
-  """A sequence of a step with two pages."""
+  """Returns a sequence of a step that holds two pages."""
   request = Request(0, PROMPT, 1, 9, np.zeros(2, np.uint32), 0, 1.0, (step, 0))
   sequence = SequenceState(request, 0, cached=CachedTokens(0))
   assert pool.allocate(sequence.cached, 2 * TOKENS)
@@ -105,7 +105,7 @@ def test_the_last_step_gives_pages_up_first_while_it_waits_for_tools(steps):
   stages.awaiting_tools = [holding(pool, step) for step in steps]
   assert PageAllocator(None, pool, stages, None).allocate(CachedTokens(0), 1)
   kept = [bool(one.cached) for one in stages.awaiting_tools]
-  # Within a step it is the one that waits for the shortest time.
+  # Within a step, the one that has waited least gives up its pages.
   assert kept == ([False, True] if steps == (2, 1) else [True, False])
 
 

@@ -1,4 +1,4 @@
-"""Prompts that begin alike, with and without a prefix cache."""
+"""Prompts with shared prefixes, with and without a prefix cache."""
 
 import dataclasses
 import random
@@ -30,7 +30,7 @@ LONG = SamplerSettings(
 
 
 class Host:
-  """A stream of an engine of the host."""
+  """A stream on a host engine."""
 
   def __init__(self, settings, devices=1):
     self.meter = Meter()
@@ -42,7 +42,7 @@ class Host:
     )
 
   def sample(self, prompts, n=1):
-    """Samples prompts; returns the tokens of their completions, and counts."""
+    """Samples prompts; returns their completions' tokens and the counts."""
     submitted = [
       self.stream.submit(types.Prompt("", prompt), n, SampleKey(KEY, number))
       for number, prompt in enumerate(prompts)
@@ -64,7 +64,7 @@ def with_and_without(settings):
 
 
 def prompts_of(templates, count, tail=20):
-  """Prompts with the templates in turn, and random tails."""
+  """Returns prompts that cycle through the templates, with random tails."""
   rng = random.Random(0)
   return [
     templates[number % len(templates)]
@@ -117,12 +117,12 @@ def test_a_prefix_cache_makes_no_call_more(seed):
 
 
 def test_prompts_of_one_call_do_not_wait_for_each_other():
-  """Rows of a call do not see what it writes, and it has rows for all."""
+  """A call has rows for all, but its rows do not see each other's writes."""
   host = Host(dataclasses.replace(LONG, prefill_tokens=4096))
   prompts = prompts_of([template(500)], 3)
   _, counts = host.sample(prompts)
   assert host.engine.prefill_calls == 1 and counts.reused == 0
-  # They have found out that their first pages are equal.
+  # By now it is known that their first pages are equal.
   _, again = host.sample(prompts)
   assert again.reused == 3 * 512
 
@@ -169,7 +169,7 @@ def test_a_preempted_sequence_finds_its_own_tokens():
 
 
 def completions(mesh, params, **changes):
-  """Completions of prompts with one template, greedy ones and samples."""
+  """Returns greedy and sampled completions of prompts with one template."""
   chosen = policy(
     params,
     mesh,

@@ -1,4 +1,4 @@
-"""Sampling with weights and a cache of 8 bits."""
+"""Sampling with 8-bit weights and an 8-bit cache."""
 
 import jax
 import numpy as np
@@ -10,8 +10,8 @@ from azr_jax.models import quantization
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.preemption import PageAllocator
 
-# The largest change of a log-probability, by type: fp8 has 3 bits after the
-# point, and int8 as many as 7.
+# The largest change of a log-probability by type: fp8 has 3 mantissa bits, int8
+# up to 7.
 WEIGHTS = {"int8": 0.2, "fp8": 0.8}
 CACHE = {"int8": 0.05, "fp8": 0.25}
 NAMES = "int8", pytest.param("fp8", marks=pytest.mark.slow)
@@ -25,7 +25,7 @@ def sample(policy, n=2):
 
 
 def scores(params, index, completion):
-  """Returns the log-probabilities of a completion's tokens without a cache."""
+  """Returns a completion's log-probabilities, computed without a cache."""
   prompt = ByteTokenizer().encode(TEXTS[index])
   ids = prompt + completion.token_ids.tolist()
   logps = jax.nn.log_softmax(next_logits(params, ids))
@@ -35,7 +35,7 @@ def scores(params, index, completion):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logprobs_are_those_of_rounded_weights(params, one_device_mesh, name):
-  """Draws and log-probabilities are of the policy that samples."""
+  """Draws and log-probabilities come from the policy that samples."""
   of_8_bits = rounded(params, quantization.DTYPES[name])
   furthest = 0.0
   found = sample(policy(params, one_device_mesh, quantization=name))
@@ -71,7 +71,7 @@ def test_a_cache_of_8_bits_is_near_one_of_floats(params, one_device_mesh, name):
       {"slots": 16, "prefill_tokens": 1000, "prompt_buckets": (8, 16)},
       marks=pytest.mark.slow,
     ),
-    # 11 pages, of which the longest sequence has 7: others are preempted.
+    # Of 11 pages the longest sequence needs 7, so others are preempted.
     {
       "slots": 8,
       "page_size": 4,
@@ -82,7 +82,7 @@ def test_a_cache_of_8_bits_is_near_one_of_floats(params, one_device_mesh, name):
 def test_samples_do_not_depend_on_slots_chunks_or_pages(
   params, one_device_mesh, changes, monkeypatch
 ):
-  """A token is rounded once, so a sequence reads the same numbers anywhere."""
+  """Tokens are rounded once, so a sequence always reads the same numbers."""
   want = sample(policy(params, one_device_mesh, **BOTH))
   preempted = []
   preempt = PageAllocator._preempt
@@ -107,7 +107,7 @@ def test_samples_do_not_depend_on_slots_chunks_or_pages(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", quantization.DTYPES)
 def test_eight_devices_sample_what_one_does(params, one_device_mesh, name):
-  """Kernels are split over two of them, and slots over four."""
+  """Kernels are split over two devices, and slots over four."""
   mesh = mesh_lib.make_mesh({"data": 4, "fsdp": 1, "tensor": 2})
   both = dict.fromkeys(BOTH, name)
   one, eight = (
@@ -118,7 +118,7 @@ def test_eight_devices_sample_what_one_does(params, one_device_mesh, name):
 
 
 def test_a_pool_of_8_bits_has_almost_twice_the_pages(params, one_device_mesh):
-  """Of a head of 16 channels, 80 bytes become 20."""
+  """With a head size of 16, 80 bytes become 20."""
   gib = 100.5 * 2 * 2 * 32 * 4 * 16 / 2**30
   pages = {
     name: policy(

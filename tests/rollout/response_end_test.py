@@ -1,4 +1,4 @@
-"""Ends of responses that the host finds."""
+"""Response ends that the host finds."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ PIECES += [b"\n", b"b\n"]
 
 
 class PieceTokenizer:
-  """Tokens of several bytes, some of which are parts of a character."""
+  """Tokens of several bytes, some of them parts of a character."""
 
   eos_ids = (0,)
 
@@ -29,7 +29,7 @@ class PieceTokenizer:
 
 
 def first_end(token_ids, stops):
-  """Returns the fewest tokens whose text has a stop string, or None."""
+  """Returns the fewest tokens whose text contains a stop string, or None."""
   decode = PieceTokenizer().decode
   counts = range(1, len(token_ids) + 1)
   texts = ((count, decode(token_ids[:count])) for count in counts)
@@ -49,7 +49,7 @@ def first_end(token_ids, stops):
   ),
 )
 def test_a_response_ends_at_the_first_stop_string(calls, stops):
-  """Whatever tokens come in one call, and however they split characters."""
+  """However tokens are split over calls and characters over tokens."""
   tokenizer = PieceTokenizer()
   ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=tuple(stops)))
   request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
@@ -64,7 +64,7 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
 
 
 class LetterTokenizer:
-  """A token is a letter's code."""
+  """A token is the code of a letter."""
 
   eos_ids = (0,)
 

@@ -1,4 +1,4 @@
-"""The sampler, compared with full forward passes."""
+"""The sampler against full forward passes."""
 
 import re
 
@@ -25,7 +25,7 @@ from azr_jax.run import compile_counter
 
 
 def generate(policy, **options):
-  """Returns a completion of each text, by index, with options of `generate`."""
+  """Returns a completion of each text by index; takes `generate`'s options."""
   prompts = [policy.prompt(text) for text in TEXTS]
   stream = policy.sampler.generate(
     policy.params, prompts, 1, policy.key, **options
@@ -120,7 +120,7 @@ def test_a_branch_samples_by_its_numbers_alone(params, one_device_mesh):
     for completions in (alone, branch, other_branch)
   ]
   assert texts[0] != texts[1] != texts[2]
-  # All of them are counted with the policy.
+  # The policy's log includes all of them.
   assert len(first.sample_log.completions) == len(TEXTS)
   assert len(first.sample_log.branch_completions) == len(TEXTS)
 
@@ -150,7 +150,7 @@ def test_stop_token_and_stop_string_end_a_completion(params, one_device_mesh):
 def test_a_stop_string_counts_only_after_what_must_come_before(
   params, one_device_mesh
 ):
-  """A reply may quote the tag that ends it."""
+  """A reply may quote the tag that would end it."""
   whole = sample(policy(params, one_device_mesh))[2, 0].text
   again = next(i for i, c in enumerate(whole) if c in whole[i + 1 :])
   stop = whole[again]  # It occurs twice.
@@ -169,7 +169,7 @@ def test_a_stop_string_counts_only_after_what_must_come_before(
 
 
 def test_the_token_that_ends_a_text_is_learned(params, one_device_mesh):
-  """An exported model stops only if stopping got a gradient."""
+  """An exported model stops only if the stop token got a gradient."""
   whole = sample(policy(params, one_device_mesh))[2, 0]
 
   class Tokenizer(ByteTokenizer):
@@ -231,7 +231,7 @@ def test_greedy_tokens_do_not_depend_on_slots_or_order(
 def test_another_layout_than_the_parameters_samples_the_same(
   params, one_device_mesh
 ):
-  """Parameters lie on eight devices; sampling runs on four rows of two."""
+  """Parameters are on eight devices; sampling uses four rows of two."""
   learner = mesh_lib.make_mesh({"data": 1, "fsdp": 8, "tensor": 1})
   shardings = mesh_lib.param_shardings(
     transformer.abstract_params(MODEL), learner, RULES | {"embed": "fsdp"}
@@ -253,7 +253,7 @@ def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
   )
   sample(ready, n=3)
   sample(ready, n=20)
-  sample(ready, n=1)  # Few sequences: slots are compacted twice.
+  sample(ready, n=1)  # Few sequences, so slots are compacted twice.
   assert list(ready.sample([])) == []
   assert not [name for name in compiled if "backend_compile" in name]
 
@@ -271,7 +271,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
   )
   prompts = [long.prompt(text) for text in TEXTS]
   sequences, sampled_logprobs = [], []
-  # Some are shorter than 500 tokens, because one of 128 ids ends a completion.
+  # Some have fewer than 500 tokens, because one of 128 ids ends a completion.
   for index, _, completion in long.sample(prompts, 2):
     sequences.append(
       packing.from_trajectory(
@@ -292,7 +292,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
 
 
 def test_samples_of_two_temperatures_share_slots(params, one_device_mesh):
-  """Each is what it is alone."""
+  """Each equals the same sample taken alone."""
   mixed = policy(params, one_device_mesh)
   want = [
     sample(mixed),
@@ -320,7 +320,7 @@ def test_samples_of_two_temperatures_share_slots(params, one_device_mesh):
 
 
 def test_another_temperature_compiles_nothing(params, one_device_mesh):
-  """Greedy samples of a sampler of temperature 1 are those of a greedy one."""
+  """Greedy samples match those of a sampler whose temperature is 0."""
   mixed = policy(params, one_device_mesh)
   warm = sample(mixed)
   want = sample(policy(params, one_device_mesh, temperature=0.0))

@@ -1,4 +1,4 @@
-"""Where sampling runs: the learner's mesh, or copies of the weights."""
+"""The sampling mesh: the learner's layout, or copies of the weights."""
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ def bytes_on_a_device(arrays):
 def test_commands_that_only_sample_hold_copies_that_fit(
   monkeypatch, quantization, layouts
 ):
-  """Of devices of some MiB, by the sizes of `data` and `tensor`."""
+  """Devices have a few MiB; layouts are sizes of `data` and `tensor`."""
   own = {"rollout.quantization": quantization}
   whole = policy_of(**own)
   assert whole.sampler.engine.mesh.shape["fsdp"] == jax.device_count() == 8
@@ -75,7 +75,7 @@ def test_commands_that_only_sample_hold_copies_that_fit(
 
 
 def chosen(name, device_gib, devices, monkeypatch, **changes):
-  """The tensor axis of a preset on devices of a size, without weights."""
+  """Returns a preset's tensor axis on devices of some size, without weights."""
   monkeypatch.setattr(layout, "device_bytes", lambda: int(device_gib * GIB))
   model = transformer.Transformer(
     presets.PRESETS[name], jnp.dtype(jnp.bfloat16)
@@ -94,7 +94,7 @@ def chosen(name, device_gib, devices, monkeypatch, **changes):
   [
     ("qwen2.5-7b", 95, 8, 1),
     ("qwen2.5-7b", 15.75, 8, 4),
-    # Three do not divide its heads, so each would hold attention and cache.
+    # Three does not divide its heads, so attention and cache are replicated.
     ("qwen2.5-7b", 15.75, 6, None),
     ("qwen2.5-32b", 15.75, 8, None),
   ],
@@ -146,11 +146,11 @@ def test_what_was_set_stays(monkeypatch, sizes, own, want):
 
 
 def test_a_cache_for_the_layout_that_was_set_need_fit_no_other(monkeypatch):
-  """Two devices split the keys, so that one page takes half of the bytes."""
+  """Two devices split the keys, so a page takes half the bytes on each."""
   monkeypatch.setattr(layout, "device_bytes", lambda: GIB)
   model = transformer.Transformer(load.resolve(SPEC, "").config)
   mesh = mesh_lib.make_mesh({"fsdp": -1})
-  # The longest sequence and prompt have 24 pages of 128 tokens.
+  # The longest sequence and the longest prompt have 24 pages of 128 tokens.
   own = SamplerSettings(
     mesh=RolloutMeshSettings(data=4, fsdp=1, tensor=2),
     prompt_buckets=(1024,),
@@ -168,7 +168,7 @@ def test_a_cache_for_the_layout_that_was_set_need_fit_no_other(monkeypatch):
 def test_weights_move_in_one_program_if_the_devices_have_one_order(
   monkeypatch, is_reversed
 ):
-  """JAX would move them through the host, for all of its devices in turn."""
+  """JAX itself would copy the weights through the host, device by device."""
   source = load.resolve(SPEC, "")
   devices = jax.devices()
   params = source.load_params(mesh_lib.make_mesh({"fsdp": -1}), RULES)

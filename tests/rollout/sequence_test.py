@@ -1,4 +1,4 @@
-"""The state of a sequence that is sampled."""
+"""The state of a sequence during sampling."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from azr_jax.rollout.slots import ChangesBuilder
 
 @pytest.mark.parametrize("output, num_uncached", [((), 0), ((7, 8), 2)])
 def test_a_cut_response_is_followed_by_any_tool_output(output, num_uncached):
-  """The last token stays the next call's input, so it has no cached entry."""
+  """The last token remains the next call's input, so it is not cached."""
   prompt = types.Prompt("", (1, 2, 3))
   request = Request(0, prompt, 1, 16, np.zeros(2, np.uint32), 0)
   sequence = SequenceState(request, 0, cached=CachedTokens(0, [0], 3 + 5))

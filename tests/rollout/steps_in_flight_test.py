@@ -1,4 +1,4 @@
-"""Steps under way at the same time, with a small real model."""
+"""Concurrent steps in flight, with a small real model."""
 
 import json
 
@@ -17,8 +17,7 @@ from azr_jax.trainer.steps_in_flight import IN_FLIGHT
 class Chain(System):
   """Samples each text; a verdict on it decides which text comes next.
 
-  Its state are the sums of the tokens of the steps, and a step's prompts depend
-  on it.
+  Its state is the sum of each step's tokens, and a step's prompts depend on it.
   """
 
   name = "chain"
@@ -108,7 +107,7 @@ def test_a_killed_run_replaces_the_prompts_that_it_would_have(make, staleness):
   batches, states = play(make, steps)
   metrics = [batch.metrics for batch in batches]
   assert sum(one["dynamic_sampling/x/sampled"] for one in metrics) > 4 * STEPS
-  # No step asks what another one asked, also where they overlap.
+  # No step samples a prompt of another one, even where they overlap.
   order = json.loads(states[-1])["order"]
   assert sorted(system.asked + order["returned"]) == list(range(order["next"]))
   for step in range(1, STEPS):
@@ -121,7 +120,7 @@ def test_a_killed_run_replaces_the_prompts_that_it_would_have(make, staleness):
 
 
 def test_stale_tokens_have_the_logprobs_they_were_sampled_with(make, params):
-  """Their sequences are read again by later parameters, and go on."""
+  """Later parameters prefill the sequences again and continue them."""
   batches, _ = play(make, make(1, Chain)[1])
   mixed = [
     t.completion

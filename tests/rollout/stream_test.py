@@ -1,4 +1,4 @@
-"""The open stream against requests that are sampled at once."""
+"""The open stream against requests that are sampled together."""
 
 import itertools
 
@@ -11,14 +11,14 @@ from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.stream import SampleKey
 from azr_jax.rollout.weights import Weights
 
-# Every text several times, so that there are more sequences than slots.
+# Several copies of every text, so that there are more sequences than slots.
 COUNT = 12
 KEY = np.asarray(jax.random.key_data(jax.random.key(5)))
 
 
 @pytest.fixture(name="sampling")
 def make_sampling(params, one_device_mesh):
-  """A policy whose sequences may leave their slots."""
+  """Returns a policy whose sequences may leave their slots."""
   return policy(params, one_device_mesh, max_staleness=1, max_tokens=20)
 
 
@@ -41,7 +41,7 @@ def results(submitted):
 
 @pytest.fixture(name="wanted")
 def make_wanted(sampling):
-  """The completions of all prompts, submitted at once."""
+  """Returns the completions of all prompts, submitted together."""
   stream = sampling.sampler.open(Weights(sampling.params))
   submitted = [submit(stream, sampling, index) for index in range(COUNT)]
   finish(stream)
@@ -56,7 +56,7 @@ def assert_equal(found, wanted):
 
 
 def test_when_a_prompt_is_submitted_changes_nothing(sampling, wanted):
-  """There are few sequences at times, so slots are given up and made anew."""
+  """At times there are few sequences, so slots are freed and made again."""
   stream = sampling.sampler.open(Weights(sampling.params))
   waiting = iter(range(1, COUNT))
   submitted = [submit(stream, sampling, 0)]
@@ -94,7 +94,7 @@ def test_tokens_know_the_parameters_that_they_were_sampled_with(sampling):
     if future.done():
       break
   versions = future.result().versions
-  # Each call of the decode loop has up to three tokens.
+  # Each decode call samples up to three tokens.
   wanted = np.repeat(np.arange(7), 3)[: len(versions)]
   np.testing.assert_array_equal(versions, wanted)
 
@@ -135,7 +135,7 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
 def test_a_call_that_goes_on_does_not_ask_the_device_for_its_key(
   sampling, monkeypatch
 ):
-  """The device would answer when the call of the decode loop has ended."""
+  """The device would answer only once its decode call has ended."""
   prompt = sampling.prompt(TEXTS[0])
   first = [
     list(sampling.sample([prompt], 1, [number], call=3)) for number in (5, 6)
@@ -160,7 +160,7 @@ def test_smaller_orders_get_their_slots_first(sampling):
     )
     futures[0].add_done_callback(lambda _, i=index: ended.append(i))
   finish(stream)
-  # Two samples of two prompts have slots at a time.
+  # Two samples each of two prompts have slots at a time.
   assert [{*ended[i : i + 2]} for i in range(0, COUNT, 2)] == [
     {i, i - 1} for i in range(COUNT - 1, 0, -2)
   ]
@@ -183,7 +183,7 @@ def test_what_was_cancelled_is_not_sampled(sampling, wanted):
 
 @pytest.mark.parametrize("calls", range(0, 12, 3))
 def test_cancelled_requests_leave_no_pages_behind(sampling, wanted, calls):
-  """They wait, are prefilled, decode or have just ended; two others go on."""
+  """They wait, are in prefill, decode or have just ended; two others remain."""
   stream = sampling.sampler.open(Weights(sampling.params))
   all_pages = stream.num_free_pages
   submitted = [submit(stream, sampling, index) for index in range(COUNT)]

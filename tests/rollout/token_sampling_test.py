@@ -1,4 +1,4 @@
-"""Token sampling: the processed distribution and draws from it."""
+"""Token sampling: the processed distribution, and draws from it."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ LOGITS = jnp.log(jnp.asarray(PROBABILITIES))
   ],
 )
 def test_processed_distribution(temperature, truncation, expected):
-  """A row of another temperature beside it changes nothing."""
+  """A neighbouring row of another temperature changes nothing."""
   logits = jnp.tile(LOGITS, (2, 1))
   temperatures = jnp.asarray([temperature, 0.7], jnp.float32)
   processed = processed_logits(logits, temperatures, truncation)
@@ -41,7 +41,7 @@ def test_processed_distribution(temperature, truncation, expected):
   "truncation", [Truncation(), Truncation(top_k=2, top_p=0.5)]
 )
 def test_greedy_takes_the_first_of_the_most_likely(truncation):
-  """Whatever is beside it, and wherever in the vocabulary it is."""
+  """Wherever it is in the vocabulary, and whatever the other rows are."""
   rng = np.random.default_rng(0)
   logits = rng.normal(size=(64, 300)).astype(np.float32)
   best = rng.integers(0, 300, (64, 2))
@@ -95,8 +95,8 @@ def test_draws_over_many_blocks_follow_the_distribution():
   expected = probabilities * draws
   likely = expected > 5
   chi2 = np.sum((counts - expected)[likely] ** 2 / expected[likely])
-  # Chi-square has mean n and standard deviation sqrt(2 n), so a value six
-  # deviations above the mean is no accident.
+  # Chi-square has mean n and standard deviation sqrt(2 n); six deviations above
+  # the mean cannot be chance.
   assert chi2 < likely.sum() + 6 * np.sqrt(2 * likely.sum())
   np.testing.assert_allclose(
     np.exp(logprobs), probabilities[np.asarray(tokens)], rtol=1e-4

@@ -1,4 +1,4 @@
-"""Conversations in slots, compared with full forward passes."""
+"""Conversations in slots, against full forward passes."""
 
 import jax
 import numpy as np
@@ -19,13 +19,13 @@ TOOL_OUTPUTS = ["!", "abc", "0123456789 0123456789", "xy" * 20]
 
 
 class ScriptedToolRunner:
-  """Ends a response after six tokens, three of which call a tool.
+  """Ends each response after six tokens; the first three call a tool.
 
   Attributes:
-    delays: calls of `tool_outputs` until an output comes, by tool call in turn.
-    pending: when the output of a conversation is due, and its token ids.
+    delays: `tool_outputs` calls until an output arrives, cycling by tool call.
+    pending: the time each conversation's output is due, and its token ids.
     polls: the clock, in calls of `tool_outputs`.
-    num_tool_calls: how many tools were called.
+    num_tool_calls: number of tool calls.
   """
 
   max_tool_calls = 3
@@ -68,7 +68,7 @@ class ScriptedToolRunner:
 
 
 def tool_output(prompt_index, sample_index, num_responses):
-  """Returns what the scripted tool prints in one turn of a conversation."""
+  """Returns the scripted tool output for one turn of a conversation."""
   index = prompt_index + sample_index + num_responses
   return TOOL_OUTPUTS[index % len(TOOL_OUTPUTS)]
 
@@ -206,7 +206,7 @@ def test_conversations_on_eight_devices_are_those_on_one(
 
 
 class ForgetfulToolRunner(ScriptedToolRunner):
-  """Notes which conversations it has been told to forget."""
+  """Records which conversations it is told to forget."""
 
   def __init__(self):
     super().__init__()
@@ -272,7 +272,7 @@ def test_a_waiting_slot_delays_no_other(params, one_device_mesh):
 def test_conversations_without_pages_read_their_tokens_again(
   params, one_device_mesh, monkeypatch, limit, num_pages
 ):
-  """Six pages are one of the longest sequences, and its prompt."""
+  """Six pages hold one of the longest sequences and its prompt."""
   enough = long_policy(params, one_device_mesh, slots=20, page_size=32)
   wanted = converse(enough, ScriptedToolRunner(), limit=limit)
   dropped, drop = [], PageAllocator.drop
@@ -309,7 +309,7 @@ def test_a_cache_without_room_for_the_longest_sequence_is_refused(
     long_policy(params, one_device_mesh, cache_gib=1e-9)
 
 
-@pytest.mark.slow  # Without tools, `sampler_test.py` has the same.
+@pytest.mark.slow  # `sampler_test.py` has the same test without tools.
 def test_nothing_compiles_in_a_conversation_after_the_warm_up(
   params, one_device_mesh
 ):

@@ -1,4 +1,4 @@
-"""Tests of the end of a python block that is found while it is sampled."""
+"""Finding the end of a python block during sampling."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ PIECES = (
 
 
 def end_of_block(token_ids, start, chunk, decode):
-  """Returns the end that a finder sees when tokens come in chunks."""
+  """Returns the end that a finder reports when tokens come in chunks."""
   finder, checked, end = BlockFinder(decode), start, None
   while end is None and checked < len(token_ids):
     so_far = token_ids[: checked + chunk]
@@ -24,7 +24,7 @@ def end_of_block(token_ids, start, chunk, decode):
 
 
 def first_end(token_ids, start, decode):
-  """Returns the end by decoding every beginning of the response."""
+  """Returns the end, by decoding every prefix of the response."""
   ends = (
     count
     for count in range(start, len(token_ids) + 1)
@@ -36,13 +36,13 @@ def first_end(token_ids, start, decode):
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.integers(1, 7))
 def test_a_response_ends_with_the_token_that_closes_its_block(pieces, chunk):
-  """The end does not depend on how many tokens come at a time."""
+  """The end does not depend on how many tokens arrive at a time."""
 
   def decode(token_ids):
     return "".join(pieces[i] for i in token_ids)
 
   token_ids = list(range(len(pieces)))
-  start = len(pieces) // 4  # Earlier tokens belong to another response.
+  start = len(pieces) // 4  # The tokens before belong to another response.
   expected = first_end(token_ids, start, decode)
   assert end_of_block(token_ids, start, chunk, decode) == expected
 
@@ -70,7 +70,7 @@ def test_a_letter_may_be_split_between_tokens(letter, chunk):
   ],
 )
 def test_no_token_is_decoded_often(line):
-  """A response may have a fence in each line, and never close a block."""
+  """A response may have a fence in each line and never close a block."""
   decoded = 0
 
   def decode(token_ids):

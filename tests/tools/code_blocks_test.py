@@ -1,4 +1,4 @@
-"""Tool-call parsing: blocks, answers and forms of responses."""
+"""Tool-call parsing: blocks, answers and well-formed responses."""
 
 import re
 
@@ -79,7 +79,7 @@ ANSWER = re.compile(r"<<<(.*?)>>>", re.DOTALL)
 
 
 def block_by_lines(text):
-  """The same as `find_block`, in quadratic time."""
+  """Computes `find_block` in quadratic time."""
   lines = text.split("\n")
   for index, line in enumerate(lines[:-1]):
     match = OPENING.search(line)

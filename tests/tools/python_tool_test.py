@@ -1,8 +1,8 @@
-"""Random conversations with scripts that really run.
+"""Random conversations whose scripts really run.
 
-The model samples from a vocabulary of whole pieces of text, so that it writes
-blocks, answers and nonsense by chance. Each conversation is checked token by
-token, and against one forward pass.
+The model samples whole pieces of text, so it writes blocks, answers and
+nonsense by chance. Each conversation is checked token by token and against one
+forward pass.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from azr_jax.tools import code_blocks
 from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
 SANDBOX = ExecutorSettings(timeout_s=1.0)
-# Scripts with their tool output; None where a run in this process tells it.
+# Scripts and their tool output; None is computed by running it in this process.
 SCRIPTS = {
   "print('```')": "```",
   "print('<<<x>>>')": "<<<x>>>",
@@ -52,12 +52,12 @@ WORDS = [
 ]
 # Token ids per piece, so that the model mostly samples blocks and words.
 COPIES = 40
-# The script with this word has one id, because each run takes a second.
+# The script with this word has a single id, because each run takes a second.
 SLOW = "while"
 
 
 class PieceTokenizer:
-  """Bytes, then pieces; id 0 ends a text."""
+  """Ids are bytes, then pieces; id 0 is the end-of-text token."""
 
   eos_ids = (0,)
   pad_id = 0
@@ -128,9 +128,9 @@ def conversations(one_device_mesh):
 
 
 def expected_output(code):
-  """Returns the tool output of a script, by running it in this process.
+  """Returns a script's tool output, by running it in this process.
 
-  None if the script fails, because then the traceback depends on the process.
+  Returns None if the script fails, since tracebacks depend on the process.
   """
   script = code.strip()
   if SCRIPTS.get(script) is not None:
@@ -169,10 +169,10 @@ def test_every_token_is_of_a_response_or_a_tool_output(conversations):
 
 
 def check_turn(response, output):
-  """Compares a tool output with the response's script; returns the script."""
+  """Checks a tool output against the response's script; returns the script."""
   block = code_blocks.find_tool_call(TOKENIZER.decode(response))
   assert block is not None
-  # The response ended with the token that closed the block.
+  # The response ended with the token that closed its block.
   assert code_blocks.find_block(TOKENIZER.decode(response[:-1])) is None
   prefix, suffix = code_blocks.OUTPUT_PREFIX, code_blocks.OUTPUT_SUFFIX
   assert output.startswith(prefix) and output.endswith(suffix)

@@ -1,4 +1,4 @@
-"""Tests of the readers of tool calls."""
+"""Parsing of tool calls."""
 
 import json
 
