@@ -244,7 +244,7 @@ ESTIMATORS: dict[str, Estimator] = {
   "trr++": task_relative,
   "trr++_by_token": task_relative_by_token,
   "reinforce++": reinforce_plus_plus,
-  "grpo": task_relative,  # The same formula, with prompts as groups.
+  "grpo": task_relative,  # GRPO is the same formula with prompts as groups.
   "grpo_unbiased": standardised_unbiased,
   "grpo_mean": group_mean,
   # Dr. GRPO also needs learner.aggregation=fixed_length.

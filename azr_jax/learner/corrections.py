@@ -43,7 +43,7 @@ _WEIGHT, _SQUARE, _EFFECTIVE, _TRUNCATED = (
     "truncated_fraction",
   )
 )
-# Log-ratios are clipped to +-this, so that no weight overflows.
+# Log-ratios are clipped to plus or minus this, so that no weight overflows.
 _MAX_LOG_RATIO = 20.0
 
 

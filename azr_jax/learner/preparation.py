@@ -1,8 +1,8 @@
 """Whole-batch statistics, computed before the first micro-batch.
 
-Results must not depend on the number of micro-batches or devices, so targets
-are never ranked within a micro-batch, as the papers do. Three things need the
-whole batch:
+The papers rank targets within a micro-batch. We rank them over the whole batch,
+because results must not depend on the number of micro-batches or devices. Three
+things need the whole batch:
 
 1. log-probabilities under the policy at the update's start, for the ratios of
    several epochs. A forward pass without gradients scores the batch.

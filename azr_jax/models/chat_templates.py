@@ -125,7 +125,7 @@ class _Renderer:
           self._end()
           raise
     return {
-      "failure": f"its process died {_ATTEMPTS} times, perhaps for lack of "
+      "failure": f"its process ended {_ATTEMPTS} times, perhaps for lack of "
       "memory: expected a template that renders"
     }
 

@@ -212,7 +212,7 @@ def attend(
 
 
 def _cost(pool: Pool, padded: int, rows: int) -> pl.CostEstimate:
-  """Estimates the cost as one page per row; the actual page count is data.
+  """Estimates the cost as one page per row, because the page count varies.
 
   Args:
     pool: the device's pages.

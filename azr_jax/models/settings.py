@@ -32,7 +32,7 @@ class ModelSettings(Settings):
   dtype: str = setting("float32", "compute dtype", choices=DTYPES)
   attention: str = setting(
     "auto",
-    "attention kernel; auto picks cudnn on GPU, splash on TPU",
+    "attention kernel; auto picks splash on TPU, cudnn on GPU in bfloat16",
     choices=attention.NAMES,
     expert=True,
   )
