@@ -1,7 +1,7 @@
-"""Advantage estimators: rewards and groups in, advantages out.
+"""Advantage estimators: from rewards and groups to advantages.
 
-Pure NumPy on the host: one value per trajectory. GAE has one for each token and
-needs a critic, so it is computed on the device (`gae.py`).
+Pure NumPy on the host, with one value per trajectory. GAE has one value per
+token and needs a critic, so it runs on the device (`gae.py`).
 """
 
 import math
@@ -12,20 +12,20 @@ from jaxtyping import Bool, Float, Int
 
 from azr_jax.config import named
 
-# Added to a standard deviation before rewards are divided by it.
+# Added to a standard deviation before dividing by it.
 EPSILON = 1e-6
-# Rewards that differ by at most this are equal, because sums of the same parts
-# round differently (0.1 + 0.2 and 0.3). It is relative to rewards above 1.
+# Rewards that differ by at most this count as equal, because sums of the same
+# terms round differently (0.1 + 0.2 and 0.3). Relative for rewards above 1.
 _TOLERANCE = 1e-9
-# Floor of the variance when advantages are normalised.
+# Lower bound of the variance when advantages are normalised.
 _MIN_VARIANCE = 1e-8
 
-# (rewards, groups, lengths) -> advantages; that of `PASS_K` also takes k.
+# (rewards, groups, lengths) -> advantages; `PASS_K` also takes k.
 Estimator = Callable[..., np.ndarray]
 
 
 def _members(groups: Sequence[Hashable]) -> list[np.ndarray]:
-  """Returns the indices of each group's members, in order, as int arrays."""
+  """Returns the member indices of each group, in order, as int arrays."""
   indices: dict[Hashable, list[int]] = {}
   for index, group in enumerate(groups):
     indices.setdefault(group, []).append(index)
@@ -47,7 +47,7 @@ def _standardise(
 ) -> Float[np.ndarray, " N"]:
   """Returns (r - mean) / std with weighted moments; 0 if all r are equal.
 
-  The standard deviation is the population's: it divides by N, not by N - 1.
+  The standard deviation is the population's, which divides by N, not N - 1.
   """
   if are_equal(rewards):
     return np.zeros_like(rewards)
@@ -71,7 +71,7 @@ def _standardise_groups(
   groups: Sequence[Hashable],
   weights: np.ndarray,
 ) -> Float[np.ndarray, " N"]:
-  """Applies `_standardise` to each group by itself."""
+  """Applies `_standardise` to each group separately."""
   advantages = np.zeros_like(rewards)
   for members in _members(groups):
     advantages[members] = _standardise(rewards[members], weights[members])
@@ -86,7 +86,7 @@ def task_relative(
   """Returns TRR++: mean and std within each task type and role (AZR, eq. 8).
 
   A = (r - mean_group) / (std_group + 1e-6), population std over responses.
-  A group of one, or of equal rewards, has advantage 0.
+  A group of one response, or of equal rewards, has advantage 0.
   """
   del lengths
   return _standardise_groups(rewards, groups, np.ones_like(rewards))
@@ -97,11 +97,11 @@ def task_relative_by_token(
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " N"],
 ) -> Float[np.ndarray, " N"]:
-  """Returns TRR++ with moments over tokens, as AZR's published code has it.
+  """Returns TRR++ with moments over tokens, as in AZR's published code.
 
   Each response is weighted by its length, so long responses pull the baseline.
   We divide by the population deviation + 1e-6. The published code's variance
-  divides by the number of tokens - 1 and has 1e-8 inside the root. Advantages
+  divides by the number of tokens - 1 and adds 1e-8 inside the root. Advantages
   differ by less than 1e-4.
   """
   return _standardise_groups(rewards, groups, lengths.astype(rewards.dtype))
@@ -114,8 +114,8 @@ def leave_one_out(
 ) -> Float[np.ndarray, " N"]:
   """Returns RLOO: the baseline is the mean of the others (Countdown, eq. 1).
 
-  A = r - mean of the other G - 1 of the group, not divided by a standard
-  deviation. A group of one, or of equal rewards, has advantage 0.
+  A = r - mean of the group's other G - 1 rewards, with no division by a
+  standard deviation. A group of one, or of equal rewards, has advantage 0.
   """
   del lengths
   advantages = np.zeros_like(rewards)
@@ -132,11 +132,11 @@ def standardised_unbiased(
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " N"],
 ) -> Float[np.ndarray, " N"]:
-  """Returns GRPO with the sample deviation, as verl and Search-R1 have it.
+  """Returns GRPO with the sample deviation, as in verl and Search-R1.
 
-  A = (r - mean) / (s + 1e-6), where s^2 divides by G - 1. With G = 5 advantages
-  are sqrt(4 / 5) of those with the population's deviation. A group of one has
-  advantage 0 here; verl, which has no baseline for it, gives it its reward.
+  A = (r - mean) / (s + 1e-6), where s^2 divides by G - 1. With G = 5,
+  advantages are sqrt(4 / 5) times those with the population deviation. A group
+  of one has advantage 0 here; verl has no baseline for it and uses its reward.
   """
   del lengths
   advantages = np.zeros_like(rewards)
@@ -154,7 +154,7 @@ def group_mean(
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " N"],
 ) -> Float[np.ndarray, " N"]:
-  """Returns GRPO without the division by the deviation: r - mean of the group.
+  """Returns GRPO without the division by the deviation: r - group mean.
 
   ORZ's published GRPO computes this, because a bug leaves the deviation out.
   """
@@ -175,18 +175,18 @@ def best_of_k(
 ) -> Float[np.ndarray, " N"]:
   """Returns the advantage of pass@k training, in closed form.
 
-  A set of k of a group's G responses earns its largest reward. A response's
-  advantage is the mean over the sets that it is in, minus the mean of all sets,
-  divided by their deviation + 1e-6. With rewards 0 and 1, of which n are 0,
-  and R = 1 - C(n, k) / C(G, k), this is (1 - R) / sqrt(R (1 - R)) for a right
-  response and (1 - R - C(n - 1, k - 1) / C(G - 1, k - 1)) / sqrt(R (1 - R)) for
-  a wrong one (arXiv 2508.10751, eq. 14 and 15).
+  Every set of k of a group's G responses earns its largest reward. A response's
+  advantage is the mean over the sets that contain it, minus the mean over all
+  sets, divided by their deviation + 1e-6. With rewards 0 and 1, of which n are
+  0, and R = 1 - C(n, k) / C(G, k), this is (1 - R) / sqrt(R (1 - R)) for a
+  right response and (1 - R - C(n - 1, k - 1) / C(G - 1, k - 1)) /
+  sqrt(R (1 - R)) for a wrong one (arXiv 2508.10751, eq. 14 and 15).
 
   Args:
-    rewards: one per trajectory.
-    groups: the group of each.
-    lengths: not used.
-    k: responses of a set; in a group of k or fewer all sets are one, so the
+    rewards: one reward per trajectory.
+    groups: the group of each trajectory.
+    lengths: unused.
+    k: responses per set. A group of k or fewer has only one set, so its
       advantages are 0.
   """
   del lengths
@@ -201,24 +201,24 @@ def best_of_k(
 def _best_of_sets(
   rewards: Float[np.ndarray, " G"], k: int
 ) -> Float[np.ndarray, " G"]:
-  """Returns the advantages of one group, as `best_of_k` defines them."""
+  """Returns the advantages of one group, as defined in `best_of_k`."""
   count = len(rewards)
   order = np.argsort(rewards, kind="stable")
   ranked = rewards[order]
-  # Fraction of sets whose best response has a rank: the others rank below it.
+  # Fraction of sets whose best response has each rank; the others rank below.
   sets = math.comb(count, k)
   best = np.array([math.comb(rank, k - 1) / sets for rank in range(count)])
   mean = float(best @ ranked)
   deviation = math.sqrt(float(best @ (ranked - mean) ** 2))
-  # The same for the sets that contain one response: either it is the best, or
-  # a better one is, and the k - 2 others rank below that.
+  # The same for the sets that contain a given response. Either it is the best,
+  # or a better one is and the k - 2 others rank below that one.
   sets = math.comb(count - 1, k - 1)
   is_best = np.array([math.comb(m, k - 1) / sets for m in range(count)])
   better = [
     math.comb(m - 1, k - 2) / sets * ranked[m] if k > 1 and m else 0.0
     for m in range(count)
   ]
-  # Sums over the ranks above each.
+  # Sums over all higher ranks.
   above = np.append(np.cumsum(better[::-1])[::-1][1:], 0.0)
   advantages = np.empty_like(rewards)
   mean_with = is_best * ranked + above
@@ -231,14 +231,14 @@ def _rewards_unchanged(
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " N"],
 ) -> Float[np.ndarray, " N"]:
-  """Returns the rewards; GAE starts from them on the device (`gae.py`)."""
+  """Returns the rewards, from which GAE starts on the device (`gae.py`)."""
   del groups, lengths
   return rewards
 
 
 GAE = "gae"
 PASS_K = "pass@k"
-# Estimators whose advantages are not 0 in a group of equal reward.
+# Estimators whose advantages are not 0 in a group of equal rewards.
 WITHOUT_GROUPS = ("reinforce++", GAE)
 ESTIMATORS: dict[str, Estimator] = {
   "trr++": task_relative,
@@ -247,7 +247,7 @@ ESTIMATORS: dict[str, Estimator] = {
   "grpo": task_relative,  # GRPO is the same formula with prompts as groups.
   "grpo_unbiased": standardised_unbiased,
   "grpo_mean": group_mean,
-  # Dr. GRPO is this with learner.aggregation=fixed_length.
+  # Dr. GRPO also needs learner.aggregation=fixed_length.
   "dr_grpo": group_mean,
   "rloo": leave_one_out,
   PASS_K: best_of_k,
@@ -281,15 +281,15 @@ def estimate(
 
   Args:
     name: a key of `ESTIMATORS`, or MODULE:NAME; see `load`.
-    rewards: one per trajectory, [N].
+    rewards: one reward per trajectory, [N].
     groups: the group of each trajectory, [N].
-    lengths: tokens of each trajectory that the model wrote, [N].
-    normalize: give advantages mean 0 and deviation 1 over those tokens of the
-      trajectories in the loss (ORZ); those of `GAE` are normalised on the
-      device instead.
+    lengths: number of tokens that the model wrote in each trajectory, [N].
+    normalize: give advantages mean 0 and deviation 1 over those tokens,
+      counting trajectories in the loss only (ORZ). For `GAE` the device does
+      this.
     pass_k: k of `PASS_K`.
-    in_loss: whether each trajectory is trained on, [N]; None: all are. The
-      rewards of the others are in the baselines all the same.
+    in_loss: whether each trajectory is trained on, [N]. None if all are. The
+      rewards of the others still count in the baselines.
 
   Returns:
     float32 [N], the advantage of every token of each trajectory.
@@ -312,9 +312,9 @@ def _normalized(
   """Returns advantages with mean 0 and deviation 1 over trained tokens.
 
   Args:
-    advantages: of each trajectory.
-    tokens: how many tokens of each are trained on; if none of any is, the
-      advantages stay what they are.
+    advantages: the advantage of each trajectory.
+    tokens: number of trained tokens of each trajectory. If all are 0, the
+      advantages are returned unchanged.
   """
   if not tokens.any():
     return advantages
@@ -326,15 +326,15 @@ def _normalized(
 def groups_differ(
   rewards: Sequence[float], groups: Sequence[Hashable]
 ) -> list[bool]:
-  """Returns whether the rewards of each trajectory's group differ.
+  """Returns, for each trajectory, whether its group's rewards differ.
 
-  Rewards that are equal up to rounding do not (`are_equal`).
+  Rewards that are equal up to rounding do not differ (`are_equal`).
 
-  Where they do not, no response is better than another, and the advantages of
-  all estimators but `WITHOUT_GROUPS` are 0.
+  In a group without differences no response is better than another, and all
+  estimators except `WITHOUT_GROUPS` give advantage 0.
 
   Args:
-    rewards: one per trajectory.
+    rewards: one reward per trajectory.
     groups: the group of each trajectory.
   """
   values = np.asarray(rewards, np.float64)

@@ -1,20 +1,20 @@
 """Importance weights that correct the policy loss of off-policy samples.
 
-p is the policy at the start of the update. q is the behaviour policy, of which
-the sampler returned the log-probability of each target; its parameters may be
-older, also within a sequence, or its numerics different. A target's policy loss
-is multiplied by a weight, without gradient, made of the ratio r = p / q:
+p is the policy at the start of the update. q is the behaviour policy, whose
+log-probabilities the sampler returned. q may have older parameters, even for
+part of a sequence, or different numerics. The policy loss of each target is
+multiplied by a weight without gradient, made of the ratio r = p / q:
 
   truncate: min(r_t, cap) (token-level truncated importance sampling, TIS;
-    IMPALA, arXiv 1802.01561, section 4.1, has the same with lambda 0);
-  mask: r_t, and 0 where it is outside of [low, high] (MIS);
-  sequence_truncate, sequence_mask: the same of the ratio of t's sequence.
+    IMPALA, arXiv 1802.01561, section 4.1, with lambda 0);
+  mask: r_t, but 0 outside [low, high] (MIS);
+  sequence_truncate, sequence_mask: the same with the ratio of t's sequence.
 
-The ratio of a sequence is the product of its targets' ratios, which is exact
-and noisy, or their geometric mean, as GSPO (arXiv 2507.18071, eq. 7) has it.
+A sequence's ratio is the product of its targets' ratios, which is exact but
+noisy, or their geometric mean, as in GSPO (arXiv 2507.18071, eq. 7).
 
-With the clipped ratio to p, this is decoupled PPO (AReaL, arXiv 2505.24298,
-eq. 5): p is its proximal policy, q its behaviour policy.
+Combined with the clipped ratio to p, this is decoupled PPO (AReaL, arXiv
+2505.24298, eq. 5): p is its proximal policy, q its behaviour policy.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from azr_jax.types import Metrics
 AUTO, NONE = "auto", "none"
 KINDS = ("truncate", "mask", "sequence_truncate", "sequence_mask")
 SEQUENCE_RATIOS = ("geometric_mean", "product")
-# Names of the metrics; the effective fraction comes from the weight square.
+# Metric names; the effective fraction is computed from the weight square.
 _WEIGHT, _SQUARE, _EFFECTIVE, _TRUNCATED = (
   f"learner/correction/{name}"
   for name in (
@@ -43,7 +43,7 @@ _WEIGHT, _SQUARE, _EFFECTIVE, _TRUNCATED = (
     "truncated_fraction",
   )
 )
-# Log-ratios are clipped to plus and minus this, so that no weight overflows.
+# Log-ratios are clipped to plus or minus this, so that no weight overflows.
 _MAX_LOG_RATIO = 20.0
 
 
@@ -57,20 +57,20 @@ class CorrectionSettings(Settings):
 
   cap: float = setting(2.0, "maximum weight of truncate", above=0, expert=True)
   low: float = setting(
-    0.5, "ratio below which mask leaves a target out", minimum=0, expert=True
+    0.5, "ratio below which mask drops a token", minimum=0, expert=True
   )
   high: float = setting(
-    2.0, "ratio above which mask leaves a target out", above=0, expert=True
+    2.0, "ratio above which mask drops a token", above=0, expert=True
   )
   sequence_ratio: str = setting(
     "geometric_mean",
-    "a sequence's ratio: of its targets' ratios",
+    "how a sequence's ratio combines its tokens' ratios",
     choices=SEQUENCE_RATIOS,
     expert=True,
   )
 
   def check(self) -> None:
-    """Refuses an empty range."""
+    """Rejects an empty range."""
     if self.low > self.high:
       raise self.invalid("low", f"at most high={self.high}")
 
@@ -79,8 +79,8 @@ def resolve(kind: str, may_be_off_policy: bool, is_weighted: bool) -> str:
   """Returns the correction that a configuration asks for.
 
   Args:
-    kind: a name of `KINDS`, `NONE`, or `AUTO`: truncate if samples may be
-      off-policy.
+    kind: a name of `KINDS`, `NONE` or `AUTO`. `AUTO` truncates if samples may
+      be off-policy.
     may_be_off_policy: whether q may differ from p.
     is_weighted: whether the policy loss itself multiplies by p / q.
 
@@ -92,14 +92,14 @@ def resolve(kind: str, may_be_off_policy: bool, is_weighted: bool) -> str:
   if kind != NONE and is_weighted:
     raise Invalid(
       "learner.correction",
-      f"={kind!r}: expected 'auto' or 'none', because the policy loss has a "
-      "ratio to the sampled log-probabilities already",
+      f"={kind!r}: expected 'auto' or 'none', because the policy loss already "
+      "has a ratio to the sampled log-probabilities",
     )
   return kind
 
 
 def make(kind: str, c: CorrectionSettings) -> Correct | None:
-  """Returns `weights` of a kind with its limits; None for `NONE`."""
+  """Returns `weights` with its kind and limits bound; None for `NONE`."""
   if kind == NONE:
     return None
   return functools.partial(weights, kind, **vars(c))
@@ -121,11 +121,11 @@ def weights(
   Args:
     kind: one of `KINDS`.
     log_ratio: log p - log q, without gradient.
-    mask: 1 where the target was written by the model.
-    segment_ids: which sequence of its row a target belongs to.
+    mask: 1 where the model wrote the target.
+    segment_ids: the index of the target's sequence in its row.
     cap: maximum weight of truncate.
-    low: ratio below which mask leaves a target out.
-    high: ratio above which mask leaves a target out.
+    low: ratio below which mask drops a target.
+    high: ratio above which mask drops a target.
     sequence_ratio: one of `SEQUENCE_RATIOS`.
   """
   if kind.startswith("sequence_"):
@@ -145,7 +145,7 @@ def sums(
   truncated: Float[Array, "B S"],
   mask: Float[Array, "B S"],
 ) -> Metrics:
-  """Returns sums over a micro-batch of what `weights` returned."""
+  """Returns a micro-batch's sums of the outputs of `weights`."""
   return {
     _WEIGHT: masked.masked_sum(weights, mask),
     _SQUARE: masked.masked_sum(weights**2, mask),
@@ -154,9 +154,10 @@ def sums(
 
 
 def effective_fraction(metrics: Metrics) -> Metrics:
-  """Returns the effective sample size as a part of the targets, if corrected.
+  """Returns the effective sample size as a fraction of the targets.
 
-  (sum w)^2 / (n sum w^2); the mean square is taken out of the metrics.
+  (sum w)^2 / (n sum w^2). Empty without a correction. Removes the mean square
+  from `metrics`.
   """
   if _SQUARE not in metrics:
     return {}

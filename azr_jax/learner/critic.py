@@ -1,10 +1,10 @@
-"""The critic: its own decoder with one bias-free output, and its update.
+"""The critic: a decoder with one bias-free scalar output, and its update.
 
-The life of a batch here:
-1. `values` gives V of the state before each target, by the critic so far;
-2. `gae.estimate` makes advantages and returns, which stay fixed from then on;
-3. the critic takes several optimizer steps, each on a minibatch;
-4. the policy's update, in `update.py`, takes the same advantages.
+One training step:
+1. `values` computes V of the state before each target with the current critic;
+2. `gae.estimate` turns them into advantages and returns, which stay fixed;
+3. the critic takes several optimizer steps, one per minibatch;
+4. the policy update (`update.py`) uses the same advantages.
 
 Paper: ORZ, section 2.2. Values are aligned as in the published code: the state
 before an action ends with the token before it.
@@ -42,34 +42,35 @@ from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import BoxedParams, Leaf, Metrics, Params
 
-# The critic's parameter [D] in place of the policy's output head.
+# Name of the critic's parameter [D] that replaces the policy's output head.
 HEAD = "value_head"
-# Floor of a variance that is divided by: that of advantages when they are
-# normalised, that of returns in the explained variance.
+# Lower bound of a variance in a denominator: of the advantages when they are
+# normalised, and of the returns in the explained variance.
 MIN_VARIANCE = 1e-8
-# Floor of a part of a batch that is divided by; no token is trained on below.
+# Lower bound of a minibatch's share of the loss in a denominator. A smaller
+# share has no trained tokens.
 MIN_WEIGHT = 1e-12
 
 
 class ActorCritic(flax.struct.PyTreeNode):
-  """Everything on the device that a step changes when there is a critic."""
+  """The device state that a step updates when there is a critic."""
 
   policy: TrainState
   critic: TrainState
 
   @property
   def params(self) -> Params:
-    """The policy's parameters, which sampling needs."""
+    """The policy's parameters, used for sampling."""
     return self.policy.params
 
 
 class ValueBatch(flax.struct.PyTreeNode):
-  """A packed batch and what the critic's loss needs besides; [A, B, S].
+  """A packed batch with the inputs of the critic's loss; arrays [A, B, S].
 
   Attributes:
-    batch: with the advantages of the policy's update.
+    batch: the batch, with the advantages of the policy update.
     old_values: float32, V before the critic's update.
-    returns: float32, what V should be.
+    returns: float32, the targets of V.
   """
 
   batch: types.Batch
@@ -86,21 +87,21 @@ ActorCriticUpdate: TypeAlias = Callable[
 _Loss: TypeAlias = Callable[
   [Params, ValueBatch, Params | None], tuple[jax.Array, Metrics]
 ]
-# Carry of the loop over minibatches: the train state, then the sums of losses,
-# gradient norms, clipped steps and skipped steps.
+# Carry of the loop over minibatches: the train state, then running sums of
+# losses, gradient norms, clipped steps and skipped steps.
 _Carry: TypeAlias = tuple[
   TrainState, jax.Array, jax.Array, jax.Array, jax.Array
 ]
 
 
 def decoder(model: transformer.Transformer) -> transformer.Transformer:
-  """Returns the policy's decoder without an output head."""
+  """Returns the policy's decoder without its output head."""
   config = dataclasses.replace(model.config, tie_embeddings=True)
   return model.clone(config=config)
 
 
 def abstract_params(model: transformer.Transformer) -> BoxedParams:
-  """Returns the critic's parameters as shapes boxed with logical axes."""
+  """Returns the critic's parameter shapes, boxed with logical axes."""
   boxed = dict(transformer.abstract_params(decoder(model)))
   shape = jax.ShapeDtypeStruct((model.config.hidden_size,), jnp.float32)
   boxed[HEAD] = nn.LogicallyPartitioned(shape, ("embed",))
@@ -108,13 +109,14 @@ def abstract_params(model: transformer.Transformer) -> BoxedParams:
 
 
 def init_params(policy_params: Params, key: jax.Array, init: str) -> Params:
-  """Returns a copy of the policy with a value head for its output head.
+  """Returns a copy of the policy whose output head is replaced by a value head.
 
   Args:
-    policy_params: parameters of the model that both start from.
-    key: draws the head; used up.
-    init: `code`: normal with deviation 1 / (D + 1), as in ORZ's published code;
-      `paper`: uniform in (-sqrt 5, sqrt 5), as in its appendix B.
+    policy_params: parameters of the model that policy and critic start from.
+    key: random key of the value head; consumed.
+    init: `code` draws a normal with deviation 1 / (D + 1), as in ORZ's
+      published code; `paper` draws uniformly from (-sqrt 5, sqrt 5), as in its
+      appendix B.
 
   Raises:
     ValueError: `init` is neither.
@@ -151,10 +153,10 @@ def value_loss(
   max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2) / 2
 
   Args:
-    values: V of the critic.
-    old_values: V_old, before its update.
+    values: V, by the current critic.
+    old_values: V_old, before the critic's update.
     returns: R.
-    value_clip: c; 0: (V - R)^2 / 2.
+    value_clip: c; 0 disables clipping: (V - R)^2 / 2.
   """
   error = (values - returns) ** 2
   if value_clip:
@@ -171,21 +173,21 @@ def make_estimate(
   normalize: bool,
   options: compiler.Options = None,
 ) -> Estimate:
-  """Returns the jitted function that makes advantages and returns.
+  """Returns the jitted function that computes advantages and returns.
 
   Args:
     model: the policy's decoder.
-    settings: how the critic estimates.
-    mesh: where the batch lies.
+    settings: the critic's settings.
+    mesh: the device mesh of the batch.
     normalize: give advantages mean 0 and deviation 1 over trained tokens.
-    options: of XLA.
+    options: XLA compiler options.
 
   Returns:
-    `(critic params, batch) -> (ValueBatch, metrics)`. The advantages of the
-    argument are the sequences' rewards; those of the result are GAE's.
+    `(critic params, batch) -> (ValueBatch, metrics)`. On input, the batch's
+    advantages are the sequences' rewards; on output, they are GAE's.
   """
-  # Micro-batches keep their axis, because only rows lie on several devices:
-  # with both axes as one, each device would gather the whole batch.
+  # Only the row axis is sharded. Merging it with the micro-batch axis would
+  # make every device gather the whole batch.
   gae_of_rows = functools.partial(
     gae.estimate, gamma=settings.gamma, gae_lambda=settings.gae_lambda
   )
@@ -233,21 +235,21 @@ def _of_repetition(
   advantages: Float[Array, "A B S"],
   batch: types.Batch,
 ) -> Metrics:
-  """Returns what the critic gives to repetition (ORZ, figure 5).
+  """Returns metrics of how the critic treats repetition (ORZ, figure 5).
 
-  They are the mean advantage of repeated tokens, and how far the value falls
-  where a response begins to repeat itself: its mean before less its mean from
-  there on, averaged over responses that have both. NaN: there is no such token,
-  or no such response.
+  One is the mean advantage of repeated tokens. The other is how far the value
+  falls where a response starts to repeat itself: its mean before that point
+  minus its mean from there on, averaged over responses that have both. A metric
+  is NaN if there is no such token or no such response.
   """
   mask, ids = batch.loss_mask, batch.segment_ids
   repeated = batch.repetition * mask
-  # For each micro-batch, as in `make_estimate`.
+  # Per micro-batch, as in `make_estimate`.
   means, sums = jax.vmap(segments.means), jax.vmap(segments.sums)
   fall = means(values, mask - repeated, ids) - means(values, repeated, ids)
   count, total = sums(repeated, ids), sums(mask, ids)
   has_both = mask * (count > 0) * (count < total)
-  # Each response weighs 1, however many tokens it has.
+  # Every response counts equally, regardless of its length.
   weight = has_both / jnp.maximum(total, 1.0)
   return {
     "critic/advantage_on_repetition": jnp.where(
@@ -255,7 +257,7 @@ def _of_repetition(
       masked.masked_mean(advantages, repeated),
       jnp.nan,
     ),
-    # Without such a response it is 0 / 0.
+    # 0 / 0 = NaN if there is no such response.
     "critic/value_fall_at_repetition": jnp.sum(weight * fall) / jnp.sum(weight),
   }
 
@@ -296,20 +298,20 @@ def make_update(
   aggregation: str = "token_mean",
   options: compiler.Options = None,
 ) -> update.Update:
-  """Returns jitted `(state, ValueBatch) -> (state, metrics)`; donates state.
+  """Returns jitted `(state, ValueBatch) -> (state, metrics)`; donates `state`.
 
-  The batch is split into `num_minibatches` runs of micro-batches; each gives
-  one optimizer step on its loss, which is aggregated like the policy's. A batch
-  with fewer non-empty micro-batches has one step for each of those.
+  The batch is split into `num_minibatches` runs of micro-batches, and each run
+  gives one optimizer step on its loss, aggregated like the policy's. A batch
+  with fewer non-empty micro-batches gets one step per non-empty micro-batch.
 
   Args:
     model: the policy's decoder.
-    settings: how the critic learns.
+    settings: the critic's settings.
     optimizer: takes one step per minibatch.
-    shardings: where the state lies.
-    mesh: where the batch lies.
-    aggregation: the aggregation that made the batch's loss weights.
-    options: of XLA.
+    shardings: the shardings of the state.
+    mesh: the device mesh of the batch.
+    aggregation: the aggregation that the batch's loss weights implement.
+    options: XLA compiler options.
   """
   loss_fn = _make_loss(model, settings.value_clip)
   max_norm = settings.optimizer.grad_clip or math.inf
@@ -363,7 +365,7 @@ def make_update(
 
 
 def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
-  """Returns the weighted value loss of a micro-batch, and its plain sum."""
+  """Returns the value loss of a micro-batch: the weighted and the plain sum."""
 
   def loss_fn(
     params: Params, micro: ValueBatch, ref_params: Params | None
@@ -382,11 +384,11 @@ def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
 
 
 def _fractions(batch: types.Batch, aggregation: str) -> Float[Array, " A"]:
-  """Returns which part of the batch's loss each micro-batch is.
+  """Returns each micro-batch's share of the batch's loss.
 
-  It is its part of the sequences where the loss is a mean of the sequences'
-  sums, otherwise its part of the weights. So a minibatch's loss, divided by its
-  part, is the aggregation of the minibatch alone.
+  The share counts sequences where the loss is a mean over the sequences' sums,
+  and loss weights otherwise. Dividing a minibatch's loss by its share therefore
+  gives the aggregation of that minibatch alone.
   """
   if aggregation in packing.SUMS:
     parts = jnp.sum(jnp.max(batch.segment_ids, axis=-1), axis=-1)
@@ -404,18 +406,18 @@ def _minibatch_gradients(
   start: jax.Array,
   stop: jax.Array,
 ) -> tuple[Float[Array, ""], Params]:
-  """Returns the summed loss of micro-batches [start, stop), and gradients.
+  """Returns the loss and gradients of micro-batches [start, stop).
 
-  The sum is over trained tokens; the gradients are those of the loss as the
-  batch aggregates it.
+  The loss is a sum over trained tokens; the gradients follow the batch's
+  aggregation.
 
   Args:
     loss_fn: the loss of a micro-batch.
     params: the critic's parameters.
     batch: all micro-batches.
-    fractions: what `_fractions` returned.
+    fractions: each micro-batch's share of the loss, from `_fractions`.
     start: the first micro-batch.
-    stop: one past the last.
+    stop: one past the last micro-batch.
   """
   _, sums, grads = update.accumulate(loss_fn, params, batch, None, start, stop)
   index = jnp.arange(fractions.shape[0])
@@ -433,17 +435,17 @@ def make_actor_critic_update(
 ) -> ActorCriticUpdate:
   """Returns `(ActorCritic, batch, ref_params) -> (ActorCritic, metrics)`.
 
-  It runs three programs, one after the other; the module's docstring lists
-  them. Advantages and returns are estimated once and stay fixed while the
-  other two run in every epoch, as in PPO.
+  Runs three programs in sequence; see the module docstring. Advantages and
+  returns are estimated once and stay fixed while the critic and policy updates
+  run in every epoch, as in PPO.
 
   Args:
-    estimate: makes advantages and returns.
+    estimate: computes advantages and returns.
     critic_update: updates the critic.
     policy_update: updates the policy.
-    epochs: how often both learn from a batch; metrics are of the last time,
-      but the gap to the sampler of the first one.
-    prepare: makes what the policy's update needs of the whole batch.
+    epochs: number of passes over a batch. Metrics come from the last epoch,
+      except the gap to the sampler, which comes from the first.
+    prepare: computes the whole-batch inputs of the policy update.
   """
 
   def learn(

@@ -1,11 +1,11 @@
 """An entropy coefficient that holds the policy's entropy near a target.
 
 The coefficient c grows by a step after each update whose entropy was below the
-target and falls by a step after the others; it acts only while the entropy is
-at most the target (Skywork-OR1, arXiv 2505.22312, section 3.2). The paper takes
-the entropy of the batch that it updates on. Here it is that of the batch
-before, because that of a batch is known once its gradients are; the first
-update has no bonus.
+target, and shrinks by a step otherwise. It is active only while the entropy is
+at most the target (Skywork-OR1, arXiv 2505.22312, section 3.2). The paper uses
+the entropy of the batch being updated on. Here it is the previous batch's,
+because a batch's entropy is known only once its gradients are. The first update
+therefore has no bonus.
 """
 
 import dataclasses
@@ -20,18 +20,16 @@ from azr_jax.types import Leaf
 
 @dataclasses.dataclass(frozen=True)
 class EntropyTargetSettings(Settings):
-  """The target, and how the coefficient moves."""
+  """The target entropy, and how the coefficient moves."""
 
   nats: float = setting(
     0.0,
-    "entropy to hold, mean over trained tokens; 0: learner.entropy_coef counts",
+    "target mean entropy of trained tokens; 0 uses learner.entropy_coef",
     minimum=0,
   )
-  start: float = setting(
-    0.0, "coefficient before the first update", minimum=0, expert=True
-  )
+  start: float = setting(0.0, "initial coefficient", minimum=0, expert=True)
   step: float = setting(
-    1e-4, "change of the coefficient after an update", above=0, expert=True
+    1e-4, "change of the coefficient per update", above=0, expert=True
   )
   coef_max: float = setting(
     5e-3, "maximum of the coefficient", above=0, expert=True
@@ -39,11 +37,11 @@ class EntropyTargetSettings(Settings):
 
 
 class EntropyControl(flax.struct.PyTreeNode):
-  """The state between two updates; float32 [].
+  """The coefficient's state between two updates; float32 [].
 
   Attributes:
     coef: c, 0 or more.
-    entropy: that of the last update; infinite before the first.
+    entropy: entropy of the last update; infinite before the first.
   """
 
   coef: Leaf
@@ -56,7 +54,7 @@ class EntropyControl(flax.struct.PyTreeNode):
   def after(
     self, entropy: Float[Array, ""], c: EntropyTargetSettings
   ) -> "EntropyControl":
-    """Returns the state after an update whose batch had an entropy."""
+    """Returns the state after an update whose batch had the given entropy."""
     step = jnp.where(entropy < c.nats, c.step, -c.step)
     coef = jnp.clip(self.coef + step, 0.0, c.coef_max)
     return EntropyControl(coef, entropy)

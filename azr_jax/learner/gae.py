@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 
 class _Next(NamedTuple):
-  """The next trained token of each row, [B], in the scan from the right."""
+  """The next trained token of each row, [B]; the scan runs right to left."""
 
   value_B: jax.Array
   advantage_B: jax.Array
@@ -35,14 +35,15 @@ def estimate(
 
   Args:
     values: V of the state before each target, from `critic.values`.
-    rewards: of each target's whole sequence.
-    mask: 1 where the target was written by the model.
-    segment_ids: which sequence of its row a target belongs to.
+    rewards: at each target, the reward of its whole sequence.
+    mask: 1 where the model wrote the target.
+    segment_ids: the index of the target's sequence in its row.
     gamma: the discount.
-    gae_lambda: 1: unbiased returns; 0: one step and the value after it.
+    gae_lambda: 1 gives unbiased returns; 0 bootstraps after one step.
 
   Returns:
-    Advantages, and returns A + V, which the critic learns; 0 where mask is.
+    Advantages, and returns A + V, which the critic learns. Both are 0 where
+    mask is 0.
   """
 
   def step(
@@ -65,7 +66,7 @@ def estimate(
     return carry, jnp.where(mask_B > 0, advantage_B, 0.0)
 
   zeros_B = jnp.zeros(values.shape[0], jnp.float32)
-  # No sequence has number -1, so the scan starts after the end of a sequence.
+  # -1 matches no sequence, so the scan starts after the end of a sequence.
   no_segment_B = jnp.full(values.shape[0], -1, segment_ids.dtype)
   by_time = tuple(x.T for x in (values, rewards, mask, segment_ids))
   _, advantages = jax.lax.scan(

@@ -1,6 +1,6 @@
 """The gap between the sampler's log-probabilities and the learner's.
 
-Sums over micro-batches, which `sums.py` adds up, and metrics made of them.
+`sums.py` adds up the sums of micro-batches, from which metrics are made here.
 """
 
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from azr_jax.learner import masked, order_statistics
 from azr_jax.types import Metrics
 
 MEAN = "rollout/logprob_gap"
-# Names of sums that become the metrics of `percentiles`.
+# Names of the sums behind the metrics of `percentiles`.
 _COUNTS, _MAXIMUM = f"{MEAN}_counts", f"{MEAN}_max"
 _FRACTIONS = {"p50": 0.5, "p99": 0.99}
 
@@ -25,7 +25,7 @@ def sums(
   Args:
     logprobs: log p by the learner, without gradient.
     sampled_logprobs: log q by the sampler.
-    mask: 1 where the target was written by the model.
+    mask: 1 where the model wrote the target.
   """
   gap = jnp.abs(logprobs - sampled_logprobs)
   return {
@@ -36,25 +36,26 @@ def sums(
 
 
 def keep_first(first: Metrics, last: Metrics) -> Metrics:
-  """Returns an epoch's metrics with the gap of the first one.
+  """Returns an epoch's metrics with the gap of the first epoch.
 
-  Later epochs begin with parameters that have learned from the batch, so their
-  distance to the sampler's is not a disagreement.
+  Later epochs start with parameters that have already learned from the batch,
+  so their distance to the sampler is not a numerical disagreement.
 
   Args:
-    first: of the first epoch, or of all before; {}: there was none.
-    last: of an epoch.
+    first: metrics of the first epoch, or of all epochs so far; empty before the
+      first.
+    last: metrics of the latest epoch.
   """
   kept = {name: x for name, x in first.items() if name.startswith(MEAN)}
   return last | kept
 
 
 def percentiles(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
-  """Takes the counts out of the sums, and returns percentiles in nats.
+  """Returns percentiles in nats, and removes the counts from the sums.
 
   Args:
-    sums: of all micro-batches.
-    tokens: how many targets are trained on.
+    sums: sums over all micro-batches.
+    tokens: number of trained targets.
   """
   if _COUNTS not in sums:
     return {}

@@ -1,7 +1,7 @@
-"""What is trained, as one state: a policy, or a policy and its critic.
+"""Trains one state: a policy, or a policy with its critic.
 
-The loop uses `init`, `abstract` and `update` alike for both; `state.params` is
-the policy's.
+The training loop calls `init`, `abstract` and `update` the same way for both.
+`state.params` is the policy's.
 """
 
 import dataclasses
@@ -30,25 +30,23 @@ State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-  """A learner's programs.
+  """The compiled programs of a learner.
 
   Attributes:
-    init: `(params) -> state`: from the policy's parameters, which it uses up,
-      to a fresh state; `init(params, critic_params)` uses up those of a critic
-      too.
+    init: `(params) -> state`: makes a fresh state and donates `params`.
+      `init(params, critic_params)` also donates `critic_params`.
     abstract: shapes, dtypes and shardings of a state.
     update: `(state, batch, ref_params) -> (state, metrics)`, all epochs.
-    make_reference: the program that makes a reference policy's parameters from
-      a policy's, of which it makes a copy.
-    init_policy: the program of `init` that makes the policy's state.
-    policy_update: the program of `update` that trains the policy.
-    prepare: the program that makes what `policy_update` needs of the whole
-      batch, if it needs something.
-    copy_to_critic: the program that makes a critic's parameters from the
-      policy's, if there is a critic.
-    init_critic: the program that makes the critic's state, if there is one.
-    estimate: the program that makes advantages, if there is a critic.
-    critic_update: the program that trains the critic, if there is one.
+    make_reference: copies a policy's parameters for the reference policy.
+    init_policy: the part of `init` that makes the policy's state.
+    policy_update: the part of `update` that trains the policy.
+    prepare: computes the whole-batch inputs of `policy_update`, if it needs
+      any.
+    copy_to_critic: makes critic parameters from the policy's. This and the rest
+      are None without a critic.
+    init_critic: makes the critic's state.
+    estimate: computes advantages and returns.
+    critic_update: trains the critic.
   """
 
   init: Callable[..., State]
@@ -66,15 +64,15 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True)
 class CriticParts:
-  """What a critic needs besides the policy's parts.
+  """The critic's counterparts of the policy's settings.
 
   Attributes:
-    settings: how the critic estimates and learns.
+    settings: the critic's settings.
     optimizer: the critic's own optimizer.
-    normalize: whether advantages get mean 0 and deviation 1 over the tokens
-      that are trained on.
-    seed: draws the value head.
-    aggregation: the aggregation that makes a batch's loss weights.
+    normalize: whether advantages get mean 0 and deviation 1 over trained
+      tokens.
+    seed: random seed of the value head.
+    aggregation: the aggregation that a batch's loss weights implement.
   """
 
   settings: CriticSettings
@@ -99,16 +97,16 @@ def make(
   """Makes a learner.
 
   Args:
-    model: the decoder that policy and critic are instances of.
+    model: the decoder of both policy and critic.
     loss_fn: the policy's loss.
     optimizer: the policy's optimizer.
-    mesh: where state and batch lie.
+    mesh: the device mesh of state and batch.
     rules: logical axis to mesh axis.
-    critic: what a critic needs; None: there is no critic.
-    epochs: how often the learner learns from each batch.
-    options: of XLA, for updates and estimates.
+    critic: parts of the critic. None trains without one.
+    epochs: number of passes over each batch.
+    options: XLA compiler options.
     prepare: from `preparation.make_prepare`.
-    entropy_target: the entropy that the policy's coefficient holds, if any.
+    entropy_target: settings of the adaptive entropy coefficient, if any.
   """
   boxed = transformer.abstract_params(model)
   shardings = train_state.state_shardings(
@@ -161,12 +159,12 @@ def _with_critic(
 
   Args:
     alone: the policy's learner, with the abstract state of both.
-    model: the decoder that both are instances of.
-    critic: what the critic needs.
-    shardings: where the critic's state lies.
-    mesh: where state and batch lie.
-    epochs: how often the learner learns from each batch.
-    options: of XLA.
+    model: the decoder of both policy and critic.
+    critic: parts of the critic.
+    shardings: the shardings of the critic's state.
+    mesh: the device mesh of state and batch.
+    epochs: number of passes over each batch.
+    options: XLA compiler options.
   """
   init_critic = train_state.make_init_state(critic.optimizer, shardings)
   make_critic_params = jax.jit(
@@ -179,7 +177,7 @@ def _with_critic(
   def init_both(
     params: Params, critic_params: Params | None = None
   ) -> critic_lib.ActorCritic:
-    # The critic comes first, because `init` uses the policy's parameters up.
+    # The critic comes first, because `init` donates the policy's parameters.
     if critic_params is None:
       critic_params = make_critic_params(params)
     critic_state = init_critic(critic_params)
@@ -215,12 +213,12 @@ def _make_reference(
 ) -> jax.stages.Wrapped:
   """Returns the jitted function that copies a policy for the KL term.
 
-  The copy has the type of the computation, in which the reference's matrices
-  are used anyway, so it changes no number and takes half the memory.
+  The copy has the compute dtype. The reference's matrices are used in that
+  dtype anyway, so results are the same and the copy takes half the memory.
   """
 
   def copy(params: Params) -> Params:
-    # A value that a program only passes on would be the policy's own array.
+    # Without the copy, an unchanged output would alias the policy's array.
     return jax.tree.map(
       jnp.copy, transformer.compute_params(model.dtype, params)
     )
@@ -229,7 +227,7 @@ def _make_reference(
 
 
 def restarted(state: State) -> State:
-  """Returns the state of a new stage; see `train_state.restarted`."""
+  """Returns the state for a new training stage; see `train_state.restarted`."""
   if isinstance(state, critic_lib.ActorCritic):
     return critic_lib.ActorCritic(
       train_state.restarted(state.policy), train_state.restarted(state.critic)
@@ -240,9 +238,9 @@ def restarted(state: State) -> State:
 def _repeated(
   update: update_lib.Update, epochs: int, prepare: Prepare | None
 ) -> Callable[..., tuple[State, Metrics]]:
-  """Returns an update that learns several times, with the last one's metrics.
+  """Returns an update of several epochs, with the last epoch's metrics.
 
-  The gap to the sampler is the first one's.
+  The gap to the sampler comes from the first epoch.
   """
   if epochs == 1 and prepare is None:
     return update
@@ -275,10 +273,10 @@ def abstract_state(
   Args:
     model: the decoder.
     optimizer: the policy's optimizer.
-    mesh: where the state lies.
+    mesh: the device mesh of the state.
     rules: logical axis to mesh axis.
-    critic_optimizer: the critic's optimizer; None: there is no critic.
-    entropy_target: the entropy that the policy's coefficient holds, if any.
+    critic_optimizer: the critic's optimizer. None without a critic.
+    entropy_target: settings of the adaptive entropy coefficient, if any.
   """
 
   def abstract(

@@ -1,4 +1,4 @@
-"""The supervised loss and KL estimators of a token; float32.
+"""The supervised loss and KL estimators per token; float32.
 
 Policy losses are in `policy_losses.py`.
 """
@@ -21,8 +21,8 @@ def k1(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
   """Returns the unbiased estimate x of KL(policy || reference).
 
   x = log p - log ref of a sampled token. As a loss on the policy's own samples
-  its gradient is 0 on average, so it shows the divergence but does not limit
-  it. k3 limits it, and `FULL_KL` does so exactly.
+  its mean gradient is 0, so it measures the divergence but does not limit it.
+  k3 limits it, and `FULL_KL` does so exactly.
   """
   return log_ratio
 
@@ -30,7 +30,7 @@ def k1(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
 def k2(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
   """Returns x^2 / 2: low variance, biased.
 
-  As a loss its mean gradient is that of KL(policy || reference).
+  As a loss, its mean gradient is the gradient of KL(policy || reference).
   """
   return 0.5 * log_ratio**2
 
@@ -38,7 +38,7 @@ def k2(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
 def k3(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
   """Returns exp(-x) - 1 + x: unbiased, never negative.
 
-  As a loss its mean gradient is that of KL(reference || policy), and not that
+  As a loss, its mean gradient is the gradient of KL(reference || policy), not
   of KL(policy || reference), which it estimates.
   """
   return jnp.exp(-log_ratio) - 1.0 + log_ratio
@@ -49,5 +49,5 @@ KL_ESTIMATORS: dict[str, Callable[[jax.Array], jax.Array]] = {
   "k2": k2,
   "k3": k3,
 }
-# The name of the KL over the whole vocabulary, from `logprobs.chunked_kl`.
+# Name of the exact KL over the whole vocabulary (`logprobs.chunked_kl`).
 FULL_KL = "full"

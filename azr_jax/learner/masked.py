@@ -1,4 +1,4 @@
-"""Masked sums and means, in float32; all of the learner's masking is here."""
+"""Masked sums and means in float32, used for all of the learner's masking."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

@@ -1,6 +1,6 @@
-"""The losses of a micro-batch: of parameters and packed sequences, a scalar.
+"""The loss of a micro-batch, from parameters and packed sequences to a scalar.
 
-`update.py` adds them up over the micro-batches of a batch, and steps.
+`update.py` sums it over a batch's micro-batches and takes the optimizer step.
 """
 
 import functools
@@ -20,8 +20,8 @@ from azr_jax.learner.settings import PROXIMAL
 from azr_jax.models import transformer
 from azr_jax.types import Metrics, Params
 
-# (params, micro-batch, ref_params) -> (loss, sums over tokens for metrics). The
-# loss of a policy also takes `entropy_coef` in place of the settings'.
+# (params, micro-batch, ref_params) -> (loss, sums over tokens for metrics). A
+# policy loss also accepts `entropy_coef`, which overrides the setting.
 MicroLoss: TypeAlias = Callable[..., tuple[jax.Array, Metrics]]
 
 
@@ -37,7 +37,7 @@ def hidden_states(
   model: transformer.Transformer, params: Params, batch: types.Batch
 ) -> Float[Array, "B S D"]:
   """Returns the decoder's last hidden states."""
-  # The cast comes before the gather, so half the bytes cross the links.
+  # Cast before the gather, so the interconnect carries half the bytes.
   layers = transformer.compute_params(model.dtype, params["layers"])
   hidden, _ = model.apply(
     {"params": params | {"layers": layers}},
@@ -84,30 +84,28 @@ def make_policy_loss(
 
   loss = sum over t of [w_t c_t L_t - entropy_coef v_t H_t + kl_coef v_t K_t]
 
-  with, for each target token t:
-    w_t: `batch.loss_weights`, which hold the aggregation; 0 where the model
-      did not write t.
-    c_t: the weight by `correct` (`corrections.py`); 1 without one.
-    L_t: the policy loss (`policy_losses.py`).
-    v_t: `batch.regularizer_weights`, the aggregation of H_t and K_t.
-    H_t: entropy of the policy's distribution at t, in nats.
-    K_t: KL(policy || reference) at t by `kl_estimator`, in nats.
+  with, for each target token t: w_t: `batch.loss_weights`, which implement the
+  aggregation; 0 where the model did not write t. c_t: the correction weight by
+  `correct` (`corrections.py`), or 1 without one. L_t: the policy loss
+  (`policy_losses.py`). v_t: `batch.regularizer_weights`, the aggregation of H_t
+  and K_t. H_t: entropy of the policy's distribution at t, in nats. K_t:
+  KL(policy || reference) at t by `kl_estimator`, in nats.
 
-  The ratios of L_t and c_t are to the policy at the update's start: its
-  `batch.proximal_logprobs` or, without them and with one epoch, the policy's
-  own, without gradient. With `ratio_to=SAMPLED`, those of L_t are to
-  the sampler, and there is no c_t.
+  The ratios in L_t and c_t are relative to the policy at the update's start.
+  Its log-probabilities are `batch.proximal_logprobs` or, without them and with
+  one epoch, the policy's own without gradient. With `ratio_to=SAMPLED`, the
+  ratios in L_t are relative to the sampler, and there is no c_t.
 
   Args:
     model: the policy's decoder.
     policy_loss: from `policy_losses.make`.
-    temperature: the sampling temperature, by which logits are divided.
-    chunk_tokens: tokens whose logits exist at the same time.
-    mesh: where the batch lies, as in `logprobs.chunked_logprobs`.
+    temperature: the sampling temperature; divides the logits.
+    chunk_tokens: number of tokens whose logits exist at the same time.
+    mesh: the device mesh of the batch, as in `logprobs.chunked_logprobs`.
     entropy_coef: weight of the entropy bonus.
-    kl_coef: weight of the KL penalty; 0: no reference pass.
+    kl_coef: weight of the KL penalty; 0 skips the reference's forward pass.
     kl_estimator: a key of `losses.KL_ESTIMATORS`, or `losses.FULL_KL`.
-    ratio_to: the old policy of L_t, `PROXIMAL` or `SAMPLED`.
+    ratio_to: the old policy in L_t, `PROXIMAL` or `SAMPLED`.
     correct: from `corrections.make`.
   """
   scoring = _Scoring(
@@ -218,8 +216,8 @@ def make_supervised_loss(
 
   Args:
     model: the decoder.
-    chunk_tokens: tokens whose logits exist at the same time.
-    mesh: where the batch lies, as in `logprobs.chunked_logprobs`.
+    chunk_tokens: number of tokens whose logits exist at the same time.
+    mesh: the device mesh of the batch, as in `logprobs.chunked_logprobs`.
   """
 
   def loss_fn(

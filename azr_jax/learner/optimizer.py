@@ -1,4 +1,4 @@
-"""The optimizer: AdamW, or Muon for the layers' matrices, with a schedule."""
+"""The optimizer: AdamW, or Muon for matrices of the layers, with a schedule."""
 
 import jax
 import optax
@@ -23,9 +23,10 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
   """Returns AdamW, or Muon for the layers' matrices and AdamW for the rest.
 
-  The arguments are the fields of `OptimizerSettings`. Norms and biases have no
-  weight decay unless `decay_vectors` is set. Gradients are first clipped by
-  their global norm. Muon's rate falls by the same factor as AdamW's.
+  The arguments are the fields of `OptimizerSettings`. Norm scales and biases
+  get no weight decay unless `decay_vectors` is set. Gradients are first clipped
+  by their global norm. Muon's learning rate decays by the same factor as
+  AdamW's.
   """
 
   def schedule(peak: float) -> optax.Schedule:
@@ -62,7 +63,7 @@ def make_optimizer(
 def _schedule(
   peak: float, final: float, warmup_steps: int, decay_steps: int, decay: str
 ) -> optax.Schedule:
-  """Returns the rate by update: warm-up to the peak, then the decay."""
+  """Returns the learning-rate schedule: warm-up to the peak, then decay."""
   start = 0.0 if warmup_steps else peak
   if not decay_steps:
     return optax.linear_schedule(start, peak, max(warmup_steps, 1))
@@ -80,10 +81,7 @@ def _schedule(
 
 
 def _decay_mask(params: Params) -> Params:
-  """Returns a tree of bools: whether a parameter has weight decay.
-
-  Scales of norms and biases have none.
-  """
+  """Returns a tree of bools that is False at norm scales and biases."""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: path[-1].key not in ("scale", "bias"), params
   )
@@ -92,7 +90,7 @@ def _decay_mask(params: Params) -> Params:
 def _muon_axes(
   path: jax.tree_util.KeyPath, leaf: jax.Array
 ) -> optax.contrib.MuonDimensionNumbers | None:
-  """Returns input and output axes of a layers' matrix, or None for AdamW."""
+  """Returns input and output axes of a layer's matrix, or None for AdamW."""
   names = [entry.key for entry in path]
   if names[0] != "layers" or names[-1] != "kernel":
     return None

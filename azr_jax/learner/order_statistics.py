@@ -1,7 +1,7 @@
-"""Quantiles and largest values of arrays that lie on many devices.
+"""Quantiles and largest values of arrays sharded over many devices.
 
-Nothing here sorts: counts are sums over devices, and a sort would gather the
-whole array on each of them.
+Nothing here sorts. Counts are sums over devices, whereas a sort would gather
+the whole array on each device.
 """
 
 import jax
@@ -9,14 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-# Limits of the histogram's bins, in nats: each is 7.5 % above the one before.
+# Edges of the histogram's bins, in nats; each is 7.5 % above the previous one.
 BIN_EDGES = np.logspace(-8, 2, 321, dtype=np.float32)
 
 
 def counts_from_edges(
   x: Float[Array, "*B"], mask: Float[Array, "*B"]
 ) -> Float[Array, " edges"]:
-  """Returns how many of x, where mask is 1, reach each of `BIN_EDGES`."""
+  """Returns, for each of `BIN_EDGES`, how many x are at least the edge.
+
+  Counts only x where mask is 1.
+  """
   counted = mask > 0
 
   def count_from(edge: jax.Array) -> jax.Array:
@@ -34,14 +37,14 @@ def quantile(
   """Returns an upper bound of a quantile, at most 7.5 % above it.
 
   Args:
-    counts: the sum of what `counts_from_edges` returned.
-    total: how many numbers were counted.
-    maximum: the largest of them.
-    fraction: the part of the numbers that are at most the quantile.
+    counts: summed results of `counts_from_edges`.
+    total: number of values counted.
+    maximum: the largest value.
+    fraction: fraction of the values that are at most the quantile.
 
   Returns:
-    The smallest edge that at most (1 - fraction) of the numbers reach; 0 if
-    that is the first edge, the maximum if it is less.
+    The smallest edge that at most (1 - fraction) of the values reach, or the
+    maximum if it is smaller. 0 if that edge is the first one.
   """
   above = counts <= (1.0 - fraction) * total
   edges = jnp.asarray(BIN_EDGES).at[0].set(0.0)
@@ -52,10 +55,10 @@ def quantile(
 def largest(
   x: Float[Array, "*B"], mask: Float[Array, "*B"], count: Int[Array, ""]
 ) -> Bool[Array, "*B"]:
-  """Returns true at the `count` largest of x where mask is 1.
+  """Returns true at the `count` largest x where mask is 1.
 
-  Numbers that equal the smallest of these are chosen, too. If fewer than
-  `count` are left by the mask, all of them are.
+  Ties with the smallest of these are included. If the mask leaves fewer than
+  `count` values, all of them are selected.
   """
   order = jnp.where(mask > 0, _ordered_bits(x), jnp.uint32(0))
 
@@ -73,7 +76,7 @@ def largest(
 
 
 def _ordered_bits(x: Float[Array, "*B"]) -> UInt32[Array, "*B"]:
-  """Returns integers above 0 that are ordered as the float32 numbers are."""
+  """Returns positive integers in the order of the float32 numbers."""
   bits = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
   is_negative = bits >> 31 > 0
   return jnp.where(is_negative, ~bits, bits | jnp.uint32(1 << 31))

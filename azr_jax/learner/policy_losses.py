@@ -1,17 +1,18 @@
-"""Policy losses: one function each, by name.
+"""Policy losses: one function each, registered by name.
 
-A function takes the targets of a micro-batch, and its numbers by keyword. It
-returns the loss of each target, and values for metrics, which are averaged over
-the targets that are trained on. Nothing is aggregated here: the batch's
-`loss_weights`, which `packing.py` makes, say how targets and sequences add up.
+A loss takes the targets of a micro-batch, and its hyperparameters as keywords.
+It returns the loss of each target and values for metrics, which are averaged
+over trained targets. Nothing is aggregated here: the batch's `loss_weights`
+from `packing.py` define how targets and sequences add up.
 
-In the formulas, r is the ratio of the probability of a target to that by the
-old policy, which is the policy at the update's start or, with
-`learner.ratio_to=sampled`, the sampler; A is the target's advantage.
+In the formulas, A is the target's advantage and r is the probability ratio of
+the policy to the old policy. The old policy is the policy at the update's start
+or, with `learner.ratio_to=sampled`, the sampler.
 
-`make` binds the numbers from settings: a keyword is a field of the loss's own
-section, or else of `PolicyLossSettings`. Another loss is a function and its row
-in `POLICY_LOSSES`, or a function outside the package (docs/extending.md).
+`make` binds the hyperparameters from settings: a keyword names a field of the
+loss's own section, or else of `PolicyLossSettings`. To add a loss, write a
+function and a row in `POLICY_LOSSES`, or a function outside the package
+(docs/extending.md).
 """
 
 import dataclasses
@@ -33,75 +34,81 @@ from azr_jax.types import Leaf
 
 @dataclasses.dataclass(frozen=True)
 class CispoSettings(Settings):
-  """CISPO; its paper tunes the largest weight and does not name it."""
+  """CISPO; its paper tunes the maximum weight and does not report it."""
 
   weight_max: float = setting(
-    5.0, "maximum of the weight r; ScaleRL has 4 to 8", above=0, expert=True
+    5.0, "maximum of the weight r; ScaleRL uses 4 to 8", above=0, expert=True
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class GspoSettings(Settings):
-  """GSPO; the defaults are those of its section 5.1."""
+  """GSPO, with the defaults of its paper's section 5.1."""
 
   clip_low: float = setting(
-    3e-4, "maximum distance of a sequence's ratio below 1", above=0, expert=True
+    3e-4,
+    "GSPO clip range: sequence ratios below 1 - clip_low are clipped",
+    above=0,
+    expert=True,
   )
   clip_high: float = setting(
-    4e-4, "maximum distance of a sequence's ratio above 1", above=0, expert=True
+    4e-4,
+    "GSPO clip range: sequence ratios above 1 + clip_high are clipped",
+    above=0,
+    expert=True,
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class ClipCovSettings(Settings):
-  """Clip-Cov; the defaults are those of its experiments."""
+  """Clip-Cov, with the defaults of its paper's experiments."""
 
   fraction: float = setting(
     2e-4,
-    "part of the targets that loses its gradient",
+    "fraction of tokens whose gradient is dropped",
     above=0,
     maximum=1,
     expert=True,
   )
-  low: float = setting(1.0, "minimum covariance of such a target", expert=True)
-  high: float = setting(5.0, "maximum covariance of such a target", expert=True)
+  low: float = setting(1.0, "minimum covariance of such a token", expert=True)
+  high: float = setting(5.0, "maximum covariance of such a token", expert=True)
 
   def check(self) -> None:
-    """Refuses an empty range."""
+    """Rejects an empty range."""
     if self.low >= self.high:
       raise self.invalid("low", f"less than high={self.high}")
 
 
 @dataclasses.dataclass(frozen=True)
 class KlCovSettings(Settings):
-  """KL-Cov; the defaults are those of its experiments with 7B."""
+  """KL-Cov, with the defaults of its paper's 7B experiments."""
 
   fraction: float = setting(
     2e-3,
-    "part of the targets with the penalty",
+    "fraction of tokens that get the KL penalty",
     above=0,
     maximum=1,
     expert=True,
   )
-  coef: float = setting(1.0, "weight of the penalty", minimum=0, expert=True)
+  coef: float = setting(1.0, "weight of the KL penalty", minimum=0, expert=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyLossSettings(Settings):
-  """The hyperparameters of all policy losses; each reads its own."""
+  """Hyperparameters of all policy losses; each loss reads its own."""
 
   iw_clip_max: float = setting(
     10.0, "maximum importance weight of sequence_weighted", above=0, expert=True
   )
   clip_low: float = setting(
-    0.2, "maximum distance of an unclipped ratio below 1", above=0
+    0.2, "PPO clip range: ratios below 1 - clip_low are clipped", above=0
   )
   clip_high: float = setting(
-    0.2, "maximum distance of an unclipped ratio above 1", above=0
+    0.2, "PPO clip range: ratios above 1 + clip_high are clipped", above=0
   )
   dual_clip: float = setting(
     0.0,
-    "maximum ratio of clipped where advantages are negative; 0: none",
+    "dual-clip PPO: maximum ratio where advantages are negative; 0 disables it",
     accepts=(lambda v: v == 0 or v > 1, "0 or a number above 1"),
     expert=True,
   )
@@ -116,12 +123,13 @@ class Targets(flax.struct.PyTreeNode):
 
   Attributes:
     logprobs: log-probabilities under the policy.
-    old_logprobs: the same under the old policy, without gradient.
-    sampled_logprobs: the same when the targets were sampled.
+    old_logprobs: log-probabilities under the old policy, without gradient.
+    sampled_logprobs: log-probabilities reported by the sampler.
     advantages: A.
-    mask: 1 where the target was written by the model.
-    segment_ids: which sequence of its row a target belongs to.
-    chosen: 1 where `PolicyLoss.choose` chose the target; None: it has none.
+    mask: 1 where the model wrote the target.
+    segment_ids: the index of the target's sequence in its row.
+    chosen: 1 where `PolicyLoss.choose` selected the target. None if the loss
+      selects none.
     is_on_policy: whether the old policy is the policy, so that every r is 1.
   """
 
@@ -140,7 +148,7 @@ class Targets(flax.struct.PyTreeNode):
     return jnp.exp(self.logprobs - self.old_logprobs)
 
 
-# The loss of each target, and values of targets by metric name.
+# The loss of each target, and per-target values by metric name.
 Loss: TypeAlias = tuple[Float[Array, "B S"], dict[str, Float[Array, "B S"]]]
 
 
@@ -149,8 +157,8 @@ def clipped(
 ) -> Loss:
   """Returns PPO's clipped objective as a loss (AZR, eq. 9).
 
-  -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A); with `dual_clip`, where A
-  is negative, at most -dual_clip A (dual-clip PPO, arXiv 1912.09729).
+  -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A). With `dual_clip`, the loss
+  is at most -dual_clip A where A is negative (dual-clip PPO, arXiv 1912.09729).
   """
   loss = _clipped(targets.ratio, targets.advantages, clip_low, clip_high)
   if dual_clip:
@@ -169,7 +177,7 @@ def _clipped(
 def _clip_fraction(
   targets: Targets, ratio: jax.Array, clip_low: float, clip_high: float
 ) -> dict[str, jax.Array]:
-  """Returns where ratios are outside; nothing if all of them are 1."""
+  """Returns where ratios are outside the clip range; empty if all are 1."""
   if targets.is_on_policy:
     return {}
   outside = (ratio < 1 - clip_low) | (ratio > 1 + clip_high)
@@ -177,19 +185,19 @@ def _clip_fraction(
 
 
 def sequence_weighted(targets: Targets, *, iw_clip_max: float) -> Loss:
-  """Returns REINFORCE with a weight per sequence (Countdown, section 4).
+  """Returns REINFORCE with one importance weight per sequence.
 
   -w A log p, w = min(exp(log p(sequence) - log q(sequence)), iw_clip_max),
-  where q is the sampler and w has no gradient. Summed over a sequence's targets
-  this is -w A log p(sequence).
+  where q is the sampler and w has no gradient (Countdown, section 4). Summed
+  over a sequence's targets this is -w A log p(sequence).
 
-  Its values count targets, so long sequences count more.
+  Metrics average over targets, so long sequences count more.
   """
   log_ratio = targets.logprobs - targets.sampled_logprobs
   log_weights = segments.sums(
     jax.lax.stop_gradient(log_ratio) * targets.mask, targets.segment_ids
   )
-  # The clip comes before the exponential, which could overflow.
+  # Clip before the exponential, which could overflow.
   weights = jnp.exp(jnp.minimum(log_weights, jnp.log(iw_clip_max)))
   return -weights * targets.advantages * targets.logprobs, {
     "learner/weight": weights,
@@ -200,8 +208,8 @@ def sequence_weighted(targets: Targets, *, iw_clip_max: float) -> Loss:
 def cispo(targets: Targets, *, weight_max: float) -> Loss:
   """Returns CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4 and 5).
 
-  -min(r, weight_max) A log p, where the clipped r has no gradient, so that no
-  target loses its own. As in the paper, r has no lower limit.
+  -min(r, weight_max) A log p. The clipped r has no gradient, so every target
+  keeps the gradient of its log p. As in the paper, r has no lower bound.
   """
   ratio = jax.lax.stop_gradient(targets.ratio)
   weights = jnp.minimum(ratio, weight_max)
@@ -213,9 +221,9 @@ def gspo(targets: Targets, *, clip_low: float, clip_high: float) -> Loss:
   """Returns GSPO (arXiv 2507.18071, eq. 5 and 7).
 
   -min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), where s is the geometric
-  mean of r over the target's sequence. As in GSPO-token (eq. 14), s has the
-  gradient of the target's own log p. Where the targets of a sequence share A
-  and weight, this is GSPO's gradient; the paper's objective is that of
+  mean of r over the target's sequence. As in GSPO-token (eq. 14), s carries the
+  gradient of the target's own log p. If the targets of a sequence share A and
+  their weight, this equals GSPO's gradient. The paper's objective needs
   `learner.aggregation=sequence_mean`.
   """
   log_ratio = targets.logprobs - targets.old_logprobs
@@ -231,9 +239,9 @@ def gspo(targets: Targets, *, clip_low: float, clip_high: float) -> Loss:
 def clip_cov(
   targets: Targets, *, clip_low: float, clip_high: float, dual_clip: float
 ) -> Loss:
-  """Returns `clipped`, and 0 at the targets of `choose_clip_cov`.
+  """Returns `clipped`, with 0 at the targets that `choose_clip_cov` selects.
 
-  The method is Clip-Cov (arXiv 2505.22617, section 4).
+  This is Clip-Cov (arXiv 2505.22617, section 4).
   """
   assert targets.chosen is not None
   loss, values = clipped(
@@ -243,10 +251,10 @@ def clip_cov(
 
 
 def kl_cov(targets: Targets, *, coef: float) -> Loss:
-  """Returns -r A, and -r A + coef |log r| at the targets of `choose_kl_cov`.
+  """Returns -r A, plus coef |log r| at the targets `choose_kl_cov` selects.
 
-  The method is KL-Cov (arXiv 2505.22617, section 4). |log r| stands for the KL
-  to the old policy, and has no gradient where r is 1.
+  This is KL-Cov (arXiv 2505.22617, section 4). |log r| stands in for the KL to
+  the old policy, and has no gradient where r is 1.
   """
   assert targets.chosen is not None
   log_ratio = targets.logprobs - targets.old_logprobs
@@ -259,7 +267,7 @@ def covariances(
   advantages: Float[Array, "*B"],
   mask: Float[Array, "*B"],
 ) -> Float[Array, "*B"]:
-  """Returns each target's part of Cov(log p, A) over a batch.
+  """Returns each target's term of Cov(log p, A) over a batch.
 
   (log p - mean log p) (A - mean A) (arXiv 2505.22617, section 4).
   """
@@ -276,15 +284,15 @@ def choose_clip_cov(
   low: float,
   high: float,
 ) -> Bool[Array, "*B"]:
-  """Draws a part of the targets whose covariance is between two limits.
+  """Samples a fraction of the targets whose covariance lies in (low, high).
 
   Args:
-    covariances: of the targets of a whole batch.
-    mask: 1 where the target was written by the model.
-    key: draws the targets; used up.
-    fraction: the part of all targets that is drawn.
-    low: covariances of the drawn targets are above this.
-    high: and below this.
+    covariances: covariances of the whole batch's targets.
+    mask: 1 where the model wrote the target.
+    key: random key of the selection; consumed.
+    fraction: fraction of all targets to select.
+    low: exclusive lower bound of the selected covariances.
+    high: exclusive upper bound of the selected covariances.
   """
   inside = (covariances > low) & (covariances < high)
   draws = jax.random.uniform(key, covariances.shape)
@@ -298,31 +306,33 @@ def choose_kl_cov(
   *,
   fraction: float,
 ) -> Bool[Array, "*B"]:
-  """Returns the targets of the largest covariances; draws nothing."""
+  """Returns the targets with the largest covariances; the key is unused."""
   del key
   return order_statistics.largest(covariances, mask, _count(mask, fraction))
 
 
 def _count(mask: jax.Array, fraction: float) -> jax.Array:
-  """Returns a fraction of the number of targets, rounded down, at least 1."""
+  """Returns a fraction of the target count, rounded down, at least 1."""
   count = jnp.floor(fraction * jnp.sum(mask)).astype(jnp.int32)
   return jnp.maximum(count, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyLoss:
-  """A policy loss and what it needs.
+  """A policy loss and its requirements.
 
   Attributes:
-    loss: of each target, and values for metrics; takes its numbers by keyword,
-      or, as `make` returns it, the targets alone.
-    choose: chooses targets by the covariances of the whole batch, before the
-      update: `(covariances, mask, key)`, and numbers by keyword.
-    section: the section of `learner` that holds its own numbers; "": none does.
-    is_weighted: whether it weighs samples by their probability when sampled,
-      so that no correction is needed and the old policy does not matter.
-    is_penalty: whether it needs an old policy other than the policy, because
-      it has no clip and its penalty is 0 where r is 1.
+    loss: returns the loss of each target and values for metrics. It takes the
+      targets and, unless `make` bound them, hyperparameters as keywords.
+    choose: selects targets before the update, from the whole batch's
+      covariances: `(covariances, mask, key)` and hyperparameters as keywords.
+    section: the section of `learner` with the loss's own hyperparameters; "" if
+      there is none.
+    is_weighted: whether the loss already weights samples by their probability
+      under the sampler. Such a loss needs no correction and ignores the old
+      policy.
+    is_penalty: whether the old policy must differ from the policy. The loss has
+      no clipping, and its penalty is 0 where r is 1.
   """
 
   loss: Callable[..., Loss]
@@ -345,15 +355,15 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
 
 
 def load(name: str) -> PolicyLoss:
-  """Returns the policy loss of a name, without its numbers.
+  """Returns the policy loss of a name, with its hyperparameters unbound.
 
   Args:
     name: a key of `POLICY_LOSSES`, or MODULE:NAME of a function or a
       `PolicyLoss`.
 
   Raises:
-    ValueError: there is no such loss, or it lacks a default of a number that is
-      no setting; the message continues "expected".
+    ValueError: there is no such loss, or one of its keywords is neither a
+      setting nor has a default; the message continues "expected".
   """
   found = named.choose(name, POLICY_LOSSES, _is_loss, "a policy loss")
   loss = found if isinstance(found, PolicyLoss) else PolicyLoss(found)
@@ -378,7 +388,7 @@ def _is_loss(found: Any) -> bool:
 
 
 def make(name: str, c: PolicyLossSettings) -> PolicyLoss:
-  """Returns the policy loss of a name, with its numbers from settings."""
+  """Returns the policy loss of a name, with hyperparameters from settings."""
   row = load(name)
   own = vars(getattr(c, row.section)) if row.section else {}
   numbers = vars(c) | own
@@ -389,7 +399,7 @@ def make(name: str, c: PolicyLossSettings) -> PolicyLoss:
 def _bound(
   function: Callable[..., Any], numbers: Mapping[str, Any]
 ) -> Callable[..., Any]:
-  """Returns a function with those keywords bound that are settings."""
+  """Binds the keywords of a function that are settings."""
   keywords = [parameter.name for parameter in _keywords(function)]
   return functools.partial(
     function, **{name: numbers[name] for name in keywords if name in numbers}
@@ -397,6 +407,6 @@ def _bound(
 
 
 def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:
-  """Returns the parameters that are taken by keyword only."""
+  """Returns the keyword-only parameters."""
   parameters = inspect.signature(function).parameters.values()
   return [p for p in parameters if p.kind is p.KEYWORD_ONLY]

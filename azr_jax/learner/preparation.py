@@ -1,16 +1,17 @@
-"""What an update needs of its whole batch, before its first micro-batch.
+"""Whole-batch statistics, computed before the first micro-batch.
 
-A micro-batch is an accident of the layout, so nothing that ranks targets is
-computed in one: results must not depend on how many there are, nor on devices.
-The papers rank within a micro-batch. Three things need the whole batch:
+The papers rank targets within a micro-batch. We rank them over the whole batch,
+because results must not depend on the number of micro-batches or devices. Three
+things need the whole batch:
 
-1. the log-probabilities under the policy at the update's start, for ratios of
-   several epochs; a pass scores the batch, a forward pass without gradients;
-2. the targets of largest entropy, to which the policy loss is confined (Beyond
-   the 80/20 Rule, arXiv 2506.01939, eq. 5); the same pass gives entropies;
-3. the targets that a policy loss chooses by their covariances of
-   log-probability and advantage. With one epoch these are the sampler's
-   log-probabilities, which saves the pass: they are the policy's own but for
+1. log-probabilities under the policy at the update's start, for the ratios of
+   several epochs. A forward pass without gradients scores the batch.
+2. the targets with the largest entropies, to which the policy loss is confined
+   (Beyond the 80/20 Rule, arXiv 2506.01939, eq. 5). The same pass gives
+   entropies.
+3. the targets that a policy loss selects by their covariance of
+   log-probability and advantage. With one epoch these use the sampler's
+   log-probabilities, which saves the pass. They equal the policy's own up to
    rounding and staleness.
 """
 
@@ -30,7 +31,7 @@ from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params
 
-# Jitted: (params, step, batch) -> (fields that the batch lacks, metrics).
+# Jitted: (params, step, batch) -> (fields to set in the batch, metrics).
 Prepare: TypeAlias = jax.stages.Wrapped
 # (params, batch) -> (log-probabilities, entropies).
 Scores: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
@@ -51,19 +52,19 @@ def make_prepare(
 
   Args:
     model: the policy's decoder.
-    temperature: the sampling temperature, by which logits are divided.
-    chunk_tokens: tokens whose logits exist at the same time.
-    mesh: where the batch lies.
+    temperature: the sampling temperature; divides the logits.
+    chunk_tokens: number of tokens whose logits exist at the same time.
+    mesh: the device mesh of the batch.
     needs_proximal: whether ratios need the log-probabilities at the update's
       start, because there are several epochs.
-    top_entropy_fraction: the part of the targets, by entropy, that the policy
-      loss counts.
-    choose: of the policy loss, from `policy_losses.make`.
-    options: of XLA.
+    top_entropy_fraction: fraction of the targets, by entropy, in the policy
+      loss.
+    choose: the policy loss's selection, from `policy_losses.make`.
+    options: XLA compiler options.
 
   Returns:
-    `(params, step, batch [A, B, S]) -> (fields, metrics)`: the fields replace
-    those of the batch in every epoch.
+    `(params, step, batch [A, B, S]) -> (fields, metrics)`. The fields replace
+    the batch's in every epoch.
   """
   needs_scores = needs_proximal or top_entropy_fraction < 1
   if not needs_scores and choose is None:
@@ -90,7 +91,7 @@ def make_prepare(
         )
     if choose is not None:
       found = policy_losses.covariances(logprobs, batch.advantages, mask)
-      # The number of the update makes the draw, so a resumed run repeats it.
+      # Seeded by the update count, so a resumed run repeats the selection.
       key = jax.random.fold_in(jax.random.key(0), step)
       fields["chosen"] = choose(found, mask, key) * 1.0
     return fields, metrics
@@ -112,14 +113,13 @@ def make_scores(
 ) -> Scores:
   """Returns `(params, batch [A, B, S]) -> (log-probabilities, entropies)`.
 
-  Both are [A, B, S], of the targets and in nats, and 0 in micro-batches that
-  are empty.
+  Both are [A, B, S], per target, in nats, and 0 in empty micro-batches.
 
   Args:
     model: the decoder.
-    chunk_tokens: tokens whose logits exist at the same time.
+    chunk_tokens: number of tokens whose logits exist at the same time.
     temperature: divides the logits.
-    mesh: where the batch lies.
+    mesh: the device mesh of the batch.
   """
 
   def scores(
@@ -151,7 +151,7 @@ def make_scores(
 def _top_entropy(
   entropies: Float[Array, "A B S"], mask: Float[Array, "A B S"], fraction: float
 ) -> Array:
-  """Returns true at the part of the targets with the largest entropies."""
+  """Returns true at the fraction of targets with the largest entropies."""
   count = jnp.ceil(fraction * jnp.sum(mask)).astype(jnp.int32)
   return order_statistics.largest(entropies, mask, count)
 
@@ -159,11 +159,11 @@ def _top_entropy(
 def prepared(
   prepare: Prepare | None, state: TrainState, batch: types.Batch
 ) -> tuple[types.Batch, Metrics]:
-  """Returns a batch with what `prepare` makes of it, and metrics.
+  """Returns a batch with the fields that `prepare` sets, and metrics.
 
   Args:
     prepare: from `make_prepare`.
-    state: the policy at the update's start.
+    state: the policy's state at the update's start.
     batch: all micro-batches, with advantages.
   """
   if prepare is None:

@@ -11,8 +11,8 @@ def sums(
   """Returns, at each target, the sum of x over the target's sequence.
 
   Args:
-    x: 0 at targets that do not count.
-    segment_ids: which sequence of its row a target belongs to.
+    x: values to sum; 0 at targets that do not count.
+    segment_ids: the index of the target's sequence in its row.
   """
 
   def sum_row(x_S: jax.Array, segments_S: jax.Array) -> jax.Array:
@@ -29,7 +29,7 @@ def means(
 ) -> Float[Array, "B S"]:
   """Returns, at each target, the mean of x over its sequence where mask is 1.
 
-  The mean of a sequence without such a target is 0.
+  The mean of a sequence without such targets is 0.
   """
   counts = sums(mask, segment_ids)
   return sums(x * mask, segment_ids) / jnp.maximum(counts, 1.0)

@@ -1,16 +1,16 @@
-"""What becomes of long responses before their advantages are estimated (DAPO).
+"""Overlong reward shaping and filtering (DAPO).
 
-Both parts work on the trajectories of any system, and are off by default:
+Both work on the trajectories of any system, before advantages are estimated,
+and are off by default:
 
-* Soft overlong punishment lowers the reward of a response that comes near to
-  the longest one (eq. 13).
-* Overlong filtering takes truncated responses out of the loss. Their rewards
-  stay in the baselines of their groups, because a group without its failures
-  would look better than it is. They leave every denominator: a token mean
-  divides by the tokens that are trained on, a mean over sequences by the
-  sequences that are (`packing.loss_weights`), and advantages are normalised
-  over trained tokens. So the critic, the entropy bonus and the KL term leave
-  them out, too.
+* Soft overlong punishment lowers the reward of a response whose length comes
+  near the maximum (eq. 13).
+* Overlong filtering drops truncated responses from the loss. Their rewards
+  still count in the baselines of their groups, because a group without its
+  failures would look too good. They drop out of every denominator: a token
+  mean divides by the trained tokens, a mean over sequences by the trained
+  sequences (`packing.loss_weights`), and advantages are normalised over trained
+  tokens. The critic, the entropy bonus and the KL term ignore them, too.
 
 Paper: DAPO (arXiv 2503.14476), section 3.4.
 """
@@ -26,36 +26,37 @@ from azr_jax.config.settings import Settings, setting
 
 @dataclasses.dataclass(frozen=True)
 class ShapingSettings(Settings):
-  """Section `shaping`: long responses, which the four papers leave alone."""
+  """Section `shaping`: overlong responses; off in the four papers."""
 
   overlong_buffer: int = setting(
     0,
-    "L_cache, the last tokens before rollout.max_tokens, which cost; 0: off",
+    "L_cache: penalize this many tokens before rollout.max_tokens; 0 disables",
     paper="DAPO: 4096 of 20480",
     minimum=0,
   )
   overlong_penalty: float = setting(
     1.0,
-    "what a response of rollout.max_tokens loses",
+    "penalty of a response of rollout.max_tokens",
     paper="DAPO: 1",
     minimum=0,
     expert=True,
   )
   mask_truncated: bool = setting(
-    False, "take responses that the longest length cut out of the loss"
+    False, "drop responses truncated at rollout.max_tokens from the loss"
   )
 
 
 def overlong_fraction_of(length: int, longest: int, buffer: int) -> float:
-  """Returns the part of the penalty that a response's length costs it.
+  """Returns the fraction of the penalty for a response of a given length.
 
-  With L = `longest` and B = `buffer` it is 0 up to L - B tokens, rises linearly
-  and is 1 at L; the paper adds the negative of it to the reward (DAPO, eq. 13).
+  With L = `longest` and B = `buffer`, the fraction is 0 up to L - B tokens and
+  rises linearly to 1 at L. The paper adds its negative to the reward (DAPO, eq.
+  13).
 
   Args:
-    length: tokens of the response.
-    longest: L, the length at which responses are cut.
-    buffer: B; 0: nothing costs.
+    length: number of tokens of the response.
+    longest: L, the length at which responses are truncated.
+    buffer: B; 0 disables the penalty.
   """
   if not buffer:
     return 0.0
@@ -67,17 +68,17 @@ def shape(
   settings: ShapingSettings,
   longest: int,
 ) -> tuple[list[types.Trajectory], dict[str, float]]:
-  """Returns trajectories with shaped rewards, and masks.
+  """Applies shaping to the trajectories of a step.
 
   Args:
-    trajectories: of a step.
-    settings: what is shaped.
-    longest: `rollout.max_tokens`, the length at which responses are cut.
+    trajectories: trajectories of one step.
+    settings: the shaping to apply.
+    longest: `rollout.max_tokens`, the length at which responses are truncated.
 
   Returns:
-    The trajectories in the same order, and metrics: the fractions that were
-    punished and masked, and the mean punishment. Without any shaping they are
-    those that were given, and there are no metrics.
+    The trajectories in the same order, and metrics: the fractions punished and
+    masked, and the mean penalty. With shaping off, the trajectories are
+    unchanged and there are no metrics.
   """
   shaped, metrics = list(trajectories), {}
   if settings.overlong_buffer:

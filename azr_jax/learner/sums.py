@@ -1,7 +1,7 @@
-"""How the numbers of micro-batches become metrics of an update.
+"""Combines sums of micro-batches into the metrics of an update.
 
-A name that ends with `_max` is a maximum, every other one a sum over targets,
-which is divided by their number unless the batch's weights average it already.
+A name that ends with `_max` is a maximum. Any other is a sum over targets,
+divided by their number unless the batch's weights already average it.
 """
 
 import jax.numpy as jnp
@@ -10,12 +10,12 @@ from jaxtyping import Array, Float
 from azr_jax.learner import corrections, gap
 from azr_jax.types import Metrics
 
-# Sums that the batch's weights already average; others are divided by tokens.
+# Sums that the batch's weights already average.
 _WEIGHTED = ("learner/policy_loss",)
 
 
 def add(total: Metrics, micro: Metrics) -> Metrics:
-  """Returns the numbers of two parts of a batch as those of both."""
+  """Combines the sums of two parts of a batch."""
   return {
     name: (jnp.maximum if name.endswith("_max") else jnp.add)(value, other)
     for name, value in total.items()
@@ -27,8 +27,8 @@ def finish(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
   """Returns the metrics of a batch.
 
   Args:
-    sums: of all micro-batches.
-    tokens: how many targets are trained on, at least 1.
+    sums: sums over all micro-batches.
+    tokens: number of trained targets, at least 1.
   """
   sums = dict(sums)
   metrics = gap.percentiles(sums, tokens)

@@ -1,4 +1,4 @@
-"""Everything on the device that a training step changes, and its sharding."""
+"""Device state that a training step updates, and its sharding."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,13 +31,13 @@ class TrainState(flax.struct.PyTreeNode):
 
 
 class EntropyTargetState(TrainState):
-  """A state whose entropy coefficient changes.
+  """A train state with an adaptive entropy coefficient.
 
-  It is a class of its own, because a checkpoint without the field is no
-  checkpoint of a state with an empty one.
+  It is a class of its own because a checkpoint without the field cannot be
+  restored as a state whose field is empty.
 
   Attributes:
-    entropy_control: the coefficient that holds an entropy.
+    entropy_control: the coefficient that holds the entropy near its target.
   """
 
   entropy_control: EntropyControl
@@ -50,15 +50,14 @@ def state_shardings(
   rules: Rules,
   target: EntropyTargetSettings | None = None,
 ) -> TrainState:
-  """Returns a `TrainState` of shardings; moments lie like their parameters.
+  """Returns the state's shardings; moments are sharded like their parameters.
 
   Args:
-    boxed: parameters as shapes with logical axes, `abstract_params` of a
-      model.
-    optimizer: the optimizer whose state is laid out.
+    boxed: parameter shapes with logical axes, from a model's `abstract_params`.
+    optimizer: the optimizer whose state is sharded.
     mesh: the device mesh.
     rules: logical axis to mesh axis.
-    target: the entropy to hold; None: there is none.
+    target: settings of the adaptive entropy coefficient, if any.
   """
   by_path = {
     _dict_keys(path): param
@@ -80,16 +79,16 @@ def _sharding_like(
 ) -> jax.sharding.Sharding | None:
   """Returns the sharding of the parameter that a leaf of the state belongs to.
 
-  A moment's path ends with its parameter's path. Other keys may come before it:
-  Optax names the group of parameters that one of several optimizers has.
+  A moment's path ends with its parameter's path. Other keys may precede it:
+  with several optimizers, Optax names each optimizer's group of parameters.
 
   Args:
     by_path: each parameter by the dictionary keys of its path.
-    path: of the leaf in the state.
+    path: path of the leaf in the state.
     leaf: the leaf's shape.
 
   Returns:
-    The sharding; None: it is no parameter, nor has it the shape of one.
+    The sharding. None if the leaf matches no parameter's path and shape.
   """
   keys = _dict_keys(path)
   for start in range(len(keys)):
@@ -152,10 +151,10 @@ def abstract_state(
 
 
 def restarted(state: TrainState) -> TrainState:
-  """Returns the state of a new stage of training.
+  """Returns the state for a new training stage.
 
   Parameters and moments stay, with the count that corrects the moments' bias.
-  The number of updates, by which rates are scheduled, starts over.
+  The update count, which drives the learning-rate schedule, restarts at 0.
   """
 
   def is_schedule(node: object) -> bool:
@@ -173,7 +172,7 @@ def restarted(state: TrainState) -> TrainState:
 
 
 def _zero_like(x: jax.Array) -> jax.Array:
-  """Returns zeros in the shards of an array."""
+  """Returns zeros with an array's sharding."""
   return jnp.zeros_like(x, device=x.sharding)
 
 
@@ -184,7 +183,7 @@ def make_init_state(
 ) -> jax.stages.Wrapped:
   """Returns a jitted function from sharded parameters to a fresh state.
 
-  The function uses its argument up: the state takes over the buffers.
+  The function donates its argument: the state takes over the buffers.
   """
 
   def init_state(params: Params) -> TrainState:

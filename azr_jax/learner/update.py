@@ -1,8 +1,8 @@
-"""The update: gradients accumulated over packed micro-batches, one step.
+"""The update: gradients accumulated over packed micro-batches, then one step.
 
 `update(state, batch, ref_params) -> (state, metrics)` is pure and jitted once.
 The batch has a leading axis of micro-batches: arrays [A, B, S]. `ref_params`
-is the reference policy of a KL term, or None.
+is the reference policy of the KL term, or None.
 """
 
 import functools
@@ -27,7 +27,7 @@ from azr_jax.types import Metrics, Params
 
 # Jitted: (state, batch, ref_params) -> (state, metrics).
 Update: TypeAlias = jax.stages.Wrapped
-# A tree of arrays, [A, ...] where it is a batch.
+# A tree of arrays; a batch has arrays [A, ...].
 Tree = TypeVar("Tree")
 
 
@@ -39,16 +39,16 @@ def make_update(
   options: compiler.Options = None,
   entropy_target: EntropyTargetSettings | None = None,
 ) -> Update:
-  """Returns the jitted update, which donates the state that it is given.
+  """Returns the jitted update, which donates its state.
 
   Args:
     loss_fn: the loss of one micro-batch.
     optimizer: takes one step per call.
-    shardings: where the state lies; from `train_state.state_shardings`.
-    mesh: where the batch lies.
-    options: of XLA.
-    entropy_target: changes the entropy coefficient, which the state then holds;
-      None: the loss has its own.
+    shardings: from `train_state.state_shardings`.
+    mesh: the device mesh of the batch.
+    options: XLA compiler options.
+    entropy_target: adapts the entropy coefficient, which the state then holds.
+      None leaves the loss its own coefficient.
 
   Returns:
     `(state, batch [A, B, S], ref_params) -> (state, metrics)`.
@@ -75,7 +75,7 @@ def make_update(
     metrics = sums_lib.finish(sums, jnp.maximum(tokens, 1.0))
     grad_norm = optax.tree.norm(grads)
     is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
-    # Moments and weight decay would move the parameters without a gradient.
+    # Without tokens, moments and weight decay would still move the parameters.
     can_step = is_finite & (tokens > 0)
     state = apply(optimizer, state, grads, can_step)
     if control is not None and entropy_target is not None:
@@ -97,7 +97,7 @@ def make_update(
     in_shardings=(
       shardings,
       mesh_lib.token_sharding(mesh, axis=1),
-      None,  # The reference stays in the shards that it was given in.
+      None,  # The reference keeps its own sharding.
     ),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
@@ -106,16 +106,16 @@ def make_update(
 
 
 def micro_batch(batch: Tree, index: jax.Array | int) -> Tree:
-  """Returns one micro-batch: arrays [...] of a tree of arrays [A, ...]."""
+  """Returns one micro-batch, as arrays [...] of a tree of arrays [A, ...]."""
   return jax.tree.map(
     lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), batch
   )
 
 
 def nonempty_micro_batches(batch: types.Batch) -> Int[Array, ""]:
-  """Returns how many micro-batches hold a sequence.
+  """Returns the number of micro-batches that hold a sequence.
 
-  Empty ones come last and are not run, so one compiled program serves steps
+  Empty ones come last and are skipped, so one compiled program serves steps
   with different numbers of sequences.
   """
   return jnp.sum(jnp.any(batch.segment_ids > 0, axis=(1, 2)))
@@ -129,15 +129,15 @@ def accumulate(
   start: jax.Array | int,
   stop: jax.Array | int,
 ) -> tuple[jax.Array, Metrics, Params]:
-  """Adds up loss, metrics and gradients over micro-batches [start, stop).
+  """Sums loss, metrics and gradients over micro-batches [start, stop).
 
   Args:
     loss_fn: the loss of one micro-batch.
-    params: the parameters that gradients are taken at.
+    params: the parameters at which gradients are taken.
     batch: a tree of arrays [A, ...], whose micro-batches `loss_fn` takes.
-    ref_params: passed on to `loss_fn`.
+    ref_params: the third argument of `loss_fn`.
     start: the first micro-batch.
-    stop: one past the last.
+    stop: one past the last micro-batch.
   """
 
   def grad_fn(micro: Tree) -> tuple[jax.Array, Metrics, Params]:
@@ -173,11 +173,11 @@ def apply(
   """Returns the state after one optimizer step.
 
   Args:
-    optimizer: makes the step.
-    state: the state before it.
+    optimizer: computes the step.
+    state: the state before the step.
     grads: the gradients.
-    can_step: whether loss and gradients are finite, and of some target;
-      otherwise parameters, moments and counts keep their values. It is known
+    can_step: whether loss and gradients are finite and the batch has targets.
+      If not, parameters, moments and counts keep their values. It is known
       before the first parameter is written, so no second copy of the state is
       needed.
   """
@@ -191,12 +191,12 @@ def apply(
 
 
 def _if(condition: Bool[Array, ""], new: Tree, old: Tree) -> Tree:
-  """Returns one of two trees of arrays."""
+  """Returns `new` where the condition holds, else `old`."""
   return jax.tree.map(lambda x, y: jnp.where(condition, x, y), new, old)
 
 
 def count_nonfinite(state: TrainState) -> Float[Array, ""]:
-  """Returns how many parameters and moments are infinite or NaN."""
+  """Returns the number of parameters and moments that are infinite or NaN."""
   counts = [
     jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32)
     for leaf in jax.tree.leaves((state.params, state.opt_state))
@@ -213,8 +213,9 @@ def to_micro_batches(batch: types.Batch, rows: int) -> types.Batch:
 def without_padding(batch: types.Batch) -> types.Batch:
   """Returns the micro-batches [A', B, S] that hold a sequence, on the host.
 
-  Empty ones come last. A row is filled from its first column on, so only that
-  column is read of a batch that may be many gigabytes, most of them empty.
+  Empty micro-batches come last. Rows are filled from their first column, so
+  only that column is read. The whole batch may be many gigabytes, most of it
+  empty.
   """
   first_column = np.asarray(batch.segment_ids[:, :, 0])
   count = np.count_nonzero(np.any(first_column > 0, axis=1))

@@ -1,4 +1,4 @@
-"""Attention of sampling: to cached tokens in pages, and to newer ones."""
+"""Attention while sampling: to cached tokens in pages, and to newer tokens."""
 
 import functools
 from collections.abc import Callable
@@ -22,18 +22,18 @@ from azr_jax.models.pages import (
 )
 from azr_jax.parallel import mesh as mesh_lib
 
-# (q [B, S, H, E], keys and values of the same tokens, the cache, newer tokens
-# than the cache's, the layer) to outputs [B, S, H, E].
+# (q [B, S, H, E], keys and values of the same tokens, the cache, tokens newer
+# than the cache, the layer) -> outputs [B, S, H, E].
 CachedAttentionFn = Callable[
   [jax.Array, Entries, PagedCache, RecentKV | None, jax.Array], jax.Array
 ]
-# On a CPU, rows are read in at most this many blocks of similar lengths, of no
-# fewer rows than this. Accelerators would wait for so many small operations.
+# On a CPU, rows of similar length are read in blocks: at most this many, with
+# at least this many rows. On accelerators, so many small operations are slow.
 _BLOCKS, _BLOCK_ROWS = 8, 8
 
 
 class _Softmax(NamedTuple):
-  """A softmax-weighted sum of values over the keys that were read so far."""
+  """A softmax-weighted sum of values over the keys read so far."""
 
   maximum_BKQ: jax.Array
   total_BKQ: jax.Array
@@ -43,12 +43,12 @@ class _Softmax(NamedTuple):
 def make(
   mesh: Mesh, kv_heads: int, interpret: bool = False
 ) -> CachedAttentionFn:
-  """Returns attention on a mesh over which a cache's rows and pages are split.
+  """Returns attention on a mesh that shards a cache's rows and pages.
 
   Args:
     mesh: the device mesh.
     kv_heads: K.
-    interpret: run kernels step by step on any device, for tests.
+    interpret: run kernels in interpret mode on any device, for tests.
   """
   platform = mesh_lib.platform(mesh)
   attention = functools.partial(
@@ -104,13 +104,13 @@ def list_pages(
   length: Int[Array, " B"],
   platform: str,
 ) -> LivePages | RowShares:
-  """Returns what the platform's kernel reads of one device's pages.
+  """Returns the work list of the platform's kernel for one device's pages.
 
   Args:
-    pool: the pages, of which only the shape counts.
+    pool: the pages; only the shape matters.
     table: the pages of each row.
-    length: how many entries of each row are filled.
-    platform: cpu, gpu or tpu; a CPU interprets the TPU's.
+    length: number of filled entries of each row.
+    platform: cpu, gpu or tpu. A CPU interprets the TPU kernel.
   """
   _, _, K, C, _ = pool.v.shape
   if platform == "gpu":
@@ -130,30 +130,30 @@ def cached_attention(
 ) -> Float[Array, "B S H E"]:
   """Returns causal attention to these tokens and to cached earlier ones.
 
-  All arrays are those of one device. Rows of similar length are read together,
-  a page of each at a time, and the softmax is kept as a running maximum, sum of
-  weights and weighted sum. The cost therefore grows with the pages that hold
-  entries, not with the longest row. A page beyond a row's length does not
-  change that row's result, to the last bit, and neither do other rows.
+  All arrays belong to one device. Rows of similar length are read together, one
+  page of each at a time, and the softmax is kept as a running maximum, sum of
+  weights and weighted sum. The cost therefore grows with the number of live
+  pages, not with the longest row. A row's result is bitwise independent of
+  pages beyond its length and of other rows.
 
   The cache is not written here. A decode loop that wrote to it, at a different
-  entry in each row, would copy it at every token. New entries therefore gather
+  entry in each row, would copy it at every token. New entries therefore collect
   in `recent` and move to the cache once per call.
 
   Args:
     q: queries; scores and softmax are float32.
     new: keys and values of the same tokens.
-    cache: earlier tokens' keys and values.
-    recent: keys and values of the tokens between the cache's and these.
-    layer: which layer of the cache to read.
+    cache: keys and values of earlier tokens.
+    recent: keys and values of tokens after the cache's and before these.
+    layer: index of the layer in the cache.
     platform: cpu, gpu or tpu.
-    interpret: run the kernel step by step on any device, for tests.
+    interpret: run the kernel in interpret mode on any device, for tests.
   """
   B, S, H, E = q.shape
   K = new.k.shape[1]
   G = H // K
   q_BSKGE = q.reshape(B, S, K, G, E) * E**-0.5
-  # Only the mask tells the queries of a group apart: one axis, Q = G x S.
+  # Queries of a group differ only in their mask, so G and S merge: Q = G x S.
   q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
   if isinstance(cache.live, RowShares) and recent is not None:
     out_BKQE = gpu_page_kernel.attend(
@@ -185,15 +185,15 @@ def _attend_to_newer(
 
   Args:
     q: queries.
-    index_Q: which of the new tokens each is of.
+    index_Q: index of each query's token among the new tokens.
     new: keys and values of the new tokens.
-    recent: the tokens between the cache's and these.
-    layer: which layer of them to read.
+    recent: tokens after the cache's and before the new ones.
+    layer: index of the layer in `recent`.
   """
-  # Every token sees itself, so the first maximum is that of a visible score.
+  # Every token sees itself, so the first maximum is a visible score.
   last_BQ, newer = index_Q[None], new
   if recent is not None:
-    # A count for all rows is a row.
+    # A single count applies to all rows.
     last_BQ = recent.count.reshape(-1, 1) + index_Q[None]
     entries = jax.tree.map(
       lambda x: jax.lax.dynamic_index_in_dim(x, layer), recent.entries
@@ -213,13 +213,13 @@ def _attend_to_pages(
   layer: Int[Array, ""],
   platform: str,
 ) -> _Softmax:
-  """Returns the softmax over the keys so far and all that are cached.
+  """Adds all cached keys to the softmax.
 
   Args:
-    softmax: of the keys so far.
+    softmax: the softmax over the keys so far.
     q: queries of these rows.
-    cache: of the same rows.
-    layer: which layer of the cache to read.
+    cache: the cache of the same rows.
+    layer: index of the layer in the cache.
     platform: cpu, gpu or tpu.
   """
   rows = q.shape[0]
@@ -228,7 +228,7 @@ def _attend_to_pages(
     return _attend_block(
       softmax, q, cache.table, cache.length, cache, layer, platform
     )
-  # Sorted, the rows of a block end at about the same page.
+  # After sorting, the rows of a block end at about the same page.
   order = cache.order
   q, table, length = q[order], cache.table[order], cache.length[order]
   softmax = jax.tree.map(lambda x: x[order], softmax)
@@ -260,12 +260,7 @@ def _attend_to_pages(
 
 
 def block_rows(rows: int, platform: str) -> int:
-  """Returns how many rows of a device are read together.
-
-  Args:
-    rows: of a device.
-    platform: cpu, gpu or tpu.
-  """
+  """Returns the number of a device's rows that are read together."""
   if platform != "cpu":
     return rows
   least = max(_BLOCK_ROWS, -(-rows // _BLOCKS))
@@ -282,7 +277,7 @@ def _attend_block(
   layer: Int[Array, ""],
   platform: str,
 ) -> _Softmax:
-  """Returns the softmax of some rows over the keys so far and their pages."""
+  """Adds the pages of some rows to their softmax."""
   C = pages.entries_of_page(cache.pool)
 
   def attend_page(number: jax.Array, softmax: _Softmax) -> _Softmax:
@@ -305,11 +300,11 @@ def _attend_block(
 def _read_pages(
   pool: jax.Array, layer: jax.Array, page_B: jax.Array, platform: str
 ) -> jax.Array:
-  """Returns a page of one layer for each row."""
+  """Returns one page of one layer for each row."""
   page = pool.at[layer, page_B].get(mode="promise_in_bounds")
   if platform != "tpu":
     return page
-  # The compiler would rather transpose the whole pool once than each page.
+  # Without this, the compiler transposes the whole pool instead of each page.
   return layout.with_layout_constraint(
     page, layout.Layout(tuple(range(page.ndim)))
   )
@@ -321,14 +316,14 @@ def _attend(
   read: Pool | Entries,
   visible: Bool[Array, "#B #K #Q T"],
 ) -> _Softmax:
-  """Returns the softmax over the keys so far and others.
+  """Adds keys to the softmax.
 
   Args:
-    softmax: of the keys so far; None: there are only the others.
+    softmax: the softmax over the keys so far. None if there are none.
     q: queries.
     read: keys [B, K, E, T] and values [B, K, T, E], perhaps with scales
       [B, K, T].
-    visible: which of them a query sees.
+    visible: which keys each query sees.
   """
   scores_BKQT = jnp.einsum(
     "BKQE,BKET->BKQT",

@@ -1,10 +1,9 @@
-"""Hugging Face files of a sentencepiece model of characters and symbols.
+"""Hugging Face files for a sentencepiece model of characters and symbols.
 
-`tokenizer_training.py` makes such models. `transformers` reads their file
+`tokenizer_training.py` makes such models. `transformers` reads their
 `tokenizer.model` as if it were Llama 2's: it adds a BOS token and does not know
-the symbols. The files that are written here give it the same ids as
-sentencepiece.
-Left out on purpose: sentencepiece models of other kinds (BPE, unigram).
+the symbols. With the files written here it gives the same ids as sentencepiece.
+Other sentencepiece models (BPE, unigram) are not supported on purpose.
 """
 
 import json
@@ -17,17 +16,16 @@ from tokenizers import decoders, models, normalizers
 from azr_jax.config import user_files
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
-# A key of the second file, which other programs ignore.
+# A key in tokenizer_config.json that other programs ignore.
 _COPY_OF = "copy_of"
-# How sentencepiece writes a space.
+# Sentencepiece's character for a space.
 SPACE = "\u2581"
 
 
 def is_character_level(model: sentencepiece.SentencePieceProcessor) -> bool:
   """Returns whether each piece is a character, a byte or a declared symbol.
 
-  Symbols that were declared have the score 0, and longer pieces that were
-  learned have others.
+  Declared symbols have score 0; learned longer pieces do not.
   """
   return all(model.get_score(index) == 0 for index in _long_pieces(model))
 
@@ -37,8 +35,8 @@ def save(
 ) -> None:
   """Writes `FILES`, with which `transformers` gives the same ids.
 
-  Invalid UTF-8 alone is decoded differently: `transformers` writes a
-  replacement character for each byte of a run that has an invalid one.
+  Only invalid UTF-8 decodes differently: `transformers` writes a replacement
+  character for each byte of a run that contains an invalid one.
 
   Args:
     model: a model for which `is_character_level` holds.
@@ -48,7 +46,7 @@ def save(
   backend = tokenizers.Tokenizer(
     models.BPE(
       vocab={piece: index for index, piece in enumerate(pieces)},
-      merges=[],  # Without merges, a text falls into its characters.
+      merges=[],  # Without merges, a text splits into its characters.
       unk_token=pieces[model.unk_id()],
       byte_fallback=True,
     )
@@ -80,7 +78,7 @@ def save(
     "tokenizer_class": "PreTrainedTokenizerFast",
     "eos_token": pieces[model.eos_id()],
     "pad_token": pieces[pad],
-    # A text that has a special token's characters stays text.
+    # Text that spells a special token stays text.
     "split_special_tokens": True,
     "clean_up_tokenization_spaces": False,
     _COPY_OF: "tokenizer.model",
@@ -90,13 +88,13 @@ def save(
 
 
 def is_copy(folder: pathlib.Path) -> bool:
-  """Returns whether a folder's `FILES` are a copy of its `tokenizer.model`."""
+  """Returns whether a folder's `FILES` are copies of its `tokenizer.model`."""
   path = folder / FILES[1]
   return path.exists() and _COPY_OF in user_files.read_object(path)
 
 
 def _long_pieces(model: sentencepiece.SentencePieceProcessor) -> list[int]:
-  """Returns the ids of pieces of several characters that stand for text."""
+  """Returns the ids of text pieces with several characters."""
   return [
     index
     for index in range(len(model))

@@ -1,8 +1,9 @@
-"""Applies a model's chat template, a program that we did not write.
+"""Applies a model's chat template, which is untrusted code.
 
-A template runs in a process of its own, with limits of time, memory and output,
-because a loop or a power in it may take for ever. In a run it sees the date of
-the run's first start as today, so that a resumed run has the same prompts.
+A template runs in a separate process with limits on time, memory and output,
+because a loop or a power in it may run forever. During a training run, "today"
+is the date of the run's first start, so that a resumed run has the same
+prompts.
 """
 
 import atexit
@@ -18,39 +19,39 @@ from azr_jax.config import user_files
 from azr_jax.functions.process import Closed, Process
 from azr_jax.functions.spec import Function
 
-# The function that the process calls.
+# The function that the process runs.
 _RENDER = "azr_jax.models.template_rendering:render"
 # The subject of error messages.
 _NAME = "the model's chat template"
-# Templates take less than a millisecond.
+# Generous: templates take less than a millisecond.
 _TIMEOUT_S = 10.0
 # Time to import transformers on a busy machine.
 _START_TIMEOUT_S = 300.0
-# A longer pause of this process counts as twice this, so that limits are not
-# used up while the machine stands still.
+# Polling interval. A longer pause counts as twice this, so that time limits do
+# not expire while the machine is suspended.
 _TICK_S = 0.5
-# Times that a call is sent to processes that die.
+# Attempts per call if the process dies.
 _ATTEMPTS = 2
 _SHOWN_CHARS = 200
 
 
 class RenderingFailed(RuntimeError):
-  """A template exceeded a limit, or its process ended.
+  """A template exceeded a limit, or its process died.
 
-  It is no ValueError: the template has not refused the messages, so the caller
-  must not try others instead.
+  This is not a ValueError: the template has not rejected the messages, so the
+  caller must not try others instead.
   """
 
 
 class _Today:
-  """The date that templates see, one for the whole process; None: the clock."""
+  """The date that templates see, process-wide. None uses the clock."""
 
   date: datetime.datetime | None = None
 
 
 @contextlib.contextmanager
 def dated(date: datetime.datetime) -> Iterator[None]:
-  """Makes templates see a date as today while the context lasts."""
+  """Makes templates see a date as today within the context."""
   before, _Today.date = _Today.date, date
   try:
     yield
@@ -73,8 +74,8 @@ def apply(
     **options: other arguments of `apply_chat_template`, and template variables.
 
   Raises:
-    ValueError: the template refuses the messages.
-    RenderingFailed: it exceeds a limit, or its process ended twice.
+    ValueError: the template rejects the messages.
+    RenderingFailed: the template exceeds a limit, or its process died twice.
   """
   with user_files.reading(_NAME, "messages that it accepts"):
     made = _RENDERER.call(
@@ -112,7 +113,7 @@ class _Renderer:
     self._calls = 0
 
   def call(self, arguments: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns what `template_rendering.render` does."""
+    """Returns what `template_rendering.render` returns in the process."""
     with self._lock:
       for _ in range(_ATTEMPTS):
         try:
@@ -120,22 +121,22 @@ class _Renderer:
         except Closed:
           self._end()
         except BaseException:
-          # The next call must not wait for this reply, nor take it for its own.
+          # The next call must not receive the reply to this one.
           self._end()
           raise
     return {
-      "failure": f"its process ended {_ATTEMPTS} times: expected it to "
-      "need less memory, or the machine to have more"
+      "failure": f"its process ended {_ATTEMPTS} times, perhaps for lack of "
+      "memory: expected a template that renders"
     }
 
   def _call(self, arguments: Mapping[str, Any]) -> Mapping[str, str]:
-    """Sends a call and returns its answer.
+    """Sends a call and returns the reply.
 
     Raises:
       Closed: the process has ended.
     """
     if self._process is None:
-      # It limits its memory itself, so that a template can be told why.
+      # The process limits its own memory, so that it can report the reason.
       self._process = Process([Function("render", _RENDER)], memory_gib=0.0)
       atexit.register(self._end)
       loaded = self._reply(self._process, None, _START_TIMEOUT_S)
@@ -152,12 +153,12 @@ class _Renderer:
   def _reply(
     self, process: Process, number: int | None, seconds: float
   ) -> Mapping[str, Any]:
-    """Returns the reply to a call, or the `failure` of one that takes long.
+    """Returns the reply to a call, or a `failure` if it takes too long.
 
     Args:
-      process: that was called.
-      number: of the call; None: the reply to its start.
-      seconds: that it may take.
+      process: the process that was called.
+      number: id of the call. None waits for the reply to the start.
+      seconds: time limit of the call.
 
     Raises:
       Closed: the process has ended.
@@ -177,10 +178,10 @@ class _Renderer:
       left -= min(now - last, 2 * _TICK_S)
       last = now
     self._end()
-    return {"failure": f"not done in {seconds:g} s: expected it to end"}
+    return {"failure": f"not done in {seconds:g} s: expected it to terminate"}
 
   def _end(self) -> None:
-    """Ends the process; the next call starts another one."""
+    """Ends the process; the next call starts a new one."""
     atexit.unregister(self._end)
     process, self._process = self._process, None
     if process is not None:

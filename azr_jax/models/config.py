@@ -1,9 +1,9 @@
-"""The config of a decoder: every number that its computation needs."""
+"""The config of a decoder: every number that its computation depends on."""
 
 import dataclasses
 from typing import Any
 
-# Devices compute in float32, which has no larger numbers.
+# Slightly below the largest float32, in which devices compute.
 MAX_FLOAT = 3.4e38
 
 
@@ -12,12 +12,12 @@ class Llama3RopeScaling:
   """Frequency scaling of Llama 3.1 (`rope_type: llama3`).
 
   Attributes:
-    factor: divisor of the frequencies that have long wavelengths.
-    low_freq_factor: wavelengths above `original_max_position` over this are
-      long.
-    high_freq_factor: wavelengths below `original_max_position` over this keep
-      their frequency; those in between are blended.
-    original_max_position: maximum sequence length of the first training.
+    factor: divisor of the frequencies with long wavelengths.
+    low_freq_factor: wavelengths above `original_max_position` divided by this
+      are long.
+    high_freq_factor: wavelengths below `original_max_position` divided by this
+      keep their frequency; those in between are blended.
+    original_max_position: maximum sequence length before context extension.
   """
 
   factor: float
@@ -41,7 +41,7 @@ class ModelConfig:
     rope_theta: base of the rotary frequencies.
     norm_eps: epsilon of every RMSNorm.
     tie_embeddings: whether the output head is the transposed embedding.
-    max_positions: maximum sequence length of the model, tokens.
+    max_positions: maximum sequence length in tokens.
     rope_scaling: frequency scaling of Llama 3.1, or None.
     qkv_bias: whether the q, k and v projections have biases (Qwen2).
     qk_norm: whether each query and key head has an RMSNorm (Qwen3).
@@ -73,13 +73,15 @@ class ModelConfig:
         raise ValueError(f"{field.name}={value!r}: expected a positive number")
     if self.num_heads % self.num_kv_heads:
       raise ValueError(
-        f"num_heads={self.num_heads} must be a multiple of "
+        f"num_heads={self.num_heads}: expected a multiple of "
         f"num_kv_heads={self.num_kv_heads}"
       )
     if self.head_size % 2:
-      raise ValueError(f"head_size={self.head_size} must be even for RoPE")
+      raise ValueError(
+        f"head_size={self.head_size}: expected an even number for RoPE"
+      )
 
 
 def _is_of(value: object, kind: Any) -> bool:
-  """Returns whether a value is a number of a kind; bools are none."""
+  """Returns whether a value is a number of a type; bools are not numbers."""
   return isinstance(value, kind) and not isinstance(value, bool)

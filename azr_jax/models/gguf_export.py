@@ -1,8 +1,8 @@
-"""Writes GGUF files, which llama.cpp and the programs built on it run.
+"""Writes GGUF files, for llama.cpp and programs built on it.
 
 `gguf_io.py` reads them back. Tensors are written one at a time, so the host
-holds one of them. Norms, biases and rotary factors are float32, as llama.cpp
-wants them; matrices have the type that is asked for.
+holds only one. Norms, biases and rotary factors are float32, as llama.cpp
+expects; matrices have the requested type.
 """
 
 import math
@@ -25,7 +25,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.types import Params
 
 _Kind = gguf.GGMLQuantizationType
-# Type of the matrices -> GGUF's type of tensors, and of the whole file.
+# Matrix type -> GGUF's type of tensors, and of the whole file.
 _FILE_TYPES = {
   "float32": (_Kind.F32, gguf.LlamaFileType.ALL_F32),
   "float16": (_Kind.F16, gguf.LlamaFileType.MOSTLY_F16),
@@ -53,13 +53,13 @@ def save(
     params: the parameters, sharded or not.
     config: the model's config.
     tokenizer: byte-level BPE, or sentencepiece of characters and symbols.
-    path: the file; an existing one is replaced when the new one is whole.
-    dtype: of the matrices, one of `DTYPES`.
+    path: the file; an existing one is replaced once the new one is complete.
+    dtype: type of the matrices, one of `DTYPES`.
     name: the model's name in the metadata.
 
   Raises:
-    ValueError: the tokenizer is of another kind, no architecture of GGUF has
-      the model's shape, or a row cannot be cut into blocks of `q8_0`.
+    ValueError: the tokenizer is of another type, no GGUF architecture has the
+      model's shape, or a row does not divide into `q8_0` blocks.
   """
   kind, file_type = _FILE_TYPES[dtype]
   architecture = _architecture(config)
@@ -89,10 +89,10 @@ def save(
 
 
 def _architecture(config: ModelConfig) -> str:
-  """Returns the architecture of a shape, one of `gguf_io.ARCHITECTURES`.
+  """Returns the GGUF architecture of a shape, one of `gguf_io.ARCHITECTURES`.
 
   Raises:
-    ValueError: there is none.
+    ValueError: no architecture has this shape.
   """
   if config.qk_norm and config.qkv_bias:
     raise ValueError(
@@ -104,7 +104,7 @@ def _architecture(config: ModelConfig) -> str:
 
 
 def _check_rows(config: ModelConfig, kind: _Kind) -> None:
-  """Raises ValueError if a matrix has rows that are no whole blocks."""
+  """Raises ValueError if the rows of a matrix do not divide into blocks."""
   block, _ = gguf.GGML_QUANT_SIZES[kind]
   for entry in weight_names.entries(config):
     shape = entry.checkpoint_shape
@@ -116,7 +116,7 @@ def _check_rows(config: ModelConfig, kind: _Kind) -> None:
 
 
 def _add_shape(writer: gguf.GGUFWriter, config: ModelConfig) -> None:
-  """Adds the fields that `gguf_io` makes a config of."""
+  """Adds the fields from which `gguf_io` reads the config."""
   writer.add_block_count(config.num_layers)
   writer.add_context_length(config.max_positions)
   writer.add_embedding_length(config.hidden_size)
@@ -132,7 +132,7 @@ def _add_shape(writer: gguf.GGUFWriter, config: ModelConfig) -> None:
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-  """Adds a field of metadata, by the type of its value."""
+  """Adds a metadata field with the type of its value."""
   if isinstance(value, list):
     writer.add_array(key, value)
   elif isinstance(value, bool):
@@ -146,7 +146,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _tensors(
   params: Params, config: ModelConfig, architecture: str
 ) -> Iterator[_Tensor]:
-  """Yields the tensors in the order of the file, without fetching one."""
+  """Yields the tensors in file order, without fetching them."""
   if config.rope_scaling is not None:
     factors = rope.scaling_factors(config)
     yield _ROPE_FACTORS, factors.shape, lambda: factors
@@ -172,7 +172,7 @@ def _raw_kind(shape: tuple[int, ...], name: str, kind: _Kind) -> _Kind:
 
 
 def _packed(name: str, tensor: np.ndarray, kind: _Kind) -> np.ndarray:
-  """Returns a tensor in the file's type.
+  """Converts a tensor to the file's type.
 
   Raises:
     ValueError: a weight is too large for float16.

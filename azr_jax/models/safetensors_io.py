@@ -1,7 +1,8 @@
 """Reads and writes safetensors folders in Hugging Face layout, without torch.
 
-Reading is lazy: a file is mapped when its first tensor is read, and only the
-requested range is copied. Writing holds one output file in memory at a time.
+Reading is lazy: a file is memory-mapped when its first tensor is read, and only
+the requested range is copied. Writing holds one output file in memory at a
+time.
 """
 
 import json
@@ -30,14 +31,14 @@ DTYPES: dict[str, np.dtype] = {
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 # Tensors are compared in chunks of this many float32 bytes.
 _COMPARED_BYTES = 1 << 24
-# The types of numbers that weights may have, by their names in a file.
+# Supported dtypes of weights, by their safetensors names.
 _DTYPES_READ = ("F64", "F32", "F16", "BF16")
-# The tensors of one file: name -> parameter and index of the layer.
+# The tensors of one file: name -> (parameter, layer index).
 _File: TypeAlias = dict[str, tuple[weight_names.Entry, int]]
 
 
 def read_config(folder: pathlib.Path) -> ModelConfig:
-  """Returns the model's config, from the folder's config.json."""
+  """Returns the model's config, read from the folder's config.json."""
   path = folder / "config.json"
   with user_files.reading(path, "the config of a model"):
     return huggingface_config.from_huggingface(user_files.read_object(path))
@@ -52,7 +53,7 @@ def has_own_head(folder: pathlib.Path) -> bool:
     ValueError: a tensor is damaged.
   """
   if not any((folder / name).exists() for name in (INDEX, SINGLE)):
-    return False  # Loading the weights reports it.
+    return False  # Loading the weights reports the missing files.
   reader = SafetensorsReader(folder)
   if not {_EMBEDDING, _HEAD} <= {*reader.names()}:
     return False
@@ -73,7 +74,7 @@ class SafetensorsReader:
   """Reads the tensors of a folder: one file, or several with an index."""
 
   def __init__(self, folder: pathlib.Path):
-    """Finds the folder's tensors without reading one.
+    """Finds the folder's tensors without reading them.
 
     Raises:
       FileNotFoundError: the folder has no safetensors file, or lacks one that
@@ -95,7 +96,7 @@ class SafetensorsReader:
         raise ValueError(f"{folder / file}: expected a regular file")
 
   def _file(self, name: str) -> safetensors.safe_open:
-    """Returns a file of the folder, which stays open."""
+    """Returns an open file of the folder; it stays open."""
     if name not in self._open:
       path = self.path / name
       with user_files.reading(path, "safetensors"):
@@ -103,7 +104,7 @@ class SafetensorsReader:
     return self._open[name]
 
   def names(self) -> Collection[str]:
-    """Returns the names of every tensor."""
+    """Returns the names of all tensors."""
     return self._files.keys()
 
   def shape(self, name: str) -> tuple[int, ...]:
@@ -111,10 +112,10 @@ class SafetensorsReader:
     return tuple(self._slice(name).get_shape())
 
   def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
-    """Reads a range of a tensor: one slice, of step 1, per axis.
+    """Reads a range of a tensor: one slice of step 1 per axis.
 
     Raises:
-      ValueError: its numbers are no floats.
+      ValueError: the tensor's dtype is not a supported float.
     """
     found = self._slice(name)
     path = self.path / self._files[name]
@@ -127,17 +128,17 @@ class SafetensorsReader:
       return found[index]
 
   def _slice(self, name: str) -> Any:
-    """Returns a tensor of which a range can be read."""
+    """Returns a tensor that can be read by range."""
     file = self._files[name]
     with user_files.reading(self.path / file, f"tensor {name}"):
       return self._file(file).get_slice(name)
 
 
 def _weight_map(path: pathlib.Path) -> dict[str, str]:
-  """Returns the file of each tensor, by an index.
+  """Reads the file name of each tensor from an index.
 
   Raises:
-    ValueError: the index has another form.
+    ValueError: the index is malformed.
   """
   files = user_files.read_object(path).get("weight_map")
   if not isinstance(files, dict) or not all(
@@ -159,14 +160,15 @@ def save(
 ) -> None:
   """Writes config.json and safetensors files that `transformers` loads.
 
-  Every host must call it, because sharded weights are gathered from all.
+  Every host must call this, because sharded weights are gathered from all
+  hosts.
 
   Args:
     params: the parameters, sharded or not; fetched one layer at a time.
     config: the model's config.
-    folder: made if missing; weights already there are replaced.
+    folder: created if missing; existing weights in it are replaced.
     dtype: a key of `DTYPES`.
-    max_file_bytes: a file is closed before it would grow past this.
+    max_file_bytes: maximum size of a file.
     eos_ids: EOS token ids, for config.json.
     write: whether this host writes the files.
 
@@ -189,7 +191,7 @@ def save(
     }
     if write:
       safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
-      # safetensors makes files that only the owner can read.
+      # safetensors creates files that only the owner can read.
       (folder / file).chmod(0o644)
     weight_map |= dict.fromkeys(tensors, file)
   if not write:
@@ -227,7 +229,7 @@ def _plan(
 def _fetch(
   params: Params, entry: weight_names.Entry, name: str, layer: int, dtype: str
 ) -> np.ndarray:
-  """Returns one tensor on the host, in the checkpoint's layout and type.
+  """Returns one tensor on the host, in the checkpoint's layout and dtype.
 
   Raises:
     ValueError: a weight is too large for float16.

@@ -1,20 +1,20 @@
-"""The parameters as sampling reads them: cast or quantized, joined, unstacked.
+"""Parameters as sampling reads them: cast or quantized, fused, unstacked.
 
-Decoding reads every kernel for each token. Training keeps kernels apart and
-layers stacked, as checkpoints and exports have them.
+Decoding reads every kernel for each token. Training keeps kernels separate and
+layers stacked, as in checkpoints and exports.
 
-The kernels of query, key and value are joined to one, because a layer of few
-large products is faster than one of many. Gate and up stay apart: joined, they
-are 3 % of a layer faster on a TPU, but only in a layout that a GPU would
-transpose for each token.
+The query, key and value kernels are joined into one, because a layer with few
+large products is faster than one with many small ones. Gate and up stay
+separate. Joining them would speed up a layer by 3 % on a TPU, but only in a
+layout that a GPU would transpose for each token.
 
-The kernels of layers may have 8 bits, with a scale for each output channel
-(`quantization.py`). The table of tokens, the output head, norms and biases stay
-as they are: of a large model they are a small part, and logits feel the
-rounding of a head at once.
+Layer kernels may have 8 bits, with a scale per output channel
+(`quantization.py`). The token table, the output head, norms and biases keep
+their dtype: they are a small part of a large model, and rounding the head
+affects the logits directly.
 
-Where a loop over stacked layers would copy each layer's kernels before it
-multiplies by them, as XLA does on CPUs and GPUs, each layer has its own.
+On CPUs and GPUs, XLA's loop over stacked layers would copy each layer's kernels
+before multiplying by them. There, each layer has its own arrays.
 """
 
 from typing import Any
@@ -32,15 +32,15 @@ from azr_jax.types import Params, Rules
 
 
 def fits(config: ModelConfig, mesh: Mesh, rules: Rules) -> bool:
-  """Returns whether a joint kernel is split over a mesh as its parts are.
+  """Returns whether a fused kernel is sharded like its parts.
 
-  Queries are joined with the key head that they attend to. If a mesh divides
-  the query heads and not the key heads, the joint kernel would lie whole on
-  each device.
+  Queries are fused with the key head that they attend to. If a mesh divides the
+  query heads but not the key heads, every device would hold the whole fused
+  kernel.
 
   Args:
     config: the model's config.
-    mesh: where sampling runs.
+    mesh: the device mesh of sampling.
     rules: logical parameter axis to mesh axis.
   """
   heads, kv_heads = (
@@ -57,12 +57,12 @@ def fuse(params: Params, config: ModelConfig) -> Params:
   """Returns the parameters of a decoder with `fused` kernels.
 
   Args:
-    params: as `transformer.init_params` makes them: kernels q [L, D, H, E], and
-      k and v [L, D, K, E].
+    params: as from `transformer.init_params`: kernels q [L, D, H, E], and k and
+      v [L, D, K, E].
     config: the model's config.
 
   Returns:
-    The same, with qkv [L, D, K, H / K + 2, E] in place of the three.
+    The parameters with qkv [L, D, K, H / K + 2, E] in place of the three.
   """
   layers = dict(params["layers"])
   attention = dict(layers["attention"])
@@ -77,14 +77,14 @@ def fuse(params: Params, config: ModelConfig) -> Params:
 def _join_heads(
   config: ModelConfig, q: jax.Array, k: jax.Array, v: jax.Array
 ) -> jax.Array:
-  """Joins [..., H, E] and twice [..., K, E] to [..., K, H / K + 2, E]."""
+  """Joins q [..., H, E] and k, v [..., K, E] to [..., K, H / K + 2, E]."""
   c = config
   group = c.num_heads // c.num_kv_heads
   q = q.reshape(*q.shape[:-2], c.num_kv_heads, group, c.head_size)
   return jnp.concatenate([q, k[..., None, :], v[..., None, :]], axis=-2)
 
 
-# The input axes of each kernel of a layer, whose first axis is the layer.
+# The input axes of each kernel in a layer; axis 0 is the layer.
 _SUMMED_AXES = {
   "attention": {"q": (1,), "k": (1,), "v": (1,), "o": (1, 2)},
   "mlp": {"gate": (1,), "up": (1,), "down": (1,)},
@@ -95,12 +95,12 @@ def quantize(params: Params, dtype: DTypeLike) -> Params:
   """Returns the parameters of a decoder with a `kernel_dtype`.
 
   Args:
-    params: as `transformer.init_params` makes them.
-    dtype: a type of `quantization.DTYPES`.
+    params: as from `transformer.init_params`.
+    dtype: a dtype of `quantization.DTYPES`.
 
   Returns:
-    The same, with the kernels of layers in this type, and beside each its
-    `scale`, float32 [L, *O], O the kernel's output axes.
+    The parameters with layer kernels in this dtype, and beside each kernel its
+    `scale`, float32 [L, *O], where O are the kernel's output axes.
   """
   layers: dict[str, Any] = dict(params[transformer.LAYERS])
   for part, projections in _SUMMED_AXES.items():
@@ -116,8 +116,7 @@ def layer_bytes(model: transformer.Transformer) -> int:
   """Returns the size of one layer's parameters as sampling reads them.
 
   Args:
-    model: the decoder that samples, with layers that are neither fused nor
-      unrolled.
+    model: the sampling decoder, with layers neither fused nor unrolled.
   """
   boxed = transformer.abstract_params(model)
   params = jax.eval_shape(
@@ -132,11 +131,11 @@ def unstack(params: Params, num_layers: int) -> Params:
   """Returns the parameters of an `unrolled` decoder.
 
   Args:
-    params: with leaves [L, ...] in `layers`.
+    params: parameters with leaves [L, ...] in `layers`.
     num_layers: L.
 
   Returns:
-    The same, with `layers_0` and so on in place of `layers`.
+    The parameters with `layers_0` and so on in place of `layers`.
   """
   others = {k: v for k, v in params.items() if k != transformer.LAYERS}
   stacked = params[transformer.LAYERS]
@@ -149,14 +148,14 @@ def unstack(params: Params, num_layers: int) -> Params:
 
 
 def convert(model: transformer.Transformer, params: Params) -> Params:
-  """Returns a decoder's parameters as sampling reads them.
+  """Converts training parameters to those that sampling reads.
 
   Args:
-    model: the decoder that samples.
-    params: the parameters of training.
+    model: the sampling decoder.
+    params: the training parameters.
   """
   if model.kernel_dtype is not None:
-    # Kernels are rounded once, so not to `dtype` before.
+    # Quantize before the cast to `dtype`, so that kernels are rounded once.
     params = quantize(params, model.kernel_dtype)
   params = transformer.compute_params(model.dtype, params)
   if model.fused:

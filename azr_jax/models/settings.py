@@ -10,7 +10,7 @@ DTYPES = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings(Settings):
-  """Which model, and how it computes."""
+  """The model's source and how it computes."""
 
   source: str = setting(
     "",
@@ -19,20 +19,20 @@ class ModelSettings(Settings):
   )
   preset: str = setting(
     "",
-    "shape of a folder that is still to be made, for compile_check",
+    "for compile_check: shape of a model folder that does not exist yet",
     choices=("", *presets.PRESETS),
     expert=True,
   )
   cache_dir: str = setting(
     "~/.cache/azr_jax",
-    "folder of downloaded weights",
+    "folder for downloaded weights",
     required=True,
     expert=True,
   )
-  dtype: str = setting("float32", "type of computation", choices=DTYPES)
+  dtype: str = setting("float32", "compute dtype", choices=DTYPES)
   attention: str = setting(
     "auto",
-    "kernel: cudnn on GPU, splash on TPU",
+    "attention kernel; auto picks splash on TPU, cudnn on GPU in bfloat16",
     choices=attention.NAMES,
     expert=True,
   )

@@ -1,4 +1,4 @@
-"""Where the sequences of packed rows lie: lengths and starts, from segments."""
+"""Lengths and starts of the sequences in packed rows, from segments."""
 
 import dataclasses
 
@@ -10,14 +10,14 @@ from jaxtyping import Array, Bool, Int
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Spans:
-  """Where the sequences of all rows lie, as one list.
+  """Lengths and starts of the sequences of all rows, as one list.
 
-  There are n = rows x sequences of a row at most; those that exist come first.
+  n = rows x maximum sequences per row. Existing sequences come first.
 
   Attributes:
-    lengths: int32 [n], tokens; 0 of a sequence that does not exist.
-    starts: int32 [n + 1], the first token of each, counted through all rows.
-      Where no sequence is left, and last, stands the number of all tokens.
+    lengths: int32 [n], tokens of each sequence; 0 past the last sequence.
+    starts: int32 [n + 1], the first token of each sequence, counted through all
+      rows. Past the last sequence, the total number of tokens.
   """
 
   lengths: Int[Array, " n"]
@@ -27,7 +27,7 @@ class Spans:
 def has_spans(
   segments: Int[Array, "B S"], max_sequences_per_row: int
 ) -> Bool[Array, " B"]:
-  """Returns whether each row is as `sequence_spans` expects it."""
+  """Returns whether each row satisfies the assumptions of `sequence_spans`."""
   last = jnp.iinfo(segments.dtype).max
   in_order = jnp.where(segments > 0, segments, last)
   ascends = jnp.all(in_order[:, 1:] >= in_order[:, :-1], axis=1)
@@ -37,12 +37,12 @@ def has_spans(
 def sequence_spans(
   segments: Int[Array, "B S"], max_sequences_per_row: int
 ) -> Spans:
-  """Returns where the sequences of packed rows lie.
+  """Returns lengths and starts of the sequences in packed rows.
 
   Args:
     segments: the segment of each token, from 1 to `max_sequences_per_row`,
       ascending along the row, and 0 for padding at its end.
-    max_sequences_per_row: sequences of a row at most, M; n = B M.
+    max_sequences_per_row: M, so n = B M.
   """
   B, S = segments.shape
   numbers = jnp.arange(1, max_sequences_per_row + 1)

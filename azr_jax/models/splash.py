@@ -16,29 +16,29 @@ from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.parallel import mesh as mesh_lib
 
-# Queries or keys that the kernel handles at a time.
+# Number of queries or keys per block of the kernel.
 _BLOCK_TOKENS = 512
 # The last axis of a TPU register; lengths and head sizes are padded to it.
 _LANES = 128
-# The name of what the backward kernels need of the forward one: its output and
-# the normalizers of its softmax.
+# Checkpoint name of the residuals that the backward kernels need from the
+# forward kernel: its output and the normalizers of its softmax.
 RESIDUALS = "attention"
 
 
 def make_attention(
   mesh: Mesh, interpret: bool = False
 ) -> Callable[..., jax.Array]:
-  """Returns Pallas's flash attention, which never holds an [S, S] array.
+  """Returns Pallas's flash attention, which never materializes an [S, S] array.
 
-  Blocks of keys that hold no sequence of a block of queries are neither read
-  nor computed, so a packed row costs no more than its sequences apart. Where a
-  row lies on several devices, each has its own queries and gathers the keys and
-  values, of which grouped-query attention has few.
+  Key blocks that share no sequence with a query block are neither read nor
+  computed, so a packed row costs no more than its sequences separately. If a
+  row is split over several devices, each device has its own queries and gathers
+  the keys and values, of which grouped-query attention has few.
 
   Args:
-    mesh: tokens lie over it by `mesh.TOKENS`, heads over `tensor` if it divides
-      the key heads.
-    interpret: run the kernel step by step on any device, for tests.
+    mesh: the device mesh. Tokens are sharded by `mesh.TOKENS`, and heads over
+      `tensor` if it divides the number of key heads.
+    interpret: run the kernel in interpret mode on any device, for tests.
 
   Returns:
     An `attention.AttentionFn`.
@@ -66,7 +66,7 @@ def make_attention(
         PartitionSpec(mesh_lib.BATCH_AXES),
       ),
       out_specs=by_head,
-      # The kernel does not declare over which axes its results vary.
+      # The kernel does not declare the mesh axes its results vary over.
       check_vma=False,
     )
     return attend_shard(q, k, v, segment_ids)
@@ -88,9 +88,9 @@ def _attend_shard(
     q: this device's S of the T tokens of each row.
     k: keys of the same tokens.
     v: values of the same tokens.
-    segment_ids: of whole rows.
-    context: over how many devices rows lie, so T = S x context.
-    interpret: as for `make_attention`.
+    segment_ids: segments of whole rows.
+    context: number of devices that share a row, so T = S x context.
+    interpret: see `make_attention`.
   """
   S, H, E = q.shape[1:]
   offset = jnp.int32(0)
@@ -119,11 +119,11 @@ def _attend_shard(
     seen = segments[:keys]
     live = live_blocks(own, seen, offset, block)
     kernel = _skipping(causal, live, offset + jnp.arange(queries))
-    # The kernel returns a tuple only if it is asked for residuals.
+    # The kernel returns a tuple only if residuals are requested.
     ids = splash_attention.SegmentIds(own, seen)
     return cast(jax.Array, kernel(q, k, v, ids))
 
-  # Tokens added here have segment 0, as the padding of a row; the causal mask
+  # Tokens added here have segment 0, like a row's own padding; the causal mask
   # hides them from it.
   segments = jnp.pad(segment_ids, ((0, 0), (0, block)))
   out = jax.vmap(attend_row)(q, k, v, segments)
@@ -133,10 +133,10 @@ def _attend_shard(
 def _causal_kernel(
   heads: int, queries: int, keys: int, block: int, interpret: bool
 ) -> splash_attention_kernel.SplashAttentionKernel:
-  """Returns the kernel of causal attention that begins at the first token."""
+  """Returns the kernel of causal attention starting at the first token."""
   mask = splash_attention.CausalMask((queries, keys))
-  # A fused backward kernel would write the gradient of the queries once for
-  # each block of keys.
+  # A fused backward kernel would write the queries' gradient once per key
+  # block.
   return splash_attention.make_splash_mha(
     splash_attention.MultiHeadMask([mask] * heads),
     head_shards=1,
@@ -160,16 +160,16 @@ def live_blocks(
   offset: Int[Array, ""] | int,
   block: int,
 ) -> Bool[Array, "queries keys"]:
-  """Returns whether a block of queries may see something in a block of keys.
+  """Returns whether a query block may see anything in a key block.
 
   Blocks are compared by their smallest and largest segment. Padding counts as
-  the last segment, because it stands at the end of a row.
+  the last segment, because it comes at the end of a row.
 
   Args:
     own: the segment of each query.
     seen: the segment of each key.
     offset: position of the first query.
-    block: tokens of a block; it divides S and T.
+    block: tokens per block; divides S and T.
   """
 
   def bounds(segments: Int[Array, " tokens"]) -> tuple[jax.Array, jax.Array]:
@@ -192,9 +192,9 @@ def _skipping(
   """Returns a causal kernel that runs only the live blocks.
 
   Args:
-    causal: the kernel.
-    live: which blocks of keys each block of queries needs.
-    positions: of the queries, which may begin later than the keys.
+    causal: the kernel to restrict.
+    live: the key blocks that each query block needs.
+    positions: positions of the queries, which may start later than the keys.
   """
 
   def replace(
@@ -210,8 +210,8 @@ def _skipping(
     )
 
   by_query = _fetch_schedule(live)
-  # The kernel of the keys' gradients goes through the queries of each key
-  # block, and has queries in the first axis all the same.
+  # The kernel for the keys' gradients iterates over the queries of each key
+  # block, but its arrays still have queries as the first axis.
   key_runs, key_fetches = (array.T for array in _fetch_schedule(live.T))
   return splash_attention_kernel.SplashAttentionKernel(
     replace(causal.fwd_mask_info, *by_query),
@@ -224,17 +224,17 @@ def _skipping(
 def _fetch_schedule(
   live: Bool[Array, "rows columns"],
 ) -> tuple[Int[Array, "rows columns"], Int[Array, "rows columns"]]:
-  """Returns what a kernel reads when it goes through blocks, row by row.
+  """Returns the schedule of a kernel that goes through blocks row by row.
 
   Returns:
-    1 where a block runs and 0 elsewhere, and the column to prefetch: that
-    of the row's next live block, or else the first of the next row.
+    1 where a block runs and 0 elsewhere, and the column to prefetch: the row's
+    next live block or, if there is none, the first live block of the next row.
   """
   count = live.shape[1]
   columns = jnp.where(live, jnp.arange(count)[None, :], count)
   following = jax.lax.cummin(columns, axis=1, reverse=True)
   next_row = jnp.roll(following[:, :1], -1, axis=0)
   fetches = jnp.where(following < count, following, next_row)
-  # A row without live blocks runs none, whatever is at hand.
+  # A row without live blocks runs none, so what it prefetches does not matter.
   fetches = jnp.minimum(fetches, count - 1)
   return live.astype(jnp.int32), fetches.astype(jnp.int32)

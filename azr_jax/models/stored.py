@@ -1,7 +1,7 @@
-"""Copies a model's folder out of an object store, once for each machine.
+"""Copies a model folder from an object store, once per machine.
 
-Files of weights are memory-mapped, which works only for local files. `file://`
-treats a folder of this machine as an object store.
+Weight files are memory-mapped, which works only for local files. `file://`
+treats a local folder as an object store.
 """
 
 import concurrent.futures
@@ -13,24 +13,24 @@ import urllib.parse
 
 from etils import epath
 
-# The file that is put into a store last, so a folder with it is complete.
+# The file that is uploaded last, so a folder that has it is complete.
 LAST_FILE = "config.json"
-# A file of the copy with the size and time of each file that was copied.
+# A file in the copy with the size and time of each source file.
 _COPIED = ".copied"
 _COPY_BYTES = 1 << 24
 _MAX_COPIES = 4
 
 
 def copy_here(url: str, cache: pathlib.Path) -> pathlib.Path:
-  """Returns a copy of a store's folder, which is made again if that changes.
+  """Returns a local copy of a stored folder, refreshed if the folder changed.
 
   Args:
-    url: such as gs://BUCKET/FOLDER.
-    cache: where copies are kept.
+    url: a URL such as gs://BUCKET/FOLDER.
+    cache: folder of the copies.
 
   Raises:
     ValueError: the folder holds no model.
-    OSError: it cannot be read.
+    OSError: the folder cannot be read.
   """
   source = epath.Path(url.removeprefix("file://"))
   if not (source / LAST_FILE).exists():

@@ -1,4 +1,4 @@
-"""Renders chat templates, in a process of its own.
+"""Renders chat templates, in a separate process.
 
 `chat_templates.py` starts the process and limits its time.
 """
@@ -17,7 +17,7 @@ from transformers.utils import chat_template_utils
 _MAX_CHARS = 1 << 24
 # Bytes that rendering may add to the address space of the process.
 _MAX_BYTES = 1 << 30
-# Where Linux tells how much this process has.
+# Linux reports this process's memory here.
 _STATM = pathlib.Path("/proc/self/statm")
 
 
@@ -30,7 +30,7 @@ def render(
 ) -> dict[str, str]:
   """Returns the `text` that a template makes of messages, or why there is none.
 
-  An `error` is the template's own; a `failure` is a limit that it exceeds.
+  An `error` comes from the template itself; a `failure` is an exceeded limit.
 
   Args:
     template: Jinja source.
@@ -44,7 +44,7 @@ def render(
     text = _render(template, special_tokens, messages, date, options)
   except MemoryError:
     return {"failure": f"expected it to need less than {_MAX_BYTES} bytes"}
-  except Exception as error:  # noqa: BLE001 - templates raise what they like.
+  except Exception as error:  # noqa: BLE001 - templates may raise anything.
     return {"error": f"{type(error).__name__}: {error}".rstrip(": ")}
   if len(text) > _MAX_CHARS:
     return {"failure": f"{len(text)} characters: expected at most {_MAX_CHARS}"}
@@ -58,9 +58,9 @@ def _render(
   date: datetime.datetime,
   options: Mapping[str, Any],
 ) -> str:
-  # Compiling computes constants.
+  # Compiling already evaluates constants.
   compiled: Any = chat_template_utils._compile_jinja_template(template)
-  # Variables of a template cannot be functions.
+  # Set as a global, because template variables cannot be functions.
   compiled.globals["strftime_now"] = date.strftime
   tokenizer: Any = types.SimpleNamespace(
     special_tokens_map=special_tokens,
@@ -73,9 +73,9 @@ def _render(
 
 
 def _limit_memory() -> None:
-  """Limits the memory of this process to what it has and `_MAX_BYTES`.
+  """Limits this process's memory to its current size plus `_MAX_BYTES`.
 
-  Only Linux tells what it has; elsewhere there is no limit.
+  Only Linux reports the current size; elsewhere there is no limit.
   """
   soft, hard = resource.getrlimit(resource.RLIMIT_AS)
   if soft != resource.RLIM_INFINITY or not _STATM.exists():

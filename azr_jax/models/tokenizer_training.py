@@ -15,11 +15,11 @@ def train(
   """Trains on texts and writes `tokenizer.model`.
 
   Args:
-    texts: their characters become tokens; bytes cover other characters.
+    texts: texts whose characters become tokens; bytes cover other characters.
     symbols: pieces of text that are one token each; longer ones win.
     vocab_size: the largest number of ids. Id 0 is padding, 1 is BOS, 2 is EOS;
       3 means unknown and is never used.
-    folder: where `tokenizer.model` goes; made if missing.
+    folder: folder of `tokenizer.model`; created if missing.
 
   Returns:
     The path of `tokenizer.model`.
@@ -36,7 +36,7 @@ def train(
     remove_extra_whitespaces=False,
     byte_fallback=True,
     character_coverage=1.0,
-    # sentencepiece writes a space as U+2581, also in symbols.
+    # Sentencepiece writes a space as U+2581, also in symbols.
     user_defined_symbols=[s.replace(" ", "\u2581") for s in symbols],
     pad_id=0,
     bos_id=1,

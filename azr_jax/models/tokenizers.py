@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face and sentencepiece behind one interface."""
+"""Hugging Face and sentencepiece tokenizers behind one interface."""
 
 import json
 import pathlib
@@ -12,7 +12,8 @@ from azr_jax.config import user_files
 from azr_jax.models import character_tokenizer, chat_templates
 
 _GENERATION = "generation_config.json"
-# Normalizers of published tokenizers replace a character by at most a few.
+# Maximum growth of a text by normalization. Published tokenizers replace a
+# character by at most a few.
 _MAX_GROWTH = 1000
 _TOKENIZER_FILES = (
   "tokenizer.json",
@@ -20,7 +21,7 @@ _TOKENIZER_FILES = (
   "special_tokens_map.json",
   "added_tokens.json",
 )
-# Parameters of `transformers` that are not template variables.
+# Parameters of `apply_chat_template` that are not template variables.
 _NO_VARIABLES = (
   "conversation",
   "messages",
@@ -39,17 +40,17 @@ _NO_VARIABLES = (
   "tokenizer_kwargs",
 )
 
-# A message of a chat: `role` and `content`.
+# A chat message: `role` and `content`.
 Message = Mapping[str, str]
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-  """What the rest of the code needs of a tokenizer.
+  """The tokenizer interface that the rest of the code uses.
 
   Attributes:
     eos_ids: EOS token ids.
-    pad_id: the id that pads rows.
+    pad_id: id of the padding token.
     vocab_size: one more than the largest id.
   """
 
@@ -59,18 +60,18 @@ class Tokenizer(Protocol):
 
   @property
   def has_chat_template(self) -> bool:
-    """Whether `apply_chat_template` has one to apply."""
+    """Whether `apply_chat_template` has a template to apply."""
     ...
 
   def encode(self, text: str) -> list[int]:
-    """Returns the ids of a text, without special tokens around it."""
+    """Returns the ids of a text, without adding special tokens."""
     ...
 
   def encode_prompt(self, text: str) -> list[int]:
-    """Returns the ids of a whole prompt, after the BOS token if there is one.
+    """Returns the ids of a whole prompt, starting with BOS if the model has it.
 
-    Only the start of a sequence is encoded like this; later parts, such as
-    tool output, are encoded by `encode`.
+    Only the start of a sequence is encoded this way. Later parts, such as tool
+    output, use `encode`.
     """
     ...
 
@@ -83,7 +84,7 @@ class Tokenizer(Protocol):
 
     Args:
       ids: token ids.
-      skip_special: leave out every special token.
+      skip_special: whether to drop every special token.
     """
     ...
 
@@ -99,42 +100,42 @@ class Tokenizer(Protocol):
     is_continued: bool = False,
     arguments: Mapping[str, Any] | None = None,
   ) -> str:
-    """Returns messages in the model's chat template, as text.
+    """Renders messages with the model's chat template, as text.
 
-    `tasks/chats.py` uses it to write prompts.
+    `tasks/chats.py` uses this to write prompts.
 
     Args:
       messages: a user's message, or messages with role and content.
-      is_answered: whether they are whole; otherwise the text ends where the
-        assistant's next message begins.
-      tools: that the model may call, as in OpenAI's requests; a template may
-        leave them out.
+      is_answered: whether the messages are complete. If not, the text ends
+        where the assistant's next message starts.
+      tools: tools that the model may call, as in OpenAI's requests. A template
+        may ignore them.
       is_continued: whether the text ends inside the last message.
-      arguments: variables of the template by name, such as `enable_thinking`.
+      arguments: template variables by name, such as `enable_thinking`.
 
     Raises:
-      ValueError: the model has no chat template, or it refuses the messages,
-        or does not use one of the arguments.
-      chat_templates.RenderingFailed: the template exceeds a limit, or its
+      ValueError: the model has no chat template, the template rejects the
+        messages, or it does not use one of the arguments.
+        chat_templates.RenderingFailed: the template exceeds a limit, or its
         process ends twice.
     """
     ...
 
   def save(self, folder: pathlib.Path) -> None:
-    """Writes the files that `from_folder` loads the tokenizer from."""
+    """Writes the files from which `from_folder` loads the tokenizer."""
     ...
 
 
 class SentencePieceTokenizer:
-  """A sentencepiece model file, as the embedded models have it."""
+  """A sentencepiece model file, as used by the embedded models."""
 
   has_chat_template = False
 
   def __init__(self, path: pathlib.Path):
-    """Reads the file, here or in an object store.
+    """Reads the file, locally or from an object store.
 
     Raises:
-      ValueError: it is no sentencepiece model.
+      ValueError: the file is not a sentencepiece model.
     """
     self._model = sentencepiece.SentencePieceProcessor()
     with user_files.reading(path, "a sentencepiece model"):
@@ -155,14 +156,14 @@ class SentencePieceTokenizer:
     return self._model.encode(text)
 
   def encode_prompt(self, text: str) -> list[int]:
-    """Returns the ids of a text: a sentencepiece file has no BOS template."""
+    """Returns the ids of a text; a sentencepiece file defines no BOS rule."""
     return self.encode(text)
 
   def decode(self, ids: list[int], skip_special: bool = False) -> str:
     """Returns the text of ids.
 
-    A model may have more ids than its tokenizer; these decode to nothing. So do
-    control pieces, which have no text in sentencepiece.
+    Ids beyond the tokenizer's vocabulary, which a model may have, decode to
+    nothing. So do control pieces, which have no text in sentencepiece.
     """
     del skip_special
     return self._model.decode([i for i in ids if i < self.vocab_size])
@@ -188,10 +189,10 @@ class SentencePieceTokenizer:
     )
 
   def save(self, folder: pathlib.Path) -> None:
-    """Writes `tokenizer.model` and, for `transformers`, a copy in its layout.
+    """Writes `tokenizer.model` and, if needed, a copy for `transformers`.
 
-    The copy is only written for character-level models, which `transformers`
-    would misread.
+    Only character-level models need the copy, because `transformers` would
+    misread their `tokenizer.model`.
     """
     model = self._model.serialized_model_proto()
     (folder / "tokenizer.model").write_bytes(model)
@@ -203,8 +204,8 @@ class SentencePieceTokenizer:
 class HuggingFaceTokenizer:
   """A fast tokenizer of `transformers`, with the EOS token ids.
 
-  It is annotated as Any, because `transformers` is not imported here and its
-  methods return unions by argument.
+  The tokenizer is annotated as Any, because `transformers` is not imported here
+  and the return types of its methods depend on their arguments.
   """
 
   def __init__(
@@ -216,10 +217,11 @@ class HuggingFaceTokenizer:
     """Wraps a tokenizer.
 
     Args:
-      tokenizer: a fast one of `transformers`.
-      eos_ids: ids, the main one first; a mapping names where each comes from.
-      unknown_eos: EOS ids that the files name and the vocabulary lacks, and
-        where each comes from; `end_tokens` reports them.
+      tokenizer: a fast tokenizer of `transformers`.
+      eos_ids: EOS ids, the main one first. A mapping also names the source of
+        each id.
+      unknown_eos: EOS ids that the files name but the vocabulary lacks, with
+        their sources; reported by `end_tokens`.
     """
     self._tokenizer = tokenizer
     self.eos_ids: tuple[int, ...] = tuple(eos_ids)
@@ -227,7 +229,7 @@ class HuggingFaceTokenizer:
     self._unknown_eos = dict(unknown_eos or {})
     pad = tokenizer.pad_token_id
     self.pad_id: int = self.eos_ids[0] if pad is None else pad
-    # Ids may have gaps, so the number of tokens may be smaller.
+    # Ids may have gaps, so the number of tokens may be smaller than this.
     self.vocab_size: int = max(tokenizer.get_vocab().values()) + 1
     self._bos_ids = _prefix_ids(tokenizer)
     ends = {*self.eos_ids, self.pad_id, tokenizer.bos_token_id}
@@ -239,7 +241,7 @@ class HuggingFaceTokenizer:
 
   @property
   def end_tokens(self) -> str:
-    """Each EOS token with its id and what names it, for people."""
+    """Each EOS token with its id and source, for display."""
     ends = ", ".join(
       f"{self._tokenizer.convert_ids_to_tokens(index)!r} ({index}, from "
       f"{origin})"
@@ -257,10 +259,10 @@ class HuggingFaceTokenizer:
     return self._tokenizer.encode(text, add_special_tokens=False)
 
   def encode_prompt(self, text: str) -> list[int]:
-    """Returns the ids of a whole prompt, with BOS where its template has one.
+    """Returns the ids of a whole prompt, with BOS if the tokenizer adds it.
 
-    A text that begins with the BOS token, as many chat templates write it, gets
-    no second one.
+    A text that already starts with BOS, as many chat templates write it, does
+    not get a second one.
     """
     ids = self.encode(text)
     has_bos = ids[: len(self._bos_ids)] == self._bos_ids
@@ -277,8 +279,8 @@ class HuggingFaceTokenizer:
   def token_id(self, piece: str) -> int | None:
     """Returns the id whose text is exactly `piece`, or None.
 
-    Ordinary tokens may merge across the borders of a piece, so only added
-    tokens count as exact; other stop strings must be searched in the text.
+    Only added tokens count as exact, because ordinary tokens may merge across
+    the edges of a piece. Other stop strings must be searched for in the text.
     """
     return self._tokenizer.get_added_vocab().get(piece)
 
@@ -295,7 +297,7 @@ class HuggingFaceTokenizer:
     is_continued: bool = False,
     arguments: Mapping[str, Any] | None = None,
   ) -> str:
-    """Returns messages in the model's chat template; see `Tokenizer`."""
+    """Renders messages with the model's chat template; see `Tokenizer`."""
     if not self.has_chat_template:
       raise ValueError(
         "the model has no chat template; expected another prompt format"
@@ -315,11 +317,11 @@ class HuggingFaceTokenizer:
 
   @property
   def chat_template(self) -> str:
-    """The chat template, a text of Jinja; "" without one."""
+    """The chat template in Jinja; "" if there is none."""
     return self._tokenizer.chat_template or ""
 
   def backend_json(self) -> str:
-    """Returns the tokenizer as `tokenizer.json` has it."""
+    """Returns the content of `tokenizer.json`."""
     return self._tokenizer.backend_tokenizer.to_str()
 
   def save(self, folder: pathlib.Path) -> None:
@@ -342,8 +344,8 @@ def _check_arguments(arguments: Mapping[str, Any], template: str) -> None:
 def _prefix_ids(tokenizer: Any) -> list[int]:
   """Returns the ids that a tokenizer of `transformers` puts before a text.
 
-  Llama 3 and Gemma put BOS there, and Qwen nothing. Tokens after the text, such
-  as EOS, are left out, because the response follows the prompt.
+  Llama 3 and Gemma put BOS there, Qwen nothing. Tokens after the text, such as
+  EOS, are dropped, because the response follows the prompt.
   """
   text = "a"
   plain = tokenizer.encode(text, add_special_tokens=False)
@@ -364,17 +366,17 @@ def _write_generation_config(
 
 
 def from_folder(folder: pathlib.Path) -> Tokenizer:
-  """Loads a model folder's tokenizer; code in the folder is never run.
+  """Loads a model folder's tokenizer; code in the folder never runs.
 
-  A folder with `tokenizer.model` alone has a sentencepiece tokenizer, and so
-  has one whose other files say that they are a copy of it. A response may end
-  with any EOS token that the tokenizer, config.json or generation_config.json
-  names: the files often disagree, and chat models have several. Ids outside the
-  vocabulary, such as -1, are ignored and reported.
+  The tokenizer is sentencepiece if `tokenizer.model` is the only tokenizer
+  file, or if the other files are marked as a copy of it. A response may end
+  with any EOS token named by the tokenizer, config.json or
+  generation_config.json: the files often disagree, and chat models have
+  several. Ids outside the vocabulary, such as -1, are ignored and reported.
 
   Raises:
-    ValueError: no file of the folder names an EOS token of the vocabulary, or
-      the tokenizer needs code of its own.
+    ValueError: no file of the folder names an EOS token in the vocabulary, or
+      the tokenizer needs custom code.
   """
   sentencepiece_file = folder / "tokenizer.model"
   is_huggingface = any(
@@ -385,7 +387,7 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
     not is_huggingface or character_tokenizer.is_copy(folder)
   ):
     return SentencePieceTokenizer(sentencepiece_file)
-  # Imported here, because the import is slow and warns if torch is missing.
+  # A lazy import, because it is slow and warns if torch is missing.
   import transformers
 
   for name in _TOKENIZER_FILES:
@@ -396,14 +398,14 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
       _check_growth(folder / name, fields)
     if "auto_map" in fields:
       raise ValueError(
-        f"{folder / name} has auto_map, which names code that is never run: "
+        f"{folder / name} has auto_map, but code in a model folder never runs: "
         "expected a tokenizer of transformers; remove the key if its class is "
         "one"
       )
   from_pretrained: Any = transformers.AutoTokenizer.from_pretrained
   with user_files.reading(folder, "a tokenizer that transformers can load"):
     tokenizer = from_pretrained(str(folder), trust_remote_code=False)
-    # Loading does not check all values of the files; this call uses them.
+    # Loading does not check every value in the files; using them does.
     tokenizer.decode(tokenizer.encode("a"))
   named = {"the tokenizer": [tokenizer.eos_token_id]}
   named |= {
@@ -419,14 +421,14 @@ def from_folder(folder: pathlib.Path) -> Tokenizer:
   unknown = {i: origins.pop(i) for i in [*origins] if not 0 <= i < size}
   if not origins:
     raise ValueError(
-      f"{folder} names no eos_token_id of its vocabulary: expected one in "
+      f"{folder} names no eos_token_id in its vocabulary: expected one in "
       f"{_GENERATION}, config.json or the tokenizer's files"
     )
   return HuggingFaceTokenizer(tokenizer, origins, unknown)
 
 
 def _check_growth(path: pathlib.Path, fields: Mapping[str, Any]) -> None:
-  """Raises ValueError if the normalizer makes texts many times longer.
+  """Raises ValueError if the normalizer may make texts many times longer.
 
   A few chained replacements can turn one letter into gigabytes.
   """
@@ -447,7 +449,7 @@ def _eos_ids(path: pathlib.Path) -> list[int]:
   """Returns the `eos_token_id` of a JSON file: one id, several or none.
 
   Raises:
-    ValueError: the value is not one id or a list of ids.
+    ValueError: the value is neither an id nor a list of ids.
   """
   if not path.exists():
     return []

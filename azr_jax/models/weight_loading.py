@@ -1,9 +1,9 @@
 """Loads checkpoint tensors into sharded parameters, one shard at a time.
 
 The life of a parameter, in every file format:
-1. each device's shard is turned into ranges of the checkpoint's tensors;
+1. each device's shard is translated to ranges of the checkpoint's tensors;
 2. a `TensorReader` reads only those ranges, layer by layer;
-3. they are cast to float32, laid out our way and put on their devices.
+3. they are cast to float32, converted to our layout and put on their devices.
 
 The host never holds more than one shard of one parameter.
 """
@@ -27,13 +27,13 @@ class TensorReader(Protocol):
   """A checkpoint with Hugging Face tensor names and layouts.
 
   Attributes:
-    path: the file or the folder of the tensors, for errors.
+    path: the tensors' file or folder, for error messages.
   """
 
   path: pathlib.Path
 
   def names(self) -> Collection[str]:
-    """Returns the names of every tensor."""
+    """Returns the names of all tensors."""
     ...
 
   def shape(self, name: str) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ class TensorReader(Protocol):
     ...
 
   def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
-    """Reads a range of a tensor: one slice, of step 1, per axis."""
+    """Reads a range of a tensor: one slice of step 1 per axis."""
     ...
 
 
@@ -56,11 +56,11 @@ def load_params(
   Args:
     config: the model's config.
     reader: the checkpoint.
-    mesh: where the parameters will live.
+    mesh: the device mesh of the parameters.
     rules: logical axis to mesh axis.
 
   Raises:
-    ValueError: a tensor is missing, has another shape than the config says,
+    ValueError: a tensor is missing, has a shape other than the config implies,
       or is not part of the decoder.
   """
   _check_tensors(config, reader)
@@ -74,7 +74,7 @@ def load_params(
 
 
 def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
-  """Checks that the checkpoint has the decoder's tensors and no others.
+  """Checks that the checkpoint has exactly the decoder's tensors.
 
   Raises:
     ValueError: a tensor is missing, has a wrong shape, or is not needed.
@@ -95,9 +95,9 @@ def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
           f"expected {entry.checkpoint_shape}"
         )
   if config.tie_embeddings:
-    # Some files of tied models repeat the embedding under this name.
+    # Some checkpoints of tied models repeat the embedding under this name.
     names.discard("lm_head.weight")
-  # Old checkpoints store the rotary frequencies, which the config implies.
+  # Old checkpoints store the rotary frequencies; we compute them.
   extra = sorted(n for n in names if not n.endswith("rotary_emb.inv_freq"))
   if extra:
     raise ValueError(
@@ -112,7 +112,7 @@ def _load(
   reader: TensorReader,
   sharding: NamedSharding,
 ) -> jax.Array:
-  """Returns one parameter; reads each distinct shard of this host once."""
+  """Loads one parameter; reads each distinct shard of this host once."""
   shape = (num_layers, *entry.shape) if entry.stacked else entry.shape
   devices: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
   for device, index in sharding.addressable_devices_indices_map(shape).items():
@@ -134,8 +134,8 @@ def _load(
     else:
       part = _read(entry, entry.name, index, reader)
     copies = [jax.device_put(part, device) for device in shard_devices]
-    # Without the wait, transfers would queue up and the host would hold every
-    # shard.
+    # Without this wait, transfers would queue up and the host would hold all
+    # shards.
     shards.extend(jax.block_until_ready(copies))
   return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
@@ -149,8 +149,8 @@ def _read(
   """Returns the part of a tensor that `index` selects in our layout, float32.
 
   Where a checkpoint axis merges several axes of the parameter, only a range of
-  the first of them is contiguous in the file. It is sliced there, the others
-  after reading.
+  the first of them is contiguous in the file. That axis is sliced while
+  reading, and the others afterwards.
   """
   ranges = []
   for group, size in zip(entry.groups, entry.checkpoint_shape, strict=True):
@@ -158,7 +158,7 @@ def _read(
     stride = size // entry.shape[group[0]]
     ranges.append(slice(first.start * stride, first.stop * stride))
   tensor = reader.read(name, tuple(ranges)).astype(np.float32)
-  # A sum is not finite if a summand is not, and takes one pass.
+  # One pass: a sum is not finite if any summand is not.
   if not np.isfinite(tensor.sum(dtype=np.float64)):
     raise ValueError(f"{reader.path}: tensor {name}: expected finite weights")
   sizes = list(entry.shape)
@@ -175,7 +175,7 @@ def _read(
 def to_checkpoint_layout(
   entry: weight_names.Entry, part: np.ndarray
 ) -> np.ndarray:
-  """Returns one layer's part of our parameter as a checkpoint tensor."""
+  """Converts one layer of a parameter to a checkpoint tensor."""
   order = [axis for group in entry.groups for axis in group]
   merged = part.transpose(order).reshape(entry.checkpoint_shape)
   return np.ascontiguousarray(merged)
@@ -184,12 +184,13 @@ def to_checkpoint_layout(
 def fetch(params: Params, entry: weight_names.Entry, layer: int) -> np.ndarray:
   """Returns one tensor on the host, in the checkpoint's layout.
 
-  Every host must call it, because sharded weights are gathered from all.
+  Every host must call this, because sharded weights are gathered from all
+  hosts.
 
   Args:
     params: the parameters, sharded or not.
-    entry: of the tensor.
-    layer: its layer; ignored if the parameter does not stack the layers.
+    entry: the tensor's entry.
+    layer: the tensor's layer; ignored if the parameter does not stack layers.
   """
   value = get(params, entry)
   value = value[layer] if entry.stacked else value

@@ -1,8 +1,8 @@
-"""How each parameter is laid out in a Hugging Face checkpoint.
+"""Layout of each parameter in a Hugging Face checkpoint.
 
 The parameters of `transformer.py` stack the layers and have separate axes for
 heads and channels; a checkpoint has one [out, in] matrix per layer. Loading and
-saving both use the table that `entries` yields.
+saving share the table that `entries` yields.
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ class Entry:
   Attributes:
     path: keys in the parameter tree.
     name: tensor name, with `{layer}` if the parameter stacks the layers.
-    shape: the shape of the parameter in one layer.
+    shape: shape of the parameter in one layer.
     transposed: whether the checkpoint has [out, in] for our [in, out].
-    inputs: how many leading axes of `shape` are inputs.
+    inputs: number of leading axes of `shape` that are inputs.
   """
 
   path: tuple[str, ...]
@@ -54,7 +54,7 @@ class Entry:
 
 
 def entries(config: ModelConfig) -> Iterator[Entry]:
-  """Yields an entry for every parameter of a decoder."""
+  """Yields an entry for each parameter of a decoder."""
   c = config
   D, F, E = c.hidden_size, c.mlp_size, c.head_size
   yield Entry(

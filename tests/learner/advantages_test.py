@@ -13,10 +13,10 @@ from azr_jax.learner.settings import LearnerSettings
 REWARDS = [1.0, -0.5, 1.0, 0.2, 0.8, -1.0]
 GROUPS = ["a", "a", "a", "b", "b", "b"]
 LENGTHS = [5, 10, 5, 1, 1, 8]
-# Parts of a reward, added in different orders.
+# The same reward, summed in different orders.
 SUMMED = [0.1 + 0.2, 0.3, 0.1 * 3]
 
-# GAE subtracts values, not a baseline of rewards.
+# GAE subtracts values rather than a baseline of rewards.
 BASELINES = sorted(set(advantages.ESTIMATORS) - {advantages.GAE})
 
 
@@ -49,7 +49,7 @@ def test_rloo_s_baseline_is_the_mean_of_the_others():
   got = advantages.estimate("rloo", REWARDS, GROUPS, LENGTHS)
   want = [1.0 - 0.25, -0.5 - 1.0, 1.0 - 0.25, 0.2 + 0.1, 0.8 + 0.4, -1.0 - 0.5]
   np.testing.assert_allclose(got, want, atol=1e-6)
-  # This equals G / (G - 1) times the distance to the mean of all.
+  # This equals G / (G - 1) times the distance to the group mean.
   np.testing.assert_allclose(
     got[:3], 1.5 * (np.array(REWARDS[:3]) - 0.5), atol=1e-6
   )
@@ -127,7 +127,7 @@ def test_normalising_weighs_tokens():
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_normalising_leaves_out_what_is_not_trained_on(name):
-  """Long responses that were cut are in the baselines, and in no moment."""
+  """Truncated responses count in the baselines but not in the moments."""
   rewards, groups = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0], [0] * 4 + [1] * 4
   lengths = [500, 400, 500, 8000, 300, 500, 500, 8000]
   in_loss = [True, True, True, False] * 2
@@ -144,7 +144,7 @@ def test_normalising_leaves_out_what_is_not_trained_on(name):
 
 
 def best_of_all_sets(rewards, k):
-  """Advantages of pass@k by going through every set of k responses."""
+  """Returns pass@k advantages by enumerating all sets of k responses."""
   sets = list(itertools.combinations(range(len(rewards)), k))
   best = np.array([max(rewards[i] for i in members) for members in sets])
   own = [
@@ -165,7 +165,7 @@ def test_pass_at_k_is_the_mean_over_the_sets_of_a_response(k):
 
 
 def test_pass_at_k_has_the_paper_s_formula_for_right_and_wrong():
-  """Eight responses of which three are right, k = 4: R = 1 - 5 / 70."""
+  """Uses eight responses, three of them right, k = 4: R = 1 - 5 / 70."""
   rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
   got = advantages.estimate("pass@k", rewards, ["a"] * 8, [1] * 8, pass_k=4)
   mean = 1 - 5 / 70
@@ -173,7 +173,7 @@ def test_pass_at_k_has_the_paper_s_formula_for_right_and_wrong():
   right, wrong = (1 - mean) / deviation, (1 - mean - 4 / 35) / deviation
   want = np.where(np.array(rewards) > 0, right, wrong)
   np.testing.assert_allclose(got, want, atol=1e-5)
-  # A set of all responses is the only one: nothing is better than another.
+  # With k = G there is only one set, so no response is better than another.
   none = advantages.estimate("pass@k", rewards, ["a"] * 8, [1] * 8, pass_k=8)
   np.testing.assert_array_equal(none, 0)
 

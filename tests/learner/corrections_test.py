@@ -1,4 +1,4 @@
-"""Weights of samples of another policy, by a plain loop over sequences."""
+"""Weights of off-policy samples agree with a plain loop over sequences."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from azr_jax.learner import corrections
 from azr_jax.learner.corrections import CorrectionSettings
 from azr_jax.trainer import settings as train_settings
 
-# Two sequences of a row, a target that was not written, padding.
+# Two sequences in a row, a target the model did not write, and padding.
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 0]])
 MASK = np.array([[1.0, 0.0, 1.0, 1.0, 1.0, 0.0]], np.float32)
 RATIOS = np.array([[0.3, 50.0, 4.0, 1.5, 1.2, 9.0]], np.float32)
@@ -109,7 +109,7 @@ def test_samples_are_not_weighed_twice():
 def test_a_corrected_update_is_the_plain_one_of_weighted_advantages(
   one_device_mesh,
 ):
-  """The gradient of -w A log p is that of -A' log p with A' = w A."""
+  """The gradient of -w A log p equals that of -A' log p with A' = w A."""
   items = [
     dataclasses.replace(item, logprobs=item.logprobs - 1.9)
     for item in tiny_updates.sequences()
@@ -137,7 +137,7 @@ def test_a_corrected_update_is_the_plain_one_of_weighted_advantages(
 
 @pytest.mark.slow
 def test_weights_of_sequences_do_not_depend_on_the_packing(one_device_mesh):
-  """Packed tightly and one sequence a row, the update is the same."""
+  """Tight packing and one sequence per row give the same update."""
   items = [
     dataclasses.replace(item, logprobs=item.logprobs - 1.9)
     for item in tiny_updates.sequences()

@@ -1,4 +1,4 @@
-"""GAE agrees with a plain loop; so do the critic's loss and updates."""
+"""GAE, the critic's loss and its updates agree with plain loops."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ GAMMAS_AND_LAMBDAS = [(1.0, 1.0), (0.9, 0.95), (1.0, 0.0), (0.3, 1.0)]
 
 
 def gae_of_one_row(values, rewards, mask, segments, gamma, lam):
-  """Returns advantages by the definition, over trained tokens alone."""
+  """Returns advantages by definition, over trained tokens only."""
   advantages = np.zeros_like(values)
   for segment in np.unique(segments):
     positions = np.flatnonzero((segments == segment) & (mask > 0))
@@ -40,7 +40,7 @@ def gae_of_one_row(values, rewards, mask, segments, gamma, lam):
 
 
 def random_rows(seed, rows=3, length=24):
-  """Draws rows of sequences, with tokens that are not trained on."""
+  """Draws rows of sequences, with some untrained tokens."""
   rng = np.random.default_rng(seed)
   values = rng.normal(size=(rows, length)).astype(np.float32)
   segments = np.zeros((rows, length), np.int32)
@@ -115,14 +115,14 @@ def values_of(params, batch):
 
 
 def rewarded(rows, aggregation="token_mean"):
-  """Packs sequences with a reward in place of an advantage."""
+  """Packs sequences with rewards in place of advantages."""
   items = tiny_updates.sequences(20)
   batch = tiny_updates.batch_of(rows, items=items, aggregation=aggregation)
   return jax.tree.map(jnp.asarray, batch)
 
 
-MAX_NORM = 3.0  # Some of the critic's steps have more.
-# How `learn` estimates.
+MAX_NORM = 3.0  # Some critic steps exceed this.
+# Settings of `learn`.
 SETTINGS = CriticSettings(
   gae_lambda=0.9,
   num_minibatches=3,
@@ -133,7 +133,7 @@ SETTINGS = CriticSettings(
 
 
 def make_learner(mesh, epochs=1):
-  """Returns a learner with three critic steps an epoch, by SGD."""
+  """Returns an SGD learner with three critic steps per epoch."""
   parts = learner.CriticParts(SETTINGS, optax.sgd(0.1), normalize=True, seed=3)
   loss_fn = tiny_updates.policy_loss(mesh, on_policy=epochs == 1)
   return learner.make(
@@ -157,13 +157,13 @@ def learn(mesh, epochs=1, batch=None):
 
 @pytest.fixture(scope="module")
 def learned(one_device_mesh):
-  """The state before and after an update, and its metrics."""
+  """Returns the states before and after an update, and its metrics."""
   return learn(one_device_mesh)
 
 
 @pytest.fixture(scope="module")
 def estimated(learned):
-  """Values, advantages and returns, by the definition."""
+  """Returns values, advantages and returns, by definition."""
   start, _, _ = learned
   batch = rewarded(4)
   values = values_of(start.critic.params, batch)
@@ -236,7 +236,7 @@ def test_fewer_micro_batches_than_minibatches_have_one_step_each(
   ["token_mean", "sequence_mean", "sequence_sum", "row_mean", "fixed_length"],
 )
 def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
-  """The gradient of V, where V is one number, in closed form."""
+  """Checks the closed-form gradient for a V that is a single number."""
   batch = rewarded(2, aggregation)
   returns = batch.advantages
   state = train_state.TrainState(jnp.zeros(()), jnp.zeros(()), ())
@@ -257,7 +257,7 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
     1,
     3,
   )
-  # The same by the definition, sequence by sequence of the part alone.
+  # By definition, sequence by sequence of the minibatch alone.
   part = jax.tree.map(lambda x: np.asarray(x[1:3]), batch)
   length = part.tokens.shape[-1]
   rows = [x.reshape(-1, length) for x in (part.segment_ids, part.loss_mask)]
@@ -283,7 +283,7 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
 
 @pytest.mark.slow
 def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
-  """The second epoch takes the critic's values of before the first."""
+  """The second epoch uses values from before the critic's first update."""
   start, once, metrics = learned
   _, twice, again = learn(one_device_mesh, epochs=2)
   batch = rewarded(4)
@@ -301,7 +301,7 @@ def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
   for _ in range(2):
     want, _ = critic_update(want, valued)
   tiny_updates.close(twice.critic.params, jax.device_get(want.params))
-  # With advantages of the critic that has learned, it would be another one.
+  # Advantages of the updated critic would give a different result.
   late, _ = estimate(jax.tree.map(jnp.asarray, once.critic.params), batch)
   other, _ = critic_update(jax.tree.map(jnp.asarray, once.critic), late)
   apart = jax.tree.map(
@@ -367,7 +367,7 @@ def test_no_device_gathers_the_batch_to_estimate():
     if op.kind.removesuffix("-start") in collectives.KINDS
     for _, size in op.arrays
   ]
-  # The weights are gathered, and no parameter has as many numbers.
+  # Weights are gathered, but never the batch, whose size no parameter shares.
   assert len(sizes) > 5 and math.prod(shape) not in sizes
 
 
@@ -425,7 +425,7 @@ def test_what_the_critic_gives_to_repetition(onsets):
 
 
 def test_a_value_of_its_own_for_each_response_is_no_fall():
-  """Pooled over responses, the long one's would look like one."""
+  """If responses were pooled, the long one's value would look like a fall."""
   values = np.where(SEGMENTS == 1, 1.0, -1.0)
   _, fall, _ = repetition_metrics({0: 2, 3: 1}, values, values)
   assert fall == 0

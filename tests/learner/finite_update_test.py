@@ -1,4 +1,4 @@
-"""Updates whose loss, gradients or parameters are not finite."""
+"""Updates with a non-finite loss, gradients or parameters."""
 
 import functools
 
@@ -17,7 +17,7 @@ HUGE = 1e38
 
 
 def make(mesh, rate=1e-3, critic=None, **optimizer):
-  """Returns a learner by AdamW, and its state before the first update."""
+  """Returns an AdamW learner and its state before the first update."""
   numbers = vars(OptimizerSettings(learning_rate=rate, **optimizer))
   chosen = make_optimizer(**numbers)
   loss_fn = tiny_updates.policy_loss(mesh)
@@ -34,7 +34,7 @@ def make(mesh, rate=1e-3, critic=None, **optimizer):
 
 
 def poisoned(batch, value):
-  """A batch one of whose sequences has another advantage."""
+  """Replaces the advantage of one sequence in a batch."""
   advantages, segments = map(np.array, (batch.advantages, batch.segment_ids))
   advantages[0, 0][segments[0, 0] == 1] = value
   return batch.replace(advantages=advantages)
@@ -46,7 +46,7 @@ def equal(one, other):
 
 @functools.cache
 def learner_over(sizes):
-  """A learner over a mesh of these sizes, which tests share, and its state."""
+  """Returns a learner over a mesh of these sizes, with its state; cached."""
   axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
   mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   made, state = make(mesh, decay_steps=5, warmup_steps=2)
@@ -56,7 +56,7 @@ def learner_over(sizes):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, HUGE])
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2)])
 def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
-  """The next step is as if it had never been."""
+  """The next step runs as if the skipped one had never happened."""
   batch = tiny_updates.batch_of(8)
   made, start, shardings = learner_over(sizes)
   state = jax.device_put(start, shardings)
@@ -76,7 +76,7 @@ def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
 
 
 def test_a_batch_without_targets_changes_nothing():
-  """Moments and weight decay would move the parameters all the same."""
+  """Moments and weight decay would otherwise still move the parameters."""
   batch = tiny_updates.batch_of(8)
   made, start, shardings = learner_over((1, 1, 1))
   state, trained = made.update(jax.device_put(start, shardings), batch, None)
@@ -107,7 +107,7 @@ def test_a_critic_leaves_out_its_own_steps(one_device_mesh):
   state, metrics = made.update(state, poisoned(batch, np.nan), None)
   equal(jax.device_get(state.policy), before.policy)
   assert metrics["learner/skipped"] == 1 and metrics["critic/nonfinite"] == 0
-  # Two minibatches have nothing of the sequence whose reward is not a number.
+  # Two of three minibatches do not contain the sequence with a NaN reward.
   assert metrics["critic/skipped"] == 1 and metrics["critic/updates"] == 3
   assert int(state.critic.step) == 2
   state, metrics = made.update(state, batch, None)
@@ -115,7 +115,7 @@ def test_a_critic_leaves_out_its_own_steps(one_device_mesh):
 
 
 def test_no_second_copy_of_the_state_is_held(one_device_mesh):
-  """A choice between whole states would hold three times the parameters."""
+  """Selecting between whole states would hold three times the parameters."""
   made, state = make(one_device_mesh)
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
   compiled = made.policy_update.lower(

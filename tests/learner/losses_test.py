@@ -1,4 +1,4 @@
-"""Losses agree with arithmetic done by hand."""
+"""Losses agree with hand-computed values."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -35,7 +35,7 @@ def test_a_quantile_is_bounded_within_a_bin(fraction):
   rng = np.random.default_rng(0)
   x = np.exp(rng.normal(-7, 3, (4, 500))).astype(np.float32)
   mask = (rng.random(x.shape) < 0.9).astype(np.float32)
-  # Two parts are counted apart, as micro-batches are.
+  # Two parts are counted separately, like micro-batches.
   counts = sum(
     order_statistics.counts_from_edges(jnp.asarray(a), jnp.asarray(m))
     for a, m in ((x[:1], mask[:1]), (x[1:], mask[1:]))

@@ -60,7 +60,7 @@ def test_segments_are_contiguous_and_count_from_zero(lengths):
 def test_a_row_is_as_packed_attention_expects_it(
   lengths, max_sequences_per_row
 ):
-  """Segments ascend from 1, no more than told, and padding is at the end."""
+  """Segments ascend from 1 up to the maximum, with padding at the end."""
   batch = packing.pack(
     sequences_of(lengths),
     row_length=16,
@@ -84,14 +84,14 @@ def test_a_row_is_as_packed_attention_expects_it(
   ],
 )
 def test_aggregation_weights(aggregation, want):
-  # Two and four of these tokens are trained on.
+  # Two and four of these tokens are trained on, respectively.
   sequences = sequences_of([4, 8])
   weights = packing.loss_weights(sequences, [[0, 1]], aggregation, 10)
   assert weights == pytest.approx(want)
 
 
 def responses(lengths, groups=None):
-  """Sequences of one prompt token and trained responses of these lengths."""
+  """Returns sequences of one prompt token and a response of each length."""
   return [
     packing.TrainingExample(
       np.ones(length + 1, np.int32),
@@ -104,7 +104,7 @@ def responses(lengths, groups=None):
   ]
 
 
-# Mean tokens of a response at the end of training, as read off AZR's figures 15
+# Mean response length at the end of training, read off AZR's figures 15
 # (abduction), 16 (induction) and 17 (deduction).
 AZR_LENGTHS = {
   ("abduction", "solve"): 3500,
@@ -119,17 +119,17 @@ AZR_LENGTHS = {
 @pytest.mark.parametrize(
   "aggregation, want",
   [
-    # Eq. 9 divides each response's sum by its length.
+    # Eq. 9 divides each response's summed loss by its length.
     ("sequence_mean", [1 / 6] * 6),
     # The published code: a token mean in micro-batches of one task and role.
     ("group_mean", [1 / 6] * 6),
-    # One token mean: the longest solver has 0.41, all proposers 0.25.
+    # A single token mean: the longest solver gets 0.41, all proposers 0.25.
     ("token_mean", [length / 8500 for length in AZR_LENGTHS.values()]),
   ],
 )
 def test_shares_of_azr_s_roles_in_the_loss(aggregation, want):
   groups = [group for group in AZR_LENGTHS for _ in range(4)]
-  # Responses of a role differ in length, too.
+  # Responses within a role also differ in length.
   spread = [0.5, 0.8, 1.2, 1.5] * len(AZR_LENGTHS)
   lengths = [
     round(AZR_LENGTHS[group] * factor / 10)
@@ -155,7 +155,7 @@ def test_shares_of_azr_s_roles_in_the_loss(aggregation, want):
 
 
 def test_eq_9_and_the_published_code_differ_inside_of_a_role():
-  """A role has the same fraction in both; the code weighs its tokens alike."""
+  """Both give a role the same share; the code weights its tokens equally."""
   sequences = responses([2, 6, 3], ["a", "a", "b"])
   by_paper = packing.loss_weights(sequences, [], "sequence_mean", 0)
   assert by_paper == pytest.approx([1 / 6, 1 / 18, 1 / 9])
@@ -166,11 +166,11 @@ def test_eq_9_and_the_published_code_differ_inside_of_a_role():
 @pytest.mark.parametrize(
   "aggregation, want",
   [
-    # ORZ, eq. 2 and 3: a mean over trajectories of a sum over tokens.
+    # ORZ, eq. 2 and 3: the mean over trajectories of the sum over tokens.
     ("sequence_sum", [[2 / 4, 4 / 4], [6 / 4], [8 / 4]]),
-    # ORZ's published code: every packed row weighs the same.
+    # ORZ's published code: every packed row has the same weight.
     ("row_mean", [[2 / 18, 4 / 18], [6 / 18], [8 / 24]]),
-    # Every token weighs the same, which is neither.
+    # Every token has the same weight, which matches neither.
     ("token_mean", [[2 / 20, 4 / 20], [6 / 20], [8 / 20]]),
   ],
 )

@@ -16,8 +16,8 @@ from azr_jax.learner import packing, policy_losses
 from azr_jax.learner.policy_losses import POLICY_LOSSES, Targets
 from azr_jax.learner.settings import LearnerSettings
 
-# Three sequences in two rows, as (log ratios to the old policy, A); None where
-# the model did not write the target. The third has one ratio of e^9.
+# Three sequences in two rows, as (log ratios to the old policy, A). None marks
+# targets that the model did not write. The third has one ratio of e^9.
 SEQUENCES = (
   ([math.log(0.5), math.log(1.5), None, math.log(1.1)], 2.0),
   ([math.log(3.0), None, math.log(0.6)], -1.0),
@@ -28,7 +28,7 @@ CLIP = dict(clip_low=0.2, clip_high=0.2, dual_clip=0.0)
 
 
 def packed():
-  """The sequences as training packs them, as targets of one micro-batch."""
+  """Packs the sequences as in training, as targets of one micro-batch."""
   examples = [
     packing.TrainingExample(
       token_ids=np.arange(len(ratios) + 1, dtype=np.int32),
@@ -41,8 +41,8 @@ def packed():
   batch = packing.pack(
     examples, row_length=8, rows_multiple=2, aggregation="sequence_mean"
   )
-  # The log ratios are packed as the sampler's log-probabilities, to come to
-  # the same places.
+  # Packed as if they were the sampler's log-probabilities, so that log ratios
+  # end up at the right positions.
   old = OLD * jnp.asarray(batch.segment_ids > 0)
   logprobs = old + batch.old_logprobs
   return batch, Targets(
@@ -57,7 +57,7 @@ def packed():
 
 
 def total_and_gradient(name, **settings):
-  """The sum of weighted losses, and d(sum) / d(log p) in each sequence."""
+  """Returns the sum of weighted losses, and d(sum) / d(log p) per sequence."""
   batch, targets = packed()
   made = policy_losses.make(name, LearnerSettings(**settings))
 
@@ -80,7 +80,7 @@ def total_and_gradient(name, **settings):
 
 
 def expected(token):
-  """The same by a loop; `token` returns a target's loss and d / d(log p)."""
+  """Returns the same by a loop; `token` returns a loss and d / d(log p)."""
   value, grads = 0.0, []
   for ratios, advantage in SEQUENCES:
     written = [r for r in ratios if r is not None]
@@ -124,8 +124,8 @@ def gspo(low, high):
     bound = min(max(s, 1 - low), 1 + high)
     if bound * a < s * a:
       return -bound * a, 0.0
-    # d(-s A) / d(log p_t) of a sequence of m targets is -s A / m, and all of
-    # its m targets have this loss.
+    # For a sequence of m targets, d(-s A) / d(log p_t) is -s A / m, and all m
+    # targets have this loss.
     return -s * a, -s * a
 
   return token
@@ -177,7 +177,7 @@ def test_every_loss_is_tested():
 
 
 def test_gspo_has_the_gradient_of_its_sequence_s_ratio():
-  """Automatic differentiation of eq. 5, with the ratio of eq. 7."""
+  """Compares with automatic differentiation of eq. 5, with eq. 7's ratio."""
   _, targets = packed()
   ratios, advantage = SEQUENCES[0]
   written = jnp.array([r for r in ratios if r is not None])
@@ -212,7 +212,7 @@ def test_on_policy_no_ratio_is_counted_as_clipped():
   _, targets = packed()
   _, values = policy_losses.clipped(targets, **CLIP)
   outside = float(jnp.sum(values["learner/clip_fraction"] * targets.mask))
-  # 0.5, 1.5, 3, 0.6 and e^9 are outside of [0.8, 1.2].
+  # 0.5, 1.5, 3, 0.6 and e^9 are outside [0.8, 1.2].
   assert outside == 5
   on_policy = targets.replace(is_on_policy=True)
   assert policy_losses.clipped(on_policy, **CLIP)[1] == {}
@@ -240,7 +240,7 @@ def test_covariances_are_products_of_distances_from_the_means():
 
 @pytest.mark.parametrize("fraction, want", [(0.2, [0]), (0.4, [0, 2])])
 def test_kl_cov_takes_the_largest_covariances(fraction, want):
-  """They are 2.736, 1.656, 1.536, -2.484 and -3.024."""
+  """The covariances are 2.736, 1.656, 1.536, -2.484 and -3.024."""
   chosen = policy_losses.choose_kl_cov(
     covariances(), jnp.asarray(MASK), jax.random.key(0), fraction=fraction
   )

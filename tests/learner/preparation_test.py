@@ -1,4 +1,4 @@
-"""What an update takes from its whole batch, whatever its layout."""
+"""Whole-batch statistics do not depend on the batch's layout."""
 
 import functools
 
@@ -25,7 +25,7 @@ MODEL = tiny_updates.MODEL
 
 
 def make_prepare(mesh, **settings):
-  """The preparation that a learner with some settings needs."""
+  """Returns the preparation of a learner with these settings."""
   c = LearnerSettings(**tiny_updates.LOSS | settings)
   return preparation.make_prepare(
     MODEL,
@@ -39,14 +39,14 @@ def make_prepare(mesh, **settings):
 
 
 def prepared(batch, mesh, **settings):
-  """The fields that preparation makes of a batch, and its metrics."""
+  """Returns the fields that preparation makes of a batch, and its metrics."""
   prepare = make_prepare(mesh, **settings)
   params = tiny_updates.init(jax.random.key(0))
   return prepare(params, jnp.int32(3), batch)
 
 
 def make(mesh, target=None, rate=1.0, **settings):
-  """A learner by SGD, and its state before the first update."""
+  """Returns an SGD learner and its state before the first update."""
   made = learner.make(
     MODEL,
     tiny_updates.policy_loss(mesh, **settings),
@@ -63,7 +63,7 @@ def make(mesh, target=None, rate=1.0, **settings):
 
 
 def by_token(batch, values):
-  """{(sequence's advantage, position): value} of the trained targets."""
+  """Returns {(sequence's advantage, position): value} of trained targets."""
   trained = np.asarray(batch.loss_mask) > 0
   keys = zip(
     np.asarray(batch.advantages)[trained].tolist(),
@@ -92,7 +92,7 @@ def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
   fixed = batch.replace(proximal_logprobs=jnp.asarray(scored))
   for epoch in range(3):
     start, want = made.policy_update(start, fixed, None)
-    # The gap is that of the start, in every epoch.
+    # Every epoch reports the gap at the update's start.
     gap = np.abs(scored - batch.old_logprobs)[batch.loss_mask > 0]
     assert want["rollout/logprob_gap"] == pytest.approx(gap.mean(), rel=1e-5)
     assert (want["learner/clip_fraction"] > 0) == (epoch > 0)
@@ -118,7 +118,7 @@ def test_the_gap_to_the_sampler_is_that_of_the_first_epoch(one_device_mesh):
 def test_the_loss_counts_the_largest_entropies_of_the_batch(
   one_device_mesh, rows, row_length
 ):
-  """However the batch is cut into micro-batches and rows."""
+  """Micro-batches and rows do not affect which targets are chosen."""
   batch = tiny_updates.batch_of(rows, row_length=row_length)
   fields, metrics = prepared(batch, one_device_mesh, top_entropy_fraction=0.2)
   assert fields.keys() == {"loss_weights"}
@@ -127,7 +127,7 @@ def test_the_loss_counts_the_largest_entropies_of_the_batch(
   count = int(np.ceil(0.2 * trained.sum()))
   limit = np.sort(entropies[trained])[-count]
   assert metrics["learner/top_entropy_min"] == pytest.approx(limit, rel=1e-5)
-  # Weights still add up to the fraction: the others count as 0.
+  # The other targets count as 0, so the weights sum to the fraction.
   weights = np.asarray(fields["loss_weights"])
   assert (weights > 0).sum() == count
   np.testing.assert_allclose(weights.sum(), count / trained.sum(), rtol=1e-5)
@@ -207,14 +207,14 @@ def test_the_coefficient_follows_the_entropy():
   for entropy in (0.9, 0.4, 0.3, 0.1, 0.1, 0.6, 0.6, 0.6, 0.6):
     used.append(float(control.active_coef(c)))
     control = control.after(jnp.float32(entropy), c)
-  # Held back: before the first update, and after an entropy above the target.
+  # Inactive before the first update, and after an entropy above the target.
   want = [0, 0, 0.001, 0.002, 0.0025, 0.0025, 0, 0, 0]
   np.testing.assert_allclose(used, want, atol=1e-7)
   assert float(control.coef) == 0
 
 
 def test_a_held_entropy_is_part_of_the_state(one_device_mesh, tmp_path):
-  """Its update has the coefficient's gradient; a restored run goes on alike."""
+  """An update uses the coefficient; a restored run continues identically."""
   batch = tiny_updates.batch_of(8)
   target = EntropyTargetSettings(nats=10.0, start=0.1, step=0.05, coef_max=1.0)
   made, state = make(one_device_mesh, target, rate=0.1)
@@ -250,7 +250,7 @@ def test_an_update_that_is_left_out_leaves_the_coefficient(one_device_mesh):
 
 
 def test_a_state_without_a_target_is_the_same_as_ever(one_device_mesh):
-  """So checkpoints of earlier versions are restored."""
+  """Otherwise checkpoints of earlier versions could not be restored."""
   made, _ = make(one_device_mesh)
   names = set(vars(made.abstract))
   assert names == {"step", "params", "opt_state"}

@@ -1,4 +1,4 @@
-"""DAPO's eq. 13, and what truncated responses leave."""
+"""DAPO's eq. 13, and truncated responses that are dropped from the loss."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def trajectory(length, reward=1.0, finish_reason="stop", group=0):
 @pytest.mark.parametrize(
   "length, want",
   [
-    # The paper's lengths: 16,384 are free, and 20,480 is the longest.
+    # The paper's lengths: up to 16,384 cost nothing, and 20,480 is the maximum.
     (1, 0.0),
     (16384, 0.0),
     (16385, 1 / 4096),
@@ -78,7 +78,7 @@ def test_truncated_responses_keep_their_reward_and_leave_the_loss():
 
 @pytest.mark.parametrize("aggregation", packing.AGGREGATIONS)
 def test_masked_responses_leave_every_denominator(aggregation):
-  """The batch is that of the others alone, with their own advantages."""
+  """The batch equals one of only the others, with their own advantages."""
   given = [
     trajectory(2, group="a"),
     trajectory(5, finish_reason="length", group="a"),

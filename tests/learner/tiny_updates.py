@@ -1,4 +1,4 @@
-"""A tiny model, its batches and its updates."""
+"""A tiny model with batches and updates for tests."""
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ LOSS = dict(
 
 
 def policy_loss(mesh, on_policy=True, model=MODEL, correction="none", **loss):
-  """The policy's loss; ratios are to itself, or to the sampler."""
+  """Returns the policy's loss, with ratios to itself or to the sampler."""
   ratio_to = "proximal" if on_policy else "sampled"
   c = LearnerSettings(**dict(ratio_to=ratio_to) | LOSS | loss)
   return objective.make_policy_loss(
@@ -70,7 +70,7 @@ def policy_loss(mesh, on_policy=True, model=MODEL, correction="none", **loss):
 
 @jax.jit
 def init(key):
-  """Draws parameters on one device; compiled once for all tests."""
+  """Initializes parameters on one device; compiled once for all tests."""
   return transformer.init_params(MODEL, key)
 
 
@@ -98,7 +98,7 @@ def batch_of(rows, row_length=16, items=None, aggregation="token_mean"):
 
 @jax.jit
 def scored(batch):
-  """Returns the log-probabilities of a batch under the start of `updated`."""
+  """Returns a batch's log-probabilities under the start of `updated`."""
   params = init(jax.random.key(0))
   return jax.lax.map(
     lambda micro: objective.score(MODEL, params, micro, 1.0, 16, None)[0],

@@ -60,7 +60,7 @@ def test_the_padding_that_is_left_out_is_empty(count):
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
 @pytest.mark.parametrize("sizes", [None, (1, 1, 1), (1, 2, 4), (2, 1, 3)])
 def test_chunked_logprobs_equal_log_softmax(chunk, sizes):
-  """The vocabulary lies whole or, where `tensor` divides it, in parts."""
+  """The vocabulary is whole or, if `tensor` divides it, sharded."""
   mesh = None
   if sizes is not None:
     axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
@@ -131,7 +131,7 @@ def test_chunked_kl_equals_the_sum_over_the_vocabulary(chunk, sizes):
 
 
 def test_chunks_move_the_head_once():
-  """The loop over chunks has no collective; no [B, S, V] array exists."""
+  """The loop over chunks has no collectives, and no [B, S, V] array exists."""
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 8, "tensor": 1})
   rows = mesh_lib.batch_sharding(mesh)
   hidden = jax.ShapeDtypeStruct((8, 16, 32), jnp.float32, sharding=rows)
@@ -167,7 +167,7 @@ def test_chunks_move_the_head_once():
 
 @pytest.fixture(scope="module")
 def one_big_batch(one_device_mesh):
-  """Parameters and metrics after an update on a single micro-batch."""
+  """Returns parameters and metrics after an update on a single micro-batch."""
   batch = batch_of(8)
   assert len(batch.tokens) == 1
   return updated(one_device_mesh, batch)
@@ -194,7 +194,7 @@ def test_accumulated_and_packed_updates_equal_one_big_batch(
       attention.xla_attention,
       marks=pytest.mark.slow,
     ),
-    # Each row lies on four devices.
+    # Each row is split over four devices.
     pytest.param(
       {"fsdp": 2, "context": 4},
       2,
@@ -237,13 +237,13 @@ def test_on_policy_gradient_is_reinforce(one_device_mesh):
   grads = jax.jit(jax.grad(reinforce))(start)
   want = jax.tree.map(lambda p, g: p - g, start, grads)
   close(params, want, atol=1e-5)
-  assert "learner/clip_fraction" not in metrics  # No ratio can be clipped.
+  assert "learner/clip_fraction" not in metrics  # All ratios are 1.
 
 
 def test_rloo_s_loss_is_the_mean_over_sequences(one_device_mesh):
   """-mean(w A log p(sequence)) - entropy over all tokens, w clipped."""
   items = [
-    # Near the chance level, some ratios of sequences are above 2, some below.
+    # Near chance level, some sequence ratios are above 2 and some below.
     dataclasses.replace(item, logprobs=item.logprobs - 1.1)
     for item in sequences()
   ]
@@ -339,7 +339,7 @@ def test_weight_decay_spares_scales():
 
 
 def optimizer_in_parts(**settings):
-  """An optimizer, and where its state lies over four devices."""
+  """Returns an optimizer and its state's shardings over four devices."""
   optimizer = make_optimizer(**vars(OptimizerSettings(**settings)))
   mesh = mesh_lib.make_mesh({"fsdp": 2, "tensor": 2}, jax.devices()[:4])
   shardings = train_state.state_shardings(
@@ -350,7 +350,7 @@ def optimizer_in_parts(**settings):
 
 @pytest.mark.parametrize("muon_learning_rate", [0.0, 0.02])
 def test_each_moment_lies_like_its_parameter(muon_learning_rate):
-  """Optax itself says whose each moment is, in the groups of Muon too."""
+  """Optax itself maps each moment to its parameter, also in Muon's groups."""
   optimizer, shardings = optimizer_in_parts(
     muon_learning_rate=muon_learning_rate
   )
@@ -364,7 +364,7 @@ def test_each_moment_lies_like_its_parameter(muon_learning_rate):
   )
   pairs = [pair for pair in found if not isinstance(pair[0], optax.MaskedNode)]
   count = len(jax.tree.leaves(shardings.params))
-  kernels = 7 if muon_learning_rate else 0  # Muon has one moment, AdamW two.
+  kernels = 7 if muon_learning_rate else 0  # Muon keeps one moment, AdamW two.
   assert len(pairs) == 2 * count - kernels
   for moment, param in pairs:
     assert moment == param
@@ -396,7 +396,7 @@ def test_muon_in_parts_is_muon_on_one_device():
 
 
 def test_linear_decay_reaches_its_end():
-  """Warm-up of two, then down from 1 to 0.3 in four updates."""
+  """Two warm-up updates, then down from 1 to 0.3 in four."""
   optimizer = make_optimizer(
     **vars(
       OptimizerSettings(
@@ -423,16 +423,16 @@ def test_linear_decay_reaches_its_end():
 
 
 def adamw_in_numpy(grads, rates, b1, b2, decay, clip, params):
-  """Yields the changes that AdamW makes, by its definition.
+  """Yields the changes that AdamW makes, by definition.
 
   Args:
-    grads: of each update, name to array.
-    rates: of each update.
+    grads: gradients of each update, by name.
+    rates: learning rate of each update.
     b1: decay of the first moment.
     b2: decay of the second moment.
-    decay: of arrays with two axes.
-    clip: the largest global norm; 0: any.
-    params: at the start, name to array.
+    decay: weight decay of arrays with two axes.
+    clip: maximum global norm; 0 disables clipping.
+    params: initial parameters, by name.
   """
   first = {name: 0.0 for name in params}
   second = {name: 0.0 for name in params}

@@ -54,7 +54,7 @@ def test_xla_equals_loops():
   ],
 )
 def test_splash_equals_xla_forward_and_backward(tensor, context):
-  """600 tokens are two blocks, the second padded; rows are packed."""
+  """Uses packed rows of 600 tokens: two blocks, the second padded."""
   mesh = mesh_lib.make_mesh(
     {"data": 2, "fsdp": 1, "tensor": tensor, "context": context},
     jax.devices()[: 2 * tensor * context],
@@ -90,17 +90,17 @@ def test_live_blocks_hold_every_key_that_a_query_sees(block):
     by_block = sees.reshape(blocks, block, blocks, block).any((1, 3))
     row = jnp.asarray(row)
     found = np.asarray(splash.live_blocks(row, row, 0, block))
-    # Half of the queries, as on one of two devices.
+    # The second half of the queries, as on the second of two devices.
     later = splash.live_blocks(row[block:], row, block, block)
     np.testing.assert_array_equal(later, found[1:])
     assert (found >= by_block).all()
-    # Blocks of one token are exact.
+    # With one token per block, the test is exact.
     assert block > 1 or (found == by_block).all()
 
 
 @pytest.mark.slow
 def test_splash_reads_no_block_of_another_sequence():
-  """Keys and values of other sequences' blocks are NaN here."""
+  """Fills keys and values of other sequences' blocks with NaN."""
   mesh = mesh_lib.make_mesh(
     {"data": 1, "fsdp": 1, "tensor": 1}, jax.devices()[:1]
   )
@@ -125,7 +125,7 @@ def test_splash_reads_no_block_of_another_sequence():
 
 
 def by_head(k, v):
-  """Returns keys and values with the axis of heads before that of tokens."""
+  """Returns keys and values with the head axis before the token axis."""
   return jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
 
 
@@ -134,9 +134,9 @@ def by_head(k, v):
 )
 @pytest.mark.parametrize("recent", [0, 3])
 def test_cached_attention_equals_xla(chunk, recent, rows_count):
-  """Rows have 0 to 12 cached tokens, then recent ones, then one query.
+  """Attends from one query per row to 0 to 12 cached and some recent tokens.
 
-  As many as 32 rows are read in blocks of similar length.
+  With 32 rows, rows are read in blocks of similar length.
   """
   B = rows_count
   q, k, v = drawn(B, 20, 4, 2, 8)
@@ -163,7 +163,7 @@ def test_cached_attention_equals_xla(chunk, recent, rows_count):
     new_k, new_v = by_head(
       rows(k, cached, recent + 2), rows(v, cached, recent + 2)
     )
-    # Other layers hold something else.
+    # NaN in the other layers, which must not be read.
     of_layers = [jnp.full_like(new_k, jnp.nan)] * 3
     of_k, of_v = list(of_layers), list(of_layers)
     of_k[layer], of_v[layer] = new_k, new_v

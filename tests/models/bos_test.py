@@ -1,4 +1,4 @@
-"""BOS, for models whose tokenizer has a template with it, as transformers."""
+"""Prompts start with BOS where transformers' tokenizer adds it."""
 
 import types as plain_types
 
@@ -19,7 +19,7 @@ CHAT = "{{ bos_token }}{% for m in messages %}[{{ m.content }}]{% endfor %}"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-  """A byte-level tokenizer with a template of BOS, as Llama 3.1 has it."""
+  """Saves a byte-level tokenizer whose template adds BOS, as in Llama 3.1."""
   folder = tmp_path_factory.mktemp("bos")
   trained = hf_tokenizers.ByteLevelBPETokenizer()
   trained.train_from_iterator(
@@ -49,7 +49,7 @@ def theirs(folder):
 
 
 def without_second(ids, bos):
-  """`transformers` doubles a BOS that the text already has."""
+  """Drops the second BOS that `transformers` adds to a text that has one."""
   return ids[1:] if ids[:2] == [bos, bos] else ids
 
 

@@ -1,4 +1,4 @@
-"""The embedded models' tokenizers, as transformers reads them when exported."""
+"""Exported tokenizers of the embedded models, as transformers reads them."""
 
 import random
 import shutil
@@ -9,12 +9,13 @@ import transformers
 
 from azr_jax.models import character_tokenizer, load, tokenizers
 
-# Characters that no embedded model has, those of special tokens, and blanks.
+# Characters unknown to all embedded models, characters of special tokens, and
+# whitespace.
 STRANGE = "aé😀\u2581 \t\n\x00<>/s_`:=[]1,"
 
 
 def texts_of(model, number, seed):
-  """Texts of the model's own pieces and of strange characters."""
+  """Returns texts that mix the model's own pieces with strange characters."""
   pieces = [
     model.id_to_piece(index).replace("\u2581", " ")
     for index in range(len(model))
@@ -35,7 +36,7 @@ def texts_of(model, number, seed):
 def test_transformers_gives_an_export_the_same_ids(name, tmp_path):
   source = load.EMBEDDED[name]
   ours = tokenizers.from_folder(source)
-  # The type of the model decides how `transformers` reads tokenizer.model.
+  # The model type decides how `transformers` reads tokenizer.model.
   shutil.copy(source / "config.json", tmp_path)
   ours.save(tmp_path)
   theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))

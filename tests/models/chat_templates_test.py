@@ -1,4 +1,4 @@
-"""Chat templates: as transformers applies them, but with limits and a date."""
+"""Chat templates render as in transformers, with limits and a fixed date."""
 
 import datetime
 import itertools
@@ -75,7 +75,7 @@ def test_a_template_that_fails_is_refused(theirs, ours, template, problem):
       "{% set ns = namespace(x='a') %}{% for i in range(60) %}"
       "{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
       "less than 1073741824 bytes",
-      marks=pytest.mark.slow,  # It fills a gigabyte.
+      marks=pytest.mark.slow,  # Fills a gigabyte of memory.
     ),
     ("{{ 'a' * 20000000 }}", "20000000 characters: expected at most"),
   ],
@@ -127,10 +127,10 @@ def test_without_proc_memory_is_not_limited(tmp_path, monkeypatch):
 
 
 class Processes:
-  """Starts processes whose replies are texts of the calls, or as scripted."""
+  """Starts fake processes that echo the calls or follow a script."""
 
   def __init__(self, events):
-    """Takes what happens at each `receive` after the start: None is a reply."""
+    """Takes the event of each `receive` after the start; None is a reply."""
     self.events, self.started = iter(events), []
 
   def __call__(self, functions, memory_gib):
@@ -139,12 +139,12 @@ class Processes:
 
 
 class FakeProcess:
-  """A process that replies to each call at once, in order."""
+  """A process that replies to each call immediately and in order."""
 
   def __init__(self, events):
     self.events, self.is_ended = events, False
     self.read_fd, self.write_fd = os.pipe()
-    os.write(self.write_fd, b"x")  # It is always readable.
+    os.write(self.write_fd, b"x")  # Makes the pipe always readable.
     self.replies = [{"signatures": [], "pid": 1}]
 
   def call(self, number, index, arguments):
@@ -170,7 +170,7 @@ class FakeProcess:
 
 @pytest.fixture(name="renderer")
 def make_renderer(monkeypatch):
-  """Returns a function that makes a renderer, and its processes, of events."""
+  """Returns a function from events to a renderer and its processes."""
   made = []
 
   def make(*events):

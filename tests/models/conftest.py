@@ -1,4 +1,4 @@
-"""Fixtures of the models' tests."""
+"""Fixtures for the model tests."""
 
 import gguf_files
 import pytest
@@ -6,5 +6,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def vocabulary():
-  """A small byte-level BPE vocabulary: tokens, merges, kinds."""
+  """Returns a small byte-level BPE vocabulary: tokens, merges, types."""
   return gguf_files.make_vocabulary()

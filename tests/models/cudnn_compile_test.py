@@ -1,4 +1,4 @@
-"""XLA:GPU compiles cuDNN's packed attention for GPUs that are not here."""
+"""XLA:GPU compiles cuDNN's packed attention without a GPU present."""
 
 import re
 
@@ -19,7 +19,7 @@ ROW_LENGTH = 14241
   ("gpus", "sizes"), [(1, {}), (4, {"fsdp": 2, "tensor": 2})]
 )
 def test_packed_attention_of_a_long_row_compiles_without_a_bias(gpus, sizes):
-  """A row of 7B's heads; with a mask its scratch would be 0.95 GiB."""
+  """Compiles a row with 7B's heads; a mask would need 0.95 GiB of scratch."""
   pytest.importorskip("jax_cuda13_plugin", reason="XLA:GPU is not installed")
   name = f"h200:{gpus}"
   mesh = mesh_lib.make_mesh(
@@ -47,5 +47,5 @@ def test_packed_attention_of_a_long_row_compiles_without_a_bias(gpus, sizes):
     "fmhaSoftmaxBackward",
   }
   assert memory.temp_size_in_bytes < 0.6 * 2**30
-  # The results of tensor's heads are gathered, but no row leaves its device.
+  # Heads are gathered over `tensor`, but no row leaves its device.
   assert not re.search(r"all-to-all|collective-permute", text)

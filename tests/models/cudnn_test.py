@@ -1,7 +1,7 @@
 """cuDNN's packed attention, with a stand-in for its two kernels.
 
-The stand-in is NumPy that reads flat memory at the offsets which cuDNN would
-get, and leaves NaN where cuDNN would write nothing.
+The stand-in is NumPy code that reads flat memory at the offsets that cuDNN
+would get, and leaves NaN where cuDNN would not write.
 """
 
 import json
@@ -32,7 +32,7 @@ def mesh_of(**sizes):
 
 
 def rows_of(lengths, row_length):
-  """Returns segment ids of rows of sequences of these lengths."""
+  """Returns segment ids of rows that pack sequences of these lengths."""
   rows = np.zeros((len(lengths), row_length), np.int32)
   for row, row_lengths in zip(rows, lengths, strict=True):
     ids = np.repeat(np.arange(1, len(row_lengths) + 1), row_lengths)
@@ -41,14 +41,14 @@ def rows_of(lengths, row_length):
 
 
 def token_rows(memory, first, length, shape):
-  """Returns a sequence [length, heads, size] that begins at an element."""
+  """Returns the sequence [length, heads, size] that starts at an element."""
   _, _, heads, size = shape
   stop = first + length * heads * size
   return memory.reshape(-1)[first:stop].reshape(length, heads, size)
 
 
 def scores_of(q, k, group):
-  """Returns a sequence's scaled scores [H, S, T], of a query's past alone."""
+  """Returns a sequence's scaled causal scores [H, S, T]."""
   k = np.repeat(k, group, axis=1)
   scores = np.einsum("she,the->hst", q, k) * q.shape[2] ** -0.5
   return np.where(np.tri(len(q), dtype=bool), scores, -np.inf)
@@ -186,7 +186,7 @@ def test_spans_are_the_sequences_of_all_rows(lengths):
   [({}, (4, 2)), ({"data": 2, "tensor": 2}, (4, 2)), ({"fsdp": 2}, (3, 1))],
 )
 def test_packed_equals_xla_forward_and_backward(sizes, heads):
-  """Rows of 45 tokens are padded to 48; one is full and one is empty."""
+  """Pads rows of 45 tokens to 48; one row is full and one is empty."""
   lengths = [[3, 17, 25], [9, 1, 30], [], [45]]
   segments = jnp.asarray(rows_of(lengths, 45))
   q, k, v = drawn(4, 45, heads[0], heads[1], 8)
@@ -213,7 +213,7 @@ def test_packed_equals_xla_forward_and_backward(sizes, heads):
 
 
 def test_a_row_that_is_not_packed_as_told_gives_nan():
-  """Four sequences where three may be; wrong order; padding first."""
+  """Covers too many sequences (four of three), wrong order, leading padding."""
   rows = jnp.asarray(
     [
       [1, 2, 3, 4, 0, 0],
@@ -229,7 +229,7 @@ def test_a_row_that_is_not_packed_as_told_gives_nan():
 
 
 def cuda_calls(attend, B, S, H, K, E):
-  """Returns (target, fields, types of the operands) of all custom calls."""
+  """Returns (target, fields, operand types) of all custom calls."""
 
   def loss(q, k, v, segments):
     return jnp.sum(attend(q, k, v, segments).astype(jnp.float32))
@@ -251,14 +251,14 @@ def cuda_calls(attend, B, S, H, K, E):
 
 
 def agrees(found, reference):
-  """Returns whether all fields are those of the reference."""
+  """Returns whether all fields equal the reference's."""
   if not isinstance(found, dict):
     return found == reference
   return all(agrees(found[name], reference.get(name)) for name in found)
 
 
 def test_cudnn_gets_the_fields_of_jax_and_offsets_instead_of_a_bias():
-  """JAX's wrapper, which is private, is the reference of the protocol."""
+  """Uses JAX's private wrapper as the reference of the protocol."""
   attend = cudnn.make_attention(mesh_of(), 4, cudnn.Kernels())
   calls = cuda_calls(attend, 2, 45, 4, 2, 16)
   assert len(calls) == 2
@@ -293,7 +293,7 @@ def test_cudnn_gets_the_fields_of_jax_and_offsets_instead_of_a_bias():
 
 
 def test_offsets_count_the_heads_of_their_own_array(monkeypatch):
-  """Rows of 8 tokens; 4 heads of queries and 2 of keys, of 16 numbers each."""
+  """Uses rows of 8 tokens, 4 query heads and 2 key heads, each of size 16."""
   given_arguments = []
 
   def call(target, shapes, **_):

@@ -1,4 +1,4 @@
-"""Damaged files of models: each is refused in a line that names it."""
+"""Damaged model files are rejected in one line that names the file."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ RULES = gguf_files.REPLICATED
 
 @pytest.fixture(scope="module", name="whole")
 def make_whole(tmp_path_factory):
-  """A folder of a tiny model in two files, with a sentencepiece tokenizer."""
+  """Makes a tiny model's folder: two files and a sentencepiece tokenizer."""
   folder = tmp_path_factory.mktemp("model")
   model = transformer.Transformer(CONFIG)
   params = transformer.init_params(model, jax.random.key(0))
@@ -61,7 +61,7 @@ def make_folder(whole, tmp_path):
 
 @pytest.fixture(name="read")
 def make_read(folder, one_device_mesh):
-  """Loads the model with its weights and uses its tokenizer."""
+  """Returns a function that loads the weights and uses the tokenizer."""
 
   def read():
     source = load.resolve(str(folder), str(folder))

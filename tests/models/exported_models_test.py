@@ -1,4 +1,4 @@
-"""Exports of the embedded models, of which transformers writes the text."""
+"""Exported embedded models generate the same text in transformers."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from azr_jax import export
 from azr_jax.configs import evaluate as evaluate_config
 from azr_jax.models import load, transformer
 
-# Model -> the beginning of a text that it was trained on.
+# Model -> the start of a text from its training distribution.
 PROMPTS = {
   "azr-tiny": "User: New program, predict output.\nAssistant: <think>",
   "code-tiny": "What is 12 * 34?\ncode\n",
@@ -27,7 +27,7 @@ RULES = dict.fromkeys(
 @pytest.mark.parametrize(
   "name",
   [
-    # The others take longer.
+    # The larger models take longer.
     pytest.param(n, marks=[] if n == SMALLEST else [pytest.mark.slow])
     for n in PROMPTS
   ],
@@ -50,7 +50,7 @@ def test_transformers_writes_the_same_greedy_text(
   assert tokens[0, :first].tolist() == source.tokenizer.encode_prompt(
     PROMPTS[name]
   )
-  # Greedy text is one whose every token is our likeliest after those before.
+  # The text is greedy if each token is our likeliest continuation.
   params = source.load_params(one_device_mesh, RULES)
   hidden, _ = jax.jit(transformer.Transformer(source.config).apply)(
     {"params": params}, tokens, jnp.arange(tokens.shape[1])[None]

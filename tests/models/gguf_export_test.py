@@ -1,4 +1,4 @@
-"""GGUF files that are written: read by the gguf package, and by llama.cpp."""
+"""Written GGUF files, read by the gguf package and by llama.cpp."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ def config_of(architecture, vocab_size):
     num_layers=2,
     num_heads=2,
     num_kv_heads=1,
-    # transformers takes head size 128 for every qwen3 file.
+    # transformers assumes head size 128 for every qwen3 file.
     head_size=128 if architecture == "qwen3" else 32,
     mlp_size=96,
     rope_theta=50000.0,
@@ -71,7 +71,7 @@ def random_params(config):
 
 @pytest.fixture(name="bpe", scope="session")
 def make_bpe():
-  """A byte-level tokenizer that splits words as Qwen's does."""
+  """Returns a byte-level tokenizer that splits words as Qwen's does."""
   backend = tokenizers.Tokenizer(tokenizers.models.BPE())
   backend.normalizer = tokenizers.normalizers.NFC()
   backend.pre_tokenizer = gguf_tokenizer.PRE_TOKENIZERS["qwen2"]()
@@ -118,8 +118,8 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
     for entry in weight_names.entries(config)
     for layer in range(2 if entry.stacked else 1)
   }
-  # Rounding to nearest: half a unit of 10 and of 7 bits; of a block's 127th,
-  # whose size is itself rounded to 10 bits.
+  # Errors of rounding to nearest: half a unit in the last of 10 or 7 bits. For
+  # q8_0, half of a block's scale, which is itself rounded to 10 bits.
   error = {"float16": 2**-11, "bfloat16": 2**-8, "q8_0": 0.5 / 127 + 2**-11}
   for entry in weight_names.entries(config):
     for layer in range(2 if entry.stacked else 1):
@@ -134,7 +134,7 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
 
 
 def test_transformers_reads_the_same_logits(tmp_path, bpe):
-  # Llama's queries and keys are the ones whose channels change places.
+  # Only llama's queries and keys have their channels reordered.
   path = tmp_path / "tiny.gguf"
   config, params = write(path, "llama", bpe, "float32")
   theirs = transformers.AutoModelForCausalLM.from_pretrained(
@@ -172,7 +172,7 @@ def test_the_tokenizer_is_read_back(tmp_path, bpe):
 
 
 def test_every_end_token_is_read_back(tmp_path, bpe):
-  """Two have keys of GGUF, and one has a name that is known."""
+  """Two EOS tokens have GGUF keys; the third is recognized by its name."""
   ends = [bpe.token_id("<|im_end|>"), 7, 5, bpe.token_id("<|endoftext|>")]
   wrapped = bpe._tokenizer
   path = tmp_path / "tiny.gguf"
@@ -236,7 +236,7 @@ def test_a_way_to_split_words_of_its_own_is_refused(bpe):
     tokenizer_object=backend, eos_token="<|im_end|>"
   )
   tokenizer = tokenizers_lib.HuggingFaceTokenizer(wrapped, bpe.eos_ids)
-  with pytest.raises(ValueError, match="in a way of its own: expected"):
+  with pytest.raises(ValueError, match="unknown pre-tokenizer: expected"):
     gguf_tokenizer.metadata(tokenizer, 400)
 
 

@@ -1,4 +1,4 @@
-"""Small GGUF files."""
+"""Small GGUF files for tests."""
 
 import json
 
@@ -24,7 +24,7 @@ def config_of(architecture, vocab_size):
     num_layers=2,
     num_heads=2,
     num_kv_heads=1,
-    # transformers takes head size 128 for every qwen3 file.
+    # transformers assumes head size 128 for every qwen3 file.
     head_size=128 if architecture == "qwen3" else 32,
     mlp_size=96,
     rope_theta=50000.0,
@@ -37,7 +37,7 @@ def config_of(architecture, vocab_size):
 
 
 def make_vocabulary():
-  """Returns a small byte-level BPE vocabulary: tokens, merges, kinds."""
+  """Returns a small byte-level BPE vocabulary: tokens, merges, types."""
   trained = tokenizers.ByteLevelBPETokenizer()
   trained.train_from_iterator(
     [TEXT] * 3, vocab_size=300, min_frequency=2, show_progress=False
@@ -56,11 +56,11 @@ def _merges(backend):
 
 
 def write_gguf(path, architecture, kind, vocabulary, extra=()):
-  """Writes a random model; `kind` is the type of the two-axis tensors."""
+  """Writes a random model; `kind` is the type of its matrices."""
   tokens, merges, kinds = vocabulary
   config = config_of(architecture, len(tokens))
   writer = gguf.GGUFWriter(path, architecture)
-  # transformers reads the name to tell mistral files from llama's.
+  # transformers tells mistral from llama files by the name.
   writer.add_name("tiny")
   writer.add_block_count(config.num_layers)
   writer.add_context_length(config.max_positions)
@@ -100,6 +100,6 @@ def write_gguf(path, architecture, kind, vocabulary, extra=()):
 
 
 def gguf_name(name):
-  """Returns a tensor's name by llama.cpp's map, not by ours."""
+  """Returns a tensor's name by llama.cpp's map instead of ours."""
   names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)
   return names.get_name(name, try_suffixes=(".weight", ".bias"))

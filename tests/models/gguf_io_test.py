@@ -1,4 +1,4 @@
-"""GGUF files give what transformers reads from the same file."""
+"""GGUF files load to the weights that transformers reads from the same file."""
 
 import gguf
 import jax

@@ -1,4 +1,4 @@
-"""The shares of the GPU's kernels, and the kernels on several devices."""
+"""The GPU kernels' shares, and the kernels on several devices."""
 
 import functools
 
@@ -21,7 +21,7 @@ def draw(rng, *shape):
 
 
 def cache_of(rng, lengths, kv_heads, devices=1):
-  """Rows of several devices, whose tables number each device's own pages."""
+  """Returns a cache whose tables index each device's own pages."""
   rows, most = len(lengths), -(-max(lengths) // PAGE) + 1
   own = rows // devices * most
   table = [rng.permutation(own).reshape(-1, most) for _ in range(devices)]
@@ -39,7 +39,7 @@ def cache_of(rng, lengths, kv_heads, devices=1):
 
 
 def tokens_of(rng, rows, kv_heads, group, room):
-  """A query, its own key and value, and room for newer ones."""
+  """Returns a query, its own key and value, and space for newer ones."""
   entries = (draw(rng, LAYERS, rows, kv_heads, room, HEAD_SIZE),) * 2
   return (
     draw(rng, rows, 1, kv_heads * group, HEAD_SIZE),
@@ -66,13 +66,13 @@ def test_shares_hold_every_entry_once(seed):
     of_row = slice(first[row], first[row + 1])
     start, end = shares.start[of_row], shares.end[of_row]
     assert (shares.row[of_row] == row).all() and (start < end).all()
-    # They follow each other, and a block of tokens never begins in another.
+    # Shares are contiguous, and each one starts at a block boundary.
     bounds = [0, *end] if length else [0]
     assert bounds[:-1] == start.tolist() and bounds[-1] == length
     assert (start % block == 0).all()
   rest = slice(first[-1], None)
   assert (shares.start[rest] == shares.end[rest]).all()
-  # A long row is read by many programs: none reads more than a mean row.
+  # Many programs read a long row: none reads more than a mean row.
   longest = (shares.end - shares.start).max()
   assert longest <= max(block, lengths.mean() + 2 * block)
 
@@ -162,7 +162,7 @@ def test_attention_is_a_kernel_on_a_gpu_that_can_read_the_cache():
 def test_the_kernels_compile_for_a_gpu_that_is_not_here(
   rows, kv_heads, group, page_size, tokens
 ):
-  """Of a pool of more than 4 GiB, which they read where it lies."""
+  """Compiles for a pool of more than 4 GiB, which is read in place."""
   pytest.importorskip("jax_cuda13_plugin", reason="XLA:GPU is not installed")
   name, head_size, layers, room = "h200:1", 128, 28, 133
   mesh = mesh_lib.make_mesh(
@@ -205,7 +205,7 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here(
 
 @pytest.mark.slow
 def test_rows_that_go_on_differently_compile_for_several_gpus():
-  """Drafts append other numbers of tokens to each row."""
+  """Drafts append a different number of tokens to each row."""
   pytest.importorskip("jax_cuda13_plugin", reason="XLA:GPU is not installed")
   name = "h200:8"
   mesh = mesh_lib.make_mesh(
@@ -229,5 +229,5 @@ def test_rows_that_go_on_differently_compile_for_several_gpus():
   )
   memory = compiled.memory_analysis()
   assert memory is not None
-  # They are written in place.
+  # Entries are written in place.
   assert memory.temp_size_in_bytes < 64 * 2**20

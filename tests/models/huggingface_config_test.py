@@ -1,4 +1,4 @@
-"""Every field of a config is used, ignored for a reason, or refused by name."""
+"""Every config field is used, ignored for a reason, or rejected by name."""
 
 import dataclasses
 
@@ -84,7 +84,7 @@ def test_no_family_has_both_biases_and_norms():
 
 
 def test_a_published_config_reads_as_its_preset():
-  """Qwen/Qwen2.5-0.5B's config.json, every field of it."""
+  """Reads all fields of Qwen/Qwen2.5-0.5B's config.json."""
   published = {
     "architectures": ["Qwen2ForCausalLM"],
     "attention_dropout": 0.0,
@@ -120,7 +120,7 @@ def test_new_style_rope_parameters():
   assert hf.from_huggingface(config).rope_theta == 5.0
 
 
-# These counts are from the model cards and checkpoint indexes.
+# Parameter counts from the model cards and checkpoint indexes.
 _QWEN25_COUNTS = {
   "0.5b": 494_032_768,
   "1.5b": 1_543_714_304,

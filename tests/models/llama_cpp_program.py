@@ -2,8 +2,8 @@
 
   python llama_cpp_program.py FILE < PROMPTS
 
-The prompts are a JSON list, and so are the answers: pairs of the ids of a
-prompt and the ids that follow.
+The prompts are a JSON list. So is the output: for each prompt, a pair of its
+ids and the ids that follow.
 """
 
 import json
@@ -14,7 +14,7 @@ import xllamacpp  # pyrefly: ignore[missing-import] - the caller's environment.
 
 
 def main() -> None:
-  """Answers the prompts of standard input."""
+  """Answers the prompts on standard input."""
   settings = xllamacpp.CommonParams()
   settings.model.path = sys.argv[1]
   settings.n_ctx, settings.n_parallel, settings.port = 1024, 1, 0

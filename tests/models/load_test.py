@@ -1,4 +1,4 @@
-"""Every form of a model's spec loads, online and offline."""
+"""Every form of a model spec loads, online and offline."""
 
 import dataclasses
 import json
@@ -61,7 +61,7 @@ def test_random_weights_are_spread_over_the_mesh(tmp_path, monkeypatch):
 
 @pytest.fixture
 def exported(tmp_path, one_device_mesh):
-  """The embedded model saved again, with its tokenizer."""
+  """Saves the embedded model again, with its tokenizer."""
   source = load.resolve("embedded:azr-tiny", str(tmp_path))
   params = source.load_params(one_device_mesh, REPLICATED)
   folder = tmp_path / "exported"
@@ -87,7 +87,7 @@ def test_a_folder_round_trip(exported, tmp_path, one_device_mesh):
 
 
 def with_head(folder, change):
-  """Adds a changed copy of the embedding as the head."""
+  """Adds a modified copy of the embedding as the head."""
   path = folder / safetensors_io.SINGLE
   tensors = safetensors.numpy.load_file(path)
   tensors["lm_head.weight"] = change(tensors["model.embed_tokens.weight"])
@@ -192,7 +192,7 @@ def test_a_cached_hub_model_needs_no_network(
 
 @pytest.fixture
 def wheels(tmp_path, monkeypatch):
-  """A folder in which pip looks for wheels, instead of an index."""
+  """Makes a folder where pip looks for wheels instead of an index."""
   folder = tmp_path / "wheels"
   folder.mkdir()
   monkeypatch.setenv("PIP_NO_INDEX", "1")

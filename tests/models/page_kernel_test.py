@@ -1,4 +1,4 @@
-"""The kernels that read live pages, against the loop over pages."""
+"""The kernels that read live pages agree with the loop over pages."""
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,13 @@ import pytest
 from azr_jax.models import cached_attention, page_kernel, pages, quantization
 
 PAGE = 128
-# Empty, one entry, a page's last entry and the next one, and up to 10,000.
+# Empty, one entry, just below and above one page, and several pages.
 SHORT = (0, 1, 127, 128, 129, 300)
 LENGTHS = (*SHORT, 1000, 0, 10_000, 513)
 
 
 def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
-  """Two layers of pages with the entries of rows, in pages without an order."""
+  """Returns two layers of rows whose pages are in random order."""
   rng = np.random.default_rng(seed)
   longest = -(-max(lengths) // PAGE) + 1
   free = rng.permutation(len(lengths) * longest)
@@ -59,7 +59,7 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens, platform):
   )
   recent = pages.RecentKV(
     pages.Entries(*(draw(2, rows, kv_heads, 16, head_size) for _ in range(2))),
-    # With drafts, rows have gone on by different numbers of tokens.
+    # With drafts, rows have different numbers of recent tokens.
     jnp.int32(3) if tokens == 1 else jnp.arange(rows) % 13,
   )
   live = cached_attention.list_pages(
@@ -87,7 +87,7 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens, platform):
   ],
 )
 def test_pages_of_8_bits_are_read_with_their_scales(name, kv_heads, group):
-  """By kernel and loop, as the float pages that they stand for are."""
+  """Kernel and loop agree with attention to the dequantized float pages."""
   dtype, rows, head_size = quantization.DTYPES[name], len(SHORT), 32
   layer = jnp.int32(1)
   cache = cache_of(SHORT, kv_heads, head_size, jnp.float32)

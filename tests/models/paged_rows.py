@@ -1,4 +1,4 @@
-"""A cache whose rows have their pages in a random order, on one device."""
+"""A single-device cache whose rows have their pages in random order."""
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +8,12 @@ from azr_jax.models import pages
 
 
 def empty_cache(shape, page_tokens, seed=0):
-  """Returns an empty cache of float32.
+  """Returns an empty float32 cache.
 
   Args:
-    shape: L, R, K, T and E; rows have room for T tokens.
+    shape: L, R, K, T and E; rows have space for T tokens.
     page_tokens: C.
-    seed: of the order of the pages, some of which no row has.
+    seed: seed of the page order. Some pages belong to no row.
   """
   L, R, K, T, E = shape
   of_row = -(-T // page_tokens)
@@ -21,19 +21,19 @@ def empty_cache(shape, page_tokens, seed=0):
   pool = pages.init_pool((L, num_pages, K, page_tokens, E), jnp.float32)
   order = np.random.default_rng(seed).permutation(num_pages)[: R * of_row]
   table = jnp.asarray(order.reshape(R, of_row), jnp.int32)
-  # Entries that no row has must not be seen.
+  # Large values, to detect reads of entries that no row has.
   pool = jax.tree.map(lambda x: x + 1e6, pool)
   return with_length(pages.PagedCache(pool, table, None, None), np.zeros(R))
 
 
 def with_length(cache, length):
-  """Returns the cache with other lengths of its rows."""
+  """Returns the cache with other row lengths."""
   length = jnp.asarray(length, jnp.int32)
   return cache.replace(length=length, order=pages.by_length(length))
 
 
 def write_rows(cache, k, v, start):
-  """Returns the cache with these entries of each row, from `start` on."""
+  """Returns the cache with these entries written to each row from `start`."""
   counts = jnp.full(len(start), k.shape[3], jnp.int32)
   new = pages.Entries(k, v)
   starts = jnp.asarray(start, jnp.int32)

@@ -56,7 +56,7 @@ RULES = {
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
 def torch_folder(request, tmp_path_factory):
-  """A small random torch model, saved; biases and norms are random too."""
+  """Saves a small random torch model, with random biases and norms too."""
   torch.manual_seed(0)
   model = transformers.AutoModelForCausalLM.from_config(
     FAMILIES[request.param]()

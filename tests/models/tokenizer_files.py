@@ -1,4 +1,4 @@
-"""Small tokenizer files."""
+"""Small tokenizer files for tests."""
 
 import tokenizers as hf_tokenizers
 import transformers
@@ -8,7 +8,7 @@ EOS = "<|endoftext|>"
 
 
 def save_tokenizer(folder):
-  """Saves a small byte-level tokenizer in Hugging Face files."""
+  """Saves a small byte-level tokenizer in Hugging Face format."""
   trained = hf_tokenizers.ByteLevelBPETokenizer()
   trained.train_from_iterator(
     [TEXT], 280, min_frequency=1, special_tokens=[EOS], show_progress=False

@@ -13,7 +13,7 @@ from azr_jax.models import load, tokenizers
 
 @pytest.fixture
 def folder(tmp_path):
-  """A small byte-level tokenizer in Hugging Face files."""
+  """Saves a small byte-level tokenizer in Hugging Face format."""
   save_tokenizer(tmp_path)
   return tmp_path
 
@@ -168,7 +168,7 @@ def test_saved_tokenizers_load_again(folder, tmp_path):
     )
 
 
-# Users may lack torch, so this program makes its import fail.
+# Users may lack torch, so this program blocks its import.
 WITHOUT_TORCH = """
 import importlib.metadata, importlib.util, sys
 

@@ -32,7 +32,7 @@ MODEL = transformer.Transformer(CONFIG)
 
 @pytest.fixture(scope="module")
 def params():
-  """Random parameters, without compiling the model's initializers."""
+  """Returns random parameters without compiling the model's initializers."""
   rng = np.random.default_rng(0)
   return jax.tree.map(
     lambda x: jnp.asarray(0.2 * rng.normal(size=x.shape), x.dtype),
@@ -42,7 +42,7 @@ def params():
 
 @jax.jit
 def run(params, tokens, positions, segment_ids=None, cache=None, recent=None):
-  """The decoder, compiled once for each set of shapes."""
+  """Runs the decoder, compiled once per set of shapes."""
   return MODEL.apply(
     {"params": params}, tokens, positions, segment_ids, cache, recent
   )
@@ -86,7 +86,7 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
     hidden, new = run(params, one, at, cache=cache, recent=recent)
     want = jnp.take_along_axis(full, at[..., None], axis=1)
     np.testing.assert_allclose(hidden, want, atol=1e-5)
-    if step < 4:  # The first four gather, as in one call of the decode loop.
+    if step < 4:  # The first four collect, as within one decode call.
       recent = pages.RecentKV(
         pages.append(recent.entries, new, jnp.int32(step)),
         jnp.int32(step + 1),
