@@ -248,7 +248,7 @@ def test_a_split_trains_on_nothing_that_it_is_scored_on(data, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_makes_the_same_files_in_every_process(tmp_path):
-  """These data sets use Python's global generator or iterate over string sets."""
+  """These data sets use Python's global generator or iterate over sets."""
   files = []
   for seed in ("1", "2"):
     out = tmp_path / seed

@@ -15,7 +15,7 @@ ALIKE = [0.5, 0.48, 0.52, 0.5]
 
 
 def run_of(scores, diversity, error=0.02):
-  """Returns a run of twelve steps, with scores by step and the last diversity."""
+  """Returns a run of twelve steps, given scores and the last diversity."""
   steps = [*range(1, 13)]
   middle = [0.8] * 4
   values = {
