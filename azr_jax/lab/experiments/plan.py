@@ -53,7 +53,7 @@ class About(Settings):
     1.0, "budget of all runs and scores, in core-hours", above=0
   )
   confidence: float = setting(
-    0.95, "confidence level of the intervals; 1 - it is alpha", above=0, below=1
+    0.95, "confidence of the intervals; alpha is 1 minus it", above=0, below=1
   )
   power: float = setting(
     0.8,
@@ -61,7 +61,7 @@ class About(Settings):
     above=0,
     below=1,
   )
-  dropped: str = setting("", "what this experiment leaves out, and why")
+  dropped: str = setting("", "what the source runs that this omits, and why")
 
 
 @dataclasses.dataclass(frozen=True)
