@@ -2,14 +2,15 @@
 
   python -m azr_jax.data.build_questions --out=questions [--data=DIR]
 
-Writes train.jsonl, sft.jsonl, seen.jsonl and test.jsonl, of which
-azr_jax/tasks/questions/splits.py says what is in each, and manifest.json with
-counts by task and SHA-256 of each file. `split:train` and so on read them.
+Writes train.jsonl, sft.jsonl, seen.jsonl and test.jsonl, which
+azr_jax/tasks/questions/splits.py describes, and manifest.json with counts by
+task and the SHA-256 of each file. `split:train` and so on read these files.
 
-DIR has the folders `bbh` (27 files of BIG-Bench Hard) and `symbench` (SymBench:
-`dataset_gather` of CodeSteer-v1.0, or a file of lines for each data set). What
-it lacks is downloaded. `--tasks=gym,bbh/snarks` builds a part, by names of
-tasks or their beginnings. The same command goes on where it was interrupted.
+DIR contains the folders `bbh` (27 files of BIG-Bench Hard) and `symbench`
+(SymBench: `dataset_gather` of CodeSteer-v1.0, or a JSON lines file per data
+set). Missing files are downloaded. `--tasks=gym,bbh/snarks` builds only these
+tasks, given by names or prefixes. Repeat the command to resume an interrupted
+build.
 """
 
 import dataclasses
@@ -27,10 +28,10 @@ _HASH_SEED = "PYTHONHASHSEED"
 
 
 def _fix_hash_seed() -> None:
-  """Starts this command again with a fixed seed of Python's hashes.
+  """Restarts this command with a fixed hash seed.
 
-  Some of reasoning-gym's sets go through Python sets of strings, so that their
-  questions differ from one process to the next otherwise.
+  Some reasoning-gym datasets iterate over Python sets of strings, so without it
+  their questions would differ from one process to the next.
   """
   if os.environ.get(_HASH_SEED) != "0":
     environment = os.environ | {_HASH_SEED: "0"}
@@ -55,7 +56,7 @@ def main() -> None:
   settings = SplitSettings(**{name: getattr(flags, name) for name in names})
   out = flags.out.expanduser()
   if flags.data is not None and not flags.data.expanduser().is_dir():
-    raise errors.UsageError(f"--data={flags.data}: there is no such folder")
+    raise errors.UsageError(f"--data={flags.data}: expected an existing folder")
   made = question_splits.build(
     settings,
     out,
@@ -74,7 +75,7 @@ def main() -> None:
     f"normalisation; {made.seconds / 60:.1f} minutes"
   )
   if made.missing:
-    print(f"missing, of the 144 tasks: {question_splits.missing(made)}")
+    print(f"missing from the 144 tasks: {question_splits.missing(made)}")
 
 
 if __name__ == "__main__":

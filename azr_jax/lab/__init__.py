@@ -1,1 +1,1 @@
-"""The laboratory measures the library, which imports nothing of it."""
+"""Tools that measure the library. The library imports nothing from here."""

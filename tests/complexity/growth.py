@@ -1,9 +1,9 @@
-"""Measures how the time of a reader grows with the length of a text.
+"""Measures how a reader's time grows with the length of a text.
 
-Each reader runs in a process of its own, which the kernel ends when one text
-takes longer than `CAP_S`. So a pattern that takes exponential time is a line of
-the report, and not the end of the measurement. Times are CPU seconds, which
-other programs of the machine hardly change.
+Each reader runs in its own process, which the kernel kills if one text takes
+longer than `CAP_S`. So a pattern that takes exponential time becomes a line of
+the report instead of stopping the measurement. Times are CPU seconds, which
+other load on the machine hardly changes.
 """
 
 import dataclasses
@@ -18,12 +18,13 @@ from typing import Any
 from tests.complexity.table import READERS, Reader
 
 CAP_S = 8.0  # CPU seconds for one text.
-# A time below this is taken again.
+# Times below this are measured again.
 _SHORT_S = 0.002
-_TICK_S = 0.01  # How coarse the clock of CPU time may be.
+_TICK_S = 0.01  # Resolution of the CPU clock.
 _REPEATS = 3
-# The time may grow this many times as much as the length, and by this more.
-# Quadratic time grows 16 times as much between the lengths of the command.
+# If the length grows by a factor, the time may grow by `MAX_RATIO` times that
+# factor, plus `SLACK_S`. Between the tested lengths, quadratic time grows 16
+# times as much.
 MAX_RATIO = 4.0
 SLACK_S = 0.1
 
@@ -33,10 +34,10 @@ class Growth:
   """The times of a reader on one text of several lengths.
 
   Attributes:
-    reader, text: their names.
-    seconds: characters -> CPU seconds; infinite for the length that took
-      longer than `CAP_S`, after which no other is tried.
-    error: what the reader raised, although it must not; "": nothing.
+    reader, text: names of the reader and the text.
+    seconds: characters -> CPU seconds; infinite if a length took longer than
+      `CAP_S`, in which case longer ones are not tried.
+    error: an exception that the reader must not raise; "" if there was none.
   """
 
   reader: str
@@ -46,7 +47,7 @@ class Growth:
 
   @property
   def fault(self) -> str:
-    """What is wrong with the reader; "": nothing."""
+    """A description of what is wrong with the reader; "" if nothing is."""
     if self.error:
       return self.error
     points = list(self.seconds.items())
@@ -59,9 +60,9 @@ class Growth:
 
 
 def lengths(reader: Reader, sizes: Sequence[int]) -> list[int]:
-  """Returns the lengths at which a reader's time is taken.
+  """Returns the lengths to measure a reader at.
 
-  A reader that refuses long texts unread is also tried just below its limit.
+  A reader that rejects long texts unread is also measured at its limit.
   """
   limit = reader.max_chars
   if limit is None or limit >= sizes[-1]:
@@ -73,8 +74,8 @@ def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[Growth]:
   """Yields the times of readers on each of their texts.
 
   Args:
-    names: of `READERS`.
-    sizes: lengths of the texts, rising, in characters.
+    names: names in `READERS`.
+    sizes: text lengths in characters, ascending.
   """
   fork = multiprocessing.get_context("fork")
   for name in names:
@@ -93,7 +94,7 @@ def measure(names: Sequence[str], sizes: Sequence[int]) -> Iterator[Growth]:
 def _received(
   name: str, texts: Sequence[str], receiver: Any
 ) -> Iterator[Growth]:
-  """Yields what a process measures; one of the texts may end it."""
+  """Yields what a process measures. A slow text may kill it."""
   for text in list(texts):
     seconds: dict[int, float] = {}
     try:
@@ -108,14 +109,14 @@ def _received(
 def _serve(
   name: str, texts: Sequence[str], sizes: Sequence[int], sender: Any
 ) -> None:
-  """Sends (length, seconds) of each text, and (None, error) after each."""
+  """Sends (length, seconds) for each length, and (None, error) per text."""
   reader = READERS[name]
-  gc.freeze()  # The collector would look at all modules during a text.
+  gc.freeze()  # Else the collector would scan all modules during a text.
   for text in texts:
     error = ""
     for length in lengths(reader, sizes):
       written = reader.texts[text](length)
-      sender.send((length, math.inf))  # This is the last word if it is ended.
+      sender.send((length, math.inf))  # Stands if the process is killed.
       signal.setitimer(signal.ITIMER_PROF, CAP_S)
       seconds, error = _time(reader, written)
       signal.setitimer(signal.ITIMER_PROF, 0)
@@ -126,14 +127,14 @@ def _serve(
 
 
 def _time(reader: Reader, text: str) -> tuple[float, str]:
-  """Returns the CPU seconds of a reader, and what it raised.
+  """Returns the CPU seconds of a reader, and an unexpected exception.
 
-  The clock of CPU time is coarse, so of short times the least is taken of
-  several, by the clock that disturbs it less.
+  The CPU clock is coarse. So short times are the minimum of several runs, by
+  whichever clock gives less.
   """
   least, error = math.inf, ""
   for repeat in range(_REPEATS):
-    # A reader may remember the texts that it has read.
+    # Readers may cache texts, so each repeat differs.
     written = (text + " " * repeat).join(reader.frame)
     start, cpu_start = time.perf_counter(), time.process_time()
     try:

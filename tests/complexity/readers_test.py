@@ -1,4 +1,4 @@
-"""Tests that all readers of model text are known, and take linear time."""
+"""Tests that all readers of model text are listed and take linear time."""
 
 import json
 import math
@@ -27,7 +27,7 @@ PARSES = re.compile(
   r"\bre\.(?:compile|match|search|findall|finditer|sub|split|fullmatch)\b|"
   r"ast\.parse|literal_eval|json\.loads"
 )
-# Readers that use an exponential pattern, fail, and take quadratic time.
+# Readers that take exponential time, fail, and take quadratic time.
 BAD_READERS = """
 import re, sys
 from tests.complexity import growth, table
@@ -71,7 +71,7 @@ def test_every_module_that_parses_text_is_in_the_table():
     and not any(covers(entry, module) for entry in known)
   ]
   assert not missing, (
-    "a reader of model text? add it to lab/bench/readers/table.py"
+    "a reader of model text? add it to tests/complexity/table.py"
   )
   for entry in known:
     assert any(covers(entry, module) for module in modules()), entry
@@ -88,7 +88,7 @@ def test_no_pattern_repeats_a_group_possessively():
 
 
 def run(program, *arguments):
-  """Returns what a program prints; here, JAX's threads would be forked."""
+  """Returns a program's output. Forking here would fork JAX's threads."""
   done = subprocess.run(
     [sys.executable, "-c", program, *map(str, arguments)],
     stdout=subprocess.PIPE,

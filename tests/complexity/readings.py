@@ -1,7 +1,7 @@
-"""How each reader of model text is called, with made-up references.
+"""Calls each reader of model text, with made-up references.
 
 Graders that run programs get an executor that runs nothing: each program fails
-or, where a report is what is read, reports the text.
+or, where the report is read, reports the text.
 """
 
 import json
@@ -43,10 +43,10 @@ from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tools import code_blocks
 from azr_jax.tools.block_finder import BlockFinder
 
-# How many tokens come between two looks for a response's end, and their length.
+# Tokens between two checks for a response's end, and characters per token.
 _TOKENS_PER_CALL, _CHARS_PER_TOKEN = 32, 4
 _JOB = Job("1", "def f(x): return x", ("1",) * 10)
-# One for each way to read an answer.
+# One data set for each way to read an answer.
 _GYM_SETS = (
   "binary_matrix countdown complex_arithmetic polynomial_multiplication "
   "number_sorting calendar_arithmetic".split()
@@ -58,9 +58,9 @@ class _Executor:
   """Runs nothing: each program fails, or reports the same values.
 
   Attributes:
-    output: the text of each value; None: the program fails.
-    libraries: none, as programs import nothing.
-    timeout_s: limit of a call, which no program reaches.
+    output: the text of each value; None makes programs fail.
+    libraries: libraries that programs may import.
+    timeout_s: time limit of a call, never reached.
   """
 
   libraries: tuple[str, ...] = ()
@@ -78,14 +78,14 @@ class _Executor:
 
 
 def read_report(text: str) -> None:
-  """Reads the report of a program that ended, or ran out of time."""
+  """Reads the report of a program that ended or timed out."""
   data = text.encode("ascii", "replace")
   for ending in (frames.REPORTED, frames.CALL_TIMED_OUT):
     verdict.read_reply(_JOB, 0.1, 0.1, ending, data)
 
 
 def read_runs(text: str) -> None:
-  """Compares two runs with five such values each, as the pool does."""
+  """Compares two runs with five such values each, as the executor does."""
   one, other = ((text + blank,) * 5 for blank in ("", " "))
   results = [Result("1", "ok", run, None, 0.1) for run in (one, other)]
   if comparison.is_short(results):
@@ -176,7 +176,7 @@ def read_solutions(text: str) -> None:
 
 
 def read_votes(text: str) -> None:
-  """Reads what an answer of AZR's solver votes for."""
+  """Reads the vote in an answer of AZR's solver."""
   for executor in (_Executor(), _Executor(text)):
     pool: Any = executor
     votes.submit_output(pool, text).result()
@@ -186,7 +186,7 @@ def read_votes(text: str) -> None:
 
 
 def read_repetition(text: str) -> None:
-  """Compares a proposed program with another, and with itself."""
+  """Compares a proposed program with another and with itself."""
   repetition.bleu(text, "def f(x):\n  return x")
   repetition.bleu(text, text)
 
@@ -220,7 +220,7 @@ def read_benchmark_programs(text: str) -> None:
 
 
 def read_choices(text: str) -> None:
-  """Grades a choice, and words."""
+  """Grades a choice and a text answer."""
   executor: Any = _Executor()
   for answer in ("(B)", "valid"):
     item = Item("1", "", {"answer": answer})
@@ -228,7 +228,7 @@ def read_choices(text: str) -> None:
 
 
 def read_cruxeval(text: str) -> None:
-  """Grades a value, and arguments."""
+  """Grades a value and arguments."""
   executor: Any = _Executor()
   code = {"code": "def f(x): 1", "objects": False}
   item = Item("1", "", {"output": "1", **code})

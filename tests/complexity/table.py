@@ -1,9 +1,9 @@
-"""Every reader of model text in the trusted processes, by name.
+"""Lists every reader of model text in the trusted processes, by name.
 
-A reader takes a text that a model wrote, or that a program reported. Each must
-take linear time on any text, because the trainer waits for it and nothing ends
-it. `tests/lab/bench/readers_test.py` fails if a module that parses text is
-neither here nor in `TRUSTED`.
+A reader takes a text that a model wrote or that a program reported. It must
+take linear time on any text, because the trainer waits for it without a
+timeout. `tests/complexity/readers_test.py` fails if a module that parses text
+is neither here nor in `TRUSTED`.
 """
 
 import dataclasses
@@ -47,16 +47,16 @@ from tests.complexity.texts import (
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-  """A reader, with the texts that it is tried on.
+  """A reader, with the texts to try it on.
 
   Attributes:
     read: reads a text.
-    modules: the files of this package whose reading it shows; a folder stands
-      for all of its files.
-    texts: what it is tried on.
-    max_chars: longer texts are refused unread; None: there are none.
-    frame: what stands before and after a text.
-    errors: what it may raise.
+    modules: the package's files that it covers; a folder stands for all of its
+      files.
+    texts: the texts to try it on.
+    max_chars: limit above which texts are rejected unread, or None.
+    frame: text to put before and after each text.
+    errors: exceptions that it may raise.
   """
 
   read: Callable[[str], Any]
@@ -289,7 +289,7 @@ READERS: Mapping[str, Reader] = {
     PIECES,
   ),
 }
-# Modules and folders that parse no text of a model: whose texts they parse.
+# Modules and folders that parse no model text here -> whose text they parse.
 TRUSTED: Mapping[str, str] = {
   "api.py": "metrics that the trainer wrote",
   "run/profiling.py": "the user's flags",

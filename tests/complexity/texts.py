@@ -1,8 +1,8 @@
-"""Texts of any length that are hard to read: what a fuzzed model may write.
+"""Adversarial texts of any length, such as a model may write.
 
-Each maps a length to a text of about as many characters. `COMMON` is for all
-readers, `PIECES` for those that know no marks, `MATHEMATICS` for formulas.
-`PYTHON`, `SYNTAX` and `VALUES` are for readers that parse Python.
+Each entry maps a length to a text of about as many characters. `COMMON` is for
+all readers, `PIECES` for those that look for no marks, `MATHEMATICS` for
+formulas. `PYTHON`, `SYNTAX` and `VALUES` are for readers that parse Python.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 Text = Callable[[int], str]
 Texts = Mapping[str, Text]
 
-# The opening and the closing mark of a part of a response.
+# Opening and closing marks of parts of a response.
 _MARKS = {
   "answer": ("<answer>", "</answer>"),
   "think": ("<think>", "</think>"),
@@ -26,7 +26,7 @@ _MARKS = {
   "square": ("[", "]"),
   "curly": ("{", "}"),
 }
-# These are repeated.
+# Pieces to repeat.
 _PIECES = {
   "digits": "1",
   "digits and points": "1.",
@@ -65,8 +65,7 @@ _PIECES = {
   "moves": "move A from stack1 to stack2\n",
   "agents": '{"Agent[0.5, 0.5]": "move(box_red, target_red)"}',
 }
-# Beginnings, before a long run of one character, and an end that makes it
-# malformed.
+# A prefix, a character to repeat, and a suffix that makes the text malformed.
 _MALFORMED = {
   "digits": ("", "1", "="),
   "decimals": ("x + 3.", "3", "="),
@@ -137,7 +136,7 @@ CALLS: Texts = {
   ),
   "call with escapes": lambda n: '{"name": "' + repeated("\\u00e9", n) + '"}',
 }
-# Before the repeated piece, the piece, and after it.
+# A prefix, the piece to repeat, and a suffix.
 _PYTHON = {
   "fields": ("f'", "{1}", "'"),
   "fields in lines": ("f'''", "{1}\n", "'''"),
@@ -199,7 +198,7 @@ _NESTED = {
   "nested defaults": ("lambda x=(", ")"),
   "nested generators": ("[a for a in ", "]"),
 }
-# A little less than the brackets that may be open.
+# Slightly below the maximum nesting of brackets.
 _DEPTH = 120
 
 
@@ -241,11 +240,11 @@ _MODULUS = 2**61 - 1  # Python's hash of its multiples is 0.
 
 
 def _numbers(write: str, around: str) -> Text:
-  """Returns collections of numbers that all have one hash.
+  """Returns collections of numbers that all have the same hash.
 
   Args:
-    write: the format of a number.
-    around: the format of all of them together.
+    write: format of a number.
+    around: format of the whole collection.
   """
 
   def text(length: int) -> str:

@@ -1,9 +1,9 @@
 """Measures how far the sampler's log-probabilities are from the learner's.
 
-Tokens are sampled as a run samples them: prefill, a cache read in chunks, one
-token of each slot at a time. They are scored as an update scores them: packed
-rows, whole sequences at once, in the layout of the learner's mesh. Both have
-the same parameters, so exact arithmetic would find no gap.
+Tokens are sampled as in a run: prefill, a cache read in chunks, one token per
+slot at a time. They are scored as in an update: packed rows, whole sequences at
+once, in the layout of the learner's mesh. Both use the same parameters, so
+exact arithmetic would find no gap.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from azr_jax.trainer import build, sizes
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.settings import ExperimentSettings
 
-# Prompts of words and of symbols; a model may answer them as it likes.
+# Prompts of prose and of code. The answers do not matter.
 _TEXTS = (
   "Question: a farmer has 17 sheep and buys 26 more. How many are there?\n",
   "def longest_run(numbers):\n  '''Returns the longest ascending run.'''\n",
@@ -33,16 +33,16 @@ _TEXTS = (
 def measure(
   settings: ExperimentSettings, prompts: int, new_tokens: int
 ) -> dict[str, Any]:
-  """Samples and scores, and returns what the gap is.
+  """Samples and scores completions, and returns statistics of the gap.
 
   Args:
     settings: a training configuration.
     prompts: number of prompts, each with one completion.
-    new_tokens: longest completion; `rollout.max_tokens` if that is less.
+    new_tokens: maximum completion length, at most `rollout.max_tokens`.
 
   Returns:
-    The number of tokens, the fraction whose log-probabilities are equal to the
-    bit, and the mean, quantiles and maximum of |delta log p| in nats.
+    The number of tokens, the fraction whose log-probabilities are bitwise
+    equal, and the mean, quantiles and maximum of |delta log p| in nats.
   """
   experiment = build.build(settings, sizes.Request(prompts))
   shared = experiment.settings.shared
@@ -77,7 +77,7 @@ def measure(
 def _sample(
   experiment: Experiment, params: types.Params, count: int, new_tokens: int
 ) -> list[types.Trajectory]:
-  """Returns one completion of each prompt, with their log-probabilities."""
+  """Returns one completion per prompt, with its log-probabilities."""
   sampler, rollout = experiment.sampler, experiment.settings.shared.rollout
   longest = rollout.prompt_buckets[-1]
   prompts = [
@@ -97,6 +97,6 @@ def _sample(
 
 
 def _prompt(tokenizer: Tokenizer, number: int, longest: int) -> types.Prompt:
-  """Returns a prompt; those of the same text have different beginnings."""
+  """Returns a prompt; a number makes prompts of the same text differ."""
   text = f"{number}. {_TEXTS[number % len(_TEXTS)]}"
   return types.Prompt(text, tuple(tokenizer.encode_prompt(text)[:longest]))

@@ -1,4 +1,4 @@
-"""Compares the errors and seconds of programs that compute the same arrays."""
+"""Compares errors and seconds of programs that compute the same arrays."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,27 +9,27 @@ import jax.numpy as jnp
 
 from azr_jax.lab.bench import device
 
-# A kernel is wrong if its worst error is so many times that of plain XLA in the
-# same type, and above what another order of sums makes in float32.
+# A kernel is wrong if its worst error exceeds this multiple of plain XLA's in
+# the same dtype, plus what a different summation order causes in float32.
 _FACTOR, _LEAST = 3.0, 1e-4
 
-# This part of the mean norm is added to a vector's own: one that should be 0,
-# such as the gradient of a first query, has no relative error.
+# This fraction of the mean norm is added to each vector's norm, because vectors
+# that should be 0, such as a first query's gradient, have no relative error.
 _FLOOR = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-  """What is compared.
+  """The programs to compare, with their inputs.
 
   Attributes:
-    inputs: arrays, perhaps in a tree.
-    names: of the arrays [..., E] that a program returns.
-    exact: (*inputs) to these arrays, in float32.
-    plain: the same in the type of the inputs.
-    kernel: the same by a kernel; None: this machine has none, and plain XLA is
-      what a run would take.
-    calls: of attention in a program.
+    inputs: arrays, possibly in trees.
+    names: names of the arrays [..., E] that a program returns.
+    exact: computes the arrays in float32, given the inputs.
+    plain: computes them in the dtype of the inputs.
+    kernel: computes them by a kernel. None if this machine has none, so that a
+      run would use plain XLA.
+    calls: calls of attention per program.
   """
 
   inputs: tuple[Any, ...]
@@ -41,18 +41,19 @@ class Programs:
 
 
 def compare(programs: Programs, repeats: int) -> dict[str, Any]:
-  """Runs them.
+  """Runs the programs and returns their errors and seconds.
 
   Args:
-    programs: what is compared.
+    programs: the programs to compare.
     repeats: timed calls of each.
 
   Returns:
-    For each array NAME_error, the norm of the difference from the exact array
-    divided by its norm, NAME_worst, the largest one of a vector [E], by its
-    norm and a tenth of the mean norm, and both of plain XLA, ..._plain;
-    `wrong`, the names whose worst errors are too large; seconds of both, and
-    their ratio. Without a kernel, plain XLA's errors and seconds alone.
+    For each array, NAME_error is the norm of its difference from the exact
+    array, relative to the exact norm. NAME_worst is the largest such error of a
+    vector [E], relative to its norm plus a tenth of the mean norm. Plain XLA's
+    errors end in `_plain`. `wrong` lists the names whose worst error is too
+    large. Then come the seconds of both and their ratio. Without a kernel, only
+    plain XLA's errors and seconds.
   """
   inputs, p = programs.inputs, programs
   with jax.default_matmul_precision("highest"):
@@ -70,7 +71,7 @@ def compare(programs: Programs, repeats: int) -> dict[str, Any]:
     "wrong": [
       name
       for name in p.names
-      # This way around NaN is wrong.
+      # Written as `not <=`, so that NaN counts as wrong.
       if not found[f"{name}_worst"] <= _FACTOR * plain[f"{name}_worst"] + _LEAST
     ],
     "seconds": seconds,
@@ -84,7 +85,7 @@ def _errors(
   found: tuple[jax.Array, ...],
   exact: tuple[jax.Array, ...],
 ) -> dict[str, float]:
-  """Returns the errors of arrays, of all of each and of its worst vector."""
+  """Returns the errors of each array, overall and of its worst vector."""
   errors = {}
   for name, *arrays in zip(names, found, exact, strict=True):
     error, worst = jax.device_get(_error(*arrays))
@@ -94,7 +95,7 @@ def _errors(
 
 @jax.jit
 def _error(found: jax.Array, exact: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Returns the relative error of an array, and that of its worst vector."""
+  """Returns the relative error of an array and of its worst vector."""
   off = jnp.linalg.norm(found.astype(jnp.float32) - exact, axis=-1)
   size = jnp.linalg.norm(exact, axis=-1)
   mean = jnp.sqrt(jnp.mean(size**2))
@@ -103,7 +104,7 @@ def _error(found: jax.Array, exact: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def floats(tree: Any) -> Any:
-  """Returns a tree with numbers of half precision in float32."""
+  """Converts the floating-point arrays of a tree to float32."""
   return jax.tree.map(
     lambda x: (
       x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x

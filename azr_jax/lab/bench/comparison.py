@@ -1,6 +1,6 @@
 """Compares a function with a baseline by alternating runs of both.
 
-Other load on the machine then slows both alike.
+This way, other load on the machine slows both alike.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def alternate(
     repeats: timed runs of each.
 
   Returns:
-    The seconds of the candidate's runs, and those of the baseline's.
+    The seconds of the candidate's runs and of the baseline's runs.
   """
   candidate()
   if baseline is None:
@@ -37,10 +37,10 @@ def alternate(
 def rates(
   tokens: int, candidate: list[float], baseline: list[float]
 ) -> dict[str, Any]:
-  """Returns tokens per second by the medians, their ratio, and peak memory.
+  """Returns tokens per second at the median, their ratio, and peak memory.
 
   Args:
-    tokens: the work of one run.
+    tokens: tokens of one run.
     candidate: seconds of the candidate's runs.
     baseline: seconds of the baseline's runs; empty without a baseline.
   """

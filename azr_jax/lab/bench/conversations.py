@@ -2,8 +2,8 @@
 
 Conversations of fixed lengths go through the sampler's slots and the
 executor's processes, as in a training run. After each response but the last, a
-real script runs, and its output extends the slot. The same conversations run
-with scripts that end at once and with scripts that sleep.
+real script runs, and its output is appended in the slot. The same conversations
+run with scripts that return immediately and with scripts that sleep.
 """
 
 import dataclasses
@@ -37,8 +37,8 @@ class Workload:
     conversations: number of conversations.
     prompt_tokens: tokens of each prompt.
     calls: scripts per conversation; one more response follows the last.
-    response_tokens: tokens of the longest response; the others have between
-      half as many and as many, so that conversations drift apart.
+    response_tokens: tokens of the longest response. The others have at least
+      half as many, so that conversations drift apart.
     output_tokens: tokens of each tool output.
   """
 
@@ -50,7 +50,7 @@ class Workload:
 
   @property
   def max_tokens(self) -> int:
-    """The largest number of tokens of a conversation, without its prompt."""
+    """Maximum number of tokens of a conversation, without its prompt."""
     return (self.calls + 1) * (self.response_tokens + self.output_tokens)
 
 
@@ -58,10 +58,10 @@ class ScriptedToolRunner:
   """Ends responses at fixed lengths, and runs the same script after each.
 
   Attributes:
-    wait_s: seconds in which every slot awaited a script.
-    decoding: slots that decoded, summed over the calls of the decode loop.
-    awaiting: slots that awaited a script, likewise.
-    slots: all slots, likewise.
+    wait_s: seconds during which every slot was waiting for a script.
+    decoding: number of decoding slots, summed over calls of the decode loop.
+    awaiting: number of slots waiting for a script, summed likewise.
+    slots: total number of slots, summed likewise.
   """
 
   def __init__(self, workload: Workload, executor: Executor, script: str):
@@ -73,7 +73,7 @@ class ScriptedToolRunner:
     self.decoding = self.awaiting = self.slots = 0
 
   def forget(self, sequence_id: SequenceId) -> None:
-    """Drops a conversation, of which nothing is kept."""
+    """Does nothing: no state is kept per conversation."""
 
   def end_of_response(
     self,
@@ -82,7 +82,7 @@ class ScriptedToolRunner:
     response_start: int,
     num_checked: int,
   ) -> int | None:
-    """Returns the end of the response; its first, random token decides it."""
+    """Returns the end of the response, as its first, random token decides."""
     del sequence_id, num_checked
     if response_start >= len(token_ids):
       return None
@@ -109,13 +109,13 @@ class ScriptedToolRunner:
     return None
 
   def tool_outputs(self, wait: bool) -> Mapping[SequenceId, Sequence[int]]:
-    """Returns the outputs of scripts that have ended.
+    """Returns the outputs of the scripts that have ended.
 
     Args:
       wait: whether to wait until at least one has ended.
 
     Raises:
-      ValueError: a script failed or ran out of time.
+      ValueError: a script failed or timed out.
     """
     start = time.perf_counter()
     results = self._jobs.poll(wait)
@@ -129,7 +129,7 @@ class ScriptedToolRunner:
     return dict.fromkeys(results, self._output)
 
   def record_occupancy(self, decoding: int, awaiting: int, slots: int) -> None:
-    """Adds up how the slots are used."""
+    """Adds the slot counts to the totals."""
     self.decoding += decoding
     self.awaiting += awaiting
     self.slots += slots
@@ -142,7 +142,7 @@ class Rollout:
   Attributes:
     seconds: wall-clock time.
     tokens: tokens of all completions, tool output included.
-    tool_runner: what it counted.
+    tool_runner: the tool runner, with its counts.
   """
 
   seconds: float
@@ -151,7 +151,7 @@ class Rollout:
 
 
 class ConversationRunner:
-  """A compiled sampler that samples the conversations as often as asked."""
+  """A compiled sampler that can sample the conversations repeatedly."""
 
   def __init__(
     self,
@@ -169,10 +169,10 @@ class ConversationRunner:
       source: the model's config and tokenizer.
       params: the decoder's parameters.
       model: the decoder.
-      mesh: where it runs.
+      mesh: the mesh to sample on.
       rules: logical axis to mesh axis.
       workload: the conversations.
-      settings: shapes of the sampler.
+      settings: the sampler's settings.
     """
     self.workload = workload
     tokenizer = EndlessTokenizer(source.tokenizer.vocab_size)
@@ -204,19 +204,19 @@ class ConversationRunner:
 def report(
   runner: ConversationRunner, executor: Executor, sleep_s: float, repeats: int
 ) -> dict[str, Any]:
-  """Measures rollouts with instant and with sleeping scripts, in turn.
+  """Alternates rollouts with instant and with sleeping scripts.
 
   Args:
     runner: samples the conversations.
     executor: runs the scripts.
-    sleep_s: how long a sleeping script sleeps.
+    sleep_s: seconds that a sleeping script sleeps.
     repeats: rollouts with each kind of script.
 
   Returns:
-    The median seconds, and the median of their ratios, `slowdown`. From the
+    The median seconds of each kind, and the median ratio, `slowdown`. From the
     last rollout with sleeping scripts: the fractions of slots that decode and
-    that await a script, the seconds in which the device had nothing to do, and
-    the sleep of all scripts together.
+    that wait for a script, the seconds in which the device was idle, and the
+    total sleep of all scripts.
   """
   sleep = f"import time; time.sleep({sleep_s})"
   runner.run(executor, INSTANT)  # The first rollout warms the executor up.

@@ -1,4 +1,4 @@
-"""The peak rates of the device, and the peak memory of the process."""
+"""Peak rates and peak memory of the device and the process."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ _REPEATS = 5
 
 
 def machine() -> dict[str, Any]:
-  """Returns what the measurements ran on, and the load average before them."""
+  """Returns the machine that measurements run on, and its load average."""
   return {
     "cores": os.cpu_count(),
     "python": platform.python_version(),
@@ -26,10 +26,10 @@ def machine() -> dict[str, Any]:
 
 
 def peak_rates() -> dict[str, Any]:
-  """Returns bytes and operations per second of the first device.
+  """Returns bytes and FLOPs per second of the first device.
 
-  For a known accelerator they come from its data sheet, in bfloat16; for any
-  other device, such as a CPU, they are measured in float32.
+  A known accelerator has data-sheet rates, in bfloat16. Any other device, such
+  as a CPU, is measured in float32.
   """
   kind = jax.devices()[0].device_kind
   if kind in chips.BY_KIND:
@@ -49,7 +49,7 @@ def peak_rates() -> dict[str, Any]:
 
 
 def fastest(run: Callable[[], Any], repeats: int = _REPEATS) -> float:
-  """Returns the seconds of the fastest run; a first one is not counted."""
+  """Returns the seconds of the fastest run, after a warm-up run."""
   jax.block_until_ready(run())
   times = []
   for _ in range(repeats):
@@ -72,7 +72,7 @@ def _bandwidth() -> float:
 
 
 def _flops() -> float:
-  """Measures operations per second of a product of square matrices."""
+  """Measures FLOPs per second of a product of square matrices."""
   size = 2048
   matrix = jnp.ones((size, size), jnp.float32)
   multiply = jax.jit(jnp.matmul)
@@ -80,11 +80,11 @@ def _flops() -> float:
 
 
 def peak_device_bytes() -> int | None:
-  """Returns the peak device memory so far, or None if it is not counted."""
+  """Returns the peak device memory so far, or None if it is not tracked."""
   stats = jax.devices()[0].memory_stats()
   return stats.get("peak_bytes_in_use") if stats else None
 
 
 def peak_process_bytes() -> int:
-  """Returns the peak resident memory of this process."""
+  """Returns the peak resident memory of this process, in bytes."""
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

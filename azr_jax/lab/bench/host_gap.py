@@ -1,8 +1,8 @@
 """Measures how long a device waits for the host between two calls.
 
-The scheduler runs as it does in training, on an engine whose calls return at
-once: what is left is the host's time. A gap begins when the tokens of a call
-are there, and ends when the next program is sent.
+The scheduler runs as in training, on an engine whose calls return immediately,
+so only the host's time is left. A gap starts when the tokens of a call arrive,
+and ends when the next program is sent.
 """
 
 import dataclasses
@@ -24,22 +24,22 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.rollout.weights import Weights
 
-# These texts are decoded: programs have the last characters of tags often.
+# Text to decode. Programs often contain the last characters of answer tags.
 _TEXT = pathlib.Path(__file__).parents[2] / "assets/programs_heldout.jsonl"
 _TEXT_SIZE = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Gaps:
-  """What the host took between calls of the decode loop.
+  """Host time between calls of the decode loop.
 
   Attributes:
-    calls: of the decode loop.
-    mean_s: mean of the gaps.
-    p99_s: 99 % of the gaps are no longer.
-    delivery_s: mean time after a call was sent, in which the device decodes.
-    iterations: of the decode loop.
-    live_fraction: of the slots in these iterations.
+    calls: number of calls of the decode loop.
+    mean_s: mean gap, in seconds.
+    p99_s: 99th percentile of the gaps, in seconds.
+    delivery_s: mean host time after sending a call, while the device decodes.
+    iterations: iterations of the decode loop.
+    live_fraction: fraction of slots that were live in these iterations.
   """
 
   calls: int
@@ -61,12 +61,12 @@ def measure(
   """Samples once on an engine without a device.
 
   Args:
-    settings: of the sampler; what it decodes are pieces of programs.
-    tokenizer: decodes them, where stop strings are looked for.
+    settings: the sampler's settings. It decodes to pieces of programs.
+    tokenizer: decodes the pieces, in which stop strings are searched.
     prompts: number of prompts.
-    samples: of each.
-    prompt_tokens: of each prompt.
-    lengths: of completions.
+    samples: samples per prompt.
+    prompt_tokens: tokens of each prompt.
+    lengths: the distribution of completion lengths.
   """
   text = _TEXT.read_text("utf-8")[:_TEXT_SIZE]
 
@@ -105,18 +105,18 @@ def measure(
 
 
 class _TimedEngine(LengthEngine):
-  """Notes when programs are sent.
+  """Records when programs are sent.
 
   Attributes:
-    sent_at: when the first program was sent since this was None.
-    decoded_at: when a call of the decode loop was sent.
+    sent_at: time of the first program since this was set to None.
+    decoded_at: time of the last call of the decode loop.
   """
 
   sent_at: float | None = None
   decoded_at: float | None = None
 
   def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
-    """Notes the time; there are no pages."""
+    """Records the time; there are no pages."""
     self._note_sent()
     return super().prefill(params, pool, batch)
 
@@ -129,7 +129,7 @@ class _TimedEngine(LengthEngine):
     stop_ids: np.ndarray,
     min_active: int,
   ) -> tuple[Any, Any, Any]:
-    """Runs a call of the decode loop between two looks at the clock."""
+    """Runs a call of the decode loop and records times before and after it."""
     self._note_sent()
     result = super().decode(params, pool, slots, changes, stop_ids, min_active)
     self.decoded_at = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The attention kernels of this machine beside plain XLA: errors and seconds.
+"""Compares this machine's attention kernels with plain XLA: errors and seconds.
 
-Both get the same random inputs. The reference is plain XLA on the same numbers
-in float32, with products in full precision.
+Both get the same random inputs. The reference is plain XLA on the same inputs
+in float32, with full-precision matrix products.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,11 @@ from azr_jax.models.operations import cache_entry_bytes
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.settings import SamplerSettings
 
-# Layers of the cache, which one call reads one after another: the time of a
-# call's start is divided among them.
+# Layers of the cache that one call reads in sequence, so that its launch time
+# is divided among them.
 LAYERS = 4
 
-# Tokens of a call that are not in pages yet, and the room for them.
+# Tokens of a call that are not in pages yet, and the capacity for them.
 _RECENT, _RECENT_ROOM = 16, 32
 
 # The name of plain XLA among `attention.BACKENDS`.
@@ -41,24 +41,24 @@ def training(
   name: str = "auto",
   repeats: int = 5,
 ) -> dict[str, Any]:
-  """Compares the attention of training, forward and backward.
+  """Compares training attention, forward and backward.
 
-  Plain XLA holds the scores [B, H, S, S], also in float32.
+  Plain XLA materializes the scores [B, H, S, S], in float32 too.
 
   Args:
-    mesh: of one device.
-    config: whose heads attend.
-    dtype: of queries, keys and values.
-    segments: int32 [B, S], the sequences of packed rows.
+    mesh: a mesh of one device.
+    config: the model whose heads attend.
+    dtype: dtype of queries, keys and values.
+    segments: sequence numbers in packed rows, int32 [B, S].
     name: one of `attention.NAMES`.
-    repeats: timed calls of each, of which the fastest counts.
+    repeats: timed calls of each; the fastest counts.
 
   Returns:
-    `kernel`, its name, and what `array_errors.compare` returns.
+    The kernel's name as `kernel`, and the result of `array_errors.compare`.
   """
   if name == "auto":
     name = attention.backend_for(mesh_lib.platform(mesh), dtype)
-  # Packing keeps to this number; a kernel that knows it refuses others.
+  # Packing keeps to this limit, and a kernel built for it rejects more.
   room = max(LearnerSettings().max_sequences_per_row, int(segments.max()))
   by_query = (*segments.shape, config.num_heads, config.head_size)
   by_key = (*segments.shape, config.num_kv_heads, config.head_size)
@@ -107,23 +107,23 @@ def decoding(
   repeats: int = 5,
   interpret: bool = False,
 ) -> dict[str, Any]:
-  """Compares the attention of decoding to cached tokens, by layer.
+  """Compares decode attention to cached tokens, per layer.
 
   Args:
-    mesh: of one device.
-    config: whose heads attend.
-    dtype: of queries, keys and values.
+    mesh: a mesh of one device.
+    config: the model whose heads attend.
+    dtype: dtype of queries, keys and values.
     lengths: cached tokens of each row.
     page_size: C, tokens of a page.
-    tokens: S, above 1 with drafts.
-    bandwidth: of the device's memory, bytes a second.
-    repeats: timed calls of each, of which the fastest counts.
-    interpret: run the kernel step by step on any device, for tests.
+    tokens: S, new tokens per row; above 1 with drafts.
+    bandwidth: bandwidth of the device's memory in bytes per second.
+    repeats: timed calls of each; the fastest counts.
+    interpret: whether to interpret the kernel on any device, for tests.
 
   Returns:
-    `kernel`, its name, `rows`, `cached_tokens` of all, what
-    `array_errors.compare` returns, and the fraction of the memory's rate at
-    which cached tokens are read.
+    The kernel's name as `kernel`, `rows`, `cached_tokens` over all rows, the
+    result of `array_errors.compare`, and the fraction of the memory bandwidth
+    at which cached tokens are read.
   """
   platform, K = mesh_lib.platform(mesh), config.num_kv_heads
   q, new, cache, recent = _decoding_inputs(
@@ -165,7 +165,7 @@ def _decoding_inputs(
   page_size: int,
   tokens: int,
 ) -> tuple[jax.Array, pages.Entries, pages.PagedCache, pages.RecentKV]:
-  """Returns queries, their own entries, the cache, and newer tokens than it."""
+  """Returns queries, their own entries, the cache, and recent tokens."""
   rows, K, E = len(lengths), config.num_kv_heads, config.head_size
   q, *entries = _normal(
     1,
@@ -174,7 +174,7 @@ def _decoding_inputs(
     *[(LAYERS, rows, K, _RECENT_ROOM, E)] * 2,
     dtype=dtype,
   )
-  # Each row has gone on by its own number of tokens where there are drafts.
+  # With drafts, each row has advanced by a different number of tokens.
   count = jnp.int32(_RECENT)
   if tokens > 1:
     count = jnp.arange(rows, dtype=jnp.int32) % _RECENT
@@ -186,7 +186,7 @@ def _decoding_inputs(
 def _by_layer(
   attend: CachedAttentionFn, reads_live_pages: bool
 ) -> Callable[..., Any]:
-  """Returns attention in all layers, by the kernel or by the loop."""
+  """Returns attention over all layers, by the kernel or by the loop."""
 
   @jax.jit
   def run(*inputs: Any) -> tuple[jax.Array]:
@@ -202,7 +202,7 @@ def _by_layer(
 
 
 def _exact_by_layer(attend: CachedAttentionFn) -> Callable[..., Any]:
-  """Returns the loop in all layers, in float32."""
+  """Returns a function that runs the loop in all layers, in float32."""
 
   @jax.jit
   def run(*inputs: Any) -> tuple[jax.Array]:
@@ -210,7 +210,7 @@ def _exact_by_layer(attend: CachedAttentionFn) -> Callable[..., Any]:
     q, new = array_errors.floats((q, new))
 
     def one_layer(layer: jax.Array) -> jax.Array:
-      # A layer at a time: the pool in float32 may not fit beside the other.
+      # One layer at a time: a float32 copy of the whole pool may not fit.
       pool, entries = jax.tree.map(
         lambda x: x[layer][None].astype(jnp.float32),
         (cache.pool, recent.entries),
@@ -227,7 +227,7 @@ def _exact_by_layer(attend: CachedAttentionFn) -> Callable[..., Any]:
 def _normal(
   seed: int, *shapes: tuple[int, ...], dtype: DTypeLike
 ) -> list[jax.Array]:
-  """Returns random numbers of these shapes."""
+  """Returns normally distributed arrays of these shapes."""
   keys = jax.random.split(jax.random.key(seed), len(shapes))
   return [
     jax.random.normal(key, shape, jnp.dtype(dtype))
@@ -238,7 +238,7 @@ def _normal(
 def _cache(
   lengths: list[int], page_size: int, K: int, E: int, dtype: DTypeLike
 ) -> pages.PagedCache:
-  """Returns rows whose pages lie in the pool in a random order."""
+  """Returns a cache whose rows have pages in random places of the pool."""
   counts = [-(-length // page_size) for length in lengths]
   free = np.random.default_rng(0).permutation(max(1, sum(counts)))
   table = np.zeros((len(lengths), max(1, *counts)), np.int32)

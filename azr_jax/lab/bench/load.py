@@ -1,8 +1,8 @@
-"""Counts right answers of programs near the limit, on an idle and a busy core.
+"""Tests whether load changes the verdict on programs near the time limit.
 
-A program's verdict must not depend on what else runs. So programs that need a
-known fraction of the limit are run in a pool that is pinned to one core: alone,
-beside busy processes, and beside answers that never end. All must be right.
+A verdict must not depend on what else is running. Programs that need a known
+fraction of the limit run in a pool that is pinned to one core: alone, beside
+busy processes, and beside answers that never end. All must be graded correct.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pool.executor import Executor
 
-FRACTIONS = (0.05, 0.25, 0.75)  # Fractions of the CPU time of a call.
+FRACTIONS = (0.05, 0.25, 0.75)  # Fractions of a call's CPU time limit.
 ANSWERS = 8
 MEMORY_MB = 256
-# Condition -> busy processes beside the pool, endless answers in it.
+# Condition -> (busy processes beside the pool, endless answers in it).
 CONDITIONS = {"alone": (0, 0), "busy": (8, 0), "endless": (0, 6)}
 _WORK = "def f(turns, answer):\n  for _ in range(turns): pass\n  return answer"
 _ENDLESS = "def f(number):\n  while True: pass"
@@ -28,14 +28,14 @@ _CALIBRATIONS = 9
 
 @dataclasses.dataclass
 class AnswerCounts:
-  """What became of right answers.
+  """Results for correct answers.
 
   Attributes:
-    correct: how many were found right.
-    total: how many there were.
-    over_wall_limit: how many took more wall clock than the limit of CPU time.
-    max_cpu: the most CPU time of one, as a fraction of the limit.
-    max_wall: the most wall clock of one, as a multiple of the limit.
+    correct: number that was graded correct.
+    total: number of answers.
+    over_wall_limit: number whose wall-clock time exceeded the CPU time limit.
+    max_cpu: maximum CPU time of an answer, as a fraction of the limit.
+    max_wall: maximum wall-clock time of an answer, as a multiple of the limit.
   """
 
   correct: int = 0
@@ -45,7 +45,7 @@ class AnswerCounts:
   max_wall: float = 0.0
 
   def add(self, result: Result, is_correct: bool, timeout_s: float) -> None:
-    """Counts an answer."""
+    """Adds an answer to the counts."""
     self.correct += is_correct
     self.total += 1
     self.over_wall_limit += result.seconds > timeout_s
@@ -55,10 +55,10 @@ class AnswerCounts:
 
 @contextlib.contextmanager
 def on_one_core(core: int | None = None) -> Iterator[None]:
-  """Pins this process, and those that it starts, to one core.
+  """Pins this process and its future children to one core.
 
   Args:
-    core: its number; None: the first that this process may use.
+    core: number of the core; None takes the first that this process may use.
   """
   before = os.sched_getaffinity(0)
   os.sched_setaffinity(0, {min(before) if core is None else core})
@@ -70,7 +70,7 @@ def on_one_core(core: int | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-  """Runs processes that never wait, on the cores of this process."""
+  """Runs processes that spin on the cores of this process."""
   loop = [sys.executable, "-S", "-c", "while True: pass"]
   processes = [subprocess.Popen(loop) for _ in range(count)]
   try:
@@ -88,13 +88,13 @@ def measure(
   conditions: Sequence[str] = tuple(CONDITIONS),
   core: int | None = None,
 ) -> dict[str, AnswerCounts]:
-  """Runs right answers of each fraction in each condition.
+  """Runs correct answers at each fraction in each condition.
 
   Args:
     timeout_s: CPU seconds of a call.
-    repeats: how often each fraction has `ANSWERS` answers in each condition.
-    fractions: of the limit, that programs need alone.
-    conditions: names of `CONDITIONS`.
+    repeats: groups of `ANSWERS` answers per fraction and condition.
+    fractions: fractions of the limit that the programs need when alone.
+    conditions: names in `CONDITIONS`.
     core: as in `on_one_core`.
 
   Returns:
@@ -115,7 +115,7 @@ def measure(
 
 
 def _turns_per_s(executor: Executor, timeout_s: float) -> float:
-  """Returns how often the loop of `_WORK` turns in a CPU second, alone."""
+  """Returns iterations of `_WORK`'s loop per CPU second, when alone."""
   turns, rates = 1000, []
   while len(rates) < _CALIBRATIONS:
     job = Job("calibration", _WORK, (f"{turns}, 0",))
@@ -134,7 +134,7 @@ def _run_group(
   timeout_s: float,
   answers: AnswerCounts,
 ) -> None:
-  """Runs a group of right answers once, beside endless ones."""
+  """Runs a group of correct answers once, beside endless ones."""
   loops = [
     executor.submit(Job("endless", _ENDLESS, (str(number),)))
     for number in range(endless)

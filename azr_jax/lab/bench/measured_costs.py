@@ -1,8 +1,8 @@
 """The costs of a step's device calls, measured on this machine.
 
-Each call is timed by itself, with inputs of which all values are zero, because
-values do not change the time. The fastest of several runs counts: other load on
-the machine only slows a call down.
+Each call is timed on its own, with all-zero inputs, because values do not
+change the time. The fastest of several runs counts: other load on the machine
+can only slow a call down.
 """
 
 from typing import Any
@@ -25,8 +25,8 @@ def sampler_costs(engine: Engine, params: Params, repeats: int) -> SamplerCosts:
   """Measures the sampler's device calls.
 
   Args:
-    engine: whose programs are compiled here, if they are not yet.
-    params: what `engine.compute_params` returned.
+    engine: the engine; its programs are compiled here if needed.
+    params: parameters from `engine.compute_params`.
     repeats: runs of each call.
   """
   calls = _Calls(engine, params, repeats)
@@ -46,7 +46,7 @@ class _Calls:
     self._pool = engine.init_pool()
 
   def prefill(self, chunk: int) -> tuple[float, float]:
-    """Returns the seconds of a call and of each page before its tokens."""
+    """Returns the seconds of a call, and of each earlier page it reads."""
     settings = self._engine.settings
     batch = prefill_scheduler.empty_batch(self._engine, chunk)
     batch.counts[:] = chunk
@@ -71,8 +71,8 @@ class _Calls:
   def decode(self, slots: int) -> DecodeCost:
     """Returns the seconds of a call, of a token, and of a page per token.
 
-    Calls of few and of many tokens tell what a call costs by itself, and short
-    and long caches what a page costs.
+    Comparing calls with few and many tokens gives the fixed cost of a call.
+    Comparing short and long caches gives the cost of a page.
     """
     settings = self._engine.settings
     steps, few_steps = settings.decode_chunk, max(1, settings.decode_chunk // 4)
@@ -115,7 +115,7 @@ class _Calls:
     return DecodeCost(call_s, max(0.0, token_s), page_s)
 
   def compact(self, slots: int) -> float:
-    """Returns the seconds of making so many slots of the next larger number."""
+    """Returns the seconds of compacting the next larger slot count to this."""
     counts = self._engine.slot_counts
     state = self._engine.init_slots(counts[counts.index(slots) - 1])
     kept = np.arange(slots, dtype=np.int32)
@@ -128,14 +128,14 @@ def busy_slots(
   """Returns the changes that fill all slots with sequences.
 
   Args:
-    engine: of the slots.
-    slots: how many there are.
-    length: cached tokens of each.
-    tokens: new tokens of each.
+    engine: the engine that has the slots.
+    slots: number of slots.
+    length: cached tokens of each slot.
+    tokens: new tokens of each slot.
   """
   nothing = no_changes(slots, engine.devices, engine.max_pages_per_row)
   per_device = slots // engine.devices
-  # Each slot has pages of its own, as far as there are enough.
+  # Slots have separate pages, as long as there are enough.
   pages = np.arange(per_device * engine.max_pages_per_row) % engine.num_pages
   table = np.tile(pages.reshape(per_device, -1), (engine.devices, 1))
   return nothing.replace(
@@ -149,10 +149,10 @@ def busy_slots(
 def learner_costs(
   runner: updating.UpdateRunner, repeats: int
 ) -> forecast.LearnerCosts:
-  """Measures an update, with one micro-batch and with all that it has room for.
+  """Measures an update with one micro-batch and with as many as it can hold.
 
   Args:
-    runner: with room for at least one micro-batch.
+    runner: the update, with room for at least one micro-batch.
     repeats: runs of each.
   """
   one_s = min(runner.run(1) for _ in range(repeats + 1))

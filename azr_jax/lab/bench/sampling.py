@@ -1,4 +1,4 @@
-"""Measures the sampler's tokens per second and its fraction of the roofline."""
+"""Measures the sampler's tokens per second and fraction of the roofline."""
 
 import pathlib
 import time
@@ -23,12 +23,12 @@ from azr_jax.rollout.settings import SamplerSettings
 
 
 class SamplerRunner:
-  """A compiled sampler that samples a workload as often as asked.
+  """A compiled sampler that can sample a workload repeatedly.
 
   Attributes:
-    tokenizer: has no stop ids.
+    tokenizer: a tokenizer without stop ids.
     sampler: the sampler.
-    compile_s: seconds that compiling took.
+    compile_s: seconds of compilation.
   """
 
   def __init__(
@@ -47,10 +47,10 @@ class SamplerRunner:
       source: the model's config and tokenizer.
       params: the decoder's parameters.
       model: the decoder.
-      mesh: where it runs.
+      mesh: the mesh to sample on.
       rules: logical axis to mesh axis.
       workload: the prompts to sample from.
-      settings: shapes of the sampler, which fit the workload.
+      settings: the sampler's settings, which must fit the workload.
     """
     self._workload = workload
     self.tokenizer = EndlessTokenizer(source.tokenizer.vocab_size)
@@ -66,7 +66,7 @@ class SamplerRunner:
     """Samples the workload once; returns seconds.
 
     Args:
-      max_new_tokens: response length of each prompt; None: the workload's.
+      max_new_tokens: response length of each prompt; None takes the workload's.
     """
     start = time.perf_counter()
     max_new_tokens = max_new_tokens or self._workload.max_new_tokens()
@@ -84,17 +84,17 @@ class SamplerRunner:
     return seconds
 
   def costs(self, repeats: int) -> SamplerCosts:
-    """Measures the sampler's device calls, each by itself.
+    """Measures each of the sampler's device calls on its own.
 
     Args:
-      repeats: runs of each call, of which the fastest counts.
+      repeats: runs of each call; the fastest counts.
     """
     return measured_costs.sampler_costs(
       self.sampler.engine, self._params, repeats
     )
 
   def rules(self) -> Rules:
-    """Returns the rules of the scheduler, for a forecast."""
+    """Returns the scheduler's settings, for a forecast."""
     engine = self.sampler.engine
     return Rules(
       self.sampler.settings,
@@ -105,14 +105,14 @@ class SamplerRunner:
     )
 
   def prefill_s(self) -> float:
-    """Returns the seconds of the same prompts with one new token each."""
+    """Returns the seconds for the same prompts with one new token each."""
     return self.run([1] * self._workload.prompts)
 
 
 class EndlessTokenizer:
-  """A tokenizer without stop ids, which decodes everything to nothing.
+  """A tokenizer without stop ids that decodes everything to an empty text.
 
-  Every completion therefore has its maximum number of tokens.
+  So every completion has its maximum number of tokens.
   """
 
   eos_ids: tuple[int, ...] = ()
@@ -123,15 +123,15 @@ class EndlessTokenizer:
     self.vocab_size = vocab_size
 
   def encode(self, text: str) -> list[int]:
-    """Raises NotImplementedError, because nothing encodes a text."""
+    """Raises NotImplementedError, because nothing encodes text."""
     raise NotImplementedError
 
   def encode_prompt(self, text: str) -> list[int]:
-    """Raises NotImplementedError, because nothing encodes a text."""
+    """Raises NotImplementedError, because nothing encodes text."""
     raise NotImplementedError
 
   def decode(self, ids: list[int], skip_special: bool = False) -> str:
-    """Returns an empty text, which holds no stop string."""
+    """Returns an empty text, which contains no stop string."""
     del ids, skip_special
     return ""
 
@@ -148,7 +148,7 @@ class EndlessTokenizer:
     is_continued: bool = False,
     arguments: Mapping[str, Any] | None = None,
   ) -> str:
-    """Raises NotImplementedError, because nothing encodes a text."""
+    """Raises NotImplementedError, because nothing encodes text."""
     raise NotImplementedError
 
   def save(self, folder: pathlib.Path) -> None:
@@ -161,14 +161,15 @@ def min_bytes_read(
 ) -> float:
   """Returns the minimum number of bytes that decoding reads.
 
-  Every step reads the weights once, and every token the live cache.
+  Every step reads the weights once, and every token reads its live cache.
 
   Args:
     config: the decoder's config.
-    workload: what is decoded; the bound assumes that its slots are always full.
-    dtypes: of weights and cache.
+    workload: the decoded workload; the bound assumes that slots are always
+      full.
+    dtypes: dtypes of weights and cache.
   """
-  # A response's last token is sampled but not fed to the decoder.
+  # The last token of a response is sampled but not fed to the decoder.
   fed = np.repeat(workload.max_new_tokens(), workload.samples) - 1
   steps = max(int(np.max(fed)), -(-int(np.sum(fed)) // workload.slots))
   entries = np.sum(workload.prompt_tokens * fed + fed * (fed + 1) / 2)
@@ -183,13 +184,13 @@ def report(
   baseline: Callable[[], float] | None,
   repeats: int,
 ) -> dict[str, Any]:
-  """Runs the sampler and the baseline in turn and compares them.
+  """Alternates runs of the sampler and the baseline, and compares them.
 
   Args:
     runner: the sampler.
     config: the decoder's config.
     workload: the prompts that both sample from.
-    dtypes: of weights and cache.
+    dtypes: dtypes of weights and cache.
     baseline: samples the same workload once and returns seconds, or None.
     repeats: runs of each.
   """

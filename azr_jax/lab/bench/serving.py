@@ -1,8 +1,8 @@
-"""Asks `azr_jax.serve` with many clients, and compares it with its sampler.
+"""Load-tests `azr_jax.serve` with many clients and compares it to its sampler.
 
-Clients ask for (prompt, seed) pairs of a small set, some of them again and
-again. The sampler has sampled the same pairs beforehand, without a server, so
-every answer has a reference, and the sampler's rate is that of the same work.
+Clients request (prompt, seed) pairs from a small set, so pairs repeat. The
+sampler has sampled the same pairs before, without a server, so that every
+answer has a reference and both rates are for the same work.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ _URL = re.compile(r"served at (http://\S+)")
 
 @dataclasses.dataclass(frozen=True)
 class ChatRequest:
-  """What a client asks for.
+  """A client's request.
 
   Attributes:
-    prompt: a text.
-    seed: of its sample.
-    tokens: the most that it may have.
+    prompt: the prompt text.
+    seed: seed of the sample.
+    tokens: maximum number of new tokens.
   """
 
   prompt: str
@@ -43,16 +43,16 @@ class ChatRequest:
 
 @dataclasses.dataclass
 class Answers:
-  """What became of the requests.
+  """Counts of the answers to requests.
 
   Attributes:
     same: answers with the reference's tokens.
-    different: answers with others.
-    failed: requests that got an error, or no whole answer.
-    cut: requests that their client cut off in the middle.
-    tokens: that clients got, also before they cut an answer off.
-    seconds: of wall clock.
-    memory_mib: resident memory of the server, a number every few seconds.
+    different: answers with other tokens.
+    failed: requests that got an error or an incomplete answer.
+    cut: requests that the client aborted halfway.
+    tokens: tokens that clients received, including aborted requests.
+    seconds: wall-clock seconds.
+    memory_mib: resident memory of the server, sampled at intervals.
   """
 
   same: int = 0
@@ -65,7 +65,7 @@ class Answers:
 
 
 def questions(count: int, max_tokens: int, seed: int = 0) -> list[ChatRequest]:
-  """Draws questions of a few words, each with a length of its own."""
+  """Draws short questions, each with its own maximum length."""
   rng = np.random.default_rng(seed)
   cities = ("Paris", "Rome", "Cairo", "Lima", "Oslo", "Delhi", "Quito", "Bern")
   asked = ("Describe", "Tell a story about", "List facts about", "Visit")
@@ -85,7 +85,7 @@ def sample(
   """Samples all questions without a server.
 
   Returns:
-    Seed to the tokens, and tokens a second.
+    The tokens by seed, and tokens per second.
   """
   prompts = [policy.prompt(question.prompt) for question in asked]
   start = time.perf_counter()
@@ -107,10 +107,10 @@ def served(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
   """Runs the server; yields its URL and process id.
 
   Args:
-    arguments: of `azr_jax.serve`, besides the port.
+    arguments: flags of `azr_jax.serve`, without the port.
 
   Raises:
-    RuntimeError: it does not start.
+    RuntimeError: the server does not start.
   """
   process = subprocess.Popen(
     [sys.executable, "-m", "azr_jax.serve", "--port=0", *arguments],
@@ -143,18 +143,18 @@ async def ask(
   seconds: float,
   cut_fraction: float,
 ) -> Answers:
-  """Lets clients ask one question after another.
+  """Lets concurrent clients send one question after another.
 
   Args:
-    url: of the API.
-    pid: of the server, to read its memory.
-    asked: the questions, of which each client draws.
+    url: URL of the API.
+    pid: process id of the server, to read its memory.
+    asked: the questions that clients draw from.
     references: seed to tokens.
-    clients: at the same time.
-    seconds: after which no client asks again.
-    cut_fraction: of the requests that their client cuts off in the middle.
+    clients: number of concurrent clients.
+    seconds: time after which clients send no more requests.
+    cut_fraction: fraction of requests that the client aborts halfway.
   """
-  # An extra of `serve`, which the other commands do not need.
+  # aiohttp belongs to the extra `serve`, which other commands do not need.
   import aiohttp
 
   answers = Answers()
@@ -180,7 +180,7 @@ async def ask(
           "return_token_ids": True,
         }
         if rng.random() < cut_fraction:
-          # Other clients count while this one waits.
+          # Await first: other clients update the counts meanwhile.
           tokens = await _cut_off(session, f"{url}/completions", body)
           answers.tokens += tokens
           answers.cut += 1
@@ -210,10 +210,10 @@ async def ask(
 
 
 async def _cut_off(session: Any, url: str, body: dict[str, Any]) -> int:
-  """Streams an answer, and closes the connection after its first part.
+  """Streams an answer and closes the connection after the first chunk.
 
   Returns:
-    The tokens of that part.
+    The number of tokens in that chunk.
   """
   async with session.post(url, json=body | {"stream": True}) as reply:
     line = await reply.content.readline()
@@ -223,6 +223,6 @@ async def _cut_off(session: Any, url: str, body: dict[str, Any]) -> int:
 
 
 def _resident_mib(pid: int) -> float:
-  """Returns the resident memory of a process, MiB."""
+  """Returns the resident memory of a process, in MiB."""
   text = pathlib.Path(f"/proc/{pid}/status").read_text("utf-8")
   return int(text.partition("VmRSS:")[2].split()[0]) / 1024

@@ -1,4 +1,4 @@
-"""Measures and plots the decoding rate against slots and cached tokens."""
+"""Measures and plots the decode rate against slots and cached tokens."""
 
 import pathlib
 import time
@@ -25,16 +25,16 @@ def decode_rate(
 ) -> float:
   """Measures tokens per second of decoding, with all slots busy.
 
-  Each slot has as many cached tokens as the largest prompt bucket. Their values
-  are all zero, because the values do not change the time.
+  Each slot has as many cached tokens as the largest prompt bucket, all zero,
+  because values do not change the time.
 
   Args:
     model: the decoder.
-    params: its parameters.
-    mesh: where it runs.
+    params: the decoder's parameters.
+    mesh: the mesh to sample on.
     rules: logical axis to mesh axis.
     settings: slots, lengths and tokens per call.
-    repeats: calls of the decode loop, of which the fastest counts.
+    repeats: calls of the decode loop; the fastest counts.
   """
   engine = make_engine(model, mesh, rules, settings)
   params = engine.compute_params(params)
@@ -86,9 +86,9 @@ def plot(
   """Draws both curves side by side, on logarithmic axes.
 
   Args:
-    rates: what `sweep` returned.
+    rates: rates from `sweep`.
     title: title of the figure.
-    path: file to write; its folder is made.
+    path: file to write; its folder is created if missing.
   """
   figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
   figure.suptitle(title)

@@ -1,7 +1,7 @@
-"""Measures how fast a pool runs programs, and a process pool without sandbox.
+"""Measures how fast the executor runs programs, next to an unsandboxed pool.
 
-All figures of one call come from one run on one machine. The ratios hold on
-other machines, too; the absolute numbers do not.
+All figures of a call come from one run on one machine. The ratios carry over to
+other machines; the absolute numbers do not.
 """
 
 import concurrent.futures
@@ -19,7 +19,7 @@ from azr_jax.executor import Executor, Job, Result
 ENDLESS = "def f(*_):\n  while True:\n    pass"
 ENDLESS_PER_256 = 5
 CANDIDATES = 8  # Inputs per program in the case `judging`.
-WARM_UP = 64  # Programs that are run before measuring.
+WARM_UP = 64  # Programs to run before measuring.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Snippet:
 
 
 def cases(programs: Sequence[Snippet]) -> dict[str, list[Job]]:
-  """Returns jobs by name of the way in which training uses the pool."""
+  """Returns jobs by name of the way in which training uses the executor."""
 
   def jobs(runs: int, inputs: int) -> list[Job]:
     return [
@@ -50,7 +50,7 @@ def with_endless(jobs: Sequence[Job]) -> list[Job]:
   """Replaces `ENDLESS_PER_256` of every 256 jobs by endless loops, evenly."""
   every = -(-256 // ENDLESS_PER_256)
   return [
-    # Each loop differs, because the pool runs identical jobs once.
+    # Each loop differs, because the executor runs identical jobs only once.
     dataclasses.replace(job, code=f"{ENDLESS}  # {index}")
     if index % every == 0
     else job
@@ -59,7 +59,7 @@ def with_endless(jobs: Sequence[Job]) -> list[Job]:
 
 
 def measure(executor: Executor, jobs: Sequence[Job]) -> dict[str, float]:
-  """Runs the jobs once; returns rates per second, times in milliseconds.
+  """Runs the jobs once; returns rates per second and times in milliseconds.
 
   `trainer_us` is the CPU time of this process per job, in microseconds.
   """
@@ -84,7 +84,7 @@ def _ok_fraction(results: Sequence[Result]) -> float:
 def measure_plain(
   workers: int, jobs: Sequence[Job], timeout_s: float
 ) -> dict[str, float]:
-  """Runs the jobs in reused processes without sandbox; returns the rates."""
+  """Runs the jobs in reused, unsandboxed processes; returns the rates."""
   context = multiprocessing.get_context("forkserver")
   run = functools.partial(_run_plain, timeout_s=timeout_s)
   with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
@@ -125,7 +125,7 @@ def _alarm(number: int, frame: object) -> None:
 def report(
   programs: Sequence[Snippet], workers: Sequence[int], timeout_s: float
 ) -> dict[str, Any]:
-  """Measures every case at every worker count, with and without loops.
+  """Measures every case at every worker count, with and without endless loops.
 
   Args:
     programs: programs that end without error.
@@ -133,7 +133,7 @@ def report(
     timeout_s: CPU seconds per call of a program.
 
   Returns:
-    Figures by name of the case, as JSON data.
+    Figures by case, as JSON data.
   """
   figures: dict[str, Any] = {
     "programs": len(programs),

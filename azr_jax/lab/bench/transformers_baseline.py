@@ -1,4 +1,4 @@
-"""Hugging Face transformers as the baseline, on the same weights.
+"""Hugging Face transformers as the baseline, with the same weights.
 
 It needs torch, which only the `test` extra installs.
 """
@@ -19,12 +19,12 @@ from azr_jax.types import Params
 
 
 def load(config: ModelConfig, params: Params, dtype: str) -> Any:
-  """Returns parameters as a transformers model, on a GPU if there is one.
+  """Converts parameters to a transformers model, on a GPU if there is one.
 
   Args:
     config: the decoder's config.
-    params: its parameters.
-    dtype: name of the type to compute in.
+    params: the decoder's parameters.
+    dtype: name of the compute dtype.
   """
   with tempfile.TemporaryDirectory() as folder:
     safetensors_io.save(params, config, pathlib.Path(folder), dtype=dtype)
@@ -35,7 +35,7 @@ def load(config: ModelConfig, params: Params, dtype: str) -> Any:
 
 
 def _wait() -> None:
-  """Waits until the GPU has done what was queued."""
+  """Waits until the GPU has finished its queue."""
   if torch.cuda.is_available():
     torch.cuda.synchronize()
 
@@ -49,9 +49,9 @@ def sampler(
   Log-probabilities are left out, because they slow `generate` down.
 
   Args:
-    model: what `load` returned.
+    model: a model from `load`.
     workload: the prompts and response lengths.
-    vocab_size: prompt ids are below it.
+    vocab_size: upper bound of the prompt ids.
   """
   ids = torch.as_tensor(workload.prompt_ids(vocab_size), dtype=torch.long)
   ids = ids.repeat_interleave(workload.samples, dim=0).to(model.device)
@@ -85,13 +85,13 @@ def updater(
 ) -> Callable[[], float]:
   """Returns a function that does one GRPO step and returns seconds.
 
-  A step on padded rows is: forward pass, log-probabilities of the targets,
-  clipped surrogate, backward pass, clipping by norm, AdamW.
+  A step runs on padded rows: forward pass, log-probabilities of the targets,
+  clipped surrogate, backward pass, gradient clipping by norm, AdamW.
 
   Args:
-    model: what `load` returned; it is updated.
+    model: a model from `load`, updated in place.
     workload: the sequence lengths.
-    vocab_size: token ids are below it.
+    vocab_size: upper bound of the token ids.
   """
   generator = torch.Generator().manual_seed(0)
   shape = (workload.sequences, workload.length)

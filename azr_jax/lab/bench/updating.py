@@ -22,13 +22,13 @@ from azr_jax.types import Params, Rules
 
 
 class UpdateRunner:
-  """A compiled update that runs on a workload as often as asked.
+  """A compiled update that can run on a workload repeatedly.
 
   Attributes:
     rows: rows of the packed workload.
     micro_batches: micro-batches that the compiled update has room for.
-    compile_s: seconds that compiling took.
-    program_bytes: memory that the compiled update holds at once.
+    compile_s: seconds of compilation.
+    program_bytes: peak memory of the compiled update.
   """
 
   def __init__(
@@ -44,13 +44,13 @@ class UpdateRunner:
     """Packs the workload and compiles the update.
 
     Args:
-      params: the decoder's parameters; they are used up.
+      params: the decoder's parameters, which are donated.
       model: the decoder, with its remat policy.
-      mesh: where it runs.
+      mesh: the mesh to train on.
       rules: logical axis to mesh axis.
       workload: the sequences to train on.
       micro_rows: rows per micro-batch.
-      chunk_tokens: tokens whose logits exist at once.
+      chunk_tokens: tokens whose logits are computed at once.
     """
     optimizer = make_optimizer(**vars(OptimizerSettings()))
     loss_fn = objective.make_policy_loss(
@@ -83,10 +83,11 @@ class UpdateRunner:
     )
 
   def load(self, lengths: list[int]) -> None:
-    """Packs sequences of these lengths, on which `run` trains from now on.
+    """Packs sequences of these lengths for the following calls of `run`.
 
     Args:
-      lengths: in tokens; they fit into `micro_batches`, or are the first.
+      lengths: sequence lengths, in tokens. Except in the first call, they must
+        fit into `micro_batches`.
     """
     batch = packing.pack(
       _examples(lengths, self._vocab_size),
@@ -101,7 +102,8 @@ class UpdateRunner:
     """Runs one update; returns seconds.
 
     Args:
-      micro_batches: how many of them are not empty; None: as many as loaded.
+      micro_batches: number of micro-batches that are not empty; None takes all
+        that are loaded.
     """
     batch = self._batch
     if micro_batches is not None:
@@ -138,7 +140,7 @@ def report(
   baseline: Callable[[], float] | None,
   repeats: int,
 ) -> dict[str, Any]:
-  """Runs the update and the baseline in turn and compares them.
+  """Alternates runs of the update and the baseline, and compares them.
 
   Args:
     runner: the update.

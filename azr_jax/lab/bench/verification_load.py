@@ -3,9 +3,9 @@
 A step proposes 64 tasks of each of the three types, samples eight solutions of
 each task for its learnability, and one more for training (AZR, section 3.3 and
 table 3). Here the programs are given and all proposals are valid. Half of the
-learnability answers are correct, and all of the training answers. No two
-answers are the same text, so every one of them is verified. Some of the wrong
-answers to induction tasks may never end.
+learnability answers are correct, and all of the training answers are. No two
+answers have the same text, so each is verified. Some of the wrong answers to
+induction tasks may run forever.
 """
 
 import dataclasses
@@ -30,11 +30,10 @@ HIDDEN_INPUTS = 5
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
   """The wall-clock seconds of one step's verification.
-
   Attributes:
-    validation_s: of the proposals.
-    learnability_s: of the learnability answers.
-    solving_s: of the training answers.
+    validation_s: seconds of validating the proposals.
+    learnability_s: seconds of grading the learnability answers.
+    solving_s: seconds of grading the training answers.
     correct: number of correct answers.
     answers: number of answers.
   """
@@ -59,7 +58,8 @@ def measure(
   Args:
     executor: runs the programs.
     triplets: programs with an input and its output, at least `PROGRAMS`.
-    endless: how many learnability answers never end, at most `TASKS_PER_TYPE`.
+    endless: number of learnability answers that never end, at most
+      `TASKS_PER_TYPE`.
 
   Raises:
     ValueError: there are too few triplets.
@@ -82,7 +82,7 @@ def measure(
 def _validate(
   executor: Executor, triplets: Sequence[Triplet]
 ) -> list[validation.ValidationFuture]:
-  """Starts the validation of 128 triplets and of 64 induction tasks.
+  """Starts the validation of 128 triplets and 64 induction tasks.
 
   A triplet runs twice on one input, an induction task twice on ten.
   """
@@ -103,14 +103,14 @@ def _grade(
 ) -> list[bool]:
   """Grades answers to 64 tasks of each type.
 
-  The answers with an even sample index are correct; the others are those of
+  Answers with an even sample index are correct. The others are taken from
   another task.
 
   Args:
     executor: runs the programs.
     triplets: the tasks.
     samples: answers per task.
-    endless: how many induction tasks have an answer that never ends.
+    endless: number of induction tasks with an answer that never ends.
   """
   size = TASKS_PER_TYPE
   deduction, abduction, induction = (
@@ -118,7 +118,7 @@ def _grade(
   )
 
   def answered(task: Triplet, sample: int, group: Sequence[Triplet]) -> Triplet:
-    """Returns the task whose solution is the answer."""
+    """Returns the task whose solution serves as the answer."""
     other = group[(group.index(task) + 1 + sample) % size]
     return task if sample % 2 == 0 else other
 

@@ -1,4 +1,4 @@
-"""What the sampler and update benchmarks work on."""
+"""The workloads of the sampler and update benchmarks."""
 
 import dataclasses
 
@@ -20,8 +20,8 @@ class SamplerWorkload:
     prompt_tokens: tokens per prompt.
     new_tokens: tokens of the longest response.
     slots: sequences decoded together; the baseline's batch size.
-    ragged: whether response lengths are drawn, with `RAGGED_SPREAD`, or equal.
-    top_p: probability mass to sample from.
+    ragged: whether response lengths vary by `RAGGED_SPREAD` or are equal.
+    top_p: top-p of nucleus sampling.
   """
 
   prompts: int
@@ -39,13 +39,13 @@ class SamplerWorkload:
     rng = np.random.default_rng(0)
     median = self.new_tokens / RAGGED_SPREAD
     drawn = median * np.exp(_LOG_DEVIATION * rng.standard_normal(self.prompts))
-    # Scaling and one replacement make the median and the longest exact.
+    # Scaling and one replacement make the median and the maximum exact.
     drawn *= median / np.median(drawn)
     drawn[np.argmax(drawn)] = self.new_tokens
     return np.clip(np.rint(drawn), 1, self.new_tokens).astype(int).tolist()
 
   def tokens(self) -> int:
-    """Returns how many tokens all responses have together."""
+    """Returns the total number of tokens of all responses."""
     return self.samples * sum(self.max_new_tokens())
 
   def prompt_ids(self, vocab_size: int) -> np.ndarray:
@@ -62,7 +62,7 @@ class UpdateWorkload:
   Attributes:
     sequences: number of sequences.
     length: tokens of the longest sequence.
-    ragged: whether lengths are drawn, with a mean of 40 % of the longest, or
+    ragged: whether lengths vary, with a mean of 40 % of the longest, or are
       equal.
   """
 
@@ -71,7 +71,7 @@ class UpdateWorkload:
   ragged: bool
 
   def lengths(self) -> list[int]:
-    """Returns the tokens of each sequence."""
+    """Returns the length of each sequence, in tokens."""
     if not self.ragged:
       return [self.length] * self.sequences
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""A device program that can be lowered, and shapes in the place of arrays."""
+"""Device programs that can be lowered, with shapes in place of arrays."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,14 +14,13 @@ class Program:
   """One device program.
 
   Attributes:
-    name: of a step: weights, prefill or prefill_WIDTH, decode, score, estimate,
-      critic, prepare or update; of a start: start_copy, start_critic,
-      start_policy or restore.
-    lower: traces the program; returns a `jax.stages.Lowered`. None: arrays are
-      read, and no program runs.
-    resident_bytes: bytes of a device that other arrays take while it runs.
-    cache_bytes: bytes of all keys, or values, on a device; 0: the program has
-      none.
+    name: weights, prefill or prefill_WIDTH, decode, score, estimate, critic,
+      prepare or update in a step; start_copy, start_critic, start_policy or
+      restore at the start.
+    lower: traces the program and returns a `jax.stages.Lowered`. None if arrays
+      are only read and no program runs.
+    resident_bytes: bytes per device of other arrays while the program runs.
+    cache_bytes: bytes per device of all keys, or values; 0 without a cache.
   """
 
   name: str
@@ -31,17 +30,17 @@ class Program:
 
 
 def shapes_of(tree: Any) -> Any:
-  """Returns a tree of arrays of the host as shapes."""
+  """Replaces the host arrays of a tree by their shapes."""
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
 
 
 def ints(*shape: int) -> Any:
-  """Returns the shape of an int32 array, to be given in its place."""
+  """Returns an abstract int32 array."""
   return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
 def with_shardings(shapes: Any, shardings: Any) -> Any:
-  """Returns a tree of shapes with a sharding for each."""
+  """Adds a sharding to each shape of a tree."""
   return jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=sharding

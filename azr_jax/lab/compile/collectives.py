@@ -1,4 +1,4 @@
-"""The collectives of a compiled program: kind, size, and what they send."""
+"""The collectives of a compiled program: kind, size and bytes sent."""
 
 import dataclasses
 import math
@@ -33,8 +33,8 @@ class Collective:
   Attributes:
     kind: one of `KINDS`.
     bytes: size of its result on one device.
-    group: number of devices that take part; 0 if the text does not say it.
-    asynchronous: whether other operations may run while it does.
+    group: number of devices that take part; 0 if the text does not say.
+    asynchronous: whether other operations may run at the same time.
   """
 
   kind: str
@@ -46,8 +46,8 @@ class Collective:
   def sent_bytes(self) -> float:
     """Bytes that a device sends if the devices of a group form a ring.
 
-    A ring of n devices gathers a result of b bytes by sending b (n-1)/n, sums
-    it by twice that, and scatters sums of b bytes by sending b (n-1).
+    In a ring of n devices, each sends b (n-1)/n to all-gather a result of b
+    bytes, twice that to all-reduce it, and b (n-1) to reduce-scatter it.
     """
     n = max(self.group, 2)
     return (
@@ -63,12 +63,12 @@ class Collective:
 
 
 def collective(program: Module, op: Operation) -> Collective | None:
-  """Returns the collective that an operation is, or starts; None: it is none.
+  """Returns the collective that an operation performs or starts, or None.
 
-  One is asynchronous if it is a start, unless the compiler marks it as
-  synchronous. Starts are operations of their own, computations that run beside
-  others (XLA:GPU), or fusions (`xla_tpu_enable_async_collective_fusion`), of
-  which some then do a step of the collective beside a product.
+  A start is asynchronous unless the compiler marks it as synchronous. Starts
+  are separate operations, computations that run concurrently (XLA:GPU), or
+  fusions (`xla_tpu_enable_async_collective_fusion`), where some later fusions
+  do a step of the collective alongside a matrix product.
   """
   kind = op.kind.removesuffix("-start")
   if kind in KINDS:
@@ -91,20 +91,20 @@ def collective(program: Module, op: Operation) -> Collective | None:
     if op.cycles or _holds(program, op, _FUSED_DONE):
       return None
     if kind == "all-reduce" and op.bytes < inner.bytes:
-      kind = "reduce-scatter"  # Each device keeps its part of the sums.
+      kind = "reduce-scatter"  # Each device keeps its share of the sums.
     return Collective(kind, op.bytes, _group(inner), False)
   return None
 
 
 def ends(program: Module, op: Operation) -> bool:
-  """Returns whether an operation waits for the end of an asynchronous one."""
+  """Returns whether an operation waits for an asynchronous one to finish."""
   return op.kind.endswith("-done") or _holds(program, op, _FUSED_DONE)
 
 
 def channel(program: Module, op: Operation) -> str:
-  """Returns the channel of a collective, the same for its start and its end.
+  """Returns the channel of a collective, shared by its start and its end.
 
-  It is the name of the start where that stands for it: an end reads its start.
+  Without a channel id, this is the name of the start, which the end reads.
   """
   for one in (op, *program.inner(op)):
     if found := _CHANNEL.search(one.attributes):
@@ -113,7 +113,7 @@ def channel(program: Module, op: Operation) -> str:
 
 
 def _holds(program: Module, op: Operation, target: str) -> bool:
-  """Returns whether a fusion holds a custom call of a target."""
+  """Returns whether a fusion contains a custom call to this target."""
   return op.kind == "fusion" and any(
     target in inner.attributes for inner in program.inner(op)
   )
@@ -125,7 +125,7 @@ def _is_synchronous(op: Operation) -> bool:
 
 
 def _group(op: Operation) -> int:
-  """Returns the number of devices of a collective's group."""
+  """Returns the size of a collective's device group."""
   text = op.attributes
   if found := _IOTA.search(text):
     return int(found.group(2))
@@ -144,10 +144,10 @@ class Total:
   """The collectives of one kind in a program.
 
   Attributes:
-    count: how often they run.
-    asynchronous: how many of these runs are asynchronous.
+    count: number of runs.
+    asynchronous: number of asynchronous runs.
     bytes: total size of their results on one device.
-    sent_bytes: what one device sends for them.
+    sent_bytes: total bytes that one device sends.
   """
 
   count: float = 0.0
@@ -159,10 +159,10 @@ class Total:
 def totals(
   counts: Mapping[tuple[Collective, str], float],
 ) -> dict[str, Total]:
-  """Returns the collectives by kind; those that do not occur are left out.
+  """Returns the collectives by kind, without kinds that do not occur.
 
   Args:
-    counts: (collective, part of the model) -> how often it runs.
+    counts: (collective, part of the model) -> number of runs.
   """
   found: dict[str, Total] = {}
   for kind in KINDS:

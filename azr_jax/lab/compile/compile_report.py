@@ -1,4 +1,4 @@
-"""Compiles a run for named devices, and reports time, memory and their bounds.
+"""Compiles a run for the given devices, and reports time, memory and bounds.
 
 Nothing runs on the devices: their compilers work on any x86 Linux machine.
 """
@@ -31,7 +31,7 @@ from azr_jax.rollout import engine, layout
 from azr_jax.trainer import build
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
-# Memory of a device that the compiler reports as reserved for itself.
+# Device memory that the compiler reserves for itself.
 RESERVED_BYTES = 0.3e9
 # Assumed mean tokens of a prompt and of a completion.
 MEAN_TOKENS = 1024
@@ -53,23 +53,22 @@ def compile_check(
   on_program: Callable[[str], None] = lambda name: None,
   program_names: Collection[str] = (),
 ) -> tuple[dict[str, Any], bool]:
-  """Compiles every program of a run, and estimates the time of a step.
+  """Compiles every program of a run and estimates the time of a step.
 
   Args:
     settings: a training configuration.
-    topology: e.g. v5p:4x4x2 or h200:8.
-    prompt_tokens: mean tokens of a prompt, for the estimate; None takes
+    topology: the devices, e.g. v5p:4x4x2 or h200:8.
+    prompt_tokens: mean prompt length for the estimate. None takes
       `MEAN_TOKENS`, or the largest bucket if that is less.
-    new_tokens: mean tokens of a completion; None takes `MEAN_TOKENS`, or the
+    new_tokens: mean completion length. None takes `MEAN_TOKENS`, or the
       longest completion if that is less.
-    lengths: distributions of completions to forecast a step's seconds at, by
-      `lengths.parse`; (): `new_tokens` for all.
+    lengths: distributions of completion lengths, as `lengths.parse` reads
+      them; a step is forecast for each. () assumes `new_tokens` for all.
     on_program: called with the name of each program before it is compiled.
-    program_names: the programs to compile; (): all of them.
+    program_names: the programs to compile; () compiles all.
 
   Returns:
-    The report, and whether every program compiles and fits into a device's
-    memory.
+    The report, and whether every program compiles and fits into device memory.
 
   Raises:
     ValueError: the topology or the distribution is unknown.
@@ -151,7 +150,7 @@ def _reports(
   shapes: roofline_floors.Shapes,
   trip_counts: dict[str, dict[str, float]],
 ) -> dict[str, dict[str, Any]]:
-  """Returns each program's report, and whether it fits into memory."""
+  """Returns each program's report, including whether it fits into memory."""
   token_floors = roofline_floors.decode_token(config, chip, shapes)
   usable_bytes = chip.hbm_bytes - RESERVED_BYTES
   reports = {}
@@ -172,12 +171,12 @@ def _reports(
 def make_shapes(
   c: TrainSettings, mesh: Mesh, sampling: Mesh, context: float
 ) -> roofline_floors.Shapes:
-  """Returns what one call of each program does.
+  """Returns the sizes of one call of each program.
 
   Args:
     c: a training configuration.
     mesh: the learner's mesh.
-    sampling: the mesh of sampling, with the same devices.
+    sampling: the sampling mesh, over the same devices.
     context: mean tokens that a decoding slot holds.
   """
   r = c.rollout
@@ -202,16 +201,16 @@ def make_shapes(
 def assumed_trip_counts(
   c: TrainSettings, shapes: roofline_floors.Shapes, prompt_tokens: float
 ) -> dict[str, dict[str, float]]:
-  """Returns, by program, the iterations of loops of unknown length.
+  """Returns program -> loop of unknown length -> assumed iterations.
 
   Decoding attends to a slot's prompt and half of its completion. Chunked
-  prefill attends to half of the prompt on average. Each row writes one page of
-  the KV cache, or as many as its new tokens fill.
+  prefill attends to half of the prompt on average. A row of decode writes one
+  page of the KV cache; a row of prefill as many as its new tokens fill.
 
   Args:
     c: a training configuration.
-    shapes: what a call does.
-    prompt_tokens: mean tokens of a prompt.
+    shapes: the sizes of a call.
+    prompt_tokens: mean prompt length.
   """
   page_size = c.rollout.page_size
   cached = max(0.0, prompt_tokens - c.rollout.prefill_tokens) / 2

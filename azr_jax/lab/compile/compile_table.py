@@ -1,4 +1,4 @@
-"""Prints what `compile_report` found: tables of at most 100 columns."""
+"""Prints the report of `compile_report` as tables of at most 100 columns."""
 
 import textwrap
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from azr_jax.lab.compile import compiled_costs, cost, parts
 from azr_jax.parallel import chips
 
 _COLUMNS = 100
-# Large results listed per program; all of them are counted.
+# Large results listed per program; the count covers all of them.
 _MAX_LISTED = 3
-# Programs whose parts are listed; those of a start run once.
+# Programs whose parts are listed. Startup programs run once, so they are not.
 _STEP_PROGRAMS = (
   *("weights", "prefill", "decode", "score", "estimate", "critic", "prepare"),
   "update",
 )
 
 _LARGER_MESH = "a larger mesh.fsdp (more chips)"
-# Program -> keys to change if it does not fit.
+# Program -> the keys to change if it does not fit.
 _SUGGESTIONS = {
   "start_copy": _LARGER_MESH,
   "start_critic": _LARGER_MESH,
@@ -57,7 +57,7 @@ def show(report: dict[str, Any]) -> str:
 
 
 def seconds(value: float | None) -> str:
-  """Formats seconds; None is a dash."""
+  """Formats seconds; None becomes a dash."""
   if value is None:
     return "-"
   if value >= 1 or value == 0:
@@ -68,12 +68,12 @@ def seconds(value: float | None) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
-  """Returns prose in lines of the tables' width."""
+  """Wraps prose to the width of the tables."""
   return textwrap.wrap(text, _COLUMNS)
 
 
 def _rows(report: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-  """Yields the programs, and apart a token of decode and the rest of a call."""
+  """Yields the programs; decode also per token and once per call."""
   for name, program in report["programs"].items():
     yield name, program
     if token := program["loops"].get(cost.TOKEN):
@@ -115,15 +115,15 @@ def _programs(report: dict[str, Any]) -> Iterator[str]:
   if is_gpu:
     estimate = "launches: operations that the host gives a device one by one; "
   yield from _wrapped(
-    f"of one device. {estimate}kernels and links (what is not known to be "
-    "hidden): ours, at the data sheet's rates; floor: what must be computed "
-    "and read"
+    f"Per device. {estimate}kernels and links (unless known to be hidden): "
+    "computed at data-sheet rates; floor: the minimum of computing and reading "
+    "that is needed"
   )
   yield from _wrapped(f"Loops that depend on data: {_trip_counts(report)}")
 
 
 def _trip_counts(report: dict[str, Any]) -> str:
-  """Returns how often loops of unknown length are assumed to run."""
+  """Returns the assumed trip counts of loops of unknown length."""
   return "; ".join(
     f"{name} {trip_counts[loop]:.0f} {loop.replace('_', ' ')}(s)"
     for name, program in report["programs"].items()
@@ -134,7 +134,7 @@ def _trip_counts(report: dict[str, Any]) -> str:
 
 
 def _parts(report: dict[str, Any]) -> Iterator[str]:
-  """Yields the table of the model's parts, of the programs of a step."""
+  """Yields cycles per part of the model, for the programs of a step."""
   if not report["clock_hz"]:
     return
   columns = {
@@ -159,7 +159,7 @@ def _parts(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _cell(part: dict[str, Any] | None) -> str:
-  """Formats cycles, with those of kernels, and the ratio to the floor."""
+  """Formats cycles, a mark for kernels, and the ratio to the floor."""
   if part is None:
     return "-"
   text = f"{part['cycles'] / 1e6:,.4g}"
@@ -169,7 +169,7 @@ def _cell(part: dict[str, Any] | None) -> str:
 
 
 def _collectives(report: dict[str, Any]) -> Iterator[str]:
-  """Yields a line for each kind of collective of each program."""
+  """Yields a line per program and kind of collective."""
   yield "collectives: count, size of results, asynchronous, time, not hidden"
   for name, row in _rows(report):
     if name == "  once a call" or row.get("error"):
@@ -196,7 +196,7 @@ def _collectives(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _kernels(report: dict[str, Any]) -> Iterator[str]:
-  """Yields a line for each kernel of each program."""
+  """Yields a line per program and kernel."""
   found = [
     f"  {name.strip():14}{kernel['name'][:40]:42}{kernel['count']:8,.0f}"
     f"{seconds(kernel['seconds']):>10}  {kernel['part']}"
@@ -210,7 +210,7 @@ def _kernels(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _large(report: dict[str, Any]) -> Iterator[str]:
-  """Yields the largest results outside of kernels."""
+  """Yields the largest results outside kernels."""
   for name, program in report["programs"].items():
     found = program["large_results"]
     if not found:
@@ -223,20 +223,20 @@ def _large(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _forecast(report: dict[str, Any]) -> Iterator[str]:
-  """Yields the forecast of a step, with what it assumes."""
+  """Yields the forecast of a step and its assumptions."""
   for name, forecast in report.get("forecasts", {}).items():
     yield from _one_forecast(name, forecast)
   if "forecasts" in report:
     latency_us = compiled_costs.COLLECTIVE_LATENCY_S * 1e6
     yield from _wrapped(
-      "Assumed: the compiler's cycles, kernels and links by data sheet, "
-      f"{latency_us:.0f} us for each collective, no time for the host or for "
+      "Assumed: the compiler's cycles, kernels and links at data-sheet rates, "
+      f"{latency_us:.0f} us per collective, no time for the host or for "
       "grading, equal prompts"
     )
 
 
 def _one_forecast(name: str, f: dict[str, Any]) -> Iterator[str]:
-  """Yields the forecast of a step at a distribution of lengths."""
+  """Yields the forecast of a step for one distribution of lengths."""
   yield from _wrapped(
     f"Forecast at {name}: {f['step_s']:.3g} s a step = sampling "
     f"{f['sample_s']:.3g} (prefill {f['prefill_s']:.2g}, decode "
@@ -250,7 +250,7 @@ def _one_forecast(name: str, f: dict[str, Any]) -> Iterator[str]:
 
 
 def _estimate(report: dict[str, Any]) -> Iterator[str]:
-  """Yields the roofline of a step, and what to change if it does not fit."""
+  """Yields a step's roofline, and what to change if it does not fit."""
   e, a = report["estimate"], report["assumed"]
   update = report["programs"].get("update")
   links = "" if update and update["fits"] else ", links not counted"

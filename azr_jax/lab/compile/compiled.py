@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation of every device program, and what each needs."""
+"""Compiles every device program ahead of time and measures what it needs."""
 
 import dataclasses
 import re
@@ -24,19 +24,19 @@ class Compiled:
   """What one program needs on one device of the mesh.
 
   Attributes:
-    name: the program's name; see `programs.Program`.
-    program_bytes: arguments, results and scratch memory, at the same time.
+    name: name of the program; see `abstract.Program`.
+    program_bytes: arguments, results and scratch memory together.
     resident_bytes: memory that other arrays take while the program runs.
     scratch_bytes: the part of `program_bytes` that is neither an argument nor a
       result.
-    flops: operations as the compiler counts them, each loop's body once.
+    flops: FLOPs as the compiler counts them, each loop's body once.
     bytes: bytes read and written, each loop's body once.
     cost: cycles, kernels and collectives, with loops multiplied out.
-    large: results of other operations than kernels, as large as the cache or
-      as an [S, S] array.
-    compile_s: seconds that compiling took.
-    overflow: whether the compiler found no way to fit the program into memory.
-    error: the first line of the error, if it does not compile.
+    large: results outside kernels that are as large as the cache or as an
+      [S, S] array.
+    compile_s: seconds of compilation.
+    overflow: whether the compiler could not fit the program into memory.
+    error: first line of the error if it does not compile, else empty.
   """
 
   name: str
@@ -53,7 +53,7 @@ class Compiled:
 
   @property
   def peak_bytes(self) -> float:
-    """Bytes of the device's memory in use while the program runs."""
+    """Bytes of device memory in use while the program runs."""
     return self.program_bytes + self.resident_bytes
 
   @property
@@ -70,18 +70,18 @@ def compile_all(
   on_program: Callable[[str], None] = lambda name: None,
   program_names: Collection[str] = (),
 ) -> list[Compiled]:
-  """Compiles every program that a run uses: to start, to restore, in a step.
+  """Compiles every program that a run uses to start, to restore and to train.
 
   Args:
     c: a training configuration.
     config: the model's config.
-    mesh: a mesh of real devices, or of those of a topology.
-    options: options of XLA.
+    mesh: a mesh of real devices, or of the devices of a topology.
+    options: XLA compiler options.
     on_program: called with the name of each program before it is compiled.
-    program_names: the programs to compile; (): all of them.
+    program_names: the programs to compile; () compiles all.
 
   Raises:
-    ValueError: a name of `program_names` is no program.
+    ValueError: `program_names` contains an unknown name.
   """
   programs = [
     *start_programs(c, config, mesh),

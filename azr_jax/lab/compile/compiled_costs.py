@@ -1,7 +1,7 @@
-"""The costs of a step's device calls, from programs that were compiled.
+"""The costs of a step's device calls, taken from compiled programs.
 
-A compiler's cycles at the chip's clock, kernels and collectives that nothing
-hides at the data sheet's rates, and an assumed latency for each collective.
+They add up the compiler's cycles at the chip's clock, kernels and exposed
+collectives at data-sheet rates, and an assumed latency per collective.
 """
 
 import dataclasses
@@ -31,21 +31,21 @@ from azr_jax.parallel.chips import Chip
 from azr_jax.rollout import settings as rollout_settings
 from azr_jax.trainer.settings import TrainSettings
 
-# Assumed, not measured: seconds until a collective's first byte arrives.
+# Assumed, not measured: seconds until the first byte of a collective arrives.
 COLLECTIVE_LATENCY_S = 3e-6
-# Seed of the sampled lengths, so that a forecast is reproducible.
+# Seed of the drawn lengths, so that a forecast is reproducible.
 _SEED = 0
-# Steps that are simulated ahead. The first ones fill the slots and the last one
-# has none behind it, so the steps between them are timed.
+# Steps simulated when sampling ahead. The first steps fill the slots and the
+# last has no successor, so only those in between are timed.
 _AHEAD_STEPS, _FIRST_TIMED, _LAST_TIMED = 5, 2, 3
 
 
 def seconds(total: Cost, chip: Chip) -> float:
-  """Returns the seconds of a cost; loops of unknown length count nothing.
+  """Returns the seconds of a cost, without loops of unknown length.
 
   Args:
     total: the cost.
-    chip: a kind of device with a clock.
+    chip: a chip whose clock is known.
   """
   outside_loops = Cost()
   outside_loops.add(total)
@@ -62,13 +62,13 @@ def sampler_costs(
   c: TrainSettings,
   slot_counts: tuple[int, ...],
 ) -> SamplerCosts:
-  """Returns the costs of sampling; fewer slots cost what all do.
+  """Returns the costs of sampling, assuming fewer slots cost as much as all.
 
   Args:
-    programs: by name.
-    chip: the kind of device.
-    c: the run's configuration.
-    slot_counts: slots that decode is compiled for.
+    programs: compiled programs by name.
+    chip: the device type.
+    c: a training configuration.
+    slot_counts: slot counts that decode is compiled for.
   """
   prefill_s = {}
   for chunk in c.rollout.prefill_chunks:
@@ -80,7 +80,7 @@ def sampler_costs(
 
 
 def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:
-  """Returns what decoding costs: a call, a token, and a page of the cache."""
+  """Returns the cost of a decode call, of a token, and of a cache page."""
   token = program.cost.iteration(cost.TOKEN)
   return DecodeCost(
     seconds(program.cost, chip),
@@ -92,13 +92,13 @@ def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:
 def learner_costs(
   programs: Mapping[str, Compiled], chip: Chip
 ) -> forecast.LearnerCosts:
-  """Returns the costs of an update, and of handing over what it has learned.
+  """Returns the costs of an update and of handing its parameters to sampling.
 
-  Those of a critic are among them if there is one.
+  They include a critic's costs if the run has one.
 
   Args:
-    programs: by name.
-    chip: the kind of device.
+    programs: compiled programs by name.
+    chip: the device type.
   """
 
   def costs(names: Sequence[str]) -> tuple[float, float]:
@@ -135,16 +135,16 @@ def forecast_step(
   load: Load,
   lengths: Lengths,
 ) -> dict[str, Any]:
-  """Returns the forecast of a step at a distribution of lengths.
+  """Returns the forecast of a step for a distribution of lengths.
 
   Args:
-    programs: by name, all of which compiled.
-    chip: the kind of device, with a clock.
-    c: the run's configuration.
-    shapes: what a call does.
-    slot_counts: slots that decode is compiled for, descending.
+    programs: programs by name, all of which compiled.
+    chip: a chip whose clock is known.
+    c: a training configuration.
+    shapes: the sizes of a call.
+    slot_counts: slot counts that decode is compiled for, descending.
     load: the step's requests.
-    lengths: of completions.
+    lengths: the distribution of completion lengths.
   """
   rng = random.Random(_SEED)
   tokens = round(load.prompt_tokens)
@@ -209,7 +209,7 @@ def forecast_step(
 
 
 def _one_stream(phases: Sequence[Sequence[Prompt]]) -> list[Prompt]:
-  """Returns the prompts of the first phase, each with those that follow."""
+  """Returns the first phase's prompts, with later phases as follow-ups."""
   first, *later = phases
   follow: list[list[Prompt]] = [[] for _ in first]
   for phase in later:
@@ -224,7 +224,7 @@ def _one_stream(phases: Sequence[Sequence[Prompt]]) -> list[Prompt]:
 def _ahead_s(
   step: Sequence[Prompt], rules: Rules, costs: SamplerCosts
 ) -> float:
-  """Returns the seconds of a step where the next one is sampled ahead."""
+  """Returns the sampling seconds of a step if the next is sampled ahead."""
   steps = [step] * _AHEAD_STEPS
   ends = sampler_forecast.sample_steps(steps, 1, rules, costs).step_ends
   seconds = ends[_LAST_TIMED] - ends[_FIRST_TIMED - 1]

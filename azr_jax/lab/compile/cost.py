@@ -1,9 +1,9 @@
 """What a compiled program costs: its operations, with loops multiplied out.
 
-The TPU compiler writes an estimate of cycles at every operation. It leaves out
-collectives and what is inside of kernels, which are listed apart. A loop whose
-length the compiler does not know keeps a cost of its own, so that a caller can
-say how often it runs.
+The TPU compiler annotates every operation with estimated cycles, except
+collectives and the insides of kernels, which are listed separately. A loop
+whose trip count the compiler does not know keeps its own cost, so that a
+caller can say how often it runs.
 """
 
 import collections
@@ -17,7 +17,7 @@ from azr_jax.lab.compile.hlo import Module, Operation
 from azr_jax.lab.compile.kernels import Kernel
 from azr_jax.lab.compile.parts import Finder
 
-# Operations that take no time on the device by themselves.
+# Operations that take no device time of their own.
 _FREE = frozenset(
   (
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast"),
@@ -25,20 +25,20 @@ _FREE = frozenset(
     *("async-update", "add-dependency"),
   )
 )
-# Custom calls that only hand something to the compiler.
+# Custom calls that only annotate the program for the compiler.
 _ANNOTATIONS = (
   *("AllocateBuffer", "AssumeGatherIndicesInBound", "ZeroCrop"),
   *("GatherScatterIndicesBitpacked", "PrepareAsyncCall"),
 )
-# A computation that a GPU is sent as one graph.
+# A computation that is launched on a GPU as one graph.
 _COMMAND_BUFFER = "command_buffer"
-# Names of loops of unknown length, after what an iteration of them is.
+# Names of loops of unknown length; each iteration handles one of these.
 TOKEN, MICRO_BATCH = "token", "micro_batch"
-# An optimizer step on a minibatch, in which a loop goes over micro-batches.
+# An optimizer step on a minibatch; it contains a loop over micro-batches.
 OPTIMIZER_STEP = "optimizer_step"
-# A page that attention reads, and one that is written.
+# A page that attention reads, and a page that is written.
 PAGE, WRITTEN_PAGE = "page", "written_page"
-# Compiled function -> its loops of unknown length, the outermost first.
+# Compiled function -> its loops of unknown length, outermost first.
 _LOOPS = {
   "decode": (TOKEN,),
   "update": (MICRO_BATCH,),
@@ -56,15 +56,15 @@ def _counts() -> Any:
 
 @dataclasses.dataclass
 class Cost:
-  """What a program, or one iteration of a loop, costs on one device.
+  """The cost of a program, or of one loop iteration, on one device.
 
   Attributes:
-    cycles: part of the model -> cycles by the compiler's estimate.
-    launches: operations that the device is given one by one.
-    kernels: (kernel, part) -> how often it runs.
-    collectives: (collective, part) -> how often it runs.
-    hidden: (collective, part) -> cycles of the operations between its starts
-      and their dones, of all of its runs together.
+    cycles: part of the model -> cycles, as estimated by the compiler.
+    launches: operations that are launched one by one.
+    kernels: (kernel, part) -> number of runs.
+    collectives: (collective, part) -> number of runs.
+    hidden: (collective, part) -> cycles of the operations between start and
+      done, summed over all runs.
     loops: the loops of unknown length.
   """
 
@@ -77,11 +77,11 @@ class Cost:
 
   @property
   def total_cycles(self) -> float:
-    """Cycles of all parts; loops of unknown length are left out."""
+    """Cycles of all parts, without loops of unknown length."""
     return sum(self.cycles.values())
 
   def add(self, other: "Cost", times: float = 1.0) -> None:
-    """Adds another cost, so many times."""
+    """Adds another cost, multiplied by `times`."""
     self.launches += times * other.launches
     pairs: list[tuple[dict[Any, float], dict[Any, float]]] = [
       (self.cycles, other.cycles),
@@ -101,8 +101,7 @@ class Cost:
     """Returns the cost with the loops of unknown length multiplied out.
 
     Args:
-      trip_counts: name of a loop -> its iterations; one that is not in it
-        counts once.
+      trip_counts: loop name -> iterations. A missing loop counts once.
     """
     total = Cost()
     total.add(dataclasses.replace(self, loops=[]))
@@ -113,10 +112,10 @@ class Cost:
     return total
 
   def iteration(self, name: str) -> "Cost":
-    """Returns one iteration of the loops of a name, wherever they stand.
+    """Returns the cost of one iteration of the loops with this name.
 
-    A loop that is begun in each of 28 layers counts 28 times. Loops within it
-    stay as they are.
+    A loop that runs in each of 28 layers counts 28 times. Loops nested inside
+    it stay loops.
     """
     found = Cost()
     for loop in self.loops:
@@ -137,10 +136,10 @@ class Loop:
   """A loop whose length the compiler does not know.
 
   Attributes:
-    name: what an iteration of it is; see `loop_name`.
-    times: how often it is begun in one run of what contains it.
-    max_trip_count: bound of its length, if the compiler knows one.
-    body: the cost of one iteration, its condition included.
+    name: what one iteration handles; see `loop_name`.
+    times: how often the loop is entered per run of the code that contains it.
+    max_trip_count: upper bound of its length, or None if unknown.
+    body: the cost of one iteration, including the condition.
   """
 
   name: str
@@ -150,14 +149,14 @@ class Loop:
 
 
 def loop_name(op_name: str) -> str:
-  """Returns what an iteration of a loop of unknown length is.
+  """Returns what one iteration of a loop of unknown length handles.
 
-  Attention's loop reads a page of each row. The outermost one of a decode goes
-  over tokens, and of an update over micro-batches; a critic's goes over
-  optimizer steps, and the one within it over micro-batches.
+  Attention's loop reads a page of each row. The outermost loop of a decode is
+  over tokens, and that of an update over micro-batches. A critic's outermost
+  loop is over optimizer steps, and the one inside it over micro-batches.
 
   Args:
-    op_name: the path of names of the loop.
+    op_name: the loop's name path in JAX's program.
   """
   if "cache_write" in op_name:
     return WRITTEN_PAGE
@@ -172,8 +171,8 @@ def loop_name(op_name: str) -> str:
 def cost(program: Module) -> Cost:
   """Returns the cost of a program.
 
-  The branch of a conditional with the most cycles counts, as if the hottest
-  device ran alone.
+  Of a conditional, the branch with the most cycles counts, so the result is
+  the cost on the busiest device.
   """
   return _Reader(program).computation(program.entry, None)
 
@@ -190,13 +189,13 @@ class _Reader:
     """Returns the cost of a computation.
 
     Args:
-      name: the computation's.
-      outer: name of the loop of unknown length that it is in, if any.
+      name: name of the computation.
+      outer: name of the enclosing loop of unknown length, or None.
     """
     if (name, outer) in self._known:
       return self._known[name, outer]
     total = Cost()
-    # Start of a collective, or its channel -> its key, and the cycles so far.
+    # Name or channel of a started collective -> its key, and cycles at start.
     begun: dict[str, tuple[tuple[Collective, str], float]] = {}
     for op in self._program.computations.get(name, ()):
       if op.kind == "while":
@@ -220,7 +219,7 @@ class _Reader:
     return total
 
   def _add_loop(self, op: Operation, outer: str | None, total: Cost) -> None:
-    """Adds a loop, multiplied out or by itself."""
+    """Adds a loop: multiplied out if its length is known, else as a loop."""
     trip_count = hlo.trip_count(self._program, op)
     is_known = trip_count.known is not None
     name = outer if is_known else loop_name(op.op_name)
@@ -242,8 +241,8 @@ class _Reader:
 
     Args:
       op: the operation.
-      begun: collectives that have started and are not done; changed.
-      total: the cost so far of the computation; changed.
+      begun: collectives that are in flight; updated in place.
+      total: the computation's cost so far; updated in place.
     """
     if collectives.ends(self._program, op):
       for name in (collectives.channel(self._program, op), *op.operands[:1]):
@@ -273,6 +272,6 @@ class _Reader:
 
 
 def _weight(branch: Cost) -> tuple[float, float]:
-  """Returns what the hottest branch has most of."""
+  """Returns the key by which the most expensive branch is chosen."""
   whole = branch.at({})
   return whole.total_cycles, whole.launches

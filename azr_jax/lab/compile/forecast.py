@@ -1,7 +1,7 @@
 """Predicts a training step's seconds: sampling, then learning.
 
-The scheduler of sampling runs on an engine whose calls cost time
-(`sampler_forecast.py`); batches are packed as `learner/packing.py` does.
+The real scheduler runs on an engine whose calls cost time
+(`sampler_forecast.py`). Batches are packed as in `learner/packing.py`.
 """
 
 import dataclasses
@@ -23,13 +23,13 @@ class LearnerCosts:
   """Seconds of learning from a batch.
 
   Attributes:
-    call_s: of an update, without its micro-batches and the critic's steps.
-    micro_batch_s: of each micro-batch.
-    params_s: to hand new parameters to the sampler.
-    score_call_s: of what is scored before the first update, without its
+    call_s: seconds of an update, without micro-batches and critic steps.
+    micro_batch_s: seconds per micro-batch of an update.
+    params_s: seconds to hand new parameters to the sampler.
+    score_call_s: seconds of scoring before the first update, without
       micro-batches.
-    score_micro_batch_s: of scoring each micro-batch.
-    critic_step_s: of each of the critic's optimizer steps, without its
+    score_micro_batch_s: seconds per micro-batch of scoring.
+    critic_step_s: seconds per optimizer step of the critic, without
       micro-batches.
   """
 
@@ -43,15 +43,15 @@ class LearnerCosts:
 
 @dataclasses.dataclass(frozen=True)
 class LearnerRules:
-  """What the learner does with a batch.
+  """The settings that the learner's work on a batch depends on.
 
   Attributes:
     row_length: tokens of a row.
     micro_rows: rows of a micro-batch, padded to the mesh.
     epochs: updates on each batch.
-    max_sequences_per_row: sequences of a row at most.
-    critic_steps: optimizer steps that a critic takes on each batch at most;
-      each has a micro-batch at least.
+    max_sequences_per_row: maximum number of sequences in a row.
+    critic_steps: maximum number of the critic's optimizer steps on a batch;
+      each has at least one micro-batch.
   """
 
   row_length: int
@@ -63,12 +63,12 @@ class LearnerRules:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """A training step that was simulated.
+  """A simulated training step.
 
   Attributes:
     sampled: the step's sampling.
-    rows: packed rows that were trained on.
-    micro_batches: micro-batches of each update.
+    rows: number of packed training rows.
+    micro_batches: micro-batches per update.
     update_s: seconds of learning.
     params_s: seconds to hand the new parameters to the sampler.
   """
@@ -81,7 +81,7 @@ class Step:
 
   @property
   def step_s(self) -> float:
-    """Seconds of the step."""
+    """Total seconds of the step."""
     return self.sampled.seconds + self.update_s + self.params_s
 
 
@@ -93,18 +93,18 @@ def step(
   learner_rules: LearnerRules,
   learner_costs: LearnerCosts,
 ) -> Step:
-  """Simulates a training step that samples what it learns from.
+  """Simulates a training step that trains on what it samples.
 
   Args:
-    prompts: what is sampled.
-    trained: tokens of each sequence that is trained on, prompt included.
-    rules: of the scheduler.
-    costs: of the sampler's device calls.
-    learner_rules: of the learner.
-    learner_costs: of its device calls.
+    prompts: the prompts and the lengths of their completions.
+    trained: length of each trained sequence, prompt included.
+    rules: the scheduler's settings.
+    costs: the costs of the sampler's device calls.
+    learner_rules: the learner's settings.
+    learner_costs: the costs of the learner's device calls.
   """
   simulated = sampler_forecast.sample(prompts, rules, costs)
-  # A row holds inputs and targets, one less than the ids of a sequence.
+  # Rows hold inputs and targets: one less than the tokens of a sequence.
   lengths = [tokens - 1 for tokens in trained]
   packed = packing.assign_rows(
     lengths, learner_rules.row_length, learner_rules.max_sequences_per_row

@@ -1,7 +1,7 @@
-"""Reads the text of a compiled program: operations, loops, sizes, collectives.
+"""Parses the text of a compiled program: operations, loops, array sizes.
 
-A program is a set of computations; one of them is the entry, and loops,
-branches and fusions call others. What an operation costs is in `cost.py`.
+A program is a set of computations. One is the entry, and loops, branches and
+fusions call others. `cost.py` says what the operations cost.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
-# Bytes of an element, by the type's name.
+# Bytes per element, by dtype name.
 _ELEMENT_BYTES = {
   "pred": 1,
   "s4": 0.5,
@@ -32,7 +32,7 @@ _ELEMENT_BYTES = {
 }
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,]*)\]")
-# The end of a computation, perhaps with the core that runs it.
+# The end of a computation, possibly with the core that runs it.
 _END = re.compile(r"\}(, execution_thread=.*)?$")
 _OPERATION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
 _NAME = re.compile(r"%([\w.\-]+)")
@@ -43,7 +43,7 @@ _CALLED = re.compile(
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
 _KNOWN_TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{"?n"?[:=]\s*"?(\d+)')
-# The compiler's word for "no estimate" is the largest integer.
+# The compiler writes the largest integer for "no estimate".
 _UNKNOWN_CYCLES = 2**62
 _INDEX = re.compile(r"\bindex=(\d+)")
 
@@ -53,12 +53,12 @@ class Operation:
   """One operation of a computation.
 
   Attributes:
-    name: its name, unique in the program.
+    name: a name that is unique in the program.
     kind: the opcode, such as fusion or all-gather-start.
-    shapes: the types of its results, as text.
+    shapes: the result types, as text.
     operands: names of the operations that it reads.
     attributes: the text after the operands.
-    is_root: whether its result is the computation's.
+    is_root: whether its result is the result of the computation.
   """
 
   name: str
@@ -70,20 +70,20 @@ class Operation:
 
   @functools.cached_property
   def cycles(self) -> int:
-    """The TPU compiler's estimate of its time; 0 where there is none."""
+    """The TPU compiler's estimated cycles, or 0 without an estimate."""
     found = _CYCLES.search(self.attributes)
     cycles = int(found.group(1)) if found else 0
     return cycles if cycles < _UNKNOWN_CYCLES else 0
 
   @functools.cached_property
   def op_name(self) -> str:
-    """The path of names in JAX's program (`op_name`); may be empty."""
+    """The name path in JAX's program (`op_name`); may be empty."""
     found = _OP_NAME.search(self.attributes)
     return found.group(1) if found else ""
 
   @functools.cached_property
   def called(self) -> dict[str, tuple[str, ...]]:
-    """The computations that it calls, by the attribute that names them."""
+    """The computations that it calls, by attribute name."""
     return {
       role: tuple(
         name.strip().lstrip("%") for name in (group or single).split(",")
@@ -93,7 +93,7 @@ class Operation:
 
   @functools.cached_property
   def arrays(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Type and shape of each array of its result."""
+    """Dtype and shape of each array of its result."""
     return tuple(
       (kind, tuple(int(n) for n in dims.split(",") if n))
       for kind, dims in _SHAPE.findall(self.shapes)
@@ -101,15 +101,15 @@ class Operation:
 
   @functools.cached_property
   def bytes(self) -> float:
-    """Bytes of its results on one device."""
+    """Size of its results on one device, in bytes."""
     return sum(map(array_bytes, self.arrays))
 
   @property
   def started_bytes(self) -> float:
     """Bytes of the results of an asynchronous start.
 
-    The operands' types stand before the results', except for an all-reduce; a
-    start may also carry scalars, which are neither.
+    Except for an all-reduce, the operands' types precede the results'. A start
+    may also list scalars, which are neither.
     """
     if not self.kind.endswith("-start") or self.kind == "all-reduce-start":
       return self.bytes
@@ -122,7 +122,7 @@ class Module:
   """The computations of a compiled program.
 
   Attributes:
-    computations: name -> its operations, in the order in which they run.
+    computations: name -> its operations, in execution order.
     entry: name of the computation that runs first.
   """
 
@@ -130,13 +130,13 @@ class Module:
   entry: str
 
   def root(self, computation: str) -> Operation:
-    """Returns the operation whose result is a computation's."""
+    """Returns the operation that yields the result of a computation."""
     operations = self.computations[computation]
     return next((op for op in operations if op.is_root), operations[-1])
 
   @functools.cached_property
   def operations(self) -> dict[str, Operation]:
-    """Every operation by its name."""
+    """Every operation by name."""
     return {op.name: op for ops in self.computations.values() for op in ops}
 
   def inner(self, op: Operation) -> Iterator[Operation]:
@@ -147,13 +147,13 @@ class Module:
 
 
 def array_bytes(array: tuple[str, tuple[int, ...]]) -> float:
-  """Returns the bytes of an array of a type and a shape."""
+  """Returns the size in bytes of an array, given as (dtype, shape)."""
   kind, shape = array
   return _ELEMENT_BYTES.get(kind, 4) * math.prod(shape)
 
 
 def parse(text: str) -> Module:
-  """Reads a program.
+  """Parses a program.
 
   Args:
     text: `compiled.as_text()`.
@@ -176,7 +176,7 @@ def parse(text: str) -> Module:
 
 
 def _joined(text: str) -> Iterator[str]:
-  """Yields a program's lines; an operation's attributes may take several."""
+  """Yields a program's lines, joining attributes that span several."""
   pending = ""
   for line in text.splitlines():
     if pending and not line.startswith("  ") and not _END.match(line):
@@ -192,13 +192,13 @@ def _joined(text: str) -> Iterator[str]:
 
 
 def _split_operands(text: str) -> tuple[tuple[str, ...], str]:
-  """Splits what follows an opcode's parenthesis into operands and the rest."""
+  """Splits the text after an opcode's parenthesis into operands and rest."""
   depth = 1
   for index, character in enumerate(text):
     depth += (character == "(") - (character == ")")
     if depth == 0:
       inside = text[:index]
-      # A constant or a parameter has a value in its parentheses.
+      # Constants and parameters have a value in their parentheses.
       names = tuple(_NAME.findall(inside))
       rest = text[index + 1 :]
       return names, rest if names else f"{inside}){rest}"
@@ -207,11 +207,11 @@ def _split_operands(text: str) -> tuple[tuple[str, ...], str]:
 
 @dataclasses.dataclass(frozen=True)
 class TripCount:
-  """How often a loop's body runs each time.
+  """How often a loop's body runs per execution of the loop.
 
   Attributes:
-    known: the number, or None if it depends on data.
-    maximum: a bound where it depends on data; None: there is none.
+    known: the trip count, or None if it depends on data.
+    maximum: an upper bound if it depends on data; None if there is none.
   """
 
   known: int | None
@@ -219,11 +219,11 @@ class TripCount:
 
 
 def trip_count(program: Module, loop: Operation) -> TripCount:
-  """Returns how often a loop runs.
+  """Returns how often a loop's body runs.
 
-  It is the compiler's known count, or follows from a condition "index <
-  constant" and from the constant that the body adds to that index. XLA unrolls
-  the loop of a windowed einsum, whose index then grows by two.
+  Uses the compiler's known count, or else derives it from a condition "index <
+  constant" and the constant that the body adds to the index. XLA unrolls the
+  loop of a windowed einsum, so that its index grows by two.
   """
   if known := _KNOWN_TRIPS.search(loop.attributes):
     return TripCount(int(known.group(1)))
@@ -245,7 +245,7 @@ def trip_count(program: Module, loop: Operation) -> TripCount:
 
 
 def _with_fused(program: Module, name: str) -> list[Operation]:
-  """Returns a computation's operations and those of its fusions."""
+  """Returns the operations of a computation and of its fusions."""
   found = []
   for op in program.computations.get(name, ()):
     found.append(op)
@@ -256,20 +256,20 @@ def _with_fused(program: Module, name: str) -> list[Operation]:
 
 
 def _bound(program: Module, condition: str, op: Operation) -> int | None:
-  """Returns the constant that a comparison compares with, if there is one."""
+  """Returns the constant that a comparison tests against, or None."""
   values = _constants(program, op.operands)
   if values:
     return values[-1]
   if op in program.computations[condition]:
     return None
-  # The comparison is in a fusion, and the constant a parameter of it.
+  # The comparison is inside a fusion, and the constant is a parameter of it.
   names = [other.name for other in _with_fused(program, condition)]
   values = _constants(program, names)
   return values[0] if len(values) == 1 else None
 
 
 def _constants(program: Module, names: Iterable[str]) -> list[int]:
-  """Returns the values of the integer constants among operations."""
+  """Returns the values of the integer constants among these operations."""
   found = (program.operations.get(name) for name in names)
   values = (
     re.match(r"(-?\d+)\)", op.attributes)
@@ -280,7 +280,7 @@ def _constants(program: Module, names: Iterable[str]) -> list[int]:
 
 
 def _step(program: Module, compare: Operation, body: str) -> int:
-  """Returns what a loop's body adds to its index; 1 if that is unclear."""
+  """Returns the increment of a loop's index; 1 if it cannot be determined."""
   index = None
   for name in compare.operands:
     op = program.operations.get(name)

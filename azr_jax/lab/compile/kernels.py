@@ -1,7 +1,7 @@
-"""What kernels in a compiled program do: operations and bytes, estimated here.
+"""The kernels in a compiled program: estimated FLOPs and bytes.
 
-Compilers do not look into a kernel, so its time is the data sheet's for the
-operations and bytes that it needs. It is an estimate, and a low one.
+Compilers do not see inside a kernel, so its time is estimated from its FLOPs
+and bytes at data-sheet rates. This is a lower bound.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from azr_jax.parallel.chips import Chip
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FLOPS = re.compile(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)')
 _BYTES = re.compile(r'"cost_estimate":\s*\{[^}]*"bytes_accessed":\s*"?(\d+)')
-# Targets of kernels; others are helpers of the compiler or library products.
+# Targets of kernels. Others are compiler helpers or library products.
 _KERNELS = re.compile(r"tpu_custom_call|cudnn\$fmha|triton|mosaic_gpu")
-# Last words of a kernel's path that do not name it.
+# Trailing path components that do not name a kernel.
 _GENERIC_NAMES = ("while", "body", "closed_call", "pallas_call")
-# Products of a query and a key, or of weights and values, in flash attention:
-# the backward pass computes the scores again. The first words that a kernel's
-# name or target has.
+# Matrix products in flash attention, of queries and keys or of weights and
+# values; the backward pass recomputes the scores. The first key contained in
+# the kernel's name or target applies.
 _ATTENTION_PRODUCTS = {
   "splash_mha_fwd": 2,
   "splash_mha_dkv": 4,
@@ -30,13 +30,13 @@ _ATTENTION_PRODUCTS = {
   "fmhaSoftmax": 2,
   "fmhaScaleBiasSoftmax": 2,
 }
-# A kernel's own name is the last word of its path.
+# Targets whose kernel is named by the end of its path.
 _NAMED = ("tpu_custom_call", "__gpu$xla.gpu.triton")
-# A call of these costs what they carry for each page of every row.
+# Kernels whose cost is estimated per page of every row.
 _PER_PAGE = frozenset(("decode_attention",))
-# Axes of pages, and of the entries of recent tokens, of all layers.
+# Rank of the pages, and of the recent tokens' entries, of all layers.
 _LAYERED_AXES = 5
-# These kernels have no causal mask: a bias hides what a query must not see.
+# Targets without a causal mask: they hide tokens by a bias instead.
 _DENSE = "ScaleBias"
 
 
@@ -45,11 +45,11 @@ class Kernel:
   """A kernel of a program.
 
   Attributes:
-    name: its function's name, or the library's for it.
-    flops: operations of one call.
+    name: name of its function, or the library's name for it.
+    flops: FLOPs of one call.
     bytes: bytes that one call reads and writes.
-    is_per_page: whether both are for one page of every row; how many pages
-      there are depends on the data.
+    is_per_page: whether both count one page of every row, because the number of
+      pages depends on the data.
   """
 
   name: str
@@ -58,15 +58,15 @@ class Kernel:
   is_per_page: bool = False
 
   def seconds(self, chip: Chip) -> float:
-    """Returns the least time of one call by the chip's data sheet."""
+    """Returns the minimum time of one call at the chip's data-sheet rates."""
     return max(self.flops / chip.flops, self.bytes / chip.bandwidth)
 
 
 def kernel(program: Module, op: Operation) -> Kernel | None:
-  """Returns the kernel that an operation calls; None: it is none.
+  """Returns the kernel that an operation calls, or None.
 
-  A kernel that carries a cost estimate is believed. Otherwise all of
-  its operands count as read, and attention's operations follow from shapes.
+  A kernel's own cost estimate is used if it has one. Otherwise all operands
+  count as read, and the FLOPs of attention follow from the shapes.
   """
   if op.kind != "custom-call":
     return None
@@ -100,7 +100,7 @@ def kernel(program: Module, op: Operation) -> Kernel | None:
 
 
 def _bytes_read(operand: Operation) -> float:
-  """Returns the bytes of an operand, or of a layer if it has all layers."""
+  """Returns an operand's bytes, counting one layer if it holds all layers."""
   return sum(
     array_bytes(array) / (array[1][0] if len(array[1]) == _LAYERED_AXES else 1)
     for array in operand.arrays
@@ -108,12 +108,12 @@ def _bytes_read(operand: Operation) -> float:
 
 
 def _reader_of_pages(name: str, operands: list[Operation]) -> Kernel:
-  """Returns a GPU's kernel of live pages: what a page of every row costs.
+  """Returns a GPU kernel of live pages, with the cost of a page of every row.
 
   Args:
-    name: the kernel's.
-    operands: of the kernel: among them queries [B, K, Q, E], keys and values in
-      pages [L, N, K, ...].
+    name: name of the kernel.
+    operands: the kernel's operands, including queries [B, K, Q, E], and keys
+      and values in pages [L, N, K, ...].
   """
   arrays = [array for operand in operands for array in operand.arrays]
   (queries,) = (shape for _, shape in arrays if len(shape) == _LAYERED_AXES - 1)
@@ -135,30 +135,30 @@ def _flops(
   axis: int,
   operands: list[Operation],
 ) -> float:
-  """Returns the operations of attention by the shapes of queries and keys.
+  """Returns the FLOPs of attention, from the shapes of queries and keys.
 
-  Rows count as one sequence each: other sequences that a kernel skips depend on
-  the data.
+  Each row counts as one sequence: how much a kernel skips between packed
+  sequences depends on the data.
 
   Args:
-    op: the kernel.
-    products: of queries and keys, or of weights and values; 0: no attention.
-    is_causal: whether half of them are skipped.
-    axis: of the tokens in queries and keys.
-    operands: of the kernel.
+    op: the kernel's operation.
+    products: number of matrix products; 0 if the kernel is not attention.
+    is_causal: whether half of the work is skipped.
+    axis: token axis of queries and keys.
+    operands: the kernel's operands.
   """
   heads = [
     shape
     for operand in operands
     for kind, shape in operand.arrays
-    # The first ones are queries and keys.
+    # Queries and keys come first.
     if len(shape) >= 3 and kind in ("bf16", "f16", "f32")
   ]
   if not products or len(heads) < 2:
     return 0.0
   queries, keys = heads[:2]
-  # Splash's fused backward kernel also writes the gradient of the queries, once
-  # per block of keys, which takes another product.
+  # Splash's fused backward kernel also writes the gradient of the queries per
+  # block of keys, which takes another product.
   is_fused = any(shape[1:] == queries for _, shape in op.arrays)
   pairs = math.prod(queries[:-1]) * keys[axis] * (0.5 if is_causal else 1.0)
   return 2.0 * (products + is_fused) * pairs * queries[-1]

@@ -1,4 +1,4 @@
-"""Results of a compiled program that are as large as the cache or as [S, S]."""
+"""Finds results in a compiled program as large as the cache or as [S, S]."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from azr_jax.lab.compile import kernels
 from azr_jax.lab.compile.hlo import Module, Operation, array_bytes
 
-# A kernel may pad rows; an axis counts as a row up to this many tokens longer.
+# Kernels may pad rows: an axis up to this many tokens longer is still a row.
 _PADDING = 1024
-# Operations whose result is an operand, or is counted elsewhere.
+# Operations whose result is one of their operands, or is counted elsewhere.
 _PASS_THROUGH = frozenset(
   (
     *("parameter", "tuple", "get-tuple-element", "bitcast", "while", "call"),
@@ -21,12 +21,12 @@ _IN_PLACE = frozenset(("dynamic-update-slice", "scatter"))
 
 @dataclasses.dataclass(frozen=True)
 class LargeResult:
-  """A large result of an operation that is no kernel.
+  """A large result of an operation that is not a kernel.
 
   Attributes:
-    name: the operation's name.
-    op_name: the path of the JAX functions that the operation was traced in.
-    shape: type and axes of the array.
+    name: name of the operation.
+    op_name: path of the JAX functions that the operation was traced in.
+    shape: dtype and shape of the array.
     bytes: size of the array on one device.
     reason: "cache" or "[S, S]".
   """
@@ -41,15 +41,15 @@ class LargeResult:
 def large_results(
   program: Module, cache_bytes: float, row_length: int
 ) -> list[LargeResult]:
-  """Returns the large results outside of kernels, the largest first.
+  """Returns the large results outside kernels, largest first.
 
   Results that are written in place do not count.
 
   Args:
-    program: the program.
-    cache_bytes: bytes of a device's keys, or values, of all slots; 0: the
-      program has no cache.
-    row_length: tokens of a training row; 0: the program has no rows.
+    program: the parsed program.
+    cache_bytes: bytes of the keys, or values, of all slots on a device; 0 if
+      the program has no cache.
+    row_length: tokens of a training row; 0 if the program has no rows.
   """
   found = []
   for op in _operations(program):
@@ -73,7 +73,7 @@ def large_results(
 
 
 def _operations(program: Module) -> Iterator[Operation]:
-  """Yields the operations that run by themselves, not those of fusions."""
+  """Yields the operations that run on their own, outside fusions."""
   names, seen = [program.entry], set()
   while names:
     name = names.pop()
@@ -87,7 +87,7 @@ def _operations(program: Module) -> Iterator[Operation]:
 
 
 def _is_in_place(program: Module, op: Operation) -> bool:
-  """Returns whether an operation only changes a part of an operand."""
+  """Returns whether an operation only updates a part of an operand."""
   if op.kind in _IN_PLACE or '"aliasing_operands":{"lists":[{' in op.attributes:
     return True
   if op.kind != "fusion":

@@ -1,10 +1,10 @@
-"""Distributions of the lengths of completions, named on the command line.
+"""Distributions of completion lengths, named on the command line.
 
 | name | lengths |
 | --- | --- |
-| `equal:1024` | all of 1,024 tokens |
+| `equal:1024` | all 1,024 tokens |
 | `lognormal:1024:1:8096` | mean 1,024, log-sigma 1, at most 8,096 |
-| `run:FOLDER` | by group, the mean and deviation of a run's metrics |
+| `run:FOLDER` | by group, with the mean and deviation of a run's metrics |
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ class Lengths(Protocol):
   """A distribution of lengths."""
 
   def draw(self, count: int, rng: random.Random) -> list[int]:
-    """Returns that many lengths, in tokens, at least 1."""
+    """Draws `count` lengths, in tokens, each at least 1."""
     ...
 
 
@@ -30,19 +30,19 @@ class Equal:
   tokens: int
 
   def draw(self, count: int, rng: random.Random) -> list[int]:
-    """Returns that many lengths."""
+    """Draws `count` lengths."""
     del rng
     return [self.tokens] * count
 
 
 @dataclasses.dataclass(frozen=True)
 class LogNormal:
-  """Lengths whose logarithms are normal.
+  """A log-normal distribution of lengths.
 
   Attributes:
     mean: mean length before truncation, in tokens.
     sigma: standard deviation of the logarithm.
-    max_length: longer ones are truncated to it, in tokens.
+    max_length: length that longer ones are truncated to, in tokens.
   """
 
   mean: float
@@ -50,7 +50,7 @@ class LogNormal:
   max_length: int
 
   def draw(self, count: int, rng: random.Random) -> list[int]:
-    """Returns that many lengths."""
+    """Draws `count` lengths."""
     mu = math.log(self.mean) - self.sigma**2 / 2
     drawn = (rng.lognormvariate(mu, self.sigma) for _ in range(count))
     return [min(self.max_length, max(1, round(length))) for length in drawn]
@@ -58,27 +58,26 @@ class LogNormal:
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-  """Lengths of groups of completions, each group as often as it occurs."""
+  """A mixture of distributions, each with a weight."""
 
   groups: tuple[tuple[float, LogNormal], ...]
 
   def draw(self, count: int, rng: random.Random) -> list[int]:
-    """Returns that many lengths."""
+    """Draws `count` lengths."""
     weights = [weight for weight, _ in self.groups]
     drawn = rng.choices([group for _, group in self.groups], weights, k=count)
     return [group.draw(1, rng)[0] for group in drawn]
 
 
 def parse(text: str, longest: int) -> Lengths:
-  """Returns the distribution that a text names.
+  """Returns the distribution with this name.
 
   Args:
-    text: see the module's docstring.
-    longest: tokens of the longest completion, to which all lengths are
-      truncated.
+    text: a name; see the module docstring.
+    longest: length that all lengths are truncated to, in tokens.
 
   Raises:
-    ValueError: the text names none, or the run has no lengths.
+    ValueError: the name is unknown, or the run has no lengths.
   """
   kind, _, rest = text.partition(":")
   if kind == "run" and rest:
@@ -99,14 +98,14 @@ def parse(text: str, longest: int) -> Lengths:
 
 
 def of_run(folder: pathlib.Path, longest: int) -> Mixture:
-  """Returns the lengths that a run's metrics describe, of all of its steps.
+  """Returns the lengths described by a run's metrics, over all of its steps.
 
-  A metric `tokens/GROUP/mean` has a deviation and, under `count/GROUP`, how
-  many completions it is of.
+  A metric `tokens/GROUP/mean` comes with the standard deviation
+  `tokens/GROUP/std` and the number of completions `count/GROUP`.
 
   Args:
-    folder: the run's.
-    longest: tokens of the longest completion.
+    folder: the run's folder.
+    longest: length that all lengths are truncated to, in tokens.
 
   Raises:
     ValueError: the folder has no such metrics.
@@ -127,7 +126,7 @@ def of_run(folder: pathlib.Path, longest: int) -> Mixture:
 def _groups(
   metrics: dict[str, float], longest: int
 ) -> list[tuple[float, LogNormal]]:
-  """Returns the groups of one step's metrics, with their counts."""
+  """Returns the groups in one step's metrics, with their counts."""
   found = []
   for name, mean in metrics.items():
     if not (name.startswith("tokens/") and name.endswith("/mean")) or mean <= 0:

@@ -1,7 +1,7 @@
-"""Which part of the model an operation of a compiled program belongs to.
+"""Maps an operation of a compiled program to a part of the model.
 
-XLA keeps the path of names that an operation was made from: the modules of the
-model, and what `jax.named_scope` adds.
+XLA keeps the name path that an operation was traced in: the model's modules,
+and the names that `jax.named_scope` adds.
 """
 
 import collections
@@ -19,7 +19,7 @@ SAMPLING = "token sampling"
 CACHE = "cache writes"
 OPTIMIZER = "optimizer"
 OTHER = "other"
-# In the order of a forward pass.
+# In forward-pass order, the optimizer last.
 PARTS = (
   EMBEDDING,
   NORMS,
@@ -32,7 +32,7 @@ PARTS = (
   OPTIMIZER,
   OTHER,
 )
-# A word of the path -> part; the first word of this table that a path has.
+# Path component -> part. The first entry that occurs in the path applies.
 _BY_WORD = {
   "optimizer": OPTIMIZER,
   "token_sampling": SAMPLING,
@@ -54,7 +54,7 @@ _SEPARATORS = re.compile(r"[/()]+")
 
 
 def part_of_path(op_name: str) -> str:
-  """Returns the part that a path of names stands for."""
+  """Returns the part that a name path belongs to."""
   words = [word for word in _SEPARATORS.split(op_name) if word]
   known = set(words)
   for word, part in _BY_WORD.items():
@@ -62,7 +62,7 @@ def part_of_path(op_name: str) -> str:
       return part
   if "attention" in known:
     index = words.index("attention")
-    # A method of the module may stand between it and the product.
+    # The path may have a method of the module before the projection.
     is_product = bool(_PROJECTION_WORDS & set(words[index + 1 : index + 3]))
     return PROJECTIONS if is_product else NORMS
   if "Transformer" in known and words[-1] in ("gather", "scatter-add"):
@@ -71,7 +71,7 @@ def part_of_path(op_name: str) -> str:
 
 
 class Finder:
-  """Finds the parts of a program's operations, also of those without names."""
+  """Finds the part of any operation in a program, even without a name."""
 
   def __init__(self, program: Module):
     self._program = program
@@ -83,9 +83,10 @@ class Finder:
   def part(self, op: Operation) -> str:
     """Returns an operation's part.
 
-    A fusion has the name of its last operation, but belongs to the product that
-    it holds, whatever is added to it there. One without a name, such as a copy
-    that the compiler added, belongs to what it holds, reads or is read by.
+    A fusion carries the name of its last operation, but belongs to the matrix
+    product inside it, whatever else was fused. An operation without a name,
+    such as a copy that the compiler added, belongs to the part of what it
+    contains, reads or is read by.
     """
     inner = list(self._program.inner(op))
     products = [other for other in inner if other.kind in _PRODUCTS]

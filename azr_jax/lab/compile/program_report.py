@@ -1,9 +1,9 @@
-"""The report on one compiled program: time, floor, and where the time goes.
+"""The report of one compiled program: time, floor, and where the time goes.
 
-Seconds are those of one device. Cycles are the compiler's estimate; kernels and
-collectives have none there, so theirs are estimates of ours: a kernel's
-operations and bytes at the data sheet's rate, a collective's bytes around a
-ring at the rate of all links.
+All seconds are for one device. Cycles are the compiler's estimate. It has none
+for kernels and collectives, so we estimate these: a kernel from its FLOPs and
+bytes at data-sheet rates, a collective from its bytes around a ring at the
+combined bandwidth of all links.
 """
 
 import dataclasses
@@ -27,11 +27,12 @@ def program_report(
   """Returns the figures of a program, as JSON values.
 
   Args:
-    program: the program.
-    chip: the kind of device.
-    floors: part of the model -> least seconds of a call.
-    token_floors: the same for a decoded token of all slots.
-    trip_counts: loop of unknown length -> iterations to assume.
+    program: the compiled program.
+    chip: the device type.
+    floors: part of the model -> minimum seconds of a call.
+    token_floors: part of the model -> minimum seconds of a decoded token of
+      all slots.
+    trip_counts: loop of unknown length -> assumed iterations.
   """
   names = program.cost.loop_names()
   report: dict[str, Any] = time_report(
@@ -66,12 +67,13 @@ def program_report(
 def time_report(
   whole: Cost, chip: Chip, floors: Mapping[str, float]
 ) -> dict[str, Any]:
-  """Returns cycles, seconds, floors and what is apart, of a cost.
+  """Returns a cost's cycles, seconds and floors, with kernels and collectives.
 
   Args:
-    whole: a cost without loops of unknown length, which would count nothing.
-    chip: the kind of device.
-    floors: part of the model -> least seconds.
+    whole: a cost whose loops of unknown length are multiplied out; the others
+      are ignored.
+    chip: the device type.
+    floors: part of the model -> minimum seconds.
   """
   clock = chip.clock_hz
   cycles = whole.total_cycles
@@ -128,7 +130,7 @@ def _parts(
 
 
 def _kernels(whole: Cost, chip: Chip) -> list[dict[str, Any]]:
-  """Returns the kernels, with their seconds by the data sheet."""
+  """Returns the kernels, with their seconds at data-sheet rates."""
   return [
     {
       "name": kernel.name,
@@ -143,10 +145,10 @@ def _kernels(whole: Cost, chip: Chip) -> list[dict[str, Any]]:
 
 
 def _collectives(whole: Cost, chip: Chip) -> list[dict[str, Any]]:
-  """Returns the collectives of each kind and size, the longest first.
+  """Returns the collectives of each kind and size, longest first.
 
-  What an asynchronous one does not hide behind the operations between its start
-  and its end is in line, as is all of a synchronous one.
+  Exposed time is all of a synchronous collective, and what the operations
+  between start and end do not hide of an asynchronous one.
   """
   found = []
   sizes: dict[collectives.Collective, tuple[float, float]] = {}

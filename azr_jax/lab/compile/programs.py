@@ -1,6 +1,6 @@
-"""The device programs of a training run, with their arguments as shapes.
+"""The device programs of a training run, with abstract arguments.
 
-A run starts or resumes with some of them, and has the others in every step.
+Some run once when training starts or resumes, the others in every step.
 
 Nothing is computed or compiled here: shapes and shardings are enough to lower
 each program, even for devices that this machine does not have.
@@ -31,16 +31,16 @@ from azr_jax.trainer.settings import TrainSettings
 def start_programs(
   c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> list[Program]:
-  """Returns what a run does before its first step: it starts, or restores.
+  """Returns what a run does before its first step: start or restore.
 
-  A fresh state takes over the parameters that were loaded; a critic's are a
-  copy of them. A restored state is read straight into its shards, so nothing
-  else is on a device.
+  A new state takes over the loaded parameters; a critic starts from a copy of
+  them. A restored state is read straight into its shards, so nothing else is
+  on a device.
 
   Args:
     c: a training configuration.
     config: the model's config.
-    mesh: a mesh of real devices, or of those of a topology.
+    mesh: a mesh of real devices, or of the devices of a topology.
   """
   model = build.build_model(c, config, mesh, c.learner.max_sequences_per_row)
   learner = build.build_learner(c, model, mesh)
@@ -75,15 +75,15 @@ def start_programs(
 def make_programs(
   c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> list[Program]:
-  """Returns the programs of a run, in the order of a step.
+  """Returns the programs of a training step, in execution order.
 
-  A run with a critic also estimates advantages and updates the critic; one
-  whose loss ranks the whole batch also prepares it.
+  A run with a critic also estimates advantages and updates the critic. A run
+  whose loss needs whole-batch statistics also prepares the batch.
 
   Args:
     c: a training configuration.
     config: the model's config.
-    mesh: a mesh of real devices, or of those of a topology.
+    mesh: a mesh of real devices, or of the devices of a topology.
   """
   model = build.build_model(c, config, mesh, c.learner.max_sequences_per_row)
   learner = build.build_learner(c, model, mesh)
@@ -146,7 +146,7 @@ def make_programs(
 
 
 def _row_sharded(x: jax.ShapeDtypeStruct, mesh: Mesh) -> Any:
-  """Returns the shape of an array of a batch, laid out as `_abstract_batch`."""
+  """Returns an array's shape, sharded like `_abstract_batch`."""
   sharding = mesh_lib.token_sharding(mesh, axis=1)
   return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
@@ -154,7 +154,7 @@ def _row_sharded(x: jax.ShapeDtypeStruct, mesh: Mesh) -> Any:
 def _reference(
   c: TrainSettings, learner: learner_lib.Learner
 ) -> types.Params | None:
-  """Returns the parameters of a KL penalty as shapes; None without one."""
+  """Returns the abstract reference parameters of the KL penalty, or None."""
   if not c.learner.kl_coef:
     return None
   params = learner.abstract.params
@@ -219,7 +219,7 @@ def _critic_programs(
 def _abstract_batch(
   micro_batches: int, rows: int, length: int, mesh: Mesh
 ) -> types.Batch:
-  """Returns micro-batches [A, rows, length] as shapes."""
+  """Returns an abstract batch of micro-batches [A, rows, length]."""
   sharding = mesh_lib.token_sharding(mesh, axis=1)
 
   def array(dtype: DTypeLike) -> Any:

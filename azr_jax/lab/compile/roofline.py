@@ -1,8 +1,8 @@
 """Lower bounds of a training step's seconds on given chips, from counts alone.
 
 The bounds assume that matrix units never wait, that memory and links carry only
-what must move, and that transfers hide behind computation. The host, grading
-and responses of uneven length come on top.
+what must move, and that computation hides transfers. The time of the host, of
+grading and of uneven response lengths comes on top.
 """
 
 import dataclasses
@@ -22,17 +22,16 @@ from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """One training step's tokens.
+  """The tokens of one training step.
 
   Attributes:
-    sequences: number of completions that are sampled.
-    trained: number of completions that are trained on.
-    prompts: number of prompts that are prefilled; the samples of a prompt share
-      its prefill.
-    prompt_tokens: mean tokens of a prompt.
-    new_tokens: mean tokens of a completion.
-    phases: prompts, and completions of each; a prompt of a later phase follows
-      from one of the first phase.
+    sequences: number of sampled completions.
+    trained: number of completions in the training batch.
+    prompts: number of prefilled prompts; samples of a prompt share its prefill.
+    prompt_tokens: mean prompt length.
+    new_tokens: mean completion length.
+    phases: (prompts, completions per prompt) of each phase. Each prompt of a
+      later phase follows from a prompt of the first phase.
   """
 
   sequences: int
@@ -45,19 +44,19 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-  """The best seconds and rates of one step.
+  """The best possible times and rates of one step.
 
   Attributes:
-    prefill_s: seconds of prefilling the prompts.
-    decode_s: seconds of decoding the completions.
+    prefill_s: seconds of prefill.
+    decode_s: seconds of decode.
     update_s: seconds of updating the policy.
     critic_s: seconds of estimating values and updating the critic; 0 without a
       critic. Its transfers are not counted.
-    decode_tokens_per_s: tokens of completions per second, of all chips.
-    update_tokens_per_s: tokens of prompts and completions per second, of all
+    decode_tokens_per_s: completion tokens per second, over all chips.
+    update_tokens_per_s: prompt and completion tokens per second, over all
       chips.
-    update_mfu: model operations, without recomputation, divided by what the
-      chips could do in `update_s`.
+    update_mfu: model FLOPs, without recomputation, divided by the chips' peak
+      FLOPs in `update_s`.
     update_bound: what limits `update_s`, "compute" or "links".
   """
 
@@ -72,22 +71,22 @@ class Estimate:
 
   @property
   def step_s(self) -> float:
-    """Seconds of all phases, which follow one another."""
+    """Seconds of all phases, run one after another."""
     return self.prefill_s + self.decode_s + self.update_s + self.critic_s
 
 
 def step_load(
   settings: ExperimentSettings, prompt_tokens: float, new_tokens: float
 ) -> Load:
-  """Returns a step's tokens, as the system counts its completions.
+  """Returns a step's tokens, with the completions that its system samples.
 
   Args:
     settings: a training configuration.
-    prompt_tokens: mean tokens of a prompt.
-    new_tokens: mean tokens of a completion.
+    prompt_tokens: mean prompt length.
+    new_tokens: mean completion length.
 
   Raises:
-    ValueError: the system does not say what a step samples.
+    ValueError: the system does not implement `step_load`.
   """
   load = settings.system.about(settings.system_settings).load
   if load is None:
@@ -120,13 +119,13 @@ def estimate(
   Args:
     c: a training configuration.
     config: the model's config.
-    chip: the kind of chip.
+    chip: the chip type.
     chips: number of chips.
     tensor: number of chips that share a copy of the weights in sampling.
     micro_rows: rows of a micro-batch, padded to the mesh.
     load: the step's tokens.
-    update_collectives: collectives of the compiled update, in which the loop
-      over micro-batches counts as one iteration.
+    update_collectives: collectives of the compiled update, counting one
+      iteration of the loop over micro-batches.
   """
   rate = chips * chip.flops
   decode_s = _decode_seconds(c, config, chip, chips, tensor, load)
@@ -145,7 +144,7 @@ def estimate(
     prefill_s=_prefill_flops(config, load) / rate,
     decode_s=decode_s,
     update_s=update_s,
-    # Values are estimated once, and learned in every epoch.
+    # Values are estimated once, and trained on in every epoch.
     critic_s=(passes * c.learner.epochs + 1.0) * forward / rate
     if has_critic
     else 0.0,
@@ -157,9 +156,9 @@ def estimate(
 
 
 def _prefill_flops(config: ModelConfig, load: Load) -> float:
-  """Returns the operations of prefilling the prompts.
+  """Returns the FLOPs of prefilling the prompts.
 
-  The output head is computed at the last token of each prompt only.
+  The output head is computed only at the last token of each prompt.
   """
   tokens = load.prompts * load.prompt_tokens
   head = 2.0 * config.vocab_size * config.hidden_size
@@ -177,8 +176,8 @@ def _decode_seconds(
 ) -> float:
   """Returns the seconds of decoding the completions.
 
-  For each decoded token of its slots, every group of `tensor` chips reads its
-  copy of the weights once, and each slot's cache up to the live length.
+  For each decoded token, every group of `tensor` chips reads its copy of the
+  weights once, and the cache of each slot up to its length.
   """
   dtypes = c.rollout.dtypes(c.model.dtype)
   entry = cache_entry_bytes(config, dtypes.cache)

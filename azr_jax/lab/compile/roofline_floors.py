@@ -1,8 +1,8 @@
-"""Roofline floors: the least seconds of a program, by part of the model.
+"""Roofline floors: the minimum seconds of a program, by part of the model.
 
-A part needs its operations and its bytes, at the rates of the chip's data
-sheet; the slower of the two counts. Recomputation, collectives and small
-operations (norms, sampling of a token) count nothing.
+A part takes the longer of its FLOPs and its bytes at data-sheet rates.
+Recomputation, collectives and small operations (norms, token sampling) count
+as free.
 """
 
 import dataclasses
@@ -16,28 +16,28 @@ from azr_jax.models.operations import SamplingDtypes, cache_entry_bytes
 from azr_jax.models.presets import parameter_count
 from azr_jax.parallel.chips import Chip
 
-# Passes of the update over the tokens: forward, and twice that backward.
+# Passes of an update over the tokens: one forward, and backward twice its work.
 _TRAINING_PASSES = 3
-# Arrays as large as the parameters that an optimizer step reads or writes:
-# gradients, parameters and two moments; parameters and moments.
+# Parameter-sized arrays that an optimizer step reads (gradients, parameters
+# and two moments) and writes (parameters and two moments).
 _OPTIMIZER_ARRAYS = 4 + 3
 _MASTER_BYTES = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Shapes:
-  """How much one call of each program does, over all devices.
+  """The size of one call of each program, over all devices.
 
   Attributes:
     chips: number of devices.
     tensor: number of devices that share a copy of the weights in sampling.
     row_length: tokens of a training row.
     rows: rows of a micro-batch.
-    slots: sequences that are decoded together.
+    slots: number of sequences that are decoded together.
     context: mean tokens that a decoding slot holds.
-    decode_steps: tokens of a slot per call of decode.
-    prefill_shapes: program -> rows that a call reads, and tokens of each.
-    dtypes: of the weights and of the cache in sampling.
+    decode_steps: tokens per slot in a decode call.
+    prefill_shapes: program -> rows of a call, and tokens per row.
+    dtypes: dtypes of the sampler's weights and cache.
   """
 
   chips: int
@@ -53,7 +53,7 @@ class Shapes:
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-  """Operations and bytes of one device."""
+  """FLOPs and bytes on one device."""
 
   flops: float = 0.0
   bytes: float = 0.0
@@ -62,16 +62,16 @@ class _Work:
 def call_floors(
   name: str, config: ModelConfig, chip: Chip, shapes: Shapes
 ) -> dict[str, float]:
-  """Returns the least seconds of one call, by part of the model.
+  """Returns the minimum seconds of one call, by part of the model.
 
-  A call of update or critic is one micro-batch and an optimizer step, one of
-  decode all of its tokens. Prefilled rows have nothing in the cache before.
+  A call of update or critic is one micro-batch and an optimizer step. A call
+  of decode is all of its tokens. Prefilled rows start with an empty cache.
 
   Args:
-    name: the program's, as in `programs.Program`.
+    name: name of the program, as in `abstract.Program`.
     config: the model's config.
-    chip: the kind of device.
-    shapes: what a call does.
+    chip: the device type.
+    shapes: the sizes of a call.
   """
   s = shapes
   training = s.rows * s.row_length
@@ -103,10 +103,10 @@ def call_floors(
 def decode_token(
   config: ModelConfig, chip: Chip, shapes: Shapes
 ) -> dict[str, float]:
-  """Returns the least seconds of one decoded token of all slots, by part.
+  """Returns the minimum seconds of one decoded token of all slots, by part.
 
   Every group of devices reads its copy of the weights once, and the cache of
-  its slots up to their length.
+  its slots up to their lengths.
   """
   s = shapes
   work = _sampling(config, s, s.slots, 1, 0.0)
@@ -125,7 +125,7 @@ def _seconds(work: dict[str, _Work], chip: Chip) -> dict[str, float]:
 
 
 def _weights(config: ModelConfig) -> dict[str, float]:
-  """Returns the number of weights in products, by part."""
+  """Returns the number of weights in matrix products, by part."""
   c = config
   heads = 2 * c.num_heads + 2 * c.num_kv_heads
   return {
@@ -136,14 +136,14 @@ def _weights(config: ModelConfig) -> dict[str, float]:
 
 
 def _entry_bytes(config: ModelConfig, s: Shapes) -> float:
-  """Returns the bytes of a token in the cache, over all devices of a group."""
+  """Returns the bytes of a cached token, over all devices of a group."""
   return float(cache_entry_bytes(config, s.dtypes.cache))
 
 
 def _forward(
   config: ModelConfig, tokens: float, context: float
 ) -> dict[str, _Work]:
-  """Returns the operations of a forward pass over tokens of one device."""
+  """Returns the work of a forward pass over the tokens of one device."""
   pairs = 4.0 * config.num_layers * config.num_heads * config.head_size
   work = {
     part: _Work(2.0 * weights * tokens)
@@ -155,14 +155,14 @@ def _forward(
 def _sampling(
   config: ModelConfig, s: Shapes, sequences: int, tokens: int, before: float
 ) -> dict[str, _Work]:
-  """Returns the work of a forward pass of sampling, on one device.
+  """Returns the work of one of the sampler's forward passes, on one device.
 
   Args:
     config: the model's config.
     s: the layout.
     sequences: number of sequences.
-    tokens: new tokens of each.
-    before: tokens of each that are in the cache.
+    tokens: new tokens per sequence.
+    before: cached tokens per sequence.
   """
   total = sequences * tokens / s.chips
   work = _forward(config, total, before + tokens / 2)

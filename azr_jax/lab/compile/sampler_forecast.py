@@ -1,12 +1,13 @@
-"""Predicts the seconds of sampling: the scheduler runs, and calls cost time.
+"""Predicts sampling time: the real scheduler runs, and device calls cost time.
 
-The stream and its scheduler are those of `rollout/`, on an engine without a
-device that adds up what each call costs. The costs are an argument, from a
-compiler's estimates or from measurements. Nothing is drawn or measured here.
+The stream and scheduler are those of `rollout/`, on an engine that has no
+device and adds up the cost of each call. The costs are an argument: they come
+from a compiler's estimates or from measurements. Nothing is sampled or
+measured here.
 
-Left out: the time of graders that sampling does not hide, tool calls, pages
-that run out, and tokens that prompts share. Prompts count as different ones, so
-where `rollout.prefix_cache` finds tokens, prefill takes less than is predicted.
+Not modeled: grading time that sampling does not hide, tool calls, running out
+of pages, and shared prompt tokens. All prompts count as different, so where
+`rollout.prefix_cache` has hits, prefill is faster than predicted.
 """
 
 import collections
@@ -27,20 +28,20 @@ from azr_jax.rollout.settings import SamplerSettings, SpeculationSettings
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.rollout.weights import Weights
 
-# The tokens of all prompts, and the one that ends a completion.
+# The token that all prompts consist of, and the end-of-sequence token.
 _TOKEN, _END = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-  """What the scheduler decides by.
+  """The settings that the scheduler's decisions depend on.
 
   Attributes:
-    settings: shapes of sampling. The forecast sets those that do not matter
-      to it, such as stop strings, and `max_tokens`.
-    slot_counts: slots that decode is compiled for, descending.
-    devices: over which rows and slots are split.
-    platform: of the devices, cpu, gpu or tpu.
+    settings: sampler settings. The forecast overrides `max_tokens` and those
+      that do not affect it, such as stop strings.
+    slot_counts: slot counts that decode is compiled for, descending.
+    devices: number of devices that rows and slots are split over.
+    platform: cpu, gpu or tpu.
     lists_pages: whether decoding reads live pages only.
   """
 
@@ -51,15 +52,15 @@ class Rules:
   lists_pages: bool = False
 
   def pages_read(self, lengths: np.ndarray, slots: int) -> float:
-    """Returns how many pages attention reads, one after another.
+    """Returns how many pages attention reads sequentially per token.
 
-    A page counts as one of every row, where live pages alone are read; devices
-    count as equally busy there. Otherwise rows of similar length are read
-    together, so a block takes as many pages as its longest row has.
+    If only live pages are read, this is the mean number of pages per slot, as
+    if all devices were equally busy. Otherwise rows of similar length are read
+    in blocks, and a block takes as long as its longest row.
 
     Args:
-      lengths: cached tokens of the live slots.
-      slots: all slots.
+      lengths: cached tokens of each live slot.
+      slots: total number of slots.
     """
     pages = -(-lengths // self.settings.page_size)
     if self.lists_pages:
@@ -71,12 +72,12 @@ class Rules:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeCost:
-  """Seconds of decoding with a number of slots.
+  """Seconds of decoding with a given number of slots.
 
   Attributes:
-    call_s: of a call, without its tokens.
-    token_s: of one token of all slots, without what grows with the cache.
-    page_s: of each page that a block of slots reads, per token.
+    call_s: fixed seconds of a call, without its tokens.
+    token_s: seconds per token of all slots, without reading the cache.
+    page_s: seconds per token for each page that a block of slots reads.
   """
 
   call_s: float
@@ -89,10 +90,10 @@ class SamplerCosts:
   """Seconds of the sampler's device calls.
 
   Attributes:
-    prefill_s: chunk -> seconds of a call, and of each page before its tokens.
-    decode: number of slots -> what decoding costs.
-    compact_s: number of slots that are kept -> seconds.
-    request_s: seconds to begin and end a request.
+    prefill_s: chunk -> seconds of a call, and of each earlier page it reads.
+    decode: number of slots -> cost of decoding.
+    compact_s: number of slots after compaction -> seconds.
+    request_s: seconds to start and finish a request.
   """
 
   prefill_s: Mapping[int, tuple[float, float]]
@@ -103,18 +104,18 @@ class SamplerCosts:
 
 @dataclasses.dataclass
 class SimulatedSampling:
-  """What a stream did.
+  """Simulated time and work of a stream.
 
   Attributes:
     prefill_s: seconds of prefill.
     compact_s: seconds of changing the number of slots.
     decode_s: seconds of decoding.
     host_s: seconds in which the device waited for the host.
-    calls: calls of decode.
-    steps: tokens of a slot over all calls.
-    slot_steps: the same, times the slots of each call.
+    calls: number of decode calls.
+    steps: decode iterations over all calls.
+    slot_steps: decode iterations times slots, over all calls.
     tokens: tokens of all completions.
-    step_ends: seconds of sampling until each training step was complete.
+    step_ends: sampling time at which each training step was complete, seconds.
   """
 
   prefill_s: float = 0.0
@@ -129,23 +130,23 @@ class SimulatedSampling:
 
   @property
   def seconds(self) -> float:
-    """Seconds of sampling."""
+    """Total seconds of sampling."""
     return self.prefill_s + self.compact_s + self.decode_s + self.host_s
 
   @property
   def busy(self) -> float:
-    """Fraction of the slots that had a live sequence, over the tokens."""
+    """Fraction of slot iterations that produced a token."""
     return self.tokens / self.slot_steps if self.slot_steps else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-  """A prompt and what is sampled for it.
+  """A prompt and the lengths of its completions.
 
   Attributes:
-    tokens: its length.
-    completions: tokens of each of its completions, at least 1.
-    follow_ups: prompts that are submitted when its completions have ended.
+    tokens: length of the prompt.
+    completions: length of each completion, at least 1.
+    follow_ups: prompts that are submitted once its completions have ended.
   """
 
   tokens: int
@@ -154,7 +155,7 @@ class Prompt:
 
 
 class _CostEngine(LengthEngine):
-  """Adds what each call costs to what was done."""
+  """An engine that adds up the cost of each call."""
 
   def __init__(
     self,
@@ -176,7 +177,7 @@ class _CostEngine(LengthEngine):
     return super().compact(slots, kept)
 
   def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
-    """Runs a call of prefill."""
+    """Runs a prefill call."""
     call_s, page_s = self._costs.prefill_s[batch.tokens.shape[1]]
     pages = -(-int(batch.starts.max()) // self.settings.page_size)
     self.simulated.prefill_s += call_s + pages * page_s
@@ -196,7 +197,7 @@ class _CostEngine(LengthEngine):
       params, pool, slots, changes, stop_ids, min_active
     )
     generated: Any = output.num_generated
-    # The loop ends before all slots are done, so live slots have new tokens.
+    # Decode returns before all slots are done, so live slots got new tokens.
     cached = (slots.length - generated)[generated > 0]
     count, steps = len(generated), int(generated.max())
     cost, done = self._costs.decode[count], self.simulated
@@ -210,27 +211,27 @@ class _CostEngine(LengthEngine):
 
 
 class _Tokenizer:
-  """Decodes nothing: the engine alone ends completions."""
+  """Decodes nothing: the engine alone decides where completions end."""
 
   eos_ids = (_END,)
 
   def decode(self, ids: Sequence[int]) -> str:
-    """Returns no text."""
+    """Returns an empty text."""
     return ""
 
   def token_id(self, text: str) -> None:
-    """Returns that no text is a token."""
+    """Returns None: no text is a token."""
 
 
 def sample(
   prompts: Sequence[Prompt], rules: Rules, costs: SamplerCosts
 ) -> SimulatedSampling:
-  """Simulates a stream that ends with its last sequence.
+  """Simulates a stream until its last sequence ends.
 
   Args:
-    prompts: what is sampled, none longer than the largest bucket.
-    rules: what the scheduler decides by.
-    costs: of its device calls.
+    prompts: the prompts, none longer than the largest bucket.
+    rules: the scheduler's settings.
+    costs: the costs of device calls.
   """
   return sample_steps([prompts], 0, rules, costs)
 
@@ -243,15 +244,15 @@ def sample_steps(
 ) -> SimulatedSampling:
   """Simulates the sampling of several training steps.
 
-  The prompts of the next `max_staleness` steps are submitted with those of the
-  oldest; where that one ends, all others are prefilled again, because the
-  parameters change.
+  The prompts of the next `max_staleness` steps are submitted together with the
+  oldest step's. When the oldest step ends, all other sequences are prefilled
+  again, because the parameters change.
 
   Args:
     steps: the prompts of each step, none longer than the largest bucket.
-    max_staleness: steps that are sampled ahead.
-    rules: what the scheduler decides by.
-    costs: of its device calls.
+    max_staleness: number of steps that are sampled ahead.
+    rules: the scheduler's settings.
+    costs: the costs of device calls.
   """
   run = _Run(rules, costs, max(map(_longest, itertools.chain(*steps))))
   simulated = run.engine.simulated
@@ -270,20 +271,20 @@ def sample_steps(
 
 
 class _Run:
-  """A stream on an engine of costs.
+  """A stream on a simulated engine.
 
   Attributes:
-    engine: adds up what was done.
-    stream: samples on it.
-    unfinished: completions of each step that have not ended, or not begun.
+    engine: adds up the simulated work.
+    stream: samples on the engine.
+    unfinished: step -> number of its completions that have not ended.
   """
 
   def __init__(self, rules: Rules, costs: SamplerCosts, longest: int):
     """Opens the stream.
 
     Args:
-      rules: what the scheduler decides by.
-      costs: of its device calls.
+      rules: the scheduler's settings.
+      costs: the costs of device calls.
       longest: tokens of the longest completion.
     """
     settings = dataclasses.replace(
@@ -332,7 +333,7 @@ class _Run:
       future.add_done_callback(end)
 
   def go_round(self) -> None:
-    """Runs a call of the decode loop, and submits what follows."""
+    """Runs one decode call and submits the prompts that follow."""
     is_sent = self.stream.send()
     follow_ups, self._follow_ups = self._follow_ups, []
     for prompt, step in follow_ups:
@@ -342,5 +343,5 @@ class _Run:
 
 
 def _longest(prompt: Prompt) -> int:
-  """Returns the tokens of the longest completion."""
+  """Returns the length of the longest completion, follow-ups included."""
   return max(*prompt.completions, 1, *map(_longest, prompt.follow_ups))

@@ -1,4 +1,4 @@
-"""The device programs of sampling: new weights, prefill, and decoding."""
+"""The sampler's device programs: weight conversion, prefill and decode."""
 
 import dataclasses
 import functools
@@ -20,19 +20,19 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.slots import no_changes
 from azr_jax.trainer.settings import TrainSettings
 
-# Number of stop ids. Programs depend on their number, not on their values.
+# Number of stop ids. Programs depend on it, but not on their values.
 _NUM_STOP_IDS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-  """The engine and its arguments, as shapes.
+  """An engine and its abstract arguments.
 
   Attributes:
     engine: the engine.
-    params: what `engine.compute_params` returns.
+    params: parameters as `engine.compute_params` returns them.
     pool: keys and values in pages.
-    slots: the largest slot count.
+    slots: slot state at the largest slot count.
   """
 
   engine: engine_lib.Engine
@@ -42,7 +42,7 @@ class Sampling:
 
 
 def prefill_name(settings: SamplerSettings, chunk: int) -> str:
-  """Returns the name of the program that reads so many tokens of a row."""
+  """Returns the name of the prefill program for chunks of this length."""
   is_widest = chunk == settings.prefill_chunks[-1]
   return "prefill" if is_widest else f"prefill_{chunk}"
 
@@ -50,14 +50,14 @@ def prefill_name(settings: SamplerSettings, chunk: int) -> str:
 def weights(
   sampling: Sampling, params: types.Params, mesh: Mesh, other_bytes: float
 ) -> Program:
-  """Returns what hands new parameters to the sampler.
+  """Returns the program that converts new parameters for the sampler.
 
-  A run does it in one program, too, unless another mesh has changed the order
-  of the devices; here they have the learner's.
+  A run also does this in one program, unless the sampling mesh orders the
+  devices differently. Here they have the learner's order.
 
   Args:
     sampling: the engine and its arguments.
-    params: of the learner.
+    params: the learner's parameters.
     mesh: the learner's mesh.
     other_bytes: bytes of the learner's other arrays on one device.
   """
@@ -76,7 +76,7 @@ def weights(
   return Program(
     "weights",
     lambda: convert.lower(params),
-    # Pages of a stream that goes on are kept meanwhile.
+    # The pages of a running stream stay in memory meanwhile.
     other_bytes + abstract.device_bytes(sampling.pool),
   )
 
@@ -84,7 +84,7 @@ def weights(
 def make(
   c: TrainSettings, sampling: Sampling, train_bytes: float
 ) -> list[Program]:
-  """Returns prefill of each length of chunk, and decode.
+  """Returns prefill for each chunk length, and decode.
 
   Args:
     c: a training configuration.
@@ -135,7 +135,7 @@ def make(
 def abstract_sampling(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> Sampling:
-  """Returns the engine and its arguments as shapes."""
+  """Returns the engine and its abstract arguments."""
   engine = engine_lib.make_engine(
     model,
     layout.rollout_mesh(c.rollout.mesh, mesh),

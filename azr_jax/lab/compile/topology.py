@@ -1,4 +1,4 @@
-"""Devices by the name of a slice or of a server that this machine lacks."""
+"""Named TPU slices and GPU servers, to compile for without having them."""
 
 import importlib.util
 import pathlib
@@ -9,14 +9,14 @@ from jax.experimental import topologies
 from azr_jax.parallel import chips
 from azr_jax.parallel.chips import Chip
 
-# What XLA must know of a GPU to compile for it, by the names of `chips.GPUS`.
+# Files that describe a GPU to XLA, named as in `chips.GPUS`.
 _TARGETS = pathlib.Path(__file__).parents[2] / "assets" / "gpus"
-# Nothing can be tried out on a GPU that is not there.
+# Autotuning needs the GPU itself.
 _GPU_OPTIONS = {"xla_gpu_autotune_level": "0"}
 
 
 def chip_of(name: str) -> Chip:
-  """Returns the kind of device of a topology, e.g. v5p:4x4x2 or h200:8.
+  """Returns the device type of a topology, e.g. v5p:4x4x2 or h200:8.
 
   Raises:
     ValueError: the device is unknown, or the name has no shape.
@@ -36,10 +36,10 @@ def devices(name: str) -> list[jax.Device]:
   """Returns the devices of a topology, for which programs can be compiled.
 
   Args:
-    name: a TPU slice or GPUs of one server, e.g. v5p:4x4x2 or h200:8.
+    name: a TPU slice or the GPUs of one server, e.g. v5p:4x4x2 or h200:8.
 
   Raises:
-    ValueError: there is no such topology.
+    ValueError: the topology does not exist.
     ModuleNotFoundError: the compiler is not installed.
   """
   chip_of(name)
@@ -80,5 +80,5 @@ def _gpus(name: str, kind: str, number: str) -> list[jax.Device]:
 
 
 def compiler_options(name: str) -> dict[str, str]:
-  """Returns XLA's options without which a topology cannot be compiled for."""
+  """Returns the XLA options that compiling for a topology requires."""
   return dict(_GPU_OPTIONS) if name.partition(":")[0] in chips.GPUS else {}

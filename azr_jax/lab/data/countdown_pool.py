@@ -1,8 +1,8 @@
 """Pools of Countdown puzzles to train on (Countdown, section 3.2).
 
-A frozen model continues a few examples, or puzzles are drawn uniformly from the
-same range. A puzzle is kept if it can be parsed, is in range, new, in the
-training split and solvable.
+A frozen model continues a list of examples, or puzzles are drawn uniformly from
+the same range. A puzzle is kept if it parses, is in range, new, in the training
+split, and solvable.
 """
 
 import collections
@@ -22,18 +22,20 @@ from azr_jax.trainer import loading, sizes
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import SamplingSettings
 
-# Folded into the seed: random puzzles, and the order of a model's puzzles.
+# Folded into the seed for random puzzles and for the order of proposals.
 _RANDOM, _ORDER = 3, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class ProposeSettings(Settings):
-  """Section `propose`: how a frozen model is prompted."""
+  """Section `propose`: how to prompt the frozen model."""
 
-  prompts: int = setting(40, "prompts", paper="40", minimum=1)
-  samples: int = setting(128, "continuations of each", paper="128", minimum=1)
+  prompts: int = setting(40, "number of prompts", paper="40", minimum=1)
+  samples: int = setting(
+    128, "continuations per prompt", paper="128", minimum=1
+  )
   references: int = setting(
-    6, "examples in a prompt", paper="not named", minimum=0
+    6, "examples per prompt", paper="not named", minimum=0
   )
   prompt_format: str = setting(
     "few_shot", "prompt format", choices=prompt_lib.PROMPT_FORMATS
@@ -57,14 +59,14 @@ def propose(
   """Writes a pool in the public layout.
 
   Args:
-    config: of `configs/propose.py`.
-    model_spec: a model spec or run folder; None: puzzles are random.
-    out: the file of JSON lines.
-    count: the maximum number of puzzles; a model may give fewer.
+    config: a config of `configs/propose.py`.
+    model_spec: a model spec or run folder; None draws random puzzles.
+    out: the JSON lines file to write.
+    count: maximum number of puzzles; a model may yield fewer.
 
   Returns:
-    The fraction of proposals that were kept, and of each reason to reject one;
-    the number of proposals (`tried`) and of puzzles in the pool.
+    The fraction of proposals that were kept and that each reason rejected, and
+    the numbers of proposals (`tried`) and of puzzles in the pool.
 
   Raises:
     ValueError: a config value is not allowed, or no puzzle was kept.
@@ -93,7 +95,7 @@ def propose(
 
 
 def _random_puzzles(seed: int) -> Iterator[Puzzle]:
-  """Yields random puzzles without end; most of them are unsolvable."""
+  """Yields random puzzles endlessly; most of them are unsolvable."""
   rng = np.random.default_rng((seed, _RANDOM))
   while True:
     size = int(rng.choice(generator.COUNTS))
@@ -131,7 +133,7 @@ def _proposed(
     (prompt, sample): completion.text
     for prompt, sample, completion in policy.sample(prompts, c.samples)
   }
-  # Short responses finish first, so the order of sampling would favour them.
+  # Short responses finish first, so sampling order would favor them.
   rng = np.random.default_rng((settings.seed, _ORDER))
   keys = sorted(responses)
   for index in rng.permutation(len(keys)).tolist():

@@ -1,13 +1,13 @@
 """Finds the public files of questions, or downloads them.
 
-| collection | public source | found in |
+| collection | public source | location |
 | --- | --- | --- |
 | `bbh` | folder `bbh` of suzgunmirac/BIG-Bench-Hard (MIT) | `DATA/bbh` |
 | `symbench` | folder `dataset_gather` of yongchao98/CodeSteer-v1.0
   (Apache-2.0) | `DATA/symbench` |
 
-Both are read at a fixed commit. reasoning-gym's questions are generated, and
-need no files.
+Both are pinned to a commit. reasoning-gym's questions are generated and need no
+files.
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ class Collection:
   """A public collection.
 
   Attributes:
-    name: the folder of its files.
+    name: name of the local folder of its files.
     repository: OWNER/NAME on GitHub.
-    commit: the commit that is read.
-    folder: the folder of the repository that has the files.
+    commit: the pinned commit.
+    folder: the repository's folder with the files.
   """
 
   name: str
@@ -41,7 +41,7 @@ class Collection:
 
   @property
   def url(self) -> str:
-    """Where the archive of the repository is."""
+    """URL of the repository's archive."""
     return f"{_GITHUB}/{self.repository}/tar.gz/{self.commit}"
 
 
@@ -67,15 +67,15 @@ COLLECTIONS = {
 def locate(
   collection: Collection, folders: Sequence[pathlib.Path], cache: pathlib.Path
 ) -> pathlib.Path:
-  """Returns the folder of a collection's files, which may be downloaded.
+  """Returns the folder of a collection's files, downloading it if needed.
 
   Args:
     collection: one of `COLLECTIONS`.
-    folders: where to look for a folder of its name.
-    cache: where to look last, and where a download goes.
+    folders: folders to search for a folder of the collection's name.
+    cache: folder that is searched last, and where downloads go.
 
   Raises:
-    ValueError: it is nowhere, and cannot be downloaded.
+    ValueError: the files were not found and cannot be downloaded.
   """
   for folder in (*folders, cache):
     if (folder / collection.name).is_dir():
@@ -89,14 +89,16 @@ def locate(
     raise ValueError(
       f"{collection.name} cannot be downloaded ({reason}): expected a network, "
       f"or --data=DIR with the folder {collection.folder!r} of "
-      f"github.com/{collection.repository} as DIR/{collection.name}; --tasks= "
-      "without it builds the other tasks"
+      f"github.com/{collection.repository} as DIR/{collection.name}; use "
+      "--tasks= without it to build the other tasks"
     ) from None
   return target
 
 
 def _download(collection: Collection, target: pathlib.Path) -> None:
-  """Unpacks the archive's folder; `target` appears when it is whole.
+  """Unpacks the collection's folder from the archive.
+
+  `target` appears only once it is complete.
 
   Raises:
     OSError, tarfile.TarError: the archive cannot be read, or lacks the folder.
@@ -110,7 +112,7 @@ def _download(collection: Collection, target: pathlib.Path) -> None:
     tarfile.open(fileobj=response, mode="r|gz") as archive,
   ):
     for member in archive:
-      # The first part of a name is the archive's own folder.
+      # The first part of a name is the archive's top folder.
       parts = pathlib.PurePosixPath(member.name).parts[1:]
       if not member.isfile() or parts[:1] != (collection.folder,):
         continue

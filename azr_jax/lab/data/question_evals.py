@@ -1,7 +1,7 @@
-"""Passes of a model over questions, whose records can be resumed.
+"""Resumable passes of a model over questions.
 
-`question_potential.py` estimates pass rates from them; `rejection_sampling.py`
-chooses conversations from them.
+`question_potential.py` estimates pass rates from their records, and
+`rejection_sampling.py` chooses conversations from them.
 """
 
 import pathlib
@@ -27,12 +27,12 @@ def answer(
   eval_passes: Sequence[EvalPass],
   run: Run,
 ) -> Iterator[tuple[EvalPass, pathlib.Path, Tokenizer]]:
-  """Yields each pass when it is done, its file of records, and the tokenizer.
+  """Yields each finished pass, its record file, and the tokenizer.
 
   Args:
     settings: how to sample and grade.
     model_spec: a model spec or run folder.
-    step: the checkpoint of a run; None: the newest.
+    step: a run's checkpoint step; None takes the newest.
     questions: the questions of every pass.
     eval_passes: the passes, in order.
     run: the open folder of the records; questions with a record are skipped.

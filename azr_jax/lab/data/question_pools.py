@@ -1,4 +1,4 @@
-"""Reads and generates the questions of tasks, before they are split."""
+"""Reads and generates each task's questions, before they are split."""
 
 import hashlib
 import importlib.metadata
@@ -17,7 +17,7 @@ from azr_jax.tasks.questions.symbench import reader as symbench
 
 _GRIDWORLD = f"{symbench.PREFIX}{symbench.GRIDWORLD}"
 
-# Questions to generate at most, as a multiple of the wanted distinct ones.
+# Limit of generated questions, as a multiple of the wanted distinct ones.
 _MAX_OVERSAMPLING = 4
 
 _PROGRESS_S = 5.0
@@ -29,14 +29,15 @@ def read_public(
   out: pathlib.Path,
   data: pathlib.Path | None,
 ) -> dict[str, list[Question]]:
-  """Returns the questions of the tasks with public files, and gridworld's.
+  """Returns the questions of tasks with public files, and of gridworld.
 
   Args:
-    wanted: number of questions by task. Only gridworld's are generated; of the
-      others all are read.
+    wanted: number of questions by task. It applies to gridworld, which is
+      generated; of the other tasks, all questions are read.
     seed: seed of gridworld's generator.
-    out: the folder of the build, which keeps downloaded files.
-    data: has the public files, or some of them; None downloads all.
+    out: the folder of the build, where downloads go.
+    data: a folder with some or all of the public files; the rest is
+      downloaded. None downloads all.
   """
   pools: dict[str, list[Question]] = {}
   for prefix, read in (
@@ -66,9 +67,9 @@ def generate(
   """Returns the questions of reasoning-gym's tasks.
 
   Args:
-    wanted: number of questions by task, other collections' among them.
+    wanted: number of questions by task; other collections' tasks are ignored.
     seed: seed of the generators.
-    out: the folder of the build; what was generated in it is not made again.
+    out: the folder of the build. Questions that it already has are reused.
   """
   wanted = {n: count for n, count in wanted.items() if n.startswith(gym.PREFIX)}
   if not wanted:
@@ -125,7 +126,7 @@ def _generate_until_distinct(
 
 
 def write(path: pathlib.Path, questions: Iterable[Question]) -> dict[str, Any]:
-  """Writes a file atomically; returns its entry in the manifest."""
+  """Writes a question file atomically; returns its manifest entry."""
   partial = path.with_suffix(".partial")
   questions = list(questions)
   question_lib.write(partial, questions)

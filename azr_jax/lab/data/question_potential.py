@@ -1,4 +1,4 @@
-"""Estimates what a model could learn from questions (R1-CI, section 3.3)."""
+"""Estimates what a model can learn from questions (R1-CI, section 3.3)."""
 
 import dataclasses
 
@@ -61,12 +61,12 @@ class PotentialRunSettings(EvaluateSettings):
 def estimate(
   config: ml_collections.ConfigDict, model_spec: str, workdir: str
 ) -> list[PassRate]:
-  """Estimates the pass rate of every question, writes and returns the rates.
+  """Estimates, writes and returns the pass rate of every question.
 
   Args:
-    config: of `configs/potential.py`.
+    config: a config of `configs/potential.py`.
     model_spec: a model spec or run folder.
-    workdir: the folder of records and pass rates; one that exists is resumed.
+    workdir: the folder of records and pass rates; resumed if it exists.
 
   Raises:
     ValueError: a config value is not allowed, or the folder has records of

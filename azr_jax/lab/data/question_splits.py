@@ -1,14 +1,14 @@
 """Builds the question files of the 144 tasks (R1-CI, sections 2 and 4).
 
 A build has four steps:
-1. each task's questions are generated, until there are enough that differ, or
-   read from its public files; generated questions are kept in the folder
-   `pools`, so that an interrupted build resumes;
-2. near duplicates are left out, within a task and across tasks; one that a test
-   task and a train task share stays in the test task;
-3. the questions of a task are shuffled by a seed, and become `test` for the 37
-   test tasks, and `seen`, `sft` and `train` for the 107 others;
-4. each split becomes a file, and `manifest.json` has counts and SHA-256.
+1. Each task's questions are generated until enough of them differ, or read from
+   its public files. Generated questions are stored in the folder `pools`, so
+   that an interrupted build can resume.
+2. Near duplicates are dropped, within a task and across tasks. A question that
+   a test task and a train task share stays in the test task.
+3. The questions of a task are shuffled by a seed. The 37 test tasks get the
+   split `test`, and the 107 others `seen`, `sft` and `train`.
+4. Each split becomes a file, and `manifest.json` has counts and SHA-256.
 """
 
 import dataclasses
@@ -34,10 +34,9 @@ MANIFEST = "manifest.json"
 
 @dataclasses.dataclass(frozen=True)
 class SplitSettings(Settings):
-  """How many questions of a task each file has, where there are enough.
+  """Maximum number of a task's questions in each file.
 
-  A train task with fewer questions than its three files want gives each file
-  the same fraction of what it wants.
+  If a train task has too few questions, its three files shrink in proportion.
   """
 
   seed: int = setting(0, "seed of generators and of the split", minimum=0)
@@ -58,7 +57,7 @@ class SplitSettings(Settings):
   )
 
   def wanted(self, split: str) -> int:
-    """Returns how many questions a task of a split (train or test) needs."""
+    """Returns how many questions a task of this split (train or test) needs."""
     return self.test if split == "test" else self.train + self.sft + self.seen
 
 
@@ -67,10 +66,10 @@ class Build:
   """The result of a build.
 
   Attributes:
-    tasks: {task: {`found`, `duplicates` and the name of a split: number}}.
+    tasks: {task: {`found`, `duplicates` or the name of a split: number}}.
     files: {split: {`path`, `questions`, `sha256`}}.
-    missing: the tasks of the catalogue that were not asked for.
-    seconds: how long it took.
+    missing: the catalogue's tasks that were not requested.
+    seconds: duration of the build.
   """
 
   tasks: dict[str, dict[str, int]]
@@ -85,18 +84,18 @@ def build(
   task_prefixes: Sequence[str] = COLLECTIONS,
   data: pathlib.Path | None = None,
 ) -> Build:
-  """Writes the files of questions.
+  """Writes the question files.
 
   Args:
     settings: sizes and seed.
-    out: the folder of the files; an interrupted build in it is resumed.
-    task_prefixes: names of tasks, or beginnings of names such as `gym`.
-    data: a folder with the folders `bbh` and `symbench`; None: they are
-      downloaded to `out`.
+    out: the output folder; an interrupted build in it is resumed.
+    task_prefixes: task names or prefixes of them, such as `gym`.
+    data: a folder that contains the folders `bbh` and `symbench`. None
+      downloads them to `out`.
 
   Raises:
     ValueError: no task has such a name, a collection cannot be downloaded, or a
-      task has no question.
+      task has no questions.
   """
   start = time.monotonic()
   for name in task_prefixes:
@@ -206,7 +205,7 @@ def _has_gym(made: Build) -> bool:
 
 
 def table(made: Build) -> str:
-  """Returns a Markdown table with a row per collection and split of tasks."""
+  """Returns a Markdown table with a row per collection and task split."""
   lines = [
     "| tasks | number | found | duplicates | "
     + " | ".join(splits.NAMES)
@@ -230,7 +229,7 @@ def table(made: Build) -> str:
 
 
 def missing(made: Build) -> str:
-  """Returns the names of missing tasks; a whole collection has one name."""
+  """Returns the missing tasks, summing up collections that are all missing."""
   names = []
   for prefix in COLLECTIONS:
     of_collection = [n for n in made.missing if n.startswith(f"{prefix}/")]
@@ -242,6 +241,6 @@ def missing(made: Build) -> str:
 
 
 def overlap(files: Mapping[str, Iterable[Question]]) -> int:
-  """Returns how many questions are near duplicates of one before them."""
+  """Returns the number of near duplicates of an earlier question."""
   keys = [duplicates.key(q.text) for file in files.values() for q in file]
   return len(keys) - len(set(keys))

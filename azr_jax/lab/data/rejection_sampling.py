@@ -1,8 +1,8 @@
-"""Samples conversations to learn from (R1-CI, section 4.1).
+"""Samples conversations for supervised training (R1-CI, section 4.1).
 
 Every question is asked in several solution styles. Correct and well-formed
-conversations are kept, up to a number for each task. The paper sampled them
-from a stronger model; supervised training reads any file of the same layout.
+conversations are kept, up to a limit per task. The paper sampled them from a
+stronger model; supervised training reads any file of the same layout.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ FILE = "trajectories.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoriesSettings(Settings):
-  """Section `trajectories`: which conversations are sampled and kept."""
+  """Section `trajectories`: which conversations to sample and keep."""
 
   questions: tuple[str, ...] = setting(
     ("split:sft",),
@@ -81,12 +81,12 @@ class TrajectoriesRunSettings(EvaluateSettings):
 def sample(
   config: ml_collections.ConfigDict, model_spec: str, workdir: str
 ) -> list[Demonstration]:
-  """Samples and grades conversations, writes chosen ones, returns these.
+  """Samples and grades conversations, and writes and returns the chosen ones.
 
   Args:
-    config: of `configs/trajectories.py`.
+    config: a config of `configs/trajectories.py`.
     model_spec: a model spec or run folder.
-    workdir: the folder of records and conversations, which is resumed.
+    workdir: the folder of records and conversations; resumed if it exists.
 
   Raises:
     ValueError: a config value is not allowed, the folder has records of another
@@ -131,7 +131,7 @@ def sample(
 def _correct(
   record: dict[str, Any], solution_style: str, prompt: str
 ) -> Iterator[Demonstration]:
-  """Yields the correct and well-formed conversations of a question's record."""
+  """Yields the correct and well-formed conversations in a record."""
   for is_correct, finish, text in zip(
     record["correct"], record["finish"], record["responses"], strict=True
   ):

@@ -1,7 +1,7 @@
-"""Chooses problems by their pass rate, and writes them to a file.
+"""Selects problems by their pass rate and writes them to a file.
 
 ORZ (arXiv 2503.24290, section 2.3) anneals on problems that were solved fewer
-than 4 times of 64. Its data are problems that were solved 1 to 7 times of 8.
+than 4 out of 64 times. Its data are problems solved 1 to 7 out of 8 times.
 """
 
 import json
@@ -38,8 +38,8 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
   """Returns the problems that a run sampled, with their last pass rates.
 
   Raises:
-    ValueError: the folder is not a run's, has no checkpoint, or its system
-      keeps no pass rates.
+    ValueError: the folder is not a run's or has no checkpoint, or the run's
+      system stores no pass rates.
   """
   folder = storage.resolve(run)
   config = loading.read_run_config(folder)
@@ -56,11 +56,11 @@ def of_run(run: str) -> Sequence[tuple[Problem, float]]:
 
 
 def of_records(paths: Sequence[str]) -> list[tuple[Problem, float]]:
-  """Returns the problems of records, with their pass rates over all files.
+  """Returns the problems in record files, with their pass rates over all files.
 
   Args:
-    paths: files of one or more passes over problems, which an evaluation, or a
-      measurement of `azr_jax.potential`, wrote.
+    paths: record files of an evaluation or of `azr_jax.potential`, with one or
+      more passes over problems.
 
   Raises:
     ValueError: a file has a record without question, reference or grades.
@@ -91,12 +91,12 @@ def select(
 
   Args:
     rated: problems with their pass rates.
-    min_rate: the smallest pass rate.
-    max_rate: the largest pass rate.
-    out: the file of JSON lines.
+    min_rate: minimum pass rate.
+    max_rate: maximum pass rate.
+    out: the JSON lines file to write.
 
   Returns:
-    How many problems there are, and how many were kept.
+    The numbers of all problems and of the kept ones.
   """
   rated = list(rated)
   kept = [(p, rate) for p, rate in rated if min_rate <= rate <= max_rate]

@@ -1,8 +1,8 @@
-"""Analyses the runs of an experiment, as its plan has said beforehand.
+"""Analyses the runs of an experiment as its plan specified beforehand.
 
-Arms are compared by seeds that both have: their difference is paired by seed
-and, for scores, by item. The primary comparisons are one family, whose p-values
-are corrected by Holm's method.
+Two arms are compared over the seeds that both have. The difference is paired by
+seed and, for scores, by item. The primary comparisons are one family, whose
+p-values get Holm's correction.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ class Cell:
   """An outcome of an arm.
 
   Attributes:
-    arm: its name; "start": the model that runs start from.
-    outcome: its name.
-    seeds: those that count.
-    items: N; 1 for a metric.
-    mean: over seeds and items.
-    seed_stderr: standard error over seeds; None: one seed.
-    item_stderr: standard error over items; None: one item.
+    arm: name of the arm, or "start" for the model that runs start from.
+    outcome: name of the outcome.
+    seeds: the seeds that count.
+    items: number of items N; 1 for a metric.
+    mean: mean over seeds and items.
+    seed_stderr: standard error over seeds; None with one seed.
+    item_stderr: standard error over items; None with one item.
     by_seed: the mean of each seed.
   """
 
@@ -47,23 +47,23 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-  """What the runs say to a comparison.
+  """The result of a comparison.
 
   Attributes:
     comparison: the claim.
-    seeds: those that both arms have.
-    items: N.
-    difference: arm less base.
-    stderr: of the difference, over seeds and items or over seeds: the one
-      that makes the wider interval.
-    df: its degrees of freedom.
-    interval: Student's interval; None: there is no error.
-    bootstrap: interval of a bootstrap over items and seeds.
-    p: of the claim's test.
-    p_holm: the same, corrected for the other primary comparisons.
-    planned: difference that the plan's runs see with its power, if the noise is
-      as expected; None: no noise was expected.
-    smallest: the same with the noise that these runs had; None: there is none.
+    seeds: the seeds that both arms have.
+    items: number of items N.
+    difference: mean of arm minus base.
+    stderr: standard error of the difference, over seeds and items or over
+      seeds alone: whichever gives the wider interval.
+    df: degrees of freedom of `stderr`.
+    interval: Student's t interval; None without a standard error.
+    bootstrap: bootstrap interval over items and seeds.
+    p: p-value of the claim's test.
+    p_holm: p-value corrected for the other primary comparisons.
+    planned: difference that the planned runs detect with the plan's power, at
+      the expected noise; None if none was expected.
+    smallest: the same at the observed noise; None if there is none.
     verdict: holds, refuted, undecided, or not run.
   """
 
@@ -83,13 +83,13 @@ class Finding:
 
 
 def check_runs(workdir: Workdir) -> None:
-  """Checks that there are runs, and that they were trained as their arms are.
+  """Checks that there are runs, and that they were trained as their arms say.
 
-  Settings that are younger than a run are not compared: their defaults change
-  nothing of what was before them.
+  Settings that were added after a run started are not compared: their defaults
+  keep the old behavior.
 
   Raises:
-    ValueError: no run has begun, or one was trained with another value.
+    ValueError: no run has started, or one was trained with another value.
   """
   begun = [
     (arm, seed)
@@ -142,14 +142,14 @@ def cells(workdir: Workdir) -> list[Cell]:
 
 
 def findings(workdir: Workdir) -> list[Finding]:
-  """Returns what the runs say to each comparison of the plan."""
+  """Returns the finding for each comparison of the plan."""
   family = [one for one in workdir.plan.comparisons if one.primary]
   found = [
     _find(workdir, one, len(family) if one.primary else 1)
     for one in workdir.plan.comparisons
   ]
   primary = [i for i, one in enumerate(found) if one.comparison.primary]
-  # A comparison that was not run is one of the family all the same.
+  # Comparisons that were not run still belong to the family.
   known = [p if p is not None else 1.0 for p in (found[i].p for i in primary)]
   for index, p in zip(primary, hypotheses.holm(known), strict=True):
     if found[index].p is not None:
@@ -161,12 +161,12 @@ def findings(workdir: Workdir) -> list[Finding]:
 
 
 def verdict(finding: Finding, alpha: float) -> str:
-  """Returns what a finding says of its claim.
+  """Returns the verdict on a finding's claim.
 
   A claim holds if its corrected p-value is below alpha and the difference has
-  the claimed sign. It is refuted if the interval has no difference as large as
-  the claim's margin in the claimed direction, or, of `not_lower`, none that the
-  margin tolerates. Otherwise the runs cannot tell, and nor can one seed.
+  the claimed sign. It is refuted if the interval contains no difference as
+  large as the margin in the claimed direction or, for `not_lower`, none that
+  the margin tolerates. Otherwise, and always with one seed, it is undecided.
   """
   if finding.difference is None:
     return NOT_RUN
@@ -185,12 +185,12 @@ def verdict(finding: Finding, alpha: float) -> str:
 
 
 def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
-  """Returns the finding without correction and verdict.
+  """Returns a finding without correction and verdict.
 
   Args:
-    workdir: has the runs.
+    workdir: the working directory with the runs.
     one: the comparison.
-    family: number of comparisons that the error rate is divided by.
+    family: number of comparisons to divide the error rate by.
   """
   about = workdir.plan.about
   not_lower = one.claim == NOT_LOWER
@@ -236,7 +236,7 @@ def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
 
 
 def _of_seeds(sd: float, count: int) -> hypotheses.Mean:
-  """Returns a mean of differences that differ by `sd` between seeds."""
+  """Returns a mean of paired differences with deviation `sd` over seeds."""
   if count == 1:
     return hypotheses.Mean(0.0)
   error = hypotheses.Error(sd / math.sqrt(count), count - 1)
@@ -246,7 +246,7 @@ def _of_seeds(sd: float, count: int) -> hypotheses.Mean:
 def _paired(
   workdir: Workdir, one: Comparison
 ) -> tuple[tuple[int, ...], np.ndarray, np.ndarray] | None:
-  """Returns the common seeds, and values [S, N] of base and arm; None: none."""
+  """Returns common seeds, and values [S, N] of base and arm; None if none."""
   outcome = workdir.plan.outcomes[one.outcome]
   arm = outcomes.read(workdir, one.arm, outcome)
   if arm is None:

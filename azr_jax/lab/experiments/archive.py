@@ -1,16 +1,16 @@
-"""Keeps what a plan asks of finished runs beside it, in `runs/`.
+"""Archives the results of finished runs beside the plan, in `runs/`.
 
-The folders of runs have checkpoints and stay where they were made. What the
-plan's outcomes and panels need of them is small: metrics by step, and which
-items are right. It is written as runs finish, so that another machine, with a
-new working directory, goes on where this one ended.
+Run folders contain checkpoints and stay where they were made. The plan's
+outcomes and panels need only a little of them: metrics by step, and which items
+are right. This is archived as runs finish, so that another machine can continue
+with a new working directory.
 
-| file | what it is |
+| file | content |
 | --- | --- |
-| `runs/ARM_SEED.json` | a run: config, metrics of the plan, scores |
+| `runs/ARM_SEED.json` | a run: config, the plan's metrics, scores |
 | `runs/start.json` | scores of the model that runs start from |
 | `runs/items_SCORE.json` | the items of a score: question by id |
-| `runs/prepared/` | what preparations have made; see `preparations.py` |
+| `runs/prepared/` | outputs of preparations; see `preparations.py` |
 """
 
 import json
@@ -28,21 +28,21 @@ from azr_jax.run import metrics, starts, storage
 
 _FOLDER = "runs"
 _COMMIT_DIGITS = 7
-# The core minutes of a run are those of its steps.
+# `time/step` gives the core minutes of a run.
 _ALWAYS = ("step", "time/step")
 
 
 def save(workdir: Workdir, out: pathlib.Path) -> None:
-  """Writes what is kept of the runs and scores that are done.
+  """Archives the finished runs and scores.
 
   Args:
-    workdir: has the runs.
+    workdir: the working directory with the runs.
     out: the folder of the experiment.
 
   Raises:
-    ValueError: two runs were scored on other items.
+    ValueError: two runs were scored on different items.
   """
-  # Runs that began without a plan are no evidence of it.
+  # Runs that started without a plan are no evidence for it.
   if not workdir.is_registered():
     return
   preparations.save(workdir, out)
@@ -73,18 +73,19 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
 
 
 def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
-  """Puts what was kept into a working directory that lacks it.
+  """Restores archived runs into a working directory that lacks them.
 
   Args:
-    workdir: where runs go on.
+    workdir: the working directory to continue in.
     source: the folder of the experiment.
-    goes_on: whether runs will be started, which need what was prepared.
+    goes_on: whether jobs will be started. These need the preparations, so they
+      are restored too.
 
   Returns:
-    How many runs were done elsewhere.
+    The number of restored runs.
 
   Raises:
-    ValueError: runs were made with another plan, or a file is damaged.
+    ValueError: the runs were made with another plan, or a file is damaged.
   """
   if goes_on:
     preparations.restore(workdir, source)
@@ -105,7 +106,7 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
         _write(run / "config.json", _here(workdir, kept["config"]))
         restored += 1
       elif arm != START and _kept_metrics(workdir, run) != kept["metrics"]:
-        # It is being run here, and those are another policy's scores.
+        # The run is in progress here, and the scores are another policy's.
         continue
       for score, folder in _score_folders(workdir, arm, seed):
         if score in kept["scores"] and not folder.exists():
@@ -117,13 +118,13 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
 
 
 def commits(workdir: Workdir, out: pathlib.Path) -> list[str]:
-  """Returns the commits that the runs which are done were started at, sorted.
+  """Returns the commits at which the finished runs were started, sorted.
 
-  They have seven digits, and "-dirty" if files had changed since.
+  A commit has seven digits, followed by "-dirty" if files had changed since.
 
   Args:
-    workdir: has the runs.
-    out: the folder of the experiment, which may have others.
+    workdir: the working directory with the runs.
+    out: the folder of the experiment, with archived runs.
   """
   found: set[str] = set()
   for name, arm, seed in _names(workdir):
@@ -138,10 +139,10 @@ def _short(commit: str) -> str:
 
 
 def _commits(workdir: Workdir, name: str, out: pathlib.Path) -> list[str]:
-  """Returns the commits of a run's starts.
+  """Returns the commits at which a run was started.
 
-  The start has none, and nor has a run that was made elsewhere. What is kept of
-  them says it, or else they are those of the command.
+  The start model and runs made elsewhere do not record any. Theirs come from
+  the archive, or else are the commits at which the command ran.
   """
   run, kept = workdir.path / name, out / _FOLDER / f"{name}.json"
   if (run / starts.STARTS).exists():
@@ -152,14 +153,14 @@ def _commits(workdir: Workdir, name: str, out: pathlib.Path) -> list[str]:
 
 
 def _names(workdir: Workdir) -> Iterator[tuple[str, str, int]]:
-  """Yields name, arm and seed of the start and of all runs."""
+  """Yields name, arm and seed of the start model and of all runs."""
   yield START, START, 0
   for arm, seed in workdir.plan.runs():
     yield workdir.run(arm, seed).name, arm, seed
 
 
 def _metrics(workdir: Workdir) -> set[str]:
-  """Returns the metrics that the plan looks at."""
+  """Returns the metrics that the plan reads."""
   plan = workdir.plan
   of_outcomes = [
     name for one in plan.outcomes.values() for name in (one.metric, one.minus)
@@ -170,7 +171,7 @@ def _metrics(workdir: Workdir) -> set[str]:
 def _kept_metrics(
   workdir: Workdir, run: pathlib.Path
 ) -> list[dict[str, float]]:
-  """Returns the metrics of a run's steps, those that are kept."""
+  """Returns the archived metrics of each of a run's steps."""
   names = {*_ALWAYS, *_metrics(workdir)}
   return [
     {key: value for key, value in row.items() if key in names}
@@ -181,7 +182,7 @@ def _kept_metrics(
 def _score_folders(
   workdir: Workdir, arm: str, seed: int
 ) -> list[tuple[str, pathlib.Path]]:
-  """Returns the scores of a run or of the start, with their folders."""
+  """Returns the scores of a run or of the start model, with their folders."""
   if arm == START:
     return [
       (name, workdir.start_scores(name))
@@ -199,11 +200,11 @@ def _items_path(folder: pathlib.Path, score: str) -> pathlib.Path:
 def _read_scores(
   workdir: Workdir, out: pathlib.Path, score: str, folder: pathlib.Path
 ) -> dict[str, Any]:
-  """Returns a score as it is kept, and writes its items if none are yet.
+  """Returns a score for the archive, and archives its items if needed.
 
   Raises:
-    ValueError: the items are others than those of another run, or could not all
-      be asked.
+    ValueError: the items differ from another run's, or some prompts were too
+      long.
   """
   benchmark = workdir.plan.scores[score].benchmark
   folders.check_score(folder, benchmark)
@@ -232,14 +233,14 @@ def _write_scores(
   kept: dict[str, Any],
   items: dict[str, str],
 ) -> None:
-  """Writes what comparisons read of a folder of `azr_jax.evaluate`.
+  """Writes the files of `azr_jax.evaluate` that comparisons read.
 
   Args:
-    workdir: has the plan.
-    score: its name.
-    folder: the folder.
-    kept: what `_read_scores` returned.
-    items: question by item id, in the order of what is kept.
+    workdir: the working directory, with the plan.
+    score: name of the score.
+    folder: the folder to write into.
+    kept: the archived score, as `_read_scores` returned it.
+    items: question by item id, in the order of the archived score.
   """
   benchmark = workdir.plan.scores[score].benchmark
   rows = [
@@ -257,7 +258,7 @@ def _write_scores(
 
 
 def _portable(workdir: Workdir, config: dict[str, Any]) -> dict[str, Any]:
-  """Returns a config whose preparations have names instead of folders."""
+  """Returns a config with `{NAME}` in place of preparation folders."""
   text = json.dumps(config)
   for name, folder in workdir.prepared_folders().items():
     text = text.replace(folder, f"{{{name}}}")
@@ -265,7 +266,7 @@ def _portable(workdir: Workdir, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _here(workdir: Workdir, config: dict[str, Any]) -> dict[str, Any]:
-  """Returns the inverse of `_portable`, with the folders of this directory."""
+  """Returns the inverse of `_portable`, with this directory's folders."""
   text = json.dumps(config)
   for name, folder in workdir.prepared_folders().items():
     text = text.replace(f"{{{name}}}", folder)
@@ -279,7 +280,7 @@ def _write_rows(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _write(path: pathlib.Path, content: dict[str, Any]) -> None:
-  """Writes a file, a line for each key, if its content is another."""
+  """Writes a file with one line per key, unless it is up to date."""
   lines = (f"{json.dumps(k)}: {json.dumps(v)}" for k, v in content.items())
   text = "{\n" + ",\n".join(lines) + "\n}\n"
   if path.exists() and path.read_text("utf-8") == text:

@@ -12,7 +12,7 @@ from azr_jax.trainer import settings
 
 
 def check_arms(plan: Plan) -> None:
-  """Checks that every arm is a config with the keys and values that it sets.
+  """Checks every arm's config and the keys and values that it sets.
 
   Raises:
     ValueError: an arm's config or one of its keys is wrong.
@@ -27,7 +27,7 @@ def check_arms(plan: Plan) -> None:
 def config_of(
   spec: str, overrides: Mapping[str, Any]
 ) -> ml_collections.ConfigDict:
-  """Returns FILE:VARIANT with some keys changed, as flags change them."""
+  """Loads FILE:VARIANT with some keys changed, as flags would change them."""
   config = config_files.load(config_files.resolve(spec))
   config.update_from_flattened_dict(
     {

@@ -1,4 +1,4 @@
-"""Runs and analyses a plan, for `python -m azr_jax.experiment`."""
+"""Runs and analyses a plan for `python -m azr_jax.experiment`."""
 
 import functools
 import pathlib
@@ -19,14 +19,15 @@ def run(
   cores: Sequence[int],
   budget_hours: float,
 ) -> int:
-  """Runs the jobs that are not done, and writes the results.
+  """Runs the unfinished jobs and writes the results.
 
   Args:
-    workdir: the folder of all runs, which is locked meanwhile.
+    workdir: the experiment's working directory, locked meanwhile.
     todo: the jobs of the plan.
     folder: the plan's folder.
     out: the folder of the results.
-    cores: one job runs on each. With none, nothing is run, only analysed.
+    cores: the cores to run on, one job per core. Without any, existing runs
+      are only analysed.
     budget_hours: core-hours that this call may take.
 
   Returns:

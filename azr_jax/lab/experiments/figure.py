@@ -1,4 +1,4 @@
-"""Draws an experiment: curves of its arms, its transition, its comparisons."""
+"""Draws the curves, transition and comparisons of an experiment."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,20 @@ from azr_jax.lab.experiments.plan import Plan
 _WINDOW = 5  # steps of the running mean
 _LEGEND_COLUMNS = 6
 _LEGEND_ROW = 0.3  # inches
-_COLOURS = 10  # Then they are repeated with dashes.
+_COLOURS = 10  # After that, they repeat with dashed lines.
 
 
 def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
   """Draws a panel for each metric, the transition, and the comparisons.
 
-  Curves are means over seeds, smoothed; shades are the range of the seeds. The
-  transition has each seed as a point, and lines between means over seeds.
+  Curves are smoothed means over seeds, in a band from the lowest to the highest
+  seed. The transition shows each seed as a point, with lines through the means
+  over seeds.
 
   Args:
-    workdir: has the runs.
+    workdir: the working directory with the runs.
     results: the content of results.json.
-    out: the image to write.
+    out: the image file to write.
   """
   # Imported here, because matplotlib is an optional dependency.
   import matplotlib
@@ -37,7 +38,7 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
   count = len(panels) + 1 + (transition is not None)
   columns = min(count, 3)
   rows = -(-count // columns)
-  # Names of comparisons have two lines each, which must not overlap.
+  # A comparison's label has two lines, which must not overlap the next one.
   height = max(3.2, 1.2 + 0.26 * len(results["comparisons"]))
   figure, axes = pyplot.subplots(
     rows, columns, figsize=(4.4 * columns, height * rows), squeeze=False
@@ -53,7 +54,7 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
   if transition is not None:
     _transition(axes.flat[count - 2], workdir.plan, results)
   _forest(axes.flat[count - 1], results)
-  # An arm may lack the metric of a panel, and has one colour in all of them.
+  # An arm may lack a panel's metric, so collect the legend over all panels.
   arms = {
     label: handle
     for panel in axes.flat[: len(panels)]
@@ -106,7 +107,7 @@ def _curves(panel: Any, workdir: Workdir, metric: str) -> None:
 
 
 def _transition(panel: Any, plan: Plan, results: dict[str, Any]) -> None:
-  """Draws an outcome against the number that the arms of each line have."""
+  """Draws an outcome against the number of each line's arms."""
   assert plan.transition is not None
   outcome = plan.transition.outcome
   scale = reading.scale(plan.outcomes[outcome])
@@ -133,9 +134,9 @@ def _transition(panel: Any, plan: Plan, results: dict[str, Any]) -> None:
 
 
 def _smooth(values: Mapping[int, float], steps: Sequence[int]) -> list[float]:
-  """Returns the means over the last `_WINDOW` steps, for each of some steps.
+  """Returns the mean over the last `_WINDOW` steps, at each of the steps.
 
-  A metric of every tenth step, such as a score, stays as it is.
+  A metric of every tenth step, such as a score, is left unchanged.
   """
   known = {*steps}
   means = []
@@ -146,7 +147,7 @@ def _smooth(values: Mapping[int, float], steps: Sequence[int]) -> list[float]:
 
 
 def _forest(panel: Any, results: dict[str, Any]) -> None:
-  """Draws the interval of each comparison, in units of its error."""
+  """Draws the interval of each comparison, in units of its standard error."""
   found = [one for one in results["comparisons"] if one["interval"]]
   panel.axvline(0, color="grey", linewidth=0.8)
   panel.set_title("difference / its standard error")

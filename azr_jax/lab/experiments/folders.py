@@ -1,17 +1,17 @@
-"""What an experiment's working directory holds, and what of it is done.
+"""The layout of an experiment's working directory, and what in it is done.
 
-| path | what it is |
+| path | content |
 | --- | --- |
-| `experiment.toml` | the plan that the runs began with |
+| `experiment.toml` | the plan that the runs started with |
 | `ARM_SEED/` | a run |
 | `ARM_SEED_scores/SCORE/` | a run's results on a benchmark |
-| `start_scores/SCORE/` | those of the model that runs start from |
-| `prepared/NAME/` | what a preparation has made |
-| `prepared/NAME.done` | it has made all of it, at this commit |
-| `compiled/` | programs that jobs have compiled |
-| `logs/JOB.log` | what a process has printed |
+| `start_scores/SCORE/` | results of the model that runs start from |
+| `prepared/NAME/` | output of a preparation |
+| `prepared/NAME.done` | marks a finished preparation; holds its commit |
+| `compiled/` | compilation cache that jobs share |
+| `logs/JOB.log` | output of a process |
 | `spent.json` | core seconds by job |
-| `commits.txt` | commits of the code that ran them |
+| `commits.txt` | commits of the code that ran the jobs |
 """
 
 import fcntl
@@ -33,7 +33,7 @@ _PACKAGE = pathlib.Path(__file__).parents[2]
 
 SPENT, COMMITS = "spent.json", "commits.txt"
 
-# Metrics of a benchmark that a run is evaluated on begin so.
+# Matches the benchmark's part of an evaluation metric's name.
 _EVALUATION = re.compile("evaluation/[^/]+")
 
 
@@ -60,14 +60,14 @@ class Workdir:
     return self.path / "prepared" / name
 
   def prepared_folders(self) -> dict[str, str]:
-    """Returns the absolute folder of each preparation, by its name."""
+    """Returns the absolute folder of each preparation, by name."""
     return {
       one.name: str(self.prepared(one.name).resolve())
       for one in self.plan.preparations
     }
 
   def overrides(self, arm: str) -> dict[str, Any]:
-    """Returns an arm's config keys, with the folders of preparations."""
+    """Returns an arm's config keys, with preparation folders filled in."""
     folders = self.prepared_folders()
     return {
       key: plan_file.filled(value, folders)
@@ -75,7 +75,7 @@ class Workdir:
     }
 
   def spent(self) -> dict[str, float]:
-    """Returns the core seconds that each job has taken."""
+    """Returns the core seconds of each job so far."""
     path = self.path / SPENT
     return user_files.read_object(path) if path.exists() else {}
 
@@ -86,13 +86,13 @@ class Workdir:
     )
 
   def register(self, source: pathlib.Path) -> None:
-    """Copies the plan and notes the commit, before runs are started.
+    """Copies the plan and records the commit, before runs are started.
 
     Args:
       source: the folder of the experiment.
 
     Raises:
-      ValueError: runs began with another plan.
+      ValueError: the runs started with another plan.
     """
     self.adopt(source)
     commit = starts.commit(_PACKAGE)
@@ -101,20 +101,20 @@ class Workdir:
         file.write(f"{commit}\n")
 
   def adopt(self, source: pathlib.Path) -> None:
-    """Copies the plan; its arguments and errors are those of `register`."""
+    """Copies the plan; arguments and errors are as in `register`."""
     self.check_plan(source)
     self.path.mkdir(parents=True, exist_ok=True)
     text = (source / plan_file.FILE).read_text("utf-8")
     storage.write_atomically(self.path / plan_file.FILE, text)
 
   def check_plan(self, source: pathlib.Path) -> None:
-    """Checks that runs began with this plan, or with one that it amends.
+    """Checks that the runs started with this plan, or with one that it amends.
 
     Args:
       source: the folder of the experiment.
 
     Raises:
-      ValueError: runs began with another plan.
+      ValueError: the runs started with another plan.
     """
     if self.is_registered():
       registration.check(self.path, source)
@@ -125,12 +125,12 @@ class Workdir:
     return path.read_text("utf-8").split() if path.exists() else []
 
   def is_registered(self) -> bool:
-    """Returns whether runs began with a plan, and not before it."""
+    """Returns whether the runs started with a registered plan."""
     return (self.path / plan_file.FILE).exists()
 
 
 def read_rows(run: pathlib.Path) -> list[dict[str, float]]:
-  """Returns a run's metrics, a row per step; a partial last line is left out.
+  """Returns a run's metrics, a row per step, without a partial last line.
 
   Raises:
     ValueError: the file is damaged.
@@ -144,7 +144,7 @@ def read_rows(run: pathlib.Path) -> list[dict[str, float]]:
 
 
 def steps_done(run: pathlib.Path) -> tuple[int, int]:
-  """Returns a run's finished steps, and all of its steps; (0, 0): not begun."""
+  """Returns a run's finished and total steps; (0, 0) if it has not started."""
   rows = read_rows(run)
   if not rows:
     return 0, 0
@@ -153,12 +153,12 @@ def steps_done(run: pathlib.Path) -> tuple[int, int]:
 
 
 def is_done(run: pathlib.Path) -> bool:
-  """Returns whether a run has its steps, and the scores of its last policy."""
+  """Returns whether a run has all steps and the scores of its last policy."""
   rows = read_rows(run)
   if not rows:
     return False
   config = run_folder.read_config(run)
-  # The scores of the last policy are in the row of the next step.
+  # The last policy's scores are in the row of the step after it.
   last = config["train"]["steps"] + bool(config["evaluation"]["every"])
   return int(rows[-1]["step"]) >= last
 
@@ -172,8 +172,8 @@ def check_score(folder: pathlib.Path, benchmark: str) -> None:
   """Checks that no prompt of a score was too long.
 
   Raises:
-    ValueError: some were, so that their items are wrong for every policy, and
-      hide its differences from others; or the file does not say.
+    ValueError: some prompts were too long, so that their items are wrong for
+      every policy and hide differences; or the file does not say.
   """
   path = folder / score_files.RESULTS
   with user_files.reading(path, "scores of this benchmark"):
@@ -187,11 +187,11 @@ def check_evaluations(run: pathlib.Path, names: Iterable[str]) -> None:
   """Checks that no prompt of a run's evaluations was too long.
 
   Args:
-    run: its folder.
-    names: of metrics that are read; those of an evaluation say which.
+    run: the run's folder.
+    names: the metrics that are read. The evaluations among them are checked.
 
   Raises:
-    ValueError: some were, as in `check_score`.
+    ValueError: some prompts were too long, as in `check_score`.
   """
   found = (_EVALUATION.match(name) for name in names)
   benchmarks = sorted({match[0] for match in found if match})
@@ -205,37 +205,37 @@ def check_evaluations(run: pathlib.Path, names: Iterable[str]) -> None:
 def _refuse_too_long(
   folder: pathlib.Path, too_long: float, items: float, setter: str
 ) -> None:
-  """Refuses prompts that were too long.
+  """Raises a ValueError if prompts were too long.
 
   Args:
-    folder: of the results.
-    too_long: how many there are.
-    items: of how many.
-    setter: what has the config that refused them.
+    folder: the folder of the results.
+    too_long: number of items whose prompt was too long.
+    items: total number of items.
+    setter: the table of the plan that sets the limit, "arm" or "score".
   """
   if too_long:
     raise ValueError(
       f"{folder}: {too_long:.0f} of {items:.0f} items are wrong for every "
-      "policy, because their prompts are too long: expected none; let them in "
-      f"by rollout.prompt_buckets of the {setter}, and begin with another "
-      "--workdir, without what is kept in runs/"
+      "policy, because their prompts are too long: expected none; raise "
+      f"rollout.prompt_buckets of the {setter}, and start over with another "
+      "--workdir and without what runs/ keeps"
     )
 
 
 def is_prepared(folder: pathlib.Path) -> bool:
-  """Returns whether a preparation has made its output."""
+  """Returns whether a preparation has finished."""
   return _marker(folder).exists()
 
 
 def mark_prepared(
   folder: pathlib.Path, output: str, commit: str | None = None
 ) -> None:
-  """Marks a preparation as done; one that was stopped has no output yet.
+  """Marks a preparation as done if its output exists.
 
   Args:
-    folder: of the preparation.
-    output: what it should have made there.
-    commit: of the code that made it; None: of this package.
+    folder: the folder of the preparation.
+    output: the file or folder that it should have written there.
+    commit: commit of the code that made it; None takes this package's commit.
   """
   if (folder / output).exists():
     made_at = commit if commit is not None else starts.commit(_PACKAGE)
@@ -243,7 +243,7 @@ def mark_prepared(
 
 
 def prepared_commit(folder: pathlib.Path) -> str:
-  """Returns the commit of the code that has prepared; "": it is not known."""
+  """Returns the commit that made a preparation; "" if unknown."""
   return _marker(folder).read_text("utf-8").strip()
 
 
@@ -252,7 +252,7 @@ def _marker(folder: pathlib.Path) -> pathlib.Path:
 
 
 def is_locked(folder: pathlib.Path) -> bool:
-  """Returns whether a process works in a folder."""
+  """Returns whether a process is working in a folder."""
   path = folder / "lock"
   if not path.exists():
     return False
@@ -269,19 +269,19 @@ def check_run(
 ) -> None:
   """Checks that a run was trained with a config.
 
-  Settings of a critic are compared only if the run has one.
+  Critic settings are compared only if the run has a critic.
 
   Args:
-    run: its folder.
+    run: the run's folder.
     expected: the config.
-    named: keys that the run has; it may lack others, and differ in those that a
-      resumed run may change.
+    named: keys that the run must have. It may lack other keys, and may differ
+      in keys that a resumed run may change.
 
   Raises:
     ValueError: a key has another value.
   """
   found = overrides.flatten(run_folder.read_config(run))
-  # A config that was written has lists where it had tuples.
+  # A config in JSON has lists in place of tuples.
   wanted = overrides.flatten(json.loads(json.dumps(expected)))
   unread = run_folder.MUTABLE_KEYS
   if found.get("learner.estimator") != GAE:
@@ -291,6 +291,5 @@ def check_run(
   for key in sorted((found.keys() - may_differ | named) & wanted.keys()):
     if (has := found.get(key)) != wanted[key]:
       raise ValueError(
-        f"{run}: config.{key}={has!r}: expected {wanted[key]!r}, as the plan "
-        "has it"
+        f"{run}: config.{key}={has!r}: expected {wanted[key]!r}, as in the plan"
       )

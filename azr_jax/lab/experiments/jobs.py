@@ -15,16 +15,16 @@ from azr_jax.lab.experiments.plan import Score
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """A process that can be killed, and goes on when it is started again.
+  """A process that can be killed and resumes when it is started again.
 
   Attributes:
-    name: of its log, and of its time.
-    command: the words of its command line.
-    needs: names of jobs that must be done before.
-    folder: where it works; another process may be working there.
-    is_done: whether there is nothing left to do.
-    finish: is called after the process has ended well.
-    check: is called where nothing is left to do; raises ValueError for results
+    name: the key of its log and of its core seconds.
+    command: its command line.
+    needs: names of jobs that must be done first.
+    folder: the folder it writes to; another process may be working there.
+    is_done: returns whether nothing is left to do.
+    finish: called after the process has succeeded.
+    check: called when nothing is left to do; raises ValueError for results
       that must not be used.
   """
 
@@ -66,7 +66,7 @@ def make(workdir: Workdir) -> list[Job]:
 
 
 def flag(key: str, value: Any) -> str:
-  """Returns `--config.KEY=VALUE`; lists of TOML are tuples."""
+  """Returns `--config.KEY=VALUE`, turning TOML's lists into tuples."""
   return f"--config.{key}={tuple(value) if isinstance(value, list) else value}"
 
 

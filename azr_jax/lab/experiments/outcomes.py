@@ -1,4 +1,4 @@
-"""Reads an outcome of an arm's runs: values by seed and item."""
+"""Reads an outcome of an arm's runs, as values by seed and item."""
 
 import dataclasses
 import math
@@ -15,12 +15,12 @@ START = "start"
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-  """An outcome of the runs of an arm that have it.
+  """An outcome of those runs of an arm that have it.
 
   Attributes:
-    seeds: of the runs.
+    seeds: seeds of the runs.
     items: question by item id, sorted; {} for a metric.
-    values: float64 [S, N].
+    values: values by seed and item, float64 [S, N].
   """
 
   seeds: tuple[int, ...]
@@ -28,12 +28,12 @@ class Samples:
   values: np.ndarray
 
   def of(self, seeds: tuple[int, ...]) -> np.ndarray:
-    """Returns the values of some seeds, in their order."""
+    """Returns the values of the given seeds, in their order."""
     return self.values[[self.seeds.index(seed) for seed in seeds]]
 
 
 def read(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
-  """Returns an outcome of an arm, or of the start; None: no run has it yet.
+  """Returns an outcome of an arm or of the start; None if no run has it yet.
 
   Runs that have not reached the outcome's last step, or have no score yet, are
   left out.
@@ -44,7 +44,7 @@ def read(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
 
 
 def check_same_items(first: Samples, second: Samples) -> None:
-  """Raises ValueError if two arms were scored on other items."""
+  """Raises ValueError if two arms were scored on different items."""
   if first.items != second.items or (
     first.values.shape[1] != second.values.shape[1]
   ):
@@ -67,7 +67,7 @@ def _metric(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
 
 
 def _mean(rows: list[dict[str, float]], outcome: Outcome) -> float:
-  """Returns the mean of the metric over the steps; nan: some are to come."""
+  """Returns the metric's mean over the steps; nan before the last of them."""
   if not rows or rows[-1]["step"] < outcome.last_step:
     return math.nan
   names = [outcome.metric, *([outcome.minus] if outcome.minus else [])]
@@ -75,7 +75,7 @@ def _mean(rows: list[dict[str, float]], outcome: Outcome) -> float:
     row[outcome.metric] - (row[outcome.minus] if outcome.minus else 0.0)
     for row in rows
     if outcome.first_step <= row["step"] <= outcome.last_step
-    # Steps between two evaluations, and other systems, have no such metric.
+    # Steps between evaluations, and other systems, lack the metric.
     if all(name in row for name in names)
   ]
   return float(np.mean(values)) if values else math.nan
@@ -104,7 +104,7 @@ def _score(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
     if not ids:
       raise ValueError(
         f"outcome {outcome.title!r}: expected items of {benchmark} whose ids "
-        f"begin with {outcome.items!r}; there are none"
+        f"start with {outcome.items!r}; there are none"
       )
   values = score_files.values(correct, ids, num_items, outcome.k)
   return Samples(tuple(done), {id_: questions[id_] for id_ in ids}, values)

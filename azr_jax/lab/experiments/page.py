@@ -1,4 +1,4 @@
-"""Writes what an experiment has found: results.json, results.md, figure.png."""
+"""Writes an experiment's results: results.json, results.md, figure.png."""
 
 import dataclasses
 import hashlib
@@ -25,12 +25,12 @@ RESULTS, PAGE, FIGURE = "results.json", "results.md", "figure.png"
 
 
 def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
-  """Analyses what has been run by now, and writes the three files.
+  """Analyses the runs so far and writes the three files.
 
   Args:
     source: the folder of the plan.
     out: the folder to write into.
-    workdir: has the runs.
+    workdir: the working directory with the runs.
 
   Returns:
     The text of results.md.
@@ -50,7 +50,7 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
     "outcomes": [dataclasses.asdict(one) for one in cells],
     "comparisons": [_flat(one) for one in findings],
   }
-  # The page is made of what the file holds, so that both say the same.
+  # The page is made from the file's content, so that the two agree.
   results = json.loads(json.dumps(results))
   storage.write_atomically(out / RESULTS, json.dumps(results, indent=1) + "\n")
   text = page(workdir.plan, results)
@@ -60,12 +60,12 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
 
 
 def plan_hash(folder: pathlib.Path) -> str:
-  """Returns the SHA-256 of the plan that the results are of."""
+  """Returns the SHA-256 of the plan file."""
   return hashlib.sha256((folder / plan_file.FILE).read_bytes()).hexdigest()
 
 
 def _is_older(source: pathlib.Path, commits: Sequence[str]) -> bool | None:
-  """Returns whether every commit that ran jobs already had the plan.
+  """Returns whether the plan existed in every commit that ran jobs.
 
   Args:
     source: the folder of the plan.
@@ -86,13 +86,13 @@ def _flat(finding: Finding) -> dict[str, Any]:
 
 
 def _runs(workdir: Workdir) -> dict[str, dict[str, float]]:
-  """Returns finished steps and core minutes of each run that has begun."""
+  """Returns finished steps and core minutes of each run that has started."""
   found = {}
   for arm, seed in workdir.plan.runs():
     rows = folders.read_rows(workdir.run(arm, seed))
     steps = [row["time/step"] for row in rows if "time/step" in row]
     if steps:
-      # Single steps include time in which the machine was suspended.
+      # The median ignores steps during which the machine was suspended.
       minutes = len(steps) * statistics.median(steps) / 60
       found[f"{arm}_{seed}"] = {
         "steps": folders.steps_done(workdir.run(arm, seed))[0],
@@ -102,7 +102,7 @@ def _runs(workdir: Workdir) -> dict[str, dict[str, float]]:
 
 
 def page(plan: Plan, results: Mapping[str, Any]) -> str:
-  """Returns question, tables and reading, as Markdown."""
+  """Returns question, tables and conclusions, as Markdown."""
   about = plan.about
   runs = results["runs"]
   hours = sum(run["core_minutes"] for run in runs.values()) / 60
@@ -133,7 +133,7 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
 
 
 def _arms(plan: Plan, results: Mapping[str, Any]) -> str:
-  """Returns a row for each arm, a column for each outcome."""
+  """Returns the table of outcomes: a row per arm, a column per outcome."""
   found = {(one["arm"], one["outcome"]): one for one in results["outcomes"]}
   arms = [
     arm
@@ -165,12 +165,12 @@ def _arms(plan: Plan, results: Mapping[str, Any]) -> str:
 def _cell(
   outcome: Outcome, cell: Mapping[str, Any] | None, num_seeds: int
 ) -> str:
-  """Returns the mean with its standard error over seeds, or else items.
+  """Returns the mean with its standard error, over seeds if there are several.
 
   Args:
-    outcome: of the plan.
-    cell: that of results.json.
-    num_seeds: seeds of the arm, of which the cell may have fewer.
+    outcome: the plan's outcome.
+    cell: the outcome in results.json, or None.
+    num_seeds: number of the arm's seeds; the cell may have fewer.
   """
   if cell is None:
     return ""

@@ -1,24 +1,24 @@
-"""An experiment's plan: what is asked, what is run, and what would refute it.
+"""An experiment's plan: the question, the runs, and what would refute it.
 
-`experiments/NAME/experiment.toml` is written before the first run, and has
+`experiments/NAME/experiment.toml` is written before the first run and contains
 everything that decides the answer. Its tables:
 
-| table | what it has |
+| table | content |
 | --- | --- |
 | top level | question, claim, source, refuted_if, seeds, core_hours |
 | `[text]` | texts by name, for values that occur more than once |
 | `[set]` | config keys of every arm |
 | `[rehearse]` | config keys of every arm in a rehearsal |
-| `[[prepare]]` | a command that makes what arms read, such as a start |
-| `[arms.NAME]` | a config, and the keys that make the arm |
+| `[[prepare]]` | a command that makes an input of arms, e.g. a start model |
+| `[arms.NAME]` | a config, and the keys that define the arm |
 | `[scores.NAME]` | a benchmark that finished runs are scored on |
-| `[outcomes.NAME]` | a score, or a metric between two steps |
-| `[[comparisons]]` | two arms, an outcome, what is claimed of it |
+| `[outcomes.NAME]` | a score, or the mean of a metric between two steps |
+| `[[comparisons]]` | two arms, an outcome, and the claimed difference |
 | `[panels]` | titles and metrics of the figure's curves |
-| `[transition]` | an outcome against what the arms vary, a line for each kind |
-| `[[amended]]` | what was changed after runs had begun, and why |
+| `[transition]` | an outcome against what the arms vary, in lines |
+| `[[amended]]` | a change made after runs had started, and why |
 
-`{NAME}` in a value stands for the folder of the preparation NAME, or for the
+In a value, `{NAME}` stands for the folder of the preparation NAME, or for the
 text NAME.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 
 from azr_jax.config.settings import Settings, setting
 
-# A comparison claims one of these of the difference: the arm less the base.
+# What a comparison claims about the difference: arm minus base.
 HIGHER, LOWER, NOT_LOWER = "higher", "lower", "not_lower"
 CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 
@@ -37,10 +37,12 @@ CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 class About(Settings):
   """The top level of a plan."""
 
-  question: str = setting("", "what is asked, one sentence", required=True)
-  claim: str = setting("", "the answer that is claimed", required=True)
-  source: str = setting("", "who claims it: paper, arXiv, place", required=True)
-  refuted_if: str = setting("", "what would refute it", required=True)
+  question: str = setting("", "the question, in one sentence", required=True)
+  claim: str = setting("", "the claimed answer", required=True)
+  source: str = setting(
+    "", "source of the claim: paper, arXiv id, section", required=True
+  )
+  refuted_if: str = setting("", "what would refute the claim", required=True)
   seeds: tuple[int, ...] = setting(
     (0, 1, 2),
     "config.seed of each arm's runs",
@@ -48,94 +50,105 @@ class About(Settings):
     accepts=(lambda v: len({*v}) == len(v), "different seeds"),
   )
   core_hours: float = setting(
-    1.0, "budget of all runs and scores, hours of one core", above=0
+    1.0, "budget of all runs and scores, in core-hours", above=0
   )
   confidence: float = setting(
-    0.95, "of the intervals; 1 - this is the error rate", above=0, below=1
+    0.95, "confidence of the intervals; alpha is 1 minus it", above=0, below=1
   )
   power: float = setting(
-    0.8, "chance to see the smallest detectable difference", above=0, below=1
+    0.8,
+    "probability of detecting the smallest detectable difference",
+    above=0,
+    below=1,
   )
-  dropped: str = setting("", "what the source runs and this does not, and why")
+  dropped: str = setting("", "what the source runs that this omits, and why")
 
 
 @dataclasses.dataclass(frozen=True)
 class Preparation(Settings):
-  """A command that is run once, before the arms that read its folder."""
+  """A command that runs once, before the arms that read its folder."""
 
-  name: str = setting("", "what `{NAME}` refers to", required=True)
-  command: str = setting("", "the module that is run", required=True)
-  arguments: tuple[str, ...] = setting((), "its flags; {folder}: its folder")
-  rehearsal: tuple[str, ...] = setting((), "more flags in a rehearsal")
+  name: str = setting("", "the NAME that `{NAME}` refers to", required=True)
+  command: str = setting("", "the module to run", required=True)
+  arguments: tuple[str, ...] = setting(
+    (), "its flags; {folder} is the preparation's folder"
+  )
+  rehearsal: tuple[str, ...] = setting((), "additional flags in a rehearsal")
   output: str = setting(
-    "", "what is in the folder when it has succeeded", required=True
+    "",
+    "file or folder that exists in its folder once it has succeeded",
+    required=True,
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class Score(Settings):
-  """A benchmark of finished runs, and of the model they start from."""
+  """A benchmark of finished runs, and of the model that they start from."""
 
-  config: str = setting("", "of azr_jax.evaluate, FILE:VARIANT", required=True)
-  benchmark: str = setting("", "its name", required=True)
-  arguments: tuple[str, ...] = setting((), "more flags of azr_jax.evaluate")
-  arms: tuple[str, ...] = setting((), "arms that are scored; (): all")
-  start: str = setting("", "a model that is scored once; '': none")
+  config: str = setting(
+    "", "config of azr_jax.evaluate, FILE:VARIANT", required=True
+  )
+  benchmark: str = setting("", "name of the benchmark", required=True)
+  arguments: tuple[str, ...] = setting(
+    (), "additional flags of azr_jax.evaluate"
+  )
+  arms: tuple[str, ...] = setting((), "arms to score; () scores all")
+  start: str = setting("", "a start model to score once; '' for none")
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome(Settings):
-  """A number of each run: a score by items, or a mean metric over steps."""
+  """A number per run: a score over items, or a metric's mean over steps."""
 
-  title: str = setting("", "column of the table, with its unit", required=True)
-  score: str = setting("", "name in [scores]; '': the metric counts")
-  k: int = setting(1, "of pass@k of the score", minimum=1)
+  title: str = setting("", "column title, with the unit", required=True)
+  score: str = setting("", "name in [scores]; '' uses the metric")
+  k: int = setting(1, "k of the score's pass@k", minimum=1)
   items: str = setting(
-    "", "start of the ids of the score's items that count; '': all count"
+    "", "prefix of the ids of the score's items that count; '' counts all"
   )
-  metric: str = setting("", "metric of metrics.jsonl; '': the score counts")
-  minus: str = setting("", "metric of the same run to subtract; '': none")
+  metric: str = setting("", "metric in metrics.jsonl; '' uses the score")
+  minus: str = setting("", "metric of the same run to subtract; '' for none")
   first_step: int = setting(1, "first step of the metric's mean", minimum=1)
   last_step: int = setting(1, "last step of the metric's mean", minimum=1)
 
   def check(self) -> None:
-    """Refuses values that do not go together."""
+    """Rejects conflicting values."""
     if bool(self.score) == bool(self.metric):
       raise self.invalid("metric", "either a metric or a score")
     if self.items and not self.score:
-      raise self.invalid("items", "'' where a metric counts")
+      raise self.invalid("items", "'' with a metric")
     if self.first_step > self.last_step:
       raise self.invalid("last_step", f"at least first_step={self.first_step}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison(Settings):
-  """A claim about one arm and another, which may fail."""
+  """A claim about the difference between two arms, which may fail."""
 
   outcome: str = setting("", "name in [outcomes]", required=True)
   arm: str = setting("", "name in [arms]", required=True)
-  base: str = setting("", "the arm to compare with; '': the number 0")
+  base: str = setting("", "arm to compare with; '' compares with 0")
   claim: str = setting(
-    HIGHER, "what is claimed of arm less base", choices=CLAIMS
+    HIGHER, "claim about the difference arm - base", choices=CLAIMS
   )
   margin: float = setting(
     0.0,
-    "smallest difference that the claim is about; of not_lower: the loss that "
-    "is tolerated",
+    "smallest difference that matters; with not_lower, the loss that is "
+    "tolerated",
     minimum=0,
   )
   expected_sd: float = setting(
     0.0,
-    "standard deviation over seeds of the difference that a pilot or an "
-    "earlier experiment had, from which the plan's power follows; 0: unknown",
+    "standard deviation of the difference over seeds, from a pilot or an "
+    "earlier experiment, for the planned power; 0 if unknown",
     minimum=0,
   )
   primary: bool = setting(
-    True, "whether it decides, and is corrected for the other primary ones"
+    True, "whether it decides, with Holm's correction over the primary ones"
   )
 
   def check(self) -> None:
-    """Refuses a claim of equal arms without what it tolerates."""
+    """Rejects not_lower without a margin, and an arm compared with itself."""
     if self.claim == NOT_LOWER and not self.margin:
       raise self.invalid("margin", f"a number above 0 with {NOT_LOWER!r}")
     if self.arm == self.base:
@@ -144,27 +157,29 @@ class Comparison(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Amendment(Settings):
-  """A change of the plan that was made after runs had begun."""
+  """A change of the plan after runs had started."""
 
-  when: str = setting("", "the date, and which runs were done", required=True)
-  why: str = setting("", "what was changed, and the reason", required=True)
+  when: str = setting(
+    "", "the date, and which runs were done by then", required=True
+  )
+  why: str = setting("", "what was changed, and why", required=True)
   was: str = setting(
-    "", "hash of the plan before it, as the error says it", required=True
+    "", "hash of the plan before, as the error message gives it", required=True
   )
   adds: tuple[str, ...] = setting(
     (),
-    "arms that the plan before it did not have; their comparisons decide "
-    "nothing, because they were chosen after a look",
+    "arms that were added; their comparisons must not be primary, because "
+    "the arms were chosen after seeing results",
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-  """What is trained with each seed.
+  """A training configuration, run once per seed.
 
   Attributes:
     config: FILE:VARIANT.
-    overrides: value by config key, those of `[set]` included.
+    overrides: value by config key, including `[set]`.
   """
 
   config: str
@@ -177,8 +192,8 @@ class Transition:
 
   Attributes:
     outcome: name in [outcomes].
-    axis: says what the number is, with its unit.
-    lines: for each line, the number of each of its arms.
+    axis: label of the number, with its unit.
+    lines: line -> arm -> the arm's number.
   """
 
   outcome: str
@@ -188,21 +203,21 @@ class Transition:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """A whole experiment; `plan_file.read` makes it.
+  """A whole experiment, as read by `plan_file.read`.
 
   Attributes:
-    name: of its folder.
+    name: name of its folder.
     about: the top level of the file.
     preparations: in the order of the file.
-    arms: by name, in the order of the file.
-    scores: by name.
-    outcomes: by name.
+    arms: arms by name, in the order of the file.
+    scores: scores by name.
+    outcomes: outcomes by name.
     comparisons: in the order of the file.
     panels: metric by title of a panel of curves.
-    transition: a panel of the figure; None: there is none.
+    transition: a panel of the figure, or None.
     rehearse: value by config key in a rehearsal.
     amendments: in the order of the file.
-    is_rehearsal: whether `rehearsal` made it.
+    is_rehearsal: whether this is the plan of a rehearsal.
   """
 
   name: str
@@ -219,10 +234,10 @@ class Plan:
   is_rehearsal: bool = False
 
   def rehearsal(self) -> "Plan":
-    """Returns the plan of a rehearsal, which shows that its commands work.
+    """Returns the plan of a rehearsal, which shows that the commands work.
 
-    It has one seed, the keys of `[rehearse]`, eight items a score, and means of
-    metrics over all steps.
+    It has one seed, the keys of `[rehearse]`, eight items per score, and
+    metrics of the first step only.
     """
     return dataclasses.replace(
       self,
@@ -249,14 +264,14 @@ class Plan:
     )
 
   def metrics(self) -> set[str]:
-    """Returns the metrics that are read of runs."""
+    """Returns the metrics that outcomes and panels read."""
     of_outcomes = {
       name for one in self.outcomes.values() for name in (one.metric, one.minus)
     }
     return (of_outcomes | {*self.panels.values()}) - {""}
 
   def runs(self) -> list[tuple[str, int]]:
-    """Returns arm and seed of each run, every arm's first seed first."""
+    """Returns (arm, seed) of each run, with every arm's first seed first."""
     return [(arm, seed) for seed in self.about.seeds for arm in self.arms]
 
   def scores_of(self, arm: str) -> list[str]:

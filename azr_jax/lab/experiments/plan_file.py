@@ -1,4 +1,4 @@
-"""Reads `experiments/NAME/experiment.toml`, and checks that its names agree."""
+"""Reads `experiments/NAME/experiment.toml` and checks its references."""
 
 import pathlib
 import re
@@ -22,7 +22,7 @@ from azr_jax.lab.experiments.plan import (
 )
 
 FILE = "experiment.toml"
-# In a clone; a package that was installed otherwise has no such folder.
+# Exists in a clone only; an installed package has no such folder.
 EXPERIMENTS = pathlib.Path(__file__).parents[3] / "experiments"
 _MAX_NUMBER = 1e9
 _NAME = re.compile(r"[a-z0-9_]+")
@@ -30,11 +30,11 @@ _REFERENCE = re.compile(r"\{(\w+)\}")
 
 
 def read(folder: pathlib.Path) -> Plan:
-  """Returns the plan of `experiments/NAME`.
+  """Reads the plan of `experiments/NAME`.
 
   Raises:
-    ValueError: the file is missing or damaged, or a value is not allowed; one
-      line names file, key, value and what is expected.
+    ValueError: the file is missing or damaged, or a value is not allowed. One
+      line gives the file, key, value and what is expected.
   """
   tables = read_tables(folder)
   try:
@@ -44,7 +44,7 @@ def read(folder: pathlib.Path) -> Plan:
 
 
 def folder_of(name: str) -> pathlib.Path:
-  """Returns the folder of an experiment: itself, or that of a name."""
+  """Returns an experiment's folder, given the folder or the name."""
   folder = pathlib.Path(name).expanduser()
   if "/" in name or (folder / FILE).is_file():
     return folder
@@ -52,10 +52,10 @@ def folder_of(name: str) -> pathlib.Path:
 
 
 def read_tables(folder: pathlib.Path) -> dict[str, Any]:
-  """Returns the parsed file of a folder.
+  """Parses the plan file in a folder.
 
   Raises:
-    ValueError: the file is missing, or no TOML.
+    ValueError: the file is missing or is not TOML.
   """
   path = folder / FILE
   if not path.is_file():
@@ -65,11 +65,11 @@ def read_tables(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def parse(name: str, tables: Mapping[str, Any]) -> Plan:
-  """Returns the plan of a parsed file.
+  """Builds the plan of a parsed file.
 
   Args:
-    name: of the experiment.
-    tables: what TOML has read.
+    name: name of the experiment.
+    tables: the parsed TOML.
 
   Raises:
     Invalid: a key is unknown, a value is not allowed, or a name has no table.
@@ -98,12 +98,12 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
 
 
 def references(value: object) -> set[str]:
-  """Returns the names of preparations in a value; `folder` is none."""
+  """Returns the preparations that a value refers to, without `{folder}`."""
   return {*_REFERENCE.findall(str(value))} - {"folder"}
 
 
 def filled(value: Any, folders: Mapping[str, str]) -> Any:
-  """Returns a value with the folders of preparations in place of `{NAME}`."""
+  """Replaces each `{NAME}` in a value by the folder of its preparation."""
   if isinstance(value, list | tuple):
     return tuple(filled(one, folders) for one in value)
   if isinstance(value, str):
@@ -112,7 +112,7 @@ def filled(value: Any, folders: Mapping[str, str]) -> Any:
 
 
 def _with_texts(value: Any, texts: Mapping[str, str]) -> Any:
-  """Returns a value of TOML with texts in place of their `{NAME}`."""
+  """Replaces each `{NAME}` in a TOML value by its text."""
   if isinstance(value, dict):
     return {key: _with_texts(one, texts) for key, one in value.items()}
   if isinstance(value, list):
@@ -128,13 +128,13 @@ def _table(tables: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _named(tables: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
-  """Returns the tables of a table; their names become names of folders."""
+  """Returns a table of tables, whose names must be usable as folder names."""
   table = _table(tables, key)
   for name, one in table.items():
     if not isinstance(one, dict) or not _NAME.fullmatch(name):
       raise Invalid(
         f"{key}.{name}",
-        f"={one!r:.80}: expected a table, and a name of a-z_0-9",
+        f"={one!r:.80}: expected a table whose name consists of a-z, 0-9, _",
       )
   return table
 
@@ -145,13 +145,13 @@ def _arm(name: str, table: dict[str, Any], shared: dict[str, Any]) -> Arm:
   config = rest.pop("config", "")
   if rest or not isinstance(config, str) or not config:
     raise Invalid(
-      f"arms.{name}", f"={table!r:.80}: expected config and set alone"
+      f"arms.{name}", f"={table!r:.80}: expected only config and set"
     )
   return Arm(config, {**shared, **own})
 
 
 def _transition(table: dict[str, Any]) -> Transition | None:
-  """Returns what `[transition]` says; None: there is no such table."""
+  """Returns the table `[transition]`, or None without it."""
   if not table:
     return None
   rest = dict(table)
@@ -205,7 +205,7 @@ def _build(
 
 
 def _check(plan: Plan) -> None:
-  """Raises Invalid for a name that no table has."""
+  """Raises Invalid for a reference that no table defines."""
   if not plan.arms:
     raise Invalid("arms", "={}: expected one arm or more")
   prepared = [one.name for one in plan.preparations]
@@ -229,7 +229,7 @@ def _check(plan: Plan) -> None:
 
 
 def _check_transition(plan: Plan) -> None:
-  """Raises Invalid for a line without its arms, or no such outcome."""
+  """Raises Invalid if the transition's outcome or a line's arm is unknown."""
   if plan.transition is None:
     return
   _known("transition.outcome", [plan.transition.outcome], plan.outcomes)
@@ -238,7 +238,7 @@ def _check_transition(plan: Plan) -> None:
 
 
 def _check_comparison(plan: Plan, where: str, one: Comparison) -> None:
-  """Raises Invalid for a comparison without its arms, outcome or scores."""
+  """Raises Invalid if a comparison's arms, outcome or scores are unknown."""
   _known(f"{where}.outcome", [one.outcome], plan.outcomes)
   arms = [name for name in (one.arm, one.base) if name]
   _known(f"{where}.arm", arms, plan.arms)

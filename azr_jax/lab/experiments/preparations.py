@@ -1,8 +1,8 @@
-"""Keeps what preparations have made beside the plan, in `runs/prepared/`.
+"""Archives the outputs of preparations beside the plan, in `runs/prepared/`.
 
-Runs that begin on another machine must start from the same weights, and a
-model that is trained again there may differ from the first by rounding. So an
-output is kept with the runs, unless it is too large for a repository.
+Runs on another machine must start from the same weights, but a model that is
+trained again there may differ by rounding. So outputs are archived with the
+runs, unless they are too large for a repository.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ _MAX_BYTES = 8 << 20
 
 
 def save(workdir: Workdir, out: pathlib.Path) -> None:
-  """Copies the outputs of preparations that are done and not yet kept.
+  """Archives the outputs of preparations that are done.
 
-  What was made from an output that is not kept is not kept either, because
-  elsewhere both must be of one making.
+  If an output's inputs are not archived, it is not either: another machine
+  would make the inputs again, and they might not match.
 
   Args:
-    workdir: has the preparations.
+    workdir: the working directory with the preparations.
     out: the folder of the experiment.
   """
   spent = workdir.spent()
@@ -53,18 +53,18 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
 
 
 def restore(workdir: Workdir, source: pathlib.Path) -> int:
-  """Copies kept outputs into a working directory that lacks them.
+  """Restores archived outputs into a working directory that lacks them.
 
   Args:
-    workdir: where runs go on; it is registered.
+    workdir: the working directory to continue in, already registered.
     source: the folder of the experiment.
 
   Returns:
-    How many preparations were done elsewhere.
+    The number of restored preparations.
 
   Raises:
-    ValueError: one was made with another plan, its record or copy is damaged,
-      or this working directory has made another output.
+    ValueError: an output was made with another plan, its record or copy is
+      damaged, or this working directory has made a different output.
   """
   check(workdir, source)
   spent, restored = workdir.spent(), 0
@@ -85,15 +85,15 @@ def restore(workdir: Workdir, source: pathlib.Path) -> int:
 
 
 def check(workdir: Workdir, source: pathlib.Path) -> None:
-  """Checks that what a working directory has prepared is what is kept.
+  """Checks that a working directory's outputs match the archived ones.
 
   Args:
-    workdir: has preparations, or not yet.
+    workdir: a working directory, with or without preparations.
     source: the folder of the experiment.
 
   Raises:
-    ValueError: what is kept was made with another plan, or is of another
-      making than this working directory's, or its record is damaged.
+    ValueError: an archived output was made with another plan or differs from
+      this working directory's, or its record is damaged.
   """
   for one, record, kept in _kept(workdir, source):
     folder = workdir.prepared(one.name)
@@ -103,15 +103,15 @@ def check(workdir: Workdir, source: pathlib.Path) -> None:
       is_made = folders.is_prepared(folder) and made.exists()
       if is_made and _digest(made) != kept["sha256"]:
         raise ValueError(
-          f"{made} differs from what is kept: expected runs that begin "
-          "alike; another --workdir goes on from what is kept"
+          f"{made} differs from what is kept: expected runs from the same "
+          "start; use another --workdir to continue from what is kept"
         )
 
 
 def _kept(
   workdir: Workdir, source: pathlib.Path
 ) -> Iterator[tuple[Preparation, pathlib.Path, dict[str, Any]]]:
-  """Yields the preparations that are kept, with their records."""
+  """Yields the archived preparations, with their records."""
   for one in workdir.plan.preparations:
     record = _record(source, one.name)
     if record.exists():
@@ -127,20 +127,20 @@ def _payload(record: pathlib.Path, one: Preparation) -> pathlib.Path:
 
 
 def _has_sources(one: Preparation, out: pathlib.Path) -> bool:
-  """Returns whether all preparations that another one reads are kept."""
+  """Returns whether all preparations that this one reads are archived."""
   names = plan_file.references(one.arguments)
   return all(_record(out, name).exists() for name in names)
 
 
 def _files(path: pathlib.Path) -> list[pathlib.Path]:
-  """Returns a file alone, or all files of a folder in order."""
+  """Returns the file itself, or all files of a folder in order."""
   if path.is_file():
     return [path]
   return sorted(file for file in path.rglob("*") if file.is_file())
 
 
 def _digest(path: pathlib.Path) -> str:
-  """Returns the SHA-256 of names and contents."""
+  """Returns a SHA-256 over file names and contents."""
   digest = hashlib.sha256()
   for file in _files(path):
     content = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -149,7 +149,7 @@ def _digest(path: pathlib.Path) -> str:
 
 
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
-  """Copies a file or a folder to where nothing of an older one stays."""
+  """Copies a file or a folder, replacing any older copy."""
   partial = target.with_name(f"{target.name}.partial")
   for path in (partial, target):
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""How far an experiment is, and when it will be done."""
+"""Reports how far an experiment is, and when it will be done."""
 
 import statistics
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from azr_jax.lab.experiments.folders import Workdir
 
 
 class Progress:
-  """Steps done and to do, with the time that a step has taken."""
+  """Counts finished and remaining steps, and how long a step takes."""
 
   def __init__(self, workdir: Workdir, num_cores: int):
     self._workdir, self._num_cores = workdir, num_cores
 
   def line(self, spent: Mapping[str, float]) -> str:
-    """Returns one line: runs, steps, core-hours of the budget, and the ETA.
+    """Returns one status line: runs, steps, core-hours and the ETA.
 
-    The ETA counts the steps to do of runs that have begun, and as many for each
-    other run as those have on average; not the scores.
+    The ETA covers training steps but not scores. Runs that have not started are
+    assumed to have as many steps as the others on average.
 
     Args:
       spent: core seconds by job.
@@ -42,6 +42,6 @@ class Progress:
 
 
 def _duration(seconds: float) -> str:
-  """Returns hours and minutes, as `2 h 05 min`."""
+  """Formats hours and minutes, as in `2 h 05 min`."""
   minutes = round(seconds / 60)
   return f"{minutes // 60} h {minutes % 60:02d} min"

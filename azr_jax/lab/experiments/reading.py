@@ -1,4 +1,4 @@
-"""Says in words what follows from a comparison, and what does not."""
+"""Puts the result of a comparison into words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,19 +10,19 @@ _SIGNS = {HIGHER: "above", LOWER: "below", NOT_LOWER: "not below"}
 
 
 def scale(outcome: Outcome) -> float:
-  """Returns what values of an outcome are shown as multiples of: a percent."""
+  """Returns the factor for display: scores are shown in percent."""
   return 100.0 if outcome.score else 1.0
 
 
 def shown(outcome: Outcome, value: float, signed: bool = False) -> str:
-  """Returns a value of an outcome as text; scores are in percent."""
+  """Formats a value of an outcome; scores are in percent."""
   sign = "+" if signed else ""
   digits = ".1f" if outcome.score else ".3g"
   return f"{scale(outcome) * value:{sign}{digits}}"
 
 
 def claim(plan: Plan, one: Mapping[str, Any]) -> str:
-  """Returns what a comparison of results.json claims, in words."""
+  """Returns the claim of a comparison in results.json, in words."""
   outcome = plan.outcomes[one["outcome"]]
   base = f"`{one['base']}`" if one["base"] else "0"
   text = f"{outcome.title}: `{one['arm']}` {_SIGNS[one['claim']]} {base}"
@@ -35,10 +35,10 @@ def claim(plan: Plan, one: Mapping[str, Any]) -> str:
 
 
 def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
-  """Returns a paragraph about a comparison of results.json; "": not run."""
+  """Returns a paragraph on a comparison in results.json; "" if not run."""
   text, found = f"**{claim(plan, one)}**: ", one["verdict"]
   if found == analysis.NOT_RUN:
-    return ""  # The table says so.
+    return ""  # The table shows it.
   outcome = plan.outcomes[one["outcome"]]
   value = shown(outcome, one["difference"], signed=True)
   text += f"{verdict(one)}. The difference is {value}"
@@ -63,10 +63,10 @@ def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
 
 
 def verdict(one: Mapping[str, Any]) -> str:
-  """Returns the verdict of a comparison of results.json, as a table shows it.
+  """Returns the verdict of a comparison in results.json, for a table.
 
-  A secondary comparison's is marked, because its p-value is not corrected for
-  the others.
+  A secondary comparison that holds is marked, because its p-value is not
+  corrected for the others.
   """
   if one["verdict"] == analysis.HOLDS and not one["primary"]:
     return f"{analysis.HOLDS} (not corrected)"
@@ -74,7 +74,7 @@ def verdict(one: Mapping[str, Any]) -> str:
 
 
 def _small(one: Mapping[str, Any]) -> str:
-  """Returns a warning if a claim that holds may not matter."""
+  """Returns a warning if a claim holds but the difference may not matter."""
   if one["claim"] == NOT_LOWER or not one["margin"]:
     return ""
   if min(map(abs, one["interval"])) >= one["margin"]:
@@ -93,7 +93,7 @@ def _undecided(plan: Plan, one: Mapping[str, Any]) -> str:
       "Alone it would hold, but not at the level that is left of "
       f"{1 - plan.about.confidence:.2g} for one of several claims."
     )
-  # The test sees a distance from the difference that is tested.
+  # The smallest detectable distance is measured from the tested difference.
   smallest = shown(
     plan.outcomes[one["outcome"]],
     null + one["smallest"],

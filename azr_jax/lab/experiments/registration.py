@@ -1,4 +1,4 @@
-"""Says which changes of a plan the runs that have begun allow."""
+"""Decides which changes of a plan are allowed after its runs have started."""
 
 import hashlib
 import json
@@ -8,24 +8,24 @@ from typing import Any
 
 from azr_jax.lab.experiments import plan_file
 
-# Keys that may change after runs have begun: the budget, and a figure of what
-# the runs have anyway.
+# Keys that may change after runs have started: they affect the budget and the
+# figure, but not the results.
 _FREE = ("core_hours", "transition", "amended")
 
-# Keys that decide what runs and scores are. They cannot be amended, but for
-# arms that are added.
+# Keys that determine runs and scores. Amendments may not change them, except to
+# add arms.
 _OF_RUNS = ("text", "set", "prepare", "arms", "scores")
 
 
 def check(path: pathlib.Path, source: pathlib.Path) -> None:
-  """Checks that runs began with a plan, or with one that it amends.
+  """Checks that runs started with a plan, or with one that it amends.
 
   Args:
-    path: the working directory, with the plan that its runs began with.
+    path: the working directory, with the plan that its runs started with.
     source: the folder of the experiment.
 
   Raises:
-    ValueError: runs began with another plan.
+    ValueError: the runs started with another plan.
   """
   old, new = (
     _fixed_part(plan_file.read_tables(folder)) for folder in (path, source)
@@ -39,15 +39,15 @@ def check(path: pathlib.Path, source: pathlib.Path) -> None:
   if changed and not (is_amended and has_its_runs):
     raise ValueError(
       f"{source / plan_file.FILE}: {', '.join(changed)} changed after the "
-      f"runs of {path} began: expected the same plan, or another "
-      f"--workdir; where none of {', '.join(_OF_RUNS)} has changed, or arms "
-      "were added, a table [[amended]] with when, why, adds (the new arms) "
+      f"runs of {path} started: expected the same plan, or another --workdir; "
+      f"if none of {', '.join(_OF_RUNS)} changed, or arms were added, add a "
+      "table [[amended]] with when, why, adds (the new arms) "
       f"and was = {was!r}"
     )
 
 
 def fixed_plan_hash(folder: pathlib.Path) -> str:
-  """Returns the SHA-256 of what of a folder's plan may not change."""
+  """Returns the SHA-256 of the fixed part of a folder's plan."""
   return _hash(_fixed_part(plan_file.read_tables(folder)))
 
 
@@ -56,20 +56,20 @@ def _hash(tables: dict[str, Any]) -> str:
 
 
 def plan_hashes(folder: pathlib.Path) -> dict[str, str]:
-  """Returns what a record of something kept says of the folder's plan."""
+  """Returns the hashes of a folder's plan that archived records carry."""
   return {"plan": fixed_plan_hash(folder), "plan_of_runs": _runs_hash(folder)}
 
 
 def check_kept(source: pathlib.Path, kept: dict[str, Any]) -> None:
-  """Checks that what is kept was made with a folder's plan.
+  """Checks that an archived record was made with a folder's plan.
 
   Args:
     source: the folder of the experiment.
-    kept: a record with the `plan_hashes` of the plan it was made with.
+    kept: a record with the `plan_hashes` of its plan.
 
   Raises:
-    ValueError: the plan has changed since, and does not say that it did, or
-      another plan's runs are not this one's.
+    ValueError: the plan has changed since without an amendment, or the record
+      belongs to another plan's runs.
   """
   if kept["plan_of_runs"] not in _accepted_runs(source):
     raise ValueError(
@@ -85,11 +85,11 @@ def check_kept(source: pathlib.Path, kept: dict[str, Any]) -> None:
 
 
 def _runs_hash(folder: pathlib.Path, without: Collection[str] = ()) -> str:
-  """Returns the SHA-256 of what of a folder's plan decides its runs.
+  """Returns the SHA-256 of the part of a plan that determines its runs.
 
   Args:
-    folder: has the plan.
-    without: arms that are left out.
+    folder: the folder with the plan.
+    without: arms to leave out.
   """
   tables = plan_file.read_tables(folder)
   found = {key: tables.get(key) for key in _OF_RUNS}
@@ -99,9 +99,9 @@ def _runs_hash(folder: pathlib.Path, without: Collection[str] = ()) -> str:
 
 
 def _accepted_runs(source: pathlib.Path) -> set[str]:
-  """Returns the hashes of runs that a folder's plan has, then and now.
+  """Returns the run hashes of a folder's plan, now and before each amendment.
 
-  A plan before an amendment had none of the arms that it or a later one adds.
+  Before an amendment, the plan lacked the arms that it or a later one adds.
   """
   amendments = plan_file.read(source).amendments
   return {
@@ -111,7 +111,7 @@ def _accepted_runs(source: pathlib.Path) -> set[str]:
 
 
 def _accepted(source: pathlib.Path) -> set[str]:
-  """Returns the hashes of a folder's plan, and of those that it amends."""
+  """Returns the hashes of a folder's plan and of the plans that it amends."""
   amendments = plan_file.read(source).amendments
   return {fixed_plan_hash(source), *(one.was for one in amendments)}
 

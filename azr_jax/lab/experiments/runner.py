@@ -1,8 +1,8 @@
-"""Runs the jobs of an experiment, one on each core, within its budget.
+"""Runs the jobs of an experiment, one per core, within its budget.
 
-A job is one process. Whatever ends this one ends the jobs too, and the same
-command goes on: runs resume from their checkpoints, and what is done is not
-done again. Time is counted in core seconds, of jobs that hold a core.
+A job is one process. If this process ends, so do its jobs, and running the same
+command again continues: runs resume from their checkpoints, and finished jobs
+are skipped. Time is counted in core seconds, while a job holds a core.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from azr_jax.lab.experiments.progress import Progress
 from azr_jax.run import sigterm
 
 _POLL_S = 0.2
-# A longer pause between two looks is one of this process: it was suspended,
-# and so were the jobs.
+# A longer gap between two polls means that this process, and so its jobs, were
+# suspended.
 _MAX_GAP_S = 5.0
 _WRITE_S = 5.0
 _STATUS_S = 60.0
-# Jobs share what they compile, because most arms have the same programs.
+# Jobs share a compilation cache, because most arms have the same programs.
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
-# After SIGTERM a run finishes its step and saves.
+# Time for a run to finish its step and save a checkpoint after SIGTERM.
 _GRACE_S = 120.0
 
 
@@ -51,16 +51,16 @@ class Runner:
     budget_hours: float,
     keep: Callable[[], None] = lambda: None,
   ):
-    """Starts nothing.
+    """Starts nothing yet.
 
     Args:
-      workdir: where everything is.
+      workdir: the experiment's working directory.
       jobs: all jobs, in the order to start them.
-      cores: the cores to use, one job on each.
-      say: prints a line.
-      budget_hours: core-hours that this may take, of those that the plan has
-        left.
-      keep: is called after each job that is done.
+      cores: the cores to use, one job per core.
+      say: prints a status line.
+      budget_hours: core-hours that this call may take, at most what is left of
+        the plan's.
+      keep: called after each finished job.
     """
     self._keep = keep
     self._workdir, self._jobs, self._cores = workdir, jobs, cores
@@ -76,14 +76,15 @@ class Runner:
     self._progress = Progress(workdir, len(cores))
 
   def run(self) -> bool:
-    """Runs until all is done; returns whether it is.
+    """Runs until every job is done, the budget is spent, or SIGTERM arrives.
 
-    It is not if the budget was spent, or SIGTERM came.
+    Returns:
+      Whether every job is done.
 
     Raises:
       RuntimeError: some jobs failed; the others were run.
-      ValueError: a job is done whose results must not be used; the others were
-        ended, and can go on.
+      ValueError: a job finished with results that must not be used. The other
+        jobs were stopped and can be resumed.
     """
     for job in self._jobs:
       if job.is_done():
@@ -103,13 +104,13 @@ class Runner:
       logs = ", ".join(map(str, self._failed.values()))
       raise RuntimeError(
         f"{len(self._failed)} jobs failed: expected exit status 0 and results; "
-        f"see {logs}; the same command tries them again"
+        f"see {logs}; run the same command to retry them"
       )
     open_jobs = [job.name for job in self._jobs if not job.is_done()]
     if open_jobs and self._left_s() <= 0:
       self._say(
         f"the budget of {self._budget_s / 3600:.3g} core-hours is spent, with "
-        f"{len(open_jobs)} of {len(self._jobs)} jobs to do"
+        f"{len(open_jobs)} of {len(self._jobs)} jobs left"
       )
     return not open_jobs
 
@@ -117,7 +118,7 @@ class Runner:
     return self._budget_s - sum(self._spent.values())
 
   def _candidates(self) -> list[Job]:
-    """Returns the jobs that may be started, in order."""
+    """Returns the jobs that may start, in order."""
     running = {one.job.name for one in self._running}
     todo = [
       job
@@ -130,7 +131,7 @@ class Runner:
     return [job for job in todo if not blocked & {*job.needs}]
 
   def _waiting(self) -> bool:
-    """Returns whether a job waits for another process in its folder."""
+    """Returns whether a job is waiting for another process in its folder."""
     return bool(self._candidates())
 
   def _start_jobs(self) -> None:
@@ -163,7 +164,7 @@ class Runner:
     return self._workdir.path / "logs" / f"{job.name}.log"
 
   def _watch(self, must_stop: Callable[[], bool]) -> None:
-    """Counts time until a job ends or all must stop."""
+    """Counts time until a job ends or all jobs must stop."""
     last = written = time.monotonic()
     said = float("-inf")
     while not must_stop():
@@ -193,10 +194,10 @@ class Runner:
         self._check(one.job)
         return
     self._failed[one.job.name] = self._log(one.job)
-    self._say(f"{one.job.name} is not done, with exit status {status}")
+    self._say(f"{one.job.name} is not done; exit status {status}")
 
   def _check(self, job: Job) -> None:
-    """Keeps what a job has made, unless it must not be used."""
+    """Archives a job's results, unless they must not be used."""
     try:
       job.check()
       self._keep()
@@ -204,7 +205,7 @@ class Runner:
       self._unusable = error
 
   def _end_all(self) -> None:
-    """Ends the running jobs by SIGTERM, after which runs save a checkpoint."""
+    """Sends SIGTERM to the running jobs, so that runs save a checkpoint."""
     for one in self._running:
       one.process.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_S

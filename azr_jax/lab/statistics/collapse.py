@@ -1,9 +1,9 @@
-"""Says whether self-play collapsed: held-out scores against varied proposals.
+"""Tells whether self-play collapsed, from held-out scores and diversity.
 
-A model that is rewarded by tasks of its own can lose what it knew, and mostly
-does so after its proposals have become alike (arXiv 2605.22217, section 4). So
-a run's best held-out score is compared with its last one, and the diversity of
-its first answers with that of its last ones.
+A model that is rewarded on its own tasks can forget what it knew, mostly after
+its proposals have become alike (arXiv 2605.22217, section 4). So this compares
+a run's best held-out score with its last one, and the diversity of its first
+answers with that of its last ones.
 """
 
 import dataclasses
@@ -17,13 +17,13 @@ from azr_jax.report.reading import Run
 
 _SCORES = r"evaluation/(.+)/(pass@\d+)/unbiased"
 _DIVERSITY = r"program/[^/]+/(.+)/answer_diversity"
-# Two errors, for a score that was the best of one other.
+# Significance level of a loss, before correcting for the number of evaluations.
 _LEVEL = 0.05
-COLLAPSED = "collapsed: worse than it was, with proposals that are more alike"
-FORGETS = "worse than it was, with proposals as varied as before"
-NARROWS = "no loss seen, with proposals that are more alike"
-STABLE = "no loss seen, with proposals as varied as before"
-UNKNOWN = "not known: there are too few steps, or scores without errors"
+COLLAPSED = "collapsed: the score fell, and proposals became more alike"
+FORGETS = "the score fell, with proposals as varied as before"
+NARROWS = "no loss detected, but proposals became more alike"
+STABLE = "no loss detected, with proposals as varied as before"
+UNKNOWN = "unknown: too few steps, or scores without errors"
 _READINGS = {
   (True, True): COLLAPSED,
   (True, False): FORGETS,
@@ -37,11 +37,11 @@ class Fall:
   """A score's change from its best evaluation to its last one.
 
   Attributes:
-    change: the best, and the last.
-    step: of the best.
-    is_worse: whether it is a loss; None: errors are not known.
-    largest: the loss that the errors do not exclude, a fraction; None: they are
-      not known.
+    change: from the best evaluation to the last.
+    step: step of the best evaluation.
+    is_worse: whether the loss is significant; None if errors are unknown.
+    largest: largest loss that the errors do not exclude, as a fraction; None if
+      errors are unknown.
   """
 
   change: Change
@@ -51,10 +51,10 @@ class Fall:
 
 
 def table(runs: Sequence[Run]) -> str:
-  """Returns a row per run and held-out score, in HTML; "": nothing is known.
+  """Returns an HTML table with a row per run and held-out score, or "".
 
-  Runs without two scores in training, or whose proposals were measured in fewer
-  than three steps, have no row.
+  A run needs two scores in training and diversity from at least three steps to
+  have a row.
   """
   rows: list[Sequence[Cell]] = []
   for run in runs:
@@ -83,13 +83,13 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def _reading(fall: Fall, diversity: Change) -> str:
-  """Returns what both changes say, and the loss that could be hidden."""
+  """Returns the verdict on both changes, and the loss that may be hidden."""
   if fall.is_worse is None or diversity.difference.stderr is None:
     return UNKNOWN
   text = _READINGS[fall.is_worse, diversity.difference.direction() == "down"]
   if fall.is_worse or fall.largest is None:
     return text
-  return f"{text}; one of {100 * fall.largest:.1f} points would not be seen"
+  return f"{text}; a loss of {100 * fall.largest:.1f} points may go undetected"
 
 
 def of_best(run: Run, name: str) -> Fall | None:
@@ -100,8 +100,9 @@ def of_best(run: Run, name: str) -> Fall | None:
     name: a metric of evaluations; `NAME_stderr` has its standard errors.
 
   Returns:
-    The fall; None if there are not two evaluations. The best of many is lucky,
-    so a loss is one at a level of 0.05 divided by the number of the others.
+    The fall, or None with fewer than two evaluations. The best of many
+    evaluations is a lucky one, so the significance level of 0.05 is divided by
+    the number of the others.
   """
   errors = run.values.get(f"{name}_stderr", [None] * len(run.steps))
   found = [
@@ -125,11 +126,12 @@ def of_best(run: Run, name: str) -> Fall | None:
 
 
 def _diversity(run: Run) -> Change | None:
-  """Returns the change of the diversity of answers, a mean over task types.
+  """Returns the change in answer diversity, a mean over task types.
 
-  Each type is compared with itself, at both ends of the steps in which it is
-  known, so that one which begins or ends in the middle looks like no change.
-  Types of too few steps for an error count only if all are so.
+  Each type is compared with itself, between the first and last steps where it
+  is known. So a type that is only known for part of the run does not look like
+  a change. Types with too few steps for an error count only if all types have
+  too few.
   """
   found = []
   for name in run.names(_DIVERSITY).values():
@@ -141,7 +143,7 @@ def _diversity(run: Run) -> Change | None:
 
 
 def section(runs: Sequence[Run]) -> str:
-  """Returns the section of verdicts; "" if no run has what they need."""
+  """Returns the section of verdicts, or "" if no run has the needed metrics."""
   note = (
     "A score is worse if it is below its best at a level of 0.05, corrected "
     "for the number of evaluations, taking the two as independent; diversity "

@@ -1,18 +1,18 @@
 """Tests of differences over seeds and items, for a claim made beforehand.
 
-Values d [S, N] are differences of two models, paired by seed and by item. Both
-are a sample: other seeds and other items might have been drawn. Under
+Values d [S, N] are the differences of two models, paired by seed and by item.
+Seeds and items are both samples: others might have been drawn. Under
 
   d[s, n] = mean + seed[s] + item[n] + rest[s, n]
 
-the variance of the mean is (M_seed + M_item - M_rest) / (S N) with the mean
-squares M of a two-way layout, and its degrees of freedom are Satterthwaite's
-(Biometrics Bulletin 1946; Cochran, Biometrics 1951). Where a few seeds happen
-to agree, those are the items' many, and p-values as small as a correction for
-several tests asks for come four times as often as they should. So the paired
-t-test over the means of the seeds counts as well: of the two, the wider
-interval and the larger p-value are given. With one item both are that test,
-with one seed there is only that over items.
+the variance of the mean is (M_seed + M_item - M_rest) / (S N), with the mean
+squares M of a two-way layout and Satterthwaite's degrees of freedom (Biometrics
+Bulletin 1946; Cochran, Biometrics 1951). If a few seeds happen to agree, the
+degrees of freedom are those of the many items, and p-values as small as a
+correction for several tests requires come four times as often as they should.
+So we also do the paired t-test over the seeds' means, and report the wider of
+the two intervals and the larger p-value. With one item, both are that test.
+With one seed, there is only the test over items.
 
 Axis letters: S seeds, N items.
 """
@@ -36,11 +36,11 @@ class Error:
   df: float
 
   def width(self, confidence: float) -> float:
-    """Returns half of Student's interval."""
+    """Returns half the width of Student's t interval."""
     return float(stats.t.ppf((1 + confidence) / 2, self.df)) * self.stderr
 
   def p_value(self, distance: float, one_sided: bool) -> float:
-    """Returns the chance of a mean so far from the one that is tested."""
+    """Returns the p-value of a mean at this distance from the tested one."""
     if not self.stderr:
       is_against = distance > 0 if one_sided else distance != 0
       return 0.0 if is_against else 1.0
@@ -52,19 +52,19 @@ class Error:
 
 @dataclasses.dataclass(frozen=True)
 class Mean:
-  """A mean with its errors.
+  """A mean with its standard errors.
 
   Attributes:
-    value: over seeds and items.
-    errors: that over seeds and items, and that over seeds; (): one seed and one
-      item have none.
+    value: the mean over seeds and items.
+    errors: the error over seeds and items, and the error over seeds; () with
+      one seed and one item.
   """
 
   value: float
   errors: tuple[Error, ...] = ()
 
   def error(self, confidence: float) -> Error | None:
-    """Returns the error that makes the wider interval; None: there is none."""
+    """Returns the error with the wider interval, or None without errors."""
     return max(self.errors, key=lambda e: e.width(confidence), default=None)
 
   def interval(self, confidence: float) -> tuple[float, float] | None:
@@ -76,11 +76,11 @@ class Mean:
     return self.value - width, self.value + width
 
   def p_value(self, null: float = 0.0, one_sided: bool = False) -> float:
-    """Returns the chance of a mean as far from `null`, or 1 without an error.
+    """Returns the p-value of a test against `null`, or 1 without an error.
 
     Args:
-      null: the mean that is tested.
-      one_sided: whether only means above `null` speak against it.
+      null: the tested mean.
+      one_sided: whether only means above `null` are evidence against it.
     """
     distance = self.value - null
     return max(
@@ -93,7 +93,7 @@ def mean_of(values: np.ndarray) -> Mean:
   num_seeds, num_items = values.shape
   mean = float(values.mean())
   by_seed, by_item = values.mean(axis=1), values.mean(axis=0)
-  # Each is a mean square divided by S N, with its degrees of freedom.
+  # Each is (mean square / (S N), degrees of freedom).
   seeds = _variance(by_seed) / num_seeds, num_seeds - 1
   items = _variance(by_item) / num_items, num_items - 1
   rest_df = seeds[1] * items[1]
@@ -104,7 +104,7 @@ def mean_of(values: np.ndarray) -> Mean:
   rest = values - by_seed[:, None] - by_item[None, :] + mean
   noise = float((rest**2).sum()) / rest_df / values.size
   variance = seeds[0] + items[0] - noise
-  # The estimate may be smaller than one of its parts, which the truth is not.
+  # The estimated variance may be below one of its parts; the true one is not.
   largest, largest_df = max(seeds, items)
   if variance <= largest:
     return Mean(mean, (Error(math.sqrt(largest), largest_df), over_seeds))
@@ -121,8 +121,8 @@ def _variance(values: np.ndarray) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
   """Returns p-values adjusted for all tests (Holm, Scand. J. Statist. 1979).
 
-  The chance that any true hypothesis has one below alpha is at most alpha,
-  however the tests depend on one another.
+  The probability that any true hypothesis gets one below alpha is at most
+  alpha, whatever the dependence between the tests.
   """
   count = len(p_values)
   adjusted, largest = [0.0] * count, 0.0
@@ -135,16 +135,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def smallest_detectable(
   mean: Mean, alpha: float, power: float, one_sided: bool = False
 ) -> float | None:
-  """Returns the true difference that a test sees with a chance of `power`.
+  """Returns the true difference that a test detects with probability `power`.
 
   Args:
-    mean: its errors are taken as those of the next experiment.
+    mean: the mean whose errors the next experiment is assumed to have.
     alpha: error rate of the test.
-    power: the chance.
-    one_sided: whether the test is.
+    power: probability of detecting the difference.
+    one_sided: whether the test is one-sided.
 
   Returns:
-    The difference, by the noncentral t distribution; None without an error.
+    The difference, from the noncentral t distribution; None without an error.
   """
   return max(
     (_detectable(one, alpha, power, one_sided) for one in mean.errors),
@@ -157,8 +157,8 @@ def _detectable(
 ) -> float:
   tail = alpha if one_sided else alpha / 2
   limit = float(stats.t.isf(tail, error.df))
-  # A t value is a normal one divided by the estimate of its error, of which
-  # these are quantiles; scipy's noncentral t is nan for large shifts.
+  # A noncentral t variate is a shifted normal one divided by a chi one, whose
+  # quantiles these are. scipy's noncentral t is nan for large shifts.
   quantiles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
   limits = limit * np.sqrt(stats.chi2.ppf(quantiles, error.df) / error.df)
 
@@ -168,7 +168,7 @@ def _detectable(
       seen = seen + special.ndtr(-shift - limits)
     return float(seen.mean()) - power
 
-  # The chance is alpha at 0, and nearly 1 this far out.
+  # The power is alpha at shift 0 and nearly 1 this far out.
   far = limit + 10 * math.sqrt(1 + limit**2 / error.df)
   shift: Any = optimize.brentq(missing, 0.0, far)
   return float(shift) * error.stderr

@@ -1,14 +1,14 @@
-"""Fits where a curve of rewards will end: a sigmoid in the logarithm of steps.
+"""Extrapolates where a reward curve ends, by a sigmoid in log steps.
 
 ScaleRL (arXiv 2510.13786, eq. 1) describes the reward R after compute C by
-R_0 + (A - R_0) / (1 + (C_mid / C)^B): the asymptote A, the compute C_mid at
-which half of the gain is there, and the exponent B. Here compute is counted in
-steps, and R_0 is fitted too. Errors are those of least squares,
-as if the steps' residuals were independent; runs of other seeds differ by more.
+R_0 + (A - R_0) / (1 + (C_mid / C)^B), with the asymptote A, the compute C_mid
+at which half of the gain is reached, and the exponent B. Here compute is
+counted in steps, and R_0 is fitted too. Errors are those of least squares, as
+if the residuals of steps were independent; runs with other seeds differ more.
 
-They are also those of a curve that goes on as it began, and the papers' own
-curves often do not: `TRACK_RECORD` says how far the first half of a curve tells
-its end (`tests/lab/statistics/saturation_test.py` computes it).
+The errors also assume that the curve keeps its shape, which the papers' own
+curves often do not. `TRACK_RECORD` says how well the first half of a curve
+predicts its end (`tests/lab/statistics/saturation_test.py` computes it).
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ from azr_jax.report import axes, changes, html_parts, units
 from azr_jax.report.html_parts import Cell
 from azr_jax.report.reading import Run
 
-# These curves are those of AZR and ORZ in `assets/references/`.
+# From the curves of AZR and ORZ in `assets/references/`.
 TRACK_RECORD = (
   "Of 24 curves of papers whose first half determined an asymptote, 12 ended "
   "within two of its errors of the forecast: the median miss was 2.7 points, "
   "the largest 18 (3.6 and 13 of the forecast that nothing changes)."
 )
-# A sigmoid of four numbers fits fewer points whatever they are.
+# A sigmoid with four parameters fits any fewer points.
 _MIN_POINTS = 12
-# The exponents that ScaleRL reports lie within these bounds.
+# Bounds that contain the exponents that ScaleRL reports.
 _EXPONENTS = (0.3, 8.0)
-# The middle is looked for up to so many times the length of the run.
+# Upper bound of the middle, as a multiple of the length of the run.
 _FARTHEST = 100.0
 _CURVES = (
   (r"evaluation/(.+)/pass@1/unbiased", "pass@1"),
@@ -43,17 +43,17 @@ _CURVES = (
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-  """A sigmoid, with standard errors.
+  """A fitted sigmoid, with standard errors.
 
   Attributes:
     start: R_0.
     asymptote: A.
-    asymptote_stderr: of A.
+    asymptote_stderr: standard error of A.
     middle: C_mid, in steps.
-    middle_stderr: of C_mid.
+    middle_stderr: standard error of C_mid.
     exponent: B.
-    exponent_stderr: of B.
-    points: how many were fitted.
+    exponent_stderr: standard error of B.
+    points: number of fitted points.
   """
 
   start: float
@@ -67,9 +67,9 @@ class Fit:
 
   @property
   def is_determined(self) -> bool:
-    """Whether the run is long enough to say where it ends.
+    """Whether the run is long enough to determine the asymptote.
 
-    The asymptote is then known to a quarter of the gain, at two errors.
+    Two standard errors must be less than a quarter of the gain.
     """
     gain = abs(self.asymptote - self.start)
     return 2 * self.asymptote_stderr < gain / 4
@@ -81,10 +81,10 @@ class Fit:
 
 
 def fit(steps: Sequence[float], values: Sequence[float]) -> Fit | None:
-  """Fits a curve by least squares; None: too few points, or none fits.
+  """Fits a curve by least squares; None with too few points or without a fit.
 
   Args:
-    steps: of the values, from 1.
+    steps: steps of the values, starting at 1.
     values: rewards or fractions.
   """
   if len(values) < _MIN_POINTS:
@@ -111,7 +111,7 @@ def fit(steps: Sequence[float], values: Sequence[float]) -> Fit | None:
     found, covariance = optimize.curve_fit(
       curve, x, y, np.clip(guess, *bounds), bounds=bounds
     )[:2]
-  except RuntimeError:  # It did not converge.
+  except RuntimeError:  # The fit did not converge.
     return None
   errors = np.sqrt(np.diag(covariance))
   if not np.all(np.isfinite(errors)):
@@ -130,10 +130,10 @@ def fit(steps: Sequence[float], values: Sequence[float]) -> Fit | None:
 
 
 def table(runs: Sequence[Run]) -> str:
-  """Returns where the runs' curves end, as an HTML table; "" without one.
+  """Returns the asymptotes of the runs' curves as an HTML table, or "".
 
-  Curves that changed by less than two standard errors are left out; those too
-  short for a fit are counted below the table.
+  Curves that changed by less than two standard errors are left out. Curves too
+  short to determine an asymptote are counted below the table.
   """
   rows: list[Sequence[Cell]] = []
   too_short = 0
@@ -160,7 +160,7 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def _fit(run: Run, name: str) -> Fit | None:
-  """Fits a metric of a run; None if it did not change or no fit was found."""
+  """Fits a metric of a run; None if it did not change or has no fit."""
   values = run.up_to(name, run.done)
   known = [
     (step, value)
@@ -196,7 +196,7 @@ def _cells(found: Fit, steps: int) -> Sequence[Cell]:
 
 
 def section(runs: Sequence[Run]) -> str:
-  """Returns the section of fitted curves; "" if no curve changed."""
+  """Returns the section of fitted curves; "" if there are none."""
   note = (
     "A sigmoid in the logarithm of steps, as ScaleRL (arXiv 2510.13786) fits: "
     "start + gain / (1 + (half / step)^exponent), with errors of least squares "

@@ -1,4 +1,4 @@
-"""The gap between sampler and learner is measured as training has it."""
+"""Tests that the sampler-learner gap is measured as it arises in training."""
 
 from azr_jax.configs import azr
 from azr_jax.lab.bench import agreement

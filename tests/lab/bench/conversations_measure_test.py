@@ -1,4 +1,4 @@
-"""The measurement of hidden script time: both kinds of rollout agree."""
+"""Tests the hidden script time: both kinds of rollout sample the same."""
 
 import jax
 import pytest

@@ -1,4 +1,4 @@
-"""The measurement of the host between calls, at a small size."""
+"""Tests the measurement of host time between calls, at a small size."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Kernels that are right have the errors of plain XLA, and others are named."""
+"""Tests that wrong kernels are reported, and correct ones are not."""
 
 import argparse
 
@@ -23,12 +23,12 @@ def mesh():
 
 
 def across_sequences(q, k, v, segment_ids):
-  """Attends to the sequences before, too."""
+  """Attends to earlier sequences, too."""
   return attention.xla_attention(q, k, v, jnp.ones_like(segment_ids))
 
 
 def without_a_last_token(q, k, v, segment_ids):
-  """Leaves out the last token of one row, which is in no other's result."""
+  """Drops a row's last token, which no other result depends on."""
   out = attention.xla_attention(q, k, v, segment_ids)
   last = jnp.sum(segment_ids[0] > 0) - 1
   return out.at[0, last].set(0)
@@ -84,7 +84,7 @@ def all_of_a_last_page(live):
 
 
 def one_page_less(live):
-  """Leaves out a page of the longest row, which the mean error hides."""
+  """Skips a page of the longest row, which the mean error hides."""
   return live.replace(seen=live.seen.at[2].set(0))
 
 
@@ -125,7 +125,7 @@ def test_packed_rows_have_sequences_and_padding():
 
 @pytest.mark.slow
 def test_the_command_measures_what_its_flags_say():
-  """On a CPU there are no kernels, so plain XLA is compared with nothing."""
+  """A CPU has no kernels, so there is nothing to compare plain XLA with."""
   parser = argparse.ArgumentParser()
   kernels.add_flags(parser)
   flags = "--model random:azr-tiny --rows 1 --row_length 64 --slots 40"

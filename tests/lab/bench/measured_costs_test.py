@@ -1,4 +1,4 @@
-"""Seconds of device calls, measured one by one."""
+"""Tests the measured seconds of single device calls."""
 
 import jax
 from rollout_model import MODEL, policy

@@ -1,4 +1,4 @@
-"""The server under clients that come and go, as its benchmark asks it."""
+"""Tests the server under the benchmark's clients, some of which abort."""
 
 import json
 import subprocess

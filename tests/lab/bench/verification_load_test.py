@@ -18,7 +18,8 @@ def test_half_of_the_learnability_answers_are_correct(executor):
   assert step.correct == 1536 // 2 + 192
   programs = executor.counters()["programs"] - before["programs"]
   # One program runs per proposal, induction answer and distinct input. Four of
-  # eight inputs of an abduction task are its own, and so is that to train on.
+  # the eight inputs answered to an abduction task equal its own, as does the
+  # training answer.
   assert programs == 192 + 64 * (8 + 1) + 64 * (5 + 1)
 
 

@@ -1,8 +1,8 @@
-"""Bounds of what the compilers say of the paper's programs.
+"""Bounds the compilers' estimates for the paper's programs.
 
-`BOUNDS` is lowered when a program improves, so that nothing gets worse unseen.
-The figures are those of `compile_check --json`; docs/results/tpu.md has them as
-they stand. Each configuration is compiled once, in minutes.
+Lower `BOUNDS` when a program improves, so that regressions are noticed. The
+figures come from `compile_check --json`; docs/results/tpu.md has the current
+ones. Each configuration is compiled once, which takes minutes.
 """
 
 import functools
@@ -16,12 +16,12 @@ import pytest
 import training
 
 SEVEN_B = "configs/azr.py:qwen2.5-7b"
-# It has several key heads on each device.
+# A model with several key heads on each device.
 FOURTEEN_B = "configs/azr.py:qwen2.5-coder-14b"
 V5P, H200, LARGER_V5P = "v5p:4x4x2", "h200:8", "v5p:4x4x4"
-# (config, topology), program -> figure -> at most. Cycles are in millions, of a
-# micro-batch with the optimizer's step, of a decoded token at three chunks of
-# the cache, or of a call of decode without its tokens.
+# (config, topology) -> program -> figure -> maximum. Cycles are in millions:
+# per micro-batch with an optimizer step, per decoded token at three chunks of
+# the cache, or per decode call without its tokens.
 BOUNDS = {
   (SEVEN_B, V5P): {
     "update": {
@@ -54,7 +54,7 @@ COMPILERS = {V5P: "libtpu", LARGER_V5P: "libtpu", H200: "jax_cuda13_plugin"}
 
 @functools.cache
 def programs(config, topology):
-  """The report on the programs of `BOUNDS`, by name."""
+  """Returns the reports of the programs in `BOUNDS`, by name."""
   done = subprocess.run(
     [sys.executable, "-m", "azr_jax.compile_check", "--json"]
     + [f"--config={config}", f"--topology={topology}"]
@@ -71,7 +71,7 @@ def programs(config, topology):
 
 
 def gathers_exposed_fraction(program):
-  """Bytes of synchronous gathers, of those of all gathers."""
+  """Returns the fraction of gathered bytes that synchronous gathers move."""
   gathers = [
     (one["count"] * one["bytes"], one["asynchronous"])
     for one in program["collectives"]

@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation, on virtual devices and for real TPUs."""
+"""Tests ahead-of-time compilation, on virtual devices and for real TPUs."""
 
 import importlib.util
 import json
@@ -45,8 +45,8 @@ def test_every_program_compiles_on_a_mesh():
   state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.
   assert found["update"].program_bytes > state
   assert found["critic"].program_bytes > state
-  # Every program of a start leaves room for no second state, and a restored
-  # state is two networks with two moments each, beside the reference.
+  # A restored state is two networks with two moments each, plus the reference.
+  # No startup program holds a second state.
   restored = 2 * state + state / 3
   assert found["restore"].peak_bytes == pytest.approx(restored, rel=0.02)
   for name in ("start_copy", "start_critic", "start_policy"):

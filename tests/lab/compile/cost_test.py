@@ -1,4 +1,4 @@
-"""Costs read out of small programs, written by hand in the compilers' form."""
+"""Tests the costs of small programs, handwritten in the compilers' format."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def meta(path):
 
 
 def fusion(name, cycles, path="", shape="f32[8]", reads="%x", extra=""):
-  """One line of a fusion with its estimate."""
+  """Returns the line of a fusion with its estimate."""
   return (
     f"  %{name} = {shape}{{0:T(8)}} fusion({reads}), kind=kLoop, "
     f"calls=%fused, {meta(path)}, {CYCLES % cycles}{extra}"
@@ -28,7 +28,7 @@ def fusion(name, cycles, path="", shape="f32[8]", reads="%x", extra=""):
 
 
 def condition(name, bound, index=0, more=""):
-  """A condition: the loop's index is less than a bound."""
+  """Returns a condition: the loop's index is less than a bound."""
   return f"""
 %{name} (p: (s32[], f32[8])) -> pred[] {{
   %{name}.bound = s32[]{{:T(128)}} constant({bound})
@@ -40,7 +40,7 @@ def condition(name, bound, index=0, more=""):
 
 
 def body(name, lines, step=1):
-  """A loop's body: some operations, and the index plus a step."""
+  """Returns a loop's body: some operations, and the index plus a step."""
   return f"""
 %{name} (p: (s32[], f32[8])) -> (s32[], f32[8]) {{
   %{name}.step = s32[] constant({step})
@@ -203,12 +203,12 @@ def test_an_operation_without_a_name_belongs_to_what_it_reads():
     + f"\n  %copy.1 = f32[8] copy(%up), {CYCLES % 4}"
     + f"\n  %copy.2 = f32[8] copy(%nothing), {CYCLES % 9223372036854775807}"
   )
-  # The last estimate is the compiler's word for none.
+  # The last estimate is the value that the compiler writes for none.
   assert cost_of(text).cycles == {parts.MLP: 14}
 
 
 def test_a_fusion_belongs_to_the_product_that_it_holds():
-  """The residual is added to a product, and numbers of an update counted."""
+  """A residual is added to a product, and an update also counts values."""
   inside = "".join(
     f"\n%{name} (x: f32[8]) -> f32[8] {{\n"
     f"  %{name}.1 = f32[8] {kind}(%x), {meta(path)}\n"
@@ -268,7 +268,7 @@ def test_only_what_runs_beside_a_collective_hides_it():
   report = program_report.time_report(cost_of(ASYNC), chip, {})
   found = {one["kind"]: one for one in report["collectives"]}
   assert found["all-gather"]["seconds"] == 3
-  # The fusion of 600 cycles takes 0.6 s of these three.
+  # The fusion of 600 cycles hides 0.6 s of these 3 s.
   assert found["all-gather"]["exposed_seconds"] == pytest.approx(2.4)
   assert found["all-reduce"]["exposed_seconds"] == 6
   assert found["collective-permute"]["exposed_seconds"] == 1
@@ -348,9 +348,9 @@ def test_large_results_outside_of_kernels():
 
 
 def test_launches_of_a_gpu_program():
-  """Of a token: a fusion, a product, a gather and a graph; what is free is not.
+  """A token launches a fusion, a product, a gather and a graph.
 
-  XLA:GPU writes the length of a loop where it knows it.
+  Free operations do not count. XLA:GPU writes the length of a loop if known.
   """
   token = """
 %token (p: (s32[], f32[8])) -> (s32[], f32[8]) {
@@ -397,7 +397,7 @@ backend_config={"collective_backend_config":{"is_sync":true}}
 
 
 def test_fused_asynchronous_collectives_are_found():
-  """A gather of which products do some steps, as the TPU compiler writes it."""
+  """Products do some steps of a gather, in the TPU compiler's format."""
 
   def gather(name, tail=""):
     return (

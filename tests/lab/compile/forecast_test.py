@@ -1,4 +1,4 @@
-"""The forecast of a step against closed forms."""
+"""Tests the forecast of a step against closed forms."""
 
 import json
 import random
@@ -88,7 +88,7 @@ def test_slots_are_compacted_for_a_long_answer():
 
 
 def test_attention_reads_the_pages_of_the_longest_live_slot():
-  """Calls of 8 tokens begin at 4, 12 and 20 entries: 1, 3 and 5 pages."""
+  """Calls of 8 tokens start at 4, 12 and 20 entries: 1, 3 and 5 pages."""
   found = sampler_forecast.sample(
     prompts(24, 1, tokens=5), rules(decode_chunk=8), costs(page=10.0)
   )
@@ -96,7 +96,7 @@ def test_attention_reads_the_pages_of_the_longest_live_slot():
 
 
 def test_slots_of_similar_length_are_read_together():
-  """Of 32 slots eight are read at a time: one block has a long one."""
+  """32 slots are read eight at a time, and one block has a long row."""
   found = sampler_forecast.sample(
     [*prompts(1, tokens=16), *prompts(*[1] * 31, tokens=5)],
     rules(slot_counts=(32,), prefill_tokens=512),
@@ -111,13 +111,13 @@ def test_a_call_ends_early_while_others_wait():
     prompts(3, *[16] * 7, 16), rules(slot_counts=(8,)), costs()
   )
   # 3 tokens, then 13 to the end of seven slots, and 3 of the ninth answer: the
-  # second call is not cut, because nothing waits any more.
+  # second call is not cut short, because nothing is waiting any more.
   assert found.steps == 3 + 16
   assert found.calls == 2
 
 
 def test_long_prompts_are_read_in_parts():
-  """Nine of ten tokens in parts of four: the pages before have 0, 4, 8."""
+  """Nine of ten tokens in chunks of four, after 0, 4 and 8 cached tokens."""
   found = sampler_forecast.sample(
     prompts(1, tokens=10),
     rules(prefill_tokens=4),
@@ -138,9 +138,9 @@ def test_what_follows_a_completion_waits_for_it_alone():
   ]
   assert sum(simulated.seconds for simulated in separate) == 16 + 12
   found = sampler_forecast.sample([first, second], rules(slot_counts=(2,)), two)
-  # The first call is not cut, because nothing waits yet: 16 and 12 tokens.
+  # The first call is not cut short, as nothing waits yet: 16 and 12 tokens.
   assert found.seconds == 16 + 12
-  # A completion is delivered while the next call runs, so what follows it waits
+  # A completion is delivered while the next call runs, so its follow-up waits
   # for a call of 4 tokens: 4 + 4 + 12, then 4 + 4 for the long one's answer.
   short = rules(slot_counts=(2,), decode_chunk=4)
   found = sampler_forecast.sample([first, second], short, two)
@@ -183,7 +183,7 @@ def test_a_step_adds_sampling_and_micro_batches():
     forecast.LearnerCosts(1.0, 10.0, 0.5, 0.25, 3.0),
   )
   assert (step.rows, step.micro_batches) == (3, 2)
-  # A batch is scored once, however often it is learned from.
+  # A batch is scored once, in however many epochs it is trained on.
   assert step.update_s == (0.25 + 2 * 3) + 2 * (1 + 2 * 10)
   assert step.step_s == 5 + step.update_s + 0.5
 
@@ -203,7 +203,7 @@ def test_a_critic_takes_no_more_steps_than_there_are_micro_batches(most, steps):
 
 
 def test_costs_come_from_the_loops_of_compiled_programs():
-  """A clock of 1 kHz; collectives take their latency alone."""
+  """Uses a clock of 1 kHz; collectives take only their latency."""
   chip = Chip(1e9, 1e9, 2e3, 1e30, multipliers=1)
 
   def loop(name, cycles, *inner):
@@ -243,7 +243,7 @@ def test_costs_come_from_the_loops_of_compiled_programs():
 
 @pytest.mark.parametrize("most", [1, 12, 10_000])
 def test_a_run_s_forecast_has_its_critic_s_steps(most):
-  """A clock of 1 kHz, on which nothing else takes time."""
+  """Uses a clock of 1 kHz, where nothing else takes time."""
   config = orz.get_config("tiny")
   config.critic.num_minibatches = most
   c = settings.read_train(config).shared

@@ -1,4 +1,4 @@
-"""Collectives counted in programs that XLA compiled."""
+"""Tests the collectives that are counted in programs compiled by XLA."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ def mesh():
 
 
 def compiled(function, mesh, shape):
-  """Returns the text of a function, compiled for one array on eight devices."""
+  """Returns the text of a function compiled for an array on eight devices."""
   shard = jax.shard_map(
     function,
     mesh=mesh,
@@ -28,7 +28,7 @@ def compiled(function, mesh, shape):
 
 
 def totals(text):
-  """The collectives of a program by kind."""
+  """Returns the collectives of a program by kind."""
   return collectives.totals(cost.cost(hlo.parse(text)).at({}).collectives)
 
 
@@ -65,7 +65,7 @@ def test_a_gather_counts_its_result(mesh):
 
 
 def test_a_computation_of_another_core_ends_where_it_says_so():
-  """A TPU's sparse core runs some; the next computation is not lost."""
+  """A computation on a TPU's sparse core does not hide the next one."""
   program = hlo.parse(
     """HloModule m
 

@@ -1,4 +1,4 @@
-"""Counts of the roofline, compared with sums done by hand."""
+"""Tests the counts of the roofline against sums done by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def shared(config):
 
 def test_forward_operations_are_those_of_the_matrices():
   flops = forward_flops(CONFIG, 1.0, 0.0)
-  # The count includes the norms' parameters, a few of the total.
+  # The count includes the norms' parameters, a small part of the total.
   assert flops == pytest.approx(2 * MATRICES, rel=0.02)
   per_pair = forward_flops(CONFIG, 1, 1) - flops
   # Two products of 2 operations per element, in 2 layers of 4 heads of size 8.
@@ -93,7 +93,7 @@ def test_an_estimate_by_hand():
   config.learner.estimator, config.learner.epochs = "gae", 2
   twice = roofline.estimate(shared(config), CONFIG, chip, 2, 2, 2, load, {})
   assert twice.update_s == 2 * got.update_s
-  # Values are estimated once, and learned as often as the policy.
+  # Values are estimated once, and trained as often as the policy.
   assert twice.critic_s == pytest.approx(twice.update_s + forward / 2e12)
 
 
@@ -112,7 +112,7 @@ def test_ragged_lengths_have_the_declared_spread_and_mean():
 
 
 def test_quantized_weights_and_cache_have_fewer_bytes():
-  """The head stays; an entry has a scale for each key head."""
+  """The head keeps its dtype; a cache entry has a scale per key head."""
   c = CONFIG
   half = SamplingDtypes("bfloat16", "bfloat16", "bfloat16")
   head = c.vocab_size * c.hidden_size

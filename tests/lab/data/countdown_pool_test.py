@@ -1,4 +1,4 @@
-"""Pools of puzzles: random ones, and a model's without examples."""
+"""Tests pools of puzzles, random and from a model without examples."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Answers of a model: improvement potential, and conversations to learn."""
+"""Tests improvement potential and rejection sampling of a model's answers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The builder of R1-CI's question files: sizes, overlap, sources, resuming."""
+"""Tests R1-CI's question files: sizes, overlap, sources, resuming."""
 
 import dataclasses
 import hashlib
@@ -23,7 +23,7 @@ pytest.importorskip("reasoning_gym")
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "grading/fixtures/symbench"
 SMALL = SplitSettings(train=8, sft=4, seen=4, test=6)
-# Two of each collection are trained on; the last one is not.
+# Two of each collection are train tasks; the last one is a test task.
 TASKS = ("gym/ab", "gym/tower_of_hanoi", "gym/gcd", "bbh/snarks", "bbh/ruin")
 
 
@@ -69,8 +69,8 @@ def test_the_files_are_disjoint_and_as_large_as_the_tasks_allow(data, tmp_path):
     "seen": 4,
     "test": 0,
   }
-  # 21 questions are 11 different ones, of which 4:4:8 are 2, 2 and the rest;
-  # the one that both tasks have stays in the test task.
+  # 10 of the 21 questions are kept, and 4:4:8 makes 2, 2 and the rest. The one
+  # that both tasks share stays in the test task.
   assert made.tasks["bbh/snarks"] == {
     "found": 21,
     "duplicates": 11,
@@ -135,7 +135,7 @@ def test_what_a_generator_repeats_is_counted(tmp_path, monkeypatch):
   monkeypatch.setattr(gym, "generate", generate)
   for _ in range(2):  # The second build reads the pool of the first one.
     made = question_splits.build(SMALL, tmp_path, ("gym/ab",))
-    # The sixteenth question that differs is the 46th, and 30 are left out.
+    # The sixteenth distinct question is the 46th, so 30 are dropped.
     assert made.tasks["gym/ab"]["found"] == 46
     assert made.tasks["gym/ab"]["duplicates"] == 30
     assert sum(len(file) for file in read(tmp_path).values()) == 16
@@ -248,7 +248,7 @@ def test_a_split_trains_on_nothing_that_it_is_scored_on(data, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_makes_the_same_files_in_every_process(tmp_path):
-  """These sets draw from Python's generator, or go through sets of strings."""
+  """These data sets use Python's global generator or iterate over sets."""
   files = []
   for seed in ("1", "2"):
     out = tmp_path / seed

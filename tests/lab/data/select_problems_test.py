@@ -1,4 +1,4 @@
-"""Problems by their pass rate, from records of a benchmark."""
+"""Tests selecting problems by their pass rate in a benchmark's records."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Jobs: killed and resumed, in order, one on each core, within a budget."""
+"""Tests jobs: killed and resumed, in order, one per core, within a budget."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ TABLES = {
   "core_hours": 1.0,
   "arms": {"a": {"config": "configs/orz.py:tiny"}},
 }
-# Notes its start with its process and core, works, and is done.
+# Records its start with process id and core, works, and marks itself done.
 WORK = """
 import os, pathlib, sys, time
 name, seconds = sys.argv[1:]
@@ -39,7 +39,7 @@ FAIL = "raise SystemExit('no luck')"
 
 
 def runner_of(folder, jobs, cores=1, hours=1.0, said=None):
-  """Returns a runner of (name, seconds, needs); no seconds: the job fails."""
+  """Returns a runner of (name, seconds, needs); None for a job that fails."""
   made = []
   for name, seconds, needs in jobs:
     words = (
@@ -152,7 +152,7 @@ scores = {"problems/items": 9.0, "problems/too_long": 2.0}
 
 
 def test_a_score_that_could_not_ask_all_items_stops_the_experiment(tmp_path):
-  """Before the runs, and again when the same command is started again."""
+  """It does so before the runs, and again if the command is repeated."""
   workdir = Workdir(tmp_path, plan_file.parse("scored", SCORED))
   made = jobs_lib.make(workdir)
   assert [job.name for job in made] == ["start_sums", "a_0", "a_0_sums"]
@@ -179,7 +179,7 @@ EVALUATED = {
   },
   "panels": {"length": "tokens/mean"},
 }
-# Writes a run whose evaluation could not ask two of nine prompts.
+# Writes a run whose evaluation had two of nine prompts too long.
 EVALUATE = """
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])

@@ -1,4 +1,4 @@
-"""What preparations made, kept beside the plan and put back elsewhere."""
+"""Tests archiving the outputs of preparations and restoring them elsewhere."""
 
 import shutil
 
@@ -41,7 +41,7 @@ def make_start(workdir):
   model = workdir.prepared("start") / "model"
   (model / "deep").mkdir(parents=True)
   (model / "deep" / "weights").write_bytes(WEIGHTS)
-  # A checkpoint is no output.
+  # A checkpoint is not part of the output.
   (workdir.prepared("start") / "checkpoint").touch()
 
 
@@ -84,7 +84,7 @@ def another(prepared, source, tmp_path):
 def test_another_machine_starts_from_the_same_bytes(source, prepared, tmp_path):
   archive.save(prepared, source)
   other = another(prepared, source, tmp_path)
-  # A training that was killed there had written a part of another model.
+  # A killed training has left a part of another model there.
   model = other.prepared("start") / "model"
   model.mkdir(parents=True)
   (model / "more_weights").touch()
@@ -102,7 +102,7 @@ def test_another_machine_starts_from_the_same_bytes(source, prepared, tmp_path):
     for workdir in (prepared, other)
   ]
   assert commits[0] and commits[0] == commits[1]
-  # Both have what is kept, so another save changes nothing.
+  # Both match the archive, so saving again changes nothing.
   before = (source / "runs" / "prepared" / "start.json").read_bytes()
   archive.save(other, source)
   assert (source / "runs" / "prepared" / "start.json").read_bytes() == before

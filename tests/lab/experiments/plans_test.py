@@ -1,4 +1,4 @@
-"""Every plan of `experiments/` can be run; a wrong one is refused by name."""
+"""Tests that every plan of `experiments/` can run, and wrong ones are named."""
 
 import ast
 import math
@@ -69,7 +69,7 @@ def test_no_two_arms_have_the_same_config(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kept_runs_are_still_those_of_their_arms(name, tmp_path):
-  """Configs of the package change, and what was run with them stays."""
+  """The package's configs may change without invalidating past runs."""
   source = plan_file.folder_of(name)
   workdir = Workdir(tmp_path, plan_of(name))
   if archive.restore(workdir, source, goes_on=False):
@@ -99,7 +99,7 @@ def test_the_command_of_every_job_has_a_valid_config(name, rehearse, tmp_path):
 
 
 def value_of(text):
-  """Reads a flag as ml_collections does: a text if it is no literal."""
+  """Reads a flag as ml_collections does: as text unless it is a literal."""
   try:
     return ast.literal_eval(text)
   except (ValueError, SyntaxError):

@@ -1,4 +1,4 @@
-"""What is written of runs whose answer is known."""
+"""Tests the results that are written for runs with a known answer."""
 
 import dataclasses
 import json
@@ -117,7 +117,7 @@ LEVEL = {"plain": 3.0, "better": -1.0, "same": 3.0}
 
 @pytest.fixture
 def finished(tmp_path):
-  """Returns the folders of a plan and its runs, which are all done."""
+  """Returns the folders of a plan and of its finished runs."""
   source, out = tmp_path / "plan", tmp_path / "runs"
   source.mkdir()
   (source / plan_file.FILE).write_text(PLAN)
@@ -179,7 +179,7 @@ def test_claims_are_judged_as_the_runs_were_made(finished):
     assert len(one["seeds"]) == SEEDS and one["items"] == ITEMS
     low, high = one["interval"]
     assert low < one["difference"] < high
-    # The bootstrap has no tails of Student's, and is otherwise alike.
+    # The bootstrap lacks Student's heavy tails, but is similar otherwise.
     widths = np.diff(one["bootstrap"])[0] / (high - low)
     assert 0.4 < widths < 1.3
     assert one["p_holm"] >= one["p"]
@@ -228,7 +228,7 @@ def test_a_plan_is_registered_if_the_commits_of_its_runs_have_it(finished):
 
 
 def test_a_transition_has_the_scores_of_its_arms(finished):
-  """The scores are those of the page, in percent, ordered by the dose."""
+  """The scores match the page, in percent, ordered by dose."""
   source, workdir = finished
   page.write(source, source, workdir)
   results = json.loads((source / page.RESULTS).read_text())
@@ -268,7 +268,7 @@ def test_a_run_of_other_values_or_an_unknown_metric_is_refused(finished):
 
 
 def refused(workdir, source):
-  """Returns the hash that the error says must be named."""
+  """Returns the hash that the error asks for."""
   with pytest.raises(ValueError, match="changed after") as error:
     workdir.check_plan(source)
   return re.findall("was = '([0-9a-f]{64})'", str(error.value))[0]
@@ -298,7 +298,7 @@ def test_a_plan_changes_after_its_runs_began_only_if_it_says_so(finished):
     workdir.check_plan(source)
   page.write(source, source, Workdir(workdir.path, plan_file.read(source)))
   assert "Amended, late: it was wrong" in (source / page.PAGE).read_text()
-  # Arms that change make another experiment.
+  # A changed arm makes it another experiment.
   changed = amended(PLAN.replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7'), was)
   path.write_text(changed)
   refused(workdir, source)
@@ -311,7 +311,7 @@ def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
   path.write_text(amended(PLAN.replace("margin = 0.05", "margin = 0.01"), was))
   other = Workdir(tmp_path / "other", plan_file.read(source))
   assert archive.restore(other, source, goes_on=False) == 3 * SEEDS
-  # Scores of other data are no scores of this plan, whatever it says.
+  # Scores on other data are not this plan's, whatever its amendment says.
   more = 'benchmark = "problems"\narguments = ["--limit=5"]'
   changed = PLAN.replace('benchmark = "problems"', more)
   path.write_text(amended(changed, was))
@@ -356,7 +356,7 @@ def test_arms_are_added_to_runs_that_are_done_elsewhere_or_here(
     assert todo == {
       f"more_{seed}{score}" for seed in range(SEEDS) for score in ("", "_sums")
     }
-  # A second amendment takes what was kept of the plan that it amends.
+  # A second amendment accepts what was archived with the plan it amends.
   second = ADDED.replace("more", "most").replace("0.8", "0.9")
   was = registration.fixed_plan_hash(source)
   amendments = path.read_text().removeprefix(PLAN + ADDED)
@@ -367,7 +367,7 @@ def test_arms_are_added_to_runs_that_are_done_elsewhere_or_here(
   }
   path.write_text(text)
   registration.check_kept(source, kept)
-  # Adding an arm changes no other one.
+  # Adding an arm does not allow changing another one.
   path.write_text(
     path.read_text().replace('gae_lambda" = 0.5', 'gae_lambda" = 0.7')
   )
@@ -393,7 +393,7 @@ def test_an_arm_that_was_added_is_one_and_decides_nothing(
 
 
 def test_a_run_of_another_variant_is_refused(finished):
-  """Arms may differ by their config's variant alone."""
+  """Arms may differ only in their config's variant."""
   source, workdir = finished
   path = workdir.run("plain", 1) / "config.json"
   config = json.loads(path.read_text())
@@ -404,7 +404,7 @@ def test_a_run_of_another_variant_is_refused(finished):
   path.write_text(json.dumps(config))
   with pytest.raises(ValueError, match=r"config\.orz\.prompts"):
     page.write(source, source, workdir)
-  # A setting that is younger than the run is no difference.
+  # A setting that was added after the run is not a difference.
   del config["orz"]["prompts"]
   path.write_text(json.dumps(config))
   page.write(source, source, workdir)
@@ -469,7 +469,7 @@ def test_a_reading_says_what_the_verdict_leaves_open(finished, changes, words):
 
 
 def test_a_score_that_could_not_ask_all_items_is_not_kept(finished):
-  """Also without a runner, as `--analyse` keeps what there is."""
+  """This also holds without a runner, because `--analyse` archives results."""
   source, workdir = finished
   path = workdir.scores("better", 1, "sums") / "results.json"
   result = json.loads(path.read_text())
@@ -490,7 +490,7 @@ def test_a_curve_is_smoothed_over_steps_and_not_over_evaluations():
 def test_each_arm_is_in_the_legend_and_an_empty_panel_says_why(
   finished, monkeypatch
 ):
-  """The first panel's metric is one that an arm lacks."""
+  """An arm lacks the first panel's metric."""
   source, workdir = finished
   for seed in range(SEEDS):
     path = workdir.run("plain", seed) / "metrics.jsonl"
@@ -542,7 +542,7 @@ def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):
   assert archive.restore(other, source, goes_on=True) == 3 * SEEDS - 1
   todo = {job.name for job in jobs.make(other) if not job.is_done()}
   assert todo == {"better_4", "better_4_sums"}
-  # The one that was not done is done there, and kept beside the others.
+  # The unfinished run finishes there, and is archived with the others.
   late = other.run("better", 4)
   late.mkdir()
   (late / "metrics.jsonl").write_text(rows)
@@ -559,7 +559,7 @@ def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):
   third = Workdir(tmp_path / "third", workdir.plan)
   third.register(source)
   assert archive.restore(third, source, goes_on=True) == 3 * SEEDS
-  # A run names the commits that it was started at, wherever it was kept.
+  # A run lists the commits it was started at, wherever it was archived.
   kept = [
     json.loads((source / "runs" / f"{name}.json").read_text())["commits"]
     for name in ("better_0", "better_4")

@@ -1,4 +1,4 @@
-"""The reading of held-out scores beside the diversity of proposals."""
+"""Tests verdicts from held-out scores and the diversity of proposals."""
 
 import dataclasses
 import pathlib
@@ -15,7 +15,7 @@ ALIKE = [0.5, 0.48, 0.52, 0.5]
 
 
 def run_of(scores, diversity, error=0.02):
-  """Returns a run of twelve steps; scores by step, diversity at both ends."""
+  """Returns a run of twelve steps, given scores and the last diversity."""
   steps = [*range(1, 13)]
   middle = [0.8] * 4
   values = {
@@ -55,7 +55,7 @@ def test_both_changes_give_the_reading(scores, diversity, words):
 def test_without_errors_nothing_is_said():
   unknown = run_of({1: 0.4, 6: 0.7, 12: 0.5}, ALIKE, error=None)
   assert collapse.UNKNOWN in collapse.table([unknown])
-  # Ends of three steps each have no error.
+  # Three steps at each end are too few for an error.
   short = run_of({1: 0.4, 6: 0.7, 9: 0.5}, ALIKE)
   short = dataclasses.replace(
     short,
@@ -70,7 +70,7 @@ def test_steps_without_a_type_that_is_known_later_do_not_count():
   values = {
     SCORE: [0.4] * 36,
     f"{SCORE}_stderr": [0.02] * 36,
-    # Both are what they were, at different levels, and each in its steps.
+    # Neither type changes. They have different levels and different steps.
     "program/azr/deduction/answer_diversity": [0.9, 0.88] * 18,
     other: [None] * 12 + [0.3, None] * 12,
     "time/step": [1.0] * 36,
@@ -84,7 +84,7 @@ def test_steps_without_a_type_that_is_known_later_do_not_count():
 
 
 def test_the_best_of_many_evaluations_must_be_left_by_more():
-  # A loss of 2.2 errors: of one other evaluation 0.028, of eleven 0.3.
+  # A loss of 2.2 errors has p = 0.028 with one other evaluation, 0.3 with 11.
   loss = 2.2 * 0.02 * 2**0.5
   few = run_of({1: 0.6 + loss, 12: 0.6}, VARIED)
   many = run_of({s: 0.6 for s in range(2, 13)} | {1: 0.6 + loss}, VARIED)
@@ -93,12 +93,12 @@ def test_the_best_of_many_evaluations_must_be_left_by_more():
 
 
 def test_the_loss_that_would_not_be_seen_is_told():
-  # The point that was lost, and 1.96 errors of a difference of two scores.
+  # The loss of one point plus 1.96 errors of a difference of two scores.
   run = run_of({1: 0.6, 12: 0.59}, VARIED)
   assert collapse.of_best(run, SCORE).largest == pytest.approx(0.0654, abs=1e-4)
-  assert "one of 6.5 points would not be seen" in collapse.table([run])
+  assert "a loss of 6.5 points may go undetected" in collapse.table([run])
   worse = run_of({1: 0.6, 12: 0.3}, VARIED)
-  assert "would not be seen" not in collapse.table([worse])
+  assert "may go undetected" not in collapse.table([worse])
 
 
 @pytest.mark.parametrize("scores", [{}, {12: 0.5}])

@@ -1,4 +1,4 @@
-"""Tests of differences against scipy, tables and simulation."""
+"""Checks tests of differences against scipy, tables and simulation."""
 
 import numpy as np
 import pytest
@@ -35,18 +35,18 @@ def test_intervals_over_seeds_and_items_hold_the_mean(seed_sd, item_sd):
       seeds + items + rng.normal(0, 1, (5, 40))
     ).interval(0.9)
     held += low < 0 < high
-  # Five standard errors around 0.9; more is allowed, as effects of 0 give.
+  # At most five standard errors below 0.9. Effects of 0 give more coverage.
   assert held / 400 > 0.9 - 5 * (0.09 / 400) ** 0.5
 
 
 def test_few_seeds_that_agree_by_chance_are_seldom_taken_for_evidence():
-  """At a sixth of 0.05, as Holm's method asks of the first of six tests."""
+  """At 0.05 / 6, the level of the first of six tests in Holm's method."""
   rng, level, count = np.random.default_rng(2), 0.05 / 6, 3000
   seen = 0
   for _ in range(count):
     values = rng.normal(0, 0.06, (3, 1)) + rng.normal(0, 0.45, (3, 100))
     seen += hypotheses.mean_of(values).p_value() < level
-  # By the degrees of freedom of the items it would be 3.4 times the level.
+  # With the items' degrees of freedom it would be 3.4 times the level.
   assert seen / count < 2 * level
 
 

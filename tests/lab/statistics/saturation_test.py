@@ -1,4 +1,4 @@
-"""Sigmoids of rewards, against curves whose numbers are known."""
+"""Tests sigmoid fits of rewards against curves with known parameters."""
 
 import collections
 import csv

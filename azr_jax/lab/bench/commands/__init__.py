@@ -1,8 +1,8 @@
 """The commands of `azr_jax.benchmark`, one module each.
 
-A command's module has a docstring, which `--help` shows, and two functions:
-`add_flags` defines its flags and `measure` runs it.
-`decoder.py` loads the decoder that all commands but `executor` measure.
+Each module has a docstring, which `--help` shows, and two functions:
+`add_flags` defines its flags, and `measure` runs it. `decoder.py` loads the
+decoder for the commands that measure one.
 """
 
 import argparse
@@ -10,17 +10,17 @@ from typing import Any, Protocol
 
 
 class Command(Protocol):
-  """What the module of a command contains."""
+  """The contents of a command's module."""
 
   def add_flags(self, parser: argparse.ArgumentParser) -> None:
     """Defines the command's flags."""
     ...
 
   def measure(self, flags: argparse.Namespace) -> dict[str, Any]:
-    """Measures and returns what the command prints.
+    """Measures and returns the metrics that the command prints.
 
     Raises:
-      ValueError: a flag's value is not what is expected.
+      ValueError: the value of a flag is not allowed.
       OSError: a file cannot be read or written.
     """
     ...

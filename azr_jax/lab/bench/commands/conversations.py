@@ -1,14 +1,14 @@
 """Measures how much of the scripts' time a rollout of conversations hides.
 
-A conversation consists of responses with scripts between them, which end at
-once or sleep. Keys:
+A conversation consists of responses with scripts in between, which return
+immediately or sleep. The keys:
 
-  slowdown     seconds with sleeping scripts, divided by those with instant
+  slowdown     seconds with sleeping scripts, divided by seconds with instant
                  ones
-  slots_decoding, awaiting  slots that decode, and conversations that wait for a
-                 script, as fractions of the slots, over the device calls
+  slots_decoding, awaiting  fractions of the slots that decode and that wait for
+                 a script, over the device calls
   device_idle_s  seconds in which all conversations waited for scripts
-  slept_s        sleep of all scripts together
+  slept_s        total sleep of all scripts
 """
 
 import argparse
@@ -30,17 +30,24 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   add = parser.add_argument
   add("--conversations", type=int, default=64, help="number of conversations")
   add("--calls", type=int, default=3, help="scripts per conversation")
-  add("--response_tokens", type=int, default=64, help="of the longest response")
-  add("--output_tokens", type=int, default=16, help="tokens of tool output")
-  add("--sleep_s", type=float, default=0.5, help="sleep of each script")
-  add("--workers", type=int, default=64, help="scripts run at a time")
-  add("--timeout_s", type=float, default=30.0, help="of a script")
-  # One slot per conversation, because a slot is kept while its script runs.
+  add(
+    "--response_tokens",
+    type=int,
+    default=64,
+    help="tokens of the longest response",
+  )
+  add(
+    "--output_tokens", type=int, default=16, help="tokens of each tool output"
+  )
+  add("--sleep_s", type=float, default=0.5, help="seconds each script sleeps")
+  add("--workers", type=int, default=64, help="scripts that run concurrently")
+  add("--timeout_s", type=float, default=30.0, help="time limit of a script, s")
+  # One slot per conversation, because it keeps its slot while its script runs.
   parser.set_defaults(slots=64, prompt_tokens=64)
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Samples conversations with instant and with sleeping scripts, in turn."""
+  """Alternates rollouts with instant and with sleeping scripts."""
   work = conversations.Workload(
     flags.conversations,
     flags.prompt_tokens,
@@ -58,7 +65,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     extend_chunk=flags.output_tokens,
     stop_strings=(),
   )
-  # Values that are out of range are refused here, before the model is loaded.
+  # Raises for values out of range before the model is loaded.
   limits = ExecutorSettings(
     workers=flags.workers, timeout_s=flags.timeout_s, memory_mb=MEMORY_MB
   )

@@ -1,4 +1,4 @@
-"""The decoder that a command measures, and the flags that commands share."""
+"""The decoder that a command measures, and flags that commands share."""
 
 import argparse
 import types
@@ -18,7 +18,7 @@ from azr_jax.rollout.settings import (
 )
 
 BASELINES = ("none", "transformers")
-# Logical axis to mesh axis: nothing is sharded, because one device is measured.
+# Logical axis to mesh axis: a single device is measured, so nothing is sharded.
 RULES: dict[str, str | None] = dict.fromkeys(
   ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
 )
@@ -31,12 +31,12 @@ class Decoder:
     mesh: a mesh of the first device.
     source: the model's config and tokenizer.
     model: the decoder.
-    params: its parameters.
-    baseline: the same weights in another library, or None.
+    params: the decoder's parameters.
+    baseline: a model of another library with the same weights, or None.
   """
 
   def __init__(self, flags: argparse.Namespace, baseline: str = "none"):
-    """Loads the decoder of the flags of `add_decoder_flags`."""
+    """Loads the decoder that `add_decoder_flags` selects."""
     sizes = {"data": 1, "fsdp": 1, "tensor": 1}
     self.mesh = mesh_lib.make_mesh(sizes, jax.devices()[:1])
     self.source = load.resolve(flags.model, flags.cache_dir)
@@ -57,17 +57,19 @@ class Decoder:
 
 
 def import_baseline() -> types.ModuleType:
-  """Imports the baseline, which needs torch, an optional dependency."""
+  """Imports the baseline, which needs the optional dependency torch."""
   from azr_jax.lab.bench import transformers_baseline
 
   return transformers_baseline
 
 
 def add_decoder_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of the decoder and of the number of repeats."""
+  """Adds the flags of the decoder and the number of repeats."""
   add = parser.add_argument
   add("--model", default="random:smollm2-135m", help="model spec")
-  add("--cache_dir", default="~/.cache/azr_jax", help="downloaded models")
+  add(
+    "--cache_dir", default="~/.cache/azr_jax", help="folder of model downloads"
+  )
   add("--dtype", default="float32", choices=("float32", "bfloat16"))
   add("--attention", default="auto", choices=attention.NAMES)
   add("--remat", default="none", choices=tuple(transformer.REMAT_POLICIES))
@@ -75,7 +77,7 @@ def add_decoder_flags(parser: argparse.ArgumentParser) -> None:
     "--repeats",
     type=int,
     default=3,
-    help="measured runs of each, the baseline included",
+    help="timed runs of each, including the baseline",
   )
 
 
@@ -85,7 +87,7 @@ def add_baseline_flag(parser: argparse.ArgumentParser) -> None:
     "--baseline",
     default="none",
     choices=BASELINES,
-    help="library that does the same work on the same weights",
+    help="library that does the same work with the same weights",
   )
 
 
@@ -99,28 +101,43 @@ def add_slot_flags(parser: argparse.ArgumentParser) -> None:
     default=8,
     help="sequences decoded together; the baseline's batch size",
   )
-  add("--prefill_tokens", type=int, default=1024, help="per device call")
-  add("--decode_chunk", type=int, default=32, help="tokens per device call")
-  add("--page_size", type=int, default=128, help="entries read at a time")
+  add(
+    "--prefill_tokens",
+    type=int,
+    default=1024,
+    help="prefill tokens per device call",
+  )
+  add(
+    "--decode_chunk",
+    type=int,
+    default=32,
+    help="decoded tokens per slot and device call",
+  )
+  add("--page_size", type=int, default=128, help="tokens per cache page")
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of a workload of prompts, and those of the slots."""
+  """Adds the flags of a workload of prompts, and of the slots."""
   add = parser.add_argument
   add("--prompts", type=int, default=8, help="number of prompts")
   add("--samples", type=int, default=1, help="responses per prompt")
-  add("--new_tokens", type=int, default=128, help="of the longest response")
-  add("--top_p", type=float, default=1.0)
-  add("--ragged", action="store_true", help="draw the lengths at random")
-  add("--layers", default=AUTO, choices=LAYERS, help="as `rollout.layers`")
   add(
-    "--quantization", default=NONE, choices=QUANTIZATIONS, help="as rollout's"
+    "--new_tokens", type=int, default=128, help="tokens of the longest response"
+  )
+  add("--top_p", type=float, default=1.0)
+  add("--ragged", action="store_true", help="draw random lengths")
+  add("--layers", default=AUTO, choices=LAYERS, help="see `rollout.layers`")
+  add(
+    "--quantization",
+    default=NONE,
+    choices=QUANTIZATIONS,
+    help="see `rollout.quantization`",
   )
   add(
     "--kv_cache_dtype",
     default=AUTO,
     choices=CACHE_DTYPES,
-    help="as rollout's",
+    help="see `rollout.kv_cache_dtype`",
   )
   add_slot_flags(parser)
 
@@ -133,5 +150,5 @@ def add_update_flags(parser: argparse.ArgumentParser) -> None:
     "--chunk_tokens",
     type=int,
     default=256,
-    help="tokens whose logits exist at once",
+    help="tokens whose logits are computed at once",
   )

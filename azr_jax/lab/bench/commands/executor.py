@@ -1,19 +1,19 @@
 """Measures programs per second of the executor.
 
-The programs are those of `programs_heldout`, or of a file whose JSON lines have
-code, input and output, like CRUXEval's. Keys:
+The programs are those of `programs_heldout`, or of a JSON lines file with code,
+input and output, like CRUXEval's. The keys:
 
   validation   programs per second with one input
   determinism  one input in two processes
   judging      eight inputs in one process
   .../endless  256 of these programs, five of which never end
-  .../plain    the same in reused processes without a sandbox but with an alarm
-  relative_rate     the sandbox's rate divided by that one
+  .../plain    the same in reused processes, with an alarm instead of a sandbox
+  relative_rate     the sandbox's rate divided by the plain rate
   p50_ms, p99_ms  time from a program's start to its verdict, without queueing
   trainer_us   CPU microseconds of the trainer's process per program
   paper_step   seconds of verifying one training step of the paper's size
-               (lab/bench/verification_load.py); how many answers are
-               correct there is fixed by construction
+               (lab/bench/verification_load.py); the number of correct answers
+               is fixed by construction
   .../endless  the same with three answers that never end
 """
 
@@ -30,20 +30,25 @@ from azr_jax.lab.bench import device, throughput, verification_load
 from azr_jax.tasks.programs.task import InductionTask, Task, Triplet
 
 MEMORY_MB = 512
-STEPS = 3  # measured steps, of which the fastest counts
+STEPS = 3  # Measured steps; the fastest counts.
 ENDLESS_ANSWERS = 3
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of the pool and the programs."""
+  """Adds the flags of the executor and the programs."""
   add = parser.add_argument
-  add("--workers", type=int, nargs="+", default=[1, 2], help="pool sizes")
-  add("--timeout_s", type=float, default=2.0, help="of a call of a program")
-  add("--programs", help="file of JSON lines with code, input and output")
+  add("--workers", type=int, nargs="+", default=[1, 2], help="executor sizes")
+  add(
+    "--timeout_s",
+    type=float,
+    default=2.0,
+    help="CPU time limit of a program's call, s",
+  )
+  add("--programs", help="JSON lines file with code, input and output")
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Runs the programs in pools of each size; returns rates and times."""
+  """Runs the programs in executors of each size; returns rates and times."""
   for workers in flags.workers:
     ExecutorSettings(
       workers=workers, timeout_s=flags.timeout_s, memory_mb=MEMORY_MB
@@ -65,7 +70,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
 def _paper_step(
   executor: Executor, triplets: list[Triplet], endless: int
 ) -> dict[str, float]:
-  """Returns the times of the fastest step; other programs only slow it down."""
+  """Returns the times of the fastest step; other load only slows it down."""
   times = [
     verification_load.measure(executor, triplets, endless) for _ in range(STEPS)
   ]

@@ -1,13 +1,13 @@
-"""Predicts the seconds of a training step, and measures them.
+"""Forecasts the seconds of a training step, and measures them.
 
-The device calls of prefill, decode and update are measured one by one;
-a step is forecast from them by the scheduler's rules
+The device calls of prefill, decode and update are measured one by one. From
+these costs and the scheduler's rules, a step is forecast
 (`lab/compile/forecast.py`), and then measured with completions of the same
 lengths. The keys:
 
   costs     seconds of the device calls
   LENGTHS   forecast and measured seconds of sampling, of the update and of
-            both, and `ratio`, what was forecast divided by what was measured
+            both, and `ratio`, the forecast step divided by the measured one
 """
 
 import argparse
@@ -26,7 +26,7 @@ from azr_jax.lab.compile.sampler_forecast import Prompt
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of decoder, sampler and update, and the lengths."""
+  """Adds the flags of the decoder, sampler and update, and the lengths."""
   decoder_lib.add_decoder_flags(parser)
   decoder_lib.add_sampling_flags(parser)
   decoder_lib.add_update_flags(parser)
@@ -34,13 +34,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     "--lengths",
     nargs="+",
     default=["equal:64", "lognormal:48:0.8:128"],
-    help="of completions: equal:TOKENS, lognormal:MEAN:SIGMA:MAX or run:FOLDER",
+    help="completion lengths: equal:TOKENS, lognormal:MEAN:SIGMA:MAX or "
+    "run:FOLDER",
   )
   parser.set_defaults(prompts=24)
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Measures costs, then forecasts and measures a step at each distribution."""
+  """Measures costs, then forecasts and measures a step per distribution."""
   drawn = {
     name: lengths_lib.parse(name, flags.new_tokens).draw(
       flags.prompts, random.Random(0)
@@ -50,7 +51,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   machine = device.machine()
   decoder = decoder_lib.Decoder(flags)
   sampler = sampler_command.runner(flags, decoder)
-  # All completions of one length, which no distribution exceeds.
+  # Completions of the maximum length, which no distribution exceeds.
   most = UpdateWorkload(
     flags.prompts * flags.samples,
     flags.prompt_tokens + flags.new_tokens,
@@ -97,7 +98,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-  """Returns a dict with text for keys, and lists of rounded numbers."""
+  """Returns a dict with text keys, and lists of rounded numbers."""
   if isinstance(value, dict):
     return {str(name): _plain(inner) for name, inner in value.items()}
   if isinstance(value, tuple):

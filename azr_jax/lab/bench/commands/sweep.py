@@ -1,7 +1,7 @@
 """Measures decoded tokens per second against slots and cached tokens.
 
-All slots are busy, and prefill is left out. Draws both curves to --out; the
-keys tokens_per_s_by_... hold the same numbers.
+All slots are busy, and prefill is not measured. Draws both curves to --out. The
+keys tokens_per_s_by_... have the same numbers.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   decoder_lib.add_decoder_flags(parser)
   decoder_lib.add_sampling_flags(parser)
   add = parser.add_argument
-  add("--out", default="sampler_rate.png", help="file of the plot")
+  add("--out", default="sampler_rate.png", help="file to write the plot to")
   add("--sweep_slots", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
   add(
     "--sweep_lengths",
@@ -31,7 +31,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Measures the decoding rate along both axes and draws the plot."""
+  """Measures the decode rate along both axes and draws the plot."""
   # Imported here, because matplotlib is an optional dependency.
   from azr_jax.lab.bench import sweep
 

@@ -1,13 +1,13 @@
 """Measures trained tokens per second.
 
-With --baseline another library does the same work on the same weights, in turn.
-The keys:
+With --baseline, runs alternate with another library that does the same work
+with the same weights. The keys:
 
   tokens_per_s          trained tokens per second, without padding
   speedup               median ratio of the rate to the baseline's
-  flops_roofline_fraction  minimum time of the update at the device's matrix
-                        rate, divided by the measured time
-  program_gib           memory that the compiled update holds at once
+  flops_roofline_fraction  minimum time of the update at the device's peak
+                        FLOPs, divided by the measured time
+  program_gib           peak memory of the compiled update
   peak_process_gib, peak_device_gib  peak memory of this process and the device
 """
 
@@ -20,18 +20,18 @@ from azr_jax.lab.bench.workload import UpdateWorkload
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of decoder, baseline, update and workload."""
+  """Adds the flags of the decoder, baseline, update and workload."""
   decoder_lib.add_decoder_flags(parser)
   decoder_lib.add_baseline_flag(parser)
   decoder_lib.add_update_flags(parser)
   add = parser.add_argument
-  add("--ragged", action="store_true", help="draw the lengths at random")
+  add("--ragged", action="store_true", help="draw random lengths")
   add("--sequences", type=int, default=8, help="number of sequences")
   add("--length", type=int, default=256, help="tokens of the longest sequence")
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Updates on the workload and returns rates and times, a baseline's too."""
+  """Runs updates and returns rates and times, with the baseline's."""
   metrics: dict[str, Any] = {"machine": device.machine()}
   decoder = decoder_lib.Decoder(flags, flags.baseline)
   work = UpdateWorkload(flags.sequences, flags.length, flags.ragged)
@@ -54,7 +54,7 @@ def runner(
   decoder: decoder_lib.Decoder,
   workload: UpdateWorkload,
 ) -> updating.UpdateRunner:
-  """Returns the compiled update; it uses up the decoder's parameters."""
+  """Builds and compiles the update, which donates the decoder's parameters."""
   return updating.UpdateRunner(
     decoder.params,
     decoder.model,
