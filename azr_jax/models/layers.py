@@ -1,6 +1,7 @@
 """The layers of the decoder: attention and MLP, with their projections."""
 
 import dataclasses
+import functools
 from typing import cast
 
 import flax.linen as nn
@@ -59,11 +60,45 @@ class RMSNorm(nn.Module):
       (x.shape[-1],),
       jnp.float32,
     )
-    x32 = x.astype(jnp.float32)
-    mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
-    normed = x32 * jax.lax.rsqrt(mean_square + self.eps)
-    scale = jnp.expand_dims(scale, range(x.ndim - 1))
-    return (normed * scale).astype(x.dtype)
+    return _rms_norm(x, scale, self.eps)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _rms_norm(
+  x: Float[Array, "*B D"], scale: Float[Array, " D"], eps: float
+) -> Float[Array, "*B D"]:
+  """Returns x over its root mean square, times `scale`.
+
+  The backward pass keeps x in its own type and one number of each token, not
+  the float32 arrays of the formula.
+  """
+  return _rms_norm_forward(x, scale, eps)[0]
+
+
+def _rms_norm_forward(
+  x: jax.Array, scale: jax.Array, eps: float
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+  x32 = x.astype(jnp.float32)
+  mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
+  inverse = jax.lax.rsqrt(mean_square + eps)
+  wide_scale = jnp.expand_dims(scale, range(x.ndim - 1))
+  return (x32 * inverse * wide_scale).astype(x.dtype), (x, scale, inverse)
+
+
+def _rms_norm_backward(
+  eps: float, kept: tuple[jax.Array, ...], grad: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  del eps
+  x, scale, inverse = kept
+  normed = x.astype(jnp.float32) * inverse
+  grad = grad.astype(jnp.float32)
+  scale_grad = jnp.sum(grad * normed, axis=range(x.ndim - 1))
+  grad = grad * jnp.expand_dims(scale, range(x.ndim - 1))
+  mean = jnp.mean(grad * normed, axis=-1, keepdims=True)
+  return (inverse * (grad - normed * mean)).astype(x.dtype), scale_grad
+
+
+_rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
 
 
 class Projection(nn.Module):
@@ -223,7 +258,34 @@ class MLP(nn.Module):
     gate = Projection(*widen, name="gate")(x)
     up = Projection(*widen, name="up")(x)
     narrow = (F, D, ("mlp",), ("embed",), False, self.how)
-    return Projection(*narrow, name="down")(nn.silu(gate) * up)
+    return Projection(*narrow, name="down")(_gated(gate, up))
+
+
+@jax.custom_vjp
+def _gated(
+  gate: Float[Array, "B S F"], up: Float[Array, "B S F"]
+) -> Float[Array, "B S F"]:
+  """Returns silu(gate) * up; the backward pass keeps no other array."""
+  return nn.silu(gate) * up
+
+
+def _gated_forward(
+  gate: jax.Array, up: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+  return nn.silu(gate) * up, (gate, up)
+
+
+def _gated_backward(
+  kept: tuple[jax.Array, jax.Array], grad: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  gate, up, grad = (x.astype(jnp.float32) for x in (*kept, grad))
+  part = jax.nn.sigmoid(gate)
+  gate_grad = grad * up * part * (1.0 + gate * (1.0 - part))
+  dtype = kept[0].dtype
+  return gate_grad.astype(dtype), (grad * gate * part).astype(dtype)
+
+
+_gated.defvjp(_gated_forward, _gated_backward)
 
 
 class Block(nn.Module):

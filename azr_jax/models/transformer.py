@@ -31,7 +31,10 @@ REMAT_POLICIES = {
   "none": None,
   "full": jax.checkpoint_policies.nothing_saveable,
   "attention": jax.checkpoint_policies.save_only_these_names(splash.RESIDUALS),
-  "dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
+  "dots": jax.checkpoint_policies.save_from_both_policies(
+    jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
+    jax.checkpoint_policies.save_only_these_names(splash.RESIDUALS),
+  ),
 }
 
 
@@ -50,6 +53,9 @@ class Transformer(nn.Module):
     unrolled: whether each layer has parameters of its own, `layers_0` and so
       on, as `sampling_params.unstack` makes them, and a part of the program.
     attend_cached: the attention with a cache, from `cached_attention.make`.
+    inlined: whether each layer is a part of the program, although parameters
+      are stacked. No stack of all layers' activations is written then, but
+      compiling takes longer.
   """
 
   config: ModelConfig
@@ -63,6 +69,7 @@ class Transformer(nn.Module):
   attend_cached: cached_attention.CachedAttentionFn = (
     cached_attention.cached_attention
   )
+  inlined: bool = False
 
   @nn.compact
   def __call__(
@@ -117,7 +124,10 @@ class Transformer(nn.Module):
     block = Block
     if self.remat != "none":
       block = nn.remat(
-        Block, policy=REMAT_POLICIES[self.remat], prevent_cse=False
+        Block,
+        policy=REMAT_POLICIES[self.remat],
+        # In a loop, nothing else could keep what is to be recomputed.
+        prevent_cse=self.inlined or self.unrolled,
       )
     carry = x, jnp.zeros((), jnp.int32)
     inputs = positions, segments, cache, recent
@@ -136,6 +146,7 @@ class Transformer(nn.Module):
         in_axes=nn.broadcast,
         length=c.num_layers,
         metadata_params={nn.PARTITION_NAME: LAYERS},
+        unroll=c.num_layers if self.inlined else 1,
       )(c, computation, name=LAYERS)
       carry, new_kv = layers(carry, *inputs)
     x, _ = carry

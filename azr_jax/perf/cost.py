@@ -15,7 +15,7 @@ from azr_jax.perf import collectives, hlo, kernels
 from azr_jax.perf.collectives import Collective
 from azr_jax.perf.hlo import Operation, Program
 from azr_jax.perf.kernels import Kernel
-from azr_jax.perf.parts import Finder
+from azr_jax.perf.parts import LOGITS, Finder
 
 # Operations that take no time on the device by themselves.
 _FREE = frozenset(
@@ -222,13 +222,15 @@ class _Reader:
   def _add_loop(self, op: Operation, outer: str | None, total: Cost) -> None:
     """Adds a loop, multiplied out or by itself."""
     trip_count = hlo.trip_count(self._program, op)
-    is_known = trip_count.known is not None
-    name = outer if is_known else loop_name(op.op_name)
+    times = trip_count.known
+    if times is None and f"/{LOGITS}/" in op.op_name:
+      times = trip_count.maximum  # As if every token were in the loss.
+    name = outer if times is not None else loop_name(op.op_name)
     iteration = Cost()
     for role in ("body", "condition"):
       iteration.add(self.computation(op.called[role][0], name))
-    if trip_count.known is not None:
-      total.add(iteration, trip_count.known)
+    if times is not None:
+      total.add(iteration, times)
     else:
       total.loops.append(Loop(str(name), 1.0, trip_count.maximum, iteration))
 
