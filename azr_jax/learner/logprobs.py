@@ -10,7 +10,7 @@ gathered once and its gradient is summed once, not once per chunk.
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -248,7 +248,10 @@ def _psum(x: jax.Array, vocab_axis: str | None) -> jax.Array:
 def _softmax(
   logits: Float[Array, "C V"], vocab_axis: str | None
 ) -> tuple[
-  Float[Array, "C V"], Float[Array, "C V"], Float[Array, " C"], Float[Array, " C"]
+  Float[Array, "C V"],
+  Float[Array, "C V"],
+  Float[Array, " C"],
+  Float[Array, " C"],
 ]:
   """Returns a softmax over a vocabulary that may be sharded over devices.
 
@@ -298,101 +301,136 @@ def _over_chunks(
   tokens = B * S
   count = -(-tokens // min(max(1, chunk_tokens), tokens))
   chunk = -(-tokens // count)
+  live = None
+  order = places = jnp.arange(tokens)
+  if mask is not None and count > 1:
+    flat = mask.reshape(tokens)
+    order = jnp.argsort(flat == 0, stable=True)
+    places = places.at[order].set(places, unique_indices=True)
+    live = -(-jnp.sum(flat != 0, dtype=jnp.int32) // chunk)
+    if vocab_axis is not None:  # They meet in each chunk.
+      live = jax.lax.pmax(live, mesh_lib.AXES)
 
-  def to_chunks(x: jax.Array, order: jax.Array | None) -> jax.Array:
-    if order is not None:
-      x = x[order]
+  def to_chunks(x: jax.Array) -> jax.Array:
+    x = x.reshape(tokens, *x.shape[2:])
+    if live is not None:
+      x = _permuted(x, order, places)
     padding = [(0, count * chunk - tokens), *[(0, 0)] * (x.ndim - 1)]
     return jnp.pad(x, padding).reshape(count, chunk, *x.shape[1:])
 
-  def from_chunks(x: jax.Array, order: jax.Array | None) -> jax.Array:
-    x = x.reshape(-1, *x.shape[2:])[:tokens]
-    if order is None:
-      return x
-    places = jnp.zeros_like(order).at[order].set(
-      jnp.arange(tokens, dtype=order.dtype), unique_indices=True
-    )
-    return x[places]
+  def from_chunks(x: jax.Array) -> jax.Array:
+    x = x.reshape(count * chunk)[:tokens]
+    if live is not None:
+      x = _permuted(x, places, order)
+    return x.reshape(B, S)
 
-  def loop(
-    live: jax.Array | None,
-    body: Callable[[jax.Array, _Arrays], _Arrays],
-    start: _Arrays,
-  ) -> _Arrays:
-    if count == 1:
-      return body(jnp.zeros((), jnp.int32), start)
-    if live is None:
-      return jax.lax.fori_loop(0, count, body, start)
-    # `compile_check` reads the bound from the condition.
-    _, result = jax.lax.while_loop(
-      lambda carry: (carry[0] < count) & (carry[0] * chunk < live),
-      lambda carry: (carry[0] + 1, body(*carry)),
-      (jnp.zeros((), jnp.int32), start),
-    )
-    return result
+  chunked = _chunked(value, slope, results, temperature, vocab_axis)
+  found = chunked(tuple(map(to_chunks, rows)), heads, live)
+  return tuple(map(from_chunks, found))
+
+
+@jax.custom_vjp
+def _permuted(x: jax.Array, order: jax.Array, places: jax.Array) -> jax.Array:
+  """Returns x[order]; `places` is the inverse, so no gradient is scattered."""
+  return x[order]
+
+
+_permuted.defvjp(
+  lambda x, order, places: (x[order], places),
+  lambda places, grad: (grad[places], None, None),
+)
+
+
+def _chunked(
+  value: Callable[[_Rows, _Heads], _Found],
+  slope: Callable[[_Rows, _Heads, _Found, _Found], jax.Array],
+  results: int,
+  temperature: float,
+  vocab_axis: str | None,
+) -> Callable[[_Rows, _Heads, jax.Array | None], _Found]:
+  """Returns the differentiable map of `_over_chunks` over arrays [n, C, ...].
+
+  Its last argument is how many chunks are not skipped; None: all.
+  """
+
+  @jax.custom_vjp
+  def run(rows: _Rows, heads: _Heads, live: jax.Array | None) -> _Found:
+    return forward(rows, heads, live)[0]
 
   def forward(
-    rows: _Rows, heads: _Heads, order: jax.Array | None, live: jax.Array | None
-  ) -> tuple[_Found, tuple]:
-    chunks = tuple(to_chunks(x, order) for x in rows)
-    shapes = jax.eval_shape(value, tuple(x[0] for x in chunks), heads)
+    rows: _Rows, heads: _Heads, live: jax.Array | None
+  ) -> tuple[_Found, tuple[Any, ...]]:
+    count = rows[0].shape[0]
 
     def add(index: jax.Array, found: _Found) -> _Found:
-      new = value(tuple(x[index] for x in chunks), heads)
-      return tuple(x.at[index].set(y) for x, y in zip(found, new, strict=True))
+      new = value(tuple(_take(x, index) for x in rows), heads)
+      return tuple(_put(x, y, index) for x, y in zip(found, new, strict=True))
 
+    shapes = jax.eval_shape(value, tuple(x[0] for x in rows), heads)
     zeros = tuple(jnp.zeros((count, *x.shape), x.dtype) for x in shapes)
-    found = loop(live, add, zeros)
-    returned = tuple(from_chunks(x, order) for x in found[:results])
-    return returned, (rows, heads, order, live, found)
+    found = _loop(count, live, add, zeros)
+    return found[:results], (rows, heads, live, found)
 
-  def backward(kept: tuple, grads: _Found) -> tuple:
-    rows, heads, order, live, found = kept
-    chunks = tuple(to_chunks(x, order) for x in rows)
+  def backward(
+    kept: tuple[Any, ...], grads: _Found
+  ) -> tuple[tuple[jax.Array | None, ...] | None, ...]:
+    rows, heads, live, found = kept
     # The results of all devices of the axis depend on each one's logits.
-    grads = tuple(to_chunks(_psum(x, vocab_axis), order) for x in grads)
+    grads = tuple(_psum(x, vocab_axis) for x in grads)
     head = heads[0]
 
     def add(
       index: jax.Array, total: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
       parts, known, grad = (
-        tuple(x[index] for x in arrays) for arrays in (chunks, found, grads)
+        tuple(_take(x, index) for x in arrays)
+        for arrays in (rows, found, grads)
       )
-      hidden = parts[0]
       slopes = slope(parts, heads, known, grad) / temperature
-      slopes = slopes.astype(hidden.dtype)
+      slopes = slopes.astype(parts[0].dtype)
       of_head = jax.lax.dot_general(
-        hidden,
+        parts[0],
         slopes,
         (((0,), (0,)), ((), ())),
         preferred_element_type=jnp.float32,
       )
-      return total[0] + of_head, total[1].at[index].set(slopes @ head.T)
+      return total[0] + of_head, _put(total[1], slopes @ head.T, index)
 
-    of_head, of_hidden = loop(
-      live,
-      add,
-      (jnp.zeros(head.shape, jnp.float32), jnp.zeros_like(chunks[0])),
+    start = jnp.zeros(head.shape, jnp.float32), jnp.zeros_like(rows[0])
+    of_head, of_hidden = _loop(rows[0].shape[0], live, add, start)
+    return (
+      (of_hidden, *[None] * (len(rows) - 1)),
+      (of_head.astype(head.dtype), *[None] * (len(heads) - 1)),
+      None,
     )
-    of_rows = (from_chunks(of_hidden, order), *[None] * (len(rows) - 1))
-    of_heads = (of_head.astype(head.dtype), *[None] * (len(heads) - 1))
-    return of_rows, of_heads, None, None
-
-  @jax.custom_vjp
-  def run(
-    rows: _Rows, heads: _Heads, order: jax.Array | None, live: jax.Array | None
-  ) -> _Found:
-    return forward(rows, heads, order, live)[0]
 
   run.defvjp(forward, backward)
-  order = live = None
-  if mask is not None and count > 1:
-    flat = mask.reshape(tokens)
-    order = jnp.argsort(flat == 0, stable=True)
-    live = jnp.sum(flat != 0, dtype=jnp.int32)
-    if vocab_axis is not None:
-      live = jax.lax.pmax(live, mesh_lib.AXES)
-  flat_rows = tuple(x.reshape(tokens, *x.shape[2:]) for x in rows)
-  found = run(flat_rows, heads, order, live)
-  return tuple(x.reshape(B, S) for x in found)
+  return run
+
+
+def _loop(
+  count: int,
+  live: jax.Array | None,
+  body: Callable[[jax.Array, _Arrays], _Arrays],
+  start: _Arrays,
+) -> _Arrays:
+  """Runs a body for the first `live` of `count` chunks; None: for all."""
+  if count == 1:
+    return body(jnp.zeros((), jnp.int32), start)
+  if live is None:
+    return jax.lax.fori_loop(0, count, body, start)
+  # `compile_check` reads the bound from the condition.
+  _, result = jax.lax.while_loop(
+    lambda carry: (carry[0] < count) & (carry[0] < live),
+    lambda carry: (carry[0] + 1, body(*carry)),
+    (jnp.zeros((), jnp.int32), start),
+  )
+  return result
+
+
+def _take(x: jax.Array, index: jax.Array) -> jax.Array:
+  return jax.lax.dynamic_index_in_dim(x, index, keepdims=False)
+
+
+def _put(x: jax.Array, part: jax.Array, index: jax.Array) -> jax.Array:
+  return jax.lax.dynamic_update_index_in_dim(x, part, index, 0)

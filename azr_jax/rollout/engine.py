@@ -124,6 +124,8 @@ def make_engine(
     # A token has few activations, so partial products of split kernels cost
     # less than gathering the kernels for each token, as training does.
     multiply=products.multiply,
+    inlined=False,
+    joined=False,
     fused=sampling_params.fits(c, mesh, rules),
     unrolled=settings.unrolls(platform, sampling_params.layer_bytes(model)),
     attend_cached=cached_attention.make(
