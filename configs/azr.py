@@ -176,6 +176,7 @@ def _smollm2_gpu(c: ml_collections.ConfigDict) -> None:
   c.rollout.layers = "scan"  # It compiles sooner; decoding may be slower.
   c.learner.micro_rows = 32
   c.learner.chunk_tokens = 4864
+  c.learner.max_sequences_per_row = 4
   c.optimizer.learning_rate = 1e-5
   c.train.save_every = 20
   c.evaluation.every = 20

@@ -344,8 +344,13 @@ def _gated_pairs_forward(pairs: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _gated_pairs_backward(
   pairs: jax.Array, grad: jax.Array
 ) -> tuple[jax.Array]:
-  gate, up = pairs[..., 0], pairs[..., 1]
-  return (jnp.stack(_gated_backward((gate, up), grad), axis=-1),)
+  # Each number sees its partner, so all are written by one elementwise pass.
+  is_gate = jax.lax.broadcasted_iota(jnp.int32, pairs.shape, 3) == 0
+  swapped = pairs[..., ::-1]
+  gate = jnp.where(is_gate, pairs, swapped)
+  up = jnp.where(is_gate, swapped, pairs)
+  gate_grad, up_grad = _gated_backward((gate, up), grad[..., None])
+  return (jnp.where(is_gate, gate_grad, up_grad),)
 
 
 _gated_pairs.defvjp(_gated_pairs_forward, _gated_pairs_backward)

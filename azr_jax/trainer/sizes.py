@@ -43,7 +43,7 @@ _MAX_LOGITS = 0.1
 # Parameters and two moments; summed gradients and those of a micro-batch.
 _STATE_COPIES, _GRADIENT_COPIES = 3, 2
 # Fraction of a device that an update's state and activations may take.
-_REMAT_ROOM = 0.85
+_REMAT_ROOM = 0.92
 # On CPUs, XLA takes this many times the memory of a bfloat16 pool.
 _CPU_HALF_COPIES = 4
 
@@ -384,7 +384,8 @@ def choose_remat(
   count = presets.parameter_count(config) / (mesh.shape["fsdp"] * tensor)
   size = jnp.dtype(dtype).itemsize
   room = _REMAT_ROOM * capacity
-  room -= (4 * (_STATE_COPIES + _GRADIENT_COPIES) + size) * count
+  # The summed gradients, and the matrices in the type of the computation.
+  room -= (4 * (_STATE_COPIES + 1) + size) * count
   if sampled:
     room /= 2
   shards = mesh_lib.batch_devices(mesh) * mesh.shape["context"]

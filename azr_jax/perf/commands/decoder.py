@@ -38,8 +38,8 @@ class Decoder:
 
   def __init__(self, flags: argparse.Namespace, baseline: str = "none"):
     """Loads the decoder of the flags of `add_decoder_flags`."""
-    sizes = {"data": 1, "fsdp": 1, "tensor": 1}
-    self.mesh = mesh_lib.make_mesh(sizes, jax.devices()[:1])
+    axes = {"data": 1, "fsdp": 1, "tensor": 1}
+    self.mesh = mesh_lib.make_mesh(axes, jax.devices()[:1])
     self.source = load.resolve(flags.model, flags.cache_dir)
     remat = flags.remat
     if remat == transformer.AUTO:
