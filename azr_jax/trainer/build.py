@@ -27,6 +27,7 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, transformer
+from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
@@ -309,7 +310,7 @@ def build_model(
   if remat == transformer.AUTO:
     learner = getattr(c, "learner", None)
     rows = mesh_lib.padded_rows(learner.micro_rows, mesh) if learner else 1
-    remat = sizes.choose_remat(
+    remat = remat_lib.choose(
       config,
       model.dtype,
       mesh,

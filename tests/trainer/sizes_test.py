@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -299,37 +298,6 @@ def test_estimated_rows_follow_what_the_compiler_reserves():
     found = bounds(whole, remat=remat).device_rows(384)
     assert rows <= found <= rows + 2
   assert bounds(8, remat="full").device_rows(384) > 40
-
-
-@pytest.mark.parametrize(
-  "gib, inlined, sampled, expected",
-  [
-    (80, True, False, "none"),
-    (80, False, False, "dots"),
-    (64, True, False, "dots"),
-    (80, True, True, "attention"),
-    (40, True, False, "attention"),
-    (33, True, False, "full"),
-    (None, True, False, "full"),
-  ],
-)
-def test_what_is_recomputed_follows_memory(gib, inlined, sampled, expected):
-  """An update of 16 x 1,024 tokens; `none` takes 60 GiB by the compiler."""
-  gpu = types.SimpleNamespace(
-    devices=np.array([types.SimpleNamespace(platform="gpu")]),
-    shape=dict.fromkeys(mesh_lib.AXES, 1),
-  )
-  found = sizes.choose_remat(
-    presets.PRESETS["qwen2.5-1.5b"],
-    "bfloat16",
-    gpu,
-    16 * 1024,
-    2048,
-    None if gib is None else gib * GIB,
-    inlined=inlined,
-    sampled=sampled,
-  )
-  assert found == expected
 
 
 def of_a_run(monkeypatch, workdir, gib, ends=True):

@@ -7,6 +7,7 @@ import jax
 
 from azr_jax.learner import packing
 from azr_jax.models import attention, load, transformer
+from azr_jax.models import remat as remat_lib
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.settings import (
@@ -16,7 +17,6 @@ from azr_jax.rollout.settings import (
   NONE,
   QUANTIZATIONS,
 )
-from azr_jax.trainer import sizes
 
 BASELINES = ("none", "transformers")
 # Logical axis to mesh axis: nothing is sharded, because one device is measured.
@@ -43,7 +43,7 @@ class Decoder:
     self.source = load.resolve(flags.model, flags.cache_dir)
     remat = flags.remat
     if remat == transformer.AUTO:
-      remat = sizes.choose_remat(
+      remat = remat_lib.choose(
         self.source.config,
         flags.dtype,
         self.mesh,
