@@ -26,7 +26,7 @@ _Arrays = TypeVar("_Arrays")
 # Arrays [T, ...] or [C, ...] of a device's tokens, and its part of the heads.
 _Rows = tuple[jax.Array, ...]
 _Heads = tuple[jax.Array, ...]
-# What is found for each token, and what the backward pass needs of it.
+# Results for each token, and numbers that the backward pass needs.
 _Found = tuple[jax.Array, ...]
 
 

@@ -39,7 +39,7 @@ REMAT_POLICIES = {
     jax.checkpoint_policies.save_only_these_names(splash.RESIDUALS),
   ),
 }
-# What `model.remat` and `model.layers` may be besides; `build_model` decides.
+# A value of `model.remat` and `model.layers` that leaves it to the mesh.
 AUTO = "auto"
 # How training goes through the layers.
 SCAN, UNROLLED = "scan", "unrolled"

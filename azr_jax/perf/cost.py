@@ -224,7 +224,7 @@ class _Reader:
     trip_count = hlo.trip_count(self._program, op)
     times = trip_count.known
     if times is None and f"/{LOGITS}/" in op.op_name:
-      times = trip_count.maximum  # As if every token were in the loss.
+      times = trip_count.maximum  # Every token may be in the loss.
     name = outer if times is not None else loop_name(op.op_name)
     iteration = Cost()
     for role in ("body", "condition"):
