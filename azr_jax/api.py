@@ -214,7 +214,7 @@ def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:
   c.rollout.max_tokens = 256
   c.evaluation.temperature = 1.0
   if jax.default_backend() != "cpu":
-    c.model.dtype, c.model.remat = "bfloat16", "full"
+    c.model.dtype = "bfloat16"
   known = overrides_lib.flatten(c)
   for key, value in changes.items():
     if key not in known:

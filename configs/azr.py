@@ -196,6 +196,7 @@ def _smollm2_gpu(c: ml_collections.ConfigDict) -> None:
   c.learner.micro_rows = 32
   c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 4864
+  c.learner.max_sequences_per_row = 4
   c.optimizer.learning_rate = 1e-5
   c.optimizer.weight_decay = 0.0
   c.train.steps = 20

@@ -125,6 +125,7 @@ def _long_protocol() -> ml_collections.ConfigDict:
   c.model.dtype = "bfloat16"
   c.learner.micro_rows = 64
   c.learner.chunk_tokens = 4096
+  c.learner.max_sequences_per_row = 4
   c.optimizer.learning_rate = 5e-4  # A step has ten times as many rows.
   c.optimizer.warmup_steps = 50
   c.train.save_every = 1000

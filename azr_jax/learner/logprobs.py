@@ -1,14 +1,16 @@
 """Log-probabilities and entropies of targets, without a [B, S, V] array.
 
 Logits exist for one chunk of tokens at a time, and the backward pass
-recomputes them. On a mesh each device scores its own rows against its own part
-of the vocabulary, so the head is gathered once and its gradient is summed once,
-not once per chunk.
+recomputes them. Products have the type of the hidden states in both passes,
+and sums over chunks are float32. Tokens that no loss reads are sorted behind
+the others, and chunks that hold no other are skipped. On a mesh each device
+scores its own rows against its own part of the vocabulary, so the head is
+gathered once and its gradient is summed once, not once per chunk.
 """
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,13 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # An array [B, S], or a tuple of such arrays.
 _PerToken = TypeVar("_PerToken")
+# Arrays of all chunks.
+_Arrays = TypeVar("_Arrays")
+# Arrays [T, ...] or [C, ...] of a device's tokens, and its part of the heads.
+_Rows = tuple[jax.Array, ...]
+_Heads = tuple[jax.Array, ...]
+# Results for each token, and numbers that the backward pass needs.
+_Found = tuple[jax.Array, ...]
 
 
 def chunked_logprobs(
@@ -29,6 +38,7 @@ def chunked_logprobs(
   temperature: float,
   chunk_tokens: int,
   mesh: Mesh | None = None,
+  mask: Float[Array, "B S"] | None = None,
 ) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
   """Scores each target under softmax(hidden @ unembedding / temperature).
 
@@ -40,6 +50,8 @@ def chunked_logprobs(
     chunk_tokens: tokens of a device whose logits exist at the same time.
     mesh: tokens lie over it by `mesh.TOKENS`, the vocabulary over `tensor` if
       that divides it; None: one device.
+    mask: 0 where a position is in no loss, which may leave its results 0;
+      None: all positions are scored.
 
   Returns:
     log p(target), and the entropy of the distribution in nats, both float32.
@@ -48,6 +60,7 @@ def chunked_logprobs(
     functools.partial(
       _score_rows, temperature=temperature, chunk_tokens=chunk_tokens
     ),
+    mask,
     (hidden, targets),
     (unembedding.astype(hidden.dtype),),
     mesh,
@@ -63,8 +76,11 @@ def chunked_kl(
   temperature: float,
   chunk_tokens: int,
   mesh: Mesh | None = None,
+  mask: Float[Array, "B S"] | None = None,
 ) -> Float[Array, "B S"]:
   """Returns KL(policy || reference) over the whole vocabulary, in nats.
+
+  Its gradient is the policy's; the reference has none.
 
   Args:
     hidden: final hidden states of the policy.
@@ -74,11 +90,13 @@ def chunked_kl(
     temperature: the sampling temperature.
     chunk_tokens: tokens of a device whose logits exist at the same time.
     mesh: as for `chunked_logprobs`.
+    mask: as for `chunked_logprobs`.
   """
-  return _on_mesh(
+  (kl,) = _on_mesh(
     functools.partial(
       _diverge_rows, temperature=temperature, chunk_tokens=chunk_tokens
     ),
+    mask,
     (hidden, ref_hidden),
     (
       unembedding.astype(hidden.dtype),
@@ -86,17 +104,19 @@ def chunked_kl(
     ),
     mesh,
   )
+  return kl
 
 
 def _on_mesh(
   function: Callable[..., _PerToken],
-  rows: tuple[jax.Array, ...],
-  heads: tuple[jax.Array, ...],
+  mask: jax.Array | None,
+  rows: _Rows,
+  heads: _Heads,
   mesh: Mesh | None,
 ) -> _PerToken:
-  """Runs `function(*rows, *heads, vocab_axis=...)` on each device's part."""
+  """Runs `function(mask, rows, heads, vocab_axis)` on each device's part."""
   if mesh is None:
-    return function(*rows, *heads, vocab_axis=None)
+    return function(mask, rows, heads, None)
   parts = mesh.shape["tensor"]
   divides = parts > 1 and heads[0].shape[1] % parts == 0
   vocab_axis = "tensor" if divides else None
@@ -104,88 +124,119 @@ def _on_mesh(
     functools.partial(function, vocab_axis=vocab_axis),
     mesh=mesh,
     in_specs=(
-      *[mesh_lib.TOKENS] * len(rows),
-      *[PartitionSpec(None, vocab_axis)] * len(heads),
+      mesh_lib.TOKENS,
+      mesh_lib.TOKENS,
+      PartitionSpec(None, vocab_axis),
     ),
     out_specs=mesh_lib.TOKENS,
     # With the check, JAX would sum the head's gradient over devices in every
     # chunk.
     check_vma=False,
   )
-  return sharded(*rows, *heads)
+  return sharded(mask, rows, heads)
 
 
 @jax.named_scope("logits")
 def _score_rows(
-  hidden: Float[Array, "B S D"],
-  targets: Int[Array, "B S"],
-  head: Float[Array, "D V"],
+  mask: Float[Array, "B S"] | None,
+  rows: _Rows,
+  heads: _Heads,
+  vocab_axis: str | None,
   *,
   temperature: float,
   chunk_tokens: int,
-  vocab_axis: str | None,
 ) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
-  """Scores one device's rows.
+  """Scores one device's rows: hidden states and targets.
 
   With a vocab axis, the head is this device's part of the vocabulary.
   """
-  # The gradients of the chunks are added in the head's type, hence float32.
-  head = head.astype(jnp.float32)
-  first_id = 0
-  if vocab_axis is not None:
-    first_id = jax.lax.axis_index(vocab_axis) * head.shape[1]
 
-  def score(
-    hidden_CBD: jax.Array, targets_CB: jax.Array
-  ) -> tuple[jax.Array, jax.Array]:
-    logits_CBV = _logits(hidden_CBD, head, temperature)
-    weights_CBV, sum_CB, normalizer_CB = _softmax(logits_CBV, vocab_axis)
-    index_CB = targets_CB - first_id
-    is_here_CB = (index_CB >= 0) & (index_CB < logits_CBV.shape[-1])
-    index_CB = jnp.where(is_here_CB, index_CB, 0)
-    target_CB = jnp.take_along_axis(logits_CBV, index_CB[..., None], -1)[..., 0]
-    target_CB = _psum(jnp.where(is_here_CB, target_CB, 0.0), vocab_axis)
-    mean_CB = _psum(jnp.sum(weights_CBV * logits_CBV, axis=-1), vocab_axis)
-    return target_CB - normalizer_CB, normalizer_CB - mean_CB / sum_CB
+  def first_id(logits: jax.Array) -> jax.Array | int:
+    if vocab_axis is None:
+      return 0
+    return jax.lax.axis_index(vocab_axis) * logits.shape[1]
 
-  return _over_chunks(score, (hidden, targets), chunk_tokens)
+  def score(rows: _Rows, heads: _Heads) -> _Found:
+    hidden, targets = rows
+    logits = _logits(hidden, heads[0], temperature)
+    shifted, weights, total, normalizer = _softmax(logits, vocab_axis)
+    index = targets - first_id(logits)
+    is_here = (index >= 0) & (index < logits.shape[1])
+    index = jnp.where(is_here, index, 0)[:, None]
+    chosen = jnp.take_along_axis(logits, index, axis=1)[:, 0]
+    target = _psum(jnp.where(is_here, chosen, 0.0), vocab_axis)
+    mean = _psum(jnp.sum(weights * shifted, axis=1), vocab_axis)
+    entropy = jnp.log(total) - mean / total
+    return target - normalizer, entropy, normalizer
+
+  def slope(
+    rows: _Rows, heads: _Heads, found: _Found, grads: _Found
+  ) -> jax.Array:
+    hidden, targets = rows
+    _, entropy, normalizer = found
+    grad, entropy_grad = grads
+    logits = _logits(hidden, heads[0], temperature)
+    logps = logits - normalizer[:, None]
+    # d log p(target) = [is target] - p, and dH = -p (log p + H).
+    slopes = grad[:, None] + entropy_grad[:, None] * (logps + entropy[:, None])
+    # A comparison is fused with the rest, where a scatter would read it again.
+    ids = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 1)
+    is_target = ids == (targets - first_id(logits))[:, None]
+    chosen = jnp.where(is_target, grad[:, None], 0.0)
+    return chosen - jnp.exp(logps) * slopes
+
+  logprobs, entropy = _over_chunks(
+    score, slope, 2, mask, rows, heads, temperature, chunk_tokens, vocab_axis
+  )
+  return logprobs, entropy
 
 
 @jax.named_scope("logits")
 def _diverge_rows(
-  hidden: Float[Array, "B S D"],
-  ref_hidden: Float[Array, "B S D"],
-  head: Float[Array, "D V"],
-  ref_head: Float[Array, "D V"],
+  mask: Float[Array, "B S"] | None,
+  rows: _Rows,
+  heads: _Heads,
+  vocab_axis: str | None,
   *,
   temperature: float,
   chunk_tokens: int,
-  vocab_axis: str | None,
-) -> Float[Array, "B S"]:
+) -> _Found:
   """Returns the KL of one device's rows; the heads are as in `_score_rows`."""
-  head, ref_head = head.astype(jnp.float32), ref_head.astype(jnp.float32)
 
-  def diverge(hidden_CBD: jax.Array, ref_hidden_CBD: jax.Array) -> jax.Array:
-    logits_CBV = _logits(hidden_CBD, head, temperature)
-    ref_logits_CBV = _logits(ref_hidden_CBD, ref_head, temperature)
-    weights_CBV, sum_CB, normalizer_CB = _softmax(logits_CBV, vocab_axis)
-    _, _, ref_normalizer_CB = _softmax(ref_logits_CBV, vocab_axis)
-    gap_CB = jnp.sum(weights_CBV * (logits_CBV - ref_logits_CBV), axis=-1)
-    mean_gap_CB = _psum(gap_CB, vocab_axis) / sum_CB
-    return mean_gap_CB - normalizer_CB + ref_normalizer_CB
+  def diverge(rows: _Rows, heads: _Heads) -> _Found:
+    logits, ref_logits = (
+      _logits(hidden, head, temperature)
+      for hidden, head in zip(rows, heads, strict=True)
+    )
+    _, weights, total, normalizer = _softmax(logits, vocab_axis)
+    *_, ref_normalizer = _softmax(ref_logits, vocab_axis)
+    gap = jnp.sum(weights * (logits - ref_logits), axis=1)
+    mean_gap = _psum(gap, vocab_axis) / total
+    kl = mean_gap - normalizer + ref_normalizer
+    return kl, normalizer, ref_normalizer
 
-  return _over_chunks(diverge, (hidden, ref_hidden), chunk_tokens)
+  def slope(
+    rows: _Rows, heads: _Heads, found: _Found, grads: _Found
+  ) -> jax.Array:
+    kl, *normalizers = found
+    logps, ref_logps = (
+      _logits(hidden, head, temperature) - normalizer[:, None]
+      for hidden, head, normalizer in zip(rows, heads, normalizers, strict=True)
+    )
+    # dKL = p (log p - log q - KL).
+    gaps = logps - ref_logps - kl[:, None]
+    return grads[0][:, None] * jnp.exp(logps) * gaps
+
+  return _over_chunks(
+    diverge, slope, 1, mask, rows, heads, temperature, chunk_tokens, vocab_axis
+  )
 
 
 def _logits(
-  hidden: Float[Array, "C B D"],
-  head: Float[Array, "D V"],
-  temperature: float,
-) -> Float[Array, "C B V"]:
+  hidden: Float[Array, "C D"], head: Float[Array, "D V"], temperature: float
+) -> Float[Array, "C V"]:
   """Returns float32 logits, from a product in the type of `hidden`."""
-  logits = jnp.matmul(
-    hidden, head.astype(hidden.dtype), preferred_element_type=jnp.float32
-  )
+  logits = jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
   return logits / temperature
 
 
@@ -195,51 +246,191 @@ def _psum(x: jax.Array, vocab_axis: str | None) -> jax.Array:
 
 
 def _softmax(
-  logits: Float[Array, "C B V"], vocab_axis: str | None
-) -> tuple[Float[Array, "C B V"], Float[Array, "C B"], Float[Array, "C B"]]:
+  logits: Float[Array, "C V"], vocab_axis: str | None
+) -> tuple[
+  Float[Array, "C V"],
+  Float[Array, "C V"],
+  Float[Array, " C"],
+  Float[Array, " C"],
+]:
   """Returns a softmax over a vocabulary that may be sharded over devices.
 
   Returns:
-    Unnormalised weights of this device's part, their sum over all parts, and
-    the log-normalizer.
+    Logits less their maximum, unnormalised weights of this device's part, the
+    weights' sum over all parts, and the log-normalizer.
   """
-  maximum = jnp.max(jax.lax.stop_gradient(logits), axis=-1)
+  maximum = jnp.max(logits, axis=1)
   if vocab_axis is not None:
     maximum = jax.lax.pmax(maximum, vocab_axis)
-  weights = jnp.exp(logits - maximum[..., None])
-  total = _psum(jnp.sum(weights, axis=-1), vocab_axis)
-  return weights, total, maximum + jnp.log(total)
+  shifted = logits - maximum[:, None]
+  weights = jnp.exp(shifted)
+  total = _psum(jnp.sum(weights, axis=1), vocab_axis)
+  return shifted, weights, total, maximum + jnp.log(total)
 
 
 def _over_chunks(
-  function: Callable[..., _PerToken],
-  arrays: tuple[jax.Array, ...],
+  value: Callable[[_Rows, _Heads], _Found],
+  slope: Callable[[_Rows, _Heads, _Found, _Found], jax.Array],
+  results: int,
+  mask: Float[Array, "B S"] | None,
+  rows: _Rows,
+  heads: _Heads,
+  temperature: float,
   chunk_tokens: int,
-) -> _PerToken:
-  """Maps a function over chunks of tokens; the backward pass recomputes it.
+  vocab_axis: str | None,
+) -> _Found:
+  """Maps a function of logits over chunks of tokens.
 
   Args:
-    function: takes arrays [C, B, ...] and returns arrays [C, B].
-    arrays: arrays [B, S, ...].
-    chunk_tokens: C x B at most, but C is at least 1.
+    value: takes arrays [C, ...] and the heads, and returns arrays [C].
+    slope: takes these, what `value` found and the gradients of its results,
+      and returns the gradient of the first head's logits, [C, V].
+    results: how many of the arrays that `value` returns are results; the others
+      are for `slope`.
+    mask: 0 where a position may be left out, or None.
+    rows: arrays [B, S, ...], the hidden states of the first head first.
+    heads: the output heads.
+    temperature: divides the logits.
+    chunk_tokens: C at most.
+    vocab_axis: the axis that the vocabulary is sharded over, or None.
 
   Returns:
-    What `function` returns, as arrays [B, S].
+    The results, as arrays [B, S].
   """
-  B, S = arrays[0].shape[:2]
-  chunk = min(max(1, chunk_tokens // B), S)
+  B, S = rows[0].shape[:2]
+  tokens = B * S
+  count = -(-tokens // min(max(1, chunk_tokens), tokens))
+  chunk = -(-tokens // count)
+  live = None
+  order = places = jnp.arange(tokens)
+  if mask is not None and count > 1:
+    flat = mask.reshape(tokens)
+    order = jnp.argsort(flat == 0, stable=True)
+    places = places.at[order].set(places, unique_indices=True)
+    live = -(-jnp.sum(flat != 0, dtype=jnp.int32) // chunk)
+    if vocab_axis is not None:  # They meet in each chunk.
+      live = jax.lax.pmax(live, mesh_lib.AXES)
 
   def to_chunks(x: jax.Array) -> jax.Array:
-    padding = [(0, 0), (0, -S % chunk), *[(0, 0)] * (x.ndim - 2)]
-    return (
-      jnp.pad(x, padding).swapaxes(0, 1).reshape(-1, chunk, B, *x.shape[2:])
-    )
+    x = x.reshape(tokens, *x.shape[2:])
+    if live is not None:
+      x = _permuted(x, order, places)
+    padding = [(0, count * chunk - tokens), *[(0, 0)] * (x.ndim - 1)]
+    return jnp.pad(x, padding).reshape(count, chunk, *x.shape[1:])
 
   def from_chunks(x: jax.Array) -> jax.Array:
-    return x.reshape(-1, B)[:S].swapaxes(0, 1)
+    x = x.reshape(count * chunk)[:tokens]
+    if live is not None:
+      x = _permuted(x, places, order)
+    return x.reshape(B, S)
 
-  checkpointed = jax.checkpoint(function)
-  results = jax.lax.map(
-    lambda parts: checkpointed(*parts), tuple(map(to_chunks, arrays))
+  chunked = _chunked(value, slope, results, temperature, vocab_axis)
+  found = chunked(tuple(map(to_chunks, rows)), heads, live)
+  return tuple(map(from_chunks, found))
+
+
+@jax.custom_vjp
+def _permuted(x: jax.Array, order: jax.Array, places: jax.Array) -> jax.Array:
+  """Returns x[order]; `places` is the inverse, so no gradient is scattered."""
+  return x[order]
+
+
+_permuted.defvjp(
+  lambda x, order, places: (x[order], places),
+  lambda places, grad: (grad[places], None, None),
+)
+
+
+def _chunked(
+  value: Callable[[_Rows, _Heads], _Found],
+  slope: Callable[[_Rows, _Heads, _Found, _Found], jax.Array],
+  results: int,
+  temperature: float,
+  vocab_axis: str | None,
+) -> Callable[[_Rows, _Heads, jax.Array | None], _Found]:
+  """Returns the differentiable map of `_over_chunks` over arrays [n, C, ...].
+
+  Its last argument is how many chunks are not skipped; None: all.
+  """
+
+  @jax.custom_vjp
+  def run(rows: _Rows, heads: _Heads, live: jax.Array | None) -> _Found:
+    return forward(rows, heads, live)[0]
+
+  def forward(
+    rows: _Rows, heads: _Heads, live: jax.Array | None
+  ) -> tuple[_Found, tuple[Any, ...]]:
+    count = rows[0].shape[0]
+
+    def add(index: jax.Array, found: _Found) -> _Found:
+      new = value(tuple(_take(x, index) for x in rows), heads)
+      return tuple(_put(x, y, index) for x, y in zip(found, new, strict=True))
+
+    shapes = jax.eval_shape(value, tuple(x[0] for x in rows), heads)
+    zeros = tuple(jnp.zeros((count, *x.shape), x.dtype) for x in shapes)
+    found = _loop(count, live, add, zeros)
+    return found[:results], (rows, heads, live, found)
+
+  def backward(
+    kept: tuple[Any, ...], grads: _Found
+  ) -> tuple[tuple[jax.Array | None, ...] | None, ...]:
+    rows, heads, live, found = kept
+    # The results of all devices of the axis depend on each one's logits.
+    grads = tuple(_psum(x, vocab_axis) for x in grads)
+    head = heads[0]
+
+    def add(
+      index: jax.Array, total: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+      parts, known, grad = (
+        tuple(_take(x, index) for x in arrays)
+        for arrays in (rows, found, grads)
+      )
+      slopes = slope(parts, heads, known, grad) / temperature
+      slopes = slopes.astype(parts[0].dtype)
+      of_head = jax.lax.dot_general(
+        parts[0],
+        slopes,
+        (((0,), (0,)), ((), ())),
+        preferred_element_type=jnp.float32,
+      )
+      return total[0] + of_head, _put(total[1], slopes @ head.T, index)
+
+    start = jnp.zeros(head.shape, jnp.float32), jnp.zeros_like(rows[0])
+    of_head, of_hidden = _loop(rows[0].shape[0], live, add, start)
+    return (
+      (of_hidden, *[None] * (len(rows) - 1)),
+      (of_head.astype(head.dtype), *[None] * (len(heads) - 1)),
+      None,
+    )
+
+  run.defvjp(forward, backward)
+  return run
+
+
+def _loop(
+  count: int,
+  live: jax.Array | None,
+  body: Callable[[jax.Array, _Arrays], _Arrays],
+  start: _Arrays,
+) -> _Arrays:
+  """Runs a body for the first `live` of `count` chunks; None: for all."""
+  if count == 1:
+    return body(jnp.zeros((), jnp.int32), start)
+  if live is None:
+    return jax.lax.fori_loop(0, count, body, start)
+  # `compile_check` reads the bound from the condition.
+  _, result = jax.lax.while_loop(
+    lambda carry: (carry[0] < count) & (carry[0] < live),
+    lambda carry: (carry[0] + 1, body(*carry)),
+    (jnp.zeros((), jnp.int32), start),
   )
-  return jax.tree.map(from_chunks, results)
+  return result
+
+
+def _take(x: jax.Array, index: jax.Array) -> jax.Array:
+  return jax.lax.dynamic_index_in_dim(x, index, keepdims=False)
+
+
+def _put(x: jax.Array, part: jax.Array, index: jax.Array) -> jax.Array:
+  return jax.lax.dynamic_update_index_in_dim(x, part, index, 0)

@@ -56,7 +56,10 @@ def score(
   chunk_tokens: int,
   mesh: Mesh | None,
 ) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
-  """Returns log-probabilities of the targets, and entropies, in nats."""
+  """Returns log-probabilities of the targets, and entropies, in nats.
+
+  Both are 0 where no target is in the loss.
+  """
   return logprobs_lib.chunked_logprobs(
     hidden_states(model, params, batch),
     transformer.unembedding(params, model.config),
@@ -64,6 +67,7 @@ def score(
     temperature=temperature,
     chunk_tokens=chunk_tokens,
     mesh=mesh,
+    mask=batch.loss_mask,
   )
 
 
@@ -119,12 +123,12 @@ def make_policy_loss(
     ref_params: Params | None,
     entropy_coef: jax.Array | float = entropy_coef,
   ) -> tuple[jax.Array, Metrics]:
+    mask = batch.loss_mask
     hidden = hidden_states(model, params, batch)
     head = transformer.unembedding(params, model.config)
     logprobs, entropy = logprobs_lib.chunked_logprobs(
-      hidden, head, batch.targets, **scoring
+      hidden, head, batch.targets, mask=mask, **scoring
     )
-    mask = batch.loss_mask
     surrogate, sums = _surrogate(
       logprobs, batch, policy_loss, ratio_to == PROXIMAL, correct
     )
@@ -144,6 +148,7 @@ def make_policy_loss(
         hidden_states(model, reference, batch),
         transformer.unembedding(reference, model.config),
         batch.targets,
+        mask,
       )
       loss = loss + kl_coef * jnp.sum(batch.regularizer_weights * kl)
       sums["learner/kl"] = masked.masked_sum(kl, mask)
@@ -195,14 +200,15 @@ def _kl(
   ref_hidden: Float[Array, "B S D"],
   ref_head: Float[Array, "D V"],
   targets: Int[Array, "B S"],
+  mask: Float[Array, "B S"],
 ) -> Float[Array, "B S"]:
   """Returns KL(policy || reference) at each target, or its estimate."""
   if kl_estimator == losses.FULL_KL:
     return logprobs_lib.chunked_kl(
-      hidden, head, ref_hidden, ref_head, **scoring
+      hidden, head, ref_hidden, ref_head, mask=mask, **scoring
     )
   ref_logprobs, _ = logprobs_lib.chunked_logprobs(
-    ref_hidden, ref_head, targets, **scoring
+    ref_hidden, ref_head, targets, mask=mask, **scoring
   )
   return losses.KL_ESTIMATORS[kl_estimator](logprobs - ref_logprobs)
 

@@ -156,6 +156,9 @@ def accumulate(
       jax.tree.map(jnp.add, total[2], grads),
     )
 
+  if isinstance(start, int) and jax.tree.leaves(batch)[0].shape[0] == 1:
+    # There is nothing to add up, and padding alone has gradients of 0.
+    return grad_fn(jax.tree.map(lambda x: x[0], batch))
   zeros = jax.tree.map(
     lambda x: jnp.zeros(x.shape, x.dtype),
     jax.eval_shape(grad_fn, jax.tree.map(lambda x: x[0], batch)),

@@ -1,7 +1,8 @@
 """The layers of the decoder: attention and MLP, with their projections."""
 
 import dataclasses
-from typing import cast
+import functools
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -24,6 +25,9 @@ class Computation:
     fused: whether query, key and value have one kernel; see
       `sampling_params.py`.
     quantized: whether kernels have 8 bits and scales; see the same.
+    joined: whether projections of one input are one product, although each has
+      a kernel of its own. It is fewer and larger products on a GPU, and wrong
+      where heads lie on several devices.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -34,6 +38,7 @@ class Computation:
   multiply: products.MultiplyFn = products.multiply
   fused: bool = False
   quantized: bool = False
+  joined: bool = False
 
 
 def named(
@@ -59,11 +64,45 @@ class RMSNorm(nn.Module):
       (x.shape[-1],),
       jnp.float32,
     )
-    x32 = x.astype(jnp.float32)
-    mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
-    normed = x32 * jax.lax.rsqrt(mean_square + self.eps)
-    scale = jnp.expand_dims(scale, range(x.ndim - 1))
-    return (normed * scale).astype(x.dtype)
+    return _rms_norm(x, scale, self.eps)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _rms_norm(
+  x: Float[Array, "*B D"], scale: Float[Array, " D"], eps: float
+) -> Float[Array, "*B D"]:
+  """Returns x over its root mean square, times `scale`.
+
+  The backward pass keeps x in its own type and one number of each token, not
+  the float32 arrays of the formula.
+  """
+  return _rms_norm_forward(x, scale, eps)[0]
+
+
+def _rms_norm_forward(
+  x: jax.Array, scale: jax.Array, eps: float
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+  x32 = x.astype(jnp.float32)
+  mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
+  inverse = jax.lax.rsqrt(mean_square + eps)
+  wide_scale = jnp.expand_dims(scale, range(x.ndim - 1))
+  return (x32 * inverse * wide_scale).astype(x.dtype), (x, scale, inverse)
+
+
+def _rms_norm_backward(
+  eps: float, kept: tuple[jax.Array, ...], grad: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  del eps
+  x, scale, inverse = kept
+  normed = x.astype(jnp.float32) * inverse
+  grad = grad.astype(jnp.float32)
+  scale_grad = jnp.sum(grad * normed, axis=range(x.ndim - 1))
+  grad = grad * jnp.expand_dims(scale, range(x.ndim - 1))
+  mean = jnp.mean(grad * normed, axis=-1, keepdims=True)
+  return (inverse * (grad - normed * mean)).astype(x.dtype), scale_grad
+
+
+_rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
 
 
 class Projection(nn.Module):
@@ -76,6 +115,9 @@ class Projection(nn.Module):
     axes_out: logical names of its output axes.
     bias: whether a bias is added.
     how: compute type and product.
+
+  Returns:
+    The product; without an input, kernel and bias as they are computed with.
   """
 
   shape_in: tuple[int, ...]
@@ -86,7 +128,7 @@ class Projection(nn.Module):
   how: Computation
 
   @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
+  def __call__(self, x: jax.Array | None) -> Any:
     initializer = nn.initializers.variance_scaling(
       1.0,
       "fan_in",
@@ -96,36 +138,44 @@ class Projection(nn.Module):
         range(len(self.shape_in), len(self.shape_in) + len(self.shape_out))
       ),
     )
-    kernel = self.param(
+    kernel = self._parameter(
       "kernel",
-      named(initializer, self.axes_in + self.axes_out),
-      self.shape_in + self.shape_out,
-      jnp.float32,
-    )
-    y = self.how.multiply(
-      x,
-      kernel.astype(self.how.dtype),
+      initializer,
       self.axes_in + self.axes_out,
-      len(self.shape_in),
+      self.shape_in + self.shape_out,
+    ).astype(self.how.dtype)
+    zeros = nn.initializers.zeros
+    if x is None:
+      bias = None
+      if self.bias:
+        bias = self._parameter("bias", zeros, self.axes_out, self.shape_out)
+      return kernel, bias
+    y = self.how.multiply(
+      x, kernel, self.axes_in + self.axes_out, len(self.shape_in)
     ).astype(self.how.dtype)
     if self.how.quantized:
-      scale = self.param(
-        "scale",
-        named(nn.initializers.ones, self.axes_out),
-        self.shape_out,
-        jnp.float32,
+      scale = self._parameter(
+        "scale", nn.initializers.ones, self.axes_out, self.shape_out
       )
       y = products.rescale(y, scale)
     if self.bias:
-      bias = self.param(
-        "bias",
-        named(nn.initializers.zeros, self.axes_out),
-        self.shape_out,
-        jnp.float32,
-      )
-      bias = jnp.expand_dims(bias, range(y.ndim - bias.ndim))
-      y = y + bias.astype(self.how.dtype)
+      bias = self._parameter("bias", zeros, self.axes_out, self.shape_out)
+      y = _biased(y, bias)
     return y
+
+  def _parameter(
+    self,
+    name: str,
+    initializer: nn.initializers.Initializer,
+    axes: tuple[str | None, ...],
+    shape: tuple[int, ...],
+  ) -> jax.Array:
+    return self.param(name, named(initializer, axes), shape, jnp.float32)
+
+
+def _biased(y: jax.Array, bias: jax.Array) -> jax.Array:
+  """Returns y plus a bias of its last axes, in the type of y."""
+  return y + jnp.expand_dims(bias, range(y.ndim - bias.ndim)).astype(y.dtype)
 
 
 class Attention(nn.Module):
@@ -182,8 +232,11 @@ class Attention(nn.Module):
     c = self.config
 
     def project(
-      shape: tuple[int, ...], axes: tuple[str | None, ...], name: str
-    ) -> jax.Array:
+      x: jax.Array | None,
+      shape: tuple[int, ...],
+      axes: tuple[str | None, ...],
+      name: str,
+    ) -> Any:
       return Projection(
         (c.hidden_size,),
         shape,
@@ -198,16 +251,31 @@ class Attention(nn.Module):
       B, S, _ = x.shape
       group, E = c.num_heads // c.num_kv_heads, c.head_size
       qkv = project(
-        (c.num_kv_heads, group + 2, E), ("kv_heads", None, "head_size"), "qkv"
+        x,
+        (c.num_kv_heads, group + 2, E),
+        ("kv_heads", None, "head_size"),
+        "qkv",
       )
       q = qkv[..., :group, :].reshape(B, S, c.num_heads, E)
       return q, qkv[..., group, :], qkv[..., group + 1, :]
-    kv = (c.num_kv_heads, c.head_size), ("kv_heads", "head_size")
-    return (
-      project((c.num_heads, c.head_size), ("heads", "head_size"), "q"),
-      project(*kv, "k"),
-      project(*kv, "v"),
+    axes = "heads", "head_size"
+    of_q = (c.num_heads, c.head_size), axes, "q"
+    of_k, of_v = (
+      ((c.num_kv_heads, c.head_size), ("kv_heads", "head_size"), name)
+      for name in ("k", "v")
     )
+    if not self.how.joined:
+      return project(x, *of_q), project(x, *of_k), project(x, *of_v)
+    kernels, biases = zip(
+      *(project(None, *of) for of in (of_q, of_k, of_v)), strict=True
+    )
+    kernel = jnp.concatenate(kernels, axis=1)
+    qkv = self.how.multiply(x, kernel, ("embed", *axes), 1)
+    qkv = qkv.astype(self.how.dtype)
+    if c.qkv_bias:
+      qkv = _biased(qkv, jnp.concatenate(biases))
+    ends = c.num_heads, c.num_heads + c.num_kv_heads
+    return tuple(jnp.split(qkv, ends, axis=2))
 
 
 class MLP(nn.Module):
@@ -220,10 +288,72 @@ class MLP(nn.Module):
   def __call__(self, x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
     D, F = (self.config.hidden_size,), (self.config.mlp_size,)
     widen = (D, F, ("embed",), ("mlp",), False, self.how)
-    gate = Projection(*widen, name="gate")(x)
-    up = Projection(*widen, name="up")(x)
+    is_joined = self.how.joined
+    gate, up = (
+      Projection(*widen, name=name)(None if is_joined else x)
+      for name in ("gate", "up")
+    )
+    if is_joined:
+      # Channel by channel, so that one pass over memory makes both gradients.
+      kernel = jnp.stack([gate[0], up[0]], axis=-1)
+      both = self.how.multiply(x, kernel, ("embed", "mlp", None), 1)
+      hidden = _gated_pairs(both.astype(self.how.dtype))
+    else:
+      hidden = _gated(gate, up)
     narrow = (F, D, ("mlp",), ("embed",), False, self.how)
-    return Projection(*narrow, name="down")(nn.silu(gate) * up)
+    return Projection(*narrow, name="down")(hidden)
+
+
+@jax.custom_vjp
+def _gated(
+  gate: Float[Array, "B S F"], up: Float[Array, "B S F"]
+) -> Float[Array, "B S F"]:
+  """Returns silu(gate) * up; the backward pass keeps no other array."""
+  return nn.silu(gate) * up
+
+
+def _gated_forward(
+  gate: jax.Array, up: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+  return nn.silu(gate) * up, (gate, up)
+
+
+def _gated_backward(
+  kept: tuple[jax.Array, jax.Array], grad: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  dtype = kept[0].dtype
+  gate, up, grad = (x.astype(jnp.float32) for x in (*kept, grad))
+  part = jax.nn.sigmoid(gate)
+  gate_grad = grad * up * part * (1.0 + gate * (1.0 - part))
+  return gate_grad.astype(dtype), (grad * gate * part).astype(dtype)
+
+
+_gated.defvjp(_gated_forward, _gated_backward)
+
+
+@jax.custom_vjp
+def _gated_pairs(pairs: Float[Array, "B S F 2"]) -> Float[Array, "B S F"]:
+  """Returns `_gated` of pairs of a gate and what it gates."""
+  return nn.silu(pairs[..., 0]) * pairs[..., 1]
+
+
+def _gated_pairs_forward(pairs: jax.Array) -> tuple[jax.Array, jax.Array]:
+  return _gated_pairs(pairs), pairs
+
+
+def _gated_pairs_backward(
+  pairs: jax.Array, grad: jax.Array
+) -> tuple[jax.Array]:
+  # Each number sees its partner, so all are written by one elementwise pass.
+  is_gate = jax.lax.broadcasted_iota(jnp.int32, pairs.shape, 3) == 0
+  swapped = pairs[..., ::-1]
+  gate = jnp.where(is_gate, pairs, swapped)
+  up = jnp.where(is_gate, swapped, pairs)
+  gate_grad, up_grad = _gated_backward((gate, up), grad[..., None])
+  return (jnp.where(is_gate, gate_grad, up_grad),)
+
+
+_gated_pairs.defvjp(_gated_pairs_forward, _gated_pairs_backward)
 
 
 class Block(nn.Module):

@@ -37,7 +37,14 @@ class ModelSettings(Settings):
     expert=True,
   )
   remat: str = setting(
-    "none",
-    "activations that the backward pass recomputes",
-    choices=tuple(transformer.REMAT_POLICIES),
+    transformer.AUTO,
+    "activations that the backward pass recomputes; auto: none on a CPU, else "
+    "as few as memory has room for",
+    choices=(transformer.AUTO, *transformer.REMAT_POLICIES),
+  )
+  layers: str = setting(
+    transformer.AUTO,
+    "in training, scan: one program for all layers; unrolled: a part of the "
+    "program for each; auto: unrolled on GPUs without fsdp",
+    choices=(transformer.AUTO, transformer.SCAN, transformer.UNROLLED),
   )

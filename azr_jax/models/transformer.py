@@ -10,6 +10,8 @@ import functools
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from azr_jax.models import (
@@ -22,7 +24,8 @@ from azr_jax.models import (
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.layers import Block, Computation, RMSNorm, named
 from azr_jax.models.pages import Entries, PagedCache, RecentKV
-from azr_jax.types import BoxedParams, Params
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.types import BoxedParams, Params, Rules
 
 # The parameters of all layers, stacked; `LAYERS_0` and so on are unrolled.
 LAYERS = "layers"
@@ -31,8 +34,15 @@ REMAT_POLICIES = {
   "none": None,
   "full": jax.checkpoint_policies.nothing_saveable,
   "attention": jax.checkpoint_policies.save_only_these_names(splash.RESIDUALS),
-  "dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
+  "dots": jax.checkpoint_policies.save_from_both_policies(
+    jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
+    jax.checkpoint_policies.save_only_these_names(splash.RESIDUALS),
+  ),
 }
+# A value of `model.remat` and `model.layers` that leaves it to the mesh.
+AUTO = "auto"
+# How training goes through the layers.
+SCAN, UNROLLED = "scan", "unrolled"
 
 
 class Transformer(nn.Module):
@@ -50,6 +60,10 @@ class Transformer(nn.Module):
     unrolled: whether each layer has parameters of its own, `layers_0` and so
       on, as `sampling_params.unstack` makes them, and a part of the program.
     attend_cached: the attention with a cache, from `cached_attention.make`.
+    inlined: whether each layer is a part of the program, although parameters
+      are stacked. No stack of all layers' activations is written then, but
+      compiling takes longer.
+    joined: as `layers.Computation.joined`.
   """
 
   config: ModelConfig
@@ -63,6 +77,8 @@ class Transformer(nn.Module):
   attend_cached: cached_attention.CachedAttentionFn = (
     cached_attention.cached_attention
   )
+  inlined: bool = False
+  joined: bool = False
 
   @nn.compact
   def __call__(
@@ -113,11 +129,15 @@ class Transformer(nn.Module):
       self.multiply,
       self.fused,
       self.kernel_dtype is not None,
+      self.joined,
     )
     block = Block
     if self.remat != "none":
       block = nn.remat(
-        Block, policy=REMAT_POLICIES[self.remat], prevent_cse=False
+        Block,
+        policy=REMAT_POLICIES[self.remat],
+        # In a loop, nothing else could keep what is to be recomputed.
+        prevent_cse=self.inlined or self.unrolled,
       )
     carry = x, jnp.zeros((), jnp.int32)
     inputs = positions, segments, cache, recent
@@ -136,10 +156,56 @@ class Transformer(nn.Module):
         in_axes=nn.broadcast,
         length=c.num_layers,
         metadata_params={nn.PARTITION_NAME: LAYERS},
+        unroll=c.num_layers if self.inlined else 1,
       )(c, computation, name=LAYERS)
       carry, new_kv = layers(carry, *inputs)
     x, _ = carry
     return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new_kv
+
+
+def training(
+  config: ModelConfig,
+  dtype: DTypeLike,
+  mesh: Mesh,
+  rules: Rules,
+  *,
+  attention_name: str,
+  max_sequences_per_row: int,
+  remat: str,
+  layers: str,
+) -> Transformer:
+  """Returns a decoder that computes in training as fast as a mesh can.
+
+  Args:
+    config: the decoder's shape.
+    dtype: compute type.
+    mesh: where its parameters and rows lie.
+    rules: logical parameter axis to mesh axis.
+    attention_name: as `attention.make`.
+    max_sequences_per_row: sequences of a packed row at most.
+    remat: a key of `REMAT_POLICIES`.
+    layers: `scan`, `unrolled` or `auto`.
+  """
+  return Transformer(
+    config,
+    jnp.dtype(dtype),
+    attention.make(attention_name, mesh, dtype, max_sequences_per_row),
+    remat,
+    products.make(mesh, rules),
+    inlined=is_inlined(layers, mesh),
+    joined=mesh_lib.platform(mesh) == "gpu" and mesh.shape["tensor"] == 1,
+  )
+
+
+def is_inlined(layers: str, mesh: Mesh) -> bool:
+  """Returns whether each layer is a part of a training program.
+
+  `auto` does so on GPUs that hold all parameters: others could gather those of
+  many layers at once.
+  """
+  if layers == AUTO:
+    return mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
+  return layers == UNROLLED
 
 
 def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+
+from azr_jax.parallel import chips
 
 GIB = 1 << 30
 # The keys to lower when sampling or an update runs out of memory.
@@ -72,6 +75,23 @@ def device_stats(device: jax.Device) -> dict[str, int]:
     return device.memory_stats() or {}
   except (NotImplementedError, jax.errors.JaxRuntimeError):
     return {}
+
+
+def capacity_bytes(mesh: Mesh) -> int | None:
+  """Returns what a device of a mesh has when nothing is on it; None if unknown.
+
+  All processes of a run must call it together, and get the same number. The
+  devices may be a topology's; on a CPU, nothing is known.
+  """
+  device = mesh.devices.flat[0]
+  if device.platform == "cpu":
+    return None
+  if device in jax.devices():
+    here = device_stats(jax.local_devices()[0]).get("bytes_limit")
+    if (least := least_of_hosts(here)) is not None:
+      return least
+  chip = chips.BY_KIND.get(device.device_kind)
+  return None if chip is None else int(chip.hbm_bytes)
 
 
 def _available_here() -> int | None:

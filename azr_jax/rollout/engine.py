@@ -185,6 +185,8 @@ def _sampling_model(
     # A token has few activations, so summing partial products of split kernels
     # is cheaper than gathering the kernels per token, as training does.
     multiply=products.multiply,
+    inlined=False,
+    joined=False,
     fused=sampling_params.fits(c, mesh, rules),
     unrolled=settings.unrolls(platform, sampling_params.layer_bytes(model)),
     attend_cached=cached_attention.make(

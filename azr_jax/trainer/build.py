@@ -9,7 +9,6 @@ import functools
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -29,7 +28,8 @@ from azr_jax.learner import (
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.models import attention, load, products, transformer
+from azr_jax.models import load, transformer
+from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
@@ -308,12 +308,29 @@ def build_model(
     max_sequences_per_row: sequences of a packed row at most.
   """
   model = c.model
-  return transformer.Transformer(
+  remat = model.remat
+  if remat == transformer.AUTO:
+    learner = getattr(c, "learner", None)
+    rows = mesh_lib.padded_rows(learner.micro_rows, mesh) if learner else 1
+    remat = remat_lib.choose(
+      config,
+      model.dtype,
+      mesh,
+      rows * learner.row_length if learner else 1,
+      learner.chunk_tokens if learner else 1,
+      memory.capacity_bytes(mesh),
+      inlined=transformer.is_inlined(model.layers, mesh),
+      sampled=hasattr(c, "rollout"),
+    )
+  return transformer.training(
     config,
-    jnp.dtype(model.dtype),
-    attention.make(model.attention, mesh, model.dtype, max_sequences_per_row),
-    model.remat,
-    products.make(mesh, c.sharding.rules()),
+    model.dtype,
+    mesh,
+    c.sharding.rules(),
+    attention_name=model.attention,
+    max_sequences_per_row=max_sequences_per_row,
+    remat=remat,
+    layers=model.layers,
   )
 
 

@@ -341,8 +341,13 @@ class Memory:
     layer = 10 * c.hidden_size + 4 * c.mlp_size
     if is_cpu:  # Attention keeps no scores on other devices.
       layer += 3 * c.num_heads * row_length
-    kept = {"none": layer, "dots": layer / 2, "full": c.hidden_size}
-    return size * (layer + c.num_layers * kept[self.remat])
+    # Whatever fits is chosen for the rows.
+    whole = "none" if is_cpu else "full"
+    remat = whole if self.remat == transformer.AUTO else self.remat
+    kept = {"none": layer, "dots": layer / 2}.get(remat, c.hidden_size)
+    if remat == "attention":
+      kept += c.num_heads * c.head_size
+    return size * (layer + c.num_layers * kept)
 
 
 def fitted(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -128,6 +129,48 @@ def test_chunked_kl_equals_the_sum_over_the_vocabulary(chunk, sizes):
     jax.grad(loss(reference), argnums=(0, 1))(hidden, head),
     atol=5e-5,
   )
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 1000])
+def test_positions_in_no_loss_change_nothing(chunk):
+  rng = np.random.default_rng(0)
+  hidden = jnp.asarray(rng.normal(size=(3, 7, 8)), jnp.float32)
+  head = jnp.asarray(rng.normal(size=(8, 16)), jnp.float32)
+  targets = jnp.asarray(rng.integers(0, 16, (3, 7)), jnp.int32)
+  mask = jnp.asarray(rng.random((3, 7)) < 0.4, jnp.float32)
+
+  weights = mask * jnp.asarray(rng.normal(size=(3, 7)), jnp.float32)
+
+  def loss(hidden, head, mask):
+    found, entropy = logprobs.chunked_logprobs(
+      hidden, head, targets, temperature=0.7, chunk_tokens=chunk, mask=mask
+    )
+    return jnp.vdot(found, weights) + 0.3 * jnp.vdot(entropy, weights)
+
+  grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
+  close(grad(hidden, head, mask), grad(hidden, head, None), atol=2e-5)
+
+
+def test_products_with_the_head_have_the_compute_type():
+  shapes = ((2, 7, 8), jnp.bfloat16), ((8, 16), jnp.float32)
+  hidden, head = (jnp.zeros(*shape) for shape in shapes)
+  targets = jnp.zeros((2, 7), jnp.int32)
+
+  def loss(hidden, head):
+    scores = logprobs.chunked_logprobs(
+      hidden, head, targets, temperature=1.0, chunk_tokens=4
+    )
+    kl = logprobs.chunked_kl(
+      hidden, head, hidden, head, temperature=1.0, chunk_tokens=4
+    )
+    return sum(map(jnp.sum, (*scores, kl)))
+
+  lowered = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(hidden, head)
+  types = re.findall(
+    r"dot_general.*: \(tensor<\S*x(\w+)>, tensor<\S*x(\w+)>\)",
+    lowered.as_text(),
+  )
+  assert types and set(types) == {("bf16", "bf16")}
 
 
 def test_chunks_move_the_head_once():

@@ -1,5 +1,6 @@
 """Invariances of the decoder: cache, packing, remat, backends."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -114,10 +115,24 @@ def test_packed_segments_equal_separate_rows(params):
 
 
 @pytest.mark.parametrize(
-  "remat", sorted(set(transformer.REMAT_POLICIES) - {"none"})
+  "changes",
+  [
+    *({"remat": name} for name in transformer.REMAT_POLICIES if name != "none"),
+    {"inlined": True},
+    {"inlined": True, "remat": "dots"},
+    {"inlined": True, "joined": True},
+    {"config": dataclasses.replace(CONFIG, qkv_bias=True), "joined": True},
+  ],
 )
-def test_remat_changes_no_gradient(params, remat):
+def test_how_a_model_computes_changes_no_gradient(params, changes):
   tokens = tokens_of(2, 7)
+  model = MODEL.clone(config=changes.get("config", CONFIG))
+  if model.config.qkv_bias:
+    params = nn.unbox(transformer.abstract_params(model))
+    params = jax.tree.map(lambda x: 0.2 * jnp.ones(x.shape), params)
+    params = jax.tree.map(
+      lambda x: x * jnp.sin(jnp.arange(x.size)).reshape(x.shape), params
+    )
 
   @functools.partial(jax.jit, static_argnames="model")
   @jax.grad
@@ -125,8 +140,8 @@ def test_remat_changes_no_gradient(params, remat):
     hidden, _ = model.apply({"params": params}, tokens, positions_of(tokens))
     return jnp.sum(hidden**2)
 
-  want = gradient(params, model=MODEL)
-  got = gradient(params, model=MODEL.clone(remat=remat))
+  want = gradient(params, model=model)
+  got = gradient(params, model=model.clone(**changes))
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), want, got
   )

@@ -49,7 +49,7 @@ class UpdateRunner:
       mesh: the mesh to train on.
       rules: logical axis to mesh axis.
       workload: the sequences to train on.
-      micro_rows: rows per micro-batch.
+      micro_rows: rows per micro-batch at most.
       chunk_tokens: tokens whose logits are computed at once.
     """
     optimizer = make_optimizer(**vars(OptimizerSettings()))
@@ -64,7 +64,9 @@ class UpdateRunner:
     self._state = learner.init(params)
     self._vocab_size = model.config.vocab_size
     self._row_length = workload.length
-    self._micro_rows = mesh_lib.padded_rows(micro_rows, mesh)
+    # A row holds a sequence at least, and empty rows would be computed.
+    most_rows = min(micro_rows, len(workload.lengths()))
+    self._micro_rows = mesh_lib.padded_rows(most_rows, mesh)
     self.micro_batches = 1
     self.load(workload.lengths())
     self.micro_batches = self._batch.tokens.shape[0]

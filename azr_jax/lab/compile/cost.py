@@ -15,7 +15,7 @@ from azr_jax.lab.compile import collectives, hlo, kernels
 from azr_jax.lab.compile.collectives import Collective
 from azr_jax.lab.compile.hlo import Module, Operation
 from azr_jax.lab.compile.kernels import Kernel
-from azr_jax.lab.compile.parts import Finder
+from azr_jax.lab.compile.parts import LOGITS, Finder
 
 # Operations that take no device time of their own.
 _FREE = frozenset(
@@ -221,13 +221,15 @@ class _Reader:
   def _add_loop(self, op: Operation, outer: str | None, total: Cost) -> None:
     """Adds a loop: multiplied out if its length is known, else as a loop."""
     trip_count = hlo.trip_count(self._program, op)
-    is_known = trip_count.known is not None
-    name = outer if is_known else loop_name(op.op_name)
+    times = trip_count.known
+    if times is None and f"/{LOGITS}/" in op.op_name:
+      times = trip_count.maximum  # Every token may be in the loss.
+    name = outer if times is not None else loop_name(op.op_name)
     iteration = Cost()
     for role in ("body", "condition"):
       iteration.add(self.computation(op.called[role][0], name))
-    if trip_count.known is not None:
-      total.add(iteration, trip_count.known)
+    if times is not None:
+      total.add(iteration, times)
     else:
       total.loops.append(Loop(str(name), 1.0, trip_count.maximum, iteration))
 

@@ -4,10 +4,11 @@ import argparse
 import types
 
 import jax
-import jax.numpy as jnp
 
 from azr_jax.learner import packing
 from azr_jax.models import attention, load, transformer
+from azr_jax.models import remat as remat_lib
+from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.settings import (
   AUTO,
@@ -37,16 +38,30 @@ class Decoder:
 
   def __init__(self, flags: argparse.Namespace, baseline: str = "none"):
     """Loads the decoder that `add_decoder_flags` selects."""
-    sizes = {"data": 1, "fsdp": 1, "tensor": 1}
-    self.mesh = mesh_lib.make_mesh(sizes, jax.devices()[:1])
+    axes = {"data": 1, "fsdp": 1, "tensor": 1}
+    self.mesh = mesh_lib.make_mesh(axes, jax.devices()[:1])
     self.source = load.resolve(flags.model, flags.cache_dir)
-    self.model = transformer.Transformer(
+    remat = flags.remat
+    if remat == transformer.AUTO:
+      remat = remat_lib.choose(
+        self.source.config,
+        flags.dtype,
+        self.mesh,
+        getattr(flags, "micro_rows", 1) * getattr(flags, "length", 1),
+        getattr(flags, "chunk_tokens", 1),
+        memory.capacity_bytes(self.mesh),
+        inlined=transformer.is_inlined(flags.train_layers, self.mesh),
+        sampled=hasattr(flags, "slots"),
+      )
+    self.model = transformer.training(
       self.source.config,
-      jnp.dtype(flags.dtype),
-      attention.make(
-        flags.attention, self.mesh, flags.dtype, packing.MAX_SEQUENCES_PER_ROW
-      ),
-      flags.remat,
+      flags.dtype,
+      self.mesh,
+      RULES,
+      attention_name=flags.attention,
+      max_sequences_per_row=flags.sequences_per_row,
+      remat=remat,
+      layers=flags.train_layers,
     )
     self.params = self.source.load_params(self.mesh, RULES)
     self.baseline = None
@@ -72,7 +87,23 @@ def add_decoder_flags(parser: argparse.ArgumentParser) -> None:
   )
   add("--dtype", default="float32", choices=("float32", "bfloat16"))
   add("--attention", default="auto", choices=attention.NAMES)
-  add("--remat", default="none", choices=tuple(transformer.REMAT_POLICIES))
+  add(
+    "--remat",
+    default=transformer.AUTO,
+    choices=(transformer.AUTO, *transformer.REMAT_POLICIES),
+  )
+  add(
+    "--train_layers",
+    default=transformer.AUTO,
+    choices=(transformer.AUTO, transformer.SCAN, transformer.UNROLLED),
+    help="as model.layers",
+  )
+  add(
+    "--sequences_per_row",
+    type=int,
+    default=packing.MAX_SEQUENCES_PER_ROW,
+    help="as learner.max_sequences_per_row",
+  )
   add(
     "--repeats",
     type=int,
@@ -145,10 +176,10 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
 def add_update_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags of the update's shapes."""
   add = parser.add_argument
-  add("--micro_rows", type=int, default=2, help="rows per micro-batch")
+  add("--micro_rows", type=int, default=16, help="rows per micro-batch at most")
   add(
     "--chunk_tokens",
     type=int,
-    default=256,
+    default=2048,
     help="tokens whose logits are computed at once",
   )

@@ -1,0 +1,43 @@
+"""What is recomputed, by the memory of a device."""
+
+import types
+
+import numpy as np
+import pytest
+
+from azr_jax.models import presets
+from azr_jax.models import remat as remat_lib
+from azr_jax.parallel import mesh as mesh_lib
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+  "gib, inlined, sampled, expected",
+  [
+    (80, True, False, "none"),
+    (80, False, False, "dots"),
+    (64, True, False, "dots"),
+    (80, True, True, "attention"),
+    (40, True, False, "attention"),
+    (33, True, False, "full"),
+    (None, True, False, "full"),
+  ],
+)
+def test_what_is_recomputed_follows_memory(gib, inlined, sampled, expected):
+  """An update of 16 x 1,024 tokens; `none` takes 60 GiB by the compiler."""
+  gpu = types.SimpleNamespace(
+    devices=np.array([types.SimpleNamespace(platform="gpu")]),
+    shape=dict.fromkeys(mesh_lib.AXES, 1),
+  )
+  found = remat_lib.choose(
+    presets.PRESETS["qwen2.5-1.5b"],
+    "bfloat16",
+    gpu,
+    16 * 1024,
+    2048,
+    None if gib is None else gib * GIB,
+    inlined=inlined,
+    sampled=sampled,
+  )
+  assert found == expected
