@@ -39,7 +39,7 @@ class LimitSettings(TemplateSettings):
   )
   drain_s: float = setting(
     30.0,
-    "time that running requests have to finish after SIGTERM or Ctrl-C, seconds",
+    "time for running requests to finish after SIGTERM or Ctrl-C, seconds",
     minimum=0,
     expert=True,
   )
