@@ -79,8 +79,8 @@ class Follower:
         pause_s = max(self._poll_s, min(2 * pause_s, _MAX_PAUSE_S))
         line = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         print_status(
-          f"still serving step {self._worker.step}; next look for a checkpoint "
-          f"in {pause_s:g} s: {line}"
+          f"still serving step {self._worker.step}, next poll in "
+          f"{pause_s:g} s: {line}"
         )
 
   def _look(self) -> None:
@@ -97,4 +97,4 @@ class Follower:
     while not in_use.wait(self._poll_s):
       if self._is_over.is_set():
         return
-    print_status(f"step {step} is served, after step {served}")
+    print_status(f"now serving step {step} instead of step {served}")

@@ -254,7 +254,7 @@ def _asked(
     fields.refuse("stream", True, why)
   options = fields.take("stream_options") or {}
   if not isinstance(options, dict) or (options and not job.is_streamed):
-    fields.refuse("stream_options", options, "an object, and stream=true")
+    fields.refuse("stream_options", options, "an object, with stream=true")
   stream_options = Fields(options, "stream_options.")
   asked = Asked(
     job=dataclasses.replace(

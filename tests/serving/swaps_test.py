@@ -162,7 +162,7 @@ def test_following_goes_on_after_any_error(tmp_path, monkeypatch, capsys):
   follower.stop()
   follower._thread.join()
   out = capsys.readouterr().err
-  assert "the next look is in 0.02 s: KeyError: 'layers'" in out
-  assert "the next look is in 0.04 s: OSError: no such file" in out
-  assert "the next look is in 0.05 s: ValueError: x" in out
-  assert "step 2 is served, after step 1" in out
+  assert "next poll in 0.02 s: KeyError: 'layers'" in out
+  assert "next poll in 0.04 s: OSError: no such file" in out
+  assert "next poll in 0.05 s: ValueError: x" in out
+  assert "now serving step 2 instead of step 1" in out
