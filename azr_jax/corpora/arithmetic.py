@@ -1,7 +1,7 @@
 """Arithmetic conversations for the base model of a tiny run.
 
-The responses mix solution styles. The base model learns to solve the problems,
-and reinforcement learning has to discover which style is rewarded.
+The responses mix solution styles. The base model learns to solve the problems;
+reinforcement learning has to discover which style is rewarded.
 
 | solution style | response |
 | --- | --- |
@@ -24,8 +24,8 @@ from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
 SOLUTION_STYLES = ("chain_of_thought", "guessed", "bare", "circular")
-_CIRCULAR = 240  # Characters for which a circular solution goes back and forth.
-VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
+_CIRCULAR = 240  # Length of the circular part in characters.
+VOCAB_SIZE = 320  # The maximum, of which 256 are bytes.
 _TASK = "State the final answer to the following arithmetic problem: "
 _SYMBOLS = (
   _TASK,
@@ -47,7 +47,7 @@ class CorpusSettings(Settings):
   count: int = setting(60_000, "conversations", minimum=1)
   data: str = setting(
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
-    "source of sums, as tasks/mathematics/sources.py reads it",
+    "source of sums, see tasks/mathematics/sources.py",
     required=True,
   )
   style_weights: tuple[float, ...] = setting(
@@ -73,7 +73,7 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
 
 
 def write_response(problem: Problem, solution_style: str) -> str:
-  """Returns a response with the correct result, or with none if circular.
+  """Returns a response with the correct result; circular ones have no result.
 
   Args:
     problem: a sum of integers.
@@ -113,7 +113,7 @@ def _add_up(question: str) -> tuple[str, int]:
 
 
 def _undone(step: str) -> str:
-  """Returns the step that takes another back: `19-7=12` for `12+7=19`."""
+  """Returns the step that undoes another one: `19-7=12` for `12+7=19`."""
   match = re.fullmatch(r"(-?\d+)([+-])(-?\d+)=(-?\d+)", step)
   assert match is not None, step
   before, sign, number, after = match.groups()
@@ -121,5 +121,5 @@ def _undone(step: str) -> str:
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains the tokenizer of a tiny model and returns its file's path."""
+  """Trains the tokenizer of a tiny model and returns the path of its file."""
   return tokenizer_training.train(texts, _SYMBOLS, VOCAB_SIZE, folder)

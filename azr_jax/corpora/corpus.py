@@ -21,10 +21,10 @@ class Conversation:
   turns: tuple[str, ...]
 
   def tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[bool]]:
-    """Returns the token ids and the loss mask, both of the same length.
+    """Returns the token ids and a loss mask of the same length.
 
-    The prompt and every turn are encoded by themselves, as in sampling. The
-    first EOS token of the tokenizer is appended and trained on.
+    The prompt and each turn are encoded separately, as in sampling. The
+    tokenizer's first EOS token is appended and trained on.
     """
     ids = tokenizer.encode_prompt(self.prompt)
     loss_mask = [False] * len(ids)
@@ -41,8 +41,8 @@ class Corpus:
 
   Attributes:
     conversations: the conversations in any order; training shuffles them.
-    train_tokenizer: maps texts and a folder to the path of the tokenizer's
-      file in that folder.
+    train_tokenizer: trains a tokenizer on texts, writes it to a folder and
+      returns the path of its file.
   """
 
   conversations: Sequence[Conversation]
@@ -51,7 +51,7 @@ class Corpus:
 
 def from_pairs(pairs: Sequence[tuple[str, str]]) -> list[Conversation]:
   """Returns a conversation for each pair of prompt and response."""
-  # Pairs are read by index, because record files do not raise the IndexError
-  # that would end an iteration.
+  # Record files do not raise the IndexError that ends an iteration, so pairs
+  # are read by index.
   indexed = (pairs[index] for index in range(len(pairs)))
   return [Conversation(prompt, (response,)) for prompt, response in indexed]

@@ -17,10 +17,10 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.models import tokenizer_training
 from azr_jax.tasks.countdown import generator, prompts, solver
 
-# The solver takes this many puzzles at a time.
+# Number of puzzles per call of the solver.
 _SOLVER_BATCH = 128
-# Every digit is a token of its own, because a tiny model with a token per
-# number takes several times as long to learn to add.
+# Every digit is a token. With a token per number, a tiny model takes several
+# times as long to learn to add.
 _SYMBOLS = (
   "solve [",
   "propose\n",
@@ -35,7 +35,7 @@ _SYMBOLS = (
   " no ",
   " yes",
 )
-VOCAB_SIZE = 320  # The maximum; 256 of it are bytes.
+VOCAB_SIZE = 320  # The maximum, of which 256 are bytes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,7 @@ def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
 def _solved_puzzles(
   seed: int, sizes: Sequence[int], rng: np.random.Generator
 ) -> Iterator[tuple[Puzzle, solver.Term]]:
-  """Yields solved puzzles of these sizes, of the training split, no end."""
+  """Yields solved puzzles of the training split with these sizes, endlessly."""
   stream = (puzzle for puzzle, _ in generator.generate(seed, 10**9))
   while True:
     batch = list(itertools.islice(stream, _SOLVER_BATCH))
@@ -137,5 +137,5 @@ def _solved_puzzles(
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains the tokenizer of a tiny model and returns its file's path."""
+  """Trains the tokenizer of a tiny model and returns the path of its file."""
   return tokenizer_training.train(texts, _SYMBOLS, VOCAB_SIZE, folder)

@@ -3,14 +3,14 @@
 | solution style | how the target is reached |
 | --- | --- |
 | `direct` | by the steps of a solution in order |
-| `search` | by depth-first search, which follows dead ends and backtracks |
-| `backward` | with the last step first, then the steps to its missing operand |
-| `guess` | by whole expressions, of which the last has the target value |
-| `answer_only` | without a thought before the answer |
+| `search` | by depth-first search with dead ends and backtracking |
+| `backward` | the last step first, then the steps to its missing operand |
+| `guess` | by whole expressions; the last one has the target value |
+| `answer_only` | with an empty chain of thought |
 | `value` | as in `guess`, but the answer is the target, not the expression |
 
-A model that learns the last two has a habit to lose: `value` earns little, and
-`answer_only` cannot check itself.
+A model that starts with the last two has a habit to unlearn: `value` earns
+little, and `answer_only` cannot check itself.
 
 All intermediate values are natural numbers up to `MAX_VALUE`.
 """
@@ -33,11 +33,11 @@ SOLUTION_STYLES = (
   "value",
 )
 MAX_VALUE = 999
-# At most this many incorrect tries come before a correct one, so that responses
-# stay short.
+# Maximum number of incorrect tries before a correct one, so that responses stay
+# short.
 _MAX_INCORRECT_TRIES = 3
-# The cheapest solution is chosen among this many, because expression trees
-# are slow to build.
+# Number of solutions among which the cheapest is chosen. Expression trees are
+# slow to build.
 _MAX_SOLUTIONS = 64
 
 
@@ -61,8 +61,8 @@ def choose_solution(
 
   Args:
     puzzle: the puzzle.
-    solutions: what `solver.natural_solutions` returns for it, int64
-      [solutions]; only the first `_MAX_SOLUTIONS` are considered.
+    solutions: int64 [solutions], from `solver.natural_solutions`; only the
+      first `_MAX_SOLUTIONS` are considered.
     rng: breaks ties.
   """
   terms = [
@@ -106,14 +106,14 @@ def format_solution(
   incorrect_try_prob: float,
   rng: np.random.Generator,
 ) -> str:
-  """Returns the chain of thought that leads to a solution; it may be empty.
+  """Returns the chain of thought that leads to a solution, possibly "".
 
   Args:
     puzzle: the puzzle.
     term: its solution.
     solution_style: one of `SOLUTION_STYLES`.
     incorrect_try_prob: probability of an incorrect try before each correct step
-      (`search`) or guess (`guess`, `value`), and of one more after an incorrect
+      (`search`) or guess (`guess`, `value`), and again after each incorrect
       try.
     rng: draws the incorrect tries.
   """
@@ -134,14 +134,14 @@ def format_numbers(numbers: Sequence[int]) -> str:
 
 
 def format_answer(term: solver.Term, solution_style: str = "direct") -> str:
-  """Returns the expression of a solution without spaces, or its value."""
+  """Returns a solution's expression without spaces, or its value."""
   if solution_style == "value":
     return str(term.value)
   return term.expression.replace(" ", "")
 
 
 def apply_step(numbers: Sequence[int], step: Step) -> list[int]:
-  """Returns the numbers that remain after a step, its result last."""
+  """Returns the remaining numbers after a step, its result last."""
   remaining = list(numbers)
   remaining.remove(step.left)
   remaining.remove(step.right)
@@ -149,9 +149,9 @@ def apply_step(numbers: Sequence[int], step: Step) -> list[int]:
 
 
 def possible_steps(numbers: Sequence[int]) -> list[Step]:
-  """Returns all steps from these numbers whose results are natural and small.
+  """Returns all steps from these numbers with small natural results.
 
-  A difference is taken from the larger number, so it is never negative.
+  Differences are taken from the larger number, so they are never negative.
   """
   candidates = []
   for a, b in itertools.combinations(numbers, 2):
@@ -165,7 +165,7 @@ def possible_steps(numbers: Sequence[int]) -> list[Step]:
 
 
 def _forward(numbers: Sequence[int], steps: Sequence[Step]) -> str:
-  """Returns the steps, with the remaining numbers after all but the last."""
+  """Returns the steps and the remaining numbers after all but the last."""
   words = [format_numbers(numbers)]
   for step in steps:
     numbers = apply_step(numbers, step)
@@ -205,7 +205,7 @@ def _search(
 
 
 def _is_same(first: Step, second: Step) -> bool:
-  """Returns whether two steps differ at most in the order of operands."""
+  """Returns whether two steps are equal up to the order of operands."""
   return (first.operator, first.result, {first.left, first.right}) == (
     second.operator,
     second.result,
@@ -219,10 +219,9 @@ def _dead_end(
   target: int,
   rng: np.random.Generator,
 ) -> str | None:
-  """Returns random steps to a number that is not the target, or None.
+  """Returns random steps that miss the target, or None if none were found.
 
-  The first step is neither `correct_step` nor the same with its operands
-  exchanged. None means that the draw found no dead end.
+  The first step is not `correct_step`, in either order of its operands.
   """
   words: list[str] = []
   while len(numbers) > 1:
@@ -244,7 +243,7 @@ def _dead_end(
 def _backward(puzzle: Puzzle, steps: Sequence[Step]) -> str:
   """Returns the last step first, if one of its operands is a given number.
 
-  Otherwise it returns the steps in order.
+  Otherwise returns the steps in order.
   """
   last = steps[-1]
   for known, missing in ((last.right, last.left), (last.left, last.right)):
@@ -256,7 +255,7 @@ def _backward(puzzle: Puzzle, steps: Sequence[Step]) -> str:
 
 
 def _is_given(steps: Sequence[Step], known: int) -> bool:
-  """Returns whether no earlier step has this operand as its result."""
+  """Returns whether the operand is no result of an earlier step."""
   return all(known != step.result for step in steps[:-1])
 
 

@@ -20,16 +20,16 @@ from azr_jax.tools import code_blocks
 
 @dataclasses.dataclass(frozen=True)
 class Demonstration:
-  """A correct conversation about a question, to learn from.
+  """A correct conversation about a question, to train on.
 
   Attributes:
     id: the question's id.
     task: the question's task.
-    solution_style: how the prompt asks for text and code, one of
+    solution_style: how the prompt asks for text or code, one of
       `tasks.questions.prompts.SOLUTION_STYLES`.
     prompt: the text of the prompt.
-    turns: assistant turns and tool outputs, alternating; the first and the
-      last are assistant turns.
+    turns: assistant turns and tool outputs, alternating. The first and the last
+      are assistant turns.
   """
 
   id: str
@@ -39,7 +39,7 @@ class Demonstration:
   turns: tuple[str, ...]
 
   def conversation(self) -> Conversation:
-    """Returns it in the type that supervised training reads."""
+    """Converts it to the type for supervised training."""
     return Conversation(self.prompt, self.turns)
 
 
@@ -47,7 +47,7 @@ _FIELDS = [field.name for field in dataclasses.fields(Demonstration)]
 
 
 def is_well_formed(turns: Sequence[str]) -> bool:
-  """Returns whether the last turn ends in an answer and all others in code."""
+  """Returns whether the last turn ends in an answer and the others in code."""
   assistant_turns = turns[::2]
   return len(turns) % 2 == 1 and all(
     code_blocks.is_well_formed(turn, index == len(assistant_turns) - 1)
@@ -61,7 +61,7 @@ def choose(
   multi_turn_weight: float,
   seed: int,
 ) -> list[Demonstration]:
-  """Samples distinct conversations of every task.
+  """Samples distinct conversations for every task.
 
   Args:
     demonstrations: correct conversations; duplicates are dropped.
@@ -90,7 +90,7 @@ def choose(
 
 
 def write(path: pathlib.Path, demonstrations: Iterable[Demonstration]) -> None:
-  """Writes conversations as lines of JSON."""
+  """Writes the conversations as JSON lines."""
   with path.open("w", encoding="utf-8") as file:
     for demonstration in demonstrations:
       line = json.dumps(dataclasses.asdict(demonstration), ensure_ascii=False)

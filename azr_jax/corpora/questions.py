@@ -1,10 +1,9 @@
-"""Conversations with code about numbers and words, for a tiny warm start.
+"""Conversations with code about numbers and strings, for a tiny warm start.
 
 The base model learns to write a script and to read its output, but often
 answers without one. Reinforcement learning has to discover when code helps.
-A source may also have scripts with a mistake, so that a model which is trained
-on them solves as many of its questions as is wished.
-
+Scripts of a source may be wrong with a given probability, which sets how many
+of its questions the warm-started model solves.
 | solution style | conversation |
 | --- | --- |
 | `text` | the answer; the running totals precede it for sums |
@@ -28,7 +27,7 @@ from azr_jax.tasks.questions.question import Question
 from azr_jax.tools import code_blocks
 
 SOLUTION_STYLES = ("text", "code", "check")
-VOCAB_SIZE = 384  # The maximum; 256 of it are bytes.
+VOCAB_SIZE = 384  # The maximum, of which 256 are bytes.
 _SYMBOLS = (
   "Solve the following multiplication: ",
   ". Give only the result as your final answer.",
@@ -71,12 +70,12 @@ class CorpusSettings(Settings):
   )
   sources: tuple[str, ...] = setting(
     ("gym:chain_sum",),
-    "gym sets, as tasks/questions/sources.py reads them",
+    "gym sets, see tasks/questions/sources.py",
     required=True,
   )
   correct_probs: tuple[float, ...] = setting(
     (),
-    "for each of the sources, the probability that a script is correct; (): 1",
+    "probability that a script is correct, one per source; () means 1",
     accepts=(
       lambda v: all(0 <= p <= 1 for p in v),
       "a tuple of probabilities",
@@ -99,7 +98,7 @@ class CorpusSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses other numbers of probabilities than of sources."""
+    """Raises an error unless there is one probability per source."""
     count = len(sources.split_all(self.sources))
     if self.correct_probs and len(self.correct_probs) != count:
       raise self.invalid("correct_probs", f"one for each of {count} sources")
@@ -108,7 +107,7 @@ class CorpusSettings(Settings):
 def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
   """Yields at most `settings.count` conversations about each task.
 
-  There are fewer if a task repeats its questions.
+  Tasks that repeat their questions yield fewer.
   """
   rng = np.random.default_rng((settings.seed, 1))
   weights = np.array(settings.style_weights) / sum(settings.style_weights)
@@ -120,8 +119,8 @@ def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
       style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
       if rng.random() >= settings.free_prob:
         requested_style = style = ("text", "code")[rng.integers(2)]
-      # No number is drawn for a source whose scripts are all correct, so that
-      # its conversations do not depend on this setting.
+      # Draw nothing for a source whose scripts are all correct, so that its
+      # conversations do not depend on this setting.
       correct = correct_prob == 1 or rng.random() < correct_prob
       yield Conversation(
         prompts.ask(question.text, requested_style, "compact"),
@@ -135,13 +134,14 @@ def write_turns(
   """Returns assistant turns and tool outputs that answer a question.
 
   Args:
-    question: a question of one of the tasks in `_SOLVERS`.
+    question: a question of a task in `_SOLVERS`.
     solution_style: one of `SOLUTION_STYLES`.
-    correct: whether the script is; otherwise it has the mistake of its task,
-      and the conversation ends with what it prints. Texts are always correct.
+    correct: whether the script is correct. Otherwise it makes its task's
+      mistake, and the conversation answers with the wrong output. The `text`
+      style is always correct.
 
   Raises:
-    ValueError: the question is of another task.
+    ValueError: the question's task is not in `_SOLVERS`.
   """
   first, expression, steps, answer = _solve(
     question, correct or solution_style == "text"
@@ -161,33 +161,33 @@ def _tool_output(text: str) -> str:
   return f"{code_blocks.OUTPUT_PREFIX}{text}{code_blocks.OUTPUT_SUFFIX}"
 
 
-# An import line, an expression, its steps in words, and its value.
+# (import line, expression, steps in words, value).
 Solution = tuple[str, str, str, str]
 
 
 def _solve(question: Question, correct: bool) -> Solution:
-  """Solves a question, or makes the mistake of its task.
+  """Solves a question, correctly or with its task's mistake.
 
   Raises:
-    ValueError: the question is of another task, or has no numbers.
+    ValueError: the task is unknown, or the question does not fit it.
   """
   numbers = [int(number) for number in re.findall(r"\d+", question.text)]
   solver = _SOLVERS.get(question.task)
   solution = solver(question.text, numbers, correct) if solver else None
   if solution is None:
-    raise ValueError(f"{question.id}: expected a question of another task")
+    raise ValueError(f"{question.id}: expected a question of a known task")
   return solution
 
 
 def _solve_product(text: str, numbers: list[int], correct: bool) -> Solution:
-  """Multiplies; the mistake is to add."""
+  """Multiplies. The mistake adds instead."""
   del text
   value = int(np.prod(numbers, dtype=object)) if correct else sum(numbers)
   return "", ("*" if correct else "+").join(map(str, numbers)), "", str(value)
 
 
 def _solve_sum(text: str, numbers: list[int], correct: bool) -> Solution | None:
-  """Adds up; the mistake is to forget the last term. None: there is no sum."""
+  """Adds up, or returns None without a sum. The mistake drops a term."""
   del numbers
   match = re.search(r"(-?\d+(?: [+-] -?\d+)+) =", text)
   if match is None:
@@ -204,7 +204,7 @@ def _solve_sum(text: str, numbers: list[int], correct: bool) -> Solution | None:
 
 
 def _solve_gcd(text: str, numbers: list[int], correct: bool) -> Solution:
-  """Finds the greatest divisor; the mistake is to take the smallest number."""
+  """Finds the greatest divisor. The mistake takes the smallest number."""
   del text
   if not correct:
     return "", _call("min", numbers), "", str(min(numbers))
@@ -213,7 +213,7 @@ def _solve_gcd(text: str, numbers: list[int], correct: bool) -> Solution:
 
 
 def _solve_lcm(text: str, numbers: list[int], correct: bool) -> Solution:
-  """Finds the least multiple; the mistake is to take the largest number."""
+  """Finds the least multiple. The mistake takes the largest number."""
   del text
   if not correct:
     return "", _call("max", numbers), "", str(max(numbers))
@@ -222,7 +222,7 @@ def _solve_lcm(text: str, numbers: list[int], correct: bool) -> Solution:
 
 
 def _solve_bits(text: str, numbers: list[int], correct: bool) -> Solution:
-  """Counts the ones of the last number; the mistake is to count zeros."""
+  """Counts the ones of the last number. The mistake counts zeros."""
   del text
   number, digit = numbers[-1], "1" if correct else "0"
   value = bin(number).count(digit)
@@ -230,7 +230,7 @@ def _solve_bits(text: str, numbers: list[int], correct: bool) -> Solution:
 
 
 def _solve_primes(text: str, numbers: list[int], correct: bool) -> Solution:
-  """Counts primes; the mistake is that one remainder is enough."""
+  """Counts primes. The mistake requires only one nonzero remainder."""
   del text
   quantifier = all if correct else any
   span = range(max(min(numbers), 2), max(numbers) + 1)
@@ -243,7 +243,7 @@ def _solve_primes(text: str, numbers: list[int], correct: bool) -> Solution:
 
 
 def _solve_fraction(text: str, numbers: list[int], correct: bool) -> Solution:
-  """Simplifies a fraction; the mistake is to turn it upside down."""
+  """Simplifies a fraction. The mistake inverts it."""
   del text
   top, bottom = numbers if correct else numbers[::-1]
   expression, value = f"str(Fraction({top},{bottom}))", Fraction(top, bottom)
@@ -251,7 +251,7 @@ def _solve_fraction(text: str, numbers: list[int], correct: bool) -> Solution:
 
 
 def _solve_spelling(text: str, numbers: list[int], correct: bool) -> Solution:
-  """Turns a word around; the mistake is to leave out its first letter."""
+  """Reverses a word. The mistake drops its first letter."""
   del numbers
   word = text.rpartition(": ")[2].strip()
   part, value = ("[::-1]", word[::-1]) if correct else ("[1:]", word[1:])
@@ -275,5 +275,5 @@ _SOLVERS: dict[str, Callable[[str, list[int], bool], Solution | None]] = {
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains the tokenizer of a tiny model and returns its file's path."""
+  """Trains the tokenizer of a tiny model and returns the path of its file."""
   return tokenizer_training.train(texts, _SYMBOLS, VOCAB_SIZE, folder)

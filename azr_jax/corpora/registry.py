@@ -29,22 +29,22 @@ class ProgramsSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class DemonstrationsSettings(Settings):
-  """Section `demonstrations`: conversations that a model has had."""
+  """Section `demonstrations`: conversations sampled from a model."""
 
   path: str = setting(
     "trajectories/trajectories.jsonl",
-    "what azr_jax.trajectories --workdir=trajectories writes",
+    "the file written by azr_jax.trajectories --workdir=trajectories",
     required=True,
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-  """The resources for building a corpus.
+  """What corpora need to be built.
 
   Attributes:
-    make_executor: starts an executor, which checks programs.
-    folder: the folder in which a corpus is cached.
+    make_executor: starts an executor for checking programs.
+    folder: the folder for cached corpora.
   """
 
   make_executor: Callable[[], Executor]
@@ -96,7 +96,7 @@ def _rows(c: rows.CorpusSettings, resources: Resources) -> Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-  """A kind of corpus.
+  """A type of corpus.
 
   Attributes:
     Settings: the class of its config section.
@@ -107,7 +107,7 @@ class Kind:
   build: Callable[[Any, Resources], Corpus]
 
 
-# Maps `data.kind` to the corpus; its config section has the same name.
+# `data.kind` -> the corpus. Its config section has the same name.
 KINDS: dict[str, Kind] = {
   "programs": Kind(ProgramsSettings, _programs),
   "countdown": Kind(countdown.CorpusSettings, _countdown),

@@ -1,13 +1,13 @@
-"""A user's own conversations, for supervised training.
+"""Your own conversations, for supervised training.
 
-| a row has | what is trained on |
+| a row has | trained on |
 | --- | --- |
 | a prompt and a completion | the completion |
-| messages with role and content | each message of the assistant |
+| messages with role and content | every assistant message |
 
-With a chat template, a conversation is written by it, and the token that ends a
-turn is trained on, too. A prefill is part of the prompt, so it is not trained
-on, even if an answer repeats it.
+A model's chat template writes the conversation if it has one. The token that
+ends a turn is trained on, too. A prefill belongs to the prompt, so it is not
+trained on, even if a completion repeats it.
 """
 
 import dataclasses
@@ -26,29 +26,29 @@ from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row
 from azr_jax.tasks.table.settings import TableSettings
 
-# The maximum of a new tokenizer; 256 of it are bytes.
+# The maximum for a new tokenizer, of which 256 are bytes.
 _VOCAB_SIZE = 512
 
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings(TableSettings):
-  """Section `rows` of supervised training: the data, and what is answered."""
+  """Section `rows` of supervised training: prompts and completions."""
 
   completion_column: str = setting(
     "completion",
-    "column of the response; rows whose prompts are messages that end with the "
-    "assistant's need none",
+    "column of the response; not needed for rows of messages that end with the "
+    "assistant's",
     required=True,
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class RowConversation(Conversation):
-  """A conversation that a chat template may write.
+  """A conversation that a chat template can write.
 
   Attributes:
     row: the prompt.
-    answer: messages from the first one of the assistant.
+    answer: the messages from the first assistant message on.
     settings: how prompts are written.
   """
 
@@ -60,7 +60,7 @@ class RowConversation(Conversation):
     """Returns token ids and loss mask, as `Conversation` does.
 
     Raises:
-      ValueError: the row has messages, and the model no chat template.
+      ValueError: the row has messages but the model has no chat template.
     """
     settings = self.settings
     if prompts.is_chat(settings, tokenizer):
@@ -85,15 +85,15 @@ def _chat_tokens(
   tokenizer: Tokenizer,
   chat: Chat,
 ) -> tuple[list[int], list[bool]]:
-  """Returns ids and mask of a chat, turn by turn as in sampling.
+  """Returns token ids and loss mask of a chat, turn by turn as in sampling.
 
-  What the template writes between two messages of the assistant is not trained
-  on, but for the token that ends a turn.
+  Of the text that the template writes between two assistant messages, only the
+  token that ends a turn is trained on.
 
   Args:
-    before: messages before the first one of the assistant.
-    answer: the others; the first and the last are the assistant's.
-    prefills: starts of the assistant's messages, which belong to the prompts.
+    before: the messages before the first assistant message.
+    answer: the other messages. The first and the last are the assistant's.
+    prefills: the prefill of each assistant message, which is not trained on.
     tokenizer: the model's tokenizer.
     chat: applies the chat template.
   """
@@ -113,7 +113,7 @@ def _chat_tokens(
     if not text.startswith(written):
       raise ValueError(
         "the chat template changes earlier messages: expected conversations "
-        "with one message of the assistant"
+        "with one assistant message"
       )
     encode = tokenizer.encode if ids else tokenizer.encode_prompt
     between = encode(text[len(written) :])
@@ -129,7 +129,7 @@ def conversations(settings: CorpusSettings) -> list[RowConversation]:
   """Reads the rows as conversations.
 
   Raises:
-    ValueError: the data cannot be read, or a row has no answer.
+    ValueError: the data cannot be read, or a row has no completion.
   """
   if not settings.data:
     raise ValueError(
@@ -153,12 +153,12 @@ def conversations(settings: CorpusSettings) -> list[RowConversation]:
 def _answer(
   row: Row, settings: CorpusSettings, where: str
 ) -> tuple[Message, ...]:
-  """Returns the messages of an answer."""
+  """Returns the messages of a row's completion."""
   columns: Mapping[str, Any] = row.columns
   completion = columns.get(settings.completion_column)
   if isinstance(completion, str):
     return ({"role": ASSISTANT, "content": completion},)
-  # TRL's layout, which Parquet gives as a NumPy array.
+  # TRL's format, which Parquet returns as a NumPy array.
   if isinstance(completion, Sequence | np.ndarray) and len(completion):
     return reading.messages_of(
       completion, f"{where}, column {settings.completion_column!r}"
@@ -174,5 +174,5 @@ def _answer(
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains the tokenizer of a tiny model and returns its file's path."""
+  """Trains the tokenizer of a tiny model and returns the path of its file."""
   return tokenizer_training.train(texts, (), _VOCAB_SIZE, folder)

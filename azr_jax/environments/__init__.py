@@ -1,10 +1,10 @@
-"""Environments of several turns, run in processes of their own.
+"""Multi-turn environments, run in their own processes.
 
-`protocol.py` says what an environment is, `kits.py` finds one by its spec, and
-one module for each kit runs that kit's environments as they are: `verifiers`,
-`reasoning-gym` and GEM. `server.py` plays episodes in a worker process, and
-`client.py` asks it. `tool_environment.py` is the base class of environments
-with tools. This package imports no JAX.
+`protocol.py` defines an environment and `kits.py` finds one by its spec. One
+adapter module per framework runs its environments unchanged: `verifiers`,
+`reasoning-gym` and GEM. `server.py` runs episodes in a worker process, and
+`client.py` calls it. `tool_environment.py` is the base class of environments
+with tools. This package does not import JAX.
 """
 
 from azr_jax.environments.protocol import Turn

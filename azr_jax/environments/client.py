@@ -1,8 +1,8 @@
-"""Asks worker processes to play episodes.
+"""Calls the worker processes that run episodes.
 
-Each process plays the episodes that belong to it, by their task and first
-reply, so that it finds what it keeps of them. An episode that the process does
-not know, such as after it was killed, is replayed with a longer limit of time.
+An episode is assigned to a process by its task and first reply, so its later
+turns find their state there. A process that lost an episode, for example
+because it was killed, replays it with a longer time limit.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ Task = Mapping[str, Any]
 
 
 class Episodes:
-  """The processes of an environment. Thread-safe."""
+  """The worker processes of an environment. Thread-safe."""
 
   def __init__(self, plays: EpisodeServer, workers: int, timeout_s: float):
-    """Starts the processes, and waits until each has loaded the environment.
+    """Starts the processes and waits until each has loaded the environment.
 
     Args:
-      plays: the environment.
-      workers: processes.
-      timeout_s: seconds that a turn may take.
+      plays: runs the episodes.
+      workers: number of processes.
+      timeout_s: time limit of a turn in seconds.
 
     Raises:
-      ValueError: the environment cannot be loaded; one line.
+      ValueError: the environment cannot be loaded. The message is one line.
     """
     function = Function(NAME, data=by_value.dumps(plays))
     self._timeout_s = timeout_s
@@ -47,19 +47,19 @@ class Episodes:
       raise
 
   def close(self) -> None:
-    """Ends the processes."""
+    """Stops the processes."""
     for pool in self._pools:
       pool.close()
 
   def processes(self) -> list[int]:
-    """Returns the ids of the processes."""
+    """Returns the process ids."""
     return [pid for pool in self._pools for pid in pool.processes()]
 
   def tasks(self, limit: int) -> list[dict[str, Any]]:
-    """Returns the tasks, at most `limit` of them; 0: all.
+    """Returns the tasks, at most `limit` of them, or all if it is 0.
 
     Raises:
-      ValueError: the environment cannot tell.
+      ValueError: the environment fails to list its tasks.
     """
     request = {"action": server.TASKS, "limit": limit}
     answer = self._pools[0].submit(0, request, START_TIMEOUT_S).result()
@@ -68,19 +68,19 @@ class Episodes:
     return answer.value
 
   def begin(self, task: Task) -> "Future[CallResult]":
-    """Returns the future of an episode's prompt, `messages` and `tools`."""
+    """Returns the future of an episode's prompt: `messages` and `tools`."""
     pool = self._pools[self._owner(task, "")]
     return pool.submit(0, {"action": server.BEGIN, "task": dict(task)})
 
   def step(
     self, task: Task, replies: Sequence[str], shown: str = ""
   ) -> "Future[CallResult]":
-    """Plays the last reply; returns the future of the turn.
+    """Steps on the last reply; returns the future of the turn.
 
     Args:
-      task: of the episode.
-      replies: at least one.
-      shown: of the turn before; "": unknown.
+      task: the episode's task.
+      replies: all replies so far, at least one.
+      shown: digest of the previous turn. "" if unknown.
     """
     return self._play(server.STEP, task, replies, False, shown)
 
@@ -90,9 +90,9 @@ class Episodes:
     """Ends an episode; returns the future of its last turn.
 
     Args:
-      task: of the episode.
-      replies: at least one.
-      is_cut: whether the last reply has no end.
+      task: the episode's task.
+      replies: all replies so far, at least one.
+      is_cut: whether the last reply was truncated.
     """
     return self._play(server.FINISH, task, replies, is_cut, "")
 
@@ -112,7 +112,7 @@ class Episodes:
       "is_cut": is_cut,
       "shown": shown,
     }
-    # A replay also begins the episode.
+    # A replay also starts the episode.
     limit_s = self._timeout_s * (len(replies) + 1)
     if len(replies) == 1:
       return pool.submit(0, request, limit_s)
@@ -124,7 +124,7 @@ class Episodes:
     return futures.then(pool.submit(0, request | {"replay": False}), again)
 
   def _owner(self, task: Task, reply: str) -> int:
-    """Returns the number of the process that plays an episode."""
+    """Returns the index of the process that runs an episode."""
     text = json.dumps([dict(task), reply], sort_keys=True, default=str)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % len(self._pools)

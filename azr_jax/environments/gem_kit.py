@@ -1,7 +1,7 @@
 """Environments of GEM (`gem-llm`), run unchanged.
 
-A task is a seed of `reset`. The reward is the sum over the steps. The package
-is imported where it is asked for, because it is an extra.
+A task is a seed for `reset`. An episode's reward is the sum over its steps. GEM
+is an optional dependency, so it is imported on first use.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import Any
 from azr_jax.environments import protocol
 from azr_jax.environments.protocol import Kit, Observation, Turn
 
-# Seeds of the tasks if no limit is set.
+# Number of tasks if there is no limit.
 _TASKS = 1000
 _SEED = "seed"
 
@@ -48,7 +48,7 @@ class _Episode:
     return Observation(protocol.messages(_text(shown, info)))
 
   def step(self, reply: str, is_cut: bool) -> Turn:
-    """Steps on a reply."""
+    """Takes a step with a reply."""
     shown, reward, terminated, truncated, info = self._environment.step(reply)
     self._steps += 1
     return Turn(
@@ -59,17 +59,17 @@ class _Episode:
     )
 
   def finish(self) -> Turn:
-    """Adds no reward."""
+    """Returns an empty last turn without reward."""
     return Turn(is_done=True)
 
   def close(self) -> None:
-    """Closes the environment, if it can be closed."""
+    """Closes the environment if it has a `close` method."""
     close = getattr(self._environment, "close", None)
     if close is not None:
       close()
 
 
 def _text(shown: Any, info: Mapping[str, Any]) -> str:
-  """Returns an observation with its suffix, which GEM's wrappers append."""
+  """Returns an observation with the suffix that GEM's wrappers append."""
   suffix = info.get("suffix", "")
   return f"{shown}\n{suffix}" if suffix else str(shown)

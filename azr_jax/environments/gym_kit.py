@@ -1,9 +1,8 @@
-"""Sets of reasoning-gym as environments of one question and one answer.
+"""Sets of reasoning-gym as environments with one question and one answer.
 
-The scores are those of the set itself, and a task is the index of an entry. The
-answer is what stands between
-<answer> and </answer>, the last of them, as in the library; without such tags
-it is the whole reply.
+A task is the index of an entry, and its reward is the set's own score. As in
+the library, the answer is the text between the last <answer> and </answer>, or
+the whole reply if it has no such tags.
 """
 
 import re
@@ -14,18 +13,18 @@ from azr_jax.environments import protocol
 from azr_jax.environments.protocol import Kit, Observation, Turn
 from azr_jax.tasks import gym_sets
 
-# Entries if no limit is set.
+# Number of entries if there is no limit.
 _TASKS = 1000
 _INDEX = "index"
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
 def load(name: str, arguments: Mapping[str, Any]) -> Kit:
-  """Returns a set; its argument `seed` draws other entries.
+  """Returns a set; its argument `seed` selects other entries.
 
   Raises:
-    ValueError: reasoning-gym is not installed, has no such set, or refuses
-      the arguments.
+    ValueError: reasoning-gym is not installed, has no such set, or rejects the
+      arguments.
   """
   chosen = gym_sets.open_set(name, gym_sets.SEED_STRIDE, 0, arguments)
   chosen.entry(0)
@@ -37,7 +36,7 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
 
 
 class _Episode:
-  """A question."""
+  """An episode: one question."""
 
   def __init__(self, chosen: gym_sets.GymSet, index: int):
     self._scorer, self._entry = chosen.dataset, chosen.entry(index)
@@ -47,7 +46,7 @@ class _Episode:
     return Observation(protocol.messages(str(self._entry["question"])))
 
   def step(self, reply: str, is_cut: bool) -> Turn:
-    """Scores the answer of a reply."""
+    """Scores the answer in a reply."""
     found = _ANSWER.findall(reply)
     answer = (found[-1] if found else reply).strip()
     score = float(self._scorer.score_answer(answer, self._entry))
@@ -55,8 +54,8 @@ class _Episode:
     return Turn(reward=score, is_done=True, metrics=metrics)
 
   def finish(self) -> Turn:
-    """Ends a question that got no reply."""
+    """Ends a question that received no reply."""
     return Turn(is_done=True, metrics={"correct": 0.0, "answered": 0.0})
 
   def close(self) -> None:
-    """Holds nothing."""
+    """Does nothing."""

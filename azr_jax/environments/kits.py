@@ -1,11 +1,11 @@
 """Finds environments by their spec.
 
-| spec | the environment |
+| spec | environment |
 | --- | --- |
-| `verifiers:NAME` | of `verifiers`: a module with `load_environment` |
+| `verifiers:NAME` | a `verifiers` module with `load_environment` |
 | `gym:NAME` | a set of reasoning-gym: one question, one answer |
-| `gem:NAME` | a name of GEM's registry, such as `game:Sudoku-v0-easy` |
-| `FILE.py:CLASS`, `MODULE:CLASS` | a class as in `protocol.py` |
+| `gem:NAME` | a name in GEM's registry, such as `game:Sudoku-v0-easy` |
+| `FILE.py:CLASS`, `MODULE:CLASS` | your own class, see `protocol.py` |
 
 Arguments follow in parentheses, as in `gym:chain_sum(max_terms=3)`.
 """
@@ -17,8 +17,8 @@ from azr_jax.config import extras, named
 from azr_jax.environments.protocol import Kit
 from azr_jax.tasks import calls
 
-# Prefix of the spec -> module, which is imported when it is asked for, because
-# it may need packages of an extra.
+# Prefix of the spec -> module. Modules are imported on first use, because some
+# need optional dependencies.
 _KITS = {
   "": "azr_jax.environments.own_kit",
   "verifiers": "azr_jax.environments.verifiers_kit",
@@ -26,16 +26,16 @@ _KITS = {
   "gem": "azr_jax.environments.gem_kit",
 }
 EXPECTED = (
-  "verifiers:NAME, gym:NAME, gem:NAME, FILE.py:CLASS or MODULE:CLASS, perhaps "
-  "with arguments as NAME(key=value)"
+  "verifiers:NAME, gym:NAME, gem:NAME, FILE.py:CLASS or MODULE:CLASS, "
+  "optionally with arguments as NAME(key=value)"
 )
 
 
 def parse(spec: str) -> tuple[str, str, dict[str, Any]]:
-  """Returns the kit's prefix, or "", the rest of the name, and the arguments.
+  """Returns the prefix of the framework or "", the name, and the arguments.
 
   Raises:
-    ValueError: the spec has another form.
+    ValueError: the spec is malformed.
   """
   name, parenthesis, rest = spec.strip().partition("(")
   problem = ValueError(f"{spec!r}: expected {EXPECTED}")
@@ -59,7 +59,7 @@ def load(spec: str) -> Kit:
   """Returns the environment of a spec.
 
   Raises:
-    ValueError: there is none, or it cannot be loaded; one line.
+    ValueError: it does not exist or cannot be loaded. The message is one line.
   """
   kit, name, arguments = parse(spec)
   try:

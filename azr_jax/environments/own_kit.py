@@ -1,4 +1,4 @@
-"""Environments that are classes of a user, as `protocol.py` describes them."""
+"""Environments that are a user's own classes; see `protocol.py`."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
   """Returns the environment of a class, FILE.py:CLASS or MODULE:CLASS.
 
   Raises:
-    ValueError: it cannot be imported or made, or lacks a method.
+    ValueError: the class cannot be imported or instantiated, or lacks a method.
   """
   cls = spec_lib.find(Function(name, name))
   lacking = [one for one in _NEEDED if not callable(getattr(cls, one, None))]
@@ -37,13 +37,13 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
 
 
 class _Episode:
-  """An episode of an object of the class."""
+  """An episode, run by one object of the class."""
 
   def __init__(self, make: Callable[[], Any], task: Mapping[str, Any]):
     self._environment, self._task = make(), task
 
   def begin(self) -> Observation:
-    """Returns what the object's `begin` shows, and its `tools`."""
+    """Returns the prompt of the object's `begin`, and its `tools`."""
     shown = protocol.messages(self._environment.begin(dict(self._task)))
     functions = getattr(self._environment, "tools", ())
     return Observation(
@@ -51,10 +51,10 @@ class _Episode:
     )
 
   def step(self, reply: str, is_cut: bool) -> Turn:
-    """Returns what the object's `step` answers.
+    """Returns the turn of the object's `step`.
 
     Raises:
-      TypeError: it is no `Turn`.
+      TypeError: `step` did not return a `Turn`.
     """
     turn = self._environment.step(reply)
     if not isinstance(turn, Turn):
@@ -62,7 +62,7 @@ class _Episode:
     return turn
 
   def finish(self) -> Turn:
-    """Returns what the object's `finish` answers, if it has one."""
+    """Returns the turn of the object's `finish`, if it has one."""
     finish = getattr(self._environment, "finish", None)
     return finish() if finish is not None else Turn(is_done=True)
 

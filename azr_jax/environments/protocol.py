@@ -1,4 +1,4 @@
-"""What an environment is: tasks, and episodes that answer the model's replies.
+"""The interface of an environment: tasks, and episodes that step on replies.
 
   from azr_jax.environments import Turn
 
@@ -15,9 +15,9 @@
         return Turn(reward=1.0, is_done=True)
       return Turn("No. Guess again.")
 
-There is one object for each episode. Python's and NumPy's random generators are
-seeded by the task before `begin`, and every episode has its own state of them,
-so that a replay of the same replies gives the same turns.
+Each episode has its own object and its own state of Python's and NumPy's random
+generators, seeded by the task before `begin`. A replay of the same replies
+therefore gives the same turns.
 """
 
 import dataclasses
@@ -26,22 +26,23 @@ from typing import Any, Protocol
 
 from azr_jax.text import contents
 
-# `role` and `content`; a tool's output has the role "tool", and a `name`.
+# Has `role` and `content`. A tool's output has role "tool", and a `name`.
 Message = Mapping[str, Any]
-# A message of the user, or messages.
+# The text of a user message, or messages.
 Shown = str | Sequence[Message]
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-  """What an environment answers to a reply.
+  """An environment's answer to a reply.
 
   Attributes:
-    messages: what the model is shown before its next reply.
-    reward: of this turn; the episode's reward is the sum over its turns.
+    messages: messages to show the model before its next reply.
+    reward: the reward of this turn. An episode's reward is the sum over its
+      turns.
     is_done: whether the episode is over.
-    metrics: further numbers of the episode by name; the last turn's value of
-      a name is logged.
+    metrics: further metrics of the episode by name. The value in the last turn
+      is logged.
   """
 
   messages: Shown = ""
@@ -52,12 +53,12 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-  """How an episode begins.
+  """The start of an episode.
 
   Attributes:
     messages: the prompt.
-    tools: JSON schemas of the tools that the model may call, as in OpenAI's
-      requests.
+    tools: JSON schemas of the tools that the model may call, in OpenAI's
+      format.
   """
 
   messages: Sequence[Message]
@@ -65,48 +66,48 @@ class Observation:
 
 
 class Environment(Protocol):
-  """What a class of a user has; `finish` and `close` may be missing."""
+  """The methods of a user's class. It may also have `finish` and `close`."""
 
   def tasks(self) -> Iterable[Mapping[str, Any]]:
-    """Returns the tasks, as JSON values."""
+    """Returns the tasks as JSON values."""
     ...
 
   def begin(self, task: Mapping[str, Any]) -> Shown:
-    """Begins the object's episode; returns the prompt."""
+    """Starts the episode and returns the prompt."""
     ...
 
   def step(self, reply: str) -> Turn:
-    """Answers a reply of the model."""
+    """Returns the answer to a reply of the model."""
     ...
 
 
 class Episode(Protocol):
-  """An episode as the server plays it."""
+  """An episode as the server runs it."""
 
   def begin(self) -> Observation:
-    """Begins it; called once."""
+    """Starts the episode. Called once."""
     ...
 
   def step(self, reply: str, is_cut: bool) -> Turn:
-    """Answers a reply; `is_cut`: it has no end, for want of room."""
+    """Returns the answer to a reply; `is_cut` if the reply was truncated."""
     ...
 
   def finish(self) -> Turn:
-    """Ends an episode that the model has no room to continue."""
+    """Ends an episode because the model's context is full."""
     ...
 
   def close(self) -> None:
-    """Frees what it holds."""
+    """Frees the episode's resources."""
     ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Kit:
-  """Where tasks and episodes come from.
+  """A source of tasks and episodes.
 
   Attributes:
-    tasks: limit -> the tasks, at most so many; 0: all.
-    make: task -> its episode.
+    tasks: returns at most the given number of tasks, or all for 0.
+    make: makes the episode of a task.
   """
 
   tasks: Callable[[int], Sequence[Mapping[str, Any]]]
@@ -114,11 +115,11 @@ class Kit:
 
 
 def messages(shown: Shown) -> list[dict[str, Any]]:
-  """Returns what is shown as messages whose contents are texts.
+  """Returns a text or messages as messages whose contents are texts.
 
   Raises:
     TypeError: an item is not a message.
-    ValueError: a content is not text, such as an image.
+    ValueError: a content is not text, for example an image.
   """
   if isinstance(shown, str):
     return [{"role": "user", "content": shown}] if shown else []

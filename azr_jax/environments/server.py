@@ -1,10 +1,10 @@
-"""Plays episodes in a worker process, one request at a time.
+"""Runs episodes in a worker process, one request at a time.
 
-A request names an episode by its task and the replies so far, not by a number.
-The process keeps the episodes that are under way by these; one that it does not
-know it plays again from the beginning. So a process that was killed, a resumed
-run or another host loses nothing, as long as the environment does the same on
-the same replies. A replay is checked: it must be shown the same messages.
+A request identifies an episode by its task and the replies so far, not by a
+number. The process caches the running episodes under this key and replays the
+ones that it does not know. A killed process, a resumed run or another host
+loses nothing as long as the environment is deterministic given the replies. A
+replay is checked: it must show the same messages.
 
 Each episode has its own state of Python's and NumPy's random generators.
 """
@@ -23,24 +23,24 @@ import numpy as np
 from azr_jax.environments import kits, protocol
 from azr_jax.environments.protocol import Episode, Kit, Observation, Turn
 
-# Episodes that a process keeps; more are played again when they go on.
+# Episodes that a process caches. Evicted ones are replayed on their next turn.
 _CAPACITY = 1024
 TASKS, BEGIN, STEP, FINISH = "tasks", "begin", "step", "finish"
-# The key of an answer that says that the episode must be replayed.
+# Key of an answer which says that the episode must be replayed.
 LOST = "lost"
 
 
 @dataclasses.dataclass
 class _Live:
-  """An episode of this process.
+  """A cached episode.
 
   Attributes:
-    episode: played so far.
-    random_state: of its generators.
-    shown: digest of everything that the model was shown.
-    reward: so far.
-    metrics: so far.
-    is_done: whether it is over.
+    episode: the episode after its last reply.
+    random_state: the states of its random generators.
+    shown: digest of all messages that the model was shown.
+    reward: the sum of rewards so far.
+    metrics: the metrics so far.
+    is_done: whether the episode is over.
     last: the messages of the last turn.
   """
 
@@ -54,23 +54,23 @@ class _Live:
 
 
 class EpisodeServer:
-  """A function that worker processes call; see the module's docstring."""
+  """A function for worker processes; see the module docstring."""
 
   def __init__(self, spec: str):
-    """Loads nothing yet; `bind` does.
+    """Stores the spec; `bind` loads the environment.
 
     Args:
-      spec: as in `kits.py`.
+      spec: an environment spec, see `kits.py`.
     """
     self._spec = spec
     self._kit = Kit(lambda _: [], lambda _: _NoEpisode())
     self._live: collections.OrderedDict[str, _Live] = collections.OrderedDict()
 
   def bind(self, environment: Mapping[str, str]) -> None:
-    """Loads the environment; the program of a worker process calls it.
+    """Loads the environment; the worker process calls it once.
 
     Raises:
-      ValueError: it cannot be loaded.
+      ValueError: the environment cannot be loaded.
     """
     del environment
     self._kit = kits.load(self._spec)
@@ -89,20 +89,21 @@ class EpisodeServer:
 
     Args:
       action: `TASKS`, `BEGIN`, `STEP` or `FINISH`.
-      task: of the episode.
-      replies: of the model so far; `STEP` plays the last one of them.
-      is_cut: whether the last reply has no end, for want of room.
-      shown: what an earlier turn has returned under this name; a replay must
-        come to the same. "": unknown.
-      replay: whether an unknown episode is replayed; else `LOST` is answered.
-      limit: maximum number of tasks; 0: all.
+      task: the episode's task.
+      replies: the model's replies so far; `STEP` steps on the last one.
+      is_cut: whether the last reply was truncated.
+      shown: the digest `shown` of an earlier turn, which a replay must
+        reproduce. "" if unknown.
+      replay: whether to replay an unknown episode. Otherwise the answer is
+        `LOST`.
+      limit: maximum number of tasks. 0 returns all.
 
     Returns:
       The tasks; the first messages and tools; or a turn, with the episode's
       reward and metrics so far.
 
     Raises:
-      RuntimeError: a replay differs from what it repeats.
+      RuntimeError: a replay differs from the original episode.
     """
     if action == TASKS:
       return list(self._kit.tasks(limit))
@@ -124,7 +125,7 @@ class EpisodeServer:
     }
 
   def _begin(self, task: Any) -> dict[str, Any]:
-    """Returns how an episode begins, and forgets it."""
+    """Returns an episode's prompt and tools, without caching the episode."""
     live = self._new(task)
     with _random(live):
       observation = live.episode.begin()
@@ -150,7 +151,7 @@ class EpisodeServer:
     shown: str,
     replay: bool,
   ) -> _Live | None:
-    """Returns the episode after the last reply; None: it is not known."""
+    """Returns the episode after its last reply. None if it must be replayed."""
     live = self._live.pop(_key(task, replies[:-1]), None)
     if live is not None and live.is_done:
       live = None
@@ -175,7 +176,7 @@ class EpisodeServer:
     return live
 
   def _take(self, live: _Live, play: Callable[[], Turn]) -> None:
-    """Plays a turn, and adds it to the episode."""
+    """Takes a turn and adds it to the episode."""
     with _random(live):
       turn = play()
     live.last = protocol.messages(turn.messages)
@@ -185,14 +186,14 @@ class EpisodeServer:
     live.is_done = turn.is_done
     if not (live.is_done or live.last):
       raise RuntimeError(
-        "the environment shows nothing and is not done: expected messages, or "
+        "the environment shows nothing and is not done: expected messages or "
         "is_done=True"
       )
     if live.is_done:
       live.episode.close()
 
   def _keep(self, key: str, live: _Live) -> None:
-    """Keeps an episode; the oldest one makes room for it."""
+    """Caches an episode and evicts the oldest one if the cache is full."""
     self._live[key] = live
     if len(self._live) > _CAPACITY:
       _, oldest = self._live.popitem(last=False)
@@ -202,23 +203,23 @@ class EpisodeServer:
 
 
 class _NoEpisode:
-  """Stands for an episode that is yet to be made."""
+  """A placeholder for an episode that has not been made yet."""
 
   def begin(self) -> Observation:
-    """Shows nothing."""
+    """Returns an empty observation."""
     return Observation(())
 
   def step(self, reply: str, is_cut: bool) -> Turn:
-    """Is over."""
+    """Returns an empty last turn."""
     del reply, is_cut
     return Turn(is_done=True)
 
   def finish(self) -> Turn:
-    """Is over."""
+    """Returns an empty last turn."""
     return Turn(is_done=True)
 
   def close(self) -> None:
-    """Holds nothing."""
+    """Does nothing."""
 
 
 def _differs(what: str) -> str:
@@ -229,7 +230,7 @@ def _differs(what: str) -> str:
 
 
 def _key(task: Any, replies: Sequence[str]) -> str:
-  """Returns what identifies an episode."""
+  """Returns a digest that identifies an episode."""
   text = json.dumps([task, list(replies)], sort_keys=True, default=str)
   return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -241,7 +242,7 @@ def _digest(before: str, messages: Sequence[Mapping[str, Any]]) -> str:
 
 @contextlib.contextmanager
 def _random(live: _Live) -> Iterator[None]:
-  """Gives the process's random generators an episode's states."""
+  """Swaps in an episode's random state while the context is active."""
   own = random.getstate(), np.random.get_state()
   random.setstate(live.random_state[0])
   np.random.set_state(live.random_state[1])

@@ -1,4 +1,4 @@
-"""The base class of environments in which the model may call functions.
+"""The base class of environments in which the model can call functions.
 
 class Shop(ToolEnvironment):
   tools = (price,)  # def price(item: str) -> float
@@ -22,11 +22,12 @@ from azr_jax.tools import function_tool, tool_calls
 
 
 class ToolEnvironment:
-  """Answers calls of tools; a reply without one ends the episode.
+  """Runs tool calls; a reply without one ends the episode.
 
   Attributes:
     tools: functions with typed parameters.
-    max_calls: calls of an episode; a reply after the last one is graded.
+    max_calls: maximum number of calls per episode. A reply after the last call
+      is graded.
   """
 
   tools: Sequence[Callable[..., Any]] = ()
@@ -35,11 +36,11 @@ class ToolEnvironment:
   _errors = 0
 
   def grade(self, reply: str) -> float:
-    """Returns the reward of the reply that calls no tool."""
+    """Returns the reward of a reply that calls no tool."""
     raise NotImplementedError
 
   def step(self, reply: str) -> Turn:
-    """Runs the calls of a reply, or grades it if it has none."""
+    """Runs the tool calls in a reply, or grades it if it has none."""
     calls, _ = tool_calls.find(reply)
     left = self.max_calls - self._calls
     if not calls or not left:

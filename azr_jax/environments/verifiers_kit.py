@@ -1,19 +1,19 @@
 """Environments of `verifiers`, run unchanged.
 
-Such an environment plays a whole rollout itself, and asks a server of OpenAI's
-kind for each reply. Here its client has a transport that is no network: a
-request waits until the trainer's model has replied.
+A `verifiers` environment runs a whole rollout itself and requests each reply
+from an OpenAI-compatible server. Here its client gets an in-process transport:
+a request waits until the trainer's model has replied.
 
 1. `begin` starts the rollout as a coroutine and runs it up to its first
-   request, whose messages are the prompt;
-2. `step` answers the request with the reply, and runs on to the next request,
-   whose further messages are the turn;
-3. the rollout ends by itself, or because its next request is refused as too
-   long; the environment's own rubric has scored it then.
+   request, whose messages are the prompt.
+2. `step` answers the request with the reply and runs up to the next request,
+   whose additional messages are the turn.
+3. The rollout ends by itself, or because its next request is refused as too
+   long. The environment's own rubric then has scored it.
 
-It is for the environments with `load_environment` and `rollout`, which
-`verifiers` 0.1.10 to 0.3 has. The package is an extra, so it is imported where
-it is asked for.
+It supports environments with `load_environment` and `rollout`, which
+`verifiers` 0.1.10 to 0.3 has. The package is an optional dependency, so it is
+imported on first use.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
   """Returns an environment that `verifiers.load_environment` finds.
 
   Raises:
-    ValueError: the environment cannot be loaded, or scores groups of rollouts
-      together.
-    ModuleNotFoundError: `verifiers`, or a package that it needs, is missing.
+    ValueError: the environment cannot be loaded, or scores the rollouts of a
+      group together.
+    ModuleNotFoundError: `verifiers` or one of its dependencies is missing.
   """
   os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
   verifiers: Any = importlib.import_module("verifiers")
@@ -58,7 +58,7 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
   if getattr(environment, "requires_group_rollouts", False):
     raise ValueError(
       f"verifiers:{name} scores the rollouts of a group together: expected an "
-      "environment whose rubric scores each alone"
+      "environment whose rubric scores each rollout alone"
     )
   loop = asyncio.new_event_loop()
 
@@ -76,10 +76,10 @@ def load(name: str, arguments: Mapping[str, Any]) -> Kit:
 
 
 class _Transport(httpx.AsyncBaseTransport):
-  """Holds the request of a rollout until there is a reply.
+  """Holds a rollout's request until there is a reply.
 
   Attributes:
-    asked: the body of the request that waits, once it has come.
+    asked: a future of the body of the waiting request.
   """
 
   def __init__(self) -> None:
@@ -89,10 +89,10 @@ class _Transport(httpx.AsyncBaseTransport):
   async def handle_async_request(
     self, request: httpx.Request
   ) -> httpx.Response:
-    """Waits for the reply; a second request meanwhile is refused."""
+    """Waits for the reply. Refuses a second request in the meantime."""
     body = json.loads(await request.aread())
     if self._answer is not None:
-      return _refusal("the environment asks for two replies at once")
+      return _refusal("the environment sent two requests at once")
     self._answer = asyncio.Future()
     self.asked.set_result(body)
     answer = await self._answer
@@ -100,14 +100,14 @@ class _Transport(httpx.AsyncBaseTransport):
     return answer
 
   def answer(self, response: httpx.Response) -> None:
-    """Answers the request that waits."""
+    """Answers the waiting request."""
     assert self._answer is not None
     self.asked = asyncio.Future()
     self._answer.set_result(response)
 
 
 class _Episode:
-  """A rollout that an environment of `verifiers` plays."""
+  """A rollout, run by an environment of `verifiers`."""
 
   def __init__(
     self,
@@ -123,11 +123,11 @@ class _Episode:
     self._turns = 0
 
   def begin(self) -> Observation:
-    """Runs the rollout to its first request."""
+    """Runs the rollout up to its first request."""
     body = self._loop.run_until_complete(self._start())
     if body is None:
       self._result()
-      raise RuntimeError("the rollout ended before it asked for a reply")
+      raise RuntimeError("the rollout ended before it requested a reply")
     self._shown = protocol.messages(body["messages"])
     return Observation(self._shown, body.get("tools") or ())
 
@@ -153,7 +153,7 @@ class _Episode:
     return await self._next_request()
 
   async def _next_request(self) -> dict[str, Any] | None:
-    """Returns the next request's body; None: the rollout has ended."""
+    """Returns the next request's body. None if the rollout has ended."""
     assert self._rollout is not None
     asked = self._transport.asked
     await asyncio.wait(
@@ -166,11 +166,11 @@ class _Episode:
     return await self._next_request()
 
   def step(self, reply: str, is_cut: bool) -> Turn:
-    """Gives the reply to the rollout, and runs it to its next request.
+    """Passes a reply to the rollout and runs it up to its next request.
 
     Raises:
-      RuntimeError: the rollout failed, or its next request is not the
-        conversation so far with further messages.
+      RuntimeError: the rollout failed, or its next request does not extend the
+        conversation so far.
     """
     self._turns += 1
     response = _completion(reply, is_cut, self._turns)
@@ -181,13 +181,13 @@ class _Episode:
     if shown[: len(known)] != known or len(shown) <= len(known):
       raise RuntimeError(
         "the environment rewrites its conversation: expected one that only "
-        "grows, because sampled tokens are trained on as they are"
+        "grows, because training needs the sampled tokens unchanged"
       )
     self._shown = shown
     return Turn(shown[len(known) + 1 :])
 
   def finish(self) -> Turn:
-    """Refuses the request that waits, so that the rollout ends."""
+    """Ends the rollout by refusing the waiting request."""
     response = _refusal(_TOO_LONG)
     body = self._loop.run_until_complete(self._answer(response))
     if body is not None:
@@ -195,10 +195,10 @@ class _Episode:
     return self._result()
 
   def _result(self) -> Turn:
-    """Returns the reward and the metrics of the ended rollout.
+    """Returns the reward and the metrics of the finished rollout.
 
     Raises:
-      RuntimeError: it ended with an error.
+      RuntimeError: the rollout ended with an error.
     """
     assert self._rollout is not None
     output = self._rollout.result()
@@ -216,14 +216,14 @@ class _Episode:
     )
 
   def close(self) -> None:
-    """Ends the rollout if it still waits."""
+    """Cancels the rollout if it is still waiting."""
     if self._rollout is not None and not self._rollout.done():
       self._rollout.cancel()
       self._loop.run_until_complete(asyncio.wait((self._rollout,)))
 
 
 def _completion(reply: str, is_cut: bool, number: int) -> httpx.Response:
-  """Returns a reply as a server of OpenAI's kind answers."""
+  """Returns a reply as a response of OpenAI's API."""
   found, text = tool_calls.find(reply)
   calls = [
     {
@@ -253,6 +253,6 @@ def _completion(reply: str, is_cut: bool, number: int) -> httpx.Response:
 
 
 def _refusal(message: str) -> httpx.Response:
-  """Returns the answer to a request that cannot be served."""
+  """Returns an error response that refuses a request."""
   error = {"message": message, "type": "invalid_request_error", "code": None}
   return httpx.Response(400, json={"error": error})

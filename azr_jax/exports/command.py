@@ -1,4 +1,4 @@
-"""Writes a model or a run as files of other programs, for `azr_jax.export`."""
+"""Exports a model or a run for other programs, for `azr_jax.export`."""
 
 import pathlib
 from collections.abc import Sequence
@@ -28,21 +28,22 @@ def export(
   base: str = "",
   name: str = "",
 ) -> None:
-  """Exports the model of a run folder (or of a model spec).
+  """Exports a run's model, or the model of a spec.
 
   Args:
-    config: of `configs/evaluate.py`; its mesh and sharding are used.
-    workdir: a run folder, or any model spec.
-    out: the folder to write; made if missing.
-    dtype: float32, float16 or bfloat16; q8_0 for GGUF alone.
-    formats: some of `FORMATS`.
-    scores: a folder of `azr_jax.evaluate`, for the card; "": `WORKDIR_scores`.
-    base: the scores of the model before training; "": none.
-    name: the model's name in the card; "": that of `out`.
+    config: the config of `configs/evaluate.py`; only mesh and sharding matter.
+    workdir: a run folder or a model spec.
+    out: the folder to write. It is created if it does not exist.
+    dtype: float32, float16 or bfloat16; q8_0 for GGUF only.
+    formats: a selection of `FORMATS`.
+    scores: a folder of `azr_jax.evaluate` for the model card. "" looks for
+      `WORKDIR_scores`.
+    base: the scores of the model before training. "" if there are none.
+    name: the model's name in the card. "" uses the name of `out`.
 
   Raises:
-    ValueError: the run has no checkpoint, `out` holds a run, a folder of scores
-      has none, or dtype or format is unknown.
+    ValueError: the run has no checkpoint, `out` is a run folder, a scores
+      folder has no scores, or a dtype or format is unknown.
   """
   _check_formats(formats, dtype)
   spec = storage.resolve(workdir)
@@ -51,7 +52,7 @@ def export(
   folder = pathlib.Path(out).expanduser()
   if (folder / "checkpoints").exists() or (folder / "metrics.jsonl").exists():
     raise ValueError(
-      f"--out={out}: expected a folder of its own, because this one holds a run"
+      f"--out={out}: expected a new folder; this one contains a run"
     )
   is_run = (spec / checkpoint.FOLDER).is_dir()
   found = {
@@ -94,11 +95,11 @@ def export(
     [f"model.{kind}" for kind in formats],
   )
   (folder / model_card.FILE).write_text(card, encoding="utf-8")
-  console.print_status(f"{workdir} is in {folder} as {dtype}")
+  console.print_status(f"exported {workdir} to {folder} as {dtype}")
 
 
 def _check_formats(formats: Sequence[str], dtype: str) -> None:
-  """Raises ValueError if a format is unknown, or has no such dtype."""
+  """Raises ValueError if a format is unknown or does not support the dtype."""
   if not formats or not {*formats} <= {*FORMATS}:
     raise ValueError(f"formats={','.join(formats)}: expected some of {FORMATS}")
   known = safetensors_io.DTYPES if SAFETENSORS in formats else ()
@@ -111,7 +112,7 @@ def _check_formats(formats: Sequence[str], dtype: str) -> None:
 
 
 def _scores(flag: str, path: str) -> dict[str, tuple[float, float]]:
-  """Returns the scores of a folder that a flag names; {} if it names none."""
+  """Returns the scores in a flag's folder, or {} if the flag is empty."""
   scores = reading.read_scores(storage.resolve(path)) if path else {}
   if path and not scores:
     raise ValueError(f"--{flag}={path}: expected a folder of azr_jax.evaluate")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import huggingface_hub
 
-# The files of a model's folder that are uploaded, and no others.
+# Patterns of the files to upload.
 FILES = (
   "README.md",
   "*.json",
@@ -19,14 +19,14 @@ FILES = (
 
 
 def check(name: str) -> None:
-  """Checks that a model can be uploaded, before time is spent on it.
+  """Checks that the upload can work, before time is spent on the export.
 
   Args:
     name: OWNER/NAME.
 
   Raises:
-    ValueError: the name is none of the hub, there is no token, or the hub does
-      not answer or does not know the token.
+    ValueError: the name is invalid, there is no token, or the hub cannot be
+      reached or rejects the token.
   """
   try:
     huggingface_hub.utils.validate_repo_id(name)
@@ -36,24 +36,24 @@ def check(name: str) -> None:
     raise ValueError(f"--push_to={name}: expected OWNER/NAME")
   if not huggingface_hub.get_token():
     raise ValueError(
-      f"--push_to={name}: expected a token that may write, in HF_TOKEN or by "
-      "`hf auth login`"
+      f"--push_to={name}: expected a token with write access, in HF_TOKEN or "
+      "by `hf auth login`"
     )
   with _refusals(name):
     huggingface_hub.HfApi().whoami()
 
 
 def push(folder: pathlib.Path, name: str, private: bool, message: str) -> str:
-  """Uploads the files of a folder as one commit, and returns its address.
+  """Uploads the files of a folder as one commit; returns the commit's URL.
 
   Args:
-    folder: with an exported model.
-    name: OWNER/NAME; made if missing.
-    private: whether only its owner sees it, if it is made.
-    message: of the commit.
+    folder: the folder of an exported model.
+    name: OWNER/NAME. The repository is created if it does not exist.
+    private: whether a new repository is private.
+    message: the commit message.
 
   Raises:
-    ValueError: the hub refuses it, or does not answer.
+    ValueError: the hub refuses the upload or cannot be reached.
   """
   api = huggingface_hub.HfApi()
   with _refusals(name):
@@ -69,14 +69,14 @@ def push(folder: pathlib.Path, name: str, private: bool, message: str) -> str:
 
 @contextlib.contextmanager
 def _refusals(name: str) -> Iterator[None]:
-  """Raises an error of the hub or of the network as one line."""
+  """Turns errors of the hub or the network into one-line ValueErrors."""
   try:
     yield
-  # Their classes depend on the version of huggingface_hub.
+  # The exception classes depend on the version of huggingface_hub.
   except Exception as error:
     line = " ".join(str(error).split())[:200]
     raise ValueError(
       f"--push_to={name}: the hub refuses, or cannot be reached "
-      f"({type(error).__name__}: {line}): expected a network, and a token that "
-      "may write there"
+      f"({type(error).__name__}: {line}): expected a network connection and a "
+      "token with write access"
     ) from error

@@ -1,7 +1,7 @@
-"""Writes the model card of an export: README.md, as the Hugging Face hub shows.
+"""Writes the model card of an export: the README.md of the Hugging Face hub.
 
-It says only what the run's folder and its scores say. A run that is training or
-has no scores gets a card with less in it.
+It contains only facts from the run folder and its scores. The card of a run
+that is still training or has no scores is shorter.
 """
 
 import json
@@ -17,7 +17,7 @@ from azr_jax.run import metrics, starts
 from azr_jax.systems import registry
 
 FILE = "README.md"
-# How many steps at each end of a run are averaged.
+# Number of steps that are averaged at each end of a run.
 _END_STEPS = 5
 _REWARDS = r"((?:reward|correct|formatted)/.+/mean|evaluation/.+/pass@1)"
 
@@ -31,16 +31,16 @@ def build(
   base: Mapping[str, tuple[float, float]],
   files: Sequence[str],
 ) -> str:
-  """Returns the card as Markdown with the hub's front matter.
+  """Returns the card as Markdown, with the hub's front matter.
 
   Args:
     title: the model's name.
-    spec: what was exported: a run folder's name, or a model spec.
-    folder: of the run; None: the model is no run.
-    step: of the exported checkpoint; None: the model is no run.
-    scores: for each benchmark, pass@1 and its standard error.
-    base: those of the model before training.
-    files: what the export wrote, such as `model.safetensors`.
+    spec: the exported run folder's name, or the model spec.
+    folder: the run folder. None if the model is not from a run.
+    step: the step of the exported checkpoint. None if it is not from a run.
+    scores: pass@1 and its standard error for each benchmark.
+    base: the same scores of the model before training.
+    files: names of the exported files, such as `model.safetensors`.
   """
   config = run_folder.read_config(folder) if folder is not None else {}
   start = config.get("model", {}).get("source", "") or spec
@@ -60,7 +60,7 @@ def build(
 
 
 def _front_matter(start: str) -> str:
-  """Returns the metadata that the hub reads, as YAML."""
+  """Returns the metadata for the hub as YAML."""
   lines = [
     "---",
     "library_name: transformers",
@@ -79,7 +79,7 @@ def _training(
   start: str,
   step: int | None,
 ) -> list[str]:
-  """Returns what the run was, and its metrics at both ends."""
+  """Returns facts about the run, and its metrics at both ends."""
   system = config.get("system", "supervised")
   facts = {
     "method": f"`{system}`",
@@ -93,7 +93,7 @@ def _training(
     title, address = paper
     facts["paper"] = f"[{title}]({address})"
   lines = [
-    f"Trained with azr_jax; exported by its version {azr_jax.__version__}.",
+    f"Trained with azr_jax; exported by version {azr_jax.__version__}.",
     "",
   ]
   lines += ["| | |", "| --- | --- |"]
@@ -102,25 +102,25 @@ def _training(
 
 
 def _paper(system: str) -> tuple[str, str] | None:
-  """Returns title and address of a system's paper; None: none is known."""
-  # A system of a user's own need not be here.
+  """Returns the title and URL of a system's paper, or None if unknown."""
+  # A user's own system may be missing on this machine.
   return registry.about(system).paper if system in registry.SYSTEMS else None
 
 
 def _link(spec: str) -> str:
-  """Returns a model spec, linked if it is one of the hub."""
+  """Returns a model spec, as a link if the model is on the hub."""
   kind, _, name = spec.partition(":")
   link = f"[{name}](https://huggingface.co/{name})"
   return link if kind == "hf" else f"`{spec}`"
 
 
 def _commits(folder: pathlib.Path) -> str:
-  """Returns the commits that the run was started at; "": none is recorded."""
+  """Returns the commits that the run was started at; "" if none is recorded."""
   return ", ".join(f"commit `{one}`" for one in starts.commits(folder))
 
 
 def _ends(folder: pathlib.Path, step: int | None) -> list[str]:
-  """Returns a table of rewards at the beginning and at the exported step."""
+  """Returns a table of rewards at the start and at the exported step."""
   if not (folder / metrics.METRICS).exists():
     return []
   (run,) = reading.read_runs([str(folder)], max_texts=0)
@@ -166,7 +166,7 @@ def _percent(score: tuple[float, float]) -> str:
 
 
 def _use(title: str, files: Sequence[str]) -> list[str]:
-  """Returns how to run the files."""
+  """Returns instructions for running the files."""
   lines = ["## Use", ""]
   if any(file.endswith(".safetensors") for file in files):
     lines += [
@@ -188,12 +188,12 @@ def _use(title: str, files: Sequence[str]) -> list[str]:
 
 
 def _configuration(config: Mapping[str, Any]) -> list[str]:
-  """Returns the run's config, without what is of its machines."""
+  """Returns the run's config without machine-specific keys."""
   shown = _shown(config, "")
   return [
     "## Configuration",
     "",
-    "<details><summary>what decides what the run learns</summary>",
+    "<details><summary>settings that affect training</summary>",
     "",
     "```json",
     json.dumps(shown, indent=2),
@@ -205,7 +205,7 @@ def _configuration(config: Mapping[str, Any]) -> list[str]:
 
 
 def _shown(value: Any, key: str) -> Any:
-  """Returns a config without machine keys, and paths without their folders."""
+  """Drops machine-specific keys, and the folders of paths."""
   if isinstance(value, Mapping):
     parts = {
       name: _shown(one, f"{key}{name}.")
@@ -219,7 +219,7 @@ def _shown(value: Any, key: str) -> Any:
 
 
 def _without_folders(text: str) -> str:
-  """Returns the last part of an absolute path; another text as it is."""
+  """Returns the last part of an absolute path; leaves other texts unchanged."""
   if text.startswith(("/", "~/")):
     return pathlib.PurePosixPath(text).name
   return text

@@ -1,16 +1,16 @@
-"""Writes an HTML page about one run, or about several over each other.
+"""Writes an HTML report of one run, or of several runs side by side.
 
   python -m azr_jax.report RUN [RUN ...] --out=report.html \\
       [--base=SCORES] [--scores=SCORES,...] [--reference=FILE.csv]
   python -m azr_jax.report RUN [RUN ...] --follow
 
-The page is one file without references to others. A run may still be training;
-with `--follow` the page is served on this machine until Ctrl-C, and is made
-anew when the runs' files change. SCORES is a folder that `azr_jax.evaluate`
-wrote. Without `--scores`, the scores of RUN are read from `RUN_scores` if that
-exists. `--base` names the scores of the model that the runs started from.
-`--reference` draws values of others, such as a paper's, as dashed lines over
-the figures of their metrics; docs/run_list.md has the columns of its file.
+The page is one self-contained file. Runs may still be training. With
+`--follow`, the page is served on this machine until Ctrl-C and updated whenever
+the runs' files change. SCORES is a folder written by `azr_jax.evaluate`.
+Without `--scores`, a run's scores are read from `RUN_scores` if it exists.
+`--base` names the scores of the model before training. `--reference` adds
+reference values, for example from a paper, as dashed lines to the charts of
+their metrics; docs/run_list.md describes the file's columns.
 """
 
 import threading
@@ -34,12 +34,12 @@ def main() -> None:
     "--scores",
     type=lambda text: text.split(","),
     default=[],
-    help="scores folder of each run, between commas; RUN_scores by default",
+    help="comma-separated scores folders, one per run; default: RUN_scores",
   )
   parser.add_argument(
     "--reference",
     default="",
-    help="values to draw beside the runs: a path, or a file of the package",
+    help="reference values to draw: a path or the name of a built-in file",
   )
   parser.add_argument(
     "--texts",
@@ -51,19 +51,28 @@ def main() -> None:
     "--smooth",
     type=int,
     default=0,
-    help="steps of the running mean; 1: none, 0: by the length of the runs",
+    help="window of the running mean in steps; 1 turns it off, 0 adapts it to "
+    "the runs' length",
   )
   parser.add_argument(
-    "--follow", action="store_true", help="show the page while the runs train"
+    "--follow",
+    action="store_true",
+    help="serve the page and update it while the runs train",
   )
   parser.add_argument(
-    "--host", default="127.0.0.1", help="the address of --follow"
+    "--host", default="127.0.0.1", help="address of the --follow server"
   )
   parser.add_argument(
-    "--port", type=int, default=0, help="the port of --follow; 0: a free one"
+    "--port",
+    type=int,
+    default=0,
+    help="port of the --follow server; 0 picks a free one",
   )
   parser.add_argument(
-    "--every", type=float, default=10.0, help="seconds between two looks"
+    "--every",
+    type=float,
+    default=10.0,
+    help="seconds between checks of the runs' files",
   )
   words = parser.parse_args()
   for name, fits, expected in (

@@ -1,22 +1,22 @@
-"""The vertical axes of charts: where they end, and how numbers are written."""
+"""The vertical axes of charts: their ranges, and how numbers are formatted."""
 
 import math
 from collections.abc import Sequence
 
 from azr_jax.report import units
 
-# An axis leaves out values that lie farther than so many times the range of
-# the others beyond them, because they would flatten the rest of the line.
+# A value is left off the axis if its distance to the others is more than this
+# multiple of their range, because it would flatten the rest of the line.
 _FAR = 3.0
-_TAIL = 0.03  # the fraction of values on each side that may be left out
-_ROUNDING = 1e-6  # of a value, as of sums of float32
+_TAIL = 0.03  # fraction of values on each side that may be left off
+_ROUNDING = 1e-6  # relative, for sums in float32
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
-  """Returns the ends of an axis: round numbers around the values.
+  """Returns the range of an axis: round numbers around the values.
 
-  If all values are equal, the axis is 0 to 1 for a value in it, and otherwise
-  extends to both sides of the value.
+  If all values are equal, the range is 0 to 1 for a value between them, and
+  extends to both sides of any other value.
   """
   low, high = min(values), max(values)
   if is_constant(values):
@@ -32,17 +32,17 @@ def value_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def is_constant(values: Sequence[float]) -> bool:
-  """Whether values differ by no more than the rounding of 32 bits."""
+  """Whether the values differ by no more than float32 rounding."""
   low, high = min(values), max(values)
   return high - low <= _ROUNDING * max(abs(low), abs(high))
 
 
 def chart_range(values: Sequence[float], unit: str) -> tuple[float, float]:
-  """Returns the ends of a chart's axis.
+  """Returns the range of a chart's axis.
 
-  The axis of fractions begins at 0, and ends at 1 if one is above a half: on an
-  axis from 0.95 to 1, one response of sixteen would look like a crash. Values
-  far beyond the others, such as those of a first step, are left out.
+  The axis of fractions starts at 0, and ends at 1 if a value is above 0.5: on
+  an axis from 0.95 to 1, one response of sixteen would look like a crash.
+  Outliers, such as the value of a first step, are left off.
   """
   if unit == units.FRACTION and min(values) >= 0 and max(values) <= 1:
     high = max(values)
@@ -61,7 +61,7 @@ def chart_range(values: Sequence[float], unit: str) -> tuple[float, float]:
 def widened(
   limits: tuple[float, float], values: Sequence[float]
 ) -> tuple[float, float]:
-  """Returns the ends of an axis that shows some more values, too."""
+  """Returns the range of an axis, extended to include more values."""
   low, high = limits
   if all(low <= value <= high for value in values):
     return limits
@@ -69,7 +69,7 @@ def widened(
 
 
 def grid_step(limits: tuple[float, float]) -> float:
-  """Returns the distance of grid lines, of which one is at each end."""
+  """Returns the distance between grid lines; each end of the axis has one."""
   length = limits[1] - limits[0]
   steps = [round_step(length / parts) for parts in (4, 6)]
   whole = [s for s in steps if abs(length / s - round(length / s)) < 1e-6]
@@ -83,20 +83,20 @@ def round_step(step: float) -> float:
 
 
 def power(step: float) -> int:
-  """Returns the power of ten that an axis with such a step is written in.
+  """Returns the power of ten to factor out of an axis with this grid step.
 
-  It is a multiple of 3, and 0 for steps whose ticks are short as they are.
+  It is a multiple of 3, and 0 if the ticks are short without it.
   """
   first = exponent(step * 1.0001)
   return 0 if -3 <= first <= 3 else 3 * math.floor((first + 1) / 3)
 
 
 def tick(value: float, step: float) -> str:
-  """Formats a number at a grid line with as many digits as the axis needs.
+  """Formats a tick label with as many digits as the axis needs.
 
   Args:
     value: the number.
-    step: from grid line to grid line; the text is in units of its `power`.
+    step: the distance between grid lines. The text omits the factor 10^`power`.
   """
   factor = 10.0 ** power(step)
   digits = max(0, -exponent(step / factor * 1.0001))
@@ -116,5 +116,5 @@ def number(value: float) -> str:
 
 
 def exponent(value: float) -> int:
-  """Returns the power of ten of a number's first digit; 0 for 0."""
+  """Returns the power of ten of a number's first digit, and 0 for 0."""
   return math.floor(math.log10(abs(value))) if value else 0

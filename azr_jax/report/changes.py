@@ -1,8 +1,8 @@
-"""What changed between a run's first and last steps, with errors.
+"""Changes between a run's first and last steps, with standard errors.
 
-A mean over steps has the standard error of independent steps, s / sqrt(n) for
-the standard deviation s of n steps. A trend within the steps makes it larger;
-steps that resemble their neighbours make it too small.
+The standard error of a mean over n steps treats them as independent:
+s / sqrt(n), where s is the steps' standard deviation. A trend within the steps
+makes it too large; correlation between neighbouring steps makes it too small.
 """
 
 import dataclasses
@@ -11,31 +11,31 @@ from collections.abc import Sequence
 
 from azr_jax.report.reading import Run
 
-# Means at both ends are over this many steps, of a run that has enough of them.
+# Maximum number of steps in the means at both ends of a run.
 _MAX_WINDOW = 10
-# The spread of fewer steps says too little: of three against three that differ
-# by chance alone, one in nine would be called a change.
+# Fewer steps give no useful standard error: with three steps at each end, one
+# in nine pure-noise differences would be called a change.
 _MIN_FOR_ERROR = 4
-# A difference beyond so many standard errors is called one.
+# Standard errors beyond which a difference counts as a change.
 _SURE = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-  """A number and its standard error; None: the error is not known."""
+  """A number and its standard error. The error is None if unknown."""
 
   value: float
   stderr: float | None = None
 
   def minus(self, other: "Estimate") -> "Estimate":
-    """Returns the difference to another number, taken as independent."""
+    """Returns the difference, assuming independent errors."""
     if self.stderr is None or other.stderr is None:
       return Estimate(self.value - other.value)
     stderr = math.hypot(self.stderr, other.stderr)
     return Estimate(self.value - other.value, stderr)
 
   def direction(self) -> str:
-    """Returns "up", "down", or "" within two standard errors or without one."""
+    """Returns "up", "down", or "" if the change is not significant."""
     if self.stderr is None or abs(self.value) <= _SURE * self.stderr:
       return ""
     return "up" if self.value > 0 else "down"
@@ -46,10 +46,10 @@ class Change:
   """A quantity at the first and at the last steps of a run.
 
   Attributes:
-    first: before.
-    last: after.
-    paired: the last less the first, if they are of the same problems or runs;
-      None: the two are independent.
+    first: the value before.
+    last: the value after.
+    paired: the difference `last - first` over the same problems or runs. None
+      if the two are independent.
   """
 
   first: Estimate
@@ -58,12 +58,12 @@ class Change:
 
   @property
   def difference(self) -> Estimate:
-    """The last less the first."""
+    """The difference `last - first`."""
     return self.paired or self.last.minus(self.first)
 
 
 def window(num_steps: int) -> int:
-  """Returns how many steps are averaged at each end of a run: up to a third."""
+  """Returns the number of steps averaged at each end, at most a third."""
   return min(_MAX_WINDOW, num_steps // 3)
 
 
@@ -80,12 +80,13 @@ def of_ends(values: Sequence[float | None], steps: int) -> Change | None:
   """Returns the change from the first to the last steps that have a value.
 
   Args:
-    values: one per step.
-    steps: how many values are averaged at each end.
+    values: one value per step.
+    steps: number of values averaged at each end.
 
   Returns:
-    None if there are fewer than two values, or so few that ends would overlap.
-    Ends of fewer than four values have no errors, so nobody calls it a change.
+    The change, or None if there are fewer than two values or the ends would
+    overlap. With fewer than four values per end it has no errors, so it never
+    counts as significant.
   """
   known = [value for value in values if value is not None]
   if steps < 1 or len(known) < max(2 * steps, 2):
@@ -97,7 +98,7 @@ def of_ends(values: Sequence[float | None], steps: int) -> Change | None:
 
 
 def mean_change(found: Sequence[Change]) -> Change | None:
-  """Returns the mean of independent changes; None: there are none."""
+  """Returns the mean of independent changes, or None if there are none."""
   if not found:
     return None
   ends = ([one.first for one in found], [one.last for one in found])
@@ -105,7 +106,7 @@ def mean_change(found: Sequence[Change]) -> Change | None:
 
 
 def _mean_of_independent(numbers: Sequence[Estimate]) -> Estimate:
-  """Returns the mean of numbers, with the error that theirs give it."""
+  """Returns the mean of numbers, with the propagated standard error."""
   value = sum(one.value for one in numbers) / len(numbers)
   errors = [one.stderr for one in numbers if one.stderr is not None]
   if len(errors) < len(numbers):
@@ -118,11 +119,11 @@ def of_evaluations(run: Run, name: str, last_step: int) -> Change | None:
 
   Args:
     run: the run.
-    name: a metric of evaluations; `NAME_stderr` has its standard errors.
-    last_step: later evaluations do not count.
+    name: the evaluation's metric. `NAME_stderr` holds its standard errors.
+    last_step: the last step to consider.
 
   Returns:
-    None if there are not two evaluations.
+    The change, or None if there are fewer than two evaluations.
   """
   unknown: list[float | None] = [None] * len(run.steps)
   errors = run.values.get(f"{name}_stderr", unknown)

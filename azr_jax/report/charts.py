@@ -1,4 +1,4 @@
-"""Draws charts as SVG text; their colours come from the page's stylesheet."""
+"""Draws charts as SVG text. The page's stylesheet sets their colours."""
 
 import dataclasses
 import html
@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from azr_jax.report import axes, frame
 
 _MAX_POINTS = 400
-COLOURS = 8  # the stylesheet's classes s0, s1, ...
-_DASHES = 3  # the stylesheet's classes d0, d1, ...
-# A line of fewer values than this fraction of its steps, such as that of
-# evaluations, is not smoothed, and its values are marked.
+COLOURS = 8  # classes s0, s1, ... of the stylesheet
+_DASHES = 3  # classes d0, d1, ... of the stylesheet
+# A line with values in less than this fraction of its steps, such as an
+# evaluation, is not smoothed, and its values are marked.
 _DENSE = 0.5
 _MAX_MARKS = 60
-# In a chart of more lines, the values behind their means are not drawn.
+# Charts with more lines only draw the running means.
 _MAX_RAW = 4
-# A line is of a run's metric, or a reference with or without steps.
+# Kinds of lines: a run's metric, and references with and without steps.
 RUN, POINTS, LEVEL = "run", "points", "level"
 # Label -> one value or None per step.
 Series = Mapping[str, Sequence[float | None]]
@@ -27,13 +27,13 @@ class Line:
   """A line of a chart.
 
   Attributes:
-    label: its name in the legend.
+    label: the name in the legend.
     steps: the steps of the values.
-    values: one value per step; the line is interrupted where it is None.
-    errors: standard errors, drawn as bars; (): none are known.
-    colour: the number of its colour and dashes.
-    kind: `RUN`; or `POINTS`, which are marked if they are few, and `LEVEL`,
-      neither of which is smoothed.
+    values: one value per step. The line is interrupted where it is None.
+    errors: standard errors, drawn as bars. () if unknown.
+    colour: the index of the colour and dashes.
+    kind: `RUN`, `POINTS` or `LEVEL`. Only `RUN` lines are smoothed; `POINTS`
+      are marked if they are few.
   """
 
   label: str
@@ -50,11 +50,11 @@ class Line:
 
   @property
   def is_dense(self) -> bool:
-    """Whether most steps have a value, which is not so of points."""
+    """Whether most steps have a value. False for `POINTS`."""
     return self.kind != POINTS and len(self.known) > _DENSE * len(self.steps)
 
   def smoothed(self, window: int) -> list[float | None]:
-    """Returns the mean of each value and of up to `window` - 1 before it."""
+    """Returns the running mean of each value and `window` - 1 before it."""
     recent: list[float] = []
     means: list[float | None] = []
     for value in self.values:
@@ -77,15 +77,16 @@ def lines(
 
   Args:
     drawn: the lines.
-    limits: the ends of the vertical axis; values beyond are drawn at its end.
+    limits: the range of the vertical axis. Values beyond it are drawn at its
+      end.
     last_step: the end of the horizontal axis.
-    unit: of the vertical axis.
-    smooth: the steps of a running mean, which is drawn over the values, or in
-      their place in a chart of many lines.
+    unit: the unit of the vertical axis.
+    smooth: the window of the running mean in steps. The mean is drawn over the
+      values, or instead of them in a chart with many lines.
 
   Returns:
-    An `svg` element; its polylines have the label as `data-label`, and those of
-    values that are smoothed the class `raw`.
+    An `svg` element. Its polylines carry the label as `data-label`; those of
+    values under a running mean have the class `raw`.
   """
   shapes = []
   for line in drawn:
@@ -108,7 +109,7 @@ def _polylines(
   last_step: int,
   kind: str = "",
 ) -> list[str]:
-  """Returns the parts of a line, which values of None separate."""
+  """Returns the segments of a line, which is interrupted at None."""
   shapes = []
   for part in _parts(line.steps, values):
     points = " ".join(
@@ -127,7 +128,7 @@ def _polylines(
 def _marks(
   line: Line, limits: tuple[float, float], last_step: int
 ) -> list[str]:
-  """Returns a dot per value, and a bar of its standard error if it is known."""
+  """Returns a dot per value, with an error bar if its error is known."""
   shapes = []
   errors = line.errors or [None] * len(line.values)
   for step, value, error in zip(line.steps, line.values, errors, strict=True):
@@ -152,17 +153,18 @@ def stacked(
   last_step: int,
   unit: str = "",
 ) -> str:
-  """Draws areas on top of each other, such as the seconds of a step's phases.
+  """Draws stacked areas, such as the seconds of a step's phases.
 
   Args:
     steps: the steps of the values.
-    series: values by label, from the lowest area to the highest; None is 0.
-    top: the end of the vertical axis; areas are clipped there.
+    series: values by label, from the lowest area to the highest. None counts
+      as 0.
+    top: the end of the vertical axis, where areas are clipped.
     last_step: the end of the horizontal axis.
-    unit: of the vertical axis.
+    unit: the unit of the vertical axis.
 
   Returns:
-    An `svg` element; its polygons have the label as `data-label`.
+    An `svg` element. Its polygons carry the label as `data-label`.
   """
   below = [0.0] * len(steps)
   shapes = []
@@ -191,8 +193,8 @@ def bars(
 
   Args:
     counts: for each label, one number per name.
-    names: the names of the groups; each has one bar per label.
-    unit: of the numbers.
+    names: the names of the groups. Each group has one bar per label.
+    unit: the unit of the numbers.
 
   Returns:
     An `svg` element.
@@ -220,12 +222,12 @@ def bars(
 
 
 def key(line: Line, note: str = "") -> str:
-  """Returns a line's key for the legend, with a note in bold."""
+  """Returns a line's legend entry, with a note in bold."""
   return area_key(line.label, line.colour, note)
 
 
 def area_key(label: str, colour: int, note: str = "") -> str:
-  """Returns the key of a colour for the legend, with a note in bold."""
+  """Returns the legend entry of a colour, with a note in bold."""
   if note:
     note = f" <b>{html.escape(note)}</b>"
   return (
@@ -234,14 +236,14 @@ def area_key(label: str, colour: int, note: str = "") -> str:
 
 
 def _classes(index: int) -> str:
-  """Returns the classes of a series' colour and dashes."""
+  """Returns the CSS classes of a series' colour and dashes."""
   return f"s{index % COLOURS} d{index // COLOURS % _DASHES}"
 
 
 def _parts(
   steps: Sequence[int], values: Sequence[float | None]
 ) -> list[list[tuple[float, float]]]:
-  """Splits a series into runs of points, each to be drawn as one line."""
+  """Splits a series into contiguous parts, each drawn as one line."""
   parts: list[list[tuple[float, float]]] = [[]]
   for step, value in _binned(steps, values):
     if value is None:
@@ -249,7 +251,7 @@ def _parts(
     else:
       parts[-1].append((step, value))
   parts = [part for part in parts if part]
-  # Values at regular intervals, as of evaluations, are connected to one line.
+  # Values at regular intervals, such as evaluations, form one line.
   points = [point for part in parts for point in part]
   gaps = {round(b[0] - a[0], 6) for a, b in itertools.pairwise(points[:-1])}
   if len(parts) > 1 and len(gaps) == 1:
@@ -260,7 +262,7 @@ def _parts(
 def _binned(
   steps: Sequence[int], values: Sequence[float | None]
 ) -> list[tuple[float, float | None]]:
-  """Thins a series to at most `_MAX_POINTS` means of neighbouring values."""
+  """Reduces a series to at most `_MAX_POINTS` means of adjacent values."""
   size = -(-len(steps) // _MAX_POINTS) or 1
   points: list[tuple[float, float | None]] = []
   for start in range(0, len(steps), size):

@@ -11,17 +11,18 @@ from azr_jax.run.console import print_status
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What is reported, and where.
+  """What to report, and where to write it.
 
   Attributes:
     paths: the run folders.
-    out: the file to write; its folder is made.
-    base: a folder of scores of the model before training; "": none.
-    scores: a folder of scores per run; (): `PATH_scores` of each, if it exists.
+    out: the file to write. Its folder is created if needed.
+    base: a folder with scores of the model before training, or "".
+    scores: a folder of scores per run. () looks for `PATH_scores` of each.
     max_texts: the maximum number of sampled texts per run.
-    smooth: the steps of the running mean; 1: none, 0: by the run's length.
-    reference: a file of `references.read`, drawn beside the runs; "": none.
-    analyses: further sections of the page.
+    smooth: the window of the running mean in steps. 1 turns it off, 0 adapts it
+      to the runs' length.
+    reference: a file for `references.read` with values to draw, or "".
+    analyses: additional sections of the page.
   """
 
   paths: tuple[str, ...]
@@ -34,11 +35,11 @@ class Request:
   analyses: tuple[page.Analysis, ...] = ()
 
   def check(self) -> None:
-    """Checks what can be checked without reading a run.
+    """Checks the request as far as possible without reading a run.
 
     Raises:
-      ValueError: there is no run, not one folder of scores per run, or the
-        references cannot be read.
+      ValueError: there is no run, the number of scores folders differs from the
+        number of runs, or the references are invalid.
     """
     if not self.paths:
       raise ValueError("expected the folder of at least one run")
@@ -53,10 +54,11 @@ class Request:
     """Reads the runs and returns their page.
 
     Args:
-      live_s: seconds after which the page asks for a newer one; 0: never.
+      live_s: seconds between the page's polls for a newer version. 0 turns
+        polling off.
 
     Raises:
-      ValueError: as `check`; or a folder has no metrics, or no scores.
+      ValueError: `check` fails, or a folder has no metrics or scores.
     """
     self.check()
     folder = storage.resolve(self.base) if self.base else None
@@ -71,13 +73,13 @@ class Request:
     text = page.build(
       runs, benchmarks, self.smooth, live_s, beside, self.analyses
     )
-    # A page that is made again and again says it by itself.
+    # A live page shows the note itself, so do not repeat it on every update.
     if not live_s and (note := beside.missing()):
       print_status(f"--reference={self.reference}: {note}")
     return text
 
   def save(self, text: str) -> pathlib.Path:
-    """Writes a page and returns its file."""
+    """Writes the page and returns its path."""
     file = pathlib.Path(self.out).expanduser()
     file.parent.mkdir(parents=True, exist_ok=True)
     storage.write_atomically(file, text)
@@ -85,10 +87,10 @@ class Request:
 
 
 def write(request: Request) -> None:
-  """Writes the page of some runs.
+  """Writes the page of the runs.
 
   Raises:
-    ValueError: as `Request.build`.
+    ValueError: see `Request.build`.
   """
   text = request.build()
   file = request.save(text)

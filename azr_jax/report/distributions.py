@@ -1,4 +1,4 @@
-"""Draws how proposals are distributed, and how a step's seconds are."""
+"""Draws the distribution of proposals, and how a step spends its time."""
 
 import math
 import re
@@ -7,12 +7,12 @@ from azr_jax.report import axes, charts, sections
 from azr_jax.report.figures import Figures, figure
 from azr_jax.report.reading import Run
 
-# [number of correct responses][step] -> proposals, or None.
+# [number of correct responses][step] -> number of proposals, or None.
 Counts = list[list[float | None]]
 
 
 def histograms(figures: Figures) -> str:
-  """Draws how often proposals were solved in a run's first and last third."""
+  """Draws how often proposals are solved in a run's first and last third."""
   counts_of_runs = [_solved_counts(run) for run in figures.runs]
   for run in figures.runs:
     found = {n for n in run.values if re.fullmatch(sections.SOLVED, n)}
@@ -28,7 +28,7 @@ def histograms(figures: Figures) -> str:
 
 
 def _solved_counts(run: Run) -> dict[str, Counts]:
-  """Returns for each task type how many proposals were solved how often."""
+  """Returns, by task type, the proposals solved 0, 1, 2, ... times."""
   by_type: dict[str, dict[int, list[float | None]]] = {}
   for name, values in run.values.items():
     if match := re.fullmatch(sections.SOLVED, name):
@@ -60,11 +60,11 @@ def _histogram(
   names = [str(solved) for solved in range(len(counts))]
   keys = "".join(charts.area_key(part, i) for i, part in enumerate(sums))
   drawing = charts.bars(sums, names, "proposals")
-  return figure(title, drawing, keys, "below: correct responses to a proposal")
+  return figure(title, drawing, keys, "x-axis: correct responses to a proposal")
 
 
 def phases(figures: Figures) -> str:
-  """Draws the seconds of a step's phases on top of each other, per run."""
+  """Draws the stacked seconds of a step's phases, one figure per run."""
   of_runs = [_phases(run) for run in figures.runs]
   figures.drawn |= {f"time/{name}" for _, series in of_runs for name in series}
   totals = sorted(
@@ -74,8 +74,8 @@ def phases(figures: Figures) -> str:
   )
   if not totals:
     return ""
-  # The slowest steps are clipped: the first one compiles, and would otherwise
-  # flatten all others.
+  # Clip the slowest steps. The first step compiles, and would flatten all
+  # others.
   percentile_95 = min(len(totals) - 1, math.ceil(0.95 * len(totals)) - 1)
   limits = axes.value_range([0.0, totals[percentile_95] * 1.25])
   last = max(run.steps[-1] for run in figures.runs)
@@ -92,7 +92,7 @@ def phases(figures: Figures) -> str:
 
 
 def _phases(run: Run) -> tuple[list[int], dict[str, list[float | None]]]:
-  """Returns the steps that have phases, and the seconds of each phase."""
+  """Returns the steps with phases, and the seconds of each phase."""
   series = {
     name: run.values[f"time/{name}"]
     for name in sections.PHASES
@@ -110,7 +110,7 @@ def _phases(run: Run) -> tuple[list[int], dict[str, list[float | None]]]:
 
 
 def _clipped(series: charts.Series, top: float) -> str:
-  """Returns how many steps are longer than the axis, and the longest."""
+  """Returns a note on how many steps exceed the axis, and the longest one."""
   steps = [
     sum(v or 0.0 for v in step) for step in zip(*series.values(), strict=True)
   ]
@@ -125,7 +125,7 @@ def by_type(figures: Figures) -> list[tuple[str, str]]:
   """Draws rewards and lengths, one figure per task type, quantity and role.
 
   Returns:
-    Pairs of a task type and its figures; [] if the runs have no task types.
+    (task type, its figures) for each task type.
   """
   names = [n for run in figures.runs for n in run.names(sections.TYPED_REWARD)]
   pairs = dict.fromkeys(tuple(name.split(" ")) for name in names)

@@ -1,8 +1,8 @@
 """Draws the figures of a page: charts with a title, units and a legend.
 
-One run has a line per metric of a chart, or a figure per metric where the paper
-has one. Several runs are drawn over each other, a line per run, so each metric
-has a figure of its own. What is constant in every run is listed in words.
+For one run, a chart shows one line per metric, or one figure per metric where
+the paper does. For several runs, each metric has its own figure with a line per
+run. Metrics that are constant in every run are only listed.
 """
 
 import dataclasses
@@ -16,15 +16,14 @@ from azr_jax.report.reading import Run
 from azr_jax.report.references import Reference, References
 from azr_jax.report.sections import Chart
 
-# Lines are drawn in one figure if none is this much flatter than another.
+# Lines share a figure unless one is flatter than another by this factor.
 _FLATTER = 30.0
-# Two lines coincide if they are nowhere farther apart than this fraction of the
-# axis.
+# Two lines coincide if their distance never exceeds this fraction of the axis.
 _SAME = 0.004
 
 
 class Figures:
-  """Draws charts of runs, and knows which metrics are not drawn yet."""
+  """Draws charts of runs, and tracks which metrics have been drawn."""
 
   def __init__(
     self,
@@ -32,12 +31,12 @@ class Figures:
     smooth: int,
     references: References | None = None,
   ):
-    """Begins a page.
+    """Creates the figures of a page.
 
     Args:
       runs: the runs to draw.
-      smooth: the steps of the running mean; 1: none.
-      references: what is drawn beside the runs; None: nothing.
+      smooth: the window of the running mean in steps. 1 turns it off.
+      references: reference values to draw, or None.
     """
     self.runs = runs
     self.smooth = smooth
@@ -51,11 +50,11 @@ class Figures:
     return found
 
   def figure(self, chart: Chart, hint: str = "") -> str:
-    """Draws a chart; returns its figures, "" if there is nothing to draw.
+    """Draws a chart; returns its figures, or "" if there is nothing to draw.
 
     Args:
-      chart: the chart; its metrics count as drawn.
-      hint: what a healthy run shows, shown on demand.
+      chart: the chart. Its metrics count as drawn.
+      hint: a foldable description of a healthy run.
     """
     shown = "".join(self.by_label(chart).values())
     if hint and shown:
@@ -87,7 +86,7 @@ class Figures:
       for label, of_label in beside.items()
     }
     for label in list(lines):
-      # A line beside which something is drawn is drawn whatever it is.
+      # A line with references is drawn even if it is constant.
       if references[label]:
         continue
       if text := self._constant_text(lines[label]):
@@ -100,7 +99,7 @@ class Figures:
     return {label: figures[label] for label in lines if label in figures}
 
   def _constant_text(self, lines: Sequence[Line]) -> str:
-    """Returns the values of a metric that no run changes, or ""."""
+    """Returns the values of a metric that is constant in all runs, or ""."""
     if not all(axes.is_constant(line.known) for line in lines):
       return ""
     if all(len(line.known) < 2 for line in lines):
@@ -118,7 +117,7 @@ class Figures:
     unit: str,
     references: Mapping[str, Sequence[Reference]],
   ) -> dict[str, str]:
-    """Draws metrics of one unit, on axes with the same ends."""
+    """Draws metrics of one unit, on axes with the same range."""
     values = [v for label in labels for one in lines[label] for v in one.known]
     limits = axes.widened(
       axes.chart_range(values, unit),
@@ -148,7 +147,7 @@ class Figures:
     title = chart.title
     if len(labels) == 1 or len(labels) < len(lines):
       title = _title(title, ", ".join(labels[:3]) + ", ..." * (len(labels) > 3))
-    # In a figure of several metrics a reference says which one it is of.
+    # In a figure of several metrics, a reference names its metric.
     named = [
       dataclasses.replace(one, label=f"{one.label}, {label}")
       if len(labels) > 1
@@ -166,7 +165,7 @@ class Figures:
     unit: str,
     references: Sequence[Reference],
   ) -> str:
-    """Returns a figure of lines, whose axes reach to all references."""
+    """Returns a figure of lines; its axes include all references."""
     last = max(run.steps[-1] for run in self.runs)
     last = max([last, *(one.last_step for one in references)])
     absent = {r.name for r in self.runs} - {line.label for line in lines}
@@ -201,18 +200,18 @@ class Figures:
 
 
 def constants(found: Sequence[str]) -> str:
-  """Returns metrics that are constant, in HTML, as a list that opens."""
+  """Returns the constant metrics as a foldable HTML list."""
   if not found:
     return ""
   items = "".join(f"<li>{text}</li>" for text in found)
   return (
-    f'<details class="constant"><summary>{len(found)} without a figure: '
-    f"constant in each run</summary><ul>{items}</ul></details>"
+    f'<details class="constant"><summary>{len(found)} constant metrics without '
+    f"a figure</summary><ul>{items}</ul></details>"
   )
 
 
 def figure(title: str, drawing: str, keys: str, note: str = "") -> str:
-  """Returns a figure with a caption above it, and a legend and a note below."""
+  """Returns a figure with a caption above it and a legend and note below."""
   if note:
     note = f'<p class="note">{html.escape(note)}</p>'
   return (
@@ -237,7 +236,7 @@ def _line(run: Run, name: str, missing: float | None, colour: int) -> Line:
 def _groups(
   lines: Mapping[str, Sequence[Line]], unit_of: Mapping[str, str]
 ) -> list[list[str]]:
-  """Groups labels that one axis can show: of one unit and of similar size."""
+  """Groups labels that can share an axis: same unit, similar size."""
   size = {
     label: max(abs(v) for one in found for v in one.known)
     for label, found in lines.items()
@@ -257,14 +256,14 @@ def _groups(
       last.append(label)
     else:
       groups.append([label])
-  # The order of the labels is that of the metrics' names.
+  # Restore the order of the metrics.
   order = list(lines)
   groups = [sorted(group, key=order.index) for group in groups]
   return sorted(groups, key=lambda group: order.index(group[0]))
 
 
 def _ends(line: Line) -> str:
-  """Returns the means of a line's first and last steps, in words."""
+  """Returns the means of a line's first and last steps as text."""
   if line.kind == charts.LEVEL:
     return axes.number(line.known[0])
   change = changes.of_ends(line.values, changes.window(len(line.steps)))
@@ -277,7 +276,7 @@ def _ends(line: Line) -> str:
 
 
 def _same(lines: Sequence[Line], limits: tuple[float, float]) -> str:
-  """Returns which lines lie on each other, and so hide each other."""
+  """Returns a note on lines that coincide and so hide each other."""
   apart = _SAME * (limits[1] - limits[0])
   groups: list[list[Line]] = []
   for line in lines:
@@ -299,7 +298,7 @@ def _same(lines: Sequence[Line], limits: tuple[float, float]) -> str:
 
 
 def _beyond(lines: Sequence[Line], limits: tuple[float, float]) -> str:
-  """Returns how many values lie beyond the axis, and how far."""
+  """Returns a note on the values beyond the axis."""
   low, high = limits
   margin = 1e-9 * (high - low)
   values = [v for line in lines for v in line.known]

@@ -1,8 +1,8 @@
-"""Shows the page of runs while they train, for `azr_jax.report --follow`.
+"""Serves the page of runs while they train, for `azr_jax.report --follow`.
 
-The runs' files are looked at now and then. When they have changed, the page is
-made anew, written to its file, and served on this machine; an open page fetches
-it without losing its place. Nothing is asked of the training process.
+It polls the runs' files. When they have changed, it rebuilds the page, writes
+it to its file and serves it on this machine; an open page loads the new version
+without losing its place. The training process is not involved.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 
 
 class Live:
-  """The newest page of runs, and whether their files have changed since."""
+  """The newest page of the runs, rebuilt when their files change."""
 
   def __init__(self, request: Request, every_s: float):
-    """Waits for nothing: the page says which runs have no metrics yet.
+    """Checks the request, but does not wait for the runs' metrics.
 
     Args:
-      request: the runs.
-      every_s: seconds between two looks of an open page.
+      request: the runs to report.
+      every_s: seconds between an open page's polls.
     """
     request.check()
     self._request, self._every_s = request, every_s
@@ -39,10 +39,10 @@ class Live:
     self.tag = ""
 
   def update(self) -> bool:
-    """Makes the page anew if the runs have changed; returns whether it did.
+    """Rebuilds the page if the runs have changed; returns whether it did.
 
     Raises:
-      ValueError: as `Request.build`.
+      ValueError: see `Request.build`.
     """
     seen = [_state(path) for path in self._files()]
     if seen == self._seen:
@@ -59,7 +59,7 @@ class Live:
     return True
 
   def _files(self) -> list[pathlib.Path]:
-    """Returns the files whose changes matter."""
+    """Returns the files to watch."""
     request = self._request
     folders = [storage.absolute(path.rstrip("/")) for path in request.paths]
     scores = [storage.resolve(path) for path in request.scores] or [
@@ -82,7 +82,7 @@ class Live:
 
 
 def _state(path: pathlib.Path) -> object:
-  """Returns what differs once a file is written; None: there is none."""
+  """Returns a value that changes when the file is written, or None."""
   try:
     status = path.stat()
   except OSError:
@@ -92,32 +92,32 @@ def _state(path: pathlib.Path) -> object:
 
 
 def _has_begun(path: str) -> bool:
-  """Returns whether a run has metrics of a step."""
+  """Returns whether a run has logged a step."""
   file = storage.absolute(path.rstrip("/")) / metrics.METRICS
   return file.exists() and b"\n" in file.read_bytes()
 
 
 @contextlib.contextmanager
 def serve(live: Live, host: str, port: int) -> Iterator[str]:
-  """Serves the newest page at `/` while the context lasts; yields its address.
+  """Serves the newest page at `/` while the context lasts; yields the URL.
 
   Args:
-    live: has the page.
+    live: the page to serve.
     host: the address to listen on.
-    port: 0: any that is free.
+    port: the TCP port. 0 picks a free one.
 
   Raises:
-    OSError: the address cannot be had.
+    OSError: the server cannot listen on the address.
   """
 
   class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers with the page, or that it is unchanged."""
+    """Answers with the page, or that it has not changed."""
 
     def do_GET(self) -> None:
       """Sends the page."""
       asked = self.headers.get("Host", "").rsplit(":", 1)[0]
       if host in _LOOPBACK and asked not in _LOOPBACK:
-        # Another site's page must not read this one by a name of its own.
+        # DNS rebinding: other sites must not read the page by their own name.
         self.send_error(403)
       elif self.path.split("?")[0] != "/":
         self.send_error(404)
@@ -125,7 +125,7 @@ def serve(live: Live, host: str, port: int) -> Iterator[str]:
         self._send_page()
 
     def _send_page(self) -> None:
-      # In this order the text is not older than its tag.
+      # Reading the tag first ensures that the text is not older than its tag.
       tag = live.tag
       text = live.text
       is_known = self.headers.get("If-None-Match") == tag
@@ -142,7 +142,7 @@ def serve(live: Live, host: str, port: int) -> Iterator[str]:
       self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-      """Says nothing on the terminal."""
+      """Suppresses the default log."""
 
   with http.server.ThreadingHTTPServer((host, port), Handler) as server:
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -154,12 +154,12 @@ def serve(live: Live, host: str, port: int) -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-  """Where the live page is served, and how often it changes.
+  """Where to serve the live page, and how often to update it.
 
   Attributes:
     host: the address to listen on.
-    port: 0: any that is free.
-    every_s: seconds between two looks at the runs' files.
+    port: the TCP port. 0 picks a free one.
+    every_s: seconds between polls of the runs' files.
   """
 
   host: str = "127.0.0.1"
@@ -168,20 +168,22 @@ class Place:
 
 
 def follow(request: Request, place: Place, stop: threading.Event) -> None:
-  """Serves and writes the page of runs until it is told to stop.
+  """Serves and writes the page of the runs until `stop` is set.
 
   Args:
-    request: the runs; they need not have begun.
-    place: where it is served.
-    stop: ends it when set.
+    request: the runs to report. They need not have started.
+    place: where to serve the page.
+    stop: ends the function when set.
 
   Raises:
-    ValueError: as `Request.build`.
-    OSError: the address cannot be had.
+    ValueError: see `Request.build`.
+    OSError: the server cannot listen on the address.
   """
   live = Live(request, place.every_s)
   live.update()
   with serve(live, place.host, place.port) as address:
-    print_status(f"{address} shows {', '.join(request.paths)}; Ctrl-C ends it")
+    print_status(
+      f"serving {', '.join(request.paths)} at {address} until Ctrl-C"
+    )
     while not stop.wait(place.every_s):
       live.update()

@@ -1,4 +1,4 @@
-"""The frame of a chart: where steps and values lie in the SVG, and its axes."""
+"""The frame of a chart: its axes, and positions of values in the SVG."""
 
 import html
 
@@ -9,12 +9,12 @@ LEFT, RIGHT, TOP, BOTTOM = 48, 8, 24, 22
 
 
 def x_of(step: float, last_step: int) -> float:
-  """Returns the horizontal position of a step, in the units of the SVG."""
+  """Returns the horizontal position of a step in SVG units."""
   return LEFT + (WIDTH - LEFT - RIGHT) * step / max(last_step, 1)
 
 
 def y_of(value: float, limits: tuple[float, float]) -> float:
-  """Returns the vertical position of a value, in the units of the SVG."""
+  """Returns the vertical position of a value in SVG units."""
   low, high = limits
   inside = min(max(value, low), high)
   return TOP + (HEIGHT - TOP - BOTTOM) * (high - inside) / (high - low)
@@ -23,7 +23,7 @@ def y_of(value: float, limits: tuple[float, float]) -> float:
 def frame(
   limits: tuple[float, float], last_step: int, shapes: str, unit: str
 ) -> str:
-  """Adds both axes to shapes, and the scales that page.js reads."""
+  """Adds both axes to shapes, and the scales for page.js."""
   anchors = {last_step: "end", last_step // 2: "middle", 0: "start"}
   steps = "".join(
     text(x_of(step, last_step), HEIGHT - 6, f"step {step}", anchor)
@@ -37,7 +37,7 @@ def frame(
 
 
 def vertical_axis(limits: tuple[float, float], unit: str) -> str:
-  """Draws grid lines with their values, and the unit above them."""
+  """Draws grid lines with tick labels, and the unit above them."""
   low, high = limits
   step = axes.grid_step(limits)
   count = round((high - low) / step)
@@ -54,7 +54,7 @@ def vertical_axis(limits: tuple[float, float], unit: str) -> str:
 
 
 def _times(power: int) -> str:
-  """Returns what the numbers of an axis are to be multiplied by, or ""."""
+  """Returns the factor of an axis, as in `x 10^3`, or ""."""
   if not power:
     return ""
   digits = str.maketrans(
@@ -68,7 +68,7 @@ def _times(power: int) -> str:
 
 
 def text(x: float, y: float, words: str, anchor: str) -> str:
-  """Returns a `text` element; its anchor is start, middle or end."""
+  """Returns a `text` element. The anchor is start, middle or end."""
   return (
     f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
     f"{html.escape(words)}</text>"
@@ -76,7 +76,7 @@ def text(x: float, y: float, words: str, anchor: str) -> str:
 
 
 def svg(content: str, data: str = "") -> str:
-  """Returns an `svg` element, with the margins that page.js reads."""
+  """Returns an `svg` element, with the margins for page.js."""
   margins = f'data-left="{LEFT}" data-right="{RIGHT}" data-top="{TOP}" '
   margins += f'data-bottom="{BOTTOM}" {data}'
   return (

@@ -1,7 +1,7 @@
-"""Says first on the page whether a run learned: numbers with their errors.
+"""The top of the page: whether a run learned, in numbers with errors.
 
-Every sentence is computed. A change is called one beyond two standard errors;
-`changes.py` says what these are.
+Every sentence is computed. A change is called one only beyond two standard
+errors; `changes.py` defines these.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from azr_jax.report.scores import Benchmarks
 _ARROW = "\N{RIGHTWARDS ARROW}"
 _CORRECT, _REWARD = "correct in training", "reward in training"
 _MAX_NAMED = 4  # quantities in a sentence
-# Pattern of metrics -> what the table calls them. The groups are the label.
+# Pattern of metrics -> name in the table. The pattern's groups are the label.
 _EVALUATED = (
   (r"evaluation/(.+)/pass@1/unbiased", "pass@1"),
   (r"evaluation/(.+)/reward", "reward"),
@@ -27,7 +27,7 @@ _TRAINED = (
   (r"tokens/[^/]+/(.+)/mean", "tokens per response"),
   (r"learner/entropy()", "entropy in nats"),
 )
-# Sentences are made of the first kind of evidence that a run has.
+# A sentence reports the best kind of evidence that a run has.
 _VERBS = {"up": "rose", "down": "fell"}
 
 
@@ -36,11 +36,11 @@ class Quantity:
   """A row of the table: one quantity of all runs.
 
   Attributes:
-    name: as the reader sees it.
-    unit: of its values.
-    changes: from before to after, by the run's name.
-    is_held_out: whether it is a score of problems outside of training.
-    is_goal: whether more of it is better.
+    name: the name that the reader sees.
+    unit: the unit of the values.
+    changes: the change of each run, by the run's name.
+    is_held_out: whether it is a score on problems outside of training.
+    is_goal: whether higher is better.
   """
 
   name: str
@@ -53,13 +53,13 @@ class Quantity:
 def quantities(
   runs: Sequence[Run], benchmarks: Benchmarks, last_step: int, steps: int
 ) -> list[Quantity]:
-  """Returns what the headline compares, the best evidence first.
+  """Returns the quantities to compare, best evidence first.
 
   Args:
     runs: the runs.
-    benchmarks: their scores, before and after.
-    last_step: steps after this one do not count.
-    steps: how many steps are averaged at each end.
+    benchmarks: their scores before and after.
+    last_step: the last step to consider.
+    steps: number of steps averaged at each end.
   """
   found = [
     Quantity(f"{name}, scored after training", units.FRACTION, changed, True)
@@ -106,7 +106,7 @@ def quantities(
 
 
 def _labels(runs: Sequence[Run], pattern: str) -> dict[str, dict[str, str]]:
-  """Returns by label the metric of each run that has it, by the run's name."""
+  """Returns label -> run name -> metric, for the runs that have the metric."""
   found: dict[str, dict[str, str]] = {}
   for run in runs:
     for label, name in run.names(pattern).items():
@@ -119,14 +119,14 @@ def _known(found: Mapping[str, Change | None]) -> dict[str, Change]:
 
 
 def build(runs: Sequence[Run], benchmarks: Benchmarks, curve: str = "") -> str:
-  """Returns the section's HTML: a sentence per run, its curve and a table.
+  """Returns the section as HTML: a sentence per run, its curve and a table.
 
   Args:
     runs: the runs of the page.
     benchmarks: their scores.
-    curve: a figure to show beside the table, as HTML.
+    curve: an HTML figure to show beside the table.
   """
-  # Runs are compared after as many steps as all of them have.
+  # Compare the runs after the number of steps that all of them have.
   last_step = min(run.done for run in runs)
   steps = changes.window(last_step)
   rows = quantities(runs, benchmarks, last_step, steps)
@@ -151,7 +151,7 @@ def build(runs: Sequence[Run], benchmarks: Benchmarks, curve: str = "") -> str:
 
 
 def _sentence(run: Run, rows: Sequence[Quantity], with_name: bool) -> str:
-  """Returns in a sentence how a run's best evidence changed."""
+  """Returns a sentence about how a run's best evidence changed."""
   mine = [row for row in rows if run.name in row.changes]
   chosen = (
     [row for row in mine if row.is_held_out]
@@ -168,19 +168,19 @@ def _sentence(run: Run, rows: Sequence[Quantity], with_name: bool) -> str:
       text = "went"
     else:
       text = _VERBS.get(
-        change.difference.direction(), "did not clearly change:"
+        change.difference.direction(), "did not change significantly:"
       )
     parts.append(
       f"<b>{html_parts.as_html(row.name)}</b> {text} "
       f"{html_parts.change(change, row.unit).text}"
     )
   if len(chosen) > _MAX_NAMED:
-    parts.append(f"{len(chosen) - _MAX_NAMED} more are in the table")
+    parts.append(f"see the table for {len(chosen) - _MAX_NAMED} more")
   return name + "; ".join(parts) + "."
 
 
 def _row(quantity: Quantity, names: Sequence[str]) -> list[Cell]:
-  """Returns a row of the table: each run, and its difference to the first."""
+  """Returns a table row: each run, and its difference to the first run."""
   base = quantity.changes.get(names[0])
   cells: list[Cell] = [quantity.name]
   for name in names:
@@ -202,7 +202,7 @@ def _row(quantity: Quantity, names: Sequence[str]) -> list[Cell]:
 def _footnote(
   rows: Sequence[Quantity], runs: Sequence[Run], last_step: int, steps: int
 ) -> str:
-  """Returns what the numbers are."""
+  """Returns notes on what the numbers mean."""
   notes = []
   if any(not row.is_held_out for row in rows):
     notes.append(
@@ -213,16 +213,16 @@ def _footnote(
   if any(row.is_held_out for row in rows):
     notes.append(
       "Scores: the first and the last one, \N{PLUS-MINUS SIGN} the standard "
-      "error over problems; that of a difference takes the two as "
-      "independent unless it says paired."
+      "error over problems. The error of a difference assumes independent "
+      "scores unless marked as paired."
     )
   notes.append(
-    "Coloured: beyond two standard errors, of one run each; another seed may "
-    "differ by more. Green is better, red is worse, blue is neither."
+    "Coloured differences exceed two standard errors, which do not include the "
+    "variation between seeds. Green is better, red is worse, blue is neither."
   )
   if len({run.done for run in runs}) > 1:
     notes.append(
-      "The runs have different numbers of steps and are compared after "
+      "The runs have different numbers of steps and are compared after step "
       f"{last_step}."
     )
   return f'<p class="hint">{" ".join(notes)}</p>'
@@ -231,11 +231,11 @@ def _footnote(
 def over_seeds(
   groups: Mapping[str, Sequence[Run]], rows: Sequence[Quantity]
 ) -> str:
-  """Returns a table of means over runs that differ in their seed alone.
+  """Returns a table of means over runs that differ only in their seed.
 
   Args:
-    groups: the runs of each group, by a name for it.
-    rows: what is averaged.
+    groups: the runs of each group, by the group's name.
+    rows: the quantities to average.
   """
   table = []
   for row in rows:
@@ -253,7 +253,7 @@ def over_seeds(
       cells.append(html_parts.change(mean, row.unit, row.is_goal))
     table.append(cells)
   note = (
-    '<p class="hint">Means over runs that differ in <code>seed</code> alone, '
+    '<p class="hint">Means over runs that differ only in <code>seed</code>, '
     "\N{PLUS-MINUS SIGN} the standard error over runs.</p>"
   )
   return html_parts.table(["mean over seeds", *groups], table) + note

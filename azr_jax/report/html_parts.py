@@ -1,4 +1,4 @@
-"""Parts of the page in HTML: tables that a phone can show, and sections."""
+"""HTML parts of the page: sections, and tables that fit on a phone."""
 
 import dataclasses
 import html
@@ -11,7 +11,7 @@ from azr_jax.report.changes import Change, Estimate
 
 @dataclasses.dataclass(frozen=True)
 class Html:
-  """Text that is HTML already."""
+  """Text that already is HTML."""
 
   text: str
 
@@ -31,12 +31,12 @@ def section(name: str, content: str, note: str = "") -> str:
 
 
 def grid(figures: str) -> str:
-  """Returns figures in as many columns as the window has."""
+  """Returns figures in a grid that adapts to the window's width."""
   return f'<div class="grid">{figures}</div>'
 
 
 def folded(summary: str, content: str, is_open: bool = False) -> str:
-  """Returns content that a click on the summary shows."""
+  """Returns content that unfolds when the summary is clicked."""
   state = " open" if is_open else ""
   name = html.escape(re.sub(r"\W+", "-", summary.lower()).strip("-"))
   return (
@@ -46,12 +46,12 @@ def folded(summary: str, content: str, is_open: bool = False) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-  """Returns a table; on a phone each row is a list of its cells.
+  """Returns a table. On a phone, each row becomes a list of its cells.
 
   Args:
-    head: the names of the columns; a phone shows them beside the cells. A
-      table of two columns whose second one has no name shows no head.
-    rows: the cells of each row; the first one names it.
+    head: the names of the columns, which a phone shows next to the cells. The
+      head of a two-column table is hidden if the second name is "".
+    rows: the cells of each row. The first cell names the row.
   """
   names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
   body = "".join(
@@ -77,11 +77,11 @@ def as_html(cell: Cell) -> str:
 
 
 def estimate(one: Estimate, unit: str, signed: bool = False) -> str:
-  """Returns a number with its standard error, fractions in percent."""
+  """Returns a number with its standard error; fractions are in percent."""
   factor, suffix = (100, " %") if unit == units.FRACTION else (1, "")
   value, error = factor * one.value, factor * (one.stderr or 0.0)
-  # An error has two digits, and its value ends where it ends; a value without
-  # an error has three.
+  # Errors have two significant digits and set the precision of their value. A
+  # value without an error has three.
   if suffix:
     digits = 1
   elif error:
@@ -98,7 +98,7 @@ def estimate(one: Estimate, unit: str, signed: bool = False) -> str:
 
 
 def change(one: Change, unit: str, is_goal: bool = True) -> Html:
-  """Returns the first and last values and their difference, coloured."""
+  """Returns the first and last values and their coloured difference."""
   difference = one.difference
   return Html(
     f"<span>{estimate(one.first, unit)} \N{RIGHTWARDS ARROW} "
@@ -110,13 +110,13 @@ def change(one: Change, unit: str, is_goal: bool = True) -> Html:
 def difference_of(
   one: Estimate, unit: str, is_goal: bool = True, against: str = ""
 ) -> Html:
-  """Returns a difference, bold; coloured if it is beyond two standard errors.
+  """Returns a difference in bold, coloured beyond two standard errors.
 
   Args:
     one: the difference.
-    unit: of the quantity.
-    is_goal: whether more of it is better; otherwise the colour is neutral.
-    against: what it is the difference to, named behind it.
+    unit: the unit of the quantity.
+    is_goal: whether higher is better. Otherwise the colour is neutral.
+    against: a note on what the difference is relative to.
   """
   kind = one.direction() if is_goal else one.direction() and "neutral"
   words = f" <small>{html.escape(against)}</small>" if against else ""

@@ -1,4 +1,4 @@
-"""Builds one self-contained HTML page of one run or several."""
+"""Builds one self-contained HTML page about one run or several."""
 
 import base64
 import hashlib
@@ -24,13 +24,13 @@ from azr_jax.report.scores import Benchmarks
 from azr_jax.systems import registry as systems
 
 _ASSETS = pathlib.Path(__file__).parents[1] / "assets" / "report"
-_MAX_CHARS = 10_000  # of a text, so that a phone can open the page
-_MIN_SMOOTHED = 20  # a shorter run is drawn as it is
-# Keys of a text's record that are not among its details.
+_MAX_CHARS = 10_000  # per text, so that a phone can open the page
+_MIN_SMOOTHED = 20  # shorter runs are not smoothed
+# Keys of a text's record that are shown outside of its details.
 _SHOWN_APART = ("group", "prompt", "completion", "finish_reason", "reward")
 
-# An analysis makes a section, as HTML, of the runs. It returns "" if it does
-# not apply to them.
+# An analysis returns a section about the runs as HTML, or "" if it does not
+# apply to them.
 Analysis = Callable[[Sequence[Run]], str]
 
 
@@ -47,11 +47,13 @@ def build(
   Args:
     runs: the runs, at least one.
     benchmarks: their scores.
-    smooth: the steps of the running mean; 1: none, 0: a twentieth of the run.
-    live_s: seconds after which the page asks for its newest version; 0: never.
-    references: what is drawn beside the runs; None: nothing. Afterwards they
-      know what was shown.
-    analyses: further sections, shown after the benchmarks.
+    smooth: the window of the running mean in steps. 1 turns it off, 0 uses a
+      twentieth of the run.
+    live_s: seconds between the page's polls for a newer version. 0 turns
+      polling off.
+    references: reference values to draw, or None. They record which of them
+      were shown.
+    analyses: additional sections, shown after the benchmarks.
   """
   references = references or References({})
   title = ", ".join(run.name for run in runs)
@@ -98,7 +100,7 @@ def _main_curve(
 ) -> str:
   """Returns the first chart of `sections.MAIN` that these runs have."""
   for chart in sections.MAIN:
-    # A drawing of its own: the chart appears again in its section.
+    # Use a separate `Figures`, because the chart appears again in its section.
     drawn = Figures(runs, smooth, references).figure(chart)
     if drawn:
       return drawn
@@ -106,7 +108,7 @@ def _main_curve(
 
 
 def default_smooth(runs: Sequence[Run]) -> int:
-  """Returns the steps of the running mean: 1, none, for a short run."""
+  """Returns the window of the running mean; 1 (off) for short runs."""
   length = max(len(run.steps) for run in runs)
   return 1 if length < _MIN_SMOOTHED else min(max(length // 20, 5), 50)
 
@@ -114,7 +116,7 @@ def default_smooth(runs: Sequence[Run]) -> int:
 def _figures(
   runs: Sequence[Run], smooth: int, references: References
 ) -> list[str]:
-  """Returns the sections of figures that the runs have metrics for."""
+  """Returns the sections of figures for which the runs have metrics."""
   figures = Figures(runs, smooth, references)
   healthy = systems.healthy_metrics()
   body = []
@@ -125,7 +127,7 @@ def _figures(
   typed += constants(figures.take_constants())
   if typed:
     body.append(_figure_section(sections.BY_TYPE, typed, runs))
-  elsewhere: list[str] = []  # constant in sections without figures
+  elsewhere: list[str] = []  # constant metrics of sections without figures
   for name, section_charts in sections.SECTIONS.items():
     shown = "".join(
       figures.figure(chart, healthy.get(chart.family, ""))
@@ -150,19 +152,19 @@ def _figures(
     body.insert(0, f'<p class="hint">{html.escape(note)}.</p>')
   if body:
     mean = (
-      f"thick lines: the mean of up to {smooth} steps; " if smooth > 1 else ""
+      f"thick lines are means over up to {smooth} steps; " if smooth > 1 else ""
     )
     arrow = "\N{RIGHTWARDS ARROW}"
     body[0] = (
-      f'<p class="hint">In the figures: {mean}a {arrow} b: the means of the '
-      "first and last steps. Tap a figure for the values of a step.</p>"
+      f'<p class="hint">In the figures: {mean}a {arrow} b are the means of the '
+      "first and last steps. Tap a figure to see the values of a step.</p>"
       + body[0]
     )
   return body
 
 
 def _figure_section(name: str, content: str, runs: Sequence[Run]) -> str:
-  """Returns a section with the figure of a paper that it is like, if any."""
+  """Returns a section; a note names the paper's matching figure, if any."""
   system, note = sections.PAPER_FIGURES.get(name, ("", ""))
   is_of_paper = all(run.config.get("system") == system for run in runs)
   return html_parts.section(name, content, note if is_of_paper else "")
@@ -171,7 +173,7 @@ def _figure_section(name: str, content: str, runs: Sequence[Run]) -> str:
 def _benchmarks(
   runs: Sequence[Run], benchmarks: Benchmarks, references: References
 ) -> str:
-  """Returns the section of scores, or how to get them."""
+  """Returns the section of scores, or how to produce them."""
   name = "Benchmarks"
   if table := benchmarks.table(references):
     return html_parts.section(name, table)
@@ -182,8 +184,8 @@ def _benchmarks(
   )
   return html_parts.section(
     name,
-    "<p>No scores of <code>azr_jax.evaluate</code> were found. This writes "
-    f"them:</p><p><code>{html.escape(command)}</code></p>",
+    "<p>No scores of <code>azr_jax.evaluate</code> were found. To create them, "
+    f"run:</p><p><code>{html.escape(command)}</code></p>",
   )
 
 
@@ -192,13 +194,13 @@ def _asset(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-  """Returns the meta tag that lets a browser run only the page's own script.
+  """Returns the meta tag that allows only the page's own style and script.
 
-  The page shows texts of models, and nothing in them may run or load.
+  The page shows model outputs, and nothing in them may run or load.
 
   Args:
     style: the page's style sheet.
-    script: the page's script, which polls the page's own server for changes.
+    script: the page's script, which polls the page's server for changes.
   """
   sources = [
     base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -212,12 +214,12 @@ def _policy(style: str, script: str) -> str:
 
 
 def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns what the page's script shows of a sampled or flagged text."""
+  """Returns the fields of a sampled or flagged text that the page shows."""
   group = record.get("group", "")
   if isinstance(group, list):
     group = "/".join(map(str, group))
-  # The number of the prompt is dropped, so that the page can filter by groups
-  # of more than one prompt.
+  # Drop the number of the prompt, so that filters can select groups of several
+  # prompts.
   shown = {"step": record["step"], "group": re.sub(r"/\d+$", "", str(group))}
   for key in ("prompt", "completion"):
     text = str(record.get(key, ""))
@@ -238,8 +240,8 @@ def _text_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _browser(kind: str, texts: Sequence[Mapping[str, Any]]) -> str:
-  """Returns the texts as JSON, which the page's script filters and lists."""
-  # The escapes keep a text from closing the script element around it.
+  """Returns the texts as JSON for the page's script to filter and list."""
+  # The escapes keep a text from closing the enclosing script element.
   data = json.dumps(texts, allow_nan=False)
   data = data.replace("</", "<\\/").replace("<!--", "<\\u0021--")
   return (

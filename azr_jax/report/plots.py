@@ -13,19 +13,19 @@ def curves(
   """Draws metrics over the steps, each with its running mean.
 
   Args:
-    axes: matplotlib axes to draw in.
-    run: a run of `reading.read_runs`.
-    pattern: a regular expression that matches whole names of metrics; its
-      groups are the labels.
+    axes: the matplotlib axes to draw in.
+    run: a run from `reading.read_runs`.
+    pattern: a regular expression that matches whole metric names. Its groups
+      are the labels.
     title: the title of the axes.
-    window: steps of the running mean.
+    window: the window of the running mean in steps.
 
   Raises:
     ValueError: the run has no such metric.
   """
   matching = run.series(pattern)
   if not matching:
-    raise ValueError(f"{run.name} has no metric like {pattern!r}")
+    raise ValueError(f"{run.name} has no metric that matches {pattern!r}")
   steps = np.array(run.steps)
   for label, values in matching.items():
     series = np.array([np.nan if v is None else v for v in values], float)

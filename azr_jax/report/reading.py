@@ -1,7 +1,6 @@
-"""Reads a run's folder: its config, metrics, sampled texts and scores.
+"""Reads a run folder: its config, metrics, sampled texts and scores.
 
-A run that is training or was killed leaves partial lines and files; these are
-skipped.
+Partial lines and files of a run that is training or was killed are skipped.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ from azr_jax.run import json_lines, metrics, storage, text_monitor
 from azr_jax.run.starts import STARTS
 
 _RESULTS = "results.json"  # written by `azr_jax.evaluate`
-_MAX_VALUE = 1e100  # larger values of metrics are not drawn
+_MAX_VALUE = 1e100  # larger metric values are not drawn
 _PASS_AT_1 = re.compile(r"(\w+)/pass@1/unbiased")
 
 
@@ -24,15 +23,15 @@ class Run:
   """A run, up to its last logged step.
 
   Attributes:
-    name: the end of its path, long enough to differ from the other runs'.
-    folder: where it is.
-    config: its config, flat: values by dotted key.
+    name: the shortest end of its path that distinguishes it from other runs.
+    folder: the run folder.
+    config: the config as values by dotted key.
     steps: the steps that have metrics.
-    values: for each metric, one value or None per step of `steps`.
-    samples: records of sampled texts, oldest first, each with its `step`.
-    flagged: records of the texts that the text monitor flagged, likewise.
+    values: for each metric, one value or None per entry of `steps`.
+    samples: records of sampled texts with their `step`, oldest first.
+    flagged: records of texts flagged by the text monitor, likewise.
     scores: for each benchmark, pass@1 and its standard error.
-    scores_folder: where they were read.
+    scores_folder: the folder of the scores.
     starts: records of `run/starts.py`, oldest first.
     updated: when the metrics were last written, in seconds since 1970.
   """
@@ -51,13 +50,13 @@ class Run:
 
   @property
   def done(self) -> int:
-    """The last step of training; later lines have final scores alone."""
+    """The last training step; later lines only have final scores."""
     trained = self.values.get("time/step", [])
     steps = [s for s, v in zip(self.steps, trained, strict=False) if v]
     return steps[-1] if steps else self.steps[-1]
 
   def up_to(self, name: str, step: int) -> list[float | None]:
-    """Returns the values of a metric in the steps up to one."""
+    """Returns the values of a metric up to a step."""
     count = sum(one <= step for one in self.steps)
     return self.values[name][:count]
 
@@ -80,9 +79,9 @@ class Run:
     """Returns the values of the metrics that match a pattern.
 
     Args:
-      pattern: a regular expression that matches whole names of metrics; its
-        groups, joined by spaces, are the label.
-      apart_from: metrics that are left out.
+      pattern: a regular expression that matches whole metric names. Its groups,
+        joined by spaces, are the label.
+      apart_from: metrics to leave out.
 
     Returns:
       For each label, one value or None per step.
@@ -102,10 +101,10 @@ def read_runs(
 
   Args:
     paths: the folders, as local paths or URLs of an object store.
-    scores: a folder of `azr_jax.evaluate` per run; None: `PATH_scores`, if it
-      exists.
-    max_texts: how many samples, and how many flagged texts, are read of a run;
-      they are spread evenly over the steps.
+    scores: a folder of `azr_jax.evaluate` per run. None looks for
+      `PATH_scores`.
+    max_texts: the maximum number of samples and of flagged texts per run,
+      spread evenly over the steps.
 
   Raises:
     ValueError: a folder has no metrics.
@@ -127,7 +126,7 @@ def read_runs(
 
 
 def _names(paths: Sequence[pathlib.Path]) -> list[str]:
-  """Returns the shortest ends of the paths that all differ."""
+  """Returns the shortest suffixes of the paths that are distinct."""
   for length in range(1, max(len(path.parts) for path in paths) + 1):
     names = ["/".join(path.parts[-length:]) for path in paths]
     if len({*names}) == len(names):
@@ -171,7 +170,7 @@ def _read_run(
 
 
 def _written(path: pathlib.Path) -> float:
-  """Returns when a file was last written, here or in an object store."""
+  """Returns when a file was last written, locally or in an object store."""
   status: Any = path.stat()
   return float(getattr(status, "st_mtime", None) or getattr(status, "mtime", 0))
 
@@ -196,8 +195,8 @@ def _number(value: Any) -> float | None:
 def _texts(folder: pathlib.Path, max_texts: int) -> list[dict[str, Any]]:
   """Reads about `max_texts` records of a folder, evenly over the steps.
 
-  Each file is named by its step. Only as many files are read as needed, because
-  an object store may hold one for each of thousands of steps.
+  Each file is named by its step. No more files are read than needed, because an
+  object store may hold thousands.
   """
   if not folder.exists() or not max_texts:
     return []
@@ -205,8 +204,8 @@ def _texts(folder: pathlib.Path, max_texts: int) -> list[dict[str, Any]]:
   paths = sorted(paths, key=lambda path: path.name)
   if not paths:
     return []
-  # Files are read whole, so that no group of texts is left out. The last file
-  # is always among them.
+  # Read whole files, so that no group of texts is incomplete. The last file is
+  # always included.
   per_file = max(len(json_lines.read(paths[-1])), 1)
   count = min(max(max_texts // per_file, 1), len(paths))
   chosen = [paths[-1 - i * len(paths) // count] for i in range(count)]
@@ -219,11 +218,11 @@ def _texts(folder: pathlib.Path, max_texts: int) -> list[dict[str, Any]]:
 
 
 def read_scores(folder: pathlib.Path) -> dict[str, tuple[float, float]]:
-  """Reads the scores of a folder of `azr_jax.evaluate` and its subfolders.
+  """Reads the scores in a folder of `azr_jax.evaluate` and its subfolders.
 
   Returns:
-    For each benchmark pass@1 and its standard error, and the averages of
-    `registry.averages` with 0 as error; {} if there are no scores.
+    For each benchmark, pass@1 and its standard error, plus the averages of
+    `registry.averages` with error 0. {} if there are no scores.
   """
   passes: dict[str, tuple[float, float]] = {}
   if not folder.exists():

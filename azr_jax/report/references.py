@@ -1,13 +1,13 @@
-"""Reads reference values, such as those of a paper, to be drawn beside runs.
+"""Reads reference values, for example of a paper, to draw beside runs.
 
-A file has a line for each value, under the names of its columns:
+A file is CSV with one value per line:
 
   metric,step,value,label
   evaluation/aime24/pass@1/unbiased,,0.481,ORZ-32B (table 4)
 
 The metric is one of `metrics.jsonl`. A value without a step is a level, drawn
-over all steps; values of one label and metric with steps are points, joined by
-a line that nobody has measured.
+over all steps. Values with steps, of one label and metric, are points, joined
+by a line for readability.
 """
 
 import csv
@@ -25,7 +25,7 @@ from azr_jax.report.charts import Line
 from azr_jax.run import storage
 
 COLUMNS = ("metric", "step", "value", "label")
-# The files of docs/run_list.md, which are found by their names alone.
+# The files of docs/run_list.md, which are found by name alone.
 FOLDER = pathlib.Path(__file__).parents[1] / "assets" / "references"
 _BENCHMARK = re.compile(r"evaluation/(\w+)/pass@1/unbiased")
 
@@ -35,8 +35,8 @@ class Reference:
   """Values of a metric under a label.
 
   Attributes:
-    label: its name in legends.
-    values: its value by step; the step of a level is None.
+    label: the name in legends.
+    values: values by step. The step of a level is None.
   """
 
   label: str
@@ -44,7 +44,7 @@ class Reference:
 
   @property
   def last_step(self) -> int:
-    """The last step of its points; 0: it is a level."""
+    """The last step of the points; 0 for a level."""
     return max(step or 0 for step in self.values)
 
   @property
@@ -53,10 +53,10 @@ class Reference:
     return self.values.get(None, self.values.get(self.last_step, 0.0))
 
   def line(self, colour: int, last_step: int) -> Line:
-    """Returns it as a dashed line of a chart.
+    """Returns a dashed line of a chart.
 
     Args:
-      colour: the number of its colour.
+      colour: the index of the colour.
       last_step: the end of the chart's horizontal axis.
     """
     colour = charts.COLOURS + colour % charts.COLOURS
@@ -69,10 +69,10 @@ class Reference:
 
 
 class References:
-  """The references of a page, and which of their metrics it has shown."""
+  """The references of a page, and which metrics it has shown."""
 
   def __init__(self, by_metric: Mapping[str, Sequence[Reference]]):
-    """Begins a page.
+    """Stores the references; none has been shown yet.
 
     Args:
       by_metric: the references of each metric.
@@ -81,15 +81,15 @@ class References:
     self._shown: set[str] = set()
 
   def take(self, metric: str) -> Sequence[Reference]:
-    """Returns the references of a metric, which count as shown from now on."""
+    """Returns the references of a metric and marks the metric as shown."""
     self._shown.add(metric)
     return self._by_metric.get(metric, ())
 
   def scores(self, benchmarks: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Returns final pass@1 by label and benchmark, and averages of benchmarks.
+    """Returns label -> benchmark -> final pass@1, including averages.
 
     Args:
-      benchmarks: the columns of the table of scores, which count as shown.
+      benchmarks: the columns of the scores table, which are marked as shown.
     """
     found: dict[str, dict[str, float]] = {}
     for metric in self._by_metric:
@@ -103,7 +103,7 @@ class References:
     }
 
   def missing(self) -> str:
-    """Returns in a line which metrics the page does not show, or ""."""
+    """Returns a one-line note on metrics that the page does not show, or ""."""
     names = [name for name in self._by_metric if name not in self._shown]
     if not names:
       return ""
@@ -114,11 +114,12 @@ def read(text: str) -> References:
   """Reads a file of references.
 
   Args:
-    text: its path or address, or the name of one of `FOLDER`; "": there are no
+    text: a path or URL, or the name of a file in `FOLDER`. "" means no
       references.
 
   Raises:
-    ValueError: there is no such file, or it is not as the module describes.
+    ValueError: the file does not exist, or has another format than the module
+      docstring describes.
   """
   if not text:
     return References({})
@@ -131,7 +132,7 @@ def read(text: str) -> References:
       f"--reference={text}: there is no such file; expected a path, or one of "
       f"{known}"
     )
-  # Spreadsheets write a byte order mark.
+  # Spreadsheets may write a byte order mark.
   lines = path.read_bytes().decode("utf-8-sig", "replace")
   rows = csv.DictReader(
     io.StringIO(lines, newline=None), skipinitialspace=True, strict=True
@@ -147,14 +148,14 @@ def _values(rows: "csv.DictReader[str]") -> dict[str, list[Reference]]:
   """Returns the references of each metric.
 
   Raises:
-    ValueError: a line is not as the module describes.
-    csv.Error: it is no CSV.
+    ValueError: a line is invalid.
+    csv.Error: the file is not CSV.
   """
   columns = rows.fieldnames or ()
   lacking = [one for one in COLUMNS if list(columns).count(one) != 1]
   if lacking:
     raise ValueError(
-      f"there is no column {', '.join(lacking)}, or several; expected "
+      f"there is no column {', '.join(lacking)}, or more than one; expected "
       f"{','.join(COLUMNS)}"
     )
   found: dict[str, dict[str, dict[int | None, float]]] = {}
@@ -181,7 +182,7 @@ def _row(
   """Returns a line's metric, step, value and label.
 
   Raises:
-    ValueError: a column has something else.
+    ValueError: a field is invalid.
   """
   more = row.get(None) or ()
   if any(more):
@@ -194,7 +195,7 @@ def _row(
     if not text:
       raise ValueError(f"there is no {name}")
   if step and not (step.isascii() and step.isdecimal()):
-    raise ValueError(f"step {step!r}: expected a whole number, or nothing")
+    raise ValueError(f"step {step!r}: expected a whole number or nothing")
   try:
     number = float(value)
   except ValueError:

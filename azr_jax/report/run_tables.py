@@ -1,4 +1,4 @@
-"""Tables of what the runs are: config, code, devices, dates, and length."""
+"""Tables about the runs: config, code, devices, dates and length."""
 
 import datetime
 import re
@@ -9,8 +9,8 @@ from azr_jax.report import html_parts
 from azr_jax.report.html_parts import Cell
 from azr_jax.report.reading import Run
 
-_MAX_OPEN_ROWS = 12  # a longer table of differences is folded
-# Patterns of the settings that a reader looks for first.
+_MAX_OPEN_ROWS = 12  # longer tables of differences are folded
+# Patterns of the settings that readers look for first.
 _MAIN_SETTINGS = (
   "system|seed|train[.]steps|model[.](source|preset|dtype)",
   "learner[.](estimator|policy_loss|epochs|clip_low|clip_high|kl_coef)",
@@ -20,12 +20,12 @@ _MAIN_SETTINGS = (
   "evaluation[.](benchmarks|every|samples|temperature)",
 )
 _UNKNOWN = "not recorded"
-# Steps at the end of a run whose mean time foretells the rest.
+# Number of last steps whose mean time predicts the remaining time.
 _LAST_STEPS = 10
 
 
 def about(runs: Sequence[Run]) -> str:
-  """Returns tables of the runs, of their settings and of the differences."""
+  """Returns tables of the runs, their settings and their differences."""
   shown = _facts_table(runs) + _differences(runs)
   main = "|".join(f"(?:{pattern})" for pattern in _MAIN_SETTINGS)
   keys = sorted({key for run in runs for key in run.config})
@@ -40,7 +40,7 @@ def about(runs: Sequence[Run]) -> str:
 
 
 def _facts_table(runs: Sequence[Run]) -> str:
-  """Returns what all runs have in common, and then in what they differ."""
+  """Returns a table of what the runs share, then one of what differs."""
   facts = [_facts(run) for run in runs]
   same, differing = [], []
   for key, first in facts[0].items():
@@ -56,7 +56,7 @@ def _facts_table(runs: Sequence[Run]) -> str:
 
 
 def _facts(run: Run) -> dict[str, str]:
-  """Returns what is known of a run, by the words for it."""
+  """Returns facts about a run, by their captions."""
   config = run.config
   total = config.get("train.steps")
   seconds = [v for v in run.values.get("time/step", []) if v is not None]
@@ -83,7 +83,7 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _left(run: Run, seconds: Sequence[float]) -> str:
-  """Returns how long the rest takes at the speed of the last steps."""
+  """Returns the remaining steps and time at the speed of the last steps."""
   total = run.config.get("train.steps")
   if not isinstance(total, int) or not seconds or run.done >= total:
     return _UNKNOWN
@@ -100,7 +100,7 @@ def _duration(seconds: float) -> str:
 
 
 def _date(text: object) -> str:
-  """Formats the date of a start."""
+  """Formats the date when a run was started."""
   try:
     return _date_of(datetime.datetime.fromisoformat(str(text)).timestamp())
   except ValueError:
@@ -118,7 +118,7 @@ def _commit(start: Mapping[str, Any]) -> str:
 
 
 def _devices(start: Mapping[str, Any]) -> str:
-  """Returns how many devices of each kind a start had."""
+  """Returns the number of devices of each type, and of CPU cores."""
   devices = start.get("devices")
   if not isinstance(devices, dict):
     return _UNKNOWN
@@ -130,13 +130,13 @@ def _devices(start: Mapping[str, Any]) -> str:
 
 
 def _all_different(run: Run, describe: Any) -> str:
-  """Returns what the starts of a run had, each once."""
+  """Returns a property of a run's starts, without repetitions."""
   found = dict.fromkeys(describe(start) for start in run.starts)
   return ", then ".join(found) or _UNKNOWN
 
 
 def _columns(runs: Sequence[Run]) -> list[str]:
-  """Returns the names of the runs' columns; one run needs none."""
+  """Returns the column names of the runs, or [""] for one run."""
   return [run.name for run in runs] if len(runs) > 1 else [""]
 
 
@@ -148,8 +148,8 @@ def _settings(runs: Sequence[Run], keys: Sequence[str]) -> str:
 
 
 def _differences(runs: Sequence[Run]) -> str:
-  """Returns a table of the config keys in which the runs differ, or ""."""
-  # Runs of several systems are compared only by the keys that all of them have.
+  """Returns a table of the config keys that differ between the runs, or ""."""
+  # Compare runs of different systems only by the keys that they all have.
   systems = {run.config.get("system") for run in runs}
   keys = sorted(
     {key for run in runs for key in run.config}
@@ -170,13 +170,13 @@ def _differences(runs: Sequence[Run]) -> str:
 
 
 def seed_groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
-  """Groups runs that differ in their seed alone.
+  """Groups runs that differ only in their seed.
 
-  Of several runs of one seed, which are no evidence of each other, the first
+  Repeated runs of one seed are no independent evidence, so only the first one
   counts.
 
   Returns:
-    The runs of each group, by a name for it; {} if no two runs are of a group.
+    The runs of each group by the group's name. {} if no two runs form a group.
   """
   groups: dict[str, dict[Any, Run]] = {}
   for run in runs:

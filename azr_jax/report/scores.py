@@ -1,4 +1,4 @@
-"""Scores of runs by `azr_jax.evaluate`, and of the model they began with."""
+"""Scores by `azr_jax.evaluate` of the runs and of the model before training."""
 
 import dataclasses
 import pathlib
@@ -21,8 +21,8 @@ class Benchmarks:
 
   Attributes:
     runs: the runs, each with its scores.
-    base: scores of the model before training; {}: there are none.
-    base_folder: where those were read; None: nowhere.
+    base: scores of the model before training, or {}.
+    base_folder: the folder of these scores, or None.
   """
 
   runs: Sequence[Run]
@@ -30,10 +30,9 @@ class Benchmarks:
   base_folder: pathlib.Path | None = None
 
   def changes(self) -> dict[str, dict[str, Change]]:
-    """Returns by benchmark how each run changed it, by the run's name.
+    """Returns benchmark -> run name -> change from before to after.
 
-    A benchmark whose records are in both folders is compared problem by
-    problem.
+    Benchmarks with records in both folders are compared problem by problem.
     """
     found: dict[str, dict[str, Change]] = {}
     for run in self.runs:
@@ -48,9 +47,9 @@ class Benchmarks:
     return found
 
   def _paired(self, run: Run) -> dict[str, Estimate]:
-    """Returns differences on the same problems, of the benchmarks with records.
+    """Returns paired differences, for benchmarks with records of both models.
 
-    Folders in an object store, and those of other problems, have none.
+    Folders in an object store and records of different problems give none.
     """
     if self.base_folder is None:
       return {}
@@ -71,12 +70,12 @@ class Benchmarks:
     }
 
   def table(self, references: References) -> str:
-    """Returns a table of all scores, "" if there are none.
+    """Returns a table of all scores, or "" if there are none.
 
-    The order of the columns is that of AZR's table 1 (arXiv 2505.03335).
+    The columns are in the order of AZR's table 1 (arXiv 2505.03335).
 
     Args:
-      references: have a row for each of their labels.
+      references: reference scores; each label becomes a row.
     """
     names = _in_order(
       [
@@ -111,7 +110,7 @@ class Benchmarks:
 
 
 def _estimate(score: tuple[float, float]) -> Estimate:
-  """Returns a score; an average over benchmarks has no error."""
+  """Returns a score; averages over benchmarks have no error."""
   return Estimate(score[0], score[1] or None)
 
 
@@ -122,7 +121,7 @@ def _cell(scores: Scores, name: str) -> Cell:
 
 
 def _in_order(names: Sequence[str]) -> list[str]:
-  """Returns each name once: AZR's benchmarks and averages, then the others."""
+  """Returns the distinct names: AZR's order first, then the others."""
   order = [*registry.CODE, "average/code", *registry.MATH, "average/math"]
   order.append("average/overall")
   return [n for n in order if n in names] + [

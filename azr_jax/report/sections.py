@@ -1,9 +1,8 @@
 """The sections of the page, their charts, and the metrics of each chart.
 
-A chart has a pattern that matches whole names of metrics; the pattern's groups
-are the labels of the series. Metrics without a chart here are drawn in the
-section `OTHERS`, one chart per family, so that metrics of a new system appear
-without a change here.
+A chart's pattern matches whole metric names; the pattern's groups are the
+labels of the series. Metrics without a chart are drawn in the section `OTHERS`,
+one chart per family, so metrics of a new system appear without a change here.
 """
 
 import dataclasses
@@ -16,11 +15,11 @@ class Chart:
   Attributes:
     title: the caption.
     pattern: a regular expression for the metrics' names.
-    family: the family of metrics whose healthy value is described below the
-      chart; "": nothing is.
-    missing: the value in steps that did not log the metric; None: no value.
-    panels: whether each metric has a figure of its own.
-    unit: of its metrics; "": as their names say.
+    family: the family of metrics whose healthy values are described below the
+      chart, or "".
+    missing: the value for steps that did not log the metric, or None.
+    panels: whether each metric has its own figure.
+    unit: the unit of the metrics. "" derives it from their names.
   """
 
   title: str
@@ -37,11 +36,11 @@ def _program_metric(title: str, name: str) -> Chart:
 
 OTHERS = "Everything else"
 LEARNABILITY, TIME = "Learnability", "Time"
-PHASES = ("collect", "update")  # of a step, one after the other
-# A metric of rewards by task type and role.
+PHASES = ("collect", "update")  # the consecutive phases of a step
+# Rewards by task type and role.
 TYPED_REWARD = r"reward/[^/]+/([^/]+)/([^/]+)/mean"
 BY_TYPE = "Rewards and lengths by type and role"
-# Section -> what stands below its title, for the system that it is true of.
+# Section -> (system, note below the section's title for runs of that system).
 PAPER_FIGURES = {
   BY_TYPE: ("azr", "As figures 15 to 17 of AZR (arXiv 2505.03335)."),
   "Evaluation in training": ("azr", "As figure 14 of AZR (arXiv 2505.03335)."),
@@ -51,7 +50,7 @@ PAPER_FIGURES = {
   ),
 }
 SOLVED = r"learnability/[^/]+/(.+)/solved_(\d+)_of_(\d+)"
-# Charts of what a run learned, best evidence first; the page opens with the
+# Charts of what a run learned, best evidence first. The page starts with the
 # first one that its runs have.
 MAIN = (
   Chart("Held-out problems solved", r"evaluation/(.+)/pass@1/unbiased"),
@@ -133,7 +132,7 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart("Scripts per conversation", r"calls/[^/]+/(.+)/mean", family="calls"),
     Chart("Conversations without a script", r"calls/[^/]+/none_fraction"),
     Chart(
-      "Conversations that check an answer by a script",
+      "Conversations that check an answer with a script",
       r"self_check/[^/]+/(.+)/mean",
       family="self_check",
     ),

@@ -1,10 +1,10 @@
-"""The units of metrics, by their names."""
+"""The units of metrics, derived from their names."""
 
 import re
 from collections.abc import Collection
 
 FRACTION = "fraction"
-# The first pattern that a whole name matches gives the unit; "": none is known.
+# The first pattern that matches the whole name sets the unit; "" is unknown.
 _UNITS = (
   (r"time/verified_early_fraction", FRACTION),
   (r".*fraction(/.*)?", FRACTION),
@@ -30,11 +30,11 @@ _UNITS = (
 
 
 def unit(name: str) -> str:
-  """Returns the unit of a metric, or "" if it has none or none is known."""
+  """Returns the unit of a metric, or "" if it has none or it is unknown."""
   return next((u for pattern, u in _UNITS if re.fullmatch(pattern, name)), "")
 
 
 def common(names: Collection[str]) -> str:
-  """Returns the unit that all of the metrics have, or ""."""
+  """Returns the unit that all metrics share, or ""."""
   found = {unit(name) for name in names}
   return found.pop() if len(found) == 1 else ""

@@ -187,8 +187,8 @@ def forward(
 
 @jax.named_scope("logits")
 def unembed(
-  model: transformer.Transformer, params: Params, hidden: Float[Array, "B D"]
-) -> Float[Array, "B V"]:
+  model: transformer.Transformer, params: Params, hidden: Float[Array, "*B D"]
+) -> Float[Array, "*B V"]:
   """Returns the logits of final hidden states, in float32."""
   head = transformer.unembedding(params, model.config).astype(hidden.dtype)
   return jnp.matmul(hidden, head, preferred_element_type=jnp.float32)

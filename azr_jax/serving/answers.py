@@ -1,4 +1,4 @@
-"""Answers of the OpenAI API, made of tokens as they come."""
+"""Builds OpenAI API answers, as the tokens arrive."""
 
 import dataclasses
 import time
@@ -15,15 +15,15 @@ from azr_jax.serving.token_logprobs import TokenLogprob
 
 @dataclasses.dataclass
 class Part:
-  """What a choice has gained.
+  """New output of a choice.
 
   Attributes:
-    choice: its number.
+    choice: the index of the choice.
     text: new text.
     token_ids: new tokens.
-    shown: the tokens whose log-probabilities are shown: if these are wanted,
-      the new ones, behind those of an echoed prompt.
-    finish_reason: of the API; None while more will come.
+    shown: tokens whose log-probabilities are returned: the new tokens, after
+      those of an echoed prompt. Empty if the client wants none.
+    finish_reason: the API's finish reason. None while the choice runs.
   """
 
   choice: int
@@ -34,14 +34,14 @@ class Part:
 
 
 class Answer:
-  """The answer to a request, as far as its tokens have come."""
+  """The answer to a request, built up as tokens arrive."""
 
   def __init__(self, asked: Asked, model: ServedModel):
-    """Begins an answer without tokens.
+    """Creates an answer without tokens.
 
     Args:
       asked: the request.
-      model: the model that is served.
+      model: the served model.
     """
     self._asked, self._model = asked, model
     self._steps: set[int] = set()
@@ -53,17 +53,17 @@ class Answer:
       Part(choice, self._prompt_text(job, choice), [], [])
       for choice in range(job.num_choices)
     ]
-    # Where the next token that is shown begins in its choice's text.
+    # Offset in the choice's text of the next token to return.
     self._offsets: list[int] = [
       0 if job.is_scored else len(part.text) for part in self._whole
     ]
 
   def _prompt_text(self, job: Job, choice: int) -> str:
-    """Returns what the text of a choice begins with."""
+    """Returns the text that a choice starts with: an echoed prompt, or ""."""
     return job.prompts[choice // job.n].text if self._asked.echo else ""
 
   def add(self, tokens: Tokens) -> Part:
-    """Takes new tokens; returns what a choice gains by them."""
+    """Adds new tokens and returns the output that they add to their choice."""
     self._steps |= set(tokens.steps)
     text, pieces = self._texts[tokens.choice].add(
       tokens.token_ids, tokens.finish_reason is not None
@@ -85,11 +85,11 @@ class Answer:
   def _with_logprobs(
     self, tokens: Tokens, pieces: list[str]
   ) -> list[TokenLogprob]:
-    """Returns the tokens that are shown with their log-probabilities.
+    """Returns the log-probabilities of new tokens.
 
     Args:
-      tokens: the new ones.
-      pieces: the text of each, if log-probabilities are wanted.
+      tokens: the new tokens.
+      pieces: the text of each token, if log-probabilities are wanted.
     """
     if not self._asked.with_logprobs:
       return []
@@ -110,23 +110,23 @@ class Answer:
 
   @property
   def is_done(self) -> bool:
-    """Whether every choice has ended."""
+    """Whether every choice is finished."""
     return all(part.finish_reason for part in self._whole)
 
   def body(self) -> dict[str, Any]:
-    """Returns the whole answer, which is not a stream."""
+    """Returns the whole answer, for requests that do not stream."""
     kind = "chat.completion" if self._asked.is_chat else "text_completion"
     choices = [self._choice(part, "message") for part in self._whole]
     head = self._head(kind) | self._chat_prompt_ids()
     return head | {"choices": choices, "usage": self.usage()}
 
   def first_chunks(self, steps: Sequence[int]) -> list[dict[str, Any]]:
-    """Returns the chunks of a stream before the first token.
+    """Returns the chunks of a stream that precede the first token.
 
-    A chat begins with a role, and an echo with its prompt.
+    A chat starts with a role, an echo with its prompt.
 
     Args:
-      steps: of the weights that sampled the first tokens.
+      steps: training steps of the weights that sampled the first tokens.
     """
     self._steps |= set(steps)
     if self._asked.is_chat:
@@ -144,7 +144,7 @@ class Answer:
     return []
 
   def chunks(self, tokens: Tokens) -> list[dict[str, Any]]:
-    """Returns the chunk of a stream for new tokens; none if it says nothing."""
+    """Returns the chunk of a stream for new tokens, or [] if it is empty."""
     part = self.add(tokens)
     says_something = (
       part.text
@@ -157,11 +157,11 @@ class Answer:
     )
 
   def usage_chunk(self) -> dict[str, Any]:
-    """Returns the last chunk of a stream, with the numbers of tokens."""
+    """Returns the last chunk of a stream, with the token counts."""
     return self._chunk([]) | {"usage": self.usage()}
 
   def usage(self) -> dict[str, int]:
-    """Returns how many tokens prompts and choices have."""
+    """Returns the token counts of prompts and choices."""
     prompts = sum(len(p.token_ids) for p in self._asked.job.prompts)
     tokens = sum(len(part.token_ids) for part in self._whole)
     return {
@@ -171,7 +171,7 @@ class Answer:
     }
 
   def _chat_prompt_ids(self) -> dict[str, list[int]]:
-    """Returns the ids of a chat's prompt, if they are wanted."""
+    """Returns the token ids of a chat's prompt, if they are wanted."""
     if not (self._asked.is_chat and self._asked.with_token_ids):
       return {}
     [prompt] = self._asked.job.prompts
@@ -184,9 +184,9 @@ class Answer:
     return self._head(kind) | {"choices": choices}
 
   def _head(self, kind: str) -> dict[str, Any]:
-    """Returns what answers and chunks begin with.
+    """Returns the fields that every answer and chunk starts with.
 
-    The seed is in it, so that a request without one can be repeated.
+    They include the seed, so that a request without one can be repeated.
     """
     steps = sorted(self._steps)
     name = self._model.id(steps[-1])
@@ -203,8 +203,8 @@ class Answer:
     """Returns a choice of an answer or of a chunk.
 
     Args:
-      part: the choice, or what it has gained.
-      message: "message" for a choice, "delta" for what it has gained.
+      part: the whole choice, or its new output.
+      message: "message" for a whole choice, "delta" for new output.
     """
     choice: dict[str, Any] = {"index": part.choice}
     if self._asked.is_chat:
@@ -219,7 +219,7 @@ class Answer:
     choice["logprobs"] = self._logprobs(part)
     choice["finish_reason"] = part.finish_reason
     if self._asked.with_token_ids:
-      # A copy, because a choice gains tokens before its chunk is written.
+      # A copy, because the choice grows before its chunk is written.
       choice["token_ids"] = list(part.token_ids)
       if not self._asked.is_chat and message == "message":
         prompt = self._asked.job.prompts[part.choice // self._asked.job.n]
@@ -238,7 +238,7 @@ class Answer:
 
 
 class _ChoiceText:
-  """The text of a choice, and that of each of its tokens if it is wanted."""
+  """Text of a choice, and of each of its tokens if log-probabilities are on."""
 
   def __init__(self, asked: Asked, model: ServedModel):
     self._detokenizer = Detokenizer(model.tokenizer)
@@ -247,11 +247,11 @@ class _ChoiceText:
     self._by_token = asked.with_logprobs
 
   def add(self, token_ids: list[int], is_last: bool) -> tuple[str, list[str]]:
-    """Returns the new text, and that of each token.
+    """Returns the new text, and the text of each token.
 
     Args:
       token_ids: the new tokens.
-      is_last: whether no more will come.
+      is_last: whether the choice ends with them.
     """
     if self._by_token:
       pieces = [self._detokenizer.add([token]) for token in token_ids]

@@ -29,19 +29,19 @@ from azr_jax.tasks.chats import Chat
 from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 
-# The environment variable with the key that clients must send.
+# Environment variable that holds the clients' API key.
 API_KEY = "AZR_SERVE_API_KEY"
 
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-  """Where the server listens, and what it calls its model.
+  """Where the server listens, and the name and key of its API.
 
   Attributes:
     host: an address of this machine.
-    port: 0: any that is free.
-    name: the model's id; "": what follows from the model.
-    api_key: what clients must send; "": nothing.
+    port: the TCP port. 0 picks a free one.
+    name: the model's id. "" derives it from the model spec.
+    api_key: the key that clients must send. "" lets everyone in.
   """
 
   host: str
@@ -50,7 +50,7 @@ class Address:
   api_key: str
 
   def check(self) -> None:
-    """Raises UsageError if other machines could ask without a key."""
+    """Raises UsageError if other machines could connect without a key."""
     if not self.api_key and not _is_loopback(self.host):
       raise UsageError(
         f"--host={self.host}: expected 127.0.0.1, or a key for clients in the "
@@ -68,15 +68,14 @@ def serve(
   """Serves a model until SIGTERM or Ctrl-C.
 
   Args:
-    config: of `configs/serve.py`.
-    spec: a model spec, or the folder of a run, whose newest checkpoint is
-      served.
+    config: the config of `configs/serve.py`.
+    spec: a model spec, or a run folder, whose newest checkpoint is served.
     address: where to listen.
-    follows: whether newer checkpoints of the run are put in use as they come.
+    follows: whether to switch to newer checkpoints of the run as they appear.
 
   Raises:
-    ValueError: a config value or the model is not what is expected.
-    OSError: the address cannot be had.
+    ValueError: a config value or the model is invalid.
+    OSError: the server cannot listen on the address.
   """
   address.check()
   c = train_settings.read(ServeSettings, config)
@@ -94,7 +93,7 @@ def serve(
   server = HttpServer(worker, model, address.api_key)
   port = server.start(address.host, address.port)
   host = f"[{address.host}]" if ":" in address.host else address.host
-  print_status(f"{model.id(step or 0)} is served at http://{host}:{port}/v1")
+  print_status(f"serving {model.id(step or 0)} at http://{host}:{port}/v1")
   follower = None
   if follows:
     follower = follow_lib.Follower(
@@ -110,7 +109,7 @@ def serve(
     server.close()
     status = worker.status()
     print_status(
-      f"ended: {status.answered} requests were answered, "
+      f"server stopped: {status.answered} requests answered, "
       f"{status.cancelled} cancelled"
     )
 
@@ -118,13 +117,13 @@ def serve(
 def served_model(
   c: ServeSettings, policy: Policy, name: str, step: int | None
 ) -> ServedModel:
-  """Returns a model as clients see it.
+  """Returns the model as clients see it.
 
   Args:
     c: the settings.
-    policy: of the model.
-    name: its id, without a step.
-    step: of its weights; None: it is not the checkpoint of a run.
+    policy: the model's policy.
+    name: the model's id, without a step.
+    step: the step of the weights. None if they are no checkpoint of a run.
   """
   return ServedModel(
     name=name,
@@ -138,11 +137,11 @@ def served_model(
 
 
 def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
-  """Returns a worker that samples as the first call of a policy would.
+  """Returns a worker that samples as a policy's first `sample` call would.
 
-  So `policy.sample(prompts, n, prompt_seeds=[seed])` gives the tokens that a
-  client gets with the seed. The worker swaps the policy's
-  weights for others.
+  `policy.sample(prompts, n, prompt_seeds=[seed])` returns the same tokens that
+  a client gets with that seed. The worker replaces the policy's weights on a
+  swap.
   """
   key = jax.random.fold_in(policy.key, 0)
   policy.weights.version = step
@@ -166,12 +165,12 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
 def checkpoint_loader(
   c: ServeSettings, spec: str, policy: Policy
 ) -> Callable[[int], types.Params]:
-  """Returns a function that loads the parameters of a step of a run.
+  """Returns a function that loads the parameters of a run's step.
 
   Args:
     c: the settings.
-    spec: the folder of the run.
-    policy: of an earlier step.
+    spec: the run folder.
+    policy: the policy of an earlier step.
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   config = policy.sampler.engine.model.config
@@ -181,7 +180,7 @@ def checkpoint_loader(
 
 @contextlib.contextmanager
 def _end_on_signals(worker: DecodeWorker, drain_s: float) -> Iterator[None]:
-  """Ends the worker on SIGTERM and Ctrl-C; at once on the second one."""
+  """Drains the worker on SIGTERM or Ctrl-C, and stops it on a second one."""
   count = 0
 
   def end(number: int, frame: object) -> None:
@@ -192,11 +191,11 @@ def _end_on_signals(worker: DecodeWorker, drain_s: float) -> Iterator[None]:
     under_way = status.running + status.waiting
     name = signal.Signals(number).name
     if count > 1:
-      print_status(f"{name} again: {under_way} completions are cancelled")
+      print_status(f"{name} again: cancelling {under_way} completions")
     else:
       print_status(
-        f"{name}: no more requests; {under_way} completions may go on for "
-        f"{drain_s:g} seconds (once more: they are cancelled)"
+        f"{name}: no more requests; {under_way} completions have "
+        f"{drain_s:g} seconds to finish (send it again to cancel them)"
       )
     worker.end(0.0 if count > 1 else drain_s)
 
@@ -210,13 +209,13 @@ def _end_on_signals(worker: DecodeWorker, drain_s: float) -> Iterator[None]:
 
 
 def _name(spec: str) -> str:
-  """Returns the id of a model: the spec, or the last part of a path."""
+  """Returns the id of a model: the last part of a folder, or the spec."""
   folder = storage.resolve(spec)
   return folder.name if folder.is_dir() else spec
 
 
 def _is_loopback(host: str) -> bool:
-  """Returns whether only this machine reaches an address."""
+  """Returns whether an address is reachable from this machine only."""
   try:
     return ipaddress.ip_address(host).is_loopback
   except ValueError:

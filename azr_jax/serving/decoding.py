@@ -1,14 +1,15 @@
 """The one thread that samples for all clients.
 
 The life of a job:
-1. a thread of the server submits it, unless there are too many;
-2. between two calls of the decode loop its prompts enter the open stream, or it
-   is held until the weights that it wants are used;
-3. after each call its new tokens are handed over, while the device runs the
-   next call; those of a job that is scored, once they are;
-4. it ends with its last completion, or is cancelled, which frees its pages.
+1. A server thread submits it. It is refused if too many are waiting.
+2. Between two calls of the decode loop, its prompts enter the open stream. A
+   job that asks for weights that are not loaded yet is held until they are.
+3. After each call, the worker delivers the new tokens while the device runs the
+   next call. Tokens of a scored job are delivered once they are scored.
+4. The job ends with its last completion, or is cancelled, which frees its
+   pages.
 
-Nothing else touches the device. Weights are swapped between two calls.
+No other thread touches the device. Weights are swapped between two calls.
 """
 
 import collections
@@ -34,22 +35,22 @@ from azr_jax.serving.errors import ApiError
 from azr_jax.serving.jobs import Deliver, Job, Tokens, Update
 from azr_jax.serving.scoring import Scorer
 
-# Tokens that are scored between two calls of the decode loop, without padding.
+# Tokens scored between two calls of the decode loop, without padding.
 _MAX_SCORED = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-  """What a worker does and has done.
+  """Counters of a worker.
 
   Attributes:
     running: choices that have a slot.
-    waiting: choices that wait for one, or for weights that do.
-    answered: jobs that have ended with their last choice.
-    cancelled: jobs that their client cancelled, or the end of the server.
-    tokens: that were sampled for answered jobs.
-    step: of the weights.
-    free_pages: pages of the cache that nothing has.
+    waiting: choices that wait for a slot or for new weights.
+    answered: jobs that were answered in full.
+    cancelled: jobs cancelled by their client or by the server's shutdown.
+    tokens: number of tokens sampled in finished choices.
+    step: the step of the weights.
+    free_pages: free pages of the KV cache.
   """
 
   running: int
@@ -66,9 +67,9 @@ class _Running:
   """A job in the stream.
 
   Attributes:
-    requests: of its prompts.
-    sent: how many tokens of each choice were handed over.
-    missing: choices that have not ended.
+    requests: the stream's requests, one per prompt.
+    sent: number of delivered tokens per choice.
+    missing: number of unfinished choices.
   """
 
   requests: list[Request]
@@ -77,7 +78,7 @@ class _Running:
 
 
 class _Swap(NamedTuple):
-  """Weights that wait to be sampled with, and an event of their turn."""
+  """New weights that wait to be loaded, and the event set once they are."""
 
   params: types.Params
   step: int
@@ -85,7 +86,7 @@ class _Swap(NamedTuple):
 
 
 class DecodeWorker:
-  """Samples jobs of many threads in one."""
+  """Samples the jobs of many threads in one thread."""
 
   def __init__(
     self,
@@ -100,12 +101,12 @@ class DecodeWorker:
 
     Args:
       sampler: the sampling engine.
-      weights: the parameters to sample with, until others take their place.
-      key_data: uint32 [U], the data of the key that all samples fold their
-        seed into.
-      step: of the weights.
-      max_waiting: choices that may wait for a slot.
-      scorer: scores jobs that want it; None: there are none.
+      weights: the initial parameters; `swap` replaces them.
+      key_data: uint32 [U], the data of the random key; every sample folds its
+        seed into this key.
+      step: the step of the weights.
+      max_waiting: maximum number of choices that wait for a slot.
+      scorer: scores the jobs that ask for it. None if no job may.
     """
     self._sampler, self._scorer = sampler, scorer
     self._stream: Stream = sampler.open(weights)
@@ -119,10 +120,10 @@ class DecodeWorker:
     self._updates: list[tuple[Job, Update]] = []
     self._arrivals = 0
     self._swap: _Swap | None = None
-    self._held: list[Job] = []  # They want the weights that wait.
+    self._held: list[Job] = []  # They wait for the weights of `_swap`.
     self._deliver: Deliver = lambda updates: None
-    # The rest is read and written by all threads.
-    # A signal's handler may ask for it in the thread that has it.
+    # All threads read and write the fields below. The lock is reentrant because
+    # a signal handler may call `status` in the thread that holds it.
     self._lock = threading.RLock()
     self._step = step
     self._free_pages = self._stream.num_free_pages
@@ -133,29 +134,29 @@ class DecodeWorker:
 
   @property
   def step(self) -> int:
-    """The step of the weights."""
+    """The training step of the weights."""
     return self._step
 
   @property
   def refusal(self) -> ApiError | None:
-    """The error that all new jobs get; None: they are taken."""
+    """The error for all new jobs. None while jobs are accepted."""
     return self._refusal
 
   def warm_up(self) -> None:
-    """Compiles all that it runs; call it before `run`."""
+    """Compiles every program that it runs. Call it before `run`."""
     self._sampler.warm_up(self._params)
     if self._scorer is not None:
       self._scorer.warm_up(self._params)
 
   @property
   def _params(self) -> types.Params:
-    """The parameters that the next call samples with."""
+    """The parameters of the next call."""
     params = self._stream.weights.params
     assert params is not None
     return params
 
   def status(self) -> Status:
-    """Returns what is done and has been done."""
+    """Returns the counters."""
     with self._lock:
       choices = sum(self._open_choices.values())
       return Status(
@@ -169,11 +170,13 @@ class DecodeWorker:
       )
 
   def submit(self, job: Job) -> None:
-    """Takes on a job; may be called from any thread.
+    """Accepts a job. Thread-safe.
+
+    A job that asks for weights other than the served ones is accepted, and
+    receives its error as an update.
 
     Raises:
-      ApiError: there are too many, or the worker ends. A job that wants other
-        weights than those that are served hears of it as an update.
+      ApiError: too many choices are waiting, or the worker is shutting down.
     """
     with self._lock:
       if self._refusal is not None:
@@ -189,53 +192,53 @@ class DecodeWorker:
       choices = sum(self._open_choices.values())
       if choices + job.num_choices > self._slots + self._max_waiting:
         raise errors.overloaded(
-          f"{choices} completions run or wait: expected room for "
+          f"the server is busy with {choices} completions: expected room for "
           f"{job.num_choices} among {self._slots} slots and "
-          f"{self._max_waiting} places (serve.max_waiting); try again later"
+          f"{self._max_waiting} waiting (serve.max_waiting); try again later"
         )
       self._open_choices[job] = job.num_choices
     self._commands.put(functools.partial(self._begin, job))
 
   def cancel(self, job: Job) -> None:
-    """Gives up a job that may have ended; may be called from any thread."""
+    """Cancels a job, which may have ended already. Thread-safe."""
     self._commands.put(functools.partial(self._cancel, job))
 
   def swap(self, params: types.Params, step: int) -> threading.Event:
-    """Samples with other weights from the next call on, from any thread.
+    """Switches to other weights before the next call. Thread-safe.
 
-    Jobs under way go on with them, save those that want their step alone: these
-    end first.
+    Jobs in flight continue with the new weights. Jobs that are pinned to the
+    old step finish first.
 
     Args:
       params: training parameters. The caller must keep no reference.
-      step: of them.
+      step: the step of the parameters.
 
     Returns:
-      An event that is set when the weights are in use.
+      An event that is set once the weights are in use.
     """
     swap = _Swap(params, step, threading.Event())
     self._commands.put(functools.partial(setattr, self, "_swap", swap))
     return swap.is_done
 
   def end(self, within_s: float) -> None:
-    """Takes no more jobs, and lets `run` return; from any thread.
+    """Stops accepting jobs and makes `run` return. Thread-safe.
 
     Args:
-      within_s: how long jobs under way may go on before they are cancelled.
+      within_s: seconds until jobs in flight are cancelled.
     """
     with self._lock:
       self._refusal = self._refusal or errors.unavailable(
-        "the server is ending", "server_ending"
+        "the server is shutting down", "server_ending"
       )
       deadline = time.monotonic() + within_s
       self._deadline = min(deadline, self._deadline or deadline)
     self._commands.put(lambda: None)
 
   def run(self, deliver: Deliver) -> None:
-    """Serves jobs until `end`; call it in one thread.
+    """Serves jobs until `end`. Call it from one thread only.
 
     Args:
-      deliver: is given what jobs hear, in this thread. It must not wait.
+      deliver: receives the updates of jobs, in this thread. It must not block.
     """
     self._deliver = deliver
     with self._last_words():
@@ -251,11 +254,11 @@ class DecodeWorker:
         self._flush()
         if is_sent:
           self._stream.fetch()
-        self._sampler.meter.take()  # It would grow for as long as this runs.
+        self._sampler.meter.take()  # Otherwise the meter grows for ever.
 
   @contextlib.contextmanager
   def _last_words(self) -> Iterator[None]:
-    """Tells the jobs under way why they will have no end."""
+    """Sends every job in flight an error when the worker stops or fails."""
     error = errors.unavailable("the server has ended", "server_ending")
     try:
       yield
@@ -271,14 +274,14 @@ class DecodeWorker:
       self._flush()
 
   def _is_over(self) -> bool:
-    """Returns whether `end` was called and nothing is left, or no time."""
+    """Returns whether `end` was called and all jobs ended or time ran out."""
     deadline = self._deadline
     if deadline is None:
       return False
     return not self._open_choices or time.monotonic() >= deadline
 
   def _take_commands(self) -> None:
-    """Does what other threads asked for; waits for it if nothing is sampled."""
+    """Runs the commands of other threads; blocks if there is nothing to do."""
     with contextlib.suppress(queue.Empty):
       wait = self._stream.is_empty and self._swap is None and not self._unscored
       while True:
@@ -286,9 +289,9 @@ class DecodeWorker:
         wait = False
 
   def _begin(self, job: Job) -> None:
-    """Submits the prompts of a job, or tells it why not."""
-    # Weights that wait would never have their turn, if jobs that want those
-    # before came without a gap. So the newest alone can be asked for.
+    """Submits the prompts of a job, or sends it an error."""
+    # Jobs may pin the newest weights only. A steady flow of jobs that pin the
+    # old ones would block the swap for ever.
     newest = self._step if self._swap is None else self._swap.step
     if job.step is not None and job.step != newest:
       self._close(job, is_answered=False)
@@ -309,8 +312,8 @@ class DecodeWorker:
     running = _Running([], [0] * job.num_choices, job.num_choices)
     self._jobs[job] = running
     for index, prompt in enumerate(job.prompts):
-      # Whoever came first is served first. A job that was held counts as coming
-      # when its weights are used.
+      # First come, first served. A held job counts as arriving when its weights
+      # are loaded.
       self._arrivals += 1
       request, futures = self._stream.submit(
         prompt,
@@ -329,9 +332,9 @@ class DecodeWorker:
   def _end(
     self, job: Job, choice: int, future: "Future[types.Completion]"
   ) -> None:
-    """Hands over the rest of a choice that has ended, or lets it be scored."""
+    """Delivers the rest of a finished choice, or queues it for scoring."""
     if job not in self._jobs:
-      return  # It was cancelled.
+      return  # The job was cancelled.
     done, sent = future.result(), self._jobs[job].sent[choice]
     assert done.versions is not None
     tokens = Tokens(
@@ -349,11 +352,11 @@ class DecodeWorker:
       self._hand_over(job, tokens)
 
   def _score_ended(self, limit: int | None = None) -> None:
-    """Hands over choices that have ended, with their scores.
+    """Scores and delivers finished choices.
 
     Args:
-      limit: of how many tokens, so that others need not wait for long, but of
-        one choice at least; None: all are.
+      limit: maximum number of tokens to score now, so that other jobs do not
+        wait long; at least one choice is scored. None scores all.
     """
     unscored: list[tuple[Job, Tokens]] = []
     sequences: list[list[int]] = []
@@ -361,7 +364,7 @@ class DecodeWorker:
     total = 0
     while self._unscored:
       job, tokens = self._unscored[0]
-      if job in self._jobs:  # It was not cancelled since its choice ended.
+      if job in self._jobs:  # Skip jobs cancelled since their choice finished.
         prompt = job.prompts[tokens.choice // job.n].token_ids
         total += len(prompt) + len(tokens.token_ids)
         if unscored and limit is not None and total > limit:
@@ -378,7 +381,7 @@ class DecodeWorker:
       self._hand_over(job, tokens._replace(scores=scores))
 
   def _hand_over(self, job: Job, tokens: Tokens) -> None:
-    """Hands over the last tokens of a choice."""
+    """Delivers the last tokens of a choice."""
     running = self._jobs[job]
     self._updates.append((job, tokens))
     running.missing -= 1
@@ -389,7 +392,7 @@ class DecodeWorker:
       self._close(job, is_answered=True)
 
   def _cancel(self, job: Job) -> None:
-    """Takes a job out of the stream, which frees its pages."""
+    """Removes a job from the stream, which frees its pages."""
     if job in self._held:
       self._held.remove(job)
       self._close(job, is_answered=False)
@@ -399,7 +402,7 @@ class DecodeWorker:
       self._close(job, is_answered=False)
 
   def _forget(self, job: Job) -> _Running | None:
-    """Drops what is kept of a job in the stream."""
+    """Removes the bookkeeping of a job in the stream."""
     running = self._jobs.pop(job, None)
     for request in () if running is None else running.requests:
       del self._by_request[request]
@@ -412,7 +415,7 @@ class DecodeWorker:
       self._cancelled += not is_answered
 
   def _collect_running(self) -> None:
-    """Hands over the new tokens of streamed jobs whose choices go on."""
+    """Collects the new tokens of streamed jobs' unfinished choices."""
     for sequence in self._stream.decoding:
       job, first = self._by_request[sequence.request]
       choice = first + sequence.sample_index
@@ -434,24 +437,24 @@ class DecodeWorker:
     self._updates.append((job, tokens))
 
   def _flush(self) -> None:
-    """Delivers what was collected, in one go."""
+    """Delivers the collected updates in one call."""
     if self._updates:
       updates, self._updates = self._updates, []
       self._deliver(updates)
 
   def _swap_params(self) -> None:
-    """Puts other weights in use, unless a job wants those that are."""
+    """Loads the new weights, unless a job is pinned to the current ones."""
     if self._swap is None:
       return
-    # Some may have ended in the last call.
+    # Choices may have finished in the last call.
     self._stream.deliver()
     pinned = collections.Counter(job.step for job in self._jobs)
     if pinned[self._step]:
       return
-    # The weights that sampled the last tokens of choices score them.
+    # A choice is scored by the weights that sampled its last tokens.
     self._score_ended()
     swap, self._swap = self._swap, None
-    # The weights before are freed before there are others.
+    # Free the old weights first, so that two copies never share the device.
     weights = self._stream.weights
     self._stream.suspend()
     weights.release()
@@ -465,11 +468,11 @@ class DecodeWorker:
 
 
 def _not_served(step: int, served: int) -> ApiError:
-  """Returns the error of a job that wants the weights of another step."""
+  """Returns the error for a job that is pinned to another step."""
   return ApiError(
     404,
-    f"the weights of step {step} are not served: expected step {served}, which "
-    "is the newest",
+    f"the weights of step {step} are not served: expected step {served}, the "
+    "newest",
     param="model",
     code="model_not_found",
   )

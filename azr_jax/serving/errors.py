@@ -1,18 +1,18 @@
-"""Errors that a client gets, as the OpenAI API writes them."""
+"""Errors that clients receive, in the OpenAI API's format."""
 
 from typing import Any, NoReturn
 
 
 class ApiError(Exception):
-  """An answer that is an error.
+  """An error answer.
 
   Attributes:
     status: the HTTP status.
     message: one line: what is wrong, and what was expected.
     kind: `type` of the error object.
-    param: the field of the request that is wrong; None: no single one is.
-    code: a name that programs compare with; None: there is none.
-    retry_after_s: when the same request may succeed; None: not by waiting.
+    param: the invalid field of the request. None if no single field is.
+    code: a machine-readable name of the error, or None.
+    retry_after_s: seconds after which a retry may succeed. None if it cannot.
   """
 
   def __init__(
@@ -43,7 +43,7 @@ class ApiError(Exception):
 def refuse_field(
   param: str, value: Any, expected: str, code: str | None = None
 ) -> NoReturn:
-  """Raises the error of a field whose value is not what is expected."""
+  """Raises the error for a field with an invalid value."""
   shown = repr(value)
   shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
   raise ApiError(
@@ -52,7 +52,7 @@ def refuse_field(
 
 
 def overloaded(message: str) -> ApiError:
-  """Returns the error of a server that has as many requests as it takes."""
+  """Returns the error of a server that is at its limit of requests."""
   return ApiError(
     429, message, "rate_limit_error", None, "rate_limit_exceeded", 1
   )

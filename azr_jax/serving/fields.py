@@ -1,9 +1,9 @@
-"""Reads the fields of a request; a wrong one gives status 400, which names it.
+"""Reads the fields of a request; an invalid one gives status 400 and its name.
 
-Every field of a request is taken once. What is left at the end is unknown, and
-refused by its name too, so that a misspelt field is not ignored. A field that
-is null counts as missing, whatever its name: OpenAI's client writes all fields
-of a message that it sends back.
+Each field of a request is taken once. Fields left at the end are unknown and
+refused by name, so that a misspelt field is not ignored silently. A null field
+counts as missing: OpenAI's client sends every field of a message, including the
+null ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,28 +16,28 @@ _MAX_NUMBER = 1e30
 
 
 class Fields:
-  """The fields of a request that are still to be read."""
+  """The unread fields of a request."""
 
   def __init__(self, values: Mapping[str, Any], inside: str = ""):
     """Takes the fields of an object.
 
     Args:
       values: the object.
-      inside: what stands before their names in an error.
+      inside: a prefix of the field names in errors.
     """
     self._left = {k: v for k, v in values.items() if v is not None}
     self._inside = inside
 
   def take(self, name: str) -> Any:
-    """Returns the value of a field; None: it is missing or null."""
+    """Returns the value of a field. None if it is missing or null."""
     return self._left.pop(name, None)
 
   def refuse(self, name: str, value: Any, expected: str) -> Any:
-    """Raises the error of a field."""
+    """Raises the error for a field."""
     errors.refuse_field(self._inside + name, value, expected)
 
   def boolean(self, name: str) -> bool:
-    """Returns a boolean, which is false if it is missing."""
+    """Returns a boolean field. False if it is missing."""
     value = self.take(name)
     if value is not None and not isinstance(value, bool):
       self.refuse(name, value, "true or false")
@@ -46,19 +46,19 @@ class Fields:
   def integer(
     self, name: str, default: int | None, minimum: int, maximum: int, why: str
   ) -> int | None:
-    """Returns an integer.
+    """Returns an integer field.
 
     Args:
-      name: of the field.
-      default: its value if it is missing.
-      minimum: the smallest value that is allowed.
-      maximum: the largest one.
-      why: follows the maximum in an error.
+      name: the field's name.
+      default: the value if the field is missing.
+      minimum: the smallest allowed value.
+      maximum: the largest allowed value.
+      why: a text that follows the maximum in an error.
     """
     value = self.take(name)
     if value is None:
       return default
-    # JSON writes 3 and 3.0 for the same number, and true for none.
+    # JSON has one number type: 3.0 is the integer 3. In Python, True is an int.
     if isinstance(value, float) and value.is_integer():
       value = int(value)
     is_integer = isinstance(value, int) and not isinstance(value, bool)
@@ -68,12 +68,12 @@ class Fields:
     return value
 
   def number(self, name: str, default: float, minimum: float) -> float:
-    """Returns a number that is at least `minimum`."""
+    """Returns a number field of at least `minimum`."""
     value = self.take(name)
     if value is None:
       return default
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # An integer of JSON may be too large for a float, and a float for float32.
+    # A JSON integer may overflow float, and a float may overflow float32.
     if not is_number or not minimum <= value <= _MAX_NUMBER:
       self.refuse(name, value, f"a number from {minimum:g} to {_MAX_NUMBER:g}")
     return float(value)
@@ -95,7 +95,7 @@ class Fields:
     return tuple(dict.fromkeys(strings))
 
   def only(self, name: str, allowed: Sequence[Any], why: str) -> None:
-    """Refuses all values of a field but some that change nothing."""
+    """Refuses every value of a field except the neutral ones."""
     value = self.take(name)
     if value is None or any(
       value == one and isinstance(value, bool) == isinstance(one, bool)
@@ -106,12 +106,12 @@ class Fields:
     self.refuse(name, value, f"{expected}, because {why}")
 
   def ignore(self, *names: str) -> None:
-    """Takes fields that say nothing about the answer."""
+    """Takes fields that do not affect the answer."""
     for name in names:
       self.take(name)
 
   def end(self) -> None:
-    """Raises ApiError if a field is left, because no other is known."""
+    """Raises ApiError if an unread field is left, because it is unknown."""
     for name in self._left:
       raise ApiError(
         400,

@@ -1,8 +1,8 @@
-"""Follows a run: its newest checkpoint is served while it trains.
+"""Follows a run: serves its newest checkpoint while it trains.
 
-A thread looks for checkpoints and reads them, and the worker puts them in use
-between two calls of the decode loop. For a moment there are two copies of the
-weights. Nothing is written to the run's folder.
+A thread polls for checkpoints and reads them. The worker switches to them
+between two calls of the decode loop. For a moment the machine holds two copies
+of the weights. Nothing is written to the run folder.
 """
 
 import pathlib
@@ -14,16 +14,16 @@ from azr_jax.run import checkpoint_reading
 from azr_jax.run.console import print_status
 from azr_jax.serving.decoding import DecodeWorker
 
-# Between two looks, after several that failed.
+# Longest pause between polls, after repeated failures.
 _MAX_PAUSE_S = 300.0
 
 
 def wait_for_step(folder: pathlib.Path, poll_s: float) -> int:
-  """Returns the step of a run's newest checkpoint; waits for the first one.
+  """Waits for a run's first checkpoint; returns the newest one's step.
 
   Args:
-    folder: of the run, which may have to begin.
-    poll_s: seconds between two looks.
+    folder: the run folder, which may not exist yet.
+    poll_s: seconds between polls.
   """
   pause, is_told = threading.Event(), False
   while not (step := checkpoint_reading.newest_step(folder)):
@@ -35,7 +35,7 @@ def wait_for_step(folder: pathlib.Path, poll_s: float) -> int:
 
 
 class Follower:
-  """Gives a worker each newer checkpoint of a run."""
+  """Loads each newer checkpoint of a run into a worker."""
 
   def __init__(
     self,
@@ -47,10 +47,10 @@ class Follower:
     """Does nothing until `start`.
 
     Args:
-      folder: of the run.
-      worker: samples, with the weights of an earlier step.
-      load: step -> training parameters.
-      poll_s: seconds between two looks.
+      folder: the run folder.
+      worker: the worker, which serves an earlier step.
+      load: returns the training parameters of a step.
+      poll_s: seconds between polls.
     """
     self._folder, self._worker = folder, worker
     self._load, self._poll_s = load, poll_s
@@ -60,11 +60,11 @@ class Follower:
     )
 
   def start(self) -> None:
-    """Begins to look for checkpoints."""
+    """Starts polling for checkpoints."""
     self._thread.start()
 
   def stop(self) -> None:
-    """Ends after what is being read."""
+    """Stops polling after the current read."""
     self._is_over.set()
 
   def _follow(self) -> None:
@@ -73,18 +73,18 @@ class Follower:
       try:
         self._look()
         pause_s = self._poll_s
-      # A run deletes old checkpoints, and a store may be out of reach, so the
-      # weights that are served stay until a later look succeeds.
+      # A run deletes old checkpoints and a store may be unreachable. Keep the
+      # current weights until a later poll succeeds.
       except Exception as error:  # noqa: BLE001 - any would end the thread.
         pause_s = max(self._poll_s, min(2 * pause_s, _MAX_PAUSE_S))
         line = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         print_status(
-          f"step {self._worker.step} is served on; the next look is in "
+          f"still serving step {self._worker.step}, next poll in "
           f"{pause_s:g} s: {line}"
         )
 
   def _look(self) -> None:
-    """Puts the newest checkpoint in use if it is newer than what is served."""
+    """Loads the newest checkpoint if it is newer than the served one."""
     served = self._worker.step
     if (
       max(checkpoint_reading.finished_steps(self._folder), default=0) <= served
@@ -97,4 +97,4 @@ class Follower:
     while not in_use.wait(self._poll_s):
       if self._is_over.is_set():
         return
-    print_status(f"step {step} is served, after step {served}")
+    print_status(f"now serving step {step} instead of step {served}")

@@ -1,7 +1,7 @@
 """The HTTP side of the server: requests in, answers and streams out.
 
-It runs on a thread of its own, and gives jobs to the worker's thread. A client
-that goes away has its job cancelled.
+It runs on its own thread and submits jobs to the worker's thread. When a client
+disconnects, its job is cancelled.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from azr_jax.serving.protocol import SEED_RANGE, Asked, Reader, ServedModel
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
-# Read without a key: whether the server is there.
+# Paths that need no key, for health checks.
 _OPEN_PATHS = ("/health",)
-# The size of a request.
+# Maximum size of a request body.
 _MAX_BODY_MIB = 4
-# How long a client may keep sending a request that was refused.
+# How long a client may keep sending a refused request.
 _LINGER_S = 10.0
-# How long answers may take to be sent once the worker has ended.
+# How long answers may take to send once the worker has stopped.
 _CLOSE_S = 5.0
 
 
@@ -50,7 +50,7 @@ class _OneLine(logging.Filter):
 
 
 def _requests_log() -> logging.Logger:
-  """Returns the log of requests that reach no handler."""
+  """Returns the logger for requests that reach no handler."""
   log = logging.getLogger(f"{__name__}.requests")
   log.filters = [_OneLine()]
   return log
@@ -60,12 +60,12 @@ class HttpServer:
   """Serves a worker's samples until it is closed."""
 
   def __init__(self, worker: DecodeWorker, model: ServedModel, api_key: str):
-    """Makes a server that does not listen yet.
+    """Creates a server; `start` makes it listen.
 
     Args:
-      worker: samples.
-      model: as clients see it.
-      api_key: what clients must send; "": nothing.
+      worker: samples the jobs.
+      model: the model as clients see it.
+      api_key: the key that clients must send. "" lets everyone in.
     """
     self._worker, self._model, self._api_key = worker, model, api_key
     self._updates: dict[Job, _Updates] = {}
@@ -76,14 +76,14 @@ class HttpServer:
     self._runner: web.AppRunner | None = None
 
   def start(self, host: str, port: int) -> int:
-    """Listens, on a thread of its own; returns the port.
+    """Listens on a new thread and returns the port.
 
     Args:
       host: the address to listen on.
-      port: 0: any that is free.
+      port: the TCP port. 0 picks a free one.
 
     Raises:
-      OSError: the address cannot be had.
+      OSError: the server cannot listen on the address.
     """
     self._thread.start()
     started = asyncio.run_coroutine_threadsafe(
@@ -107,14 +107,14 @@ class HttpServer:
     )
     self._runner = web.AppRunner(
       app,
-      # A handler is cancelled when its client goes away.
+      # Cancel the handler when its client disconnects.
       handler_cancellation=True,
       handle_signals=False,
       access_log=None,
       logger=_requests_log(),
-      # This also closes connections that have not sent a complete head.
+      # This also closes connections that never complete their request head.
       keepalive_timeout=self._model.limits.read_s,
-      # Drains the rest of a refused body, so that the client gets its answer.
+      # Drain the rest of a refused body, so that the client gets its answer.
       lingering_time=min(_LINGER_S, self._model.limits.read_s),
       shutdown_timeout=_CLOSE_S,
     )
@@ -124,7 +124,7 @@ class HttpServer:
     return self._runner.addresses[0][1]
 
   def deliver(self, updates: Sequence[tuple[Job, Update]]) -> None:
-    """Hands over what jobs hear, from the worker's thread."""
+    """Delivers updates to jobs; the worker's thread calls it."""
     self._loop.call_soon_threadsafe(self._dispatch, updates)
 
   def _dispatch(self, updates: Sequence[tuple[Job, Update]]) -> None:
@@ -133,7 +133,7 @@ class HttpServer:
         self._updates[job].put(update)
 
   def close(self) -> None:
-    """Sends what is left, and ends the thread."""
+    """Sends the pending answers and ends the thread."""
     if self._runner is not None:
       asyncio.run_coroutine_threadsafe(
         self._runner.cleanup(), self._loop
@@ -146,13 +146,13 @@ class HttpServer:
   async def _errors(
     self, request: web.Request, handler: Handler
   ) -> web.StreamResponse:
-    """Answers errors with the API's error object."""
+    """Turns errors into the API's error object."""
     try:
       return await handler(request)
     except ApiError as error:
       return _error_response(error)
-    except ConnectionError as error:  # The client is gone.
-      return _error_response(ApiError(400, f"the connection ended: {error}"))
+    except ConnectionError as error:  # The client has disconnected.
+      return _error_response(ApiError(400, f"the connection was lost: {error}"))
     except web.HTTPRequestEntityTooLarge:
       message = f"the request is larger than {_MAX_BODY_MIB} MiB"
       return _error_response(ApiError(413, message))
@@ -161,14 +161,14 @@ class HttpServer:
       return _error_response(ApiError(error.status, message))
     except Exception:  # noqa: BLE001 - a bug must not end other answers.
       _log.exception("%s %s", request.method, request.path)
-      message = "the server has a bug; its log has the traceback"
+      message = "internal server error; the server's log has the traceback"
       return _error_response(ApiError(500, message, "server_error"))
 
   @web.middleware
   async def _check(
     self, request: web.Request, handler: Handler
   ) -> web.StreamResponse:
-    """Refuses clients without the key, and forms of foreign web pages."""
+    """Refuses clients without the key and forms from foreign web pages."""
     given = request.headers.get("Authorization", "").removeprefix("Bearer ")
     is_open = request.path in _OPEN_PATHS or not self._api_key
     if not is_open and not hmac.compare_digest(
@@ -187,7 +187,7 @@ class HttpServer:
     return await handler(request)
 
   async def _health(self, request: web.Request) -> web.StreamResponse:
-    """Says whether jobs are taken, and how many there are."""
+    """Returns whether the server accepts jobs, and its counters."""
     del request
     refusal, status = self._worker.refusal, self._worker.status()
     body = {
@@ -265,7 +265,7 @@ class HttpServer:
   async def _answer(
     self, request: web.Request, asked: Asked
   ) -> web.StreamResponse:
-    """Samples what was asked for, and answers with it."""
+    """Samples a request and returns the answer."""
     answer = Answer(asked, self._model)
     updates = _Updates(self._model.limits.timeout_s)
     self._updates[asked.job] = updates
@@ -278,24 +278,24 @@ class HttpServer:
       return web.json_response(answer.body())
     finally:
       del self._updates[asked.job]
-      self._worker.cancel(asked.job)  # It does nothing to one that has ended.
+      self._worker.cancel(asked.job)  # A no-op if the job has ended.
 
 
 class _Updates:
-  """What a job has heard and its answer has not taken yet."""
+  """Updates of a job that its answer has not consumed yet."""
 
   def __init__(self, timeout_s: float):
-    """Begins to wait.
+    """Creates an empty queue and starts its timeout.
 
     Args:
-      timeout_s: how long `next` may wait, in all.
+      timeout_s: seconds that all `next` calls together may wait.
     """
     self._queue: asyncio.Queue[Update] = asyncio.Queue()
     self._timeout_s = timeout_s
     self._deadline = asyncio.get_running_loop().time() + timeout_s
 
   def put(self, update: Update) -> None:
-    """Adds what a job has heard."""
+    """Adds an update."""
     self._queue.put_nowait(update)
 
   @property
@@ -307,7 +307,7 @@ class _Updates:
     """Returns the next tokens.
 
     Raises:
-      ApiError: the job has ended without them, or it took too long.
+      ApiError: the job failed, or the timeout has passed.
     """
     try:
       async with asyncio.timeout_at(self._deadline):
@@ -325,8 +325,8 @@ class _Updates:
 async def _stream(
   request: web.Request, asked: Asked, answer: Answer, updates: _Updates
 ) -> web.StreamResponse:
-  """Answers with server-sent events, one or more for each new tokens."""
-  tokens = await updates.next()  # An error before any token has a status.
+  """Answers with server-sent events, at least one per update with new text."""
+  tokens = await updates.next()  # An error this early still sets the status.
   response = web.StreamResponse(
     headers={
       "Content-Type": "text/event-stream; charset=utf-8",

@@ -1,4 +1,4 @@
-"""What a client wants sampled, and what it hears of it."""
+"""Jobs that clients submit, and the updates they receive."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,21 +11,21 @@ from azr_jax.serving.scoring import Scores
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
-  """Prompts that a client wants sampled; its choices are numbered.
+  """The prompts of a request and how to sample them; choices are numbered.
 
   Attributes:
-    prompts: what to sample from; choice c is of prompt c // n.
-    n: choices of each prompt.
-    seed: of the samples, an integer of at least 0 and below 2^31.
+    prompts: the prompts; choice c continues prompt c // n.
+    n: number of choices per prompt.
+    seed: the sampling seed, 0 <= seed < 2^31.
     temperature: divides the logits; 0 is greedy.
-    max_new_tokens: maximum number of tokens of a choice.
-    stop_strings: end a choice.
-    is_streamed: whether tokens are wanted as they come; otherwise all tokens
-      of a choice come when it has ended.
-    step: the step of the weights that must sample all of it; None: any.
-    is_scored: whether choices that have ended are scored. It is not streamed
-      then.
-    scores_prompts: whether the tokens of its prompts are, too.
+    max_new_tokens: maximum number of tokens per choice.
+    stop_strings: strings that end a choice.
+    is_streamed: whether to deliver tokens as they are sampled. Otherwise a
+      choice's tokens are delivered together when it ends.
+    step: the step of the weights that must sample the whole job. None accepts
+      any.
+    is_scored: whether to score finished choices; excludes streaming.
+    scores_prompts: whether to score the prompts' tokens, too.
   """
 
   prompts: tuple[types.Prompt, ...]
@@ -41,7 +41,7 @@ class Job:
 
   @property
   def num_choices(self) -> int:
-    """How many completions it has."""
+    """Number of completions."""
     return len(self.prompts) * self.n
 
 
@@ -49,12 +49,12 @@ class Tokens(NamedTuple):
   """New tokens of a choice.
 
   Attributes:
-    choice: its number.
-    token_ids: the new ones.
-    logprobs: of each.
-    steps: for each, the step of the weights that sampled it.
-    finish_reason: as of `types.Completion`; None while more will come.
-    scores: of its prompt and all its tokens, if the job is scored.
+    choice: the index of the choice.
+    token_ids: the new tokens.
+    logprobs: the log-probability of each token.
+    steps: for each token, the step of the weights that sampled it.
+    finish_reason: as in `types.Completion`. None while the choice runs.
+    scores: scores of the prompt and all tokens, if the job is scored.
   """
 
   choice: int
@@ -65,6 +65,6 @@ class Tokens(NamedTuple):
   scores: Scores | None = None
 
 
-# A job receives tokens, in order, or the error that ends it.
+# A job receives its tokens in order, or the error that ends it.
 Update = Tokens | ApiError
 Deliver = Callable[[Sequence[tuple[Job, Update]]], None]

@@ -1,4 +1,4 @@
-"""Requests of the OpenAI API, as typed objects that were checked.
+"""Requests of the OpenAI API as validated, typed objects.
 
 `docs/guide/serve.md` lists the fields.
 """
@@ -21,36 +21,36 @@ from azr_jax.serving.text import TokenTexts
 from azr_jax.tasks.chats import ASSISTANT, Chat
 from azr_jax.text import contents
 
-# Seeds that the sampler folds into its key are below it.
+# The sampler folds seeds below this bound into its key.
 SEED_RANGE = 1 << 31
-# OpenAI's completions have so many tokens if a request does not say.
+# OpenAI's default for completions.
 _DEFAULT_MAX_TOKENS = 16
 _MAX_SEED = 1 << 64
-# The largest requests: samples of a prompt, prompts, stop strings.
+# Limits of a request: samples per prompt, prompts, stop strings.
 _MAX_N, _MAX_PROMPTS, _MAX_STOPS = 64, 256, 16
-# A draw below it is greedy anyway, and logits divided by much less are no
-# numbers of float32.
+# Smaller temperatures sample greedily anyway, and dividing the logits by much
+# less overflows float32.
 _MIN_TEMPERATURE = 1e-5
 _MOST_TOP = " (serve.max_logprobs)"
-# vLLM's sampling fields -> neutral values, and why others are refused. Special
-# tokens have no text, so nothing is put between them.
+# vLLM's sampling fields -> (neutral values, why others are refused). Special
+# tokens have no text, so there is nothing to put spaces between.
 _NEUTRAL = {
   "min_p": ((0,), "the sampler has no min-p"),
   "repetition_penalty": ((1,), "the sampler has no penalties"),
   "length_penalty": ((1,), "there is no beam search"),
   "use_beam_search": ((False,), "there is no beam search"),
   "early_stopping": ((False,), "there is no beam search"),
-  "min_tokens": ((0,), "the model's end token always ends a text"),
-  "ignore_eos": ((False,), "the model's end token always ends a text"),
-  "stop_token_ids": (([],), "texts end at strings and the model's end token"),
-  "bad_words": (([],), "texts are not guided"),
+  "min_tokens": ((0,), "the model's EOS token always ends a response"),
+  "ignore_eos": ((False,), "the model's EOS token always ends a response"),
+  "stop_token_ids": (([],), "only `stop` and the EOS token end a response"),
+  "bad_words": (([],), "guided decoding is not supported"),
   "skip_special_tokens": ((True,), "special tokens have no text"),
   "spaces_between_special_tokens": ((True, False), ""),
   "presence_penalty": ((0,), "the sampler has no penalties"),
   "frequency_penalty": ((0,), "the sampler has no penalties"),
-  "logit_bias": (({},), "the sampler has no biases"),
+  "logit_bias": (({},), "the sampler has no logit bias"),
 }
-# Fields that say who asks or how an answer is kept, not what it is.
+# Fields about the client or about storage, which do not affect the answer.
 _IGNORED = (
   "user",
   "metadata",
@@ -67,13 +67,14 @@ class ServedModel:
   """The model as clients see it.
 
   Attributes:
-    name: its id, without a step.
-    has_steps: whether it is the checkpoint of a run, whose id has its step.
-    tokenizer: text to ids and back.
-    rollout: shapes and rules of sampling.
-    limits: what a client may ask for.
-    context: the longest sequence that the model was made for, tokens.
-    created: when it was loaded, seconds since 1970.
+    name: the model's id, without a step.
+    has_steps: whether the model is a checkpoint of a run. Its id then includes
+      the step.
+    tokenizer: the model's tokenizer.
+    rollout: the sampler's settings.
+    limits: limits on what clients may request.
+    context: the model's maximum sequence length in tokens.
+    created: the time when the model was loaded, seconds since 1970.
   """
 
   name: str
@@ -90,23 +91,23 @@ class ServedModel:
     return TokenTexts(self.tokenizer)
 
   def id(self, step: int) -> str:
-    """Returns the model's id with the weights of a step."""
+    """Returns the model's id at a step."""
     return f"{self.name}@{step}" if self.has_steps else self.name
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-  """A request: what is sampled, and how it is answered.
+  """A request: what to sample, and how to answer.
 
   Attributes:
-    job: for the worker.
+    job: the job for the worker.
     is_chat: whether the answer is a chat completion.
-    echo: whether a text begins with its prompt.
-    with_logprobs: whether tokens have their log-probabilities.
-    num_top: how many of the likeliest tokens each place has, too.
-    with_token_ids: whether choices have the ids of prompts and tokens.
-    with_usage: whether a stream ends with the numbers of tokens.
-    includes_stop: whether a text ends with its stop string.
+    echo: whether a text starts with its prompt.
+    with_logprobs: whether to return the tokens' log-probabilities.
+    num_top: number of likeliest tokens to return per position.
+    with_token_ids: whether to return the ids of prompt and response tokens.
+    with_usage: whether a stream ends with the token counts.
+    includes_stop: whether a text includes its stop string.
   """
 
   job: Job
@@ -120,23 +121,23 @@ class Asked:
 
 
 class Reader:
-  """Reads requests, and checks all but whether a step is served."""
+  """Parses requests and validates everything except the step."""
 
   def __init__(self, model: ServedModel, step: int, new_seed: int):
-    """Reads nothing yet.
+    """Stores its arguments.
 
     Args:
-      model: the model that is served.
-      step: of its weights, for errors.
-      new_seed: the seed of a request that has none.
+      model: the served model.
+      step: the step of its weights, for error messages.
+      new_seed: the seed for a request without one.
     """
     self._model, self._step, self._new_seed = model, step, new_seed
 
   def completion(self, body: Mapping[str, Any]) -> Asked:
-    """Reads a request for completions.
+    """Parses a completion request.
 
     Raises:
-      ApiError: a field is wrong.
+      ApiError: a field is invalid.
     """
     fields = Fields(body)
     prompts = _prompts(fields, self._model)
@@ -147,16 +148,16 @@ class Reader:
     if echo and with_logprobs and not most:
       why = f"false with logprobs, because prompts are not scored{_MOST_TOP}"
       fields.refuse("echo", True, why)
-    fields.only("best_of", (body.get("n") or 1,), "n choices are drawn")
-    fields.only("suffix", ("",), "the model only continues texts")
+    fields.only("best_of", (body.get("n") or 1,), "all n samples are returned")
+    fields.only("suffix", ("",), "the model only continues a prompt")
     job = self._job(fields, prompts, "max_tokens", _DEFAULT_MAX_TOKENS)
     return _asked(fields, job, False, echo, with_logprobs, num_top or 0)
 
   def chat(self, body: Mapping[str, Any]) -> Asked:
-    """Reads a request for a chat completion.
+    """Parses a chat completion request.
 
     Raises:
-      ApiError: a field is wrong, or the model has no chat template.
+      ApiError: a field is invalid, or the model has no chat template.
     """
     fields, tokenizer = Fields(body), self._model.tokenizer
     messages = _messages(fields)
@@ -175,15 +176,19 @@ class Reader:
     most = self._model.limits.max_logprobs
     num_top = fields.integer("top_logprobs", 0, 0, most, _MOST_TOP) or 0
     if num_top and not with_logprobs:
-      fields.refuse("top_logprobs", num_top, "logprobs=true beside it")
+      fields.refuse("top_logprobs", num_top, "0 unless logprobs=true")
     for name in ("tools", "tool_choice", "functions", "function_call", "audio"):
       fields.only(name, ([], "none", "auto"), "the model is given no tools")
     fields.ignore("parallel_tool_calls")
-    fields.only("response_format", ({"type": "text"},), "texts are not guided")
-    fields.only("modalities", (["text"],), "the model writes text")
+    fields.only(
+      "response_format",
+      ({"type": "text"},),
+      "guided decoding is not supported",
+    )
+    fields.only("modalities", (["text"],), "the model only writes text")
     name = "max_completion_tokens"
     if body.get(name) is None:
-      name = "max_tokens"  # its older name
+      name = "max_tokens"  # The deprecated name.
     job = self._job(fields, (prompt,), name, self._model.rollout.max_tokens)
     return _asked(fields, job, True, False, with_logprobs, num_top)
 
@@ -194,14 +199,14 @@ class Reader:
     max_tokens_name: str,
     max_tokens: int,
   ) -> Job:
-    """Reads how prompts are sampled.
+    """Parses the sampling fields of a request.
 
     Args:
-      fields: those that are left.
-      prompts: what to sample from.
+      fields: the unread fields.
+      prompts: the prompts.
       max_tokens_name: the field with the maximum number of new tokens.
-      max_tokens: its value if it is missing; less, where the model's context
-        has no room for it.
+      max_tokens: its default, which is lowered to what fits into the model's
+        context.
     """
     model, rollout = self._model, self._model.rollout
     room = model.context - max(len(p.token_ids) for p in prompts)
@@ -242,10 +247,10 @@ def _asked(
   with_logprobs: bool,
   num_top: int,
 ) -> Asked:
-  """Reads how a job is answered; no other field may be left."""
+  """Parses how to answer a job. It must read all remaining fields."""
   is_scored = num_top > 0 or (echo and with_logprobs)
   if is_scored and job.is_streamed:
-    why = "false, because prompts and likelier tokens are scored at the end"
+    why = "false, because echoed prompts and top_logprobs are scored at the end"
     fields.refuse("stream", True, why)
   options = fields.take("stream_options") or {}
   if not isinstance(options, dict) or (options and not job.is_streamed):
@@ -271,7 +276,7 @@ def _asked(
 
 
 def _temperature(fields: Fields, default: float) -> float:
-  """Reads the temperature; 0, which is greedy, for one that is nearly 0."""
+  """Reads the temperature. Values close to 0 become 0, which is greedy."""
   value = fields.number("temperature", default, 0)
   return value if value >= _MIN_TEMPERATURE else 0.0
 
@@ -279,7 +284,7 @@ def _temperature(fields: Fields, default: float) -> float:
 def sampler_seed(seed: int) -> int:
   """Returns the integer that the sampler folds into its key for a seed.
 
-  It is the seed itself from 0 to 2^31 - 1, and a hash of other seeds.
+  Seeds from 0 to 2^31 - 1 stay as they are; other seeds are hashed.
   """
   if 0 <= seed < SEED_RANGE:
     return seed
@@ -288,7 +293,7 @@ def sampler_seed(seed: int) -> int:
 
 
 def _refuse_truncation(fields: Fields, rollout: SamplerSettings) -> None:
-  """Refuses another top-p or top-k than the server's, which are compiled."""
+  """Refuses other values of top-p and top-k than the compiled ones."""
   for name, value, neutral in (
     ("top_p", rollout.top_p, 1),
     ("top_k", rollout.top_k, 0),
@@ -304,12 +309,13 @@ def _refuse_truncation(fields: Fields, rollout: SamplerSettings) -> None:
 
 
 def _step(fields: Fields, model: ServedModel, step: int) -> int | None:
-  """Returns the step that a request's `model` names; None: the newest.
+  """Returns the step that a request's `model` names. None means the newest.
 
-  Only the worker knows whether it is served, or will be when others have ended.
+  The worker decides later whether the step is served, because a swap may be
+  pending.
 
   Raises:
-    ApiError: another model is served.
+    ApiError: the request names another model.
   """
   asked = fields.take("model")
   if asked is None or asked == model.name:
@@ -328,7 +334,7 @@ def _step(fields: Fields, model: ServedModel, step: int) -> int | None:
 
 
 def _prompts(fields: Fields, model: ServedModel) -> tuple[types.Prompt, ...]:
-  """Returns the prompts: a text, token ids, or a list of either."""
+  """Returns the prompts. The field is a text, token ids, or a list of them."""
   value = fields.take("prompt")
   if isinstance(value, str) or _are_ids(value, model):
     value = [value]
@@ -372,7 +378,7 @@ def _prompt(
   """Returns a prompt that fits the sampler.
 
   Raises:
-    ApiError: it is empty, or too long.
+    ApiError: the prompt is empty or too long.
   """
   longest = model.rollout.prompt_buckets[-1]
   if not 1 <= len(token_ids) <= longest:
@@ -387,7 +393,7 @@ def _prompt(
 
 
 def _messages(fields: Fields) -> list[dict[str, str]]:
-  """Returns the messages of a conversation, each with role and content."""
+  """Returns the messages of a conversation, each with a role and content."""
   value = fields.take("messages")
   if not isinstance(value, list) or not value:
     fields.refuse("messages", value, "a non-empty list of messages")
@@ -415,7 +421,7 @@ def _messages(fields: Fields) -> list[dict[str, str]]:
 
 
 def _template_arguments(fields: Fields, model: ServedModel) -> dict[str, Any]:
-  """Returns the arguments of the chat template: the server's and a request's.
+  """Merges the chat template's arguments of the server and of the request.
 
   Raises:
     ApiError: the request's arguments are not an object.
@@ -431,11 +437,11 @@ def _template_arguments(fields: Fields, model: ServedModel) -> dict[str, Any]:
 def _ending(
   fields: Fields, messages: Sequence[Mapping[str, str]]
 ) -> tuple[bool, bool]:
-  """Reads from vLLM's fields where a prompt ends.
+  """Reads where the prompt ends from vLLM's fields.
 
   Returns:
-    Whether it ends after the last message, without a new turn of the assistant,
-    and whether the model continues the last message.
+    (is_answered, is_continued): whether the prompt ends after the last message,
+    without a new assistant turn, and whether the model continues that message.
 
   Raises:
     ApiError: the fields contradict each other or the messages.

@@ -1,10 +1,11 @@
-"""Scores sequences: each token, and the likeliest ones in its place.
+"""Scores sequences: each token, and the likeliest tokens in its position.
 
-The sampler keeps the log-probability of the drawn token alone. Requests that
-want likelier ones, or those of a prompt, have their whole sequences read once
-more. The distribution is the model's own, at temperature 1.
+The sampler only returns the log-probability of the sampled token. Requests for
+the likeliest tokens, or for log-probabilities of a prompt, run a second forward
+pass over the whole sequence. Scores are at temperature 1 and ignore top-p and
+top-k.
 
-Axis letters are those of `types.py`.
+Axis letters are in `types.py`.
 """
 
 import functools
@@ -24,19 +25,19 @@ from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.steps import unembed
 from azr_jax.types import Params
 
-# A device has the logits of about so many tokens at a time, never [B, S, V].
+# Tokens per device whose logits exist at the same time, instead of [B, S, V].
 _CHUNK_TOKENS = 256
 _PART = 128
 
 
 class Scores(NamedTuple):
-  """The scores of a sequence of S tokens, of all but its first.
+  """Scores of a sequence of S tokens, except its first token.
 
   Attributes:
-    logprobs: float32 [S - 1], of each token after those before it, in nats;
-      0 of tokens before the first one that was asked for.
-    top_ids: int32 [S - 1, num_top], the likeliest tokens, in order.
-    top_logprobs: float32 [S - 1, num_top], of these.
+    logprobs: float32 [S - 1], the log-probability of each token given the
+      earlier ones, in nats; 0 before the first requested token.
+    top_ids: int32 [S - 1, num_top], the likeliest tokens, likeliest first.
+    top_logprobs: float32 [S - 1, num_top], the log-probabilities of `top_ids`.
   """
 
   logprobs: np.ndarray
@@ -45,16 +46,16 @@ class Scores(NamedTuple):
 
 
 class Scorer:
-  """Scores sequences with the weights that sampling reads."""
+  """Scores sequences with the sampler's weights."""
 
   def __init__(self, engine: Engine, num_top: int, attend: AttentionFn):
-    """Compiles nothing yet.
+    """Builds the scoring function, which compiles when it is first called.
 
     Args:
-      engine: of the sampler; sequences are at most one token longer than its
+      engine: the sampler's engine. Sequences may be one token longer than its
         longest.
-      num_top: at most; no more than the vocabulary has.
-      attend: the attention of whole rows, on the sampler's mesh.
+      num_top: number of likeliest tokens, limited to the vocabulary size.
+      attend: the attention for whole rows, on the sampler's mesh.
     """
     settings = engine.settings
     self._engine = engine
@@ -75,7 +76,7 @@ class Scorer:
     )
 
   def warm_up(self, params: Params) -> None:
-    """Compiles the program of each length."""
+    """Compiles the program of every row length."""
     for length in self._lengths:
       tokens = np.zeros((self._engine.prefill_rows(length), length), np.int32)
       is_wanted = np.zeros(tokens.shape, bool)
@@ -87,14 +88,14 @@ class Scorer:
     sequences: Sequence[Sequence[int]],
     firsts: Sequence[int] | None = None,
   ) -> list[Scores]:
-    """Scores sequences, a few of about the same length at a time.
+    """Scores sequences in batches of similar length.
 
     Args:
-      params: from `engine.compute_params`.
-      sequences: token ids, at least one in each; one more than the sampler's
-        longest at most, because it caches all but the last.
-      firsts: of each, the index of the first token whose score is wanted; None:
-        all are.
+      params: the parameters from `engine.compute_params`.
+      sequences: non-empty sequences of token ids. They may be one token longer
+        than the sampler's longest, because the last token is not an input.
+      firsts: for each sequence, the index of the first token to score. None
+        scores all tokens.
     """
     firsts = [0] * len(sequences) if firsts is None else firsts
     by_length: dict[int, list[int]] = {}
@@ -120,17 +121,17 @@ class Scorer:
 
 
 def _lengths(buckets: Sequence[int], longest: int) -> list[int]:
-  """Returns the lengths that are compiled: some up to the longest.
+  """Returns the row lengths to compile.
 
   Args:
-    buckets: prompt lengths of the sampler.
-    longest: the longest length.
+    buckets: the sampler's prompt lengths.
+    longest: the longest row.
   """
   found = {*buckets, longest}
   length = max(buckets)
   while (length := 2 * length) < longest:
     found.add(length)
-  # Kernels of attention read long rows in parts of this length.
+  # Attention kernels read long rows in blocks of this length.
   return sorted({n if n <= _PART else -(-n // _PART) * _PART for n in found})
 
 
@@ -146,11 +147,12 @@ def _score(
 ) -> tuple[jax.Array, ...]:
   """Scores the token that follows each position, where it is wanted.
 
-  Returns the arrays of `Scores` for B rows; they are 0 where nothing is wanted.
-  Logits of at most about `chunk_tokens` tokens exist at the same time.
+  Padding at the end of a row does not affect the scores before it, because
+  attention is causal.
 
-  Padding at the end of a row changes nothing before it, because tokens attend
-  to earlier ones alone.
+  Returns:
+    The arrays of `Scores` for B rows, 0 where no score is wanted. The logits of
+    about `chunk_tokens` tokens exist at the same time.
   """
   B, S = tokens.shape
   positions = jnp.broadcast_to(jnp.arange(S), (B, S))
@@ -160,7 +162,7 @@ def _score(
   def score(
     hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    # Left alone, the compiler gives every device the logits of all rows.
+    # Without shard_map the compiler gives every device the logits of all rows.
     by_row = PartitionSpec(mesh_lib.BATCH_AXES)
     of_rows = jax.shard_map(
       functools.partial(_of_logits, num_top=num_top),
@@ -186,7 +188,7 @@ def _score(
     carry: None, chunk: tuple[jax.Array, jax.Array, jax.Array]
   ) -> tuple[None, tuple[jax.Array, jax.Array, jax.Array]]:
     *inputs, is_wanted_BC = chunk
-    # The head is most of the work, and prompts are seldom asked for.
+    # The head is most of the work, and few requests want scores of prompts.
     return carry, jax.lax.cond(jnp.any(is_wanted_BC), score, nothing, *inputs)
 
   chunk = min(S, max(1, chunk_tokens // B))
@@ -206,7 +208,7 @@ def _score(
 def _of_logits(
   logits_BCV: Float[Array, "B C V"], targets_BC: Int[Array, "B C"], num_top: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns targets' log-probabilities, and ids and those of the likeliest."""
+  """Returns log-probabilities of targets, top ids and their log-probs."""
   logprobs_BCV = jax.nn.log_softmax(logits_BCV)
   top, ids = jax.lax.top_k(logprobs_BCV, num_top)
   drawn = jnp.take_along_axis(logprobs_BCV, targets_BC[..., None], -1)
@@ -214,9 +216,9 @@ def _of_logits(
 
 
 def _chunks(x: jax.Array, chunk: int) -> jax.Array:
-  """Returns [B, S, ...] as [chunks, B, C, ...], padded at the end.
+  """Reshapes [B, S, ...] to [chunks, B, C, ...], padded at the end.
 
-  Rows stay whole, because they are split over devices.
+  The batch axis is not split, because it is sharded over devices.
   """
   rows = jnp.pad(
     x, ((0, 0), (0, -x.shape[1] % chunk), *[(0, 0)] * (x.ndim - 2))
@@ -226,6 +228,6 @@ def _chunks(x: jax.Array, chunk: int) -> jax.Array:
 
 
 def _whole(x: jax.Array, length: int) -> jax.Array:
-  """Returns [chunks, B, C, ...] as [B, S, ...], what `_chunks` has split."""
+  """Undoes `_chunks`: reshapes [chunks, B, C, ...] to [B, S, ...]."""
   rows = jnp.moveaxis(x, 0, 1)
   return rows.reshape(len(rows), -1, *x.shape[3:])[:, :length]

@@ -1,49 +1,49 @@
-"""The text of a response while its tokens still come.
+"""Decodes a response while its tokens arrive.
 
-A character may be split over tokens, and a stop string over calls of the decode
-loop. So text is given out as soon as no later token can change it, and the
-parts are together what the whole response decodes to.
+A character may span several tokens, and a stop string several calls of the
+decode loop. Text is released as soon as later tokens cannot change it. The
+released parts join to the text that the whole response decodes to.
 """
 
 from collections.abc import Sequence
 
 from azr_jax.models.tokenizers import Tokenizer
 
-# An incomplete character decodes to it.
+# What an incomplete character decodes to.
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class Detokenizer:
-  """Decodes tokens as they come.
+  """Decodes tokens as they arrive.
 
-  What is decoded begins some tokens early, with text that was given out before,
-  because some tokenizers strip a space from the beginning of a text.
+  It decodes from some tokens further back, with text that was already released,
+  because some tokenizers strip a leading space.
   """
 
   def __init__(self, tokenizer: Tokenizer):
-    """Begins a response.
+    """Starts an empty response.
 
     Args:
-      tokenizer: decodes ids.
+      tokenizer: decodes token ids.
     """
     self._tokenizer = tokenizer
     self._ids: list[int] = []
-    self._start = 0  # Where decoding begins.
-    self._done = 0  # The tokens before it have given their text.
-    self._shown = ""  # The text of the tokens from `_start` to `_done`.
+    self._start = 0  # Index of the first token to decode.
+    self._done = 0  # Number of tokens whose text was released.
+    self._shown = ""  # Text of the tokens from `_start` to `_done`.
 
   def add(self, token_ids: Sequence[int]) -> str:
-    """Returns the text that is complete with these tokens."""
+    """Adds tokens and returns the text that they complete."""
     self._ids += token_ids
     text = self._decode(self._ids[self._start :])
     return "" if text.endswith(_REPLACEMENT) else self._take(text)
 
   def finish(self) -> str:
-    """Returns the rest, where the last character may be incomplete."""
+    """Returns the remaining text; its last character may be incomplete."""
     return self._take(self._decode(self._ids[self._start :]))
 
   def _decode(self, ids: list[int]) -> str:
-    """Returns text without special tokens, as vLLM does by default."""
+    """Decodes without special tokens, as vLLM does by default."""
     return self._tokenizer.decode(ids, skip_special=True)
 
   def _take(self, text: str) -> str:
@@ -51,24 +51,24 @@ class Detokenizer:
     alone = self._decode(self._ids[self._done :])
     if alone:
       self._start, self._shown = self._done, alone
-    else:  # They are special tokens, or spaces at the beginning.
+    else:  # The new tokens are special tokens, or spaces at the start.
       self._shown = text
     self._done = len(self._ids)
     return new
 
 
 class TokenTexts(dict[int, str]):
-  """The text of each token by its id, decoded when it is first asked for.
+  """The text of each token by its id, decoded on first use.
 
-  It is decoded behind a letter: alone, some tokenizers would strip the space
-  that a token begins with.
+  Tokens are decoded after a letter, because some tokenizers strip a leading
+  space.
   """
 
   def __init__(self, tokenizer: Tokenizer):
-    """Decodes nothing yet.
+    """Creates an empty cache.
 
     Args:
-      tokenizer: decodes ids.
+      tokenizer: decodes token ids.
     """
     super().__init__()
     self._tokenizer = tokenizer
@@ -82,24 +82,24 @@ class TokenTexts(dict[int, str]):
 
 
 class StopFilter:
-  """Withholds a stop string and what follows it.
+  """Withholds a stop string and the text after it.
 
-  Of several it is the one that is complete first, however the text is cut into
-  parts; of two that end together, the longer one.
+  The stop string that is complete first wins, wherever the text is cut into
+  parts. If two end at the same character, the longer one wins.
   """
 
   def __init__(self, stop_strings: Sequence[str]):
-    """Begins a response.
+    """Starts an empty response.
 
     Args:
-      stop_strings: none of them is given out.
+      stop_strings: the strings to withhold.
     """
     self._stops = tuple(stop_strings)
     self._held = ""
     self._is_stopped = False
 
   def add(self, text: str) -> str:
-    """Returns the text before a stop string, as far as it is certain."""
+    """Adds text and returns what certainly precedes any stop string."""
     if not self._stops:
       return text
     if self._is_stopped:
@@ -114,7 +114,7 @@ class StopFilter:
     return self._release(len(self._held) - self._unfinished())
 
   def finish(self) -> str:
-    """Returns what was held back because a stop string could have begun."""
+    """Returns the text withheld because a stop string might have started."""
     return "" if self._is_stopped else self._release(len(self._held))
 
   def _release(self, count: int) -> str:
@@ -122,7 +122,7 @@ class StopFilter:
     return text
 
   def _unfinished(self) -> int:
-    """Returns how many of the last characters may begin a stop string."""
+    """Returns the number of last characters that may start a stop string."""
     longest = min(max(map(len, self._stops)) - 1, len(self._held))
     return next(
       (

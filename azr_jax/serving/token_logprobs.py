@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens, as the OpenAI API shows them."""
+"""Log-probabilities of tokens in the OpenAI API's format."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from azr_jax.serving.text import TokenTexts
 
 
 class Likely(NamedTuple):
-  """One of the likeliest tokens in a place."""
+  """One of the likeliest tokens in a position."""
 
   token_id: int
   piece: str
@@ -18,13 +18,13 @@ class Likely(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TokenLogprob:
-  """A token in its place.
+  """A token and the alternatives in its position.
 
   Attributes:
-    token_id: its id.
-    piece: its text.
-    logprob: in nats; None: it is the first of its sequence.
-    top: the likeliest tokens in its place, in order.
+    token_id: the token's id.
+    piece: the token's text.
+    logprob: its log-probability in nats. None for a sequence's first token.
+    top: the likeliest tokens in this position, likeliest first.
   """
 
   token_id: int
@@ -40,14 +40,14 @@ def of_scores(
   num_top: int,
   texts: TokenTexts,
 ) -> list[TokenLogprob]:
-  """Returns the last tokens of a sequence that was scored.
+  """Returns the last tokens of a scored sequence.
 
   Args:
-    scores: of the whole sequence.
+    scores: the scores of the whole sequence.
     token_ids: the whole sequence.
-    pieces: the texts of its last tokens, or of all.
-    num_top: likeliest tokens of each place; at most as many as there are.
-    texts: those of single tokens.
+    pieces: the texts of the last tokens, or of all.
+    num_top: maximum number of likeliest tokens per position.
+    texts: the texts of single tokens.
   """
   first = len(token_ids) - len(pieces)
   rows = []
@@ -59,7 +59,8 @@ def of_scores(
     ids = scores.top_ids[index - 1, :num_top].tolist()
     logprobs = scores.top_logprobs[index - 1, :num_top].tolist()
     top = tuple(
-      # A token has one text in its place, also a part of a character.
+      # The token keeps its text in the response, which may be part of a
+      # character.
       Likely(one, piece if one == token_id else texts[one], logprob)
       for one, logprob in zip(ids, logprobs, strict=True)
     )
@@ -69,11 +70,11 @@ def of_scores(
 
 
 def completion(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
-  """Returns the `logprobs` of a completion's choice.
+  """Returns the `logprobs` field of a completion's choice.
 
   Args:
-    tokens: to show.
-    offset: where the first of them begins in the text.
+    tokens: the tokens to return.
+    offset: the offset of the first token in the choice's text.
   """
   offsets = []
   for token in tokens:
@@ -89,10 +90,10 @@ def completion(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
 
 
 def _named(token: TokenLogprob) -> dict[str, Likely]:
-  """Returns the likeliest tokens, each with a name of its own.
+  """Returns the likeliest tokens by unique names.
 
-  Clients look the token up by its text. Others that have this text, or that of
-  a likelier one, are named by their ids.
+  Clients look up the sampled token by its text. Other tokens with the same
+  text, or with the text of a likelier token, are named by their ids.
   """
   found: dict[str, Likely] = {}
   for one in token.top:
@@ -103,7 +104,7 @@ def _named(token: TokenLogprob) -> dict[str, Likely]:
 
 
 def _with_itself(token: TokenLogprob) -> dict[str, float] | None:
-  """Returns the likeliest tokens and the token, as completions have them."""
+  """Returns the likeliest tokens and the sampled one, as completions do."""
   if token.logprob is None:
     return None
   top = {name: one.logprob for name, one in _named(token).items()}
@@ -111,7 +112,7 @@ def _with_itself(token: TokenLogprob) -> dict[str, float] | None:
 
 
 def chat(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
-  """Returns the `logprobs` of a chat's choice."""
+  """Returns the `logprobs` field of a chat's choice."""
   return {
     "content": [
       _chat_token(token.piece, token.piece, token.logprob)

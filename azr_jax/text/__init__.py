@@ -1,1 +1,1 @@
-"""How tags and code fences are read in the text of a response."""
+"""Parses tags, code fences and message contents."""

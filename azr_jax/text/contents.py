@@ -1,4 +1,4 @@
-"""Contents of messages: a text, or a list of text parts as OpenAI's API has it.
+"""Message contents: a text, or a list of text parts as in OpenAI's API.
 
 This module imports only the standard library.
 """
@@ -14,10 +14,10 @@ def text(content: Any) -> str:
 
   Args:
     content: a text, or parts such as `{"type": "text", "text": "hello"}`,
-      which are joined. A part may be a plain text.
+      which are joined. A part may also be a plain text.
 
   Raises:
-    ValueError: it is something else; the message names the type of the part.
+    ValueError: the content has another type; the message names it.
   """
   if isinstance(content, str):
     return content

@@ -1,19 +1,19 @@
-"""Reads code fences in responses, in time linear in the response's length.
+"""Parses code fences in responses, in time linear in the response's length.
 
 | text | read as |
 | --- | --- |
-| three or more backticks or tildes, then a label | the opening of a fence |
+| three or more backticks or tildes, then a label | an opening fence |
 | `py`, `Python`, `python3`, `py3`, in any case | the label `python` |
-| as many of the same marks, alone on a line or at its end | the closing |
+| as many of the same marks, alone on a line or at its end | a closing fence |
 | an indented fence, or one in a list item | a fence; its lines are dedented |
-| a longer fence around shorter ones | one fence, which holds the others |
-| a labelled fence before another one's closing | the end of the other |
+| a longer fence around shorter ones | one fence, which contains the others |
+| a labelled fence inside an unclosed one | it ends the unclosed one |
 | marks, a label, text and the same marks on one line | an inline fence |
-| an opening without a closing | a fence that is not closed |
+| an opening fence without a closing one | an unclosed fence |
 
-Tildes open a fence at the beginning of a line only. A closing that is indented
-further than its opening may belong to the fence's text, so it counts only if no
-other follows.
+Tildes open a fence only at the start of a line. A closing fence that is
+indented further than its opening may belong to the content, so it counts only
+if no other one follows.
 """
 
 import bisect
@@ -23,10 +23,10 @@ from collections.abc import Iterator
 
 PYTHON = "python"
 MIN_MARKS = 3
-# A line is read so far before marks, and so far after them.
+# Maximum number of characters that are read before and after the marks.
 MAX_INDENTATION, MAX_LABEL = 64, 200
-# Searches for closings look at each of the marks so often on average. Beyond,
-# the next marks that fit are a closing.
+# Average number of times that the searches may look at each mark. Beyond it,
+# the next matching marks close a fence.
 MAX_LOOKS = 20
 _MARKS = re.compile(r"`{3,}|~{3,}")
 _WORD = re.compile(r"[A-Za-z][\w+#.-]*")
@@ -36,15 +36,15 @@ _LIST_ITEMS = frozenset(("", "-", "*", "+", ">"))
 
 @dataclasses.dataclass(frozen=True)
 class Fence:
-  """A fence.
+  """A code fence.
 
   Attributes:
-    label: what follows the opening marks, in lower case; `PYTHON` for all names
-      of the language.
-    content: what stands between the marks, without the opening's indentation,
-      and without line breaks at the end.
-    is_closed: whether it has a closing.
-    is_inline: whether all of it stands on one line.
+    label: the text after the opening marks in lower case; `PYTHON` for every
+      name of the language.
+    content: the text between the marks, without the opening's indentation and
+      without trailing line breaks.
+    is_closed: whether it has a closing fence.
+    is_inline: whether it is on one line.
   """
 
   label: str
@@ -54,20 +54,20 @@ class Fence:
 
 
 def normalized(label: str) -> str:
-  """Returns a label in lower case; `PYTHON` for all names of the language."""
+  """Returns a label in lower case, or `PYTHON` for a name of the language."""
   label = label.strip().casefold()
   return PYTHON if label in _PYTHON_LABELS else label
 
 
 def indentation(before: str) -> int | None:
-  """Returns how far marks are indented on their line.
+  """Returns how far the marks are indented on their line.
 
   Args:
     before: the line up to the marks.
 
   Returns:
-    The number of characters; None if there are others than blanks, a list's
-    bullet or number, or a mark of quotation.
+    The number of characters. None if they include anything but blanks, a list
+    bullet or number, or a quote mark.
   """
   item = before.strip(" \t")
   is_numbered = item[-1:] in (".", ")") and item[:-1].isdecimal()
@@ -75,7 +75,7 @@ def indentation(before: str) -> int | None:
 
 
 def dedented(text: str, count: int) -> str:
-  """Returns a text without up to `count` blanks before each line."""
+  """Removes up to `count` leading blanks from each line."""
   if not count:
     return text
   return re.sub(rf"^[ \t]{{1,{count}}}", "", text, flags=re.MULTILINE)
@@ -92,11 +92,11 @@ class _Marks:
 
   Attributes:
     text: the marks.
-    start: index of the first one.
-    line_start: index of the beginning of their line.
-    line_end: index of its end.
-    before: the line up to the marks; "x" if that is long.
-    after: the beginning of the rest of the line, stripped.
+    start: index of the first mark.
+    line_start: index of the start of the line.
+    line_end: index of the end of the line.
+    before: the line up to the marks, or "x" if that is too long.
+    after: the start of the rest of the line, stripped.
   """
 
   text: str
@@ -108,12 +108,12 @@ class _Marks:
 
   @property
   def depth(self) -> int:
-    """The indentation of marks that open a fence; 0 after other text."""
+    """The indentation of opening marks; 0 after other text."""
     return indentation(self.before) or 0
 
   @property
   def begins_line(self) -> bool:
-    """Whether only blanks stand before the marks."""
+    """Whether the marks follow only blanks."""
     return not self.before.strip(" \t")
 
   def may_open(self) -> bool:
@@ -121,11 +121,11 @@ class _Marks:
     return self.text[0] == "`" or indentation(self.before) is not None
 
   def may_close(self, opening: "_Marks") -> bool:
-    """Returns whether there are enough marks of the same kind."""
+    """Returns whether these are enough marks of the same type."""
     return self.text.startswith(opening.text)
 
   def interrupts(self, opening: "_Marks") -> bool:
-    """Returns whether these marks open a fence inside of another's text."""
+    """Returns whether these marks open a fence inside another fence."""
     return (
       self.begins_line
       and self.depth <= opening.depth
@@ -135,14 +135,13 @@ class _Marks:
 
 
 class _Reader:
-  """Pairs the marks of a text, from left to right."""
+  """Pairs the marks of a text from left to right."""
 
   def __init__(self, text: str):
     self._text = text
     self._marks = list(_find(text))
-    # Marks that searches for a closing may still look at. A search may end far
-    # behind the closing that it finds, so without a limit all of them together
-    # would take quadratic time.
+    # A search may read far beyond the closing fence that it finds. The budget
+    # keeps all searches together from taking quadratic time.
     self._looks_left = MAX_LOOKS * len(self._marks)
 
   def fences(self) -> Iterator[Fence]:
@@ -184,15 +183,15 @@ class _Reader:
     )
 
   def _closing(self, opening: _Marks, first: int) -> tuple[int | None, bool]:
-    """Finds where a fence ends.
+    """Finds the end of a fence.
 
     Args:
-      opening: its opening marks.
-      first: index of the marks that follow.
+      opening: the opening marks.
+      first: index of the next marks.
 
     Returns:
-      The index of the marks that end it, or None; and whether these open the
-      next fence.
+      (index of the marks that end the fence or None, whether these marks open
+      the next fence).
     """
     indented = None
     later = range(first, len(self._marks))

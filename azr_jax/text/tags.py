@@ -1,17 +1,17 @@
-"""Finds tags in responses, such as `<answer>`, in linear time.
+"""Finds tags such as `<answer>` in responses, in linear time.
 
-A regular expression such as `<answer>(.*?)</answer>` looks for the end again
-from each opening tag, so a response of opening tags alone takes quadratic time.
-These functions look for each tag once, from left to right.
+A regular expression such as `<answer>(.*?)</answer>` searches for the end again
+from every opening tag, so a response of opening tags takes quadratic time.
+These functions search for each tag once, from left to right.
 """
 
 from collections.abc import Iterable, Iterator
 
 
 def enclosed(text: str, opening: str, closing: str) -> Iterator[str]:
-  """Yields the texts between an opening tag and the next closing one.
+  """Yields the texts between an opening tag and the next closing tag.
 
-  Each pair is looked for after the one before it.
+  Pairs do not overlap.
   """
   position = 0
   while True:
@@ -27,7 +27,7 @@ def enclosed(text: str, opening: str, closing: str) -> Iterator[str]:
 
 
 def innermost(text: str, opening: str, closing: str) -> Iterator[str]:
-  """Yields the texts between neighbouring tags, which hold no other tag."""
+  """Yields the texts between adjacent tags, which contain no other tag."""
   position = 0
   while True:
     end = text.find(closing, position)
@@ -40,6 +40,6 @@ def innermost(text: str, opening: str, closing: str) -> Iterator[str]:
 
 
 def last(texts: Iterable[str]) -> str | None:
-  """Returns the last of some texts, stripped, or None."""
+  """Returns the last text, stripped, or None if there is none."""
   found = list(texts)
   return found[-1].strip() if found else None

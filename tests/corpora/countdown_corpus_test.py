@@ -66,7 +66,7 @@ def test_chains_of_thought_are_correct(style, solved_puzzles):
 
 
 def test_a_dead_end_never_begins_with_the_correct_step():
-  # Each order of the operands of 2 + 3 is the correct step.
+  # 2 + 3 is the correct step in either order.
   for step in (
     countdown_solutions.Step(2, "+", 3, 5),
     countdown_solutions.Step(3, "+", 2, 5),

@@ -1,4 +1,4 @@
-"""Files of demonstrations, and the choice of those to train on."""
+"""Files of demonstrations, and the selection of those to train on."""
 
 import collections
 import dataclasses
@@ -16,7 +16,7 @@ OUTPUT = f"{code_blocks.OUTPUT_PREFIX}42\n{code_blocks.OUTPUT_SUFFIX}"
 
 
 class Letters:
-  """A tokenizer whose tokens are letters."""
+  """A tokenizer with one token per letter."""
 
   eos_ids = (0,)
 

@@ -51,7 +51,7 @@ def test_conversations_are_correct_and_show_the_output_of_their_code(
       )
     assert self_checks.has_self_check(turns) == (style == "check")
   correct = sum(map(str.__eq__, answers, references))
-  # A mistake may give the right number by chance.
+  # A wrong script may return the right number by chance.
   assert correct < 3 if style == "mistake" else correct == len(references)
 
 

@@ -18,7 +18,7 @@ IN_PARTS = [{"role": USER, "content": [{"type": "text", "text": "a"}]}]
 
 
 class Plain:
-  """A tokenizer whose tokens are letters; a tilde ends a turn."""
+  """A tokenizer with one token per letter; a tilde ends a turn."""
 
   eos_ids = (END,)
   has_chat_template = False
@@ -49,7 +49,7 @@ class Chatty(Plain):
 
 
 def tokens(tmp_path, record, tokenizer, **settings):
-  """The trained text and the whole one, of a file of one row."""
+  """Returns the trained text and the whole text of a one-row file."""
   path = tmp_path / "rows.jsonl"
   path.write_text(json.dumps(record) + "\n")
   settings = CorpusSettings(data=str(path), **settings)

@@ -1,4 +1,4 @@
-"""Episodes in processes of their own: turns, failures, and a replay."""
+"""Episodes in separate processes: turns, failures, and replays."""
 
 import os
 import random
@@ -97,12 +97,12 @@ def test_an_episode_is_played_turn_by_turn(episodes):
   last = value(episodes.step(TASK, ["3", "7"], first["shown"]))
   assert last["is_done"] and last["reward"] == pytest.approx(0.9)
   assert last["metrics"] == {"tries": 2}
-  # It is over, so its end is known.
+  # The episode is over, so `finish` returns the cached last turn.
   assert value(episodes.finish(TASK, ["3", "7"], False)) == last
 
 
 def test_a_killed_process_plays_an_episode_again(episodes):
-  """A replay has the same random numbers, whatever was drawn in between."""
+  """A replay sees the same random numbers, whatever was drawn in between."""
   task, replies = {"number": 2}, ["5", "6"]
   shown = value(episodes.step(task, replies[:1]))["shown"]
   second = value(episodes.step(task, replies, shown))

@@ -1,4 +1,4 @@
-"""Uploads by the real huggingface_hub, to a server that speaks as the hub."""
+"""Uploads by the real huggingface_hub to a server that imitates the hub."""
 
 import base64
 import http.server
@@ -15,7 +15,7 @@ TOKEN = "hf_of_tests"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-  """What an upload asks of the hub; files are kept in `server.files`."""
+  """The requests of an upload. Uploaded files are in `server.files`."""
 
   def log_message(self, *arguments):
     del arguments
@@ -95,7 +95,7 @@ def make_hub(monkeypatch, tmp_path):
 
 
 def _use(monkeypatch, tmp_path, address, token):
-  """Makes huggingface_hub ask an address with a token; "": without one."""
+  """Points huggingface_hub to an address, with a token unless it is ""."""
   monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
   monkeypatch.setattr(
     huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "no_token")
@@ -121,7 +121,7 @@ def test_a_folder_s_files_are_uploaded_and_no_others(hub, tmp_path):
   address = hub_upload.push(folder, "me/model", True, "Export run")
   assert hub.files == files
   assert (hub.created["organization"], hub.created["name"]) == ("me", "model")
-  # Older versions of huggingface_hub say `private`.
+  # Older versions of huggingface_hub send `private`.
   assert hub.created.get("visibility") == "private" or hub.created["private"]
   assert hub.message == "Export run" and address.endswith("/commit/abc")
 

@@ -1,4 +1,4 @@
-"""Model cards: what they say is what the run's folder says."""
+"""Model cards state what the run folder contains."""
 
 import json
 
@@ -21,7 +21,7 @@ CONFIG = {
 
 @pytest.fixture(name="run")
 def make_run(tmp_path):
-  """A run of twelve steps, whose reward is the step over 100."""
+  """Writes a run of twelve steps, whose reward is step / 100."""
   (tmp_path / "config.json").write_text(json.dumps(CONFIG))
   lines = [
     {"step": step, "reward/solve/mean": step / 100, "tokens/mean": 7.0}

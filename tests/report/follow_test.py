@@ -26,7 +26,7 @@ def log(folder, step):
 
 
 def get(address, **headers):
-  """Returns the status, tag and text of an answer."""
+  """Returns the status, ETag and text of a response."""
   request = urllib.request.Request(address, headers=headers)
   try:
     with urllib.request.urlopen(request, timeout=60) as answer:
@@ -53,7 +53,7 @@ def test_a_page_follows_its_run_from_before_the_first_step(run, tmp_path):
     assert out.read_text() == text
     log(run, 3)
     assert live.update() and "3 of 9" in get(address)[2]
-    # Nothing but the page, and not to a site that has this address.
+    # Serves only the page, and not to other sites through DNS rebinding.
     assert get(address + "etc/passwd")[0] == 404
     assert get(address, Host="example.org")[0] == 403
 

@@ -1,4 +1,4 @@
-"""References, such as a paper's numbers, beside the curves of a run."""
+"""References, such as a paper's numbers, next to the curves of a run."""
 
 import csv
 import json
@@ -68,19 +68,19 @@ def test_a_level_and_points_are_drawn_over_the_figure_of_their_metric(tmp_path):
       r'<polyline class="[^"]+" data-label="([^"]+)" points="([^"]+)"', found
     )
   )
-  # The axes reach to step 60 and to 0.6. A frame of 360 x 210 has margins of
+  # The axes extend to step 60 and to 0.6. The 360 x 210 frame has margins of
   # 48, 8, 24 and 22.
   assert 'data-last="60"' in found and 'data-high="0.6"' in found
   height = 24 + 164 * (1 - 0.481 / 0.6)
   assert lines["a paper"] == f"48.0,{height:.1f} 352.0,{height:.1f}"
   assert lines["base, then trained"] == "48.0,160.7 352.0,78.7"
-  # Points are marked and levels are not; both are dashed, also in the legend.
+  # Points have marks, levels do not. Both are dashed, also in the legend.
   assert len(re.findall(r'<circle class="s\d d1"', found)) == 2
   assert len(re.findall(r'<polyline class="s\d d1"', found)) == 2
   assert re.search(r'class="key s\d d1">a paper <b>0.481<', found)
   assert "base, then trained <b>0.1 \u2192 0.4<" in found
   assert not beside.missing() and "no figure for" not in text
-  # Other figures are what they were.
+  # Other figures are unchanged.
   assert 'data-last="30"' in figure_of(text, "Fraction of correct responses")
 
 
@@ -103,9 +103,9 @@ def test_references_are_not_smoothed_as_runs_are(tmp_path):
   path = write(tmp_path / "paper.csv", f"{metric},,0.7,a", f"{metric},9,0.1,b")
   text, _ = build(folder, path)
   found = figure_of(text, "solve, reward: deduction")
-  assert found.count('data-label="run"') == 2  # its values, and their means
+  assert found.count('data-label="run"') == 2  # the values and their means
   assert found.count('data-label="a"') == found.count('data-label="b"') == 1
-  assert 'data-high="0.8"' in found  # of the level, above all of the run's
+  assert 'data-high="0.8"' in found  # from the level, which is above the run
 
 
 def test_a_reference_of_one_of_several_lines_names_its_line(tmp_path):
@@ -137,7 +137,7 @@ def test_final_scores_stand_in_the_table_of_benchmarks(tmp_path):
   text, beside = build(folder, write(tmp_path / "paper.csv", *lines))
   for label, value in (("theirs", "50.0"), ("start", "30.0")):
     row = re.findall(rf"reference: {label}<.*?</tr>", text)[0]
-    # Nine benchmarks and three averages of them.
+    # Nine benchmarks and three averages.
     assert row.count(f"{value} \u00b1") + row.count(f">{value} %") == 12
   assert not beside.missing()
 
@@ -244,7 +244,7 @@ def test_references_of_papers_have_the_values_of_their_metrics(path):
 
 
 def rows_of(name):
-  """The rows of a file of the package."""
+  """Returns the rows of a file in the package."""
   with (references.FOLDER / f"{name}.csv").open(encoding="utf-8") as file:
     return list(csv.DictReader(file))
 
@@ -269,7 +269,7 @@ CHOICES = "aime24 aime25 math500 gpqa".split()
   ],
 )
 def test_curves_pass_through_the_numbers_of_the_tables(name, step, benchmarks):
-  """Figures and tables were read independently of each other."""
+  """The figures and the tables were transcribed independently."""
   final = {row["metric"]: row for row in rows_of(name) if not row["step"]}
   curve = {
     row["metric"]: row
@@ -279,7 +279,7 @@ def test_curves_pass_through_the_numbers_of_the_tables(name, step, benchmarks):
   for benchmark in benchmarks:
     metric = f"evaluation/{benchmark}/pass@1/unbiased"
     apart = float(final[metric]["value"]) - float(curve[metric]["value"])
-    # A tenth of a point is the table's rounding, another one the picture's.
+    # A tenth of a point for the table's rounding, another for the figure's.
     assert abs(apart) < 0.0021, benchmark
 
 

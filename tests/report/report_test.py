@@ -34,7 +34,7 @@ HOSTILE = "</script><script>document.title='broken'</script><b onclick=x>&amp;"
 
 
 def write_run(folder, steps=30, rate=0.01, system="azr"):
-  """Writes a run folder like `azr_jax.train`, and its scores folder."""
+  """Writes a run folder as `azr_jax.train` does, and its scores folder."""
   (folder / "samples").mkdir(parents=True)
   (folder / "flagged").mkdir()
   config = {
@@ -111,7 +111,7 @@ def test_a_folder_without_metrics_is_refused(tmp_path):
 
 
 class Elements(html.parser.HTMLParser):
-  """Collects elements; fails if they are not closed in order."""
+  """Collects elements, and fails if they are not closed in order."""
 
   VOID = ("meta", "input", "line", "rect", "polyline", "polygon", "circle")
   VOID += ("br",)
@@ -161,9 +161,9 @@ def test_the_page_is_valid_and_refers_to_no_other_file(two):
     assert attributes.get("href", "#").startswith("#")
   assert "http" not in text.replace("http-equiv", "")
   assert text.count("<polygon") == 2 * len(sections.PHASES)
-  # Differences to the base.
+  # Differences to the base model.
   assert "+11.0 points" in text and "+12.0 points" in text
-  # The metric is 1 wherever it is known.
+  # The metric is 1 in every step that has it.
   assert "new_family/of: somebody: 1<" in text
   assert "2 differences of settings" in text
 
@@ -184,7 +184,7 @@ def test_several_runs_are_drawn_over_each_other(two):
   )[0]
   labels = set(re.findall(r'data-label="([^"]+)"', found))
   assert labels == {"one", "two"}
-  # 0.4 is the second run's maximum; the last step is the first run's.
+  # 0.4 is the second run's maximum. The last step is the first run's.
   assert 'data-high="0.4"' in found and 'data-last="30"' in found
   assert ">reward</text>" in found  # the unit of the axis
 
@@ -201,12 +201,12 @@ def test_the_first_and_last_steps_are_compared_with_their_errors():
   values = [1.0, 3.0, 3.0, 1.0, 9.0, 7.0, 7.0, 9.0]
   change = changes.of_ends(values, 4)
   assert (change.first.value, change.last.value) == (2.0, 8.0)
-  # A variance of 4/3 over 4 steps at both ends.
+  # The variance is 4/3 over 4 steps at both ends.
   assert change.first.stderr == pytest.approx(3**-0.5)
   assert change.difference.value == 6.0
   assert change.difference.stderr == pytest.approx((2 / 3) ** 0.5)
   assert change.difference.direction() == "up"
-  # Three steps at each end give no error, however far the ends are apart.
+  # Three steps at each end give no error, however far apart the ends are.
   few = changes.of_ends([1.0, 1.1, 1.2, 9.0, 9.1, 9.2], 3)
   assert few.difference.stderr is None
   assert few.difference.direction() == ""
@@ -220,7 +220,7 @@ def test_a_mean_of_changes_has_the_error_of_independent_ones():
   other = changes.Change(Estimate(3.0, 0.4), Estimate(3.0, 0.4))
   mean = changes.mean_change([one, other])
   assert mean.difference.value == 0.5
-  # A mean of two has half the hypotenuse, and a difference that of both ends.
+  # The mean of two has half the hypotenuse. A difference combines both ends.
   assert mean.first.stderr == pytest.approx(0.25)
   assert mean.difference.stderr == pytest.approx(0.25 * 2**0.5)
   unsure = changes.Change(Estimate(1.0), Estimate(2.0, 0.3))
@@ -229,7 +229,8 @@ def test_a_mean_of_changes_has_the_error_of_independent_ones():
 
 
 @pytest.mark.parametrize(
-  "slope, words", [(0.01, "rose"), (-0.01, "fell"), (0.0, "not clearly change")]
+  "slope, words",
+  [(0.01, "rose"), (-0.01, "fell"), (0.0, "not change significantly")],
 )
 def test_the_headline_says_what_the_steps_show(tmp_path, slope, words):
   folder = write_run(tmp_path / "one", rate=0.0)
@@ -247,9 +248,9 @@ def test_the_headline_says_what_the_steps_show(tmp_path, slope, words):
   text = build(reading.read_runs([str(folder)]))
   (headline,) = re.findall(r'<p class="headline">(.*?)</p>', text)
   assert words in headline
-  others = {"rose", "fell", "not clearly change"} - {words}
+  others = {"rose", "fell", "not change significantly"} - {words}
   assert not any(other in headline for other in others)
-  # The page does not say of this run what a healthy run shows.
+  # Hints describe a healthy run, so they are left out.
   shown = re.sub(r'<details class="hint">.*?</details>', "", text)
   assert "rises" not in shown
 
@@ -262,7 +263,7 @@ def test_scores_during_training_are_the_headline(tmp_path):
       if score is not None:
         line["evaluation/problems/pass@1/unbiased"] = score
         line["evaluation/problems/pass@1/unbiased_stderr"] = 0.03
-      if step == 3:  # has the scores after the last step alone
+      if step == 3:  # the last line only has scores
         line = {k: v for k, v in line.items() if "evaluation" in k} | {
           "step": 3
         }
@@ -271,7 +272,7 @@ def test_scores_during_training_are_the_headline(tmp_path):
   assert run.done == 2
   (headline,) = re.findall(r'<p class="headline">(.*?)</p>', build([run]))
   words = re.sub(r"<[^>]+>", "", headline)
-  # Errors add up in squares: 0.03 times the root of 2.
+  # Errors add in quadrature: 0.03 times the square root of 2.
   assert "20.0 \u00b1 3.0 % \u2192 70.0 \u00b1 3.0 %" in words
   assert "+50.0 \u00b1 4.2 points" in words
 
@@ -286,8 +287,8 @@ def test_runs_that_differ_in_their_seed_are_averaged(tmp_path):
   text = build(reading.read_runs(paths))
   (table,) = re.findall(r"mean over seeds</th>.*?</table>", text, re.S)
   row = re.findall(r"reward in training: deduction/solve<.*?</tr>", table)[0]
-  # The rewards of steps 21 to 30 are 25.5 times the rates 0.01, 0.02 and 0.03,
-  # those of steps 1 to 10 are 5.5 times; 20 x 0.01 / 3 ** 0.5 is the error.
+  # The mean rewards of steps 21 to 30 are 25.5 times the rates 0.01, 0.02 and
+  # 0.03, of steps 1 to 10 5.5 times. The error is 20 x 0.01 / 3 ** 0.5.
   assert "+0.40 \u00b1 0.12" in re.sub(r"<[^>]+>", "", row)
 
 
@@ -435,7 +436,7 @@ def test_lines_are_interrupted_without_values_and_long_ones_are_thinned():
   assert drawn.count("<polyline") == 2
   sparse = draw([1, 2, 3, 4, 5], [1, None, 3, None, 5], 5, 5)
   assert sparse.count("<polyline") == 1
-  # Values at regular steps and at the last step are one line.
+  # Values at regular steps, plus the last step, form one line.
   steps = list(range(1, 103))
   values = [1.0 if s % 25 == 1 or s == 102 else None for s in steps]
   assert draw(steps, values, 5, 102).count("<polyline") == 1
@@ -482,8 +483,8 @@ def test_wrong_folders_are_refused(tmp_path, monkeypatch, arguments, message):
   assert not (tmp_path / "page.html").exists()
 
 
-# Records what the page's script has shown, and whether the page is wider than
-# the window.
+# Records what the page's script shows, and whether the page is wider than the
+# window.
 _LOOK = """<script>
 const first = document.querySelector(".browser");
 const select = [...first.querySelectorAll("select")].find(
@@ -506,7 +507,7 @@ const seen = JSON.stringify({
   dark: document.documentElement.classList.contains("dark")});
 parent.postMessage(seen, "*");
 </script>"""
-# No window of Chromium is as narrow as a phone, so the page is in a frame.
+# Chromium windows cannot be as narrow as a phone, so the page is in a frame.
 _FRAME = """<!doctype html><title>frame</title><body><script>
 onmessage = message => { document.body.dataset.seen = message.data; };
 </script><iframe width="WIDTH" height="900" src="page.html#dark"></iframe>"""
@@ -519,7 +520,7 @@ def test_a_browser_shows_the_page(tmp_path, width, num_runs):
   runs = [str(write_run(tmp_path / f"run_{i}")) for i in range(num_runs)]
   text = build(reading.read_runs(runs))
   page_file = tmp_path / "page.html"
-  # The page's policy lets a browser run the scripts that it names alone.
+  # The page's policy only allows the scripts that it names.
   look = _LOOK.partition(">")[2].removesuffix("</script>")
   digest = base64.b64encode(hashlib.sha256(look.encode()).digest()).decode()
   text = text.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)

@@ -39,7 +39,7 @@ def make_tokenizer(tmp_path_factory):
 
 @pytest.fixture(name="prompt")
 def make_prompt(tokenizer):
-  """Returns the prompt of a request, at a server with some settings."""
+  """Returns a function from a request and server settings to the prompt."""
 
   def prompt(messages, served="", **fields):
     model = ServedModel(

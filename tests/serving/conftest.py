@@ -28,7 +28,7 @@ TEMPLATE = (
   "{{ m.role }}: {{ m.content }}\n{% endfor %}"
   "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-# Few slots, so that clients wait for each other.
+# Few slots, so that clients have to wait for each other.
 ROLLOUT = {
   "slots": 4,
   "prompt_buckets": (24, 48),
@@ -42,14 +42,14 @@ ROLLOUT = {
 
 @dataclasses.dataclass
 class Served:
-  """A model that is served.
+  """A running server.
 
   Attributes:
-    url: of the API.
-    policy: samples the same beside the server, on its own stream.
-    worker: the server's.
-    settings: the server's.
-    clients: those that were made, to be closed at the end.
+    url: the URL of the API.
+    policy: a policy with the same weights, which samples on its own stream.
+    worker: the server's worker.
+    settings: the server's settings.
+    clients: the clients created so far, to be closed at the end.
   """
 
   url: str
@@ -59,14 +59,14 @@ class Served:
   clients: contextlib.ExitStack
 
   def client(self, **options):
-    """Returns a client of the API, which asks once."""
+    """Returns a client of the API without retries."""
     options = {"api_key": "none", "max_retries": 0, "timeout": 300} | options
     return self.clients.enter_context(
       openai.OpenAI(base_url=self.url, **options)
     )
 
   def sampled(self, text, n=1, seed=0, **options):
-    """Returns what the sampler itself samples for a seed."""
+    """Returns what the sampler itself returns for a seed."""
     with self.policy.with_key(self.policy.key) as policy:
       prompt = policy.prompt(text)
       found = policy.sample([prompt], n, prompt_seeds=[seed], **options)
@@ -95,7 +95,7 @@ def serving(policy, settings, api_key="", step=None):
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
-  """A model's folder, whose tokenizer is one of transformers."""
+  """A model folder with a tokenizer of transformers."""
   folder = tmp_path_factory.mktemp("served") / "model"
   with pytest.MonkeyPatch.context() as patch:
     on_one_device(patch)
@@ -110,7 +110,7 @@ def model_folder(tmp_path_factory):
 
 
 def on_one_device(patch, count=1):
-  """Lets meshes have one device, as those of commands have here, or `count`."""
+  """Limits meshes to `count` devices; commands use one here."""
   make_mesh, some = mesh_lib.make_mesh, jax.devices()[:count]
   patch.setattr(
     mesh_lib,
@@ -123,7 +123,7 @@ def on_one_device(patch, count=1):
 
 @pytest.fixture(scope="session")
 def settings():
-  """The settings of the server."""
+  """Returns the settings of the server."""
   config = overrides.to_config(ServeSettings())
   config.rollout.update(ROLLOUT)
   return train_settings.read(ServeSettings, config)
@@ -131,7 +131,7 @@ def settings():
 
 @pytest.fixture(scope="session")
 def policy(model_folder, settings):
-  """Samples from the model."""
+  """Returns a policy of the model."""
   with pytest.MonkeyPatch.context() as patch:
     on_one_device(patch)
     return loading.load_policy(settings, str(model_folder))
@@ -139,14 +139,14 @@ def policy(model_folder, settings):
 
 @pytest.fixture(scope="session")
 def served(policy, settings):
-  """A server that the tests of this process share."""
+  """Starts a server that the tests of this process share."""
   with serving(policy, settings) as one:
     yield one
 
 
 @pytest.fixture
 def serve_with(policy, settings):
-  """Serves with other limits."""
+  """Returns a function that starts servers with other limits."""
 
   def make(api_key="", **limits):
     changed = dataclasses.replace(settings, serve=LimitSettings(**limits))

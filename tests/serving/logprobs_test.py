@@ -1,4 +1,4 @@
-"""Log-probabilities of prompts and of likelier tokens, beside transformers."""
+"""Log-probabilities of prompts and likeliest tokens, against transformers."""
 
 import re
 
@@ -26,7 +26,7 @@ def make_client(served):
 
 @pytest.fixture(name="log_softmax", scope="module")
 def make_log_softmax(model_folder):
-  """Returns a function of ids: transformers' distributions after each."""
+  """Returns a function from ids to transformers' distribution after each."""
   model = transformers.AutoModelForCausalLM.from_pretrained(
     model_folder, dtype=torch.float32
   )
@@ -43,7 +43,7 @@ def make_log_softmax(model_folder):
 def test_an_echoed_prompt_has_the_scores_of_transformers(
   client, served, log_softmax, prompts
 ):
-  """A harness asks so, to score the choices of a question."""
+  """Evaluation harnesses score the choices of a question this way."""
   tokenizer = served.policy.tokenizer
   ids = [tokenizer.encode_prompt(prompt) for prompt in prompts]
   answer = client.completions.create(
@@ -70,7 +70,7 @@ def test_an_echoed_prompt_has_the_scores_of_transformers(
       np.testing.assert_allclose(
         sorted(top.values())[::-1][:3], best, atol=1e-4
       )
-      # A harness takes a token for the greedy one if these are equal.
+      # A harness considers the token greedy if these are equal.
       is_greedy = int(row.argmax()) == whole[index]
       assert (logprob == max(top.values())) == is_greedy
 
@@ -89,7 +89,7 @@ def test_a_greedy_choice_is_the_likeliest_token_of_each_place(client, served):
 
 
 def test_tokens_of_one_text_are_told_apart():
-  """The drawn one has the text, whatever is likelier."""
+  """The sampled token keeps its text, even if another one is likelier."""
   top = (Likely(5, " a", -0.1), Likely(6, "b", -2.0), Likely(9, "b", -3.0))
   drawn = TokenLogprob(7, " a", -4.0, top)
   last = TokenLogprob(9, "b", -3.0, top)
@@ -181,7 +181,7 @@ def test_a_device_has_the_logits_of_its_own_rows(
 def test_scores_do_not_depend_on_what_else_is_scored(
   model_folder, settings, monkeypatch, devices, chunk
 ):
-  """There are more sequences than rows, of several lengths."""
+  """There are more sequences than rows, with several lengths."""
   monkeypatch.setattr(scoring, "_CHUNK_TOKENS", chunk)
   with pytest.MonkeyPatch.context() as patch:
     conftest.on_one_device(patch, devices)
@@ -190,7 +190,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(
   attend = attention.make("auto", engine.mesh, "float32", 1)
   scorer = scoring.Scorer(engine, 2, attend)
   rng = np.random.default_rng(0)
-  # The sampler caches all tokens of a sequence but the last.
+  # The sampler caches all tokens of a sequence except the last.
   most = engine.settings.longest + 1
   sequences = [
     rng.integers(0, 200, size).tolist() for size in (1, 5, 24, 25, 60, most)
@@ -203,7 +203,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(
     for one in (together[index], together[index + len(sequences)]):
       np.testing.assert_allclose(alone.logprobs, one.logprobs, atol=1e-5)
       np.testing.assert_array_equal(alone.top_ids, one.top_ids)
-    # Those of the last tokens alone, as of a choice without its prompt.
+    # Only the last tokens, as for a choice without its prompt.
     [last] = scorer.score(params, [ids], [max(0, len(ids) - 3)])
     np.testing.assert_allclose(
       last.logprobs[-3:], alone.logprobs[-3:], atol=1e-5
@@ -211,7 +211,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(
 
 
 def test_a_choice_may_be_as_long_as_there_is_room(client, served):
-  """Its sequence has one token more than the longest cache."""
+  """The sequence is one token longer than the longest cache."""
   rollout = served.settings.rollout
   size = rollout.prompt_buckets[-1]
   ids = (served.policy.tokenizer.encode_prompt(PROMPT) * size)[:size]

@@ -1,4 +1,4 @@
-"""The real `openai` client against the server, beside the sampler itself."""
+"""The real `openai` client on the server, compared with the sampler itself."""
 
 import concurrent.futures
 import itertools
@@ -204,7 +204,7 @@ def test_prompts_as_texts_and_as_ids(client, served):
 
 def test_stop_strings_end_a_text_and_are_not_in_it(client, served):
   [free] = served.sampled(PROMPT, seed=5, max_new_tokens=[40])
-  # It begins in one token and ends in another, in the middle of the text.
+  # It starts in one token and ends in another, in the middle of the text.
   middle = len(free.text) // 2
   stop = free.text[middle : middle + 3]
   want = free.text[: free.text.index(stop)]
@@ -248,7 +248,7 @@ def test_seeds_of_any_size(client, seed):
 
 
 def test_clients_at_the_same_time_get_what_each_gets_alone(served):
-  """There are more clients than slots, and a fourth of them goes away."""
+  """There are more clients than slots, and every fourth disconnects."""
   seeds = range(24)
   with served.client() as client:
 

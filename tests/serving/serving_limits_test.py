@@ -1,4 +1,4 @@
-"""Overload, keys, clients that go away, and the end of the server."""
+"""Overload, keys, disconnecting clients, and the server's shutdown."""
 
 import concurrent.futures
 import socket
@@ -63,7 +63,7 @@ def test_too_many_requests_get_429_and_the_client_comes_again(serve_with):
 
 @pytest.mark.parametrize("is_streamed", (False, True))
 def test_a_client_that_goes_away_frees_its_pages(served, is_streamed, caplog):
-  """Its sequences run, wait for a slot, or have just ended."""
+  """The choices are running, waiting for a slot, or have just ended."""
   before = served.worker.status()
   body = LONG | {"n": 30, "stream": is_streamed}
   with served.client() as client:
@@ -111,13 +111,13 @@ def test_a_request_that_takes_too_long(serve_with):
 
 
 def connect(served):
-  """Returns a connection that has sent nothing."""
+  """Returns a connection that has sent nothing yet."""
   url = httpx.URL(served.url)
   return socket.create_connection((url.host, url.port), timeout=60)
 
 
 def received(connection):
-  """Returns everything until the server closes."""
+  """Returns everything received until the server closes the connection."""
   with connection:
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
@@ -177,7 +177,7 @@ def test_the_end_cancels_what_goes_on_too_long(serve_with):
 
 
 def test_a_signal_may_come_while_the_worker_is_busy(serve_with):
-  """Its handler runs in the thread of the worker, whatever that has locked."""
+  """The handler runs in the worker's thread, whatever lock that holds."""
   with serve_with() as served:
     worker = served.worker
     handled = threading.Event()
@@ -193,7 +193,7 @@ def test_a_signal_may_come_while_the_worker_is_busy(serve_with):
 
 
 def test_a_client_that_goes_away_before_it_is_scored(served):
-  """More choices end together than are scored between two calls."""
+  """More choices end at once than are scored between two calls."""
   worker = served.worker
   score, is_cancelled = worker._scorer.score, threading.Event()
   client = served.client()

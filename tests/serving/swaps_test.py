@@ -1,4 +1,4 @@
-"""Newer weights: when they are used, and who has those before."""
+"""Weight swaps: when new weights are used, and who still gets the old ones."""
 
 import concurrent.futures
 import json
@@ -19,14 +19,14 @@ LONG = dict(model="tiny", prompt=PROMPT, max_tokens=40)
 
 @pytest.fixture
 def params(policy, settings, model_folder):
-  """Weights to swap for; those of the model, so that tokens stay the same."""
+  """Returns weights to swap in, equal to the model's to keep the tokens."""
   mesh = policy.sampler.engine.mesh
   return loading.load_model(settings, str(model_folder), mesh)[1]
 
 
 @pytest.fixture
 def stepped(policy, settings):
-  """A server of step 3."""
+  """Starts a server at step 3."""
   with serving(policy, settings, step=3) as one:
     yield one
 
@@ -37,7 +37,7 @@ def test_clients_of_a_step_do_not_keep_newer_weights_away(stepped, params):
     stream = client.completions.create(**asked, stream=True)
     next(stream)
     in_use = stepped.worker.swap(params, 5)
-    # Its command comes before that of the next request.
+    # This command is queued before the next request's.
     with pytest.raises(openai.NotFoundError, match="expected step 5"):
       while not in_use.is_set():
         client.completions.create(**asked)
@@ -46,7 +46,7 @@ def test_clients_of_a_step_do_not_keep_newer_weights_away(stepped, params):
 
 
 def test_clients_of_waiting_weights_wait_for_them(stepped, params):
-  """One of them goes away before they are used."""
+  """One of the clients disconnects before the weights are used."""
   client, is_over = stepped.client(), threading.Event()
   fetch = stepped.worker._stream.fetch
 
@@ -82,7 +82,7 @@ def test_a_stream_names_the_step_of_its_tokens_from_the_first(stepped, params):
     )
     next(first)
     in_use = stepped.worker.swap(params, 5)
-    # It is held until then, so it comes while step 3 is served.
+    # The request is held until then, so it is sent while step 3 is served.
     body = LONG | {"model": "tiny@5", "stream": True, "echo": True}
     with (
       client.stream("POST", f"{stepped.url}/completions", json=body) as answer,
@@ -104,7 +104,7 @@ def test_other_steps_are_not_served(stepped, name):
 def test_the_weights_that_sampled_the_last_tokens_score_them(
   policy, settings, params
 ):
-  """Also those of choices that ended in the last call before the swap."""
+  """This includes choices that ended in the last call before the swap."""
   scored = []
   with serving(policy, settings, step=3) as served:
     worker = served.worker
@@ -127,7 +127,7 @@ def test_the_weights_that_sampled_the_last_tokens_score_them(
 
 
 class Worker:
-  """A worker of step 1 whose swaps are at once."""
+  """A worker at step 1 whose swaps take effect immediately."""
 
   def __init__(self):
     self.step, self.swapped = 1, threading.Event()
@@ -140,7 +140,7 @@ class Worker:
 
 
 def test_following_goes_on_after_any_error(tmp_path, monkeypatch, capsys):
-  """A run's newest step could not be read at first."""
+  """The run's newest step cannot be read at first."""
   monkeypatch.setattr(
     follow, "checkpoint_reading",
     types.SimpleNamespace(
@@ -162,7 +162,7 @@ def test_following_goes_on_after_any_error(tmp_path, monkeypatch, capsys):
   follower.stop()
   follower._thread.join()
   out = capsys.readouterr().err
-  assert "the next look is in 0.02 s: KeyError: 'layers'" in out
-  assert "the next look is in 0.04 s: OSError: no such file" in out
-  assert "the next look is in 0.05 s: ValueError: x" in out
-  assert "step 2 is served, after step 1" in out
+  assert "next poll in 0.02 s: KeyError: 'layers'" in out
+  assert "next poll in 0.04 s: OSError: no such file" in out
+  assert "next poll in 0.05 s: ValueError: x" in out
+  assert "now serving step 2 instead of step 1" in out

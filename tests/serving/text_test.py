@@ -1,4 +1,4 @@
-"""Text that is given out while tokens come, against the whole text."""
+"""Text released while tokens arrive, compared with the whole text."""
 
 import pathlib
 
@@ -17,7 +17,7 @@ from azr_jax.serving.text import Detokenizer, StopFilter
 
 
 def byte_level():
-  """A byte-level BPE, whose characters beyond ASCII are several tokens."""
+  """A byte-level BPE, in which non-ASCII characters are several tokens."""
   backend = Tokenizer(models.BPE())
   backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
   backend.decoder = decoders.ByteLevel()
@@ -54,7 +54,7 @@ def in_parts(tokenizer, ids, sizes):
 @hypothesis.given(data=st.data())
 def test_parts_are_the_whole_text(name, data):
   tokenizer = TOKENIZERS[name]
-  # Some texts, and some tokens that are no text.
+  # Encoded texts, and token sequences that are not valid text.
   ids = data.draw(
     TEXT.map(tokenizer.encode)
     | st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=30)

@@ -1,4 +1,4 @@
-"""Tests of reading code fences: openings, closings, nesting, time."""
+"""Code fences: openings, closings, nesting, and linear time."""
 
 import math
 import time
@@ -134,7 +134,7 @@ def test_a_program_in_a_fence_is_read_as_it_is(marks, before, lines):
   ],
 )
 def test_the_time_grows_no_faster_than_the_text(line):
-  """Ten times the text may take sixty times as long, for noise."""
+  """Ten times the text may take up to sixty times as long, to allow noise."""
 
   def seconds(count):
     text = line * (count // len(line)) + "```python\n"

@@ -1,5 +1,5 @@
 "use strict";
-// The colour scheme is the system's until the button is pressed.
+// Follow the system's colour scheme until the button is pressed.
 const root = document.documentElement;
 const wanted = location.hash === "#dark" || (location.hash !== "#light" &&
   matchMedia("(prefers-color-scheme: dark)").matches);
@@ -69,7 +69,7 @@ function prepare(figure) {
   svg.addEventListener("pointerleave", () => hide(figure));
 }
 
-// Each browser lists the texts that its filters select.
+// Each browser lists the texts that match its filters.
 const PAGE = 20;
 
 function choice(name, values) {
@@ -141,8 +141,8 @@ function start() {
 }
 start();
 
-// A live page takes over its newest version; what the reader has opened, chosen
-// and scrolled to stays.
+// A live page loads its newest version and keeps the reader's open sections,
+// filters and scroll position.
 const live = Number(document.body.dataset.live);
 const inputs = () => document.querySelectorAll(".browser select, .browser input");
 const opened = () => document.querySelectorAll("details[id]");
@@ -152,7 +152,7 @@ async function renew() {
   const status = document.getElementById("live");
   try {
     const answer = await fetch(location.pathname, {headers: {"If-None-Match": tag}});
-    status.textContent = `live, asked at ${new Date().toLocaleTimeString()}`;
+    status.textContent = `live, checked at ${new Date().toLocaleTimeString()}`;
     if (answer.status === 304 || !answer.ok) return;
     tag = answer.headers.get("ETag");
     const text = await answer.text();
@@ -172,7 +172,7 @@ async function renew() {
     opened().forEach(one => { one.open = open.get(one.id) ?? one.open; });
     scrollTo(0, top);
   } catch (error) {
-    status.textContent = "not live: azr_jax.report --follow has ended";
+    status.textContent = "not live: azr_jax.report --follow has stopped";
   }
 }
 if (live) setInterval(renew, 1000 * live);

@@ -1,10 +1,10 @@
 """The six propose and solve conversations about procedural programs.
 
 Solutions have one of two styles. A chain of thought reasons step by step and is
-correct. A direct answer has no steps. It is correct for deduction and
-abduction, where a model can hardly learn it; for induction on longer programs
-it is often a table of the shown cases, which fails on the hidden ones. With
-this mix self-play can find out that reasoning is rewarded.
+correct. A direct answer has no steps. For deduction and abduction it is
+correct, but a model can hardly learn it. For induction on longer programs it is
+often a table of the shown cases, which fails on the hidden ones. This mix lets
+self-play discover that reasoning is rewarded.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ from azr_jax.tasks.programs.task import (
   Triplet,
 )
 
-# The thinking of a direct answer, as it stands in the corpus.
+# The text in place of a chain of thought in a direct answer.
 DIRECT = "direct"
-# A program is rejected after this many draws of arguments per case.
+# Draws of arguments per case before a program is rejected.
 _ATTEMPTS_PER_CASE = 4
 
 
@@ -59,7 +59,7 @@ class CorpusSettings(Settings):
   )
   vague_prob: float = setting(
     0.3,
-    "probability that an induction message leaves a step out",
+    "probability that an induction message omits a step",
     minimum=0,
     maximum=1,
     expert=True,
@@ -106,7 +106,7 @@ class Conversation:
     task_type: deduction, abduction or induction.
     role: propose or solve.
     programs: every program in the prompt, and the reference answer.
-    case: the program with its claimed outputs, which the executor checks.
+    case: the program with its claimed outputs, for the executor to check.
   """
 
   prompt: str
@@ -138,7 +138,7 @@ def make_conversation(
 def draw_triplet(
   rng: np.random.Generator,
 ) -> tuple[ProceduralProgram, tuple, Triplet]:
-  """Draws a program and its arguments; returns both and their triplet."""
+  """Draws a program and arguments; returns them and their triplet."""
   while True:
     program = generator.generate_program(rng)
     arguments = program.draw_arguments(rng)
@@ -156,9 +156,9 @@ def draw_induction(
   """Draws a program and an induction task about it.
 
   Args:
-    rng: draws everything.
-    num_inputs: number of cases; no two have the same input.
-    vague_prob: probability that the message leaves a step out.
+    rng: the source of all random draws.
+    num_inputs: number of cases, all with different inputs.
+    vague_prob: probability that the message omits a step.
   """
   while True:
     program = generator.generate_program(rng)
@@ -204,7 +204,7 @@ def _solve_deduction(
 
 
 def write_trace(program: ProceduralProgram, values: list) -> str:
-  """Returns the value after each step, as `x = 8; x = 16; return 17`."""
+  """Returns the value after each step, as in `x = 8; x = 16; return 17`."""
   steps = [f"{program.variable} = {value!r}" for value in values[:-1]]
   return "; ".join([*steps, f"return {values[-1]!r}"])
 
@@ -268,7 +268,8 @@ def _case_table(
 ) -> str:
   """Returns a program that is correct for at most the shown cases.
 
-  It returns the first output for the first input, else the last shown output.
+  It maps the first input to the first output and everything else to the last
+  shown output.
   """
   parameters = ", ".join(program.opening.parameters)
   value = (
@@ -310,7 +311,7 @@ def _propose_triplet(
 def _with_flaw(
   rng: np.random.Generator, code: str, input_text: str
 ) -> tuple[str, str]:
-  """Returns code and input with a mistake that real proposals make."""
+  """Adds a mistake that real proposals make to the code or the input."""
   flaw = int(rng.integers(4))
   if flaw == 0:
     return code.replace("return ", "", 1), input_text

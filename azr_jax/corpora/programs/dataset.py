@@ -1,8 +1,8 @@
 """The program corpus as a tensorflow-datasets array_record data source.
 
-It is built once per settings and read by random access, without TensorFlow. A
-held-out program never occurs, not even as a reference in a prompt. The executor
-checks every claimed output, and a wrong one fails the build.
+It is built once per settings and read by random access, without TensorFlow.
+Held-out programs never occur, not even as a reference in a prompt. The executor
+checks every claimed output, and the build fails if one is wrong.
 """
 
 import collections
@@ -25,19 +25,19 @@ from azr_jax.tasks.programs.task import PROPOSE, SOLVE, TASK_TYPES
 
 # One in this many programs is held out for the benchmark.
 HELDOUT_MODULUS = 20
-# Conversations that the executor checks at a time.
+# Number of conversations that are checked at a time.
 _CHECK_BATCH = 2048
 
 
 def is_heldout(code: str) -> bool:
-  """Returns whether a program is held out; this depends on its key only."""
+  """Returns whether a program is held out, which depends only on its key."""
   return int(program_key(code), 16) % HELDOUT_MODULUS == 0
 
 
 def generate(
   seed: int, count: int, settings: CorpusSettings
 ) -> Iterator[Conversation]:
-  """Yields `count` conversations, three `solve` for each `propose`."""
+  """Yields `count` conversations, three to solve for each to propose."""
   cycle = [
     (task_type, role)
     for role in (SOLVE, SOLVE, SOLVE, PROPOSE)
@@ -58,7 +58,7 @@ def generate(
 def validate(
   executor: Executor, batch: Sequence[Conversation]
 ) -> dict[str, int]:
-  """Runs the cases of conversations; returns their number per task and role.
+  """Runs the cases of conversations; returns their count per task and role.
 
   Raises:
     ValueError: a program does not return an output that the corpus claims.
@@ -84,7 +84,7 @@ def validate(
 
 
 class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
-  """The dataset builder; records have prompt, response, task_type and role."""
+  """Builds the dataset: records of prompt, response, task_type and role."""
 
   VERSION = tfds.core.Version("1.0.0")
 
@@ -97,7 +97,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     executor: Executor,
     data_dir: pathlib.Path,
   ):
-    """Makes the builder; the folder's name is a hash of the settings.
+    """Creates the builder of a folder named by a hash of the settings.
 
     Args:
       seed: seed for all random draws.
@@ -175,7 +175,7 @@ def load(
   executor: Executor,
   data_dir: pathlib.Path,
 ) -> Pairs:
-  """Builds the corpus if the folder lacks it and returns its pairs."""
+  """Builds the corpus unless it is cached, and returns its pairs."""
   builder = ProgramCorpus(
     seed=seed,
     count=count,

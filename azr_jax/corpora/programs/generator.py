@@ -1,7 +1,7 @@
 """Procedural programs: an opening (the arguments) and a chain of operations.
 
 The generator computes a program's value after every step, forwards and
-backwards. Therefore chains of thought are written without running the program.
+backwards, so chains of thought can be written without running the program.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Opening:
 
 @dataclasses.dataclass(frozen=True)
 class ProceduralProgram:
-  """A program, and the opening and operations that it consists of.
+  """A program with the opening and operations that it is made of.
 
   Attributes:
     code: the text of the program.
@@ -74,7 +74,7 @@ class ProceduralProgram:
   def trace(self, arguments: tuple[Value, ...]) -> list[Value] | None:
     """Returns all values from the first to the returned one.
 
-    It returns None if an operation fails or a value is too large.
+    Returns None if an operation fails or a value is too large.
     """
     values = [self.opening.forward(*arguments)]
     for operation in self.chain:
@@ -88,8 +88,8 @@ class ProceduralProgram:
     """Inverts the program for an output, one operation at a time.
 
     Returns:
-      (values from the output back to the first value, arguments); None if an
-      operation has no simple inverse, or if the arguments give other values.
+      (values from the output back to the first value, arguments). None if an
+      operation has no simple inverse, or the arguments give other values.
     """
     values = [output]
     for operation in reversed(self.chain):

@@ -2,8 +2,8 @@
 
   python -m azr_jax.corpora.programs.heldout --out=tasks.jsonl
 
-A program is held out if a hash of its normalised text says so. The hash ignores
-names and layout, and the corpus excludes exactly these programs.
+A hash of its normalised text, without names and layout, decides whether a
+program is held out. The corpus excludes exactly these programs.
 """
 
 import collections
@@ -25,8 +25,8 @@ from azr_jax.tasks.programs.task import INDUCTION, TASK_TYPES, Task
 
 ASSET = pathlib.Path(__file__).parents[2] / "assets/programs_heldout.jsonl"
 PER_TYPE = 300
-# The maximum number of tasks about one program. It is small because few short
-# programs exist, and they are drawn often.
+# Maximum number of tasks per program. It is small because there are few short
+# programs, and they are drawn often.
 PER_PROGRAM = 5
 SEED = 20_000
 NUM_INPUTS = 4
@@ -70,10 +70,10 @@ def draw(seed: int, per_type: int) -> Iterator[HeldoutTask]:
 
 
 def build(executor: Executor, seed: int, per_type: int) -> list[HeldoutTask]:
-  """Draws tasks and validates each of them with the executor.
+  """Draws tasks and validates each with the executor.
 
   Raises:
-    ValueError: the executor's outputs differ from the generator's.
+    ValueError: an output of the executor differs from the generator's.
   """
   tasks = list(draw(seed, per_type))
   pending = [

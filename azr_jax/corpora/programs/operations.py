@@ -1,7 +1,7 @@
-"""The catalogue of operations that the programs of the corpus consist of.
+"""The catalogue of operations in the programs of the corpus.
 
-An operation has a Python text, a phrase in words, a function, and an inverse
-for backward reasoning. Values stay small, so that a tiny model can learn the
+An operation has Python code, a phrase in words, a function, and an inverse for
+backward reasoning. Values stay small, so that a tiny model can learn the
 arithmetic.
 """
 
@@ -20,14 +20,14 @@ class Operation:
   """One step from a value to one of type `output_type`.
 
   Attributes:
-    output_type: type name of its result; a type without entry in `MAKERS` ends
+    output_type: type name of the result. A type that is not in `MAKERS` ends
       the chain.
     expression: Python expression with `{v}` for the argument, or "".
     block: statements that change `{v}`, used if there is no expression.
     phrase: the operation in words.
     forward: maps the argument to the result.
     inverse: maps a result to a simple argument, or to None if there is none.
-    helper: the definition of a function that the expression calls, or "".
+    helper: definition of a function that the expression calls, or "".
   """
 
   output_type: str
@@ -280,7 +280,7 @@ def _str_to_list(rng: np.random.Generator) -> Operation:
   )  # fmt: skip
 
 
-# Maps the type of a value to (probability, maker) of operations on it.
+# Type of a value -> (probability, maker) of each operation on it.
 MAKERS: dict[str, list[tuple[float, Callable]]] = {
   "int": [
     (0.82, _int_to_int),
@@ -295,6 +295,6 @@ MAKERS: dict[str, list[tuple[float, Callable]]] = {
 
 
 def sample(rng: np.random.Generator, input_type: str) -> Operation:
-  """Samples an operation on a value of type `input_type`, a key of `MAKERS`."""
+  """Samples an operation on a value of `input_type`, a key of `MAKERS`."""
   probabilities, makers = zip(*MAKERS[input_type], strict=True)
   return makers[rng.choice(len(makers), p=probabilities)](rng)

@@ -1,9 +1,9 @@
 """The sentencepiece tokenizer of the embedded model.
 
-The markers of the protocol, common words and code, and the numbers 10-99 are
-one token each, so that a tiny model can learn arithmetic on them. The letters
-of string values are one token each: no longer token consists of these letters
-only, so that a model can reverse and count them. Bytes cover all other text.
+Protocol markers, common words and code, and the numbers 10-99 are one token
+each, so that a tiny model can learn arithmetic on them. The letters of string
+values are always separate tokens, so that a model can reverse and count them.
+Bytes cover all other text.
 """
 
 import collections
@@ -17,7 +17,7 @@ from azr_jax.models import tokenizer_training
 VOCAB_SIZE = 544  # The maximum; unused ids are padding.
 LABELS = ("python", "input", "output", "message")
 FENCES = tuple(f"```{label}\n" for label in LABELS)
-# Longer markers match first, so closing a fence and opening the next one is a
+# Longer markers match first, so closing one fence and opening the next is a
 # single token.
 MARKERS = (
   *FENCES,
@@ -61,7 +61,7 @@ MARKERS = (
 
 
 def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
-  """Trains the tokenizer on conversations and returns its file's path."""
+  """Trains the tokenizer on conversations; returns the path of its file."""
   texts = list(texts)
   symbols = [
     *MARKERS,
@@ -72,10 +72,10 @@ def train_tokenizer(texts: Iterable[str], folder: pathlib.Path) -> pathlib.Path:
 
 
 def common_words(texts: list[str], min_per_text: float = 0.01) -> list[str]:
-  """Returns frequent words outside of markers, the most frequent first.
+  """Returns frequent words outside of markers, most frequent first.
 
-  A word includes the space before it. Words that consist of the letters of
-  string values only are left out.
+  A word includes the space before it. Words made only of the letters of string
+  values are left out.
 
   Args:
     texts: the conversations.
