@@ -45,8 +45,8 @@ class PeriodicSettings(ChatSettings):
   data: str = setting("", "data files, as for --data of azr_jax.evaluate")
   limit: int = setting(
     50,
-    "maximum number of items per benchmark; 0: the benchmark's own default "
-    "(countdown: 50), or all items",
+    "maximum number of items per benchmark; 0: the benchmark's own number "
+    "(countdown: 50), else all",
     paper="0; Countdown: 50",
     minimum=0,
   )
