@@ -29,7 +29,7 @@ from azr_jax.types import Rules
 
 # A resumed run cannot change its sizes.
 _RESUMED = (
-  "the folder's run began with these sizes; expected as much memory as then, "
+  "the folder's run started with these sizes; expected as much memory as then, "
   "more devices with config.mesh.fsdp, or another --workdir"
 )
 _SHORTEST_BUCKET = 16

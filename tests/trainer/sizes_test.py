@@ -132,7 +132,7 @@ def test_calls_of_decode_stay_within_a_page_of_a_small_cache(mesh):
       {},
       False,
       "sampling needs 34.4 GiB on each device, but 3 GiB are available: "
-      "the folder's run began with these sizes; expected as much memory as "
+      "the folder's run started with these sizes; expected as much memory as "
       "then, more devices with config.mesh.fsdp, or another --workdir",
     ),
   ],
@@ -330,7 +330,7 @@ def test_a_run_keeps_the_cache_that_it_began_with(
   assert kept["rollout"]["cache_gib"] == began.cache_gib
   assert of_a_run(monkeypatch, tmp_path, 64.0).rollout == began
   assert json.loads((tmp_path / "config.json").read_text()) == kept
-  with pytest.raises(MemoryError, match="run began with these sizes"):
+  with pytest.raises(MemoryError, match="run started with these sizes"):
     of_a_run(monkeypatch, tmp_path, 0.04)
 
 
@@ -338,7 +338,7 @@ def test_a_run_that_began_with_a_whole_cache_keeps_it(
   tmp_path, on_one_device, monkeypatch
 ):
   assert not of_a_run(monkeypatch, tmp_path, 64.0).rollout.cache_gib
-  with pytest.raises(MemoryError, match="run began with these sizes"):
+  with pytest.raises(MemoryError, match="run started with these sizes"):
     of_a_run(monkeypatch, tmp_path, 0.08)
 
 
