@@ -10,7 +10,7 @@ import tarfile
 import pytest
 from launching import QUOTA, wait_until
 
-RENTED = "is rented and costs, whether anything runs or not"
+RENTED = "is rented and billed, whether anything runs or not"
 STOP = (
   "gcloud compute tpus queued-resources delete azr --zone=us-west4-a "
   "--project=p --force --quiet"
@@ -118,7 +118,7 @@ def test_a_command_line_that_gcloud_refuses_is_not_repeated(gcloud, sdk_parser):
   )
   assert done.returncode == 1
   assert "ERROR: (gcloud" in done.stderr
-  assert "trying again" not in done.stderr
+  assert "retrying" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_problems_are_reported_before_anything_is_created(
   [
     ({"zone": "west"}, "--zone=west: expected a zone such as"),
     ({"accelerator": "tpu-9"}, "expected v5litepod-N"),
-    ({"project": ""}, "expected the project that pays"),
+    ({"project": ""}, "expected the project to bill"),
     ({"max_run_duration": "soon"}, "expected a time such as 8h"),
     ({"valid_until_duration": "8"}, "expected a time such as 8h"),
     ({"spot": True, "reserved": True}, "--spot and --reserved: expected one"),
