@@ -11,11 +11,11 @@ r"""Runs a command of azr_jax on a rented TPU slice, from a laptop.
 | `check` | checks the run's flags, account, accelerator, software, quota and
   bucket |
 | `create` | checks, requests the slice, and waits until it exists |
-| `copy` | copies the files of this repository to all workers, and installs them
-| | `run` | starts the run on all workers and returns | | `logs` | follows the
-log of the first worker, or of `--worker=N` | | `status` | prints the state of
-the slice, and of the run on each worker | | `delete` | deletes the slice, which
-is billed until then |
+| `copy` | copies the files of this repository to all workers, installs them |
+| `run` | starts the run on all workers and returns |
+| `logs` | follows the log of the first worker, or of `--worker=N` |
+| `status` | prints the state of the slice, and of the run on each worker |
+| `delete` | deletes the slice, which is billed until then |
 
 `--dry_run` prints the commands without running them. The same command resumes a
 stopped or preempted run from the last checkpoint in its workdir. However a

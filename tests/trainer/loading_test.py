@@ -1,4 +1,4 @@
-"""The models and checkpoints that commands load to sample."""
+"""The models and checkpoints that commands load for sampling."""
 
 import json
 
@@ -18,7 +18,7 @@ from azr_jax.trainer.settings import EvaluateSettings
 
 
 def supervised_run(folder, steps):
-  """Makes the folder of a run whose checkpoint N has the weights of seed N."""
+  """Writes a run folder whose checkpoint N has the weights of seed N."""
   config = sft.get_config("smoke")
   (folder / "tokenizer").mkdir(parents=True)
   embedded = load.EMBEDDED["azr-tiny"] / "tokenizer.model"
