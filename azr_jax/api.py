@@ -268,7 +268,7 @@ def _rewards(
     spec = value
     if isinstance(value, Judge):
       if c.custom.judge.url:
-        raise Invalid("reward", ": expected one Judge at most")
+        raise Invalid("reward", ": expected at most one Judge")
       c.custom.judge = overrides_lib.to_config(value)
       spec = "judge"
     elif callable(value):

@@ -26,7 +26,8 @@ from azr_jax.tasks.programs import parsing
 from azr_jax.trainer import settings
 
 # Variant -> model source. The state is sharded over `fsdp`; every four chips
-# hold a copy of the weights to sample with. compile_check says what fits where.
+# hold a copy of the weights to sample with. compile_check shows which slices
+# hold it.
 PAPER_MODELS = {
   "qwen2.5-7b": "hf:Qwen/Qwen2.5-7B",
   "qwen2.5-14b": "hf:Qwen/Qwen2.5-14B",

@@ -158,8 +158,8 @@ def _large(c: ml_collections.ConfigDict) -> None:
 def _anneal(c: ml_collections.ConfigDict) -> None:
   """Sets a learning rate that falls linearly to 3e-7 (appendix B).
 
-  The stage goes on with the moments of its run. Both rates rise over the first
-  four iterations or so, in which the critic has its 50 steps.
+  The stage continues with the moments of its run. Both learning rates rise over
+  about the first four iterations, in which the critic takes its 50 steps.
   """
   c.train.keep_moments = True
   c.optimizer.warmup_steps = 5

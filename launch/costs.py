@@ -38,8 +38,8 @@ def notice(tpu: Slice, state: str, knows_size: bool = True) -> str:
     )
   elif state in DEAD:
     line = (
-      f"the machines of {what} are gone or going and cost nothing; the request "
-      f"stays, {state}"
+      f"the machines of {what} are deleted, or about to be, and cost nothing; "
+      f"the request stays, {state}"
     )
   else:
     line = f"if {what} is requested, it is billed as soon as it is granted"

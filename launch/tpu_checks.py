@@ -140,9 +140,9 @@ def _check_key() -> None:
     return
   if key.returncode or key.stdout.split()[1] not in agent.stdout:
     raise CommandError(
-      f"the agent of ssh lacks {_KEY}, without which gcloud copies to one "
-      f"machine alone: expected `ssh-add {_KEY}` (made by `ssh-keygen -t rsa "
-      f"-f {_KEY}` where it is missing)",
+      f"the ssh agent lacks {_KEY}, without which gcloud can only copy to one "
+      f"machine: expected `ssh-add {_KEY}` (if the key is missing, create it "
+      f"with `ssh-keygen -t rsa -f {_KEY}`)",
       is_final=True,
     )
 

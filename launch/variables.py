@@ -33,13 +33,13 @@ def read(names: Sequence[str]) -> dict[str, str]:
   """
   for name in names:
     if not _NAME.fullmatch(name):
-      raise UsageError(f"--pass_env={name}: expected names of variables")
+      raise UsageError(f"--pass_env={name}: expected variable names")
     if not os.environ.get(name):
       raise UsageError(
         f"--pass_env={name}: expected it in the environment (export {name}=...)"
       )
     if "\n" in os.environ[name]:
-      raise UsageError(f"--pass_env={name}: expected a value of one line")
+      raise UsageError(f"--pass_env={name}: expected a single-line value")
   return {name: os.environ[name] for name in names}
 
 

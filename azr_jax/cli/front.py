@@ -88,7 +88,7 @@ def run(
       main(rest)  # pyrefly: ignore[bad-argument-count] - `takes_arguments`.
       return
     if rest[1:]:
-      raise UsageError(f"{rest[1]!r} is no flag: expected --NAME=VALUE")
+      raise UsageError(f"{rest[1]!r} is not a flag: expected --NAME=VALUE")
     if describe is not None and (text := _checked(describe)):
       print(text)
       return

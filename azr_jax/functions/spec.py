@@ -57,7 +57,7 @@ def find(function: Function) -> Callable[..., Any]:
     return by_value.loads(function.data)
   found = named.find(function.spec)
   if not callable(found):
-    raise ValueError(f"{function.spec} is no function or class")
+    raise ValueError(f"{function.spec} is not a function or class")
   return found
 
 

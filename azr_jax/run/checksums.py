@@ -106,7 +106,7 @@ def _difference(folder: pathlib.Path, name: str, expected: str) -> str:
   size, expected_size = found.split()[1], expected.split()[1]
   if size != expected_size:
     return f"{name} has {size} bytes of {expected_size}"
-  return f"{name} has other bytes than were saved"
+  return f"{name} does not match its checksum"
 
 
 def _checksum(path: pathlib.Path) -> str:

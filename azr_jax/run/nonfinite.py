@@ -45,6 +45,6 @@ def check(
       shown += f"; rewards are {min(rewards):g} to {max(rewards):g}"
     raise RuntimeError(
       f"step {step}: not finite: {shown}; the step is not saved, and the same "
-      "command resumes before it; --config.learner.nonfinite=skip leaves the "
-      "updates of such steps out"
+      "command resumes before it; --config.learner.nonfinite=skip skips "
+      "such updates"
     )

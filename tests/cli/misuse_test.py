@@ -23,7 +23,7 @@ CASES = {
     ["train", TINY, DIR, "--stepz=3"],
     "error: unknown command line flag 'stepz'",
   ),
-  "a word": (["train", TINY, DIR, "3"], "'3' is no flag"),
+  "a word": (["train", TINY, DIR, "3"], "'3' is not a flag"),
   "int of a word": (
     ["train", TINY, DIR, "--config.azr.batch_size=three"],
     "--config.azr.batch_size=three: expected a number",
