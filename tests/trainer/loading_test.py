@@ -74,6 +74,6 @@ def test_a_run_whose_first_model_is_not_here_names_it(tmp_path):
   (tmp_path / "config.json").write_text(json.dumps(config))
   c = settings.read(EvaluateSettings, evaluate.get_config())
   with pytest.raises(
-    ValueError, match="which does not exist in .*the run began"
+    ValueError, match="which does not exist in .*the run was started"
   ):
     loading.load_model(c, str(tmp_path), mesh_lib.make_mesh(MESH))
