@@ -3,10 +3,10 @@
   python -m azr_jax.agreement --config=configs/azr.py:tiny \\
       --config.model.dtype=bfloat16
 
-Samples a few prompts with the model of a training config, scores the same
-tokens as an update does, and prints, as JSON, |delta log p| in nats (mean, p50,
-p99, max) and the fraction of tokens whose two log-probabilities are equal
-to the bit. In training `rollout/logprob_gap_p99` says the same of every step.
+Samples a few prompts with the model of a training config and scores the same
+tokens as an update does. Prints as JSON |delta log p| in nats (mean, p50, p99,
+max) and the fraction of tokens whose two log-probabilities are bitwise equal.
+During training, `rollout/logprob_gap_p99` reports the same for every step.
 """
 
 import json
@@ -25,7 +25,7 @@ def run() -> None:
     "prompts", 32, "Number of prompts.", lower_bound=1
   )
   new_tokens = flags.DEFINE_integer(
-    "new_tokens", 256, "Tokens of the longest completion.", lower_bound=1
+    "new_tokens", 256, "Longest completion, in tokens.", lower_bound=1
   )
 
   def main() -> None:

@@ -9,8 +9,8 @@
   model = api.load("W")
   model.sample("A palindrome: ", n=4)
 
-It builds the config of system `custom` and calls what the commands call, so a
-killed call resumes when it is made again, and the folder is like any other.
+It builds a config of system `custom` and calls the same code as the commands.
+So repeating a killed call resumes the run, and the folder is like any other.
 docs/guide/reward.md explains data and rewards.
 """
 
@@ -50,13 +50,13 @@ from azr_jax.trainer.interactive import Model, Sample
 
 __all__ = ["Judge", "Model", "Run", "Sample", "load", "train"]
 
-# A source as `custom.data` names it, or rows.
+# A data source, as in `custom.data`, or rows.
 Data = str | Iterable[Mapping[str, Any]]
-# A function, its spec, or a model behind an address.
+# A function, its spec, or a model behind a URL.
 Reward = Callable[..., Any] | str | Judge
-# A key whose value is JSON in configs; callers may pass a dictionary.
+# Keys with JSON values in configs. Callers may pass a dictionary.
 _TEMPLATE_KWARGS = ".chat_template_kwargs"
-# Sections in which a short name is searched, the first one wins.
+# Sections that short names are looked up in. The first match wins.
 _SECTIONS = (
   "custom",
   "train",
@@ -70,21 +70,21 @@ _SECTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A run that has ended.
+  """A finished run.
 
   Attributes:
-    workdir: its folder.
-    metrics: of each step, by name.
+    workdir: the run's folder.
+    metrics: the metrics of each step, by name.
   """
 
   workdir: str
   metrics: Sequence[Mapping[str, float]]
 
   def series(self, name: str) -> list[float]:
-    """Returns a metric of the steps that have it.
+    """Returns the values of a metric, from all steps that have it.
 
     Raises:
-      KeyError: no step has it; the message lists those there are.
+      KeyError: no step has the metric. The message lists the available ones.
     """
     found = [row[name] for row in self.metrics if name in row]
     if not found:
@@ -108,23 +108,23 @@ def train(
   config: Mapping[str, Any] | None = None,
   **overrides: Any,
 ) -> Run:
-  """Trains a model on rows with rewards; resumes what the folder holds.
+  """Trains a model on rows with rewards, resuming from the run's folder.
 
   Args:
-    model: a spec, such as hf:OWNER/NAME, or a folder.
+    model: a model spec, such as hf:OWNER/NAME, or a folder.
     data: rows, each a dictionary, or a source such as FILE.jsonl.
-    reward: a function, FILE.py:NAME, a `Judge`, (one of these, weight), or a
-      list of these. Functions may be of the notebook: they are called in
-      processes of their own, to which their code is sent.
-    workdir: the run's folder, here or as gs://BUCKET/FOLDER.
-    eval_data: rows on which the same rewards are measured every
-      `evaluation.every` steps; None: none, or those of `eval_fraction`.
+    reward: a function, FILE.py:NAME, a `Judge`, a pair (one of these, weight),
+      or a list of all these. Functions may be defined in a notebook: their code
+      is sent to separate processes, which call them.
+    workdir: the run's folder, local or as gs://BUCKET/FOLDER.
+    eval_data: held-out rows, scored with the same rewards every
+      `evaluation.every` steps. None uses `eval_fraction` of the data, if set.
     config: values by dotted key, such as {"rollout.slots": 64}.
     **overrides: values by the last part of their key, such as steps=100,
-      estimator="rloo", group_size=8, max_tokens=256, learning_rate=1e-6.
-      Sizes that you leave out (slots, rows, chunks of logits) follow from the
-      longest prompt, the responses of a step and free memory. A resumed run
-      keeps the sizes of its first start.
+      estimator="rloo", group_size=8, max_tokens=256, learning_rate=1e-6. Sizes
+      that you leave out (slots, rows, chunks of logits) follow from the longest
+      prompt, the responses per step and free memory. A resumed run keeps the
+      sizes of its first start.
 
   Returns:
     The run, with its metrics.
@@ -146,7 +146,7 @@ def train(
     c.evaluation.every = changes.get("evaluation.every", c.train.save_every)
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
   folder = storage.resolve(workdir)
-  # Templates may print the date, and a resumed run must keep its sizes.
+  # Templates may show the date, and a resumed run must keep its sizes.
   with chat_templates.dated(dates.read(folder)):
     longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
   responses = c.custom.prompts * c.custom.group_size
@@ -167,16 +167,16 @@ def load(
   config: Mapping[str, Any] | None = None,
   **overrides: Any,
 ) -> Model:
-  """Loads a model, or the newest checkpoint of a run, to use it call by call.
+  """Loads a model, or a run's newest checkpoint, for interactive use.
 
   Args:
-    spec: a model's spec or a run's folder.
-    prompt_tokens: the longest prompt.
-    batch_size: responses of an update.
+    spec: a model spec, or a run's folder.
+    prompt_tokens: the longest prompt, in tokens.
+    batch_size: the number of responses per update.
     config, **overrides: as for `train`.
 
   Raises:
-    ValueError: there is no such model, or a value is not allowed.
+    ValueError: the model does not exist, or a value is not allowed.
   """
   changes = {**_changes(overrides), **(config or {})}
   c = _config(changes)
@@ -201,7 +201,7 @@ def load(
 
 
 def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:
-  """Returns the defaults of the system with some values changed.
+  """Returns the system's default config with some values changed.
 
   Raises:
     Invalid: a key is unknown.
@@ -231,10 +231,10 @@ def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:
 
 
 def _changes(overrides: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns overrides by dotted key.
+  """Returns the overrides by dotted key.
 
   Raises:
-    Invalid: no section has a key of the name.
+    Invalid: no section has a key of that name.
   """
   keys = overrides_lib.flatten(train_settings.train_config("custom"))
   changes = {}
@@ -248,7 +248,7 @@ def _changes(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelled(key: str) -> str:
-  """Returns how to write a key as an argument of `train` or `load`."""
+  """Returns the spelling of a key as an argument of `train` or `load`."""
   section, _, name = key.rpartition(".")
   is_short = section in (*_SECTIONS, "")
   return name if is_short else f"config={{{key!r}: ...}}"
@@ -259,7 +259,7 @@ def _rewards(
 ) -> tuple[list[str], dict[str, spec_lib.Function]]:
   """Returns the parts of `custom.reward`, and the functions among them.
 
-  A judge's settings become those of the config.
+  The settings of a judge are copied into the config.
   """
   parts: list[str] = []
   functions: dict[str, spec_lib.Function] = {}
@@ -268,7 +268,7 @@ def _rewards(
     spec = value
     if isinstance(value, Judge):
       if c.custom.judge.url:
-        raise Invalid("reward", ": expected one Judge at most")
+        raise Invalid("reward", ": expected at most one Judge")
       c.custom.judge = overrides_lib.to_config(value)
       spec = "judge"
     elif callable(value):
@@ -283,7 +283,7 @@ def _rewards(
 
 
 def _rows(data: Data, table: CustomSettings) -> tuple[list[Row], str]:
-  """Returns rows, and what `custom.data` says of them."""
+  """Returns rows, and the value of `custom.data` that identifies them."""
   if isinstance(data, str):
     return reading.read(table, data), data
   if hasattr(data, "to_dict") and hasattr(data, "columns"):  # A data frame.
@@ -297,7 +297,7 @@ def _rows(data: Data, table: CustomSettings) -> tuple[list[Row], str]:
 def _longest(
   rows: Sequence[Row], table: CustomSettings, tokenizer: Tokenizer
 ) -> int:
-  """Returns the tokens of the longest prompt."""
+  """Returns the length of the longest prompt in tokens."""
   texts = (prompts.text(row, table, tokenizer) for row in rows)
   return max(len(tokenizer.encode_prompt(text)) for text in texts)
 
@@ -313,18 +313,18 @@ def _fit(
   """Sets the sizes that the caller left out.
 
   Args:
-    c: the config, which is changed.
-    longest_prompt: length of the longest prompt, tokens.
-    responses: number of responses per update.
+    c: the config. It is modified in place.
+    longest_prompt: the length of the longest prompt in tokens.
+    responses: the number of responses per update.
     changes: the values that the caller set, by dotted key.
     model: the model's config.
-    begun_with: the config of a resumed run, whose sizes stay. None for a new
-      run, or without a run.
+    begun_with: the config that a resumed run started with, whose sizes stay.
+      None for a new run, or without a run.
 
   Raises:
     ValueError: `max_tokens` exceeds the model's `max_position_embeddings`.
   """
-  # Sections whose values are read here are checked first.
+  # Check the sections whose values are read here first.
   rollout = _section(SamplerSettings, c, "rollout")
   mesh = _section(MeshSettings, c, "mesh")
   computing = _section(ModelSettings, c, "model")

@@ -10,9 +10,9 @@
   python -m azr_jax.benchmark conversations [--sleep_s 0.5] [--slots 64] ...
   python -m azr_jax.benchmark serve [--model=SPEC] [--clients=64] ...
 
-`python -m azr_jax.benchmark COMMAND --help` lists the flags of a command and
-explains the keys of its output. `machine` is in all of them: cores, Python,
-kernel, and the load average before the start; above about 0.5, other programs
+`python -m azr_jax.benchmark COMMAND --help` lists a command's flags and
+explains the keys of its output. All outputs have `machine`: cores, Python,
+kernel, and the load average before the start. Above about 0.5, other programs
 disturb the measurement.
 """
 

@@ -4,14 +4,14 @@
   python -m azr_jax.compare BASE_SCORES \\
       RUN_0_SCORES,RUN_1_SCORES,RUN_2_SCORES --benchmark=programs_heldout
 
-SCORES is a folder that `azr_jax.evaluate` wrote. Folders between commas are one
-model, trained with several seeds; their errors over seeds are told apart from
-those over items. Each model is compared with the first one.
+SCORES is a folder that `azr_jax.evaluate` wrote. Comma-separated folders are
+one model trained with several seeds; errors over seeds are reported separately
+from errors over items. Each model is compared with the first.
 
-Errors are standard errors. Intervals are of a bootstrap over items, which are
-the same for both models, and over the seeds of each. The interval over items
-says what other questions might have given; only the one over seeds says what
-training again might have given.
+Errors are standard errors. Intervals come from a bootstrap over items, which
+are the same for both models, and over each model's seeds. The interval over
+items covers other questions. Only the interval over seeds covers training
+again.
 """
 
 from azr_jax.cli import errors
@@ -23,16 +23,16 @@ def main() -> None:
   parser = errors.Parser(__doc__, "azr_jax.compare")
   parser.add_argument("models", nargs="+", metavar="SCORES[,SCORES...]")
   parser.add_argument(
-    "--benchmark", default="", help="names between commas; all by default"
+    "--benchmark", default="", help="comma-separated names; default: all"
   )
-  parser.add_argument("--k", type=int, default=1, help="of pass@k")
+  parser.add_argument("--k", type=int, default=1, help="k of pass@k")
   parser.add_argument(
-    "--resamples", type=int, default=10_000, help="of the bootstrap"
+    "--resamples", type=int, default=10_000, help="number of resamples"
   )
   parser.add_argument(
-    "--confidence", type=float, default=0.95, help="of the intervals"
+    "--confidence", type=float, default=0.95, help="level of the intervals"
   )
-  parser.add_argument("--seed", type=int, default=0, help="of the resamples")
+  parser.add_argument("--seed", type=int, default=0, help="resampling seed")
   words = parser.parse_args()
   if len(words.models) < 2:
     parser.error(f"{words.models[0]}: expected a second model to compare")

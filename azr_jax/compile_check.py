@@ -1,14 +1,15 @@
-"""Compiles every device program for named TPUs or GPUs, without one.
+"""Compiles every device program for named TPUs or GPUs, without having any.
 
   python -m azr_jax.compile_check --config=configs/azr.py:qwen2.5-7b \\
       --topology=v5p:4x4x2
 
-Needs their compiler on any x86 Linux machine: `pip install 'azr_jax[tpu]'`, or
+Needs the compiler, on any x86 Linux machine: `pip install 'azr_jax[tpu]'`, or
 `'azr_jax[gpu_compile]'` for --topology=h200:8. Prints, per program and part of
 the model: cycles and seconds that the TPU compiler estimates, the data sheet's
-floor, their ratio; kernels and collectives apart; memory, and results as large
-as the cache or as [S, S]; then a step's roofline, with what it assumes. Exits
-with 1 if a program does not compile or fit, and says what to change.
+lower bound, and their ratio. Kernels and collectives are listed separately.
+Also prints memory, arrays as large as the cache or of shape [S, S], and a
+step's roofline with its assumptions. Exits with 1 if a program does not compile
+or does not fit, and says what to change.
 """
 
 import json
@@ -27,22 +28,22 @@ def run() -> None:
   """Runs the command."""
   config = front.config_flag("The experiment, as FILE:VARIANT.")
   topology = flags.DEFINE_string(
-    "topology", None, "E.g. v5p:4x4x2, or h200:8.", required=True
+    "topology", None, "Devices, as v5p:4x4x2 or h200:8.", required=True
   )
   prompt_tokens = flags.DEFINE_float(
-    "prompt_tokens", None, "Of a mean prompt; 1,024, or the longest if less."
+    "prompt_tokens", None, "Mean prompt; 1,024, or the longest if less."
   )
   new_tokens = flags.DEFINE_float(
-    "new_tokens", None, "Of a mean completion; 1,024, or the longest if less."
+    "new_tokens", None, "Mean completion; 1,024, or the longest if less."
   )
   lengths = flags.DEFINE_list(
     "lengths",
     "",
-    "Of completions, for the forecast of a step's seconds: "
-    "equal:TOKENS, lognormal:MEAN:SIGMA:MAX or run:FOLDER; --new_tokens if ''.",
+    "Completion lengths for the forecast of a step's seconds: equal:TOKENS, "
+    "lognormal:MEAN:SIGMA:MAX or run:FOLDER; --new_tokens if ''.",
   )
   programs = flags.DEFINE_list(
-    "programs", "", "To compile these alone, e.g. decode,update."
+    "programs", "", "Compile only these programs, e.g. decode,update."
   )
   as_json = flags.DEFINE_bool("json", False, "Print JSON.")
 
@@ -51,7 +52,7 @@ def run() -> None:
       raise errors.UsageError(
         "--lengths: a forecast needs all programs; leave out --programs"
       )
-    # Nothing runs on this machine's devices, and no metadata server answers.
+    # Runs nothing on this machine's devices; no metadata server would answer.
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")

@@ -6,12 +6,12 @@
       --model=SPEC --benchmark=humaneval,gsm8k \\
       --data=humaneval=FILE,gsm8k=FILE --workdir=DIR
 
-`--benchmark` takes names, groups (all, code, math) and your own benchmarks as
-MODULE:NAME, between commas; see `evals/registry.py`. Data comes from the
+`--benchmark` takes comma-separated names, groups (all, code, math) and your own
+benchmarks as MODULE:NAME; see `evals/registry.py`. Data comes from the
 benchmark's public source, from `--data=PATH`, or from `--data=NAME=PATH,...`.
 
-Writes one record per item to `NAME.jsonl`, from which an interrupted run is
-resumed, and all scores to `results.json`; prints the scores as a table.
+Writes one record per item to `NAME.jsonl`, from which an interrupted evaluation
+resumes, and all scores to `results.json`. Prints the scores as a table.
 """
 
 import jax
@@ -28,7 +28,7 @@ from azr_jax.trainer import settings as train_settings
 def _table(
   config: ml_collections.ConfigDict, model: str, scores: dict[str, float]
 ) -> str:
-  """Returns the scores by benchmark, or those of agents as R1-CI's table 3."""
+  """Formats the scores by benchmark, or by agent as in R1-CI's table 3."""
   agents = tuple(config.evaluate.agents)
   rows = question_table.of_agents(scores, agents)
   return question_table.show(rows) or table.show({model: scores})
@@ -41,11 +41,11 @@ def run() -> None:
     "model", None, "A model spec or run folder.", required=True
   )
   benchmark = flags.DEFINE_string(
-    "benchmark", None, "Names or groups, between commas.", required=True
+    "benchmark", None, "Comma-separated names or groups.", required=True
   )
-  data = flags.DEFINE_string("data", "", "PATH, or NAME=PATH,... of data.")
+  data = flags.DEFINE_string("data", "", "PATH, or NAME=PATH,... of the data.")
   workdir = flags.DEFINE_string(
-    "workdir", None, "Where results go.", required=True
+    "workdir", None, "The folder for results.", required=True
   )
   limit = flags.DEFINE_integer(
     "limit",
@@ -54,7 +54,7 @@ def run() -> None:
     "else all.",
   )
   step = flags.DEFINE_integer(
-    "step", None, "The checkpoint of a run to score; by default the newest."
+    "step", None, "The checkpoint of a run to score. Default: the newest."
   )
   join = host_flags.define()
 

@@ -1,13 +1,13 @@
-"""Runs an experiment of `experiments/`, and analyses it as its plan says.
+"""Runs an experiment of `experiments/`, and analyses it according to its plan.
 
   python -m azr_jax.experiment NAME --workdir=DIR [--cores=2] [--budget_hours=H]
     [--rehearse] [--analyse] [--dry_run]
 
-It trains every arm with every seed, one run on each core, scores what is done,
-and stops when all is done or the core-hours are spent. It then writes what
-there is into `experiments/NAME`: results.md, results.json, figure.png, and in
-`runs/` what the plan asks of each run that is done. Killed at any moment, the
-same command goes on; elsewhere, with a new --workdir, from what `runs/` has.
+Trains every arm with every seed, one run per core, scores finished runs, and
+stops when all is done or the core-hours are spent. Then writes the results to
+`experiments/NAME`: results.md, results.json, figure.png, and in `runs/` the
+files that the plan asks for from each finished run. If killed, the same command
+resumes; with a new --workdir it resumes from the files in `runs/`.
 """
 
 import os
@@ -23,16 +23,16 @@ def main() -> None:
   """Runs what is missing, and writes the results."""
   parser = errors.Parser(__doc__, "azr_jax.experiment")
   parser.add_argument("name", help="NAME of experiments/NAME, or a folder")
-  parser.add_argument("--workdir", required=True, help="folder of all runs")
+  parser.add_argument("--workdir", required=True, help="folder for all runs")
   parser.add_argument(
-    "--cores", type=int, default=1, help="runs at a time, one on each core"
+    "--cores", type=int, default=1, help="concurrent runs, one per core"
   )
   flag = "--budget_hours"
   parser.add_argument(
     *(flag, flag.replace("_", "-")),
     type=float,
     default=float("inf"),
-    help="core-hours that this command may take, of those of the plan",
+    help="core-hours that this command may use of the plan's budget",
   )
   parser.add_argument(
     "--rehearse",
@@ -40,10 +40,10 @@ def main() -> None:
     help="try all commands with one seed and few steps, in WORKDIR/rehearsal",
   )
   parser.add_argument(
-    "--analyse", action="store_true", help="run nothing; write the results"
+    "--analyse", action="store_true", help="only write the results"
   )
   parser.add_argument(
-    "--dry_run", action="store_true", help="run nothing; print the commands"
+    "--dry_run", action="store_true", help="only print the commands"
   )
   words = parser.parse_args()
   available = sorted(os.sched_getaffinity(0))

@@ -1,12 +1,13 @@
-"""Writes a run's newest checkpoint as files that other programs run.
+"""Exports a run's newest checkpoint to files that other programs run.
 
 python -m azr_jax.export --workdir=RUN --out=DIR [--dtype=float32]
 
-`--formats=safetensors` makes a folder that `transformers` and vLLM load;
-`gguf` the file `model.gguf` of llama.cpp; both are possible. README.md becomes
-the model's card: method, steps, rewards, the benchmarks of `RUN_scores` (or
-`--scores`) beside those of `--base`, and the config. `--push_to=OWNER/NAME`
-uploads the folder's files to the Hugging Face hub, with HF_TOKEN.
+`--formats=safetensors` writes a folder that `transformers` and vLLM load,
+`gguf` the file `model.gguf` for llama.cpp; both can be combined. README.md
+becomes the model card: method, steps, rewards, the benchmarks of `RUN_scores`
+(or `--scores`) next to those of `--base`, and the config.
+`--push_to=OWNER/NAME` uploads the folder to the Hugging Face hub, with
+HF_TOKEN.
 """
 
 import pathlib
@@ -27,20 +28,20 @@ def run() -> None:
   )
   out = flags.DEFINE_string("out", None, "The folder to write.", required=True)
   dtype = flags.DEFINE_string(
-    "dtype", "bfloat16", "Type of the weights; q8_0 for gguf alone."
+    "dtype", "bfloat16", "Dtype of the weights; q8_0 for gguf only."
   )
   formats = flags.DEFINE_list(
-    "formats", [SAFETENSORS], f"Some of {','.join(FORMATS)}."
+    "formats", [SAFETENSORS], f"Comma-separated, from {','.join(FORMATS)}."
   )
   scores = flags.DEFINE_string(
-    "scores", "", "Scores for the card; by default those in RUN_scores."
+    "scores", "", "Scores for the model card. Default: those in RUN_scores."
   )
   base = flags.DEFINE_string("base", "", "Scores before training.")
   push_to = flags.DEFINE_string(
-    "push_to", "", "OWNER/NAME on the Hugging Face hub."
+    "push_to", "", "OWNER/NAME on the Hugging Face hub to upload to."
   )
   private = flags.DEFINE_bool(
-    "private", False, "Whether --push_to makes a private model."
+    "private", False, "Whether --push_to creates a private model."
   )
 
   def main() -> None:

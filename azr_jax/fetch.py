@@ -1,11 +1,11 @@
-"""Puts a model's files into a folder that all machines of a run read.
+"""Copies a model's files to a folder that all machines of a run can read.
 
   python -m azr_jax.fetch --model=hf:OWNER/NAME --out=gs://BUCKET/FOLDER
 
-So a model is downloaded once, by one machine that may have a token, and not by
-every host of a slice. The files pass through this machine one by one. Runs take
-the folder as their model. The same command goes on after an interruption, and
-does nothing if the model is there.
+So one machine, which may have a token, downloads the model once, instead of
+every host of a slice. Files pass through this machine one at a time. Runs use
+the folder as their model. After an interruption, the same command resumes; it
+does nothing if the model is complete.
 """
 
 import pathlib
@@ -20,14 +20,14 @@ from azr_jax.run import console, storage
 
 
 def fetch(model: str, out: str) -> None:
-  """Copies the files of a model of the hub that are not there yet.
+  """Copies the missing files of a model on the hub.
 
   Args:
     model: hf:OWNER/NAME.
-    out: the folder, here or in an object store; made if missing.
+    out: the folder, local or in an object store. Created if missing.
 
   Raises:
-    ValueError: the hub does not give the model.
+    ValueError: the hub does not provide the model.
     OSError: a file cannot be written.
   """
   kind, _, name = model.partition(":")
@@ -35,7 +35,7 @@ def fetch(model: str, out: str) -> None:
     raise UsageError(f"--model={model}: expected hf:OWNER/NAME")
   folder = storage.resolve(out)
   if (folder / stored.LAST_FILE).exists():
-    console.print_status(f"{model} is in {folder} already")
+    console.print_status(f"{model} is already in {folder}")
     return
   names = sorted(
     load.hub_files(name), key=lambda file: file == stored.LAST_FILE
@@ -49,7 +49,7 @@ def fetch(model: str, out: str) -> None:
 
 
 def _put(path: pathlib.Path, target: pathlib.Path) -> None:
-  """Copies a file so that a part of it is never taken for the whole."""
+  """Copies a file so that a partial copy is never mistaken for the whole."""
   if storage.is_object_store(target):
     storage.copy(path, target)
     return
@@ -62,7 +62,7 @@ def run() -> None:
   """Runs the command."""
   model = flags.DEFINE_string("model", None, "hf:OWNER/NAME.", required=True)
   out = flags.DEFINE_string(
-    "out", None, "The folder, here or gs://BUCKET/FOLDER.", required=True
+    "out", None, "The folder, local or gs://BUCKET/FOLDER.", required=True
   )
   front.run(__doc__, lambda: fetch(model.value, out.value))
 

@@ -3,9 +3,9 @@
   python -m azr_jax.potential --config=configs/potential.py:tiny --model=SPEC \\
       --workdir=DIR
 
-Every question is answered by several agents at several temperatures. The pass
-rates are in DIR/pass_rates.jsonl, which `code_interpreter.pass_rates` takes;
-every answer is in a file beside it. The same command resumes.
+Several agents answer every question at several temperatures. The pass rates go
+to DIR/pass_rates.jsonl, which `code_interpreter.pass_rates` reads; every answer
+goes to a file next to it. The same command resumes.
 """
 
 import jax
@@ -24,7 +24,7 @@ def run() -> None:
     "model", None, "A model spec or run folder.", required=True
   )
   workdir = flags.DEFINE_string(
-    "workdir", None, "Where answers and pass rates go.", required=True
+    "workdir", None, "The folder for answers and pass rates.", required=True
   )
   join = host_flags.define()
 

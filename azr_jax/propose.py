@@ -1,11 +1,11 @@
-"""Makes a pool of Countdown puzzles to train on: a model's, or random ones.
+"""Makes a pool of Countdown puzzles to train on, by a model or at random.
 
   python -m azr_jax.propose --config=configs/propose.py:tiny --model=SPEC \\
       --out=FILE.jsonl [--count=603]
   python -m azr_jax.propose --random --out=FILE.jsonl
 
-A frozen model continues a few examples; `--random` draws puzzles uniformly from
-the same range through the same filter (Countdown, section 3.2).
+A frozen model continues a few examples. `--random` draws puzzles uniformly from
+the same range, with the same filter (Countdown, section 3.2).
 """
 
 import json
@@ -23,7 +23,7 @@ def run() -> None:
   """Runs the command."""
   config = front.config_flag("How proposals are sampled, as FILE:VARIANT.")
   model = flags.DEFINE_string("model", None, "A model spec or run folder.")
-  at_random = flags.DEFINE_bool("random", False, "No model: draw at random.")
+  at_random = flags.DEFINE_bool("random", False, "Draw at random, no model.")
   out = flags.DEFINE_string("out", None, "The file to write.", required=True)
   count = flags.DEFINE_integer(
     "count", 603, "Maximum number of puzzles.", lower_bound=1

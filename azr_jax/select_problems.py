@@ -1,14 +1,15 @@
-"""Chooses problems by how often they were solved, and writes them to a file.
+"""Selects problems by their pass rate, and writes them to a file.
 
   python -m azr_jax.select_problems --run=RUN --highest=0.0624 --out=HARD.jsonl
   python -m azr_jax.select_problems --records=SCORES/problems.jsonl \\
       --lowest=0.125 --highest=0.875 --out=FILE.jsonl
 
-From a run of `configs/orz.py`, the pass rate at each problem's last step; or
-from the records of `azr_jax.evaluate --benchmark=problems`, over all of their
-files, between commas. What was never asked is left out. Each line has question,
-answer and pass_rate. `--config.orz.data="('FILE.jsonl',)"` with
-`--config.orz.counts="(0,)"` trains on it.
+--run uses the pass rate at each problem's last step in a run of
+`configs/orz.py`. --records uses the records of `azr_jax.evaluate
+--benchmark=problems`, from all of the comma-separated files. Problems that were
+never asked are left out. Each line has question, answer and pass_rate. To train
+on the file, use `--config.orz.data="('FILE.jsonl',)"` with
+`--config.orz.counts="(0,)"`.
 """
 
 import json
@@ -23,7 +24,7 @@ from azr_jax.lab.data import select_problems
 def run() -> None:
   """Runs the command."""
   run_folder = flags.DEFINE_string("run", None, "The folder of an ORZ run.")
-  records = flags.DEFINE_list("records", None, "Files of records.")
+  records = flags.DEFINE_list("records", None, "Comma-separated record files.")
   lowest = flags.DEFINE_float("lowest", 0.0, "Smallest pass rate to keep.")
   highest = flags.DEFINE_float("highest", 1.0, "Largest pass rate to keep.")
   out = flags.DEFINE_string("out", None, "The file to write.", required=True)

@@ -1,14 +1,15 @@
-"""Serves a model by the OpenAI API: completions and chats, also as streams.
+"""Serves a model over the OpenAI API: completions and chats, with streaming.
 
   python -m azr_jax.serve --model=SPEC|FOLDER|RUN [--port=8000]
   python -m azr_jax.serve --follow=RUN
 
 `--follow` serves the newest checkpoint of a run while it trains; the model's id
-has its step. The server listens on this machine alone. For others, set the
-environment variable AZR_SERVE_API_KEY, a key that clients send, and `--host`.
+includes the step. The server listens on this machine only. For other machines,
+set `--host`, and the API key that clients send as the environment variable
+AZR_SERVE_API_KEY.
 
-SIGTERM or Ctrl-C ends it: requests under way may go on for `serve.drain_s`
-seconds, new ones get status 503.
+SIGTERM or Ctrl-C ends it: requests in flight may continue for `serve.drain_s`
+seconds, and new ones get status 503.
 """
 
 import os
@@ -27,17 +28,17 @@ def run() -> None:
   config = front.config_flag("Sampling, layout and limits, as FILE:VARIANT.")
   model = flags.DEFINE_string("model", None, "A model spec or run folder.")
   follow = flags.DEFINE_string(
-    "follow", None, "A run folder, whose newest checkpoint is served."
+    "follow", None, "A run folder, to serve its newest checkpoint."
   )
-  host = flags.DEFINE_string("host", "127.0.0.1", "Where to listen.")
-  port = flags.DEFINE_integer("port", 8000, "0: any that is free.", 0, 65535)
-  name = flags.DEFINE_string("name", "", "The model's id; '': as --model.")
+  host = flags.DEFINE_string("host", "127.0.0.1", "Address to listen on.")
+  port = flags.DEFINE_integer("port", 8000, "Port; 0: any free.", 0, 65535)
+  name = flags.DEFINE_string("name", "", "The model's id; '': from --model.")
 
   def main() -> None:
     spec = model.value or follow.value
     if spec is None or (model.value and follow.value):
       raise UsageError("expected either --model=SPEC or --follow=RUN")
-    # Imported here, because it needs aiohttp, an optional dependency.
+    # Imported here because it needs aiohttp, an optional dependency.
     from azr_jax.serving import command
 
     command.serve(

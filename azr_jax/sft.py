@@ -2,8 +2,8 @@
 
   python -m azr_jax.sft --config=configs/sft.py:azr_tiny --workdir=DIR
 
-`config.data.kind` says what the conversations are about. At the end the folder
-DIR/model holds the model in Hugging Face layout. The same command resumes.
+`config.data.kind` selects the corpus. At the end, DIR/model holds the model in
+Hugging Face format. The same command resumes.
 """
 
 import ml_collections
@@ -17,7 +17,7 @@ from azr_jax.trainer import sft_loop
 
 
 def train(config: ml_collections.ConfigDict, workdir: str) -> None:
-  """Trains until `config.train.steps`, resuming what the folder holds.
+  """Trains until `config.train.steps`, resuming from the run's folder.
 
   Raises:
     ValueError: a config value is not allowed, or the folder belongs to a run
@@ -38,7 +38,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
 def _describe(
   config: ml_collections.ConfigDict,
 ) -> list[settings_lib.Described]:
-  """Returns every key of a supervised config with its meaning."""
+  """Returns every key of a supervised config with its documentation."""
   checked = train_settings.read_supervised(config)
   own = settings_lib.describe(checked.corpus, f"{checked.shared.data.kind}.")
   return [*settings_lib.describe(checked.shared), *own]

@@ -4,8 +4,8 @@
     [--config.train.steps=100] [--fail_on_recompile] [--profile_steps=3-5]
     [--distributed]
 
-The same command on the same folder resumes the run where it was stopped. The
-loop itself is `azr_jax/trainer/loop.py`.
+The same command on the same folder resumes the run. The loop itself is
+`azr_jax/trainer/loop.py`.
 """
 
 import ml_collections
@@ -23,13 +23,13 @@ def train(
   fail_on_recompile: bool = False,
   profile_steps: str = "",
 ) -> None:
-  """Trains until `config.train.steps`, resuming what the folder holds.
+  """Trains until `config.train.steps`, resuming from the run's folder.
 
   Args:
-    config: a whole experiment, as a file of `configs/` returns it.
-    workdir: the run folder, here or as gs://BUCKET/FOLDER.
-    fail_on_recompile: stop when a step after the first compiles a program.
-    profile_steps: the steps to write a trace of, as 3 or 3-5; "": none.
+    config: the whole config of an experiment, as files in `configs/` return it.
+    workdir: the run folder, local or as gs://BUCKET/FOLDER.
+    fail_on_recompile: whether to stop if a step after the first compiles.
+    profile_steps: the steps to write a trace of, as 3 or 3-5; "" for none.
 
   Raises:
     ValueError: a config value is not allowed, or the folder belongs to a run
@@ -43,7 +43,7 @@ def train(
 def _describe(
   config: ml_collections.ConfigDict,
 ) -> list[settings_lib.Described]:
-  """Returns every key of a training config with its meaning."""
+  """Returns every key of a training config with its documentation."""
   checked = train_settings.read_train(config)
   own = settings_lib.describe(
     checked.system_settings, f"{checked.system.name}."
@@ -58,10 +58,10 @@ def run() -> None:
     "workdir", None, "The run folder.", required=True
   )
   fail_on_recompile = flags.DEFINE_bool(
-    "fail_on_recompile", False, "Stop when a later step compiles a program."
+    "fail_on_recompile", False, "Stop if a step after the first compiles."
   )
   profile_steps = flags.DEFINE_string(
-    "profile_steps", "", "Steps to write a trace of, such as 3 or 3-5."
+    "profile_steps", "", "Steps to write a profiler trace of, as 3 or 3-5."
   )
   join = host_flags.define()
 

@@ -1,11 +1,11 @@
-"""Samples conversations to learn from: rejection sampling (R1-CI, 4.1).
+"""Samples conversations to train on: rejection sampling (R1-CI, 4.1).
 
   python -m azr_jax.trajectories --config=configs/trajectories.py:tiny \\
       --model=SPEC --workdir=DIR
 
-Every question is asked in several solution styles. Correct and well-formed
-conversations are written to DIR/trajectories.jsonl, which `azr_jax.sft` learns
-from with `config.data.kind = "demonstrations"`. The same command resumes.
+Every question is asked in several solution styles. Correct, well-formed
+conversations go to DIR/trajectories.jsonl, which `azr_jax.sft` trains on with
+`config.data.kind = "demonstrations"`. The same command resumes.
 """
 
 import collections
@@ -27,7 +27,7 @@ def run() -> None:
     "model", None, "A model spec or run folder.", required=True
   )
   workdir = flags.DEFINE_string(
-    "workdir", None, "Where answers and conversations go.", required=True
+    "workdir", None, "Folder for answers and conversations.", required=True
   )
   join = host_flags.define()
 

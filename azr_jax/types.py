@@ -1,4 +1,4 @@
-"""The objects that cross package borders: prompts, trajectories, batches.
+"""The objects that packages exchange: prompts, trajectories, batches.
 
 The life of a training sample:
 1. a system makes a `Prompt`;
@@ -22,7 +22,7 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 | J | drafts of a token | V | vocabulary |
 | K | key-value heads | W | work items of a kernel |
 
-A word in lower case names an axis of one module alone.
+Lower-case names are axes of a single module.
 """
 
 import dataclasses
@@ -44,17 +44,17 @@ else:
 
 # The parameters of a model: nested dictionaries of arrays, by module name.
 Params: TypeAlias = dict[str, Any]
-# The same dictionaries with, for each parameter, its `NamedSharding`.
+# The same structure, with each parameter's `NamedSharding`.
 Shardings: TypeAlias = dict[str, Any]
-# The same with its shape and dtype, boxed with the names of its logical axes.
+# The same structure, with shape and dtype, boxed with the logical axis names.
 BoxedParams: TypeAlias = dict[str, Any]
 # Metric path -> float32 scalar on the device.
 Metrics: TypeAlias = dict[str, jax.Array]
 # Logical parameter axis -> mesh axis, or None to replicate it.
 Rules: TypeAlias = Mapping[str, str | None]
 
-# Stands for a finish reason in a completion that goes on in a later step, which
-# nobody grades or trains on.
+# A pseudo finish reason: the completion continues in a later step. Such a
+# completion is neither graded nor trained on.
 PAUSED = "paused"
 
 
@@ -65,8 +65,8 @@ class Prompt:
   Attributes:
     text: the prompt as text.
     token_ids: the token ids of the prompt.
-    task: data that the grader needs, such as the task type, the role and the
-      reference answer; the sampler never looks at it.
+    task: data for the grader, such as the task type, the role and the reference
+      answer. The sampler never reads it.
   """
 
   text: str
@@ -76,17 +76,17 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-  """A response that was sampled for a prompt.
+  """A response sampled for a prompt.
 
   Attributes:
-    token_ids: int32 [S], the ids exactly as sampled, with the stop token.
-    logprobs: float32 [S], log-probability of each id when it was sampled.
+    token_ids: int32 [S], the ids exactly as sampled, including the stop token.
+    logprobs: float32 [S], each id's log-probability when it was sampled.
     loss_mask: bool [S], false on ids that the model did not write.
-    finish_reason: `stop`: it ended by itself; `length` or `turns`: a limit of
-      tokens, or of turns, ended it; or `PAUSED`.
-    text: the decoded ids, for parsers; never tokenised again.
-    versions: int32 [S], how many updates had made the parameters that each id
-      was sampled with; None: it is not known.
+    finish_reason: `stop` if it ended by itself; `length` or `turns` if a limit
+      of tokens or turns ended it; or `PAUSED`.
+    text: the decoded ids, for parsers. Never tokenized again.
+    versions: int32 [S], the number of updates behind the parameters that
+      sampled each id; None if unknown.
   """
 
   token_ids: np.ndarray
@@ -104,14 +104,14 @@ class Trajectory:
   Attributes:
     prompt: the prompt.
     completion: the sampled completion.
-    reward: the grade of the whole completion.
-    group_id: names the trajectories that share a reward baseline: the (task,
-      role) pair for TRR++, the prompt for GRPO and RLOO.
-    metrics: numbers for the metrics of the step.
-    repetition_onset: the token from which the completion only repeats itself;
-      None: it does not. For metrics.
-    in_loss: whether it is trained on; otherwise its reward is in the baseline
-      of its group alone.
+    reward: the reward of the whole completion.
+    group_id: identifies the trajectories that share a reward baseline: the
+      (task, role) pair for TRR++, the prompt for GRPO and RLOO.
+    metrics: numbers for the step's metrics.
+    repetition_onset: the token from which the completion only repeats itself,
+      or None. For metrics.
+    in_loss: whether it is trained on. Otherwise its reward only counts in the
+      baseline of its group.
   """
 
   prompt: Prompt
@@ -134,17 +134,17 @@ class RolloutBatch:
 class Batch(flax.struct.PyTreeNode):
   """Packed sequences: arrays [B, S] or [A, B, S], several sequences a row.
 
-  Position t of a row holds token t and, in `targets`, the token after it of
-  the same sequence; every per-token array describes the *target*. The host
-  packs NumPy arrays of the same shapes and dtypes.
+  Position t of a row holds token t and, in `targets`, the next token of the
+  same sequence. Every per-token array describes the *target*. On the host, the
+  arrays are NumPy arrays of the same shapes and dtypes.
 
   Attributes:
     tokens: int32, the input ids.
     targets: int32, the id to predict at each position.
     positions: int32, position inside its own sequence.
     segment_ids: int32, 1, 2, ... per sequence in a row; 0 is padding.
-    loss_mask: float32, 1 where the target was written by the model.
-    loss_weights: float32, the weight of each target in the loss; they hold
+    loss_mask: float32, 1 where the model wrote the target.
+    loss_weights: float32, the weight of each target in the loss. They implement
       the aggregation (token mean, sequence mean, fixed length).
     regularizer_weights: float32, the weight of each target in the entropy and
       KL terms.
@@ -153,9 +153,9 @@ class Batch(flax.struct.PyTreeNode):
     repetition: float32, 1 where the target repeats earlier tokens; for
       metrics.
     proximal_logprobs: float32, log-probability of the target under the policy
-      at the update's start, from `learner/preparation.py`; None: not scored.
-    chosen: float32, 1 where the policy loss chose the target by the whole
-      batch; None: it chooses none.
+      at the update's start, from `learner/preparation.py`; None if not scored.
+    chosen: float32, 1 where the policy loss selected the target, based on the
+      whole batch; None if the loss does not select.
   """
 
   tokens: Leaf

@@ -5,17 +5,17 @@
 | variant | model | expected |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters | 5 minutes on two cores, 46 to 65 % |
-| `smollm2-135m` | of `sft.py:azr_smollm2-135m` | 48 min, two cores: a loss |
-| `smollm2-135m_gpu` | of `sft.py:azr_smollm2-135m_gpu` | an H100: 63 to 89 % |
+| `smollm2-135m` | from `sft.py:azr_smollm2-135m` | 48 min, two cores: worse |
+| `smollm2-135m_gpu` | from `sft.py:azr_smollm2-135m_gpu` | H100: 63 to 89 % |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
 
-The percentages are the mean accuracy over the three task types of the benchmark
-`programs_heldout`, before and after, with `tiny+ours`. `PAPER_MODELS` lists the
-paper's variants, which have the values of Table 3. `VARIANT+published_code`
-does what the published code does otherwise than the paper, and `VARIANT+ours`
-has what we changed; docs/papers.md lists both. The experiments of appendix D
-are in `azr.appendix`. `--help` lists all keys.
+The percentages are mean accuracies over the three task types of the benchmark
+`programs_heldout`, before and after training, with `tiny+ours`. `PAPER_MODELS`
+lists the paper's variants, which use the values of Table 3.
+`VARIANT+published_code` follows the published code where it differs from the
+paper, and `VARIANT+ours` has our changes; docs/papers.md lists both. The
+experiments of appendix D are in `azr.appendix`. `--help` lists all keys.
 """
 
 import ml_collections
@@ -26,7 +26,8 @@ from azr_jax.tasks.programs import parsing
 from azr_jax.trainer import settings
 
 # Variant -> model source. The state is sharded over `fsdp`; every four chips
-# sample with a copy of the weights. compile_check says which slices hold it.
+# hold a copy of the weights to sample with. compile_check shows which slices
+# hold it.
 PAPER_MODELS = {
   "qwen2.5-7b": "hf:Qwen/Qwen2.5-7B",
   "qwen2.5-14b": "hf:Qwen/Qwen2.5-14B",
@@ -56,9 +57,9 @@ PUBLISHED_CODE = {
   "azr.appendix.intrinsic_for": "learnable",  # eq. 11 only where eq. 4 is not 0
   "azr.answer_format": "published_code",  # It reads answers less strictly.
 }
-# We changed this: it learns from the learnability rollouts, four of five
-# responses, which the paper samples and throws away; and its full prompts tell
-# the solver that values are compared by type, which they are.
+# Our changes: also train on the learnability rollouts, four fifths of all
+# responses, which the paper samples and discards; and tell the solver in full
+# prompts that values are compared by type, as they are.
 OURS = {"azr.train_on_learnability": True, "azr.equality_rule": True}
 
 
@@ -84,20 +85,20 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _objective(c: ml_collections.ConfigDict) -> None:
-  """Sets TRR++ with a loss in which every response weighs the same (eq. 9)."""
+  """Sets TRR++ and a loss that weighs all responses equally (eq. 9)."""
   c.learner.estimator = "trr++"  # eq. 8
   c.learner.aggregation = "sequence_mean"  # eq. 9
   c.learner.regularizer_aggregation = "sequence_mean"
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
-  """Sets the values of Table 3 in the sections that all systems share."""
+  """Sets the values of Table 3 in the shared sections."""
   c.model.dtype = "bfloat16"
   c.model.remat = "attention"
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
   c.rollout.mesh.tensor = 4
-  # Pages, not slots, limit how many sequences fit: these have 16 GiB of 95.
+  # Pages, not slots, limit how many sequences fit. They get 16 of 95 GiB.
   c.rollout.slots = 1024
   c.rollout.cache_gib = 16.0
   c.rollout.prompt_buckets = (1024, 2048, 4096, 6144)  # Table 3: 6144
@@ -111,9 +112,9 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.executor.workers = 16
   c.executor.update(profile("azr"))
   c.train.steps = 500  # Table 3
-  # The in-distribution benchmarks of figure 14: whole, greedy, and on the
-  # prompts of training. evaluation.data names files, if there is no network.
-  # They add 2,079 responses to the 19,200 or so of ten steps.
+  # The in-distribution benchmarks of figure 14: all items, greedy, with
+  # training prompts. Without a network, evaluation.data names files. They add
+  # 2,079 responses to the roughly 19,200 of ten steps.
   c.evaluation.every = 10
   c.evaluation.benchmarks = "cruxeval_i,cruxeval_o,livecodebench_execution"
   c.evaluation.limit = 0
@@ -140,14 +141,14 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.optimizer.weight_decay = 0.0
   c.train.steps = 40
   c.train.save_every = 5
-  # Without held-out scores nobody sees that self-play collapses.
+  # Only held-out scores reveal a collapse of self-play.
   c.evaluation.every = 20
   c.evaluation.benchmarks = "programs_heldout"
   c.evaluation.limit = 100
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
-  """Sets small batches for a start that was taught the protocol."""
+  """Sets small batches for a model that has learned the protocol by SFT."""
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.azr.prompts = 6
@@ -175,7 +176,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
 
 
 def _smollm2_gpu(c: ml_collections.ConfigDict) -> None:
-  """Sets larger batches and a lower rate, for one GPU."""
+  """Sets larger batches and a lower learning rate, for one GPU."""
   c.model.source = SMOLLM2_GPU_START
   c.model.preset = "smollm2-135m"
   c.model.dtype = "bfloat16"
@@ -221,7 +222,7 @@ def _few_shot(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (512, 768)
   c.rollout.temperature = 0.7
   c.rollout.max_tokens = 160
-  # Examples make the model go on with an exchange of its own.
+  # After examples, the model tends to continue with its own exchange.
   c.rollout.stop_after = parsing.ANSWER_BEGINS
   c.rollout.decode_chunk = 16
   c.learner.row_length = 928

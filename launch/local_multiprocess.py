@@ -1,12 +1,12 @@
-"""Runs a command of azr_jax as several processes here, like on a pod.
+"""Runs a command of azr_jax as several local processes, like on a pod.
 
   python launch/local_multiprocess.py --processes=2 --devices=4 -- \\
       azr_jax.train --config=configs/azr.py:tiny --workdir=DIR
 
-Each process has `--devices` virtual CPU devices and joins the others by
-`jax.distributed`. Every printed line begins with the number of its process.
-When a process fails, the others are killed after `--grace` seconds, in which
-they can report what they waited for.
+Each process has `--devices` virtual CPU devices and joins the others through
+`jax.distributed`. Every output line starts with the number of its process. When
+a process fails, the others get `--grace` seconds to report what they waited
+for, and are then killed.
 """
 
 import os
@@ -30,7 +30,7 @@ DEVICES = flags.DEFINE_integer(
   "devices", 4, "Virtual CPU devices per process.", lower_bound=1
 )
 GRACE = flags.DEFINE_float(
-  "grace", 60.0, "Seconds until the others are killed after one has failed."
+  "grace", 60.0, "Seconds from a failure until the other processes are killed."
 )
 DRY_RUN = flags.DEFINE_bool(
   "dry_run", False, "Print the commands without running them."
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> None:
   device_count = f"--xla_force_host_platform_device_count={DEVICES.value}"
   xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {device_count}".strip()
   variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags}
-  # XLA sizes its thread pool by NPROC. Each device needs a thread, because the
+  # XLA sizes its thread pool by NPROC. Each device needs a thread, because
   # devices wait for each other in collectives.
   variables["NPROC"] = os.environ.get("NPROC", str(2 * DEVICES.value))
   if DRY_RUN.value:
@@ -70,7 +70,7 @@ def _commands(module: str, arguments: list[str]) -> list[list[str]]:
 
 
 def _run(commands: list[list[str]], environment: dict[str, str]) -> int:
-  """Runs the commands at the same time.
+  """Runs the commands concurrently.
 
   Returns:
     The exit status of the first process that failed, or 0.

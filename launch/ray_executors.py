@@ -5,9 +5,9 @@
       --config.executor.address=a:6379
   python launch/ray_executors.py down --hosts=a,b,c
 
-The machines are reached by ssh. Each needs this package with its extra `ray` in
-the virtual environment `--environment`. The first machine is Ray's head. `up`
-prints the command by which the machine of the run joins the cluster without
+The machines are reached over ssh. Each needs this package with the extra `ray`
+in the virtual environment `--environment`. The first machine is Ray's head.
+`up` prints the command that joins the run's machine to the cluster without
 offering its cores. `status` prints the cluster's resources.
 """
 
@@ -24,7 +24,7 @@ from azr_jax.cli.errors import UsageError
 HOSTS = flags.DEFINE_list(
   "hosts",
   None,
-  "Names of the machines for ssh; the first is the head.",
+  "ssh names of the machines. The first is the head.",
   required=True,
 )
 ENVIRONMENT = flags.DEFINE_string(
@@ -32,7 +32,7 @@ ENVIRONMENT = flags.DEFINE_string(
 )
 PORT = flags.DEFINE_integer("port", 6379, "Port of the head.")
 CPUS = flags.DEFINE_integer(
-  "cpus", 0, "Cores per machine for programs; 0: all.", lower_bound=0
+  "cpus", 0, "Cores per machine for programs; 0 uses all.", lower_bound=0
 )
 DRY_RUN = flags.DEFINE_bool(
   "dry_run", False, "Print the commands without running them."
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
 
 
 def up() -> int:
-  """Starts the head, then all others at the same time."""
+  """Starts the head, then all other machines concurrently."""
   head, *others = HOSTS.value
   cpus = f" --num-cpus={CPUS.value}" if CPUS.value else ""
   # The object store is small, because jobs and verdicts are.
@@ -81,7 +81,7 @@ def status() -> int:
 def _on(host: str, command: str) -> int:
   """Runs a Ray command on a machine and returns its exit status."""
   remote = f"{ENVIRONMENT.value}/bin/ray {command}"
-  # After `--` ssh takes no name for an option.
+  # After `--`, ssh does not take a host name for an option.
   shell = ["ssh", "-o", "BatchMode=yes", "--", host, remote]
   print(shlex.join(shell), flush=True)
   if DRY_RUN.value:
@@ -93,7 +93,7 @@ def _on(host: str, command: str) -> int:
 
 
 def _on_all(hosts: list[str], command: str) -> int:
-  """Runs a Ray command on machines; returns a failure's exit status, or 0."""
+  """Runs a Ray command on machines. Returns a failed exit status, or 0."""
   with concurrent.futures.ThreadPoolExecutor(16) as pool:
     codes = list(pool.map(lambda host: _on(host, command), hosts))
   return next((code for code in codes if code), 0)

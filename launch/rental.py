@@ -1,6 +1,6 @@
-"""The life of a slice: requested, waited for, given a job, deleted.
+"""The life of a slice: request, wait, run a job, delete.
 
-`Rental` knows what is paid for; `watch.py` keeps a job running on it.
+`Rental` knows what is billed. `watch.py` keeps a job running on it.
 """
 
 import concurrent.futures
@@ -25,14 +25,14 @@ _MAX_CONNECTIONS = 16
 
 @dataclasses.dataclass
 class Rental:
-  """A slice, and what is known of its request.
+  """A slice, and the known state of its request.
 
   Attributes:
     tpu: the slice.
     sdk: runs the commands.
-    poll_s: seconds between two looks at the request.
-    variables: what a job gets in its environment.
-    state: the last known state of the request; "": there is none.
+    poll_s: seconds between checks of the request.
+    variables: the environment variables of a job.
+    state: the last known state of the request; "" if there is none.
   """
 
   tpu: Slice
@@ -42,7 +42,7 @@ class Rental:
   state: str = costs.UNKNOWN
 
   def refresh_state(self) -> str:
-    """Returns the state of the slice's request; "" if there is none."""
+    """Queries the state of the slice's request; "" if there is none."""
     try:
       state = self.sdk.run(gcloud.state(self.tpu), quiet=True)
     except CommandError as error:
@@ -53,12 +53,13 @@ class Rental:
     return state
 
   def ensure(self) -> bool:
-    """Waits until the slice exists; requests it if that has not been done.
+    """Waits until the slice exists, requesting it if necessary.
 
     Returns:
       Whether the slice may be new, with nothing installed on it.
 
     Raises:
+      CommandError: a request made by this call has failed.
       CommandError: a request that this command made has failed.
     """
     is_new = was_requested = False
@@ -70,7 +71,7 @@ class Rental:
         self.delete()
         state = ""
       if not state:
-        # A command that fails may have made the request all the same.
+        # A command that fails may still have made the request.
         self.state = costs.UNKNOWN
         self.sdk.run(gcloud.create(self.tpu))
         is_new = was_requested = True
@@ -87,7 +88,7 @@ class Rental:
     return is_new
 
   def _reason(self) -> str:
-    """Returns why the request failed, as Google Cloud says it."""
+    """Returns Google Cloud's reason why the request failed."""
     try:
       return self.sdk.run(gcloud.failure(self.tpu)) or "no reason is given"
     except CommandError as error:
@@ -113,15 +114,15 @@ class Rental:
   def shell(
     self, command: str, worker: str = "all", quiet: bool = False
   ) -> str:
-    """Runs a shell command on one worker or all; returns what they print."""
+    """Runs a shell command on one or all workers; returns their output."""
     printed = self.sdk.run(gcloud.ssh(self.tpu, command, worker), quiet=quiet)
     self.state = "ACTIVE"
     return printed
 
   def shell_with_variables(self, command: str, worker: str = "all") -> str:
-    """Does the same with the job's variables in the environment.
+    """Runs a shell command with the job's variables in the environment.
 
-    ssh to several workers has one input for all. So each worker has its own.
+    ssh to several workers shares one input, so each worker gets its own ssh.
     """
     if not self.variables:
       return self.shell(command, worker)
@@ -132,7 +133,7 @@ class Rental:
     return "\n".join(printed)
 
   def _workers(self) -> list[str]:
-    """Returns the numbers of all workers; a dry run knows the first alone."""
+    """Returns the indices of all workers; in a dry run, only the first."""
     count = self.sdk.run(gcloud.count(self.tpu))
     if self.sdk.dry_run:
       print("# the next one for each worker, 0, 1, ...")
@@ -142,7 +143,7 @@ class Rental:
     return [str(index) for index in range(int(count))]
 
   def _send(self, command: str, worker: str) -> str:
-    """Runs a command on a worker that reads the variables from its input."""
+    """Runs a command on a worker, sending the variables over its input."""
     return self.sdk.run(
       gcloud.ssh(self.tpu, variables.READ_VARIABLES + command, worker),
       text=variables.text(self.variables),

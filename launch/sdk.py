@@ -1,7 +1,7 @@
-"""Runs gcloud commands, or prints them, in the track of the SDK that is there.
+"""Runs or prints gcloud commands, in the right track of the installed SDK.
 
-A command that an SDK has in its main track may be in `beta` or `alpha` alone in
-another. The help of the SDK, which needs no network, says which.
+A command in the main track of one SDK may only be in `beta` or `alpha` of
+another. The SDK's help, which needs no network, says which.
 """
 
 import dataclasses
@@ -15,15 +15,15 @@ import gcloud
 _TRACKS = ("", "beta", "alpha")
 _ERROR_CHARS = 2000
 _MISSING = "gcloud is not installed: see cloud.google.com/sdk"
-# The SDK ends with this status if it does not understand a command line.
+# The exit status of the SDK for a command line that it does not understand.
 _REFUSED = 2
 
 
 class CommandError(RuntimeError):
-  """A gcloud command failed, or would fail; the message says why.
+  """A gcloud command failed, or would fail. The message says why.
 
   Attributes:
-    is_final: whether the same command would fail in the same way again.
+    is_final: whether the same command would fail again in the same way.
   """
 
   def __init__(self, message: str, is_final: bool = False):
@@ -36,7 +36,7 @@ class Sdk:
   """The Google Cloud SDK of this machine.
 
   Attributes:
-    dry_run: whether commands are printed and not run.
+    dry_run: whether commands are only printed.
   """
 
   dry_run: bool
@@ -52,10 +52,10 @@ class Sdk:
     """Prints a command, runs it, and returns its output.
 
     Args:
-      command: what to run.
+      command: the command to run.
       quiet: print it only in a dry run, because it is repeated every minute.
-      text: what it reads from its standard input, which is never printed.
-      source: the shell command, printed instead, that writes such a text.
+      text: the standard input of the command, which is never printed.
+      source: the shell command to print in place of `text`, which produces it.
 
     Raises:
       CommandError: the command failed, or this SDK does not have it.
@@ -109,7 +109,7 @@ class Sdk:
 def _run(
   argv: list[str], text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-  """Runs a program that asks nothing, because its input is closed or given."""
+  """Runs a program that cannot prompt: its input is closed or given."""
   try:
     return subprocess.run(
       argv,
@@ -124,5 +124,5 @@ def _run(
 
 
 def warn(text: str) -> None:
-  """Prints what the user should know, though nothing stops."""
+  """Prints a warning. The command continues."""
   print(f"warning: {text}", file=sys.stderr, flush=True)

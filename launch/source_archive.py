@@ -1,6 +1,6 @@
 """Packs the files of a repository that git does not ignore.
 
-Virtual environments are left out, whatever their names and even if git does not
+Virtual environments are left out, whatever their name and even if git does not
 ignore them: they take gigabytes and do not work on another machine.
 """
 
@@ -14,19 +14,19 @@ _LIST = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 
 
 def command(root: pathlib.Path, archive: str) -> str:
-  """Returns what a shell packs a repository by, if no file is deleted."""
+  """Returns the shell command that packs a repository without deleted files."""
   pipe = f"{shlex.join(_list(root))} | {shlex.join(_tar(archive))}"
   return f"cd {shlex.quote(str(root))} && {pipe}"
 
 
 def _list(root: pathlib.Path) -> list[str]:
-  """Returns the command that lists the files to pack, from the folder."""
+  """Returns the command that lists the files to pack, run in the folder."""
   without = [f":(exclude,literal){folder}" for folder in _environments(root)]
   return [*_LIST, "--", ".", *without] if without else [*_LIST]
 
 
 def _environments(root: pathlib.Path) -> list[str]:
-  """Returns the virtual environments whose files git lists."""
+  """Returns the virtual environments among the files that git lists."""
   folders = {
     parent
     for name in _names(root, _LIST)
@@ -46,16 +46,16 @@ def _names(root: pathlib.Path, words: Sequence[str]) -> list[bytes]:
 
 
 def _tar(archive: str) -> list[str]:
-  # With `--null`, both GNU's and BSD's tar take a name that begins with `-` for
-  # a name and not for an option.
+  # With `--null`, GNU and BSD tar do not take a name that starts with `-` for
+  # an option.
   return ["tar", "-czf", archive, "--null", "-T", "-"]
 
 
 def listed(root: pathlib.Path) -> list[bytes]:
-  """Returns the files below a folder, by their paths from it, as bytes.
+  """Returns the relative paths of the files below a folder, as bytes.
 
-  NUL ends each name in git's list, because git quotes the names of a list of
-  lines, and a name may hold a newline.
+  git ends names with NUL here. In a list of lines it would quote names, and a
+  name may contain a newline.
 
   Args:
     root: a folder in a git repository.
@@ -70,7 +70,7 @@ def listed(root: pathlib.Path) -> list[bytes]:
 
 
 def write(root: pathlib.Path, archive: str) -> None:
-  """Writes the files that `listed` names to a compressed archive.
+  """Writes the files that `listed` returns to a compressed archive.
 
   Args:
     root: a folder in a git repository.

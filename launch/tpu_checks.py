@@ -1,4 +1,4 @@
-"""Checks what would otherwise fail after a slice is paid for."""
+"""Checks what would otherwise fail after paying for a slice."""
 
 import json
 import os
@@ -21,16 +21,16 @@ _KEY = pathlib.Path("~/.ssh/google_compute_engine")
 
 
 def check(sdk: Sdk, tpu: Slice, bucket: str, job: list[str]) -> None:
-  """Checks account, accelerator, software, quota and bucket; creates nothing.
+  """Checks account, accelerator, software, quota and bucket. Creates nothing.
 
-  A quota that is too small, or cannot be read, is a warning: the figures are
-  late, and another may apply.
+  A quota that is too small, or cannot be read, is only a warning: the figures
+  lag behind, and another quota may apply.
 
   Args:
     sdk: runs the commands.
     tpu: the slice to rent.
-    bucket: the bucket of the workdir; "": any.
-    job: a module and its flags; empty: only the slice is checked.
+    bucket: the bucket of the workdir; "" allows any.
+    job: a module and its flags. If empty, only the slice is checked.
 
   Raises:
     ValueError: the workdir is not in the bucket.
@@ -63,18 +63,18 @@ def check(sdk: Sdk, tpu: Slice, bucket: str, job: list[str]) -> None:
 
 
 def check_job(job: list[str], dry_run: bool) -> None:
-  """Has a job's command check its flags and config here, at no cost.
+  """Makes a job's command check its flags and config locally, at no cost.
 
   Args:
-    job: a module and its flags; another module's are not checked.
-    dry_run: whether the command is printed and not run.
+    job: a module and its flags. Only known modules are checked.
+    dry_run: whether the command is only printed.
 
   Raises:
-    CommandError: the command refuses them.
+    CommandError: the command rejects its flags or config.
   """
   if not job or job[0] not in _CHECKED:
     return
-  # Before the other words: behind them a flag without its value would take it.
+  # `--check` goes first: at the end, a flag without a value would consume it.
   words = ["-m", job[0], "--check", *job[1:]]
   print(f"JAX_PLATFORMS=cpu python {shlex.join(words)}", flush=True)
   if dry_run:
@@ -94,7 +94,7 @@ def check_job(job: list[str], dry_run: bool) -> None:
 
 
 def _check_quota(sdk: Sdk, tpu: Slice) -> None:
-  """Warns of a quota that is smaller than the slice, or cannot be read."""
+  """Warns if the quota is smaller than the slice, or cannot be read."""
   try:
     text = sdk.run(gcloud.quota(tpu))
     limit = _limit(text, tpu.zone) if text else -1
@@ -111,21 +111,22 @@ def _check_quota(sdk: Sdk, tpu: Slice) -> None:
 
 
 def _limit(text: str, zone: str) -> int:
-  """Returns the largest limit of a zone in a quota, as JSON; 0: it has none."""
+  """Returns the largest limit of a zone in a JSON quota, 0 if it has none."""
   limits = [
     int(quota["details"]["value"])
     for quota in json.loads(text).get("dimensionsInfos", [])
     if zone in quota.get("applicableLocations", [])
     or quota.get("dimensions", {}).get("zone") == zone
   ]
-  # A limit of -1 is none at all.
+  # A limit of -1 means unlimited.
   return -1 if -1 in limits else max(limits, default=0)
 
 
 def _check_key() -> None:
-  """Refuses an agent of ssh without gcloud's key.
+  """Rejects an ssh agent that lacks gcloud's key.
 
-  gcloud does not copy to several machines then. Without an agent it does.
+  With such an agent, gcloud cannot copy to several machines. Without an agent
+  it can.
 
   Raises:
     CommandError: the agent lacks the key.
@@ -139,9 +140,9 @@ def _check_key() -> None:
     return
   if key.returncode or key.stdout.split()[1] not in agent.stdout:
     raise CommandError(
-      f"the agent of ssh lacks {_KEY}, without which gcloud copies to one "
-      f"machine alone: expected `ssh-add {_KEY}` (made by `ssh-keygen -t rsa "
-      f"-f {_KEY}` where it is missing)",
+      f"the ssh agent lacks {_KEY}, without which gcloud can only copy to one "
+      f"machine: expected `ssh-add {_KEY}` (if the key is missing, create it "
+      f"with `ssh-keygen -t rsa -f {_KEY}`)",
       is_final=True,
     )
 
@@ -157,7 +158,7 @@ def _output(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _workdir(job: list[str]) -> str:
-  """Returns the job's --workdir; "" if there is no job."""
+  """Returns the job's --workdir, or "" without a job."""
   workdirs = [flag for flag in job if flag.startswith("--workdir=")]
   if job and not workdirs:
     raise ValueError("expected --workdir=gs://... among the flags after --")

@@ -1,4 +1,4 @@
-"""A TPU slice to rent: what is asked for, and what Google Cloud calls it."""
+"""A TPU slice to rent: its properties, and Google Cloud's names for them."""
 
 import dataclasses
 import re
@@ -12,14 +12,14 @@ _GENERATIONS = {
   "v6e": ("v2-alpha-tpuv6e", "TPUV6E{}{}"),
   "v4": ("tpu-ubuntu2204-base", ""),
 }
-# The generations whose names count two cores a chip.
+# Generations whose names count two cores per chip.
 _COUNTS_CORES = ("v5p", "v4")
 _ACCELERATOR = re.compile(r"(v5litepod|v5p|v6e|v4)-(\d+)")
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 _DURATION = re.compile(r"(\d+[smhd])*")
 _MAX_SERVING_CHIPS = 8  # slices of v5e up to this size count as serving
-# Slices up to this size have one machine.
+# Slices up to this size are a single machine.
 _MAX_SINGLE = 8
 # How ssh reaches the machines.
 EXTERNAL, IAP, INTERNAL = CONNECTIONS = ("external", "iap", "internal")
@@ -36,20 +36,20 @@ class Slice:
     accelerator: its type, such as `v5litepod-64`: v5litepod-N and v6e-N have N
       chips, v5p-N and v4-N have N / 2.
     spot: whether it is a spot slice: cheaper, but it may be preempted.
-    reserved: whether it is taken from a reservation of the project.
-    runtime: the software version; "": the accelerator's usual one.
-    service_account: the machines' service account; "": the project's default.
-    network: the machines' network; "": the project's default.
-    subnetwork: their subnetwork; "": the network's of the region.
+    reserved: whether to use a reservation of the project.
+    runtime: the software version; "" for the accelerator's usual one.
+    service_account: the machines' service account; "" for the default.
+    network: the machines' network; "" for the project's default.
+    subnetwork: the machines' subnetwork; "" for the network's in the region.
     connect: `external`: the machines have external addresses; `iap`: they have
       none, and ssh goes through IAP's tunnel; `internal`: they have none, and
       this machine is in their network.
-    labels: KEY=VALUE,..., by which bills are split; "": none.
-    max_run_duration: Google Cloud takes the slice back after this time, such as
-      8h; "": it does not.
-    valid_until_duration: the request ends unless it is granted in this time,
-      such as 12h; "": it waits.
-    create_flags: further flags of `queued-resources create`.
+    labels: KEY=VALUE,... labels to split bills by; "" for none.
+    max_run_duration: Google Cloud reclaims the slice after this time, such as
+      8h; "" for no limit.
+    valid_until_duration: the request expires if it is not granted in this time,
+      such as 12h; "" for no limit.
+    create_flags: additional flags of `queued-resources create`.
   """
 
   name: str
@@ -69,7 +69,7 @@ class Slice:
   create_flags: tuple[str, ...] = ()
 
   def check(self) -> None:
-    """Raises ValueError for values that Google Cloud would refuse."""
+    """Raises ValueError for values that Google Cloud would reject."""
     for key, pattern, expected in (
       ("name", _NAME, "lower-case letters, digits and dashes"),
       ("zone", _ZONE, "a zone such as us-west4-a"),
@@ -81,7 +81,7 @@ class Slice:
       if not pattern.fullmatch(value):
         raise ValueError(f"--{key}={value}: expected {expected}")
     if not self.project:
-      raise ValueError("--project=: expected the project that pays")
+      raise ValueError("--project=: expected the project to bill")
     kinds = {
       "--spot": self.spot,
       "--reserved": self.reserved,
@@ -105,7 +105,7 @@ class Slice:
 
   @property
   def chips(self) -> int:
-    """The number of chips, by which it is paid."""
+    """The number of chips, which are billed."""
     return self.size // 2 if self.generation in _COUNTS_CORES else self.size
 
   @property
@@ -125,7 +125,7 @@ class Slice:
 
   @property
   def quota(self) -> str:
-    """The id of the quota that limits the slice; "" if it is unknown."""
+    """The id of the quota that limits the slice, "" if unknown."""
     template = _GENERATIONS[self.generation][1]
     serving = self.generation == "v5litepod" and self.size <= _MAX_SERVING_CHIPS
     name = template.format(

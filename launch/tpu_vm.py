@@ -6,7 +6,7 @@ r"""Runs a command of azr_jax on a rented TPU slice, from a laptop.
 
 | command | what it does |
 | --- | --- |
-| `up` | check, create, copy and run until the run is done, also on new slices
+| `up` | checks, creates, copies and runs until the run is done, on new slices
   after preemptions |
 | `check` | checks the run's flags, account, accelerator, software, quota and
   bucket |
@@ -15,11 +15,11 @@ r"""Runs a command of azr_jax on a rented TPU slice, from a laptop.
 | `run` | starts the run on all workers and returns |
 | `logs` | follows the log of the first worker, or of `--worker=N` |
 | `status` | prints the state of the slice, and of the run on each worker |
-| `delete` | deletes the slice, which costs until then |
+| `delete` | deletes the slice, which is billed until then |
 
-`--dry_run` prints the commands without running them. The same command resumes
-a run that was stopped or preempted from the last checkpoint in its workdir.
-However a command ends, it says what still costs, and how to stop that.
+`--dry_run` prints the commands without running them. The same command resumes a
+stopped or preempted run from the last checkpoint in its workdir. However a
+command ends, it says what is still billed, and how to stop that.
 """
 
 import atexit
@@ -45,7 +45,7 @@ from azr_jax.cli import errors, front
 from azr_jax.cli.errors import UsageError
 
 flags.adopt_module_key_flags(tpu_flags)  # shows them in --help
-# Signals that end a process without a word, unless it handles them.
+# Signals that silently end a process unless it handles them.
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -88,12 +88,12 @@ def main(argv: list[str]) -> None:
 
 
 def _tell_costs(rental: Rental, knows_size: bool) -> None:
-  """Has the process say at its end what costs, however it ends.
+  """Makes the process report costs at exit, however it ends.
 
   Args:
     rental: the slice.
-    knows_size: whether the flags say what the slice is; those of a command
-      about one that is there may not.
+    knows_size: whether the flags describe the slice. For commands on an
+      existing slice they may not.
   """
 
   def tell() -> None:
@@ -108,7 +108,7 @@ def _job(words: list[str]) -> Job:
   """Returns the job of the command line.
 
   Raises:
-    UsageError: `--weights` is no model of the hub, or has no bucket.
+    UsageError: `--weights` is not a model on the hub, or `--bucket` is missing.
   """
   weights, bucket = tpu_flags.WEIGHTS.value, tpu_flags.BUCKET.value
   if not weights:
@@ -116,14 +116,14 @@ def _job(words: list[str]) -> Job:
   kind, _, name = weights.partition(":")
   if kind != "hf" or name.count("/") != 1 or not bucket:
     raise UsageError(
-      f"--weights={weights}: expected hf:OWNER/NAME, and --bucket=BUCKET, "
-      "where they are put"
+      f"--weights={weights}: expected hf:OWNER/NAME, and --bucket=BUCKET to "
+      "store them in"
     )
   return Job(tuple(words), weights, f"gs://{bucket}/weights/{name}")
 
 
 def up(rental: Rental, job: Job) -> None:
-  """Runs the job to its end, and deletes the slice if that is wanted."""
+  """Runs the job to its end, then deletes the slice if requested."""
   check(rental, job)
   delete_when, restarts = tpu_flags.DELETE.value, tpu_flags.RESTARTS.value
   try:
@@ -152,7 +152,7 @@ def up(rental: Rental, job: Job) -> None:
 
 
 def check(rental: Rental, job: Job) -> None:
-  """Checks what would otherwise fail later; creates nothing."""
+  """Checks what would otherwise fail later. Creates nothing."""
   if tpu_flags.CHECK_JOB.value:
     words = list(job.words)
     if job.weights:

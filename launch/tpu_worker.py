@@ -11,10 +11,10 @@ CODE, ENVIRONMENT = "azr_jax_code", "azr_jax_environment"
 LOG, EXIT, PID = "azr_jax.log", "azr_jax.exit", "azr_jax.pid"
 ARCHIVE = "azr_jax.tar.gz"
 STOP_S = 600  # a job's time to end its step and save, after SIGTERM
-# Configs and benchmarks need these, all but the environments of other projects.
-# A run that lacks one would say so only on a slice that is paid for.
+# Configs and benchmarks need these: all extras but other projects'
+# environments. A missing one would only show up on a slice that is paid for.
 EXTRAS = "tpu,eval,gym,scripts,trackio,wandb"
-# The images' Python is too old, so uv installs another.
+# The Python of the images is too old, so uv installs another.
 INSTALL = (
   f"rm -rf {CODE} && mkdir {CODE} && tar -xzf {ARCHIVE} -C {CODE} && "
   "(command -v ~/.local/bin/uv >/dev/null || "
@@ -29,23 +29,23 @@ STATUS = (
   f"cat {EXIT} 2>/dev/null || "
   f"(kill -0 -- -$(cat {PID}) 2>/dev/null && echo running || echo gone)"
 )
-# How a worker's log is shown: its end after a failure, or as it grows.
+# Commands that show a worker's log: its end, or as it grows.
 TAIL = f"tail -n 100 {LOG}"
 FOLLOW = f"tail -n 100 -F {LOG}"
-# The flag that names the model of a run, and of other commands.
+# The flags that set the model of a run, and of other commands.
 _RUN_MODEL, _MODEL = "--config.model.source", "--model"
 _RUNS = ("azr_jax.train", "azr_jax.sft")
 
 
 def fetch_command(weights: str, store: str) -> str:
-  """Returns the command that puts weights in a store, unless they are there.
+  """Returns the command that copies weights to a store, if missing there.
 
-  One worker runs it alone. So it must not look for the slice's devices, which
-  would wait for the others.
+  Only one worker runs it. So it must not look for the slice's devices, which
+  would wait for the other workers.
 
   Args:
     weights: hf:OWNER/NAME.
-    store: the folder of a bucket.
+    store: a folder in a bucket.
   """
   words = ["-m", "azr_jax.fetch", f"--model={weights}", f"--out={store}"]
   return (
@@ -55,7 +55,7 @@ def fetch_command(weights: str, store: str) -> str:
 
 
 def with_model(job: list[str], source: str) -> list[str]:
-  """Returns a job whose model is read from another source."""
+  """Returns a job with its model replaced by another source."""
   flag = _RUN_MODEL if job[0] in _RUNS else _MODEL
   others = [word for word in job if not word.startswith(f"{flag}=")]
   return [*others, f"{flag}={source}"]
@@ -64,9 +64,9 @@ def with_model(job: list[str], source: str) -> list[str]:
 def start_command(job: list[str]) -> str:
   """Returns the command that starts a job in the background.
 
-  It first stops an earlier job: by SIGTERM, and by SIGKILL after `STOP_S`
-  seconds. A job that was stopped before its last step exits with status 0; the
-  exit file then says `stopped`.
+  It first stops an earlier job with SIGTERM, and with SIGKILL after `STOP_S`
+  seconds. A job that was stopped before its last step exits with status 0, and
+  the exit file then says `stopped`.
 
   Args:
     job: a module and its flags.

@@ -1,4 +1,4 @@
-"""Keeps a job running on a rented slice, to its end."""
+"""Keeps a job running on a rented slice until it is done."""
 
 import dataclasses
 import sys
@@ -8,17 +8,17 @@ import tpu_worker
 from rental import Rental
 from sdk import CommandError
 
-MAX_ERRORS = 10  # errors of gcloud in succession, after which `watch` gives up
+MAX_ERRORS = 10  # consecutive gcloud errors after which `watch` gives up
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """A command of azr_jax, and where its weights come from.
+  """A command of azr_jax, and the source of its weights.
 
   Attributes:
     words: the module and its flags.
-    weights: hf:OWNER/NAME that one worker puts in the store; "": none.
-    store: the folder of a bucket that then holds them.
+    weights: hf:OWNER/NAME, which one worker copies to the store; "" for none.
+    store: the bucket folder for the weights.
   """
 
   words: tuple[str, ...]
@@ -31,7 +31,7 @@ def start(rental: Rental, job: Job) -> None:
   words = list(job.words)
   if job.weights:
     if not rental.sdk.dry_run:
-      print(f"the weights go to {job.store}, in minutes to an hour", flush=True)
+      print(f"copying weights to {job.store}: minutes to an hour", flush=True)
     rental.shell_with_variables(
       tpu_worker.fetch_command(job.weights, job.store), "0"
     )
@@ -41,38 +41,37 @@ def start(rental: Rental, job: Job) -> None:
 
 @dataclasses.dataclass
 class _ErrorBudget:
-  """Counts the errors in succession."""
+  """Counts consecutive errors."""
 
   rental: Rental
   errors: int = 0
 
   def count(self, error: CommandError) -> None:
-    """Waits after an error, or raises it again if it is one too many."""
+    """Waits after an error, or raises it again if there were too many."""
     self.errors += 1
     if error.is_final or self.errors > MAX_ERRORS:
       raise error
-    print(f"{error}\ntrying again", file=sys.stderr, flush=True)
+    print(f"{error}\nretrying", file=sys.stderr, flush=True)
     time.sleep(self.rental.poll_s)
 
 
 def watch(rental: Rental, job: Job, restarts: int) -> bool:
-  """Runs a job to its end, on as many slices as it takes.
+  """Runs a job until it is done, on as many slices as it takes.
 
-  An error of gcloud, such as a worker that is lost during the installation, is
-  retried up to `MAX_ERRORS` times in succession.
+  A gcloud error, such as a worker lost during installation, is retried up to
+  `MAX_ERRORS` times in a row.
 
   Args:
     rental: the slice.
-    job: what runs there.
-    restarts: how often a run that fails, or that no worker runs any more, is
-      started again.
+    job: the job to run.
+    restarts: how often to restart a run that fails, or that no worker runs any
+      more.
 
   Returns:
-    Whether the job is done; False: it failed too often.
+    Whether the job is done. False if it failed too often.
 
   Raises:
-    CommandError: the last of the errors in succession, or one that would come
-      again.
+    CommandError: too many errors in a row, or one that would occur again.
   """
   error_budget, failures = _ErrorBudget(rental), 0
   while failures <= restarts:
@@ -85,13 +84,14 @@ def watch(rental: Rental, job: Job, restarts: int) -> bool:
       return True
     if outcome == "preempted":
       print("the slice was preempted; requesting another", flush=True)
-    # A job that no worker runs, because each was restarted, did not end either.
+    # If every worker was restarted, no worker runs the job. That is no end
+    # either.
     failures += outcome in ("failed", "gone")
   return False
 
 
 def _run_once(rental: Rental, job: Job, error_budget: _ErrorBudget) -> str:
-  """Ensures that the job runs on a slice, and waits until it does not.
+  """Makes sure that the job runs on a slice, and waits until it stops.
 
   Returns:
     The result of `progress` that is not `running`; `done` in a dry run.
@@ -110,7 +110,7 @@ def _run_once(rental: Rental, job: Job, error_budget: _ErrorBudget) -> str:
 
 
 def progress(rental: Rental) -> str:
-  """Returns the state of the run on all workers together.
+  """Returns the combined state of the run on all workers.
 
   Returns:
     `running`, `done`, `failed`, `preempted` (the slice is lost), or `gone` (no
@@ -122,7 +122,7 @@ def progress(rental: Rental) -> str:
   if rental.refresh_state() != "ACTIVE":
     return "preempted"
   workers = rental.shell(tpu_worker.STATUS, quiet=True).split()
-  # While one worker runs, the others' results are not final: after a failure
+  # While one worker runs, the others' results are not final: after a failure,
   # the remaining workers end by themselves.
   if "running" in workers:
     return "running"

@@ -21,7 +21,7 @@ SMALL = {
   "learner.max_micro_batches": 4,
   "train.save_every": 1,
 }
-# These depend on how fast the machine is.
+# Metrics that depend on the speed of the machine.
 TIMED = (
   "interpreter/awaiting",
   "interpreter/slots_decoding",
@@ -33,7 +33,7 @@ def metrics_of(folder):
     {
       name: value
       for name, value in found.items()
-      # A script that is asked for while its like still runs is run once.
+      # A script requested while an equal one is running is run only once.
       if name not in TIMED and not name.startswith("executor/")
     }
     for found in training.metrics_of(folder)
@@ -41,7 +41,7 @@ def metrics_of(folder):
 
 
 def write(path, correct):
-  """Says how the questions were answered; sorted, whichever comes first."""
+  """Writes how the questions were answered, sorted."""
   questions = sources.read_all(QUESTIONS, 8, 1)
   rates = [
     PassRate(correct[index % len(correct)], 20)
@@ -63,13 +63,13 @@ def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
   training.wait_for_line(cut, 3, process)
   process.kill()
   process.communicate()
-  # The checkpoint's groups count, whatever the file has come to say.
+  # The groups in the checkpoint count, even if the file has changed.
   write(path, (0, 0, 10, 10))
   training.finish(training.start(cut, 5, config=config))
   found = metrics_of(whole)
   for mine, theirs in zip(metrics_of(cut), found, strict=True):
-    # When a result comes decides what it is read together with, and so the last
-    # bits of what follows.
+    # The arrival time of a result decides which tokens are read together with
+    # it, and so the last bits of what follows.
     assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-5)
   stages = [one["stage/code_interpreter/number"] for one in found]
   assert stages == [1.0, 1.0, 2.0, 2.0, 3.0]

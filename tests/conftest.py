@@ -1,4 +1,4 @@
-"""Test setup: CPU with eight virtual devices, and strictness."""
+"""Test setup: CPU with eight virtual devices, and strict checks."""
 
 import atexit
 import gc
@@ -18,10 +18,10 @@ os.environ["XLA_FLAGS"] = " ".join(
     training.FAST_COMPILATION,
   )
 )
-# XLA's CPU client sizes its thread pool by this. Collectives over the virtual
-# devices wait for each other, so on few cores they starve without it.
+# XLA's CPU client sizes its thread pool by this. Collectives over virtual
+# devices wait for each other, so they starve without it on few cores.
 os.environ.setdefault("NPROC", "16")
-# Runs that are tests compile the same small programs again and again.
+# Runs in tests compile the same small programs again and again.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # The workers inherit it.
   os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp()
   atexit.register(
@@ -35,17 +35,17 @@ import jaxtyping
 import pytest
 import shape_checks
 
-# Machines that are busy are slow to draw examples, and to try them.
+# On busy machines, drawing and trying examples is slow.
 hypothesis.settings.register_profile(
   "busy",
   deadline=None,
   suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("busy")
-# Tracing makes many objects that stay, and few cycles.
+# Tracing creates many objects that stay alive, and few cycles.
 gc.set_threshold(200_000, 20, 100)
-# A shell ignores SIGINT for the commands that it runs in the background, and
-# child processes inherit that. A handler is not inherited.
+# A shell ignores SIGINT for its background commands, and child processes
+# inherit that. A handler is not inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
@@ -53,7 +53,7 @@ jaxtyping.install_import_hook(shape_checks.modules(), "shape_checks.check")
 
 
 def pytest_collection_modifyitems(items):
-  """Puts whole runs first, so that none of them is what the end waits for."""
+  """Runs the longest tests first, so that the end does not wait for them."""
   here = pathlib.Path(__file__).parent
   items.sort(key=lambda item: item.path.parent != here)
 
@@ -69,7 +69,7 @@ def one_device_mesh():
 
 @pytest.fixture
 def on_one_device(monkeypatch):
-  """Lets whole runs in this process have one device, as commands have here."""
+  """Gives whole runs in this process one device, like commands in tests."""
   from azr_jax.parallel import mesh
 
   make_mesh = mesh.make_mesh
@@ -82,7 +82,7 @@ def on_one_device(monkeypatch):
 
 @pytest.fixture(scope="session")
 def azr_run(tmp_path_factory):
-  """The folder of a run of AZR of five steps, which nobody changes."""
+  """The folder of an AZR run with five steps. Tests must not change it."""
 
   def make(folder):
     more = "--fail_on_recompile", "--profile_steps=3-4"
@@ -93,7 +93,7 @@ def azr_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def executor():
-  """A pool shared by the tests that only need programs to run."""
+  """A pool shared by tests that only need programs to run."""
   from azr_jax.executor import Executor
 
   with Executor(workers=2, timeout_s=3.0, memory_mb=512) as pool:
@@ -102,7 +102,7 @@ def executor():
 
 @pytest.fixture
 def make_context(executor):
-  """Makes what the trainer gives a system, on this process alone."""
+  """Makes the context that a trainer gives a system, for this process only."""
   from azr_jax.executor.settings import ExecutorSettings
   from azr_jax.parallel.hosts import Hosts
   from azr_jax.parallel.shared_jobs import SharedJobs
@@ -126,16 +126,16 @@ def make_context(executor):
 
 @pytest.fixture
 def context(make_context):
-  """What the trainer gives a system, on this process alone."""
+  """The context that a trainer gives a system, for this process only."""
   return make_context()
 
 
 @pytest.fixture(name="strict_store")
 def make_strict_store(tmp_path, monkeypatch):
-  """A folder as a store whose paths cannot be opened as those of a machine.
+  """A folder as a store whose paths cannot be opened like local paths.
 
-  Orbax and etils, which know stores, may still ask for the name. Nothing can be
-  appended: gcsfs would overwrite what there is.
+  Orbax and etils, which support stores, may still ask for the name. Appending
+  is impossible: gcsfs would overwrite the contents.
   """
   import sys
 

@@ -1,4 +1,4 @@
-"""Countdown as a user runs it: cut short and resumed, scored, a pool made."""
+"""Countdown as a user runs it: interrupted, resumed, scored, pool proposed."""
 
 import json
 import subprocess
@@ -99,7 +99,7 @@ def test_a_random_pool_is_made_by_a_command(tmp_path):
     "--random",
     "--count=9",
     f"--out={path}",
-    "--config.seed=1",  # A flag of the config that the command has itself.
+    "--config.seed=1",  # A config key that is also a flag of the command.
   )
   assert json.loads(printed)["puzzles"] == 9
   assert len(path.read_text().splitlines()) == 9

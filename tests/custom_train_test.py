@@ -1,4 +1,4 @@
-"""A user's file and function, as a command, as a config and from a notebook."""
+"""A user's file and function: as a command, a config and in a notebook."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ SMALL = {
 
 @pytest.fixture(name="files", scope="module")
 def make_files(tmp_path_factory):
-  """The user's two files."""
+  """The user's data file and reward file."""
   folder = tmp_path_factory.mktemp("user")
   rows = folder / "rows.jsonl"
   rows.write_text("".join(json.dumps(r) + "\n" for r in sums.rows(60, seed=7)))
@@ -240,7 +240,7 @@ def test_sizes_follow_from_the_data_unless_they_are_given(
     "learner.chunk_tokens": 240,
   }
   given = {"rollout.slots": 3, "learner.row_length": 48, "learner.epochs": 2}
-  # A size that is fitted one day does not replace what was given either.
+  # Even a key that is not fitted yet must not overwrite the caller's value.
   monkeypatch.setattr(
     sizes, "fitted", lambda *_: fitted | {"learner.epochs": 3}
   )

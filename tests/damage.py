@@ -1,4 +1,4 @@
-"""Files that are damaged in many ways, and what readers must say of them."""
+"""Variants of damaged files, and how readers must react to them."""
 
 import json
 import random
@@ -6,16 +6,16 @@ import signal
 
 from azr_jax.cli import errors
 
-# Seconds in which every reader must have refused a small file.
+# Seconds within which every reader must reject a small file.
 LIMIT_S = 30
 
 
 def variants(data, header=48, flips=24):
-  """Yields a name, the bytes of a damaged file, and whether it is hopeless.
+  """Yields a name, the damaged bytes, and whether the file is hopeless.
 
   Args:
-    data: the bytes of a whole file.
-    header: how many of its first bytes are flipped, one at a time.
+    data: the bytes of an intact file.
+    header: how many of the first bytes are flipped, one at a time.
     flips: how many of all bytes are flipped at random.
   """
   draw = random.Random(len(data))
@@ -34,7 +34,7 @@ def variants(data, header=48, flips=24):
 
 
 def json_variants(value):
-  """Yields the same for the object of a JSON file: other types of values."""
+  """Yields the same for a JSON object, with values of other types."""
   for other in ([], "text", 3, None, [value]):
     yield f"{other!r:.20} for all", json.dumps(other).encode(), other != [value]
   yield "nested", b"[" * 100_000, True
@@ -62,15 +62,15 @@ def json_variants(value):
 
 
 def check(path, damaged, read):
-  """Asserts that a reader takes a file or refuses it in one line.
+  """Asserts that a reader accepts a file, or rejects it in one line.
 
   Args:
     path: the file.
-    damaged: what `variants` yields.
-    read: reads the file; the error is about its name or its folder's.
+    damaged: the values that `variants` yields.
+    read: reads the file. Its error must name the file or its folder.
 
   Returns:
-    How many of the files were refused.
+    The number of rejected files.
   """
   refused = 0
   for name, data, is_hopeless in damaged:

@@ -1,4 +1,4 @@
-"""What the pages name is there: paths, modules, commands and config keys."""
+"""Everything that pages name exists: paths, modules, commands, config keys."""
 
 import argparse
 import ast
@@ -41,7 +41,7 @@ TOP = (
   *("tests", ".ci"),
 )
 SUFFIXES = "py md ipynb sbatch toml tsv yml yaml png Dockerfile".split()
-# Folders of a run, which are not in the repository.
+# Folders in a run's folder, which are not in the repository.
 RUN_FOLDERS = (
   *("samples/", "flagged/", "tensorboard/"),
   *("checkpoints/", "damaged_checkpoints/", "profile/"),
@@ -53,7 +53,7 @@ _PATH = re.compile(r"(?<![\w/.:~$@-])[\w.*][\w.*-]*(?:/[\w.*-]+)*/?")
 _MODULE = re.compile(r"(?<![\w/.])(azr_jax(?:\.\w+)+)")
 _KEY = re.compile(r"(?<![\w/.-])(--config\.)?([a-z_]+(?:\.[a-z_0-9]+)+)")
 _FLAG = re.compile(r'DEFINE_\w+\(\s*"(\w+)"|"--(\w+)"')
-# The file that a page has in full, and its section of a config.
+# The file that a page shows in full, and its section of a config.
 EXAMPLE, PARTS = "palindromes", "parts.py"
 
 
@@ -63,8 +63,8 @@ class Page:
 
   Attributes:
     code: inline code, and the blocks of commands and text.
-    commands: those of `code` that are command lines.
-    links: targets inside of the repository.
+    commands: the command lines in `code`.
+    links: link targets inside the repository.
   """
 
   code: tuple[str, ...]
@@ -98,7 +98,7 @@ def _is_command(line: str) -> bool:
 
 
 def _paths(page: Page) -> Iterator[str]:
-  """Yields the paths of a page, those after a folder as files in it."""
+  """Yields the paths on a page. After a folder, names are files in it."""
   for line in (line for code in page.code for line in code.splitlines()):
     folder = ""
     for path in _PATH.findall(line):
@@ -117,14 +117,14 @@ def _paths(page: Page) -> Iterator[str]:
 
 
 def _exists(path: str, page: pathlib.Path) -> bool:
-  """Returns whether a path, with NAME for any name, is in the repository."""
+  """Returns whether a path is in the repository; NAME matches any name."""
   pattern = re.sub(r"\b[A-Z][A-Z_]+\b", "*", path.rstrip("/"))
   folders = (ROOT, ROOT / "azr_jax", page.parent)
   return any(any(folder.glob(pattern)) for folder in folders)
 
 
 def _module_exists(name: str) -> bool:
-  """Returns whether a module, or a name in one, is there."""
+  """Returns whether a module exists, or a name in one."""
   here, parts = ROOT, name.split(".")
   for part in parts:
     if (here / part).is_dir():
@@ -140,14 +140,14 @@ def _module_exists(name: str) -> bool:
 
 
 def _file_of(module: str) -> pathlib.Path | None:
-  """Returns what `python -m module` runs, or the module's file."""
+  """Returns the file that `python -m module` runs, or the module's file."""
   path = ROOT.joinpath(*module.split("."))
   files = (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py")
   return next((file for file in files if file.is_file()), None)
 
 
 def _imports(file: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields the repository's files that a file imports."""
+  """Yields the files of the repository that a file imports."""
   for node in ast.walk(ast.parse(file.read_text("utf-8"))):
     names = []
     if isinstance(node, ast.ImportFrom) and node.module:
@@ -163,7 +163,7 @@ def _imports(file: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @functools.cache
 def _flags(program: pathlib.Path) -> frozenset[str]:
-  """Returns the flags of a program and of modules up to two imports away."""
+  """Returns the flags of a program, and of modules up to two imports away."""
   files = {program}
   for _ in range(2):
     files |= {found for file in files for found in _imports(file)}
@@ -175,7 +175,7 @@ def _flags(program: pathlib.Path) -> frozenset[str]:
 
 
 def _flat(config, prefix="") -> set[str]:
-  """Returns the dotted keys of a config, sections among them."""
+  """Returns the dotted keys of a config, including sections."""
   keys = set()
   for key, value in config.items():
     keys.add(prefix + key)
@@ -186,7 +186,7 @@ def _flat(config, prefix="") -> set[str]:
 
 @functools.cache
 def _config_keys(spec: str) -> frozenset[str]:
-  """Returns the keys of FILE[:VARIANT]; raises what the file raises."""
+  """Returns the keys of FILE[:VARIANT]. Raises any error of the file."""
   path, _, variant = spec.partition(":")
   name = path.removesuffix(".py").replace("/", ".")
   module = importlib.import_module(name)
@@ -300,7 +300,7 @@ def test_imports_point_downwards():
   upwards = {
     (_name(file), _name(imported))
     for file in sorted((ROOT / "azr_jax").rglob("*.py"))
-    # The files that `python -m` runs are commands, wherever they lie.
+    # Files that `python -m` runs are commands, wherever they are.
     if file.name != "__main__.py"
     if not file.is_relative_to(ROOT / "azr_jax" / "configs")
     for imported in _imports(file)
@@ -344,7 +344,7 @@ class _Mirror(scripted.Policy):
 
 
 def _write_example(page, file, words):
-  """Writes a guide page's first Python block with these words to a file."""
+  """Writes a page's first Python block that contains `words` to a file."""
   page = (ROOT / "docs" / "guide" / page).read_text("utf-8")
   file.write_text(
     next(
@@ -393,8 +393,8 @@ def test_the_example_of_a_system_works(tmp_path):
 
 
 def test_the_site_builds(tmp_path):
-  """Without a warning, such as of a link, an anchor or an included file."""
-  # The site is written beside the file of settings.
+  """Without warnings, such as about a link, an anchor or an included file."""
+  # The site is written next to the settings file.
   shutil.copy(ROOT / "zensical.toml", tmp_path)
   shutil.copytree(ROOT / "docs", tmp_path / "docs")
   for name in ("CONTRIBUTING.md", "azr_jax", "experiments"):

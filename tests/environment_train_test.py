@@ -1,4 +1,4 @@
-"""Training in an environment of a user, and in those that others published."""
+"""Training in a user's environment, and in published ones."""
 
 import importlib.util
 import pathlib
@@ -84,10 +84,10 @@ def flags(tmp_path, **more):
 
 
 def metrics_of(workdir):
-  """Metrics by step, without those of when a turn came.
+  """Metrics by step, without those that depend on when a turn arrived.
 
-  That decides which tokens are prefilled together, and so the last bits of
-  their log-probabilities.
+  The arrival time decides which tokens are prefilled together, and so the last
+  bits of their log-probabilities.
   """
   return [
     {k: v for k, v in metrics.items() if "logprob_gap" not in k}

@@ -1,4 +1,4 @@
-"""`azr_jax.train` with a reward that is not a number in one step.
+"""`azr_jax.train` with a reward that is NaN in one step.
 
 python tests/faults_program.py STEP FLAGS
 """

@@ -1,6 +1,6 @@
-"""A fault is told in a line, and the same command resumes to equal metrics.
+"""Faults are reported in one line, and resuming gives the same metrics.
 
-docs/results/faults.md has a table of what each fault costs.
+docs/results/faults.md lists the cost of each fault.
 """
 
 import json
@@ -16,23 +16,23 @@ import training
 from azr_jax.run import checkpoint, checkpoint_reading, checksums, session
 
 NEWEST, BEFORE = 5, 4
-# The size of a file system that a run outgrows, by the save that fails.
+# Size of a file system on which the given save fails.
 FULL_AT = {"first": "3m", "second": "32m"}
 
 
 def files_of(folder):
-  """Files of a checkpoint."""
+  """Returns the files of a checkpoint."""
   return [path for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
 def faults(seed, flips, cuts):
-  """Functions that damage a folder, and how each is described."""
+  """Functions that damage a folder, with a description of each."""
   draw = random.Random(seed)
 
   def flip(folder, by_size):
     files = files_of(folder)
     sizes = [path.stat().st_size for path in files]
-    # The largest file has nearly all bytes, so half of the flips choose a file.
+    # The largest file has nearly all bytes, so half of the flips pick a file.
     path = draw.choices(files, sizes)[0] if by_size else draw.choice(files)
     data = bytearray(path.read_bytes())
     place = draw.randrange(len(data))
@@ -79,7 +79,7 @@ def test_each_flip_and_cut_is_named_and_the_checkpoint_before_is_used(
 
 
 def run_of(folder, *words, program=("-m", "azr_jax.train")):
-  """Runs a command to its end; returns its exit code and its last lines."""
+  """Runs a command to its end. Returns its exit code and last lines."""
   done = subprocess.run(
     [sys.executable, *program, *training.AZR_FLAGS, f"--workdir={folder}"]
     + ["--config.train.steps=5", *words],
@@ -107,7 +107,7 @@ def test_a_run_with_a_damaged_file_resumes_to_equal_metrics(
   shutil.copytree(azr_run, folder)
   path = metrics = folder / "metrics.jsonl"
   if fault == "cut metrics":
-    # The lines of both steps since the checkpoint before are gone or cut.
+    # Both steps since the previous checkpoint are missing or cut.
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join(lines[:-1]) + lines[-1][:99])
   else:
@@ -129,7 +129,7 @@ def test_a_run_with_a_damaged_file_resumes_to_equal_metrics(
 
 @pytest.fixture(name="disk")
 def make_disk(tmp_path):
-  """A folder on a file system of its own, and a function that sets its size."""
+  """A folder on its own file system, and a function that sets its size."""
   folder = tmp_path / "disk"
   folder.mkdir()
 
@@ -175,7 +175,7 @@ def test_a_reward_that_is_not_a_number_stops_the_run_and_may_be_skipped(
   [error] = [line for line in lines if line.startswith("error: ")]
   assert error.startswith("error: step 3: not finite: learner/grad_norm=nan, ")
   assert "learner/loss=nan" in error
-  # The step after it had begun, but the checkpoint at its end is not written.
+  # The next step had started, but the checkpoint at its end was not written.
   assert steps_of(folder) == [2]
   assert [row["step"] for row in training.rows_of(folder)] == [1, 2]
   code, _ = run_of(folder)

@@ -1,8 +1,8 @@
-"""Runs pytest repeatedly, each time in a fork that has loaded libraries.
+"""Runs pytest repeatedly, each time in a fork that has libraries loaded.
 
-To import them takes longer than most tests. Each line of the standard input is
-a list of arguments and a file, in JSON; the fork's output goes into the file,
-and its exit status is printed.
+Importing them takes longer than most tests. Each line of standard input is a
+JSON list: arguments, and a file for the fork's output. The exit status is
+printed.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import traceback
 
 # Slow to import, so every child inherits them.
 _LIBRARIES = "flax.linen", "jax", "optax", "orbax.checkpoint", "transformers"
-# Pytest warns of a plugin that was imported before it.
+# Pytest warns about plugins that were imported before it.
 _WITH_LIBRARIES = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 

@@ -1,4 +1,4 @@
-"""The house keeps its order: imports, sizes, reasons of ignores."""
+"""The structure of the code: imports, sizes, reasons of ignores."""
 
 import ast
 import pathlib
@@ -13,7 +13,7 @@ FILES = [
   for file in sorted(PACKAGE.rglob("*.py"))
   if not file.is_relative_to(PACKAGE / "configs")
 ]
-# This file holds what it looks for.
+# Every Python file but this one, which contains the patterns it looks for.
 ALL_FILES = [
   file
   for folder in ("azr_jax", "configs", "launch", "tests")
@@ -21,13 +21,13 @@ ALL_FILES = [
   if file != pathlib.Path(__file__)
 ]
 MAX_FUNCTION_LINES = 85
-# Whose business it is to know a system by its name.
-# Graders, corpora and benchmarks are named by their tasks, as systems are.
+# Packages that may refer to systems by name. Graders, corpora and benchmarks
+# are named by their tasks, as systems are.
 KNOW_SYSTEMS = (
   *("systems", "corpora", "evals", "report", "grading", "executor"),
   "api.py",
 )
-# The laboratory measures systems and makes data for them.
+# The laboratory measures systems and generates data for them.
 IMPORT_SYSTEMS = (*KNOW_SYSTEMS, "lab")
 SYSTEM_NAME = re.compile(
   r"[\"'](azr|orz|countdown|code_interpreter|custom)[\"']"
@@ -35,7 +35,7 @@ SYSTEM_NAME = re.compile(
 
 
 def imports_of(file):
-  """The modules of this package that a file imports, as paths."""
+  """Returns the paths of this package's modules that a file imports."""
   found = set()
   for node in ast.walk(ast.parse(file.read_text())):
     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
@@ -89,7 +89,7 @@ def test_nothing_but_commands_imports_the_laboratory():
   for file in FILES:
     folder = file.relative_to(PACKAGE).parts[0]
     is_command = file.parent == PACKAGE or file.name == "__main__.py"
-    # `azr_jax/data/` has the command `azr_jax.data.build_questions` alone.
+    # `azr_jax/data/` only has the command `azr_jax.data.build_questions`.
     if folder not in ("lab", "data") and not is_command:
       for other in imports_of(file):
         inside = other.relative_to(PACKAGE).parts
@@ -121,7 +121,7 @@ def test_no_module_of_a_system_is_imported_by_shared_code():
       continue
     for other in imports_of(file):
       inside = other.relative_to(PACKAGE).parts
-      # The files of `systems/` itself are the interface and the registry.
+      # The files directly in `systems/` are the interface and the registry.
       assert inside[0] != "systems" or len(inside) == 2, (
         f"{file.relative_to(ROOT)} imports {other.relative_to(ROOT)}"
       )
@@ -134,7 +134,7 @@ def test_no_paper_is_named_by_a_number():
 
 
 def test_every_ignore_names_its_rule_and_its_reason():
-  """Such as `# noqa: BLE001 - the waiters must hear of it.`"""
+  """For example `# noqa: BLE001 - the waiters must hear of it.`"""
   ignore = re.compile(r"#\s*(noqa|type:\s*ignore|pyrefly:\s*ignore)\b.*")
   good = re.compile(
     r"# (noqa: [A-Z]+\d+|pyrefly: ignore\[[a-z-]+\]) - \S.*[.]$"
@@ -146,6 +146,6 @@ def test_every_ignore_names_its_rule_and_its_reason():
 
 
 def test_no_two_files_of_tests_share_a_name():
-  """Pytest imports them as modules without packages, so one would be lost."""
+  """Pytest imports them as top-level modules, so one would be lost."""
   names = [path.name for path in pathlib.Path(__file__).parent.rglob("*.py")]
   assert {name for name in names if names.count(name) > 1} == {"conftest.py"}

@@ -1,4 +1,4 @@
-"""Writes the table of docs/metrics.md from what the code says of its metrics.
+"""Writes the table of docs/metrics.md from the metric docs in the code.
 
 python -m tests.metrics_page
 """
@@ -15,7 +15,7 @@ _END = "<!-- end -->\n"
 
 
 def families() -> Iterator[tuple[str, str, str]]:
-  """Yields metric family, the system that it belongs to, and its words."""
+  """Yields metric family, its system, and its description."""
   for family, words in metrics.HEALTHY.items():
     yield family, "all", words
   for name in registry.SYSTEMS:
@@ -24,7 +24,7 @@ def families() -> Iterator[tuple[str, str, str]]:
 
 
 def with_table(text: str) -> str:
-  """Returns the page's text with the table as the code has it now."""
+  """Returns the page's text with an updated table."""
   before, _, rest = text.partition(_BEGIN)
   _, _, after = rest.partition(_END)
   rows = [

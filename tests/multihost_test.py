@@ -1,4 +1,4 @@
-"""Training on one device, on eight, and on two processes of four: the same."""
+"""Training gives the same on one device, on eight, and on two processes."""
 
 import os
 import signal
@@ -13,9 +13,9 @@ MESH = ("--config.mesh.fsdp=4", "--config.mesh.tensor=2")
 
 
 def rollout_mesh(devices):
-  """Flags for copies of the weights on every device.
+  """Flags for a copy of the weights on every device.
 
-  Gloo takes a millisecond per collective, and there are dozens per token.
+  Gloo takes a millisecond per collective, and sharding needs dozens per token.
   """
   sizes = {"data": devices, "fsdp": 1, "tensor": 1}
   return [f"--config.rollout.mesh.{axis}={n}" for axis, n in sizes.items()]
@@ -45,7 +45,7 @@ def start(devices, processes, workdir, *arguments, grace=5):
 
 
 def metrics_of(workdir, devices, processes, *arguments):
-  """Metrics of two steps, without those of time and place."""
+  """Metrics of two steps, without times and device metrics."""
   process = start(
     devices, processes, workdir, "--config.train.steps=2", *arguments
   )
@@ -54,7 +54,7 @@ def metrics_of(workdir, devices, processes, *arguments):
 
 
 def agree(metrics, one_device):
-  """Whether they are the first of a run of one process on one device."""
+  """Whether metrics equal those of one process on one device."""
   assert [m["step"] for m in metrics] == [1, 2]
   expected = training.metrics_of(one_device)[:2]
   for mine, theirs in zip(metrics, expected, strict=True):
@@ -148,7 +148,7 @@ def test_a_killed_process_ends_the_others(tmp_path):
   os.kill(int(victim.split()[-1]), signal.SIGKILL)
   output, _ = process.communicate(timeout=300)
   assert process.returncode != 0
-  # Between collectives it is the heartbeat that fails, within one the link.
+  # Between collectives the heartbeat fails; inside one, the connection does.
   assert "stopped sending heartbeats" in output or "Read error" in output
 
 

@@ -1,10 +1,10 @@
-"""Does what a newcomer does first, with the package of this interpreter.
+"""Runs a newcomer's first commands, with the package of this interpreter.
 
   python newcomer_program.py MODEL
 
-MODEL is the folder of a chat model. Runs in an empty folder, and prints one
-JSON object: where the package is, the modules that cannot be imported with the
-package that each lacks, and the exit code and output of each command.
+MODEL is the folder of a chat model. Runs in an empty folder and prints one JSON
+object: the location of the package, the modules that cannot be imported with
+the package that each lacks, and the exit code and output of each command.
 """
 
 import contextlib
@@ -66,12 +66,12 @@ settings.read_train(environment.get_config("tiny"))
 
 
 def flags(values):
-  """Returns the flags that change keys of a config."""
+  """Returns the flags that set config keys."""
   return [f"--config.{key}={value}" for key, value in values.items()]
 
 
 def commands(model):
-  """Returns the command lines, by a name for each."""
+  """Returns the command lines by name."""
   names = importlib.metadata.entry_points(group="console_scripts").names
   found = {
     f"{name} --help": [name, "--help"]
@@ -90,7 +90,7 @@ def commands(model):
 
 
 def missing_packages():
-  """Returns the modules that lack a package, each with the package."""
+  """Returns the modules that lack a package, with the package."""
   missing = {}
   for module in pkgutil.walk_packages(azr_jax.__path__, "azr_jax."):
     try:
@@ -101,7 +101,7 @@ def missing_packages():
 
 
 def run(words):
-  """Runs a command, or the source of a program."""
+  """Runs a command, or the source code of a program."""
   name, *arguments = words
   if name == "python":
     exec(compile(arguments[0], "program.py", "exec"), {"__name__": "__main__"})
@@ -114,12 +114,12 @@ def run(words):
 
 
 def in_a_fork(words):
-  """Returns the exit code and the output of a command, run in a child.
+  """Runs a command in a child; returns its exit code and output.
 
-  Flags can be defined once in a process, and importing takes seconds.
+  A process can define flags only once, and importing takes seconds.
   """
   with tempfile.TemporaryFile("w+") as output, warnings.catch_warnings():
-    # JAX warns of forks; no child uses a thread or a device of its parent.
+    # JAX warns about forks. No child uses a thread or device of its parent.
     warnings.simplefilter("ignore")
     child = os.fork()
     if not child:
@@ -142,12 +142,12 @@ def in_a_fork(words):
 
 
 def main():
-  """Runs all of them."""
+  """Runs all commands."""
   (model,) = sys.argv[1:]
   lines = "".join(json.dumps(row) + "\n" for row in ROWS)
   pathlib.Path("rows.jsonl").write_text(lines)
   pathlib.Path("rewards.py").write_text(REWARDS)
-  # Each command does this before it imports transformers.
+  # Every command does this before it imports transformers.
   library_noise.silence()
   with contextlib.redirect_stdout(io.StringIO()):
     missing = missing_packages()

@@ -1,4 +1,4 @@
-"""Notebooks run to their end on small settings, and store what they show."""
+"""Notebooks run to their end with small settings, and store their output."""
 
 import base64
 import pathlib
@@ -22,12 +22,12 @@ PARAMETERS = {
   "05_prompt_distributions": "PUZZLES, STEPS = 200, 30",
   "06_environment_with_tools": "STEPS, WORKDIR = 1, {folder!r}",
 }
-# A notebook is read on the web, where a large one is not shown.
+# Notebooks are read on the web, where large ones are not shown.
 MAX_BYTES = 700_000
-# Pixels of a figure at most: the width of a notebook's column, twice.
+# Maximum width of a figure in pixels: twice a notebook's column.
 MAX_WIDTH = 2000
-# The first notebook trains as the shared run does, so that it finds programs in
-# the compilation cache.
+# The first notebook trains like the shared run, so that its programs are in the
+# compilation cache.
 _SMALL_CONFIG = f"""
 from azr_jax.configs import azr
 _get_config = azr.get_config

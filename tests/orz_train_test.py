@@ -1,4 +1,4 @@
-"""PPO with a critic: ORZ cut short and resumed, and AZR with a critic."""
+"""PPO with a critic: ORZ interrupted and resumed, and AZR with a critic."""
 
 import json
 import subprocess

@@ -19,8 +19,8 @@ class Mutation:
     file: the file of the line.
     line: the text to break, which occurs once in the file.
     broken: the text that replaces it.
-    tests: at least one of them must fail. The rows name each of them, or its
-      file.
+    tests: tests of which at least one must fail. The rows name each test or
+      its file.
   """
 
   rows: tuple[str, ...]
@@ -31,7 +31,7 @@ class Mutation:
 
   @property
   def name(self) -> str:
-    """The name of the test's parameter: words of the first row."""
+    """The test's parameter id, made from the first row."""
     words = "".join(c if c.isalnum() else " " for c in self.rows[0]).split()
     return "_".join(words)
 
@@ -41,7 +41,7 @@ def _of(*rows: str, file: str, line: str, broken: str, tests: str) -> Mutation:
 
 
 def _value(*rows: str, file: str, line: str, broken: str) -> Mutation:
-  """Returns a changed value, which the test of all values must notice."""
+  """Returns a changed value, which the test of all values must detect."""
   config = rows[0].partition(" ")[0]
   return Mutation(
     rows, file, line, broken, (f"tests/papers_test.py::{VALUES}[{config}]",)

@@ -1,7 +1,8 @@
 """`docs/papers.md` has a row for every value of the papers, and each is true.
 
-A table of the page begins with a line that names a config file and the variants
-that hold its values; the page's tables of departures say which do not, and why.
+Each table of the page starts with a line that names a config file and the
+variants with its values. The tables of departures say which variants differ,
+and why.
 """
 
 import ast
@@ -43,12 +44,12 @@ _FILE = re.compile(r"[\w./-]+/[\w./-]+\.(?:py|tsv|ipynb)")
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """A table of the page.
+  """A table on the page.
 
   Attributes:
     kind: "Configs:", or "Departures of".
     file: the name of the config file.
-    variants: patterns of the variants that its values hold for.
+    variants: patterns of the variants that the values apply to.
     rows: the cells of each row.
   """
 
@@ -74,7 +75,7 @@ def tables() -> tuple[Table, ...]:
 
 
 def cells(lines):
-  """Returns the cells of a table's rows, without its head."""
+  """Returns the cells of a table's rows, without its header."""
   return tuple(
     tuple(cell.strip() for cell in line.strip("|").split(" | "))
     for line in lines[2:]
@@ -83,7 +84,7 @@ def cells(lines):
 
 @functools.cache
 def preset_rows():
-  """Returns (preset, config file, keys with values) of the table of presets."""
+  """Returns (preset, config file, keys with values) from the preset table."""
   text = PAGE.read_text("utf-8").partition("| preset | config |")[2]
   rows = cells(text.partition("\n\n")[0].splitlines())
   return [
@@ -97,7 +98,7 @@ def preset_rows():
 
 
 def values_of(row):
-  """Yields the keys of a row's third cell, with the paper's values."""
+  """Yields the keys in a row's third cell, with the paper's values."""
   for span in _SPAN.findall(row[2]):
     match = _VALUE.fullmatch(span)
     if match:
@@ -117,12 +118,12 @@ def module_of(file):
 
 @functools.cache
 def flat(file, variant):
-  """Returns every key of a config, with its value."""
+  """Returns every key of a config with its value."""
   return overrides.flatten(module_of(file).get_config(variant))
 
 
 def matching(file, patterns):
-  """Returns the variants of a file that some pattern names."""
+  """Returns the variants of a file that match a pattern."""
   return [
     variant
     for variant in module_of(file).VARIANTS
@@ -132,7 +133,7 @@ def matching(file, patterns):
 
 @functools.cache
 def departures(file):
-  """Returns (variant, key) of the page's departures of a file."""
+  """Returns (variant, key) for each departure of a file on the page."""
   return {
     (variant, key)
     for table in tables()
@@ -169,7 +170,7 @@ def test_a_default_that_leaves_the_paper_has_a_row(file):
 
 @pytest.mark.parametrize("file", FILES + SAMPLING)
 def test_a_departure_is_one(file):
-  """A key of the tables that no longer differs has no row."""
+  """A key that no longer differs must not have a row."""
   named = {
     key
     for table in tables()
@@ -201,7 +202,7 @@ def test_every_setting_with_a_paper_s_value_has_a_row(file):
     *settings_lib.describe(checked.system_settings, own),
   ]
   missing = [row.key for row in rows if row.paper and row.key not in named]
-  # A system without mathematical benchmarks has no row for their grading.
+  # A system without mathematics benchmarks has no row about grading them.
   if "math500" not in checked.shared.evaluation.benchmarks:
     missing = [k for k in missing if not k.startswith("evaluation.math")]
   assert not missing
@@ -221,7 +222,7 @@ def test_every_setting_of_scoring_with_a_paper_s_value_has_a_row():
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_value_of_the_evaluation_has_a_row_of_its_own_paper(file):
-  """So that a changed default of the section is found in each variant."""
+  """So a changed default of the section is detected in each variant."""
   for variant in module_of(file).VARIANTS:
     named = {
       key
@@ -261,7 +262,7 @@ def test_every_key_of_a_preset_has_a_row(file):
 
 
 def test_every_row_names_what_is_there():
-  """A file or key that carries the item, and a test that holds it."""
+  """An existing file or key that implements the item, and an existing test."""
   for table in tables():
     if table.kind != "Configs:":
       continue
@@ -300,13 +301,13 @@ def test_every_row_names_what_is_there():
   ],
 )
 def test_a_changed_default_is_found(monkeypatch, file, variant, key, value):
-  """The first test fails if a config leaves its paper without a row."""
+  """The first test fails if a config departs from its paper without a row."""
   monkeypatch.setitem(flat(file, variant), key, value)
   with pytest.raises(AssertionError):
     test_a_default_that_leaves_the_paper_has_a_row(file)
 
 
-# Everything that tests read, but for what git keeps beside it.
+# Everything that tests read, except for git's own files.
 _COPIED = ("azr_jax", "configs", "docs", "launch", "tests")
 _LINKED = ("experiments", "notebooks", "pyproject.toml", "README.md")
 
@@ -314,7 +315,7 @@ _LINKED = ("experiments", "notebooks", "pyproject.toml", "README.md")
 def row_names():
   """Returns `FILE | FIRST CELL | SECOND CELL` of each row, with its tests.
 
-  Rows that nothing carries are left out.
+  Rows that name no file or key are skipped.
   """
   return {
     f"{table.file} | {row[0]} | {row[1]}": _SPAN.findall(row[4])
@@ -345,7 +346,7 @@ def test_every_row_has_a_line_to_break():
 
 
 class BrokenPackage:
-  """A copy of what the tests need, one line of which can be broken."""
+  """A copy of the files that tests need, in which one line can be broken."""
 
   def __init__(self, folder):
     self.folder = folder
@@ -359,7 +360,7 @@ class BrokenPackage:
     for name in _LINKED:
       (folder / name).symlink_to(ROOT / name)
     environment = os.environ | {"PYTHONPATH": str(folder)}
-    # The tests of the next line find all other modules compiled.
+    # Later tests find all other modules compiled.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     self.pytest = subprocess.Popen(
       [sys.executable, str(ROOT / "tests" / "forked_pytest.py")],
@@ -371,7 +372,7 @@ class BrokenPackage:
     )
 
   def run(self, tests):
-    """Returns the exit status of tests in the copy, and what they printed."""
+    """Returns the exit status and output of tests in the copy."""
     arguments = ["-n0", "-x", "-q", "-m", "", "-p", "no:cacheprovider"]
     output = self.folder / "output"
     line = json.dumps([[*arguments, *tests], str(output)])
@@ -381,7 +382,7 @@ class BrokenPackage:
 
   @contextlib.contextmanager
   def broken(self, mutation):
-    """Breaks a line while the context lasts."""
+    """Breaks a line inside the context."""
     source = self.folder / mutation.file
     text = source.read_text("utf-8")
     source.write_text(text.replace(mutation.line, mutation.broken), "utf-8")
@@ -413,9 +414,9 @@ def test_without_a_broken_line_they_pass(broken_package):
   "mutation", papers_mutations.MUTATIONS, ids=lambda mutation: mutation.name
 )
 def test_a_broken_line_fails_the_tests_of_its_row(mutation, request):
-  """A line that was found before is tried again if a file has changed.
+  """A line that passed before is tried again if a file has changed.
 
-  `--cache-clear` tries all of them again.
+  `--cache-clear` tries all lines again.
   """
   tests = {test.partition("::")[0] for test in mutation.tests}
   digest = hashlib.sha256(repr(mutation).encode())
@@ -427,6 +428,6 @@ def test_a_broken_line_fails_the_tests_of_its_row(mutation, request):
   package = request.getfixturevalue("broken_package")
   with package.broken(mutation):
     status, output = package.run(mutation.tests)
-  # Exit status 1: tests ran, and one failed; others are errors of pytest.
+  # Exit status 1: tests ran and one failed. Others are errors of pytest.
   assert status == 1, output[-4000:]
   request.config.cache.set(key, digest.hexdigest())

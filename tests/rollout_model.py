@@ -1,4 +1,4 @@
-"""A small model on bytes, its sampler, and its full forward pass."""
+"""A small model on bytes, with its sampler and its full forward pass."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from azr_jax.rollout.weights import Weights
 
 
 class ByteTokenizer:
-  """Bytes as ids; id 0 ends a text."""
+  """Bytes as ids. Id 0 is the end-of-text token."""
 
   eos_ids = (0,)
   pad_id = 0
@@ -54,7 +54,7 @@ MODEL = transformer.Transformer(CONFIG)
 TEXTS = ["a", "hello", "to be or not", "x = 1"]
 
 
-# One length of the cache, which is one program; few tests need more.
+# One cache length means one program. Few tests need more.
 SETTINGS = SamplerSettings(
   slots=4,
   prompt_buckets=(16,),
@@ -67,16 +67,16 @@ SETTINGS = SamplerSettings(
 
 
 def new_sampler(mesh, settings):
-  """Returns a sampler of the small model that has compiled nothing."""
+  """Returns a sampler of the small model. Nothing is compiled yet."""
   return Sampler(MODEL, ByteTokenizer(), mesh, RULES, settings)
 
 
-# Tests share samplers, because most of their time is compilation.
+# Shared between tests, which otherwise spend most of their time compiling.
 _shared_sampler = functools.cache(new_sampler)
 
 
 def policy(params, mesh, make_sampler=_shared_sampler, **changes):
-  """Returns a policy of the small model, with changes to the settings."""
+  """Returns a policy of the small model with changed settings."""
   sampler = make_sampler(mesh, dataclasses.replace(SETTINGS, **changes))
   return Policy(
     sampler,
@@ -96,9 +96,9 @@ def full_forward(params, tokens):
 
 
 def next_logits(params, ids):
-  """Returns the logits after each id, by one forward pass without a cache.
+  """Returns the logits after each id, from one forward pass without a cache.
 
-  Ids are padded to one shape, which changes nothing: attention is causal.
+  Ids are padded to a fixed shape. That changes nothing, as attention is causal.
   """
   tokens = np.zeros((1, 192), np.int32)
   tokens[0, : len(ids)] = ids

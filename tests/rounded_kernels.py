@@ -1,4 +1,4 @@
-"""The parameters of training, rounded as a quantized sampler has them."""
+"""Training parameters, rounded as in a quantized sampler."""
 
 import jax
 
@@ -6,7 +6,7 @@ from azr_jax.models import quantization, sampling_params
 
 
 def rounded(params, dtype):
-  """Returns float parameters whose layers' kernels are rounded, one by one."""
+  """Returns float parameters with the layers' kernels rounded one by one."""
   quantized = sampling_params.quantize(params, dtype)
 
   def round_leaf(path, leaf):

@@ -1,4 +1,4 @@
-"""Policies of tests, whose completions a function writes."""
+"""Policies for tests, whose completions come from a function."""
 
 import functools
 import random
@@ -27,7 +27,7 @@ class Policy:
 
 
 class Shuffled:
-  """Jobs that are done one after another, in a random order."""
+  """Jobs that finish one at a time, in a random order."""
 
   def __init__(self, seed=0):
     self._random = random.Random(seed)
@@ -38,7 +38,7 @@ class Shuffled:
     return len(self._futures)
 
   def submit(self, value):
-    """Returns what a coroutine awaits for a value."""
+    """Returns an awaitable of a value."""
     future = Future()
     self._futures.append((future, value))
     return Awaited(future, self)
@@ -65,7 +65,7 @@ class _Samples:
 
 
 def samples(generate):
-  """Makes a generator of samples what `Policy.sample` returns."""
+  """Wraps a generator of samples to act like the result of `Policy.sample`."""
 
   @functools.wraps(generate)
   def sample(*args, **options):
@@ -75,7 +75,7 @@ def samples(generate):
 
 
 class Arrivals:
-  """Jobs of an event loop, of which one that is drawn ends in each round."""
+  """Jobs of an event loop. A random one finishes in each round."""
 
   def __init__(self, seed):
     self._rng = random.Random(seed)
@@ -97,7 +97,7 @@ class Arrivals:
     await Awaited(future, self)
 
   def delay(self, sample):
-    """Makes the completions of `Policy.sample` come in a drawn order."""
+    """Makes the completions of `Policy.sample` arrive in a random order."""
 
     async def delayed(*args, **options):
       every = [one async for one in sample(*args, **options)]
@@ -110,5 +110,5 @@ class Arrivals:
 
 
 def collect(system, policy, step):
-  """Plays a step of a system; returns its rollouts."""
+  """Runs a step of a system and returns its rollouts."""
   return policy.loop.run(system.collect(policy, step))

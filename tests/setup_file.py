@@ -1,4 +1,4 @@
-"""What setup.py declares."""
+"""The arguments of setup.py."""
 
 import runpy
 import sys
@@ -9,7 +9,7 @@ import training
 
 
 def arguments():
-  """Returns the keyword arguments that setup.py gives to setuptools."""
+  """Returns the keyword arguments that setup.py passes to setuptools."""
   setup = mock.Mock()
   fake = types.SimpleNamespace(setup=setup, find_packages=lambda **_: [])
   with mock.patch.dict(sys.modules, setuptools=fake):

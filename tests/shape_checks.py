@@ -1,7 +1,7 @@
-"""Checks at run time the shapes that signatures state.
+"""Checks the shapes in signatures at run time.
 
-`conftest.py` hooks `check` into the import of every module of `PACKAGES` that
-has such signatures.
+`conftest.py` hooks `check` into the import of every module of `PACKAGES` whose
+signatures state shapes.
 """
 
 import collections.abc
@@ -31,10 +31,10 @@ def modules():
 
 
 def check(function):
-  """Returns a function that checks its arguments that have a shape.
+  """Returns a function that checks its array arguments.
 
   Other annotations are left to pyrefly, because tests pass stand-ins. Fields of
-  classes are not checked, because JAX makes trees of placeholders.
+  classes are not checked, because JAX builds trees of placeholders.
   """
   if function.__name__ == "__init__":
     return function
@@ -56,7 +56,7 @@ def _has_shape(hint):
 
 
 def _with_host_arrays(hint):
-  """Returns a type with NumPy's arrays and numbers beside those of devices."""
+  """Returns a type that also accepts NumPy arrays and numbers."""
   if not _has_shape(hint):
     return hint
   if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):

@@ -1,4 +1,4 @@
-"""Signatures with shapes are checked while tests run."""
+"""Shapes in signatures are checked while tests run."""
 
 import jax.numpy as jnp
 import jaxtyping

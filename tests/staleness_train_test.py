@@ -1,4 +1,4 @@
-"""Runs with steps under way or paused groups, killed and resumed."""
+"""Runs with steps in flight or paused groups, killed and resumed."""
 
 import random
 import time
@@ -21,7 +21,7 @@ CONVERSATIONS = STALE | {
   "learner.max_micro_batches": 8,
   "learner.micro_rows": 2,
 }
-# Groups are paused in place of steps that overlap.
+# Groups are paused instead of overlapping steps.
 PARTIAL = {"rollout.max_staleness": 0, "rollout.step_tokens": 24}
 COUNTDOWN = {
   "countdown.count": 120,
@@ -57,7 +57,7 @@ PARTIAL_RUNS = {
 
 
 def metrics_of(folder):
-  """Metrics but those of scripts: equal ones may run once, if they meet."""
+  """Metrics without scripts: equal scripts run once if they are concurrent."""
   return [
     {k: v for k, v in row.items() if not k.startswith("executor/")}
     for row in training.metrics_of(folder)
@@ -66,7 +66,7 @@ def metrics_of(folder):
 
 @pytest.fixture(name="run", params=[*RUNS, *PARTIAL_RUNS])
 def make_run(request, tmp_path_factory):
-  """The flags of a run, and the folder of one that nobody kills."""
+  """The flags of a run, and the folder of an uninterrupted one."""
   config = training.flags(*(RUNS | PARTIAL_RUNS)[request.param])
 
   def make(folder):

@@ -10,7 +10,7 @@ import training
 def test_kill_and_resume_gives_the_same_metrics(azr_run, tmp_path):
   process = training.start(tmp_path, steps=5)
   training.wait_for_line(tmp_path, 2, process)
-  process.kill()  # In step 3; step 2 is being saved.
+  process.kill()  # In step 3, while step 2 is being saved.
   process.communicate()
   training.finish(training.start(tmp_path, steps=5))
   want, got = training.metrics_of(azr_run), training.metrics_of(tmp_path)
@@ -35,13 +35,13 @@ def test_kill_and_resume_gives_the_same_metrics(azr_run, tmp_path):
 
 def test_a_trace_has_the_phases_of_the_steps_that_were_named(azr_run):
   counts = training.spans_of(azr_run)
-  # Step 3 seeds no buffers; both steps propose, rate and solve.
+  # Step 3 seeds no buffers. Both steps propose, rate and solve.
   assert counts["step 3"] == counts["step 4"] == 1
   assert not {"step 2", "step 5"} & counts.keys()
   once = ("copy_weights", "collect", "advantages", "pack")
   assert [counts[name] for name in once] == [2] * len(once)
-  assert counts["update"] >= 2  # That of step 2 may be running at the start.
-  # Step 4 is saved, and its metrics are written before.
+  assert counts["update"] >= 2  # Step 2's may still be running at the start.
+  # Step 4 is saved, after its metrics are written.
   assert counts["save"] == 1 and counts["log"] == 3
   several = ("prefill", "decode", "collect_tokens")
   assert all(counts[name] > 2 for name in several)
@@ -69,7 +69,7 @@ def test_sigterm_saves_before_leaving(tmp_path):
 
 @pytest.mark.slow
 def test_fail_on_recompile_names_the_step_and_the_program(azr_run, tmp_path):
-  """With room for one micro-batch, steps of more compile again."""
+  """With room for one micro-batch, steps with more compile again."""
   process = training.start(
     tmp_path,
     3,
@@ -80,6 +80,6 @@ def test_fail_on_recompile_names_the_step_and_the_program(azr_run, tmp_path):
   output = process.communicate(timeout=400)[0]
   assert process.returncode != 0
   assert "compiled ['jit(update)']; expected" in output
-  # The run that is compared with had the flag, and ended well.
+  # The uninterrupted run also had the flag, and succeeded.
   counts = [row["compile/count"] for row in training.rows_of(azr_run)]
   assert counts[0] > 0 and counts[1:] == [0, 0, 0, 0]

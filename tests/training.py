@@ -1,4 +1,4 @@
-"""Runs of the trainer in tests: as commands, shared, and cut short."""
+"""Training runs for tests: as commands, shared, and interrupted."""
 
 import collections
 import fcntl
@@ -13,13 +13,13 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).parents[1]
-# The first jaxlib whose XLA cannot emit fusions in the way that compiles in a
-# third of the time; an XLA that does not know a flag ends the process.
+# The first jaxlib whose XLA only has fusion emitters. Without them it compiles
+# in a third of the time. XLA ends the process on an unknown flag.
 _ONE_FUSION_EMITTER = (0, 11)
 
 
 def _fast_compilation():
-  """XLA's flags for programs that are compiled once and run for moments."""
+  """XLA flags for programs that compile once and run briefly."""
   options = [
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
@@ -31,10 +31,10 @@ def _fast_compilation():
   return " ".join(options)
 
 
-# Most of the tests' time is compilation.
+# Tests spend most of their time compiling.
 FAST_COMPILATION = _fast_compilation()
 # Few prompts, programs and rows, so that a step takes about a second. Every
-# trajectory fits a row, so no step has more rows than the others.
+# trajectory fits into a row, so all steps have the same number of rows.
 AZR = {
   "azr.prompts": 2,
   "azr.seed_factor": 1,
@@ -51,7 +51,7 @@ AZR = {
 
 
 def flags(config, changes):
-  """The flags of a config, as FILE:VARIANT, with some values changed."""
+  """The flags of a config, as FILE:VARIANT, with changed values."""
   changed = [f"--config.{key}={value}" for key, value in changes.items()]
   return (f"--config={config}", *changed)
 
@@ -62,14 +62,14 @@ AZR_FLAGS = flags("configs/azr.py:tiny", AZR)
 def environment():
   """The environment of a command: one device, the tests' compilation cache.
 
-  Runs of many tests share that cache, so steps matter more than compilation.
+  Many runs share the cache, so the number of steps matters most.
   """
   flags = FAST_COMPILATION.replace("_level=0", "_level=1")
   return os.environ | {"XLA_FLAGS": flags}
 
 
 def start(workdir, steps, *more, config=AZR_FLAGS):
-  """Starts `azr_jax.train` as a user does."""
+  """Starts `azr_jax.train` as a user would."""
   return subprocess.Popen(
     [sys.executable, "-m", "azr_jax.train", *config, f"--workdir={workdir}"]
     + [f"--config.train.steps={steps}", *more],
@@ -82,13 +82,13 @@ def start(workdir, steps, *more, config=AZR_FLAGS):
 
 
 def finish(process):
-  """Waits for the end of a command, which must be a good one."""
+  """Waits for a command to end, and asserts that it succeeded."""
   output, _ = process.communicate(timeout=400)
   assert process.returncode == 0, output[-3000:]
 
 
 def train_on_two_processes(workdir, config):
-  """Trains as two processes, whose samplers take different prompts."""
+  """Trains with two processes, whose samplers take different prompts."""
   command = [sys.executable, "launch/local_multiprocess.py"]
   command += ["--devices=1", "--processes=2", "--", "azr_jax.train"]
   mesh = {"mesh.fsdp": 2, "rollout.mesh.data": 2}
@@ -103,7 +103,7 @@ def train_on_two_processes(workdir, config):
 
 
 def train_with_kills(workdir, steps, config, lines):
-  """Trains to its end, killed each time that so many steps are recorded."""
+  """Trains to the end, killing the run whenever a number of steps is logged."""
   for count in lines:
     process = start(workdir, steps, config=config)
     wait_for_line(workdir, count, process)
@@ -120,7 +120,7 @@ def rows_of(workdir):
 
 def metrics_of(workdir):
   """Metrics by step, without those of the machine."""
-  # Not above, because this module is read before JAX may be imported.
+  # Imported here, because this module loads before JAX may be imported.
   from azr_jax.run import metrics
 
   return [
@@ -132,7 +132,7 @@ def metrics_of(workdir):
 def spans_of(workdir):
   """How often each span is in a run's trace, as Perfetto reads it.
 
-  A step has its number after its name.
+  A step's span is named with its number.
   """
   [path] = (workdir / "profile").rglob("*.trace.json.gz")
   trace = json.loads(gzip.decompress(path.read_bytes()))
@@ -144,7 +144,7 @@ def spans_of(workdir):
 
 
 def wait_for_line(workdir, count, process):
-  """Waits until a running command has logged so many steps."""
+  """Waits until a running command has logged `count` steps."""
   path = workdir / "metrics.jsonl"
   deadline = time.monotonic() + 300
   while time.monotonic() < deadline and process.poll() is None:
@@ -155,9 +155,9 @@ def wait_for_line(workdir, count, process):
 
 
 def copy_cut_after(step, run, copy):
-  """Copies a run as a kill leaves it when `step` is its newest checkpoint.
+  """Copies a run as if it was killed with `step` as its newest checkpoint.
 
-  The metrics of later steps are in the copy, as they are after a kill.
+  The copy has the metrics of later steps, as after a kill.
   """
   shutil.copytree(run, copy)
   for path in (copy / "checkpoints").iterdir():
@@ -167,16 +167,16 @@ def copy_cut_after(step, run, copy):
 
 
 def make_once(tmp_path_factory, name, make):
-  """Returns a folder that one of pytest's processes makes for all of them.
+  """Returns a folder that one pytest process creates for all of them.
 
   Args:
-    tmp_path_factory: pytest's.
-    name: of the folder.
-    make: is given the folder to make.
+    tmp_path_factory: pytest's fixture.
+    name: the name of the folder.
+    make: a function that fills the given folder.
   """
   base = tmp_path_factory.getbasetemp()
   if "PYTEST_XDIST_WORKER" in os.environ:
-    base = base.parent  # It has the folders of all workers.
+    base = base.parent  # The parent is shared by all workers.
   folder, partial = base / name, base / f"{name}.partial"
   with (base / f"{name}.lock").open("w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that it trains where there is no clone."""
+"""The wheel: its contents, and training without a clone."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from safetensors import numpy as safetensors
 import azr_jax
 from azr_jax.cli import commands as cli_commands
 
-# A config file of a user, in a folder that has the name of ours.
+# A user's config file, in a folder with the same name as ours.
 USERS = """
 import ml_collections
 def get_config(variant=""):
   raise RuntimeError("the user's own configs/mine.py")
 """
 NEWCOMER = pathlib.Path(__file__).with_name("newcomer_program.py")
-# uv prints this where nothing can be downloaded.
+# uv prints this without a network.
 _NO_NETWORK = "error sending request"
 CHAT = (
   "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
@@ -36,7 +36,7 @@ CHAT = (
 
 
 def uv(*arguments):
-  """Runs uv; skips the test for a developer without a network."""
+  """Runs uv. Skips the test for developers without a network."""
   done = subprocess.run(
     [sys.executable, "-m", "uv", *map(str, arguments)],
     capture_output=True,
@@ -50,7 +50,7 @@ def uv(*arguments):
 
 @pytest.fixture(name="wheel", scope="session")
 def build_wheel(tmp_path_factory):
-  """The wheel of this repository, of a copy of the files that git has."""
+  """The wheel of this repository, built from a copy of git's files."""
 
   def make(folder):
     names = subprocess.run(
@@ -59,7 +59,7 @@ def build_wheel(tmp_path_factory):
       capture_output=True,
       check=True,
     ).stdout
-    # A build writes into the folder that it is made from.
+    # A build writes into its source folder.
     for name in filter(None, map(os.fsdecode, names.split(b"\0"))):
       if (training.ROOT / name).exists():
         (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def build_wheel(tmp_path_factory):
 
 
 def write_chat_model(folder):
-  """Writes a Llama of one layer with random weights and a chat template."""
+  """Writes a one-layer Llama with random weights and a chat template."""
   bpe = tokenizers.ByteLevelBPETokenizer()
   special = ["<|im_start|>", "<|im_end|>"]
   bpe.train_from_iterator([], 258, special_tokens=special, show_progress=False)
@@ -117,7 +117,7 @@ def write_chat_model(folder):
 
 
 def test_a_newcomer_needs_no_extra(wheel, tmp_path):
-  """Installed alone, all commands start, and a chat model trains and scores."""
+  """After a plain install, all commands start and a chat model trains."""
   environment, model = tmp_path / "environment", tmp_path / "model"
   uv("venv", "--quiet", "--python", sys.executable, environment)
   python = environment / "bin" / "python"
@@ -138,7 +138,7 @@ def test_a_newcomer_needs_no_extra(wheel, tmp_path):
   assert found["package"].startswith(str(environment))
   assert pathlib.Path(found["package"]).with_name("py.typed").exists()
   assert "PyTorch was not found" not in done.stderr
-  # These modules say which extra has the package, or are imported by none.
+  # These modules say which extra has the package, or nothing imports them.
   assert found["missing"] == {
     "azr_jax.environments.verifiers_kit": "httpx",
     "azr_jax.lab.bench.sweep": "matplotlib",
@@ -191,7 +191,7 @@ def test_the_wheel_has_one_package_with_all_its_files(wheel):
 def test_the_wheel_trains_where_there_is_no_clone(wheel, tmp_path):
   environment = tmp_path / "environment"
   uv("venv", "--quiet", "--python", sys.executable, environment)
-  # The dependencies come from this environment; the package does not.
+  # The dependencies come from this environment, but not the package.
   site = next((environment / "lib").glob("python*/site-packages"))
   (pathlib.Path(site) / "dependencies.pth").write_text(
     os.pathsep.join(path for path in sys.path if "site-packages" in path) + "\n"
@@ -226,7 +226,7 @@ def test_the_wheel_trains_where_there_is_no_clone(wheel, tmp_path):
   assert done.returncode == 0, done.stderr[-3000:]
   lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
   assert [json.loads(line)["step"] for line in lines] == [1, 2]
-  # The user's own configs are the user's own.
+  # The user's own configs are used.
   mine = run("azr-train", "--config=configs/mine.py", "--workdir=/dev/null/x")
   assert "the user's own configs/mine.py" in mine.stderr
   own = run("python", "-c", "import configs; print(configs.__file__)")

@@ -1,4 +1,4 @@
-"""Finds config files by their name, and checks the keys that flags set."""
+"""Finds config files by name, and checks the keys that flags set."""
 
 import atexit
 import difflib
@@ -17,7 +17,7 @@ from azr_jax.config import overrides, suggestions
 from azr_jax.config.settings import Invalid
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
-# The folders that hold configs/: beside the package in a clone, or the package.
+# The folders that hold configs/: the clone, or else the package.
 _SHIPPED = (_PACKAGE.parent, _PACKAGE)
 _FLAG = re.compile(r"--?config(=|$)")
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
@@ -26,8 +26,8 @@ _OVERRIDE = re.compile(r"--?(?:no)?config\.([\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
 def resolve(spec: str) -> str:
   """Returns FILE:VARIANT with the path of the file.
 
-  A path that is not in the working directory is searched among the configs that
-  are installed with the package.
+  A path that does not exist is searched among the configs that are installed
+  with the package.
   """
   path, colon, variant = spec.partition(":")
   if pathlib.Path(path).exists():
@@ -43,16 +43,16 @@ def resolve_argument(
 ) -> list[str]:
   """Returns the command line with `--config` resolved.
 
-  If `--config.system` names another system than the file, the config has that
-  system's section, so that its keys are flags.
+  If `--config.system` names another system than the file, the config gets that
+  system's section, so that its keys become flags.
 
   Args:
     argv: the command line.
-    default: the value of `--config` if no argument sets it; None: it stays
+    default: the value of `--config` if no argument sets it. None leaves it
       unset.
 
   Raises:
-    UsageError: there is no such file, or it has no such variant.
+    UsageError: the file does not exist, or does not have the variant.
   """
   spec, others = default, []
   remaining = iter(argv)
@@ -70,12 +70,13 @@ def resolve_argument(
   system = _override(others, "system")
   if system and config.get("system", system) != system:
     spec = _switched(spec, system)
-  # The flags of its keys exist only after the config is parsed.
+  # Flags of config keys only exist once the config is parsed, so it comes
+  # first.
   return [others[0], f"--config={spec}", *others[1:]]
 
 
 def _override(argv: Sequence[str], key: str) -> str:
-  """Returns the value that the command line gives a key; "": none."""
+  """Returns the value that the command line sets for a key, or ""."""
   value = ""
   for argument, next_argument in zip(argv, [*argv[1:], ""], strict=True):
     match = _OVERRIDE.match(argument)
@@ -85,9 +86,9 @@ def _override(argv: Sequence[str], key: str) -> str:
 
 
 def _switched(spec: str, system: str) -> str:
-  """Returns the path of a config file that is another one for another system.
+  """Writes a config file that switches another one to a system.
 
-  The flags' library reads keys and types from a file. This one is removed when
+  The flags library reads keys and types from a file. This one is removed when
   the process ends.
   """
   folder = pathlib.Path(tempfile.mkdtemp(prefix="azr_jax_config_"))
@@ -104,7 +105,7 @@ def _switched(spec: str, system: str) -> str:
 
 
 def named(argv: Sequence[str]) -> ml_collections.ConfigDict | None:
-  """Returns the config that a resolved command line names, if any."""
+  """Returns the config that a resolved command line names, or None."""
   for argument in argv:
     flag, _, spec = argument.partition("=")
     if _FLAG.match(argument) and flag.endswith("config"):
@@ -113,10 +114,10 @@ def named(argv: Sequence[str]) -> ml_collections.ConfigDict | None:
 
 
 def check_overrides(argv: Sequence[str]) -> None:
-  """Checks that the config has every key that `--config.a.b=value` names.
+  """Checks that the config has every key set with `--config.a.b=value`.
 
   Raises:
-    UsageError: it lacks a key; the message has the nearest one.
+    UsageError: the config lacks a key. The message suggests the nearest.
   """
   config = named(argv)
   if config is None:
@@ -142,10 +143,10 @@ def check_overrides(argv: Sequence[str]) -> None:
 
 
 def load(spec: str) -> ml_collections.ConfigDict:
-  """Returns the config of FILE:VARIANT: imports the file, calls `get_config`.
+  """Imports a config file and returns the config of FILE:VARIANT.
 
   Raises:
-    UsageError: the file is missing, or refuses the variant.
+    UsageError: the file is missing, or rejects the variant.
   """
   path, colon, variant = spec.partition(":")
   file = pathlib.Path(path)
@@ -170,7 +171,7 @@ def load(spec: str) -> ml_collections.ConfigDict:
 
 
 def _missing(path: str) -> str:
-  """Returns the message that a file is missing, with the nearest config."""
+  """Returns the message about a missing file, with the nearest config."""
   shipped = sorted(
     {
       f"configs/{file.name}"

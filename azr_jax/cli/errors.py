@@ -1,6 +1,6 @@
 """Reports errors: a few lines for a user's mistake, a traceback for a bug.
 
-This module uses the standard library alone, because the executor does.
+This module imports only the standard library, because the executor uses it.
 """
 
 import argparse
@@ -20,16 +20,16 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 USER_FAULT, INTERRUPTED = 2, 130
 # XLA's status when memory runs out.
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
-# The instruction of a `raise` statement.
+# The bytecode of a `raise` statement.
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
 class UsageError(Exception):
-  """The command line is not what the command expects."""
+  """The command line is invalid."""
 
 
 class Parser(argparse.ArgumentParser):
-  """A parser whose errors are one line; its help is the module's docstring."""
+  """A parser with one-line errors and the module's docstring as help."""
 
   def __init__(self, description: str | None = None, prog: str | None = None):
     super().__init__(
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def guard(main: Callable[[], None]) -> None:
-  """Runs a command that parses its arguments itself, and reports its errors."""
+  """Runs a command that parses its own arguments, and reports its errors."""
   with reported(sys.argv):
     main()
 
@@ -58,19 +58,19 @@ def reported(argv: list[str]) -> "_Reported":
   """Returns a context that reports errors and ends the process.
 
   Args:
-    argv: the command line, out of which `--debug` is taken.
+    argv: the command line. `--debug` is removed from it.
   """
   debug = "--debug" in argv
   if debug:
     argv.remove("--debug")
-  # A console script imports from the working directory, as `python -m` does.
+  # Make console scripts import from the working directory, like `python -m`.
   if "" not in sys.path and os.getcwd() not in sys.path:
     sys.path.insert(0, os.getcwd())
   return _Reported(debug)
 
 
 class _Reported:
-  """Turns errors that the user can mend into a few lines and an exit code."""
+  """Turns errors that the user can fix into a few lines and an exit code."""
 
   def __init__(self, debug: bool):
     self._debug = debug
@@ -88,7 +88,7 @@ class _Reported:
     if error is None or isinstance(error, SystemExit):
       return False
     if isinstance(error, BrokenPipeError):
-      # The program that reads the output, such as `head`, has ended.
+      # The program that reads the output, such as `head`, has exited.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       sys.exit(0)
     if isinstance(error, KeyboardInterrupt):
@@ -104,9 +104,9 @@ class _Reported:
 
 
 def _end_at_once(code: int) -> None:
-  """Ends the process without the interpreter's own end.
+  """Ends the process without shutting down the interpreter.
 
-  Threads of XLA that still compile would crash it there.
+  XLA threads that are still compiling would crash during a shutdown.
   """
   sys.stdout.flush()
   sys.stderr.flush()
@@ -114,36 +114,36 @@ def _end_at_once(code: int) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-  """Ends the process; threads that write a checkpoint are waited for."""
+  """Ends the process after threads that write a checkpoint are done."""
   sys.stdout.flush()
   sys.stderr.flush()
   sys.exit(code)
 
 
 def _is_users(error: BaseException) -> bool:
-  """Returns whether a user can mend an error without reading the code.
+  """Returns whether a user can fix an error without reading the code.
 
-  Errors of files and missing packages are the user's. So is a value that a
-  `raise` statement of this package refuses. The same error from another library
-  is a bug of this package, and so is one that Python's own functions raise on a
-  line of it: `int`, `zip`, a NumPy function.
+  Errors about files and missing packages are the user's. So are values that a
+  `raise` statement in this package rejects. The same error from another library
+  is a bug of this package, and so is one that a Python built-in or a NumPy
+  function raises on a line of this package, such as `int` or `zip`.
   """
   if isinstance(error, ImportError):
     return not _is_inside(error.name)
   if isinstance(error, OSError):
-    # The futures of Python raise a timeout that no system call has.
+    # Python's futures raise a TimeoutError without an errno.
     has_cause = error.errno is not None or not isinstance(error, TimeoutError)
     return has_cause or _is_raised_here(error)
   if isinstance(error, UsageError | MemoryError) or _is_exhausted(error):
     return True
   if not isinstance(error, ValueError | RuntimeError):
     return False
-  # JAX cuts its own frames off, so that its errors seem to be of our lines.
+  # JAX removes its own frames, so its errors seem to come from our lines.
   return _is_raised_here(error) and not _is_of_jax(error)
 
 
 def _is_raised_here(error: BaseException) -> bool:
-  """Returns whether a `raise` statement of this package raised an error."""
+  """Returns whether a `raise` statement in this package raised an error."""
   last = error.__traceback__
   if last is None:
     return False
@@ -156,13 +156,13 @@ def _is_raised_here(error: BaseException) -> bool:
 
 
 def _is_of_jax(error: BaseException) -> bool:
-  """Returns whether JAX or one of its compiled parts defines an error."""
+  """Returns whether an error is of a class of JAX or jaxlib."""
   modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
   return bool(modules & {"jax", "jaxlib"})
 
 
 def _is_exhausted(error: BaseException) -> bool:
-  """Returns whether a device, or a compiler for it, ran out of memory."""
+  """Returns whether a device, or the compiler for it, ran out of memory."""
   return _is_of_jax(error) and _EXHAUSTED in str(error)
 
 

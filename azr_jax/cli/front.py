@@ -1,14 +1,14 @@
-"""The common start of all commands: help, configs, errors, Ctrl-C.
+"""The common entry of all commands: help, configs, errors, Ctrl-C.
 
-A command gives its docstring and its `main`:
+A command passes its docstring and its `main`:
 
   def run() -> None:
     name = flags.DEFINE_string("name", None, "What it is.")
     front.run(__doc__, lambda: work(name.value))
 
-Its flags are absl's; `config_flag` declares `--config`. An error that the user
-can mend takes one to three lines and exit code 2; `--debug` and bugs of this
-code show a traceback. Words after `--` belong to another command.
+Flags are absl's, and `config_flag` declares `--config`. An error that the user
+can fix takes one to three lines and exits with code 2. `--debug` shows the
+traceback, as bugs always do. Arguments after `--` belong to another command.
 """
 
 import re
@@ -24,7 +24,7 @@ from azr_jax.cli import config_files, errors, library_noise
 from azr_jax.cli.errors import UsageError
 from azr_jax.config.settings import Described
 
-# Config -> its keys with their documentation, for `--help`.
+# Config -> its keys with documentation, for `--help`.
 Describe = Callable[[ml_collections.ConfigDict], Iterable[Described]]
 
 
@@ -32,7 +32,7 @@ def config_flag(text: str) -> flags.FlagHolder:
   """Defines `--config=FILE:VARIANT` with `--config.section.key=value`.
 
   Args:
-    text: what `--help` says of it.
+    text: the flag's description in `--help`.
   """
   holder = config_flags.DEFINE_config_file("config", None, text)
   flags.mark_flag_as_required("config")
@@ -46,29 +46,28 @@ def run(
   takes_arguments: bool = False,
   default_config: str | None = None,
 ) -> None:
-  """Runs a command whose flags are absl's; ends the process on an error.
+  """Runs a command with absl flags. Ends the process on an error.
 
   Args:
-    doc: the module's docstring, the head of `--help`.
-    main: the command; it reads its flags by their holders. It is given the
-      command line without flags if `takes_arguments`.
+    doc: the module's docstring, shown first in `--help`.
+    main: the command. It reads flags from their holders. With
+      `takes_arguments`, it receives the command line without flags.
     describe: lists the keys of the command's configs, for `--help` and
-      `--changed`, and refuses a config with a wrong value, for `--check`.
+      `--changed`. It rejects configs with invalid values, for `--check`.
     takes_arguments: whether the command has positional arguments.
-    default_config: the value of `--config` if the command line has none; None:
-      there must be one.
+    default_config: the default of `--config`. None makes the flag required.
   """
   if describe is not None:
     flags.DEFINE_bool(
       "check",
       False,
-      "Check the names of the flags and the values of the config; run nothing.",
+      "Check flag names and config values without running anything.",
     )
     flags.DEFINE_bool(
       "changed",
       False,
-      "Print the keys of the config that differ from their defaults, with what "
-      "they do; run nothing.",
+      "Print the config keys that differ from their defaults, with their "
+      "documentation, without running anything.",
     )
   end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
   argv = sys.argv[:end]
@@ -89,7 +88,7 @@ def run(
       main(rest)  # pyrefly: ignore[bad-argument-count] - `takes_arguments`.
       return
     if rest[1:]:
-      raise UsageError(f"{rest[1]!r} is no flag: expected --NAME=VALUE")
+      raise UsageError(f"{rest[1]!r} is not a flag: expected --NAME=VALUE")
     if describe is not None and (text := _checked(describe)):
       print(text)
       return
@@ -97,7 +96,7 @@ def run(
 
 
 def _checked(describe: Describe) -> str:
-  """Returns what `--check` or `--changed` prints; "" without them."""
+  """Returns the output of `--check` or `--changed`, "" without them."""
   is_listed = flags.FLAGS["changed"].value
   if not is_listed and not flags.FLAGS["check"].value:
     return ""
@@ -109,15 +108,15 @@ def _checked(describe: Describe) -> str:
 
 
 def _parse(argv: list[str]) -> list[str]:
-  """Parses the flags and returns the other arguments.
+  """Parses the flags and returns the remaining arguments.
 
   Raises:
-    UsageError: a flag is unknown, or its value has another type.
+    UsageError: a flag is unknown, or its value has the wrong type.
   """
   try:
     return flags.FLAGS(argv)
   except flags.Error as error:
-    # Values are read before required flags are missed.
+    # Values are parsed before absl notices that required flags are missing.
     is_read = (
       flags.FLAGS.is_parsed() and flags.FLAGS["config"].value is not None
     )
@@ -131,7 +130,7 @@ _CONVERSION = re.compile(r"flag (--[\w.]+=.*?): (?:invalid literal|could not)")
 
 
 def _plain(text: str) -> str:
-  """Returns an error of the flags' library as one line."""
+  """Returns an error of the flags library as one line."""
   if missing := _REQUIRED.findall(text):
     missing_flags = " and ".join(f"--{name}=..." for name in missing)
     return f"expected {missing_flags}; --help shows what they are"
@@ -142,9 +141,10 @@ def _plain(text: str) -> str:
 
 
 def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
-  """Returns docstring, flags, and the keys of the config that is named."""
+  """Returns docstring, flags, and the keys of the given config."""
   parts = [doc.strip(), "", "Flags:"]
-  # The command itself may have adopted all its flags from another module.
+  # All flags of a command may be adopted from another module. Then the
+  # dictionary lacks sys.argv[0].
   modules = dict.fromkeys((sys.argv[0], *flags.FLAGS.flags_by_module_dict()))
   helps = [
     flags.FLAGS.module_help(module).replace("\n    (default: 'None')", "")
@@ -172,7 +172,7 @@ def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
 
 
 def _line(key: Described) -> str:
-  """Returns a key, its value, and what it does."""
+  """Formats a key, its value and its documentation."""
   paper = f" (paper: {key.paper})" if key.paper else ""
   kind = f"; {key.kind}" if key.kind else ""
   return f"  {key.key} = {key.default!r}\n      {key.doc}{paper}{kind}"

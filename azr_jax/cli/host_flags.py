@@ -1,4 +1,4 @@
-"""The flags by which a command joins the other processes of its run."""
+"""Flags that join a command to the other processes of its run."""
 
 from collections.abc import Callable
 
@@ -11,22 +11,22 @@ def define() -> Callable[[], None]:
   """Defines the flags.
 
   Returns:
-    A function that joins the other processes if the flags say so.
+    A function that joins the other processes if the flags ask for it.
   """
   distributed = flags.DEFINE_bool(
     "distributed",
     False,
     "Join the other processes of the run. On Cloud TPU, SLURM, Open MPI and "
-    "Kubernetes JAX finds them; elsewhere the next three flags name them.",
+    "Kubernetes, JAX finds them; elsewhere, set the next three flags.",
   )
   coordinator_address = flags.DEFINE_string(
     "coordinator_address", None, "HOST:PORT of process 0."
   )
   num_processes = flags.DEFINE_integer(
-    "num_processes", None, "How many processes there are.", lower_bound=1
+    "num_processes", None, "Number of processes in the run.", lower_bound=1
   )
   process_id = flags.DEFINE_integer(
-    "process_id", None, "Which of them this is, from 0.", lower_bound=0
+    "process_id", None, "Index of this process, from 0.", lower_bound=0
   )
 
   def join() -> None:

@@ -1,10 +1,10 @@
-"""Keeps libraries from reporting, in hundreds of lines, what we report in one.
+"""Silences library reports that repeat our one-line errors in many lines.
 
-Orbax logs the error of each of its threads with a traceback, and raises it too.
-A write of TensorStore that ends after Orbax has closed its event loop makes
-Python print another traceback, because nobody can raise it. transformers warns
-that PyTorch is missing, though no command here needs it. `--debug` shows all of
-these reports.
+Orbax logs every thread's error with a traceback, and raises it too. A
+TensorStore write that ends after Orbax has closed its event loop makes Python
+print another traceback, because no caller is left to raise it. transformers
+warns that PyTorch is missing, although no command here needs it. `--debug`
+shows all of these.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def silence() -> None:
-  """Leaves these reports out, until the end of the process."""
+  """Silences these reports until the process ends."""
   logging.getLogger("absl").addFilter(_is_wanted)
   os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
   shown = sys.unraisablehook
@@ -31,7 +31,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 
 def _is_late_write(error: BaseException | None) -> bool:
-  """Returns whether a thread of TensorStore met a closed event loop."""
+  """Returns whether a TensorStore thread found a closed event loop."""
   last = error.__traceback__ if error is not None else None
   while last is not None and last.tb_next is not None:
     last = last.tb_next

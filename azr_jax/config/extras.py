@@ -3,8 +3,8 @@
 The executor imports this module, so it imports only the standard library.
 """
 
-# Import name -> extra in setup.py. gcsfs is left out on purpose: the extra of
-# every device has it, and installing another device's extra would replace JAX.
+# Import name -> extra in setup.py. gcsfs is missing on purpose: every device's
+# extra includes it, and installing another device's extra would replace JAX.
 EXTRAS = {
   "aiohttp": "serve",
   "datasets": "eval",
@@ -27,13 +27,13 @@ EXTRAS = {
 
 
 def missing(module: str) -> str:
-  """Returns the error line for a missing module: how to install it."""
+  """Returns an error line that says how to install a missing module."""
   package = module.partition(".")[0]
   return f"package {package!r} is missing: {install_command(package)}"
 
 
 def install_command(module: str) -> str:
-  """Returns the shell command that installs the package of a module."""
+  """Returns the shell command that installs a module's package."""
   package = module.partition(".")[0]
   if package in EXTRAS:
     return f"pip install 'azr_jax[{EXTRAS[package]}]'"

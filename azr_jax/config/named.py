@@ -2,11 +2,11 @@
 
 | name | the object |
 | --- | --- |
-| `MODULE:NAME` | of a module that can be imported from the working directory |
-| `FILE.py:NAME` | of a file, whose folder is in the import path |
+| `MODULE:NAME` | in a module that can be imported from the working directory |
+| `FILE.py:NAME` | in a file, whose folder is added to the import path |
 
 Systems, estimators, policy losses, curricula, benchmarks, rewards and
-environments are all found in this way. This module imports only the standard
+environments are all found this way. This module imports only the standard
 library.
 """
 
@@ -20,15 +20,15 @@ from typing import Any
 
 
 def is_spec(name: str) -> bool:
-  """Returns whether a name has the form of the module's table."""
+  """Returns whether a name has one of the forms in the module's table."""
   return ":" in name
 
 
 def split(spec: str) -> tuple[str, str]:
-  """Returns file or module, and name, of a spec.
+  """Returns the file or module of a spec, and the name.
 
   Raises:
-    ValueError: it has another form.
+    ValueError: the spec has another form.
   """
   module, colon, name = spec.rpartition(":")
   is_place = bool(module.strip()) and "*" not in module
@@ -38,10 +38,10 @@ def split(spec: str) -> tuple[str, str]:
 
 
 def find(spec: str) -> Any:
-  """Returns the object that a spec names, after importing its module.
+  """Imports the module of a spec and returns the object it names.
 
   Raises:
-    ValueError: there is no such file, module or name; one line.
+    ValueError: no such file, module or name. The message is one line.
   """
   where, name = split(spec)
   try:
@@ -66,17 +66,17 @@ def find(spec: str) -> Any:
 def choose(
   name: str, table: Mapping[str, Any], accepts: Callable[[Any], bool], kind: str
 ) -> Any:
-  """Returns an entry of a table, or an object outside the package.
+  """Returns an entry of a table, or an object from outside the package.
 
   Args:
     name: a key of the table, MODULE:NAME or FILE.py:NAME.
-    table: the choices of this package.
-    accepts: whether an object outside the package is of the right kind.
-    kind: that kind in words, with its article.
+    table: the package's own choices, by name.
+    accepts: returns whether an outside object is of the right kind.
+    kind: the kind in words, with its article.
 
   Raises:
     ValueError: there is no such object, or it is of another kind. The message
-      continues "expected".
+      is the text that follows "expected".
   """
   if name in table:
     return table[name]
@@ -102,7 +102,7 @@ def _import(where: str) -> types.ModuleType:
     raise FileNotFoundError(f"there is no file {path}")
   if str(path.parent) not in sys.path:
     sys.path.insert(0, str(path.parent))
-  # Two files may have one name, and a file the name of a library.
+  # Two files may share a stem, and a stem may be the name of a library.
   name = f"_of_user_{path.stem}_{abs(hash(str(path)))}"
   if name not in sys.modules:
     module_spec = importlib.util.spec_from_file_location(name, path)
@@ -118,7 +118,7 @@ def _import(where: str) -> types.ModuleType:
 
 
 def last_line(error: BaseException) -> str:
-  """Returns where an error was raised, as ` (FILE:LINE)`; "": not in a file."""
+  """Returns where an error was raised as ` (FILE:LINE)`, or "" if unknown."""
   trace = error.__traceback__
   if trace is None:
     return ""

@@ -1,4 +1,4 @@
-"""Turns settings into the configs that files and flags change, and back."""
+"""Converts settings to configs, which files and flags change, and back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from azr_jax.config.settings import Settings, SettingsT
 
 
 def to_config(settings: Settings) -> ml_collections.ConfigDict:
-  """Returns a config with every key of settings, nested in the same way.
+  """Returns a config with every key of the settings, with the same nesting.
 
-  A config file changes some values; `--config.a.b=value` converts its text to
-  the type of the value that it replaces.
+  A config file changes some values. `--config.a.b=value` converts its text to
+  the type of the value it replaces.
   """
   return ml_collections.ConfigDict(settings_lib.as_dict(settings))
 
@@ -24,11 +24,10 @@ def build(
   """Returns the settings of a whole config.
 
   Args:
-    cls: the settings class.
-    config: its values; keys that it lacks have their defaults.
+    config: the values. Missing keys have their defaults.
 
   Raises:
-    Invalid: a key is unknown or its value is not allowed; the error begins
+    Invalid: a key is unknown or its value is not allowed. The error starts
       with `config.` and the key.
   """
   is_config = isinstance(config, ml_collections.ConfigDict)

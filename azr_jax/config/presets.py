@@ -1,15 +1,14 @@
-"""Presets: whose method a variant of a config file has.
+"""Presets: the paper's method, the published code's, or ours.
 
-`--config=FILE:VARIANT` follows the paper, and `--config=FILE:VARIANT+PRESET`
-another preset. A config file says in one table per preset which keys differ
-from the paper, so that a run is the paper's, its published code's, or ours, as
-a whole:
+`--config=FILE:VARIANT` follows the paper; `--config=FILE:VARIANT+PRESET`
+selects another preset. A config file has one table per preset, with the keys
+that differ from the paper:
 
-| preset | a run has |
+| preset | method |
 | --- | --- |
-| `paper` | the method of the paper; the default |
-| `published_code` | everything that the published code does otherwise |
-| `ours` | what we changed in the paper's method, and what that buys |
+| `paper` | as in the paper; the default |
+| `published_code` | as in the published code, wherever it differs |
+| `ours` | the paper's, with our improvements |
 
 `docs/papers.md` has a row for every key of the tables.
 """
@@ -26,10 +25,10 @@ Changes = Mapping[str, Any]
 
 
 def split(variant: str, variants: Sequence[str]) -> tuple[str, str]:
-  """Returns variant and preset of `VARIANT` or `VARIANT+PRESET`.
+  """Splits `VARIANT` or `VARIANT+PRESET` into variant and preset.
 
   Args:
-    variant: what follows the colon of `--config=FILE:VARIANT+PRESET`.
+    variant: the text after the colon of `--config=FILE:VARIANT+PRESET`.
     variants: the variants of the file.
 
   Raises:
@@ -51,13 +50,13 @@ def apply(
   published_code: Changes,
   ours: Changes,
 ) -> None:
-  """Changes a config that follows the paper to a preset.
+  """Applies a preset to a config that follows the paper.
 
   Args:
-    config: the config, which is changed.
+    config: the config. It is modified in place.
     preset: one of `PRESETS`.
-    published_code: what the published code does otherwise.
-    ours: what we do otherwise.
+    published_code: changes of the published code.
+    ours: our changes.
   """
   tables: dict[str, Changes] = {
     PAPER: {},

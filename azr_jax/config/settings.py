@@ -1,15 +1,15 @@
-"""Settings: frozen dataclasses whose fields say which values they accept.
+"""Settings: frozen dataclasses whose fields declare the values they accept.
 
-A part of the code declares its settings in a class of its own:
+Each part of the code declares its settings in its own class:
 
   @dataclasses.dataclass(frozen=True)
   class PolicySettings(Settings):
     temperature: float = setting(1.0, "divides the logits", above=0)
 
-A config section overrides some of the values, and `build` makes an instance of
-the section. A value that is not allowed raises `Invalid`, which names the key,
-the value and what was expected. This module imports the standard library and
-its neighbours alone.
+A config section overrides some of the values, and `build` turns the section
+into an instance. An invalid value raises `Invalid`, whose message has the key,
+the value and what was expected. This module imports only the standard library
+and its neighbours.
 """
 
 import dataclasses
@@ -24,14 +24,14 @@ from azr_jax.config import named, suggestions
 # A number, a string, a bool, or a tuple of these.
 Value = Any
 Check = Callable[[Any], bool]
-# The largest number of float32, in which devices compute; NaN is not below it.
+# The largest float32, because devices compute in float32. NaN fails `<=` too.
 _MAX_FLOAT = float.fromhex("0x1.fffffep+127")
-# Where the metadata of a field has its `Spec`.
+# The key of a field's `Spec` in the field's metadata.
 _SPEC = "setting"
 
 
 class Invalid(ValueError):
-  """A key of the configuration is unknown, or its value is not allowed.
+  """A configuration key is unknown, or its value is not allowed.
 
   Attributes:
     key: the dotted path, such as `config.rollout.slots`.
@@ -43,21 +43,22 @@ class Invalid(ValueError):
     self.key, self.problem = key, problem
 
   def inside(self, section: str) -> "Invalid":
-    """Returns the same error with the section before the key."""
+    """Returns the same error with the section prepended to the key."""
     return Invalid(f"{section}.{self.key}", self.problem)
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-  """The documentation of a field, and the tests of its value.
+  """Documentation of a field, and tests of its value.
 
   Attributes:
-    doc: one line: what it does, with its unit.
-    paper: the value of the system's paper, as text; "" where it names none.
+    doc: what the field does, with its unit, in one line.
+    paper: the value in the system's paper, as text; "" if not stated.
     tests: the tests that a value of the field's type must pass, each with its
       description.
-    expert: whether `--help` leaves it out where it has its default.
-    load: finds what MODULE:NAME names; None: the value is no such name.
+    expert: whether `--help` omits the field while it has its default.
+    load: loads the object of a MODULE:NAME value; None if the field takes no
+      such names.
   """
 
   doc: str
@@ -68,11 +69,11 @@ class Spec:
 
   @property
   def expected(self) -> str:
-    """The tests in words; "" where every value of the type is allowed."""
+    """The tests in words, or "" if every value of the type is allowed."""
     return ", ".join(expected for _, expected in self.tests)
 
   def failed(self, value: Value) -> str:
-    """Returns the description of the first test that fails; "" if none does."""
+    """Returns the description of the first test that fails, or ""."""
     return next(
       (expected for test, expected in self.tests if not test(value)), ""
     )
@@ -98,21 +99,20 @@ def setting(
 
   Args:
     default: the value if a config does not set the field.
-    doc: one line: what it does, with its unit.
-    paper: the paper's value, where it differs from the default or is worth
-      saying.
+    doc: what the field does, with its unit, in one line.
+    paper: the paper's value, if it differs from the default or is worth
+      stating.
     above: numbers must be larger than this.
     minimum: numbers must be this or larger.
     below: numbers must be smaller than this.
     maximum: numbers must be this or smaller.
-    choices: the names to choose from.
-    or_named: allows MODULE:NAME too, as in `named.py`; finds what it names, or
-      raises ValueError with what was expected.
-    subset_of: what a tuple may hold, each at most once.
+    choices: the allowed names.
+    or_named: also allows MODULE:NAME, as in `named.py`. Loads the named object,
+      or raises ValueError with what was expected.
+    subset_of: the values a tuple may hold, each at most once.
     required: strings and tuples must not be empty.
-    accepts: any other test, with its description.
-    expert: few runs change it, so `--help` leaves it out and `--helpfull`
-      shows it.
+    accepts: another test, with its description.
+    expert: few runs change the field, so only `--helpfull` shows it.
   """
   tests: list[tuple[Check, str]] = []
   bounds = [
@@ -156,7 +156,7 @@ def setting(
 
 
 class Settings:
-  """The base of settings classes: checks every field, then `check`."""
+  """Base of all settings classes. Checks every field, then calls `check`."""
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(typing.cast(Any, self)):
@@ -167,7 +167,7 @@ class Settings:
     """Raises `Invalid` if fields contradict one another."""
 
   def invalid(self, key: str, expected: str) -> Invalid:
-    """Returns the error about a field's value."""
+    """Returns an error about a field's value."""
     value = getattr(self, key)
     return Invalid(key, f"={value!r}: expected {expected}")
 
@@ -198,15 +198,14 @@ def build(
   """Returns the settings of a section.
 
   Args:
-    cls: the settings class.
-    section: {key: value}, nested where a field is a settings class itself;
-      lists become tuples.
-    base: has the values of keys that the section lacks; None: the defaults of
-      the class.
+    section: {key: value}, nested for fields that are settings classes. Lists
+      become tuples.
+    base: values of the keys that the section lacks. None means the defaults
+      of the class.
 
   Raises:
-    Invalid: a key is unknown, or a value is not allowed. The error's key has
-      the path inside of the section.
+    Invalid: a key is unknown, or a value is not allowed. The error's key is
+      the path inside the section.
   """
   kinds = _types_of(cls)
   for key, value in section.items():
@@ -219,7 +218,7 @@ def build(
       if not isinstance(value, Mapping):
         raise Invalid(key, f"={value!r}: expected a section")
       try:
-        # The default of a nested section need not be that of its class.
+        # A nested section's default may differ from the default of its class.
         values[key] = build(kind, value, _default_of(cls, key, base))
       except Invalid as error:
         raise error.inside(key) from None
@@ -231,7 +230,7 @@ def build(
 
 
 def _default_of(cls: type[SettingsT], key: str, base: SettingsT | None) -> Any:
-  """Returns the value of a field if a config has none, or None."""
+  """Returns the default value of a field, or None if it has none."""
   if base is not None:
     return getattr(base, key)
   (field,) = [
@@ -250,12 +249,11 @@ def unknown(
   known: Mapping[str, Any],
   spelled: Callable[[str], str] = repr,
 ) -> Invalid:
-  """Returns the error about a key that no section has.
+  """Returns an error about an unknown key.
 
   Args:
-    key: the key.
-    value: its value; a mapping shows that a section is meant.
-    known: the keys that there are, of which the error names the nearest.
+    value: the value; a mapping means that a section was intended.
+    known: all known keys. The error suggests the nearest.
     spelled: formats a key for the error.
   """
   near = " and ".join(map(spelled, suggestions.meant(key, known)))
@@ -275,16 +273,16 @@ def as_dict(settings: Settings) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-  """A key for a listing.
+  """One key in a listing of settings.
 
   Attributes:
     key: the dotted path.
-    kind: what a value must be, in words.
-    default: the value of the settings that are described.
-    doc: one line: what the key does.
-    paper: the value of the system's paper; "" where it names none.
+    kind: the allowed values, in words.
+    default: the value in the described settings.
+    doc: what the key does, in one line.
+    paper: the value in the system's paper; "" if not stated.
     is_expert: whether few runs change it.
-    is_changed: whether the value is not the default of the settings' class.
+    is_changed: whether the value differs from the default of its class.
   """
 
   key: str
@@ -299,12 +297,12 @@ class Described:
 def describe(
   settings: Settings, prefix: str = "", defaults: Settings | None = None
 ) -> Iterator[Described]:
-  """Yields every key of settings, those of nested settings too.
+  """Yields every key of settings, including nested settings.
 
   Args:
-    settings: the settings, whose values are shown.
-    prefix: the beginning of every dotted path.
-    defaults: what values are compared with. None: those of the class.
+    settings: the settings to describe.
+    prefix: prepended to every dotted path.
+    defaults: settings to compare with. None means the class's defaults.
   """
   defaults = type(settings)() if defaults is None else defaults
   for field in dataclasses.fields(typing.cast(Any, settings)):
@@ -329,7 +327,7 @@ def describe(
 
 @functools.cache
 def _types_of(cls: type) -> dict[str, Any]:
-  """Returns the types of a settings class's fields, by name."""
+  """Returns {field name: type} of a settings class."""
   hints = typing.get_type_hints(cls)
   return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
@@ -339,7 +337,7 @@ def _is_settings(kind: Any) -> bool:
 
 
 def _has_type(value: Any, kind: Any) -> bool:
-  """Returns whether a value is of a field's type; floats fit into float32."""
+  """Returns whether a value has a field's type. Floats must fit float32."""
   if isinstance(kind, types.UnionType):
     return any(_has_type(value, option) for option in typing.get_args(kind))
   if typing.get_origin(kind) is tuple:
@@ -357,7 +355,7 @@ _WORDS = {bool: "True or False", int: "an integer", float: "a finite number"}
 
 
 def _description(kind: Any) -> str:
-  """Returns the values of a type, in words."""
+  """Describes the values of a type in words."""
   if _is_settings(kind):
     return "a section"
   if typing.get_origin(kind) is tuple:

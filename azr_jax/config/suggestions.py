@@ -1,4 +1,4 @@
-"""Suggests our key for an unknown one.
+"""Suggests the right key for an unknown one.
 
 The lookup first tries the names of trl, verl, vLLM and `transformers`, then the
 last part of the key, then similar spellings.
@@ -74,7 +74,7 @@ SYNONYMS = {
 
 
 def meant(key: str, known: Iterable[str]) -> list[str]:
-  """Returns the known keys that an unknown key may mean; [] if none is close.
+  """Returns the known keys that an unknown key may mean, [] if none is close.
 
   Args:
     key: the unknown key, dotted or only its last part.
@@ -98,7 +98,7 @@ def meant(key: str, known: Iterable[str]) -> list[str]:
 
 
 def _find(target: str, keys: Iterable[str]) -> str:
-  """Returns the known key that matches one of ours, or ""."""
+  """Returns the known key that matches a key of our table, or ""."""
   section, _, last = target.rpartition(".")
   for key in keys:
     if key in (target, last):

@@ -1,7 +1,7 @@
-"""Reads files that users bring: damage is one line, which names the file.
+"""Reads files from users. Errors about damage are one line with the file name.
 
-Readers of file formats raise errors of many kinds for a damaged file, and few
-of them know its name. This module imports the standard library alone.
+Parsers raise many kinds of errors for damaged files, and few of the messages
+name the file. This module imports only the standard library.
 """
 
 import contextlib
@@ -15,16 +15,16 @@ from typing import Any, NoReturn
 
 # UTF-8 with an optional byte-order mark, which Excel and Windows editors write.
 ENCODING = "utf-8-sig"
-# A compressed text of people and programs shrinks by less than this factor.
+# Text written by people or programs compresses by less than this factor.
 MAX_RATIO = 100
-# Files that become no larger than this may shrink by any factor.
+# Files that unpack to at most this size may compress by any factor.
 _SMALL_BYTES = 1 << 26
 _CHUNK_BYTES = 1 << 20
 _SHOWN_CHARS = 200
 
 
 class Refusal(ValueError):
-  """A file has a value that we do not support.
+  """A file has an unsupported value.
 
   The message names the key, its value and what was expected.
   """
@@ -32,14 +32,14 @@ class Refusal(ValueError):
 
 @contextlib.contextmanager
 def reading(path: object, expected: str) -> Iterator[None]:
-  """Raises every error of the context as one that names the file.
+  """Turns any error inside the context into one that names the file.
 
   Args:
-    path: the file, or what it is part of.
-    expected: what the file should hold.
+    path: the file, or the thing it is part of.
+    expected: the expected contents of the file.
 
   Raises:
-    ValueError: a reader refused the file.
+    ValueError: the file cannot be parsed.
     OSError, ImportError: the file cannot be opened, or a package is missing.
   """
   try:
@@ -63,14 +63,14 @@ def read_json(path: pathlib.Path, expected: str = "JSON") -> Any:
   """Returns the value of a JSON file.
 
   Raises:
-    ValueError: it is damaged; see `parse_json`.
+    ValueError: the file is damaged; see `parse_json`.
   """
   with reading(path, expected):
     return parse_json(path.read_bytes().decode(ENCODING))
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
-  """Returns the object of a JSON file, as `read_json` does."""
+  """Returns the JSON object in a file; see `read_json`."""
   value = read_json(path, "a JSON object")
   if not isinstance(value, dict):
     raise ValueError(f"{path}: expected a JSON object, not {value!r:.80}")
@@ -78,11 +78,11 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-  """Returns the value of a JSON text, whose numbers must be finite.
+  """Parses JSON whose numbers must be finite.
 
   Raises:
-    ValueError: it is no JSON, is nested too deeply for Python, has `NaN`,
-      `Infinity` or a number above 1.8e308, or half of a surrogate pair.
+    ValueError: the text is not JSON, is nested too deeply for Python, or has
+      `NaN`, `Infinity`, a number above 1.8e308 or half of a surrogate pair.
   """
   try:
     value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
@@ -106,9 +106,9 @@ def unzip(data: bytes) -> bytes:
   """Returns the contents of a gzip file.
 
   Raises:
-    ValueError: they are more than `MAX_RATIO` times as large as the file, and
-      more than 64 MiB.
-    OSError, EOFError: the data are damaged or cut off.
+    ValueError: the contents are more than `MAX_RATIO` times as large as the
+      file, and larger than 64 MiB.
+    OSError, EOFError: the data are damaged or truncated.
   """
   limit = max(_SMALL_BYTES, MAX_RATIO * len(data))
   parts, size = [], 0

@@ -1,12 +1,12 @@
-"""Pickles functions for worker processes, those of notebooks by their code.
+"""Pickles functions for worker processes; notebook functions by value.
 
-A pickle names a function by its module, which a worker process imports.
-Functions and classes of `__main__` and closures have no such name, so
-cloudpickle sends their code and the variables that it reads.
+A pickle refers to a function by its module, which the worker imports. Functions
+and classes in `__main__` and closures cannot be imported, so cloudpickle sends
+their code and the variables they read.
 
 Workers start by exec. A fork would need no pickles, but JAX runs threads: a
-forked process may inherit a lock that nobody releases, and it shares the
-devices of its parent.
+forked process may inherit a lock that nobody releases, and it shares its
+parent's devices.
 """
 
 import pickle
@@ -20,7 +20,7 @@ def dumps(value: Any) -> bytes:
 
   Raises:
     TypeError: the function needs something that cannot be pickled, such as an
-      open file or a lock; the message names the function.
+      open file or a lock. The message names the function.
   """
   try:
     return cloudpickle.dumps(value)
@@ -29,11 +29,11 @@ def dumps(value: Any) -> bytes:
     line = " ".join(str(error).split())[:200]
     raise TypeError(
       f"{name} cannot be sent to another process ({line}): expected a function "
-      "that needs no open files, locks or devices; it can make them in its "
-      "first call, or lie in a file of its own, given as FILE.py:NAME"
+      "that needs no open files, locks or devices; create them in its first "
+      "call, or move it to a file and pass FILE.py:NAME"
     ) from error
 
 
 def loads(data: bytes) -> Any:
-  """Loads what `dumps` pickled; call it only on data of this user's process."""
+  """Loads a pickle from `dumps`. Only for data of this user's own processes."""
   return pickle.loads(data)

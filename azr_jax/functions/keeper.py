@@ -1,4 +1,4 @@
-"""The parent of a worker: it ends the worker and everything the worker started.
+"""The parent of a worker. Ends the worker and all processes it started.
 
   python -m azr_jax.functions.keeper MEMORY_BYTES
 
@@ -9,7 +9,7 @@ standard input or dies, when the worker ends, or when together they use too much
 memory. It runs no user code, so nothing can block it.
 
 Memory means resident memory: a limit on address space would also count what JAX
-and PyTorch reserve and never touch. Only Linux shows children and memory;
+and PyTorch reserve but never touch. Only Linux exposes children and memory;
 elsewhere the keeper ends the worker's session.
 """
 
@@ -22,26 +22,26 @@ import signal
 import sys
 import time
 
-# The exit status after too much memory or too many processes.
+# The exit status after exceeding the limit of memory or processes.
 TOO_MUCH = 121
-# Plus the signal's number: the exit status of a worker that a signal killed.
+# Exit status of a worker killed by a signal, minus the signal's number.
 SIGNALLED = 128
 # Maximum number of processes below a keeper.
 MAX_PROCESSES = 256
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# Seconds between readings of memory, and between searches for children.
+# Seconds between memory readings, and between searches for children.
 _PAUSE_S, _CHILDREN_PAUSE_S = 0.05, 0.5
 _PROC = pathlib.Path("/proc")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def _sees_children() -> bool:
-  """Returns whether this kernel lists the children of a process."""
+  """Returns whether this kernel lists a process's children."""
   return (_PROC / "self/task" / str(os.getpid()) / "children").exists()
 
 
 def _children(pid: int) -> list[int]:
-  """Returns the children of a process; [] if it has ended."""
+  """Returns the children of a process, [] if it has ended."""
   found: list[int] = []
   with contextlib.suppress(OSError):
     for thread in (_PROC / str(pid) / "task").iterdir():
@@ -52,13 +52,13 @@ def _children(pid: int) -> list[int]:
 
 def _descendants(pid: int) -> list[int]:
   found = _children(pid)
-  for child in found:  # Appended children are visited, too.
+  for child in found:  # Also visits the children that it appends.
     found += _children(child)
   return found
 
 
 def _resident(pid: int) -> int:
-  """Returns the resident bytes of a process; 0 if it has ended."""
+  """Returns the resident bytes of a process, 0 if it has ended."""
   try:
     return (
       int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE_BYTES
@@ -70,7 +70,7 @@ def _resident(pid: int) -> int:
 def _own_part(pid: int) -> int:
   """Returns the resident bytes of a process, with its share of shared pages.
 
-  This is slower than `_resident`.
+  Slower than `_resident`.
   """
   with contextlib.suppress(OSError):
     for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
@@ -83,17 +83,17 @@ class _Watch:
   """Counts the processes below the keeper, and their memory."""
 
   def __init__(self, worker: int, memory_bytes: int):
-    """Starts with the worker alone.
+    """Starts with the worker only.
 
     Args:
-      worker: process id of the worker.
-      memory_bytes: limit for all processes together; 0 for no limit.
+      worker: the worker's process id.
+      memory_bytes: the limit of all processes together; 0 for no limit.
     """
     self._worker, self._limit = worker, memory_bytes
     self._pids, self._next = [worker], 0.0
 
   def is_too_much(self) -> bool:
-    """Returns whether there are too many processes or they use too much."""
+    """Returns whether the limit of processes or of memory is exceeded."""
     now = time.monotonic()
     if now >= self._next:
       self._pids = _descendants(os.getpid())
@@ -102,12 +102,12 @@ class _Watch:
         return True
     if not self._limit or sum(map(_resident, self._pids)) <= self._limit:
       return False
-    # Count pages that forked processes share only once.
+    # Now count pages shared by forked processes only once.
     return len(self._pids) == 1 or sum(map(_own_part, self._pids)) > self._limit
 
 
 def _reap(worker: int) -> int | None:
-  """Reaps ended children; returns the worker's status if it ended."""
+  """Reaps ended children. Returns the worker's status if it has ended."""
   found, pid = None, worker
   with contextlib.suppress(ChildProcessError):
     while pid:
@@ -121,7 +121,7 @@ def _reap(worker: int) -> int | None:
 def _end_all(worker: int) -> None:
   """Kills the worker and all its descendants.
 
-  The children of a killed process become children of this one.
+  Children of a killed process become children of this one.
   """
   if not _sees_children():
     with contextlib.suppress(OSError):
@@ -136,7 +136,7 @@ def _end_all(worker: int) -> None:
 
 
 def _keep(worker: int, memory_bytes: int) -> int:
-  """Watches a worker until it has to end; returns the exit status."""
+  """Watches a worker until it must end, and returns the exit status."""
   hangup = select.poll()
   hangup.register(0, 0)
   watch = _Watch(worker, memory_bytes)

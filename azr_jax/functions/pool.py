@@ -1,14 +1,14 @@
-"""Calls functions in worker processes, with a limit of time for each call.
+"""Calls functions in worker processes, with a time limit per call.
 
-A thread of this process sends calls and takes replies. A process runs one call
-at a time, or up to `concurrency` calls of coroutine functions. A call that is
-not done in its time fails, and its process is killed; the next call starts
-another one. Calls that shared the process are sent again. A process that ends
-by itself, or uses too much memory, is replaced, too. Its calls are retried
-once, each in its own process, before they fail.
+A thread of this process sends calls and receives replies. A worker runs one
+call at a time, or up to `concurrency` calls of coroutine functions. A call that
+exceeds its time fails and its worker is killed; the next call starts a new one.
+Calls that shared the worker are sent again. A worker that exits by itself, or
+uses too much memory, is replaced too. Its calls are retried once, each in its
+own worker, before they fail.
 
-Time is what this process has seen pass: while the machine, and with it this
-process, stands still, no limit is used up.
+Time only counts while this process runs: if the machine is suspended, no limit
+is used up.
 """
 
 import collections
@@ -26,14 +26,14 @@ from azr_jax.functions import keeper, worker
 from azr_jax.functions.process import Closed, Process
 from azr_jax.functions.spec import Function, Signature
 
-# How a call may fail.
+# The ways a call can fail.
 RAISED, WRONG_TYPE = worker.RAISED, worker.WRONG_TYPE
 TIMEOUT, DIED, MEMORY = "timeout", "died", "memory"
-# Seconds that imports of users may take.
+# Seconds that a user's imports may take.
 START_TIMEOUT_S = 300.0
-# Times that a call is sent to processes that die.
+# How often a call is sent to workers that die.
 _ATTEMPTS = 2
-# A longer pause of this thread than this counts as so much.
+# Poll interval in seconds. One iteration counts as at most twice this.
 _TICK_S = 0.5
 
 
@@ -42,11 +42,11 @@ class CallResult:
   """The result of a call.
 
   Attributes:
-    value: what the function returned, as `worker.plain` makes it.
-    failure: `RAISED`, `WRONG_TYPE`, `TIMEOUT`, `DIED` or `MEMORY`; ""
-      if it returned.
-    message: of a failure, one line.
-    seconds: that the call took.
+    value: the function's return value, converted by `worker.plain`.
+    failure: `RAISED`, `WRONG_TYPE`, `TIMEOUT`, `DIED` or `MEMORY`; "" if the
+      function returned.
+    message: one line about a failure.
+    seconds: the duration of the call.
   """
 
   value: Any = None
@@ -57,15 +57,15 @@ class CallResult:
 
 @dataclasses.dataclass
 class _Call:
-  """A call that waits or runs.
+  """A waiting or running call.
 
   Attributes:
-    index: of the function.
-    arguments: by keyword.
-    limit_s: seconds that it may take.
-    future: gets its `CallResult`.
-    spent_s: seconds that it has run.
-    losses: number of processes that ended by themselves during the call.
+    index: the index of the function.
+    arguments: the keyword arguments.
+    limit_s: the time limit in seconds.
+    future: receives the `CallResult`.
+    spent_s: the seconds that the call has run.
+    losses: how many workers exited by themselves during the call.
   """
 
   index: int
@@ -77,10 +77,10 @@ class _Call:
 
 
 class FunctionPool:
-  """Functions, and the processes that call them. Thread-safe.
+  """Functions, and the worker processes that call them. Thread-safe.
 
   Attributes:
-    signatures: what each function takes.
+    signatures: the signature of each function.
   """
 
   def __init__(
@@ -94,15 +94,15 @@ class FunctionPool:
     """Starts a process and waits until it has loaded the functions.
 
     Args:
-      functions: what can be called.
-      workers: processes at most; they start when they are needed.
-      timeout_s: seconds that a call may take.
-      concurrency: calls of coroutine functions in flight in a process.
-      memory_gib: resident memory of a process and its children, GiB; 0: no
-        limit.
+      functions: the functions that can be called.
+      workers: the maximum number of processes. They start on demand.
+      timeout_s: the default time limit of a call, in seconds.
+      concurrency: the maximum number of concurrent coroutine calls per process.
+      memory_gib: the limit on resident memory of a process and its children, in
+        GiB; 0 for no limit.
 
     Raises:
-      ValueError: a function cannot be found or loaded; one line.
+      ValueError: a function cannot be found or loaded. The message is one line.
     """
     self._functions, self._timeout_s = list(functions), timeout_s
     self._max, self._concurrency = workers, concurrency
@@ -122,10 +122,10 @@ class FunctionPool:
     self._thread.start()
 
   def _wait_for_load(self, process: Process) -> Sequence[Signature]:
-    """Returns the signatures that a process reports.
+    """Waits for a process to load its functions; returns their signatures.
 
     Raises:
-      ValueError: it reports an error, ends, or is too slow.
+      ValueError: the process reports an error, ends, or is too slow.
     """
     problem = f"not loaded in {START_TIMEOUT_S:g} s"
     left = START_TIMEOUT_S
@@ -164,9 +164,9 @@ class FunctionPool:
     """Queues a call and returns the future of its answer.
 
     Args:
-      index: of the function.
-      arguments: by keyword; what pickle can send.
-      limit_s: seconds that it may take; 0: the pool's.
+      index: the index of the function.
+      arguments: the keyword arguments, which must be picklable.
+      limit_s: the time limit in seconds; 0 uses the pool's.
 
     Raises:
       RuntimeError: the pool is closed.
@@ -181,11 +181,11 @@ class FunctionPool:
     return future
 
   def processes(self) -> list[int]:
-    """Returns the ids of the processes that run now."""
+    """Returns the ids of the running processes."""
     return [process.pid for process in self._processes]
 
   def close(self) -> None:
-    """Ends every process; unfinished calls are cancelled."""
+    """Ends all processes and cancels unfinished calls."""
     with self._lock:
       if self._closed:
         return
@@ -218,14 +218,14 @@ class FunctionPool:
     return self.signatures[call.index].is_async
 
   def _process_for(self, call: _Call) -> Process | None:
-    """Returns a process that can take a call now; may start one."""
+    """Returns a process that can take a call now, or None; may start one."""
     for process in self._processes:
       if process.signatures is None:
         continue
       others = process.in_flight.values()
       if not others:
         return process
-      # A call that has lost a process must not share one with other calls.
+      # A call whose process was lost must not share the next one.
       if (
         self._is_async(call)
         and len(others) < self._concurrency
@@ -239,7 +239,7 @@ class FunctionPool:
     return None
 
   def _send_waiting(self) -> None:
-    """Sends calls, in their order, to processes that are free."""
+    """Sends queued calls, in order, to free processes."""
     while self._waiting:
       process = self._process_for(self._waiting[0])
       if process is None:
@@ -257,7 +257,7 @@ class FunctionPool:
       process.in_flight[self._numbers] = call
 
   def _poll(self) -> None:
-    """Waits for replies, room to write, or new calls, at most a tick."""
+    """Waits up to a tick for replies, room to write, or new calls."""
     with selectors.DefaultSelector() as selector:
       selector.register(self._wake_read, selectors.EVENT_READ)
       for process in self._processes:
@@ -277,7 +277,7 @@ class FunctionPool:
       self._receive(process)
 
   def _receive(self, process: Process) -> None:
-    """Takes the replies of a process, or replaces it if it has ended."""
+    """Handles the replies of a process, or replaces it if it has ended."""
     try:
       replies = process.receive()
     except Closed:
@@ -299,7 +299,7 @@ class FunctionPool:
       call.future.set_result(answer)
 
   def _lose(self, process: Process) -> None:
-    """Replaces a process that has ended by itself."""
+    """Replaces a process that exited by itself."""
     status = process.end()
     self._processes.remove(process)
     failure, message = DIED, f"its process ended {_ending(status)}"
@@ -313,7 +313,7 @@ class FunctionPool:
         call.future.set_result(CallResult(None, failure, message, call.spent_s))
 
   def _too_much(self) -> str:
-    """Returns the message about a process that the keeper has killed."""
+    """Returns the message about a process that the keeper killed."""
     memory = f"memory_gib={self._memory_gib:g} or " if self._memory_gib else ""
     return (
       f"its process and children exceeded {memory}{keeper.MAX_PROCESSES} "
@@ -321,14 +321,14 @@ class FunctionPool:
     )
 
   def _fail_waiting(self, problem: str) -> None:
-    """Fails all calls that wait, because a new process cannot load them."""
+    """Fails all queued calls, because a new process cannot load functions."""
     with self._lock:
       waiting, self._waiting = self._waiting, collections.deque()
     for call in waiting:
       call.future.set_result(CallResult(None, DIED, problem))
 
   def _count(self, seconds: float) -> None:
-    """Adds time to the calls that run; ends those that have no more."""
+    """Adds time to the running calls, and ends those past their limit."""
     for process in list(self._processes):
       if process.signatures is None:
         continue
@@ -348,7 +348,7 @@ class FunctionPool:
 
 
 def _ending(status: int) -> str:
-  """Returns how a process ended, for messages."""
+  """Describes how a process ended, for messages."""
   number = status - keeper.SIGNALLED
   if number in signal.valid_signals():
     return f"by {signal.Signals(number).name}"
@@ -356,7 +356,7 @@ def _ending(status: int) -> str:
 
 
 def _take_load(process: Process, replies: Sequence[dict[str, Any]]) -> str:
-  """Notes the signatures that a process reports; returns its error, or ""."""
+  """Stores the signatures that a process reports. Returns its error, or ""."""
   for reply in replies:
     if "error" in reply:
       return reply["error"]

@@ -1,4 +1,4 @@
-"""A worker process as the pool sees it: starts it, writes, reads, ends it."""
+"""A worker process, as the pool sees it: start, write, read, end."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from azr_jax.executor.pool.channel import Channel, Closed
 from azr_jax.functions import worker
 from azr_jax.functions.spec import Function, Signature
 
-# The package's parent folder, which an editable install leaves off `sys.path`.
+# The package's parent folder. Editable installs leave it off `sys.path`.
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -21,21 +21,22 @@ class Process:
   """A running worker.
 
   Attributes:
-    in_flight: its unfinished calls by number; only the pool uses it.
-    signatures: of the functions; None until they are loaded.
-    pid: the process id; until the functions are loaded, that of the keeper.
-    read_fd, write_fd: descriptors to poll.
+    in_flight: unfinished calls by number. Only the pool uses it.
+    signatures: the functions' signatures; None until they are loaded.
+    pid: the process id; the keeper's until the functions are loaded.
+    read_fd, write_fd: file descriptors to poll.
   """
 
   def __init__(self, functions: Sequence[Function], memory_gib: float):
     """Starts the process below a keeper, without waiting for it.
 
-    It has a session of its own, so that Ctrl-C does not reach it. JAX computes
-    on CPUs there, because the trainer holds the accelerators.
+    It has its own session, so that Ctrl-C does not reach it. Its JAX runs on
+    the CPU, because the trainer holds the accelerators.
 
     Args:
-      functions: functions to load.
-      memory_gib: memory of the process and its children, GiB; 0: no limit.
+      functions: the functions to load.
+      memory_gib: the memory limit of the process and its children, in GiB; 0
+        for no limit.
     """
     self.in_flight: dict[int, Any] = {}
     self.signatures: list[Signature] | None = None
@@ -64,7 +65,7 @@ class Process:
     self._send((list(functions), paths))
 
   def call(self, number: int, index: int, arguments: dict[str, Any]) -> None:
-    """Sends a call of a function, without waiting."""
+    """Sends a function call without waiting for the reply."""
     self._send((number, index, arguments))
 
   def _send(self, value: Any) -> None:
@@ -76,11 +77,11 @@ class Process:
     self._channel.flush()
 
   def has_unsent(self) -> bool:
-    """Returns whether to call `flush` when the pipe accepts bytes again."""
+    """Returns whether to call `flush` once the pipe accepts bytes again."""
     return self._channel.has_unsent()
 
   def receive(self) -> list[dict[str, Any]]:
-    """Returns the replies that have come.
+    """Returns the replies that have arrived.
 
     Raises:
       Closed: the process has ended.
@@ -100,8 +101,8 @@ class Process:
     """Makes the keeper kill the process and everything that it started.
 
     Returns:
-      The keeper's exit status: that of a process that ended by itself,
-      `keeper.TOO_MUCH`, or 0 if this call ended it.
+      The keeper's exit status: the status of a process that ended by itself,
+      `keeper.TOO_MUCH`, or 0 if this call ended the process.
     """
     assert self._process.stdin and self._process.stdout
     self._process.stdin.close()

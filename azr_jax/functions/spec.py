@@ -1,4 +1,4 @@
-"""Functions of users, as worker processes find them."""
+"""User functions, in the form that worker processes load."""
 
 import dataclasses
 import inspect
@@ -11,12 +11,12 @@ from azr_jax.functions import by_value
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-  """A function as a worker process gets it.
+  """A function to send to a worker process.
 
   Attributes:
-    name: for metrics and messages.
-    spec: as in `config/named.py`; "": it is in `data`.
-    data: what `by_value.dumps` made of it.
+    name: the name in metrics and messages.
+    spec: a spec as in `config/named.py`; "" if the function is in `data`.
+    data: the pickle from `by_value.dumps`.
   """
 
   name: str
@@ -26,12 +26,12 @@ class Function:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-  """What a function takes.
+  """The keyword parameters of a function.
 
   Attributes:
-    parameters: the names that it takes by keyword.
-    required: those of them that have no default.
-    takes_any: whether it takes any other keyword too.
+    parameters: the names of the parameters.
+    required: the parameters without a default.
+    takes_any: whether the function also takes any other keyword.
     is_async: whether it is a coroutine function.
   """
 
@@ -42,30 +42,30 @@ class Signature:
 
 
 def given(function: Callable[..., Any], name: str = "") -> Function:
-  """Returns a function of this process for others; see `by_value.dumps`."""
+  """Wraps a function of this process for workers; see `by_value.dumps`."""
   name = name or getattr(function, "__name__", type(function).__name__)
   return Function(name, data=by_value.dumps(function))
 
 
 def find(function: Function) -> Callable[..., Any]:
-  """Returns a function, after importing what it lies in.
+  """Imports the module or file of a function, and returns the function.
 
   Raises:
-    ValueError: there is no such file, module or function; one line.
+    ValueError: no such file, module or function. The message is one line.
   """
   if function.data:
     return by_value.loads(function.data)
   found = named.find(function.spec)
   if not callable(found):
-    raise ValueError(f"{function.spec} is no function or class")
+    raise ValueError(f"{function.spec} is not a function or class")
   return found
 
 
 def signature(function: Callable[..., Any]) -> Signature:
-  """Returns what a function takes by keyword.
+  """Returns the keyword parameters of a function.
 
   Raises:
-    ValueError: Python cannot tell, or it has parameters that have no keyword.
+    ValueError: Python cannot tell, or a parameter is positional-only.
   """
   parameters = inspect.signature(function).parameters.values()
   by_keyword = [p for p in parameters if p.kind in (1, 3)]

@@ -1,12 +1,13 @@
-"""The program of a worker process: it calls a user's functions on request.
+"""The program of a worker process. It calls a user's functions on request.
 
 The trainer starts it by exec, below a keeper (`keeper.py`). Requests are
-pickles on standard input, which only the trainer writes. Replies are JSON on
-what was standard output, because the trainer reads them, and a function sees
-texts of a model. What functions print goes to standard error.
+pickles on standard input, which only the trainer writes. Replies are JSON, not
+pickles, because the trainer reads them and functions handle text from a model.
+They go to the original standard output; what functions print goes to standard
+error.
 
 The process ends when its standard input closes, as it does when the trainer
-dies, also while a function runs.
+dies, even while a function runs.
 """
 
 import asyncio
@@ -27,13 +28,13 @@ from azr_jax.functions import spec as spec_lib
 LENGTH = struct.Struct(">I")
 RAISED, WRONG_TYPE = "raised", "wrong_type"
 _SHOWN_CHARS = 200
-# Bound of integers in replies. Python refuses to write or read more than 4,300
+# Limit on integers in replies. Python refuses to convert more than 4,300
 # digits, unless a function has lifted that limit in its process.
 _MAX_INTEGER = 10**4000
 
 
 def frame(payload: bytes) -> bytes:
-  """Returns a message behind its length."""
+  """Prefixes a message with its length."""
   return LENGTH.pack(len(payload)) + payload
 
 
@@ -46,7 +47,7 @@ def _read_frame(file: BinaryIO) -> bytes | None:
 
 
 class _Replies:
-  """Writes replies, from several threads."""
+  """Writes replies from several threads."""
 
   def __init__(self, file: BinaryIO):
     self._file, self._lock = file, threading.Lock()
@@ -58,13 +59,13 @@ class _Replies:
 
 
 def plain(value: Any) -> Any:
-  """Returns a value as numbers, texts, lists and dictionaries.
+  """Converts a value to numbers, strings, lists and dictionaries.
 
-  Scalars and arrays of NumPy and other libraries become numbers and lists, and
-  fractions, decimals and other real numbers become floats.
+  Scalars and arrays of NumPy and other libraries become numbers and lists.
+  Fractions, decimals and other real numbers become floats.
 
   Raises:
-    TypeError: a part of it is something else.
+    TypeError: part of the value is something else.
     ValueError: an integer has more than 4,000 digits.
     OverflowError: a fraction is too large for a float.
   """
@@ -103,7 +104,7 @@ def _result(value: Any) -> dict[str, Any]:
 
 
 class _Calls:
-  """Calls functions: coroutines beside each other, others one by one."""
+  """Calls functions: coroutines concurrently, others one at a time."""
 
   def __init__(
     self, functions: Sequence[Callable[..., Any]], replies: _Replies
@@ -112,7 +113,7 @@ class _Calls:
     self._loop: asyncio.AbstractEventLoop | None = None
 
   def call(self, number: int, index: int, arguments: dict[str, Any]) -> None:
-    """Calls a function, and replies when it has returned."""
+    """Calls a function, and replies when it returns."""
     begun = time.monotonic()
     try:
       value = self._functions[index](**arguments)
@@ -146,7 +147,7 @@ class _Calls:
 def _load(
   functions: Sequence[spec_lib.Function],
 ) -> tuple[list[Callable[..., Any]], dict[str, Any]]:
-  """Returns the functions, and the reply that says what they take."""
+  """Loads functions; returns them and the reply with their signatures."""
   found, signatures = [], []
   for function in functions:
     try:

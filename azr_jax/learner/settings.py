@@ -9,18 +9,18 @@ from azr_jax.learner.corrections import CorrectionSettings
 from azr_jax.learner.entropy_target import EntropyTargetSettings
 from azr_jax.learner.policy_losses import PolicyLossSettings
 
-# Ratios are to the policy at the update's start, or to the sampler.
+# Ratios are relative to the policy at the update's start, or to the sampler.
 PROXIMAL, SAMPLED = "proximal", "sampled"
 DECAYS = ("cosine", "linear")
 HEAD_INITS = ("code", "paper")
-# The names of what a run may do when a loss or gradient is not finite.
+# What a run may do when a loss or gradient is not finite.
 STOP, SKIP = "stop", "skip"
 
 
 def _nonfinite() -> str:
   return setting(
     STOP,
-    "loss or gradients that are not finite: stop the run, or skip the update",
+    "on a non-finite loss or gradient: stop the run, or skip the update",
     choices=(STOP, SKIP),
   )
 
@@ -28,7 +28,8 @@ def _nonfinite() -> str:
 def _max_sequences_per_row() -> int:
   return setting(
     packing.MAX_SEQUENCES_PER_ROW,
-    "sequences per packed row at most; cuDNN reserves memory for each",
+    "maximum number of sequences per packed row; cuDNN reserves memory for "
+    "each",
     minimum=1,
   )
 
@@ -37,22 +38,26 @@ def _max_sequences_per_row() -> int:
 class OptimizerSettings(Settings):
   """AdamW, or Muon for the layers' matrices, with warm-up and decay."""
 
-  learning_rate: float = setting(1e-6, "peak rate of AdamW", above=0)
+  learning_rate: float = setting(1e-6, "peak learning rate of AdamW", above=0)
   muon_learning_rate: float = setting(
     0.0,
-    "peak rate of Muon on the layers' matrices; 0: AdamW",
+    "peak learning rate of Muon for the layers' matrices; 0 uses AdamW for all",
     minimum=0,
     expert=True,
   )
   warmup_steps: int = setting(
-    0, "updates until the rate reaches its peak", minimum=0
+    0, "updates until the learning rate reaches its peak", minimum=0
   )
   decay_steps: int = setting(
-    0, "updates until the final rate; 0: constant", minimum=0
+    0,
+    "updates until the learning rate reaches its final value; 0: constant",
+    minimum=0,
   )
-  decay: str = setting("cosine", "shape of the decay", choices=DECAYS)
+  decay: str = setting(
+    "cosine", "shape of the learning rate decay", choices=DECAYS
+  )
   final_learning_rate: float = setting(
-    0.0, "rate of AdamW at and after decay_steps", minimum=0
+    0.0, "learning rate of AdamW from decay_steps on", minimum=0
   )
   b1: float = setting(
     0.9, "decay of the first moment", minimum=0, below=1, expert=True
@@ -60,10 +65,10 @@ class OptimizerSettings(Settings):
   b2: float = setting(
     0.999, "decay of the second moment", minimum=0, below=1, expert=True
   )
-  weight_decay: float = setting(0.01, "decoupled decay", minimum=0)
+  weight_decay: float = setting(0.01, "decoupled weight decay", minimum=0)
   decay_vectors: bool = setting(
     False,
-    "weight decay of norms and biases too, not of matrices alone",
+    "decay norms and biases too, not only matrices",
     expert=True,
   )
   grad_clip: float = setting(
@@ -71,7 +76,7 @@ class OptimizerSettings(Settings):
   )
 
   def check(self) -> None:
-    """Refuses a decay that ends before the warm-up does."""
+    """Rejects a decay that ends before the warm-up does."""
     if 0 < self.decay_steps <= self.warmup_steps:
       raise self.invalid(
         "decay_steps", f"0 or more than warmup_steps={self.warmup_steps}"
@@ -86,7 +91,7 @@ class SupervisedSettings(Settings):
   max_sequences_per_row: int = _max_sequences_per_row()
   micro_rows: int = setting(12, "rows per optimizer step", minimum=1)
   chunk_tokens: int = setting(
-    2304, "tokens whose logits exist at once", minimum=1
+    2304, "tokens whose logits are in memory at once", minimum=1
   )
   nonfinite: str = _nonfinite()
 
@@ -103,45 +108,47 @@ class LearnerSettings(PolicyLossSettings):
   )
   pass_k: int = setting(
     4,
-    "k of the estimator pass@k: responses of which the best counts",
+    "k of the pass@k estimator, which scores the best of k responses",
     minimum=1,
     expert=True,
   )
   drop_equal_groups: bool = setting(
-    False, "leaves out groups of equal reward, whose advantages are 0"
+    False, "drop groups with equal rewards: all their advantages are 0"
   )
   normalize_advantages: bool = setting(
-    False, "whitens advantages: mean 0 and deviation 1 over trained tokens"
+    False,
+    "normalize advantages to mean 0, standard deviation 1 over trained tokens",
   )
   aggregation: str = setting(
     "token_mean",
-    "how the losses of tokens, the critic's too, become one (packing.py)",
+    "how token losses (the critic's too) are reduced to one (packing.py)",
     paper="AZR (eq. 9), R1-CI: sequence_mean; ORZ (eq. 2, 3), Countdown: "
     "sequence_sum",
     choices=packing.AGGREGATIONS,
   )
   regularizer_aggregation: str = setting(
     "token_mean",
-    "how the entropy and KL terms of tokens become one",
+    "how the entropy and KL terms of tokens are reduced to one",
     choices=packing.AGGREGATIONS,
   )
   policy_loss: str = setting(
     "clipped",
-    "loss of a token (policy_losses.py)",
+    "policy loss per token (policy_losses.py)",
     choices=tuple(policy_losses.POLICY_LOSSES),
     or_named=policy_losses.load,
   )
   ratio_to: str = setting(
     PROXIMAL,
-    "old policy of ratios: at the update's start, or as sampled",
+    "denominator of the ratios: the policy at the update's start (proximal), "
+    "or the policy that sampled (sampled)",
     choices=(PROXIMAL, SAMPLED),
     expert=True,
   )
   correction: str = setting(
     corrections_lib.AUTO,
-    "importance weights of off-policy samples (corrections.py); auto: truncate "
-    "with rollout.max_staleness or step_tokens above 0 or quantized rollouts, "
-    "unless the loss has p / q itself",
+    "importance weights for off-policy samples (corrections.py); auto "
+    "truncates if rollout.max_staleness or step_tokens is above 0 or rollouts "
+    "are quantized, unless the loss itself weighs by p / q",
     choices=(
       corrections_lib.AUTO,
       corrections_lib.NONE,
@@ -151,7 +158,7 @@ class LearnerSettings(PolicyLossSettings):
   corrections: CorrectionSettings = CorrectionSettings()
   top_entropy_fraction: float = setting(
     1.0,
-    "part of the tokens, by entropy, that the policy loss counts",
+    "fraction of tokens, those of highest entropy, that the policy loss uses",
     above=0,
     maximum=1,
     expert=True,
@@ -165,30 +172,32 @@ class LearnerSettings(PolicyLossSettings):
   )
   kl_estimator: str = setting(
     "k3",
-    "KL per token; full: over the whole vocabulary",
+    "KL estimator per token; full sums over the whole vocabulary",
     choices=(*losses.KL_ESTIMATORS, losses.FULL_KL),
   )
   epochs: int = setting(
     1,
-    "times that a batch is learned from; its advantages stay fixed",
+    "passes over each batch; advantages are computed once",
     paper="AZR, ORZ: 1",
     minimum=1,
   )
   row_length: int = setting(384, "tokens per packed row", minimum=1)
   max_sequences_per_row: int = _max_sequences_per_row()
   micro_rows: int = setting(
-    8, "rows per micro-batch; at most the responses of a step", minimum=1
+    8,
+    "rows per micro-batch; at most the number of responses per step",
+    minimum=1,
   )
   max_micro_batches: int = setting(
-    16, "micro-batches per update; a step with more compiles again", minimum=1
+    16, "micro-batches per update; a step with more recompiles", minimum=1
   )
   chunk_tokens: int = setting(
-    1024, "tokens whose logits exist at once", minimum=1
+    1024, "tokens whose logits are in memory at once", minimum=1
   )
   nonfinite: str = _nonfinite()
 
   def check(self) -> None:
-    """Refuses what would do nothing, or do it twice."""
+    """Rejects settings that would have no effect."""
     loss = policy_losses.load(self.policy_loss)
     if loss.is_penalty and self.ratio_to == PROXIMAL and self.epochs == 1:
       raise self.invalid(
@@ -211,13 +220,13 @@ class LearnerSettings(PolicyLossSettings):
 
   @property
   def is_weighted(self) -> bool:
-    """Whether the loss weighs samples by their probability when sampled."""
+    """Whether the loss weighs samples by their sampling probability."""
     is_weighted = policy_losses.load(self.policy_loss).is_weighted
     return is_weighted or self.ratio_to == SAMPLED
 
   @property
   def target_entropy(self) -> EntropyTargetSettings | None:
-    """The target of the entropy; None: there is none."""
+    """The entropy target, or None if there is none."""
     return self.entropy_target if self.entropy_target.nats else None
 
 
@@ -226,29 +235,29 @@ class CriticSettings(Settings):
   """The critic of `learner.estimator = "gae"`; the defaults are ORZ's."""
 
   gamma: float = setting(
-    1.0, "discount", paper="1", minimum=0, maximum=1, expert=True
+    1.0, "discount factor", paper="1", minimum=0, maximum=1, expert=True
   )
   gae_lambda: float = setting(
     1.0, "lambda of GAE", paper="1", minimum=0, maximum=1
   )
   num_minibatches: int = setting(
     12,
-    "optimizer steps per batch; at most its number of micro-batches "
-    "(critic/updates counts them)",
+    "optimizer steps per batch; at most its number of micro-batches (the "
+    "metric critic/updates shows the actual number)",
     paper="12",
     minimum=1,
     expert=True,
   )
   value_clip: float = setting(
     0.0,
-    "maximum distance of a clipped value from the old one; 0: no clipping",
+    "values are clipped to this distance from the old values; 0: no clipping",
     paper="none (eq. 3); the published code has 0.2",
     minimum=0,
   )
   head_init: str = setting(
     "code",
-    "value head: code N(0, 1/(D+1)), first values near 0; paper U(-sqrt 5, "
-    "sqrt 5), first values of about 40 at 135M parameters",
+    "initialization of the value head. code: N(0, 1/(D+1)), first values near "
+    "0; paper: U(-sqrt 5, sqrt 5), first values of about 40 at 135M parameters",
     paper="paper (appendix B); the published code has code",
     choices=HEAD_INITS,
     expert=True,

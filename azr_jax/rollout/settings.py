@@ -1,4 +1,4 @@
-"""Section `rollout` of a configuration: shapes and rules of sampling."""
+"""Section `rollout` of a configuration: the shapes and rules of sampling."""
 
 import dataclasses
 import re
@@ -12,16 +12,16 @@ from azr_jax.models.operations import SamplingDtypes
 from azr_jax.models.quantization import DTYPES
 from azr_jax.rollout.token_sampling import Truncation
 
-# How decode attention reads the KV cache.
+# How decoding attends to the pages of the KV cache.
 ATTENTIONS = AUTO, KERNEL, LOOP = "auto", "kernel", "loop"
-# How sampling runs the layers: one scanned program, or unrolled.
+# How sampling runs the layers.
 LAYERS = AUTO, SCAN, UNROLLED = "auto", "scan", "unrolled"
-# Dtypes of the layers' weights and of the KV cache in sampling.
+# Dtypes of the layers' weights and of the KV cache during sampling.
 NONE = "none"
 QUANTIZATIONS = (NONE, *DTYPES)
 CACHE_DTYPES = (AUTO, *DTYPES)
-# `auto` unrolls layers of at least this many bytes. Smaller layers are cheap to
-# copy, and one scanned layer compiles faster.
+# Size of a layer, in bytes, from which `auto` unrolls. Copying a smaller layer
+# is cheap, and a program with a single layer body compiles faster.
 UNROLLED_BYTES = 4 << 20
 _SIZE = (lambda v: v >= -1, "-1, 0 or at least 1")
 _ASCENDING = (
@@ -32,7 +32,7 @@ _STRINGS = (lambda v: all(v), "a tuple of non-empty strings")
 
 
 def _compiles(pattern: str) -> bool:
-  """Returns whether a string is a valid regular expression."""
+  """Returns whether `pattern` is a valid regular expression."""
   try:
     re.compile(pattern)
   except re.error:
@@ -42,67 +42,69 @@ def _compiles(pattern: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class RolloutMeshSettings(Settings):
-  """The mesh to sample on: the learner's devices in another shape."""
+  """The mesh for sampling: the learner's devices in another shape."""
 
   data: int = setting(0, "copies of the weights", accepts=_SIZE)
   fsdp: int = setting(0, "shards along the model width", accepts=_SIZE)
   tensor: int = setting(0, "shards along heads and widths", accepts=_SIZE)
 
   def sizes(self) -> dict[str, int]:
-    """Returns {axis: size}; all sizes are 0 to use the learner's mesh."""
+    """Returns {axis: size}. All sizes are 0 if the learner's mesh is used."""
     return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
 
   def check(self) -> None:
-    """Rejects a partly set mesh and more than one inferred size."""
+    """Rejects a mesh of which only some sizes are set."""
     sizes = list(self.sizes().values())
     if any(sizes) and (0 in sizes or sizes.count(-1) > 1):
       raise self.invalid(
         "tensor",
-        "data, fsdp and tensor all 0 (the mesh of `mesh`), or none 0 and at "
-        f"most one -1; data={self.data}, fsdp={self.fsdp}",
+        f"with data={self.data}, fsdp={self.fsdp}: expected all 0 (the mesh of "
+        "`mesh`), or no 0 and at most one -1",
       )
 
 
 @dataclasses.dataclass(frozen=True)
 class SpeculationSettings(Settings):
-  """How many tokens to draft, from which context, and when drafting pays."""
+  """Speculative decoding: how many tokens are drafted, and when it pays."""
 
   drafts: int = setting(
     0,
-    "tokens drafted per slot and iteration of the decode loop; 0 turns "
-    "drafting off",
+    "tokens drafted for each slot per iteration of the decode loop; 0 turns "
+    "speculation off",
     minimum=0,
     maximum=16,
   )
   context: int = setting(
     1024,
-    "tokens searched for drafts: the sequence's last ones, then its siblings'",
+    "tokens searched for a match: the end of the sequence, then its siblings",
     minimum=8,
     expert=True,
   )
   min_match: int = setting(
     2,
-    "length of the suffix that earlier text must match to be drafted from",
+    "number of trailing tokens that must match an earlier place to draft from "
+    "it",
     minimum=1,
     maximum=8,
     expert=True,
   )
   max_slots: int = setting(
     32,
-    "most occupied slots for which drafts are made; with more, matrix products "
-    "take longer than reading the weights",
+    "draft only while at most this many slots decode; beyond that, matrix "
+    "products take longer than reading the weights",
     minimum=1,
     expert=True,
   )
   min_gain: float = setting(
     1.5,
-    "tokens per slot and iteration below which a call pauses drafting",
+    "tokens per slot and iteration that drafts must yield; a decode call with "
+    "fewer pauses them",
     minimum=1,
     expert=True,
   )
   pause_calls: int = setting(
     16,
-    "decode calls until drafting is tried again",
+    "decode calls before paused drafts are tried again",
     minimum=1,
     expert=True,
   )
@@ -110,129 +112,137 @@ class SpeculationSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class SamplerSettings(Settings):
-  """The shapes and rules of sampling."""
+  """Shapes and rules of sampling."""
 
   mesh: RolloutMeshSettings = RolloutMeshSettings()
   speculation: SpeculationSettings = SpeculationSettings()
   slots: int = setting(
     64,
-    "sequences decoded together; more than a request's responses are wasted",
+    "sequences decoded together; at most the number of responses per request",
     minimum=1,
   )
   prompt_buckets: tuple[int, ...] = setting(
-    (128, 256), "prompt lengths to compile for, tokens", accepts=_ASCENDING
+    (128, 256), "compiled prompt lengths, in tokens", accepts=_ASCENDING
   )
-  max_tokens: int = setting(128, "longest completion, tokens", minimum=1)
+  max_tokens: int = setting(128, "longest completion, in tokens", minimum=1)
   prefill_tokens: int = setting(
     1024,
-    "prompt tokens per prefill call; at least one row on each device",
+    "prompt tokens per prefill call; longer prompts take several calls, and "
+    "each device gets at least one row",
     minimum=1,
     expert=True,
   )
   decode_chunk: int = setting(
-    32, "sampled tokens per slot and decode call", minimum=1
+    32, "tokens sampled per slot and device call", minimum=1
   )
   page_size: int = setting(
     128,
-    "tokens per page of the KV cache; attention reads a page at a time",
+    "tokens per page of the KV cache; attention reads one page at a time",
     minimum=1,
     expert=True,
   )
   attention: str = setting(
     AUTO,
-    "decode attention: kernel reads live pages only; loop reads as many pages "
-    "per slot as the longest one has; auto: kernel on TPUs, and on GPUs whose "
-    "kernel supports the cache",
+    "attention when decoding. kernel reads live pages only; loop reads, for "
+    "every slot, as many pages as the longest sequence has; auto picks kernel "
+    "on TPUs and on GPUs whose kernel supports the cache",
     choices=ATTENTIONS,
     expert=True,
   )
   layers: str = setting(
     AUTO,
-    "scan: one program for all layers; unrolled: separate code for each layer; "
-    "auto: scan on TPUs and for small layers, since other compilers copy each "
-    "layer's kernels out of the stack for every token",
+    "scan compiles one program for all layers; unrolled compiles each layer "
+    "separately. auto scans on TPUs and for small layers: other compilers copy "
+    "a layer's weights out of the stack for every token",
     choices=LAYERS,
     expert=True,
   )
   quantization: str = setting(
     NONE,
-    "8-bit type of the layers' weights in sampling, with one scale per output "
-    "channel; none: model.dtype",
+    "8-bit dtype of the layers' weights in sampling, with a scale per output "
+    "channel; none uses model.dtype",
     choices=QUANTIZATIONS,
   )
   kv_cache_dtype: str = setting(
     AUTO,
-    "type of cached keys and values; 8-bit types have one scale per token and "
-    "key head; auto: model.dtype",
+    "dtype of cached keys and values; 8-bit dtypes have a scale per token and "
+    "key head; auto uses model.dtype",
     choices=CACHE_DTYPES,
     expert=True,
   )
   cache_gib: float = setting(
     0.0,
-    "size of the KV cache on each device, GiB; 0: enough for all slots, or "
-    "whatever fits in memory",
+    "size of the KV cache per device, in GiB; 0 takes what all slots can use, "
+    "or what fits into memory",
     minimum=0,
   )
   prefix_cache: bool = setting(
     True,
-    "share the full pages of equal prompt prefixes",
+    "share full cache pages between prompts with the same first tokens",
     expert=True,
   )
   extend_chunk: int = setting(
     0,
-    "tokens of tool output per prefill call; 0: the same as for prompts",
+    "tokens of tool output prefilled per device call; 0 uses the prompts' "
+    "sizes",
     minimum=0,
     expert=True,
   )
   temperature: float = setting(
-    1.0, "divisor of the logits; 0 is greedy, for evaluation only", minimum=0
+    1.0, "divides the logits; 0 is greedy (evaluation only)", minimum=0
   )
   top_k: int = setting(
     0,
-    "sample from this many most probable tokens; 0: all, required for training",
+    "sample from this many most probable tokens; 0: all (required in training)",
     minimum=0,
   )
   top_p: float = setting(
     1.0,
-    "sample from this much probability mass; 1: all, required for training",
+    "sample from the most probable tokens with this total probability; 1: all "
+    "(required in training)",
     above=0,
     maximum=1,
   )
   stop_strings: tuple[str, ...] = setting(
     ("</answer>",),
-    "strings that end a response; (): only the end-of-text token does",
+    "a response ends after any of these strings; (): only at the end-of-text "
+    "token",
     paper="AZR: ()",
     accepts=_STRINGS,
   )
   stop_after: str = setting(
     "",
-    "regular expression that a response must match before a stop string "
-    "counts; '': stop strings count anywhere",
+    "regular expression that the response must match before a stop string "
+    "counts; '': always counts",
     accepts=(_compiles, "a regular expression"),
     expert=True,
   )
   max_staleness: int = setting(
-    0, "most steps that a sample's policy may lag the update", minimum=0
+    0,
+    "how many steps the policy that sampled may lag behind the update",
+    minimum=0,
   )
   step_tokens: int = setting(
     0,
-    "most tokens per sequence and step, after which the sequence is paused "
-    "until the next step; 0: no limit",
+    "tokens a sequence may get per step before it is paused until the next "
+    "step (partial rollouts); 0: no limit",
     minimum=0,
   )
   verdict_delay_calls: int = setting(
     2,
-    "decode calls from a program's start until its outcome is used; fixed, so "
-    "that runs with equal seeds are equal",
+    "decode calls between starting a program and reading its outcome; a fixed "
+    "delay makes runs with the same seed equal",
     minimum=1,
     expert=True,
   )
 
   def check(self) -> None:
-    """Rejects combining staleness with partial rollouts, and small pages.
+    """Rejects combinations of settings that cannot work.
 
-    If a decode call could need several pages per sequence while pages are
-    scarce, two sequences could preempt each other forever.
+    A step's tail may stay in its slots (`max_staleness`) or be paused
+    (`step_tokens`), not both. With a limited cache, a decode call may need at
+    most one new page per sequence: otherwise two sequences could preempt each
+    other forever.
     """
     if self.cache_gib and self.decode_chunk > self.page_size:
       raise self.invalid(
@@ -243,13 +253,13 @@ class SamplerSettings(Settings):
     if self.step_tokens and self.max_staleness:
       raise self.invalid(
         "step_tokens",
-        f"0 with max_staleness={self.max_staleness}: a step in flight keeps "
-        "its unfinished sequences in the slots, but paused ones leave them",
+        f"0 with max_staleness={self.max_staleness}: steps in flight keep "
+        "their unfinished sequences in slots, and paused sequences leave them",
       )
 
   @property
   def prefill_chunks(self) -> tuple[int, ...]:
-    """Tokens per row that a prefill call may take, ascending."""
+    """The token counts of a row that one device call may prefill, ascending."""
     chunks = {min(b, self.prefill_tokens) for b in self.prompt_buckets}
     if self.extend_chunk:
       chunks.add(self.extend_chunk)
@@ -257,21 +267,21 @@ class SamplerSettings(Settings):
 
   @property
   def longest(self) -> int:
-    """The most cached tokens of a sequence: all but its last one."""
+    """The most tokens of a sequence that are cached: all but the last."""
     return self.prompt_buckets[-1] + self.max_tokens - 1
 
   def lists_pages(
     self, platform: str, head_size: int, dtype: DTypeLike
   ) -> bool:
-    """Returns whether decoding reads live pages only, by a kernel.
+    """Returns whether decoding uses the kernel that reads live pages only.
 
     Args:
-      platform: cpu, gpu or tpu.
+      platform: the devices' platform: cpu, gpu or tpu.
       head_size: the decoder's head size.
       dtype: the compute dtype.
 
     Raises:
-      Invalid: `attention` is `kernel`, which does not support such a cache.
+      Invalid: `attention` asks for the kernel, which cannot read this cache.
     """
     fits = platform != "gpu" or gpu_page_kernel.supports(
       self.page_size, head_size, self.cache_dtype(dtype)
@@ -286,11 +296,11 @@ class SamplerSettings(Settings):
     return self.attention == KERNEL
 
   def unrolls(self, platform: str, layer_bytes: int) -> bool:
-    """Returns whether the layers are unrolled.
+    """Returns whether each layer is compiled separately.
 
     Args:
-      platform: cpu, gpu or tpu.
-      layer_bytes: size of one layer's parameters in the sampler's dtypes.
+      platform: the devices' platform: cpu, gpu or tpu.
+      layer_bytes: the size of a layer's parameters in their sampling dtype.
     """
     if self.layers == AUTO:
       return platform != "tpu" and layer_bytes >= UNROLLED_BYTES
@@ -298,17 +308,17 @@ class SamplerSettings(Settings):
 
   @property
   def may_be_stale(self) -> bool:
-    """Whether training data may come from older parameters."""
+    """Whether training may use samples of older parameters."""
     return self.max_staleness > 0 or self.step_tokens > 0
 
   @property
   def is_quantized(self) -> bool:
-    """Whether sampling uses lower precision than the learner."""
+    """Whether sampling uses a lower precision than learning."""
     return self.quantization != NONE or self.kv_cache_dtype != AUTO
 
   @property
   def kernel_dtype(self) -> jnp.dtype | None:
-    """The dtype of the layers' quantized weights; None if not quantized."""
+    """The dtype of the layers' quantized weights, or None if not quantized."""
     return DTYPES.get(self.quantization)
 
   def cache_dtype(self, dtype: DTypeLike) -> jnp.dtype:
@@ -320,7 +330,7 @@ class SamplerSettings(Settings):
     return DTYPES.get(self.kv_cache_dtype, jnp.dtype(dtype))
 
   def dtypes(self, dtype: DTypeLike) -> SamplingDtypes:
-    """Returns the dtypes that decoding uses.
+    """Returns the dtypes that decoding reads.
 
     Args:
       dtype: the compute dtype.
@@ -329,10 +339,10 @@ class SamplerSettings(Settings):
     return SamplingDtypes(dtype, kernels, self.cache_dtype(dtype))
 
   def pages_for(self, tokens: int) -> int:
-    """Returns the number of cache pages that `tokens` tokens fill."""
+    """Returns the number of cache pages that `tokens` tokens need."""
     return -(-tokens // self.page_size)
 
   @property
   def truncation(self) -> Truncation:
-    """The truncation of the token distribution."""
+    """Which tokens may be sampled."""
     return Truncation(self.top_k, self.top_p)

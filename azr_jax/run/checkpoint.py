@@ -1,13 +1,15 @@
-"""Everything that a run owns, saved and restored together, with Orbax.
+"""Saves and restores everything that a run owns, together, with Orbax.
 
-Saves are asynchronous and atomic: a checkpoint that was cut off by a kill is
-never seen. A checkpoint holds the device state (parameters, optimizer, step,
-and where they exist the critic's and the coefficient of the entropy), the
-system's host state (task buffers and, with `rollout.max_staleness` or
-`rollout.step_tokens`, the tokens of what is under way) of the same step, the
-metrics since the checkpoint before it, and checksums. A damaged one is passed
-over for the one before it; it is never deleted. `checkpoint_reading.py` reads
-the checkpoints of another run.
+Saves are asynchronous and atomic: a checkpoint cut off by a kill is never seen.
+A checkpoint of a step holds:
+- the device state: parameters, optimizer, step, and if they exist the critic's
+  state and the entropy coefficient;
+- the system's host state: task buffers and, with `rollout.max_staleness` or
+  `rollout.step_tokens`, the tokens in flight;
+- the metrics since the previous checkpoint, and checksums.
+
+A damaged checkpoint is skipped in favour of the one before it, and never
+deleted. `checkpoint_reading.py` reads the checkpoints of another run.
 """
 
 import concurrent.futures
@@ -28,23 +30,24 @@ from azr_jax.run import checksums, storage
 from azr_jax.run.console import print_status
 from azr_jax.types import Params
 
-# The name of the folder of checkpoints in a run's folder, and of the folder
-# that a run moves its damaged ones to.
+# Names in a run's folder: the folder of checkpoints, and the folder that
+# damaged checkpoints are moved to.
 FOLDER, DAMAGED = "checkpoints", "damaged_checkpoints"
-# The items of a checkpoint that hold the device state, and metrics.
-# Orbax reads an item "metrics" of every step before we can look for damage.
+# The items of a checkpoint for device state and metrics. Orbax reads an item
+# named "metrics" of every step, before we can look for damage.
 _STATE, _ROWS = "state", "rows"
-# How long a host of a shared disk may take to see what another has finished.
+# How long one host may take to see a file that another has finished, on a
+# shared disk.
 _SEEN_S = 60.0
-# The device state of a run: any pytree of arrays.
+# A run's device state: any pytree of arrays.
 State = TypeVar("State")
 
 
 class Checkpointer:
   """Saves and restores a run folder's checkpoints.
 
-  It is a context manager that waits for saves under way, also after an error,
-  which no error of a save replaces.
+  A context manager. At the end it waits for pending saves, also after an error.
+  An error of a save never replaces the original error.
   """
 
   def __init__(
@@ -59,11 +62,12 @@ class Checkpointer:
 
     Args:
       workdir: the folder of the run.
-      keep: how many checkpoints stay, the newest; None: all.
-      create: whether this process trains the run and holds its folder, which
-        is made if it is missing. What killed saves have left is removed.
+      keep: how many of the newest checkpoints to keep. None means all.
+      create: whether this process trains the run and holds its folder. The
+        folder is then created if missing, and leftovers of killed saves are
+        removed.
       with_checksums: whether saves write checksums.
-      hosts: the processes that write them together; None: this one writes all.
+      hosts: the processes that write together. None means this one writes all.
     """
     if not storage.is_object_store(workdir):
       workdir = workdir.absolute()
@@ -103,7 +107,7 @@ class Checkpointer:
       self._background.shutdown(wait=False)
 
   def steps(self) -> list[int]:
-    """Returns the steps of all finished checkpoints, in order."""
+    """Returns the steps of all finished checkpoints, ascending."""
     return sorted(self._manager.all_steps())
 
   @functools.partial(jax.profiler.annotate_function, name="save")
@@ -114,16 +118,16 @@ class Checkpointer:
     system: dict[str, Any],
     rows: Sequence[dict[str, Any]] = (),
   ) -> None:
-    """Starts saving; returns once the device state has been copied.
+    """Starts saving. Returns once the device state has been copied.
 
     Args:
-      step: the step that is done; later than those of all checkpoints.
+      step: the finished step. It must be later than those of all checkpoints.
       state: the device state, a tree of arrays.
       system: the host's state, as JSON.
       rows: the metrics of the steps since the last save.
 
     Raises:
-      OSError: the disk is full; perhaps that of the save before this one.
+      OSError: the disk is full. The error may stem from the previous save.
       RuntimeError: there is a checkpoint of this step or a later one.
     """
     with self._disk_errors():
@@ -145,7 +149,7 @@ class Checkpointer:
       self._checksums = self._background.submit(self._write_checksums, step)
 
   def _wait(self) -> None:
-    """Waits for the save under way and its checksums; raises their errors."""
+    """Waits for the pending save and its checksums, and raises their errors."""
     written, self._checksums = self._checksums, None
     self._manager.wait_until_finished()
     if written is not None:
@@ -154,8 +158,8 @@ class Checkpointer:
   def _write_checksums(self, step: int) -> None:
     """Writes this host's checksums of a step, once its save is finished.
 
-    The save itself has a time limit, in which reading all files has no place.
-    A checkpoint that is finished may be used without them.
+    Saves have a time limit, and reading all files would not fit into it. A
+    finished checkpoint may be used without checksums.
     """
     self._manager.wait_until_finished()
     folder = self._folder / str(step)
@@ -168,28 +172,28 @@ class Checkpointer:
     try:
       checksums.write(folder, self._hosts.index, self._hosts.count)
     finally:
-      # No host may end, or remove a checkpoint, while another still reads.
+      # No host may exit, or remove a checkpoint, while another still reads it.
       self._hosts.barrier(f"checksums of step {step} are written")
 
   @contextlib.contextmanager
   def _disk_errors(self) -> Iterator[None]:
-    """Raises OSError for errors of the context that mean a full disk."""
+    """Converts errors that mean a full disk into OSError."""
     try:
       yield
     except Exception as error:
       number = _disk_error(error)
       if not number:
         raise
-      # Orbax's message lists every tensor that failed; this one is short.
+      # Orbax's message lists every tensor that failed. This one is short.
       raise OSError(number, os.strerror(number), str(self._folder)) from error
 
   def restore(
     self, step: int, abstract_state: State
   ) -> tuple[State, dict[str, Any]]:
-    """Restores a step straight into its shards.
+    """Restores a step directly into its shards.
 
     Args:
-      step: a step of `steps`.
+      step: one of `steps()`.
       abstract_state: shapes, dtypes and shardings of the device state.
     """
     restored = self._manager.restore(
@@ -204,18 +208,17 @@ class Checkpointer:
   def restore_params(
     self, step: int, policy: Params, critic: Params | None = None
   ) -> tuple[Params, ...]:
-    """Restores parameters straight into their shards, and nothing else.
+    """Restores only parameters, directly into their shards.
 
-    Moments are most of a checkpoint, and only training needs them.
+    Optimizer moments are most of a checkpoint, and only training needs them.
 
     Args:
-      step: a step of `steps`.
+      step: one of `steps()`.
       policy: shapes, dtypes and shardings of the policy's parameters.
-      critic: the same of the critic's; None: they are not restored.
+      critic: the same for the critic. None skips the critic's parameters.
 
     Returns:
-      The policy's parameters, and the critic's if they are asked for and the
-      run has a critic.
+      The policy's parameters, and the critic's if requested and present.
     """
     path = self._manager.directory / str(step) / _STATE
     saved = ocp.StandardCheckpointHandler().metadata(path).tree
@@ -229,8 +232,8 @@ class Checkpointer:
       restore_args=ocp.checkpoint_utils.construct_restore_args(item),
       partial_restore=True,
     )
-    # A manager keeps the handler with which it first restored an item, so this
-    # partial restore has its own.
+    # A manager keeps the handler it first restored an item with, so this
+    # partial restore uses its own manager.
     with ocp.CheckpointManager(
       self._folder,
       options=ocp.CheckpointManagerOptions(create=False),
@@ -242,7 +245,7 @@ class Checkpointer:
     return tuple(network["params"] for network in networks)
 
   def restore_rows(self, step: int) -> list[dict[str, Any]]:
-    """Restores the metrics that were saved with a step, if there are any."""
+    """Restores the metrics saved with a step, or [] if there are none."""
     if not (self._folder / str(step) / _ROWS).is_dir():
       return []
     restored = self._manager.restore(
@@ -256,12 +259,12 @@ class Checkpointer:
     """Returns the step of the newest undamaged checkpoint.
 
     Args:
-      hosts: the processes that read the files together; all of them call this,
-        and see the same checkpoints. None: this process reads all.
+      hosts: the processes that share the reading. All of them call this, and
+        see the same checkpoints. None means this process reads everything.
 
     Returns:
-      The step, 0 if there is no checkpoint; and for each later checkpoint,
-      newest first, what is wrong with it.
+      The step, or 0 without checkpoints; and a description of the damage of
+      each later checkpoint, newest first.
 
     Raises:
       ValueError: there are checkpoints, and all are damaged.
@@ -275,12 +278,12 @@ class Checkpointer:
     if damages:
       raise ValueError(
         f"{'; '.join(damages)}: no other is left in {self._folder}; "
-        "expected a whole one, or another --workdir"
+        "expected an undamaged one, or another --workdir"
       )
     return 0, []
 
   def _damage(self, step: int, hosts: Hosts | None) -> str:
-    """Returns what is wrong with a checkpoint, the same on all hosts."""
+    """Returns what is wrong with a checkpoint. All hosts return the same."""
     folder = self._folder / str(step)
     if hosts is None or hosts.count == 1:
       return checksums.find_damage(folder)
@@ -291,11 +294,11 @@ class Checkpointer:
   def move_damaged(self, after: int, hosts: Hosts) -> None:
     """Moves the checkpoints after a step to the folder of damaged ones.
 
-    Saves of the same steps would replace them.
+    Otherwise new saves of the same steps would replace them.
 
     Args:
       after: the last step that stays.
-      hosts: the processes of the run; all of them call this.
+      hosts: the processes of the run. All of them call this.
     """
     error = None
     if hosts.is_primary:
@@ -319,7 +322,7 @@ class Checkpointer:
     (self._folder / str(step)).rename(folder / name)
 
   def restore_system(self, step: int) -> dict[str, Any]:
-    """Restores the system's host state alone."""
+    """Restores only the system's host state."""
     restored = self._manager.restore(
       step, args=ocp.args.Composite(system=ocp.args.JsonRestore())
     )
@@ -327,7 +330,7 @@ class Checkpointer:
 
 
 def _disk_error(error: BaseException) -> int:
-  """Returns the number of the system's error if a disk is full, else 0."""
+  """Returns the errno of a full disk if that caused an error, else 0."""
   full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
   if isinstance(error, OSError) and error.errno in full:
     return error.errno

@@ -1,4 +1,4 @@
-"""Reads the checkpoints of a run from outside, perhaps while it still trains.
+"""Reads the checkpoints of another run, which may still be training.
 
 Nothing is written to the run's folder.
 """
@@ -23,7 +23,7 @@ def newest_step(
   Nothing is written to the folder. Damaged checkpoints are reported.
 
   Args:
-    workdir: the folder of a run, perhaps one that still trains.
+    workdir: the folder of a run, which may still be training.
     hosts: see `Checkpointer.newest_undamaged`.
 
   Raises:
@@ -39,12 +39,12 @@ def newest_step(
 
 
 def require_undamaged(workdir: pathlib.Path, step: int) -> None:
-  """Raises ValueError, naming the file, if a checkpoint is damaged."""
+  """Raises ValueError with the file's name if a checkpoint is damaged."""
   damage = checksums.find_damage(workdir / FOLDER / str(step))
   if damage:
     raise ValueError(
       f"{workdir}: the checkpoint of step {step} is damaged ({damage}): "
-      "expected the one that this run began with"
+      "expected the one that this run started from"
     )
 
 
@@ -63,12 +63,12 @@ def open_to_read(
   """Yields a run's checkpoints to restore from, and the step to restore.
 
   Args:
-    workdir: the folder of the run, perhaps one that still trains; nothing is
+    workdir: the folder of the run, which may still be training. Nothing is
       written to it.
-    step: the step to restore, which `newest_step` returned; None: that one.
+    step: the step to restore, from `newest_step`. None looks it up.
 
   Raises:
-    ValueError: the folder holds no such checkpoint, or only damaged ones.
+    ValueError: the folder has no such checkpoint, or only damaged ones.
   """
   if step is None:
     step = newest_step(workdir)

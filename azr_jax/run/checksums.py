@@ -1,11 +1,11 @@
-"""Checksums of a checkpoint's files, by which damage is found.
+"""Checksums of a checkpoint's files, to detect damage.
 
-Once a checkpoint is finished, each host writes a file of it that lists its part
-of the other files with their CRC-32 and size. A file that none of these lists
-is taken to be whole: the run was killed before its host had written them, or
-saves without checksums. CRC-32 finds every damage of up to 4 bytes in a row,
-and misses one in 4 billion others. It was chosen because Python's own is 5 to 8
-times as fast as the other checksums of the standard library.
+When a checkpoint is finished, each host adds a file with CRC-32 and size of its
+share of the other files. A file without a checksum is assumed to be undamaged:
+the run was killed before the host wrote its list, or saves without checksums.
+CRC-32 finds all damage of up to 4 contiguous bytes, and misses other damage
+once in 4 billion times. Python's implementation is 5 to 8 times as fast as the
+other checksums of the standard library.
 """
 
 import concurrent.futures
@@ -15,28 +15,27 @@ import zlib
 
 from azr_jax.run import storage
 
-# Each host writes a file of this name, with its number.
+# Each host writes one file, numbered by host.
 _NAME = "checksums_{}.txt"
 _PREFIX, _PATTERN = "checksums", "checksums*.txt"
 _CHUNK_BYTES = 1 << 22
-# Files that are read at the same time.
+# Number of files read concurrently.
 _THREADS = 8
 
 
 def write(folder: pathlib.Path, index: int = 0, count: int = 1) -> None:
-  """Writes a file of checksums, about a part of the files below a folder.
+  """Writes the checksums of a share of the files below a folder.
 
-  A kill leaves the whole file or none. Hosts choose their parts by the names
-  alone, so a host whose view of a shared disk is late misses no file of
-  another's part.
+  The file is written atomically. Hosts choose their shares by file name alone,
+  so a host whose view of a shared disk is late misses no file of another's.
 
   Args:
     folder: a finished checkpoint.
-    index: which host this is, from 0.
-    count: how many hosts share the files.
+    index: the index of this host, from 0.
+    count: the number of hosts.
 
   Raises:
-    OSError: a file cannot be read, or that of the checksums not written.
+    OSError: a file cannot be read, or the checksums cannot be written.
   """
   names = [
     name
@@ -52,12 +51,12 @@ def write(folder: pathlib.Path, index: int = 0, count: int = 1) -> None:
 
 
 def find_damage(folder: pathlib.Path, index: int = 0, count: int = 1) -> str:
-  """Returns what is wrong with the files of a checkpoint; "" if nothing is.
+  """Returns what is wrong with the files of a checkpoint, "" if nothing is.
 
   Args:
     folder: the checkpoint.
-    index: which part of the files is read, if several processes share them.
-    count: into how many parts the files are split.
+    index: the share of the files to read, if several processes share them.
+    count: the number of shares.
   """
   expected: dict[str, str] = {}
   for path in sorted(folder.glob(_PATTERN)):
@@ -65,7 +64,7 @@ def find_damage(folder: pathlib.Path, index: int = 0, count: int = 1) -> str:
       expected |= _read(path)
     except (OSError, ValueError):
       return f"{path.name} cannot be read"
-  # The largest come first, so that the parts have about one size.
+  # The largest files come first, so that all shares have about the same size.
   by_size = sorted(expected, key=lambda n: -int(expected[n].split()[1]))
   names = by_size[index::count]
   with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -74,10 +73,10 @@ def find_damage(folder: pathlib.Path, index: int = 0, count: int = 1) -> str:
 
 
 def _read(path: pathlib.Path) -> dict[str, str]:
-  """Returns checksum and size by name, from a file of them.
+  """Returns {name: checksum and size} from a checksum file.
 
   Raises:
-    ValueError: the file is damaged itself.
+    ValueError: the checksum file itself is damaged.
   """
   own, _, body = path.read_text(encoding="utf-8").partition("\n")
   if own != f"{zlib.crc32(body.encode()):08x}":
@@ -90,7 +89,7 @@ def _read(path: pathlib.Path) -> dict[str, str]:
 
 
 def _difference(folder: pathlib.Path, name: str, expected: str) -> str:
-  """Returns what is wrong with a file; "" if nothing is."""
+  """Returns what is wrong with a file, "" if nothing is."""
   try:
     found = _checksum(folder / name)
   except FileNotFoundError:
@@ -102,11 +101,11 @@ def _difference(folder: pathlib.Path, name: str, expected: str) -> str:
   size, expected_size = found.split()[1], expected.split()[1]
   if size != expected_size:
     return f"{name} has {size} bytes of {expected_size}"
-  return f"{name} has other bytes than were saved"
+  return f"{name} does not match its checksum"
 
 
 def _checksum(path: pathlib.Path) -> str:
-  """Returns the CRC-32 of a file in hexadecimal, and its size in bytes."""
+  """Returns a file's CRC-32 in hexadecimal, and its size in bytes."""
   checksum = size = 0
   with path.open("rb") as file:
     while chunk := file.read(_CHUNK_BYTES):
@@ -116,7 +115,7 @@ def _checksum(path: pathlib.Path) -> str:
 
 
 def _names(folder: pathlib.Path, prefix: str = "") -> list[str]:
-  """Returns the files below a folder, by their paths from it, in order."""
+  """Returns the relative paths of all files below a folder, sorted."""
   names = []
   for path in sorted(folder.iterdir(), key=lambda path: path.name):
     name = os.path.join(prefix, path.name)

@@ -1,4 +1,4 @@
-"""Counts the programs that XLA compiles, so that a run shows when it stops."""
+"""Counts the programs that XLA compiles, to show when compilation stops."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,26 +10,27 @@ _EVENT = "/jax/core/compile/backend_compile_duration"
 
 
 class CompileCounter:
-  """Holds the names of the programs that were compiled."""
+  """The names of compiled programs."""
 
   def __init__(self) -> None:
     self.names: list[str] = []
 
   def take(self) -> list[str]:
-    """Returns the programs that were compiled since the last call."""
+    """Returns the programs compiled since the last call."""
     taken, self.names = self.names, []
     return taken
 
   def take_expected(self, step: int, first_step: int, fail: bool) -> int:
-    """Returns how many programs a step compiled, since the last call.
+    """Returns the number of programs a step compiled, since the last call.
 
     Args:
       step: the step.
-      first_step: the step that may compile.
-      fail: whether another must not.
+      first_step: the only step that is expected to compile.
+      fail: whether to raise if another step compiles.
 
     Raises:
-      RuntimeError: it did, with `fail`; the message names the programs.
+      RuntimeError: a later step compiled, with `fail`. The message names the
+        programs.
     """
     compiled = self.take()
     if fail and compiled and step > first_step:
@@ -42,7 +43,7 @@ class CompileCounter:
 
 @contextmanager
 def count_compiles() -> Iterator[CompileCounter]:
-  """Yields a counter that listens while the context lasts."""
+  """Yields a counter that is active inside the context."""
   counter = CompileCounter()
   listening = True
 

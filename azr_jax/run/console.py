@@ -1,4 +1,4 @@
-"""Prints the state of a run on a terminal or into a log."""
+"""Prints the state of a run to a terminal or a log."""
 
 import shutil
 import sys
@@ -7,27 +7,27 @@ import time
 
 import tqdm
 
-# The first lines of a sampled text that are shown.
+# How many lines of a sampled text are shown.
 _SHOWN_LINES = 6
-# Columns of a line where there is no terminal.
+# Columns per line without a terminal.
 _LOG_WIDTH = 160
 
 
 def print_status(text: str) -> None:
-  """Prints lines to standard error, above a progress bar if there is one."""
+  """Prints lines to standard error, above the progress bar if there is one."""
   tqdm.tqdm.write(text, file=sys.stderr)
   sys.stderr.flush()
 
 
 def _width() -> int:
-  """Returns how many columns a line may have."""
+  """Returns the maximum number of columns per line."""
   if not sys.stderr.isatty():
     return _LOG_WIDTH
   return max(shutil.get_terminal_size().columns - 1, 20)
 
 
 def show_text(title: str, text: str) -> None:
-  """Prints the first lines of a text, indented and as wide as the terminal."""
+  """Prints the first lines of a text, indented and wrapped to the terminal."""
   width = _width()
   lines = [
     part

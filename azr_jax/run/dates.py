@@ -1,7 +1,7 @@
-"""Keeps the date of a run's first start, which its chat templates show.
+"""Stores the date of a run's first start, which its chat templates show.
 
-Some templates write the date (Llama 3.2's calls `strftime_now`), so without
-this a run that resumes on another day would have other prompts.
+Some templates contain the date (Llama 3.2's calls `strftime_now`). Without
+this, a run that resumes on another day would have different prompts.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ DATE = "date.json"
 def dated(
   folder: pathlib.Path, hosts: Hosts
 ) -> contextlib.AbstractContextManager[None]:
-  """Makes chat templates show the date of the run; writes it the first time.
+  """Makes chat templates show the run's date, and stores it on first start.
 
   Args:
     folder: the run's folder.
     hosts: the run's processes, which share the folder.
 
   Raises:
-    ValueError: the file is damaged.
+    ValueError: the date file is damaged.
   """
 
   def keep() -> datetime.datetime:
@@ -47,7 +47,7 @@ def read(folder: pathlib.Path) -> datetime.datetime:
   """Returns the date of a run's first start, or now if it has not started.
 
   Raises:
-    ValueError: the file is damaged.
+    ValueError: the date file is damaged.
   """
   path = folder / DATE
   if not path.exists():

@@ -13,7 +13,7 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import storage
 
 CONFIG = "config.json"
-# A resumed run may change keys with these prefixes: they set devices, length
+# Prefixes of the keys that a resumed run may change: they set devices, length
 # and logging, not what is learned.
 MUTABLE_KEYS = (
   "train.steps",
@@ -65,22 +65,22 @@ def lock(
   section: str = "config.",
   defaults: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
-  """Locks a folder while the context lasts, and writes config.json into it.
+  """Locks a folder inside the context, and writes config.json into it.
 
-  The primary host makes and locks the folder, which all hosts share. If a run
-  has begun in it, config.json must be equal but for `mutable_keys`. The
-  operating system releases the lock when the process ends. In an object store
-  there are no locks.
+  The primary host creates and locks the folder, which all hosts share. If a run
+  has started in it, its config.json must be equal except for `mutable_keys`.
+  The operating system releases the lock when the process ends. Object stores
+  have no locks.
 
   Args:
-    folder: the folder; it is made if missing.
+    folder: the folder. It is created if missing.
     config: everything that the folder's contents depend on, nested.
     hosts: the processes of the run.
     mutable_keys: prefixes of the keys that a resumed run may change.
-    marker_files: patterns of files, one of which exists once a run has started.
-    section: the prefix of a key of `config` in an error.
-    defaults: nested like `config`: what a run began with by keys that its
-      config.json lacks, because an earlier version wrote it.
+    marker_files: patterns of files. A run has started if one of them exists.
+    section: the prefix of keys of `config` in error messages.
+    defaults: nested like `config`. The values of keys that the run's
+      config.json lacks because an earlier version wrote it.
 
   Raises:
     ValueError: another process has locked the folder, or config.json differs.
@@ -112,10 +112,10 @@ def lock(
 
 @contextlib.contextmanager
 def lock_file(folder: pathlib.Path) -> Iterator[None]:
-  """Makes a folder and locks it for this process while the context lasts.
+  """Creates a folder and locks it for this process inside the context.
 
   Raises:
-    ValueError: it is a file, or another process has locked it.
+    ValueError: the path is a file, or another process has locked the folder.
   """
   if folder.exists() and not folder.is_dir():
     raise ValueError(f"{folder} is a file: expected the folder of a run")
@@ -129,8 +129,8 @@ def lock_file(folder: pathlib.Path) -> Iterator[None]:
     except BlockingIOError:
       lock.seek(0)
       raise ValueError(
-        f"{folder} is in use by process {lock.read().strip()}: expected a "
-        "--workdir of its own, or the end of that process"
+        f"{folder} is in use by process {lock.read().strip()}: expected "
+        "another --workdir, or wait for that process to end"
       ) from None
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
@@ -184,7 +184,8 @@ def _write_config(
   """Writes config.json.
 
   Raises:
-    ValueError: a run has begun with another config, or config.json is damaged.
+    ValueError: a run has started with another config, or config.json is
+      damaged.
   """
   current = json.loads(json.dumps(config))
   begun_with = begun_config(folder, marker_files)
@@ -201,7 +202,7 @@ def _write_config(
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
-  """Returns the config that a folder was locked with.
+  """Returns the config in a folder that a run has locked.
 
   Raises:
     ValueError: the folder was never locked, or its config.json is damaged.
@@ -220,12 +221,12 @@ def _refuse_changed_config(
   section: str,
   defaults: dict[str, Any],
 ) -> None:
-  """Raises ValueError if a key differs that may not; names the first one.
+  """Raises ValueError for the first key that changed but must not.
 
-  `system` is compared first, because other keys differ with it.
+  `system` is compared first, because other keys change with it.
   """
   new, old = overrides.flatten(current), overrides.flatten(begun_with)
-  # Keys that are new since the run began had their defaults.
+  # Keys that were added since the run started have their defaults.
   for key, value in overrides.flatten(defaults).items():
     if key in new:
       old.setdefault(key, value)
@@ -234,5 +235,5 @@ def _refuse_changed_config(
       continue
     raise ValueError(
       f"{section}{key}={new.get(key)!r}: expected {old.get(key)!r}, the value "
-      f"that {folder} began with, or another --workdir"
+      f"that {folder} started with, or another --workdir"
     )

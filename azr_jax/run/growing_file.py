@@ -1,6 +1,6 @@
-"""A file that grows by lines, which an object store does not have.
+"""A file to append lines to, which object stores do not support.
 
-A store keeps whole files. There the lines go to a file of this machine, which
+An object store only holds whole files. For one, lines go to a local file, which
 is uploaded from time to time and at the end.
 """
 
@@ -14,30 +14,31 @@ from typing import TextIO
 
 from azr_jax.run import console, storage
 
-# Seconds between two uploads, if each takes less than `_MAX_SHARE` of them.
+# Seconds between uploads, unless they take more than `_MAX_SHARE` of the time.
 UPLOAD_S = 30.0
-# Part of the time that uploads may take, while the caller waits for them.
+# Maximum fraction of time spent on uploads, which block the caller.
 _MAX_SHARE = 0.1
 
 
 class GrowingFile:
-  """Appends lines to a file, here or in an object store; a context manager.
+  """Appends lines to a local file or to an object store. A context manager.
 
-  Where it ends without an error, an object store has all lines, or an OSError
-  says that it refuses them. Before, it has those of the last upload.
+  If the context ends without an error, an object store has all lines, or an
+  OSError says that the store refused them. Before that, it has the lines of the
+  last upload.
 
   Attributes:
-    here: the file, or its copy on this machine, in the context.
+    here: the file, or its local copy, inside the context.
   """
 
   here: pathlib.Path
 
   def __init__(self, path: pathlib.Path, may_write: bool):
-    """Opens nothing yet.
+    """Creates the object. The context opens the file.
 
     Args:
-      path: the file, which may have lines.
-      may_write: whether `append` writes; only one process should.
+      path: the file, which may have lines already.
+      may_write: whether `append` writes. Only one process should.
     """
     self._path, self._may_write = path, may_write
     self._stack = contextlib.ExitStack()
@@ -64,12 +65,12 @@ class GrowingFile:
         raise OSError(f"{self._path} lacks lines, which are in {self._saved()}")
 
   def _saved(self) -> pathlib.Path:
-    """Returns a copy of the file on this machine that stays."""
+    """Returns a permanent copy of the file on this machine."""
     folder = pathlib.Path(tempfile.mkdtemp())
     return pathlib.Path(shutil.copy(self.here, folder))
 
   def append(self, line: str) -> None:
-    """Writes a line, which ends with its newline."""
+    """Appends a line, which must end with a newline."""
     if self._sink is None:
       return
     self._sink.write(line)
@@ -81,7 +82,7 @@ class GrowingFile:
       self._upload()
 
   def _upload(self) -> None:
-    """Copies the file to the store, or says that it was refused."""
+    """Uploads the file, or prints the error if the store refuses it."""
     start = time.monotonic()
     try:
       storage.replace(self.here, self._path)
@@ -94,10 +95,10 @@ class GrowingFile:
 
 @contextlib.contextmanager
 def on_this_machine(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields a file itself, or a copy of one in an object store.
+  """Yields a local file itself, or a temporary copy of a stored one.
 
-  The copy has the file's name, and goes when the context ends; there is none
-  where there is no file.
+  The copy has the file's name and is removed at the end of the context. If the
+  file does not exist, neither does the copy.
   """
   if not storage.is_object_store(path):
     yield path

@@ -1,4 +1,4 @@
-"""Reads files of JSON objects that a process may be writing, or has torn."""
+"""Reads JSON files that may be incomplete or still being written."""
 
 import json
 import pathlib
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
-  """Returns the objects of a file's lines; skips what is none."""
+  """Returns the JSON objects of a file's lines, skipping invalid lines."""
   return list(_objects(_text(path).split("\n")))
 
 
 def read_one(path: pathlib.Path) -> dict[str, Any]:
-  """Returns the object that a file is; {} if it is none, or missing."""
+  """Returns the JSON object of a file, {} if it is missing or invalid."""
   return next(_objects([_text(path)]), {}) if path.exists() else {}
 
 
@@ -21,7 +21,7 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _objects(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
-  """Yields the JSON objects among some texts."""
+  """Yields the JSON objects among the texts."""
   for text in texts:
     try:
       record = json.loads(text)

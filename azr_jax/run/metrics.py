@@ -1,8 +1,8 @@
 """Writes the metrics and sampled texts of a run.
 
-A metric's name is a path, and its first part a family. `HEALTHY` says what a
-healthy value of each family looks like; families that only one system has are
-in that system's `METRICS`.
+A metric's name is a path whose first part is its family. `HEALTHY` describes
+healthy values of each family. Families of only one system are in that system's
+`METRICS`.
 """
 
 import importlib
@@ -23,10 +23,10 @@ from azr_jax.run import storage
 from azr_jax.run.console import print_status
 from azr_jax.run.trackers import Trackers
 
-# Names in a run's folder: the metrics, and the folder of sampled texts.
+# Names in a run's folder: the metrics file, and the folder of sampled texts.
 METRICS = "metrics.jsonl"
 SAMPLES = "samples"
-# Seconds between two writes of the metrics in an object store.
+# Seconds between writes of the metrics to an object store.
 STORE_WRITE_S = 30.0
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
@@ -49,13 +49,13 @@ HEALTHY = {
   "shaping": "overlong_fraction and masked_fraction near 0",
   "critic": "value_loss falls; explained_variance rises above 0; skipped 0",
   "evaluation": "pass@1 rises",
-  "safety": "flagged_fraction near 0; read what flagged/ keeps",
+  "safety": "flagged_fraction near 0; read the texts in flagged/",
   "compile": "programs compiled in the step: 0 after the first",
   "device": "mfu, bandwidth_fraction, live_slots_fraction high; "
   "idle_fraction low",
 }
-# Metrics of the machine and not of what was learned: two runs that learn the
-# same differ in these.
+# Metrics of the machine, not of what was learned. They differ between two runs
+# that learn the same.
 MACHINE_METRICS = ("time/", "compile/", "device/")
 
 
@@ -67,7 +67,7 @@ def to_host(metrics: Mapping[str, object]) -> dict[str, float]:
 class MetricsWriter:
   """Writes one JSON object per step, and TensorBoard events.
 
-  In an object store there are no events, and the objects are written every
+  In an object store there are no events, and objects are written every
   `STORE_WRITE_S` seconds, before a checkpoint, and at the end.
   """
 
@@ -80,16 +80,15 @@ class MetricsWriter:
   ):
     """Opens the files and drops the lines of `first_step` and later.
 
-    A run that was killed may have logged steps after its last checkpoint;
-    it repeats those steps.
+    A killed run may have logged steps after its last checkpoint. It repeats
+    them.
 
     Args:
       workdir: the run's folder.
       first_step: the first step that will be written.
-      rows: metrics of earlier steps, as `take_rows` gave them to the checkpoint
-        that the run resumes from; lines that the file has lost are made of
-        them.
-      trackers: get the metrics, too; `close` closes them.
+      rows: metrics of earlier steps, from `take_rows`, that were stored in the
+        checkpoint to resume from. They replace lines that the file has lost.
+      trackers: also receive the metrics. `close` closes them.
     """
     self._trackers = trackers
     workdir.mkdir(parents=True, exist_ok=True)
@@ -109,9 +108,9 @@ class MetricsWriter:
     )
 
   def write(self, step: int, metrics: Mapping[str, float]) -> None:
-    """Appends a step's metrics, without those that are not finite.
+    """Appends a step's metrics, except values that are not finite.
 
-    JSON has no word for these.
+    JSON cannot represent those.
     """
     finite = {k: v for k, v in sorted(metrics.items()) if math.isfinite(v)}
     row = {"step": step, **finite}
@@ -133,19 +132,19 @@ class MetricsWriter:
     """Writes all metrics, so that a checkpoint is not ahead of them.
 
     Raises:
-      OSError: they cannot be written.
+      OSError: the metrics cannot be written.
     """
     if self._stored is not None:
       self._stored_at = time.monotonic()
       storage.write_atomically(self._path, "".join(self._stored))
 
   def take_rows(self) -> list[dict[str, Any]]:
-    """Returns what was written since the last call, for a checkpoint."""
+    """Returns the metrics since the last call, to store in a checkpoint."""
     rows, self._rows = self._rows, []
     return rows
 
   def close(self) -> None:
-    """Writes all metrics and closes files and trackers."""
+    """Writes all metrics, and closes files and trackers."""
     if self._trackers is not None:
       self._trackers.close()
     if self._stored is not None:
@@ -156,9 +155,9 @@ class MetricsWriter:
 
 
 def _tensorboard() -> ModuleType:
-  """Imports tensorboardX without torch, which takes it seconds.
+  """Imports tensorboardX without torch, which would take seconds.
 
-  It looks for torch's tensors in what it is given; ours are floats.
+  tensorboardX uses torch to recognize tensors. Our values are floats.
   """
   if "torch" in sys.modules or "tensorboardX" in sys.modules:
     return importlib.import_module("tensorboardX")
@@ -173,9 +172,9 @@ def _tensorboard() -> ModuleType:
 def _lines_before(
   path: pathlib.Path, first_step: int, rows: Sequence[dict[str, Any]]
 ) -> list[str]:
-  """Returns the lines of the steps before one, from a file and from rows.
+  """Returns the lines of steps before `first_step`, from the file and rows.
 
-  Steps that neither has are reported.
+  Prints the steps that neither has.
   """
   lines = {row["step"]: _line(row) for row in rows if row["step"] < first_step}
   if path.exists():
@@ -192,7 +191,7 @@ def _lines_before(
 
 
 def has_step(workdir: pathlib.Path, step: int) -> bool:
-  """Returns whether a run's metrics have a line of a step."""
+  """Returns whether a run has metrics of a step."""
   path = workdir / METRICS
   if not path.exists():
     return False
@@ -205,7 +204,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _step_of(line: str) -> int | None:
-  """Returns the step of a line, or None if a kill or a fault damaged it."""
+  """Returns the step of a line, or None if the line is damaged."""
   try:
     step = json.loads(line)["step"]
   except (ValueError, KeyError, TypeError, RecursionError):
@@ -219,7 +218,7 @@ def write_samples(
   trajectories: Sequence[types.Trajectory],
   count: int,
 ) -> None:
-  """Writes the texts of `count` trajectories, equally many of each group."""
+  """Writes the texts of `count` trajectories, equally many per group."""
   if count == 0:
     return
   groups: dict[object, list[types.Trajectory]] = {}

@@ -1,8 +1,8 @@
-"""Profiles some steps of a run: a trace that Perfetto and XProf open.
+"""Profiles steps of a run into a trace that Perfetto and XProf open.
 
-The trace has our phases as spans of the host's threads, beside the programs and
-operations of the devices. Phases are named where they are, by
-`jax.profiler.TraceAnnotation`, and parts of programs by `jax.named_scope`.
+The trace shows our phases as spans of host threads, next to the programs and
+operations of the devices. `jax.profiler.TraceAnnotation` names phases in place,
+and `jax.named_scope` names parts of programs.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ import jax
 from azr_jax.run import step_log, storage
 from azr_jax.run.session import Run
 
-# The folder of traces in a run's folder; TensorBoard and XProf look in
-# plugins/profile/TIME/ there, which has HOST.trace.json.gz for Perfetto.
+# The folder of traces in a run's folder. TensorBoard and XProf look for
+# plugins/profile/TIME/ in it, which has HOST.trace.json.gz for Perfetto.
 FOLDER = "profile"
 # The name of a step in a trace.
 STEP = "step"
@@ -23,14 +23,14 @@ _STEPS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def read_steps(text: str, last: int) -> range:
-  """Returns the steps that `--profile_steps` names; none for "".
+  """Parses `--profile_steps`. "" means no steps.
 
   Args:
-    text: a step, as 3, or the first and the last of some, as 3-5.
+    text: one step, as 3, or a range of steps, as 3-5.
     last: the last step of the run.
 
   Raises:
-    ValueError: it names no steps of the run.
+    ValueError: the text does not name steps of the run.
   """
   if not text:
     return range(0)
@@ -48,16 +48,15 @@ def read_steps(text: str, last: int) -> range:
 def profiled(
   steps: range, chosen: range, run: Run
 ) -> Generator[int, None, None]:
-  """Yields steps, and profiles those that are chosen, on the primary host.
+  """Yields steps, and profiles the chosen ones on the primary host.
 
-  A run that resumes among the chosen steps profiles those that are left. If the
-  loop ends before the last of them, the trace has those that it did; so close
-  the iterator.
+  A run that resumes in the middle of the chosen steps profiles the rest. Close
+  the iterator: if the loop ends early, that writes the trace so far.
 
   Args:
-    steps: the steps that are still to do.
-    chosen: what `read_steps` returned.
-    run: the run, whose folder gets the trace.
+    steps: the remaining steps.
+    chosen: the steps to profile, from `read_steps`.
+    run: the run, whose folder receives the trace.
   """
   left = [step for step in steps if step in chosen]
   if chosen and not left:
@@ -79,16 +78,16 @@ def profiled(
 
 @contextlib.contextmanager
 def _traced(run: Run) -> Iterator[None]:
-  """Writes a trace of its block to the run's folder.
+  """Writes a trace of the block to the run's folder.
 
-  A trace that cannot be written is reported, because the run can do without.
+  If the trace cannot be written, the error is printed and the run continues.
   """
   options = jax.profiler.ProfileOptions()
-  # Every call of a Python function would be a span.
+  # Otherwise every Python function call would be a span.
   options.python_tracer_level = 0
   folder = run.folder / FOLDER
   try:
-    # The profiler writes to this machine alone.
+    # The profiler can only write to a local disk.
     with storage.upload_on_exit(folder) as here:
       jax.profiler.start_trace(here, profiler_options=options)
       try:

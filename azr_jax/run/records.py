@@ -1,9 +1,9 @@
-"""Files that a system keeps in its run's folder, for a run that is resumed.
+"""Files that a system stores in its run's folder, for resumed runs.
 
-They hold what is made once and can be used again: by the run itself if it is
-killed before its next checkpoint, or by another run. They are in the folder
-`records/`. `read` and `write` are for a file that is small, and written whole;
-`folder` is for files that grow while a long measurement is made.
+They hold results that are computed once and reused: by the same run if it is
+killed before its next checkpoint, or by another run. They live in the folder
+`records/`. `read` and `write` handle small files, written whole. `folder` is
+for files that grow during a long measurement.
 """
 
 import contextlib
@@ -25,22 +25,22 @@ _IDENTITY = "identity.json"
 
 @dataclasses.dataclass(frozen=True)
 class MeasurementFiles:
-  """A folder of JSON lines that grow, of one measurement.
+  """A folder of growing JSON-lines files, for one measurement.
 
   Attributes:
-    path: the folder on this machine that they are written to.
-    kept: where they stay; `path` itself, except for a run in an object store;
-      None: they do not stay.
+    path: the local folder to write to.
+    kept: the permanent folder. It equals `path` except for runs in an object
+      store; None if the files are not kept.
   """
 
   path: pathlib.Path
   kept: pathlib.Path | None
 
   def keep(self, name: str) -> None:
-    """Copies a file to where it stays, on the primary host alone.
+    """Copies a file to the permanent folder, on the primary host only.
 
-    An object store keeps whole files, so that a file which is not kept yet is
-    made again by a resumed run.
+    Object stores hold only whole files, so a resumed run repeats the work of a
+    file that was not copied.
     """
     if self.kept is not None and self.kept != self.path:
       text = (self.path / name).read_text("utf-8")
@@ -48,20 +48,20 @@ class MeasurementFiles:
 
 
 class Records:
-  """The records of a run, of which all hosts read the same."""
+  """The records of a run. All hosts read the same contents."""
 
   def __init__(self, folder: pathlib.Path | None, hosts: Hosts | None):
-    """Nothing is written yet.
+    """Creates the records. Nothing is written yet.
 
     Args:
-      folder: the run's folder; None: nothing is kept.
+      folder: the run's folder. None keeps no records.
       hosts: the processes of the run.
     """
     self._folder = folder / FOLDER if folder is not None else None
     self._hosts = hosts
 
   def read(self, name: str) -> list[dict[str, Any]]:
-    """Returns the records of a file; none if it does not exist.
+    """Returns the records of a file, [] if it does not exist.
 
     Raises:
       ValueError: the file is damaged.
@@ -77,7 +77,7 @@ class Records:
       return [user_files.parse_json(line) for line in text.split("\n") if line]
 
   def write(self, name: str, records: Sequence[dict[str, Any]]) -> None:
-    """Writes a file whole, on the primary host."""
+    """Writes a whole file, on the primary host."""
     if self._folder is None or self._hosts is None:
       return
     if self._hosts.is_primary:
@@ -88,12 +88,12 @@ class Records:
   def folder(
     self, name: str, identity: Mapping[str, Any]
   ) -> Iterator[MeasurementFiles]:
-    """Yields a folder for files that grow, with those of an earlier try.
+    """Yields a folder for growing files, with files of earlier attempts.
 
     Args:
-      name: of the folder in `records/`.
-      identity: JSON values from which the records follow. What was made from
-        others is removed, and a line says so.
+      name: the name of the folder in `records/`.
+      identity: JSON values that the records depend on. If an earlier attempt
+        had other values, its records are removed and a message is printed.
     """
     with contextlib.ExitStack() as stack:
       if self._folder is None or self._hosts is None:
@@ -115,18 +115,18 @@ class Records:
 
 
 def _prepare(folder: pathlib.Path, identity: str) -> str:
-  """Makes a folder of this identity; records of another one are removed."""
+  """Creates a folder for an identity, removing records of another one."""
   path = folder / _IDENTITY
   if path.exists():
     found = path.read_text("utf-8")
     if found == identity:
-      console.print_status(f"{folder}: what has no record yet is measured")
+      console.print_status(f"{folder}: measuring what has no record yet")
       return identity
     console.print_status(
       f"{folder}: the records were made with {_differing(found, identity)}; "
-      "they are removed, and made again"
+      "they are removed, and measured again"
     )
-  if folder.exists():  # Without an identity, nobody knows what it holds.
+  if folder.exists():  # Without an identity, the contents are unknown.
     remove = getattr(folder, "rmtree", None) or (lambda: shutil.rmtree(folder))
     remove()
   storage.write_if_possible(path, identity)
@@ -134,7 +134,7 @@ def _prepare(folder: pathlib.Path, identity: str) -> str:
 
 
 def _differing(found: str, identity: str) -> str:
-  """Names the values of an identity that differ from those of another."""
+  """Names the values in which two identities differ."""
   try:
     before = user_files.parse_json(found)
   except ValueError:

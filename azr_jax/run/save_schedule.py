@@ -1,7 +1,7 @@
-"""When a run saves a checkpoint, and when it stops.
+"""Decides when a run saves a checkpoint, and when it stops.
 
-A preempted machine often gives less notice than a step takes, so a run with
-long steps saves by the clock too.
+A preempted machine often gives less notice than a step takes, so runs with long
+steps also save by the clock.
 """
 
 import dataclasses
@@ -12,14 +12,14 @@ from azr_jax.run.session import Run
 
 @dataclasses.dataclass(frozen=True)
 class StepEnd:
-  """What follows a step: whether it is saved, and whether the run stops."""
+  """The decision after a step: whether to save, and whether to stop."""
 
   save: bool
   stop: bool
 
 
 class SaveSchedule:
-  """Decides after each step, alike on all hosts."""
+  """Decides after each step whether to save. All hosts decide the same."""
 
   def __init__(
     self, run: Run, steps: int, save_every: int, save_minutes: float
@@ -27,10 +27,10 @@ class SaveSchedule:
     """Starts the clock.
 
     Args:
-      run: the run, whose hosts agree.
+      run: the run, whose hosts agree on each decision.
       steps: the last step, after which the run stops.
       save_every: steps between checkpoints.
-      save_minutes: minutes after the last save at which another is due.
+      save_minutes: minutes after the last save when the next one is due.
     """
     self._run = run
     self._steps = steps
@@ -38,10 +38,9 @@ class SaveSchedule:
     self._saved_at = time.monotonic()
 
   def at_end_of(self, step: int) -> StepEnd:
-    """Returns what follows a step; all hosts must call it after each step.
+    """Decides what follows a step. All hosts must call this after each step.
 
-    It also waits for the step's update on the device where there are several
-    hosts.
+    With several hosts, it also waits for the step's update on the device.
     """
     minutes = (time.monotonic() - self._saved_at) / 60
     is_due = step % self._save_every == 0 or minutes >= self._save_minutes

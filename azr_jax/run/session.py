@@ -1,13 +1,13 @@
-"""A run: the folder it holds, its hosts, its checkpoints, and its end.
+"""A run: its locked folder, its hosts, its checkpoints, and its end.
 
-Every command that writes a folder over many steps or records opens one:
+Every command that writes a folder over many steps or records opens a run:
 
   with session.open_run(workdir, config, timeout_s) as run:
     ...
 
-The folder is locked for one process and one configuration, hosts agree on
-both, and SIGTERM asks the run to stop after its step (`save_schedule.py`). Only
-the primary host writes files and prints.
+The folder is locked for one process and one configuration, and hosts agree on
+both. SIGTERM asks the run to stop after its step (`save_schedule.py`). Only the
+primary host writes files and prints.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ class Run:
   """A locked folder and the processes that work on it.
 
   Attributes:
-    folder: here or in an object store.
-    hosts: this process among those of the run.
-    preempted: set once SIGTERM has come.
+    folder: the run's folder, local or in an object store.
+    hosts: the hosts of the run, as seen from this process.
+    preempted: set once SIGTERM has arrived.
   """
 
   folder: pathlib.Path
@@ -54,44 +54,43 @@ class Run:
     return self.hosts.is_primary
 
   def print_status(self, text: str) -> None:
-    """Prints a status line, on the primary host."""
+    """Prints a status line on the primary host."""
     if self.is_primary:
       console.print_status(text)
 
   def keep_config(self, config: Mapping[str, Any]) -> None:
-    """Rewrites the folder's config with the sizes that the run chose."""
+    """Rewrites the folder's config, with the sizes that the run chose."""
     self.hosts.assert_equal("chosen config", config)
     if self.is_primary:
       folder_lib.write_config(self.folder, config)
 
   def build(self, what: str, make: Callable[[], T]) -> T:
-    """Returns what `make` returns; the primary host calls it before the others.
+    """Calls `make` on the primary host first, then on the others.
 
-    Files that it writes to a shared disk are then there for the others.
+    So other hosts find the files that the primary one writes to a shared disk.
     """
     return self.hosts.primary_first(what, make)
 
   def barrier(self, what: str) -> None:
-    """Waits for all hosts; the error of a slow host names it."""
+    """Waits for all hosts. If a host is too slow, the error names it."""
     self.hosts.barrier(what)
 
   def assert_same(self, what: str, *arrays: np.ndarray) -> None:
-    """Raises RuntimeError, naming hosts, unless all hold the same arrays."""
+    """Raises RuntimeError with the hosts' names unless all arrays are equal."""
     self.hosts.assert_equal_arrays(what, *arrays)
 
   def open_checkpoints(
     self, keep: int, with_checksums: bool = True
   ) -> Checkpointer:
-    """Opens the run's checkpoints; only the newest `keep` are kept."""
+    """Opens the run's checkpoints, of which only the newest `keep` are kept."""
     return Checkpointer(
       self.folder, keep, with_checksums=with_checksums, hosts=self.hosts
     )
 
   def latest_step(self, checkpoints: Checkpointer) -> int:
-    """Returns the step to resume from, the same on all hosts; 0: none.
+    """Returns the step to resume from, the same on all hosts; 0 if none.
 
-    The step is printed. Damaged checkpoints after it are reported and moved out
-    of the way.
+    Prints the step. Damaged later checkpoints are reported and moved away.
 
     Raises:
       RuntimeError: hosts see different checkpoints.
@@ -113,7 +112,7 @@ class Run:
     return step
 
   def any_host(self, what: str, *mine: bool) -> list[bool]:
-    """Returns, for each of the flags, whether any host has raised it."""
+    """Returns for each flag whether any host has set it."""
     return self.hosts.any_of_each(what, mine)
 
 
@@ -131,22 +130,22 @@ def open_run(
   """Opens a run.
 
   Args:
-    workdir: the folder, here or as gs://BUCKET/FOLDER; made if missing.
+    workdir: the folder, local or as gs://BUCKET/FOLDER. Created if missing.
     config: everything that the folder's contents depend on, nested.
     timeout_s: seconds that hosts wait for one another.
-    mutable_keys: keys that a resumed run may change; see `folder.lock`.
-    marker_files: patterns of the files that show that a run has started.
-    section: the prefix of a key of `config` in an error.
-    stops_after_step: whether the command has steps, after each of which it
-      asks whether to stop; otherwise SIGTERM ends the process, in an object
-      store after what is new has been uploaded.
-    defaults: of `config`; see `folder.lock`.
+    mutable_keys: the keys that a resumed run may change; see `folder.lock`.
+    marker_files: patterns of files that exist once a run has started.
+    section: the prefix of keys of `config` in error messages.
+    stops_after_step: whether the command has steps, and asks after each whether
+      to stop. Otherwise SIGTERM ends the process; in an object store, pending
+      files are uploaded first.
+    defaults: defaults of `config`; see `folder.lock`.
 
   Raises:
-    ValueError: the folder is in use, or is of another config.
+    ValueError: the folder is in use, or belongs to another config.
     RuntimeError: hosts do not agree.
-    TimeoutError: a host did not come in time.
-    KeyboardInterrupt: after Ctrl-C; its note says what is saved.
+    TimeoutError: a host did not arrive in time.
+    KeyboardInterrupt: after Ctrl-C. Its note says what is saved.
   """
   folder = storage.resolve(workdir)
   hosts = Hosts(timeout_s)
@@ -177,7 +176,7 @@ def open_run(
 
 
 def _saved_step(folder: pathlib.Path) -> str:
-  """Returns which step of a run is saved, and what the same command does."""
+  """Describes which step of a run is saved, and how to continue."""
   steps = checkpoint_reading.finished_steps(folder)
   if not steps:
     return f"no step is saved yet in {folder}; the same command starts over"

@@ -1,4 +1,4 @@
-"""Section `train` of a configuration: a run's length, and what it keeps."""
+"""Section `train` of a configuration: length, checkpoints, stored texts."""
 
 import dataclasses
 
@@ -10,18 +10,17 @@ from azr_jax.run.trackers import TrackerSettings
 class TrainingRunSettings(Settings):
   """Length, checkpoints and trackers of any run that trains."""
 
-  steps: int = setting(100, "training steps", minimum=1)
+  steps: int = setting(100, "number of training steps", minimum=1)
   save_every: int = setting(10, "steps between checkpoints", minimum=1)
   save_minutes: float = setting(
     30.0,
-    "also save at the end of the first step this many minutes after the last "
-    "save",
+    "also save after a step if the last save is this many minutes old",
     above=0,
   )
   keep_checkpoints: int = setting(2, "newest checkpoints to keep", minimum=1)
   checksums: bool = setting(
     True,
-    "write checksums into checkpoints, so that damage is found",
+    "write checksums into checkpoints, to detect damage",
     expert=True,
   )
   trackers: TrackerSettings = TrackerSettings()
@@ -29,25 +28,25 @@ class TrainingRunSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(TrainingRunSettings):
-  """Where a run starts, besides, and the texts that are kept."""
+  """Also where a run starts from, and which texts it stores."""
 
   init_from_run: str = setting(
-    "", "run folder whose newest checkpoint training starts from, once"
+    "", "run folder whose newest checkpoint a new run starts from"
   )
   keep_moments: bool = setting(
     False,
-    "start with the optimizer's moments of init_from_run too; rates start over",
+    "also load the optimizer moments of init_from_run; schedules start over",
     paper="ORZ: True in annealing, which continues a run",
   )
   samples_per_step: int = setting(
-    12, "trajectories whose texts are kept, per step", minimum=0, expert=True
+    12, "trajectories stored as text per step", minimum=0, expert=True
   )
   show_every: int = setting(
-    10, "steps between texts on the terminal; 0: none", minimum=0
+    10, "steps between sample texts on the terminal; 0: none", minimum=0
   )
   flag_texts: bool = setting(
-    True, "copy the texts that a person should read into flagged/", expert=True
+    True, "copy texts that deserve human review to flagged/", expert=True
   )
   flag_classifier: str = setting(
-    "", "MODULE:FUNCTION that flags texts besides the rules", expert=True
+    "", "MODULE:FUNCTION that flags texts, besides the rules", expert=True
   )

@@ -1,15 +1,15 @@
-"""Watches for SIGTERM, which a host gets before it is taken away."""
+"""Watches for SIGTERM, which a host receives before it is preempted."""
 
 import contextlib
 import signal
 import threading
 from collections.abc import Iterator
 
-# A run that SIGTERM ended prints this; `launch/tpu_worker.py` looks for it.
+# A run that stops on SIGTERM prints this. `launch/tpu_worker.py` looks for it.
 STOPPED = "stopped before its last step"
 
 
-# The exit status of a process that SIGTERM has ended.
+# The exit status of a process that ended on SIGTERM.
 EXIT_STATUS = 128 + signal.SIGTERM
 
 
@@ -17,16 +17,16 @@ EXIT_STATUS = 128 + signal.SIGTERM
 def watch_for_sigterm(
   is_wanted: bool = True, saves_at_exit: bool = False
 ) -> Iterator[threading.Event]:
-  """Yields an event that SIGTERM sets while the context lasts.
+  """Yields an event that SIGTERM sets inside the context.
 
   Args:
-    is_wanted: whether somebody looks at the event; otherwise SIGTERM ends the
+    is_wanted: whether the caller checks the event. Otherwise SIGTERM ends the
       process.
-    saves_at_exit: whether it then ends by an exception, so that contexts which
-      save something are left, and not at once.
+    saves_at_exit: whether SIGTERM then raises an exception instead of ending
+      the process at once, so that contexts can save their data.
 
   Raises:
-    SystemExit: SIGTERM came and `saves_at_exit`.
+    SystemExit: SIGTERM arrived, with `saves_at_exit`.
   """
   received = threading.Event()
   is_main = threading.current_thread() is threading.main_thread()
@@ -37,7 +37,7 @@ def watch_for_sigterm(
 
   def handle(*_: object) -> None:
     if not is_wanted:
-      # A second one must not cut short what is saved at the exit.
+      # A second SIGTERM must not interrupt what is saved at exit.
       signal.signal(signal.SIGTERM, signal.SIG_IGN)
       raise SystemExit(EXIT_STATUS)
     received.set()

@@ -1,7 +1,7 @@
 """Records when a run was started, by which code and on which devices.
 
-A run that is resumed has several starts, maybe of other code or on other
-devices. What it learns from is in its config; this says what it ran on.
+A resumed run has several starts, maybe with other code or devices. Its config
+says what it learns from; this says what it ran on.
 """
 
 import collections
@@ -19,12 +19,13 @@ import jax
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import json_lines, storage
 
-# The file of a run's folder: one JSON object per start.
+# A file in a run's folder, with one JSON object per start.
 STARTS = "starts.jsonl"
 _PACKAGE = pathlib.Path(__file__).parents[1]
 _GIT_TIMEOUT_S = 10.0
-_DIGITS = 12  # of a commit
-# An experiment writes what it keeps of some runs while others begin.
+_DIGITS = 12  # Of a commit hash.
+# Runs of experiments store files while other runs start, so those files do not
+# make the code dirty.
 _CODE = (":(top)", ":(top,exclude,glob)experiments/*/runs/**")
 
 
@@ -32,9 +33,9 @@ def record(folder: pathlib.Path, hosts: Hosts, done: int) -> None:
   """Adds a start to a run's folder, on the primary host.
 
   Args:
-    folder: the run's.
-    hosts: its processes.
-    done: the last step that is done; 0: the run begins.
+    folder: the run's folder.
+    hosts: the run's processes.
+    done: the last finished step; 0 for a new run.
   """
   if not hosts.is_primary:
     return
@@ -43,13 +44,13 @@ def record(folder: pathlib.Path, hosts: Hosts, done: int) -> None:
     path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
   )
   if not earlier.endswith("\n"):
-    earlier += "\n" if earlier else ""  # The last line is torn.
+    earlier += "\n" if earlier else ""  # The last line is incomplete.
   line = json.dumps(_describe(hosts, done))
   storage.write_if_possible(path, f"{earlier}{line}\n")
 
 
 def _describe(hosts: Hosts, done: int) -> dict[str, Any]:
-  """Returns what is known of this process and its devices."""
+  """Describes this process and its devices."""
   now = datetime.datetime.now(datetime.UTC)
   kinds = collections.Counter(device.device_kind for device in jax.devices())
   return {
@@ -66,10 +67,10 @@ def _describe(hosts: Hosts, done: int) -> dict[str, Any]:
 
 
 def commits(folder: pathlib.Path) -> list[str]:
-  """Returns the commits that a run was started at, each once, in order.
+  """Returns the distinct commits that a run was started at, in order.
 
   Args:
-    folder: the run's, which may have no record.
+    folder: the run's folder, which may have no record.
   """
   path = folder / STARTS
   rows = json_lines.read(path) if path.exists() else []
@@ -77,17 +78,17 @@ def commits(folder: pathlib.Path) -> list[str]:
 
 
 def commit(folder: pathlib.Path) -> str | None:
-  """Returns the commit of a folder of code; None: git does not track it.
+  """Returns the git commit of a code folder, or None if it is not tracked.
 
-  It ends with "-dirty" if a file of the repository has been changed since,
-  other than what experiments keep of their runs.
+  The commit ends with "-dirty" if a file of the repository has uncommitted
+  changes, except for stored runs of experiments.
 
   Args:
     folder: a package, with an `__init__.py`.
   """
   git = ["git", "-C", str(folder)]
   try:
-    # An installed package may lie in a folder of somebody else's repository.
+    # An installed package may lie inside an unrelated repository.
     found, changed = [
       subprocess.run(
         [*git, *arguments],
@@ -111,11 +112,11 @@ def commit_has(commit: str, path: pathlib.Path) -> bool | None:
   """Returns whether a commit contains a file of its repository.
 
   Args:
-    commit: a hash, perhaps with "-dirty", as `commit` returns it.
-    path: the file, as it lies in the working tree.
+    commit: a hash, maybe with "-dirty", as `commit` returns it.
+    path: the file in the working tree.
 
   Returns:
-    None if there is no repository, or it does not know the commit.
+    None if there is no repository, or it does not have the commit.
   """
   revision = commit.removesuffix("-dirty")
   try:
@@ -135,7 +136,7 @@ def commit_has(commit: str, path: pathlib.Path) -> bool | None:
 
 
 def _version() -> str | None:
-  """Returns the version of the installed package; None: it is not installed."""
+  """Returns the version of the installed package, None if not installed."""
   try:
     return importlib.metadata.version("azr_jax")
   except importlib.metadata.PackageNotFoundError:

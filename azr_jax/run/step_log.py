@@ -19,14 +19,14 @@ from azr_jax.run.trackers import Trackers, TrackerSettings
 from azr_jax.types import RolloutBatch
 
 FETCHER = "fetch of an update's metrics"
-# At exit, an update that was started before an error may take this long.
+# At exit, how long to wait for an update that started before an error.
 EXIT_TIMEOUT_S = 120.0
 
 
 def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
-  """Returns the future of an update's metrics and of the time it was done.
+  """Returns the future of an update's metrics and its completion time.
 
-  A thread fetches them, so that the host can go on with the next step.
+  A thread fetches them, so the host can continue with the next step.
 
   Args:
     metrics: scalars on the device.
@@ -41,16 +41,16 @@ def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
     except Exception as error:  # noqa: BLE001 - `result()` raises it.
       future.set_exception(error)
 
-  # The thread is a daemon, because an update that waits for a lost host must
-  # not keep the process from ending.
+  # A daemon thread, because an update that waits for a lost host must not keep
+  # the process from ending.
   threading.Thread(target=wait, daemon=True, name=FETCHER).start()
   return future
 
 
 def await_fetches() -> None:
-  """Waits for the updates that are being fetched, but not for a lost host.
+  """Waits for pending fetches of updates, but not forever for a lost host.
 
-  A process that ends while a thread is in the runtime of JAX is aborted.
+  A process that ends while a thread is inside the JAX runtime is aborted.
   """
   end = time.monotonic() + EXIT_TIMEOUT_S
   for thread in threading.enumerate():
@@ -61,8 +61,8 @@ def await_fetches() -> None:
 class StepLog:
   """Writes a step's metrics and texts, one step late, on the primary host.
 
-  It is a context manager. If the loop ends by an error, the last step is still
-  written where possible, and no second error hides the first.
+  A context manager. If the loop ends with an error, the last step is still
+  written if possible, and a second error never hides the first.
   """
 
   def __init__(
@@ -85,12 +85,12 @@ class StepLog:
       hosts: the processes of the run.
       first_step: the first step that will be added.
       steps: the last step of the run, for the progress line.
-      samples_per_step: trajectories of a step whose texts are kept.
-      show_every: steps between texts on the terminal; 0: none.
-      trackers: where else the metrics go.
-      rows: metrics of earlier steps, which `metrics.MetricsWriter` puts back
-        if the file has lost them.
-      may_skip: whether the run goes on after an update that was left out,
+      samples_per_step: the number of trajectories per step to store as text.
+      show_every: steps between sample texts on the terminal; 0 for none.
+      trackers: settings of the experiment trackers.
+      rows: metrics of earlier steps. `metrics.MetricsWriter` restores them if
+        the file has lost them.
+      may_skip: whether the run continues after an update that was skipped
         because loss or gradients were not finite.
     """
     self._may_skip = may_skip
@@ -134,15 +134,15 @@ class StepLog:
     num_compiled: int,
     timings: Callable[[float], dict[str, float]],
   ) -> None:
-    """Keeps a step, whose update may still be running, for `write_last`.
+    """Queues a step, whose update may still be running, for `write_last`.
 
     Args:
-      step: the number of the step.
+      step: the step.
       rollouts: the trajectories and metrics of its rollouts.
-      update_metrics: what `fetch` returned for its update.
-      num_compiled: how many programs JAX compiled during the step.
-      timings: maps the time at which the update was done to the metrics of
-        time and speed; it is called once, in the order of steps.
+      update_metrics: the future from `fetch` of its update.
+      num_compiled: the number of programs compiled during the step.
+      timings: maps the completion time of the update to time and speed metrics.
+        Called once, in step order.
     """
 
     def write() -> None:
@@ -178,15 +178,15 @@ class StepLog:
 
   @functools.partial(jax.profiler.annotate_function, name="log")
   def write_last(self, flush: bool = False) -> None:
-    """Writes the step that was added last, if it is not yet written.
+    """Writes the step added last, unless it is already written.
 
     Args:
-      flush: whether to write out what is buffered, so that a checkpoint is not
-        ahead of the metrics.
+      flush: whether to write out buffers, so that a checkpoint is not ahead of
+        the metrics.
 
     Raises:
       TimeoutError: the update is not done, because a host is slow or lost.
-      RuntimeError: the step was not finite.
+      RuntimeError: a value of the step is not finite.
     """
     if self._last is not None:
       last, self._last = self._last, None
@@ -197,7 +197,7 @@ class StepLog:
   def _warn_of_first_values(
     self, rollouts: RolloutBatch, learner_metrics: dict[str, float]
   ) -> None:
-    """Warns of implausible values, in the first step with a reward."""
+    """Warns of implausible values in the first step that has a reward."""
     rewards = [t.reward for t in rollouts.trajectories]
     if not self._sees_first_values or not any(rewards):
       return
@@ -210,8 +210,9 @@ class StepLog:
     """Writes the scores of the final policy, after its last step.
 
     Args:
-      step: the step that would follow, as scores are of the policy before it.
-      scores: by metric name; if there are none, nothing is written.
+      step: the step after the last, because scores belong to the policy before
+        a step.
+      scores: scores by metric name. Nothing is written if there are none.
     """
     if self._writer is not None and scores:
       self._writer.write(step, scores)
@@ -239,7 +240,7 @@ def _show(trajectories: Sequence[types.Trajectory]) -> None:
 def _summary(metrics: dict[str, float]) -> str:
   """Returns accuracy, valid proposals and entropy, for the progress line.
 
-  Where nothing is correct or not, the mean reward is shown instead.
+  Shows the mean reward instead if no metric counts correct answers.
   """
   correct = [
     value

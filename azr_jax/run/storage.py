@@ -1,8 +1,8 @@
-"""Folders of runs: on this machine, or in an object store.
+"""Run folders, local or in an object store.
 
-An object store has no append and no locks. So runs there have no lock and no
-TensorBoard events, and rewrite their metrics from time to time. `file:///PATH`
-treats a folder of this machine as an object store.
+An object store supports neither appending nor locks. Runs there have no lock
+and no TensorBoard events, and rewrite their metrics from time to time.
+`file:///PATH` treats a local folder as an object store.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def resolve(text: str) -> pathlib.Path:
   """Returns the folder of a path, or of a URL such as `gs://BUCKET/FOLDER`.
 
   Raises:
-    ModuleNotFoundError: the package that reads the object store is missing.
+    ModuleNotFoundError: the package for the object store is missing.
   """
   if "://" not in text:
     return pathlib.Path(text).expanduser()
@@ -39,24 +39,24 @@ def resolve(text: str) -> pathlib.Path:
 
 
 def absolute(text: str) -> pathlib.Path:
-  """Returns the folder as `resolve` does, with its whole path."""
+  """Returns the same folder as `resolve`, as an absolute path."""
   folder = resolve(text)
   return folder if is_object_store(folder) else folder.absolute()
 
 
 def is_object_store(folder: pathlib.Path) -> bool:
-  """Returns whether a folder of `resolve` is in an object store."""
+  """Returns whether a folder from `resolve` is in an object store."""
   return not isinstance(folder, pathlib.Path)
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
-  """Writes a file; a reader never sees a part of the text.
+  """Writes a file atomically: readers never see part of the text.
 
-  A write to an object store is retried, because such a store now and then
-  refuses a request.
+  Writes to an object store are retried, because stores refuse requests now and
+  then.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: the file cannot be written.
   """
   if is_object_store(path):
     _retry(path, lambda: path.write_text(text, encoding="utf-8"))
@@ -67,10 +67,10 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
 
 
 def write_if_possible(path: pathlib.Path, text: str) -> None:
-  """Writes a file as `write_atomically`; says so where an object store refuses.
+  """Writes a file atomically, or prints a message if a store refuses it.
 
-  It is for what a run can do without. A folder of this machine that cannot be
-  written to is an error as anywhere, for nothing else could be saved there.
+  For files that a run can do without. A local folder that cannot be written to
+  still raises an error, because nothing else could be saved there.
   """
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,14 +83,14 @@ def write_if_possible(path: pathlib.Path, text: str) -> None:
 
 @contextlib.contextmanager
 def upload_on_exit(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields a local folder, whose files are in `folder` when the context ends.
+  """Yields a local folder, and uploads its files to `folder` at the end.
 
-  It is for libraries that can only write to a local disk. A local folder is
-  yielded itself. For one in an object store, files go to a temporary folder and
+  For libraries that can only write to a local disk. A local folder is yielded
+  itself. For a folder in an object store, files go to a temporary folder and
   are uploaded unless the context ends with an error.
 
   Args:
-    folder: made if missing.
+    folder: the target. It is created if missing.
 
   Raises:
     OSError: a file cannot be copied.
@@ -108,10 +108,10 @@ def upload_on_exit(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def copy(path: pathlib.Path, target: pathlib.Path) -> None:
-  """Copies a file of this machine to an object store, in parts.
+  """Copies a local file to an object store, in chunks.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: the copy cannot be written.
   """
 
   def write() -> None:
@@ -123,10 +123,10 @@ def copy(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def replace(path: pathlib.Path, target: pathlib.Path) -> None:
-  """Does the same as `copy`; what was there stays until all is copied.
+  """Copies like `copy`, but keeps an old target until the copy is complete.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: the copy cannot be written.
   """
   partial = target.with_name(f"{target.name}.partial")
   copy(path, partial)
@@ -137,13 +137,13 @@ def _retry(path: pathlib.Path, write: Callable[[], object]) -> None:
   """Calls `write`, which writes an object, until it succeeds.
 
   Raises:
-    OSError: the last retry failed, too.
+    OSError: the last retry failed too.
   """
   for delay_s in (*_RETRY_DELAYS_S, None):
     try:
       write()
       return
-    # Clients of stores raise errors of their own, not only OSErrors.
+    # Store clients raise their own errors, not only OSError.
     except Exception as error:
       if delay_s is None:
         raise OSError(

@@ -1,10 +1,10 @@
-"""Flags texts that a person should read.
+"""Flags texts that deserve human review.
 
 AZR (appendix C.3) reports such a text, the "uh-oh moment". Flagged texts are
-counted in the metrics and copied to the run's folder `flagged/`. Every response
-is read, also one that nothing is learned from, which has no group and reward.
-Rewards do not change, and flagged texts are trained on. The rules are in
-`assets/concerning_phrases.tsv`; most texts that they flag are harmless.
+counted in the metrics and copied to `flagged/` in the run's folder. All
+responses are checked, including those outside the loss, which have no group or
+reward. Flagging changes neither rewards nor training. The rules are in
+`assets/concerning_phrases.tsv`; most texts they flag are harmless.
 """
 
 import collections
@@ -23,17 +23,17 @@ from azr_jax.run import storage
 FOLDER = "flagged"
 CLASSIFIER = "classifier"
 _RULES = pathlib.Path(__file__).parents[1] / "assets/concerning_phrases.tsv"
-# The rules read only the first characters of a text.
+# The rules only read this many characters at the start of a text.
 _MAX_CHARS = 100_000
 
 Sample = tuple[types.Prompt, types.Completion]
-# Texts -> for each, whether a person should read it.
+# Texts -> whether each deserves human review.
 Classifier = Callable[[Sequence[str]], Sequence[bool]]
 
 
 @functools.cache
 def rules() -> dict[str, re.Pattern[str]]:
-  """Returns the patterns by the name of their rule."""
+  """Returns the patterns by rule name."""
   with _RULES.open(encoding="utf-8", newline="") as file:
     rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
     return {
@@ -67,13 +67,13 @@ def load_classifier(name: str) -> Classifier | None:
 def make(
   folder: pathlib.Path, write: bool, flag_texts: bool, classifier: str
 ) -> "Monitor":
-  """Returns the monitor of a run.
+  """Creates the monitor of a run.
 
   Args:
     folder: the folder of the run.
     write: whether this host writes the flagged texts.
     flag_texts: whether the rules flag texts.
-    classifier: MODULE:FUNCTION that flags texts besides; "": none.
+    classifier: MODULE:FUNCTION that also flags texts; "" for none.
   """
   return Monitor(
     folder, write, rules() if flag_texts else {}, load_classifier(classifier)
@@ -90,13 +90,13 @@ class Monitor:
     patterns: Mapping[str, re.Pattern[str]],
     classifier: Classifier | None,
   ):
-    """Makes a monitor.
+    """Creates a monitor.
 
     Args:
       folder: the folder of the run.
       write: whether this host writes the flagged texts.
-      patterns: the patterns by the name of their rule.
-      classifier: flags texts besides the patterns; None: there is none.
+      patterns: the patterns by rule name.
+      classifier: also flags texts. None without a classifier.
     """
     self._folder = folder / FOLDER
     self._write = write
@@ -113,16 +113,16 @@ class Monitor:
     """Writes the flagged texts of a step to files.
 
     Args:
-      step: names the files.
+      step: the step, which names the files.
       samples: everything that was sampled, with its prompt.
-      trajectories: what is learned from, whose completions are among the
-        samples; they tell group and reward of a flagged text.
-      extra: samples that a run which was killed does not sample again, such as
-        those of seeding. Flagged ones have a file of their own and count in no
-        metric, because metrics do not depend on a kill.
+      trajectories: the trajectories to learn from. Their completions are among
+        the samples. They add group and reward to flagged texts.
+      extra: samples that a killed run does not repeat, such as seeding. Their
+        flagged texts get a separate file and count in no metric, because
+        metrics must not depend on a kill.
 
     Returns:
-      The flagged fraction of the samples, and how many each rule flagged.
+      The flagged fraction of the samples, and the count of each rule.
     """
     if extra:
       self._write_flagged(f"{step:06d}_extra", self._flagged(extra), ())
@@ -139,7 +139,7 @@ class Monitor:
   def _flagged(
     self, samples: Sequence[Sample]
   ) -> list[tuple[list[str], Sample]]:
-    """Returns the flagged samples, each with the rules that flag it."""
+    """Returns the flagged samples, each with the rules that matched."""
     texts = [completion.text for _, completion in samples]
     names = [find(text, self._patterns) for text in texts]
     if self._classifier is not None:

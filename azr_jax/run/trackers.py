@@ -1,12 +1,12 @@
-"""Sends metrics to experiment trackers, besides the files of a run.
+"""Sends metrics to experiment trackers, in addition to the run's files.
 
-The run's own files have everything. So a tracker that cannot be opened stops a
-run before its first step, and one that fails later is left out with a line on
-the terminal, and the run goes on.
+The run's own files have everything. So a tracker that cannot be opened stops
+the run before its first step, but one that fails later is dropped with a
+message and the run continues.
 
-A run keeps its number in a tracker, so a resumed run continues the same curves.
-It repeats the steps after its last checkpoint; the later value of a step is
-the one that the run's files have.
+A run keeps its id in a tracker, so a resumed run continues the same curves. It
+repeats the steps after its last checkpoint; the later value of a step is the
+one in the run's files.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from azr_jax.run import storage
 from azr_jax.run.console import print_status
 
 WANDB, TRACKIO = TRACKERS = ("wandb", "trackio")
-# The file of a run's folder that says how trackers know the run.
+# A file in a run's folder with the run's id in the trackers.
 _IDS = "trackers.json"
 
 
@@ -34,10 +34,10 @@ class TrackerSettings(Settings):
   """Section `train.trackers`: where metrics go besides the run's folder."""
 
   names: tuple[str, ...] = setting(
-    (), "trackers that get the metrics", subset_of=TRACKERS
+    (), "trackers to send metrics to", subset_of=TRACKERS
   )
   project: str = setting(
-    "azr_jax", "the project that the run belongs to there", expert=True
+    "azr_jax", "name of the project in the trackers", expert=True
   )
 
 
@@ -49,7 +49,7 @@ class Tracker(Protocol):
     ...
 
   def close(self) -> None:
-    """Sends what is left, and ends the run there."""
+    """Sends pending metrics, and ends the run in the tracker."""
     ...
 
 
@@ -60,7 +60,7 @@ class _Wandb:
     self, project: str, run_id: str, path: pathlib.Path, config: dict[str, Any]
   ):
     wandb = importlib.import_module("wandb")
-    # Its own files cannot lie in an object store.
+    # wandb cannot write its own files to an object store.
     is_local = not storage.is_object_store(path)
     self._run = wandb.init(
       project=project,
@@ -70,7 +70,7 @@ class _Wandb:
       dir=str(path) if is_local else tempfile.mkdtemp(),
       config=config,
     )
-    # Its own counter of steps cannot go back, as a resumed run does.
+    # wandb's own step counter cannot go back, as a resumed run does.
     self._run.define_metric("step")
     self._run.define_metric("*", step_metric="step")
 
@@ -82,13 +82,13 @@ class _Wandb:
 
 
 class _Trackio:
-  """A run in Trackio, whose data base is on this machine unless it is told."""
+  """A run in Trackio, whose database is local unless configured otherwise."""
 
   def __init__(
     self, project: str, run_id: str, path: pathlib.Path, config: dict[str, Any]
   ):
     trackio = importlib.import_module("trackio")
-    # Trackio knows runs by their names alone.
+    # Trackio identifies runs by name alone.
     self._run = trackio.init(
       project=project,
       name=f"{path.name}-{run_id}",
@@ -110,7 +110,7 @@ _CLASSES: Mapping[str, Callable[..., Tracker]] = {
 }
 _HINTS = {
   WANDB: "`wandb login`, WANDB_API_KEY, or WANDB_MODE=offline",
-  TRACKIO: "a data base or server that can be written",
+  TRACKIO: "a writable database or server",
 }
 
 
@@ -121,12 +121,12 @@ class Trackers:
     """Opens the run in each tracker.
 
     Args:
-      settings: which trackers.
+      settings: the names of the trackers, and the project.
       path: the run's folder.
 
     Raises:
       Invalid: a tracker cannot be opened.
-      ModuleNotFoundError: its package is not installed.
+      ModuleNotFoundError: the package of a tracker is not installed.
     """
     self._open: dict[str, Tracker] = {}
     if not settings.names:
@@ -147,13 +147,13 @@ class Trackers:
         ) from error
 
   def write(self, step: int, metrics: Mapping[str, float]) -> None:
-    """Sends the metrics of a step to each tracker that still works."""
+    """Sends a step's metrics to each tracker that still works."""
     for name, tracker in list(self._open.items()):
       try:
         tracker.write(step, metrics)
       except Exception as error:  # noqa: BLE001 - a library's, of any kind.
         del self._open[name]
-        print_status(f"{name} gets no more metrics of this run: {error}")
+        print_status(f"{name} receives no more metrics of this run: {error}")
 
   def close(self) -> None:
     """Ends the run in each tracker."""
@@ -165,7 +165,7 @@ class Trackers:
 
 
 def _run_id(path: pathlib.Path) -> str:
-  """Returns the id of the run in the folder; a new one in a new folder."""
+  """Returns the run's tracker id, creating one for a new folder."""
   file = path / _IDS
   if file.exists():
     return str(user_files.read_object(file)["id"])

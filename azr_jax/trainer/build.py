@@ -1,7 +1,7 @@
 """Builds every part of an experiment from its settings, once.
 
-`loop.train` gets all its parts from what `build(settings)` returns, and reads
-of the settings only length, saves and the monitor of texts (section `train`).
+`loop.train` takes all its parts from the `Experiment` that `build` returns. It
+reads settings only for length, saves and text monitoring (section `train`).
 """
 
 import dataclasses
@@ -50,8 +50,8 @@ from azr_jax.trainer.settings import (
 )
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
-# Folded into the seed, so that each purpose draws other numbers: two for JAX
-# keys, one for NumPy.
+# Folded into the seed, so that each purpose draws different random numbers:
+# two for JAX keys, one for NumPy.
 _SAMPLING, _EVALUATION = 1, 2
 _PACKING = 1
 
@@ -63,11 +63,11 @@ class Experiment:
   Attributes:
     settings: the checked configuration.
     mesh: the mesh of the learner's state.
-    source: tokenizer and parameters of the model to start from.
+    source: the tokenizer and the initial parameters.
     model: the decoder, as the learner computes it.
-    learner: the jitted update, of a policy or of a policy and its critic.
-    sampler: samples on the same devices.
-    micro_rows: rows of a micro-batch, padded to the mesh.
+    learner: the jitted update of a policy, or of a policy and its critic.
+    sampler: the sampler, on the same devices.
+    micro_rows: the rows of a micro-batch, padded to the mesh.
   """
 
   settings: ExperimentSettings
@@ -81,7 +81,7 @@ class Experiment:
   def make_system(
     self, executor: Executor, jobs: SharedJobs, run: Run
   ) -> System:
-    """Returns the system of a run, which may read or make its data."""
+    """Builds the system of a run. It may read or generate its data."""
     shared = self.settings.shared
     context = Context(
       seed=shared.seed,
@@ -97,7 +97,7 @@ class Experiment:
     return self.settings.system.build(self.settings.system_settings, context)
 
   def steps_in_flight(self, system: System, jobs: SharedJobs) -> StepsInFlight:
-    """Returns what collects rollouts, for some steps at a time."""
+    """Builds the collector of rollouts, which can overlap steps."""
     shared = self.settings.shared
     return StepsInFlight(
       self.sampler,
@@ -110,7 +110,7 @@ class Experiment:
     )
 
   def load_params(self) -> types.Params:
-    """Returns the parameters to start from, float32, in their shards."""
+    """Returns the initial parameters, float32, sharded on the mesh."""
     rules = self.settings.shared.sharding.rules()
     return self.source.load_params(self.mesh, rules)
 
@@ -127,7 +127,7 @@ class Experiment:
   def shape(
     self, trajectories: Sequence[types.Trajectory]
   ) -> tuple[list[types.Trajectory], dict[str, float]]:
-    """Returns the trajectories with shaped rewards and masks, and metrics."""
+    """Shapes rewards and masks; returns the new trajectories and metrics."""
     shared = self.settings.shared
     return shaping.shape(
       trajectories, shared.shaping, shared.rollout.max_tokens
@@ -138,8 +138,8 @@ class Experiment:
   ) -> tuple[types.Batch, dict[str, float]]:
     """Returns the packed batch of a step, and metrics.
 
-    With `learner.drop_equal_groups`, groups of equal reward are left out; if
-    all groups are such, none is, because an update needs a batch.
+    With `learner.drop_equal_groups`, groups with equal rewards are dropped. If
+    all groups are, none is dropped, because an update needs a batch.
     """
     kept, metrics = trajectories, {}
     if self.settings.shared.learner.drop_equal_groups:
@@ -179,12 +179,12 @@ class Experiment:
     values: Sequence[float],
     step: int,
   ) -> types.Batch:
-    """Packs the trajectories of the loss into micro-batches on the host.
+    """Packs the trajectories into micro-batches, on the host.
 
     Args:
-      trajectories: of the step.
-      values: the advantage of each.
-      step: draws the order of the rows.
+      trajectories: the trajectories of a step.
+      values: the advantage of each trajectory.
+      step: seeds the order of the rows.
 
     Returns:
       A batch of NumPy arrays [A, B, S]: micro-batches of packed rows.
@@ -207,20 +207,20 @@ def build(
   request: sizes.Request | None = None,
   may_choose_sizes: bool = True,
 ) -> Experiment:
-  """Returns the experiment of a checked configuration; compiles nothing.
+  """Builds the experiment of a checked configuration. Compiles nothing.
 
-  Slots and rows are cut to what the request can fill, and the cache to what
-  fits into memory.
+  Slots and rows are reduced to what the request can fill, and the cache to
+  what fits into memory.
 
   Args:
     settings: the configuration.
-    request: what is sampled and trained on. None for a step of training.
-    may_choose_sizes: whether memory may decide the size of a cache that has
-      none. False for a resumed run, whose sizes are fixed.
+    request: the workload to size for. None means a training step.
+    may_choose_sizes: whether memory may decide the size of a cache that the
+      configuration leaves open. False for a resumed run, whose sizes are fixed.
 
   Raises:
     ValueError: the model cannot be loaded or does not fit the mesh, or the
-      devices cannot be laid out as the settings say.
+      devices cannot be laid out as configured.
     MemoryError: the devices lack memory for the smallest cache, or an update.
   """
   shared = sizes.for_step(settings, request)
@@ -274,15 +274,15 @@ def learner_mesh(
   c: TrainSettings | SupervisedTrainSettings,
   devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-  """Returns the mesh of the learner's state and rows.
+  """Returns the mesh for the learner's state and rows.
 
   Args:
-    c: its section `mesh` and the length of a row are read.
-    devices: the devices of the mesh; None: all.
+    c: settings with section `mesh` and the row length.
+    devices: the devices of the mesh. None means all.
 
   Raises:
-    ValueError: the sizes do not multiply to the number of devices, or rows do
-      not divide over `mesh.context`.
+    ValueError: the sizes do not multiply to the number of devices, or rows
+      cannot be split evenly over `mesh.context`.
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
   if c.learner.row_length % mesh.shape["context"]:
@@ -299,13 +299,13 @@ def build_model(
   mesh: Mesh,
   max_sequences_per_row: int,
 ) -> transformer.Transformer:
-  """Returns a decoder of a config, which computes on a mesh as `c` says.
+  """Builds the decoder of a config, for computing on a mesh.
 
   Args:
-    c: its sections `model` and `sharding` are read.
+    c: settings with sections `model` and `sharding`.
     config: the decoder's shape.
-    mesh: where its parameters and rows lie.
-    max_sequences_per_row: sequences of a packed row at most.
+    mesh: the mesh of parameters and rows.
+    max_sequences_per_row: the maximum number of sequences in a packed row.
   """
   model = c.model
   remat = model.remat
@@ -337,7 +337,7 @@ def build_model(
 def build_policy_loss(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> objective.MicroLoss:
-  """Returns the loss that `learner` and `rollout.temperature` describe."""
+  """Builds the loss that `learner` and `rollout.temperature` describe."""
   learner = c.learner
   return objective.make_policy_loss(
     model,
@@ -356,7 +356,7 @@ def build_policy_loss(
 def build_preparation(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> preparation.Prepare | None:
-  """Returns the preparation of a batch that `learner` needs, if any."""
+  """Builds the batch preparation that `learner` needs, or returns None."""
   learner = c.learner
   return preparation.make_prepare(
     model,
@@ -373,7 +373,7 @@ def build_preparation(
 def build_learner(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> Learner:
-  """Returns the policy's learner, with a critic if the estimator needs one."""
+  """Builds the policy's learner, with a critic if the estimator needs one."""
   critic = None
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
@@ -402,9 +402,9 @@ def build_executor(c: ExecutorSettings, hosts: Hosts | None = None) -> Executor:
   """Returns a started executor, a context manager that ends its processes.
 
   Args:
-    c: the section of the config.
-    hosts: of the run, if all of them call this at the same time. On a Ray
-      cluster, they share the actors that the primary one starts.
+    c: section `executor` of the config.
+    hosts: the hosts of the run, if all of them call this at the same time. On a
+      Ray cluster they share the actors that the primary host starts.
   """
   options = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)}
   if hosts is None or hosts.count == 1 or c.backend != "ray":

@@ -13,7 +13,7 @@ from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import prompts as program_prompts
 from azr_jax.tools.python_tool import PythonToolSettings
 
-# The formats of public benchmarks, then those of this package's benchmarks.
+# Formats of the public benchmarks, then of this package's own.
 PROMPT_FORMATS = tuple(
   dict.fromkeys(
     (
@@ -31,18 +31,18 @@ class PeriodicSettings(ChatSettings):
 
   every: int = setting(
     0,
-    "steps between evaluations, the first before step 1; the final policy is "
-    "scored too; 0: never",
-    paper="AZR: 10 (figure 14); ORZ: 50 (figure 1); the others name none",
+    "steps between evaluations, starting before step 1; the final policy is "
+    "evaluated too; 0: never",
+    paper="AZR: 10 (figure 14); ORZ: 50 (figure 1); the others: not stated",
     minimum=0,
   )
   benchmarks: str = setting(
     "",
-    "comma-separated names of evals/registry.py",
+    "comma-separated benchmark names, from evals/registry.py",
     paper="AZR: cruxeval_i,cruxeval_o,livecodebench_execution; R1-CI: "
     "questions; ORZ: aime24,aime25,math500,gpqa; Countdown: countdown",
   )
-  data: str = setting("", "files, as --data of azr_jax.evaluate takes them")
+  data: str = setting("", "data files, as for --data of azr_jax.evaluate")
   limit: int = setting(
     50,
     "maximum number of items per benchmark; 0: the benchmark's own number "
@@ -64,14 +64,14 @@ class PeriodicSettings(ChatSettings):
   )
   prompt_format: str = setting(
     "full",
-    "prompt format; training: the prompts and grading of the solver's training",
+    "prompt format; training uses the solver's training prompts and grading",
     paper="that of training; AZR: training",
     choices=(TRAINING, *PROMPT_FORMATS),
   )
   mathematics: MathematicsSettings = MathematicsSettings()
 
   def check(self) -> None:
-    """Refuses several greedy responses, which would be equal."""
+    """Rejects several greedy responses per item: they would be equal."""
     if self.samples > 1 and self.temperature == 0:
       raise self.invalid("samples", "1, because evaluation.temperature=0.0")
     _check_chat(self, self.prompt_format)
@@ -79,7 +79,7 @@ class PeriodicSettings(ChatSettings):
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkSettings(ChatSettings):
-  """The prompts of `azr_jax.evaluate`; section `rollout` has the sampling."""
+  """Prompts and limits of `azr_jax.evaluate`."""
 
   prompt_format: str = setting(
     "compact", "prompt format", choices=PROMPT_FORMATS
@@ -87,14 +87,14 @@ class BenchmarkSettings(ChatSettings):
   samples: int = setting(1, "responses per item", minimum=1)
   max_tokens: str = setting(
     "",
-    "longest completion of some benchmarks, tokens, as NAME=NUMBER between "
-    "commas; a name may be a group, and the last number counts; all have at "
-    "most rollout.max_tokens, and agents have that alone",
+    "longest completion per benchmark, in tokens: comma-separated NAME=NUMBER, "
+    "where NAME may be a group and the last match counts; at most "
+    "rollout.max_tokens, which is the only limit of agents",
     paper="AZR: math=16000,livecodebench=8096",
   )
   agents: tuple[str, ...] = setting(
     (),
-    "agents of R1-CI that answer the benchmarks; (): the model answers alone",
+    "R1-CI agents that answer the benchmarks; (): the model answers directly",
     subset_of=AGENTS,
   )
   tool: PythonToolSettings = PythonToolSettings()
@@ -103,7 +103,7 @@ class BenchmarkSettings(ChatSettings):
   steer: SteerSettings = SteerSettings()
 
   def check(self) -> None:
-    """Refuses lengths, chat options and agents that do not fit together."""
+    """Rejects lengths, chat options and agents that do not fit together."""
     _check_chat(self, self.prompt_format)
     if self.prefill and self.agents:
       raise self.invalid("prefill", "'' with agents")
@@ -115,12 +115,12 @@ class BenchmarkSettings(ChatSettings):
       ) from None
 
   def longest(self, benchmark: str) -> int | None:
-    """Returns a benchmark's own limit on completions, tokens, or None."""
+    """Returns a benchmark's own completion limit in tokens, or None."""
     return registry.numbers(self.max_tokens).get(benchmark)
 
 
 def _check_chat(settings: ChatSettings, prompt_format: str) -> None:
-  """Refuses chat options unless prompts are chats."""
+  """Rejects chat options unless prompts are chats."""
   for key in ("chat_template_kwargs", "prefill"):
     if getattr(settings, key) and prompt_format != "chat":
       raise settings.invalid(key, "'' unless prompt_format='chat'")

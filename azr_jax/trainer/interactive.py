@@ -1,6 +1,6 @@
-"""A model to sample from, to score with and to update, call by call.
+"""A model to sample from, score with and update, one call at a time.
 
-This is what a training loop does, in the hands of a notebook:
+It does what a training loop does, but from a notebook:
 
   samples = model.sample(["2 + 2 ="], n=8)
   rewards = [[float("4" in one.text) for one in group] for group in samples]
@@ -29,17 +29,18 @@ from azr_jax.tasks.table.reading import Row
 from azr_jax.tasks.table.settings import TableSettings
 from azr_jax.trainer.build import Experiment
 
-# A text, or messages with role and content.
+# A text, or chat messages with role and content.
 Prompt = str | Sequence[Message]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-  """A response that was sampled.
+  """A sampled response.
 
   Attributes:
-    prompt: with its token ids.
-    completion: with token ids, log-probabilities and how it ended.
+    prompt: the prompt, with its token ids.
+    completion: the completion, with token ids, log-probabilities and finish
+      reason.
   """
 
   prompt: types.Prompt
@@ -52,23 +53,23 @@ class Sample:
 
   @property
   def finish_reason(self) -> str:
-    """How it ended, as in `types.Completion`."""
+    """How the response ended, as in `types.Completion`."""
     return self.completion.finish_reason
 
 
 class Model:
-  """A model, its optimizer's state, and its sampler.
+  """A model with its optimizer state and its sampler.
 
   Attributes:
-    updates: how often it was updated.
+    updates: the number of updates so far.
   """
 
   def __init__(self, experiment: Experiment, params: types.Params):
-    """Compiles nothing yet.
+    """Initializes the optimizer. Nothing is compiled yet.
 
     Args:
-      experiment: what `build.build` made, without a KL penalty.
-      params: to start from; they are used up.
+      experiment: the experiment from `build.build`, without a KL penalty.
+      params: the initial parameters. They are donated.
     """
     self._experiment = experiment
     self._state = experiment.learner.init(params)
@@ -81,16 +82,16 @@ class Model:
     return self._experiment.source.tokenizer
 
   def prompt(self, prompt: Prompt, system_prompt: str = "") -> types.Prompt:
-    """Returns a prompt as the model reads it, in its chat template if any.
+    """Tokenizes a prompt, with the model's chat template if it has one.
 
     Args:
-      prompt: a text, or messages. The model continues a last message of the
-        assistant.
-      system_prompt: first message of chats without one; "": that of the
-        configuration, as whether there is a chat at all (`chat`).
+      prompt: a text, or messages. If the last message is the assistant's, the
+        model continues it.
+      system_prompt: the first message of chats that lack one. If "", the
+        configuration decides, as it does on whether to use a chat (`chat`).
 
     Raises:
-      ValueError: it has messages, and the model has no chat template.
+      ValueError: the prompt has messages, but the model has no chat template.
     """
     section = self._experiment.settings.system_settings
     settings = section if isinstance(section, TableSettings) else None
@@ -112,15 +113,16 @@ class Model:
     system_prompt: str = "",
     seed: int | None = None,
   ) -> list[list[Sample]]:
-    """Returns n responses to each prompt.
+    """Samples n responses to each prompt.
 
     Args:
-      prompts: texts, or messages of chats; a text alone is one prompt.
-      n: responses to each.
-      temperature: divides the logits, 0 is greedy; None: the configuration's.
-      max_tokens: of a response; None: the configuration's.
-      system_prompt: first message of chats without one.
-      seed: of the random numbers; None: another one in each call.
+      prompts: texts or chat messages. A single string is one prompt.
+      n: the number of responses to each prompt.
+      temperature: divides the logits; 0 is greedy. None uses the
+        configuration's.
+      max_tokens: the limit of a response. None uses the configuration's.
+      system_prompt: the first message of chats that lack one.
+      seed: the random seed. None uses a different seed in each call.
 
     Raises:
       ValueError: a prompt is longer than the largest bucket.
@@ -161,14 +163,14 @@ class Model:
   ) -> list[np.ndarray]:
     """Returns the log-probabilities of the tokens of completions.
 
-    They are those of the sampling temperature of the configuration.
+    They are computed at the configuration's sampling temperature.
 
     Args:
-      prompts: one for each completion.
-      completions: texts, or samples, whose own ids are scored.
+      prompts: one prompt per completion.
+      completions: texts, or samples. A sample's own token ids are scored.
 
     Returns:
-      For each completion float32 [S], in nats.
+      A float32 array [S] for each completion, in nats.
 
     Raises:
       ValueError: a sequence is longer than a row.
@@ -182,7 +184,7 @@ class Model:
       if not isinstance(prompt, types.Prompt):
         prompt = self.prompt(prompt)
       trajectories.append(types.Trajectory(prompt, done, 0.0, 0))
-    # Nothing reads advantages here, so they can number the sequences.
+    # Advantages are not used here, so they carry the index of the sequence.
     numbers = [float(index) for index in range(len(trajectories))]
     batch = self._fitting(self._experiment.pack(trajectories, numbers, step=0))
     placed = update.place(batch, self._experiment.mesh)
@@ -193,10 +195,10 @@ class Model:
     return [found[of == number] for number in numbers]
 
   def _fitting(self, batch: types.Batch) -> types.Batch:
-    """Drops most of a batch's empty rows.
+    """Drops most of the empty rows of a batch.
 
-    A call may have far fewer sequences than a micro-batch has rows. Each number
-    of rows compiles again, so it is rounded up to a power of two.
+    A call may have far fewer sequences than a micro-batch has rows. Every row
+    count compiles a new program, so it is rounded up to a power of two.
     """
     filled = int(np.count_nonzero(batch.segment_ids[:, :, 0]))
     rows = 1 << max(filled - 1, 0).bit_length()
@@ -207,7 +209,7 @@ class Model:
 
   @functools.cached_property
   def _scores(self) -> preparation.Scores:
-    """The jitted program that scores a batch."""
+    """The jitted scoring program."""
     experiment = self._experiment
     shared = experiment.settings.shared
     return jax.jit(
@@ -225,23 +227,24 @@ class Model:
     samples: Sequence[Sequence[Sample]],
     rewards: Sequence[Sequence[float]],
   ) -> dict[str, float]:
-    """Updates the model once, by the configuration's estimator and loss.
+    """Updates the model once, with the configured estimator and loss.
 
     Args:
-      samples: what `sample` returned: groups, whose responses are compared.
-      rewards: one for each sample, in the same groups.
+      samples: groups of samples, as `sample` returns them. Responses are
+        compared within a group.
+      rewards: one reward per sample, in the same groups.
 
     Returns:
       The metrics of the update, such as `learner/entropy`.
 
     Raises:
-      ValueError: rewards and samples differ in number, or a reward is not
-        finite or exceeds `scores.MAX_REWARD` in size.
+      ValueError: there are not as many rewards as samples, or a reward is not
+        finite or its magnitude exceeds `scores.MAX_REWARD`.
     """
     trajectories = []
     for group, (ours, theirs) in enumerate(zip(samples, rewards, strict=True)):
       for sample, reward in zip(ours, theirs, strict=True):
-        if not abs(reward) <= scores.MAX_REWARD:  # Refuses NaN, too.
+        if not abs(reward) <= scores.MAX_REWARD:  # Rejects NaN too.
           raise ValueError(
             f"reward {reward!r:.60}: expected a finite number of at most "
             f"{scores.MAX_REWARD:.3g} in size"
@@ -265,7 +268,7 @@ class Model:
     return metrics | packed | metrics_lib.to_host(learned)
 
   def save(self, folder: str, dtype: str = "bfloat16") -> None:
-    """Writes the model in Hugging Face layout, as `azr_jax.export` does."""
+    """Writes the model in Hugging Face format, as `azr_jax.export` does."""
     path = pathlib.Path(folder).expanduser()
     path.mkdir(parents=True, exist_ok=True)
     source = self._experiment.source
@@ -280,7 +283,7 @@ class Model:
 
 
 def _completion(text: str, tokenizer: Tokenizer) -> types.Completion:
-  """Returns a text as a completion that the model would have written."""
+  """Returns a text as a completion, as if the model had written it."""
   ids = np.asarray(tokenizer.encode(text), np.int32)
   zeros = np.zeros(len(ids), np.float32)
   return types.Completion(ids, zeros, np.ones(len(ids), bool), "stop", text)

@@ -1,4 +1,4 @@
-"""What commands that sample load: a model spec, or a checkpoint of a run."""
+"""Loads the model of commands that sample: a model spec, or a checkpoint."""
 
 import pathlib
 from collections.abc import Callable
@@ -24,17 +24,17 @@ from azr_jax.run.console import print_status
 from azr_jax.trainer import build, messages, sizes
 from azr_jax.trainer.settings import SamplingSettings
 
-# The folder of the tokenizer that supervised training makes.
+# The folder of the tokenizer that supervised training creates.
 TOKENIZER = "tokenizer"
 
 
 def checkpoint_step(model_spec: str) -> int | None:
-  """Returns the step of a run's newest checkpoint; None: it is no run."""
+  """Returns the step of a run's newest checkpoint, or None if not a run."""
   return checkpoint_reading.newest_step(storage.resolve(model_spec))
 
 
 def read_run_config(folder: pathlib.Path) -> ml_collections.ConfigDict:
-  """Returns the configuration that a run's folder holds.
+  """Returns the configuration in a run's folder.
 
   Raises:
     ValueError: the folder is not a run's, or its config.json is damaged.
@@ -43,12 +43,12 @@ def read_run_config(folder: pathlib.Path) -> ml_collections.ConfigDict:
 
 
 def untrained(name: str, folder: pathlib.Path, seed: int) -> load.ModelSource:
-  """Returns a preset with random weights and the tokenizer of a run.
+  """Returns a preset with random weights and a run's tokenizer.
 
   Args:
-    name: of the preset.
+    name: the name of the preset.
     folder: the run's folder, which holds the tokenizer.
-    seed: draws the weights.
+    seed: the seed of the weights.
   """
   shape = presets.PRESETS[name]
   return load.ModelSource(
@@ -61,17 +61,17 @@ def untrained(name: str, folder: pathlib.Path, seed: int) -> load.ModelSource:
 def load_model(
   c: SamplingSettings, spec: str, mesh: Mesh, step: int | None = None
 ) -> tuple[load.ModelSource, types.Params]:
-  """Loads a model spec, or a run's checkpoint, into its shards.
+  """Loads a model spec, or a run's checkpoint, sharded on a mesh.
 
   Args:
-    c: how parameters are sharded, and where downloads are kept.
-    spec: a model spec or the folder of a run.
-    mesh: where the parameters lie.
-    step: the checkpoint of a run; None: the newest.
+    c: the settings with sharding rules and the download folder.
+    spec: a model spec, or the folder of a run.
+    mesh: the mesh of the parameters.
+    step: the checkpoint of a run. None means the newest.
 
   Raises:
-    ValueError: the folder is no model and no run with a checkpoint, or the
-      model that the run began from is gone.
+    ValueError: the folder is neither a model nor a run with a checkpoint, or
+      the run's initial model no longer exists.
     MemoryError: a device has no room for the weights.
   """
   rules = c.sharding.rules()
@@ -97,12 +97,12 @@ def load_model(
 
 
 def _require_path(folder: pathlib.Path, source: str) -> None:
-  """Raises ValueError if a run's first model is a path that is not here."""
+  """Raises ValueError if a run's initial model is a path that is missing."""
   if ":" in source or pathlib.Path(source).expanduser().exists():
     return
   raise ValueError(
     f"{folder} has config.model.source={source!r}, which does not exist in "
-    f"{pathlib.Path.cwd()}: expected the folder that the run began in"
+    f"{pathlib.Path.cwd()}: expected the folder that the run was started in"
   )
 
 
@@ -113,14 +113,14 @@ def load_checkpoint(
   mesh: Mesh,
   step: int | None = None,
 ) -> types.Params:
-  """Loads the parameters of a run's checkpoint into their shards.
+  """Loads the parameters of a run's checkpoint, sharded on a mesh.
 
   Args:
-    c: how parameters are sharded.
-    folder: of the run.
-    config: of its model.
-    mesh: where the parameters lie.
-    step: of the checkpoint; None: the newest.
+    c: the settings with sharding rules.
+    folder: the run's folder.
+    config: the config of the run's model.
+    mesh: the mesh of the parameters.
+    step: the step of the checkpoint. None means the newest.
 
   Raises:
     ValueError: the run has no such checkpoint.
@@ -142,18 +142,18 @@ def load_policy(
   *,
   keeps_to_context: bool = False,
 ) -> Policy:
-  """Loads a model spec or run folder as the commands that sample do.
+  """Loads a model spec or run folder for sampling.
 
   Only the weights that sampling reads stay in memory. Slots and cache are as
-  large as the request needs, and as memory allows.
+  large as the request needs and memory allows.
 
   Args:
-    c: the sections of the command; its seed draws the policy's key.
-    spec: a model spec or the folder of a run.
-    step: the checkpoint of a run; None: the newest.
-    request: returns what will be sampled. None if unknown.
-    keeps_to_context: whether the command itself shortens responses to the
-      model's maximum length.
+    c: the sections of the command. The seed creates the policy's key.
+    spec: a model spec, or the folder of a run.
+    step: the checkpoint of a run. None means the newest.
+    request: returns the workload; None if unknown.
+    keeps_to_context: whether the command itself limits responses to the model's
+      maximum length.
 
   Raises:
     MemoryError: a device has no room for the weights, or for the cache of one

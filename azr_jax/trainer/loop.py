@@ -1,12 +1,12 @@
 """Reinforcement learning from verifiable rewards: the main loop.
 
 The life of a step: collect (sample and grade), advantages, pack, update, log,
-save. `opening.py` restores and builds what the steps use, so that the same
+save. `opening.py` restores and builds the parts that steps use, so the same
 command on the same folder resumes the run.
 
-The host does not wait for an update. A thread fetches its metrics, which are
-logged after the next update has been dispatched, or before a checkpoint is
-written. Sampling waits, because it needs the new parameters.
+The host does not wait for updates. A thread fetches an update's metrics, which
+are logged once the next update is dispatched, or before a checkpoint is
+written. Sampling does wait, because it needs the new parameters.
 """
 
 import contextlib
@@ -29,19 +29,19 @@ def train(
   fail_on_recompile: bool = False,
   profile_steps: range = range(0),
 ) -> None:
-  """Trains until the last step, resuming what the run's folder holds.
+  """Trains until the last step, resuming from the run's folder.
 
   Args:
-    experiment: what `build.build` made.
+    experiment: the experiment that `build.build` returned.
     run: an open run.
-    fail_on_recompile: stop when a step after the first compiles a program.
-    profile_steps: the steps that a trace is written of.
+    fail_on_recompile: whether to stop if a step after the first compiles.
+    profile_steps: the steps to write a profiler trace of.
 
   Raises:
-    RuntimeError: a step compiled a program with `fail_on_recompile`, its loss,
-      gradients or parameters were not finite, or the hosts of the run do not
+    RuntimeError: a step compiled a program with `fail_on_recompile`; its loss,
+      gradients or parameters were not finite; or the hosts of the run do not
       agree.
-    TimeoutError: a host did not come in `hosts.timeout_s`.
+    TimeoutError: a host did not arrive within `hosts.timeout_s`.
   """
   c = experiment.settings.shared.train
   with open_training(experiment, run) as training:
@@ -54,8 +54,8 @@ def train(
     steps = profiling.profiled(range(first, c.steps + 1), profile_steps, run)
     with contextlib.closing(steps):
       for step in steps:
-        # Collect. The sampler's copy of the weights is freed at the end of the
-        # block, because the update needs the memory.
+        # Collect. The end of the block frees the sampler's copy of the weights,
+        # because the update needs the memory.
         with training.in_flight.sampling(training.state.params, step) as policy:
           scores = training.evals.run(policy, step, run)
           times = speed.begin()
@@ -63,10 +63,10 @@ def train(
         trajectories, shaped = experiment.shape(rollouts.trajectories)
         times.collected(trajectories)
 
-        # Advantages, and pack.
+        # Advantages and packing.
         batch, packed = experiment.make_batch(trajectories, step)
 
-        # Update. Devices wait while the hosts compare what they have packed.
+        # Update. Devices wait while the hosts compare their packed batches.
         packed_rows = update.without_padding(batch)
         run.assert_same(f"batch of step {step}", *jax.tree.leaves(packed_rows))
         batch = update.place(batch, experiment.mesh)

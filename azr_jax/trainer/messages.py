@@ -1,4 +1,4 @@
-"""What commands print about their model, and at the end of a run."""
+"""Messages of commands about their model, and at the end of a run."""
 
 import pathlib
 import shlex
@@ -12,22 +12,22 @@ from azr_jax.run.console import print_status
 from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.trainer.settings import ExperimentSettings
 
-# The settings that bound a prompt and its response.
+# The settings that limit a prompt and its response.
 _LENGTHS = "config.rollout.prompt_buckets or config.rollout.max_tokens"
 
 
 def announce_model(
   source: ModelSource, longest: int, keys: str = _LENGTHS
 ) -> None:
-  """Prints the model's notes, and a warning if sequences are too long for it.
+  """Prints the model's notes, and a warning if sequences may be too long.
 
   Only the primary host prints.
 
   Args:
     source: the model.
     longest: tokens of the longest prompt and response together. 0 if the
-      command itself keeps to the model's maximum.
-    keys: the settings that make sequences shorter.
+      command itself respects the model's maximum.
+    keys: the settings to lower if sequences are too long.
   """
   if jax.process_index():
     return
@@ -56,7 +56,7 @@ def closing_message(
 
 
 def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
-  """Returns the command that scores a run, on a folder of this machine."""
+  """Returns a command that scores a run into a local folder."""
   suggested = settings.system.about(settings.system_settings).scoring
   if suggested is None:
     return "see docs/guide/evaluate.md"
@@ -80,7 +80,7 @@ def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
 
 
 def _template_flags(section: Settings) -> list[str]:
-  """Returns the flag that gives a benchmark the run's template arguments."""
+  """Returns the flag that passes the run's template arguments, if any."""
   if not isinstance(section, TemplateSettings):
     return []
   text = section.chat_template_kwargs

@@ -1,4 +1,4 @@
-"""Opens a training run: restores what its folder holds and builds its parts."""
+"""Opens a training run: restores its state and builds its parts."""
 
 import contextlib
 import dataclasses
@@ -20,17 +20,17 @@ from azr_jax.trainer.steps_in_flight import StepsInFlight
 
 @dataclasses.dataclass
 class Training:
-  """The parts of a run that last until its end.
+  """The parts of a run that live until its end.
 
   Attributes:
-    done: the step that was restored; 0: the run begins.
-    state: the learner's state. Nothing else may hold it, because an update
-      takes its memory.
-    ref_params: the parameters that the KL penalty refers to; None: no penalty.
-    checkpoints: those of the run.
+    done: the restored step; 0 for a new run.
+    state: the learner's state. Nothing else may hold a reference, because an
+      update donates its memory.
+    ref_params: the reference parameters of the KL penalty; None without one.
+    checkpoints: reads and writes the run's checkpoints.
     in_flight: collects rollouts.
     evals: the benchmarks during training.
-    counter: counts the programs that are compiled.
+    counter: counts compiled programs.
     log: writes metrics and progress.
   """
 
@@ -46,17 +46,17 @@ class Training:
 
 @contextlib.contextmanager
 def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
-  """Yields the parts of a run, new or resumed; closes them in reverse order.
+  """Opens a new or resumed run, and closes its parts in reverse order.
 
   Args:
-    experiment: what `build.build` made.
+    experiment: the experiment that `build.build` returned.
     run: an open run.
 
   Raises:
-    ValueError: a checkpoint, the model to start from, or data of the system is
+    ValueError: a checkpoint, the initial model, or data of the system is
       missing or damaged.
     RuntimeError: the hosts of the run do not agree.
-    TimeoutError: a host did not come in `hosts.timeout_s`.
+    TimeoutError: a host did not arrive within `hosts.timeout_s`.
   """
   settings = experiment.settings.shared
   with contextlib.ExitStack() as at_exit:
@@ -94,7 +94,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     sampler = experiment.sampler
     sampler.warm_up(sampler.compute_params(state.params))
     run.barrier("the sampler is compiled")
-    # A run that cannot be built leaves no file, so its folder stays free.
+    # Recorded only now: a run that fails to build leaves its folder free.
     starts.record(run.folder, run.hosts, done)
     log = at_exit.enter_context(
       step_log.StepLog(

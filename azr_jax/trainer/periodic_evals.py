@@ -53,15 +53,16 @@ class PeriodicEvals:
   def __init__(
     self, experiment: Experiment, executor: Executor, system: System
   ):
-    """Reads the data of all benchmarks, so that a step reads none.
+    """Reads the data of all benchmarks, so that no step has to.
 
     Args:
-      experiment: its section `evaluation` names the benchmarks.
+      experiment: the experiment. Section `evaluation` names the benchmarks.
       executor: grades answers.
-      system: may have agents that answer benchmarks, and prompts of training.
+      system: provides agents for benchmarks and prompts of training, if it has
+        them.
 
     Raises:
-      ValueError: a benchmark needs an agent or prompts that the system lacks,
+      ValueError: a benchmark needs an agent or a prompt that the system lacks,
         or its data cannot be read.
     """
     c = experiment.settings.shared.evaluation
@@ -80,7 +81,7 @@ class PeriodicEvals:
       name: _agent(system, name)
       for name in (benchmark.name for benchmark in self._benchmarks)
     }
-    # Its prompt offers a tool, without which scores would be lower.
+    # Its prompt offers a tool. Without one, scores would be too low.
     if self._agents.get(questions.NAME) is policy_lib.single_turn:
       raise ValueError(
         f"config.evaluation.benchmarks={c.benchmarks!r}: expected no "
@@ -88,11 +89,11 @@ class PeriodicEvals:
       )
 
   def is_finished(self, run: Run, done: int) -> bool:
-    """Returns whether a run has all its steps and the scores of their policy.
+    """Returns whether a run has finished all steps and the final scoring.
 
     Args:
       run: the run.
-      done: its finished steps.
+      done: the number of finished steps.
     """
     is_there = (
       bool(self._every)
@@ -103,14 +104,15 @@ class PeriodicEvals:
     return run.any_host("final scores", is_there)[0]
 
   def run(self, policy: Policy, step: int, run: Run) -> dict[str, float]:
-    """Returns the scores of the policy before a step, by metric name.
+    """Scores the policy before a step, by metric name.
 
-    There are none unless the step is the first or follows `evaluation.every`
-    others. Every evaluation has the same items and the same random keys.
+    Returns {} unless an evaluation is due: before the first step and after
+    every `evaluation.every` steps. All evaluations use the same items and
+    random keys.
 
     Args:
-      policy: of the step.
-      step: the step.
+      policy: the policy of the step.
+      step: the next step.
       run: the run, whose hosts share the evaluation.
     """
     if not self._every or (step - 1) % self._every:
@@ -120,13 +122,13 @@ class PeriodicEvals:
   def finish(
     self, params: types.Params, done: int, run: Run, log: StepLog
   ) -> None:
-    """Scores the final policy, if the run has all its steps, and logs it.
+    """Scores the final policy if all steps are done, and logs the scores.
 
     Args:
       params: the training parameters.
-      done: the finished steps.
+      done: the number of finished steps.
       run: the run.
-      log: gets the scores as those before the next step.
+      log: receives the scores, as of the step after the last.
     """
     is_last = done == self._experiment.settings.shared.train.steps
     if not self._every or not is_last or self.is_finished(run, done):
@@ -142,7 +144,7 @@ class PeriodicEvals:
 
   @functools.partial(jax.profiler.annotate_function, name="evaluate")
   def _score(self, policy: Policy, done: int, run: Run) -> dict[str, float]:
-    """Returns the scores of the policy after some steps."""
+    """Scores the policy after `done` steps."""
     start = time.monotonic()
     scores: dict[str, float] = {}
     for benchmark, settings in self._benchmarks.items():
@@ -187,8 +189,8 @@ def _read(
   """Returns the benchmarks with their items, and how to run each.
 
   Raises:
-    ValueError: the data of a benchmark cannot be read, or training asks nothing
-      like it.
+    ValueError: the data of a benchmark cannot be read, or a benchmark with
+      training prompts has no counterpart in training.
   """
   names = registry.names(c.benchmarks)
   paths = registry.paths(names, c.data)
@@ -213,7 +215,7 @@ def _read(
         f"file as --config.evaluation.data={benchmark.name}=PATH, or leave it "
         "out"
       ) from error
-    # A prompt of each subset shows whether the format can be written.
+    # One prompt per subset is enough to check that the format works.
     items = reversed(runner.items_of(benchmark, settings))
     firsts = benchmark.with_items(list({i.subset: i for i in items}.values()))
     runner.longest_prompt(firsts, settings, experiment.source.tokenizer)

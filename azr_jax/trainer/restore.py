@@ -1,4 +1,4 @@
-"""What training starts from, or resumes: a model, or a checkpoint of a run."""
+"""The state training starts from: a model, or a checkpoint of a run."""
 
 import json
 import pathlib
@@ -21,28 +21,27 @@ START = "start.json"
 def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
   """Returns the step of `train.init_from_run` that a run starts from.
 
-  The first call writes it to a file of the run's folder. The run that it names
-  may still train, so its newest checkpoint may be another when this run
-  resumes, but a KL penalty must refer to the same parameters.
+  The first call stores the step in the run's folder. The other run may still
+  be training, so its newest checkpoint may change before this run resumes, but
+  a KL penalty must keep the same reference parameters.
 
   Args:
-    experiment: what `build.build` made.
+    experiment: the experiment that `build.build` returned.
     folder: the run's folder.
 
   Returns:
-    The step; 0 if the run starts from a model.
+    The step, or 0 if the run starts from a model.
 
   Raises:
     ValueError: `train.init_from_run` is a run without a checkpoint, or missing
-      though `train.keep_moments` needs it, or the step that was written before
-      is damaged.
+      although `train.keep_moments` needs it, or the stored step is damaged.
   """
   c = experiment.settings.shared.train
   spec = c.init_from_run
   if not spec and c.keep_moments:
     raise ValueError(
-      "config.train.init_from_run='': expected a run's folder, whose moments "
-      "config.train.keep_moments=True starts with"
+      "config.train.init_from_run='': expected a run's folder, because "
+      "config.train.keep_moments=True starts from its moments"
     )
   if not spec:
     return 0
@@ -63,7 +62,7 @@ def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
 
 
 def _read_start(path: pathlib.Path) -> tuple[str, int]:
-  """Returns run and step of the file that `pin_start` writes.
+  """Reads run and step from the file that `pin_start` writes.
 
   Raises:
     ValueError: the file is damaged.
@@ -76,15 +75,15 @@ def _read_start(path: pathlib.Path) -> tuple[str, int]:
 def initial_params(
   experiment: Experiment, step: int, with_critic: bool
 ) -> tuple[types.Params, ...]:
-  """Returns the parameters to start from: the policy's, perhaps the critic's.
+  """Returns the initial parameters: the policy's, and maybe the critic's.
 
   Args:
-    experiment: what `build.build` made.
-    step: what `pin_start` returned.
-    with_critic: whether a critic is wanted, if the start has one.
+    experiment: the experiment that `build.build` returned.
+    step: the step that `pin_start` returned.
+    with_critic: whether to return a critic's parameters, if the start has one.
 
   Raises:
-    ValueError: the run that training starts from no longer has the step.
+    ValueError: the run to start from no longer has the step.
   """
   spec = experiment.settings.shared.train.init_from_run
   if not spec:
@@ -104,19 +103,19 @@ def training_state(
   checkpoints: checkpoint.Checkpointer,
   step: int,
 ) -> tuple[Any, types.Params | None, dict[str, Any]]:
-  """Returns what training starts from, or resumes.
+  """Returns the state that training starts or resumes from.
 
   A resumed run reloads its initial parameters only for the KL reference.
 
   Args:
-    experiment: what `build.build` made.
+    experiment: the experiment that `build.build` returned.
     run: the run.
-    checkpoints: of the run.
-    step: the step to restore; 0: the run begins.
+    checkpoints: the run's checkpoints.
+    step: the step to restore; 0 for a new run.
 
   Returns:
-    The learner's state, the parameters that the KL penalty refers to (None
-    without a penalty), and the system's state of the step.
+    The learner's state, the reference parameters of the KL penalty (None
+    without a penalty), and the system's state at that step.
   """
   has_reference = experiment.settings.shared.learner.kl_coef > 0
   make_reference = experiment.learner.make_reference
@@ -126,7 +125,7 @@ def training_state(
   if step:
     reference = None
     if has_reference:
-      # The start's parameters, in float32, are freed before the state is read.
+      # Free the float32 start before the learner's state is read.
       reference = jax.block_until_ready(
         make_reference(*initial_params(experiment, start, with_critic=False))
       )
@@ -142,14 +141,14 @@ def training_state(
 
 
 def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:
-  """Returns the state of `train.init_from_run`, whose schedules start over.
+  """Returns the state of `train.init_from_run`, with schedules reset.
 
   Args:
-    experiment: what `build.build` made.
-    step: what `pin_start` returned.
+    experiment: the experiment that `build.build` returned.
+    step: the step that `pin_start` returned.
 
   Raises:
-    ValueError: the run's optimizer keeps another state than this one's.
+    ValueError: the run's optimizer has a different state than this one's.
   """
   spec = experiment.settings.shared.train.init_from_run
   with checkpoint_reading.open_to_read(storage.resolve(spec), step) as (

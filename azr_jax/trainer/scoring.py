@@ -1,6 +1,6 @@
-"""Scores a model on benchmarks; an interrupted evaluation resumes.
+"""Scores a model on benchmarks. An interrupted evaluation resumes.
 
-`azr_jax.evaluate` is the command.
+The command is `azr_jax.evaluate`.
 """
 
 import collections
@@ -54,25 +54,25 @@ def evaluate(
   limit: int = 0,
   step: int | None = None,
 ) -> dict[str, float]:
-  """Returns the scores of a model on benchmarks.
+  """Scores a model on benchmarks and returns the scores.
 
-  The primary host writes them to `RESULTS` too, and returns the averages and
-  earlier scores of that file with them.
+  The primary host also writes the scores to `RESULTS`. It returns them with
+  averages and with the earlier scores in that file.
 
   Args:
-    config: of `configs/evaluate.py`.
+    config: a config of `configs/evaluate.py`.
     model_spec: a model spec (models/load.py), or a run folder.
     benchmark: comma-separated names and groups of `evals/registry.py`.
-    workdir: the folder of results and records.
-    data: the path of one benchmark's data, or comma-separated NAME=PATH; "":
-      the public sources.
-    limit: the maximum number of items of a benchmark; 0: its default number,
-      which is all items unless the benchmark's paper takes fewer.
-    step: the checkpoint of the run folder; None: the newest.
+    workdir: the folder for results and records.
+    data: the path of one benchmark's data, or comma-separated NAME=PATH; ""
+      reads the public sources.
+    limit: the maximum number of items per benchmark. 0 means the benchmark's
+      default, which is all items unless its paper takes fewer.
+    step: the checkpoint of the run folder. None means the newest.
 
   Raises:
-    ValueError: a config value, model, benchmark or data is not what is
-      expected, or the folder has results of something else.
+    ValueError: a config value, model, benchmark or data is invalid, or the
+      folder has results of a different evaluation.
   """
   settings = train_settings.read(EvaluateSettings, config)
   names = registry.names(benchmark)
@@ -102,8 +102,8 @@ def evaluate(
       settings.evaluate.samples,
       settings.evaluate,
     )
-    # All data is read before the weights, and all prompts are tried before the
-    # first is sampled: hours later is too late to tell that one fails.
+    # Read all data before the weights, and build all prompts before sampling:
+    # an error should show up now, not hours later.
     opened = collections.deque(
       pair
       for name in names
@@ -118,7 +118,7 @@ def evaluate(
     )
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
-      while opened:  # The items of those that are scored are freed.
+      while opened:  # Frees the items of finished benchmarks.
         asked, agent = opened.popleft()
         # Every benchmark starts from the same key, so that its scores do not
         # depend on the other benchmarks.
@@ -137,15 +137,15 @@ def _request(
   how: runner.ItemSettings,
   tokenizer: Tokenizer,
 ) -> sizes.Request:
-  """Returns the largest request of benchmarks that run one after another.
+  """Returns the largest request of benchmarks that run one after the other.
 
   Raises:
-    ValueError: a benchmark has no prompts of the format.
+    ValueError: a benchmark has no prompts in the format.
   """
   longest, responses, limits = [], [], []
   for benchmark, agent in opened:
     tokens = runner.longest_prompt(benchmark, how, tokenizer)
-    # An agent writes prompts of its own.
+    # Agents write their own prompts.
     longest.append(0 if agent else tokens)
     items = runner.items_of(benchmark, how)
     responses.append(len(items) * how.samples)
@@ -160,7 +160,7 @@ def _request(
 def _longest_response(
   benchmark: Benchmark, agent_name: str, settings: EvaluateSettings
 ) -> int | None:
-  """Returns the limit of a benchmark's responses; None: rollout.max_tokens."""
+  """Returns a benchmark's response limit, or None for rollout.max_tokens."""
   longest = settings.evaluate.longest(benchmark.name)
   if longest is None or agent_name:
     return None
@@ -172,10 +172,10 @@ def _print_limits(
   settings: EvaluateSettings,
   run: Run,
 ) -> None:
-  """Prints which benchmarks have shorter responses than rollout.max_tokens.
+  """Prints which benchmarks limit responses below rollout.max_tokens.
 
-  Agents have no other limit, so a line says that `evaluate.max_tokens` has no
-  effect.
+  Agents have no other limit, so with agents it prints that
+  `evaluate.max_tokens` has no effect.
   """
   most = settings.rollout.max_tokens
   shorter = collections.defaultdict(list)
@@ -196,7 +196,7 @@ def _print_limits(
 
 
 def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
-  """Returns model, step and config, which the records of a folder share."""
+  """Returns model, step and config: the identity of a folder's records."""
   return {
     "model": model_spec,
     "step": loading.checkpoint_step(model_spec),
@@ -207,7 +207,7 @@ def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
 def open_scores(
   workdir: str, settings: EvaluateSettings, identity: dict[str, Any]
 ) -> contextlib.AbstractContextManager[Run]:
-  """Opens a folder of records, which may hold records of the same identity.
+  """Opens a records folder, which may hold records of the same identity.
 
   Raises:
     ValueError: the folder holds records of another identity.
@@ -225,9 +225,9 @@ def open_scores(
 
 
 def require_same_sandbox(settings: EvaluateSettings, model_spec: str) -> None:
-  """Refuses other limits or libraries than those that a run trained with.
+  """Rejects executor limits or libraries other than those of training.
 
-  It concerns runs whose system has a tool.
+  Only runs whose system has a tool are checked.
 
   Raises:
     Invalid: a value of section `executor` differs.
@@ -247,10 +247,10 @@ def _open(
   settings: EvaluateSettings,
   how: runner.ItemSettings,
 ) -> list[tuple[Benchmark, str]]:
-  """Returns a benchmark that holds its items, with the name of each agent.
+  """Returns a benchmark with its items, paired with each agent's name.
 
   Raises:
-    ValueError: its data cannot be read, or an agent cannot answer it.
+    ValueError: the data cannot be read, or an agent cannot answer it.
   """
   benchmark = _benchmark(name, settings)
   data = dataclasses.replace(how, data=paths.get(name, ""))
@@ -265,7 +265,7 @@ def _open(
 
 
 def _benchmark(name: str, settings: EvaluateSettings) -> Benchmark:
-  """Returns a benchmark as the settings have it graded and asked."""
+  """Returns a benchmark with the configured grading and prompts."""
   if name == livecodebench.NAME:
     return livecodebench.for_release(settings.evaluate.livecodebench)
   benchmark = mathematics.with_grading(
@@ -283,10 +283,10 @@ def _score(
   settings: EvaluateSettings,
   how: runner.ItemSettings,
 ) -> dict[str, float]:
-  """Returns the scores of one benchmark.
+  """Scores one benchmark.
 
-  The agent of this name answers it, or the model in a single turn if the name
-  is empty.
+  `agent_name` names the agent that answers. If it is empty, the model answers
+  in a single turn.
   """
   agent: policy_lib.Agent = policy_lib.single_turn
   longest = _longest_response(benchmark, agent_name, settings)
@@ -308,7 +308,7 @@ def _score(
 def _require_data(
   names: Sequence[str], paths: dict[str, str], benchmark: str
 ) -> None:
-  """Raises ValueError if a benchmark that is named itself has no data."""
+  """Raises ValueError if an explicitly named benchmark has no data."""
   for name in _without_data(names, paths):
     if name in benchmark.split(","):
       raise ValueError(
@@ -320,7 +320,7 @@ def _require_data(
 def _with_data(
   names: Sequence[str], paths: dict[str, str], run: Run
 ) -> tuple[str, ...]:
-  """Returns the benchmarks that have data; prints which are left out."""
+  """Returns the benchmarks that have data, and prints which are skipped."""
   left_out = _without_data(names, paths)
   for name in left_out:
     run.print_status(f"{name} is left out: it needs --data={name}=PATH")
@@ -334,7 +334,7 @@ def _without_data(names: Sequence[str], paths: dict[str, str]) -> list[str]:
 def _write(
   folder: pathlib.Path, identity: dict[str, Any], scores: dict[str, float]
 ) -> dict[str, float]:
-  """Writes earlier scores, new ones and their averages, and returns all."""
+  """Writes earlier scores, new scores and their averages; returns all."""
   path = folder / RESULTS
   earlier = _earlier_scores(path, identity) if path.exists() else {}
   scores = earlier | scores
@@ -357,10 +357,10 @@ def _write(
 def _earlier_scores(
   path: pathlib.Path, identity: dict[str, Any]
 ) -> dict[str, float]:
-  """Returns the scores of a file of results.
+  """Reads the scores of a results file.
 
   Raises:
-    ValueError: the file is damaged, or its scores are of something else.
+    ValueError: the file is damaged, or belongs to a different evaluation.
   """
   with user_files.reading(path, "results of azr_jax.evaluate"):
     earlier = user_files.read_object(path)

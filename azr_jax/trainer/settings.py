@@ -1,9 +1,9 @@
 """Whole configurations: the sections of each command, and checks across them.
 
 `train_config` and `supervised_config` return a config with the defaults of all
-sections, of which a config file overrides some. `read_train`, `read_supervised`
-and `read` check a config and return settings. A default is in the settings
-class of its part alone.
+sections; a config file overrides some of them. `read_train`, `read_supervised`
+and `read` check a config and return settings. Each default is defined once, in
+the settings class of its section.
 """
 
 import dataclasses
@@ -45,14 +45,14 @@ from azr_jax.trainer.evaluation_settings import (
 
 
 def _seed() -> int:
-  return setting(0, "seed for all random draws", minimum=0)
+  return setting(0, "seed of all random draws", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings(Settings):
-  """A configuration of `azr_jax.train`, without the system's own section."""
+  """Configuration of `azr_jax.train`, without the system's own section."""
 
-  system: str = setting("azr", "a name, or MODULE:CLASS", required=True)
+  system: str = setting("azr", "system name, or MODULE:CLASS", required=True)
   seed: int = _seed()
   model: ModelSettings = ModelSettings(source="embedded:azr-tiny")
   mesh: MeshSettings = MeshSettings()
@@ -69,7 +69,7 @@ class TrainSettings(Settings):
   train: RunSettings = RunSettings()
 
   def check(self) -> None:
-    """Refuses sections that contradict one another."""
+    """Rejects sections that contradict one another."""
     rollout, learner = self.rollout, self.learner
     if not self.model.source:
       raise Invalid("model.source", "='': expected a model")
@@ -109,9 +109,9 @@ class TrainSettings(Settings):
 
   @property
   def may_be_off_policy(self) -> bool:
-    """Whether samples may come from another policy than the one to update.
+    """Whether samples may come from a policy other than the one to update.
 
-    Its parameters may be older, or rounded to 8 bits. Otherwise sampler and
+    The sampler's parameters may be older or quantized. Otherwise sampler and
     learner both compute in `model.dtype`.
     """
     return self.rollout.may_be_stale or self.rollout.is_quantized
@@ -126,12 +126,12 @@ class TrainSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentSettings:
-  """A checked configuration of `azr_jax.train`.
+  """Checked configuration of `azr_jax.train`.
 
   Attributes:
-    shared: the sections that every system has.
+    shared: the sections common to all systems.
     system: the class of the system.
-    system_settings: the section of the system.
+    system_settings: the system's own section.
   """
 
   shared: TrainSettings
@@ -140,7 +140,7 @@ class ExperimentSettings:
 
 
 def train_config(system: str) -> ml_collections.ConfigDict:
-  """Returns the defaults of a training run, the system's own section too.
+  """Returns the default training config, including the system's section.
 
   Args:
     system: a system's name, or MODULE:CLASS.
@@ -154,10 +154,10 @@ def train_config(system: str) -> ml_collections.ConfigDict:
 def switch_system(
   config: ml_collections.ConfigDict, system: str
 ) -> ml_collections.ConfigDict:
-  """Returns a training config for another system, with its defaults.
+  """Returns a training config switched to another system.
 
   Args:
-    config: a whole training config; it is not changed.
+    config: a whole training config. It is not modified.
     system: a system's name, or MODULE:CLASS.
 
   Raises:
@@ -179,8 +179,8 @@ def switch_system(
 def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
   """Checks a whole training config and returns its settings.
 
-  Only the section of `config.system` is read. If a config has none, the section
-  has its defaults; sections of other systems are ignored.
+  Only the section of `config.system` is read; it has its defaults if the config
+  lacks it. Sections of other systems are ignored.
 
   Raises:
     Invalid: a key is unknown, a value is not allowed, or two values contradict
@@ -231,7 +231,7 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
 
 @dataclasses.dataclass(frozen=True)
 class SamplingSettings(Settings):
-  """The sections of every command that samples a given model."""
+  """Sections shared by all commands that sample a given model."""
 
   seed: int = _seed()
   model: ModelSettings = ModelSettings()
@@ -240,7 +240,7 @@ class SamplingSettings(Settings):
   rollout: SamplerSettings = SamplerSettings()
 
   def check(self) -> None:
-    """Refuses a model, because a flag of the command names it."""
+    """Rejects `model.source`, because the flag --model names the model."""
     if self.model.source:
       raise Invalid(
         "model.source",
@@ -250,7 +250,7 @@ class SamplingSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateSettings(SamplingSettings):
-  """A configuration of `azr_jax.evaluate`."""
+  """Configuration of `azr_jax.evaluate`."""
 
   evaluate: BenchmarkSettings = BenchmarkSettings()
   executor: ExecutorSettings = ExecutorSettings(profile="programs")
@@ -259,13 +259,13 @@ class EvaluateSettings(SamplingSettings):
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings(Settings):
-  """Section `data` of supervised training; the corpus has its own section."""
+  """Section `data` of supervised training. Each corpus has its own section."""
 
   kind: str = setting(
-    "programs", "the kind of corpus", choices=tuple(corpora.KINDS)
+    "programs", "corpus to train on", choices=tuple(corpora.KINDS)
   )
   tokenizer_samples: int = setting(
-    6000, "conversations that a new tokenizer is trained on", minimum=1
+    6000, "conversations to train a new tokenizer on", minimum=1
   )
 
 
@@ -275,14 +275,14 @@ class SupervisedRunSettings(TrainingRunSettings):
 
   model_dtype: str = setting(
     "float16",
-    "dtype of the weights that are written at the end",
+    "dtype of the weights exported at the end",
     choices=tuple(safetensors_io.DTYPES),
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedTrainSettings(Settings):
-  """A configuration of `azr_jax.sft`, without the section of its corpus."""
+  """Configuration of `azr_jax.sft`, without the section of its corpus."""
 
   seed: int = _seed()
   model: ModelSettings = ModelSettings(source="preset:azr-tiny")
@@ -299,7 +299,7 @@ class SupervisedTrainSettings(Settings):
   data: CorpusSettings = CorpusSettings()
 
   def check(self) -> None:
-    """Refuses a preset that does not exist."""
+    """Rejects an unknown preset."""
     kind, _, name = self.model.source.partition(":")
     if kind == "preset" and name not in presets.PRESETS:
       raise Invalid(
@@ -311,10 +311,10 @@ class SupervisedTrainSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedExperiment:
-  """A checked configuration of `azr_jax.sft`.
+  """Checked configuration of `azr_jax.sft`.
 
   Attributes:
-    shared: the sections that every corpus has.
+    shared: the sections common to all corpora.
     corpus: the corpus's own section.
   """
 
@@ -323,7 +323,7 @@ class SupervisedExperiment:
 
 
 def supervised_config(kind: str) -> ml_collections.ConfigDict:
-  """Returns the defaults of supervised training on a kind of corpus."""
+  """Returns the default config of supervised training on a kind of corpus."""
   shared = SupervisedTrainSettings(data=CorpusSettings(kind=kind))
   config = overrides.to_config(shared)
   config[kind] = overrides.to_config(corpora.KINDS[kind].Settings())
@@ -359,10 +359,9 @@ def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
 
 
 def read(cls: type[SettingsT], config: ml_collections.ConfigDict) -> SettingsT:
-  """Checks a config and returns its settings, all of one class.
+  """Checks a config and returns its settings as an instance of `cls`.
 
   Args:
-    cls: the class of all sections.
     config: the config.
 
   Raises:

@@ -1,12 +1,12 @@
 """The loop of supervised training.
 
 The life of the data:
-1. a corpus writes conversations;
-2. they are tokenised, by a tokenizer that is trained on them (a model from
-   scratch) or by that of the loaded model;
-3. they are packed into rows, in an order fixed by the seed;
-4. each step trains on the next rows, by the mean over their tokens that the
-   model is to write; epochs repeat them.
+1. A corpus generates conversations.
+2. They are tokenized, with a tokenizer trained on them (for a model from
+   scratch) or with the loaded model's tokenizer.
+3. They are packed into rows, in an order fixed by the seed.
+4. Each step trains on the next rows. The loss is the mean over the tokens that
+   the model should write. Epochs repeat the rows.
 """
 
 import contextlib
@@ -39,22 +39,17 @@ from azr_jax.trainer.settings import (
   SupervisedTrainSettings,
 )
 
-# Steps between two lines of progress.
+# Steps between progress lines.
 _PROGRESS_STEPS = 10
-# Folded into the seed: the order of conversations, and of packed rows.
+# Folded into the seed, for the order of conversations and of packed rows.
 _ORDER, _ROWS = 1, 2
 
 
 @memory.explained(memory.TRAINING_KEYS)
 def run(settings: SupervisedExperiment, run: Run) -> None:
-  """Trains until the last step and writes the model.
-
-  Args:
-    settings: the checked configuration.
-    run: the open run.
-  """
+  """Trains until the last step and writes the model."""
   c = settings.shared
-  # It is checked before a model is downloaded.
+  # Checked before a model is downloaded.
   mesh = build.learner_mesh(c)
   rows, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", np.asarray(rows.tokens))
@@ -124,7 +119,7 @@ def run(settings: SupervisedExperiment, run: Run) -> None:
 
 
 class _Log:
-  """Writes metrics and progress, on the primary host."""
+  """Writes metrics and progress, on the primary host only."""
 
   def __init__(
     self,
@@ -133,7 +128,7 @@ class _Log:
     c: SupervisedTrainSettings,
     rows: list[dict[str, Any]],
   ):
-    """Opens the files; for `rows` see `MetricsWriter`."""
+    """Opens the files. See `MetricsWriter` for `rows`."""
     self._may_skip = c.learner.nonfinite == learner_settings.SKIP
     self._writer = None
     if run.is_primary:
@@ -153,12 +148,8 @@ class _Log:
   def write(self, step: int, values: dict[str, float]) -> None:
     """Writes a step's metrics.
 
-    Args:
-      step: the number of the step.
-      values: its metrics.
-
     Raises:
-      RuntimeError: the step was not finite.
+      RuntimeError: a value of the step is not finite.
     """
     nonfinite.check(step, values, self._may_skip)
     if self._writer is None:
@@ -168,10 +159,11 @@ class _Log:
       self._progress.show(step, f"nll {values['learner/nll']:.4f}")
 
   def take_rows(self) -> list[dict[str, Any]]:
-    """Writes out the metrics, and returns those of a checkpoint to save.
+    """Flushes the metrics and returns the rows to store in a checkpoint.
 
     Raises:
-      OSError: they cannot be written; a checkpoint must not be ahead of them.
+      OSError: the metrics cannot be written. A checkpoint must not be ahead of
+        them.
     """
     if self._writer is None:
       return []
@@ -185,9 +177,10 @@ def _write_model(
   source: load.ModelSource,
   run: Run,
 ) -> None:
-  """Writes model and tokenizer in Hugging Face layout."""
+  """Writes model and tokenizer in Hugging Face format."""
   folder = run.folder / "model"
-  # The libraries that write weights and tokenizers know no object store.
+  # The libraries that write weights and tokenizers cannot write to object
+  # stores.
   with contextlib.ExitStack() as written:
     here = folder
     if run.is_primary:
@@ -211,7 +204,7 @@ def _prepare(
 ) -> tuple[types.Batch, load.ModelSource]:
   """Returns all rows of the corpus [N, S], and the initial model.
 
-  The corpus and the tokenizer are made if the run's folder lacks them.
+  Generates corpus and tokenizer if the run's folder lacks them.
 
   Raises:
     ValueError: every conversation is longer than a row.
@@ -249,7 +242,7 @@ def _prepare(
 def _initial_model(
   c: SupervisedTrainSettings, corpus: Corpus, folder: pathlib.Path
 ) -> load.ModelSource:
-  """Returns a preset with a trained tokenizer, or the model of a spec."""
+  """Returns a preset with a newly trained tokenizer, or the model of a spec."""
   kind, _, name = c.model.source.partition(":")
   if kind != "preset":
     return load.resolve(c.model.source, c.model.cache_dir)
@@ -277,7 +270,7 @@ def _example(ids: list[int], loss_mask: list[bool]) -> packing.TrainingExample:
 def _pack_in_order(
   examples: list[packing.TrainingExample], c: SupervisedTrainSettings
 ) -> types.Batch:
-  """Packs examples, in groups of about four steps, to keep their order."""
+  """Packs examples in groups of about four steps, to keep their order."""
   mean = np.mean([len(example.token_ids) for example in examples])
   rows_length = c.learner.micro_rows * c.learner.row_length
   group = max(1, int(4 * rows_length / mean))
@@ -289,7 +282,7 @@ def _pack_in_order(
       row_length=c.learner.row_length,
       max_sequences_per_row=c.learner.max_sequences_per_row,
       rows_multiple=1,
-      aggregation="token_mean",  # Over all rows; each step has its own.
+      aggregation="token_mean",  # Over all rows; `_batch` recomputes weights.
     )
     shuffle = rng.permutation(len(batch.tokens))
     packed.append(jax.tree.map(lambda x, s=shuffle: x[s], batch))
@@ -297,7 +290,7 @@ def _pack_in_order(
 
 
 def _lengths(batch: types.Batch) -> list[int]:
-  """Returns the tokens of each sequence of packed rows."""
+  """Returns the lengths of all sequences in packed rows, in tokens."""
   counts = (
     np.bincount(row)[1:]
     for row in batch.segment_ids.reshape(-1, batch.segment_ids.shape[-1])
@@ -306,15 +299,15 @@ def _lengths(batch: types.Batch) -> list[int]:
 
 
 def _batch(rows: types.Batch, index: int, count: int) -> types.Batch:
-  """Returns step `index`'s rows as one micro-batch; epochs repeat the rows.
+  """Returns a step's rows as one micro-batch. Epochs repeat the rows.
 
   Args:
     rows: arrays [N, S] of the whole corpus.
-    index: the step, from 0.
-    count: B, rows of a step.
+    index: the index of the step, from 0.
+    count: B, the rows per step.
 
   Returns:
-    Arrays [1, B, S], whose weights are a mean over the step's trained tokens.
+    Arrays [1, B, S]. Their weights give a mean over the step's trained tokens.
   """
   indices = np.arange(index * count, (index + 1) * count) % len(rows.tokens)
   batch = jax.tree.map(lambda x: x[indices], rows)

@@ -1,9 +1,9 @@
-"""Chooses sizes of sampling and learning, from the request and free memory.
+"""Chooses sizes of sampling and learning from the request and free memory.
 
-Settings alone decide what is sampled and what the gradients are. Memory decides
-how much is computed at once: the pages of the cache, rows of a micro-batch,
-tokens whose logits exist at once. These sizes change rounding, so config.json
-keeps them and a resumed run uses the same.
+Only settings decide what is sampled and what the gradients are. Memory decides
+how much is computed at once: cache pages, rows per micro-batch, and the tokens
+whose logits are in memory at once. These sizes affect rounding, so config.json
+stores them and a resumed run reuses them.
 """
 
 import dataclasses
@@ -29,31 +29,32 @@ from azr_jax.types import Rules
 
 # A resumed run cannot change its sizes.
 _RESUMED = (
-  "the folder's run began with these sizes; expected as much memory as then, "
+  "the folder's run started with these sizes; expected as much memory as then, "
   "more devices with config.mesh.fsdp, or another --workdir"
 )
 _SHORTEST_BUCKET = 16
 _MOST_SLOTS = 256
-# Tokens of a micro-batch, and those whose logits exist at once.
+# Tokens per micro-batch, and tokens whose logits are in memory at once.
 _MICRO_TOKENS, _CHUNK_TOKENS = 4096, 1024
 # float32 copies of a chunk's logits in the backward pass.
 _LOGIT_COPIES = 4
-# Fraction of memory for the logits of a chunk.
+# Fraction of memory for a chunk's logits.
 _MAX_LOGITS = 0.1
-# Parameters and two moments; summed gradients and those of a micro-batch.
+# State: parameters and two moments. Gradients: the sum and a micro-batch's.
 _STATE_COPIES, _GRADIENT_COPIES = 3, 2
-# On CPUs, XLA takes this many times the memory of a bfloat16 pool.
+# On CPUs, XLA needs this many times the memory of a bfloat16 pool.
 _CPU_HALF_COPIES = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What a command samples, known before its first token.
+  """The workload of a command, known before its first token.
 
   Attributes:
-    responses: their number.
-    longest_prompt: tokens; 0: prompts depend on responses, or are unknown.
-    max_tokens: the largest limit of a response; 0: `rollout.max_tokens`.
+    responses: the number of responses.
+    longest_prompt: tokens of the longest prompt. 0 if unknown, or if prompts
+      depend on responses.
+    max_tokens: the largest response limit. 0 means `rollout.max_tokens`.
   """
 
   responses: int
@@ -62,9 +63,9 @@ class Request:
 
 
 def for_request(c: SamplerSettings, request: Request) -> SamplerSettings:
-  """Returns settings with no slot, bucket or token that nothing needs.
+  """Returns settings without slots, buckets or tokens that nothing needs.
 
-  Prompts beyond the largest bucket are not sampled, so they need no bucket.
+  Prompts beyond the largest bucket are never sampled, so they need no bucket.
   """
   buckets = c.prompt_buckets
   if request.longest_prompt:
@@ -86,7 +87,7 @@ def for_step(
 
   Args:
     settings: the configuration.
-    request: what a step samples and trains on. None asks the system.
+    request: the workload of a step. None asks the system.
   """
   shared = settings.shared
   rollout, learner = shared.rollout, shared.learner
@@ -97,7 +98,7 @@ def for_step(
     if load is None:
       return shared
     trained = load.trained
-    # Evaluations use slots, too, and free slots let the next step start early.
+    # Evaluations use slots too, and free slots let the next step start early.
     # With a fixed cache size, slots cost little.
     is_open = shared.evaluation.every or rollout.max_staleness
     if not is_open and not rollout.cache_gib:
@@ -118,7 +119,7 @@ def as_begun(
   Args:
     shared: the checked settings of the config.
     config: the command's config.
-    begun_with: the config of the run, or None if it has not started.
+    begun_with: the config the run started with, or None for a new run.
   """
   values = config.to_dict()
   if begun_with is None or shared.rollout.cache_gib:
@@ -132,13 +133,13 @@ def as_begun(
 
 
 def keep(values: dict[str, Any], c: SamplerSettings) -> None:
-  """Writes the sizes that memory decided into a config."""
+  """Writes the sizes chosen from memory into a config."""
   values["rollout"]["cache_gib"] = c.cache_gib
   values["rollout"]["decode_chunk"] = c.decode_chunk
 
 
 def describe(c: SamplerSettings) -> str:
-  """Returns a line about a cache whose size memory decided."""
+  """Describes a cache whose size memory decided, in one line."""
   return (
     f"memory has room for a cache of {c.cache_gib:.3g} GiB on each device "
     f"(rollout.cache_gib): {c.slots} slots share it, so sequences may wait"
@@ -146,7 +147,7 @@ def describe(c: SamplerSettings) -> str:
 
 
 def _with_cache(c: SamplerSettings, gib: float) -> SamplerSettings:
-  """Returns settings with a cache that may be smaller than all slots need."""
+  """Returns settings with a cache that may be too small for all slots."""
   chunk = min(c.decode_chunk, c.page_size)
   return dataclasses.replace(c, cache_gib=gib, decode_chunk=chunk)
 
@@ -175,22 +176,23 @@ def fit_cache(
   room: int,
   may_choose: bool = True,
 ) -> SamplerSettings:
-  """Returns settings whose cache fits beside the weights of sampling.
+  """Returns settings whose cache fits next to the sampler's weights.
 
-  If memory cannot hold the longest sequence in every slot, `cache_gib` becomes
-  what fits. Sequences then take pages as they grow, and may wait for them.
+  If memory cannot hold the longest sequence in every slot, `cache_gib` is set
+  to the size that fits. Sequences then take pages as they grow, and may have to
+  wait for them.
 
   Args:
-    model: the decoder of training.
-    mesh: the layout to sample in.
+    model: the training decoder.
+    mesh: the mesh to sample on.
     rules: logical parameter axis to mesh axis.
-    c: shapes of sampling.
-    room: bytes of each device that sampling may use.
+    c: the shapes of sampling.
+    room: bytes per device that sampling may use.
     may_choose: False for a resumed run, whose sizes are fixed.
 
   Raises:
-    MemoryError: the cache that is set, or the smallest one, does not fit.
-    ValueError: `cache_gib` has no room for the longest sequence.
+    MemoryError: the configured cache, or the smallest one, does not fit.
+    ValueError: `cache_gib` is too small for the longest sequence.
   """
   engine = engine_lib.make_engine(model, mesh, rules, c)
   weights = layout.weight_bytes(engine)
@@ -223,13 +225,13 @@ def fit_cache(
       "model",
     )
   fitting = int((layout.MAX_HELD * room - weights) // page)
-  # Half a page extra, so that rounding down loses none.
+  # Add half a page, so that rounding down loses none.
   pages = max(fitting, least) + 0.5
   return _with_cache(c, pages * page / copies / memory.GIB)
 
 
 def check_weights(config: ModelConfig, mesh: Mesh, rules: Rules) -> None:
-  """Raises MemoryError if a model's float32 weights certainly do not fit."""
+  """Raises MemoryError if a model's float32 weights cannot possibly fit."""
   available = memory.available_bytes()
   params = mesh_lib.sharded_shapes(
     transformer.abstract_params(transformer.Transformer(config)), mesh, rules
@@ -252,28 +254,28 @@ def check_update(
   available: int | None,
   may_choose: bool = True,
 ) -> int:
-  """Checks that an update fits; returns the bytes of its state on a device.
+  """Checks that an update fits; returns the bytes of its state per device.
 
   Args:
     c: rows and chunks of the learner.
-    config: of the model.
-    state: the learner's, as shapes in their shards.
-    mesh: the learner's.
-    available: bytes of each device before the state exists; None if unknown.
-    may_choose: False for a run that began with these settings.
+    config: the model's config.
+    state: the learner's state, as sharded shapes.
+    mesh: the learner's mesh.
+    available: bytes per device before the state exists; None if unknown.
+    may_choose: False for a run that started with these settings.
 
   Raises:
-    MemoryError: an update certainly does not fit.
+    MemoryError: an update cannot possibly fit.
   """
   params_bytes = layout.shard_bytes(state.params)
   state_bytes = layout.shard_bytes(state)
-  if getattr(c, "kl_coef", 0):  # The reference.
+  if getattr(c, "kl_coef", 0):  # The reference parameters.
     state_bytes += params_bytes
   rows = mesh_lib.padded_rows(c.micro_rows, mesh)
   tokens = rows * c.row_length // mesh_lib.batch_devices(mesh)
   vocab = config.vocab_size // mesh.shape["tensor"]
   logits = 4 * vocab * min(c.chunk_tokens, tokens)
-  held = state_bytes + params_bytes  # The gradients, summed in place at best.
+  held = state_bytes + params_bytes  # Gradients, at best summed in place.
   if available is None or held + logits <= available:
     return state_bytes
   advice = "take a smaller model, or more devices with config.mesh.fsdp"
@@ -285,7 +287,7 @@ def check_update(
 
 
 def prompt_buckets(longest: int) -> tuple[int, ...]:
-  """Returns two prompt lengths to compile: half of the longest, and it."""
+  """Returns two prompt lengths to compile: the longest and half of it."""
   bucket = _SHORTEST_BUCKET
   while bucket < longest:
     bucket *= 2
@@ -295,16 +297,16 @@ def prompt_buckets(longest: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-  """What bounds the rows of a micro-batch.
+  """The limits on the rows of a micro-batch.
 
   Attributes:
     config: the model's config.
-    dtype: name of the compute type.
-    remat: which activations are kept, as `model.remat`.
-    critic: whether a critic learns, too.
-    available: bytes of each device before the state exists.
-    devices: over which parameters are split.
-    platform: of the devices, cpu, gpu or tpu.
+    dtype: the name of the compute dtype.
+    remat: which activations are stored, as in `model.remat`.
+    critic: whether a critic is trained too.
+    available: bytes per device before the state exists.
+    devices: the number of devices that share the parameters.
+    platform: the devices' platform: cpu, gpu or tpu.
   """
 
   config: ModelConfig
@@ -321,7 +323,7 @@ class Memory:
     return max(16, int(room // (4 * _LOGIT_COPIES * self.config.vocab_size)))
 
   def device_rows(self, row_length: int) -> int:
-    """Returns the rows of a device whose activations fit, about."""
+    """Estimates how many rows per device have activations that fit."""
     params = transformer.abstract_params(transformer.Transformer(self.config))
     count = sum(x.size for x in jax.tree.leaves(params))
     copies = _STATE_COPIES * (1 + self.critic) + _GRADIENT_COPIES
@@ -333,13 +335,13 @@ class Memory:
   def _token_bytes(self, row_length: int) -> float:
     """Estimates the bytes of a token's activations.
 
-    Compiled updates of SmolLM2-135M on a CPU need a tenth less.
+    Compiled CPU updates of SmolLM2-135M need a tenth less.
     """
     c, is_cpu = self.config, self.platform == "cpu"
     # XLA computes in float32 on CPUs.
     size = 4 if is_cpu else jnp.dtype(self.dtype).itemsize
     layer = 10 * c.hidden_size + 4 * c.mlp_size
-    if is_cpu:  # Attention keeps no scores on other devices.
+    if is_cpu:  # On other devices, attention stores no scores.
       layer += 3 * c.num_heads * row_length
     # Whatever fits is chosen for the rows.
     whole = "none" if is_cpu else "full"
@@ -360,11 +362,11 @@ def fitted(
   """Returns the sizes of a training config, by dotted key.
 
   Args:
-    max_tokens: of a response.
-    longest_prompt: tokens.
-    responses: of a step.
-    bounds: what memory allows; None if unknown.
-    devices: over which the rows of a micro-batch are split.
+    max_tokens: the maximum tokens of a response.
+    longest_prompt: the tokens of the longest prompt.
+    responses: the responses per step.
+    bounds: the memory limits; None if unknown.
+    devices: the number of devices that share a micro-batch's rows.
   """
   buckets = prompt_buckets(longest_prompt)
   row_length = -(-(buckets[-1] + max_tokens) // 8) * 8
@@ -372,14 +374,15 @@ def fitted(
   chunk_tokens = _CHUNK_TOKENS
   if bounds is not None:
     chunk_tokens = min(chunk_tokens, bounds.chunk_tokens())
-    # A critic takes an optimizer step per micro-batch, so these stay.
+    # A critic takes an optimizer step per micro-batch, so memory must not
+    # change the number of micro-batches.
     if not bounds.critic:
       most_rows = min(most_rows, bounds.device_rows(row_length))
   most_rows *= devices
-  # The fewest micro-batches with a row for each response, equally full.
+  # The fewest micro-batches with a row per response, evenly filled.
   micro_batches = -(-responses // most_rows)
   micro_rows = -(-responses // micro_batches)
-  micro_rows += -micro_rows % devices  # An update has no other rows.
+  micro_rows += -micro_rows % devices  # An update has no other row counts.
   return {
     "rollout.prompt_buckets": buckets,
     "rollout.slots": min(responses, _MOST_SLOTS),

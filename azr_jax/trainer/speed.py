@@ -1,8 +1,8 @@
-"""How fast a run is, of what its chips could do, and where they stand idle.
+"""How fast a run is: utilization of its chips, and where they idle.
 
-Everything is counted on the host from lengths that it knows anyway; times are
-those at which programs were sent and seen to be done. Nothing waits for a
-figure. docs/guide/speed.md says what each of them means.
+Everything is counted on the host, from lengths it knows anyway. Times are when
+programs were dispatched and when they were seen to be done; nothing waits for a
+measurement. docs/guide/speed.md explains the metrics.
 """
 
 import time
@@ -19,7 +19,7 @@ from azr_jax.parallel import chips
 from azr_jax.rollout.meter import Interval, Meter
 from azr_jax.trainer.build import Experiment
 
-# The phases of a step, in which a device can stand idle.
+# The phases of a step in which a device can idle.
 PHASES = ("rollout", "grading", "update", "other")
 _FOREVER = float("inf")
 
@@ -27,19 +27,18 @@ _FOREVER = float("inf")
 class Speed:
   """Measures the steps of a run, one after the other.
 
-  The time of a step begins where the update before it was done, or where the
-  loop began, and ends where its own update is done. So evaluations, checkpoints
-  and the copy of the weights that sampling reads are in the phase `other` of
-  the step that follows them.
+  A step lasts from the end of the previous update (or the start of the loop) to
+  the end of its own update. So evaluations, checkpoints and the copy of the
+  weights for sampling count as phase `other` of the next step.
   """
 
   def __init__(self, experiment: Experiment, chip: chips.Chip | None = None):
-    """Begins the time of the first step.
+    """Starts the clock of the first step.
 
     Args:
-      experiment: what `build.build` made.
-      chip: the rates of a device; None: those of the experiment's devices, if
-        they are known.
+      experiment: the experiment that `build.build` returned.
+      chip: the peak rates of a device. None looks up the experiment's devices,
+        which may be unknown.
     """
     shared = experiment.settings.shared
     mesh = experiment.mesh
@@ -53,27 +52,27 @@ class Speed:
     networks = 2 if shared.learner.estimator == GAE else 1
     self._passes = networks * shared.learner.epochs
     self._meter = experiment.sampler.meter
-    self._meter.take()  # The work of compilation belongs to no step.
+    self._meter.take()  # Discard the work of warming up.
     self._done_at = time.monotonic()
 
   def begin(self) -> "StepTimes":
-    """Begins the rollouts of a step.
+    """Starts the rollouts of a step.
 
-    What was sampled before, for an evaluation, kept the devices busy and counts
-    in no rate of the step.
+    Earlier sampling, for an evaluation, kept the devices busy but does not
+    count towards the step's rates.
     """
     return StepTimes(self, time.monotonic(), self._meter.take().busy)
 
   def take(self) -> Meter:
-    """Returns what was sampled since the last call."""
+    """Returns the sampling counts since the last call."""
     return self._meter.take()
 
   def metrics(self, step: "StepTimes", done_at: float) -> dict[str, float]:
-    """Returns the metrics of a step, once after its update was done.
+    """Returns the metrics of a step. Call once, after its update is done.
 
     Args:
-      step: its rollouts were collected and its update was sent.
-      done_at: when the update was done.
+      step: a step whose rollouts are collected and whose update is dispatched.
+      done_at: the time when the update was done.
     """
     began, self._done_at = self._done_at, done_at
     update_s = done_at - step.sent_at
@@ -113,7 +112,7 @@ class Speed:
 
 
 class StepTimes:
-  """The moments of a step: `Speed.begin`, `collected`, `send`, `metrics`."""
+  """The times of one step. Call `collected`, `send`, then `metrics`."""
 
   def __init__(self, speed: Speed, start: float, busy: Sequence[Interval] = ()):
     self._speed = speed
@@ -126,11 +125,11 @@ class StepTimes:
     self._trace.__enter__()
 
   def collected(self, trajectories: Sequence[types.Trajectory]) -> None:
-    """Notes that the step's trajectories have been sampled and graded."""
+    """Records that the step's trajectories have been sampled and graded."""
     self._trace.__exit__(None, None, None)
     self.collected_at = time.monotonic()
     self.sampled = self._speed.take()
-    # The last token of a sequence is only a target.
+    # A sequence's last token is only a target, never an input.
     self.lengths = [
       len(t.prompt.token_ids) + len(t.completion.token_ids) - 1
       for t in trajectories
@@ -138,12 +137,12 @@ class StepTimes:
     ]
 
   def send(self) -> None:
-    """Notes that the update is about to be sent to the device."""
+    """Records that the update is about to be dispatched."""
     self.sent_at = time.monotonic()
 
   @property
   def busy(self) -> list[Interval]:
-    """When programs of sampling were on the device, before the step too."""
+    """When sampling programs ran on the device, including before the step."""
     return [*self._busy_before, *self.sampled.busy]
 
   @property
@@ -153,14 +152,14 @@ class StepTimes:
 
   @property
   def rollout_s(self) -> float:
-    """Seconds of sampling, with what was done between completions."""
+    """Seconds of sampling, including gaps between completions."""
     return total(self.rollout)
 
   def metrics(self, done_at: float) -> dict[str, float]:
-    """Returns times and speeds of the step; called once, in order of steps.
+    """Returns times and speeds of the step. Call once, in step order.
 
     Args:
-      done_at: when the update was done.
+      done_at: the time when the update was done.
     """
     return {
       "time/sample": self.rollout_s,
@@ -172,7 +171,7 @@ class StepTimes:
 
 
 def chip_of(mesh: Mesh) -> chips.Chip | None:
-  """Returns the rates of the devices of a mesh, if they are known."""
+  """Returns the peak rates of a mesh's devices, or None if unknown."""
   return chips.BY_KIND.get(mesh.devices.flat[0].device_kind)
 
 
@@ -184,15 +183,15 @@ def update_metrics(
   devices: int,
   chip: chips.Chip | None,
 ) -> dict[str, float]:
-  """Returns the tokens per second and the utilisation of an update.
+  """Returns the tokens per second and the utilization of an update.
 
   Args:
-    config: of the model.
-    lengths: tokens of each trained sequence.
-    passes: how often each is learned from, by each network.
-    seconds: from sending the update to its end.
-    devices: how many.
-    chip: the rates of each; None: they are not known.
+    config: the model's config.
+    lengths: the tokens of each trained sequence.
+    passes: passes over each sequence: epochs times networks.
+    seconds: the time from dispatching the update to its end.
+    devices: the number of devices.
+    chip: the peak rates of each device; None if unknown.
   """
   metrics = _rate("update", sum(lengths) * passes, seconds, devices)
   if chip is not None and seconds > 0:
@@ -204,7 +203,7 @@ def update_metrics(
 def _rate(
   phase: str, tokens: float, seconds: float, devices: int
 ) -> dict[str, float]:
-  """Returns the tokens per second and device of a phase that took time."""
+  """Returns the tokens per second and device of a phase, if it took time."""
   if seconds <= 0:
     return {}
   return {f"device/{phase}/tokens_per_s": tokens / seconds / devices}
@@ -213,7 +212,7 @@ def _rate(
 def _idle_fractions(
   step: StepTimes, began: float, done_at: float
 ) -> dict[str, float]:
-  """Returns each phase's idle seconds over those of the whole step."""
+  """Returns the idle seconds of each phase, as a fraction of the step."""
   whole = done_at - began
   if whole <= 0:
     return {}
@@ -233,12 +232,12 @@ def _idle_fractions(
 
 
 def total(intervals: Sequence[Interval]) -> float:
-  """Returns the seconds that lie in any of some intervals."""
+  """Returns the seconds that the union of the intervals covers."""
   return sum(end - start for start, end in union(intervals))
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
-  """Returns the same moments as intervals in order that do not meet."""
+  """Merges intervals into disjoint ones, in ascending order."""
   joined: list[Interval] = []
   for start, end in sorted(intervals):
     if joined and start <= joined[-1][1]:
@@ -251,7 +250,7 @@ def union(intervals: Sequence[Interval]) -> list[Interval]:
 def overlap(
   some: Sequence[Interval], others: Sequence[Interval]
 ) -> list[Interval]:
-  """Returns the moments that lie in intervals of both kinds."""
+  """Returns the intersection of two sets of intervals."""
   both = [
     (max(a[0], b[0]), min(a[1], b[1]))
     for a in union(some)
@@ -261,7 +260,7 @@ def overlap(
 
 
 def gaps(intervals: Sequence[Interval]) -> list[Interval]:
-  """Returns the moments that lie in none of some intervals."""
+  """Returns the complement of the intervals."""
   joined = union(intervals)
   starts = [-_FOREVER, *(end for _, end in joined)]
   ends = [*(start for start, _ in joined), _FOREVER]

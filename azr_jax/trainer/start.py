@@ -1,4 +1,4 @@
-"""Starts a training run: what the command and `azr_jax.api` have in common."""
+"""Starts a training run, for the command and for `azr_jax.api`."""
 
 import dataclasses
 
@@ -18,18 +18,18 @@ def train(
   fail_on_recompile: bool = False,
   profile_steps: str = "",
 ) -> None:
-  """Trains until the last step, resuming what the folder holds.
+  """Trains until the last step, resuming from the run's folder.
 
   Args:
-    checked: what `settings.read_train` returned for the config.
-    config: a whole experiment.
-    workdir: the run folder, here or as gs://BUCKET/FOLDER.
-    fail_on_recompile: stop when a step after the first compiles a program.
-    profile_steps: the steps to write a trace of, as 3 or 3-5; "": none.
+    checked: the settings that `settings.read_train` returned for the config.
+    config: the whole config of an experiment.
+    workdir: the run folder, local or as gs://BUCKET/FOLDER.
+    fail_on_recompile: whether to stop if a step after the first compiles.
+    profile_steps: the steps to write a trace of, as 3 or 3-5; "" for none.
 
   Raises:
     MemoryError: a device lacks memory.
-    ValueError: something that the run needs is not named, or the folder belongs
+    ValueError: a setting that the run needs is missing, or the folder belongs
       to a run with another config or in another process.
     RuntimeError, TimeoutError: see `loop.train`.
   """

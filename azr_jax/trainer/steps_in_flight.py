@@ -1,18 +1,17 @@
-"""Steps whose rollouts are sampled at the same time.
+"""Rollouts of several steps in flight at once.
 
 With `rollout.max_staleness = s`, slots that step k leaves free take prompts of
-the steps up to k + s while the tail of step k decodes. When step k is complete:
-1. verdicts and tool outputs that are under way are waited for;
+steps up to k + s while the tail of step k decodes. When step k is complete:
+1. verdicts and tool outputs in flight are awaited;
 2. every sequence leaves its slot, and the update runs;
 3. the tokens of these sequences are prefilled with the new parameters, and
-   they go on.
-So tokens alone are state, and a token of step k is at most s updates old.
+   decoding continues.
+So tokens are the only state, and a token of step k is at most s updates old.
 
-What a step samples depends on nothing but the state after step k - s - 1 or
-later, which is known when it begins, and on the numbers of its requests, from
-which their random keys follow. A run that was killed
-begins the steps that were under way anew, from the states that they began from,
-and takes the tokens that its checkpoint has.
+What a step samples depends only on the system's state when it starts (the state
+after step k - s - 1 or later) and on its prompt seeds, which determine the
+random keys. A killed run restarts the steps in flight from the states that they
+started from, and reuses the tokens in its checkpoint.
 """
 
 import collections
@@ -41,19 +40,19 @@ from azr_jax.rollout.stream import sample_id
 from azr_jax.rollout.weights import Weights
 from azr_jax.systems.system import System
 
-# The keys of the host's state that no system may have.
+# Keys of the host's state that are reserved: systems may not use them.
 IN_FLIGHT, PAUSED = "steps_in_flight", "paused_groups"
 
 
 @dataclasses.dataclass
 class _Step:
-  """A step that is under way.
+  """A step in flight.
 
   Attributes:
-    number: of the step.
-    policy: samples for it.
-    rollouts: the future of its end.
-    state: the system's state that it began from.
+    number: the step.
+    policy: the policy that samples for the step.
+    rollouts: the future of the step's rollouts.
+    state: the system's state when the step started.
   """
 
   number: int
@@ -63,16 +62,16 @@ class _Step:
 
 
 def decode_clock(c: SamplerSettings) -> DecodeClock:
-  """Returns the clock by which the outcomes of jobs are taken.
+  """Returns the clock that decides when outcomes of jobs are read.
 
-  It decides which prompts are prefilled together, and so how numbers are
-  rounded; without it two runs of a seed would differ.
+  Reading times decide which prompts are prefilled together, and so how values
+  are rounded. Without the clock, two runs with the same seed would differ.
   """
   return DecodeClock(c.verdict_delay_calls)
 
 
 class StepsInFlight:
-  """Collects rollouts, step after step."""
+  """Collects rollouts, step by step."""
 
   def __init__(
     self,
@@ -84,15 +83,16 @@ class StepsInFlight:
     staleness: int,
     last: int,
   ):
-    """Begins no step yet.
+    """Initializes the collector. No step starts yet.
 
     Args:
-      sampler: samples.
-      tokenizer: of the model.
+      sampler: the sampler of all steps.
+      tokenizer: the model's tokenizer.
       sampling_key: step -> the random key of its rollouts.
-      system: collects the rollouts.
-      jobs: of the system, with their clock.
-      staleness: s, steps that may begin before an earlier one is complete.
+      system: collects the rollouts of a step.
+      jobs: the system's jobs, with their clock.
+      staleness: s, the number of steps that may start before an earlier one is
+        complete.
       last: the last step of the run.
     """
     self._sampler, self._tokenizer = sampler, tokenizer
@@ -100,7 +100,7 @@ class StepsInFlight:
     self._staleness, self._last = staleness, last
     self._jobs = jobs
     self._loop = EventLoop(jobs.clock)
-    # Shared by the policies of all steps; empty between two `sampling` blocks.
+    # Shared by the policies of all steps. Empty between `sampling` blocks.
     self._weights = Weights()
     self._steps: collections.deque[_Step] = collections.deque()
     self._step_tokens = sampler.settings.step_tokens
@@ -108,11 +108,11 @@ class StepsInFlight:
 
   @contextlib.contextmanager
   def sampling(self, params: types.Params, step: int) -> Iterator[Policy]:
-    """Yields the policy of a step; the sampler's weights are freed at the end.
+    """Yields the policy of a step, and frees the sampler's weights at the end.
 
     Args:
       params: the training parameters before the step.
-      step: the next one to be collected.
+      step: the next step to collect.
     """
     with policy_lib.open_policy(
       self._sampler,
@@ -130,7 +130,7 @@ class StepsInFlight:
   def collect(self, step: int) -> tuple[types.RolloutBatch, Policy]:
     """Returns the rollouts of a step, and the policy that sampled them.
 
-    Call it in the block of `sampling`.
+    Call this inside a `sampling` block.
     """
     if not self._steps:
       self._begin(step)
@@ -153,7 +153,7 @@ class StepsInFlight:
     return rollouts, first.policy
 
   def _begin(self, number: int) -> None:
-    """Begins a step, whose prompts wait behind those of earlier ones."""
+    """Starts a step. Its prompts queue behind those of earlier steps."""
     policy = Policy(
       self._sampler,
       self._tokenizer,
@@ -168,7 +168,7 @@ class StepsInFlight:
     self._steps.append(_Step(number, policy, rollouts, state))
 
   def _begin_more(self, step: int) -> None:
-    """Begins the next step if slots are free for an eighth of all."""
+    """Starts the next step if at least an eighth of the slots is free."""
     following = self._steps[-1].number + 1
     enough = max(1, self._sampler.engine.slot_counts[0] // 8)
     if (
@@ -179,11 +179,9 @@ class StepsInFlight:
       self._begin(following)
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the system's state, with steps under way and paused groups.
+    """Returns the system's state, the steps in flight and the paused groups.
 
-    All are JSON values.
-
-    Call it between two calls of `collect`.
+    All values are JSON. Call this only between calls of `collect`.
     """
     state = self._system.state_dict()
     if self._paused:
@@ -214,10 +212,10 @@ class StepsInFlight:
     return {**state, IN_FLIGHT: {"states": states, "steps": steps}}
 
   def load_state_dict(self, state: Mapping[str, Any]) -> None:
-    """Begins the steps that were under way, and restores the system's state.
+    """Restores the system's state and restarts the steps in flight.
 
     Args:
-      state: what `state_dict` returned.
+      state: the state that `state_dict` returned.
     """
     ours = (IN_FLIGHT, PAUSED)
     system = {key: v for key, v in state.items() if key not in ours}
@@ -229,7 +227,7 @@ class StepsInFlight:
       self._begin(step["step"])
       self._loop.run_until_idle()
     self._loop.restore([])
-    self._jobs.metrics()  # They were counted before.
+    self._jobs.metrics()  # Discard them: the saved run counted these jobs.
     self._system.load_state_dict(system)
 
 
@@ -239,7 +237,7 @@ def _sequence(
   future: "Future[types.Completion]",
   suspended: Mapping[Any, SequenceState],
 ) -> SequenceState | None:
-  """Returns a sequence with tokens, ended or not; None: it has none."""
+  """Returns a sequence that has tokens, ended or not, or None without any."""
   sequence = SequenceState(request, sample)
   if not future.done():
     known = suspended.get(sample_id(sequence))

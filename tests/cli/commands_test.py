@@ -52,6 +52,6 @@ def test_an_extra_that_is_named_exists():
   for module, name in extras.EXTRAS.items():
     assert name in extra, module
   everything = " ".join(word for words in extra.values() for word in words)
-  # An installation cannot have all at once: gem-llm pins another version.
+  # Not all can be installed at once: gem-llm pins another version.
   assert "gem-llm" not in " ".join(extra["environments"] + extra["test"])
   assert "gem-llm" in everything

@@ -1,4 +1,4 @@
-"""Config files by name, their keys as flags, and what an error says."""
+"""Config files by name, their keys as flags, and the error messages."""
 
 import pathlib
 import subprocess
@@ -25,7 +25,7 @@ def get_config(variant="small"):
 
 @pytest.fixture(name="folder")
 def make_folder(tmp_path, monkeypatch):
-  """A working directory with a config file and no `configs`."""
+  """A working directory with a config file but without `configs`."""
   (tmp_path / "mine.py").write_text(CONFIG)
   monkeypatch.chdir(tmp_path)
   return tmp_path
@@ -131,7 +131,7 @@ def test_another_system_brings_its_section(words):
   config = config_files.named(resolved)
   assert config.system == "orz" and "azr" not in config
   assert config.orz.prompts == 128
-  assert config.train.steps == 40  # The other sections are those of the file.
+  assert config.train.steps == 40  # The other sections come from the file.
   config_files.check_overrides(resolved)
   with pytest.raises(UsageError, match="no such key"):
     config_files.check_overrides([*resolved, "--config.azr.prompts=3"])

@@ -1,4 +1,4 @@
-"""Which errors are told in a line, and which keep their traceback."""
+"""Which errors are reported in one line, and which keep their traceback."""
 
 import concurrent.futures
 import pathlib
@@ -14,7 +14,7 @@ from azr_jax.learner import update
 from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.parallel import hosts
 
-# Lines that are run as if they stood in a file of the package.
+# Lines are executed as if they were in a file of the package.
 FILE = pathlib.Path(errors.__file__).with_name("made_by_a_test.py")
 ALWAYS_THERE = """
 import concurrent.futures, json, jax, numpy as np
@@ -101,7 +101,7 @@ def test_what_our_statements_refuse_can_be_mended(name):
 def test_a_missing_package_is_told_with_what_installs_it(
   monkeypatch, capsys, module, advice
 ):
-  """No extra of another device, nor that of the tests."""
+  """The extra is neither another device's nor the tests'."""
   monkeypatch.setattr(sys, "argv", ["command"])
 
   def main():

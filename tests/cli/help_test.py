@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def keys(*words):
-  """{key: value} of what a command prints about a config."""
+  """Returns {key: value} from what a command prints about a config."""
   done = subprocess.run(
     [sys.executable, "-m", "azr_jax.train", "--config=configs/orz.py:tiny"]
     + list(words),

@@ -1,7 +1,7 @@
 """Runs misused commands, each in a fork of one process that imported them.
 
-Reads a JSON list of command lines and writes, for each, its exit code and what
-it wrote to standard error. Starting Python once saves seconds per command.
+Reads a JSON list of command lines. Prints each one's exit code and its output
+on standard error. Starting Python only once saves seconds per command.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ MODULES = {
 
 
 def run(words):
-  """Runs a command; returns its exit code and its standard error."""
+  """Runs a command. Returns its exit code and standard error."""
   errors = io.StringIO()
   sys.argv = [f"azr_jax/{words[0]}.py", *words[1:]]
   code = 0
@@ -51,10 +51,10 @@ def run(words):
 
 
 def in_a_fork(words):
-  """Does so in a child, because flags can be defined once in a process."""
+  """Runs a command in a child, because a process can define flags only once."""
   reading, writing = os.pipe()
   with warnings.catch_warnings():
-    # JAX warns of forks; no child uses a thread or a device of its parent.
+    # JAX warns about forks. No child uses a thread or device of its parent.
     warnings.simplefilter("ignore")
     child = os.fork()
   if not child:

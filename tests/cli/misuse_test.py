@@ -1,4 +1,4 @@
-"""What a person sees of a mistake: one to three lines, exit code 2."""
+"""What users see after a mistake: one to three lines, exit code 2."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = pathlib.Path(__file__).with_name("misuse_program.py")
 TINY = "--config=configs/azr.py:tiny"
 DIR = "--workdir=FOLDER/new"
-# Name -> command, and what must be in its error.
+# Name -> (command, text that its error must contain).
 CASES = {
   "no flags": (["train"], "expected --config="),
   "no folder": (["train", TINY], "expected --workdir="),
@@ -23,7 +23,7 @@ CASES = {
     ["train", TINY, DIR, "--stepz=3"],
     "error: unknown command line flag 'stepz'",
   ),
-  "a word": (["train", TINY, DIR, "3"], "'3' is no flag"),
+  "a word": (["train", TINY, DIR, "3"], "'3' is not a flag"),
   "int of a word": (
     ["train", TINY, DIR, "--config.azr.prompts=three"],
     "--config.azr.prompts=three: expected a number",
@@ -175,7 +175,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-  """Exit code and error of every case, by its name."""
+  """Exit code and error of every case, by name."""
   folder = tmp_path_factory.mktemp("misuse")
   (folder / "file").write_text("")
   (folder / "damaged" / "checkpoints").mkdir(parents=True)

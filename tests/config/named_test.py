@@ -1,4 +1,4 @@
-"""Objects outside the package, named in a config by MODULE:NAME."""
+"""Objects outside the package that a config names as MODULE:NAME."""
 
 import sys
 
@@ -51,7 +51,7 @@ NUMBER = 3
 
 @pytest.fixture(name="module", autouse=True)
 def make_module(tmp_path, monkeypatch):
-  """Makes the module importable, and forgets it after the test."""
+  """Makes the module importable, and removes it after the test."""
   path = tmp_path / "outside_parts.py"
   path.write_text(MODULE)
   monkeypatch.syspath_prepend(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Presets: a suffix of the variant changes everything that its table names."""
+"""Presets: a suffix of the variant sets every key of its table."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_a_preset_changes_the_keys_of_its_table_and_no_others(file, position):
   assert changed - {"optimizer.warmup_steps"} <= {*file.PUBLISHED_CODE}
   for key, value in file.PUBLISHED_CODE.items():
     assert code[key] == value
-    # Small variants may have left the paper already.
+    # Small variants may already differ from the paper.
     largest = flat(file, file.VARIANTS[-1])
     assert largest[key] != value, f"{key} is the paper's value, too"
   ours = flat(file, f"{variant}+ours")

@@ -1,4 +1,4 @@
-"""Settings: what a field accepts, and what an error says."""
+"""Settings: which values a field accepts, and the error messages."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ class Robot(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Factory(Settings):
-  """A section whose own section has another default than its class."""
+  """A section with a nested section whose default differs from its class's."""
 
   clock: Clock = Clock(steps=99, rates=(2.0, 3.0))
   robot: Robot = Robot(arms=4, clock=Clock(steps=7))

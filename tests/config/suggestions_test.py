@@ -1,4 +1,4 @@
-"""Other libraries' names of settings lead to our keys."""
+"""Names of settings in other libraries lead to our keys."""
 
 import pytest
 

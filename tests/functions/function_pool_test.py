@@ -1,4 +1,4 @@
-"""Functions of users in processes of their own: limits, failures, closures."""
+"""User functions in separate processes: limits, failures, closures."""
 
 import dataclasses
 import os
@@ -175,7 +175,7 @@ def test_no_process_is_left(file):
     made.submit(0, {})
 
 
-# A trainer that is killed while a function runs that has left a child.
+# A trainer that is killed while a function with a child process runs.
 KILLED = """
 import os, signal, sys
 from azr_jax.functions import pool, spec
@@ -209,7 +209,7 @@ def test_no_process_is_left_by_a_trainer_that_is_killed(file):
 
 @pytest.fixture(name="heavy")
 def start_heavy(tmp_path):
-  """Calls functions with a memory limit."""
+  """Starts a pool with a memory limit."""
   names = re.findall(r"def (\w+)", HEAVY)
   path = tmp_path / "heavy.py"
   path.write_text(HEAVY)
@@ -270,7 +270,7 @@ def test_what_a_function_takes():
     spec.signature(eval("lambda x, /: 0"))
 
 
-# This stands for the cells of a notebook, which `__main__` of a process runs.
+# Stands for the cells of a notebook, which run in a process's `__main__`.
 NOTEBOOK = textwrap.dedent("""
   import abc, dataclasses, enum, re, sys
   import xml.etree.ElementTree

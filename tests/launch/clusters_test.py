@@ -1,4 +1,4 @@
-"""Launchers of clusters, with fakes of ssh and Slurm."""
+"""Launchers for clusters, with fakes of ssh and Slurm."""
 
 import os
 import shlex
@@ -112,7 +112,7 @@ def test_slurm_runs_the_module_and_passes_its_status_on(tmp_path, fake, code):
 
 
 def test_slurm_requeues_a_run_that_it_stops(tmp_path, fake):
-  # The fake run sends the signal that comes before the time limit, and ends.
+  # The fake run sends the signal that precedes the time limit, and exits.
   fake("srun", "kill -USR1 $PPID; sleep 0.5; exit 0")
   fake("scontrol")
   fake("scancel")
@@ -164,12 +164,12 @@ def test_slurm_runs_python_here_or_in_a_container(
 
 def test_slurm_loads_modules_below_a_virtual_environment(tmp_path, fake):
   fake("srun", "command -v python >> $0.python; echo $LOADED >> $0.python")
-  fake("module", "exit 1")  # Only the shell's function may be called.
+  fake("module", "exit 1")  # Only the shell function may be called.
   subprocess.run(
     [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")],
     check=True,
   )
-  # Modules are a function of the shell, which uses unset variables.
+  # `module` is a shell function, which uses unset variables.
   function = '() { LOADED="$LOADED $*"; export LOADED; }'
   done, _ = slurm(
     tmp_path,

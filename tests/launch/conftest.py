@@ -19,7 +19,7 @@ JOB = (
   "--config=configs/azr.py:qwen2.5-7b",
   "--workdir=gs://bucket/runs/azr",
 )
-# A job is checked by its own command, which takes seconds.
+# A job's own check of its flags takes seconds, so it is off.
 FLAGS = ("--project=p", "--bucket=bucket", "--poll_s=0.01", "--nocheck_job")
 PLAN = {
   "auth list": ["somebody@example.com"],
@@ -32,7 +32,7 @@ PLAN = {
 
 @pytest.fixture(scope="session")
 def sdk_parser():
-  """The parser of the installed SDK; None without an SDK."""
+  """The parser of the installed SDK, or None without an SDK."""
   root = real_sdk.folder()
   with contextlib.ExitStack() as stack:
     if root is None:
@@ -45,7 +45,7 @@ def sdk_parser():
 
 @pytest.fixture(scope="session")
 def sdk_socket(sdk_parser):
-  """Where a stand-in asks the parser; "": nowhere."""
+  """The socket where a stand-in asks the parser, or "" without a parser."""
   if sdk_parser is None:
     yield ""
     return
@@ -54,7 +54,7 @@ def sdk_socket(sdk_parser):
 
 
 class Gcloud:
-  """A folder with the stand-in, which is first in the PATH of what it runs."""
+  """A folder with the stand-in, which comes first in the launcher's PATH."""
 
   def __init__(self, folder, sdk_socket):
     self.folder = folder
@@ -66,14 +66,14 @@ class Gcloud:
     self.plan({})
 
   def plan(self, answers):
-    """Sets the answers, beside those of `PLAN`, and forgets the calls."""
+    """Sets answers in addition to `PLAN`, and forgets earlier calls."""
     plan = {k: v for k, v in PLAN.items() if k not in answers}
     (self.folder / "plan").write_text(json.dumps(answers | plan))
     (self.folder / "calls").write_text("")
 
   @property
   def calls(self):
-    """The command lines that the stand-in was given."""
+    """The command lines that the stand-in received."""
     lines = (self.folder / "calls").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
@@ -102,7 +102,7 @@ class Gcloud:
     )
 
   def __call__(self, command, *more, plan=None, job=JOB, **variables):
-    """Runs the launcher to its end, and returns status and output."""
+    """Runs the launcher to its end. Returns exit status and output."""
     if plan is not None:
       self.plan(plan)
     process = self.start(command, *more, job=job, **variables)

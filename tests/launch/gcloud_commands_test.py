@@ -1,4 +1,4 @@
-"""Every gcloud command of the launcher and its page, by the SDK's parser."""
+"""Checks every gcloud command of launcher and docs with the SDK's parser."""
 
 import itertools
 import re
@@ -11,7 +11,7 @@ import real_sdk
 import training
 
 PAGE = training.ROOT / "docs" / "guide" / "tpu.md"
-# The command that `up` began with until it was parsed here.
+# The command that `up` ran first until commands were parsed here.
 OLD_QUOTA = (
   "gcloud quotas info describe TPUV5PPerProjectPerZoneForTPUAPI "
   "--service=tpu.googleapis.com --project=p --format=json"
@@ -20,7 +20,7 @@ COMMANDS = (
   *("up", "check", "create", "copy"),
   *("run", "logs", "status", "delete"),
 )
-# Options that can be together, beside what all have.
+# Options that can be combined, in addition to those of every command.
 OPTIONS = {
   "plain": (),
   "spot on a private network": (
@@ -55,7 +55,7 @@ ACCELERATORS = ("v5litepod-64", "v5litepod-8", "v5p-64", "v6e-64", "v4-32")
 
 @pytest.fixture(name="parse")
 def parse_with_sdk(sdk_parser):
-  """Returns status and error of the SDK's parser for a command line."""
+  """Returns exit status and error of the SDK's parser for a command line."""
   if sdk_parser is None:
     pytest.skip(real_sdk.MISSING)
 
@@ -69,13 +69,13 @@ def parse_with_sdk(sdk_parser):
 
 
 def commands_of(text):
-  """The gcloud commands among lines, without what is piped into them."""
+  """Returns the gcloud commands in lines, without anything piped into them."""
   found = [re.search(r"(?:^|\| )(gcloud .*)", x) for x in text.splitlines()]
   return [match[1] for match in found if match]
 
 
 def paths_of(lines):
-  """The paths of commands: their words before names and flags."""
+  """Returns the paths of commands: the words before names and flags."""
   return {
     " ".join(
       itertools.takewhile(
@@ -96,7 +96,7 @@ def paths_of(lines):
 )
 def test_the_sdk_understands_every_command(gcloud, parse, name):
   lines = []
-  # The command `up` has what the others have.
+  # The command `up` includes the others.
   for command in COMMANDS if name == "plain" else ("up", "logs", "delete"):
     done = gcloud(
       command, "--dry_run", *OPTIONS[name], HF_TOKEN="t", LIBTPU_INIT_ARGS="f"
@@ -198,7 +198,7 @@ def test_without_an_sdk_a_dry_run_prints_what_is_known(tmp_path, gcloud):
 def test_the_page_names_commands_that_the_sdk_understands(parse):
   text = PAGE.read_text("utf-8").replace("\\\n", " ")
   commands = re.findall(r"^ *(gcloud .*)$", text, re.MULTILINE)
-  # Words in a line may also name a command without its arguments.
+  # Inline code may also name a command without its arguments.
   inline = [" ".join(x.split()) for x in re.findall("`(gcloud [^`]*)`", text)]
   commands += [line for line in inline if " --" in line]
   assert len(commands) >= 7
@@ -207,7 +207,7 @@ def test_the_page_names_commands_that_the_sdk_understands(parse):
 
 
 def _filled(line):
-  """Returns a command with a name for each word that stands for one."""
+  """Returns a command with its placeholders replaced by names."""
   return re.sub(r"\b(PROJECT|BUCKET|ACCOUNT|NETWORK)\b", "name", line)
 
 

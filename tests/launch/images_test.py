@@ -1,4 +1,4 @@
-"""Dockerfiles, read by `dockerfile-parse`: what they copy and install."""
+"""Dockerfiles, parsed by `dockerfile-parse`: what they copy and install."""
 
 import json
 import re
@@ -16,7 +16,7 @@ def _name(path):
 
 
 def _read(path, tmp_path):
-  # The parser reads and writes a file named Dockerfile of a folder.
+  # The parser reads and writes a file named Dockerfile in a folder.
   (tmp_path / "Dockerfile").write_text(path.read_text())
   return dockerfile_parse.DockerfileParser(str(tmp_path))
 

@@ -1,9 +1,9 @@
-"""A quota of TPU chips as gcloud prints it, and a wait."""
+"""A quota of TPU chips as gcloud prints it, and a wait function."""
 
 import json
 import time
 
-# A quota of 128 chips of v5e in one zone, and of none in another.
+# A quota of 128 v5e chips in one zone, and none in another.
 QUOTA = json.dumps(
   {
     "dimensionsInfos": [

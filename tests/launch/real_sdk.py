@@ -1,7 +1,7 @@
-"""The Google Cloud SDK of this machine, asked whether it understands commands.
+"""Asks the local Google Cloud SDK whether it understands commands.
 
 `fixture` starts `sdk_parser.py` once for all tests of a process. A stand-in for
-gcloud, which is another process, asks by a socket.
+gcloud, which is another process, asks over a socket.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ MISSING = "no Google Cloud SDK is installed here (no gcloud in the PATH)"
 
 
 def folder():
-  """Returns the root of the SDK; None if there is none."""
+  """Returns the root of the SDK, or None if there is none."""
   found = shutil.which("gcloud")
   root = pathlib.Path(os.path.realpath(found)).parents[1] if found else None
   return root if root and (root / "lib" / "gcloud.py").is_file() else None
 
 
 class Parser:
-  """The parser of an SDK, in a process of its own."""
+  """The parser of an SDK, in a separate process."""
 
   def __init__(self, root):
     bundled = root / "platform" / "bundledpythonunix" / "bin" / "python3"
@@ -49,7 +49,7 @@ class Parser:
     self.parse = functools.cache(self._ask)
 
   def _ask(self, words):
-    """Returns status, output and error of the parser for a tuple of words."""
+    """Returns the parser's status, output and error for a tuple of words."""
     with self._lock:
       print(json.dumps(words), file=self._process.stdin, flush=True)
       return tuple(json.loads(self._process.stdout.readline()))
@@ -61,14 +61,14 @@ class Parser:
 
 
 def _without_python():
-  """Returns the environment without what the tests' Python needs."""
+  """Returns the environment without variables for the tests' Python."""
   mine = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
   return {k: v for k, v in os.environ.items() if k not in mine}
 
 
 @contextlib.contextmanager
 def served(parser):
-  """Yields the path of a socket that answers for a parser."""
+  """Yields the path of a socket that serves a parser."""
 
   class Handler(socketserver.StreamRequestHandler):
     def handle(self):

@@ -2,12 +2,12 @@
 
   CLOUDSDK_CONFIG=EMPTY_FOLDER SDK/PYTHON -S sdk_parser.py SDK/lib < REQUESTS
 
-The program must be run by the SDK's own Python. It reads a JSON list per line,
-the words after `gcloud`, and answers each by a line with a list: the parser's
-exit status (0: it accepts them), what it prints, and the error. No command is
-executed, and no network is needed. `--help` prints the help, as a parser does.
-The SDK builds the parsers of its commands as they are asked for, so the first
-answer takes a second and each further one milliseconds.
+The program must run in the SDK's own Python. It reads one JSON list per line,
+the words after `gcloud`, and answers each with a JSON list: the parser's exit
+status (0 if it accepts them), its output, and its error. Nothing is executed,
+and no network is needed. `--help` prints the help, as usual. The SDK builds
+parsers on demand, so the first answer takes a second and later ones
+milliseconds.
 """
 
 import json
@@ -17,11 +17,11 @@ import tempfile
 
 
 def main() -> None:
-  """Answers until the input ends."""
+  """Answers requests until the input ends."""
   library = sys.argv[1]
   sys.path[:0] = [library, os.path.join(library, "third_party")]
   answers = os.fdopen(os.dup(1), "w")
-  # The SDK keeps the streams that it was started with.
+  # The SDK keeps the streams it was started with.
   said = [tempfile.TemporaryFile("w+") for _ in range(2)]
   for number, file in enumerate(said, 1):
     os.dup2(file.fileno(), number)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def parse(parser, words):
-  """Returns the exit status of the parser; what it says is printed."""
+  """Returns the parser's exit status. Its output is printed."""
   try:
     parsed = parser.parse_args(words)
     if parsed.CONCEPT_ARGS is not None:

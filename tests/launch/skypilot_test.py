@@ -1,7 +1,7 @@
-"""Tasks of SkyPilot, read by SkyPilot's own parser, and what they would run.
+"""SkyPilot tasks, read by SkyPilot's own parser, and the commands they run.
 
-SkyPilot is no dependency of the tests (`pip install skypilot`); without it the
-tasks are read as YAML alone.
+SkyPilot is not a dependency of the tests (`pip install skypilot`). Without it,
+the tasks are only read as YAML.
 """
 
 import os
@@ -15,7 +15,7 @@ import yaml
 FOLDER = training.ROOT / "launch" / "skypilot"
 TASKS = sorted(FOLDER.glob("*.yaml"))
 ENVS = {"BUCKET": "mine", "HF_TOKEN": "", "WANDB_API_KEY": ""}
-# SkyPilot tells this to the second of three machines.
+# What SkyPilot tells the second of three machines.
 NODES = {
   "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2\n10.0.0.3",
   "SKYPILOT_NODE_RANK": "1",
@@ -41,7 +41,7 @@ def _name(path):
 
 
 def _arguments(path, tmp_path, **changes):
-  """Returns the command line that a task's `run` starts, by its own shell."""
+  """Returns the command line that a task's `run` starts, using a real shell."""
   task = yaml.safe_load(path.read_text())
   python = tmp_path / "azr_jax_environment" / "bin" / "python"
   python.parent.mkdir(parents=True)
@@ -114,7 +114,7 @@ def test_extras_and_the_slice_are_those_of_this_repository(path, launchers):
   task = yaml.safe_load(path.read_text())
   assert task["workdir"] == "."
   extra = "tpu" if path.stem == "tpu" else "cuda"
-  # The other launcher installs the same on its slices.
+  # The TPU launcher installs the same extras on its slices.
   extras = launchers("tpu_worker").EXTRAS.replace("tpu", extra).split(",")
   assert f"-e '.[{','.join(extras)}]'" in task["setup"]
   setup = (training.ROOT / "setup.py").read_text()

@@ -1,10 +1,10 @@
-"""A stand-in for gcloud: refuses what the real one refuses, answers by a plan.
+"""A stand-in for gcloud that rejects what gcloud rejects, and follows a plan.
 
-It is copied into a folder with `plan`, a JSON object from a part of a command
-line to its answers in succession, the last of which is repeated. An answer that
-begins with ERROR is an error; SHELL runs the command of an ssh in a real shell,
-in a home folder per worker. `calls` gets every command line. Tests start it
-hundreds of times, so it imports few modules.
+It is copied to a folder with `plan`, a JSON object that maps a part of a
+command line to successive answers, the last of which repeats. An answer that
+starts with ERROR is an error. SHELL runs the command of an ssh in a real shell,
+in one home folder per worker. Every command line is appended to `calls`. Tests
+start it hundreds of times, so it imports few modules.
 """
 
 import json
@@ -12,7 +12,7 @@ import os
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-# Where no SDK can be asked, `--help` shows this.
+# What `--help` shows if no SDK can be asked.
 FLAGS = """--accelerator-type --command --force --format --internal-ip
 --internal-ips --labels --max-run-duration --network --node-id --project
 --provisioning-model --quiet --reserved --runtime-version --service
@@ -52,7 +52,7 @@ def parse(words):
 
 
 def planned(line):
-  """Returns the next answer of the first part that the line has."""
+  """Returns the next answer of the first plan entry that matches the line."""
   with open(f"{FOLDER}/plan") as file:
     plan = json.load(file)
   for part, answers in plan.items():
@@ -65,7 +65,7 @@ def planned(line):
 
 
 def shell(words):
-  """Runs the command of an ssh as the worker would; returns its status."""
+  """Runs the command of an ssh as the worker would. Returns its status."""
   import subprocess
 
   given = dict(

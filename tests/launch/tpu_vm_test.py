@@ -1,6 +1,6 @@
 """The launcher of TPU runs, with a stand-in for gcloud.
 
-The stand-in refuses every command line that the installed SDK refuses.
+The stand-in rejects every command line that the installed SDK rejects.
 """
 
 import signal
@@ -10,13 +10,13 @@ import tarfile
 import pytest
 from launching import QUOTA, wait_until
 
-RENTED = "is rented and costs, whether anything runs or not"
+RENTED = "is rented and billed, whether anything runs or not"
 STOP = (
   "gcloud compute tpus queued-resources delete azr --zone=us-west4-a "
   "--project=p --force --quiet"
 )
 ACTIVE = {"queued-resources describe": ["ACTIVE"]}
-# Each time it is started, every worker loses it, as a restarted machine does.
+# All workers lose the job whenever it is started, like restarted machines.
 VANISHES = ACTIVE | {"cat azr_jax.exit": ["gone\ngone"]}
 FAILS = ACTIVE | {"cat azr_jax.exit": ["gone\ngone", "running", "1\n0"]}
 ENDS = ACTIVE | {"cat azr_jax.exit": ["running", "0\n0"]}
@@ -118,7 +118,7 @@ def test_a_command_line_that_gcloud_refuses_is_not_repeated(gcloud, sdk_parser):
   )
   assert done.returncode == 1
   assert "ERROR: (gcloud" in done.stderr
-  assert "trying again" not in done.stderr
+  assert "retrying" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_problems_are_reported_before_anything_is_created(
   [
     ({"zone": "west"}, "--zone=west: expected a zone such as"),
     ({"accelerator": "tpu-9"}, "expected v5litepod-N"),
-    ({"project": ""}, "expected the project that pays"),
+    ({"project": ""}, "expected the project to bill"),
     ({"max_run_duration": "soon"}, "expected a time such as 8h"),
     ({"valid_until_duration": "8"}, "expected a time such as 8h"),
     ({"spot": True, "reserved": True}, "--spot and --reserved: expected one"),
@@ -211,7 +211,7 @@ def test_any_answer_about_a_quota_is_borne(
 
 
 def test_a_missing_quota_command_warns(gcloud):
-  # An SDK whose tracks all lack the command answers its help with an error.
+  # The help of an SDK that lacks the command in all tracks is an error.
   program = gcloud.folder / "gcloud"
   real = program.rename(gcloud.folder / "standin")
   program.write_text(
@@ -223,7 +223,7 @@ def test_a_missing_quota_command_warns(gcloud):
   assert "no track of this gcloud has" in done.stderr
 
 
-# Command, flags, plan -> exit status, what is said of the end and of the cost.
+# (command, flags, plan) -> (exit status, messages about the end and the costs).
 FAILED_REQUEST = {
   "failedData": ["stockout"],
   "queued-resources describe": ["ERROR NOT_FOUND", "FAILED"],
@@ -295,7 +295,7 @@ EXITS = {
 }
 
 
-# These are retried for long, or end as others do.
+# These retry for long, or end like other cases.
 _SLOW = ("gave up and could not delete", "failed, deleted when done")
 
 
@@ -347,7 +347,7 @@ def test_an_interrupted_command_says_it_too(gcloud, state, number, code, cost):
   assert process.returncode == code, error
   assert cost in error and error.splitlines()[-1].strip() == STOP
   assert "Traceback" not in error
-  # The run goes on.
+  # The run continues.
   assert not count(gcloud, "compute tpus queued-resources delete")
 
 
@@ -381,7 +381,7 @@ def test_each_step_of_up_in_a_dry_run(gcloud):
 
 
 def agent(gcloud, code, keys):
-  """Stands in for the agent of ssh, and for a key that was made."""
+  """Fakes the ssh agent, and a key that was generated."""
   for name, body in {
     "ssh-add": f"echo '{keys}'; exit {code}",
     "ssh-keygen": "echo '2048 SHA256:mine me (RSA)'",
@@ -428,7 +428,7 @@ def test_the_run_s_own_flags_are_checked_before_a_slice_is_asked_for(
 
 
 def test_a_check_is_of_the_job_that_the_slice_runs(gcloud):
-  """With the bucket's model, and not with `--check` as a flag's value."""
+  """It uses the bucket's model, and no flag takes `--check` as its value."""
   job = ("azr_jax.evaluate", "--config=configs/evaluate.py", "--benchmark=all")
   more = ("up", "--check_job", "--dry_run", "--weights=hf:Q/x")
   done = gcloud(*more, job=(*job, "--workdir=gs://bucket/scores", "--data"))
@@ -456,7 +456,7 @@ def test_files_of_any_name_are_packed(tmp_path, launchers):
   for name in ("ignored.log", "removed.py"):
     (root / name).write_text("")
   (root / ".gitignore").write_text("*.log\n*.cfg\n")
-  # Virtual environments, of which git ignores one file.
+  # Virtual environments, in which git ignores one file.
   for environment in (root / "my python", root / "folder" / "[a]*"):
     (environment / "lib").mkdir(parents=True)
     (environment / "lib" / "module.py").write_text("")

@@ -1,4 +1,4 @@
-"""What runs on the workers of a slice, in a real shell."""
+"""The commands on the workers of a slice, in a real shell."""
 
 import hashlib
 import os
@@ -23,16 +23,16 @@ print(hashlib.sha256(token).hexdigest(), sys.argv[2:], flush=True)
 open(sys.argv[1], "a").write("started\\n")
 time.sleep(float(sys.argv[2]))
 """
-# Its core stays as it is in whatever a shell or JSON makes of the rest.
+# The core of the token is searchable, however a shell or JSON escapes the rest.
 CORE = "hf_9Xq7vSecretK2"
 SECRET = f"{CORE} a'b\"c$d`e\\f=g"
 
 
 def make_home(worker, home):
-  """Makes a worker's home, with a job in its code."""
+  """Creates a worker's home folder, with a job in its code."""
   python = home / worker.ENVIRONMENT / "bin" / "python"
   python.parent.mkdir(parents=True)
-  # A link would find the packages beside itself, not those of this Python.
+  # A symlink would find packages next to itself, not those of this Python.
   python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
   python.chmod(0o755)
   code = home / worker.CODE
@@ -89,7 +89,7 @@ def command_lines():
     try:
       with open(f"/proc/{name}/cmdline", "rb") as file:
         found.append(file.read())
-    except OSError:  # It has ended.
+    except OSError:  # The process has ended.
       continue
   return b"\n".join(found)
 
@@ -126,7 +126,7 @@ def test_tokens_reach_every_worker_and_nothing_else(gcloud, launchers):
   assert len(written) > 8
   assert not [f for f in written if CORE.encode() in f.read_bytes()]
   assert CORE not in out + error
-  # The printed line does the same, from a shell that has the variables.
+  # The printed line does the same in a shell that has the variables.
   assert "printf 'HF_TOKEN=%s" in out and '"$HF_TOKEN"' in out
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: read without writing, waited for, passed over when damaged."""
+"""Checkpoints: read without writing, awaited, and skipped when damaged."""
 
 import errno
 import threading
@@ -24,7 +24,7 @@ def save(folder, steps):
 
 
 def damage(folder, step):
-  """Changes a byte of a checkpoint's largest file, and returns its name."""
+  """Flips a byte in a checkpoint's largest file. Returns the file's name."""
   files = (folder / "checkpoints" / str(step) / "state").rglob("*")
   path = max(
     filter(lambda p: p.is_file(), files), key=lambda p: p.stat().st_size
@@ -42,7 +42,7 @@ def test_reading_writes_nothing(tmp_path):
       pass
   assert files_of(tmp_path) == []
   save(tmp_path, (1, 2))
-  # A save that is under way, as of a run that still trains.
+  # A pending save, as of a run that is still training.
   (tmp_path / "checkpoints" / "3.orbax-checkpoint-tmp").mkdir()
   before = files_of(tmp_path)
   assert checkpoint_reading.newest_step(tmp_path) == 2
@@ -134,7 +134,7 @@ def test_checkpoints_without_checksums_are_taken_to_be_whole(tmp_path):
 
 
 def test_a_save_is_finished_before_its_checksums(tmp_path, monkeypatch):
-  """They may take longer than the time limit of a save."""
+  """Checksums may take longer than the time limit of a save."""
   may_write = threading.Event()
   write = checksums.write
 
@@ -149,7 +149,7 @@ def test_a_save_is_finished_before_its_checksums(tmp_path, monkeypatch):
     while not checkpoint_reading.finished_steps(tmp_path):
       assert time.monotonic() < deadline
       time.sleep(0.01)
-    assert checkpoint_reading.newest_step(tmp_path) == 1  # Like after a kill.
+    assert checkpoint_reading.newest_step(tmp_path) == 1  # As after a kill.
     may_write.set()
   damage(tmp_path, 1)
   with pytest.raises(ValueError, match="step 1 is damaged"):

@@ -1,4 +1,4 @@
-"""Checksums of checkpoints: which damage is found, and how it is named."""
+"""Checksums of checkpoints: which damage is detected, and how it is named."""
 
 import random
 import shutil
@@ -14,7 +14,7 @@ WRITTEN = "checksums_0.txt"
 
 @pytest.fixture(scope="module", name="saved")
 def make_saved(tmp_path_factory):
-  """A real checkpoint, which nobody changes."""
+  """A real checkpoint. Tests must not change it."""
   folder = tmp_path_factory.mktemp("run")
   state = {"weights": np.random.default_rng(0).random((50, 40)), "step": 3}
   with Checkpointer(folder, keep=None) as checkpoints:
@@ -28,14 +28,14 @@ def make_copy(saved, tmp_path):
 
 
 def names_of(folder):
-  """Files of a checkpoint."""
+  """Returns the files of a checkpoint."""
   return sorted(
     str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()
   )
 
 
 def listed(path):
-  """The files that a file of checksums lists."""
+  """Returns the files that a checksum file lists."""
   lines = path.read_text().splitlines()[1:]
   return [line.split(" ", 2)[2] for line in lines]
 
@@ -48,7 +48,7 @@ def test_a_checkpoint_is_whole_as_it_was_saved(saved):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_flipped_byte_is_found_in_its_file(copy, seed):
-  """Ten random places, in every file, not only in the large ones."""
+  """Ten random places in every file, including small ones."""
   draw = random.Random(seed)
   for name in names_of(copy):
     path = copy / name
@@ -70,7 +70,7 @@ def test_a_cut_or_missing_file_is_named(copy, part):
     assert checksums.find_damage(copy).startswith(name)
     path.unlink()
     if name == WRITTEN:
-      assert checksums.find_damage(copy) == ""  # It was not written yet.
+      assert checksums.find_damage(copy) == ""  # No checksums yet.
     else:
       assert checksums.find_damage(copy) == f"{name} is missing"
     path.write_bytes(whole)
@@ -107,7 +107,7 @@ def test_hosts_share_the_files_and_one_may_be_killed(copy):
     parts.append(listed(copy / f"checksums_{index}.txt"))
   assert all(parts) and sorted(sum(parts, [])) == files
   assert checksums.find_damage(copy) == ""
-  # The second host was killed while it wrote: its part is taken to be whole.
+  # The second host was killed while it wrote: its files are assumed undamaged.
   path = copy / "checksums_1.txt"
   path.rename(path.with_suffix(".partial")).write_text("half of")
   for name in files:

@@ -1,4 +1,4 @@
-"""A resumed run shows the date of its first start in its prompts."""
+"""A resumed run's prompts show the date of its first start."""
 
 import datetime as real
 import types
@@ -13,7 +13,7 @@ from azr_jax.run import dates, session
 
 @pytest.fixture(name="tokenizer")
 def make_tokenizer():
-  """A tokenizer whose template writes the date, as Llama 3.2's does."""
+  """A tokenizer whose template contains the date, like Llama 3.2's."""
   wrapped = transformers.PreTrainedTokenizerFast(
     tokenizer_object=tokenizers.ByteLevelBPETokenizer()._tokenizer,
     eos_token="</s>",
@@ -23,7 +23,7 @@ def make_tokenizer():
 
 
 def start(folder, day, tokenizer, monkeypatch):
-  """Starts or resumes a run on a day, and returns a prompt of it."""
+  """Starts or resumes a run on a given day, and returns one of its prompts."""
 
   clock = types.SimpleNamespace(
     now=lambda: real.datetime(2026, 1, day, 23, 30),

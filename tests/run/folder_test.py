@@ -16,7 +16,7 @@ def lock(folder, config):
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
   lock(tmp_path, azr.get_config("smollm2-135m"))
-  # No run has begun, so another config is allowed.
+  # No run has started, so another config is allowed.
   lock(tmp_path, azr.get_config("tiny"))
   (tmp_path / "checkpoints").mkdir()
   (tmp_path / "metrics.jsonl").touch()

@@ -1,4 +1,4 @@
-"""Files that grow: uploads to an object store, and what a fault leaves."""
+"""Growing files: uploads to an object store, and what a fault leaves behind."""
 
 import itertools
 import pathlib
@@ -19,7 +19,7 @@ def path(strict_store):
 
 @pytest.fixture
 def clock(monkeypatch):
-  """Seconds that pass with each look at the clock."""
+  """A clock that advances with every reading."""
   seconds = itertools.count(0.0, 1.0)
   monkeypatch.setattr(growing_file.time, "monotonic", lambda: next(seconds))
 
@@ -63,7 +63,7 @@ def test_uploads_that_take_long_are_few(path, monkeypatch):
     for _ in range(1000):
       now[0] += 1.0
       file.append("a line\n")
-    # A tenth of the time, each of 20 seconds.
+    # A tenth of the time, at 20 seconds each.
     assert 4 <= len(uploads) <= 6
 
 

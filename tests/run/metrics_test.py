@@ -1,4 +1,4 @@
-"""The metrics and the texts of a step that a run keeps."""
+"""The metrics and texts that a run stores for a step."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def test_every_group_has_its_part_of_the_kept_texts(tmp_path, count):
 
 
 def write_steps(folder, first, last, rows=()):
-  """Writes some steps and returns what a checkpoint after them keeps."""
+  """Writes some steps, and returns the rows of the checkpoint after them."""
   writer = metrics.MetricsWriter(folder, first, rows)
   for step in range(first, last + 1):
     writer.write(step, {"loss": 1 / step, "time/step": 2.0})
@@ -107,7 +107,7 @@ def test_what_is_not_finite_is_left_out_of_the_json(tmp_path, is_stored):
 
 @pytest.fixture(name="store")
 def make_store(tmp_path, monkeypatch):
-  """A folder as a store, whose next writes fail with the client's own error."""
+  """A folder as an object store whose next writes fail with a client error."""
   folder = storage.resolve(f"file://{tmp_path}")
   left = {"failures": 0}
   write_text = type(folder).write_text

@@ -1,4 +1,4 @@
-"""Which updates stop a run, and what it says."""
+"""Which updates stop a run, and the error message."""
 
 import json
 import math
@@ -24,7 +24,7 @@ OVERFLOW = FINE | {"critic/nonfinite": 12.0}
 @pytest.mark.parametrize("may_skip", [False, True])
 def test_finite_updates_pass(may_skip):
   nonfinite.check(3, FINE, may_skip)
-  # A metric alone, such as a fraction of nothing, is not trained on.
+  # A metric that training does not use, such as 0 / 0, may be NaN.
   nonfinite.check(3, FINE | {"critic/explained_variance": math.nan}, may_skip)
 
 

@@ -1,4 +1,4 @@
-"""Runs in an object store, for which a folder of this machine stands."""
+"""Runs in an object store, with a local folder in its place."""
 
 import json
 import pathlib
@@ -111,7 +111,7 @@ def test_a_run_in_a_store_is_resumed_stopped_and_scored(
   (here / "lock").unlink()
   shutil.rmtree(here / "tensorboard")
   shutil.rmtree(here / "samples")
-  shutil.rmtree(here / "profile")  # The run that tests share is profiled.
+  shutil.rmtree(here / "profile")  # The shared run of the tests is profiled.
   process = training.start(folder, 50)
   while not list(here.glob("samples/*")) and process.poll() is None:
     time.sleep(0.2)

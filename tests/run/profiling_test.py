@@ -1,4 +1,4 @@
-"""Traces of some steps, read back."""
+"""Traces of steps, written and read back."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def test_steps_that_are_none_of_the_run_are_refused_in_one_line(text):
 
 
 def spans(folder, done, chosen, stop_after=None, store=""):
-  """Trains from a step on, with a phase in each step, and reads the trace."""
+  """Trains with a phase in each step, and reads the trace."""
   with session.open_run(f"{store}{folder}", {}, 1.0) as run:
     steps = profiling.profiled(range(done + 1, 7), chosen, run)
     for step in steps:
@@ -49,7 +49,7 @@ def test_a_resumed_run_profiles_the_steps_that_are_left(tmp_path, store):
   folder = tmp_path / "run"
   want = {"step 4": 1, "step 5": 1, "a_phase": 2}
   assert spans(folder, 3, range(2, 6), store=store) == want
-  # Nothing else, such as a temporary folder, is left.
+  # Nothing else is left, such as a temporary folder.
   assert {path.name for path in (folder / "profile").iterdir()} == {"plugins"}
 
 

@@ -1,4 +1,4 @@
-"""A run: what it says when it is stopped, and whose folder it is."""
+"""A run: what it prints when it is stopped, and who owns its folder."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def opened(folder, config=None, **changes):
 
 @pytest.fixture(autouse=True)
 def ends_as_other_commands(monkeypatch):
-  """Lets the end of an interrupted command be seen from inside."""
+  """Makes the end of an interrupted command observable in this process."""
   monkeypatch.setattr(errors, "_end_at_once", errors._leave)
 
 
@@ -48,7 +48,7 @@ def test_ctrl_c_says_what_is_saved(tmp_path, capsys):
     f"interrupted: no step is saved yet in {tmp_path}; the same command "
     "starts over\n"
   )
-  # The last of them is still being written when Ctrl-C comes.
+  # The last step is still being written when Ctrl-C arrives.
   said = interrupt(tmp_path, capsys, saved=(8, 9, 10))
   assert said == (
     f"interrupted: step 10 is saved in {tmp_path}; the same command resumes "
@@ -94,12 +94,12 @@ def test_a_run_saves_by_steps_by_minutes_and_at_its_end(tmp_path, monkeypatch):
       assert end.stop == (step == 9)
       if end.save:
         saved.append(step)
-  # After step 4, three steps take more than ten minutes.
+  # Three steps after step 4 take more than ten minutes.
   assert saved == [4, 7, 8, 9]
 
 
 def test_hosts_are_asked_after_the_last_step_too(tmp_path, monkeypatch):
-  # Their exchange waits for the update, which the log gives less time.
+  # Their exchange waits for the update, for which the log allows less time.
   asked = []
   with opened(tmp_path) as run:
     exchange = Hosts.any_of_each

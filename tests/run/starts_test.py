@@ -1,4 +1,4 @@
-"""What a run's folder says of its starts."""
+"""What a run's folder records about its starts."""
 
 import datetime
 import json
@@ -38,7 +38,7 @@ def test_the_commit_is_that_of_code_which_git_tracks(tmp_path):
   code.write_text("a = 1\n")
   assert starts.commit(package) is None
   git(tmp_path, "init", "-q")
-  # A package that is installed below somebody else's repository.
+  # A package installed below an unrelated repository.
   (tmp_path / "other").write_text("")
   git(tmp_path, "add", "other")
   git(tmp_path, "commit", "-qm", "other")
@@ -52,7 +52,7 @@ def test_the_commit_is_that_of_code_which_git_tracks(tmp_path):
   assert starts.commit(package) == head[:12]
   kept.write_text("[]")
   assert starts.commit(package) == head[:12]
-  # Its time has changed, and its content has not.
+  # Its time has changed, but not its contents.
   code.touch()
   assert starts.commit(package) == head[:12]
   code.write_text("a = 2\n")

@@ -1,4 +1,4 @@
-"""The log of the last step, when a run ends well or by an error."""
+"""The log of the last step, when a run ends well or with an error."""
 
 import json
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""Flagged texts: which they are, and what a run keeps of them."""
+"""Which texts are flagged, and what a run stores of them."""
 
 import json
 import time
@@ -74,7 +74,7 @@ def trajectory(text):
 
 
 def look(monitor, step, *trajectories):
-  """Looks at samples of which all are learned from."""
+  """Checks samples that are all trained on."""
   samples = [(t.prompt, t.completion) for t in trajectories]
   return monitor.check(step, samples, trajectories)
 

@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases (offline) and in Trackio, resumed and refused."""
+"""Runs in Weights & Biases (offline) and in Trackio, resumed and rejected."""
 
 import glob
 import json
@@ -16,7 +16,7 @@ from azr_jax.run.trackers import Trackers, TrackerSettings
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-  """The folder of a run; no tracker has an account or a network."""
+  """A run folder, with trackers that have no account and no network."""
   monkeypatch.setenv("WANDB_MODE", "offline")
   monkeypatch.setenv("WANDB_SILENT", "true")
   monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
@@ -35,7 +35,7 @@ def write(folder, names, steps):
 
 def log_records(data):
   """Yields the records of a W&B file, a log in LevelDB's format."""
-  position, record = 7, b""  # After the file's own first bytes.
+  position, record = 7, b""  # After the file header.
   while position + 7 <= len(data):
     if (left := 32768 - position % 32768) < 7:
       position += left
@@ -49,10 +49,10 @@ def log_records(data):
 
 
 def wandb_records(folder):
-  """Returns (run id, config, history rows) of each of W&B's own files."""
+  """Returns (run id, config, history rows) of each W&B file."""
   from wandb.proto import wandb_internal_pb2
 
-  wandb.teardown()  # Its service writes the files, until it ends.
+  wandb.teardown()  # Its service writes the files until it ends.
   found = []
   for path in sorted(glob.glob(f"{folder}/wandb/offline-run-*/run-*.wandb")):
     run_id, config, rows = "", {}, []
@@ -81,7 +81,7 @@ def test_a_resumed_run_continues_in_weights_and_biases(folder):
   (first, config, some), (second, _, others) = wandb_records(folder)
   assert first == second and config["seed"] == 3
   rows = [(row["step"], row["reward/solve/mean"]) for row in some + others]
-  # Both files may be of one second, so their order is unknown.
+  # Both files may be from the same second, so their order is unknown.
   assert sorted(rows) == [(1, 0.1), (2, 0.2), (3, 0.3), (3, 0.3), (4, 0.4)]
 
 
@@ -97,7 +97,7 @@ def test_a_resumed_run_continues_in_trackio(folder, tmp_path):
 def test_what_cannot_be_opened_is_refused_before_the_first_step(
   folder, monkeypatch
 ):
-  wandb.teardown()  # It reads the environment once.
+  wandb.teardown()  # It reads the environment only once.
   monkeypatch.setenv("WANDB_MODE", "online")
   monkeypatch.setenv("WANDB_API_KEY", "not a key")
   with pytest.raises(Invalid, match="train.trackers.names='wandb': expected"):

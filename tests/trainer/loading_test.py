@@ -1,4 +1,4 @@
-"""The models and checkpoints that commands load to sample."""
+"""The models and checkpoints that commands load for sampling."""
 
 import json
 
@@ -18,7 +18,7 @@ from azr_jax.trainer.settings import EvaluateSettings
 
 
 def supervised_run(folder, steps):
-  """Makes the folder of a run whose checkpoint N has the weights of seed N."""
+  """Writes a run folder whose checkpoint N has the weights of seed N."""
   config = sft.get_config("smoke")
   (folder / "tokenizer").mkdir(parents=True)
   embedded = load.EMBEDDED["azr-tiny"] / "tokenizer.model"
@@ -74,6 +74,6 @@ def test_a_run_whose_first_model_is_not_here_names_it(tmp_path):
   (tmp_path / "config.json").write_text(json.dumps(config))
   c = settings.read(EvaluateSettings, evaluate.get_config())
   with pytest.raises(
-    ValueError, match="which does not exist in .*the run began"
+    ValueError, match="which does not exist in .*the run was started"
   ):
     loading.load_model(c, str(tmp_path), mesh_lib.make_mesh(MESH))

@@ -1,4 +1,4 @@
-"""What of a step's trajectories is packed, by the keys of the learner."""
+"""Which trajectories of a step are packed, depending on the learner's keys."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from azr_jax.trainer import build, settings
 
 
 def trajectories(rewards):
-  """One trajectory per (group, reward), whose second id has its number."""
+  """One trajectory per (group, reward). The second token id is its number."""
   return [
     types.Trajectory(
       types.Prompt("", (100 + number,)),
@@ -49,7 +49,7 @@ def test_groups_of_equal_reward_leave_batch_and_denominator(experiment):
   assert numbers == [0, 2]
   assert metrics == {"groups/dropped_fraction": pytest.approx(0.6)}
   weights = batch.loss_weights[batch.loss_mask > 0]
-  # A mean over two responses of the mean over their three tokens.
+  # The mean over two responses of the mean over their three tokens.
   np.testing.assert_allclose(weights, np.full(6, 1 / 6), rtol=1e-6)
   advantages = set(batch.advantages[batch.loss_mask > 0].tolist())
   assert advantages == {0.5, -0.5}
@@ -91,6 +91,6 @@ def test_cut_responses_do_not_move_the_advantages_of_others(experiment):
   shaped, _ = normalizing.shape(given)
   batch, _ = normalizing.make_batch(shaped, step=1)
   trained = batch.advantages[batch.loss_mask > 0]
-  # The rewards are 1, 0 and 0, with three tokens each.
+  # The rewards are 1, 0 and 0, with three tokens per response.
   want = [-(0.5**0.5)] * 6 + [2**0.5] * 3
   np.testing.assert_allclose(np.sort(trained), want, rtol=1e-5)

@@ -1,7 +1,7 @@
-"""What starts, resumes and loads hold on the devices at their peak.
+"""Peak device memory of starting, resuming and loading.
 
-Bytes are of the fullest device, of arrays; what a program needs besides its
-arguments and results is counted by `azr_jax.compile_check`.
+Counts the bytes of arrays on the fullest device. `azr_jax.compile_check` counts
+what a program needs in addition to its arguments and results.
 """
 
 import collections
@@ -33,14 +33,14 @@ def by_device(arrays):
 
 
 def fullest(arrays, before=None):
-  """Bytes of arrays on the device that has most of them, but for others."""
+  """Bytes of arrays on the fullest device, except for arrays from before."""
   counts = by_device(arrays)
   counts.subtract(before or {})
   return max(counts.values(), default=0)
 
 
 class PeakBytes(threading.Thread):
-  """Looks at the arrays on devices until `stop`, and keeps the peak."""
+  """Polls the arrays on devices until `stop`, and records the peak."""
 
   def __init__(self):
     super().__init__(daemon=True)
@@ -51,7 +51,7 @@ class PeakBytes(threading.Thread):
     self.start()
 
   def now(self):
-    """Bytes that have been added to the fullest device."""
+    """Bytes that were added to the fullest device."""
     return fullest(jax.live_arrays(), self._before)
 
   def run(self):
@@ -65,7 +65,7 @@ class PeakBytes(threading.Thread):
 
 
 def experiment_of(**changes):
-  """A policy and a critic of 1.7M parameters, computed in bfloat16."""
+  """A policy and a critic of 1.7M parameters, in bfloat16."""
   config = orz.get_config("tiny")
   config.mesh.update(MESH)
   config.model.dtype = "bfloat16"
@@ -74,7 +74,7 @@ def experiment_of(**changes):
 
 
 def save(experiment, *folders):
-  """Saves a fresh state as step 4 of some runs."""
+  """Saves a fresh state as step 4 of several runs."""
   state = experiment.learner.init(experiment.load_params())
   for folder in folders:
     with Checkpointer(folder, keep=None) as checkpoints:
@@ -107,9 +107,9 @@ KL = {"learner.kl_coef": 0.1}
 def test_a_run_begins_and_resumes_with_one_state_in_memory(
   tmp_path, start, changes
 ):
-  """The state is of a policy and a critic; a KL term has its reference, too.
+  """Includes a critic's state and, with a KL term, the reference parameters.
 
-  The audit measured two states when `orz:tiny` resumed.
+  Resuming `orz:tiny` once took the memory of two states.
   """
   changes = dict(changes)
   if start == "folder":
@@ -150,7 +150,7 @@ def test_a_run_begins_and_resumes_with_one_state_in_memory(
 
 @pytest.fixture
 def trained(tmp_path):
-  """The folder of a run, and the bytes of its float32 parameters."""
+  """A run folder, and the bytes of its float32 parameters."""
   experiment = experiment_of()
   config = orz.get_config("tiny").to_dict()
   folder = tmp_path / "trained"
@@ -169,7 +169,7 @@ def sampling_config():
 
 
 def test_an_export_loads_the_parameters_once(trained, tmp_path):
-  """Beside them lies one tensor at a time, cast and whole, to be written."""
+  """Plus one tensor at a time, cast and gathered, to be written."""
   folder, one = trained
   peak = PeakBytes()
   export.export(
@@ -181,14 +181,14 @@ def test_an_export_loads_the_parameters_once(trained, tmp_path):
 
 
 def test_commands_that_sample_keep_the_weights_of_sampling_alone(trained):
-  """Half of the parameters' bytes, but for the scales, which stay float32."""
+  """Half of the parameters' bytes, except for scales, which stay float32."""
   folder, one = trained
   c = settings.read(settings.EvaluateSettings, sampling_config())
   peak = PeakBytes()
   policy = loading.load_policy(c, str(folder))
   jax.block_until_ready(policy.params)
   ratio = peak.stop() / one
-  # For a moment there are the parameters, those that are cast, and the same
-  # where sampling has them.
+  # For a moment, memory holds the parameters, their cast copies, and the cast
+  # copies in the sampler's layout.
   assert ratio < 2.05, ratio
   assert peak.now() < 0.55 * one

@@ -1,4 +1,4 @@
-"""Evaluations in training: the policy that benchmarks are asked with."""
+"""Evaluations during training: which policy answers the benchmarks."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from azr_jax.trainer.periodic_evals import PeriodicEvals
 
 
 class Tokenizer:
-  """Keeps the prompts that it encodes."""
+  """Records the prompts that it encodes."""
 
   has_chat_template = False
 
@@ -28,7 +28,7 @@ class Tokenizer:
 
 
 def evals_of(settings, key=None, tokenizer=None):
-  """Evaluations of a run of a system without benchmarks of its own."""
+  """Evaluations of a run whose system has no benchmarks of its own."""
   experiment = types.SimpleNamespace(
     settings=types.SimpleNamespace(
       shared=types.SimpleNamespace(evaluation=settings), system_settings=None

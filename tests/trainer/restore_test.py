@@ -1,4 +1,4 @@
-"""The start of a run, and the checkpoint that it resumes."""
+"""The start of a run, and the checkpoint it resumes from."""
 
 import contextlib
 
@@ -70,7 +70,7 @@ def test_a_run_to_start_from_is_named_and_not_made(tmp_path):
 
 
 GAE = {"learner.estimator": "gae"}
-NO_CLIP = {"optimizer.grad_clip": 0.0}  # The optimizer's state has other names.
+NO_CLIP = {"optimizer.grad_clip": 0.0}  # Changes the optimizer state's names.
 
 
 def state_of(seed, changes):
@@ -106,7 +106,7 @@ def test_a_run_starts_from_another_run_s_parameters_alone(
   assert same(reference, states[3].params)
   if own == source:
     assert same(state.critic.params, states[3].critic.params)
-  # The source trains on, but the penalty refers to the same parameters.
+  # The source trains on, but the penalty keeps the same reference.
   with Checkpointer(tmp_path / "source", keep=None) as checkpoints:
     checkpoints.save(4, states[4], {})
   with opened(tmp_path / "run") as (run, checkpoints):
@@ -115,13 +115,13 @@ def test_a_run_starts_from_another_run_s_parameters_alone(
 
 
 def stage_of(folder, **changes):
-  """An experiment that goes on with the moments of a run."""
+  """An experiment that continues with the moments of a run."""
   keep = {"train.init_from_run": str(folder), "train.keep_moments": True}
   return experiment_of(**GAE, **keep, **changes)
 
 
 def learned_state(seed):
-  """A state after some updates, as far as its numbers tell."""
+  """A state whose counters look as if it had been updated."""
   state = state_of(seed, GAE)
   return jax.tree.map(lambda x: x + x.dtype.type(seed), state)
 

@@ -1,4 +1,4 @@
-"""Each command says what model it loaded, and warns if sequences are long."""
+"""Each command prints which model it loaded, and warns of long sequences."""
 
 import dataclasses
 import json
@@ -15,12 +15,12 @@ NOTE = "responses end with '<|im_end|>' (1, from the tokenizer)"
 
 
 class Shown(Exception):
-  """Ends a command once it has announced its model."""
+  """Raised to end a command once it has announced its model."""
 
 
 @pytest.fixture(name="source")
 def make_source(monkeypatch):
-  """A model of 64 positions, which every spec names."""
+  """A model with 64 positions, returned for every spec."""
   source = load.resolve("embedded:orz-tiny", "")
   config = dataclasses.replace(source.config, max_positions=64)
   source = dataclasses.replace(source, config=config, notes=(NOTE,))

@@ -1,4 +1,4 @@
-"""The file of scores, and the command that a run prints at its end."""
+"""The scores file, and the command that a run prints at its end."""
 
 import json
 import pathlib
@@ -148,7 +148,7 @@ def test_scores_of_something_else_are_never_joined(tmp_path, content, message):
 
 
 class CountingPolicy(scripted.Policy):
-  """Has responses of one letter; keeps their limits."""
+  """Samples one-letter responses and records their limits."""
 
   limits: list[list[int] | None] = []
 

@@ -79,7 +79,7 @@ def test_a_request_has_the_tokens_it_needs(limit, found):
 
 
 def test_two_questions_need_a_fraction_of_a_gibibyte(mesh):
-  """The whole variant would take 36 GiB for them, in float32."""
+  """All of the variant's slots would take 36 GiB, in float32."""
   two = sizes.for_request(CHAT, sizes.Request(2, 60))
   assert cache_of(mesh, CHAT) > 33 * GIB and cache_of(mesh, two) < GIB
   large = dataclasses.replace(two, cache_gib=20.0)
@@ -101,7 +101,7 @@ def test_a_cache_that_does_not_fit_becomes_what_memory_has(mesh, dtype, copies):
   held = layout.weight_bytes(engine) + copies * cache
   page = copies * cache / engine.num_pages
   assert layout.MAX_HELD * room - page < held <= layout.MAX_HELD * room
-  # The next call finds a cache of the largest allowed size.
+  # A second call accepts a cache of the largest allowed size.
   assert sizes.fit_cache(model, mesh, RULES, found, room) == found
 
 
@@ -132,7 +132,7 @@ def test_calls_of_decode_stay_within_a_page_of_a_small_cache(mesh):
       {},
       False,
       "sampling needs 34.4 GiB on each device, but 3 GiB are available: "
-      "the folder's run began with these sizes; expected as much memory as "
+      "the folder's run started with these sizes; expected as much memory as "
       "then, more devices with config.mesh.fsdp, or another --workdir",
     ),
   ],
@@ -168,7 +168,7 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_loaded(
 def test_an_update_that_cannot_fit_is_refused_before_it_is_compiled(
   mesh, monkeypatch, changes, advice
 ):
-  """Parameters and two moments are 20 MB, gradients 7."""
+  """Parameters and two moments are 20 MB, gradients 7 MB."""
   mebibytes = 22 if not changes else 64
   monkeypatch.setattr(memory, "host_bytes", lambda *_: 8 * mebibytes << 20)
   config = orz.get_config("tiny")
@@ -204,7 +204,7 @@ def test_a_step_of_two_responses_has_two_slots_and_two_rows():
   )
   found = sizes.for_step(settings.read_train(config))
   assert (found.rollout.slots, found.learner.micro_rows) == (2, 2)
-  # Evaluations have other numbers of responses, and steps ahead need slots.
+  # Evaluations have other response counts, and steps ahead need slots.
   for key in ("evaluation.every", "rollout.max_staleness"):
     other = config.copy_and_resolve_references()
     other.custom.eval_fraction = 0.1
@@ -276,7 +276,7 @@ def test_micro_batches_have_as_many_rows_on_each_device(responses, gib, rows):
 
 
 def test_chunks_of_logits_are_bounded_by_memory():
-  """A tenth of it, for four float32 copies of 262,144 logits a token."""
+  """A tenth of memory, for four float32 copies of 262,144 logits per token."""
   wide = dataclasses.replace(
     presets.PRESETS["smollm2-135m"], vocab_size=262_144
   )
@@ -288,10 +288,10 @@ def test_chunks_of_logits_are_bounded_by_memory():
 
 
 def test_estimated_rows_follow_what_the_compiler_reserves():
-  """Of rows of 384 tokens: 3.33 GiB for two and 5.25 for four (jax 0.10.2).
+  """For rows of 384 tokens: 3.33 GiB for two, 5.25 for four (jax 0.10.2).
 
-  Recomputing activations leaves one layer of four rows: 1.51 GiB. Parameters
-  and moments are 1.5 GiB besides, gradients are in the numbers.
+  With recomputation, one layer of four rows remains: 1.51 GiB. Parameters and
+  moments take another 1.5 GiB. Gradients are included in the numbers.
   """
   for gib, remat, rows in ((5.25, "none", 4), (3.33, "none", 2)):
     whole = (gib + 1.5) / (layout.MAX_HELD - 0.1)
@@ -301,7 +301,7 @@ def test_estimated_rows_follow_what_the_compiler_reserves():
 
 
 def of_a_run(monkeypatch, workdir, gib, ends=True):
-  """The settings with which a run on a host of some GiB enters its loop."""
+  """The settings of a run when it enters its loop on a host of `gib` GiB."""
   monkeypatch.setattr(memory, "host_bytes", lambda *_: int(8 * gib * GIB))
   entered = []
 
@@ -330,7 +330,7 @@ def test_a_run_keeps_the_cache_that_it_began_with(
   assert kept["rollout"]["cache_gib"] == began.cache_gib
   assert of_a_run(monkeypatch, tmp_path, 64.0).rollout == began
   assert json.loads((tmp_path / "config.json").read_text()) == kept
-  with pytest.raises(MemoryError, match="run began with these sizes"):
+  with pytest.raises(MemoryError, match="run started with these sizes"):
     of_a_run(monkeypatch, tmp_path, 0.04)
 
 
@@ -338,7 +338,7 @@ def test_a_run_that_began_with_a_whole_cache_keeps_it(
   tmp_path, on_one_device, monkeypatch
 ):
   assert not of_a_run(monkeypatch, tmp_path, 64.0).rollout.cache_gib
-  with pytest.raises(MemoryError, match="run began with these sizes"):
+  with pytest.raises(MemoryError, match="run started with these sizes"):
     of_a_run(monkeypatch, tmp_path, 0.08)
 
 
@@ -355,7 +355,7 @@ def test_a_call_on_few_sequences_computes_few_rows(on_one_device):
 
 
 class Asked(Exception):
-  """Ends a command where it loads its model."""
+  """Raised to end a command when it loads its model."""
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ class Asked(Exception):
 def test_an_evaluation_asks_for_its_responses_and_longest_prompt(
   tmp_path, monkeypatch, variant, benchmark, data, known, longest
 ):
-  """Agents write prompts of their own."""
+  """Agents write their own prompts."""
   tokenizer = load.from_folder(load.EMBEDDED["code-tiny"]).tokenizer
 
   def ask(settings, spec, step, request):

@@ -1,4 +1,4 @@
-"""Speeds of a step, compared with sums done by hand."""
+"""Speeds of a step, compared with hand-computed values."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ CHIP = Chip(hbm_bytes=1e9, bandwidth=1e9, flops=1e12, link_bandwidth=1e9)
 
 
 def speed_of(config, chip=CHIP):
-  """The speed of an experiment on eight devices, begun at 0."""
+  """The speed of an experiment on eight devices, started at time 0."""
   config.mesh.update({"data": 2, "fsdp": 4, "tensor": 1})
   config.rollout.mesh.update({"data": 2, "fsdp": 1, "tensor": 4})
   experiment = build.build(settings.read_train(config))
@@ -27,7 +27,7 @@ def speed_of(config, chip=CHIP):
 
 
 def trajectory(prompt, completion):
-  """A trajectory of so many tokens of each."""
+  """A trajectory with the given token counts."""
   ids = np.zeros(completion, np.int32)
   return types.Trajectory(
     prompt=types.Prompt("", (0,) * prompt),
@@ -40,9 +40,9 @@ def trajectory(prompt, completion):
 
 
 def lap_of(measured, meter, counts):
-  """A step that rolls out from 2 to 6, collects until 8 and updates at 9."""
+  """A step that samples from 2 to 6, collects until 8 and updates until 9."""
   lap = measured.begin()
-  # An evaluation, then the copy of the weights, then two calls.
+  # An evaluation, then the copy of the weights, then two decode calls.
   meter.spans = [(0.2, 0.8), (2.0, 4.0), (4.5, 6.0)]
   meter.busy = [(0.3, 0.7), (1.5, 1.7), (2.5, 4.0), (4.0, 5.5)]
   meter.counts = counts
@@ -59,10 +59,10 @@ def test_idle_fractions_of_the_phases_add_up():
   want = {
     # 2.0 to 2.5 and 5.5 to 6.0.
     "rollout": 1.0,
-    # 4.0 to 4.5 is between two requests, but a program ran; 6.0 to 8.0.
+    # 4.0 to 4.5 is between two requests, but a program ran. 6.0 to 8.0.
     "grading": 2.0,
     "update": 1.0,
-    # All before 2.0 but the evaluation's and the copy's programs.
+    # Everything before 2.0, except the evaluation's and the copy's programs.
     "other": 2.0 - 0.4 - 0.2,
   }
   want["all"] = sum(want.values())
@@ -113,7 +113,7 @@ def test_rates_by_hand(config, passes):
   lap = lap_of(measured, experiment.sampler.meter, counts)
   metrics = lap.metrics(19.0)
   shape = experiment.source.config
-  # Reading 7 of 8 and 10 of 11 tokens means to attend to 28 and 55 of them.
+  # Reading 7 of 8 and 10 of 11 tokens attends to 28 and 55 of them.
   attention = 4 * shape.num_layers * shape.num_heads * shape.head_size * 83
   matrices = operations.multiplied_weights(shape)
   flops = passes * 3 * (17 * 2 * matrices + attention)
@@ -121,8 +121,8 @@ def test_rates_by_hand(config, passes):
   assert metrics["device/update/tokens_per_s"] == passes * 17 / 10 / 8
   assert metrics["device/rollout/tokens_per_s"] == 70 / 3.5 / 8
   assert metrics["device/rollout/live_slots_fraction"] == 0.8
-  # Two groups of four devices read the weights at each of 40 iterations; keys
-  # and values are of float32, as the weights.
+  # Two groups of four devices read the weights in each of 40 iterations. Keys
+  # and values are float32, like the weights.
   entry = 2 * 4 * shape.num_layers * shape.num_kv_heads * shape.head_size
   read = 40 * 2 * 4 * matrices + 900 * entry
   fraction = metrics["device/rollout/bandwidth_fraction"]
