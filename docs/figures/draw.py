@@ -1,11 +1,14 @@
 """Draws the figures of the documentation: python docs/figures/draw.py"""
 
+import csv
 import heapq
 import pathlib
 from collections.abc import Sequence
 
 FOLDER = pathlib.Path(__file__).parent
 WIDTH = 480
+# Accuracy of the untrained model whose first word is forced (44777bb).
+TOLD_TO_WORK = 0.673
 # The background is painted, so a figure is readable on any page.
 STYLE = """
   .page { fill: #ffffff; stroke: #d0d7de }
@@ -16,6 +19,9 @@ STYLE = """
   .small { font: 12px system-ui, sans-serif; fill: #57606a }
   .arrow { fill: none; stroke: #57606a; stroke-width: 1.5 }
   .head { fill: #57606a }
+  .grid { stroke: #d0d7de }
+  .curve { fill: none; stroke: #2f81d6; stroke-width: 2.5 }
+  .control { stroke: #e0862d; stroke-width: 2; stroke-dasharray: 6 4 }
   .a { fill: #2f81d6 }
   .b { fill: #e0862d }
   .c { fill: #9fc6ef }
@@ -29,6 +35,7 @@ STYLE = """
     .small { fill: #b1bac4 }
     .arrow { stroke: #9198a1 }
     .head { fill: #9198a1 }
+    .grid { stroke: #3d444d }
     .c { fill: #2b4f78 }
   }
 """
@@ -67,6 +74,11 @@ class Drawing:
     self._parts.append(
       f'<path d="M{path}" class="arrow" marker-end="url(#head)"/>'
     )
+
+  def line(self, points: Sequence[tuple[float, float]], kind: str):
+    """Draws a line through points."""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    self._parts.append(f'<polyline points="{path}" class="{kind}"/>')
 
   def save(self, name: str):
     """Writes the file."""
@@ -284,7 +296,56 @@ def draw_sequence():
   d.save("sequence.svg")
 
 
+def draw_curve():
+  """Draws the held-out scores of the README's run and its control.
+
+  The scores are in curve.csv: accuracy by seed and step, of all 900 tasks.
+  """
+  with (FOLDER / "curve.csv").open(encoding="utf-8") as file:
+    rows = [*csv.DictReader(file)]
+  left, right, top, bottom = 56, 458, 84, 440
+  last, low, high = max(int(row["step"]) for row in rows), 0.4, 0.72
+
+  def x_of(step):
+    return left + 10 + (right - left - 20) * step / last
+
+  def y_of(score):
+    return bottom - (bottom - top) * (score - low) / (high - low)
+
+  d = Drawing(532, "Held-out accuracy over 40 steps of self-play")
+  d.text(16, 32, "Held-out tasks solved, greedy", "title", "start")
+  d.text(16, 52, "self-play, 1.7M parameters, two CPU cores", "small", "start")
+  d.rect(left, top, right - left, bottom - top, "lane", 3)
+  for percent in range(40, 71, 10):
+    y = y_of(percent / 100)
+    d.line([(left, y), (right, y)], "grid")
+    d.text(left - 8, y + 4, f"{percent} %", "small", "end")
+  for step in range(0, last + 1, 8):
+    d.text(x_of(step), bottom + 20, str(step), "small")
+  d.text((left + right) / 2, bottom + 40, "training steps", "small")
+  d.line([(left, y_of(TOLD_TO_WORK)), (right, y_of(TOLD_TO_WORK))], "control")
+  d.text(
+    right - 8,
+    y_of(TOLD_TO_WORK) - 8,
+    "control: untrained, told to work first",
+    "small",
+    "end",
+  )
+  for seed in sorted({row["seed"] for row in rows}):
+    d.line(
+      [
+        (x_of(int(row["step"])), y_of(float(row["score"])))
+        for row in rows
+        if row["seed"] == seed
+      ],
+      "curve",
+    )
+  d.text(16, 512, "three seeds, 900 tasks", "small", "start")
+  d.save("curve.svg")
+
+
 if __name__ == "__main__":
+  draw_curve()
   draw_parts()
   draw_timeline()
   draw_sequence()
