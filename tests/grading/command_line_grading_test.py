@@ -110,7 +110,7 @@ def test_kinds(executor, case, correct):
     ),
     (
       {"kind": "induction", "inputs": [], "outputs": [], "answer": ""},
-      "expected as many",
+      "expected one output per input",
     ),
     ({"kind": "value", "gold": "no(", "answer": "1"}, "gold is 'no('"),
   ],
