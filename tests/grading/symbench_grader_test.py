@@ -244,11 +244,8 @@ TARGETS = (
     ),
     ("gridworld", "(0.5, 0.5), (0.9, 2.1), (3, 2.1), (3, 1), (3, 3)", True),
     ("gridworld", "(0.5, 0.5), (1, 2), (3, 2.1), (3, 1), (3, 3)", False),
-    (
-      "gridworld",
-      "[(0.5, 0.5), (3.5, 0.5), (3.5, 3.5)]",
-      False,
-    ),  # Hits a wall.
+    # Hits a wall.
+    ("gridworld", "[(0.5, 0.5), (3.5, 0.5), (3.5, 3.5)]", False),
     ("gridworld", "[(0.5, 0.5), (0.5, 2.5), (3.5, 3.5), (3.5, 0.5)]", False),
     ("gridworld", "[(0.5, 2.5), (3.5, 2.5), (3.5, 0.5), (3.5, 3.5)]", False),
     (
@@ -273,11 +270,7 @@ TARGETS = (
     ("combinatorial", "[6, /, 2, +, 7]", True),
     ("combinatorial", "[(, 6, /, 2, ), +, 7]", True),
     ("combinatorial", "[6, /, [2, +, 7]]", False),
-    (
-      "combinatorial",
-      "[7, +, 6, /, 2]",
-      False,
-    ),  # The numbers are in the wrong order.
+    ("combinatorial", "[7, +, 6, /, 2]", False),  # Wrong order.
     ("combinatorial", "[6, -, 2, +, 7]", False),
     ("game24", "(1 + 1 - 4) * 6", False),
     ("game24", "4 * 6 * 1 * 1 = 24", True),
