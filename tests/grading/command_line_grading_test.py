@@ -1,4 +1,4 @@
-"""Tests of `python -m azr_jax.grading`."""
+"""`python -m azr_jax.grading`: cases in, grades out."""
 
 import codecs
 import json
