@@ -1,1 +1,1 @@
-"""Graders of answers. None evaluates model text in the trainer's process."""
+"""Answer graders. None of them evaluates model text in the trainer process."""

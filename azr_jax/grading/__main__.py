@@ -2,42 +2,44 @@
 
   python -m azr_jax.grading < cases.jsonl > verdicts.jsonl
 
-| kind | fields |
-| --- | --- |
-| `value` | gold, answer, and perhaps expression |
-| `abduction` | code, gold_output, answer, and perhaps objects |
-| `induction` | inputs, outputs, answer |
-| `unit_tests` | code, tests, and perhaps entry |
-| `countdown` | nums, target, response, and perhaps mode |
-| `math` | gold, answer or response, and perhaps mode, location, tolerance |
+| kind | fields | optional fields |
+| --- | --- | --- |
+| `value` | gold, answer | expression |
+| `abduction` | code, gold_output, answer | objects |
+| `induction` | inputs, outputs, answer | |
+| `unit_tests` | code, tests | entry |
+| `countdown` | nums, target, response | mode |
+| `math` | gold, answer or response | mode, location, two tolerances |
 
-A case is {"id", "kind", ...}, a grade {"id", "score", "correct", "outcome",
-"detail"}; the outcome is correct, incorrect, computed, timeout or lost. A line
-that is not a case gets a grade, too, whose detail says what is wrong. Grades
-keep the order of cases and are written as soon as they are known. `gold` is the
-reference
-answer.
+A case is {"id", "kind", ...}. A grade is {"id", "score", "correct", "outcome",
+"detail"}, where outcome is correct, incorrect, computed, timeout or lost. A
+line that is not a valid case also gets a grade, whose detail says what is
+wrong. Grades are written as soon as they are known, in the order of the cases.
+`gold` is the reference answer.
 
-In `value` the answer is a literal or a constructor of one, such as `set()`. An
-expression with the right value, such as `sum([1, 2])`, is wrong and gets the
-outcome `computed`, unless the case has `expression: true`. In `abduction` the
-answer may be any expression. Expressions are evaluated without
-the reference and the code. With `objects: true`, arguments may be objects
-without a literal, such as a `lambda`.
+`value`: the answer is a literal, or a constructor of literals such as `set()`.
+An expression with the right value, such as `sum([1, 2])`, is incorrect and gets
+the outcome `computed`, unless the case has `expression: true`.
 
-`tests` is a program of assertions or a list of them; `entry` is the function
-that its `check(candidate)` is about. The detail counts the assertions that were
-compared outside the program's process, and those trusted to it. The program has
-no `asyncio`. A thread runs to its end when it starts, so a thread that waits
-for a later one times out.
+`abduction`: the answer may be any expression. Expressions are evaluated without
+access to the reference and the code. With `objects: true`, arguments may be
+objects without a literal, such as a `lambda`.
 
-`countdown` scores 1.0 for a correct answer, 0.1 for a wrong answer in a tag,
-and 0.0 without a tag. `mode` is strict (the default) or compat, as published.
+`unit_tests`: `tests` is a program of assertions, or a list of them. `entry` is
+the function to pass to the tests' `check(candidate)`. The detail counts the
+assertions compared outside the program's process and those trusted to it. The
+program cannot use `asyncio`. A thread runs to completion when it starts, so a
+thread that waits for a later one times out.
 
-`math` compares an answer with the reference, by math-verify (the default
-`mode`) or by rules alone. In a `response`, the answer is the last box: that in
-the last answer tag (the default `location`) or anywhere. A number may differ by
-`tolerance`, or by the fraction `relative_tolerance` of the reference.
+`countdown`: scores 1.0 for a correct answer, 0.1 for a wrong answer in a tag,
+and 0.0 without a tag. `mode` is strict (the default), or compat for the rules
+of the published verifier.
+
+`math`: compares an answer with the reference, by math-verify (the default
+`mode`) or by rules alone. In a `response`, the answer is the last box, either
+inside the last answer tag (the default `location`) or anywhere. A number may
+differ from the reference by `tolerance`, or by the fraction
+`relative_tolerance` of it.
 """
 
 import dataclasses
@@ -62,7 +64,7 @@ from azr_jax.grading.outcome import Outcome
 
 
 class BadCase(ValueError):
-  """A line is not a case; the message says why."""
+  """A line is not a valid case. The message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +72,9 @@ class CaseOutcome:
   """The outcome of a case.
 
   Attributes:
-    outcome: whether the answer is right, which scores 1.
-    detail: a remark of the case's kind.
-    partial: the score of an answer that is not correct.
+    outcome: the grading outcome. A correct answer scores 1.
+    detail: a remark that depends on the kind of case.
+    partial: the score of an incorrect answer.
   """
 
   outcome: Outcome
@@ -139,7 +141,8 @@ def _induction(
   inputs, outputs = _texts(case, "inputs"), _texts(case, "outputs")
   if len(inputs) != len(outputs) or not inputs:
     raise BadCase(
-      f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many"
+      f"{len(inputs)} inputs and {len(outputs)} outputs; expected one output "
+      "per input, and at least one input"
     )
   answer = _text(case, "answer")
   return futures.then(
@@ -206,7 +209,7 @@ def _math(executor: Executor, case: dict[str, Any]) -> "Future[CaseOutcome]":
   )
 
 
-# Executor and case -> future of its outcome.
+# (executor, case) -> future outcome.
 Grader = Callable[[Executor, dict[str, Any]], "Future[CaseOutcome]"]
 KINDS: dict[str, Grader] = {
   "value": _value,
@@ -219,7 +222,7 @@ KINDS: dict[str, Grader] = {
 
 
 def submit(executor: Executor, line: str) -> "Future[dict[str, Any]]":
-  """Starts to grade one line; returns the future of its grade's record."""
+  """Starts grading one line; returns a future of the grade's record."""
   case_id = ""
   try:
     case = json.loads(line)
@@ -250,13 +253,13 @@ def _record(case_id: object, kind: str, grade: CaseOutcome) -> dict[str, Any]:
 def grades(
   executor: Executor, lines: Iterable[str]
 ) -> Iterator[dict[str, Any]]:
-  """Yields the record of a grade per line that is not empty, in order."""
+  """Yields the grade's record of each line that is not blank, in order."""
   pending = (submit(executor, line) for line in lines if line.strip())
   return streaming.in_order(pending)
 
 
 def main() -> None:
-  """Reads the flags and the cases."""
+  """Parses the flags, grades the cases and prints the grades."""
   parser = errors.Parser(__doc__, "azr_jax.grading")
   executor_command.add_flags(parser)
   flags = parser.parse_args()

@@ -1,23 +1,23 @@
-"""Reads unit tests and separates assertions that can be decided outside.
+"""Splits unit tests into assertions checked outside the child, and the rest.
 
-`read_tests` parses a program of assertions and runs nothing. An assertion of
-one of these shapes is `compared`: the executor runs its call, and its condition
-is checked here, on the value that the call returned.
+`read_tests` parses a program of assertions without running it. An assertion of
+one of these shapes is `compared`: the executor runs its call, and this process
+checks the condition on the returned value.
 
-| shape | |
+| shape | notes |
 | --- | --- |
-| `assert f(1) == 2`, `assert 2 != f(1)` | a literal on either side |
-| `assert f(1) is None` | also True, False, and `is not`; of any object |
-| `assert f(1)` | of any object |
+| `assert f(1) == 2`, `assert 2 != f(1)` | the literal may be on either side |
+| `assert f(1) is None` | also True, False, `is not`; f may return any object |
+| `assert f(1)` | f may return any object |
 | `assert abs(f(1) - 2.5) < 1e-6` | also `<=` |
 | `assert math.isclose(f(1), 2.5, rel_tol=1e-9)` | |
-| `assert not ...` | before any of these |
+| `assert not ...` | negates any of the above |
 
-`f` is a name that the tests do not define themselves, or the parameter of a
-`def check(candidate)` that is called once. Its arguments are literals. In a
-literal, `set`, `frozenset`, `float` and `complex` are the builtins. All other
+`f` is a name that the tests do not define, or the parameter of a
+`def check(candidate)` that is called once. Its arguments are literals, which
+may use the builtins `set`, `frozenset`, `float` and `complex`. All other
 assertions are `trusted`: loops, computed expectations, and every assertion
-after a statement that may change what a call returns, such as `random.seed(0)`.
+after a statement that may change later calls, such as `random.seed(0)`.
 """
 
 import ast
@@ -47,7 +47,7 @@ Condition = Callable[[Any], bool]
 
 
 class BadTests(ValueError):
-  """The tests cannot be used; the message says why."""
+  """The tests are unusable. The message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +57,11 @@ class Assertion:
   Attributes:
     entry: the function to call.
     arguments: the text of its arguments.
-    holds: returns whether a value is as asserted; raises if the assertion
-      would.
-    truthiness_only: whether `holds` needs only the value's truth, and whether
-      it is None, True or False, so that the value may be any object.
+    holds: checks a value against the assertion. Raises if the assertion would
+      raise.
+    truthiness_only: whether `holds` only looks at the truth of the value and
+      at its identity with None, True or False. The value may then be any
+      object.
   """
 
   entry: str
@@ -71,13 +72,13 @@ class Assertion:
 
 @dataclasses.dataclass(frozen=True)
 class Tests:
-  """Tests, split by the process that decides them.
+  """Tests, split by the process that checks them.
 
   Attributes:
-    compared: the assertions that can be decided outside the child.
-    trusted: a program with the other assertions; empty if there are none.
-    trusted_count: number of assertions in that program.
-    called: names of the functions that the tests are known to be about.
+    compared: the assertions that are checked outside the child.
+    trusted: a program with the remaining assertions, empty if there are none.
+    trusted_count: the number of assertions in that program.
+    called: the names of the functions known to be under test.
   """
 
   compared: tuple[Assertion, ...]
@@ -97,15 +98,15 @@ class _Check:
 
 
 def read_tests(text: str, entry: str | None = None) -> Tests:
-  """Reads the text of tests and splits its assertions.
+  """Parses tests and splits their assertions.
 
   Args:
-    text: a program of assertions, or one that defines `check(candidate)` and
-      perhaps calls it.
-    entry: the function to pass to `check`, if the text does not call it.
+    text: a program of assertions. It may define `check(candidate)`, and may
+      call it.
+    entry: the function to pass to `check` if the text does not call it.
 
   Raises:
-    BadTests: the text is not a program, asserts nothing, or has assertions in
+    BadTests: the text does not parse, asserts nothing, or has assertions in
       a function that is never called.
   """
   if entry is not None and not _is_name(entry):
@@ -113,12 +114,12 @@ def read_tests(text: str, entry: str | None = None) -> Tests:
   try:
     tree = literals.guarded_parse(text, "exec")
   except literals.ParseError as error:
-    raise BadTests(f"tests is no program: {error}") from None
+    raise BadTests(f"tests is not a program: {error}") from None
   assert isinstance(tree, ast.Module)
   try:
     return _split(_with_call(tree.body, entry), entry)
   except RecursionError:
-    raise BadTests("tests is no program: too deep") from None
+    raise BadTests("tests is not a program: nested too deep") from None
 
 
 def _is_name(text: str) -> bool:
@@ -126,7 +127,7 @@ def _is_name(text: str) -> bool:
 
 
 def _with_call(body: list[ast.stmt], entry: str | None) -> list[ast.stmt]:
-  """Adds `check(<entry>)` if the tests define check and do not call it."""
+  """Adds `check(<entry>)` if the tests define `check` but never call it."""
   is_defined = any(
     isinstance(statement, ast.FunctionDef) and statement.name == CHECK
     for statement in body
@@ -156,7 +157,7 @@ def _split(body: list[ast.stmt], entry: str | None) -> Tests:
   else:
     called.add(check.function)
     rest = reader.split([s for s in body if s is not check.call])
-    # The definition of `check` stays in the rest, with its body replaced.
+    # `check` stays in the trusted program, without its compared assertions.
     local = statements.bound(check.definition.body)
     inner = _Reader(bound | local, {check.parameter: check.function})
     inner.acted = reader.acted
@@ -175,7 +176,11 @@ def _split(body: list[ast.stmt], entry: str | None) -> Tests:
 
 
 def _find_check(body: Sequence[ast.stmt]) -> _Check | None:
-  """Returns the `check` whose call equals its body with a name put in."""
+  """Returns the `check` that can be inlined, or None.
+
+  Its one call must be equivalent to its body with the parameter replaced by
+  the function's name.
+  """
   definitions = [
     statement
     for statement in body
@@ -217,18 +222,19 @@ class _Reader:
   """Collects the compared assertions of a list of statements.
 
   Attributes:
-    compared: the assertions so far.
-    acted: whether a statement so far may change what later calls return.
+    compared: the assertions collected so far.
+    acted: whether an earlier statement may change what later calls return.
   """
 
   def __init__(
     self, bound: frozenset[str], known: Mapping[str, str] | None = None
   ):
-    """Starts with nothing read.
+    """Creates an empty reader.
 
     Args:
-      bound: names that the tests define; a call of one is not the answer's.
-      known: the answer's function behind each parameter of `check`.
+      bound: names that the tests define. Calls of these are not calls of the
+        answer.
+      known: maps each parameter of `check` to the answer's function.
     """
     self.compared: list[Assertion] = []
     self.acted = False
@@ -236,9 +242,9 @@ class _Reader:
     self._known = known or {}
 
   def split(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Collects from statements; returns the rest that the child must run.
+    """Collects assertions and returns the statements left for the child.
 
-    Assertions that are always true are left out of the rest.
+    Assertions that are always true are dropped.
     """
     rest = []
     for statement in body:
@@ -308,7 +314,7 @@ class _Reader:
     )
 
   def _sides(self, left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
-    """Returns the call and the literal's value, which come in either order."""
+    """Returns the call and the value of the literal, given in any order."""
     if self._function(left) is not None:
       return left, self._value(right)
     return right, self._value(left)
@@ -328,21 +334,21 @@ class _Reader:
     return Assertion(entry, ", ".join(parts), holds, truthiness_only)
 
   def _function(self, node: ast.expr) -> str | None:
-    """Returns the answer's function that a node calls, or None."""
+    """Returns the name of the answer's function that a node calls, or None."""
     match node:
       case ast.Call(func=ast.Name(id=name)) if name not in _CONSTRUCTORS:
         return self._known.get(name, None if name in self._bound else name)
     return None
 
   def _value(self, node: ast.expr) -> Any:
-    """Returns a literal's value.
+    """Returns the value of a literal.
 
     Raises:
-      ParseError: the node is not a literal, or has a name that the tests
-        define.
+      ParseError: the node is not a literal, or it uses a constructor name
+        that the tests redefine.
     """
     for part in ast.walk(node):
       if isinstance(part, ast.Name):
         if part.id not in _CONSTRUCTORS - self._bound:
-          raise literals.ParseError(f"{part.id} is a name")
+          raise literals.ParseError(f"{part.id}: expected a literal")
     return values.plain_value(literals.node_key(node))

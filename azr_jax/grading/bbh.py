@@ -1,16 +1,16 @@
-"""Grades answers of BIG-Bench Hard by equality, up to notation.
+"""Grades BIG-Bench Hard answers by equality, up to notation.
 
 | target | correct answers |
 | --- | --- |
-| `(B)` | `B`, `(B)`, `B)`, `( B )`; no other words, no lower case |
+| `(B)` | `B`, `(B)`, `B)`, `( B )`; no extra words, no lower case |
 | an integer | the same value: `5.0`, `1,234` with commas between thousands |
-| brackets | the same, without regard to spaces |
+| brackets | the same brackets; whitespace is ignored |
 | words, True, yes, valid | the same words in the same order, in any case |
 
-Commas between words and runs of spaces are one space, so `apple, bear` is
-`apple bear`. Every dash is a hyphen, which is a number's minus, and curly
-apostrophes are straight ones. Quotes around an answer and a full stop after it
-are dropped.
+Commas between words and runs of spaces count as one space, so `apple, bear`
+equals `apple bear`. Every dash counts as a hyphen or minus sign, and curly
+apostrophes count as straight ones. Quotes around an answer and a full stop
+after it are dropped.
 """
 
 import re

@@ -1,19 +1,19 @@
-"""Scores whether a response reaches a Countdown puzzle's target.
+"""Scores a response to a Countdown puzzle.
 
 The score is 1.0 for a correct answer, 0.1 for a wrong answer in an answer tag,
 and 0.0 without an answer tag.
 
-| | strict (default) | compat: as the published verifier |
+| | strict (default) | compat: like the published verifier |
 | --- | --- | --- |
-| answer | the last closed tag, on any lines | the last tag on one line |
-| numbers | the expression's constants | runs of digits, so 1.5 uses 1 and 5 |
-| operators | + - * / between two values | also ** and //, signs, decimals |
-| value | equal to the target, exactly | closer than 1e-5, in floating point |
+| answer | the last closed tag, may span lines | the last tag within one line |
+| numbers | constants of the expression | runs of digits: 1.5 uses 1 and 5 |
+| operators | binary + - * / | also ** and //, signs, decimals |
+| value | exactly the target | within 1e-5 of the target, in floating point |
 
-Nothing is evaluated as code: both modes walk the syntax tree. A power that is
-too large to compute is wrong.
+Both modes walk the syntax tree and never evaluate the answer as code. A power
+that is too large to compute is wrong.
 
-Paper: Countdown, sections 3 and 4.1. The published verifier is that of
+Paper: Countdown, sections 3 and 4.1. The published verifier is the one of
 TinyZero, on which the paper builds.
 """
 
@@ -31,9 +31,9 @@ from azr_jax.text import tags
 CORRECT_SCORE, INCORRECT_SCORE, NO_ANSWER_SCORE = 1.0, 0.1, 0.0
 MAX_ANSWER_CHARS = 1000
 MODES = ("strict", "compat")
-# No puzzle needs a result of `**` with more bits.
+# Size limit of results of `**`. No puzzle needs larger ones.
 _MAX_POWER_BITS = 4096
-# Operators around a number; Python's own limit differs between its versions.
+# Nesting limit of operators. Python's own limit differs between versions.
 _MAX_DEPTH = 200
 _STRICT_TEXT = re.compile(r"[0-9+\-*/()\s]+")
 _COMPAT_TEXT = re.compile(r"[\d+\-*/().\s]+")
@@ -43,30 +43,30 @@ Number = int | float | Fraction
 
 
 class _Invalid(ValueError):
-  """The verifier refuses an expression; the message says why."""
+  """The expression breaks the rules. The message says how."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CountdownScore:
-  """A response's score, with `right` or what is wrong as the reason."""
+  """A response's score. The reason is `correct` or says what is wrong."""
 
   value: float
   reason: str
 
   @property
   def correct(self) -> bool:
-    """Whether the response reaches the target by the rules."""
+    """Whether the response reaches the target within the rules."""
     return self.value == CORRECT_SCORE
 
 
 def verify(
   puzzle: Puzzle, response: str, mode: str = "strict"
 ) -> CountdownScore:
-  """Returns the score of a response and its reason.
+  """Scores a response.
 
   Args:
     puzzle: the numbers and the target.
-    response: what the model wrote after the prompt.
+    response: the model's text after the prompt.
     mode: one of `MODES`.
 
   Raises:
@@ -92,7 +92,7 @@ def verify(
   return (
     CountdownScore(CORRECT_SCORE, "correct")
     if reached
-    else CountdownScore(INCORRECT_SCORE, "other value")
+    else CountdownScore(INCORRECT_SCORE, "wrong value")
   )
 
 
@@ -108,7 +108,7 @@ def _parse(answer: str, allowed: re.Pattern[str]) -> ast.expr:
   if len(answer) > MAX_ANSWER_CHARS:
     raise _Invalid("too long")
   if not allowed.fullmatch(answer):
-    raise _Invalid("other characters")
+    raise _Invalid("unexpected characters")
   tree = literals.guarded_parse(answer, "eval")
   assert isinstance(tree, ast.Expression)
   return tree.body
@@ -127,14 +127,14 @@ def _strict_value(puzzle: Puzzle, answer: str) -> Fraction:
     if isinstance(node, ast.Constant) and isinstance(node.value, int)
   ]
   if sorted(constants) != sorted(puzzle.numbers):
-    raise _Invalid("other numbers")
+    raise _Invalid("wrong numbers")
   return Fraction(_evaluate(tree, _STRICT_OPERATORS, Fraction))
 
 
 def _compat_value(puzzle: Puzzle, answer: str) -> Number:
   digits = [int(run) for run in re.findall(r"\d+", answer)]
   if sorted(digits) != sorted(puzzle.numbers):
-    raise _Invalid("other numbers")
+    raise _Invalid("wrong numbers")
   tree = _parse(answer, _COMPAT_TEXT)
   return _evaluate(tree, _COMPAT_OPERATORS, lambda value: value)
 
@@ -154,7 +154,7 @@ def _evaluate(
   elif isinstance(node, ast.UnaryOp) and type(node.op) in operators:
     parts = [node.operand]
   else:
-    raise _Invalid("other operators")
+    raise _Invalid("operator not allowed")
   values = [_evaluate(part, operators, constant, depth + 1) for part in parts]
   return operators[type(node.op)](*values)
 

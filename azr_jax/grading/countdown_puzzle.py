@@ -7,25 +7,25 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Puzzle:
-  """The numbers in the order in which they are shown, and the target."""
+  """The numbers, in the order the prompt shows them, and the target."""
 
   numbers: tuple[int, ...]
   target: int
 
   @property
   def key(self) -> tuple[tuple[int, ...], int]:
-    """Equal for puzzles that differ in the order of their numbers only."""
+    """A key that ignores the order of the numbers."""
     return tuple(sorted(self.numbers)), self.target
 
 
 def from_record(record: Mapping[str, Any]) -> Puzzle:
   """Reads a puzzle from `nums` and `target`, or from `input` and `output`.
 
-  The latter pair is the layout of the dLLM papers' test files, `"30,100,93"`
-  and `"23"`.
+  The test files of the dLLM papers use the second layout, with texts such as
+  `"30,100,93"` and `"23"`.
 
   Raises:
-    ValueError: a field is missing, or has no positive integers.
+    ValueError: a field is missing or is not made of positive integers.
   """
   numbers: Any = record.get("nums")
   target: Any = record.get("target")

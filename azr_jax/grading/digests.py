@@ -1,11 +1,11 @@
-"""Digests replace values and printed texts that are too long to send.
+"""Digests of values and printed texts that are too long to send.
 
-Equal values have equal digests, by Python's equality: `1 == 1.0 == True`, and
-the order of a set or a dict does not count. A program that computes its own
-digest can lie about it, but gains nothing: it does not know the expected one.
+Values that are equal in Python have equal digests: `1 == 1.0 == True`, and the
+order of a set or dict does not matter. A program can lie about its own digest
+but gains nothing, because it does not know the expected one.
 
-`harness.py` also runs this file in a program's process, so it imports only the
-standard library.
+`harness.py` also runs this file in the tested program's process, so it imports
+only the standard library.
 """
 
 import collections
@@ -25,7 +25,7 @@ def of_value(value):
   """Returns the digest of a value.
 
   Raises:
-    TypeError: a part is not None, a bool, int, float, str, bytes, list, tuple,
+    TypeError: a part is not None, bool, int, float, str, bytes, list, tuple,
       set or dict.
     ValueError: a part is NaN, which equals nothing.
   """
@@ -33,19 +33,19 @@ def of_value(value):
 
 
 def of_json(value):
-  """Returns the digest of a value whose tuples count as lists.
+  """Returns the digest of a value, with tuples counted as lists.
 
   Raises:
-    TypeError, ValueError: as `of_value`.
+    TypeError, ValueError: see `of_value`.
   """
   return _hash(_value_text(value, "[]"))
 
 
 def of_printed(text):
-  """Returns the digest of a printed text, as LiveCodeBench compares it.
+  """Returns the digest of a printed text under LiveCodeBench's comparison.
 
-  Blanks around the text and around each line do not count. Lines of numbers
-  are compared exactly, by value: `1.50` is `1.5`.
+  Whitespace around the text and around each line is ignored. Lines of numbers
+  are compared by exact value: `1.50` equals `1.5`.
   """
   lines = (line.strip() for line in text.strip().split("\n"))
   return _hash("\n".join(map(_line_text, lines)))
@@ -99,7 +99,7 @@ def _line_text(line):
 
 
 def _number_text(match):
-  """Returns the same text for equal numbers; integers keep all digits."""
+  """Returns a canonical text of a number; integers keep all digits."""
   sign, whole, fraction, exponent = match.groups()
   digits = (whole + fraction).lstrip("0")
   kept = digits.rstrip("0")

@@ -1,19 +1,20 @@
-"""Evaluates expressions that stand for values, such as `list(range(10))`.
+"""Evaluates expressions in place of literals, such as `list(range(10))`.
 
-Proposers and solvers may write an expression where a literal is expected. Its
-life:
-1. its syntax tree is checked here (`are_arguments`, `is_value`), so that text
-   which is no expression of the language below costs no process;
-2. a job of its own evaluates it with each hash seed, in processes that hold
-   neither the program nor the reference answer;
-3. the canonical text of its value takes its place.
+Proposers and solvers may write an expression where a literal is expected. The
+life of an expression:
+
+1. `are_arguments` or `is_value` checks its syntax tree in this process. Text
+   outside the language below never costs a process.
+2. A separate job evaluates it under each hash seed, in processes that hold
+   neither the program nor the reference answer.
+3. The canonical text of its value replaces it.
 
 The language is Python's expressions over values: operators, containers,
-comprehensions, `lambda`, methods of values, and the names of `BUILTINS` and of
-`executor/child/arguments.py`. It has no assignment (`:=`), no names of the
-program, no import, no `eval` or `getattr`, and no attributes that begin with
-`_` or lead to stack frames. The executor's limits bound what an expression
-costs.
+comprehensions, `lambda`, methods of values, and the names in `BUILTINS` and
+`executor/child/arguments.py`. It has no assignment (`:=`), no names from the
+program, no import, no `eval` or `getattr`, and no attributes that start with
+`_` or lead to stack frames. The executor's limits bound the cost of an
+expression.
 """
 
 import ast
@@ -26,7 +27,8 @@ from azr_jax.executor.child import arguments
 from azr_jax.grading import literals
 
 MAX_CHARS = 4096
-# Runs whose values must agree; the iteration order of a set is no value.
+# Runs that must agree: a result that depends on the iteration order of a set
+# changes with the hash seed.
 RUNS = len(hash_seeds.HASH_SEEDS)
 BUILTINS = frozenset(
   "abs all any ascii bin bool bytearray bytes chr complex dict divmod "
@@ -34,8 +36,8 @@ BUILTINS = frozenset(
   "next oct ord pow range repr reversed round set slice sorted str sum tuple "
   "zip".split()
 )
-# What expressions may use of the modules of `arguments.py`. The rest of them
-# makes classes, reads attributes by name, or changes how numbers are computed.
+# The parts of the modules in `arguments.py` that expressions may use. The rest
+# creates classes, reads attributes by name, or changes number arithmetic.
 _OF_MODULE = {
   "collections": frozenset(("Counter", "OrderedDict", "defaultdict", "deque")),
   "decimal": frozenset(("Decimal",)),
@@ -55,9 +57,10 @@ _OF_MODULE = {
   for name in ("cmath", "itertools", "math")
 }
 _NAMES = BUILTINS | arguments.CONSTRUCTORS.keys()
-# Attributes of frames, code, generators and classes; no others begin so.
+# Prefixes of the attributes of frames, code, generators and classes. No other
+# attribute of a value starts with one.
 _PRIVATE = ("_", "ag_", "co_", "cr_", "f_", "gi_", "mro", "tb_")
-# Nodes that are allowed if their parts are.
+# Nodes that are allowed if all of their children are.
 _COMPOUND = (
   ast.BinOp,
   ast.BoolOp,
@@ -78,8 +81,8 @@ _COMPOUND = (
   ast.UnaryOp,
 )
 _COMPREHENSION = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-# What the content of a constructor may be in a value. `Counter` counts the
-# items of a sequence, and the others may take a text apart.
+# Allowed arguments of each constructor in a written-out value. Others would
+# compute: `Counter` counts the items of a sequence, `list` splits a string.
 _NUMBERS = (ast.Attribute, ast.Constant, ast.UnaryOp)
 _SEQUENCES = (ast.List, ast.Tuple, ast.Set)
 _CONTENT_OF: Mapping[str, tuple[type[ast.expr], ...]] = {
@@ -97,7 +100,7 @@ _CONTENT_OF: Mapping[str, tuple[type[ast.expr], ...]] = {
   "set": _SEQUENCES,
   "tuple": _SEQUENCES,
 }
-# The literals that constructors stand for where they are another's content.
+# The literal that a constructor counts as when nested in another constructor.
 _LITERAL_OF: Mapping[str, type[ast.expr]] = {
   "Counter": ast.Dict,
   "defaultdict": ast.Dict,
@@ -123,17 +126,17 @@ _ARGUMENTS = "def f(*values, **named):\n  return [values, named]"
 
 
 def is_value(text: str) -> bool:
-  """Returns whether a text is one expression of the language."""
+  """Returns whether a text is a single expression of the language."""
   tree = _parse(text.strip())
   return tree is not None and _is_allowed(tree.body)
 
 
 def is_written_out(text: str) -> bool:
-  """Returns whether a text writes a value out, without computing it.
+  """Returns whether a text spells a value out instead of computing it.
 
-  Literals do, and calls of the value language's constructors that take them,
-  such as `set()`, `Counter({'a': 2})` or `defaultdict(int, {'a': 1})`, and the
-  numbers of `math` and `cmath`, such as `math.inf`. Operators,
+  Values are spelled out by literals, by constructors with literal arguments
+  such as `set()`, `Counter({'a': 2})` or `defaultdict(int, {'a': 1})`, and by
+  the constants of `math` and `cmath` such as `math.inf`. Operators,
   comprehensions and other calls compute: `[0] * 3`, `sorted([2, 1])`,
   `Counter('aab')`.
   """
@@ -145,7 +148,7 @@ def is_written_out(text: str) -> bool:
 
 
 def are_arguments(text: str) -> bool:
-  """Returns whether `f(<text>)` is one call with expressions only."""
+  """Returns whether `f(<text>)` is one call whose arguments are expressions."""
   tree = _parse(f"f({text}\n)")
   if tree is None:
     return False
@@ -158,15 +161,15 @@ def are_arguments(text: str) -> bool:
 def submit_value(
   executor: Executor, text: str, runs: int = RUNS
 ) -> "Future[Result]":
-  """Starts to evaluate an expression.
+  """Starts evaluating an expression.
 
   Args:
-    executor: runs it, as the only text of a process.
-    text: an expression, for which `is_value` holds.
-    runs: how many processes must give the same value.
+    executor: runs the expression in a process of its own.
+    text: an expression that passes `is_value`.
+    runs: the number of processes that must agree on the value.
 
   Returns:
-    The future of a result whose output is its value's canonical text.
+    A future result. Its output is the canonical text of the value.
   """
   job = Job("value", _VALUE, (f"({text.strip()}\n)",), runs=runs)
   return executor.submit(job)
@@ -175,15 +178,16 @@ def submit_value(
 def submit_arguments(
   executor: Executor, texts: Sequence[str], validation: bool = False
 ) -> "Future[Result]":
-  """Starts to evaluate the arguments of calls, in one process.
+  """Starts evaluating the arguments of several calls in one process.
 
   Args:
-    executor: runs them.
-    texts: arguments for which `are_arguments` holds, all by one author.
-    validation: whether they will be evaluated again, as of `Job`.
+    executor: runs the job.
+    texts: arguments that pass `are_arguments`. They share a process, so they
+      must come from the same author.
+    validation: whether the texts will be evaluated again (see `Job`).
 
   Returns:
-    The future of a result whose outputs are canonical argument texts, such as
+    A future result. Its outputs are canonical argument texts such as
     `1, x=[2]`.
   """
   job = Job(
@@ -197,7 +201,7 @@ def submit_arguments(
     )
     if result.status != "ok" or None not in outputs:
       return dataclasses.replace(result, outputs=outputs)
-    # A name such as `**{'a b': 1}`, which no argument text can have.
+    # A keyword such as `**{'a b': 1}` cannot be written as an argument.
     return dataclasses.replace(
       result, outputs=outputs, status="error", error="SyntaxError"
     )
@@ -237,21 +241,21 @@ def _is_written_out(node: ast.expr) -> bool:
 
 
 def _is_factory(node: ast.expr) -> bool:
-  """Returns whether a node is what a `defaultdict` may have first."""
+  """Returns whether a node can be the first argument of `defaultdict`."""
   return isinstance(node, ast.Name) or (
     isinstance(node, ast.Constant) and node.value is None
   )
 
 
 def _is_content(node: ast.expr, accepted: tuple[type[ast.expr], ...]) -> bool:
-  """Returns whether a node is of a type, or constructs what is."""
+  """Returns whether a node is, or constructs, one of the accepted literals."""
   if isinstance(node, ast.Call):
     return _LITERAL_OF.get(_constructor(node.func)) in accepted
   return isinstance(node, accepted)
 
 
 def _is_number(node: ast.expr) -> bool:
-  """Returns whether a node is a number's literal or name, or signs of one."""
+  """Returns whether a node is a numeric literal or constant, maybe signed."""
   while isinstance(node, ast.UnaryOp):
     if not isinstance(node.op, ast.UAdd | ast.USub):
       return False
@@ -265,7 +269,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _constructor(node: ast.expr) -> str:
-  """Returns a constructor's name, with or without its module; "" for others."""
+  """Returns the name of a constructor without its module, "" for others."""
   match node:
     case ast.Name(id=name):
       return name
@@ -295,11 +299,11 @@ def _is_allowed(*nodes: ast.expr) -> bool:
 
 
 def _allows(node: ast.AST, bound: frozenset[str]) -> bool:
-  """Returns whether the language has a node.
+  """Returns whether a node belongs to the language.
 
   Args:
     node: an expression or a part of one.
-    bound: the variables of comprehensions and lambdas around it.
+    bound: the variables bound by enclosing comprehensions and lambdas.
   """
   match node:
     case ast.Name(id=name):
@@ -356,13 +360,13 @@ def _allows_comprehension(
 
 
 def _argument_text(text: str) -> str | None:
-  """Returns the arguments of `[(1, [2]), {'x': 3}]` as `1, [2], x=3`.
+  """Converts `[(1, [2]), {'x': 3}]` to `1, [2], x=3`.
 
   Args:
-    text: the canonical text of what `_ARGUMENTS` returns.
+    text: the canonical text of the value that `_ARGUMENTS` returned.
 
   Returns:
-    The text; None if it would not be literal arguments.
+    The argument text. None if it would not consist of literal arguments.
   """
 
   def source(node: ast.expr) -> str:

@@ -1,12 +1,12 @@
-"""Runs tested programs as the published graders of benchmarks do.
+"""Runs tested programs under the rules of the benchmarks' published graders.
 
-| the executor | in the harness |
+| plain executor | harness |
 | --- | --- |
-| writes no integer of more than 4,300 digits | 50,000 digits |
-| sends no value of more than 64 KiB | sends its digest (`digests.py`) |
-| starts no thread | `Thread.start` runs it to its end |
+| prints integers of up to 4,300 digits | up to 50,000 digits |
+| sends values of up to 64 KiB | sends digests of longer ones (`digests.py`) |
+| does not start threads | `Thread.start` runs the thread to completion |
 
-A digest is compared exactly, so a long value gets no tolerance.
+Digests are compared exactly, so a tolerance does not apply to a long value.
 """
 
 import dataclasses
@@ -23,24 +23,24 @@ from azr_jax.executor.child.canonical import Unserializable
 from azr_jax.executor.pool.verdict import TOO_LARGE
 from azr_jax.grading import digests, literals, values
 
-# LiveCodeBench's own runner has this limit.
+# The limit of LiveCodeBench's own runner.
 MAX_INT_DIGITS = 50_000
-_DEFAULT_INT_DIGITS = 4300  # The trusted process reads no more digits.
-# The executor sends 1 MiB of values per job.
+_DEFAULT_INT_DIGITS = 4300  # The limit of the trusted process that reads them.
+# The executor sends up to 1 MiB of values per job.
 _CALLS_AT_ONCE = (1 << 20) // canonical.MAX_CHARS
 _MARK = "digest of a long value"
 
 
 def source(module: ModuleType, indent: int = 2) -> str:
-  """Returns the source of a module, as the body of a function."""
+  """Returns the source of a module, indented as the body of a function."""
   assert module.__file__ is not None
   text = pathlib.Path(module.__file__).read_text(encoding="utf-8")
   return textwrap.indent(text, " " * indent)
 
 
-# `begin` applies the table above. `own_names` makes a module with its own
-# builtins for the tested program, so that its names cannot shadow those of the
-# harness, whose functions are local.
+# `begin` applies the table above. `own_names` gives the tested program a module
+# with its own builtins, so it cannot shadow names of the harness, whose
+# functions are local.
 BEGIN = f"""
   import sys, threading
   def begin():
@@ -53,14 +53,15 @@ BEGIN = f"""
     module.__builtins__ = dict(__builtins__)
     return vars(module)
 """
-# `shown` makes what a call returns. Here a longer integer has no text.
+# `shown` turns the value of a call into the job's output. In this variant an
+# integer over the default digit limit cannot be printed.
 _WHOLE = f"""
   def shown(value):
     sys.set_int_max_str_digits({_DEFAULT_INT_DIGITS})
     return value
 """
-# A value that has no text for another reason than its size stays without one. A
-# long one that has no digest either is too large.
+# Only values that are too long get a digest; values that cannot be serialized
+# for another reason still fail. A long value without a digest is too large.
 _DIGEST = f"""
 {source(canonical)}
 {source(digests)}
@@ -83,7 +84,7 @@ _DIGEST = f"""
     except ValueError:
       return value
 """
-# A program can lie about the truth of a value, as about any value.
+# A program can lie about the truth of a value, just as about the value itself.
 _TRUTH = """
   def shown(value, truth=bool):
     if value is None or value is True or value is False:
@@ -106,10 +107,10 @@ def {_ENTRY}(run):
 
 
 class LongValue:
-  """A value known only by its digest. It equals values with that digest."""
+  """A value known only by its digest. It equals any value with that digest."""
 
   def __init__(self, digest: str):
-    """Keeps the digest, from `digests.of_value`."""
+    """Stores a digest from `digests.of_value`."""
     self._digest = digest
 
   def __eq__(self, other: object) -> bool:
@@ -129,19 +130,20 @@ def submit(
   inputs: Sequence[str],
   truthiness_only: bool = False,
 ) -> "Future[Result]":
-  """Starts calls of a program's function; `value` reads the outputs.
+  """Starts calling a program's function. Decode the outputs with `value`.
 
-  If all values together are too long, the missing calls are repeated, a few at
-  a time. A call whose own value is too long is repeated for its digest.
+  If all values together exceed the output limit, the missing calls are retried
+  in small batches. If a single value is too long, its call is retried to return
+  a digest.
 
   Args:
-    executor: makes the calls.
+    executor: runs the calls.
     name: the id of the job.
     code: the program to test.
-    function: the name of its function.
-    inputs: argument text of each call.
-    truthiness_only: whether to return None, True and False as they are, and the
-      truth of any other object as 0 or 1.
+    function: the name of the function to call.
+    inputs: the argument text of each call.
+    truthiness_only: return None, True and False unchanged, and the truth of any
+      other object as 0 or 1.
   """
 
   def run(shown: str, inputs: Sequence[str]) -> "Future[Result]":
@@ -188,13 +190,13 @@ def _missing(result: Result) -> list[int]:
 def _merged(
   first: Result, parts: Sequence[Sequence[int]], results: Sequence[Result]
 ) -> Result:
-  """Merges the results of repeated calls into a result.
+  """Merges the results of retried calls into the first result.
 
   Args:
-    first: the original result, whose own failure is dropped.
-    parts: indices of the calls that each repetition made.
-    results: results of the repetitions. The first one that is not `ok` sets
-      status and error.
+    first: the original result. Its failure is dropped.
+    parts: the indices of the calls in each retry.
+    results: the results of the retries. The first one that is not `ok` sets
+      the status and the error.
   """
   outputs = list(first.outputs)
   for part, result in zip(parts, results, strict=True):
@@ -216,7 +218,7 @@ def _merged(
 
 
 def value(output: str) -> Any:
-  """Returns the value of an output of `submit`.
+  """Decodes an output of `submit`.
 
   Raises:
     ParseError: the output is not a value.

@@ -1,7 +1,7 @@
-"""Reads untrusted text as values and call arguments, without running it.
+"""Parses untrusted text as values and call arguments, without running it.
 
-Graders compare values by the rules by which the executor compares runs. The
-definition is in `executor/literals.py`; this module reexports it.
+Graders compare values by the same rules as the executor compares runs. The
+rules live in `executor/literals.py`; this module re-exports them.
 """
 
 import ast
@@ -33,7 +33,7 @@ _MAX_LAYOUT_CHARS = 4096
 
 
 def are_literal_arguments(text: str) -> bool:
-  """Returns whether `f(<text>)` is exactly one call with literals only."""
+  """Returns whether `f(<text>)` is one call with only literal arguments."""
   try:
     tree = guarded_parse(f"f({text}\n)", "eval")
     assert isinstance(tree, ast.Expression)
@@ -50,10 +50,10 @@ def are_literal_arguments(text: str) -> bool:
 
 
 def without_layout(text: str) -> str:
-  """Returns the arguments of a call without spare spaces and comments.
+  """Returns the arguments of a call without extra whitespace and comments.
 
-  The result means the same to every program. Unlike `arguments_text` it keeps
-  0.0 and -0.0 apart. Text of more than 4,096 characters stays as it is.
+  No program can tell the result from the original. Unlike `arguments_text`, it
+  keeps 0.0 and -0.0 apart. Text over 4,096 characters is returned unchanged.
   """
   if len(text) > _MAX_LAYOUT_CHARS:
     return text
@@ -64,19 +64,19 @@ def without_layout(text: str) -> str:
 
 
 def arguments_text(text: str) -> str:
-  """Returns the canonical text of the arguments of a call, all literals.
+  """Returns the canonical text of a call's literal arguments.
 
-  Texts of equal arguments have the same canonical text: spaces, quotes, and the
+  Equal arguments have the same canonical text: whitespace, quotes, and the
   order of keywords, sets and dictionaries make no difference.
 
   Raises:
-    ParseError: they are not literals.
+    ParseError: the arguments are not literals.
   """
   tree = guarded_parse(f"f({text}\n)", "eval")
   assert isinstance(tree, ast.Expression)
   call = tree.body
   if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-    raise ParseError("not one call")
+    raise ParseError("expected the arguments of one call")
   named = sorted(
     (k.arg or "**", key_text(node_key(k.value))) for k in call.keywords
   )
@@ -89,7 +89,7 @@ def arguments_text(text: str) -> str:
 
 
 def key_text(key: Hashable) -> str:
-  """Returns the text of a value's key, the same in every process."""
+  """Returns a text of a value's key that is the same in every process."""
   if isinstance(key, tuple):
     return f"({', '.join(map(key_text, key))})"
   if isinstance(key, frozenset):

@@ -1,15 +1,15 @@
 """The outcome of grading a response.
 
-| outcome | |
+| outcome | meaning |
 | --- | --- |
-| `CORRECT` | it is correct |
-| `INCORRECT` | it was graded and is not correct |
-| `COMPUTED` | it has the right value, but leaves computing it to the grader |
-| `TIMEOUT` | a program reached a time limit before the grade was known |
-| `LOST` | a program's process was killed, or its worker died, in every try |
+| `CORRECT` | the response is correct |
+| `INCORRECT` | the response was graded and is not correct |
+| `COMPUTED` | the value is right, but the grader had to compute it |
+| `TIMEOUT` | a program hit a time limit before the grade was known |
+| `LOST` | in every attempt, the process was killed or its worker died |
 
 Only `CORRECT` is rewarded. `COMPUTED` counts as incorrect. `TIMEOUT` and `LOST`
-are no evidence that a task is hard (`systems/azr/rewards.py`).
+are not evidence that a task is hard (`systems/azr/rewards.py`).
 """
 
 import enum
@@ -20,9 +20,10 @@ from azr_jax.executor import Result
 from azr_jax.executor.job import JOB_TIMEOUT, KILLED, WORKER_DIED
 from azr_jax.executor.pool.verdict import TOO_LARGE
 
-# Errors by which the executor ends a call that a benchmark's own runner might
-# have let end. A call's timeout is not among them, as benchmarks have one, too.
-# Nor is `Unserializable`: `harness.py` names values that are too large.
+# Errors of calls that the executor ended but a benchmark's own runner might
+# have let finish. Call timeouts are excluded, because benchmarks have them too.
+# So is `Unserializable`: `harness.py` reports values that are too large as
+# `TOO_LARGE`.
 _LIMITS = frozenset(
   (
     TOO_LARGE,
@@ -37,7 +38,7 @@ _CALL_TIMEOUT = TimeoutError.__name__
 
 
 class Outcome(enum.Enum):
-  """The outcome of grading; it is true only if the response is correct."""
+  """The outcome of grading. Only `CORRECT` is truthy."""
 
   CORRECT = "correct"
   INCORRECT = "incorrect"
@@ -50,9 +51,9 @@ class Outcome(enum.Enum):
     """Returns the outcome of a response.
 
     Args:
-      correct: whether it is correct.
-      *results: the results of the grading's jobs. If the response is not
-        correct, the first result that timed out or was lost is the outcome.
+      correct: whether the response is correct.
+      *results: the results of the grading jobs. If the response is not
+        correct, the first one that timed out or was lost sets the outcome.
     """
     if correct:
       return cls.CORRECT
@@ -78,13 +79,13 @@ def limit_of(
   """Returns the executor limit that ended the first failed test.
 
   Args:
-    holds: whether each test holds; each is a call of the result's job.
+    holds: whether each test holds. Each test is one call of the job.
     result: the result of the job that ran the tests.
-    is_short: whether a call has less time than the benchmark's own runner
-      allows, so that a timeout counts, too.
+    is_short: whether calls get less time than in the benchmark's own runner.
+      If so, a timeout counts as a limit.
 
   Returns:
-    The error's name; empty if every test holds, or if the first failure is a
+    The error's name. Empty if every test holds, or if the first failure is a
     wrong value or an exception.
   """
   first = list(holds).index(False) if not all(holds) else -1
@@ -97,7 +98,7 @@ def limit_of(
 
 
 def best(outcomes: "tuple[Outcome, ...]") -> Outcome:
-  """Returns the best outcome of the answers that one response was read as."""
+  """Returns the best outcome among several readings of one response."""
   order = "CORRECT", "TIMEOUT", "LOST", "COMPUTED"
   for outcome in map(Outcome.__getitem__, order):
     if outcome in outcomes:

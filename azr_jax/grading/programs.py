@@ -1,24 +1,24 @@
 """Grades answers about programs: deduction, abduction, induction (AZR).
 
-| task | the answer is | correct if |
+| task | answer | correct if |
 | --- | --- | --- |
-| deduction | the output | its value has the reference output's type and value |
-| abduction | the input | the program maps it to the reference output |
-| induction | the program | it maps every input to its output |
-| error deduction | an exception's name | it is the reference's name |
+| deduction | an output | it has the type and value of the reference output |
+| abduction | an input | the program maps it to the reference output |
+| induction | a program | it maps every input to its output |
+| error deduction | an exception's name | it equals the reference name |
 
 A reference output never enters a process that runs a program. Only text comes
-back, and it is compared here. An answer that is no literal but an expression is
-evaluated first, in a process without the program (`expressions.py`); its value
-takes its place. So no text of a solver is evaluated beside a program, unless a
-benchmark asks for arguments that are objects.
+back, and this process compares it. An answer that is an expression rather than
+a literal is first evaluated in a process without the program
+(`expressions.py`), and its value replaces it. So a solver's text is never
+evaluated next to a program, unless a benchmark allows objects as arguments.
 
-A deduction answer must write its value out. One that leaves the work to the
-executor, such as `sum(i * i for i in range(100))`, is `COMPUTED`, which is not
-correct, unless a benchmark or the published code's rules accept it.
+A deduction answer must spell its value out. One that leaves the work to the
+executor, such as `sum(i * i for i in range(100))`, is `COMPUTED`. That counts
+as incorrect unless a benchmark or the published code's rules accept it.
 
-An answer is right only if it is seen to be: a program that reaches a limit of
-time on a solver's input, or a solver's program that does, gives `TIMEOUT`.
+An answer must be shown to be correct. If the program times out on a solver's
+input, or a solver's program times out, the outcome is `TIMEOUT`.
 """
 
 from collections.abc import Hashable, Sequence
@@ -33,7 +33,7 @@ MAX_ANSWER_CHARS = 64 * 1024
 
 
 def is_gradable(answer: str) -> bool:
-  """Returns whether an answer is not blank and not too long."""
+  """Returns whether an answer is neither blank nor too long."""
   return 0 < len(answer) <= MAX_ANSWER_CHARS and not answer.isspace()
 
 
@@ -54,18 +54,16 @@ def submit_deduction(
   answer: str,
   may_compute: bool = False,
 ) -> "Future[Outcome]":
-  """Starts to grade an output, by the reference output's type and value.
+  """Starts grading an output by the type and value of the reference output.
 
   Args:
-    executor: evaluates an answer that is no literal.
-    reference: text of the value. If it is not a literal, no answer is correct.
-    answer: text of a value, or an expression.
+    executor: evaluates an answer that is not a literal.
+    reference: the reference output. If it is not a literal, no answer is
+      correct.
+    answer: a literal or an expression.
     may_compute: accept an expression that computes its value, as the published
       code and CRUXEval do. If False, an expression with the right value is
       `COMPUTED`, and any other is `INCORRECT`.
-
-  Returns:
-    The future of the outcome.
   """
   try:
     reference_key = literals.typed_key(reference)
@@ -85,7 +83,7 @@ def submit_deduction(
     return futures.done(Outcome.INCORRECT)
 
   is_refused = not may_compute and is_computed(answer)
-  # Nothing but a metric depends on the value of a refused answer.
+  # The value of a refused answer only feeds a metric, so one run is enough.
   runs = 1 if is_refused else expressions.RUNS
 
   def grade(result: Result) -> Outcome:
@@ -98,7 +96,7 @@ def submit_deduction(
 
 
 def error_correct(reference: str, answer: str) -> bool:
-  """Returns whether the answer names an exception; `:` and text may follow."""
+  """Returns whether an answer is the exception's name, maybe with `: text`."""
   return is_gradable(answer) and answer.partition(":")[0].strip() == reference
 
 
@@ -110,25 +108,25 @@ def submit_abduction(
   objects: bool = False,
   forbidden: Sequence[str] = (),
 ) -> "Future[tuple[Outcome, ...]]":
-  """Starts to grade several inputs of one program.
+  """Starts grading several inputs of one program.
 
-  Each distinct input is a job with its own process, so inputs cannot affect one
-  another. Literal inputs that differ only in layout are one input.
+  Each distinct input runs as a job in its own process, so inputs cannot affect
+  one another. Literal inputs that differ only in layout count as one input.
 
   Args:
-    executor: runs the program, and evaluates answers that are no literals.
+    executor: runs the program and evaluates answers that are not literals.
     code: the program, which defines `f`.
-    reference_output: the text of the value that an answer must lead to.
-    answers: texts of a call's arguments, blank for a call without any; None: no
-      answer.
+    reference_output: the value that the program must return.
+    answers: the argument text of each call, blank for a call without arguments.
+      None if there is no answer.
     objects: whether arguments may be objects without a literal, such as a
       `lambda` or a `range`. These are evaluated in the program's process,
-      without its names.
-    forbidden: the rules of the program's validation (see `Job`), so that they
-      do not tell grading from validation.
+      without access to its names.
+    forbidden: the rules that applied to the program's validation (see `Job`).
+      With the same rules, the program cannot tell grading from validation.
 
   Returns:
-    The future of each answer's outcome, in order.
+    A future of the outcomes, in the order of the answers.
   """
   try:
     reference_key = literals.typed_key(reference_output)
@@ -166,11 +164,11 @@ def submit_abduction(
 def _submit_input(
   executor: Executor, answer: str, objects: bool
 ) -> "Future[str | Outcome]":
-  """Starts to read an answer as an input of a program.
+  """Starts reading an answer as the input of a program.
 
   Returns:
-    The future of literal arguments, or of an expression that gives objects; if
-    it is neither, of the answer's outcome.
+    A future of literal arguments, or of an expression that evaluates to
+    objects. If the answer is neither, the future holds its outcome.
   """
   if len(answer) > MAX_ANSWER_CHARS:
     return futures.done(Outcome.INCORRECT)
@@ -197,7 +195,7 @@ def submit_abduction_answer(
   answer: str | None,
   objects: bool = False,
 ) -> "Future[Outcome]":
-  """Starts to grade one input of a program, as `submit_abduction`."""
+  """Starts grading one input of a program; see `submit_abduction`."""
   graded = submit_abduction(executor, code, reference_output, [answer], objects)
   return futures.then(graded, lambda outcomes: outcomes[0])
 
@@ -208,34 +206,32 @@ def submit_induction(
   inputs: Sequence[str],
   outputs: Sequence[str],
 ) -> "Future[Outcome]":
-  """Starts to grade a program, which must map every input to its output.
+  """Starts grading a program, which must map every input to its output.
 
-  No call depends on another (`executor/README.md`). Without any inputs, an
-  answer is wrong. If a limit ends it after a call that gave another value, it
-  is wrong too.
+  The calls are independent (`executor/README.md`). Without inputs, every
+  program is incorrect. A program that returns a wrong value and hits a limit
+  later is also incorrect.
 
   Args:
-    executor: runs the answer.
-    answer_code: the answer, which defines `f`.
-    inputs: texts of a call's arguments.
-    outputs: texts of the value that each call must return.
-
-  Returns:
-    The future of the answer's outcome.
+    executor: runs the program.
+    answer_code: the program, which defines `f`.
+    inputs: the argument text of each call.
+    outputs: the text of the value that each call must return.
 
   Raises:
     ValueError: the numbers of inputs and outputs differ.
   """
   if len(inputs) != len(outputs):
     raise ValueError(
-      f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many"
+      f"{len(inputs)} inputs and {len(outputs)} outputs; expected one output "
+      "per input"
     )
   if not inputs or not is_gradable(answer_code):
     return futures.done(Outcome.INCORRECT)
   references = tuple(outputs)
 
   def grade(result: Result) -> Outcome:
-    # A call that did not end has no value, but is no evidence either.
+    # A call that did not finish has no value. It says nothing either way.
     ended = zip(references, result.outputs[: result.finished], strict=False)
     if any(
       output is None or not values.values_equal(reference, output)

@@ -1,4 +1,4 @@
-"""Grades answers to questions by the grader of the question's task."""
+"""Dispatches answers to the grader of the question's task."""
 
 from concurrent.futures import Future
 
@@ -16,16 +16,13 @@ _SYMBENCH = "symbench/"
 def submit(
   executor: Executor, task: str, reference: str, answer: str | None
 ) -> "Future[Outcome]":
-  """Starts to grade an answer.
+  """Starts grading an answer.
 
   Args:
     executor: runs the graders that do more than compare texts.
     task: the question's task, such as `gym/products`.
-    reference: the question's reference answer, as its task stores it.
-    answer: the answer in a response; None if there is none.
-
-  Returns:
-    The future of the answer's outcome.
+    reference: the reference answer in the task's storage format.
+    answer: the answer found in a response, None if there is none.
 
   Raises:
     ValueError: the task is unknown.
@@ -40,4 +37,6 @@ def submit(
   if task.startswith(_SYMBENCH):
     name = task.removeprefix(_SYMBENCH)
     return symbench_grader.submit(executor, name, reference, answer)
-  raise ValueError(f"task {task!r}: expected one with a grader, as gym/NAME")
+  raise ValueError(
+    f"task {task!r}: no grader; expected gym/NAME, bbh/NAME or symbench/NAME"
+  )

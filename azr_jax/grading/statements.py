@@ -1,4 +1,4 @@
-"""Properties of Python statements that are known without running them."""
+"""Static analysis of Python statements."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def _scope_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
-  """Yields the nodes of one scope, without bodies of functions or classes."""
+  """Yields the nodes of one scope, skipping function and class bodies."""
   stack = list(nodes)
   while stack:
     node = stack.pop()
@@ -17,7 +17,7 @@ def _scope_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
 
 
 def bound(body: Sequence[ast.stmt]) -> frozenset[str]:
-  """Returns names that a scope binds or that a function declares global."""
+  """Returns the names that a scope binds or any function declares global."""
   names: set[str] = set()
   for node in _scope_nodes(body):
     match node:
@@ -44,7 +44,7 @@ def bound(body: Sequence[ast.stmt]) -> frozenset[str]:
 
 
 def acts(statement: ast.stmt) -> bool:
-  """Returns whether a statement may change later calls, or returns early."""
+  """Returns whether a statement may affect later calls or return early."""
   return any(
     isinstance(node, ast.Delete | ast.Return)
     or (isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant))
@@ -69,7 +69,7 @@ def uses(body: Sequence[ast.stmt], name: str) -> list[ast.Name]:
 
 
 def names_read(body: Sequence[ast.stmt]) -> frozenset[str]:
-  """Returns the names that are read, in all scopes."""
+  """Returns the names that statements read, in all scopes."""
   return frozenset(
     node.id
     for statement in body

@@ -1,39 +1,39 @@
 """Grades a program by unit tests such as `assert f(1) == 2`.
 
-Such tests usually run in the process of the program that they test. The program
-may then rewrite them: patch a builtin, leave with `os._exit(0)`, or return an
-object that equals everything. Here as much as possible is decided outside:
+Such tests usually run in the process of the program under test. The program can
+then cheat: patch a builtin, leave with `os._exit(0)`, or return an object that
+equals everything. Here, as much as possible is checked outside that process:
 
-1. `assertions.read_tests` splits the tests, without running them;
-2. a `compared` assertion becomes an input for the executor, and only the
-   value's text comes back to be compared; if the assertion needs no more than
-   the value's truth (`assert f(1)`, `assert f(1) is None`), only that comes
-   back, so that the value may be any object;
-3. the `trusted` assertions run in a child after the program, as usual;
-4. the answer is correct if every assertion holds.
+1. `assertions.read_tests` splits the tests without running them.
+2. A `compared` assertion becomes an input for the executor. Only the text of
+   the value comes back, and this process compares it. If the assertion only
+   needs the value's truth (`assert f(1)`, `assert f(1) is None`), only that
+   comes back, so the value may be any object.
+3. The `trusted` assertions run in a child after the program, as usual.
+4. The answer is correct if every assertion holds.
 
 Equality is Python's, because the authors of such tests rely on it:
 `1 == 1.0 == True`, a Counter equals a dict, and NaN equals nothing. A list
 still differs from a tuple.
 
-**What can be forged.** A program cannot forge a compared assertion: the child
-never holds the expected value, so a program that lies about its value has to
-guess. An object that equals everything passes no assertion of equality, because
-it is no plain data. A hostile program can forge a trusted assertion, because it
-shares a process with the tests: it may return an object that equals everything,
-patch a module that they use (`math.fabs`), trace them, or walk their frames.
-Simpler attacks fail: the tests have separate builtins, no name of the program
-hides a builtin or defines a name of the tests, and success is a value that only
-the last line returns, so every early exit (`sys.exit(0)`, `os._exit(0)`, a
-crash) fails. The report counts both kinds of assertions.
+**What can be forged.** A program cannot forge a compared assertion. The child
+never holds the expected value, so a program that lies has to guess. An object
+that equals everything passes no equality assertion, because it is not plain
+data. A hostile program can forge a trusted assertion, because it shares a
+process with the tests: it may return an object that equals everything, patch a
+module that the tests use (`math.fabs`), trace the tests, or walk their frames.
+Simpler attacks fail. The tests have separate builtins; the program cannot
+shadow a builtin or define a name of the tests. Success is a value that only the
+last line returns, so every early exit (`sys.exit(0)`, `os._exit(0)`, a crash)
+fails. The report counts both kinds of assertions.
 
-**What differs from running the tests.** The program's top level runs again for
-each call, so no call sees what another left in a global. A value that is
-compared with another must be plain data (`executor/child/canonical.py`), so a
-named tuple does not count as a tuple. Both sides can import only the modules of
-`executor/child/preload.py`, and read no file. In trusted assertions, a name
-that is both a builtin and the program's is the builtin, unless the tests are
-known to be about it (`Tests.called`).
+**What differs from running the tests directly.** The program's top level runs
+again for each call, so no call sees a global that another call changed. Values
+that are compared must be plain data (`executor/child/canonical.py`), so a named
+tuple does not count as a tuple. Program and tests can import only the modules
+in `executor/child/preload.py` and cannot read files. In trusted assertions, a
+builtin takes precedence over a program's function of the same name, unless the
+tests are known to be about that function (`Tests.called`).
 """
 
 import collections
@@ -47,8 +47,8 @@ from azr_jax.grading import harness, programs
 from azr_jax.grading.assertions import Assertion, Tests
 from azr_jax.grading.outcome import Outcome, limit_of
 
-# The answer and the tests are string literals, so neither can change how the
-# other is parsed. Names that the answer might replace are bound before it runs.
+# The answer and the tests are string literals, so neither can affect how the
+# other is parsed. Names that the answer could replace are bound before it runs.
 _TRUSTED = """
 def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
 {begin}
@@ -61,25 +61,25 @@ def {entry}(token, run=exec, names=globals(), builtins=dict(__builtins__)):
   return token
 """
 
-# The number of assertions that hold, the child's result, and the executor limit
-# that ended it, or "".
+# (number of assertions that hold, the child's result, the executor limit that
+# ended the child or "").
 Part = tuple[int, Result, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """The assertions that hold for an answer.
+  """The result of running an answer against its tests.
 
   Attributes:
-    passed: number of assertions that hold. Trusted assertions count together:
-      all of them hold, or none does.
-    compared: number of assertions that were decided outside the child.
-    trusted: number of assertions that were decided in it.
+    passed: the number of assertions that hold. Trusted assertions count
+      together: either all of them hold or none does.
+    compared: the number of assertions checked outside the child.
+    trusted: the number of assertions checked inside the child.
     error: the first failure of a child, if any.
-    outcome: correct if every assertion holds. If not, it says whether a limit
+    outcome: correct if every assertion holds. Otherwise it says whether a limit
       ended a child.
     limit: the executor limit that made the answer incorrect
-      (`outcome.limit_of`); empty if there is none.
+      (`outcome.limit_of`), empty if there is none.
   """
 
   passed: int
@@ -95,7 +95,7 @@ class Report:
     return bool(self.outcome)
 
   def summary(self) -> str:
-    """Returns the report in one line."""
+    """Returns the report as one line of text."""
     line = (
       f"{self.passed} of {self.compared + self.trusted} passed, "
       f"{self.compared} compared, {self.trusted} trusted"
@@ -104,17 +104,14 @@ class Report:
 
 
 def submit(executor: Executor, code: str, tests: Tests) -> "Future[Report]":
-  """Starts to grade a program.
+  """Starts grading a program.
 
   Args:
-    executor: runs one child for each function that the compared assertions
-      call, another for those that need only its truth, and one for the trusted
-      assertions.
+    executor: runs up to two children per function under test, one for
+      assertions that need the value and one for those that need only its truth,
+      and one more child for the trusted assertions.
     code: the program to grade.
-    tests: from `assertions.read_tests`.
-
-  Returns:
-    The future of the report.
+    tests: tests from `assertions.read_tests`.
   """
   compared, trusted = len(tests.compared), tests.trusted_count
   if not programs.is_gradable(code):
@@ -171,7 +168,7 @@ def _holds(assertion: Assertion, output: str | None) -> bool:
   try:
     return bool(assertion.holds(harness.value(output)))
   except (TypeError, ValueError, ArithmeticError, RecursionError):
-    return False  # There is no value, or the assertion raises: `abs('a' - 1)`.
+    return False  # No value, or the assertion itself raises: `abs('a' - 1)`.
 
 
 def _submit_trusted(

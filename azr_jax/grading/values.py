@@ -1,4 +1,4 @@
-"""Compares the values of two texts, and rebuilds a value from its key."""
+"""Compares the values of two literals, and rebuilds a value from its key."""
 
 import ast
 from collections import Counter, OrderedDict, deque
@@ -9,16 +9,16 @@ from typing import Any
 
 from azr_jax.grading import literals
 
-# Powers of two come near to it: 1 and 2**61 have one hash. A text of 64 KiB
-# has at most 11 of them with one.
+# Only contrived values reach this limit. Powers of two come closest (1 and
+# 2**61 share a hash), but 64 KiB of text holds at most 11 that share one.
 MAX_SAME_HASH = 64
 
 
 def values_equal(reference: str, answer: str) -> bool:
   """Returns whether two literals have the same type and value.
 
-  Text that is not a literal equals nothing, not even itself. The rules are
-  those of `literals.typed_key`.
+  Uses the rules of `literals.typed_key`. Text that is not a literal equals
+  nothing, not even itself.
   """
   try:
     return literals.typed_key(reference) == literals.typed_key(answer)
@@ -27,40 +27,39 @@ def values_equal(reference: str, answer: str) -> bool:
 
 
 def plain_value(key: Hashable) -> Any:
-  """Builds and returns the value of a typed key.
+  """Rebuilds the value of a typed key.
 
-  It is for graders that compare as Python does (`1 == 1.0 == True`, a set
-  equals a frozenset, NaN equals nothing). A key holds values of builtin and
-  standard types only, so `==`, `bool` and `-` on the value run no untrusted
+  Use it to compare values as Python does (`1 == 1.0 == True`, a set equals a
+  frozenset, NaN equals nothing). A key only holds values of builtin and
+  standard library types, so `==`, `bool` and `-` on the value run no untrusted
   code.
 
   Args:
-    key: from `literals.typed_key` or `literals.node_key`.
+    key: a key from `literals.typed_key` or `literals.node_key`.
 
   Raises:
-    ParseError: the value cannot be built, because a part has no hash, or too
-      many parts have the same, or is ambiguous: of `{1: 2, True: 3}` Python
-      keeps the last item, and a key has no order.
+    ParseError: the value cannot be built, because a part is unhashable or too
+      many parts share a hash. Or the value is ambiguous: of `{1: 2, True: 3}`
+      Python keeps the last item, but a key has no order.
   """
   try:
     return _rebuild(key)
   except (TypeError, ValueError, RecursionError) as error:
-    raise literals.ParseError(f"no value of Python: {error}") from None
+    raise literals.ParseError(f"cannot build the value: {error}") from None
 
 
-# Kinds whose values may be equal in Python, although their types differ.
+# Types whose values may be equal to one another in Python.
 _NUMBERS = frozenset("bool int float complex Fraction Decimal".split())
 
 
 def may_drop_items(key: Hashable) -> bool:
   """Returns whether Python may drop items of a literal, as in `{1, True}`.
 
-  Such a literal is another value in Python than its typed key says. It is
-  rare: a set or a dict has numbers of two types, or an `OrderedDict` is made
-  of a key twice.
+  The Python value of such a literal differs from its typed key. This is rare: a
+  set or a dict mixes numbers of two types, or an `OrderedDict` repeats a key.
 
   Args:
-    key: from `literals.typed_key`.
+    key: a key from `literals.typed_key`.
   """
   assert isinstance(key, tuple)
   kind, *parts = key
@@ -87,13 +86,13 @@ def may_drop_items(key: Hashable) -> bool:
 def drops_items(text: str) -> bool:
   """Returns whether Python drops an item of literal arguments.
 
-  The dropped item, as in `{1: 'a hint', 1: 2}`, is in the text only.
+  A dropped item, as in `{1: 'a hint', 1: 2}`, exists only in the text.
 
   Args:
     text: the literal arguments of one call.
 
   Raises:
-    ParseError: the text is something else.
+    ParseError: the text is not literal arguments.
   """
   if "{" not in text and "OrderedDict" not in text:
     return False
@@ -110,7 +109,7 @@ def drops_items(text: str) -> bool:
 
 
 def _number_kinds(keys: Iterable[Hashable]) -> set[str]:
-  """Returns the kinds of the numbers in keys, also inside of tuples."""
+  """Returns the types of the numbers in keys, including those in tuples."""
   kinds: set[str] = set()
   for key in keys:
     assert isinstance(key, tuple)
@@ -136,15 +135,16 @@ def _rebuild_all(keys: Iterable[Hashable]) -> list[Any]:
 
 
 def few_collisions(items: list[Any]) -> list[Any]:
-  """Returns the values, none of which share their hash with too many others.
+  """Returns the items after checking that few of them share a hash.
 
   Raises:
-    ValueError: too many have one hash, so a set of them takes quadratic time.
+    ValueError: too many items share a hash, so a set of them would take
+      quadratic time.
   """
   most = max(Counter(map(hash, items)).values(), default=0)
   if most > MAX_SAME_HASH:
     raise ValueError(
-      f"{most} values with one hash; expected at most {MAX_SAME_HASH}"
+      f"{most} values share a hash; expected at most {MAX_SAME_HASH}"
     )
   return items
 
@@ -176,7 +176,7 @@ _REBUILD: dict[str, Callable[..., Any]] = {
   "int": _int,
   "str": _identity,
   "bytes": _identity,
-  "float": float.fromhex,  # A new float of "nan" equals nothing.
+  "float": float.fromhex,  # Each "nan" is a new object, so it equals nothing.
   "complex": lambda *parts: complex(*_rebuild_all(parts)),
   "Fraction": lambda above, below: Fraction(_int(above), _int(below)),
   "Decimal": Decimal,

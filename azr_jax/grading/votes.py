@@ -1,17 +1,17 @@
-"""What an answer about a program votes for, where answers are compared.
+"""Votes of answers about programs, for majority voting.
 
-A vote is a short text that is equal for equal answers: a digest of
+A vote is a digest that is equal for equal answers:
 
-| task | the answer is | its digest is of |
+| task | answer | digest of |
 | --- | --- | --- |
-| deduction | the output | its typed value |
-| abduction | the input | its typed arguments |
-| induction | the program | its outputs on the task's inputs |
+| deduction | an output | its typed value |
+| abduction | an input | its typed arguments |
+| induction | a program | its outputs on the task's inputs |
 | error deduction | an exception's name | the name |
 
-so two inputs that lead to one output are two votes, as in TTRL (arXiv
-2504.16084), where nothing but the answers is known. None is no vote: the answer
-is missing, is not of the language of `expressions.py`, or a limit ended it.
+Two inputs that lead to the same output are two different votes, as in TTRL
+(arXiv 2504.16084), where only the answers are known. A vote is None if the
+answer is missing, is not in the language of `expressions.py`, or hit a limit.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ Vote: TypeAlias = str | None
 def submit_output(
   executor: Executor, answer: str, may_compute: bool = False
 ) -> "Future[Vote]":
-  """Starts reading an output; an expression is evaluated.
+  """Starts computing the vote of an output.
 
   Args:
     executor: evaluates expressions.
-    answer: text of a value, or an expression.
-    may_compute: count the vote of an expression that computes its value.
+    answer: a literal or an expression.
+    may_compute: whether an expression that computes its value has a vote.
   """
   if not programs.is_gradable(answer):
     return futures.done(None)
@@ -52,7 +52,7 @@ def submit_output(
 
 
 def submit_input(executor: Executor, answer: str) -> "Future[Vote]":
-  """Starts to read the arguments of a call, blank for a call without any."""
+  """Starts computing the vote of an input: a call's arguments, or blank."""
   if len(answer) > programs.MAX_ANSWER_CHARS:
     return futures.done(None)
   if literals.are_literal_arguments(answer):
@@ -70,7 +70,7 @@ def submit_input(executor: Executor, answer: str) -> "Future[Vote]":
 def submit_program(
   executor: Executor, code: str, inputs: Sequence[str]
 ) -> "Future[Vote]":
-  """Starts to run a program on inputs, all of which must have an output."""
+  """Starts computing the vote of a program, which must handle every input."""
   if not inputs or not programs.is_gradable(code):
     return futures.done(None)
 
@@ -85,19 +85,18 @@ def submit_program(
 
 
 def of_error(answer: str) -> Vote:
-  """Returns the vote of an exception's name; `:` and text may follow."""
+  """Returns the vote of an exception's name, which may end in `: text`."""
   name = answer.partition(":")[0].strip()
   return _digest(name) if programs.is_gradable(answer) and name else None
 
 
 def majority(votes: Sequence[Vote]) -> Vote:
-  """Returns the most frequent vote; of several the one that came first.
+  """Returns the most frequent vote, or None if nobody voted.
+
+  The earliest vote wins a tie.
 
   Args:
-    votes: in the order of the samples, not of their arrival.
-
-  Returns:
-    The vote; None if there is none.
+    votes: the votes in sample order. Arrival order would make ties random.
   """
   counts: dict[str, int] = {}
   for vote in votes:

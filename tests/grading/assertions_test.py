@@ -1,4 +1,4 @@
-"""Tests of how unit tests are split: compared, trusted, or refused."""
+"""Unit tests split into compared and trusted assertions, or are refused."""
 
 import ast
 
@@ -9,7 +9,7 @@ from azr_jax.grading.assertions import BadTests, read_tests
 
 
 def one(test):
-  """Returns the one assertion of a test, which must be compared."""
+  """Returns the only assertion of a test, which must be a compared one."""
   tests = read_tests(f"assert {test}")
   assert tests.trusted == "" and tests.trusted_count == 0
   (assertion,) = tests.compared
@@ -258,8 +258,8 @@ def test_expected_values_are_not_in_the_trusted_program():
 @pytest.mark.parametrize(
   "text, entry, wanted",
   [
-    ("assert f(1) ==", None, "tests is no program: SyntaxError"),
-    ("(" * 1000, None, "tests is no program: too many open brackets"),
+    ("assert f(1) ==", None, "tests is not a program: SyntaxError"),
+    ("(" * 1000, None, "tests is not a program: too many open brackets"),
     ("x" * 300_000, None, "expected at most"),
     ("assert x" + ".a" * 900, None, "too deep"),
     ("", None, "tests has no assertion"),

@@ -1,4 +1,4 @@
-"""Tests of grading BIG-Bench Hard, on excerpts, and on the public files."""
+"""Grading BIG-Bench Hard, on excerpts and on the public files."""
 
 import pathlib
 
@@ -71,7 +71,7 @@ def test_answers_may_be_written_so(target, answer, correct):
 
 
 def check(path):
-  """Grades stored and other answers of all questions; returns the questions."""
+  """Checks stored and changed answers of all questions, which it returns."""
   read = reader.read(path)
   assert read
   for index, question in enumerate(read):
@@ -96,7 +96,7 @@ def test_stored_answers_are_correct_and_others_are_not():
   assert len(one_of_each_task) == 3
   with pytest.raises(FileNotFoundError, match="/nowhere.json"):
     sources.read("bbh:/nowhere.json", 1, 0)
-  with pytest.raises(ValueError, match="expected one with a grader"):
+  with pytest.raises(ValueError, match="no grader; expected"):
     questions.submit(None, "chess/1", "1", "1")
 
 

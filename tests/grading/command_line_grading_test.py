@@ -1,4 +1,4 @@
-"""Tests of `python -m azr_jax.grading`."""
+"""`python -m azr_jax.grading`: cases in, grades out."""
 
 import codecs
 import json
@@ -110,7 +110,7 @@ def test_kinds(executor, case, correct):
     ),
     (
       {"kind": "induction", "inputs": [], "outputs": [], "answer": ""},
-      "expected as many",
+      "expected one output per input",
     ),
     ({"kind": "value", "gold": "no(", "answer": "1"}, "gold is 'no('"),
   ],

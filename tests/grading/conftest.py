@@ -1,4 +1,4 @@
-"""The pool of the graders' tests."""
+"""Fixtures of the grader tests."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from azr_jax.grading.mathematics import grader, numbers
 
 @pytest.fixture(scope="session")
 def executor():
-  """Starts a pool with a short time limit, because some answers never end."""
+  """Starts an executor with a short time limit: some answers never finish."""
   with Executor(workers=2, timeout_s=1.0, memory_mb=512) as pool:
     yield pool
 
 
 @pytest.fixture(scope="module")
 def equal(executor):
-  """Returns a function that says whether rules find two answers the same."""
+  """Returns a function that compares two answers by rules alone."""
 
   def equal_by_rules(reference, answer, tolerance=numbers.EXACT):
     graded = grader.submit(executor, reference, answer, "rules", tolerance)

@@ -1,17 +1,18 @@
-"""Compares our grades with those of CRUXEval's authors on model answers.
+"""Compares our grades of model answers with those of CRUXEval's authors.
 
   python tests/grading/cruxeval_agreement.py --data=DIR
 
 DIR holds the public files of facebookresearch/cruxeval (MIT). For output
-prediction (deduction) and input prediction (abduction) the script prints how
-many of the records' own answers are right, with the names of those that are
-not, the agreement on the models' answers, and each disagreement with the texts
-that cause it.
+prediction (deduction) and input prediction (abduction) the script prints:
+
+- how many of the records' own answers are graded correct, and which are not;
+- the agreement on the models' answers;
+- each disagreement, with the texts that cause it.
 
 The authors run `assert {output} == {answer}` in Python, so their grader accepts
-values that are equal by `==` and expressions with the program's names. Ours
-accepts values of the same type, and expressions of builtins. The script needs
-azr_jax: installed, or by `PYTHONPATH=.`.
+values that are equal by `==` and expressions that use the program's names. Ours
+accepts values of the same type and expressions over builtins. The script needs
+azr_jax, installed or on the path (`PYTHONPATH=.`).
 """
 
 import argparse
@@ -26,7 +27,7 @@ from azr_jax.grading import expressions, literals, programs
 
 
 def call_arguments(generation: str) -> str:
-  """Returns the arguments of a generated `f(...)`, or other text unchanged."""
+  """Returns the arguments of a generated `f(...)`, other text unchanged."""
   try:
     tree = literals.guarded_parse(generation.strip(), "eval")
   except literals.ParseError:
@@ -38,7 +39,7 @@ def call_arguments(generation: str) -> str:
 
 
 def read_tasks(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-  """Returns the records of tasks by their ids."""
+  """Reads the tasks' records, keyed by id."""
   tasks = {}
   for path in sorted(folder.glob("cruxeval*.jsonl")):
     for line in path.read_text().splitlines():
@@ -48,7 +49,7 @@ def read_tasks(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def read_answers(folder: pathlib.Path, kind: str) -> Iterator[dict[str, Any]]:
-  """Yields a task, an answer and the authors' grade as one record."""
+  """Yields records that join a task, an answer and the authors' grade."""
   tasks = read_tasks(folder)
   for path in sorted(folder.glob(f"sample_scored*_{kind}_*.json")):
     scored = json.loads(path.read_text())
@@ -61,7 +62,7 @@ def read_answers(folder: pathlib.Path, kind: str) -> Iterator[dict[str, Any]]:
 def compare(
   folder: pathlib.Path, executor: Executor, kind: str
 ) -> list[dict[str, Any]]:
-  """Grades every answer; returns the records with our grade as `ours`."""
+  """Grades every answer; returns the records with our grades as `ours`."""
   records = list(read_answers(folder, kind))
   grades = grade(records, executor, kind)
   return [
@@ -73,7 +74,7 @@ def compare(
 def own_answers(
   folder: pathlib.Path, executor: Executor, kind: str
 ) -> dict[str, bool]:
-  """Grades the records' own answers; returns the grades by id."""
+  """Grades the records' own answers; returns the grades keyed by id."""
   tasks = read_tasks(folder)
   records = [task | {"answer": task[kind]} for task in tasks.values()]
   return dict(zip(tasks, grade(records, executor, kind), strict=True))
@@ -82,7 +83,7 @@ def own_answers(
 def grade(
   records: list[dict[str, Any]], executor: Executor, kind: str
 ) -> list[bool]:
-  """Grades the `answer` of each record."""
+  """Grades the `answer` field of each record."""
   pending = []
   for record in records:
     reference, answer = record["output"], record["answer"]
@@ -104,24 +105,24 @@ def grade(
 
 
 def reason(record: dict[str, Any], executor: Executor, kind: str) -> str:
-  """Returns why the grades of a record differ."""
+  """Explains why the two grades of a record differ."""
   text = record["answer"]
   if kind == "input":
     text = call_arguments(text)
     if not expressions.are_arguments(text):
-      return "the answer is no expressions of builtins"
+      return "the answer does not consist of expressions over builtins"
     result = executor.submit(Job("why", record["code"], (text,))).result()
     return f"f(answer): {result.status} {result.error} {result.outputs[0]}"
   try:
     literals.typed_key(text)
   except literals.ParseError as error:
     if not expressions.is_value(text):
-      return f"the answer is no expression of builtins: {error}"
+      return f"the answer is not an expression over builtins: {error}"
   return "a value of another type, or another value"
 
 
 def main() -> None:
-  """Reads the flags and prints the comparison."""
+  """Parses the flags and prints the comparison."""
   parser = argparse.ArgumentParser()
   parser.add_argument("--data", type=pathlib.Path, required=True)
   flags = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Tests of the agreement with CRUXEval's grader, on an excerpt."""
+"""Agreement with CRUXEval's grader on an excerpt of its answers."""
 
 import importlib.util
 import pathlib

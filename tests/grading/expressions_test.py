@@ -1,4 +1,4 @@
-"""Tests of the language of expressions, and of their evaluation."""
+"""The expression language and its evaluation."""
 
 import pytest
 

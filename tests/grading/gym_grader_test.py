@@ -1,4 +1,4 @@
-"""Tests that scorers of reasoning-gym accept its answers, and no tricks."""
+"""The graders accept reasoning-gym's own answers and refuse tricks."""
 
 import ast
 
@@ -13,7 +13,7 @@ from azr_jax.tasks.questions import gym
 pytest.importorskip("reasoning_gym")
 
 JUNK = ("zzz", "-7", "[]", "{}", "None", "x" * 50, "<answer>", "((((")
-# Several answers are correct, and none is stored.
+# Sets without a stored answer, where several answers are correct.
 WITHOUT_ANSWER = {
   "graph_color",
   "propositional_logic",
@@ -50,7 +50,7 @@ def test_its_answers_are_correct_and_junk_is_wrong(patient_executor, name):
   check(patient_executor, name)
 
 
-# The package of the arc sets leaves a file open.
+# The arc package leaves a file open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*gym.NAMES} - {*FEW}))

@@ -1,10 +1,10 @@
-"""Solves questions of reasoning-gym that come without an answer."""
+"""Solves reasoning-gym questions that have no stored answer."""
 
 import collections
 import json
 from collections.abc import Iterator
 
-BOARD_SIZE = 6  # A rush hour board has so many rows and columns.
+BOARD_SIZE = 6  # Rows and columns of a rush hour board.
 Cars = dict[str, tuple[tuple[int, int], ...]]
 
 
@@ -12,9 +12,9 @@ def solve(name: str, text: str, metadata: dict) -> str:
   """Returns an answer that should be correct.
 
   Args:
-    name: the set's name.
-    text: the question's text.
-    metadata: the metadata of reasoning-gym's entry.
+    name: the name of the set.
+    text: the question.
+    metadata: the metadata of the reasoning-gym entry.
   """
   if name == "graph_color":
     return json.dumps(metadata["possible_answer"])
@@ -27,7 +27,7 @@ def solve(name: str, text: str, metadata: dict) -> str:
 
 
 def _rush_hour(rows: list[str]) -> str:
-  """Searches breadth-first for moves that bring AA to the right edge."""
+  """Finds moves of car AA to the right edge by breadth-first search."""
   cars: Cars = {}
   for y, row in enumerate(rows):
     for x, label in enumerate(row):
@@ -54,7 +54,7 @@ def _rush_hour(rows: list[str]) -> str:
 def _moves(
   cars: Cars, walls: set[tuple[int, int]]
 ) -> Iterator[tuple[str, int, tuple[tuple[int, int], ...]]]:
-  """Yields every move of a car by one cell, as label, step and new cells."""
+  """Yields each one-cell move of a car as (label, step, new cells)."""
   for label, cells in cars.items():
     others = {
       cell for name, car in cars.items() if name != label for cell in car

@@ -1,7 +1,7 @@
-"""Linear readers find what the patterns found that they replaced.
+"""Linear-time readers find the same matches as the patterns they replaced.
 
-Those patterns take quadratic or exponential time, so the texts here are short;
-`readers_growth_test.py` grows them.
+The old patterns take quadratic or exponential time, so texts are short here.
+`readers_growth_test.py` uses long ones.
 """
 
 import re
@@ -150,7 +150,7 @@ def test_the_last_box_is_the_outermost_of_nested_ones():
 
 
 def test_signs_without_end_are_a_wrong_answer():
-  """Brackets end a run of signs, so they may be as many as the characters."""
+  """Brackets break up the signs, so operators may nest as deep as the text."""
   signs = ("-" * 64 + "(") * 14
   text = f"<answer>{signs}3{')' * 14}</answer>"
   verdict = countdown.verify(Puzzle((3,), 3), text, "compat")

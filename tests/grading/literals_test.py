@@ -1,4 +1,4 @@
-"""Tests of `typed_key` against Python's values, and of the texts it refuses."""
+"""`typed_key` agrees with Python's values and refuses other texts."""
 
 import ast
 import collections
@@ -42,7 +42,7 @@ quick = settings(max_examples=150)
 
 
 def same(one, other):
-  """Returns whether values are equal: by exact type, and NaN equals NaN."""
+  """Compares values by exact type and value; NaN equals NaN."""
   if type(one) is not type(other):
     return False
   if isinstance(one, list | tuple):
@@ -293,7 +293,7 @@ def test_a_number_beyond_all_floats_is_no_value_and_no_crash():
 
 
 def test_threads_that_parse_do_not_disturb_each_other():
-  """Before Python 3.13 a depth that they share would be a SystemError."""
+  """Before Python 3.13, threads that share the parse depth get SystemError."""
   text = "[" + ", ".join(f"{{{i}: [{i}, ({i},)]}}" for i in range(300)) + "]"
 
   def let_others_run(phase, info):
@@ -306,7 +306,7 @@ def test_threads_that_parse_do_not_disturb_each_other():
     return [len(literals.literal_value(text)) for _ in range(30)]
 
   thresholds = gc.get_threshold()
-  gc.callbacks.append(let_others_run)  # JAX has one that does so.
+  gc.callbacks.append(let_others_run)  # As JAX's callback does.
   gc.set_threshold(50)
   try:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -1,8 +1,8 @@
-"""Tests of grading honest answers, and exploits that work elsewhere.
+"""Grading honest answers, and exploits that work elsewhere.
 
-The exploits are those that the published AZR grader accepts: answers that are
-evaluated in the trainer, or close the call and add `or`, and programs that
-return an always-equal object or raise an exception that counts as success.
+The published AZR grader accepts these exploits: answers that run code in the
+trainer or close the call and append `or`, and programs that return an
+always-equal object or raise an exception that counts as success.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ LOOP_ON_9 = "def f(x):\n  while x == 9: pass\n  return x + 1"
 
 @pytest.fixture(scope="module")
 def brief():
-  """A pool for expressions that never end."""
+  """An executor with a short limit, for expressions that never finish."""
   with Executor(workers=2, timeout_s=1.0, memory_mb=512) as pool:
     yield pool
 
@@ -57,7 +57,7 @@ def induce(executor, code, inputs=("1", "2"), outputs=("2", "3")):
     ("'a'", "'" + "a" * 70_000 + "'", False),
     ("[1, ...]", "[1, ...]", False),
     ("(1, 2)", "1, 2  # two", True),
-    # Python drops an item of these literals.
+    # Python drops an item from these literals.
     ("{1}", "{1, True}", True),
     ("{1: 'b'}", "{1: 'a', 1.0: 'b'}", True),
     ("[{(1, 2)}]", "[{(1, 2), (True, 2)}]", True),
@@ -229,12 +229,12 @@ def test_an_expression_costs_one_more_job(executor):
   answers = ["2", "1 + 1", "4 // 2", "1 + 1", "1.0 / 2"]
   future = programs.submit_abduction(executor, PLUS, "3", answers)
   assert are_correct(future) == (True, True, True, True, False)
-  # Three expressions; of the values, the program runs on 2 and on 0.5.
+  # Three expressions with two distinct values, 2 and 0.5.
   assert executor.counters()["programs"] == before + 3 + 2
 
 
 class Recording:
-  """An executor that keeps the jobs that it is given."""
+  """An executor that records its jobs."""
 
   def __init__(self, executor):
     self.executor = executor
@@ -459,18 +459,18 @@ def test_a_limit_of_time_is_told_apart_from_a_wrong_answer(impatient):
   slow = "sum(range(10**9))"
   deduced = programs.submit_deduction(impatient, "3", slow, may_compute=True)
   assert deduced.result(60) is Outcome.TIMEOUT
-  # Where a computation is no answer, it is wrong, however long it takes.
+  # If computing is not allowed, a computation is wrong even if it times out.
   deduced = programs.submit_deduction(impatient, "3", slow)
   assert deduced.result(60) is Outcome.INCORRECT
   induced = programs.submit_induction(impatient, wait, ["1", "9"], ["2", "10"])
   assert induced.result(60) is Outcome.TIMEOUT
-  # A wrong value that was seen before the limit is evidence.
+  # A wrong value before the limit proves the program wrong.
   induced = programs.submit_induction(impatient, wait, ["1", "9"], ["3", "10"])
   assert induced.result(60) is Outcome.INCORRECT
 
 
 def test_an_answer_does_not_use_up_the_time_of_another(impatient):
-  """Eight answers of 60 % of the limit each."""
+  """Each of eight answers takes 60 % of the limit."""
   code = f"""
 import time
 def f(x):

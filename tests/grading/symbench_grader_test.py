@@ -1,4 +1,4 @@
-"""Tests that graders of SymBench accept stored answers, and no changed ones.
+"""SymBench graders accept stored answers and refuse changed ones.
 
 The fixtures are rows of the public files (CodeSteer-v1.0, Apache-2.0).
 """
@@ -18,14 +18,14 @@ from azr_jax.tasks.questions.symbench import reader, worlds
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "symbench"
 PUBLIC = pathlib.Path(__file__).parents[3] / "shared" / "data" / "symbench"
 JUNK = ("", "zzz", "-7", "[]", "{}", "None", "x" * 50, "((((", "1e999", "\0")
-# An answer with another last character may be correct, too.
+# Tasks where an answer with a changed last character may also be correct.
 SEVERAL_ANSWERS = {
   "boxlift",
   "constrained_linear_arrangement",
   "gridworld",
   "logic_puzzle",
 }
-# The last digit of an answer may be within the tolerance.
+# Tasks where a changed last digit may be within the tolerance.
 ROUNDED = {"gsm", "new_operator", "pooling"}
 
 
@@ -34,10 +34,10 @@ def graded(task, reference, answer):
 
 
 def spoiled(name, answer):
-  """Yields answers that are wrong by their form, or by one character."""
+  """Yields answers that are malformed or differ by one character."""
   yield answer + ", 7"
   yield answer + " and so on"
-  if name == "gridworld":  # Its brackets do not matter.
+  if name == "gridworld":  # Its grader ignores brackets.
     yield answer.rsplit("(", 1)[0]
   elif name == "pooling":
     yield answer.rsplit(",", 1)[0]
@@ -55,15 +55,15 @@ def spoiled(name, answer):
 
 
 def check(rows):
-  """Grades the stored answer and wrong answers of all questions."""
+  """Checks the stored answer and wrong answers of all questions."""
   for row in rows:
     name = row.task.removeprefix(reader.PREFIX)
     answer = ast.literal_eval(row.reference)["answer"]
     assert graded(row.task, row.reference, answer), row.id
     if name.startswith("math_"):
-      continue  # Only algebra, in the executor, decides on other answers.
+      continue  # Other answers need algebra in the executor.
     for wrong in (*JUNK, None):
-      # A task whose answer is a number may have one of these as its answer.
+      # One of these may be the answer of a task whose answer is a number.
       if wrong != answer:
         assert not graded(row.task, row.reference, wrong), (row.id, wrong)
     for wrong in spoiled(name, answer):
@@ -179,9 +179,9 @@ TARGETS = (
   [
     ("logic_puzzle", "0 1, 1 0", True),
     ("logic_puzzle", "[(0, 1), (0, 0)]", True),
-    ("logic_puzzle", "0 1, 0 1", False),  # The plan has a cell twice.
-    ("logic_puzzle", "0 0, 1 1", False),  # A number is there twice.
-    ("logic_puzzle", "0 1, 1 0, 0 0", False),  # There is one cell too many.
+    ("logic_puzzle", "0 1, 0 1", False),  # The same cell twice.
+    ("logic_puzzle", "0 0, 1 1", False),  # The same number twice.
+    ("logic_puzzle", "0 1, 1 0, 0 0", False),  # One cell too many.
     ("logic_puzzle", "0 1, 1 -2", False),
     ("product", "0 2, 1 0, 2 1", True),
     ("product", "0 2, 0 1, 1 1", False),
@@ -220,7 +220,7 @@ TARGETS = (
       "Move B from stack1 to stack2\nMove A from stack1 to stack2",
       True,
     ),
-    ("blocksworld", "Move A from stack1 to stack2", False),  # B is above it.
+    ("blocksworld", "Move A from stack1 to stack2", False),  # B is on top of A.
     ("blocksworld", "Move B from stack1 to stack3", False),
     ("blocksworld", "", False),
     ("boxnet", f"[{RED}, {BLUE}, {TARGETS}]", True),
@@ -232,7 +232,7 @@ TARGETS = (
       False,
     ),
     (
-      "boxnet",  # The target has another colour.
+      "boxnet",  # The target has a different colour.
       '[{"Agent[0.5, 0.5]": "move(box_red, target_blue)", '
       '"Agent[0.5, 1.5]": "move(box_blue, target_red)"}]',
       False,
@@ -244,7 +244,8 @@ TARGETS = (
     ),
     ("gridworld", "(0.5, 0.5), (0.9, 2.1), (3, 2.1), (3, 1), (3, 3)", True),
     ("gridworld", "(0.5, 0.5), (1, 2), (3, 2.1), (3, 1), (3, 3)", False),
-    ("gridworld", "[(0.5, 0.5), (3.5, 0.5), (3.5, 3.5)]", False),  # A wall.
+    # Hits a wall.
+    ("gridworld", "[(0.5, 0.5), (3.5, 0.5), (3.5, 3.5)]", False),
     ("gridworld", "[(0.5, 0.5), (0.5, 2.5), (3.5, 3.5), (3.5, 0.5)]", False),
     ("gridworld", "[(0.5, 2.5), (3.5, 2.5), (3.5, 0.5), (3.5, 3.5)]", False),
     (
@@ -269,7 +270,7 @@ TARGETS = (
     ("combinatorial", "[6, /, 2, +, 7]", True),
     ("combinatorial", "[(, 6, /, 2, ), +, 7]", True),
     ("combinatorial", "[6, /, [2, +, 7]]", False),
-    ("combinatorial", "[7, +, 6, /, 2]", False),  # The order is another.
+    ("combinatorial", "[7, +, 6, /, 2]", False),  # Wrong order.
     ("combinatorial", "[6, -, 2, +, 7]", False),
     ("game24", "(1 + 1 - 4) * 6", False),
     ("game24", "4 * 6 * 1 * 1 = 24", True),
@@ -384,7 +385,7 @@ def test_sources_name_their_tasks(tmp_path):
     sources.read(f"symbench:{broken}", 1, 0)
   with pytest.raises(ValueError, match="expected one of"):
     sources.read("symbench:/nowhere.jsonl", 1, 0)
-  with pytest.raises(ValueError, match="expected one with a grader"):
+  with pytest.raises(ValueError, match="no grader; expected"):
     graded("symbench/chess", "{}", "1")
 
 

@@ -1,6 +1,6 @@
-"""Tests of grading by unit tests: correct, wrong and cheating programs.
+"""Grading by unit tests: correct, wrong and cheating programs.
 
-The items have the shape of HumanEval's and MBPP's; they are written anew.
+The items have the shape of HumanEval and MBPP items but are original.
 """
 
 import json
@@ -90,7 +90,7 @@ THREADED = (
     (f"assert f(12000) == {LONG}", "def f(n): return [*range(n), 1]", False),
     (f"assert f(12000) == {LONG}", "def f(n): return tuple(range(n))", False),
     (BOTH, THREADED, True),
-    # The names that a program defines are not those of the harness.
+    # A program's names do not shadow the harness's.
     (BOTH, f"{PLUS}\ndef isinstance(*x): pass\nlen = map = str = None", True),
   ],
   ids=lambda value: value[:30] if isinstance(value, str) else "",
@@ -119,7 +119,7 @@ def test_an_exception_named_like_a_limit_ends(executor):
 def test_only_a_value_that_is_too_large_meets_a_limit(executor, value, limit):
   report = grade(executor, f"def f(x): return {value}", ASSERTS)
   assert (report.passed, report.limit) == (0, limit)
-  # Another test, which no limit ended, fails, too.
+  # Another test also fails, without hitting a limit.
   report = grade(executor, f"def f(x): return {value}", BOTH)
   assert (report.passed, report.limit) == (0, "")
 
@@ -153,7 +153,7 @@ ALWAYS_EQUAL = (
   "  __sub__ = __rsub__ = __abs__ = lambda *a: E()\n  __hash__ = int.__hash__\n"
   "def f(x): return E()"
 )
-# Programs that hide the names that tests use, or exit before the tests end.
+# Programs that shadow names used by the tests, or exit early.
 FORGERIES = [
   "import sys; sys.exit(0)",
   "import os; os._exit(0)",
@@ -273,7 +273,7 @@ def test_a_patched_module_fools_trusted_assertions_only(executor):
 
 
 def test_an_always_equal_object_fools_a_trusted_assertion(executor):
-  # The program and the trusted assertions share a process, and so its `==`.
+  # Trusted assertions share the program's process, and so its `==`.
   report = grade(executor, ALWAYS_EQUAL, BOTH)
   assert (report.passed, report.compared, report.trusted) == (1, 3, 1)
   assert not report.correct
@@ -281,7 +281,7 @@ def test_an_always_equal_object_fools_a_trusted_assertion(executor):
 
 @pytest.mark.parametrize("value", [b"True", b"2", b"7"])
 def test_a_forged_report_is_a_guess(executor, value):
-  # Reports of lines, and of a length before lines.
+  # Forged reports: plain lines, and lines after a length prefix.
   framed = b"ok\n\n" + value
   for report in (
     value + b"\ndone\n",
@@ -292,9 +292,9 @@ def test_a_forged_report_is_a_guess(executor, value):
       f"  try: os.write(descriptor, {report!r})\n  except OSError: pass\n"
       f"os._exit(0)"
     )
-    # A forged value is compared like a returned one.
+    # A forged value is compared like a real one.
     assert not grade(executor, code, "assert f(1) == 3").correct
-    # Trusted assertions pass by a random token, which is new for each answer.
+    # Trusted assertions pass by a random token, drawn for each answer.
     assert not grade(executor, code, LOOP).correct
 
 
@@ -314,7 +314,7 @@ def test_the_child_never_holds_a_compared_value(executor):
   tests = "assert f(1) == 'secret-17'\nassert f(2) == 'not found'"
   report = grade(executor, SEARCH, tests)
   assert (report.passed, report.compared, report.trusted) == (1, 2, 0)
-  # The search can succeed, as it does when the input is the secret.
+  # The search itself works: it succeeds when the input is the secret.
   assert grade(executor, SEARCH, "assert f('secret-17') == 'found'").correct
   loop = "for _ in range(1):\n  assert f(0) == 'not found'"
   assert grade(executor, SEARCH, f"assert f(1) != 'secret-17'\n{loop}").correct
@@ -331,7 +331,7 @@ def test_a_function_may_have_a_builtins_name(executor):
   assert grade(executor, code, f"assert sum(1, 2) == 3\n{loop}").correct
   check = f"def check(sum):\n  {loop.replace('  ', '    ')}"
   assert grade(executor, code, check, "sum").correct
-  # These tests are not known to be about the program's `sum`.
+  # Nothing says that these tests are about the program's own `sum`.
   assert not grade(executor, code, loop).correct
 
 
@@ -350,7 +350,7 @@ def test_programs_keep_their_module(executor):
   assert grade(executor, code, BOTH).correct
 
 
-# Tests and programs in the form of the published benchmarks.
+# Tests and programs in the format of the published benchmarks.
 BELOW = """
 METADATA = {"author": "us"}
 
@@ -442,7 +442,7 @@ def test_items_of_the_published_shapes(
 @pytest.mark.parametrize(
   "change, wanted",
   [
-    ({"tests": "assert f(1) =="}, "tests is no program: SyntaxError"),
+    ({"tests": "assert f(1) =="}, "tests is not a program: SyntaxError"),
     ({"tests": ""}, "tests has no assertion"),
     ({"tests": []}, "tests has no assertion"),
     ({"tests": ["assert f(1) == 2", 3]}, "expected a list of strings"),

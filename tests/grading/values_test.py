@@ -1,4 +1,4 @@
-"""Tests of `plain_value` against Python's `==`, `bool` and `is`."""
+"""`plain_value` agrees with Python's `==`, `bool` and `is`."""
 
 import collections
 import math
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from azr_jax.executor.child.canonical import canonical
 from azr_jax.grading import literals, values
 
-# Python's hash of all of these is 0.
+# All of these hash to 0.
 SAME_HASH = ", ".join(str(i * (2**61 - 1)) for i in range(1, 99))
-# Few scalars of each type, so that equal ones of different types are common.
+# Few scalars per type, so that equal ones of different types are common.
 SCALARS = (
   st.none()
   | st.booleans()
@@ -25,7 +25,7 @@ SCALARS = (
   | st.sampled_from([Fraction(1, 2), Fraction(1), Fraction(1, 3)])
   | st.sampled_from([Decimal("0.5"), Decimal(1)])
   | st.sampled_from(["", "1", "a", b"", b"1"])
-  # A container takes one NaN object for equal to itself, so each is a new one.
+  # Containers treat one NaN object as equal to itself, so make a new one.
   | st.sampled_from([float, complex, Decimal]).map(lambda make: make("nan"))
 )
 HASHABLE = st.recursive(

@@ -1,4 +1,4 @@
-"""Equal answers are equal votes, of every task type."""
+"""Equal answers have equal votes, for every task type."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def output(executor, text):
     ("{2, 1}", "{1, 2}", "set([2, 1])"),
     ("{'a': 1, 'b': 2}", "{'b': 2, 'a': 1}", "dict(a=1, b=2)"),
     ("float('nan')", "float('NaN')"),
-    # Python keeps the first of equal items, and the last of equal keys.
+    # Python keeps the first of equal items and the last of equal keys.
     ("{1, True}", "{1}"),
     ("{0: 'a', False: 'b'}", "{0: 'b'}"),
   ],
@@ -84,7 +84,7 @@ def test_names_of_errors_end_at_the_colon():
   [
     ("abb", "b"),
     ("ab", "a"),
-    ("ba", "b"),  # The first of those that are as frequent.
+    ("ba", "b"),  # A tie: the first wins.
     ("bab", "b"),
     ("abcbc", "b"),
   ],

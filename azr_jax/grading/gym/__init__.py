@@ -1,1 +1,1 @@
-"""Grades answers of reasoning-gym; see `grader.py`."""
+"""Graders for reasoning-gym; see `grader.py`."""

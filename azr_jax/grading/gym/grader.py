@@ -1,16 +1,16 @@
-"""Grades answers by the scorers of reasoning-gym, in the executor, strictly.
+"""Grades answers by reasoning-gym's scorers, strictly and in the executor.
 
-| the public scorers | here |
+| public scorers | here |
 | --- | --- |
-| many give up to 0.99 points for a near answer | only a full point is correct |
-| some evaluate the answer, as code or by sympy | they see harmless text only |
-| `countdown` allows joined digits and powers | only `+ - * / ( )` |
-| `game_of_life_halting` accepts any text | only the reference answer |
-| `calendar_arithmetic`, `number_sorting` accept near answers | no near ones |
-| `complex_arithmetic` accepts infinities and NaN | only finite numbers |
+| many give up to 0.99 points for a near miss | only a full point is correct |
+| some evaluate the answer as code or with sympy | they only see harmless text |
+| `countdown` allows joined digits and powers | allows only `+ - * / ( )` |
+| `game_of_life_halting` accepts any text | accepts the reference answer |
+| `calendar_arithmetic`, `number_sorting` accept near misses | exact only |
+| `complex_arithmetic` accepts infinities and NaN | accepts finite numbers |
 
-A scorer runs no model code, but it parses model text. It runs in the executor,
-because such text can make it run forever or use up the memory.
+A scorer does not run model code, but it parses model text. It runs in the
+executor, because such text can make it run forever or exhaust the memory.
 """
 
 import re
@@ -28,8 +28,8 @@ def f(name, reference, answer):
   score = reasoning_gym.make_scorer(name, reference["settings"]).score_answer
   return float(score(answer=answer, entry=reference["entry"]))
 """
-# Harmless answers for scorers that evaluate them: without attributes, strings,
-# or calls of other functions than these. Each character has one way to match,
+# Harmless answers for scorers that evaluate them: no attributes, no strings, no
+# calls except of the functions below. Each character can match in only one way,
 # so the patterns take linear time.
 _LISTS = re.compile(r"[\d\s,.\[\]'-]*\Z", re.ASCII)
 _SUMS = re.compile(r"(?:[\d\s+()-]++|\*(?!\*)|/(?!/))*\Z", re.ASCII)
@@ -43,22 +43,22 @@ _FORMULA_WORDS = frozenset(
 )
 _EVALUATING = frozenset("SNOQI")  # Letters that sympy reads as functions.
 _NOT_FINITE = re.compile(r"nan|inf|oo", re.IGNORECASE)
-# Sets whose scorers accept near answers, or any answer.
+# Sets whose scorers accept near misses or any answer.
 _SORTED = "number_sorting"
 _EXACT = ("game_of_life_halting", "calendar_arithmetic")
 
 
 def stored_answer(reference: str) -> str | None:
-  """Returns the answer in a question's reference; None if it has a scorer only.
+  """Returns the answer stored in a reference, None if only a scorer knows it.
 
   Args:
-    reference: the text of a dict, see `tasks/questions/gym.py`.
+    reference: the text of a dict (see `tasks/questions/gym.py`).
   """
   return literals.literal_value(reference)["entry"]["answer"]
 
 
 def is_harmless(name: str, answer: str) -> bool:
-  """Returns whether the scorer of the set `name` may read this text."""
+  """Returns whether the scorer of the set `name` may safely read an answer."""
   if name in ("spiral_matrix", "binary_matrix"):
     return bool(_LISTS.match(answer))
   if name == "countdown":
@@ -80,7 +80,7 @@ def is_harmless(name: str, answer: str) -> bool:
 
 
 def _same_numbers(reference_answer: str, answer: str) -> bool:
-  """Returns whether two texts list the same numbers, in quotes or not."""
+  """Returns whether two texts list the same numbers, quoted or not."""
   wanted, given = (
     [part.strip(" '\"") for part in text.strip(" []\n").split(",")]
     for text in (reference_answer, answer)
@@ -94,16 +94,13 @@ def _same_numbers(reference_answer: str, answer: str) -> bool:
 def submit(
   executor: Executor, name: str, reference: str, answer: str | None
 ) -> "Future[Outcome]":
-  """Starts to grade an answer.
+  """Starts grading an answer.
 
   Args:
     executor: runs the scorer.
-    name: the set's name, which is the task's without its prefix.
-    reference: the question's reference, see `tasks/questions/gym.py`.
-    answer: the answer in a response; None if there is none.
-
-  Returns:
-    The future of the answer's outcome.
+    name: the set's name, which is the task's name without its prefix.
+    reference: the question's reference (see `tasks/questions/gym.py`).
+    answer: the answer found in a response, None if there is none.
 
   Raises:
     ValueError: reasoning-gym is not installed.

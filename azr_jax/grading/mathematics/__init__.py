@@ -1,1 +1,1 @@
-"""Finds the mathematical answer in a response and compares it."""
+"""Finds the mathematical answer in a response and grades it."""

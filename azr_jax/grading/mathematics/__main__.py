@@ -1,11 +1,11 @@
-"""Grades labelled pairs by this grader, beside math-verify alone.
+"""Compares this grader with math-verify alone on labelled pairs.
 
   python -m azr_jax.grading.mathematics tests/grading/mathematics/pairs.tsv
 
-The file has four columns with tabs between them: kind, label (`right` for a
-correct answer, `wrong` for an incorrect one), reference, answer. The table
-counts, for each kind, the pairs on which a grader disagrees with the label.
-`--show` adds those of this grader.
+The file has four tab-separated columns: kind, label (`right` for a correct
+answer, `wrong` for an incorrect one), reference, answer. The printed table
+counts the pairs of each kind on which a grader disagrees with the label.
+`--show` also prints the pairs that this grader gets wrong.
 """
 
 from azr_jax.cli import errors
@@ -14,11 +14,13 @@ from azr_jax.grading.mathematics import pairs
 
 
 def main() -> None:
-  """Reads the flags and the pairs, and prints the table."""
+  """Parses the flags, grades the pairs and prints the table."""
   parser = errors.Parser(__doc__, "azr_jax.grading.mathematics")
-  parser.add_argument("file", help="labelled pairs, as TSV")
+  parser.add_argument("file", help="TSV file of labelled pairs")
   parser.add_argument(
-    "--show", action="store_true", help="print the pairs graded incorrectly"
+    "--show",
+    action="store_true",
+    help="also print the pairs that this grader gets wrong",
   )
   executor_command.add_flags(parser)
   parser.set_defaults(timeout_s=20.0, memory_mb=2048)

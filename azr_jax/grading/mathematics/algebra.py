@@ -1,10 +1,10 @@
-r"""Questions of algebra: which may be asked, and the program that answers them.
+r"""Compares formulas by algebra, with math-verify and sympy.
 
-math-verify's LaTeX parser and its comparison decide, with sympy, in a child of
-the executor. It reads nodes that were written out again, so it meets one
-spelling of each thing, with decimals as fractions and mixed numbers as sums.
+math-verify's LaTeX parser and comparison run in a child of the executor. Nodes
+are written back to LaTeX first, so math-verify sees only one spelling of each
+formula, with decimals and mixed numbers as fractions.
 
-Some pairs are not asked about, because math-verify would call them equal, or
+Some pairs never reach math-verify, because it would wrongly call them equal or
 cannot read them. `askable` lists the reasons.
 """
 
@@ -22,7 +22,8 @@ from azr_jax.grading.mathematics.nodes import (
 )
 
 LIBRARY = "math_verify"
-# Letters in a row that may be a word; fewer are a product of variables.
+# The shortest run of letters that may be a word. Shorter runs are products of
+# variables.
 _WORD_LETTERS = 4
 _CONSTANTS = frozenset("ei")
 _DEGREES, _PI = Node("word", "degrees"), command("pi")
@@ -35,10 +36,11 @@ _SIGNS = {
   "]": ")",
   "{": "(",
   "}": ")",
-  ",": ", ",  # Without a space it would separate thousands.
+  ",": ", ",  # Without the space it would separate thousands.
 }
 _READABLE = frozenset("+-/!|()") | _SIGNS.keys()
-# sympy takes two different letters for coprime, so `\gcd(m,n)` would be 1.
+# Names that sympy evaluates wrongly. It treats different letters as coprime,
+# for example, so `\gcd(m,n)` would be 1.
 _OPAQUE = frozenset("gcd lcm ldots equiv mod bmod pmod parallel perp".split())
 PROGRAM = r"""
 import sympy
@@ -99,13 +101,14 @@ def f(questions, absolute, relative):
 
 @dataclasses.dataclass(frozen=True)
 class EqualityQuestion:
-  """Whether algebra finds two formulas the same.
+  """A question for algebra: are two formulas the same?
 
   Attributes:
-    kind: "equal", or "equation": whether both are zero for the same values.
-    is_real: whether neither has the imaginary unit.
-    reference: the reference's formula as LaTeX.
-    answer: the answer's.
+    kind: "equal" asks for equal values. "equation" asks whether both formulas
+      are zero at the same points.
+    is_real: whether neither formula contains the imaginary unit.
+    reference: the reference formula as LaTeX.
+    answer: the answer's formula as LaTeX.
   """
 
   kind: str
@@ -117,7 +120,7 @@ class EqualityQuestion:
 def arguments(
   questions: Sequence[EqualityQuestion], tolerance: numbers.Tolerance
 ) -> str:
-  """Returns the arguments of `PROGRAM`'s function, as Python text."""
+  """Returns the arguments of `PROGRAM`'s function as Python text."""
   asked = [dataclasses.astuple(q) for q in questions]
   return f"{asked!a}, {tolerance.absolute}, {tolerance.relative}"
 
@@ -125,7 +128,7 @@ def arguments(
 def true_questions(
   questions: Sequence[EqualityQuestion], output: str | None
 ) -> frozenset[EqualityQuestion]:
-  """Returns the questions whose answer is yes, from the program's output."""
+  """Returns the questions that the program's output answers with yes."""
   verdicts = (output or "").strip("'")
   if len(verdicts) != len(questions):
     return frozenset()
@@ -136,7 +139,7 @@ def true_questions(
 def question(
   kind: str, reference: Nodes, answer: Nodes
 ) -> EqualityQuestion | None:
-  """Returns a question about two formulas, or None if it may not be asked."""
+  """Returns a question about two formulas, or None if they are not askable."""
   reference, answer = _same_constant(reference, answer)
   reference, answer = _in_radians(reference), _in_radians(answer)
   if not askable(reference, answer):
@@ -149,10 +152,11 @@ def question(
 def askable(reference: Nodes, answer: Nodes) -> bool:
   """Returns whether algebra may compare two formulas.
 
-  It may not if a formula is more than a formula (words, relations, dots), or
-  names what sympy evaluates wrongly; if two numbers or a letter and a number
-  stand beside each other; if the answer has variables that the reference lacks
-  (`x/x` is no number); or if letters that may be a word differ.
+  It refuses formulas with words, relations or dots, and names that sympy
+  evaluates wrongly. It also refuses pairs where two numbers, or a letter and a
+  number, stand next to each other, where the answer has variables that the
+  reference lacks (`x/x` is not a number), or where runs of letters that may be
+  words differ.
   """
   asked, given = walk(reference), walk(answer)
   if not all(map(_is_readable, asked)) or not all(map(_is_readable, given)):
@@ -182,9 +186,13 @@ def _variables(nodes: Sequence[Node]) -> frozenset[str]:
 
 
 def _has_loose_digits(nodes: Nodes, after_letters: bool) -> bool:
-  """Returns whether a number follows a number, or a letter, directly.
+  """Returns whether a number directly follows a number or a letter.
 
-  In `n4^{k}` it may follow a letter.
+  A raised number may follow a letter, as in `n4^{k}`.
+
+  Args:
+    nodes: the formula to check.
+    after_letters: whether to also look for numbers after letters.
   """
   for index in range(1, len(nodes)):
     before, node = nodes[index - 1], nodes[index]
@@ -200,7 +208,7 @@ def _has_loose_digits(nodes: Nodes, after_letters: bool) -> bool:
 
 
 def _long_runs(nodes: Nodes) -> frozenset[str]:
-  """Returns the rows of letters that are long enough to be a word."""
+  """Returns the runs of letters that are long enough to be words."""
   runs, run = set(), ""
   for node in (*nodes, sign("+")):
     if node.kind == "letter":
@@ -215,7 +223,7 @@ def _long_runs(nodes: Nodes) -> frozenset[str]:
 
 
 def _same_constant(reference: Nodes, answer: Nodes) -> tuple[Nodes, Nodes]:
-  """Writes an integral's constant `+c` as the reference's `+C`."""
+  """Renames an integration constant `+c` to the reference's `+C`."""
   constant, other = Node("letter", "C"), Node("letter", "c")
   if reference[-2:] == (sign("+"), constant) and other not in reference:
     if answer[-2:] == (sign("+"), other) and constant not in answer:
@@ -224,7 +232,7 @@ def _same_constant(reference: Nodes, answer: Nodes) -> tuple[Nodes, Nodes]:
 
 
 def _in_radians(nodes: Nodes) -> Nodes:
-  r"""Writes degrees inside of a formula, as in `\cos 72^\circ`, in radians."""
+  r"""Converts degrees within a formula, as in `\cos 72^\circ`, to radians."""
   found: list[Node] = []
   for node in nodes:
     if node == _DEGREES and found and found[-1].kind == "number":
@@ -242,7 +250,7 @@ def degrees_in_radians(nodes: Nodes) -> Nodes:
 
 
 def written(nodes: Nodes) -> str:
-  """Returns nodes as LaTeX, in one spelling."""
+  """Returns nodes as LaTeX in a canonical spelling."""
   return "".join(_written(nodes))
 
 
@@ -257,7 +265,12 @@ def _written(nodes: Nodes) -> Iterator[str]:
 
 
 def _number(nodes: Nodes) -> tuple[str, int]:
-  """Writes a recurring decimal, a mixed number or a decimal as fractions."""
+  """Writes a leading decimal, recurring decimal or mixed number as a fraction.
+
+  Returns:
+    The LaTeX text and the number of nodes it stands for, 0 if the nodes do not
+    start with a number.
+  """
   if nodes[0].kind != "number":
     return "", 0
   value, taken = numbers.recurring(nodes)

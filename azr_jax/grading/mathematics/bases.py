@@ -1,7 +1,7 @@
-r"""Reads numbers in a base.
+r"""Reads numbers with an explicit base.
 
-The base is a subscript (`52_8`, `(2A)_{16}`, `1010_{two}`) or a word
-(`52\text{ base }8`).
+The base is a subscript (`52_8`, `(2A)_{16}`, `1010_{two}`) or follows the word
+"base" (`52\text{ base }8`).
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ _NAMES: dict[str, int] = dict(
 
 @dataclasses.dataclass(frozen=True)
 class Based:
-  """A number in a base.
+  """A number with an explicit base.
 
   Attributes:
-    digits: its digits and capital letters, without a sign.
+    digits: the digits and capital letters, without a sign.
     base: the base, which may be negative.
-    is_negative: whether there is a minus sign before it.
+    is_negative: whether the number has a minus sign.
   """
 
   digits: str
@@ -35,7 +35,7 @@ class Based:
   is_negative: bool = False
 
   def decimal(self) -> Nodes | None:
-    """Returns the number without its base if the base is ten, or None."""
+    """Returns the number as plain digits if the base is ten, or None."""
     if self.base != _TEN or not self.digits.isdecimal():
       return None
     minus = (sign("-"),) if self.is_negative else ()
@@ -43,7 +43,7 @@ class Based:
 
 
 def read(nodes: Nodes) -> Based | None:
-  """Returns the number in a base that nodes are, or None."""
+  """Reads nodes as a number with an explicit base, or returns None."""
   is_negative = nodes[:1] == (sign("-"),)
   digits, base = _separated(nodes[is_negative:])
   digits = _unwrapped(digits)
@@ -59,7 +59,7 @@ def read(nodes: Nodes) -> Based | None:
 
 
 def _separated(nodes: Nodes) -> tuple[Nodes, Nodes]:
-  """Returns the digits and the base, which is empty if there is none."""
+  """Splits nodes into digits and base; the base is empty if there is none."""
   if nodes and nodes[-1].kind == "sub":
     return nodes[:-1], nodes[-1].args[0]
   for index, node in enumerate(nodes):
@@ -71,7 +71,7 @@ def _separated(nodes: Nodes) -> tuple[Nodes, Nodes]:
 
 
 def _unwrapped(nodes: Nodes) -> Nodes:
-  """Removes round brackets around everything."""
+  """Removes round brackets that enclose all nodes."""
   whole = parts.enclosed(nodes)
   is_round = whole is not None and (whole.opening, whole.closing) == ("(", ")")
   return whole.inner if whole is not None and is_round else nodes

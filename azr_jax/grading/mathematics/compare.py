@@ -1,22 +1,22 @@
-r"""Compares an answer with a reference, whose kind decides how.
+r"""Compares an answer with a reference by the rules for the reference's kind.
 
 | reference | compared as | module |
 | --- | --- | --- |
-| `(C)`, `C` | letter of a choice | `words.py` |
+| `(C)`, `C` | multiple-choice letter | `words.py` |
 | `\text{east}`, `ABC` | word or label | `words.py` |
 | `\emptyset` | no solution | `words.py` |
 | `52_8` | digits and base | `bases.py` |
-| `x=3, y=4` | values of names | `names.py` |
+| `x=3, y=4` | assignments | `names.py` |
 | `1,2`, `\{1,2\}`, `1\pm\sqrt2` | list or set | `lists.py` |
 | `[0,1)`, `x>2` | set of real numbers | `intervals.py` |
-| `y=2x+3`, `x=5` | equation, or value of a name | `names.py` |
-| `(3,4)`, a matrix | parts in order | `tuples.py` |
+| `y=2x+3`, `x=5` | equation or assignment | `names.py` |
+| `(3,4)`, a matrix | ordered parts | `tuples.py` |
 | `1:2`, `11:40` | ratio or time | `ratios.py` |
 | `12`, `50\%`, `5\text{ cm}` | number and unit | `numbers.py`, `units.py` |
 | anything else | formula | `algebra.py` |
 
-Parts are compared by the same rules. What needs algebra is asked of a function,
-so that the questions of a comparison can be collected and answered elsewhere.
+Parts are compared by the same rules, recursively. Questions that need algebra
+go to a callback, so the caller can collect them and answer them elsewhere.
 """
 
 import dataclasses
@@ -38,24 +38,24 @@ from azr_jax.grading.mathematics import (
 from azr_jax.grading.mathematics.nodes import Nodes, has, sign, spelled
 
 _FLIPPED = {">": "<", ">=": "<="}
-# Round brackets around so many parts cannot be those of an interval.
+# Round brackets around this many parts cannot be an interval.
 _MIN_LISTED = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Compares nodes.
+  """Compares the nodes of an answer with those of a reference.
 
   Attributes:
-    tolerance: how far a number may be from the reference.
-    decide: answers a question of algebra.
+    tolerance: the allowed distance of a number from the reference.
+    decide: answers a question that needs algebra.
   """
 
   tolerance: numbers.Tolerance
   decide: Callable[[algebra.EqualityQuestion], bool]
 
   def same(self, reference: Nodes, answer: Nodes) -> bool:
-    """Returns whether an answer is the same as the reference."""
+    """Returns whether an answer matches the reference."""
     reference, answer = parts.trimmed(reference), parts.trimmed(answer)
     answer = words.without_preamble(answer)
     reference, answer = (
@@ -89,7 +89,8 @@ class Comparison:
     if len(reference) != len(answer):
       return False
     pairs = zip(reference, answer, strict=True)
-    return all([self.same(*pair) for pair in pairs])  # Asks about all of them.
+    # A list, so that `decide` sees the questions of every pair.
+    return all([self.same(*pair) for pair in pairs])
 
   def _each(self, reference: Nodes, answers: Sequence[Nodes]) -> bool:
     return self._all([reference] * len(answers), answers)
@@ -108,7 +109,7 @@ class Comparison:
     return not given.value or given.letter in words.CHOICES
 
   def _value(self, reference: Nodes, answer: Nodes) -> bool:
-    """Compares with a reference that is no choice, word or label."""
+    """Compares with a reference that is not a choice, word or label."""
     based = bases.read(reference)
     if based is not None:
       return based == bases.read(answer)
@@ -116,7 +117,7 @@ class Comparison:
     if assigned is not None:
       return self._assigned(assigned, answer)
     if numbers.read(reference) is not None and self._single(reference, answer):
-      return True  # `1,100` is a number, and below a list.
+      return True  # `1,100` is tried as a number here and as a list below.
     if intervals.has_relation(reference):
       return self._region(reference, answer)
     listed = lists.read(reference)
@@ -159,7 +160,7 @@ class Comparison:
     return wanted.is_like(given) and self._all(wanted.ends(), given.ends())
 
   def _single(self, reference: Nodes, answer: Nodes) -> bool:
-    """Compares with a reference that is no list."""
+    """Compares with a reference that is not a list."""
     if lists.is_set(answer) and len(lists.read(answer)) == 1:
       answer = lists.read(answer)[0]
     if len(parts.sides(reference)[0]) > 1:
@@ -187,7 +188,7 @@ class Comparison:
     )
 
   def _relation(self, reference: Nodes, answer: Nodes) -> bool:
-    """Compares with a reference that is an equation, or `x = 5`."""
+    """Compares with a reference that is an equation or assigns a value."""
     wanted, given = names.named(reference), names.named(answer)
     if wanted is None:
       return False
@@ -275,7 +276,7 @@ class Comparison:
 
 
 def _unwrapped(nodes: Nodes) -> Nodes:
-  """Removes round brackets, or those of a set, around a single value."""
+  """Removes round brackets or set braces around a single value."""
   whole = parts.enclosed(nodes)
   if whole is None or len(lists.read(nodes)) != 1:
     return nodes
@@ -284,7 +285,7 @@ def _unwrapped(nodes: Nodes) -> Nodes:
 
 
 def _ascending(nodes: Nodes) -> tuple[list[Nodes], list[str]]:
-  """Returns the sides of relations and their signs, the smaller side first."""
+  """Returns the sides and signs of relations, with the smaller side first."""
   sides, signs = parts.sides(nodes)
   if any(relation in _FLIPPED for relation in signs):
     sides, signs = sides[::-1], [_FLIPPED.get(s, s) for s in signs[::-1]]

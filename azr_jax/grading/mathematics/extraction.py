@@ -1,9 +1,9 @@
 r"""Finds the answer in a response: the last balanced `\boxed{...}`.
 
-| `location` | the answer is |
+| `location` | answer |
 | --- | --- |
 | `answer_tag` | the last box inside the last closed answer tag |
-| `anywhere` | the last box of the response |
+| `anywhere` | the last box in the response |
 """
 
 import re
@@ -12,20 +12,20 @@ from azr_jax.grading import answer_tags
 
 LOCATIONS = ("answer_tag", "anywhere")
 _BOX = re.compile(r"\\(?:f?boxed|fbox|framebox)\s*\{")
-# Escaped braces are matched first, so that they are skipped.
+# Escaped braces match the first branch, which skips them.
 _BRACE = re.compile(r"\\[{}\\]|[{}]")
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]+)")
 
 
 def find_answer(response: str, location: str = "answer_tag") -> str | None:
-  """Returns the boxed text of a response, or None.
+  """Returns the boxed answer of a response, or None.
 
   Args:
-    response: what the model wrote after the prompt.
+    response: the model's text after the prompt.
     location: one of `LOCATIONS`.
 
   Raises:
-    ValueError: `location` is not one of them.
+    ValueError: the location is unknown.
   """
   if location not in LOCATIONS:
     raise ValueError(f"location={location!r}: expected one of {LOCATIONS}")
@@ -38,7 +38,8 @@ def find_answer(response: str, location: str = "answer_tag") -> str | None:
 def last_boxed(text: str) -> str | None:
   r"""Returns the content of the last balanced `\boxed{...}`, or None.
 
-  A box inside a box is part of the outer one. Without any, `\boxed 5` counts.
+  A nested box is part of the outer one. If no box has braces, `\boxed 5`
+  counts.
   """
   boxes = {opening.end() - 1 for opening in _BOX.finditer(text)}
   content: slice | None = None
@@ -48,7 +49,7 @@ def last_boxed(text: str) -> str | None:
       open_braces.append(brace.start())
     elif brace[0] == "}" and open_braces:
       start = open_braces.pop()
-      if start in boxes:  # An outer box closes after the boxes in it.
+      if start in boxes:  # An outer box closes last, so it wins.
         content = slice(start + 1, brace.start())
   if content is None:
     bare = _BARE_BOX.findall(text)

@@ -1,14 +1,14 @@
-r"""Grades a mathematical answer: by rules first, then by algebra if asked for.
+r"""Grades a mathematical answer: first by rules, then by algebra if enabled.
 
 | mode | an answer is correct if |
 | --- | --- |
-| `rules` | `compare.py` finds it the same without algebra |
-| `math_verify` | so, or if it does with what the library math-verify proves |
+| `rules` | it matches by the rules of `compare.py` alone |
+| `math_verify` | it matches by the rules, plus equalities math-verify proves |
 
-The reference's kind decides how an answer is compared, and which formulas are
-left for algebra. Algebra runs in the executor, because it can take forever
+The kind of the reference decides how an answer is compared and which formulas
+are left to algebra. Algebra runs in the executor, because it can take forever
 (`9^{9^{9}}`) and reads model text with a large parser. An answer whose
-comparison times out earns nothing.
+comparison times out earns no reward.
 """
 
 import functools
@@ -28,12 +28,12 @@ from azr_jax.grading.mathematics import (
 from azr_jax.grading.mathematics.nodes import Nodes
 from azr_jax.grading.outcome import Outcome
 
-# Most references and answers are whole numbers, which need no more than this.
+# Fast path: most references and answers are whole numbers.
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 MODES = ("rules", "math_verify")
 LIBRARY = algebra.LIBRARY
 MAX_ANSWER_CHARS = 1000
-MAX_QUESTIONS = 64  # Pairs of formulas in two long lists have many.
+MAX_QUESTIONS = 64  # Two long lists of formulas raise many questions.
 
 
 def submit(
@@ -43,17 +43,14 @@ def submit(
   mode: str = "math_verify",
   tolerance: numbers.Tolerance = numbers.EXACT,
 ) -> "Future[Outcome]":
-  """Starts to grade an answer.
+  """Starts grading an answer.
 
   Args:
     executor: runs the algebra of `math_verify`.
     reference: the reference answer.
-    answer: the answer in a response; None if there is none.
+    answer: the answer found in a response, None if there is none.
     mode: one of `MODES`.
-    tolerance: how far a number may be from the reference.
-
-  Returns:
-    The future of the answer's outcome.
+    tolerance: the allowed distance of a number from the reference.
 
   Raises:
     ValueError: the mode is unknown, or math-verify is not installed.
@@ -75,7 +72,8 @@ def submit(
 
     return _same(wanted, given, compare.Comparison(tolerance, noted))
 
-  # No algebra is needed if even its best answers, or its worst, change nothing.
+  # Skip algebra if its verdicts cannot matter: the answer is correct even if
+  # every question is denied, or incorrect even if every question is affirmed.
   if reference.strip() == answer.strip() or same(lambda question: False):
     return futures.done(Outcome.CORRECT)
   if mode == "rules" or not asked or not same(lambda question: True):
@@ -106,7 +104,7 @@ def _same(
 
 
 def _read(text: str) -> Nodes | None:
-  """Returns the nodes of a text; None if it is too long, or unreadable."""
+  """Returns the nodes of a text, None if it is too long or unreadable."""
   if len(text) > MAX_ANSWER_CHARS:
     return None
   try:
@@ -115,5 +113,5 @@ def _read(text: str) -> Nodes | None:
     return None
 
 
-# The answers of a group have one reference.
+# Cached because all answers of a group share one reference.
 _reference = functools.lru_cache(maxsize=1024)(_read)

@@ -9,9 +9,9 @@ r"""Reads sets of real numbers: intervals, inequalities and their unions.
 | `x\ne1`, `\mathbb{R}\setminus\{1\}` | (-infinity, 1), (1, infinity) |
 | `\mathbb{R}`, `\text{all real numbers}` | (-infinity, infinity) |
 
-An inequality is read if a variable stands alone on one side, or inside bars
-with at most a number added. Inside bars `z` and `w` are refused, because they
-may be complex.
+Inequalities are supported if a variable stands alone on one side, or inside
+bars with at most a number added. `z` and `w` inside bars are refused, because
+they may be complex.
 """
 
 import dataclasses
@@ -39,9 +39,9 @@ class Piece:
   """An interval.
 
   Attributes:
-    low: the lower end; None without one.
+    low: the lower end, None if unbounded.
     low_closed: whether the lower end belongs to the interval.
-    high: the upper end; None without one.
+    high: the upper end, None if unbounded.
     high_closed: whether the upper end belongs to the interval.
   """
 
@@ -51,7 +51,7 @@ class Piece:
   high_closed: bool = False
 
   def is_like(self, other: "Piece") -> bool:
-    """Returns whether another is bounded and closed at the same ends."""
+    """Returns whether two intervals are bounded and closed at the same ends."""
     return self._kind() == other._kind()
 
   def _kind(self) -> tuple[bool, ...]:
@@ -63,7 +63,7 @@ class Piece:
     )
 
   def ends(self) -> tuple[Nodes, ...]:
-    """Returns the ends that there are, the lower one first."""
+    """Returns the finite ends, lower end first."""
     return tuple(end for end in (self.low, self.high) if end is not None)
 
 
@@ -72,9 +72,9 @@ class Region:
   """A set of real numbers.
 
   Attributes:
-    variable: the name of what is in the set; empty if there is none.
-    pieces: intervals whose union it is.
-    name: the name of the set; empty if there is none.
+    variable: the name of the set's elements, empty if there is none.
+    pieces: the intervals whose union is the set.
+    name: the name of the set, empty if there is none.
   """
 
   variable: Nodes
@@ -82,7 +82,7 @@ class Region:
   name: Nodes = ()
 
   def may_be_named(self, other: "Region") -> bool:
-    """Returns whether another has no name that differs from this one's."""
+    """Returns whether no name of the other set contradicts this one's."""
     return (not self.variable or other.variable in ((), self.variable)) and (
       not self.name or other.name in ((), self.name)
     )
@@ -114,9 +114,9 @@ def read(nodes: Nodes) -> Region | None:
 
 
 def has_relation(nodes: Nodes) -> bool:
-  """Returns whether nodes say that they are a set of real numbers.
+  """Returns whether nodes are clearly a set of real numbers.
 
-  Two numbers in round or square brackets do not: they may be a tuple.
+  Two numbers in matching brackets are not clear: they may be a tuple.
   """
   if has(
     nodes, "sign", "<", ">", "<=", ">=", "!=", "cup", "cap", "setminus", "in"
@@ -135,7 +135,7 @@ def has_relation(nodes: Nodes) -> bool:
 
 
 def _is_listed(nodes: Nodes) -> bool:
-  r"""Returns whether the set is one of members, as in `x\in\{1,2\}`."""
+  r"""Returns whether the set lists its members, as in `x\in\{1,2\}`."""
   _, sign_text, rest = _membership(nodes)
   whole = parts.enclosed(rest)
   return (
@@ -147,7 +147,7 @@ def _is_listed(nodes: Nodes) -> bool:
 
 
 def _membership(nodes: Nodes) -> tuple[Nodes, str, Nodes]:
-  r"""Returns the name, the sign and the set of `x \in ...` or `M = [...`."""
+  r"""Splits `x \in ...` or `M = [...` into name, sign and set."""
   for index, node in enumerate(nodes[:6]):
     if node in (sign("in"), sign("=")) and names.is_name(nodes[:index]):
       return nodes[:index], node.text, nodes[index + 1 :]
@@ -200,7 +200,7 @@ def _inequality(nodes: Nodes) -> Region | None:
     return None
   piece = Piece()
   for index, relation in enumerate(signs):
-    # The relation as it reads from the variable to the bound.
+    # Orient the relation from the variable to the bound.
     bound, from_variable = sides[index + 1], relation
     if index != place:
       bound, from_variable = sides[index], _FLIPPED[relation]
@@ -236,7 +236,10 @@ def _distance(sides: list[Nodes], signs: list[str]) -> Region | None:
 
 
 def _centered(nodes: Nodes) -> tuple[Nodes, Fraction]:
-  """Returns the variable of `x - a`, `a - x` or `x`, and a; () without one."""
+  """Returns the variable and `a` of `x - a`, `a - x` or `x`.
+
+  The variable is empty if the nodes have another form.
+  """
   for index, node in enumerate(nodes):
     if index and node in (sign("-"), sign("+")):
       left, right = nodes[:index], nodes[index + 1 :]
@@ -250,7 +253,7 @@ def _centered(nodes: Nodes) -> tuple[Nodes, Fraction]:
 
 
 def _around(center: Fraction, distance: Nodes) -> tuple[Nodes, Nodes] | None:
-  """Returns the two places at a distance from a number, the lower one first."""
+  """Returns the two points at a distance from the center, lower one first."""
   value = numbers.read(distance)
   if value is not None:
     ends = _number(center - value), _number(center + value)
@@ -272,7 +275,7 @@ def _number(value: Fraction) -> Nodes:
 
 
 def _both(left: Region | None, right: Region | None) -> Region | None:
-  """Returns the part that is common to a lower and an upper bound."""
+  """Returns the intersection of a lower and an upper bound."""
   if left is None or right is None or left.variable != right.variable:
     return None
   if len(left.pieces) != 1 or len(right.pieces) != 1:
@@ -311,7 +314,7 @@ def _pieces(nodes: Nodes) -> tuple[Piece, ...] | None:
 
 
 def _unions(nodes: Nodes) -> list[Nodes]:
-  """Returns the sets of a union; brackets of intervals need not match."""
+  """Splits a union into its sets. Brackets of intervals need not match."""
   found, start = [], 0
   for index, node in enumerate(nodes):
     if node == sign("cup"):

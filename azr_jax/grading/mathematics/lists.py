@@ -1,8 +1,8 @@
 r"""Reads lists and sets, and matches their parts.
 
-A bare list and a set are the same; their order does not count. Letters and
-words that are out of alphabetical order are an order (`C, A, B` of a ranking),
-so they are compared in order. A sign `\pm` stands for two parts.
+A bare list equals a set with the same parts, in any order. Letters or words out
+of alphabetical order count as a ranking (`C, A, B`) and are compared in order.
+A `\pm` sign stands for two parts.
 """
 
 import collections
@@ -18,7 +18,8 @@ from azr_jax.grading.mathematics.nodes import (
 )
 
 T = TypeVar("T")
-MAX_UNLIKE = 24  # Parts that differ in notation, and are tried pairwise.
+# Limit on parts that differ in notation, which are compared pairwise.
+MAX_UNLIKE = 24
 _PLUS_MINUS, _MINUS_PLUS = sign("+-"), sign("-+")
 _SIGNS = (
   {_PLUS_MINUS: sign("+"), _MINUS_PLUS: sign("-")},
@@ -27,7 +28,7 @@ _SIGNS = (
 
 
 def read(nodes: Nodes) -> list[Nodes]:
-  """Returns the parts of a list or set; one part for anything else."""
+  """Returns the parts of a list or set. Anything else is a single part."""
   nodes = _value(nodes)
   members = _members(nodes)
   found = parts.split(nodes if members is None else members)
@@ -35,12 +36,12 @@ def read(nodes: Nodes) -> list[Nodes]:
 
 
 def is_set(nodes: Nodes) -> bool:
-  """Returns whether braces enclose a set by its members."""
+  """Returns whether nodes are a set in braces that lists its members."""
   return _members(_value(nodes)) is not None
 
 
 def _members(nodes: Nodes) -> Nodes | None:
-  r"""Returns what braces enclose, unless it is a condition (`x \mid x>1`)."""
+  r"""Returns the content of braces, None for a condition (`x \mid x>1`)."""
   whole = parts.enclosed(nodes)
   if whole is None or (whole.opening, whole.closing) != ("{", "}"):
     return None
@@ -49,7 +50,7 @@ def _members(nodes: Nodes) -> Nodes | None:
 
 
 def is_order(values: Sequence[Nodes]) -> bool:
-  """Returns whether parts are words or letters out of alphabetical order."""
+  """Returns whether parts are a ranking: words or letters, not alphabetical."""
   keys = []
   for value in values:
     word, choice = words.read(value), words.choice(value)
@@ -66,14 +67,15 @@ def match(
   same: Callable[[T, T], bool],
   spelling: Callable[[T], Hashable] = lambda part: part,
 ) -> bool:
-  """Returns whether parts can be paired so that the two of a pair are the same.
+  """Returns whether the parts can be matched one to one.
 
   Args:
-    reference: the reference's parts.
-    answer: the answer's.
-    same: whether two parts are the same. It is called for each pair of those
-      that are not spelled alike, so that it may collect questions.
-    spelling: equal for parts that are surely the same, which are paired first.
+    reference: the parts of the reference.
+    answer: the parts of the answer.
+    same: compares two parts. It is called for every pair of parts left after
+      matching by spelling, so it can collect all questions.
+    spelling: a key that is equal only for parts that are surely the same. These
+      are matched first.
   """
   if len(reference) != len(answer):
     return False
@@ -95,7 +97,7 @@ def match(
 
 
 def _can_pair(table: list[list[bool]]) -> bool:
-  """Returns whether each row can have a true column of its own (Kuhn)."""
+  """Returns whether rows can get distinct true columns (Kuhn's algorithm)."""
   owner: dict[int, int] = {}
 
   def place(row: int, tried: set[int]) -> bool:
@@ -111,7 +113,7 @@ def _can_pair(table: list[list[bool]]) -> bool:
 
 
 def _value(nodes: Nodes) -> Nodes:
-  r"""Removes `x =` before a set or a sign of plus and minus, and `x \in`."""
+  r"""Removes a leading `x \in`, or `x =` before a set or a `\pm` value."""
   if len(parts.split(nodes)) > 1:
     return nodes
   for index, node in enumerate(nodes[:6]):

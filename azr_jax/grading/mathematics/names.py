@@ -1,4 +1,4 @@
-r"""Reads names of values: `x = 5`, `f(x) = x + 1`, `(x, y) = (3, 4)`.
+r"""Reads named values: `x = 5`, `f(x) = x + 1`, `(x, y) = (3, 4)`.
 
 | text | names | values |
 | --- | --- | --- |
@@ -6,7 +6,7 @@ r"""Reads names of values: `x = 5`, `f(x) = x + 1`, `(x, y) = (3, 4)`.
 | `(x,y)=(3,4)` | x, y | 3, 4 |
 | `x=y=z=1` | x, y, z | 1, 1, 1 |
 
-The left side of an equation is a name if it has letters and no number, power or
+The left side of an equation is a name if it has letters but no number, power or
 root: `AB`, `m+n`, `\angle ABC`, `\cos A`, `P(2)`, but not `x^2` or `2x`.
 """
 
@@ -33,18 +33,18 @@ _INVERSE = Node("sup", args=((sign("-"), Node("number", "1")),))
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-  """Values of different names.
+  """Values of several names.
 
   Attributes:
-    names: the names, in the order of the text.
-    values: the value of each.
+    names: the names, in text order.
+    values: the value of each name.
   """
 
   names: tuple[Nodes, ...]
   values: tuple[Nodes, ...]
 
   def ordered(self) -> tuple[Nodes, ...]:
-    """Returns the values as coordinates: by name if these are x, y, z."""
+    """Returns the values in order, sorted by name if the names are x, y, z."""
     letters = ["".join(node.text for node in name) for name in self.names]
     if all(name in _COORDINATES for name in letters):
       order = sorted(
@@ -56,11 +56,11 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-  """A value and its name.
+  """A named value.
 
   Attributes:
     name: the left side.
-    values: the sides that are exact, all of which the value must equal.
+    values: the exact right sides. The value must equal all of them.
   """
 
   name: Nodes
@@ -68,7 +68,7 @@ class Named:
 
 
 def is_name(nodes: Nodes) -> bool:
-  """Returns whether the left side of an equation only names a value."""
+  """Returns whether the left side of an equation is just a name."""
   if not nodes or nodes[0] == sign("-"):
     return False
   letters, depth = 0, 0
@@ -98,9 +98,9 @@ def _is_named(node: Node) -> bool:
 
 
 def named(nodes: Nodes) -> Named | None:
-  r"""Returns the name and the exact sides of `x = 5` or `x \approx 5`.
+  r"""Reads the name and the exact sides of `x = 5` or `x \approx 5`.
 
-  Sides after a sign of approximation do not count, unless there are no others.
+  Sides after an approximation sign are dropped, unless there are no others.
   """
   sides, signs = parts.sides(nodes)
   if not signs or not set(signs) <= {"=", "~"}:
@@ -115,7 +115,7 @@ def named(nodes: Nodes) -> Named | None:
 
 
 def assignment(nodes: Nodes) -> Assignment | None:
-  """Returns two or more values of different names, or None."""
+  """Reads two or more named values, or returns None."""
   found = parts.split(nodes)
   if len(found) == 1:
     return _of_one_equation(nodes)
@@ -150,7 +150,7 @@ def _of_one_equation(nodes: Nodes) -> Assignment | None:
 
 
 def _are_indexed(names: list[Nodes]) -> bool:
-  """Returns whether names are one letter with indices, as of several roots."""
+  """Returns whether names are one indexed letter, such as roots x_1, x_2."""
   return all(
     len(name) == 2 and name[1].kind == "sub" and name[0] == names[0][0]
     for name in names
@@ -158,7 +158,7 @@ def _are_indexed(names: list[Nodes]) -> bool:
 
 
 def same(name: Nodes, other: Nodes) -> bool:
-  """Returns whether two names are the same; `y` and `f(x)` are."""
+  """Returns whether two names are the same. `y` is the same as `f(x)`."""
   if spelled(name) == spelled(other):
     return True
   return (_is_y(name) and _is_of_x(other)) or (_is_of_x(name) and _is_y(other))
@@ -173,12 +173,12 @@ def _is_of_x(name: Nodes) -> bool:
 
 
 def renamed(wanted: Nodes, given: Named) -> Named:
-  """Writes `f(t) = t + 1` with the variable of the reference's `f(x)`.
+  """Rewrites `f(t) = t + 1` with the variable of the reference's `f(x)`.
 
   Args:
-    wanted: the reference's name.
-    given: the answer's name and values, returned as they are if they have
-      other names than functions of one letter.
+    wanted: the name in the reference.
+    given: the answer's name and values. They are returned unchanged unless both
+      names are functions of one letter.
   """
   if not _is_function(wanted) or not _is_function(given.name):
     return given

@@ -1,34 +1,34 @@
-"""The parts of a formula, and functions of them.
+"""The syntax nodes of a formula, and functions that work on them.
 
 | kind | text | args |
 | --- | --- | --- |
-| `number` | digits, perhaps with a point or an exponent | |
+| `number` | digits, maybe with a decimal point or an exponent | |
 | `letter` | one letter | |
-| `word` | a word in a font for text | |
-| `command` | its name without the backslash | its arguments |
+| `word` | a word set in a text font | |
+| `command` | the name without the backslash | the arguments |
 | `sign` | an operator, relation, bracket or punctuation mark | |
-| `sup`, `sub` | | what is raised or lowered |
-| `group` | | what stands in braces, if more than one node |
-| `matrix` | its environment | its rows, with `&` between the cells |
+| `sup`, `sub` | | the superscript or subscript |
+| `group` | | the content of braces, if more than one node |
+| `matrix` | the environment | the rows, with `&` between the cells |
 """
 
 import dataclasses
 import functools
 
 Nodes = tuple["Node", ...]
-# A comma that separates thousands and nothing else.
+# A comma that can only separate thousands.
 THOUSANDS = "{,}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-  """A part of a formula.
+  """A node of a formula.
 
   Attributes:
-    kind: what it is.
-    text: its characters, if it has any of its own.
-    args: the formulas that belong to it.
-    spaced: whether a space stands before it; it does not count in comparisons.
+    kind: a kind from the table above.
+    text: the node's own characters, if any.
+    args: the formulas inside the node.
+    spaced: whether a space precedes the node. Equality ignores it.
   """
 
   kind: str
@@ -54,7 +54,7 @@ def command(name: str, *args: Nodes) -> Node:
 
 
 def walk(nodes: Nodes) -> list[Node]:
-  """Returns the nodes and all nodes in their arguments, in order."""
+  """Returns the nodes and all their descendants, in text order."""
   found: list[Node] = []
   for node in nodes:
     found.append(node)
@@ -64,7 +64,10 @@ def walk(nodes: Nodes) -> list[Node]:
 
 
 def has(nodes: Nodes, kind: str, *texts: str) -> bool:
-  """Returns whether a node of a kind, with one of the texts, is anywhere."""
+  """Returns whether any node, at any depth, has the kind and one of the texts.
+
+  Without texts, the kind alone decides.
+  """
   return any(
     node.kind == kind and (not texts or node.text in texts)
     for node in walk(nodes)
@@ -72,7 +75,7 @@ def has(nodes: Nodes, kind: str, *texts: str) -> bool:
 
 
 def substituted(nodes: Nodes, new: dict[Node, Node]) -> Nodes:
-  """Returns the nodes with others in the place of some, at any depth."""
+  """Replaces nodes at any depth."""
   return tuple(
     new[node]
     if node in new
@@ -82,14 +85,14 @@ def substituted(nodes: Nodes, new: dict[Node, Node]) -> Nodes:
 
 
 def with_args(node: Node, args: tuple[Nodes, ...]) -> Node:
-  """Returns a node with other arguments."""
+  """Returns a copy of a node with new arguments."""
   if not args:
     return node
   return Node(node.kind, node.text, args, node.spaced)
 
 
 def spelled(nodes: Nodes) -> Nodes:
-  """Returns the nodes with words as single letters, which fonts may hide."""
+  """Splits words into letters, so that fonts do not affect equality."""
   plain: list[Node] = []
   for node in nodes:
     if node.kind == "word":

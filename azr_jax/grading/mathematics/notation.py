@@ -1,9 +1,9 @@
-r"""Reads LaTeX, or plain text, as nodes that have lost what means nothing.
+r"""Parses LaTeX or plain text into normalized nodes.
 
-Spaces, fonts, sizes of brackets and other spellings of a command are gone:
-`\dfrac12` and `\frac{1}{2}` are the same nodes. Macros that a letter was glued
-to are taken apart (`\cosx`), and functions may lack their backslash
-(`2*sqrt(5)`). The time is linear in the length of the text.
+Spaces, fonts, bracket sizes and alternative spellings of a command are
+normalized away: `\dfrac12` and `\frac{1}{2}` give the same nodes. Commands with
+letters glued to them are split (`\cosx`), and functions may lack the backslash
+(`2*sqrt(5)`). Parsing takes linear time.
 """
 
 import dataclasses
@@ -18,32 +18,32 @@ from azr_jax.grading.mathematics.nodes import (
 )
 from azr_jax.grading.mathematics.tokens import Tokens, UnreadableError
 
-MAX_DEPTH = 24  # Nested braces and brackets.
+MAX_DEPTH = 24  # Nesting limit of braces and brackets.
 _MATH, _TEXT, _UPRIGHT, _FONT = range(4)
-_CONSTANTS = frozenset("ied")  # Letters that are often set upright.
+_CONSTANTS = frozenset("ied")  # Symbols that are often set upright.
 
 
 def read(text: str) -> Nodes:
-  """Returns the nodes of a text.
+  """Parses a text.
 
   Raises:
-    UnreadableError: braces do not match, or are nested too deep.
+    UnreadableError: braces do not match or are nested too deep.
   """
   reader = _Reader(Tokens(text))
   nodes = reader.nodes((), _MATH, 0)
   if reader.tokens.peek() is not None:
-    raise UnreadableError("a brace closes none")
+    raise UnreadableError("a closing brace has no opening brace")
   return nodes
 
 
 class _Reader:
-  """Reads nodes from tokens; `depth` counts the brackets around them."""
+  """A recursive-descent parser. `depth` counts the enclosing brackets."""
 
   def __init__(self, tokens: Tokens):
     self.tokens = tokens
 
   def nodes(self, closing: tuple[str, ...], mode: int, depth: int) -> Nodes:
-    """Reads up to a token of `closing`, which is left, or up to the end."""
+    """Reads up to a token in `closing`, without consuming it, or to the end."""
     if depth > MAX_DEPTH:
       raise UnreadableError("too many nested braces")
     nodes: list[Node] = []
@@ -122,7 +122,7 @@ class _Reader:
     return [Node("sup", args=(argument,))]
 
   def _argument(self, depth: int) -> Nodes:
-    """Reads a command's argument: a brace's content, or one digit or letter."""
+    """Reads the argument of a command: `{...}`, or a single digit or letter."""
     if depth > MAX_DEPTH:
       raise UnreadableError("too many nested commands")
     token, _ = self.tokens.take()
@@ -138,7 +138,7 @@ class _Reader:
     return tuple(self._node(_MATH, depth + 1))
 
   def _whole_argument(self, depth: int) -> Nodes:
-    """Reads an argument that may be a number, or what a bracket encloses."""
+    """Reads an argument that may also be a whole number or `(...)`."""
     token = self.tokens.peek() or ""
     if token == "(":
       self.tokens.take()
@@ -188,7 +188,7 @@ class _Reader:
     return (*args, *(self._argument(depth) for _ in range(count)))
 
   def _known(self, name: str) -> str:
-    """Returns a command's name without letters that are glued to it."""
+    """Strips letters glued to a command's name and puts them back."""
     if not name.isalpha() or name in symbols.KNOWN:
       return name
     for length in range(min(len(name), symbols.LONGEST_NAME), 1, -1):
@@ -219,7 +219,7 @@ class _Reader:
       rows.append(self.nodes(("\\\\", "\\end"), _MATH, depth + 1))
       if self.tokens.take()[0] == "\\end":
         break
-      if self.tokens.peek() == "[":  # The height of the space after a row.
+      if self.tokens.peek() == "[":  # Row spacing, as in `\\[2pt]`.
         self.tokens.take()
         self._until("]", _MATH, depth)
     if self._environment() != name:
@@ -237,7 +237,7 @@ class _Reader:
 
 
 def _chosen(nodes: Nodes) -> Nodes:
-  r"""Writes `n \choose k` as a binomial coefficient."""
+  r"""Rewrites `n \choose k` as a binomial coefficient."""
   choose = command("choose")
   if nodes.count(choose) != 1:
     return nodes
@@ -246,7 +246,7 @@ def _chosen(nodes: Nodes) -> Nodes:
 
 
 def _merged_thousands(nodes: list[Node]) -> Nodes:
-  """Joins digits that only spaces, or marks of thousands, separate."""
+  """Joins digit groups separated only by spaces or thousands separators."""
   merged: list[Node] = []
   index = 0
   while index < len(nodes):
@@ -258,7 +258,11 @@ def _merged_thousands(nodes: list[Node]) -> Nodes:
 
 
 def _thousands(nodes: list[Node], start: int) -> tuple[str, int]:
-  """Returns digits in groups of three from `start`, and the index after."""
+  """Joins groups of three digits from `start`.
+
+  Returns:
+    The digits and the index after them.
+  """
   digits, index = nodes[start].text, start + 1
   if nodes[start].kind != "number" or not digits.isdecimal() or len(digits) > 3:
     return digits, index
@@ -269,7 +273,7 @@ def _thousands(nodes: list[Node], start: int) -> tuple[str, int]:
       break
     whole, point, _ = following[0].text.partition(".")
     if len(whole) != 3 or not whole.isdecimal():
-      # Digits that do not come in threes were no number with spaces.
+      # Groups of other lengths do not form one number with spaces.
       return (digits, index) if is_marked else (nodes[start].text, start + 1)
     digits, index = digits + following[0].text, index + is_marked + 1
     if point:

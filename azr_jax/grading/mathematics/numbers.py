@@ -8,8 +8,8 @@ r"""Reads nodes as an exact number.
 | recurring decimal | `0.1\overline{6}`, `0.\dot{1}2\dot{3}`, `0.(3)` |
 | a word up to twenty | `\text{five}` |
 
-A comma before a space separates two numbers. The number of digits and the size
-of exponents are bounded.
+A comma followed by a space separates two numbers. The number of digits and the
+size of exponents are limited.
 """
 
 import dataclasses
@@ -35,11 +35,11 @@ _MAX_WORD = max(map(len, _WORDS))
 
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
-  """How far a number may be from the reference: the larger of both fields.
+  """The allowed distance from the reference: the larger of the two fields.
 
   Attributes:
-    absolute: in the answer's unit.
-    relative: as a fraction of the reference.
+    absolute: the distance in the unit of the answer.
+    relative: the distance as a fraction of the reference.
   """
 
   absolute: float = 0.0
@@ -55,7 +55,7 @@ EXACT = Tolerance()
 
 
 def read(nodes: Nodes) -> Fraction | None:
-  """Returns the value of nodes that are one number, or None."""
+  """Reads nodes as one number, or returns None."""
   if nodes[:1] in ((sign("-"),), (sign("+"),)):
     value = _unsigned(nodes[1:])
     return None if value is None else -value if nodes[0].text == "-" else value
@@ -63,7 +63,7 @@ def read(nodes: Nodes) -> Fraction | None:
 
 
 def decimal(node: Node) -> Fraction | None:
-  """Returns the value of a node of digits, or None if it is too large."""
+  """Returns the value of a node of digits, None if it is too large."""
   if node.text.isdecimal() and len(node.text) <= MAX_DIGITS:
     return Fraction(int(node.text))
   digits, _, exponent = node.text.lower().partition("e")
@@ -75,10 +75,10 @@ def decimal(node: Node) -> Fraction | None:
 
 
 def recurring(nodes: Nodes) -> tuple[Fraction | None, int]:
-  """Returns the value of a recurring decimal that nodes begin with.
+  """Reads a recurring decimal at the start of nodes.
 
   Returns:
-    The value, or None, and the number of nodes that it takes.
+    The value, or None, and the number of nodes read.
   """
   text, taken = "", 0
   if nodes[:1] and nodes[0].kind == "number":
@@ -96,10 +96,10 @@ def recurring(nodes: Nodes) -> tuple[Fraction | None, int]:
 
 
 def _period(nodes: Nodes, is_first: bool) -> tuple[str, int]:
-  r"""Returns the digits that recur, "" if none do, and how many nodes they are.
+  r"""Returns the recurring digits, "" if there are none, and their node count.
 
-  Digits in brackets recur only right after the point, because `0.2(3)` may be a
-  product.
+  Digits in brackets recur only directly after the decimal point, because
+  `0.2(3)` may be a product.
   """
   if not nodes:
     return "", 0
@@ -108,7 +108,7 @@ def _period(nodes: Nodes, is_first: bool) -> tuple[str, int]:
   if not _is_mark(nodes[0]):
     return "", 0
   last = 0
-  if nodes[0].text == "dot":  # Dots mark the first and the last digit.
+  if nodes[0].text == "dot":  # Dots mark the first and last recurring digit.
     for index, node in enumerate(nodes[1:3], 1):
       if _is_mark(node) and node.text == "dot":
         last = index
@@ -123,7 +123,7 @@ def _period(nodes: Nodes, is_first: bool) -> tuple[str, int]:
 
 
 def _is_mark(node: Node) -> bool:
-  """Returns whether a node is a command that marks digits which recur."""
+  """Returns whether a node is a command that marks recurring digits."""
   return node.kind == "command" and node.text in _RECURRING
 
 

@@ -1,8 +1,7 @@
-r"""Grades labelled pairs by this grader and by math-verify alone.
+r"""Grades labelled pairs with this grader and with math-verify alone.
 
-A file of pairs is a table with tabs between four columns, which its first line
-names: the pair's kind, its label (`right` for a correct answer, `wrong` for an
-incorrect one), reference and answer.
+A file of pairs has four tab-separated columns and a header line: kind, label
+(`right` for a correct answer, `wrong` for an incorrect one), reference, answer.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ from azr_jax.grading.outcome import Outcome
 
 COLUMNS = ("kind", "label", "reference", "answer")
 LABELS = ("right", "wrong")
-# math-verify at its best: each text is a box, which it reads before all else.
+# math-verify at its best: each text is put in a box, which it reads first.
 _ALONE = r"""
 from math_verify import ExprExtractionConfig, LatexExtractionConfig
 from math_verify import parse, verify
@@ -29,7 +28,7 @@ def f(reference, answer):
 
 
 class BadPairsError(ValueError):
-  """A file has no labelled pairs; the message says where, and why."""
+  """A file of labelled pairs is malformed. The message says where and how."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +36,10 @@ class Pair:
   """A labelled pair.
 
   Attributes:
-    kind: what the reference is, for a table.
-    is_correct: whether the answer is correct.
+    kind: the kind of reference. It labels a row of the table.
+    is_correct: whether the answer is labelled correct.
     reference: the reference answer.
-    answer: the answer.
+    answer: the answer to grade.
   """
 
   kind: str
@@ -51,12 +50,12 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class PairGrades:
-  """Whether each of two graders accepts a pair.
+  """The verdicts of both graders on a pair.
 
   Attributes:
-    pair: the pair.
-    ours: whether this grader accepts it.
-    alone: whether math-verify alone accepts it.
+    pair: the graded pair.
+    ours: whether this grader accepts the answer.
+    alone: whether math-verify alone accepts the answer.
   """
 
   pair: Pair
@@ -68,8 +67,8 @@ def read(path: str | pathlib.Path) -> list[Pair]:
   """Reads a file of pairs.
 
   Raises:
-    BadPairsError: it is no such file.
-    OSError: it cannot be read.
+    BadPairsError: the file does not have the expected columns.
+    OSError: the file cannot be read.
   """
   lines = pathlib.Path(path).read_text("utf-8-sig").splitlines()
   if not lines or tuple(lines[0].split("\t")) != COLUMNS:
@@ -79,8 +78,8 @@ def read(path: str | pathlib.Path) -> list[Pair]:
     cells = line.split("\t")
     if len(cells) != len(COLUMNS) or cells[1] not in LABELS:
       raise BadPairsError(
-        f"{path}, line {number}: expected {len(COLUMNS)} columns, the second "
-        f"of them one of {LABELS}"
+        f"{path}, line {number}: expected {len(COLUMNS)} tab-separated columns "
+        f"with a label of {LABELS} in the second"
       )
     kind, label, reference, answer = cells
     pairs.append(Pair(kind, label == LABELS[0], reference, answer))
@@ -88,7 +87,7 @@ def read(path: str | pathlib.Path) -> list[Pair]:
 
 
 def submit(executor: Executor, pair: Pair) -> "Future[PairGrades]":
-  """Starts to grade a pair; returns the future of both graders' results."""
+  """Starts grading a pair with both graders."""
   reference, answer = (
     text.replace("$", "") for text in (pair.reference, pair.answer)
   )
@@ -107,7 +106,7 @@ def submit(executor: Executor, pair: Pair) -> "Future[PairGrades]":
 
 
 def table(grades: Sequence[PairGrades]) -> list[str]:
-  """Returns lines that say how many grades are incorrect, for each kind."""
+  """Returns the lines of a table that counts incorrect grades by kind."""
   lines = [_row("kind", "pairs", "ours incorrect", "math-verify incorrect")]
   for kind in dict.fromkeys(one.pair.kind for one in grades):
     own = [one for one in grades if one.pair.kind == kind]
@@ -119,7 +118,7 @@ def table(grades: Sequence[PairGrades]) -> list[str]:
 
 
 def mistakes(grades: Iterable[PairGrades]) -> list[PairGrades]:
-  """Returns the grades in which this grader errs."""
+  """Returns the pairs that this grader gets wrong."""
   return [one for one in grades if one.ours != one.pair.is_correct]
 
 

@@ -1,4 +1,4 @@
-"""Takes formulas apart: at commas and relations, and inside of brackets."""
+"""Splits formulas at separators and relations, and reads bracket contents."""
 
 import dataclasses
 from collections.abc import Collection
@@ -12,12 +12,12 @@ _PUNCTUATION = frozenset((",", ".", ";", ":", '"'))
 
 @dataclasses.dataclass(frozen=True)
 class Enclosed:
-  """What stands between two brackets.
+  """A pair of brackets and its content.
 
   Attributes:
     opening: the opening bracket.
     inner: the nodes between the brackets.
-    closing: the closing bracket, which may be of another kind.
+    closing: the closing bracket, which may be of a different type.
   """
 
   opening: str
@@ -26,9 +26,9 @@ class Enclosed:
 
 
 def trimmed(nodes: Nodes) -> Nodes:
-  """Removes punctuation at the end, and braces or a box around everything.
+  """Strips trailing punctuation, and braces or a box around everything.
 
-  Brackets around a matrix go, too.
+  Also strips quotes at the start and brackets around a matrix.
   """
   while nodes:
     last, only = nodes[-1], nodes[0]
@@ -52,9 +52,9 @@ def trimmed(nodes: Nodes) -> Nodes:
 
 
 def enclosed(nodes: Nodes) -> Enclosed | None:
-  """Returns the brackets that hold all of the nodes, or None.
+  """Returns the brackets around all of the nodes, or None.
 
-  Brackets of other kinds may close each other, as in `[0,1)`.
+  Brackets of different types may match, as in `[0,1)`.
   """
   if len(nodes) < 2 or nodes[0].kind != "sign" or nodes[-1].kind != "sign":
     return None
@@ -73,16 +73,15 @@ def enclosed(nodes: Nodes) -> Enclosed | None:
 def split(
   nodes: Nodes, separators: Collection[str] = SEPARATORS
 ) -> list[Nodes]:
-  """Returns the parts between separators that no bracket encloses.
+  """Splits nodes at separators outside of brackets.
 
-  Of several separators in a row (`, and`) the first counts, unless both are
-  commas.
+  An `and` or `or` directly after another separator (`, and`) is ignored.
   """
   return _split(nodes, separators)[0]
 
 
 def sides(nodes: Nodes) -> tuple[list[Nodes], list[str]]:
-  """Returns the sides of relations that no bracket encloses, and the signs."""
+  """Splits nodes at relations outside of brackets; returns sides and signs."""
   return _split(nodes, symbols.RELATIONS)
 
 

@@ -1,6 +1,6 @@
 r"""Reads ratios and times of day.
 
-Examples are `1:2`, `1\text{ to }2`, `3:4:5`, `11:40\text{ a.m.}`.
+Examples: `1:2`, `1\text{ to }2`, `3:4:5`, `11:40\text{ a.m.}`.
 """
 
 import dataclasses
@@ -19,26 +19,26 @@ _HALVES_OF_DAY = ("am", "pm")
 
 @dataclasses.dataclass(frozen=True)
 class Ratio:
-  """Terms between colons.
+  """A ratio or a time of day.
 
   Attributes:
-    terms: the terms.
-    half_of_day: "am", "pm" or an empty text.
+    terms: the parts between the colons.
+    half_of_day: "am", "pm" or "".
   """
 
   terms: tuple[Nodes, ...]
   half_of_day: str = ""
 
   def may_be_time(self) -> bool:
-    """Returns whether it looks like a time of day, such as `10:20`."""
+    """Returns whether this may be a time of day, such as `10:20`."""
     return len(self.terms[-1]) == 1 and len(self.terms[-1][0].text) == 2
 
   def is_fraction(self) -> bool:
-    """Returns whether it is the same as a quotient: two terms, and no time."""
+    """Returns whether this equals a quotient: two terms and not a time."""
     return len(self.terms) == 2 and not self.may_be_time()
 
   def is_multiple(self, other: "Ratio") -> bool:
-    """Returns whether both are ratios of numbers in the same proportion."""
+    """Returns whether both are numeric ratios in the same proportion."""
     own = [numbers.read(term) for term in self.terms]
     others = [numbers.read(term) for term in other.terms]
     if self.may_be_time() or other.may_be_time():
@@ -52,12 +52,12 @@ class Ratio:
     )
 
   def fraction(self) -> Nodes:
-    """Returns the quotient of its two terms."""
+    """Returns the quotient of the two terms."""
     return (command("frac", *self.terms),)
 
 
 def read(nodes: Nodes) -> Ratio | None:
-  """Returns the ratio or time that nodes are, or None."""
+  """Reads nodes as a ratio or time, or returns None."""
   colon, to = sign(":"), Node("word", "to")
   if colon not in nodes and to not in nodes:
     return None

@@ -1,15 +1,15 @@
-r"""The rule of ORZ's reward: a response in, an outcome out (ORZ, section 2.3).
+r"""The ORZ reward: response in, outcome out (ORZ, section 2.3).
 
-An answer is the last box inside the last closed answer tag, and it is right if
+The answer is the last box inside the last closed answer tag. It is correct if
 it equals the reference. The format alone earns nothing.
 
-| `truncated_grade` | an answer in a response that was truncated after it |
+| `truncated_grade` | an answer in a response truncated after the answer |
 | --- | --- |
 | `graded` | is graded like any other, as in the paper |
-| `incorrect` | is wrong, as in the published code |
+| `incorrect` | is incorrect, as in the published code |
 
-Training, the benchmarks that are graded as its reward is, and so the pass rates
-by which problems are selected, all ask this module.
+Training and the benchmarks graded like its reward both use this module, so the
+pass rates that select problems use it too.
 """
 
 from concurrent.futures import Future
@@ -25,11 +25,12 @@ TRUNCATED_GRADES = (INCORRECT, GRADED)
 def find_answer(
   response: str, finish_reason: str, truncated_grade: str
 ) -> str | None:
-  """Returns the answer that a response is graded by, or None.
+  """Returns the answer to grade in a response, or None.
 
   Args:
-    response: what the model wrote after the prompt.
-    finish_reason: why it ended: `stop`, or `length` if it was truncated.
+    response: the model's text after the prompt.
+    finish_reason: the reason generation ended: `stop`, or `length` if the
+      response was truncated.
     truncated_grade: one of `TRUNCATED_GRADES`.
   """
   if truncated_grade == INCORRECT and finish_reason != "stop":
@@ -44,13 +45,13 @@ def submit(
   mode: str,
   tolerance: numbers.Tolerance = numbers.EXACT,
 ) -> "Future[Outcome]":
-  """Starts to compare an answer with the reference.
+  """Starts grading an answer against the reference.
 
   Args:
     executor: runs the algebra of `math_verify`.
     reference: the reference answer.
-    answer: what `find_answer` returned.
+    answer: the answer from `find_answer`.
     mode: one of `grader.MODES`.
-    tolerance: how far a number may be from the reference.
+    tolerance: the allowed distance of a number from the reference.
   """
   return grader.submit(executor, reference, answer, mode, tolerance)

@@ -1,14 +1,13 @@
-"""Tables of LaTeX's commands and of characters: what each is read as."""
+"""Tables of LaTeX commands and Unicode characters for the parser."""
 
-# Commands that only change how a formula looks, or begin and end one in text.
+# Commands that only affect layout, or delimit a formula within text.
 LAYOUT = frozenset("()[]") | frozenset(
   "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl "
   "Biggr displaystyle textstyle scriptstyle limits nolimits hfill rm bf it "
   "mathstrut strut null".split()
 )
 SPACES = frozenset(", ; : > quad qquad enspace thinspace space".split()) | {" "}
-# Commands whose argument is words, and those whose argument is a formula in
-# another font.
+# Commands whose argument is text (TEXT), or a formula in another font (FONTS).
 TEXT = frozenset(
   "text textbf textit textrm textnormal textsf texttt textup mbox hbox "
   "emph".split()
@@ -40,14 +39,14 @@ FUNCTIONS = frozenset(
   "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh log ln "
   "lg exp".split()
 )
-# Written without a backslash, these are functions only before a bracket.
+# Names that, without a backslash, are functions only before a bracket.
 BRACKETED = frozenset("sqrt min max gcd lcm".split())
 GREEK = frozenset(
   "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi "
   "pi rho sigma tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi "
   "Sigma Upsilon Phi Psi Omega".split()
 )
-# Commands that have other names.
+# Alternative names of commands.
 ALIASES = {
   "dfrac": "frac",
   "tfrac": "frac",
@@ -76,7 +75,7 @@ ALIASES = {
   "bigtriangleup": "triangle",
   "degrees": "degree",
 }
-# Commands and characters that are signs.
+# The sign that each command or character stands for.
 SIGNS = {
   "le": "<=",
   "leq": "<=",
@@ -133,8 +132,8 @@ SIGNS = {
   "vee": "or",
   "prime": "'",
 }
-# Other commands that formulas have; a longer name begins with one of these if
-# a letter was glued to it, as in `\cosx`.
+# Other known commands. An unknown name that starts with a known one is split,
+# as in `\cosx`.
 _OTHERS = (
   "angle triangle odot parallel perp cong sim equiv mod bmod to mapsto "
   "Rightarrow implies iff infty emptyset ldots circ degree lfloor rfloor lceil "

@@ -1,7 +1,7 @@
-"""Splits the text of a formula into tokens, from left to right, in linear time.
+"""Splits the text of a formula into tokens in linear time.
 
 A token is a command, a number, a run of letters, or one character. Spaces are
-not tokens: each token says whether a space stands before it.
+not tokens; each token records whether a space precedes it.
 """
 
 import re
@@ -18,20 +18,20 @@ _TOKEN = re.compile(
 
 
 class UnreadableError(ValueError):
-  """A text is no formula: its braces do not match, or are too deep."""
+  """The text is not a readable formula, for example due to unmatched braces."""
 
 
 class Tokens:
-  """The tokens of a text that are not yet read."""
+  """The unread tokens of a text."""
 
   def __init__(self, text: str):
-    """Splits a text."""
+    """Splits a text into tokens."""
     self._tokens: list[tuple[str, bool]] = []
     self._next = 0
     spaced = False
     for match in _TOKEN.finditer(text.translate(symbols.CHARACTERS)):
       token = match[0]
-      if token == "\\!":  # A space of negative width.
+      if token == "\\!":  # A negative space, as in `1,\!000`.
         if self._tokens and self._tokens[-1][0] == ",":
           self._tokens[-1] = THOUSANDS, False
       elif token.isspace() or token == "~" or token[1:] in symbols.SPACES:
@@ -41,28 +41,28 @@ class Tokens:
         spaced = False
 
   def peek(self, ahead: int = 0) -> str | None:
-    """Returns a token that stays unread, or None after the end."""
+    """Returns a token without consuming it, None past the end."""
     index = self._next + ahead
     return self._tokens[index][0] if index < len(self._tokens) else None
 
   def take(self) -> tuple[str, bool]:
-    """Reads a token; returns it, and whether a space stands before it.
+    """Consumes a token; returns it and whether a space precedes it.
 
     Raises:
-      UnreadableError: the text has ended.
+      UnreadableError: no token is left.
     """
     if self._next >= len(self._tokens):
-      raise UnreadableError("the text ends too early")
+      raise UnreadableError("unexpected end of the text")
     self._next += 1
     return self._tokens[self._next - 1]
 
   def skip(self, count: int) -> None:
-    """Reads some tokens for nothing."""
+    """Consumes and discards tokens."""
     for _ in range(count):
       self.take()
 
   def put_back(self, token: str) -> None:
-    """Leaves the token that was read last, or a part of it, to be read."""
+    """Makes the last token, or the given rest of it, unread again."""
     if token:
       self._next -= 1
       self._tokens[self._next] = token, False

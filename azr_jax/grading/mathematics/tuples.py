@@ -1,7 +1,8 @@
 r"""Reads tuples, points and vectors: parts in a fixed order.
 
-`\langle1,2\rangle` is `(1,2)`, and a point may have a name: `O(0,0)`. So may a
-matrix of one row or column be read; other matrices have cells.
+`\langle1,2\rangle` equals `(1,2)`, and a point may have a name: `O(0,0)`. A
+matrix with one row or column can be read as a vector. Other matrices are
+compared cell by cell.
 """
 
 import dataclasses
@@ -12,17 +13,17 @@ from azr_jax.grading.mathematics.nodes import THOUSANDS, Node, Nodes
 ROUND = ("(", ")")
 _OPENING = {"(": "(", "<|": "(", "[": "["}
 _CLOSING = {"|>": ")"}
-# Matrices that stand for a number, or for a choice of formulas.
+# Environments that are not matrices: determinants, norms and case distinctions.
 _OTHERS = ("vmatrix", "Vmatrix", "cases")
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuple:
-  """Parts in brackets.
+  """Ordered parts in brackets.
 
   Attributes:
     brackets: the opening and the closing bracket.
-    values: the parts, two or more.
+    values: the parts, at least two.
   """
 
   brackets: tuple[str, str]
@@ -30,7 +31,7 @@ class Tuple:
 
 
 def read(nodes: Nodes) -> Tuple | None:
-  """Returns the tuple that nodes are, perhaps after a point's name."""
+  """Reads nodes as a tuple, maybe after a point's name, or returns None."""
   if len(nodes) > 1 and nodes[0].kind == "letter" and nodes[0].text.isupper():
     nodes = nodes[1:]
   whole = parts.enclosed(nodes)
@@ -43,7 +44,7 @@ def read(nodes: Nodes) -> Tuple | None:
 
 
 def coordinates(nodes: Nodes) -> tuple[Nodes, ...] | None:
-  """Returns the parts of a tuple in round brackets, or of a vector."""
+  """Returns the parts of a tuple in round brackets or of a vector, or None."""
   if is_matrix(nodes):
     rows = cells(nodes[0])
     return sum(rows, ()) if 1 in (len(rows), len(rows[0])) else None
@@ -52,7 +53,7 @@ def coordinates(nodes: Nodes) -> tuple[Nodes, ...] | None:
 
 
 def is_matrix(nodes: Nodes) -> bool:
-  """Returns whether nodes are one matrix, in any brackets."""
+  """Returns whether nodes are a single matrix, in any brackets."""
   return (
     len(nodes) == 1
     and nodes[0].kind == "matrix"

@@ -1,4 +1,4 @@
-"""Units of measure that are converted, and words that are no unit."""
+"""Units of measure with their conversions, and words that are not units."""
 
 from fractions import Fraction
 
@@ -9,8 +9,7 @@ _VOLUME: Powers = (("meter", 3),)
 _SPEED: Powers = (("meter", 1), ("second", -1))
 _MASS: Powers = (("gram", 1),)
 _TIME: Powers = (("second", 1),)
-# The size of a unit in the first unit of its dimension, the dimension, and the
-# unit's names.
+# (size of the unit in its base unit, base units with powers, names).
 _TABLE: tuple[tuple[str, Powers, str], ...] = (
   ("1", _LENGTH, "m meter metre"),
   ("1/1000", _LENGTH, "mm millimeter millimetre"),
@@ -66,10 +65,10 @@ SCALES: dict[str, int] = {
   "dozen": 12,
 }
 PERCENT = frozenset(("percent", "percentage", "pct"))
-# Words before a unit, and after it, that raise it to a power.
+# Words before or after a unit that raise it to a power.
 POWER_PREFIXES: dict[str, int] = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 POWER_SUFFIXES: dict[str, int] = {"squared": 2, "cubed": 3}
-# Words after a number that change what it says, in the singular.
+# Words after a number that change its meaning, in the singular.
 NO_UNIT = (
   frozenset(
     "more less than time plus minus over half halve third fourth quarter fifth "
@@ -82,5 +81,5 @@ NO_UNIT = (
   | PERCENT
   | POWER_SUFFIXES.keys()
 )
-# Nouns of three letters that need no font for text.
+# Three-letter nouns that count as units even outside a text font.
 SHORT_NOUNS = frozenset("men day way cup box hen cow egg car cat dog".split())

@@ -1,14 +1,14 @@
 r"""Separates units, percent signs and words such as "million" from a value.
 
-The list of units is open: `12 apples` is 12 with the unit apple. Words that
-change a value are no unit (`5 squared`, `12 or 13`, `3\text{ halves}`), and a
-single letter is one only in a font for text (`5\text{ m}`). Known units are
-converted: `5\text{ m}` is `500\text{ cm}`.
+Any noun can be a unit: `12 apples` is 12 with the unit apple. Words that change
+a value are not units (`5 squared`, `12 or 13`, `3\text{ halves}`). A single
+letter is a unit only in a text font (`5\text{ m}`). Known units are converted:
+`5\text{ m}` equals `500\text{ cm}`.
 
 | reference | correct | wrong |
 | --- | --- | --- |
 | `5\text{ cm}` | `5`, `0.05\text{ m}` | `5\text{ m}` |
-| `12` | with any unit | |
+| `12` | `12` with any unit | |
 | `\frac12` | `50\%` | `0.5\%` |
 | `50\%` | `50`, `0.5` | `0.5\%` |
 | a whole number above 1, such as `40` | `40\%`, `4000\%` | `0.4\%` |
@@ -29,11 +29,11 @@ _IGNORED = (sign("."), sign("*"), sign("-"))
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-  """A unit of measure, or the noun of what is counted.
+  """A unit of measure, or a noun that is counted.
 
   Attributes:
-    factor: its size in the units of `powers`.
-    powers: names of units or nouns with their powers, sorted.
+    factor: the size of the unit, in the units of `powers`.
+    powers: the base units or nouns with their powers, sorted by name.
   """
 
   factor: Fraction
@@ -51,9 +51,9 @@ class Quantity:
 
   Attributes:
     nodes: the value.
-    scale: the number that a word after the value multiplies it by.
-    is_percent: whether it is a percentage.
-    unit: the unit; None if there is none, or only the word "units".
+    scale: the factor of a word after the value, such as "million".
+    is_percent: whether the value is a percentage.
+    unit: the unit. None if there is none, or only the word "units".
   """
 
   nodes: Nodes
@@ -62,7 +62,7 @@ class Quantity:
   unit: Unit | None = None
 
   def value(self) -> Fraction | None:
-    """Returns the number with its scale, without its percent sign, or None."""
+    """Returns the number times its scale, or None. Ignores a percent sign."""
     number = numbers.read(self.nodes)
     return None if number is None else number * self.scale
 
@@ -70,7 +70,7 @@ class Quantity:
 def same_number(
   wanted: Quantity, given: Quantity, tolerance: numbers.Tolerance
 ) -> bool | None:
-  """Returns whether two numbers are the same, or None if one is no number."""
+  """Returns whether two numbers are the same, None if one is not a number."""
   value, other = wanted.value(), given.value()
   if value is None or other is None:
     return None
@@ -91,7 +91,7 @@ def same_number(
 
 
 def read_quantity(nodes: Nodes) -> Quantity:
-  """Separates a value from its unit; without one, all nodes are the value."""
+  """Separates a value from its unit, if any."""
   minus = nodes[:1] if nodes[:1] == (sign("-"),) else ()
   if nodes[len(minus) : len(minus) + 1] == (sign("$"),):
     inner = read_quantity((*minus, *nodes[len(minus) + 1 :]))
@@ -110,7 +110,7 @@ def read_quantity(nodes: Nodes) -> Quantity:
 
 
 def _starts(nodes: Nodes) -> list[int]:
-  """Returns where a unit may begin: at a run of letters, and at a word."""
+  """Returns the indices where a unit may start: a run of letters or a word."""
   runs, words = [], []
   for index in range(1, len(nodes)):
     node = nodes[index]
@@ -132,7 +132,7 @@ def _is_quotient(node: Node) -> bool:
 
 
 def _separated(value: Nodes, rest: Nodes) -> Quantity | None:
-  """Reads the words after a value; returns None if they are no unit."""
+  """Reads the words after a value. Returns None if they are not a unit."""
   reader = _Terms()
   if not reader.read(rest) or len(reader.terms) > _MAX_WORDS:
     return None
@@ -143,7 +143,7 @@ def _separated(value: Nodes, rest: Nodes) -> Quantity | None:
   if len(terms) == 1 and terms[0].word in tables.PERCENT:
     return Quantity(value, scale, is_percent=True)
   unit = _unit(terms)
-  # The angle of `\cos 72^\circ` is in degrees, the cosine is not.
+  # In `\cos 72^\circ` the angle is in degrees, but the value is not.
   if unit is None or (unit == DEGREE and _has_function(value)):
     return None
   return Quantity(value, scale, unit=unit if unit.powers else None)
@@ -160,9 +160,9 @@ class _Term:
   """A word of a unit.
 
   Attributes:
-    word: the word in the singular, in lower case.
-    power: the power to which it is raised.
-    is_text: whether it is set in a font for text.
+    word: the word in the singular and in lower case.
+    power: the power of the word.
+    is_text: whether the word is set in a text font.
   """
 
   word: str
@@ -174,16 +174,16 @@ class _Terms:
   """Reads the words of a unit.
 
   Attributes:
-    terms: the words so far.
+    terms: the words read so far.
   """
 
   def __init__(self, side: int = 1):
-    """Starts with no word, in a numerator (1) or in a denominator (-1)."""
+    """Creates an empty reader in the numerator (1) or the denominator (-1)."""
     self.terms: list[_Term] = []
     self._side, self._next_power = side, 1
 
   def read(self, nodes: Nodes) -> bool:
-    """Adds the words of nodes; returns whether they may be those of a unit."""
+    """Adds the words of nodes. Returns whether they can be part of a unit."""
     index = 0
     while index < len(nodes):
       node, run = nodes[index], _run(nodes, index)
@@ -227,7 +227,7 @@ class _Terms:
 
 
 def _run(nodes: Nodes, start: int) -> str:
-  """Returns the letters in a row from an index, without spaces between."""
+  """Returns the run of letters from an index, up to a space or non-letter."""
   text = ""
   for node in nodes[start:]:
     if node.kind != "letter" or (text and node.spaced):

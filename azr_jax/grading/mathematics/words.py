@@ -1,17 +1,17 @@
-r"""Reads words, labels of figures, and letters of choices.
+r"""Reads words, labels of figures, and multiple-choice letters.
 
-Letters are never multiplied: letters alone, two or more, are a word or a label
-(`AB`, `\triangle ABC`), and equal only the same letters in the same order.
+Two or more letters on their own are a word or a label (`AB`, `\triangle ABC`),
+never a product. They equal only the same letters in the same order.
 
 | reference | correct | wrong |
 | --- | --- | --- |
 | `\text{Evelyn}`, `Walter` | any case, font and spaces | `teWral` |
 | `ellipse` | `an ellipse` | |
-| `ABC`, `AB`: up to 4 capitals, 2 letters | the same case | `abc`, `ACB` |
+| `ABC`, `AB`: up to 4 capitals or 2 letters | the same case | `abc`, `ACB` |
 | `\triangle ABC`, `\angle A` | without the mark | another mark |
 | `C`, `(C)`, `(C) 12` | `(C)`, `C.`, `C) 12`, `\text{Option C}` | `(c)`, `c` |
 
-A choice with its value (`(D) 1`) also accepts the value alone.
+A reference with letter and value (`(D) 1`) also accepts the value alone.
 """
 
 import dataclasses
@@ -38,15 +38,15 @@ class Words:
   """A word, a phrase or a label.
 
   Attributes:
-    letters: its letters, without spaces.
-    mark: the name of the sign before a label, or an empty text.
+    letters: the letters, without spaces.
+    mark: the name of the symbol before a label, or "".
   """
 
   letters: str
   mark: str = ""
 
   def same(self, other: "Words") -> bool:
-    """Returns whether another's letters are the same, and no mark differs."""
+    """Returns whether the letters are the same and no marks conflict."""
     if self.mark and other.mark and self.mark != other.mark:
       return False
     if self._is_label():
@@ -62,11 +62,11 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-  """A letter of a choice.
+  """A multiple-choice letter.
 
   Attributes:
-    letter: a capital.
-    value: what stands after it, perhaps nothing.
+    letter: the capital letter.
+    value: the nodes after the letter, maybe empty.
   """
 
   letter: str
@@ -74,11 +74,11 @@ class Choice:
 
 
 def read(nodes: Nodes, min_letters: int = 2) -> Words | None:
-  """Returns the word or label that nodes are, or None.
+  """Reads nodes as a word or label, or returns None.
 
   Args:
-    nodes: what to read.
-    min_letters: the least number of letters, if no mark stands before them.
+    nodes: the nodes to read.
+    min_letters: the minimum number of letters, unless a mark precedes them.
   """
   mark, nodes = _mark(nodes)
   runs = _runs(nodes)
@@ -91,7 +91,7 @@ def read(nodes: Nodes, min_letters: int = 2) -> Words | None:
 
 
 def is_no_solution(nodes: Nodes) -> bool:
-  r"""Returns whether nodes are `\emptyset`, `\{\}` or say so in words."""
+  r"""Returns whether nodes are `\emptyset`, `\{\}` or "no solution"."""
   if nodes == (command("emptyset"),):
     return True
   if nodes == (sign("{"), sign("}")):
@@ -107,10 +107,10 @@ def is_all_reals(nodes: Nodes) -> bool:
 
 
 def choice(nodes: Nodes) -> Choice | None:
-  """Returns the choice that nodes begin with, or None.
+  """Reads the choice at the start of nodes, or returns None.
 
-  What follows a letter must be set off from it by a bracket, point or colon,
-  and must not name another choice.
+  A bracket, full stop or colon must separate the letter from the nodes after
+  it, which must not name another choice.
   """
   runs = _runs(nodes)
   if runs and runs[0].casefold() in _CHOICE_WORDS:
@@ -131,7 +131,7 @@ def choice(nodes: Nodes) -> Choice | None:
 
 
 def without_preamble(nodes: Nodes) -> Nodes:
-  """Removes words such as "the answer is" before an answer."""
+  """Removes a preamble such as "the answer is"."""
   index, said = 0, set()
   while index < len(nodes) and nodes[index].kind in ("word", "letter"):
     end = index + 1
@@ -160,7 +160,7 @@ def _is_capital(node: Node) -> bool:
 
 
 def _names_choice(nodes: Nodes) -> bool:
-  """Returns whether nodes are a list, or name a choice in brackets."""
+  """Returns whether nodes are a list or name a choice in brackets."""
   if len(parts.split(nodes, ("or", "and", ";"))) > 1:
     return True
   if len(nodes) == 1 and _is_capital(nodes[0]):
@@ -174,7 +174,7 @@ def _names_choice(nodes: Nodes) -> bool:
 
 
 def _mark(nodes: Nodes) -> tuple[str, Nodes]:
-  """Returns the mark before a label, and the nodes without it."""
+  """Splits nodes into the mark before a label and the rest."""
   if not nodes:
     return "", nodes
   first = nodes[0]
@@ -188,7 +188,7 @@ def _mark(nodes: Nodes) -> tuple[str, Nodes]:
 
 
 def _runs(nodes: Nodes) -> list[str] | None:
-  """Returns letters in runs without a space between, or None."""
+  """Splits letters and words at spaces, or returns None for other nodes."""
   runs: list[str] = []
   joined_at = None
   for node in nodes:
@@ -210,5 +210,5 @@ def _runs(nodes: Nodes) -> list[str] | None:
 
 
 def _is_compound(runs: list[str], index: int) -> bool:
-  """Returns whether a hyphen joins words, so that it is no minus."""
+  """Returns whether a hyphen joins words and is not a minus sign."""
   return 0 < index < len(runs) and max(map(len, runs[index - 1 :])) > 2

@@ -1,1 +1,1 @@
-"""Grades the 33 tasks of SymBench (R1-CI, table 6); start at `grader.py`."""
+"""Graders for the 33 SymBench tasks (R1-CI, table 6); start at `grader.py`."""

@@ -1,4 +1,4 @@
-"""Reads tokens, integers, points and numbers out of an answer's text."""
+"""Parses tokens, integers, points and numbers from an answer."""
 
 import re
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ _NUMBER = re.compile(
 )
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _POINTS = re.compile(r"[\s\d,.;\[\]()+-]*", re.ASCII)
-# How far an answer may be from a reference that is not a whole number: the
-# smaller of a fraction of it, and half a unit of the second decimal.
+# The tolerance for references that are not whole numbers: the smaller of a
+# fraction of the reference and half a unit in the second decimal place.
 _RELATIVE, _ABSOLUTE = Fraction(1, 1000), Fraction(5, 1000)
 
 
 def tokens(text: str) -> list[str]:
-  """Returns the parts between commas, spaces, brackets and quotes."""
+  """Splits a text at commas, spaces, brackets and quotes."""
   return [part for part in _SEPARATORS.split(text) if part]
 
 
@@ -31,7 +31,7 @@ def integers(text: str) -> list[int] | None:
 
 
 def pairs(text: str) -> list[tuple[int, int]] | None:
-  """Returns pairs of integers, from `0 3, 1 0` or `[(0, 3), ...]`, or None."""
+  """Parses pairs of integers such as `0 3, 1 0` or `[(0, 3), ...]`, or None."""
   numbers = integers(text)
   if not numbers or len(numbers) % 2:
     return None
@@ -39,7 +39,7 @@ def pairs(text: str) -> list[tuple[int, int]] | None:
 
 
 def points(text: str) -> list[tuple[Fraction, Fraction]] | None:
-  """Returns pairs of exact numbers, or None."""
+  """Parses pairs of exact numbers, or returns None."""
   parts = tokens(text)
   if (
     not parts
@@ -53,7 +53,7 @@ def points(text: str) -> list[tuple[Fraction, Fraction]] | None:
 
 
 def number(text: str) -> Fraction | None:
-  """Returns a number's exact value, or None; commas may split thousands."""
+  """Returns a number's exact value, or None. Commas may separate thousands."""
   text = text.strip()
   if _THOUSANDS.fullmatch(text):
     text = text.replace(",", "")
@@ -61,9 +61,9 @@ def number(text: str) -> Fraction | None:
 
 
 def same_number(reference: str, answer: str) -> bool:
-  """Returns whether an answer is the reference number, after `$` or not.
+  """Returns whether an answer is the reference number, maybe after a `$`.
 
-  A number that is not whole may differ a little.
+  If the reference is not a whole number, a small tolerance applies.
   """
   wanted = Fraction(reference)
   given = number(answer.strip(" \n\t[]\"'`").removeprefix("$"))
@@ -74,7 +74,7 @@ def same_number(reference: str, answer: str) -> bool:
 
 
 def same_tokens(reference: Sequence[str], answer: str) -> bool:
-  """Returns whether an answer has these tokens; numbers as in `same_number`."""
+  """Returns whether an answer has these tokens, numbers by `same_number`."""
   given = tokens(answer)
   return len(given) == len(reference) and all(
     wanted == token

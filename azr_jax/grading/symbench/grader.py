@@ -1,13 +1,14 @@
 """Grades the 33 tasks of SymBench (R1-CI, table 6), strictly.
 
-| the public checkers | here |
-| --- | --- |
-| accept a correct code output or a correct text | only the one answer counts |
-| of several tasks evaluate the answer | nothing is evaluated |
-| of BoxLift allow a lifter twice and ids below 0, and skip invalid lifts | no |
-| of Eight Queens ignore the given queens | the given queens must stay |
-| of Logic Puzzle allow a cell twice | no |
-| of letter diagrams accept one stored solution | any that keeps the rules |
+| task | public checker | here |
+| --- | --- | --- |
+| all | accepts a correct code output or text | grades a single answer |
+| several | evaluates the answer | evaluates nothing |
+| BoxLift | allows reused lifters and ids below 0 | refuses them |
+| BoxLift | skips invalid lifts | refuses the answer |
+| Eight Queens | ignores the given queens | given queens must stay |
+| Logic Puzzle | allows the same cell twice | refuses it |
+| letter diagrams | accepts one stored solution | accepts any valid one |
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ MAX_ANSWER_CHARS = 20_000
 
 
 def _listed(reference: puzzles.Reference, answer: str) -> bool:
-  """Accepts the stored tokens, in their order."""
+  """Accepts the stored tokens in order."""
   return any(
     answer_parsing.same_tokens(answer_parsing.tokens(stored), answer)
     for stored in (reference["answer"], *reference.get("or", ()))
@@ -30,14 +31,14 @@ def _listed(reference: puzzles.Reference, answer: str) -> bool:
 
 
 def _cells(reference: puzzles.Reference, answer: str) -> bool:
-  """Accepts the stored cells of one character each, separated or not."""
+  """Accepts the stored one-character cells, with or without separators."""
   return "".join(answer_parsing.tokens(answer)) == "".join(
     answer_parsing.tokens(reference["answer"])
   )
 
 
 def _word(reference: puzzles.Reference, answer: str) -> bool:
-  """Accepts the stored string, in quotes or not."""
+  """Accepts the stored string, with or without quotes."""
   return answer.strip().strip("\"'`").strip() == reference["answer"].strip('"')
 
 
@@ -85,22 +86,21 @@ _MATHEMATICS = ("math_counting_and_probability", "math_geometry")
 def submit(
   executor: Executor, name: str, reference: str, answer: str | None
 ) -> "Future[Outcome]":
-  """Starts to grade an answer.
+  """Starts grading an answer.
 
   Args:
-    executor: runs the algebra of the two tasks of MATH.
-    name: the task's name, without its prefix.
-    reference: the question's reference, see `tasks/questions/symbench`.
-    answer: the answer in a response; None if there is none.
-
-  Returns:
-    The future of the answer's outcome.
+    executor: runs the algebra for the two MATH tasks.
+    name: the task's name without its prefix.
+    reference: the question's reference (see `tasks/questions/symbench`).
+    answer: the answer found in a response, None if there is none.
 
   Raises:
     ValueError: the task is unknown.
   """
   if name not in _GRADERS and name not in _MATHEMATICS:
-    raise ValueError(f"SymBench task {name!r}: expected one with a grader")
+    raise ValueError(
+      f"SymBench task {name!r}: no grader; expected one of the 33 tasks"
+    )
   if answer is None or len(answer) > MAX_ANSWER_CHARS:
     return futures.done(Outcome.INCORRECT)
   record = literals.literal_value(reference)

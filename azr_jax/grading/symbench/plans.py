@@ -1,7 +1,7 @@
-"""Grades plans of SymBench by carrying out each step, which must be allowed.
+"""Grades SymBench plans by simulating each step.
 
-Each function takes a question's reference and an answer, and returns whether
-the answer is correct.
+Each grader takes a question's reference and an answer, and returns whether the
+answer is correct. A plan with an illegal step is incorrect.
 """
 
 import re
@@ -15,7 +15,7 @@ from azr_jax.grading.symbench import answer_parsing
 Reference = Mapping[str, Any]
 Point = tuple[Fraction, Fraction]
 Cell = tuple[str, ...]
-# x and y of the lower left corner, x and y of the upper right corner.
+# (x, y) of the lower left corner, then (x, y) of the upper right corner.
 Rectangle = Sequence[int]
 
 _NUMBERED = r"(?:\d+\s*[.):]\s*|[-*]\s+)?"
@@ -40,9 +40,9 @@ _LETTERS_PARTS = re.compile(
 
 
 def blocksworld(reference: Reference, answer: str) -> bool:
-  """Accepts lines `Move X from A to B` that lead to the goal.
+  """Accepts lines `Move X from A to B` that reach the goal.
 
-  Only the last block of a stack can be moved.
+  Only the last block of a stack can move.
   """
   stacks = {name: list(blocks) for name, blocks in reference["start"].items()}
   for line in filter(None, map(str.strip, answer.splitlines())):
@@ -63,7 +63,7 @@ def blocksworld(reference: Reference, answer: str) -> bool:
 
 
 def boxlift(reference: Reference, answer: str) -> bool:
-  """Accepts steps that lift each box once, each lifter at most once a step."""
+  """Accepts steps that lift each box once and use no lifter twice per step."""
   lifters = reference["lifters"]
   head, *steps = _STEP.split(answer)
   if head.strip() or not 0 < len(steps) <= reference["steps"]:
@@ -90,9 +90,9 @@ def boxlift(reference: Reference, answer: str) -> bool:
 def boxnet(reference: Reference, answer: str) -> bool:
   """Accepts steps of moves that bring every box to a target.
 
-  Each agent makes at most one move in a step. It moves a box of its cell to a
-  neighbouring cell, or to a target of the box's colour in its cell. All moves
-  of a step are made at once.
+  Each agent makes at most one move per step. It moves a box in its cell to a
+  neighbouring cell, or to a target of the same colour in its cell. All moves of
+  a step happen at once.
   """
   cells = {
     tuple(name.split("_")): [*inside]
@@ -121,8 +121,8 @@ def _leaves(
   """Removes a box from its cell.
 
   Returns:
-    The cell where it arrives and the boxes that arrive: none if its target
-    took the box. None if the move is not allowed.
+    The destination cell and the boxes that arrive there, which is an empty list
+    if the box reached its target. None if the move is illegal.
   """
   here, box, target, there = move[:2], move[2], move[3], move[4:]
   if box not in cells.get(here, ()):
@@ -147,8 +147,8 @@ def _distance(a: Cell, b: Cell) -> Fraction:
 def gridworld(reference: Reference, answer: str) -> bool:
   """Accepts points from the start that visit the wanted areas in order.
 
-  The straight lines between the points stay in the room, and touch no wall and
-  no forbidden area.
+  The straight lines between the points must stay in the room and must not touch
+  a forbidden area, such as a wall.
   """
   path = answer_parsing.points(answer)
   width, height = reference["size"]
@@ -172,7 +172,7 @@ def _inside(point: Point, rectangle: Rectangle) -> bool:
 
 
 def _touches(start: Point, end: Point, rectangle: Rectangle) -> bool:
-  """Returns whether a line from start to end touches a rectangle."""
+  """Returns whether the segment from start to end touches a rectangle."""
   enters, leaves = Fraction(0), Fraction(1)
   for axis in (0, 1):
     low, high = rectangle[axis], rectangle[axis + 2]
@@ -187,7 +187,7 @@ def _touches(start: Point, end: Point, rectangle: Rectangle) -> bool:
 
 
 def letters(reference: Reference, answer: str) -> bool:
-  """Accepts `count: N, positions: [...]`, with rising positions from 1."""
+  """Accepts `count: N, positions: [...]`, with ascending 1-based positions."""
   parts = _LETTERS_PARTS.fullmatch(answer.strip(" \n\t{}"))
   if parts is None:
     return False

@@ -1,7 +1,7 @@
-"""Grades puzzles of SymBench by their rules: any answer that obeys is correct.
+"""Grades SymBench puzzles: any answer that follows the rules is correct.
 
-Each function takes a question's reference and an answer, and returns whether
-the answer is correct.
+Each grader takes a question's reference and an answer, and returns whether the
+answer is correct.
 """
 
 import re
@@ -22,7 +22,7 @@ _ORDER = {
   "right": lambda a, b: a > b,
   "adjacent": lambda a, b: abs(a - b) == 1,
 }
-# The card that each card beats; other pairs are a draw.
+# The card that each card beats. Other pairs are draws.
 _BEATS = {
   "elements": {"A": "C", "C": "E", "E": "B", "B": "D", "D": "A"},
   "stick_game": {"A": "B", "B": "C", "C": "D", "D": "A"},
@@ -31,14 +31,14 @@ _GENERATES = {"A": "B", "B": "C", "C": "D", "D": "E", "E": "A"}
 
 
 def _reaches(numbers: Sequence[int], target: int, term: str) -> bool:
-  if "<" in term:  # The term must not have a tag.
+  if "<" in term:  # The term must not contain a tag.
     return False
   puzzle = Puzzle(tuple(numbers), target)
   return verifier.verify(puzzle, f"<answer>{term}</answer>").correct
 
 
 def game24(reference: Reference, answer: str) -> bool:
-  """Accepts a term of all four numbers, with or without `= 24`."""
+  """Accepts a term that uses all four numbers, with or without `= 24`."""
   target = reference["target"]
   term = re.sub(rf"=\s*{target}\s*\Z", "", answer.strip())
   return _reaches(reference["numbers"], target, term)
@@ -46,7 +46,8 @@ def game24(reference: Reference, answer: str) -> bool:
 
 def combinatorial_calculation(reference: Reference, answer: str) -> bool:
   """Accepts a term, or its tokens, with the numbers in the given order."""
-  # A list of tokens may have square brackets; those of the term are round.
+  # Square brackets may enclose a list of tokens. The term itself uses round
+  # ones.
   if not _TERM.fullmatch(answer.strip()):
     return False
   parts = _TERM_TOKEN.findall(answer)
@@ -57,7 +58,7 @@ def combinatorial_calculation(reference: Reference, answer: str) -> bool:
 
 
 def linear_arrangement(reference: Reference, answer: str) -> bool:
-  """Accepts cards, each at most once, that explain every round's result."""
+  """Accepts distinct cards that explain the result of every round."""
   cards, moves = answer_parsing.tokens(answer), reference["moves"]
   game = reference["game"]
   return (
@@ -71,7 +72,7 @@ def linear_arrangement(reference: Reference, answer: str) -> bool:
 
 
 def _result(game: str, card: str, other: str) -> str | None:
-  """Returns a round's result for `card`; None if `other` is not a card."""
+  """Returns the result of a round for `card`, None if `other` is not a card."""
   if game == "animal":
     if card == other:
       return "draw"
@@ -83,8 +84,8 @@ def _result(game: str, card: str, other: str) -> str | None:
     return None
   if beats[card] == other:
     return "win"
-  # The rules of the elements are about `card`: in the data, a round is a draw
-  # if the other card overcomes or generates it.
+  # The rules of `elements` take the side of `card`: in the data, a round is a
+  # draw if the other card overcomes or generates it.
   loses = (
     _GENERATES[card] == other if game == "elements" else beats[other] == card
   )
@@ -92,7 +93,7 @@ def _result(game: str, card: str, other: str) -> str | None:
 
 
 def eight_queens(reference: Reference, answer: str) -> bool:
-  """Accepts eight free cells with the given queens, without two in a line."""
+  """Accepts queens on free cells, given ones included, none under attack."""
   board = reference["board"]
   queens = answer_parsing.pairs(answer)
   size = len(board)
@@ -121,7 +122,7 @@ def eight_queens(reference: Reference, answer: str) -> bool:
 def latin_square(reference: Reference, answer: str) -> bool:
   """Accepts a grid with each of a to g once in every row and column.
 
-  The minor diagonal has one letter only, and given letters stay.
+  All cells of the minor diagonal have the same letter, and given letters stay.
   """
   grid = reference["grid"]
   size = len(grid)
@@ -164,7 +165,7 @@ def _lines_hold(rows: Sequence[Sequence[Any]], wanted: list[Any]) -> bool:
 def _keeps(
   given: Sequence[Sequence[Any]], rows: Sequence[Sequence[Any]]
 ) -> bool:
-  """Returns whether rows have all given values; 0 and None are not given."""
+  """Returns whether rows keep all given values. 0 and None mark free cells."""
   return all(
     not wanted or wanted == value
     for line, row in zip(given, rows, strict=True)
@@ -173,10 +174,10 @@ def _keeps(
 
 
 def logic_puzzle(reference: Reference, answer: str) -> bool:
-  """Accepts `count` cells of different numbers, among them the given cell.
+  """Accepts `count` cells with distinct numbers, including the given cell.
 
-  By the question's rule, the chosen numbers of each row and of each column have
-  a sum of at most `most`, or a product above 0.
+  Depending on the question's rule, the chosen numbers of each row and column
+  must have a sum of at most `most`, or a product above 0.
   """
   grid, first = reference["grid"], reference["first"]
   cells = answer_parsing.pairs(answer)
@@ -203,7 +204,7 @@ def logic_puzzle(reference: Reference, answer: str) -> bool:
 
 
 def logical_equation(reference: Reference, answer: str) -> bool:
-  """Accepts the given numbers, one per letter, that fulfil all equations.
+  """Accepts the given numbers, one per letter, if they solve all equations.
 
   An equation is (factor, letter, factor, letter, relation, number), such as
   (1, I, -3, D, =, 0) for `I = 3D`.
@@ -224,7 +225,7 @@ def logical_equation(reference: Reference, answer: str) -> bool:
 
 
 def permutation(reference: Reference, answer: str) -> bool:
-  """Accepts all items once, in an order that obeys every constraint."""
+  """Accepts every item once, in an order that meets all constraints."""
   items = answer_parsing.tokens(answer)
   if sorted(items) != sorted(reference["items"]):
     return False

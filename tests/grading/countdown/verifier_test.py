@@ -1,4 +1,4 @@
-"""Tests of the scores of answers, strict and as published."""
+"""Scores of answers, strict and as published."""
 
 import collections
 import json
@@ -35,10 +35,10 @@ def tagged(text):
     ((44, 19, 35), 98, "44 + 19", 0.1, 0.1),
     ((44, 19, 35), 98, "44 + 19 + 35 + 0", 0.1, 0.1),
     ((44, 19, 35), 98, "44 + 35 - 19", 0.1, 0.1),
-    ((2, 3, 5), 8, "3 + 5", 0.1, 0.1),  # one is left out
-    ((1, 3), 9, "3 * 3", 0.1, 0.1),  # one is there twice
+    ((2, 3, 5), 8, "3 + 5", 0.1, 0.1),  # 2 is unused
+    ((1, 3), 9, "3 * 3", 0.1, 0.1),  # 3 is used twice
     ((1, 3), 9, "3 * 3 * 1", 0.1, 0.1),
-    ((44, 19, 35), 98, "\n44 + 19 + 35\n", 1.0, 0.0),  # over several lines
+    ((44, 19, 35), 98, "\n44 + 19 + 35\n", 1.0, 0.0),  # spans lines
     ((44, 19, 35), 98, "(44 +\n19 + 35)", 1.0, 0.0),
     ((44, 19, 35), 98, "", 0.1, 0.1),
     ((44, 19, 35), 98, "print(44 + 19 + 35)", 0.1, 0.1),
@@ -79,7 +79,7 @@ def test_an_answer_s_score(numbers, target, text, strict, compat):
     ("<answer>44+19+35</answer> or <answer>1", 1.0, 1.0),
     ("<answer>44+19+35</answer></answer>", 1.0, 1.0),
     ("<answer>44+19+35</answer> so </answer> it is", 1.0, 1.0),
-    # An answer begins at the innermost opening tag.
+    # An answer starts at the innermost opening tag.
     ("<answer>as <answer>44+19+35</answer>", 1.0, 0.1),
     ("<answer>44\n</answer><answer>44+19+35</answer>", 1.0, 1.0),
   ],
@@ -166,7 +166,7 @@ def test_both_public_layouts_are_read():
   assert from_record({"input": "30,7", "output": "23"}) == Puzzle((30, 7), 23)
 
 
-# The answers of LLaDA-8B-Instruct, from the first answer tag to their end
+# Answers of LLaDA-8B-Instruct, from the first answer tag to the end
 # (dllm-reasoning/d1, eval/eval_baselines, Apache-2.0).
 LLADA = pathlib.Path(__file__).with_name("llada_answers.jsonl")
 

@@ -1,4 +1,4 @@
-"""Tests of finding the box that holds a response's answer."""
+"""Finding the box that holds the answer of a response."""
 
 import pytest
 

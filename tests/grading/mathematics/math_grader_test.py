@@ -1,4 +1,4 @@
-"""Tests of comparing mathematical answers: rules, algebra, tolerance."""
+"""Comparing mathematical answers: rules, algebra, tolerance."""
 
 import json
 import pathlib
@@ -114,7 +114,7 @@ UNEQUAL = [
   (r"\frac{41}{333}", r"0.\dot{1}23"),
   (r"\frac{41}{333}", r"0.\dot{1}2\dot{a}"),
   (r"[0,\infty)", r"\text{all real numbers}"),
-  ("1", "\u2460"),  # Circled digits are digits by name, but not to `int`.
+  ("1", "\u2460"),  # `isdigit` accepts a circled digit, `int` does not.
   ("3", "0.(\u2460)"),
   (r"5\text{ cm}", "\u2460_\u2460"),
   ("1", r"0.\text{dot}"),

@@ -1,4 +1,4 @@
-"""Tests of reading formulas: notation, numbers, units, words, sets."""
+"""Reading formulas: notation, numbers, units, words, sets."""
 
 import time
 from fractions import Fraction
@@ -92,7 +92,7 @@ REPEATED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", REPEATED)
 def test_the_time_to_read_grows_no_faster_than_the_text(piece):
-  """Ten times the text may take sixty times as long, for noise."""
+  """Ten times the text may take sixty times as long, to allow for noise."""
 
   def seconds(count):
     text = piece * (count // len(piece))

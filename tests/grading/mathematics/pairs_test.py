@@ -1,4 +1,4 @@
-"""The labelled pairs: how many this grader and math-verify get wrong."""
+"""How many labelled pairs this grader and math-verify get wrong."""
 
 import pathlib
 import re
@@ -23,7 +23,7 @@ def test_the_pairs_are_many_and_of_both_labels():
 def test_rules_accept_no_answer_that_is_wrong(equal):
   accepted = [p for p in PAIRS if equal(p.reference, p.answer)]
   assert [pair for pair in accepted if not pair.is_correct] == []
-  # Algebra decides about the other right answers.
+  # The other right answers need algebra.
   assert len(accepted) > 300
 
 
