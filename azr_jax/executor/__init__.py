@@ -1,4 +1,4 @@
-"""A sandboxed pool that runs Python programs; it knows no JAX and no task."""
+"""A sandboxed pool that runs Python programs, independent of JAX and tasks."""
 
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pool.executor import Executor

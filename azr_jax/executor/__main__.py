@@ -1,26 +1,25 @@
-"""Runs jobs from standard input: JSON lines in, JSON lines out, in order.
+"""Runs jobs from standard input: JSON lines in, JSON lines out, same order.
 
   python -m azr_jax.executor < jobs.jsonl > results.jsonl
   python -m azr_jax.executor --doctor
 
 | field of a job | meaning |
 | --- | --- |
-| `id` | a text; the result has the same |
+| `id` | a string, repeated in the result |
 | `code` | Python source that defines `entry` |
-| `inputs` | texts, each of one call's arguments: `"1, [2]"`, `"x=3"`, `""` |
-| `entry` | the function to call; the default is `"f"` |
-| `runs` | 2 or 3 compare the values of that many processes; the default is 1 |
-| `forbidden` | modules that the program may not use; the default is none |
-| `validation` | true for a quarter of the limits; the default is false |
-| `per_call` | true for no limit of all calls together; the default is false |
-| `libraries` | needed beside the standard library, as `math_verify`; or none |
+| `inputs` | strings, each one call's arguments: `"1, [2]"`, `"x=3"`, `""` |
+| `entry` | the function to call (default `"f"`) |
+| `runs` | 2 or 3 compares the values of as many processes (default 1) |
+| `forbidden` | modules that the program may not use (default none) |
+| `validation` | true to run with a quarter of the limits (default false) |
+| `per_call` | true for no limit on all calls together (default false) |
+| `libraries` | beyond the standard library: `["math_verify"]` (default none) |
 
 A result has the job's `id`; `status` (ok, error, timeout, blocked or
-nondeterministic); `outputs`, the text of each call's value or null; `error`,
-the name of the error or null; `seconds` of wall clock; and `cpu_s`, seconds of
-CPU time. For a line that is not a job, the error says why, so every line that
-is not empty has a result. Each result is written as soon as those before it are
-known.
+nondeterministic); `outputs`, the text of each call's value, or null; `error`,
+the name of the error, or null; `seconds`, wall-clock time; and `cpu_s`, CPU
+seconds. Every non-empty line gets a result; if the line is not a job, `error`
+says why. Each result is written as soon as all earlier results are known.
 """
 
 import argparse
@@ -42,7 +41,7 @@ Pending = concurrent.futures.Future[Result]
 
 
 def read_job(line: str) -> Job:
-  """Reads one line.
+  """Parses a line of input.
 
   Raises:
     ValueError, TypeError: the line is not a job; the message says why.
@@ -70,7 +69,7 @@ def read_job(line: str) -> Job:
 
 
 def results(executor: Executor, lines: Iterable[str]) -> Iterator[Result]:
-  """Yields a result per line that is not empty, in order."""
+  """Yields a result for each non-empty line, in order."""
   return streaming.in_order(
     _submit(executor, number, line)
     for number, line in enumerate(lines, start=1)
@@ -89,7 +88,7 @@ def _submit(executor: Executor, number: int, line: str) -> Pending:
 
 
 def _id(line: str) -> str:
-  """Returns the id of a line that is not a job, or an empty text."""
+  """Returns the id of a line that is not a job, or an empty string."""
   try:
     record = json.loads(line)
   except (ValueError, RecursionError):
@@ -99,12 +98,12 @@ def _id(line: str) -> str:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of a pool, which `make_executor` reads."""
+  """Adds the pool's flags, which `make_executor` reads."""
   parser.add_argument(
     "--workers",
     type=int,
     default=os.cpu_count() or 1,
-    help="pairs of processes; one per core (%(default)s) by default",
+    help="pairs of zygotes; one per core by default (%(default)s)",
   )
   parser.add_argument(
     "--timeout_s",
@@ -116,7 +115,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     "--memory_mb",
     type=int,
     default=512,
-    help="address space that a program may take (%(default)s)",
+    help="address space that a program may allocate, in MiB (%(default)s)",
   )
   parser.add_argument(
     "--unsafe",
@@ -125,15 +124,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument("--backend", choices=BACKENDS, default="local")
   parser.add_argument(
-    "--nodes", type=int, default=0, help="ray: actors; 0 is one per node"
+    "--nodes", type=int, default=0, help="ray: actors; 0 for one per node"
   )
-  parser.add_argument("--address", default="", help="ray: of the cluster")
+  parser.add_argument("--address", default="", help="ray: cluster address")
 
 
 def make_executor(
   parser: argparse.ArgumentParser, flags: argparse.Namespace
 ) -> Executor:
-  """Starts the pool; a bad flag ends the program with a line that names it."""
+  """Starts the pool; on a bad flag, exits with an error that names it."""
   try:
     return Executor(
       flags.workers,
@@ -149,13 +148,13 @@ def make_executor(
 
 
 def main() -> None:
-  """Reads the flags and the jobs."""
+  """Parses the flags and runs the jobs."""
   parser = errors.Parser(__doc__, "azr_jax.executor")
   add_flags(parser)
   parser.add_argument(
     "--doctor",
     action="store_true",
-    help="print which sandbox layers this machine gives",
+    help="print which sandbox layers this machine supports",
   )
   flags = parser.parse_args()
   with make_executor(parser, flags) as executor:

@@ -1,10 +1,10 @@
-"""Where the outputs of a job's runs are compared: here, or in a child.
+"""Compares the outputs of a job's runs, long ones in a child process.
 
-To parse a value of 64 KiB takes tens of milliseconds, and a job may have many
-of them in each run. In the pool's own process, all other jobs would wait for
-that. Therefore long outputs are compared by a trusted program that runs like
-any other, in a process and with limits of its own. It sees the outputs of one
-job only, and its answer is two bools.
+Parsing a value of 64 KiB takes tens of milliseconds, and each run of a job may
+return many of them. In the pool's own process, all other jobs would have to
+wait. So a trusted program compares long outputs: it runs like any other, with a
+process and limits of its own. It sees the outputs of one job only, and its
+answer is two bools.
 """
 
 import pathlib
@@ -14,15 +14,15 @@ from azr_jax.executor import literals, source_limits
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.limits import Limits
 
-MAX_INLINE_CHARS = 4096  # They take about a millisecond.
-# The values of one job are at most 1 MiB in each run, which take a second.
+MAX_INLINE_CHARS = 4096  # About a millisecond of parsing.
+# Each run returns at most 1 MiB of values, about a second of parsing.
 LIMITS = Limits(call_s=60.0, run_s=60.0, sleep_s=60.0)
 _PACKAGE = "azr_jax.executor"
 _SOURCES = [
   (module.__name__, pathlib.Path(module.__file__).read_text(encoding="utf-8"))
   for module in (source_limits, literals)
 ]
-# A program's process cannot read files, so it gets these modules as text.
+# A sandboxed process cannot read files, so it gets these modules as source.
 _CODE = f"""
 import sys, types
 package = sys.modules["{_PACKAGE}"] = types.ModuleType("{_PACKAGE}")
@@ -36,13 +36,13 @@ compare_runs = package.literals.compare_runs
 
 
 def is_short(results: Sequence[Result]) -> bool:
-  """Returns whether `compare` is quick."""
+  """Returns whether the outputs are short enough to compare in this process."""
   outputs = [output for result in results for output in result.outputs]
   return sum(len(output or "") for output in outputs) <= MAX_INLINE_CHARS
 
 
 def compare(results: Sequence[Result]) -> tuple[bool, bool]:
-  """Returns what `literals.compare_runs` says about the results' outputs."""
+  """Returns `literals.compare_runs` of the results' outputs."""
   return literals.compare_runs([result.outputs for result in results])
 
 
@@ -53,9 +53,9 @@ def job(results: Sequence[Result]) -> Job:
 
 
 def read(result: Result) -> tuple[bool, bool]:
-  """Returns the comparison that the verdict of a `job` tells.
+  """Returns the answer of a `job`, as `literals.compare_runs` returns it.
 
-  Outputs that no process could compare in time are not values.
+  Outputs that could not be compared in time count as not being values.
   """
   if result.status != "ok" or result.outputs[0] is None:
     return False, False

@@ -1,7 +1,7 @@
 """Futures that depend on futures: apply a function, or combine several.
 
-The failure or cancellation of a source is passed on to its dependents, so no
-future is left undone.
+If a source fails or is cancelled, so are its dependents. No future is left
+pending.
 """
 
 import threading
@@ -25,7 +25,7 @@ def then(
 ) -> "Future[Out]":
   """Returns the future of `function(source.result())`.
 
-  If the function returns a future, the result is that future's result.
+  If the function returns a future, its result is used.
   """
   target: Future[Out] = Future()
 
@@ -68,7 +68,7 @@ def gather(sources: "Sequence[Future[Out]]") -> "Future[tuple[Out, ...]]":
 
 
 def forward(source: "Future[Any]", target: "Future[Any]") -> None:
-  """Completes `target` with what becomes of `source`, now or later."""
+  """Completes `target` like `source`: result, exception or cancellation."""
 
   def on_done(future: "Future[Any]") -> None:
     if not _pass_on_failure(future, target):

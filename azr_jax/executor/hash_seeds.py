@@ -1,8 +1,8 @@
-"""Which hash seeds programs run with.
+"""Hash seeds of zygotes and runs.
 
-The order of a set of texts depends on the seed, so runs of a job with different
-seeds show whether its value does. How many sets of random words have the same
-order with two of the seeds, and with all three:
+The iteration order of a set of strings depends on the hash seed, so runs with
+different seeds reveal values that depend on it. Fraction of sets of random
+words that have the same order with two of the seeds, and with all three:
 
 | words | two seeds | three seeds |
 | --- | --- | --- |
@@ -11,9 +11,10 @@ order with two of the seeds, and with all three:
 | 4 | 4 % | 0.1 % |
 
 The job alone determines its seeds. So a verdict does not depend on the
-machine's load or on its number of zygotes, and no proposer can rely on two of
-the seeds. Jobs with rules run proposed programs. Their seeds do not depend on
-the input, so a program is graded with a seed that it was validated with.
+machine's load or the number of zygotes, and a proposer cannot rely on a fixed
+pair of seeds. Jobs with rules (`forbidden`) run proposed programs. Their seeds
+do not depend on the input, so a program is graded with a seed that it was
+validated with.
 """
 
 import random
@@ -26,13 +27,13 @@ ZYGOTES_PER_WORKER = 2
 
 
 def of_zygotes(workers: int) -> list[int]:
-  """Returns the seed of each zygote of a pool, which has every seed."""
+  """Returns the seed of each zygote of a pool; every seed occurs."""
   count = max(ZYGOTES_PER_WORKER * workers, len(HASH_SEEDS))
   return [HASH_SEEDS[index % len(HASH_SEEDS)] for index in range(count)]
 
 
 def of_runs(job: Job) -> list[int]:
-  """Returns the seed of each run of a job; up to three runs differ."""
+  """Returns the seeds of a job's runs, distinct for up to three runs."""
   inputs = () if job.forbidden else job.inputs
   text = "\0".join((job.code, job.entry, *inputs))
   first = zlib.crc32(text.encode("utf-8", "surrogatepass"))
@@ -42,9 +43,9 @@ def of_runs(job: Job) -> list[int]:
 
 
 def of_comparisons() -> int:
-  """Returns the seed of zygotes that compare values, which nobody can guess.
+  """Returns an unpredictable seed for the zygotes that compare values.
 
-  With a seed that it knows, a program could write texts of one hash, and a set
-  of them takes quadratic time.
+  A program that knows the seed could return strings with the same hash, and
+  building a set of them takes quadratic time.
   """
   return random.SystemRandom().randrange(1 << 31, 1 << 32)

@@ -1,15 +1,15 @@
-"""`Job` and `Result`: the texts that go into the executor and come out."""
+"""`Job` and `Result`: what goes into the executor and what comes out."""
 
 import dataclasses
 import signal
 
 # Errors of a program whose process was killed from outside, or whose worker
-# died, in every try; `Result.is_lost` is True then. No program can send
-# SIGKILL, not even to itself, but any program can raise exceptions with these
-# names.
+# died, on every try; `Result.is_lost` is then True. No program can send
+# SIGKILL, not even to itself, but any program can raise an exception with one
+# of these names.
 KILLED = f"Signal{int(signal.SIGKILL)}"
 WORKER_DIED = "WorkerDied"
-# The error of a job whose calls took too long together.
+# The error of a job whose calls, taken together, ran too long.
 JOB_TIMEOUT = "JobTimeout"
 STATUSES = ("ok", "error", "timeout", "blocked", "nondeterministic")
 
@@ -19,24 +19,24 @@ class Job:
   """A program to run on some inputs.
 
   Attributes:
-    id: the caller's name for the job; the result has the same.
+    id: the caller's name for the job, copied to the result.
     code: Python source that defines `entry`.
-    inputs: argument texts, e.g. `"1, [2]"`; each becomes one call. They do not
-      see the program's names (`arguments.py`).
-    entry: the function to call.
-    runs: number of independent runs, in separate processes. Up to three have
-      different hash seeds, and each sees another time (`clocks.py`). If values
-      differ, the verdict is `nondeterministic`.
+    inputs: argument texts, e.g. `"1, [2]"`, one per call. They cannot refer to
+      the program's names (`arguments.py`).
+    entry: the name of the function to call.
+    runs: the number of independent runs, in separate processes. Up to three
+      have different hash seeds, and each sees a different time (`clocks.py`).
+      If values differ, the verdict is `nondeterministic`.
     forbidden: module names that the program may not import or name. Other names
       for these modules are hidden (`hiding.py`).
     per_call: whether calls are judged one by one, like the tests of a
-      benchmark, so that the limit of a whole job does not apply. They always
-      share a process. Calls of other jobs share one only if the program cannot
-      tell them apart (`independence.py`).
-    validation: whether it decides if the program will be run again: its runs
-      get `executor.validation_fraction` of the limits of other jobs.
-    libraries: names of `libraries.LIBRARIES` that the program needs besides
-      the standard library; for trusted programs, such as graders.
+      benchmark. The limit on a whole job then does not apply, and the calls
+      always share a process. Calls of other jobs share one only if the program
+      cannot tell them apart (`independence.py`).
+    validation: whether the job decides if the program will be used again. Its
+      runs then get `executor.validation_fraction` of the usual limits.
+    libraries: libraries that the program needs besides the standard library,
+      from `libraries.LIBRARIES`; for trusted programs, such as graders.
   """
 
   id: str
@@ -50,7 +50,7 @@ class Job:
   per_call: bool = False
 
   def check(self) -> None:
-    """Checks the fields.
+    """Validates the fields.
 
     Raises:
       TypeError, ValueError: a field is invalid; the message names it.
@@ -84,14 +84,15 @@ class Result:
 
   Attributes:
     id: the job's id.
-    status: one of `STATUSES`; `ok` only if every input gave a value.
-    outputs: canonical text per input, None where there is no value.
-    error: the exception type's name, or the rule, behind any status but `ok`.
-    seconds: wall clock of a run, from fork to end, summed over its processes.
-    finished: how many calls ended, with a value or without one.
-    cpu_s: CPU seconds of a run, all its calls together.
-    is_lost: whether a process of the program was lost. This says nothing about
-      the program.
+    status: one of `STATUSES`; `ok` only if every input produced a value.
+    outputs: the canonical text of each input's value, or None without a value.
+    error: the exception type's name, or the broken rule; None if `ok`.
+    seconds: wall-clock time of a run, from fork to exit, summed over its
+      processes.
+    finished: the number of calls that ended, with or without a value.
+    cpu_s: CPU seconds of a run, summed over its calls.
+    is_lost: whether a process of the program was lost. That says nothing about
+      the program itself.
   """
 
   id: str

@@ -1,23 +1,23 @@
-"""Reads and compares typed values as text; nothing is evaluated.
+"""Parses and compares values written as text; nothing is evaluated.
 
-`typed_key` maps the text of a value to a hashable key. Two texts are the same
-value exactly if their keys are equal:
+`typed_key` maps the text of a value to a hashable key. Two texts denote the
+same value exactly if their keys are equal:
 
 | texts | equal? |
 | --- | --- |
-| `1`, `1.0`, `True` | no: types count |
+| `1`, `1.0`, `True` | no: types differ |
 | `[1]`, `(1,)` | no |
 | `{1, 2}`, `{2, 1}` | yes: sets and dict keys have no order |
 | `float('nan')`, `float('nan')` | yes |
 | `0.0`, `-0.0` | yes, as in Python |
-| `1 + 1`, `f(2)`, `x` | no value: only literals and a closed constructor list |
+| `1 + 1`, `f(2)`, `x` | not values: only literals and some constructors are |
 
-Keys hold numbers as text. Python's hash of a text is salted, but anyone can
-write thousands of numbers with one hash, and a set of them takes quadratic
-time. The text is hexadecimal, because that takes linear time, unlike decimal.
+Keys hold numbers as strings. Python salts the hash of a string, but anyone can
+write thousands of numbers with the same hash, and a set of them takes quadratic
+time. The strings are hexadecimal: that conversion is linear, decimal is not.
 
-`comparison.py` runs this file in a program's process, too. Therefore it imports
-only the standard library and `source_limits`, which does so, too.
+`comparison.py` also runs this file inside the sandbox. So this file imports
+only the standard library and `source_limits`, which imports nothing else.
 """
 
 import ast
@@ -31,11 +31,11 @@ from typing import Any
 from azr_jax.executor import source_limits
 from azr_jax.executor.source_limits import ParseError as ParseError
 
-# `Fraction` and `Decimal` of an int take quadratic time. Python writes no int
-# of more than 4300 decimal digits, so no value's own text needs more bits.
+# `Fraction` and `Decimal` take quadratic time in the length of an int. Python
+# prints no int of more than 4300 decimal digits, so no real value needs more.
 MAX_RATIO_BITS = 16 * 1024
-# `catch_warnings` changes the whole process. Before Python 3.13, threads that
-# parse at the same time may end in a SystemError, because they share a counter.
+# `catch_warnings` changes the whole process. Before Python 3.13, concurrent
+# parsing may also raise SystemError, because the threads share a counter.
 _PARSER_LOCK = threading.Lock()
 
 
@@ -54,15 +54,15 @@ def literal_value(text: str) -> Any:
 def guarded_parse(text: str, mode: str) -> ast.AST:
   """Parses untrusted text, without running it.
 
-  `source_limits` is asked first, because there is text that crashes the C
-  parser, and with it the process, or takes it hours.
+  `source_limits` checks the text first, because some text crashes the C parser,
+  and with it the process, or keeps it busy for hours.
 
   Args:
     text: the source.
-    mode: `eval` or `exec`, as of `ast.parse`.
+    mode: `eval` or `exec`, as for `ast.parse`.
 
   Raises:
-    ParseError: the text is beyond a limit, or not Python.
+    ParseError: the text exceeds a limit, or is not Python.
   """
   source_limits.check(text)
   try:
@@ -75,7 +75,7 @@ def typed_key(text: str) -> Hashable:
   """Returns the key of a value's text; equal values have equal keys.
 
   Raises:
-    ParseError: the text is not a literal or a listed constructor.
+    ParseError: the text is not a literal or one of `CONSTRUCTORS`.
   """
   tree = guarded_parse(text.strip(), "eval")
   assert isinstance(tree, ast.Expression)
@@ -86,18 +86,18 @@ def node_key(node: ast.expr) -> Hashable:
   """Returns the key of a parsed value.
 
   Raises:
-    ParseError: the node is not a literal or a listed constructor.
+    ParseError: the node is not a literal or one of `CONSTRUCTORS`.
   """
   try:
     return _key(node)
   except RecursionError:
     raise ParseError("too deep") from None
-  except OverflowError:  # A complex number has an int that no float holds.
+  except OverflowError:  # The int in a complex number does not fit a float.
     raise ParseError("too large") from None
 
 
 def has_comment(text: str) -> bool:
-  """Returns whether a value's text has a comment."""
+  """Returns whether a value's text contains a comment."""
   return "#" in text and "#" in source_limits.STRING.sub("''", text)
 
 
@@ -138,7 +138,7 @@ def _int_key(value: int) -> Hashable:
 
 
 def _float_key(value: float) -> Hashable:
-  return ("float", (value + 0.0).hex())  # The sum makes a 0.0 of -0.0.
+  return ("float", (value + 0.0).hex())  # Adding 0.0 turns -0.0 into 0.0.
 
 
 def _signed_key(node: ast.expr) -> Hashable:
@@ -158,7 +158,7 @@ def _signed_key(node: ast.expr) -> Hashable:
     ):
       parts = (float.fromhex(part) for part in (real, imaginary))
       return ("complex", *(_float_key(sign * part) for part in parts))
-  raise ParseError("a sign before something that is no number")
+  raise ParseError("a sign before something that is not a number")
 
 
 def _dict_key(node: ast.Dict) -> Hashable:
@@ -171,7 +171,7 @@ def _dict_key(node: ast.Dict) -> Hashable:
 
 
 def _complex_key(node: ast.BinOp) -> Hashable:
-  """Returns the key of `1+2j`, the form in which Python writes complex."""
+  """Returns the key of `1+2j`, which is how Python prints a complex number."""
   if not isinstance(node.op, ast.Add | ast.Sub):
     raise ParseError(f"{type(node.op).__name__} is not a literal")
   sign = 1 if isinstance(node.op, ast.Add) else -1
@@ -248,7 +248,7 @@ def _short_int(text: str) -> int:
 
 
 def _decimal_text(number: Decimal) -> str:
-  """Returns the same text for equal numbers, such as 1.5 and 1.50."""
+  """Returns a string that is the same for equal numbers, e.g. 1.5 and 1.50."""
   if number.is_nan():
     return "nan"
   if number.is_infinite():
@@ -301,12 +301,12 @@ def compare_runs(
   """Compares the outputs of a program's independent runs.
 
   Args:
-    runs: of each run, the text of the value of each call; None if there is
-      none.
+    runs: the outputs of each run: the text of each call's value, or None
+      without a value.
 
   Returns:
-    Whether the first run's outputs are all values, without a comment; and
-    whether the other runs' outputs are equal to them.
+    Whether all outputs of the first run are values without comments, and
+    whether the other runs' outputs equal them.
   """
   first, *others = runs
   keys = [_value_key(text) for text in first]
@@ -323,7 +323,7 @@ def compare_runs(
 
 
 def _value_key(text: str | None) -> Hashable | None:
-  """Returns the key of a value; None if the text is none."""
+  """Returns the key of a value, or None if the text is not a value."""
   try:
     return None if text is None else typed_key(text)
   except ParseError:

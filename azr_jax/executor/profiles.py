@@ -1,17 +1,17 @@
-"""Sandbox profiles: what a program may use, under a name.
+"""Named sandbox profiles: the limits and libraries of a program.
 
-A config names the profile of its system, and training, measuring, sampling and
-scoring name the same one, so that none of them gives a program more than the
-others. `ExecutorSettings` refuses other values under a profile's name; `custom`
-stands for any.
+A config names the profile of its system. Training, measuring, sampling and
+scoring all use that profile, so a program has the same limits everywhere.
+`ExecutorSettings` refuses a profile's name with other values; `custom` allows
+any.
 
 | profile | for |
 | --- | --- |
 | `programs` | tasks of small models, corpora |
-| `azr` | tasks of AZR |
-| `mathematics` | answers that are compared by algebra |
-| `benchmarks` | public benchmarks: algebra, and programs of contests |
-| `code_interpreter` | scripts of R1-CI |
+| `azr` | AZR tasks |
+| `mathematics` | answers compared by algebra |
+| `benchmarks` | public benchmarks: algebra and contest programs |
+| `code_interpreter` | R1-CI scripts |
 | `code_interpreter_small` | scripts of models on a workstation |
 | `code_interpreter_tiny` | scripts of the tiny model |
 """
@@ -21,8 +21,8 @@ from typing import Any
 from azr_jax.executor import scripts
 
 CUSTOM = "custom"
-# The values that differ from the defaults of `ExecutorSettings`. A config gets
-# them all from `settings.profile`.
+# Values that differ from the defaults of `ExecutorSettings`. A config gets the
+# complete profile from `settings.profile`.
 PROFILES: dict[str, dict[str, Any]] = {
   "programs": {},
   "azr": {"timeout_s": 10.0},  # AZR: 10 s of wall clock
@@ -42,6 +42,6 @@ PROFILES: dict[str, dict[str, Any]] = {
     "memory_mb": 2048,
     "libraries": ("numpy",),
   },
-  # The libraries of graders need the memory.
+  # The graders' libraries need this much memory.
   "code_interpreter_tiny": {"timeout_s": 5.0, "memory_mb": 2048},
 }

@@ -1,8 +1,8 @@
-"""Scripts: programs that are run for what they print, not for a value.
+"""Scripts: programs that are run for their output, not for a value.
 
-A script is the input of a job whose program is trusted. That program runs the
-script and captures its output, so the beginning and the end of what it prints
-come back as text of bounded size.
+A script is the input of a job with a trusted program, which runs the script and
+captures its output. The start and the end of the output come back as text of
+bounded size.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from azr_jax.executor import literals
 from azr_jax.executor.job import Job, Result
 
-# Libraries that scripts may use beside the standard library.
+# Libraries that scripts may use besides the standard library.
 LIBRARIES = ("numpy", "sympy", "scipy", "networkx", "pandas")
 RUNNER = "script_runner"
 _MAX_OMITTED_CHARS = 10**12
@@ -19,11 +19,11 @@ _MAX_OMITTED_CHARS = 10**12
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-  """The kept part of a script's stream.
+  """The kept part of one of a script's output streams.
 
   Attributes:
     head: the first characters; all of them if `omitted` is 0 and `tail` empty.
-    omitted: number of characters between head and tail that are not kept.
+    omitted: the number of dropped characters between head and tail.
     tail: the last characters.
   """
 
@@ -42,8 +42,8 @@ class ScriptResult:
 
   Attributes:
     status: `ok`, `error` or `timeout`, as in `job.STATUSES`.
-    output: its standard output.
-    errors: its standard error, with its traceback.
+    output: the standard output.
+    errors: the standard error, including any traceback.
   """
 
   status: str
@@ -52,7 +52,7 @@ class ScriptResult:
 
 
 def script_job(script: str, libraries: tuple[str, ...] = ()) -> Job:
-  """Returns the job that runs a script; `read_result` reads its verdict."""
+  """Returns a job that runs a script; `read_result` reads its verdict."""
   return Job(
     id="script",
     code=f"from {RUNNER} import f",
@@ -62,9 +62,9 @@ def script_job(script: str, libraries: tuple[str, ...] = ()) -> Job:
 
 
 def read_result(result: Result) -> ScriptResult:
-  """Returns what the verdict of a `script_job` says.
+  """Converts the verdict of a `script_job` to a `ScriptResult`.
 
-  A script can forge this report. It then lies about its output, which gains it
+  A script can forge this report and so lie about its output. That gains it
   nothing, because it could have printed the same.
   """
   if result.status != "ok" or result.outputs[0] is None:
@@ -81,10 +81,10 @@ def read_result(result: Result) -> ScriptResult:
 
 
 def _printed(key: Hashable) -> Printed:
-  """Returns one stream of a report.
+  """Returns one output stream of a report.
 
   Raises:
-    ValueError: the report has fields that the runner never writes.
+    ValueError: the runner never writes such a report.
   """
   match key:
     case (

@@ -1,4 +1,4 @@
-"""Section `executor` of a configuration: how programs are run, and where."""
+"""The `executor` section of a config: how and where programs run."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ BACKENDS = ("local", "ray")
 LAYERS = frozenset(
   ("seccomp", "landlock", "namespaces", "unprivileged", "limits")
 )
-# Seccomp has a setting of its own, because some kernels lack it.
+# Seccomp has its own setting, `unsafe`, because some kernels lack it.
 _OPTIONAL_LAYERS = tuple(sorted(LAYERS - {"seccomp"}))
 # Keys that describe the machine; a profile sets all the others.
 _MACHINE_KEYS = frozenset(
@@ -23,59 +23,59 @@ _MACHINE_KEYS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class ExecutorSettings(Settings):
-  """How many processes run programs, how long, how large, in what sandbox."""
+  """The pool's size, the limits of programs, and their sandbox."""
 
   profile: str = setting(
     profiles.CUSTOM,
-    "named values of all keys that do not describe the machine, such as limits "
-    "and libraries; custom: as they are set",
+    "sandbox profile, which fixes limits, libraries and layers; custom: each "
+    "key as set here",
     choices=(*profiles.PROFILES, profiles.CUSTOM),
   )
   backend: str = setting(
-    "local", "this machine, or the nodes of a Ray cluster", choices=BACKENDS
+    "local", "local: this machine; ray: a Ray cluster", choices=BACKENDS
   )
   nodes: int = setting(
     0,
-    "actors of ray; 0: one per node with enough cores",
+    "number of Ray actors; 0: one per node with enough cores",
     minimum=0,
     expert=True,
   )
   address: str = setting(
-    "", "address of the Ray cluster; empty: find or start one", expert=True
+    "", "Ray cluster address; empty: find or start a cluster", expert=True
   )
   workers: int = setting(
     2,
-    "pairs of zygotes per machine, one per core; at least three zygotes",
+    "pairs of zygotes per machine, about one per core; a pool has at least "
+    "three zygotes",
     minimum=1,
     maximum=4096,
   )
   timeout_s: float = setting(
     2.0,
-    "CPU time per call of a program, seconds",
-    paper="of wall clock. AZR: 10; R1-CI: 60 a script",
+    "CPU seconds per call of a program",
+    paper="wall-clock time. AZR: 10; R1-CI: 60 per script",
     minimum=0.01,
     maximum=86_400,
   )
   job_factor: float = setting(
     4.0,
-    "CPU time of a job, all inputs and runs together, multiples of timeout_s",
+    "CPU time of a job, all inputs and runs together, in units of timeout_s",
     minimum=1.0,
     maximum=1e6,
     expert=True,
   )
   sleep_factor: float = setting(
     1.0,
-    "time that a program may sleep, all calls of a run together, multiples of "
-    "timeout_s; "
-    "waiting for a core is no sleep",
+    "time that a program may sleep, all calls of a run together, in units of "
+    "timeout_s; waiting for a core does not count",
     minimum=0.0,
     maximum=1e6,
     expert=True,
   )
   validation_fraction: float = setting(
     0.25,
-    "part of these limits that a program may use while it is validated, so "
-    "that noise cannot push it over the limits later",
+    "fraction of the limits that applies during validation, so that noise "
+    "cannot push a valid program over the limits later",
     paper="none: the same limit as in grading",
     above=0.0,
     maximum=1.0,
@@ -83,28 +83,28 @@ class ExecutorSettings(Settings):
   )
   memory_mb: int = setting(
     512,
-    "address space that a program may take, MiB",
+    "address space that a program may allocate, in MiB",
     minimum=64,
     maximum=1 << 20,
   )
   libraries: tuple[str, ...] = setting(
     (),
-    "libraries that scripts may import beside the standard library",
+    "libraries that scripts may import besides the standard library",
     paper="not named by R1-CI",
     subset_of=scripts.LIBRARIES,
   )
   unsafe: bool = setting(
-    False, "run without seccomp, where there is none", expert=True
+    False, "run without seccomp, on a kernel that lacks it", expert=True
   )
   disabled_layers: tuple[str, ...] = setting(
     (),
-    "other layers of the sandbox to leave out, to see what each catches",
+    "other sandbox layers to leave out, to measure what each one stops",
     subset_of=_OPTIONAL_LAYERS,
     expert=True,
   )
 
   def check(self) -> None:
-    """Refuses values that are not those of the profile."""
+    """Raises Invalid if a value differs from the profile's."""
     if self.profile == profiles.CUSTOM:
       return
     wanted = profiles.PROFILES[self.profile]
@@ -118,7 +118,7 @@ class ExecutorSettings(Settings):
         )
 
   def sandbox(self) -> dict[str, Any]:
-    """Returns the values that a profile has, by key."""
+    """Returns the settings that a profile fixes, by key."""
     return {
       field.name: getattr(self, field.name)
       for field in dataclasses.fields(self)
@@ -126,11 +126,11 @@ class ExecutorSettings(Settings):
     }
 
   def require_same(self, other: Mapping[str, Any], origin: str) -> None:
-    """Refuses a sandbox that differs from another.
+    """Checks that the sandbox equals another one.
 
     Args:
-      other: the other's section `executor`, perhaps without some keys.
-      origin: what had the other, for the error.
+      other: the other `executor` section; missing keys count as equal.
+      origin: where the other section comes from, for the error message.
 
     Raises:
       Invalid: a value differs.
@@ -141,17 +141,17 @@ class ExecutorSettings(Settings):
       if value != others:
         raise Invalid(
           f"config.executor.{key}",
-          f"={value!r}: expected {others!r}, as {origin} has by "
+          f"={value!r}: expected {others!r}, as {origin} has with "
           f"executor.profile={other.get('profile')!r}",
         )
 
   @property
   def validation_timeout_s(self) -> float:
-    """CPU seconds of a call of a program that is validated."""
+    """CPU seconds per call of a program during validation."""
     return self.validation_fraction * self.timeout_s
 
   def limits(self, job: Job) -> Limits:
-    """Returns what each run of a job may use."""
+    """Returns the limits of each run of a job."""
     call_s = self.validation_timeout_s if job.validation else self.timeout_s
     calls: float = len(job.inputs)
     if not job.per_call:
@@ -163,7 +163,7 @@ class ExecutorSettings(Settings):
     )
 
   def layers(self) -> frozenset[str]:
-    """Returns the layers of the sandbox to set up."""
+    """Returns the sandbox layers to activate."""
     return LAYERS - {
       *self.disabled_layers,
       *(("seccomp",) if self.unsafe else ()),
@@ -171,10 +171,10 @@ class ExecutorSettings(Settings):
 
 
 def profile(name: str) -> dict[str, Any]:
-  """Returns what a config's section `executor` has by a profile.
+  """Returns a profile's values for the `executor` section of a config.
 
   Raises:
-    KeyError: there is no such profile.
+    KeyError: no profile has this name.
   """
   settings = ExecutorSettings(profile=name, **profiles.PROFILES[name])
   return {"profile": name, **settings.sandbox()}

@@ -1,15 +1,15 @@
-"""What untrusted Python text may have, so that parsing it ends, and soon.
+"""Limits on untrusted Python text, so that parsing it is safe and fast.
 
 | limit | without it |
 | --- | --- |
-| `MAX_CHARS` characters | the memory of the syntax tree has no bound |
-| `MAX_DEPTH` open brackets, `MAX_SIGN_RUN` signs in a row | C recursion |
+| `MAX_CHARS` characters | unbounded memory for the syntax tree |
+| `MAX_DEPTH` open brackets, `MAX_SIGN_RUN` signs in a row | deep C recursion |
 | `MAX_MARKS` combining marks in a row | 12 s for a name of 64,000 characters |
 | `MAX_DOTS` dots in a dotted name | 1.4 s for `import a.a.a...` of 64,000 |
 | `MAX_FIELD_STEPS` in the fields of f-strings | 17 s for 80,000 fields |
 
-Within these limits, CPython's parser takes linear time on all that
-`tests/grading/readers.py` tries. The times are CPython 3.11's.
+Within these limits, CPython's parser takes linear time on every text in
+`tests/grading/readers.py`. The times above were measured on CPython 3.11.
 """
 
 import itertools
@@ -22,12 +22,12 @@ MAX_CHARS = 256 * 1024
 # tokenizer allows 200.
 MAX_DEPTH = 130
 MAX_SIGN_RUN = 64
-# CPython normalizes each name, and sorts a run of marks by exchanges. Unicode's
-# Stream-Safe Text Format (UAX #15) allows 30.
+# CPython normalizes each name and sorts its runs of marks in quadratic time.
+# Unicode's Stream-Safe Text Format (UAX #15) allows 30.
 MAX_MARKS = 30
 MAX_DOTS = 100
-# CPython searches an f-string from its start for each of its fields. The steps
-# are opening braces times characters.
+# CPython searches an f-string from its start for each of its fields, so the
+# number of steps is opening braces times characters.
 MAX_FIELD_STEPS = 1 << 26
 # A string, closed or not. It never fails after a quote, so the scan is linear.
 _STRING_PATTERN = (
@@ -41,7 +41,7 @@ STRING = re.compile(_STRING_PATTERN, re.DOTALL)
 _NOT_CODE = re.compile(
   rf"#[^\n]*+|(?P<prefix>\b[A-Za-z]{{1,2}})?(?:{_STRING_PATTERN})", re.DOTALL
 )
-# A bracket, a sign, or other text, which ends a run of signs.
+# A bracket, a sign, or other text, which interrupts a run of signs.
 _SYMBOL = re.compile(r"[(\[{)\]}+\-~]|[^()\[\]{}+\-~\s]+")
 _DOTTED = re.compile(r"(?:\.[\s\\]*+\w++[\s\\]*+)+")
 _F_PREFIX = re.compile(r"[fF][rR]?['\"]")
@@ -55,7 +55,7 @@ def check(text: str) -> None:
   """Checks that a text is within the limits.
 
   Raises:
-    ParseError: it is not; the message names the limit.
+    ParseError: the text exceeds a limit; the message names it.
   """
   if len(text) > MAX_CHARS:
     raise ParseError(f"{len(text)} characters; expected at most {MAX_CHARS}")
@@ -63,14 +63,14 @@ def check(text: str) -> None:
     raise ParseError(f"more than {MAX_MARKS} combining marks in a row")
   has_fields = _F_PREFIX.search(text) is not None
   has_imports = "import" in text or "from" in text
-  # Most texts are within all limits even if strings and comments count.
+  # Most texts are within all limits even when strings and comments count.
   if (
     _is_shallow(text)
     and has_imports * text.count(".") <= MAX_DOTS
     and has_fields * text.count("{") * len(text) <= MAX_FIELD_STEPS
   ):
     return
-  # CPython reads each of these as the end of a line.
+  # CPython accepts all three line endings.
   text = text.replace("\r\n", "\n").replace("\r", "\n")
   code = _NOT_CODE.sub("''", text)
   if not _is_shallow(code):
@@ -112,7 +112,7 @@ def _has_long_mark_run(text: str) -> bool:
 
 
 def _is_mark(letter: str) -> bool:
-  """Returns whether normalization moves a letter among those before it."""
+  """Returns whether normalization may reorder a letter with earlier ones."""
   first = unicodedata.normalize("NFKD", letter)[0]
   return unicodedata.combining(first) != 0
 

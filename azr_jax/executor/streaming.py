@@ -1,4 +1,4 @@
-"""Helps commands to read lines, write results in order, and report progress."""
+"""Reading lines, streaming results in order, and progress, for commands."""
 
 import io
 import os
@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
-BACKLOG = 4096  # Reading stops while so many results are unfinished.
-PROGRESS_S = 5.0  # Between two lines of progress.
+BACKLOG = 4096  # Reading pauses while this many results are unfinished.
+PROGRESS_S = 5.0  # Seconds between two progress lines.
 Out = TypeVar("Out")
 
 
 def run_command(main: Callable[[], None]) -> None:
-  """Runs a command that reads and writes lines, and ends the process.
+  """Runs a command that reads and writes lines.
 
-  A reader that closed the pipe and Ctrl-C are ordinary ends without traceback.
+  On a closed output pipe or Ctrl-C, exits without a traceback.
   """
   if sys.stdin is None or sys.stdout is None:
     sys.exit("standard input and output must be open")
   try:
     main()
-  # sys.exit would flush into a closed pipe, and wait for the thread that reads
+  # sys.exit would flush into a closed pipe and wait for the thread that reads
   # standard input.
   except BrokenPipeError:
     os._exit(1)
@@ -33,24 +33,24 @@ def run_command(main: Callable[[], None]) -> None:
 
 
 def input_lines() -> Iterable[str]:
-  """Returns standard input's lines; invalid UTF-8 becomes replacement marks."""
+  """Returns the lines of standard input; invalid UTF-8 becomes U+FFFD."""
   return io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig", errors="replace")
 
 
 def in_order(
   pending: "Iterable[Future[Out]]", backlog: int = BACKLOG
 ) -> Iterator[Out]:
-  """Yields the results of futures, each as soon as those before it are known.
+  """Yields the results of futures in order, each as soon as it is known.
 
-  A separate thread iterates over the futures, so a result is yielded before
-  the next line of input has come.
+  A separate thread iterates over the futures, so a result is yielded even
+  while the next line of input has yet to arrive.
 
   Args:
-    pending: iterator that creates the futures.
-    backlog: how many futures may be unfinished before iteration pauses.
+    pending: iterable that creates the futures.
+    backlog: the number of unfinished futures at which iteration pauses.
 
   Raises:
-    Exception: any that a future or `pending` raises.
+    Exception: whatever a future or `pending` raises.
   """
   waiting: queue.Queue[Future[Out] | None] = queue.Queue(backlog)
 
@@ -72,12 +72,12 @@ def in_order(
 def counted(
   results: Iterable[Out], what: str, every_s: float = PROGRESS_S
 ) -> Iterator[Out]:
-  """Yields results and writes their number to standard error.
+  """Yields results and reports their count on standard error.
 
   Args:
     results: the results to count.
-    what: what they are, in the plural.
-    every_s: seconds between two lines; another line follows at the end.
+    what: a plural noun for the results, e.g. "jobs".
+    every_s: seconds between two progress lines; a last one follows at the end.
   """
   start = last_line = time.monotonic()
   count = 0

@@ -1,4 +1,4 @@
-"""Tests of the canonical text of values."""
+"""Tests of canonical texts of values."""
 
 import pytest
 

@@ -82,7 +82,7 @@ def test_the_steps_of_two_jobs_differ():
   assert len({clock_steps.draw() for _ in range(20)}) > 10
 
 
-# A forbidden class, by a way that rules leave open.
+# Finds a forbidden class in a way that the rules do not block.
 FOUND = """
 [date] = [k for k in object.__subclasses__() if k.__name__ == "date"]
 [moment] = date.__subclasses__()

@@ -1,4 +1,4 @@
-"""The executor on real Ray clusters of this machine."""
+"""Tests of the executor on real Ray clusters, started on this machine."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ PROGRAMS = [
 ]
 DOUBLE = "def f(x):\n  return x * 2"
 LOOP = "def f(x):\n  while True: pass"
-# More than the actors take at a time, so that some jobs wait in the caller.
+# More jobs than the actors hold, so some of them wait in the caller.
 JOBS = [
   Job(
     str(x),
@@ -36,14 +36,14 @@ JOBS = [
   )
   for x in range(600)
 ]
-# Each of the three machines has two cores, which one actor takes.
+# Each of the three machines has two cores, enough for one actor.
 OPTIONS = {"workers": 2, "timeout_s": 2.0, "memory_mb": 256, "backend": "ray"}
 NODE = {"num_cpus": 2, "object_store_memory": 80_000_000}
 
 
 @pytest.fixture(scope="module")
 def machines():
-  """A Ray cluster of a head without cores and three machines."""
+  """A Ray cluster: a head node without cores, and three machines."""
   head = NODE | {"num_cpus": 0, "include_dashboard": False}
   cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
   for _ in range(3):
@@ -62,7 +62,7 @@ def cluster(machines):
 
 
 def verdicts(results):
-  """Returns what two executors must agree on, which excludes hashes."""
+  """Returns the results that two executors must agree on: all but hashes."""
   hashes = PROGRAMS.index("def f(x):\n  return hash(str(x))")
   return [
     (result.id, result.status, result.error, result.outputs)
@@ -114,7 +114,7 @@ def test_another_host_uses_the_same_actors(cluster):
     pairs = [(cluster.submit(job), other.submit(job)) for job in jobs]
     for x, pair in enumerate(pairs):
       assert [f.result(60).outputs for f in pair] == [(str(2 * x),)] * 2
-  # The actors end with the executor that has started them.
+  # The actors end with the executor that started them.
   assert all(map(is_alive, cluster.processes()))
   assert cluster.submit(jobs[0]).result(60).outputs == ("0",)
 

@@ -1,4 +1,4 @@
-"""Fixtures: one pool, which every test leaves usable."""
+"""Fixtures: a pool shared by all tests, which must leave it usable."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def executor():
 def run(executor):
   """Returns a function that runs a program on inputs.
 
-  Its keywords are those of `Job`.
+  Its keyword arguments are fields of `Job`.
   """
 
   def run_program(code, *inputs, **options):

@@ -1,4 +1,4 @@
-"""Tests of an executor: concurrency, lost processes, and a clean end."""
+"""Tests of an executor: concurrency, lost processes, and clean shutdown."""
 
 import concurrent.futures
 import contextlib
@@ -182,7 +182,7 @@ def test_descriptors_do_not_grow(executor):
   time.sleep(0.1)
   before = descriptors(pids)
   assert all(result.status == "ok" for result in executor.map(jobs))
-  # A zygote closes a report's file a moment after its reply has come.
+  # A zygote closes a report's file shortly after it has sent the reply.
   assert wait_until(lambda: descriptors(pids) == before)
   assert before[0] is not None
 

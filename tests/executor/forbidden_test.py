@@ -1,4 +1,4 @@
-"""Tests of the rules about imports."""
+"""Tests of the import rules."""
 
 import pytest
 

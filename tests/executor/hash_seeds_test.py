@@ -1,4 +1,4 @@
-"""Tests of the hash seeds: each run has one that follows from its job."""
+"""Tests that a job alone determines the hash seeds of its runs."""
 
 import collections
 import os

@@ -1,4 +1,4 @@
-"""Tests that rules hide modules from programs, and change nothing else."""
+"""Tests that rules hide modules from programs and change nothing else."""
 
 import ast
 
@@ -7,8 +7,8 @@ import pytest
 from azr_jax.executor import Job
 from azr_jax.executor.child.forbidden import RULES_OF_PROPOSALS
 
-# Expressions that lead to a forbidden module without an import that names it,
-# by the modules that they need.
+# Expressions that reach a forbidden module without an import that names it, by
+# the modules that they need.
 WAYS = [
   ("queue", "queue.time()"),
   ("queue", "queue.threading.get_ident()"),
@@ -57,8 +57,8 @@ def test_other_rules_hide_other_modules(run):
   assert run(code, forbidden=("collections.abc",)).error == "KeyError"
 
 
-# Statements of programs whose libraries themselves need forbidden modules, or
-# state of their own module, and then what is returned.
+# Programs whose libraries need forbidden modules themselves, or state of their
+# own module: statements and the returned expression.
 HONEST = {
   "queue": """
 import queue
@@ -161,6 +161,6 @@ def f():
 
 
 def _settled(result):
-  """Returns an output without the process ids and descriptors in it."""
+  """Returns an output without its process ids and descriptors."""
   pairs = ast.literal_eval(result.outputs[0])
   return [pair for pair in pairs if not pair[1].isdigit()]

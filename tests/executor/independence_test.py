@@ -1,4 +1,4 @@
-"""Which programs may make all calls of a job in one process."""
+"""Tests which programs may run all calls of a job in one process."""
 
 import importlib
 
@@ -7,7 +7,7 @@ import pytest
 from azr_jax.executor.child import independence
 
 RUN = "def f(x):\n  return x"
-# `match` reads any attribute by a name that a class lists.
+# `match` reads any attribute that a class names.
 MATCH = """
 U = chr(95) * 2
 M = type("M", (type,), {U + "instancecheck" + U: lambda c, x: True})

@@ -9,7 +9,7 @@ import pytest
 from azr_jax.executor.child import system_calls
 from azr_jax.executor.pool import worker
 
-# `linux/audit.h` and `linux/seccomp.h`.
+# Constants from `linux/audit.h` and `linux/seccomp.h`.
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, DENY, ZERO, KILL = 0x7FFF0000, 0x50001, 0x50000, 0x80000000
 FOLDER = worker._ZYGOTE.parent

@@ -1,4 +1,4 @@
-"""Tests of the limits of time: of a call, of a job, of sleep, of validation."""
+"""Tests of the time limits: call, job, sleep and validation."""
 
 import dataclasses
 import importlib
@@ -17,7 +17,7 @@ from azr_jax.lab.bench import load
 
 LIMIT_S = 0.4
 ENDLESS = "def f(*_):\n  while True: pass"
-# Uses so many seconds of CPU time, by its own clock.
+# Uses the given CPU seconds, measured by its own clock.
 USE = """
 import time
 def f(seconds, answer=None):
@@ -52,14 +52,14 @@ def test_neither_busy_processes_nor_slots_make_a_right_answer_wrong(condition):
     loops = [
       executor.submit(Job("loop", ENDLESS, ("0",))) for _ in range(endless)
     ]
-    # They end by their own clock of CPU time, so a slow core makes none longer;
-    # `benchmark load` measures what it does to programs that count their turns.
+    # These programs stop by their own CPU clock, so a slow core does not make
+    # them longer. `benchmark load` measures programs that count iterations.
     jobs = [Job(text, USE, (f"{LIMIT_S / 2}, {text}",)) for text in texts]
     results = list(executor.map(jobs))
     for loop in loops:
       assert loop.result().status == "timeout"
   assert [result.outputs for result in results] == [(text,) for text in texts]
-  # The limit was that of CPU time: a limit of wall clock would have failed.
+  # The limit was on CPU time: a wall-clock limit would have failed.
   assert sum(result.seconds > LIMIT_S for result in results) > 4
   assert max(result.cpu_s for result in results) < LIMIT_S
 
@@ -109,7 +109,7 @@ def test_a_sleeping_program_ends_at_the_limit(pool):
   not pathlib.Path("/proc/self/schedstat").exists(), reason="no run delays"
 )
 def test_to_wait_for_a_core_is_no_sleep():
-  """It waits for longer than it may sleep, even twice."""
+  """The program waits for a core for more than twice its sleep limit."""
   with (
     load.on_one_core(),
     Executor(1, LIMIT_S, memory_mb=256, sleep_factor=0.05) as pool,
@@ -123,7 +123,7 @@ def test_to_wait_for_a_core_is_no_sleep():
 def test_short_sleeps_add_up(pool):
   inputs = (f"{0.6 * LIMIT_S}",)
   assert pool.submit(Job("", SLEEP, inputs)).result(60).status == "ok"
-  # In one process, and in a process for each call.
+  # In one process, and in a process per call.
   for per_call in (True, False):
     job = Job("", SLEEP, 3 * inputs, per_call=per_call)
     result = pool.submit(job).result(60)
@@ -155,7 +155,7 @@ def test_limits_of_a_job():
 
 
 def _stopwatch(monkeypatch, *limits, waits):
-  """Returns a stopwatch and the clocks that it reads, all at 0."""
+  """Returns a stopwatch and the clocks that it reads, all set to 0."""
   folder = pathlib.Path(sys.modules[Zygote.__module__].__file__).parents[1]
   monkeypatch.syspath_prepend(str(folder / "child"))
   module = importlib.import_module("stopwatch")
@@ -193,11 +193,11 @@ def test_a_stopwatch_looks_when_a_limit_may_be_reached(monkeypatch):
 @pytest.mark.parametrize(
   "waits, ends_s",
   [
-    # Asleep at all looks, after waits of half a second.
+    # Asleep at every check, after waits of half a second.
     (lambda clocks: (0.5, 1, False), 2.5),
-    # The kernel does not say how long it waited.
+    # The kernel does not report how long it waited.
     (lambda clocks: None, 20.0),
-    # Runnable at all looks, with turns between them and no waits.
+    # Runnable at every check, scheduled in between, without waits.
     (lambda clocks: (0.0, int(clocks["wall"]), True), 4.0),
   ],
 )
@@ -214,7 +214,7 @@ def test_when_a_child_that_does_not_run_has_slept_too_long(
 
 
 def test_a_child_that_waits_for_a_core_all_the_time_has_not_slept(monkeypatch):
-  """A wait is counted only when it is over, here after ten seconds."""
+  """A wait counts only once it is over, here after ten seconds."""
 
   def waits(clocks):
     return (10.0, 2, True) if clocks["wall"] > 10.0 else (0.0, 1, True)

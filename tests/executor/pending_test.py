@@ -1,4 +1,4 @@
-"""Tests of the unfinished jobs and their waiters, without any process."""
+"""Tests of unfinished jobs and their waiters, without any process."""
 
 import concurrent.futures
 
@@ -29,7 +29,7 @@ def test_a_cancelled_task_does_not_answer_for_a_later_one():
   [second] = pending.submit([JOB])
   [later] = pending.take(9)
   assert later is not task and later.number != task.number
-  pending.finish(task, RESULT)  # It was under way when it was cancelled.
+  pending.finish(task, RESULT)  # It was in flight when it was cancelled.
   assert not second.done()
   pending.finish(later, RESULT)
   assert second.result(1) == RESULT

@@ -15,14 +15,14 @@ from tests.executor.process_table import children_of, wait_until
 
 DOUBLE = "def f(x):\n  return x * 2"
 LOOP = "def f(x):\n  while True: pass"
-# 5,000 keys whose order differs from one hash seed to another.
+# 5,000 keys whose order depends on the hash seed.
 ANY_ORDER = "def f(x):\n  return {k: 0 for k in {str(i) for i in range(x)}}"
 IN_ORDER = "def f(x):\n  return list({str(i) for i in range(x)})"
 
 
 @contextlib.contextmanager
 def started(timeout_s=1.5, start_zygote=Zygote):
-  """Yields a pool of one worker, whose self-test has passed."""
+  """Yields a pool of one worker that has passed its self-test."""
   settings = ExecutorSettings(workers=1, timeout_s=timeout_s, memory_mb=256)
   pool = pool_lib.Pool(settings, start_zygote=start_zygote)
   try:
@@ -45,7 +45,7 @@ def submit(pool, *jobs):
 
 
 def results(pool, count):
-  """Returns the verdicts of that many jobs, in the order of their numbers."""
+  """Returns the verdicts of `count` jobs, in the order of their numbers."""
   step_until(pool, lambda: len(pool.verdicts) == count)
   return [result for _, result in sorted(pool.verdicts)]
 
@@ -62,7 +62,7 @@ def pool():
 
 
 def test_a_cancelled_job_frees_its_place(pool):
-  # Two loops fill all zygotes; of six jobs that wait, one is cancelled.
+  # Two loops occupy all zygotes; one of the six waiting jobs is cancelled.
   loops = [Job("loop", LOOP, (str(x),), runs=3) for x in range(2)]
   quick = [Job("quick", DOUBLE, (str(x),), runs=2) for x in range(6)]
   submit(pool, *loops, *quick)
@@ -156,7 +156,7 @@ def test_the_runs_of_a_zygote_that_dies_twice_are_not_forgotten(pool):
   loops = [Job("loop", LOOP, (str(x),), runs=3) for x in range(2)]
   submit(pool, *loops)
   pool.step(0.1)
-  for _ in range(2):  # The second kill meets zygotes that still start.
+  for _ in range(2):  # The second kill hits zygotes that are still starting.
     for pid in pool.processes():
       os.kill(pid, signal.SIGKILL)
     before = pool.replaced

@@ -1,4 +1,4 @@
-"""Looks at processes from outside, through /proc."""
+"""Inspects processes from outside, through /proc."""
 
 import os
 import pathlib
@@ -13,14 +13,14 @@ def children_of(pids):
 
 
 def zombies_of(pids):
-  """Returns dead processes that a process of `pids` has not reaped."""
+  """Returns dead children of `pids` that have not been reaped."""
   return [
     pid for pid, state, parent in _all() if parent in pids and state == "Z"
   ]
 
 
 def servers_of(pool):
-  """Returns this process's living children whose zygotes a pool has."""
+  """Returns the living server processes of a pool, children of this one."""
   zygotes = pool.processes()
   parents = {parent for pid, _, parent in _all() if pid in zygotes}
   return [pid for pid in children_of([os.getpid()]) if pid in parents]
@@ -32,7 +32,7 @@ def is_alive(pid):
 
 
 def wait_until(condition, seconds=10.0):
-  """Waits until a condition holds; returns whether it does in time."""
+  """Waits until a condition holds; returns False on a timeout."""
   end = time.monotonic() + seconds
   while not condition() and time.monotonic() < end:
     time.sleep(0.02)
@@ -40,9 +40,9 @@ def wait_until(condition, seconds=10.0):
 
 
 def descriptors(pids):
-  """Returns the number of open descriptors per process.
+  """Returns the number of open descriptors of each process.
 
-  It is None for a process that only root may look at, such as a zygote.
+  None for a process that only root may inspect, such as a zygote.
   """
   counts = []
   for pid in pids:

@@ -1,7 +1,7 @@
-"""Scripts print what they print as a process of their own.
+"""Tests that scripts print the same as in a process of their own.
 
-The reference is the same script, run by Python in an empty folder, without a
-buffer: with one, bytes would come before text that was written earlier.
+The reference is the same script, run by Python in an empty folder, unbuffered:
+with a buffer, bytes would overtake text that was written earlier.
 """
 
 import importlib.util
@@ -198,7 +198,7 @@ def test_a_script_prints_what_it_prints_alone(script_pool, name, tmp_path):
 
 
 def _without_source(errors):
-  """Leaves out source lines, because the sandbox lacks those of libraries."""
+  """Drops source lines, because the sandbox has none of the libraries'."""
   return [line for line in errors.splitlines() if not line.startswith("    ")]
 
 
@@ -241,7 +241,7 @@ def test_nothing_stays_for_the_next_script(script_pool):
 
 
 def test_zygotes_share_no_memory_that_programs_could_write(script_pool):
-  """Programs of one zygote would find there what others have left."""
+  """Otherwise programs of a zygote could find what earlier ones left there."""
   assert run(script_pool, "").status == "ok"  # Its zygotes have started.
   pids = script_pool.processes()
   assert len(pids) > 3

@@ -1,4 +1,4 @@
-"""Tests that the output of scripts comes back, however they end."""
+"""Tests that a script's output comes back, however the script ends."""
 
 import ast
 import subprocess

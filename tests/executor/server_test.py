@@ -1,4 +1,4 @@
-"""Tests of a pool's process: how it ends, and what survives its end."""
+"""Tests of a pool's server process: how it ends, and what survives it."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ def test_a_server_that_is_killed_again_and_again_fails_its_jobs(pool):
 def test_a_job_that_takes_its_server_down_each_time_is_an_error(pool):
   poison = pool.submit(Job("poison", LOOP, ("1",)))
   for number in range(3):
-    # Another job's verdict shows that the server itself works.
+    # Another job's verdict shows that the server itself still works.
     other = Job("1", DOUBLE, (str(number),))
     assert pool.submit(other).result(30).status == "ok"
     assert not poison.done()
@@ -98,7 +98,7 @@ def test_a_stopped_server_is_replaced(monkeypatch, pool):
 
 def test_cancelled_jobs_never_start(pool):
   loops = [pool.submit(Job("loop", LOOP, (str(i),), runs=3)) for i in range(2)]
-  # The others, of ten minutes of CPU time, follow them into the server.
+  # The other jobs, ten minutes of CPU time, follow them into the server.
   waiting = [pool.submit(Job("loop", LOOP, (str(9 + i),))) for i in range(400)]
   time.sleep(0.2)
   assert all(future.cancel() for future in waiting)
@@ -111,7 +111,7 @@ def test_many_workers_have_several_servers(monkeypatch):
   with Executor(workers=3, timeout_s=1.5, memory_mb=256) as pool:
     first, second = servers_of(pool)
     counts = [len(children_of([server])) for server in (first, second)]
-    # A pool has two zygotes for a worker, but one for each hash seed.
+    # A pool has two zygotes per worker, but at least one per hash seed.
     assert sorted(counts) == [3, 4] and len(pool.processes()) == 7
     futures = [pool.submit(Job(str(i), DOUBLE, (str(i),))) for i in range(90)]
     os.kill(first, signal.SIGKILL)
@@ -120,9 +120,8 @@ def test_many_workers_have_several_servers(monkeypatch):
     assert wait_until(lambda: len(servers_of(pool)) == 2)
 
 
-# After a signal to all processes of its run, as job schedulers send it, this
-# trainer needs the verdict of a running program, and another, before it can
-# save.
+# Job schedulers send a signal to all processes of a run. After it, this trainer
+# needs the verdict of a running program, and another one, before it can save.
 TRAINER = """
 import os, signal, sys
 from azr_jax.executor import Executor, Job
@@ -161,5 +160,5 @@ def test_a_signal_to_everybody_leaves_the_trainer_its_pool(name):
       assert trainer.stdout.readline() == "1 2\n"
       assert trainer.wait(30) == 3
     finally:
-      trainer.kill()  # It would wait for a signal for ever.
+      trainer.kill()  # It would wait for a signal forever.
   assert wait_until(lambda: not any(map(is_alive, everyone)))

@@ -1,6 +1,6 @@
-"""Long runs, which show growth and the effect of random kills.
+"""Long runs that reveal leaks and the effect of random kills.
 
-`pytest -s` shows their figures.
+`pytest -s` prints their measurements.
 """
 
 import os
@@ -36,8 +36,8 @@ def expected(x):
 
 
 def footprint(pool):
-  """Returns the memory, descriptors and unreaped children of the pool."""
-  time.sleep(0.1)  # A report's file is closed just after its reply is sent.
+  """Measures the pool's memory, descriptors and unreaped children."""
+  time.sleep(0.1)  # A report's file is closed shortly after the reply is sent.
   everyone = [os.getpid(), *pool.processes()]
   return {
     "resident_mb": [round(resident_mb(pid), 1) for pid in everyone],
@@ -81,7 +81,7 @@ def test_random_kills_cost_no_verdict(programs, kills):
     return zygotes if kind == "zygote" else children_of(zygotes)
 
   def kill(kind):
-    """Kills one process of a kind, if there is one."""
+    """Kills a random process of a kind, if there is one."""
     processes = victims(kind)
     try:
       os.kill(rng.choice(processes), signal.SIGKILL)
@@ -90,7 +90,7 @@ def test_random_kills_cost_no_verdict(programs, kills):
     killed[kind] += 1
 
   def kill_all():
-    # If kills came faster, they might hit a job twice, which is an error.
+    # Faster kills might hit the same job twice, which is an error.
     while not done.wait(rng.uniform(0.2, programs / 700 / kills)):
       if sum(killed.values()) < kills:
         kill(rng.choice(["zygote", "child"]))

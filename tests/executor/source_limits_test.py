@@ -1,4 +1,4 @@
-"""Tests of the limits of untrusted Python text, and of what they let pass."""
+"""Tests of the limits on untrusted Python text, and of what they accept."""
 
 import ast
 
@@ -59,7 +59,7 @@ def test_within_the_limits(text):
 @settings(max_examples=300)
 @given(st.text(alphabet="([{}])'\"\\+-~ \n\r#.abr", max_size=30))
 def test_strings_and_comments_end_where_they_end_in_python(text):
-  """A bracket run is seen exactly if it is code, when the text is Python."""
+  """In valid Python, a run of brackets is rejected exactly if it is code."""
   run = "[" * 140 + "]" * 140
   source = f"{text}\n{run}\n"
   try:

@@ -1,4 +1,4 @@
-"""Tests that results come in order, at once, and a bounded number ahead."""
+"""Tests that results stream in order, at once, and with a bounded backlog."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""Tests of the verdicts on honest programs."""
+"""Tests of verdicts on honest programs."""
 
 import tracemalloc
 
@@ -64,7 +64,7 @@ def test_a_timeout_keeps_the_values_of_the_calls_before(run):
   result = run(code, "1", "2", "3", "4")
   assert (result.status, result.error) == ("timeout", "TimeoutError")
   assert result.outputs == ("1", "2", None, None)
-  # With two runs, a value must be confirmed, so a timeout keeps none.
+  # With two runs, values must be confirmed, so a timeout keeps none.
   result = run(code, "1", "2", "3", "4", runs=2)
   assert (result.status, result.outputs) == ("timeout", (None,) * 4)
 
@@ -111,7 +111,7 @@ def test_a_report_of_too_many_lines_is_refused(report, finished):
 
 
 def test_a_report_of_half_a_million_lines_is_not_split():
-  """Splitting it takes 8 MB a report, and 60 times the time."""
+  """Splitting every line would take 8 MB per report and 60 times as long."""
   job = Job("1", ADD, ("1",))
   report = b"1\n" * 540_000
   tracemalloc.start()
@@ -224,7 +224,7 @@ def test_annotations_may_be_text(run, head):
 
 
 def test_cyclic_garbage_is_collected(run):
-  # The calls allocate 800 MB in all, without touching it, which is fast.
+  # The calls allocate 800 MB in all: fast, because they do not touch it.
   code = (
     "def f():\n  for _ in range(10_000):\n    a = [bytes(80_000)]; a.append(a)"
   )
@@ -297,7 +297,7 @@ def test_calls_share_a_process_only_if_they_cannot_tell(run):
   code = "import math\ndef f(x):\n  math.n = getattr(math, 'n', 0) + 1\n"
   code += "  return math.n"
   assert run(code, "1", "2", "3").outputs == ("1", "1", "1")
-  # The tests of a benchmark are of one trusted file.
+  # All tests of a benchmark come from one trusted file.
   assert run(code, "1", "2", "3", per_call=True).outputs == ("1", "2", "3")
 
 

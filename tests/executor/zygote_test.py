@@ -1,4 +1,4 @@
-"""Tests of the zygote when a child's output is read after its end."""
+"""Tests of the zygote when a child's output is read after the child's end."""
 
 import subprocess
 import sys

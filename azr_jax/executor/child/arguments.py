@@ -1,10 +1,10 @@
 """The names that argument texts may use besides Python's builtins.
 
-An argument text is the same value whatever the program: it is evaluated with
-these names and without the program's. They include every constructor of a
-canonical text (`canonical.py`), so that a value can be an argument of a program
-that does not import its type. The module runs in the zygote's children, so it
-imports the standard library only.
+An argument text means the same value for every program: it is evaluated with
+these names and without the program's. They include every constructor that
+occurs in a canonical text (`canonical.py`), so a value can be passed to a
+program that does not import its type. This module runs in the zygote's
+children, so it imports only the standard library.
 """
 
 import cmath

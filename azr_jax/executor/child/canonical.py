@@ -1,9 +1,9 @@
-"""Writes the canonical text of a value, inside the child that made the value.
+"""Writes the canonical text of a value, in the child that computed the value.
 
-Only exact builtin types, and a few of collections, fractions and decimal, have
-a text; any other type, a subclass included, is refused. This module runs in the
-zygote's children, so it imports the standard library only. `literals.py` reads
-the texts on the trusted side.
+Only exact builtin types and a few types of collections, fractions and decimal
+have a text. Other types, including subclasses, are refused. This module runs in
+the zygote's children, so it imports only the standard library. `literals.py`
+parses the texts on the trusted side.
 """
 
 import collections
@@ -16,15 +16,15 @@ MAX_CHARS = 64 * 1024
 
 
 class Unserializable(ValueError):
-  """The value has no canonical text: its type, its depth, or its size."""
+  """The value has no canonical text because of its type, depth or size."""
 
 
 def canonical(value):
-  """Returns the text of a value.
+  """Returns the canonical text of a value.
 
   Raises:
-    Unserializable: an unknown type, more than `MAX_DEPTH` levels (so also a
-      cycle), or more than `MAX_CHARS` characters.
+    Unserializable: the value has an unknown type, more than `MAX_DEPTH` levels
+      (a cycle, for example), or more than `MAX_CHARS` characters.
   """
   writer = _Writer()
   text = writer.text(value, 0)
@@ -37,15 +37,15 @@ class _Writer:
   """Writes one value.
 
   Attributes:
-    left: characters that may still be written. It bounds the work on a value
-      that contains the same part many times.
+    left: the number of characters that may still be written. It bounds the work
+      for a value that contains the same part many times.
   """
 
   def __init__(self):
     self.left = MAX_CHARS
 
   def text(self, value, depth):
-    """Returns the text of a value that is `depth` levels down."""
+    """Returns the text of a value at nesting level `depth`."""
     kind = type(value)
     scalar = _SCALAR_BY_ID.get(id(kind))
     if scalar is not None:
@@ -62,7 +62,7 @@ class _Writer:
     return text
 
   def joined(self, values, depth):
-    """Returns the texts of values in order."""
+    """Returns the texts of values, in order, separated by commas."""
     return ", ".join([self.text(value, depth) for value in values])
 
   def unordered(self, values, depth):
@@ -70,7 +70,7 @@ class _Writer:
     return f"{{{', '.join(sorted([self.text(v, depth) for v in values]))}}}"
 
   def mapping(self, value, depth):
-    """Returns the text of a mapping, in its order of insertion."""
+    """Returns the text of a mapping, in insertion order."""
     text = self.text
     pairs = [f"{text(k, depth)}: {text(v, depth)}" for k, v in value.items()]
     return f"{{{', '.join(pairs)}}}"

@@ -1,17 +1,15 @@
 """Shifts a child's clocks, so that no two runs of a job agree on the time.
 
-A clock that is read to the second differs between two runs anyway. The weekday,
-the hour or the year does not, unless the runs see times that are far apart.
-Run n of a job, counted from 0, therefore sees clocks that are n steps ahead:
-another year, month, day of the month and of the week, hour, minute and second
-(`clock_steps.py`). Differences between two readings are as they were. The first
-run, whose shift is 0, has the same replacements, and so has the only run of a
-job with rules, so runs look alike.
+Two runs read different seconds anyway, but the same weekday, hour or year
+unless their clocks are far apart. So in run n of a job, counted from 0, the
+clocks are n steps ahead: a different year, month, day of the month, weekday,
+hour, minute and second (`clock_steps.py`). Differences between two readings do
+not change. The first run, with a shift of 0, has the same replacements, and so
+has the only run of a job with rules. So all runs look alike.
 
-The functions of `time`, and `os.times`, are replaced wherever a module has
-them, and `now` and `utcnow` in the type `datetime` itself, so a program finds
-no other by names.
-The C library's clocks stay as they are.
+The functions of `time`, and `os.times`, are replaced in every module that has
+them; `now` and `utcnow` are replaced in the type `datetime` itself. So a
+program finds no original by name. The C library's clocks are not changed.
 """
 
 import ctypes
@@ -24,7 +22,7 @@ import types
 _SECONDS = (
   "time monotonic perf_counter process_time thread_time clock_gettime"
 ).split()
-# Functions of a time -> the position of the argument that defaults to now.
+# Functions of a time, and the position of the argument that defaults to now.
 _OF_NOW = {"gmtime": 0, "localtime": 0, "ctime": 0}
 _OF_NOW_TUPLE = {"asctime": 0, "strftime": 1}
 _REAL_TIME, _REAL_LOCAL_TIME = time.time, time.localtime
@@ -33,12 +31,12 @@ _type_changed = ctypes.pythonapi.PyType_Modified
 _type_changed.argtypes = [ctypes.py_object]
 _type_changed.restype = None
 _shift_s = 0
-# (namespace, name, replacement of the clock there)
+# (namespace, name, replacement)
 _PLACES: list[tuple[dict, str, object]] = []
 
 
 class _Function:
-  """A callable that, like C functions, does not bind as a method in a class."""
+  """A callable that, like a C function, does not bind as a method."""
 
   __slots__ = ("_call",)
 
@@ -50,7 +48,7 @@ class _Function:
 
 
 def prepare(namespaces):
-  """Finds the clocks in the globals of modules, once, in the zygote."""
+  """Finds the clocks in modules' globals; called once, in the zygote."""
   replacements = {
     id(getattr(time, name)): replacement
     for name, replacement in _replacements()
@@ -67,7 +65,7 @@ def prepare(namespaces):
 
 
 def shift(seconds):
-  """Sets the clocks of this process ahead."""
+  """Sets this process's clocks ahead by some seconds."""
   global _shift_s
   _shift_s = seconds
   for namespace, name, replacement in _PLACES:
@@ -76,7 +74,7 @@ def shift(seconds):
 
 
 def _replacements():
-  """Yields the name of each clock in `time`, and what replaces it."""
+  """Yields the name of each clock in `time` and its replacement."""
   for name in _SECONDS:
     yield name, _Function(_ahead(getattr(time, name), 1))
     yield f"{name}_ns", _Function(_ahead(getattr(time, f"{name}_ns"), 10**9))
@@ -113,7 +111,7 @@ def _of_now(function, position, now):
 
 
 def _later(method):
-  """Returns a class method of `datetime` whose time is shifted."""
+  """Returns a class method of `datetime` that returns shifted times."""
 
   def read(kind, *arguments, **named):
     now = method.__get__(None, kind)(*arguments, **named)

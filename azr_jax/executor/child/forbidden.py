@@ -1,7 +1,7 @@
 """Finds forbidden imports in a program's syntax tree.
 
-The rules are about the quality of tasks: a program that reads the clock has no
-reproducible answer. They are no protection; the sandbox is in `kernel.py`.
+The rules are about task quality: a program that reads the clock has no
+reproducible answer. They are not a protection; the sandbox is in `kernel.py`.
 """
 
 import ast
@@ -24,16 +24,16 @@ RULES_OF_PROPOSALS = (
   "sys.exit",
   "os.environ",
 )
-# Builtins that are removed from programs.
+# Builtins that programs do not get.
 REMOVED_BUILTINS = ("open", "input", "breakpoint", "help", "exit", "quit")
 
 
 def forbidden_use(tree, rules):
   """Returns the first forbidden module that a tree uses, or None.
 
-  A rule `a` forbids importing a and all below it. A rule `a.b` forbids
+  A rule `a` forbids importing a and its submodules. A rule `a.b` forbids
   importing a.b, importing b from a, and the attribute b of an imported a.
-  `__import__` and `import_module` of a constant count as imports, also if
+  `__import__` and `import_module` with a constant count as imports, even if
   `import_module` was imported under another name.
   """
   nodes = list(ast.walk(tree))

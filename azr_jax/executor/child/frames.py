@@ -1,29 +1,29 @@
-"""Packs and reads the frames that go over a zygote's two pipes.
+"""Packs and parses the frames on a zygote's two pipes.
 
-A frame is a fixed big-endian header and the number of bytes that it states. In
-a request, the bytes are a program and its inputs, packed by `marshal`: the
-sender is trusted, and the child unpacks them with one call. In a reply, the
-header says how the child ended, and the bytes are its ASCII report, which
-`verdict.py` reads. Nothing in a reply is ever unmarshalled.
+A frame is a fixed-size big-endian header, which contains the payload's length,
+and the payload. A request's payload is a program and its inputs, packed with
+`marshal`: the sender is trusted, and the child unpacks them with one call. A
+reply's header says how the child ended, and its payload is the child's ASCII
+report, which `verdict.py` parses. Nothing in a reply is ever unmarshalled.
 
-Both sides use this module, so it imports the standard library only.
+Both sides use this module, so it imports only the standard library.
 """
 
 import marshal
 import os
 import struct
 
-# How a child ended: it was killed at a limit, or ended otherwise.
+# How a child ended: killed at a limit, or otherwise.
 CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT, SIGNALLED, NO_REPORT, REPORTED = range(6)
 LIMITS = (CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT)
-# A reply without a request, which says that the zygote is alive.
+# A reply without a request, sent to show that the zygote is alive.
 HEARTBEAT = 6
 
 # Payload bytes, request number, limits of a call, a run, and sleep in seconds.
 _REQUEST = struct.Struct(">QQddd")
 REQUEST_BYTES = _REQUEST.size
-# Payload bytes, request number, wall clock, CPU seconds, seconds of sleep, how
-# the child ended.
+# Payload bytes, request number, wall-clock seconds, CPU seconds, seconds of
+# sleep, how the child ended.
 _REPLY = struct.Struct(">QQdddB")
 
 
@@ -34,11 +34,11 @@ def pack_request(
 
   Args:
     number: the request's number.
-    limits: CPU seconds of a call and of all calls, and seconds of sleep.
+    limits: CPU seconds per call and of all calls, and seconds of sleep.
     code, inputs, entry, forbidden: as in `job.Job`.
     may_share: whether the calls may share a process whatever the program does.
-    shift_s: by how many seconds the clocks are ahead; None leaves them as they
-      are.
+    shift_s: how many seconds to set the clocks ahead; None if they are not
+      replaced.
   """
   program = (code, tuple(inputs), entry, tuple(forbidden), may_share, shift_s)
   payload = marshal.dumps(program)
@@ -51,27 +51,27 @@ def unpack_request(header):
 
 
 def unpack_program(file):
-  """Returns the program, as `pack_request` has it, from a request's file.
+  """Reads (code, inputs, entry, forbidden, may_share, shift_s) from a file.
 
-  These are code, inputs, entry, forbidden, may_share, and shift_s.
+  The file holds the payload of `pack_request`.
   """
   return marshal.loads(os.pread(file, os.lseek(file, 0, os.SEEK_END), 0))
 
 
 def pack_reply(number, seconds, cpu_s, slept_s, ending, size):
-  """Returns a reply's header; `ending` says how the child ended."""
+  """Returns the header of a reply with a report of `size` bytes."""
   return _REPLY.pack(size, number, seconds, cpu_s, slept_s, ending)
 
 
 def pack_heartbeat():
-  """Returns the frame that says that the zygote is alive."""
+  """Returns a heartbeat's frame."""
   return pack_reply(0, 0.0, 0.0, 0.0, HEARTBEAT, 0)
 
 
 def take_replies(buffer):
-  """Removes the complete replies from the front of a bytearray.
+  """Removes and yields the complete replies at the front of a bytearray.
 
-  Yields (number, wall clock in seconds, CPU seconds, seconds of sleep, how the
+  Yields (number, wall-clock seconds, CPU seconds, seconds of sleep, how the
   child ended, report).
   """
   while len(buffer) >= _REPLY.size:
@@ -85,7 +85,7 @@ def take_replies(buffer):
 
 
 def pack_hello(layers):
-  """Returns a zygote's first frame: layer names, `-` before inactive ones."""
+  """Returns a zygote's first frame: layer names, inactive ones after a `-`."""
   active = [name for name, is_active in layers.items() if is_active]
   missing = ["-" + name for name, is_active in layers.items() if not is_active]
   text = " ".join(active + missing).encode("ascii")
@@ -93,6 +93,6 @@ def pack_hello(layers):
 
 
 def unpack_hello(payload):
-  """Returns for each sandbox layer, by name, whether it is active."""
+  """Returns whether each sandbox layer is active, by name."""
   names = payload.decode("ascii").split()
   return {name.lstrip("-"): not name.startswith("-") for name in names}

@@ -5,18 +5,18 @@ without one: through `sys.modules`, through an attribute of an allowed module
 (`queue.time`, `contextlib.os`), or by a computed name
 (`__import__('ti' + 'me')`). So in a child whose job has rules:
 
-* `sys.modules` has None for each forbidden module, its submodules and its C
-  part (`_datetime`), so every import of it raises;
-* a copy replaces each module that leads to a forbidden one. The copy lacks the
-  attributes that lead there. Its functions keep the original globals, so they
-  work as before;
+* `sys.modules` maps each forbidden module, its submodules and its C part
+  (`_datetime`) to None, so every import of it raises;
+* each module that leads to a forbidden one is replaced by a copy without the
+  attributes that lead there. The copy's functions keep the original globals, so
+  they still work;
 * the interpreter's loaders refuse to load a module twice.
 
 Only names are hidden. A program that walks frames or the `__globals__` of a
-function still finds a module, and `object.__subclasses__()` has the classes of
-forbidden modules, such as `datetime.datetime` and `_random.Random`. It gains
-little: clocks differ between runs (`clocks.py`), and graded programs run under
-the rules of their validation.
+function still finds a module, and `object.__subclasses__()` lists the classes
+of forbidden modules, such as `datetime.datetime` and `_random.Random`. That
+gains it little: clocks differ between runs (`clocks.py`), and programs are
+graded under the same rules as they were validated.
 """
 
 import _imp
@@ -30,26 +30,26 @@ _KINDS = (
   types.BuiltinFunctionType,
   types.MethodType,
 )
-# The interpreter itself uses the attributes of these modules.
+# The interpreter itself uses these modules' attributes.
 _NEVER_COPIED = ("builtins", "sys")
 _LOADERS = "create_builtin create_dynamic get_frozen_object init_frozen".split()
-# The next tables have names of modules as keys.
-_NAMES = {}  # Modules that a rule of this name forbids.
-_COPIES = {}  # A copy whose only modules are its submodules.
-_HOLDERS = {}  # Modules that have it as an attribute.
-_SUBMODULE_OF = {}  # Its places in packages: (package, attribute).
-_MEMBERS = {}  # Places of its functions and classes: (module, attribute).
+# Tables by module name.
+_NAMES = {}  # The modules that a rule with this name forbids.
+_COPIES = {}  # A copy of the module that holds no modules but submodules.
+_HOLDERS = {}  # The modules that have this module as an attribute.
+_SUBMODULE_OF = {}  # Where packages hold it: (package, attribute).
+_MEMBERS = {}  # Where its functions and classes are: (module, attribute).
 _LOADED = set()
 _GUARDS: dict = {}  # Loaders of `_imp` that refuse to load a module twice.
-_PLANS = {}  # Rules -> the changes that `hide` makes.
+_PLANS = {}  # The changes that `hide` makes, by rules.
 
 
 def prepare(usual_rules):
-  """Copies modules and finds references between them, once, in the zygote.
+  """Copies modules and records references between them; runs in the zygote.
 
   Args:
-    usual_rules: rules to plan here, so that `hide` is fast. A child plans any
-      other rules itself, which copies a hundred more pages.
+    usual_rules: rules to plan in advance, so that `hide` is fast. A child has
+      to plan any other rules itself, which touches a hundred more pages.
   """
   modules = {n: m for n, m in sys.modules.items() if type(m) is _Module}
   names_of = {}
@@ -87,12 +87,12 @@ def _add_rules(name, aliases):
 
 
 def _copy(module, names, names_of):
-  """Copies a module and records what it holds of other modules.
+  """Copies a module and records its references to other modules.
 
   Args:
     module: the module to copy.
-    names: its names in `sys.modules`.
-    names_of: the names of each module, by its id.
+    names: the module's names in `sys.modules`.
+    names_of: the names of every module, by `id`.
   """
   copy = _Module(names[0])
   vars(copy).update(vars(module))
@@ -123,7 +123,7 @@ def hide(rules):
   """Hides forbidden modules from the program that this process will run.
 
   Args:
-    rules: names of modules or of their attributes, as in `job.Job`.
+    rules: names of modules or of module attributes, as in `job.Job`.
   """
   changes, removed = _PLANS.get(rules) or _plan(rules)
   vars(sys)["modules"].update(changes)
@@ -134,10 +134,11 @@ def hide(rules):
 
 
 def _plan(rules):
-  """Returns the changes that `hide` makes.
+  """Returns the changes that `hide` makes, as a pair.
 
-  The first maps names to the module that the program will find, or to None. The
-  second lists (module, attribute) to remove from modules without a copy.
+  The first item maps names to the module that the program will find, or to
+  None. The second lists each (module, attribute) to remove from modules that
+  have no copy.
   """
   forbidden = {name for rule in rules for name in _forbidden_names(rule)}
   attributes = [rule.rpartition(".") for rule in rules if "." in rule]
@@ -180,7 +181,7 @@ def _leading_to(forbidden, parents):
 
 
 def _forbidden_names(rule):
-  # A dotted rule may name an attribute that is not a module.
+  # A dotted rule may refer to an attribute that is not a module.
   return _NAMES.get(rule, () if "." in rule else (rule,))
 
 

@@ -1,21 +1,24 @@
-"""Decides whether a program can tell one of its calls from another.
+"""Decides whether a program can tell its calls apart.
 
-The calls of a job share a process, because a process for each costs several
-times as much. A program's own state does not outlive a call (`program.py`), but
-that of the process does: a program could count its calls in an attribute of a
-library's class, or read the other inputs in its callers' frames.
+The calls of a job share a process where possible, because a process per call
+costs several times as much. A program's own state does not outlive a call
+(`program.py`), but state of the process does: a program could count its calls
+in an attribute of a library class, or read the other inputs in its callers'
+frames.
 
-`are_independent` holds only for programs whose syntax tree shows that they do
-nothing of the kind. Any other program gets a process for each call. The rules
-allow what is known to be harmless:
+`are_independent` returns True only if the syntax tree shows that a program does
+nothing of the kind. Any other program gets a process per call. The rules allow
+only what is known to be harmless:
 
-* builtins but those that reach objects or namespaces by name, or build classes;
-* the names of `_LIBRARY`. Nothing that a program could change may flow through
-  it as a value: what is written in Python may only be called, or decorate;
-* attributes but special ones, and those of frames, code and tracebacks.
+* builtins, except those that reach objects or namespaces by name or build
+  classes;
+* the names in `_LIBRARY`. No mutable object of a library may be used as a
+  value, so functions and classes written in Python may only be called or used
+  as decorators;
+* attributes, except special ones and those of frames, code and tracebacks.
 
-One leak is known: the address in the text of an object without a `__repr__`
-depends on what the process has allocated before.
+One leak is known: the default `repr` of an object contains its address, which
+depends on earlier allocations in the process.
 """
 
 import ast
@@ -37,7 +40,7 @@ def _kinds(kind, names):
 
 
 def _public(module, *but):
-  """Returns the public names of a module that is written in C."""
+  """Returns the public names of a module written in C."""
   names = {name for name in vars(module) if not name.startswith("_")}
   return dict.fromkeys(names.difference(but), _ANY)
 
@@ -84,7 +87,7 @@ _LIBRARY = {
     "Iterator List Mapping Optional Sequence Set Tuple Type Union",
   ),
 }
-# The names of `arguments.py`, which inputs may use.
+# The names that inputs may use, as in `arguments.py`.
 _OF_INPUTS = {
   name: _LIBRARY[module][name]
   for module, name in (
@@ -124,8 +127,8 @@ _SPECIAL = frozenset(
 )
 # Attributes of generators, coroutines, frames, tracebacks and code.
 _PREFIXES = ("ag_", "co_", "cr_", "f_", "gi_", "tb_")
-# `format` reads attributes that a text names, `mro` gives classes, and the
-# others tell whether a regular expression was in the cache.
+# `format` reads attributes by name, `mro` returns classes, and the others
+# reveal whether a regular expression was in the cache.
 _ATTRIBUTES = frozenset("format format_map mro pattern re".split())
 _REFUSED_NODES = (
   ast.AsyncFor,
@@ -133,8 +136,8 @@ _REFUSED_NODES = (
   ast.AsyncWith,
   ast.Await,
 )
-# Words that are refused, or allowed in some places only. A digit may precede a
-# word (`1if x else y`), and so hide a keyword, but no name.
+# Words that are refused, or allowed only in some places. A digit may directly
+# precede a keyword (`1if x else y`), but not a name.
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _DOUBTFUL_START = re.compile(rf"(?<![A-Za-z_])(?:__|{'|'.join(_PREFIXES)})")
 _DOUBTFUL = _ATTRIBUTES.union(
@@ -144,11 +147,11 @@ _DOUBTFUL_IN_INPUTS = _DOUBTFUL.union(_OF_INPUTS, _MODULES_OF_INPUTS)
 
 
 def are_independent(code, inputs):
-  """Returns whether no call of a program can depend on another one.
+  """Returns whether no call of a program can depend on another call.
 
-  Most texts have only words that are allowed wherever they stand. Others are
-  parsed. It does not matter what it returns for text that has no syntax tree,
-  because each call then raises SyntaxError.
+  Most texts contain only words that are allowed everywhere; the others are
+  parsed. The result does not matter for text that cannot be parsed, because
+  each call then raises SyntaxError.
 
   Args:
     code: the program.
@@ -171,8 +174,8 @@ def are_independent(code, inputs):
 def _has_plain_words(text, doubtful):
   """Returns whether a text has no word that `_Checker` might refuse.
 
-  Words in comments and strings count. Outside ASCII, Python reads several
-  letters as the same name.
+  Words in comments and strings count. Only ASCII text qualifies, because
+  Python normalizes other letters, so a name can be spelled in several ways.
   """
   return (
     text.isascii()
@@ -185,12 +188,12 @@ class _Checker:
   """Checks one syntax tree."""
 
   def __init__(self, tree, names=None, modules=None):
-    """Prepares the check of a tree.
+    """Collects the nodes of a tree and their parents.
 
     Args:
-      tree: the tree.
-      names: names that are there without an import, and how they may be used.
-      modules: modules that are there without an import, by their names.
+      tree: the syntax tree.
+      names: predefined names, with the way each may be used.
+      modules: predefined modules, by the name they are bound to.
     """
     self._names = dict(names or {})
     self._modules = dict(modules or {})
@@ -209,7 +212,7 @@ class _Checker:
     ) and all(map(self._allows, self._nodes))
 
   def _imports(self, node):
-    """Notes what an import binds; returns whether it is allowed."""
+    """Records the names that an import binds; returns whether it is allowed."""
     if isinstance(node, ast.Import):
       for alias in node.names:
         if alias.name not in _LIBRARY:
@@ -220,7 +223,7 @@ class _Checker:
     for alias in node.names:
       if alias.name not in kinds:
         return False
-      # A name that is bound twice may only be used in both ways.
+      # A name that is bound twice must allow the same use both times.
       name, kind = alias.asname or alias.name, kinds[alias.name]
       if self._names.setdefault(name, kind) != kind:
         return False
@@ -245,7 +248,7 @@ class _Checker:
     if not _is_plain(name):
       return False
     if name in self._modules:
-      # A module may be read, but neither changed nor passed on.
+      # A module's attributes may be read, but it may not be passed around.
       parent = self._parents[node]
       return isinstance(parent, ast.Attribute)
     if name in self._names:
@@ -267,7 +270,7 @@ class _Checker:
     return _is_plain(name) and _is_public(name)
 
   def _allows_use(self, node, kind):
-    """Returns whether a name of a library is used as it may be."""
+    """Returns whether a library's name is used in an allowed way."""
     if kind == _ANNOTATION:
       return self._is_annotation(node)
     if kind == _ANY:
@@ -301,8 +304,8 @@ class _Checker:
   def _is_annotation(self, node):
     """Returns whether a name of `typing` is in an annotation of plain names.
 
-    `typing` caches what it is given, so a value with an `__eq__` of the
-    program's would be compared with one of an earlier call.
+    `typing` caches its arguments, so an argument whose `__eq__` the program
+    defines would be compared with one from an earlier call.
     """
     while True:
       parent = self._parents.get(node)
@@ -338,7 +341,7 @@ class _Checker:
     )
 
   def _types(self):
-    """Returns builtins and names of classes that nothing else binds."""
+    """Returns builtins and class names that nothing else binds."""
     classes, others = set(), set()
     for node in self._nodes:
       if isinstance(node, ast.ClassDef):
@@ -352,7 +355,7 @@ class _Checker:
 
 
 def _identifiers(node):
-  """Yields the names that a node other than a name or attribute has."""
+  """Yields the identifiers in the fields of a node."""
   if isinstance(node, ast.Constant | ast.ImportFrom | ast.alias):
     return
   for _, value in ast.iter_fields(node):
@@ -363,7 +366,7 @@ def _identifiers(node):
 
 
 def _is_plain(name):
-  """Returns whether a name is not special, or one of `_SPECIAL`."""
+  """Returns whether a name is not special, or is one of `_SPECIAL`."""
   is_special = name.startswith("__") and name.endswith("__")
   return not is_special or name in _SPECIAL
 
@@ -373,7 +376,7 @@ def _is_public(name):
 
 
 def _has_plain_fields(text):
-  """Returns whether a format's fields read no attributes or items."""
+  """Returns whether no field of a format string reads attributes or items."""
   try:
     for _, field, spec, _ in string.Formatter().parse(text):
       if field and ("." in field or "[" in field):

@@ -1,8 +1,8 @@
 """The sandbox layers of Linux: seccomp, landlock, namespaces, resource limits.
 
 They are set up through ctypes and libc, without root or dependencies. Only the
-zygote imports this module, before it serves; `fork` makes each child, which
-calls `deny_files` and `enter_child`. `system_calls.py` has the calls that
+zygote imports this module, before it serves. `fork` creates each child, which
+calls `deny_files` and `enter_child`. `system_calls.py` defines the calls that
 seccomp allows.
 """
 
@@ -17,7 +17,7 @@ import system_calls
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYSCALL = _LIBC.syscall
 _PRCTL = _LIBC.prctl
-_FORK = ctypes.PyDLL(None, use_errno=True).fork  # It keeps the interpreter.
+_FORK = ctypes.PyDLL(None, use_errno=True).fork  # PyDLL keeps the GIL.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_SECCOMP = 22
@@ -36,22 +36,22 @@ _PROGRAM = _FilterProgram(
   len(_FILTER or b"") // 8, ctypes.addressof(_FILTER_BUFFER)
 )
 _PROGRAM_POINTER = ctypes.byref(_PROGRAM)
-# The descriptor of the rules that deny files; None where there are none.
+# The descriptor of the landlock ruleset, or None without landlock.
 _ruleset = None
 
 
 def enter_zygote(wanted, memory_bytes):
   """Activates the wanted sandbox layers that children inherit.
 
-  Layers that the kernel lacks are left out. Those that a child must activate
-  itself (`enter_child`) are not tried here.
+  Layers that the kernel lacks are skipped. Layers that a child must activate
+  itself (`enter_child`) are not tested here.
 
   Args:
-    wanted: names of layers, of `settings.LAYERS`.
-    memory_bytes: address space that a child may add to the zygote's, of which
-      libraries reserve any amount. (complexipy reserves a GiB.)
+    wanted: names of layers, from `settings.LAYERS`.
+    memory_bytes: address space that a child may allocate in addition to the
+      zygote's. (Libraries reserve any amount there; complexipy takes a GiB.)
 
-  Returns for each layer, by name, whether it is active.
+  Returns whether each layer is active, by name.
   """
   if "limits" in wanted:
     limit = _address_space() + memory_bytes
@@ -62,19 +62,20 @@ def enter_zygote(wanted, memory_bytes):
   _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
   layers["unprivileged"] = "unprivileged" in wanted and _drop_root()
   layers["landlock"] = "landlock" in wanted and _prepare_landlock()
-  # A child of the same user cannot trace or read a zygote that is not dumpable.
+  # Children run as the same user, which may not trace or read a process that is
+  # not dumpable.
   _PRCTL(_PR_SET_DUMPABLE, 0, 0, 0, 0)
   return layers
 
 
 def fork():
-  """Forks a process of one thread; returns as `os.fork` does.
+  """Forks a single-threaded process; returns the same as `os.fork`.
 
-  It leaves out what Python does for threads and locks after a fork, which
-  copies twenty pages.
+  It skips Python's repair of threads and locks after a fork, which touches
+  twenty pages.
 
   Raises:
-    OSError: the kernel refuses it.
+    OSError: the kernel refuses the fork.
   """
   pid = _FORK()
   if pid < 0:
@@ -84,13 +85,13 @@ def fork():
 
 
 def deny_files():
-  """Denies files, TCP ports, abstract sockets and signals to a child.
+  """Denies files, TCP ports, abstract sockets and signals to this child.
 
-  The zygote itself may read files, because the kernel says in one how long a
-  child waited for a core.
+  The zygote itself keeps access to files, because it reads from /proc how long
+  a child waited for a core.
 
   Raises:
-    OSError: the kernel refuses it.
+    OSError: the kernel refuses landlock.
   """
   restrict = 446
   if _ruleset is not None and _SYSCALL(restrict, _ruleset, 0) != 0:
@@ -98,12 +99,12 @@ def deny_files():
 
 
 def enter_child(wanted, zygote, cpu_seconds):
-  """Activates the wanted sandbox layers of a child, which cannot be undone.
+  """Activates the wanted sandbox layers of this child, irrevocably.
 
   Args:
-    wanted: names of layers, of `settings.LAYERS`.
-    zygote: process id of the parent.
-    cpu_seconds: limit of CPU time.
+    wanted: names of layers, from `settings.LAYERS`.
+    zygote: the parent's process id.
+    cpu_seconds: the limit on CPU time.
 
   Raises:
     OSError: the zygote has died, or the kernel refuses seccomp.
@@ -124,7 +125,7 @@ def enter_child(wanted, zygote, cpu_seconds):
 
 
 def _address_space():
-  """Returns the bytes of address space that this process has."""
+  """Returns the size of this process's address space, in bytes."""
   with open("/proc/self/statm", "rb") as file:
     pages = int(file.read().split()[0])
   return pages * resource.getpagesize()
@@ -144,14 +145,14 @@ def _prefer_oom_kill():
 
 
 def _drop_root():
-  """Changes root to nobody where allowed; returns whether it is not root."""
+  """Changes the user from root to nobody; returns whether it is not root."""
   if os.getuid() == 0:
     for drop in (
       lambda: os.setgroups([]),
       lambda: os.setresgid(_NOBODY, _NOBODY, _NOBODY),
       lambda: os.setresuid(_NOBODY, _NOBODY, _NOBODY),
     ):
-      with contextlib.suppress(OSError):  # The return value tells.
+      with contextlib.suppress(OSError):  # The return value reports failure.
         drop()
   return os.getuid() != 0
 
@@ -164,7 +165,7 @@ def _unshare():
 
 
 def _prepare_landlock():
-  """Makes the rules that a child's `deny_files` needs; returns success."""
+  """Creates the ruleset for `deny_files`; returns success."""
   global _ruleset
   create = 444
   abi = _SYSCALL(create, None, 0, 1)

@@ -1,14 +1,14 @@
-"""The libraries that jobs may ask for beside the standard library.
+"""The libraries that jobs may request besides the standard library.
 
 A zygote imports them before it enters its sandbox, because files are denied
-afterwards. Then it runs the library's warm-up, so that modules and tables that
-the library loads only on use are there too, and no child has to load them.
+afterwards. It then runs each library's warm-up, which also loads modules and
+tables that are loaded on first use, so that no child has to load them.
 
-A module of `azr_jax` can be a library, too, by its full name. It defines a
+A module of `azr_jax` can also be requested, by its full name. It must define a
 function `warm_up()`.
 
-Every program of a pool can use the pool's libraries. Therefore jobs that name a
-library run in a separate pool (`executor.py`).
+Every program in a pool can use the pool's libraries. So jobs with libraries run
+in separate pools (`executor.py`).
 """
 
 import importlib
@@ -43,8 +43,8 @@ for reference, answer in CASES:
   verify(parsed[1], parsed[0], timeout_seconds=None)
 """,
   # `make_scorer` returns the scorer of a data set. A few scorers need a built
-  # data set, not only the entry and the settings; these are built here, once,
-  # because that is slow.
+  # data set besides the entry and the settings. Building is slow, so it is done
+  # here, once.
   "reasoning_gym": """
 import reasoning_gym, sympy
 from reasoning_gym.factory import DATASETS
@@ -65,7 +65,7 @@ for name in WARM_UPS:
     dataset.score_answer(answer, dataset[0])
 """,
   "script_runner": "import script_runner\nscript_runner.warm_up()",
-  # Scripts may use the others (`scripts.py`).
+  # The libraries below are for scripts (`scripts.py`).
   "numpy": """
 import importlib
 import numpy
@@ -141,16 +141,16 @@ pandas.date_range("2024-01-01", periods=3, freq="B"), pandas.cut(frame.a, 2)
 }
 
 
-# BLAS threads do not survive a fork: with more than one, a child would wait for
-# them forever. The libraries read these variables when they are loaded.
+# BLAS threads do not survive a fork, so a child would wait for them forever.
+# The libraries read these variables when they are loaded.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGE = "azr_jax."
 
 
-# Optional dependencies of libraries that scripts must not find, because a
-# script must have the same output on every machine.
+# Optional dependencies that scripts must not find, so that a script has the
+# same output on every machine.
 _BLOCKED_PACKAGES = ("bottleneck", "matplotlib", "numba", "numexpr", "pyarrow")
-# Modules beside this one, which a zygote finds without a path.
+# Modules in this folder, which a zygote finds without a path.
 _LOCAL_MODULES = ("script_runner",)
 
 
@@ -158,7 +158,7 @@ def check(names):
   """Checks that libraries are known and installed.
 
   Raises:
-    ValueError: one is not; the message names it.
+    ValueError: a library is not; the message names it.
   """
   for name in names:
     if name not in LIBRARIES and not name.startswith(_PACKAGE):
@@ -175,7 +175,7 @@ def check(names):
 def _is_installed(name):
   try:
     return name in _LOCAL_MODULES or importlib.util.find_spec(name) is not None
-  except ModuleNotFoundError:  # A package that would hold it does not exist.
+  except ModuleNotFoundError:  # Its parent package does not exist.
     return False
 
 
@@ -186,9 +186,9 @@ def load(names, paths):
   before = list(sys.path)
   sys.path.extend(paths)
   if "script_runner" in names:
-    # None stands for a module that cannot be imported.
+    # A module that maps to None cannot be imported.
     vars(sys)["modules"].update(dict.fromkeys(_BLOCKED_PACKAGES))
-  # The script runner takes the code of all that the others have loaded.
+  # The script runner comes last: it stores the code of all loaded libraries.
   for name in sorted(names, key=lambda name: name == "script_runner"):
     module = importlib.import_module(name)
     if name in LIBRARIES:
@@ -200,7 +200,7 @@ def load(names, paths):
 
 
 def _hide_machine_details():
-  """Removes what imports cached about the machine and its settings."""
+  """Removes cached information about the machine and its settings."""
   if "platform" in sys.modules:
     platform = sys.modules["platform"]
     machine = platform.uname().machine

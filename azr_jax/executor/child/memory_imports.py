@@ -1,12 +1,12 @@
 """Imports without files: modules whose code a zygote holds in memory.
 
-Libraries import much of themselves on use, and a sandboxed script can read no
-file. So a zygote for scripts keeps the compiled code of the whole standard
-library and of the libraries in one block of memory that its children share. A
-child runs the code of a module only when it imports it.
+Libraries import many of their modules on first use, but a sandboxed script
+cannot read files. So a zygote for scripts keeps the compiled code of the whole
+standard library and of the libraries in one block of memory that its children
+share. A child runs a module's code only when it imports the module.
 
-Extension modules (`.so`) cannot be loaded from memory, so they are loaded at
-once. Packages of tests are left out.
+Extension modules (`.so`) cannot be loaded from memory, so the zygote loads them
+in advance. Test packages are left out.
 """
 
 import importlib
@@ -24,7 +24,7 @@ _LEFT_OUT = frozenset(
   "__pycache__ site-packages dist-packages test tests testing_data idlelib "
   "lib2to3 tkinter turtledemo ensurepip pydoc_data benchmarks conftest".split()
 )
-# Extension modules of the standard library that load much or need a terminal.
+# Extension modules of the standard library that are large or need a terminal.
 _UNLOADED = frozenset(
   "_curses _curses_panel _dbm _gdbm _tkinter readline".split()
 )
@@ -32,19 +32,16 @@ _PYC_HEADER = struct.Struct("<4sIII")  # Magic number, flags, time, size.
 
 
 class MemoryImporter(importlib.abc.InspectLoader):
-  """Finds and loads the modules that it was given.
-
-  An instance stands in `sys.meta_path`.
-  """
+  """Finds and loads the modules that were added; goes into `sys.meta_path`."""
 
   def __init__(self):
-    self._index = {}  # By name: offset, size, whether compiled, path.
+    self._index = {}  # By name: (offset, size, is_compiled, path).
     self._parts = []
     self._size = 0
     self._block = memoryview(b"")
 
   def add(self, name, path):
-    """Takes the code of a module from its file, compiled if Python has it."""
+    """Adds a module's code: compiled if Python has cached it, else source."""
     code = _compiled(path)
     is_compiled = code is not None
     if code is None:
@@ -55,13 +52,13 @@ class MemoryImporter(importlib.abc.InspectLoader):
     self._size += len(code)
 
   def close(self):
-    """Moves the code into its block; nothing can be added afterwards."""
+    """Moves the code into the block; nothing can be added afterwards."""
     file = os.memfd_create("modules")
     for part in self._parts:
       os.write(file, part)
     self._parts.clear()
     if self._size:
-      # A fork need not copy the table of pages that belong to a file.
+      # A fork does not copy the page table of a file mapping.
       self._block = memoryview(
         mmap.mmap(file, self._size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
       )
@@ -82,7 +79,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
     return spec
 
   def get_code(self, fullname):
-    """Returns a module's code, which the base class runs."""
+    """Returns a module's code object, which the base class runs."""
     start, size, is_compiled, path = self._index[fullname]
     code = self._block[start : start + size]
     if is_compiled:
@@ -90,7 +87,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
     return compile(bytes(code), path, "exec", 0, True)
 
   def get_source(self, fullname):
-    """Returns None: only code is held."""
+    """Returns None, because source is not kept."""
 
   def is_package(self, fullname):
     """Returns whether a module is a package."""
@@ -98,10 +95,10 @@ class MemoryImporter(importlib.abc.InspectLoader):
 
 
 def install(packages):
-  """Lets this process import the standard library and some packages.
+  """Makes the standard library and some packages importable from memory.
 
   Args:
-    packages: names of packages; those that are not loaded are left out.
+    packages: names of packages; packages that are not loaded are skipped.
   """
   importer = MemoryImporter()
   standard = os.path.dirname(os.__file__)
@@ -115,7 +112,7 @@ def install(packages):
 
 
 def _take_folder(importer, folder, prefix):
-  """Takes every module of a folder and of the packages in it."""
+  """Adds every module of a folder and of the packages in it."""
   with os.scandir(folder) as entries:
     for entry in sorted(entries, key=lambda e: e.name):
       stem, ending = os.path.splitext(entry.name)
@@ -132,7 +129,7 @@ def _take_folder(importer, folder, prefix):
 
 
 def _load_extensions(folder, prefix):
-  """Imports every extension module of a folder that can be imported."""
+  """Imports every importable extension module of a folder."""
   for ending in importlib.machinery.EXTENSION_SUFFIXES:
     for file in sorted(os.listdir(folder)):
       stem = file.removesuffix(ending)
@@ -146,7 +143,7 @@ def _load_extensions(folder, prefix):
 
 
 def _compiled(path):
-  """Returns what Python has compiled of a file; None if that is too old."""
+  """Returns Python's cached bytecode of a file; None if missing or stale."""
   try:
     with open(importlib.util.cache_from_source(path), "rb") as file:
       data = file.read()

@@ -1,8 +1,8 @@
 """The modules that programs may import, and the function that loads them.
 
-A program cannot read files, so it can import only what its zygote has loaded.
-The lists include modules that others load lazily (`_strptime`, codecs); an
-import of a missing one raises ModuleNotFoundError in the program.
+A program cannot read files, so it can import only modules that its zygote has
+loaded. The lists include modules that others load lazily (`_strptime`, codecs).
+Importing any other module raises ModuleNotFoundError in the program.
 """
 
 import codecs
@@ -18,8 +18,8 @@ MODULES = (
   "keyword math numbers operator pprint queue random re statistics string "
   "struct textwrap time traceback types typing unicodedata zlib"
 ).split()
-# Modules that some versions of Python load lazily; `_pylong`, of 3.12 and
-# later, converts long integers.
+# Modules that only some Python versions load lazily. `_pylong` (3.12 and later)
+# converts long integers.
 VERSION_DEPENDENT = ("_pylong",)
 CODECS = (
   "ascii latin-1 utf-7 utf-8 utf-8-sig utf-16 utf-16-le utf-16-be utf-32 "
@@ -40,12 +40,12 @@ def load():
 
 @contextlib.contextmanager
 def without_fork_hooks():
-  """Ignores functions that modules register to run in each forked child.
+  """Ignores the hooks that modules register to run in each forked child.
 
-  `random` reseeds itself so, and `threading` repairs its locks. They take a
-  third of a fork's time, and a child has one thread. Without them, `random`
-  gives the same numbers in each child of a zygote, and other numbers in
-  another zygote.
+  `random` uses one to reseed itself, and `threading` to repair its locks. They
+  take a third of a fork's time, and a child has one thread. Without them,
+  `random` produces the same numbers in all children of a zygote, but different
+  numbers in another zygote.
   """
   register, os.register_at_fork = os.register_at_fork, _ignore
   yield

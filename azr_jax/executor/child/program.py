@@ -1,23 +1,23 @@
 """Runs one program on its inputs and writes the report, in a short-lived child.
 
-The program's top level runs again for each input. So a call cannot change the
-next one by a global, a mutable default, the decimal context or the recursion
-limit. If a program might change it in another way, such as through an attribute
-of a module, the report is `split` and each call gets its own process
-(`independence.py`). Argument texts can use only the names of `arguments.py`, so
+The program's top level runs again for each input. So a call cannot affect the
+next one through a global, a mutable default, the decimal context or the
+recursion limit. If a program might affect it in another way, such as through an
+attribute of a module, the report is `split` and each call gets its own process
+(`independence.py`). Argument texts can use only the names in `arguments.py`, so
 they do not depend on the program's names.
 
-The report is lines of ASCII, each written when its call ends: a canonical text,
-or `!` and the name of an exception's type (never its message). The last line is
-`done`; it is written with the line before, because each write wakes the zygote.
-If the program could not start, the only line is `!` and an exception's name,
-`split`, or `blocked` and a rule. A program that patches or forges this report
-changes only what it says about itself.
+The report consists of ASCII lines, each written when its call ends: a canonical
+text, or `!` and the name of an exception's type (never its message). The last
+line is `done`. It is written together with the line before it, because each
+write wakes the zygote. If the program could not start, the only line is `!` and
+an exception's name, `split`, or `blocked` and a rule. A program that patches or
+forges this report changes only what it says about itself.
 
-A child spends most of its time on copying the pages of the zygote that it
-writes to, and counting a reference is a write. Therefore `prepare` does in the
-zygote, once, what each child would do first, and a syntax tree is built only
-where one is needed.
+A child spends most of its time copying pages of the zygote that it writes to,
+and updating a reference count is a write. So `prepare` does in the zygote,
+once, what each child would otherwise do first, and a syntax tree is built only
+where it is needed.
 """
 
 import ast
@@ -40,10 +40,10 @@ _BUILTINS = {
   if name not in REMOVED_BUILTINS
 }
 _NAME = "program"
-# The globals of argument texts; what a text binds goes into its own locals.
+# The globals of argument texts. Names that a text binds go into its own locals.
 _ARGUMENT_NAMES = {"__builtins__": dict(_BUILTINS), **NAMES}
 _RECURSION_LIMIT = 1000
-# Copies of the builtins made in advance, because a copy touches 150 objects.
+# Copies of the builtins, made in advance because copying touches 150 objects.
 _SPARE_BUILTINS = []
 _SPARES = 8
 _WARM_UPS = 20  # CPython specializes code after eight runs.
@@ -60,12 +60,12 @@ def f(x, y=1):
   except ValueError as error:
     return None
 """
-# Bound here, before a program can replace them.
+# Bound before a program can replace them.
 _write, _exit = os.write, os._exit
 
 
 def prepare():
-  """Warms up this module in the zygote, so that each child has less to do."""
+  """Warms up this module in the zygote, so that children have less to do."""
   for _ in range(_WARM_UPS):
     for forbidden in ([], ["os.path"]):
       inputs = ["[3, 1, 2]", "(1, 2), y=2"]
@@ -83,7 +83,8 @@ def run(code, inputs, entry, forbidden, may_share, descriptor):
 
   Args:
     code, inputs, entry, forbidden: as in `job.Job`.
-    may_share: let the calls share this process without checking the program.
+    may_share: whether the calls share this process without checking that they
+      are independent.
     descriptor: the pipe to write to.
   """
   for text in _report(code, inputs, entry, forbidden, may_share):
@@ -94,7 +95,7 @@ def run(code, inputs, entry, forbidden, may_share, descriptor):
 
 
 def _report(code, inputs, entry, forbidden, may_share):
-  """Yields the report, in the pieces that are written at once."""
+  """Yields the report, in the pieces that are written together."""
   try:
     rule = _broken_rule(code, inputs, entry, forbidden)
     if rule is not None:
@@ -140,8 +141,8 @@ def _text(write, value):
 
 def _broken_rule(code, inputs, entry, forbidden):
   """Returns the first forbidden module that the program uses, or None."""
-  # Every import contains this word. Python also reads it from letters outside
-  # ASCII, so only ASCII text need not be parsed.
+  # Every import contains this word, but Python also accepts it in non-ASCII
+  # letters. So only ASCII text need not be parsed.
   if not forbidden or all(
     text.isascii() and "import" not in text for text in (code, *inputs)
   ):
@@ -155,7 +156,7 @@ def _broken_rule(code, inputs, entry, forbidden):
 
 
 def _reset():
-  """Undoes what a call may change of its process; `prepare` does it first."""
+  """Resets the process state that a call may have changed."""
   decimal.setcontext(decimal.Context())
   sys.setrecursionlimit(_RECURSION_LIMIT)
 
@@ -163,7 +164,7 @@ def _reset():
 def define(code):
   """Runs a program's top level in a new module; returns the module's globals.
 
-  The module is put into `sys.modules`, because `dataclasses` looks there.
+  The module goes into `sys.modules`, because `dataclasses` looks it up there.
   """
   module = sys.modules[_NAME] = types.ModuleType(_NAME)
   fresh = _SPARE_BUILTINS.pop() if _SPARE_BUILTINS else dict(_BUILTINS)
@@ -173,13 +174,13 @@ def define(code):
 
 
 def call(namespace, entry, compiled):
-  """Calls the entry in a program's globals and returns its value.
+  """Calls the entry function and returns its value.
 
   The arguments are evaluated without the program's names.
 
   Raises:
-    SyntaxError: `compiled` is None, because the text was not one call.
-    NameError: the program does not define the entry.
+    SyntaxError: `compiled` is None, because the text was not exactly one call.
+    NameError: the program does not define the entry function.
   """
   if compiled is None:
     raise SyntaxError("not the arguments of one call")
@@ -197,8 +198,8 @@ def compile_call(entry, text):
   """Compiles argument text as exactly one call of the entry, or returns None.
 
   The code is evaluated with `_collect` in place of the entry. Only text with a
-  closing bracket can leave the call, so only such text is checked by its syntax
-  tree.
+  closing parenthesis can escape from the call, so only such text is parsed and
+  checked.
   """
   try:
     if ")" in text:

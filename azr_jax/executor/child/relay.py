@@ -1,9 +1,9 @@
 """Passes programs and reports through a zygote without reading them.
 
-A child inherits the zygote's memory and can read it. Therefore the kernel moves
-the bytes: a request from its pipe into a nameless file, which only its child
-reads, and a report from the child's pipe through such a file into the reply
-pipe.
+A child inherits the zygote's memory and can read it. So the kernel moves the
+bytes: a request goes from its pipe into an anonymous file, which only the
+request's child reads; a report goes from the child's pipe through such a file
+into the reply pipe.
 """
 
 import collections
@@ -23,9 +23,9 @@ class Requests:
     self._left = 0
 
   def take(self):
-    """Yields (number, call_s, run_s, sleep_s, file) per request.
+    """Yields (number, call_s, run_s, sleep_s, file) for each complete request.
 
-    The caller closes the file, which `frames.unpack_program` reads.
+    `frames.unpack_program` reads the file; the caller closes it.
     """
     while True:
       try:
@@ -41,7 +41,7 @@ class Requests:
         self._header, self._file = b"", None
 
   def _take_bytes(self):
-    """Reads or moves what the pipe has; returns how much, 0 at its end."""
+    """Reads or moves available bytes; returns how many, 0 at the pipe's end."""
     if self._file is not None:
       moved = move(self.pipe, self._file, self._left)
       self._left -= moved
@@ -55,20 +55,20 @@ class Requests:
 
 
 class Replies:
-  """The reply pipe: writes headers, and moves the reports out of files."""
+  """The reply pipe: writes headers and moves the reports out of files."""
 
   def __init__(self, pipe):
     self.pipe = pipe
     self.waiting = collections.deque()
 
   def add(self, head, file=None, size=0):
-    """Queues bytes and, after them, a whole file, which is closed when sent."""
+    """Queues bytes, followed by a file that is closed once it is sent."""
     if file is not None:
       os.lseek(file, 0, os.SEEK_SET)
     self.waiting.append([head, file, size])
 
   def flush(self):
-    """Writes as much as the pipe accepts."""
+    """Writes as many bytes as the pipe accepts."""
     while self.waiting:
       head, file, left = self.waiting[0]
       try:
@@ -86,7 +86,7 @@ class Replies:
 
 
 def memory_file():
-  """Returns a file in memory that is freed with its last descriptor."""
+  """Returns an in-memory file that is freed with its last descriptor."""
   return os.memfd_create("relay")
 
 

@@ -1,10 +1,10 @@
-"""Files in memory, for scripts that write some and read them again.
+"""In-memory files, for scripts that write files and read them back.
 
-They belong to one script's process: they count as its memory and end with it.
-No system call is made, so no layer of the sandbox needs an exception. `open`
-and the functions of `REPLACED` know them, and through these `pathlib`, `glob`
-and the libraries. A script begins in an empty folder, and no other file exists.
-`tempfile` makes folders, but no files.
+The files belong to one script's process: they count as its memory and disappear
+with it. They need no system calls, so no sandbox layer needs an exception.
+`open` and the functions in `REPLACED` work on these files, and so do `pathlib`,
+`glob` and libraries that use them. A script starts in an empty folder, and no
+other files exist. `tempfile` can create folders, but not files.
 """
 
 import builtins
@@ -22,7 +22,7 @@ _folders = {"/", _HOME, "/tmp"}
 
 
 def _path(path):
-  """Returns the absolute path, without `.` and `..`."""
+  """Returns the absolute path, with `.` and `..` resolved."""
   text = os.fsdecode(os.fspath(path))
   return os.path.normpath(os.path.join(_HOME, text))
 
@@ -32,7 +32,7 @@ def _error(number, *paths):
 
 
 class _File(io.BytesIO):
-  """An open file, whose content is stored when it is flushed or closed."""
+  """An open file; its content is stored when it is flushed or closed."""
 
   def __init__(self, path, mode):
     super().__init__(b"" if "w" in mode else bytes(_files[path][0]))
@@ -72,7 +72,7 @@ class _File(io.BytesIO):
 
 
 def _checked(mode):
-  """Returns the letters of a mode that `open` accepts."""
+  """Returns the set of letters of a mode, or raises as `open` does."""
   kinds = set(mode)
   if len(kinds) != len(mode) or not kinds <= set("rwaxbt+"):
     raise ValueError(f"invalid mode: {mode!r}")
@@ -93,7 +93,7 @@ def open_file(
   closefd=True,
   opener=None,
 ):
-  """Opens a file in memory, with the arguments of `open`."""
+  """Opens an in-memory file; takes the arguments of `open`."""
   if isinstance(file, int):
     streams = (sys.stdin, sys.stdout, sys.stderr)
     if 0 <= file < len(streams):
@@ -165,7 +165,7 @@ def _listdir(path="."):
 
 
 class _Entry:
-  """As `os.DirEntry`."""
+  """Replaces `os.DirEntry`."""
 
   def __init__(self, folder, name):
     self.name, self.path = name, os.path.join(folder, name)
@@ -187,7 +187,7 @@ class _Entry:
 
 
 class _Scandir:
-  """As `os.scandir`."""
+  """Replaces `os.scandir`."""
 
   def __init__(self, path="."):
     self._entries = iter([_Entry(path, name) for name in _listdir(path)])
@@ -205,7 +205,7 @@ class _Scandir:
     self.close()
 
   def close(self):
-    """Does nothing: no descriptor is open."""
+    """Does nothing, because no descriptor is open."""
 
 
 def _rename(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
@@ -220,7 +220,7 @@ def _rename(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
   _files[after] = _files.pop(before)
 
 
-# Replacements of functions that the sandbox denies.
+# Replacements for functions that the sandbox denies.
 REPLACED = [
   (
     os,

@@ -1,18 +1,19 @@
 """Runs a script as `python run.py` would, in a child of a zygote.
 
 A zygote loads this module as the library `script_runner` (`libraries.py`). It
-is trusted, but nothing depends on that: a script can change what it does and
-then lies about its own output alone.
+is trusted, but nothing depends on that: a script that patches it can only lie
+about its own output.
 
-A script finds what its own process would give it, as far as the sandbox allows:
+A script finds the environment of a normal process, as far as the sandbox
+allows:
 
-| what it uses | what it gets |
+| the script uses | it gets |
 | --- | --- |
-| the standard library | all its modules (`memory_imports.py`) |
-| `open`, `pathlib`, `os.remove` ... | files in memory (`script_files.py`) |
+| the standard library | all modules (`memory_imports.py`) |
+| `open`, `pathlib`, `os.remove` ... | in-memory files (`script_files.py`) |
 | `input` | an empty input: EOFError |
-| threads, process pools | calls that run at once (`script_threads.py`) |
-| `time.sleep` | waits, by a lock |
+| threads, process pools | calls that run immediately (`script_threads.py`) |
+| `time.sleep` | a wait on a lock |
 | `random`, `secrets`, `uuid` | the same numbers in every run |
 | sockets, programs, signals | errors |
 """
@@ -33,7 +34,7 @@ import memory_imports
 import script_files
 import script_threads
 
-# Modules that scripts often import, so that no script need run their code.
+# Modules that scripts often import, loaded in advance to save scripts the time.
 MODULES = (
   "argparse ast asyncio bz2 concurrent.futures csv fnmatch glob gzip inspect "
   "io logging lzma os pathlib pickle platform secrets shutil signal sqlite3 "
@@ -43,15 +44,15 @@ MODULES = (
 PACKAGES = (
   "numpy sympy mpmath scipy networkx pandas dateutil pytz tzdata"
 ).split()
-# Characters that are kept from the beginning of a stream, and from its end.
+# Characters kept from the start of a stream, and as many from its end.
 KEPT_CHARS = 8000
-_MAX_ASCII = 24_000  # A value's text is limited, in escaped characters.
+_MAX_ASCII = 24_000  # The limit on a stream's kept text, in escaped characters.
 _NAME = "run.py"
-_HIDDEN = "<sandbox>"  # Our functions' file in tracebacks.
+_HIDDEN = "<sandbox>"  # The file name of our functions in tracebacks.
 
 
 def warm_up():
-  """Loads what scripts may import; every other library is loaded before."""
+  """Loads what scripts may import; runs after all other libraries' warm-ups."""
   for name in MODULES:
     try:
       importlib.import_module(name)
@@ -83,7 +84,7 @@ def _renamed(code):
 
 
 def _sleep(seconds):
-  """As `time.sleep`; waiting for a lock is allowed."""
+  """Replaces `time.sleep`: the sandbox allows waiting for a lock."""
   threading.Event().wait(seconds)
 
 
@@ -96,7 +97,7 @@ _REPLACED = [
 
 
 class Stream(io.TextIOBase):
-  """Keeps the beginning and the end of what is written."""
+  """An output stream that keeps the start and the end of the text."""
 
   encoding = "utf-8"
 
@@ -109,24 +110,24 @@ class Stream(io.TextIOBase):
     return True
 
   def reconfigure(self, **options):
-    """Accepts the options of a real stream."""
+    """Accepts and ignores the options of a real stream."""
 
   def write(self, text):
-    """Keeps a text and returns its length."""
+    """Appends text and returns its length."""
     if type(text) is not str:
       raise TypeError(f"write() takes a string, not {type(text).__name__}")
     self._total += len(text)
     free = KEPT_CHARS - len(self._head)
     if free:
       self._head += text[:free]
-    # The tail has only characters that are not in the head.
+    # The tail never repeats characters of the head.
     self._tail += text[free:][-KEPT_CHARS:]
-    if len(self._tail) > 9 * KEPT_CHARS:  # Rarely, because it copies.
+    if len(self._tail) > 9 * KEPT_CHARS:  # Trim rarely: it copies the tail.
       self._tail = self._tail[-KEPT_CHARS:]
     return len(text)
 
   def kept(self):
-    """Returns the first characters, how many are left out, and the last."""
+    """Returns (head, number of omitted characters, tail)."""
     head, tail = self._head, self._tail[-KEPT_CHARS:]
     if not tail and len(ascii(head)) > _MAX_ASCII:
       head, tail = head[: len(head) // 2], head[len(head) // 2 :]
@@ -136,7 +137,7 @@ class Stream(io.TextIOBase):
 
 
 class _Bytes(io.RawIOBase):
-  """The stream's `buffer`, to which a script may write bytes."""
+  """A stream's `buffer`, to which a script may write bytes."""
 
   def __init__(self, stream):
     self._stream = stream
@@ -150,9 +151,9 @@ class _Bytes(io.RawIOBase):
 
 
 def f(script):
-  """Runs a script; returns (whether it failed, its output, its errors).
+  """Runs a script; returns (whether it failed, output, errors).
 
-  Output and errors are what `Stream.kept` returns.
+  Output and errors have the form that `Stream.kept` returns.
   """
   output, errors = Stream(), Stream()
   sys.stdin = io.StringIO()
@@ -164,13 +165,13 @@ def f(script):
   ):
     for name, value in replacements.items():
       setattr(module, name, value)
-  random.seed(0)  # A resumed run must see the same numbers.
+  random.seed(0)  # After a resume, the script must see the same numbers.
   failed = _run(script, output, errors)
   return failed, output.kept(), errors.kept()
 
 
 def _run(script, output, errors):
-  """Runs a script's text; returns whether it failed."""
+  """Runs a script's source; returns whether it failed."""
   before = sys.stdout, sys.stderr
   sys.stdout, sys.stderr = output, errors
   lines = (script + "\n").splitlines(keepends=True)
@@ -194,7 +195,7 @@ def _run(script, output, errors):
 
 
 def _report(error):
-  """Returns the traceback as Python prints it, without this module's frames."""
+  """Formats the traceback as Python does, without this module's frames."""
   steps = error.__traceback__
   while steps is not None and steps.tb_frame.f_code.co_filename != _NAME:
     steps = steps.tb_next

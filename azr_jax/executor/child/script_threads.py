@@ -1,10 +1,11 @@
-"""Threads, pools of processes and event loops, for scripts.
+"""Threads, process pools and event loops, for scripts.
 
-A sandbox has one thread, so what a script starts beside itself runs at once, to
-its end, in the script's own process. Results and exceptions are those of a
-machine with one core. Two things differ: a thread that waits for what its
-starter does later waits for ever, and what a `Process` changes, its starter
-sees. An event loop serves timers, but no descriptors.
+The sandbox allows only one thread. So each thread, process or pool task that a
+script starts runs immediately and to completion in the script's own process.
+Results and exceptions are the same as on a machine with one core, with two
+differences: a thread that waits for something its starter does later waits
+forever, and changes made in a `Process` are visible to its starter. An event
+loop serves timers, but no descriptors.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ import time
 
 
 def _start(thread):
-  """As `Thread.start`, but returns when the thread has ended."""
+  """Replaces `Thread.start`; runs the thread before it returns."""
   if thread._started.is_set():
     raise RuntimeError("threads can only be started once")
   thread._started.set()
@@ -44,15 +45,15 @@ def _is_alive(thread):
 
 
 class _Loop(asyncio.BaseEventLoop):
-  """An event loop that waits for timers only."""
+  """An event loop that serves only timers."""
 
   def __init__(self):
     super().__init__()
     self._selector = self
 
   def select(self, timeout):
-    """Waits; returns that no descriptor is ready."""
-    # A loop without timers waits for another thread, which there is none of.
+    """Waits for the timeout; no descriptor is ever ready."""
+    # Without a timer, the loop waits for another thread, so it waits forever.
     time.sleep(timeout if timeout is not None else threading.TIMEOUT_MAX)
     return ()
 
@@ -64,7 +65,7 @@ class _Loop(asyncio.BaseEventLoop):
 
 
 class _Executor(concurrent.futures.Executor):
-  """A pool of threads or processes, without any."""
+  """A thread or process pool that runs calls immediately."""
 
   def __init__(
     self,
@@ -80,7 +81,7 @@ class _Executor(concurrent.futures.Executor):
       initializer(*initargs)
 
   def submit(self, fn, /, *args, **kwargs):
-    """Calls a function and returns its future, which is done."""
+    """Calls a function and returns a completed future."""
     if self._is_shut_down:
       raise RuntimeError("cannot schedule new futures after shutdown")
     future = concurrent.futures.Future()
@@ -97,7 +98,7 @@ class _Executor(concurrent.futures.Executor):
 
 
 class _Result:
-  """What `Pool.apply_async` and its like return."""
+  """Replaces `multiprocessing.pool.AsyncResult`."""
 
   def __init__(self, future):
     self._future = future
@@ -171,13 +172,13 @@ class _Pool:
 
 
 def _context(method=None):
-  """As `multiprocessing.get_context`."""
+  """Replaces `multiprocessing.get_context`."""
   return multiprocessing
 
 
 _POOLS = {"ThreadPoolExecutor": _Executor, "ProcessPoolExecutor": _Executor}
 _DUMMY = multiprocessing.dummy
-# Replacements of functions that the sandbox denies.
+# Replacements for functions that the sandbox denies.
 REPLACED = [
   (threading.Thread, {"start": _start, "join": _join, "is_alive": _is_alive}),
   (concurrent.futures, _POOLS),

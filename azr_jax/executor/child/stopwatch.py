@@ -1,23 +1,23 @@
-"""Measures what a child has used of its limits, whatever else the machine does.
+"""Measures how much of its time limits a child has used, whatever the load.
 
 | limit | what counts |
 | --- | --- |
-| of a call | CPU time of the child, from the call's begin |
-| of a run | CPU time of the child, all calls together |
-| of sleep | wall clock in which the child neither ran nor waited for a core |
+| call | the child's CPU time since the call started |
+| run | the child's CPU time, all calls together |
+| sleep | wall-clock time in which the child neither ran nor waited for a core |
 
-Where each call has a process, the pool gives the next one what is left of the
-limits of a run and of sleep.
+If each call has its own process, the pool passes the rest of the run and sleep
+limits on to the next one.
 
-A child has one thread, so each of these grows at most as fast as wall clock.
-The zygote therefore looks at a child only when enough wall clock has gone by
-for a limit to be reached, and looks again after what is left of it. Most
-children end before the first look.
+A child has one thread, so each of these times grows no faster than wall-clock
+time. The zygote therefore checks a child only once enough wall-clock time has
+passed for a limit to be reached, and again after the remaining time. Most
+children end before the first check.
 
-The kernel says how long a child waited for a core in `/proc/PID/schedstat`,
-where a wait is counted once it is over. So a child that is runnable at each
-look may sleep for twice the limit. Where the kernel does not say it, waiting
-counts as sleep, and the limit of sleep is `NO_SCHEDSTAT_FACTOR` times as long.
+The kernel reports how long a child waited for a core in `/proc/PID/schedstat`,
+where a wait is counted only once it is over. So a child that is runnable at
+every check may sleep for twice the limit. Without this file, waiting counts as
+sleep, and the sleep limit is `NO_SCHEDSTAT_FACTOR` times as long.
 """
 
 import os
@@ -26,9 +26,9 @@ import time
 import frames
 
 NO_SCHEDSTAT_FACTOR = 10.0
-RECHECK_S = 0.05  # At a child that may have waited for a core all the time.
-UNCOUNTED_S = 0.01  # A child that was idle for less did not sleep.
-_own_waits = None  # The descriptor of this process's schedstat; -1: none.
+RECHECK_S = 0.05  # Minimum time until a child is checked for sleep again.
+UNCOUNTED_S = 0.01  # A child that was idle for less counts as not sleeping.
+_own_waits = None  # Descriptor of this process's schedstat; -1 if missing.
 
 
 class Stopwatch:
@@ -48,8 +48,8 @@ class Stopwatch:
     self._cpu_before_s = 0.0  # The CPU time of earlier calls.
     self._cpu_check_at = self.start + min(call_s, run_s)
     self._sleep_check_at = self.start + sleep_s
-    # At the last look for sleep: the seconds that the child had not run for,
-    # and how often it had been given a core.
+    # At the last check for sleep: for how many seconds the child had not run,
+    # and how often it had been scheduled on a core.
     self._idle_before_s = 0.0
     self._turns_before = 0
 
@@ -58,15 +58,15 @@ class Stopwatch:
     return min(self._cpu_check_at, self._sleep_check_at)
 
   def begin_call(self):
-    """Gives the next call its time; the child must not be reaped."""
+    """Starts the next call's limit. The child must not have been reaped."""
     self._cpu_before_s = cpu_s(self._pid)
     left_s = min(self._call_s, self._run_s - self._cpu_before_s)
     self._cpu_check_at = time.monotonic() + left_s
 
   def reached(self):
-    """Returns which limit is reached, of `frames.LIMITS`, or None.
+    """Returns the limit in `frames.LIMITS` that is reached, or None.
 
-    The child must not be reaped.
+    The child must not have been reaped.
     """
     now = time.monotonic()
     if now < self.next_check():
@@ -87,10 +87,10 @@ class Stopwatch:
     return None
 
   def slept_s(self):
-    """Returns how long a child that has ended slept.
+    """Returns for how many seconds a child that has ended slept.
 
-    The zygote's own waits for a core do not count, because it sees the end late
-    by them. The child must not be reaped.
+    The zygote's own waits for a core are subtracted, because they delay its
+    notice of the end. The child must not have been reaped.
     """
     idle_s = time.monotonic() - self.start - cpu_s(self._pid)
     if idle_s < UNCOUNTED_S:
@@ -99,18 +99,18 @@ class Stopwatch:
     return max(0.0, self._slept_s(idle_s) - late_s)
 
   def _slept_s(self, idle_s):
-    """Returns how long a child has slept at least; it has not run for idle_s.
+    """Returns a lower bound on the sleep of a child that was idle for `idle_s`.
 
-    Where the kernel does not tell what of that was waiting, it returns a
-    fraction of it.
+    If the kernel does not report how much of that time was spent waiting for a
+    core, returns a fraction of it.
     """
     seen = core_waits(self._pid)
     if seen is None:
       return idle_s / NO_SCHEDSTAT_FACTOR
     waited_s, turns, is_runnable = seen
     if is_runnable:
-      # It may be waiting now. A wait at the last look is over if the child has
-      # been given a core since.
+      # It may be waiting now. A wait at the last check is over if the child has
+      # been scheduled since.
       is_over = turns > self._turns_before
       slept_s = max(0.0, self._idle_before_s - waited_s) if is_over else 0.0
     else:
@@ -120,20 +120,21 @@ class Stopwatch:
 
 
 def cpu_s(pid):
-  """Returns the CPU seconds of a process that is not reaped."""
-  # The number of a process's clock, as clock_getcpuclockid(3) returns it.
+  """Returns the CPU seconds of a process that has not been reaped."""
+  # The process's clock id, as clock_getcpuclockid(3) returns it.
   return time.clock_gettime((~pid << 3) | 2)
 
 
 def core_waits(pid):
-  """Returns a process's waits for a core; None if the kernel does not say.
+  """Returns (waited_s, turns, is_runnable) of a process, or None if unknown.
 
-  These are the seconds of the waits that are over, how often the process was
-  given a core, and whether it runs or waits for a core now.
+  waited_s: the total length of finished waits for a core. turns: how often the
+  process was scheduled on a core. is_runnable: whether it is running or waiting
+  for a core now.
   """
   try:
     _, waited_ns, turns = _read(pid, "schedstat").split()
-    # The second field, a name in brackets, may hold any characters.
+    # The second field, a name in parentheses, may contain any characters.
     state = _read(pid, "stat").rpartition(b")")[2].split()[0]
     return int(waited_ns) / 1e9, int(turns), state == b"R"
   except (OSError, ValueError, IndexError):
@@ -141,7 +142,7 @@ def core_waits(pid):
 
 
 def own_wait_s():
-  """Returns how long this process has waited for a core; 0 if unknown."""
+  """Returns how many seconds this process waited for a core; 0 if unknown."""
   global _own_waits
   if _own_waits is None:
     try:

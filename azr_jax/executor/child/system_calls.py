@@ -1,21 +1,21 @@
-"""The system calls that a program may make, and the filter that says so.
+"""The system calls that a program may make, and the filter that enforces it.
 
-Most are allowed whatever their arguments. With some arguments, a few would
-reach beyond the process, so these are denied (`LIMITED`):
+Most are allowed with any arguments. A few could reach beyond the process with
+some arguments, which are denied (`LIMITED`):
 
 | call | what the denied arguments could do |
 | --- | --- |
 | `mmap`, `mprotect` | make memory executable; take reserved huge pages |
-| `futex` | wake a process that waits at the same place of a file, such as the |
-| | C library; find out which processes exist (priority inheritance) |
-| `clock_gettime`, `clock_getres` | tell the CPU time of another process |
-| `madvise` | push pages out of memory, or merge them with those of others |
+| `futex` | wake a process that waits at the same address of a mapped file, |
+| | such as the C library; probe for processes (priority inheritance) |
+| `clock_gettime`, `clock_getres` | read the CPU time of another process |
+| `madvise` | evict pages, or merge them with pages of other processes |
 
-A process's own number reads as 0 (`ZERO`), because these numbers tell how many
+Process and thread ids read as 0 (`ZERO`), because they reveal how many
 processes the machine starts.
 
-The kernel lets two calls through whatever a filter says: uretprobe (335) and
-uprobe (336). Outside of a probe, they do nothing.
+The kernel never filters two calls: uretprobe (335) and uprobe (336). Outside of
+a probe, they do nothing.
 """
 
 import struct
@@ -57,10 +57,11 @@ _FUTEX = (
 )
 _DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE = 4, 8, 14, 15
 _ADVICE = (_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE)
-# Clocks of the machine and of the process itself; those of others are above.
+# Ids of the machine's and the process's own clocks are below this; the ids of
+# other processes' clocks are above.
 _CLOCKS = 16
 # Calls that are allowed if their arguments pass all tests. A test is the
-# argument's position, what is tested, and what it is compared with.
+# argument's position, the comparison, and its operand.
 LIMITED = {
   "mmap": ((9, 222), (2, "lacks", _PROT_EXEC), (3, "lacks", _MAP_HUGETLB)),
   "mprotect": ((10, 226), (2, "lacks", _PROT_EXEC)),
@@ -73,7 +74,7 @@ _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 _EPERM = 1
 _X32_BIT = 0x40000000
-# Where the kernel shows a call to the filter.
+# Offsets in `struct seccomp_data`, the filter's input.
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 # Codes of BPF instructions.
 _LOAD, _RETURN = 0x20, 0x06
@@ -91,7 +92,7 @@ _NEXT = ""  # The label of the next instruction.
 def seccomp_filter(machine):
   """Returns the allowlist as a BPF program, or None for an unknown machine.
 
-  System calls that are not listed fail with EPERM. Calls of a foreign
+  System calls that are not listed fail with EPERM. Calls of another
   architecture, or with x32 numbers, kill the process.
   """
   if machine not in _ARCHITECTURES:
@@ -102,8 +103,7 @@ def seccomp_filter(machine):
 def _instructions(audit, column):
   """Yields the filter's instructions and, before some of them, labels.
 
-  An instruction is its code, its operand, and the labels where it goes on if it
-  holds, and if it does not.
+  An instruction is (code, operand, label if true, label if false).
   """
   yield _LOAD, _ARCHITECTURE_AT, _NEXT, _NEXT
   yield _EQUAL, audit, _NEXT, "kill"
@@ -134,8 +134,8 @@ def _verdict(name):
   return _RETURN, _VERDICTS[name], _NEXT, _NEXT
 
 
-# Instructions that jump if the loaded argument passes a test. They see its low
-# 32 bits, and the kernel reads no others of these arguments.
+# Instructions that jump if the loaded argument passes a test. They see only its
+# low 32 bits; the kernel ignores the other bits of these arguments.
 _TESTS = {
   "lacks": lambda bits, label: [(_BITS, bits, _NEXT, label)],
   "below": lambda limit, label: [(_AT_LEAST, limit, _NEXT, label)],
@@ -146,7 +146,7 @@ _TESTS = {
 
 
 def _assembled(lines):
-  """Returns the instructions as bytes, with jump distances for labels."""
+  """Returns the instructions as bytes, with labels resolved to distances."""
   offsets, code = {}, []
   for line in lines:
     if isinstance(line, str):

@@ -1,22 +1,21 @@
 """The zygote: a small process that forks one child per program.
 
 It is started by exec with `python -s -S -P zygote.py LAYERS MEMORY_MB LIBRARIES
-PATHS`, never by fork from a process that holds JAX. The life of a request:
+PATHS`, never forked from a process that holds JAX. The life of a request:
 1. it arrives on the request pipe (`frames.py`);
 2. a child is forked, enters its sandbox, and runs the program on all inputs;
-3. the zygote waits for the child's output, for its end, and for its limits
-   (`stopwatch.py`). It kills the child at a limit and reaps it;
-4. the zygote's view of the child, and the child's report, go out on the reply
-   pipe.
+3. the zygote waits for the child's output, its end, or a limit
+   (`stopwatch.py`). At a limit it kills the child. Then it reaps it;
+4. the zygote's observations and the child's report go out on the reply pipe.
 
-While it has children, the zygote also says every second that it is alive, so
-the pool need not know how long a program may take on a busy machine.
+While it has children, the zygote sends a heartbeat every second, so the pool
+need not know how long a program may take on a busy machine.
 
-The zygote runs no model code itself and ends when the request pipe closes. It
-holds no reference answer, program or report (`relay.py`), because a child can
-read all that the zygote held at the fork. After a fork, the zygote copies every
-page that it writes to, so it does little: the child unpacks its own request,
-and the pool reads the report.
+The zygote never runs untrusted code itself, and exits when the request pipe
+closes. It holds no reference answer, program or report (`relay.py`), because a
+child can read everything that the zygote held at the fork. After a fork, every
+page that the zygote writes to is copied, so it does little: the child unpacks
+its own request, and the pool parses the report.
 """
 
 import gc
@@ -39,10 +38,10 @@ import relay
 import stopwatch
 from forbidden import RULES_OF_PROPOSALS
 
-# The parent is checked this often, because a fork of the parent may keep the
-# request pipe open after the parent's death.
+# Seconds between checks that the parent is alive: a fork of the parent may keep
+# the request pipe open after the parent's death.
 PARENT_CHECK_S = 5.0
-HEARTBEAT_S = 1.0  # Between two heartbeats while there are children.
+HEARTBEAT_S = 1.0  # Seconds between heartbeats while there are children.
 OWN_MODULES = (
   "ctypes _ctypes clocks frames hiding kernel libraries preload program relay "
   "arguments canonical forbidden independence stopwatch system_calls"
@@ -51,21 +50,21 @@ MAX_REPORT_BYTES = program.MAX_REPORT_CHARS + (1 << 16)
 
 
 class Child:
-  """A running program, and the file that holds its report so far.
+  """A running program, and the file with its report so far.
 
   Attributes:
     number: the request's number.
-    limits: CPU seconds of a call and of all calls, and seconds of sleep.
-    pid, process: the child's process id, and a descriptor of the process.
-    pipe: the descriptor to read its report from.
-    stopwatch: what it has used of its limits.
-    report, written: the file's descriptor, and the bytes in it.
+    limits: CPU seconds per call and of all calls, and seconds of sleep.
+    pid, process: the child's process id and pidfd.
+    pipe: the descriptor to read the report from.
+    stopwatch: how much of its limits the child has used.
+    report, written: the report file's descriptor, and the bytes in it.
     closed: whether the pipe has reached its end.
     status: the exit status; None until the child is reaped.
-    cpu_s: its CPU time, once it is reaped.
-    slept_s: how long it slept, once it has ended by itself.
-    limit: the limit that it was killed at, of `frames.LIMITS`, or None.
-    flooded: whether it wrote too much.
+    cpu_s: the child's CPU seconds, set when it is reaped.
+    slept_s: for how many seconds the child slept, set if it ended by itself.
+    limit: the limit in `frames.LIMITS` at which the child was killed, or None.
+    flooded: whether the child wrote too much.
   """
 
   def __init__(self, number, limits, pid, pipe, process):
@@ -88,18 +87,18 @@ class Child:
     os.kill(self.pid, signal.SIGKILL)
 
   def reap(self):
-    """Waits for the child's end."""
+    """Waits for the child to exit, and stores its status and CPU time."""
     _, self.status, usage = os.wait4(self.pid, 0)
     self.cpu_s = usage.ru_utime + usage.ru_stime
 
 
 def serve(request_pipe, reply_pipe):
-  """Serves requests until the request pipe closes or the parent has died.
+  """Serves requests until the request pipe closes or the parent dies.
 
   Returns None in the zygote. In a child, returns its task: a list of the
-  request's file, the pipe for its report, and its CPU seconds. The child leaves
-  this function before it runs the program, which could otherwise read the
-  variables here.
+  request's file, the pipe for the report, and the limit on CPU seconds. The
+  child leaves this function before it runs the program, which could otherwise
+  read the variables here.
   """
   os.set_blocking(request_pipe, False)
   os.set_blocking(reply_pipe, False)
@@ -131,7 +130,7 @@ def serve(request_pipe, reply_pipe):
         replies.add(*_reply(child))
     if children and time.monotonic() >= next_heartbeat:
       next_heartbeat = time.monotonic() + HEARTBEAT_S
-      if not replies.waiting:  # A pool that does not read needs no more.
+      if not replies.waiting:  # Do not pile up if the pool is not reading.
         replies.add(frames.pack_heartbeat())
     replies.flush()
   for child in children:
@@ -141,7 +140,7 @@ def serve(request_pipe, reply_pipe):
 
 
 def _wait(poll, children, next_heartbeat):
-  """Waits for a pipe, a child's end or a limit, or until a heartbeat is due.
+  """Waits for a pipe, a child's end, a limit, or the next heartbeat.
 
   Returns the descriptors that are ready.
   """
@@ -153,7 +152,7 @@ def _wait(poll, children, next_heartbeat):
 
 
 def _fork():
-  """Forks; returns the child's process id and this process's end of a pipe."""
+  """Forks; returns the child's pid and this process's end of a pipe."""
   read_fd, write_fd = os.pipe()
   pid = kernel.fork()
   if pid == 0:
@@ -164,22 +163,22 @@ def _fork():
 
 
 def _become_program(task, sandbox_layers, zygote):
-  """Enters the sandbox with one open pipe, then runs the program."""
+  """Enters the sandbox with one open pipe and runs the program."""
   write_fd = task[1]
   run_arguments = _enter_sandbox(task, sandbox_layers, zygote)
   program.run(*run_arguments, write_fd)
 
 
 def _enter_sandbox(task, sandbox_layers, zygote):
-  """Enters the sandbox; returns the first arguments of `program.run`.
+  """Enters the sandbox; returns all arguments of `program.run` but the last.
 
-  Afterwards no variable of the program's callers holds what it must not know,
-  such as its limits, which distinguish validation from grading.
+  Afterwards the program's callers hold no variable that it must not see, such
+  as its limits, which distinguish validation from grading.
   """
   file, write_fd, cpu_s = task
   task.clear()
   code, inputs, entry, rules, may_share, shift_s = frames.unpack_program(file)
-  kernel.deny_files()  # This needs a descriptor that the next line closes.
+  kernel.deny_files()  # Needs a descriptor that the next line closes.
   os.closerange(3, write_fd)
   os.closerange(write_fd + 1, 1 << 20)
   kernel.enter_child(sandbox_layers, zygote, cpu_s)
@@ -192,10 +191,10 @@ def _enter_sandbox(task, sandbox_layers, zygote):
 
 
 def _handle_child(child, ready, poll):
-  """Handles a child's output, its end, or a limit."""
+  """Handles a child's output, its end, or a reached limit."""
   if child.pipe in ready:
     _take_output(child)
-    if child.closed:  # A pipe at its end is always ready.
+    if child.closed:  # A pipe at its end would always be ready.
       poll.unregister(child.pipe)
   if child.process in ready:
     child.slept_s = child.stopwatch.slept_s()
@@ -215,7 +214,7 @@ def _handle_child(child, ready, poll):
 
 
 def _take_output(child):
-  """Moves what a child's pipe holds into its report; kills it if that floods.
+  """Moves a child's output into its report; kills the child if it is too long.
 
   Returns whether there may be more.
   """
@@ -228,7 +227,7 @@ def _take_output(child):
     return False
   child.written += moved
   child.flooded = child.written > MAX_REPORT_BYTES
-  # After it is reaped, another process may have the same process id.
+  # Once the child is reaped, another process may have its process id.
   if child.status is None:
     if child.flooded:
       child.kill()
@@ -238,7 +237,7 @@ def _take_output(child):
 
 
 def _reply(child):
-  """Returns a reply's first bytes, its report's file or None, and its size."""
+  """Returns a reply's first bytes, its report file or None, and the size."""
   ending, text = _ending(child), b""
   used = time.monotonic() - child.stopwatch.start, child.cpu_s, child.slept_s
   if ending == frames.REPORTED or ending in frames.LIMITS:
@@ -252,13 +251,13 @@ def _reply(child):
 
 
 def _ending(child):
-  """Returns how a child ended, one of the constants of `frames`."""
+  """Returns how a child ended, one of the constants in `frames`."""
   if child.limit is not None:
     return child.limit
   if child.flooded:
     return frames.NO_REPORT
   if os.WIFSIGNALED(child.status):
-    # The kernel's own limit of CPU time comes first if the zygote is late.
+    # If the zygote is late, the kernel's own CPU limit kills the child.
     _, run_s, _ = child.limits
     return frames.RUN_TIMED_OUT if child.cpu_s > run_s else frames.SIGNALLED
   return frames.REPORTED if child.status == 0 else frames.NO_REPORT
@@ -267,10 +266,10 @@ def _ending(child):
 def prepare_process(sandbox_layers, memory_mb, library_names, paths):
   """Prepares the process that children are forked from.
 
-  Standard input and output become /dev/null, modules that programs must not
-  have are removed, and the garbage collector is told to skip all objects.
+  Redirects the standard streams to /dev/null, removes modules that programs
+  must not have, and exempts all objects from garbage collection.
 
-  Returns for each sandbox layer whether it is active.
+  Returns whether each sandbox layer is active, by name.
   """
   with preload.without_fork_hooks():
     preload.load()
@@ -294,7 +293,7 @@ def prepare_process(sandbox_layers, memory_mb, library_names, paths):
 
 
 def main():
-  """Moves the pipes from descriptors 0 and 1, enters the sandbox, serves."""
+  """Moves the pipes off descriptors 0 and 1, enters the sandbox, and serves."""
   requests, replies = os.dup(0), os.dup(1)
   sandbox_layers = frozenset(sys.argv[1].split(","))
   names, paths = sys.argv[3].split(), sys.argv[4].split(os.pathsep)

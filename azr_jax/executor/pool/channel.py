@@ -1,7 +1,7 @@
-"""A non-blocking stream of bytes in both directions: two pipes, or one socket.
+"""A non-blocking byte stream in both directions: two pipes, or one socket.
 
-What the other side does not yet accept waits here, so a process that stops
-reading cannot block the one that writes.
+Bytes that the peer does not accept yet are buffered here, so a process that
+stops reading cannot block the writer.
 """
 
 import os
@@ -10,15 +10,15 @@ _READ_BYTES = 1 << 16
 
 
 class Closed(RuntimeError):
-  """The other side has closed the stream, as a process does that ends."""
+  """The peer has closed the stream, for example because its process exited."""
 
 
 class Channel:
   """The two descriptors of a stream, with its unsent and unread bytes.
 
   Attributes:
-    read_fd, write_fd: descriptors to poll; a socket's are equal.
-    incoming: bytes that were read; the reader removes what it has understood.
+    read_fd, write_fd: descriptors to poll; the same one for a socket.
+    incoming: bytes that were received; the reader removes what it has parsed.
   """
 
   def __init__(self, read_fd: int, write_fd: int):
@@ -29,14 +29,14 @@ class Channel:
     os.set_blocking(write_fd, False)
 
   def write(self, data: bytes) -> None:
-    """Queues bytes and sends as many as the other side accepts."""
+    """Queues bytes and sends as many as the peer accepts."""
     self._outgoing += data
     self.flush()
 
   def flush(self) -> None:
-    """Sends as many bytes as the other side accepts.
+    """Sends as many bytes as the peer accepts.
 
-    It ignores a closed stream, which `read` reports.
+    A closed stream is ignored here; `read` reports it.
     """
     try:
       while self._outgoing:
@@ -51,10 +51,10 @@ class Channel:
     return bool(self._outgoing)
 
   def read(self) -> None:
-    """Appends the bytes that have come to `incoming`.
+    """Appends the available bytes to `incoming`.
 
     Raises:
-      Closed: the other side has closed the stream.
+      Closed: the peer has closed the stream.
     """
     try:
       data = os.read(self.read_fd, _READ_BYTES)

@@ -1,20 +1,19 @@
 """The executor on a Ray cluster: one actor per node, each with its own pool.
 
-An actor is a `Server` of the dispatcher, which sends it jobs. Verdicts come job
-by job: one call after the other asks an actor for what has ended since, and it
-answers as soon as there is something. Only jobs and verdicts are sent between
-nodes.
+To the dispatcher, an actor is a `Server`. Verdicts arrive job by job: the
+client long-polls each actor for jobs that have ended, and the actor answers as
+soon as there are some. Only jobs and verdicts travel between nodes.
 
-The processes of a run share one set of actors, because an actor takes all the
-cores that it was given. The first process starts them under names that its
-`service` tells, and the others look them up. They end with the first process.
+The processes of a run share one set of actors, because an actor occupies all
+the cores of its reservation. The first process starts the actors and publishes
+their names in `service`; the others look them up. The actors end with the first
+process.
 
-Ray starts an actor again that died or whose node died, on the same node or on
-another with free cores, as soon as there is one. Meanwhile its jobs go to the
-other actors.
+If an actor or its node dies, Ray restarts the actor as soon as a node has
+enough free cores. Meanwhile its jobs go to the other actors.
 
-This is the only module that imports Ray, and it is imported only when a
-cluster is asked for.
+This is the only module that imports Ray, and it is imported only for
+`backend="ray"`.
 """
 
 import asyncio
@@ -35,18 +34,18 @@ from azr_jax.executor.pool.pending import ResultFuture, Task
 from azr_jax.executor.settings import ExecutorSettings
 
 NAMESPACE = "azr_jax"
-START_TIMEOUT_S = 120.0  # An actor may have to wait for a new node to start.
-POLL_S = 5.0  # An actor answers after this time though no job has ended.
-# An actor that has not answered for longer counts as lost.
+START_TIMEOUT_S = 120.0  # An actor may have to wait for a new node to boot.
+POLL_S = 5.0  # An actor answers after this long even if no job has ended.
+# An actor that has not answered for this long counts as lost.
 HEARTBEAT_TIMEOUT_S = 60.0
-RETRY_S = 1.0  # Between two tries to reach an actor that Ray starts again.
+RETRY_S = 1.0  # Delay between attempts to reach an actor that Ray restarts.
 
 
 class NodeExecutor(Protocol):
-  """What an actor needs of the executor of its node."""
+  """The part of its node's executor that an actor uses."""
 
   def submit(self, job: Job) -> ResultFuture:
-    """Queues a job and returns the future of its result."""
+    """Queues a job and returns its future."""
     ...
 
   def layers(self) -> dict[str, bool]:
@@ -55,7 +54,7 @@ class NodeExecutor(Protocol):
 
 
 class _Outbox:
-  """What an actor has for one client: numbers and outcomes of ended jobs."""
+  """An actor's finished and unfinished jobs for one client, by number."""
 
   def __init__(self) -> None:
     self._ended: list[tuple[int, tuple | str]] = []
@@ -63,14 +62,14 @@ class _Outbox:
     self.unfinished: dict[int, ResultFuture] = {}
 
   def add(self, number: int, future: ResultFuture) -> None:
-    """Adds a job that has ended."""
+    """Adds the outcome of a job that has ended."""
     if self.unfinished.pop(number, None) is None:
-      return  # It was cancelled.
+      return  # The job was cancelled.
     self._ended.append((number, _outcome(future)))
     self._filled.set()
 
   async def take(self) -> list[tuple[int, tuple | str]]:
-    """Waits for outcomes and returns them; there may be none yet."""
+    """Waits up to `POLL_S` for outcomes; returns them, perhaps none."""
     with contextlib.suppress(TimeoutError):
       await asyncio.wait_for(self._filled.wait(), POLL_S)
     self._filled.clear()
@@ -79,7 +78,7 @@ class _Outbox:
 
 
 def _outcome(future: ResultFuture) -> tuple | str:
-  """Returns the fields of a job's result, or why it could not be run."""
+  """Returns the fields of a job's result, or an error message."""
   error = future.exception()
   return (
     messages.result_fields(future.result()) if error is None else str(error)
@@ -89,7 +88,7 @@ def _outcome(future: ResultFuture) -> tuple | str:
 class _NodePool:
   """The Ray actor: a node's executor behind remote calls.
 
-  A client is a process of the run; it gets a new id when it loses the actor.
+  A client is a process of the run. It takes a new id when it loses the actor.
   """
 
   def __init__(self, make_executor: Callable[[], NodeExecutor]):
@@ -98,11 +97,11 @@ class _NodePool:
     self._outboxes: dict[str, _Outbox] = collections.defaultdict(_Outbox)
 
   async def hello(self) -> tuple[str, int, dict[str, bool]]:
-    """Returns the actor's id, its process id, and its sandbox layers."""
+    """Returns the actor's id, process id and sandbox layers."""
     return self._id, os.getpid(), self._executor.layers()
 
   async def run(self, client: str, jobs: list[tuple[int, tuple]]) -> None:
-    """Queues numbered jobs; does not wait for their end."""
+    """Queues numbered jobs, without waiting for their results."""
     outbox = self._outboxes[client]
     loop = asyncio.get_running_loop()
     for number, fields in jobs:
@@ -113,7 +112,7 @@ class _NodePool:
       )
 
   def _submit(self, job: Job) -> ResultFuture:
-    """Queues a job; one that this node cannot run fails alone."""
+    """Queues a job; if this node cannot run it, only this job fails."""
     try:
       return self._executor.submit(job)
     except ValueError as error:
@@ -122,19 +121,19 @@ class _NodePool:
       return failed
 
   async def cancel(self, client: str, numbers: list[int]) -> None:
-    """Forgets jobs; those that have not begun never will."""
+    """Drops jobs; those that have not started never will."""
     for number in numbers:
       future = self._outboxes[client].unfinished.pop(number, None)
       if future is not None:
         future.cancel()
 
   async def verdicts(self, client: str) -> tuple[str, list]:
-    """Waits for outcomes; returns the actor's id, and what has ended."""
+    """Waits for outcomes; returns the actor's id and the outcomes."""
     return self._id, await self._outboxes[client].take()
 
 
 class ActorServer:
-  """An actor; see `dispatcher.Server`."""
+  """A client's view of an actor; implements `dispatcher.Server`."""
 
   descriptor: int | None = None
 
@@ -147,22 +146,23 @@ class ActorServer:
     is_owner: bool,
     notify: Callable[["ActorServer"], None],
   ):
-    """Asks the actor whether it has started, without waiting.
+    """Sends the actor a handshake, without waiting for the answer.
 
     Args:
-      ray: the module.
+      ray: the `ray` module.
       actor: the handle for remote calls.
-      name: for messages.
-      workers: pairs of zygotes of its pool.
-      is_owner: whether this process has started the actor.
-      notify: called by any thread when `receive` has something to do.
+      name: the actor's name, for messages.
+      workers: the number of zygote pairs in the actor's pool.
+      is_owner: whether this process started the actor.
+      notify: called from any thread when `receive` has something to process.
     """
     self.workers = workers
     self.in_flight: dict[int, Task] = {}
     self._ray, self._actor, self._name = ray, actor, name
     self._is_owner = is_owner
     self._notify = notify
-    # Answers to calls made before the actor was last lost are ignored.
+    # Identifies calls made before the actor was last lost, to ignore their
+    # answers.
     self._epoch = 0
     self._answers: collections.deque[tuple[int, str, Any]] = collections.deque()
     self._handshake()
@@ -178,9 +178,9 @@ class ActorServer:
     self._call("hello", self._actor.hello.remote())
 
   def _call(self, method: str, reference: Any) -> None:
-    """Hands a remote call's answer to `receive`.
+    """Queues a remote call's answer for `receive`, when it arrives.
 
-    Ray calls back in a thread of its own, so the answer is queued.
+    Ray runs the callback in a thread of its own.
     """
     epoch = self._epoch
 
@@ -199,22 +199,22 @@ class ActorServer:
     self._call("run", self._actor.run.remote(self._client, jobs))
 
   def cancel(self, numbers: Sequence[int]) -> None:
-    """Says that nobody awaits these tasks any more, without waiting."""
+    """Tells the actor to drop these tasks, without waiting."""
     call = self._actor.cancel.remote(self._client, list(numbers))
     self._call("cancel", call)
 
   def has_unsent(self) -> bool:
-    """Returns False, because Ray sends by itself."""
+    """Returns False, because Ray buffers and sends messages itself."""
     return False
 
   def flush(self) -> None:
-    """Does nothing, because Ray sends by itself."""
+    """Does nothing, because Ray buffers and sends messages itself."""
 
   def receive(self) -> list[tuple[int, Result | Exception]]:
     """Returns the numbers and verdicts of tasks that have ended.
 
     Raises:
-      ServerLost: a call failed, or Ray has started the actor again.
+      ServerLost: a call failed, or Ray has restarted the actor.
     """
     results: list[tuple[int, Result | Exception]] = []
     while self._answers:
@@ -225,7 +225,7 @@ class ActorServer:
         answer = future.result()
       except Exception as error:
         if isinstance(error, self._ray.exceptions.RayTaskError):
-          self._kill()  # The actor lives, but its executor does not.
+          self._kill()  # The actor is alive, but its executor is not.
         reason = str(error).partition("\n")[0]
         raise ServerLost(f"{self._name}: {reason}") from error
       self._last_message_at = time.monotonic()
@@ -236,7 +236,7 @@ class ActorServer:
       elif method == "verdicts":
         actor_id, ended = answer
         if actor_id != self._id:
-          raise ServerLost(f"{self._name} was started again")
+          raise ServerLost(f"{self._name} was restarted")
         results += [(number, self._read(outcome)) for number, outcome in ended]
         self._request_verdicts()
     return results
@@ -247,15 +247,15 @@ class ActorServer:
     return Result("", *outcome)
 
   def _kill(self) -> None:
-    """Has Ray start the actor again, if that is this process's business."""
+    """Makes Ray restart the actor, if this process owns it."""
     if self._is_owner:
       self._ray.kill(self._actor, no_restart=False)
 
   def check(self) -> None:
-    """Retries a lost actor, and detects one that does not answer.
+    """Tries to reach a lost actor again, and detects a silent one.
 
     Raises:
-      ServerLost: the actor has not answered for too long.
+      ServerLost: the actor has been silent for too long.
     """
     now = time.monotonic()
     if self._retry_at:
@@ -273,10 +273,10 @@ class ActorServer:
       )
 
   def restart(self, error: ServerLost) -> None:
-    """Waits for Ray to start the actor again, which `check` finds out.
+    """Schedules a handshake with the actor that Ray restarts; see `check`.
 
     Raises:
-      ServerLost: `error`, if Ray will not.
+      ServerLost: `error`, if Ray will not restart the actor.
     """
     if isinstance(error.__cause__, self._ray.exceptions.ActorDiedError):
       raise error
@@ -285,7 +285,7 @@ class ActorServer:
     self._retry_at = time.monotonic() + RETRY_S
 
   def end(self) -> None:
-    """Ends the actor if this process has started it."""
+    """Ends the actor if this process started it."""
     if self._is_owner:
       self._ray.kill(self._actor)
 
@@ -295,22 +295,22 @@ def connect(
   make_executor: Callable[[], NodeExecutor],
   service: str,
 ) -> tuple[Dispatcher, str]:
-  """Connects to the cluster, starts actors or finds those of a service.
+  """Connects to the cluster and starts its actors, or finds existing ones.
 
   Args:
     settings: `nodes` is the number of actors, 0 for one on each node with
-      `workers` cores; `address` is the cluster's, if empty that of the cluster
-      that this process is connected to, or else of a new one on this machine.
-    make_executor: called on each node; Ray sends it there.
-    service: what `connect` of another process has returned; if empty, this
-      process starts the actors.
+      `workers` cores. `address` is the cluster's address; if empty, the cluster
+      that this process is connected to, or else a new one on this machine.
+    make_executor: creates the executor of a node; Ray calls it there.
+    service: the service that `connect` returned in another process, or empty to
+      start the actors.
 
   Returns:
-    The dispatcher, whose servers are starting, and the service.
+    The dispatcher, whose servers are still starting, and the service.
 
   Raises:
-    RuntimeError: Ray is missing, no node has the cores, or the cluster does
-      not have the service.
+    RuntimeError: Ray is not installed, no node has enough cores, or the cluster
+      does not have the service.
   """
   ray = _import_ray()
   address, _, name = service.partition(" ")
@@ -343,16 +343,16 @@ def connect(
 
 
 def _service(ray: Any, actors: dict[str, Any]) -> str:
-  """Returns the text by which other processes find the actors."""
+  """Returns the string with which other processes find the actors."""
   address = ray.get_runtime_context().gcs_address
   return f"{address} {','.join(actors)}"
 
 
 def _find(ray: Any, names: str) -> dict[str, Any]:
-  """Returns the actors of a service, by name.
+  """Returns the actors of a service by name.
 
   Raises:
-    RuntimeError: there is none of that name.
+    RuntimeError: an actor does not exist.
   """
   try:
     return {
@@ -361,18 +361,18 @@ def _find(ray: Any, names: str) -> dict[str, Any]:
     }
   except ValueError as error:
     raise RuntimeError(
-      f"this host's Ray cluster has not the run's executor ({error}); "
-      "expected executor.address to be the same cluster on all hosts"
+      f"the run's executor was not found on this host's Ray cluster ({error}); "
+      "expected executor.address to name the same cluster on all hosts"
     ) from None
 
 
 def _start(
   ray: Any, settings: ExecutorSettings, make_executor: Callable
 ) -> dict[str, Any]:
-  """Starts actors, without waiting for them; returns them by name.
+  """Starts the actors, without waiting for them; returns them by name.
 
   Raises:
-    RuntimeError: no node has the cores.
+    RuntimeError: no node has enough cores.
   """
   run = uuid.uuid4().hex[:8]
   actors: dict[str, Any] = {}
@@ -394,13 +394,13 @@ def _strategies(ray: Any, settings: ExecutorSettings) -> list[Any]:
   """Returns a Ray scheduling strategy for each actor.
 
   Raises:
-    RuntimeError: no node has the cores.
+    RuntimeError: no node has enough cores.
   """
   if settings.nodes:
     return ["SPREAD"] * settings.nodes
   affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
   strategies = [
-    # A soft one, because an actor whose node died may start on another.
+    # Soft affinity, so an actor whose node died may restart on another.
     affinity(node["NodeID"], soft=True)
     for node in ray.nodes()
     if node["Alive"] and node["Resources"].get("CPU", 0) >= settings.workers

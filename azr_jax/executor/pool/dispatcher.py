@@ -1,17 +1,16 @@
-"""Spreads the jobs of this process over pools that run in other processes.
+"""Spreads this process's jobs over pools in other processes.
 
 The life of a job:
 1. `Pending.submit` queues it and wakes the dispatcher's thread;
-2. the thread sends it, with others that wait, to the pool that has the least
-   to do. Each pool holds a bounded number of jobs; the others wait here;
-3. the pool schedules it and decides its verdict (`pool.py`). Verdicts come
-   back one by one, as they are known;
-4. the jobs of a pool that was lost go to the others, or to its successor.
+2. the thread sends it, together with other waiting jobs, to the least loaded
+   pool. Each pool holds a bounded number of jobs; the others wait here;
+3. the pool schedules it and decides its verdict (`pool.py`). Verdicts return
+   one by one, as soon as they are known;
+4. if the pool is lost, its jobs go to the other pools or to its successor.
 
-A pool elsewhere is a `Server`: a process of this machine (`local_server.py`)
-or an actor on a node of a Ray cluster (`cluster.py`). The thread does no more
-than to pack jobs and complete futures, because it shares the interpreter with
-the trainer.
+A remote pool is a `Server`: a process on this machine (`local_server.py`) or an
+actor on a node of a Ray cluster (`cluster.py`). The thread only packs jobs and
+completes futures, because it shares the interpreter with the trainer.
 """
 
 import collections
@@ -28,30 +27,30 @@ from azr_jax.executor.job import WORKER_DIED, Result
 from azr_jax.executor.pool import verdict
 from azr_jax.executor.pool.pending import Pending, Task
 
-# Jobs that a server holds per worker at most; it gets more when it has half as
-# many. Enough for a tenth of a second, in which a busy trainer may not run this
-# thread.
+# Maximum number of jobs per worker in a server, which gets more when half of
+# them are done. They last for a tenth of a second, during which a busy trainer
+# may not run this thread.
 JOBS_PER_WORKER = 64
-BATCH = 64  # Jobs that are shared out at a time.
+BATCH = 64  # Jobs assigned at a time.
 MAX_TRIES = 3
-CHECK_S = 1.0  # Between two looks for servers that are silent.
+CHECK_S = 1.0  # Seconds between checks for silent servers.
 
 
 class ServerLost(RuntimeError):
-  """A server ended, does not answer, or gave up; the message says why."""
+  """A server exited, is silent, or gave up; the message says why."""
 
 
 class Server(Protocol):
   """A pool in another process. Only the dispatcher's thread calls it.
 
   Attributes:
-    workers: pairs of zygotes.
-    in_flight: the tasks sent to it that have no verdict yet, by number; the
-      dispatcher keeps it.
-    layers: which sandbox layers are active; None until it has started.
-    processes: ids of its processes, for whoever wants to look at them.
-    descriptor: what becomes readable when `receive` has something; None for a
-      server that calls `notify` instead.
+    workers: the number of zygote pairs.
+    in_flight: the tasks sent to the server that have no verdict yet, by number.
+      The dispatcher maintains it.
+    layers: which sandbox layers are active; None until the server has started.
+    processes: the ids of the server's processes, for inspection.
+    descriptor: a descriptor that becomes readable when `receive` has something
+      to process; None for a server that calls `notify` instead.
   """
 
   workers: int
@@ -65,7 +64,7 @@ class Server(Protocol):
     ...
 
   def cancel(self, numbers: Sequence[int]) -> None:
-    """Says that nobody awaits these tasks any more, without waiting."""
+    """Tells the server to drop these tasks, without waiting."""
     ...
 
   def has_unsent(self) -> bool:
@@ -73,21 +72,21 @@ class Server(Protocol):
     ...
 
   def flush(self) -> None:
-    """Sends what could not be sent before."""
+    """Sends buffered bytes."""
     ...
 
   def receive(self) -> Sequence[tuple[int, Result | Exception]]:
-    """Returns the numbers of tasks that have ended, with their verdicts.
+    """Returns the numbers and verdicts of tasks that have ended.
 
-    A task that the server cannot run has an exception instead.
+    A task that the server cannot run gets an exception instead of a verdict.
 
     Raises:
-      ServerLost: the server ended or gave up.
+      ServerLost: the server exited or gave up.
     """
     ...
 
   def check(self) -> None:
-    """Is called every `CHECK_S`.
+    """Checks for silence; called every `CHECK_S`.
 
     Raises:
       ServerLost: the server has been silent for too long.
@@ -95,10 +94,10 @@ class Server(Protocol):
     ...
 
   def restart(self, error: ServerLost) -> None:
-    """Starts it again, without waiting.
+    """Restarts a lost server, without waiting.
 
     Raises:
-      ServerLost: `error`, if it is gone for good.
+      ServerLost: `error`, if the server is gone for good.
     """
     ...
 
@@ -108,17 +107,17 @@ class Server(Protocol):
 
 
 class Dispatcher:
-  """Servers, and the thread that gives them jobs.
+  """Servers, and the thread that sends them jobs.
 
   Attributes:
     pending: the unfinished jobs.
   """
 
   def __init__(self, name: str):
-    """Starts without servers; call `start` next.
+    """Creates a dispatcher without servers; call `start` next.
 
     Args:
-      name: of the thread.
+      name: the thread's name.
     """
     self._wakes = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     self._ended = False
@@ -145,11 +144,11 @@ class Dispatcher:
     """Starts the thread.
 
     Args:
-      servers: those to use, which are starting.
-      needed: how many of them `wait_for_start` waits for.
-      start_timeout_s: after so many seconds in which no server was ready, the
+      servers: the servers, which may still be starting.
+      needed: the number of servers that `wait_for_start` waits for.
+      start_timeout_s: after this many seconds without a ready server, all
         unfinished jobs fail.
-      expected: what servers need to be ready, for the error.
+      expected: what a server needs to become ready; appended to the error.
       on_end: called by the thread after the servers have ended.
     """
     self._servers, self._needed = list(servers), needed
@@ -162,13 +161,13 @@ class Dispatcher:
     """Waits until enough servers have started.
 
     Raises:
-      RuntimeError: they did not start.
+      RuntimeError: too few servers started.
     """
     try:
       self._enough_started.wait()
       if self._error is not None:
         raise self._error
-    except BaseException:  # Ctrl-C, too, must leave no process.
+    except BaseException:  # Not even Ctrl-C may leave processes behind.
       self.close()
       raise
 
@@ -185,7 +184,7 @@ class Dispatcher:
     }
 
   def processes(self) -> list[int]:
-    """Returns the process ids that the servers name."""
+    """Returns the process ids that the servers report."""
     return [pid for server in self.ready() for pid in server.processes]
 
   def close(self) -> None:
@@ -194,17 +193,17 @@ class Dispatcher:
     self._thread.join()
 
   def notify(self, server: Server) -> None:
-    """Has the thread call `receive`; any thread may call this."""
+    """Makes the dispatcher's thread call `receive`. Thread-safe."""
     self._notified.append(server)
     self._wake()
 
   def _wake(self) -> None:
     with self._wake_lock:
-      if not self._ended:  # Its descriptor may be another's by now.
+      if not self._ended:  # Afterwards the descriptor may be reused.
         os.eventfd_write(self._wakes, 1)
 
   def _work(self) -> None:
-    """Runs in the thread until the executor is closed."""
+    """Runs the thread's loop until the executor is closed."""
     next_check = time.monotonic() + CHECK_S
     try:
       while not self.pending.closed:
@@ -215,7 +214,7 @@ class Dispatcher:
         if time.monotonic() > next_check:
           self._check()
           next_check = time.monotonic() + CHECK_S
-    except Exception as error:  # noqa: BLE001 - the waiters must hear of it.
+    except Exception as error:  # noqa: BLE001 - passed on to the waiters.
       self._error = error
     finally:
       self.pending.end(self._error)
@@ -229,7 +228,7 @@ class Dispatcher:
       self._enough_started.set()
 
   def _cancel(self) -> None:
-    """Tells the servers which of their tasks nobody awaits any more."""
+    """Tells the servers to drop cancelled tasks."""
     cancelled = self.pending.take_cancelled()
     if not cancelled:
       return
@@ -243,7 +242,7 @@ class Dispatcher:
         server.cancel(numbers)
 
   def _assign(self) -> None:
-    """Sends waiting tasks to the servers that can take more, evenly."""
+    """Spreads waiting tasks evenly over the servers with room for more."""
     while loads := [
       (_load(server), index)
       for index, server in enumerate(self._servers)
@@ -268,7 +267,7 @@ class Dispatcher:
         self._servers[index].send(assigned)
 
   def _wait(self) -> Iterable[Server]:
-    """Waits for servers that have something to say; returns each once."""
+    """Waits for servers with something to process; returns each once."""
     for server in self._servers:
       self._watch(server)
     ready: dict[Server, None] = {}
@@ -284,7 +283,7 @@ class Dispatcher:
     return ready
 
   def _watch(self, server: Server) -> None:
-    """Brings what the thread waits for in line with a server's state."""
+    """Updates the epoll registration of a server to its state."""
     descriptor = server.descriptor
     if descriptor is None:
       return
@@ -298,7 +297,7 @@ class Dispatcher:
     self._watched[descriptor] = server, events
 
   def _receive(self, server: Server) -> None:
-    """Completes the tasks that a server has decided."""
+    """Completes tasks with the verdicts that a server has sent."""
     try:
       verdicts = server.receive()
     except ServerLost as error:
@@ -313,10 +312,10 @@ class Dispatcher:
         self._enough_started.set()
 
   def _check(self) -> None:
-    """Looks for silent servers.
+    """Detects silent servers.
 
     Raises:
-      RuntimeError: no server was ready for too long.
+      RuntimeError: no server has been ready for too long.
     """
     for server in list(self._servers):
       try:
@@ -328,15 +327,15 @@ class Dispatcher:
       self._ready_at = now
     elif now - self._ready_at > self._start_timeout_s:
       raise RuntimeError(
-        f"no executor server was ready for {self._start_timeout_s:.0f} s"
+        f"no executor server was ready in {self._start_timeout_s:.0f} s"
         f"{self._expected}"
       ) from self._last_loss
 
   def _lose(self, server: Server, error: ServerLost) -> None:
-    """Gives a lost server's tasks to the others, and starts it again.
+    """Requeues a lost server's tasks and restarts the server.
 
     Raises:
-      ServerLost: no server is left, or too few have started at all.
+      ServerLost: no server is left, or too few ever started.
     """
     lost = list(server.in_flight.values())
     server.in_flight.clear()
@@ -362,7 +361,7 @@ class Dispatcher:
 
 
 def _room(server: Server) -> int:
-  """Returns how many more jobs to send to a server: none, or many at once."""
+  """Returns how many more jobs to send to a server: none, or a large batch."""
   most = JOBS_PER_WORKER * server.workers
   room = most - len(server.in_flight)
   return room if server.layers is not None and 2 * room >= most else 0

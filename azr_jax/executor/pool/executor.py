@@ -1,9 +1,9 @@
 """The executor's interface: jobs go in, futures of results come out.
 
-The programs run in pools of zygotes (`pool.py`). On this machine, each pool has
-a process of its own (`server.py`); on a Ray cluster, each node has such an
-executor (`cluster.py`). Jobs that need a library run in separate pools, which
-the first of them starts.
+Programs run in pools of zygotes (`pool.py`). On this machine, each pool has a
+process of its own (`server.py`); on a Ray cluster, each node has a local
+executor (`cluster.py`). Jobs that need libraries run in separate pools, which
+are started by the first such job.
 """
 
 import collections
@@ -23,18 +23,19 @@ from azr_jax.executor.pool.local_server import LocalServer
 from azr_jax.executor.pool.pending import ResultFuture
 from azr_jax.executor.settings import ExecutorSettings
 
-# A pool's process schedules for so many pairs of zygotes, which about fill its
-# core with short programs.
+# Pairs of zygotes per server process. With short programs, scheduling this many
+# about fills one core.
 WORKERS_PER_SERVER = 32
 
 
 class Executor:
   """Runs untrusted Python programs; see executor/README.md.
 
-  Thread-safe; a context manager. No process is left after it is closed.
+  Thread-safe, and a context manager. Closing it ends every process.
 
   Attributes:
-    service: on a Ray cluster, how other processes find the same actors.
+    service: on a Ray cluster, the string with which other processes of the run
+      find the same actors; otherwise empty.
   """
 
   def __init__(
@@ -50,28 +51,29 @@ class Executor:
     service: str = "",
     **others: Any,
   ):
-    """Starts the zygotes and tests that their sandbox holds.
+    """Starts the zygotes and tests that the sandbox holds.
 
     Args:
-      workers: pairs of zygotes per machine, about the number of spare cores.
+      workers: the number of zygote pairs per machine, about the number of spare
+        cores.
       timeout_s: CPU seconds per call of a program.
-      memory_mb: address space that a program may take, in MiB.
+      memory_mb: the address space that a program may allocate, in MiB.
       unsafe: run without seccomp, on a kernel that lacks it.
-      disabled_layers: other sandbox layers to leave out, to see what each
-        catches.
+      disabled_layers: other sandbox layers to leave out, to measure what each
+        one stops.
       backend: `local`, or `ray` for a cluster.
       nodes: with `ray`, the number of actors; 0 starts one on each node that
         has `workers` cores.
       address: with `ray`, the cluster's address; if empty, the cluster that
         this process is connected to, or else a new one on this machine.
-      service: with `ray`, the attribute `service` of the executor of another
-        process, whose actors this one uses too; if empty, it starts its own.
-      **others: other values of `ExecutorSettings`, such as `job_factor`.
+      service: with `ray`, the `service` attribute of another process's
+        executor, to share its actors; if empty, new actors are started.
+      **others: other fields of `ExecutorSettings`, such as `job_factor`.
 
     Raises:
       ValueError: an argument is out of range.
-      RuntimeError: a zygote does not start, a sandbox layer does not hold, or
-        Ray is missing.
+      RuntimeError: a zygote did not start, a sandbox layer does not hold, or
+        Ray is not installed.
     """
     self._settings = ExecutorSettings(
       backend=backend,
@@ -91,7 +93,7 @@ class Executor:
     if backend == "ray":
       from azr_jax.executor.pool import cluster
 
-      # The executor of each node starts the pools of libraries.
+      # Each node's executor starts library pools itself.
       make_local = functools.partial(
         Executor,
         workers,
@@ -109,7 +111,7 @@ class Executor:
     self._main.wait_for_start()
 
   def _pool(self, library_names: Sequence[str]) -> Dispatcher:
-    """Returns what runs jobs that need these libraries; starts it if needed.
+    """Returns the pool for jobs with these libraries; starts it if needed.
 
     Raises:
       ValueError: a library is unknown or not installed.
@@ -131,7 +133,7 @@ class Executor:
 
   @property
   def libraries(self) -> tuple[str, ...]:
-    """Libraries that untrusted programs may import, by the settings."""
+    """Libraries that untrusted programs may import, from the settings."""
     return self._settings.libraries
 
   @property
@@ -148,24 +150,24 @@ class Executor:
   def submit(self, job: Job) -> ResultFuture:
     """Queues a job and returns the future of its `Result`.
 
-    A job that is identical to one in progress shares its runs. The first job
-    with certain libraries does not wait until their zygotes have started. If
-    they do not start, the futures of their jobs raise RuntimeError.
+    A job that is identical to one in flight shares its runs. The first job with
+    some set of libraries starts their zygotes, without waiting for them. If the
+    zygotes do not start, the futures of these jobs raise RuntimeError.
 
     Raises:
-      TypeError, ValueError: a field of the job is invalid, or it needs a
+      TypeError, ValueError: a field of the job is invalid, or the job needs a
         library that is not installed.
-      RuntimeError: the executor is closed, or can run no more jobs; the
+      RuntimeError: the executor is closed, or cannot run any more jobs; the
         message says why.
     """
-    job.check()  # Before the thread, which serves all jobs, sees it.
+    job.check()  # An invalid job must not reach the thread that serves all.
     return self._pool(job.libraries).pending.submit([job])[0]
 
   def map(self, jobs: Iterable[Job]) -> list[Result]:
-    """Runs the jobs, identical ones once; returns results in order.
+    """Runs jobs, identical ones once, and returns their results in order.
 
     Raises:
-      TypeError, ValueError, RuntimeError: as `submit`.
+      TypeError, ValueError, RuntimeError: as for `submit`.
     """
     jobs = list(jobs)
     batches: dict[tuple[str, ...], list[Job]] = collections.defaultdict(list)
@@ -177,7 +179,7 @@ class Executor:
       names: self._pool(names).pending.submit(batch)
       for names, batch in batches.items()
     }
-    # This wakes once; to wait for one after the other wakes for each.
+    # This wakes once; waiting for each future in turn would wake every time.
     concurrent.futures.wait(
       itertools.chain(*futures.values()),
       return_when=concurrent.futures.FIRST_EXCEPTION,
@@ -186,18 +188,18 @@ class Executor:
     return [next(in_order[tuple(job.libraries)]).result() for job in jobs]
 
   def counters(self) -> dict[str, int]:
-    """Returns verdicts by status since the start, and their sum `programs`."""
+    """Returns verdict counts by status, and their sum as `programs`."""
     counts: collections.Counter[str] = collections.Counter()
     for pool in self._pools():
       counts.update(pool.pending.counters())
     return dict(counts)
 
   def layers(self) -> dict[str, bool]:
-    """Returns which sandbox layers are active and what the self-test denied."""
+    """Returns the active sandbox layers and what the self-test denied."""
     return self._main.layers()
 
   def processes(self) -> list[int]:
-    """Returns process ids of the zygotes, or of the actors on a cluster."""
+    """Returns the process ids of the zygotes, or of the actors on a cluster."""
     return [pid for pool in self._pools() for pid in pool.processes()]
 
   def close(self) -> None:
@@ -211,7 +213,7 @@ class Executor:
 def _start_local(
   settings: ExecutorSettings, library_names: Sequence[str] = ()
 ) -> Dispatcher:
-  """Starts server processes that share the workers out evenly."""
+  """Starts server processes and divides the workers evenly among them."""
   count = -(-settings.workers // WORKERS_PER_SERVER)
   servers = []
   for index in range(count):
@@ -219,6 +221,6 @@ def _start_local(
     its_settings = dataclasses.replace(settings, workers=workers)
     servers.append(LocalServer(its_settings, library_names))
   dispatcher = Dispatcher("executor")
-  # A server whose zygotes do not start says so itself.
+  # No timeout: a server whose zygotes do not start reports it.
   dispatcher.start(servers, needed=count, start_timeout_s=math.inf)
   return dispatcher

@@ -1,8 +1,8 @@
-"""A server process of this machine, as the dispatcher sees it.
+"""The dispatcher's side of a server process on this machine.
 
-The process is started by exec, without JAX, in a session of its own, which the
-terminal's Ctrl-C does not reach. It ends by itself when this process closes
-the socket or dies.
+The process is started by exec, without JAX, in a session of its own that the
+terminal's Ctrl-C does not reach. It exits when this process closes the socket
+or dies.
 """
 
 import os
@@ -22,18 +22,18 @@ from azr_jax.executor.pool.dispatcher import ServerLost
 from azr_jax.executor.pool.pending import Task
 from azr_jax.executor.settings import ExecutorSettings
 
-# Server processes lost in succession, without a verdict, until jobs fail.
+# Jobs fail after this many lost server processes with no verdict in between.
 MAX_LOSSES = 3
 # Seconds without a message after which the server counts as lost.
 HEARTBEAT_TIMEOUT_S = 60.0
 # Seconds that the server has to end its zygotes before it is killed.
 SHUTDOWN_TIMEOUT_S = 10.0
-# The package's parent folder, which an editable install leaves off `sys.path`.
+# The package's parent folder; an editable install may not put it on `sys.path`.
 _ROOT = pathlib.Path(__file__).parents[3]
 
 
 class LocalServer:
-  """A server process; see `dispatcher.Server`."""
+  """A server process; implements `dispatcher.Server`."""
 
   def __init__(
     self, settings: ExecutorSettings, library_names: Sequence[str] = ()
@@ -41,7 +41,7 @@ class LocalServer:
     """Starts the process, without waiting for it.
 
     Args:
-      settings: the settings of the server's pool.
+      settings: settings of the server's pool.
       library_names: libraries that programs may use.
     """
     self.workers = settings.workers
@@ -94,14 +94,14 @@ class LocalServer:
     return self._channel.has_unsent()
 
   def flush(self) -> None:
-    """Sends what could not be sent before."""
+    """Sends buffered bytes."""
     self._channel.flush()
 
   def receive(self) -> list[tuple[int, Result]]:
     """Returns the numbers and verdicts of tasks that have ended.
 
     Raises:
-      ServerLost: the process ended.
+      ServerLost: the process exited.
     """
     try:
       self._channel.read()
@@ -125,11 +125,11 @@ class LocalServer:
     return verdicts
 
   def _id(self, number: int) -> str:
-    """Returns the id of a task's job, or nothing if it was cancelled."""
+    """Returns the id of a task's job; empty if the task was cancelled."""
     return self.in_flight[number].job.id if number in self.in_flight else ""
 
   def _describe_end(self) -> str:
-    """Reaps the process and returns how it ended."""
+    """Reaps the process and describes how it ended."""
     name = f"the executor's server process {self.pid}"
     self._reap()
     code = self._process.returncode
@@ -137,7 +137,7 @@ class LocalServer:
       return f"{name} gave up: {self._failure}"
     if code < 0:
       return f"{name} was killed by {signal.Signals(-code).name}"
-    return f"{name} ended with exit code {code}"
+    return f"{name} exited with code {code}"
 
   def check(self) -> None:
     """Kills the process if it has been silent for too long.
@@ -152,10 +152,10 @@ class LocalServer:
       )
 
   def restart(self, error: ServerLost) -> None:
-    """Starts another process in place of the lost one.
+    """Starts a new process in place of the lost one.
 
     Raises:
-      ServerLost: `error`, if another process would not help.
+      ServerLost: `error`, if a new process would not help.
     """
     self._losses += 1
     if self._failure is not None or self._losses >= MAX_LOSSES:
@@ -169,7 +169,7 @@ class LocalServer:
     self._reap()
 
   def _reap(self) -> None:
-    """Waits for the end of the process, whose socket is closed."""
+    """Waits until the process has exited; kills it after a timeout."""
     try:
       self._process.wait(SHUTDOWN_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -1,19 +1,18 @@
 """The messages between the trainer's process and a pool's server process.
 
-A message is a kind and its content, packed by `marshal` behind its length.
-Both processes are trusted: what a program wrote is part of a message as text
-only.
+A message is a length, followed by its kind and content packed with `marshal`.
+Both processes are trusted. Output of programs appears in messages only as text.
 
-| kind | to | content |
+| kind | sent to | content |
 | --- | --- | --- |
 | `START` | server | the pool's settings, libraries and import folders |
-| `JOBS` | server | per job: number, the job's fields |
+| `JOBS` | server | per job: its number and fields |
 | `CANCEL` | server | numbers of jobs whose verdicts nobody awaits |
 | `STARTED` | trainer | sandbox layers |
 | `PROCESSES` | trainer | process ids of the zygotes |
-| `VERDICTS` | trainer | per job: number, the result's fields without its id |
-| `HEARTBEAT` | trainer | nothing, from time to time |
-| `FAILED` | trainer | why the server ends, in words |
+| `VERDICTS` | trainer | per job: its number and its result's fields but `id` |
+| `HEARTBEAT` | trainer | None; sent when there is nothing else to send |
+| `FAILED` | trainer | the reason why the server is shutting down |
 """
 
 import dataclasses
@@ -30,7 +29,7 @@ STARTED, PROCESSES, VERDICTS = "started", "processes", "verdicts"
 HEARTBEAT, FAILED = "heartbeat", "failed"
 
 _LENGTH = struct.Struct(">Q")
-# The fields of a dataclass as a tuple, without copying them deeply.
+# Return a dataclass's fields as a tuple; `dataclasses.astuple` copies deeply.
 job_fields = operator.attrgetter(*(f.name for f in dataclasses.fields(Job)))
 result_fields = operator.attrgetter(
   *(field.name for field in dataclasses.fields(Result) if field.name != "id")
@@ -38,13 +37,13 @@ result_fields = operator.attrgetter(
 
 
 def pack(kind: str, content: Any) -> bytes:
-  """Returns the bytes of a message."""
+  """Serializes a message."""
   payload = marshal.dumps((kind, content))
   return _LENGTH.pack(len(payload)) + payload
 
 
 def take(buffer: bytearray) -> Iterator[tuple[str, Any]]:
-  """Removes the complete messages from a buffer's front; yields each."""
+  """Removes and yields the complete messages at the front of a buffer."""
   while len(buffer) >= _LENGTH.size:
     (length,) = _LENGTH.unpack_from(buffer)
     end = _LENGTH.size + length

@@ -1,8 +1,8 @@
-"""The unfinished jobs: who waits for each of them, in the order they came.
+"""Unfinished jobs and their waiters, in order of submission.
 
-It stands between the threads that submit jobs and the thread that has them
-run. Identical jobs that are unfinished at the same time are one task, so they
-run once. Every future that is handed out here is completed here, exactly once.
+`Pending` sits between the threads that submit jobs and the dispatcher's thread.
+Identical jobs in flight share one task, so they run once. Every future that
+`submit` returns is completed here, exactly once.
 """
 
 import collections
@@ -25,8 +25,8 @@ class Task:
 
   Attributes:
     job: the first of the identical jobs.
-    number: its number, which no other task has.
-    tries: how often the pool that it was sent to was lost.
+    number: a unique number.
+    tries: how often a pool was lost while it held this task.
     waiting: the id and the future of each of the identical jobs.
   """
 
@@ -38,7 +38,7 @@ class Task:
   )
 
   def content(self) -> tuple:
-    """Returns all that identical jobs share, which is all but their ids."""
+    """Returns every field of the job but its id; equal for identical jobs."""
     job = self.job
     texts = (job.code, tuple(job.inputs), job.entry, tuple(job.forbidden))
     switches = job.validation, job.per_call
@@ -46,14 +46,14 @@ class Task:
 
 
 class Pending:
-  """Jobs that were submitted and have no verdict yet. Thread-safe."""
+  """Submitted jobs without a verdict. Thread-safe."""
 
   def __init__(self, wake: Callable[[], None]):
-    """Starts without jobs.
+    """Creates an empty queue.
 
     Args:
-      wake: tells the thread that takes tasks that there are some, or that some
-        were cancelled. It must not block, because it is called under the lock.
+      wake: notifies the consuming thread of new or cancelled tasks. It must not
+        block, because it is called under the lock.
     """
     self._wake = wake
     self._lock = threading.Lock()
@@ -73,10 +73,10 @@ class Pending:
     """Queues jobs and returns their futures in order.
 
     Args:
-      jobs: valid ones; the caller has called `Job.check`.
+      jobs: valid jobs; the caller has called `Job.check`.
 
     Raises:
-      RuntimeError: no more jobs are taken.
+      RuntimeError: the executor is closed.
     """
     futures = [ResultFuture() for _ in jobs]
     tasks: list[Task] = []
@@ -98,7 +98,7 @@ class Pending:
     return futures
 
   def _on_done(self, task: Task, future: ResultFuture) -> None:
-    """Forgets a task whose last waiter has cancelled its future."""
+    """Drops a task when its last waiter has cancelled its future."""
     if not future.cancelled():
       return
     future.set_running_or_notify_cancel()  # Wakes `futures.wait`.
@@ -110,7 +110,7 @@ class Pending:
         self._wake()
 
   def take(self, max_tasks: int) -> list[Task]:
-    """Removes and returns the next tasks that have a waiter."""
+    """Removes and returns the next tasks that still have a waiter."""
     tasks: list[Task] = []
     with self._lock:
       while self._queue and len(tasks) < max_tasks:
@@ -120,18 +120,18 @@ class Pending:
     return tasks
 
   def requeue(self, tasks: Iterable[Task]) -> None:
-    """Queues tasks that were taken before all others, in their order."""
+    """Puts taken tasks back at the front of the queue, in order."""
     with self._lock:
       self._queue.extendleft(reversed(list(tasks)))
 
   def take_cancelled(self) -> list[Task]:
-    """Returns the tasks whose waiters are all gone since the last call."""
+    """Returns the tasks that lost their last waiter since the last call."""
     with self._lock:
       cancelled, self._cancelled = self._cancelled, []
     return cancelled
 
   def _forget(self, task: Task) -> bool:
-    """Lets later jobs not share a task; returns whether they did so far."""
+    """Stops later jobs from sharing a task; returns whether they could."""
     content = task.content()
     if self._tasks.get(content) is not task:
       return False
@@ -139,14 +139,14 @@ class Pending:
     return True
 
   def finish(self, task: Task, verdict: Result | Exception) -> None:
-    """Gives a task's verdict, or why there is none, to all its waiters."""
+    """Completes a task's futures with its verdict, or with an exception."""
     with self._lock:
       self._forget(task)
       waiting = [pair for pair in task.waiting if not pair[1].cancelled()]
       if isinstance(verdict, Result):
         self._counts[verdict.status] += len(waiting)
     for job_id, future in waiting:
-      with contextlib.suppress(InvalidStateError):  # It was cancelled just now.
+      with contextlib.suppress(InvalidStateError):  # Cancelled just now.
         if not isinstance(verdict, Result):
           future.set_exception(verdict)
         elif verdict.id == job_id:
@@ -155,14 +155,14 @@ class Pending:
           future.set_result(dataclasses.replace(verdict, id=job_id))
 
   def close(self) -> None:
-    """Refuses further jobs and wakes the thread that runs them."""
+    """Refuses further jobs and wakes the consuming thread."""
     with self._lock:
       if not self._closed:
         self._closed = True
         self._wake()
 
   def end(self, error: BaseException | None) -> None:
-    """Cancels the unfinished jobs, or fails them with the error."""
+    """Cancels the unfinished jobs, or fails them with `error`."""
     with self._lock:
       self._closed = True
       unfinished = [
@@ -174,11 +174,11 @@ class Pending:
       if error is None:
         future.cancel()
         continue
-      with contextlib.suppress(InvalidStateError):  # It was cancelled.
+      with contextlib.suppress(InvalidStateError):  # Already cancelled.
         future.set_exception(error)
 
   def counters(self) -> dict[str, int]:
-    """Returns verdicts by status, and their sum as `programs`."""
+    """Returns the number of verdicts by status, and their sum as `programs`."""
     with self._lock:
       counts = {status: self._counts[status] for status in STATUSES}
     return counts | {"programs": sum(counts.values())}

@@ -2,19 +2,19 @@
 
 The life of a job:
 1. `submit` queues its runs;
-2. each goes to the least busy zygote of its hash seed (`hash_seeds.py`) with a
-   free slot;
-3. replies are read as they come. A child asks for a process per call if its
+2. each run goes to the least busy zygote with its hash seed (`hash_seeds.py`)
+   and a free slot;
+3. replies are read as they arrive. A child requests a process per call if its
    program might tell calls apart (`independence.py`). The calls then go to the
-   head of the queue, one by one. A zygote that dies, or sends no heartbeat for
-   `HEARTBEAT_TIMEOUT_S`, is replaced, and the new one retries its runs once;
+   front of the queue, one by one. A zygote that dies, or sends no heartbeat for
+   `HEARTBEAT_TIMEOUT_S`, is replaced, and its successor retries its runs once;
 4. when all runs of a job have ended, its verdict is decided here, in a trusted
-   process. Only text came back, and it is parsed, never evaluated. What takes
-   long to compare is compared by another run (`comparison.py`).
+   process. Only text came back, and it is parsed, never evaluated. Long outputs
+   are compared by another run (`comparison.py`).
 
-A pool has no thread. Whoever owns it calls `step` again and again, as
-`server.py` does, and takes the `verdicts`. No step looks at all zygotes, so a
-run costs the same beside 2 and 400 of them (`schedule.py`).
+A pool has no thread. Its owner calls `step` in a loop, as `server.py` does, and
+takes the `verdicts`. No step looks at all zygotes, so a run costs the same with
+2 zygotes as with 400 (`schedule.py`).
 """
 
 import dataclasses
@@ -33,14 +33,14 @@ from azr_jax.executor.pool.schedule import Deadlines, FreeSlots, RunQueue
 from azr_jax.executor.pool.worker import WorkerGone, Zygote
 from azr_jax.executor.settings import ExecutorSettings
 
-SLOTS = 2  # Children at a time per zygote, so that a loop blocks no other job.
-# Seconds without a reply or heartbeat after which a zygote with runs counts as
-# dead. It sends a heartbeat every second, whatever the limits of a program.
+SLOTS = 2  # Concurrent children per zygote, so an endless loop blocks no job.
+# A zygote with runs counts as dead after this many seconds without a reply or
+# heartbeat. It sends a heartbeat every second, however long programs may run.
 HEARTBEAT_TIMEOUT_S = 10.0
 MAX_TRIES = 2
-# Workers for which there is one zygote that compares long outputs.
+# Workers per zygote that compares long outputs.
 WORKERS_PER_COMPARISON = 8
-MAX_FALSE_STARTS = 5  # Zygotes in a row that die before they have started.
+MAX_FALSE_STARTS = 5  # Consecutive zygotes that may die while starting.
 
 
 @dataclasses.dataclass(eq=False)
@@ -48,17 +48,16 @@ class _Run:
   """One execution of a job.
 
   Attributes:
-    job: the job.
-    shift_s: by how many seconds its clocks are ahead; None leaves them as they
-      are.
-    limits: what it may use.
-    seed: the hash seed that it needs.
-    finish: called with its result.
-    is_wanted: says whether anybody still awaits its result.
+    shift_s: how far ahead the run's clocks are, in seconds; None if they are
+      not replaced.
+    limits: the run's time limits.
+    seed: the hash seed that the run needs.
+    finish: called with the run's result.
+    is_wanted: returns whether anybody still awaits the result.
     is_split: whether each call has a process of its own.
-    parts: if so, the results of the calls that have ended.
+    parts: the results of the finished calls, if the run is split.
     slept_s: how long these calls slept, in seconds.
-    tries: how often it, or its next call, was sent to a zygote.
+    tries: how often the run, or its next call, was sent to a zygote.
   """
 
   job: Job
@@ -73,7 +72,7 @@ class _Run:
   tries: int = 0
 
   def next_part(self) -> tuple[Job, Limits]:
-    """Returns the part of the job that runs next, and its limits."""
+    """Returns the next part of the job to run, and its limits."""
     if not self.is_split:
       return self.job, self.limits
     text = self.job.inputs[len(self.parts)]
@@ -85,7 +84,7 @@ class _Run:
     return dataclasses.replace(self.job, inputs=(text,)), limits
 
   def end_part(self, part: Result) -> Result | None:
-    """Adds a part's result; returns the run's result after the last part."""
+    """Adds a part's result; returns the run's result if it was the last."""
     if not self.is_split:
       return part
     self.parts.append(part)
@@ -99,11 +98,11 @@ class Pool:
   """The zygotes of this process, and the runs that wait for them.
 
   Attributes:
-    layers: which sandbox layers are active, and what the self-test denied;
+    layers: which sandbox layers are active, and what the self-test denied.
       None until all zygotes have started and the self-test has passed.
-    verdicts: the number and the verdict of each job that has ended; the owner
-      takes them out.
-    replaced: how many zygotes were replaced.
+    verdicts: the number and verdict of each job that has ended; the owner
+      removes them.
+    replaced: how many zygotes have been replaced.
   """
 
   def __init__(
@@ -116,11 +115,11 @@ class Pool:
     """Starts the zygotes, without waiting for them.
 
     Args:
-      settings: how many zygotes, their limits, and their sandbox layers.
-      library_names: libraries that programs may use, of
+      settings: the number of zygotes, their limits and sandbox layers.
+      library_names: libraries that programs may use, from
         `libraries.LIBRARIES`; the caller has checked them.
       paths: folders from which zygotes import the libraries.
-      start_zygote: makes a zygote; tests and measurements have others.
+      start_zygote: creates a zygote; tests and benchmarks pass fakes.
     """
     self._settings = settings
     self._start_zygote = functools.partial(
@@ -137,8 +136,8 @@ class Pool:
     self._unstarted = len(zygote_seeds)
     self._false_starts = 0
     self._wanted: set[int] = set()
-    # Comparisons have zygotes of their own, so that no program waits for a
-    # slot of them. The first one starts them.
+    # Comparisons run in zygotes of their own, so no program waits for them.
+    # The first comparison starts these zygotes.
     self._compares = False
     self._comparison_seed = hash_seeds.of_comparisons()
     seeds = (*hash_seeds.HASH_SEEDS, self._comparison_seed)
@@ -146,8 +145,8 @@ class Pool:
     self._slots: FreeSlots[Zygote] = FreeSlots(seeds, SLOTS)
     self._deadlines: Deadlines[Zygote] = Deadlines()
     self._serial = 0
-    # The runs of a dead zygote wait for its successor, because the others may
-    # be stuck for the same reason.
+    # Runs of a dead zygote wait for its successor, because the other zygotes
+    # may be stuck for the same reason.
     self._runs_to_retry: dict[Zygote, list[_Run]] = {}
     self._epoll = select.epoll()
     self._by_descriptor: dict[int, Zygote] = {}
@@ -159,25 +158,25 @@ class Pool:
     return [zygote.pid for zygote in self._zygotes()]
 
   def _zygotes(self) -> list[Zygote]:
-    # A zygote has two descriptors; the one to read is always registered.
+    # Of a zygote's two descriptors, `read_fd` is always registered.
     pairs = self._by_descriptor.items()
     return [
       zygote for descriptor, zygote in pairs if descriptor == zygote.read_fd
     ]
 
   def watch(self, descriptor: int, events: int) -> None:
-    """Lets `step` wait for another descriptor, too; 0 events end that."""
+    """Makes `step` wait for another descriptor as well."""
     self._epoll.register(descriptor, events)
 
   def change_watch(self, descriptor: int, events: int) -> None:
-    """Changes the events that end the wait for another descriptor."""
+    """Changes the events that `step` waits for on a watched descriptor."""
     self._epoll.modify(descriptor, events)
 
   def submit(self, number: int, job: Job) -> None:
     """Queues a job.
 
     Args:
-      number: the caller's number for it, which `verdicts` will name.
+      number: the caller's number for the job, repeated in `verdicts`.
       job: a valid job.
     """
     self._wanted.add(number)
@@ -193,7 +192,7 @@ class Pool:
     self._queue_runs(job, self._settings.limits(job), finish, is_wanted)
 
   def cancel(self, number: int) -> None:
-    """Forgets a job: runs that have not begun never will."""
+    """Drops a job; runs that have not started never will."""
     self._wanted.discard(number)
 
   def unfinished(self) -> int:
@@ -201,13 +200,13 @@ class Pool:
     return len(self._wanted)
 
   def step(self, wait_s: float) -> list[int]:
-    """Starts what can start, waits for an event, and handles what has come.
+    """Starts waiting runs, waits for events, and handles them.
 
     Args:
       wait_s: the longest wait, in seconds.
 
     Returns:
-      The descriptors of `watch` that are ready.
+      The watched descriptors that are ready (see `watch`).
 
     Raises:
       WorkerGone: zygotes do not start.
@@ -225,14 +224,14 @@ class Pool:
         self._read(zygote)
       else:
         self._flush(zygote)
-    # The wait came after `now`, so what a zygote wrote until then was read,
-    # however long this process was kept from running.
+    # Everything that zygotes wrote before `now` has been read by now, even if
+    # this process was not scheduled for long.
     for zygote in self._deadlines.take_due(now):
       self._replace(zygote)
     return others
 
   def close(self) -> None:
-    """Ends every zygote, and with it its children."""
+    """Ends every zygote, and so all of their children."""
     for zygote in self._zygotes():
       zygote.end()
     self._epoll.close()
@@ -251,10 +250,11 @@ class Pool:
     finish: Callable[[Result], None],
     is_wanted: Callable[[], bool],
   ) -> None:
-    """Queues the runs of a job; `finish` gets its verdict."""
+    """Queues the runs of a job; `finish` receives its verdict."""
     seeds = hash_seeds.of_runs(job)
     if job.runs == 1:
-      # A program under rules must not tell a grading from a validation.
+      # A program under rules must not be able to distinguish grading (one run)
+      # from validation, so it gets replaced clocks too.
       shift_s = 0 if job.forbidden else None
       self._queue.push(_Run(job, shift_s, limits, seeds[0], finish, is_wanted))
       return
@@ -313,7 +313,7 @@ class Pool:
     self._queue.push(run)
 
   def _dispatch(self) -> None:
-    """Gives queued runs to free slots, in order as far as seeds allow it."""
+    """Assigns queued runs to free slots, in order as far as seeds allow."""
     full: set[int] = set()
     while (run := self._queue.oldest(full)) is not None:
       if not run.is_wanted():
@@ -350,7 +350,7 @@ class Pool:
     self._update_zygote(zygote)
 
   def _update_zygote(self, zygote: Zygote) -> None:
-    """Updates what depends on a zygote's unfinished runs."""
+    """Updates a zygote's deadline and slots after its runs have changed."""
     deadline = (
       zygote.last_activity + HEARTBEAT_TIMEOUT_S
       if zygote.in_flight
@@ -382,7 +382,8 @@ class Pool:
         continue
       job, _ = run.next_part()
       part = verdict.read_reply(job, seconds, cpu_s, ending, payload)
-      # No program can kill itself: another process did, or memory was short.
+      # No program can kill itself: another process killed it, or the kernel
+      # ran out of memory.
       if part.is_lost and run.tries < MAX_TRIES:
         self._queue.push_first(run)
       else:
@@ -400,7 +401,7 @@ class Pool:
       self._queue.push_first(run)
 
   def _on_started(self, zygote: Zygote, layers: dict[str, bool]) -> None:
-    """Gives runs to a zygote that has started."""
+    """Starts waiting runs on a new zygote, and the self-test if it is last."""
     self._update_zygote(zygote)
     self._false_starts = 0
     for run in self._runs_to_retry.pop(zygote, []):
@@ -410,11 +411,11 @@ class Pool:
       self._test_sandbox(layers)
 
   def _replace(self, dead: Zygote) -> None:
-    """Starts a zygote in place of a dead one, whose runs are tried again.
+    """Starts a zygote in place of a dead one, and retries its runs.
 
     Raises:
-      WorkerGone: it is the first of its place, or too many in a row did not
-        start.
+      WorkerGone: the pool's first zygotes did not all start, or too many in a
+        row died while starting.
     """
     self._slots.remove(dead)
     self._deadlines.set(dead, math.inf)
@@ -426,7 +427,7 @@ class Pool:
       raise WorkerGone("an executor zygote did not start")
     self._false_starts += dead.layers is None
     if self._false_starts > MAX_FALSE_STARTS:
-      raise WorkerGone("executor zygotes die before they have started")
+      raise WorkerGone("executor zygotes keep dying while they start")
     self.replaced += 1
     runs = self._runs_to_retry.pop(dead, [])
     for run in dead.in_flight.values():
@@ -438,7 +439,7 @@ class Pool:
     self._runs_to_retry[self._add_zygote(dead.seed)] = runs
 
   def _test_sandbox(self, layers: dict[str, bool]) -> None:
-    """Runs programs that must fail; then sets `layers`."""
+    """Runs programs that the sandbox must stop, then sets `layers`."""
     seccomp = "seccomp" in self._settings.layers()
     found = layers | {"seccomp": seccomp}
     jobs = selftest.jobs()
@@ -451,7 +452,7 @@ class Pool:
       if seccomp and not selftest.is_denied(result):
         raise RuntimeError(
           f"executor self-test: {result.id} gave {result}; expected it to be "
-          "denied. On a system without seccomp, ask for unsafe=True by name."
+          "denied. On a system without seccomp, set unsafe=True."
         )
       if not left:
         self.layers = found

@@ -1,10 +1,10 @@
-"""The structures by which a pool schedules: none is scanned as a whole.
+"""A pool's scheduling structures; none of them is ever scanned as a whole.
 
-| structure | what costs the same for any number of zygotes |
+| structure | operation whose cost does not grow with the number of zygotes |
 | --- | --- |
-| `FreeSlots` | to find the least busy zygote of a hash seed |
-| `RunQueue` | to find the oldest run that a hash seed may take |
-| `Deadlines` | to find what is overdue (logarithmic for a changed deadline) |
+| `FreeSlots` | finding the least busy zygote of a hash seed |
+| `RunQueue` | finding the oldest run whose hash seed has a free zygote |
+| `Deadlines` | finding overdue keys (changing a deadline is logarithmic) |
 """
 
 import collections
@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class HasSeed(Protocol):
-  """A zygote, or a run that needs a zygote of its seed."""
+  """A zygote, or a run that needs a zygote with its seed."""
 
   seed: int
 
@@ -27,23 +27,23 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class FreeSlots(Generic[Zygote]):
-  """Zygotes that can take a run, in buckets by hash seed and busy slots."""
+  """Zygotes with a free slot, in buckets by hash seed and busy slots."""
 
   def __init__(self, seeds: Sequence[int], slots: int):
-    """Starts empty.
+    """Creates empty buckets.
 
     Args:
-      seeds: the hash seeds of the zygotes.
-      slots: how many runs a zygote takes at a time.
+      seeds: the zygotes' hash seeds.
+      slots: the number of runs that a zygote executes at a time.
     """
-    # Each bucket is a dict without values, because a set's `pop` may scan.
+    # Buckets are dicts without values, because a set's `pop` may scan.
     self._buckets: list[dict[int, dict[Zygote, None]]] = [
       {seed: {} for seed in seeds} for _ in range(slots)
     ]
     self._bucket_of: dict[Zygote, dict[Zygote, None]] = {}
 
   def put(self, zygote: Zygote, busy: int) -> None:
-    """Says how many of a zygote's slots are busy, which may be all."""
+    """Sets the number of a zygote's busy slots; all of them may be busy."""
     self.remove(zygote)
     if busy < len(self._buckets):
       bucket = self._buckets[busy][zygote.seed]
@@ -51,7 +51,7 @@ class FreeSlots(Generic[Zygote]):
       self._bucket_of[zygote] = bucket
 
   def remove(self, zygote: Zygote) -> None:
-    """Forgets a zygote until the next `put`."""
+    """Removes a zygote until the next `put`."""
     bucket = self._bucket_of.pop(zygote, None)
     if bucket is not None:
       del bucket[zygote]
@@ -59,7 +59,7 @@ class FreeSlots(Generic[Zygote]):
   def take(self, seed: int) -> Zygote | None:
     """Removes and returns a least busy zygote of a seed, or None.
 
-    After a run was started, call `put`.
+    The caller starts a run on the zygote and then calls `put`.
     """
     for by_seed in self._buckets:
       if by_seed[seed]:
@@ -70,7 +70,7 @@ class FreeSlots(Generic[Zygote]):
 
 
 class RunQueue(Generic[Run]):
-  """The waiting runs, oldest first, by the hash seed that they need."""
+  """Waiting runs, oldest first, by the hash seed that they need."""
 
   def __init__(self, seeds: Sequence[int]):
     self._queues: dict[int, collections.deque[tuple[int, Run]]] = {
@@ -80,11 +80,11 @@ class RunQueue(Generic[Run]):
     self._first = itertools.count(-1, -1)
 
   def push(self, run: Run) -> None:
-    """Adds a run behind all others."""
+    """Adds a run at the end."""
     self._queues[run.seed].append((next(self._last), run))
 
   def push_first(self, run: Run) -> None:
-    """Adds a run before all others."""
+    """Adds a run at the front."""
     self._queues[run.seed].appendleft((next(self._first), run))
 
   def oldest(self, excluded_seeds: Collection[int]) -> Run | None:
@@ -97,7 +97,7 @@ class RunQueue(Generic[Run]):
     return min(heads)[1] if heads else None
 
   def remove_oldest(self, run: Run) -> None:
-    """Removes the run that `oldest` has returned."""
+    """Removes the run that `oldest` returned."""
     self._queues[run.seed].popleft()
 
   def __len__(self) -> int:
@@ -105,10 +105,10 @@ class RunQueue(Generic[Run]):
 
 
 class Deadlines(Generic[Key]):
-  """The deadline of each of many things, of which few are ever reached.
+  """Deadlines by key; most of them are moved before they are reached.
 
-  The heap has one entry for each key, which may be earlier than the deadline.
-  So to put a deadline off, as each new run does, only changes a dict.
+  The heap has one entry per key, which may be earlier than the deadline. So
+  postponing a deadline, as each new run does, only changes a dict.
   """
 
   def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Deadlines(Generic[Key]):
     self._ties = itertools.count()
 
   def set(self, key: Key, deadline: float) -> None:
-    """Sets or changes a deadline, in seconds; infinity removes it."""
+    """Sets or changes a deadline in seconds; infinity removes it."""
     if deadline == math.inf:
       self._deadlines.pop(key, None)
       return
@@ -131,7 +131,7 @@ class Deadlines(Generic[Key]):
     heapq.heappush(self._heap, (time, next(self._ties), key))
 
   def next(self) -> float:
-    """Returns the earliest deadline; infinity if there is none."""
+    """Returns the earliest deadline, or infinity if there is none."""
     while self._heap:
       time, _, key = self._heap[0]
       deadline = self._deadlines.get(key, math.inf)
@@ -142,12 +142,12 @@ class Deadlines(Generic[Key]):
         heapq.heappop(self._heap)
         if deadline < math.inf:
           self._push(key, deadline)
-      else:  # An earlier entry of this key came after this one.
+      else:  # Stale: an earlier entry of this key was pushed later.
         heapq.heappop(self._heap)
     return math.inf
 
   def take_due(self, now: float) -> Iterator[Key]:
-    """Removes and yields what has a deadline of `now` or earlier."""
+    """Removes and yields the keys with a deadline of `now` or earlier."""
     while self.next() <= now:
       _, _, key = heapq.heappop(self._heap)
       del self._entries[key], self._deadlines[key]

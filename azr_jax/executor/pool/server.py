@@ -1,10 +1,10 @@
-"""The process that a pool runs in, apart from the trainer's interpreter.
+"""A server process: runs a pool outside the trainer's interpreter.
 
-`local_server.py` starts it by exec, so it holds no JAX. It speaks over one
-socket, its standard input, in the messages of `messages.py`. It ends when the
-trainer closes the socket or has died, and ends its zygotes first. Signals that
-a terminal or a job scheduler sends to all processes of a run do not end it,
-because the trainer may still need verdicts before it saves.
+`local_server.py` starts it by exec, so it holds no JAX. It exchanges the
+messages of `messages.py` over one socket, its standard input. It exits, after
+its zygotes, when the trainer closes the socket or dies. It ignores signals that
+a terminal or a job scheduler sends to all processes of a run, because the
+trainer may still need verdicts before it saves.
 """
 
 import os
@@ -18,16 +18,16 @@ from azr_jax.executor.pool.channel import Channel, Closed
 from azr_jax.executor.pool.pool import Pool
 from azr_jax.executor.settings import ExecutorSettings
 
-# Seconds between heartbeats. The parent is checked as often, because a fork of
-# the trainer may keep the socket open after the trainer's death.
+# Seconds between heartbeats, and between checks that the trainer is alive: a
+# fork of the trainer may keep the socket open after the trainer's death.
 HEARTBEAT_S = 2.0
-# While other jobs are unfinished, verdicts that come so soon after others were
-# sent wait for more, because each message wakes the trainer's interpreter.
+# Minimum seconds between two messages with verdicts while jobs are unfinished:
+# each message wakes the trainer's interpreter.
 BATCH_DELAY_S = 0.005
 
 
 class _Server:
-  """A pool and the socket over which it serves the trainer."""
+  """A pool and the socket that connects it to the trainer."""
 
   def __init__(self, channel: Channel, pool: Pool):
     self._channel = channel
@@ -40,10 +40,10 @@ class _Server:
     pool.watch(channel.read_fd, self._watched)
 
   def serve(self) -> None:
-    """Serves until the trainer closes the socket or has died.
+    """Serves until the trainer closes the socket or dies.
 
     Raises:
-      RuntimeError: the pool cannot go on.
+      RuntimeError: the pool cannot continue.
     """
     trainer = os.getppid()
     while os.getppid() == trainer:
@@ -69,7 +69,7 @@ class _Server:
         self._pool.cancel(number)
 
   def _report_state(self) -> None:
-    """Tells the trainer what is new, or that this process is alive."""
+    """Sends the trainer what has changed, or a heartbeat."""
     pool, now = self._pool, time.monotonic()
     if pool.replaced != self._sent_replaced:
       self._sent_replaced = pool.replaced
@@ -101,7 +101,7 @@ class _Server:
 
 
 def _first_message(channel: Channel) -> tuple:
-  """Waits for the trainer's first message, and returns its content."""
+  """Waits for the trainer's first message and returns its content."""
   while True:
     select.select([channel.read_fd], [], [])
     channel.read()
@@ -110,7 +110,7 @@ def _first_message(channel: Channel) -> tuple:
 
 
 def main() -> None:
-  """Starts the pool that the first message describes, and serves."""
+  """Starts the pool described by the first message, and serves it."""
   for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
   socket = os.dup(0)

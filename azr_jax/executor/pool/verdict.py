@@ -1,9 +1,10 @@
 """Turns a zygote's reply into a `Result`, and several runs into one verdict.
 
-It runs in the trusted process and treats a program's report as untrusted data.
-The zygote's own view (clock, exit status) takes precedence over the report.
-`program.py` documents the report's format; a report in any other format is an
-error, so only ASCII values and errors no longer than a name leave this module.
+This module runs in the trusted process and treats a program's report as
+untrusted data. The zygote's own observations (clocks, exit status) take
+precedence over the report. `program.py` documents the report's format; any
+other format is an error. So only ASCII values and errors no longer than a name
+leave this module.
 """
 
 import dataclasses
@@ -14,19 +15,19 @@ from azr_jax.executor.child import frames
 from azr_jax.executor.job import JOB_TIMEOUT, KILLED, Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
-MAX_ERROR_CHARS = 160  # An error is a type's name, or a rule after `import`.
+MAX_ERROR_CHARS = 160  # An error is a type's name, or `import` and a rule.
 MAX_REPORT_CHARS = 1 << 20  # All values of a job together, as in `program.py`.
 TOO_LARGE = "OutputTooLarge"
 # The report of a child whose program might tell its calls apart.
 SPLIT = b"split\n"
-# The limit that a child was killed at -> the error.
+# Errors by the limit at which a child was killed.
 _TIMEOUTS = {
   frames.CALL_TIMED_OUT: "TimeoutError",
   frames.RUN_TIMED_OUT: JOB_TIMEOUT,
   frames.SLEPT: "Asleep",
 }
 _MALFORMED: tuple[str, str, list[str]] = ("error", "MalformedReport", [])
-RAISED = "!"  # The first character of an exception's line; no value begins so.
+RAISED = "!"  # Starts an exception's line; no value starts with it.
 
 
 def failure(job: Job, status: str, error: str, is_lost: bool = False) -> Result:
@@ -45,10 +46,10 @@ def read_reply(
 
   Args:
     job: the job that was run.
-    seconds: wall clock of the run.
+    seconds: the run's wall-clock time.
     cpu_s: CPU seconds of the run.
-    ending: how the child ended, one of the constants of `frames`.
-    payload: its report, or after `frames.SIGNALLED` the signal's number.
+    ending: how the child ended, one of the constants in `frames`.
+    payload: the report, or the signal's number if `ending` is SIGNALLED.
   """
   status, error, lines = _read(job, ending, payload)
   if error is not None and not 0 < len(error) <= MAX_ERROR_CHARS:
@@ -63,7 +64,7 @@ def read_reply(
 
 
 def asks_for_split(ending: int, payload: bytes) -> bool:
-  """Returns whether a child asks for a process for each of its calls."""
+  """Returns whether a child requests a separate process for each call."""
   return ending == frames.REPORTED and payload == SPLIT
 
 
@@ -78,7 +79,7 @@ def of_parts(job: Job, parts: Sequence[Result]) -> Result:
   Args:
     job: the job that was run.
     parts: the result of each call, in order. There are fewer results than
-      inputs if the last one ended the run; earlier values are kept.
+      inputs if the last one ended the run; the earlier values are kept.
   """
   errors = [part for part in parts if part.error is not None]
   decisive = parts[-1] if ends_run(parts[-1]) else next(iter(errors), parts[-1])
@@ -107,26 +108,26 @@ def of_parts(job: Job, parts: Sequence[Result]) -> Result:
 def _read(
   job: Job, ending: int, payload: bytes
 ) -> tuple[str, str | None, list[str]]:
-  """Returns the status, the error, and the lines of the calls that ended."""
+  """Returns the status, the error, and the lines of the finished calls."""
   if ending == frames.SIGNALLED:
     return "error", f"Signal{payload.decode('ascii')}", []
   if ending == frames.NO_REPORT:
     return "error", "NoReport", []
   calls = len(job.inputs)
-  # A child can write half a million lines; they are not split further than is
-  # needed to see that there are too many.
+  # A child can write half a million lines. Split only as many as it takes to
+  # see that there are too many.
   *lines, rest = payload.decode("ascii", "replace").split("\n", calls + 2)
   if not all(_is_plain(line, MAX_OUTPUT_CHARS) for line in lines):
     return _MALFORMED
   if ending in _TIMEOUTS:
     return "timeout", _TIMEOUTS[ending], lines[:calls]
-  # The rest is empty unless the program ended within a line.
+  # `rest` is empty unless the program exited in the middle of a line.
   if rest or len(lines) > calls + 1:
     return _MALFORMED
   end = lines.pop() if lines else ""
   if end == "done" and len(lines) == calls:
     errors = [line[1:] for line in lines if line.startswith(RAISED)]
-    # The report's size limit explains more than one call's exception.
+    # The size limit says more about the job than one call's exception.
     error = TOO_LARGE if TOO_LARGE in errors else errors[0] if errors else None
     return "error" if errors else "ok", error, lines
   status, _, rule = end.partition(" ")
@@ -142,7 +143,7 @@ def _is_plain(text: str, max_chars: int) -> bool:
 
 
 def early_verdict(results: Sequence[Result]) -> Result | None:
-  """Returns the verdict of independent runs if no value has to be compared.
+  """Returns the verdict of several runs; None if values must be compared.
 
   If any run timed out, was blocked or lost its worker, that is the verdict,
   because such a run says nothing about agreement.
@@ -152,7 +153,7 @@ def early_verdict(results: Sequence[Result]) -> Result | None:
     return first
   for result in results:
     if result.is_lost or result.status in ("timeout", "blocked"):
-      # The values of earlier calls are dropped, because nothing confirms them.
+      # Values of earlier calls are dropped, because no other run confirms them.
       outputs = (None,) * len(result.outputs)
       return dataclasses.replace(result, outputs=outputs, finished=0)
   if any((r.status, r.error) != (first.status, first.error) for r in results):
@@ -170,8 +171,8 @@ def compared_verdict(
 
   Args:
     first: the first run's result.
-    are_values: whether all of its outputs are values.
-    are_equal: whether the other runs have the same outputs.
+    are_values: whether all of the first run's outputs are values.
+    are_equal: whether the other runs have equal outputs.
   """
   if first.status == "ok" and not are_values:
     return _without_values(first, "error", "MalformedReport")

@@ -1,4 +1,4 @@
-"""A zygote process as the pool sees it: starts it, writes, reads, ends it."""
+"""The pool's side of a zygote process: starts it, writes, reads, ends it."""
 
 import os
 import pathlib
@@ -11,28 +11,28 @@ from azr_jax.executor.child import frames
 from azr_jax.executor.child.libraries import ONE_THREAD
 from azr_jax.executor.pool.channel import Channel, Closed
 
-# Request number, wall clock, CPU seconds, seconds of sleep, how the child
-# ended, report.
+# Request number, wall-clock seconds, CPU seconds, seconds of sleep, how the
+# child ended, report.
 Reply = tuple[int, float, float, float, int, bytes]
 
 START_TIMEOUT_S = 30.0
 START_TIMEOUT_WITH_LIBRARIES_S = (
-  180.0  # All zygotes import for seconds, at once.
+  180.0  # All zygotes import the libraries at once, each for seconds.
 )
 _ZYGOTE = pathlib.Path(__file__).parents[1] / "child" / "zygote.py"
 
 
 def python_command(*arguments: str) -> list[str]:
-  """Returns the command of a Python without site packages or user folders."""
+  """Returns a Python command line without site packages or user folders."""
   return [sys.executable, "-s", "-S", "-P", *arguments]
 
 
-# The environment of every process of the pool; zygotes have a seed besides.
+# The environment of every process in the pool; zygotes also get a hash seed.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 def environment(seed: int) -> dict[str, str]:
-  """Returns a zygote's whole environment; `seed` is its hash seed."""
+  """Returns the complete environment of a zygote with a hash seed."""
   return ENVIRONMENT | {"PYTHONHASHSEED": str(seed)}
 
 
@@ -44,12 +44,13 @@ class Zygote:
   """A running zygote, with its unsent and unread bytes.
 
   Attributes:
-    seed: its `PYTHONHASHSEED`.
-    in_flight: its unfinished runs by request number; only the pool uses it.
-    layers: which of its sandbox layers are active; None until it has started.
-    started_at: when its process was created, on the monotonic clock.
-    last_activity: when it last wrote, or was last given work after being idle.
-    start_timeout_s: seconds that it may take to start.
+    seed: the zygote's `PYTHONHASHSEED`.
+    in_flight: the unfinished runs by request number; used only by the pool.
+    layers: which sandbox layers are active; None until the zygote has started.
+    started_at: when the process was created, on the monotonic clock.
+    last_activity: when the zygote last wrote, or last got work after being
+      idle.
+    start_timeout_s: seconds that the zygote may take to start.
     read_fd, write_fd: descriptors to poll.
   """
 
@@ -64,11 +65,11 @@ class Zygote:
     """Starts the process, without waiting for it.
 
     Args:
-      seed: its `PYTHONHASHSEED`.
+      seed: the zygote's `PYTHONHASHSEED`.
       layers: names of the sandbox layers to activate.
-      memory_mb: address space that a program may take, in MiB.
-      libraries: names of `libraries.LIBRARIES` to load.
-      paths: folders to import them from.
+      memory_mb: the address space that a program may allocate, in MiB.
+      libraries: the libraries to load, from `libraries.LIBRARIES`.
+      paths: folders to import the libraries from.
     """
     self.seed = seed
     self.in_flight: dict[int, Any] = {}
@@ -100,11 +101,11 @@ class Zygote:
     return self._process.pid
 
   def send(self, frame: bytes) -> None:
-    """Queues a frame and writes as much as the pipe accepts."""
+    """Queues a frame and writes as many bytes as the pipe accepts."""
     self._channel.write(frame)
 
   def flush(self) -> None:
-    """Writes as much as the pipe accepts; `receive` reports a broken pipe."""
+    """Writes what the pipe accepts; `receive` reports a broken pipe."""
     self._channel.flush()
 
   def has_unsent(self) -> bool:
@@ -112,7 +113,7 @@ class Zygote:
     return self._channel.has_unsent()
 
   def receive(self) -> list[Reply]:
-    """Reads the available bytes; returns the complete replies.
+    """Reads the available bytes and returns the complete replies.
 
     Raises:
       WorkerGone: the zygote closed its pipe.
@@ -128,7 +129,7 @@ class Zygote:
     return [reply for reply in replies if reply[-2] != frames.HEARTBEAT]
 
   def end(self) -> None:
-    """Kills the zygote, whose children die with it, and reaps it."""
+    """Kills and reaps the zygote; its children die with it."""
     assert self._process.stdin and self._process.stdout
     self._process.kill()
     self._process.wait()
