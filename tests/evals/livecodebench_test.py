@@ -300,7 +300,7 @@ def test_a_data_set_with_a_loading_script_is_refused_in_a_line(monkeypatch):
 
   fake = types.SimpleNamespace(load_dataset=load_dataset)
   monkeypatch.setitem(sys.modules, "datasets", fake)
-  with pytest.raises(ValueError, match="pass the path of a file") as caught:
+  with pytest.raises(ValueError, match="otherwise pass a file") as caught:
     records.read("hf:someone/scripted")
   assert str(caught.value).startswith("hf:someone/scripted: RuntimeError: Data")
   assert "\n" not in str(caught.value)
