@@ -2,15 +2,15 @@ r"""Finds answers in responses, by the answer formats of `prompt_formats.py`.
 
 | function | the answer is |
 | --- | --- |
-| `code` | the last closed python fence, or unlabelled one; fences that define
-  a requested name come before others |
-| `math` | the last box, `\boxed{...}`; without one, the last number |
+| `code` | the last closed python fence, or else the last unlabelled one; fences
+  that define a requested name take precedence |
+| `math` | the last box, `\boxed{...}`, or else the last number |
 | `short_answer` | a box, a fence, what follows "answer is", or the last line |
-| `last_words` | what follows "answer is", or the last line |
+| `last_words` | the text after "answer is", or else the last line |
 | `choice` | a letter: in a box, after "answer is", in brackets, or alone |
 
-All of them read only the part of the response that answers: the last closed
-answer tags if there are any, otherwise the text after the last `</think>`.
+All functions skip the thinking. They read the last closed answer tags, or
+without tags the text after the last `</think>`.
 """
 
 import re
@@ -29,7 +29,7 @@ _ANSWER_IS = re.compile(
 
 
 def answer_part(response: str) -> str:
-  """Returns the part of a response that answers, without the thinking."""
+  """Returns the answer part of a response, without the thinking."""
   tagged = answer_tags.last_answer(response)
   if tagged is not None:
     return tagged
@@ -41,16 +41,16 @@ def code(response: str, names: Sequence[str] = ()) -> str | None:
   """Returns the last fenced program of a response, or None.
 
   Args:
-    response: what the model wrote.
-    names: functions or classes; a program that defines one of them is preferred
-      to others, such as an example of its use.
+    response: the response.
+    names: functions or classes. A program that defines one of them takes
+      precedence over other fences, such as a usage example.
   """
   found = _fences(answer_part(response))
   programs = _programs(found, fences.PYTHON) or _programs(found, "")
   defining = [program for program in programs if defines(program, names)]
   if programs:
     return (defining or programs)[-1]
-  # The response may have ended at the limit of its length.
+  # A truncated response may end inside its program.
   cut_off = [f for label, f in found if label == fences.PYTHON]
   return cut_off[-1].content if cut_off else None
 
@@ -64,7 +64,7 @@ def _programs(found: list[tuple[str, fences.Fence]], wanted: str) -> list[str]:
 
 
 def _fences(text: str) -> list[tuple[str, fences.Fence]]:
-  """Returns the fences of a text, with the first word of each one's label."""
+  """Returns (first word of the label, fence) for the fences of a text."""
   return [
     (fences.normalized(match[0] if (match := _LABEL.match(f.label)) else ""), f)
     for f in fences.read(text)
@@ -72,7 +72,7 @@ def _fences(text: str) -> list[tuple[str, fences.Fence]]:
 
 
 def defines(program: str, names: Sequence[str]) -> bool:
-  """Returns whether a program's text defines one of the names."""
+  """Returns whether a program defines a function or class of these names."""
   return any(
     re.search(rf"\b(?:def|class)\s+{re.escape(name)}\b", program)
     for name in names
@@ -99,8 +99,8 @@ def math(response: str) -> str | None:
 def short_answer(response: str, label: str = "output") -> str | None:
   """Returns a value or the arguments of a call as text, or None.
 
-  It is, in this order: the last box; the last fence with the label; the last
-  other fence; what `last_words` finds.
+  Looks for these, in order: the last box; the last fence with the label; the
+  last other fence; the result of `last_words`.
   """
   answer = answer_part(response)
   others = [
@@ -119,7 +119,7 @@ def short_answer(response: str, label: str = "output") -> str | None:
 
 
 def last_words(response: str) -> str | None:
-  """Returns what follows the last "answer is", or the last line with text."""
+  """Returns the text after the last "answer is", or the last nonblank line."""
   answer = answer_part(response)
   named = _ANSWER_IS.findall(answer.rstrip())
   lines = [line.strip() for line in answer.splitlines() if line.strip()]
@@ -130,12 +130,12 @@ def last_words(response: str) -> str | None:
 def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
   """Returns the letter that a response chooses, or None.
 
-  It is searched in this order: in a box; after the last "answer is" or
-  "answer:"; in the last brackets; alone on a line, of which the last one
-  counts; at the beginning of a line, if only one line begins like a choice.
+  Looks for a letter, in order: in the last box; after the last "answer is" or
+  "answer:"; in the last brackets; on the last line that holds nothing else; at
+  the start of a line, if exactly one line starts like a choice.
 
   Args:
-    response: what the model wrote.
+    response: the response.
     letters: the letters to choose from.
   """
   answer = answer_part(response)
@@ -144,7 +144,7 @@ def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
     match = re.match(rf"\W*([{letters}])\b", _without_markup(box))
     return match[1] if match else None
   answer = _without_markup(answer)
-  # A and I are words, not choices, if lower-case text follows.
+  # "A" and "I" are words, not choices, before lower-case text.
   letter = rf"((?![AI])[{letters}]\b|(?=[{letters}])[AI]\b(?!\s+[a-z]))"
   word = r"(?i:(?:option|choice|letter)\s*+)?"
   for pattern in (
@@ -154,8 +154,8 @@ def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
     matches = re.findall(pattern, answer)
     if matches:
       return matches[-1]
-  # These look at one line after another, because a pattern that begins with
-  # blanks would read a run of empty lines again from each of them.
+  # Matching line by line avoids quadratic time: a pattern that starts with
+  # `\W*` would scan a run of empty lines again from each of its lines.
   lines = answer.split("\n")
   alone = re.compile(rf"\W*([{letters}])\W*")
   matches = [match[1] for match in map(alone.fullmatch, lines) if match]
@@ -167,5 +167,5 @@ def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
 
 
 def _without_markup(text: str) -> str:
-  """Removes the markup of Markdown and LaTeX around words."""
+  """Removes Markdown and LaTeX markup around words."""
   return _MARKUP.sub(r"\1", _MARKUP.sub(r"\1", text))

@@ -1,4 +1,4 @@
-"""Benchmarks: their items, prompts and graders, as the runner takes them."""
+"""The interface of a benchmark: items, prompts and a grader."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +18,12 @@ class Item:
   """One question of a benchmark.
 
   Attributes:
-    id: its name, unique in the benchmark.
-    question: the question, without the text that a prompt format puts around
-      it.
-    reference: what the grader needs; the model never sees it.
-    subset: the name of its subset, for scores by subset; "": there are none.
-    hidden: what the grader needs besides, and is too large for records.
+    id: a name that is unique in the benchmark.
+    question: the question, without the text that a prompt format adds.
+    reference: data for the grader, which the model never sees. It is part of
+      the records.
+    subset: the subset for scores by subset; "" if there are none.
+    hidden: further data for the grader, which is too large for records.
   """
 
   id: str
@@ -38,12 +38,11 @@ class ItemOutcome:
   """Whether a response is correct, and why.
 
   Attributes:
-    correct: whether it is correct.
-    detail: a remark of the benchmark's kind.
-    timed_out: whether a limit of time ended its grading, so that it is not
-      correct.
-    limit: the executor limit that made it incorrect, though the benchmark has
-      no such limit (`outcome.limit_of`); empty if there is none.
+    correct: whether the response is correct.
+    detail: a remark for the records, such as the extracted answer.
+    timed_out: whether grading timed out. The response is then incorrect.
+    limit: the executor limit that made the response incorrect although the
+      benchmark has no such limit (`outcome.limit_of`); "" if there is none.
   """
 
   correct: bool
@@ -55,14 +54,14 @@ class ItemOutcome:
   def of(
     cls, outcome: Outcome, detail: str = "", limit: str = ""
   ) -> "ItemOutcome":
-    """Returns this outcome of a response, with a remark."""
+    """Converts a grader's outcome, with a remark and the limit that was hit."""
     if limit:
       detail = f"{detail}; ended by a limit of the executor"
     return cls(bool(outcome), detail, outcome is Outcome.TIMEOUT, limit)
 
 
 Grader = Callable[[Executor, Item, str], "Future[ItemOutcome]"]
-# Maps items, correctness [items, samples] and responses to further scores.
+# Maps items, correctness [items, samples] and responses to additional scores.
 Summary = Callable[
   [Sequence[Item], np.ndarray, Sequence[Sequence[str]]], dict[str, float]
 ]
@@ -70,31 +69,31 @@ Summary = Callable[
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-  """The data of a benchmark, and the functions that prompt and grade.
+  """A benchmark: its data, and functions that write prompts and grade.
 
   Attributes:
-    name: its name on the command line (`--benchmark`).
-    source: its public data, in the notation of `tasks/records.py`; "": it has
-      no public source, or the package contains the data.
-    read: maps the records of `source` to items; if `opens_data`, maps the
-      path or name of the data to items.
-    answer_format: the form in which a prompt asks for the answer, a key of
+    name: the name on the command line (`--benchmark`).
+    source: the public data, as a spec of `tasks/records.py`; "" if there is no
+      public source or the package contains the data.
+    read: maps the records of `source` to items. If `opens_data` is set, maps
+      the path or name of the data to items.
+    answer_format: the answer that prompts ask for, a key of
       `prompt_formats.ANSWER_FORMATS`.
-    grade: starts the grading of a response.
+    grade: starts grading a response.
     prompt: writes an item's prompt in a prompt format, or in a chat template.
       None uses `prompt_formats.prompt`.
     summarize: computes scores besides pass@k, or None.
     opens_data: whether `read` opens the data itself: a folder, a file of the
       package, or generated items.
-    limit_per_subset: whether `--limit` counts the items of each subset, not all
-      items.
-    default_limit: the number of items without `--limit`; 0: all.
-    grade_truncated: whether a response that was truncated is graded; otherwise
-      it is graded as an empty one.
-    task_of: maps an item to the program task that it is, with its type, where
-      there is one (`program_tasks.py`).
-    timeout_s: CPU seconds of a test by the benchmark's own rules; 0: it has
-      none, and the executor's limit holds.
+    limit_per_subset: whether `--limit` applies to each subset, instead of to
+      all items together.
+    default_limit: the number of items without `--limit`; 0 runs all.
+    grade_truncated: whether to grade truncated responses. Otherwise a truncated
+      response is graded as an empty one.
+    task_of: maps an item to its program task and task type
+      (`program_tasks.py`). None if the items are not program tasks.
+    timeout_s: the benchmark's own limit in CPU seconds per test; 0 if it has
+      none. The executor's limit applies in either case.
   """
 
   name: str
@@ -112,7 +111,7 @@ class Benchmark:
   timeout_s: float = 0.0
 
   def with_items(self, items: list[Item]) -> "Benchmark":
-    """Returns this benchmark with fixed items, so that it reads no data."""
+    """Returns this benchmark with fixed items; it then reads no data."""
     return dataclasses.replace(
       self, read=lambda data: items, opens_data=True, source=""
     )

@@ -1,7 +1,7 @@
-"""Compares models on the items of benchmarks, with intervals.
+"""Compares models on benchmarks, with bootstrap intervals.
 
-Models are paired item by item. All of a model's folders, its seeds, must have
-the same items.
+Models are paired item by item. A model has one folder per seed, and all folders
+must have the same items.
 """
 
 import dataclasses
@@ -15,14 +15,14 @@ from azr_jax.evals.score_files import Model
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """How models are compared.
+  """How to compare models.
 
   Attributes:
-    benchmarks: their names; (): all that every model has.
-    k: of pass@k.
-    resamples: bootstrap resamples.
-    confidence: of the intervals.
-    seed: of the resamples.
+    benchmarks: the benchmarks to compare on; () uses all that both models have.
+    k: the k of pass@k.
+    resamples: the number of bootstrap resamples.
+    confidence: the confidence level of the intervals, between 0 and 1.
+    seed: the seed of the resamples.
   """
 
   benchmarks: tuple[str, ...] = ()
@@ -34,14 +34,14 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """A model and the first one on a benchmark.
+  """Two models compared on one benchmark.
 
   Attributes:
-    benchmark: its name.
-    num_items: the items of both.
+    benchmark: the name of the benchmark.
+    num_items: the number of items, which both models have in common.
     first: the score of the first model.
-    second: the score of the other model.
-    difference: second less first.
+    second: the score of the second model.
+    difference: the second score minus the first.
   """
 
   benchmark: str
@@ -54,10 +54,10 @@ class Comparison:
 def compare(
   first: Model, second: Model, options: Options
 ) -> Iterator[Comparison]:
-  """Yields the comparison on each benchmark that both models have.
+  """Yields a comparison for each benchmark that both models have.
 
   Raises:
-    ValueError: there is none, or the models were scored on other items.
+    ValueError: the models share no benchmark or were scored on different items.
   """
   common = [n for n in first.benchmarks() if n in second.benchmarks()]
   names = options.benchmarks or tuple(common)
@@ -75,7 +75,7 @@ def compare(
 def _compare(
   first: Model, second: Model, name: str, options: Options
 ) -> Comparison:
-  """Returns the comparison on one benchmark."""
+  """Compares the models on one benchmark."""
   num_items = _num_items((first, second), name)
   questions, correct_of_first = score_files.read_items(first, name)
   others, correct_of_second = score_files.read_items(second, name)
@@ -92,9 +92,9 @@ def _compare(
   ids = list(questions | others)
   if len(ids) > num_items:
     raise ValueError(
-      f"{name}: {len(ids)} items have a record in {first.name} or "
-      f"{second.name}, though each has scores of {num_items}: expected the "
-      "same items, so the same --data and --limit"
+      f"{name}: {first.name} and {second.name} have records of {len(ids)} "
+      f"items, but scores of {num_items}: expected the same items; evaluate "
+      "both with the same --data and --limit"
     )
   a, b = (
     score_files.values(correct, ids, num_items, options.k)
@@ -116,10 +116,10 @@ def _compare(
 
 
 def _num_items(models: Sequence[Model], name: str) -> int:
-  """Returns how many items all folders were scored on.
+  """Returns the number of items that every folder was scored on.
 
   Raises:
-    ValueError: they differ.
+    ValueError: the folders differ.
   """
   counts = {
     str(folder): int(scores[f"{name}/items"])
@@ -129,8 +129,8 @@ def _num_items(models: Sequence[Model], name: str) -> int:
   if len({*counts.values()}) > 1:
     shown = ", ".join(f"{folder} has {n}" for folder, n in counts.items())
     raise ValueError(
-      f"{name}: expected scores of the same items, but {shown}: the same "
-      "--limit makes them equal"
+      f"{name}: expected scores of the same items, but {shown}; evaluate all "
+      "with the same --limit"
     )
   return next(iter(counts.values()))
 
@@ -162,7 +162,7 @@ def show(comparisons: Sequence[Comparison], confidence: float) -> str:
 
 
 def show_estimate(one: statistics.Estimate) -> str:
-  """Returns a score in percent with its errors, for a cell of a table."""
+  """Formats a score in percent with its errors, for a table cell."""
   text = f"{100 * one.mean:.1f} +- {100 * one.item_stderr:.1f}"
   if one.seed_stderr is None:
     return text

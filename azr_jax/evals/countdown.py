@@ -1,9 +1,9 @@
-"""`countdown`: several responses to each of some held-out Countdown puzzles.
+"""`countdown`: held-out Countdown puzzles.
 
 Paper: Countdown, section 4.1: 50 puzzles x 16 responses; a response is correct
 if the strict verifier gives 1.0. Every model gets the same puzzles: the first
-ones of the test split, or those of a file. `--limit` sets their number, and
-`--data=numbers:3` chooses those of three numbers of the test split.
+`--limit` puzzles of the test split, or of a file given by `--data`. With
+`--data=numbers:3`, only test puzzles of three numbers are used.
 """
 
 import functools
@@ -20,8 +20,8 @@ from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import dataset, difficulty, generator, prompts
 
-PUZZLES = 50  # the paper's number
-_MAX_PUZZLES = 1000  # the largest useful `--limit`
+PUZZLES = 50  # as in the paper
+_MAX_PUZZLES = 1000  # number of test puzzles, so the largest useful `--limit`
 _SEED = 0
 _NUMBERS = "numbers:"
 
@@ -30,7 +30,8 @@ def read(data: str) -> list[Item]:
   """Reads items from a file in the public layout, or from the test split.
 
   Args:
-    data: a file, `numbers:3` or `numbers:4`; "": puzzles of both sizes.
+    data: a file; `numbers:3` or `numbers:4` for test puzzles of this size; ""
+      for test puzzles of both sizes.
 
   Raises:
     ValueError: the test split has no puzzles of this size.
@@ -55,14 +56,14 @@ def read(data: str) -> list[Item]:
   ]
 
 
-@functools.cache  # It takes seconds, in which thousands of puzzles are solved.
+@functools.cache  # Generating the split solves thousands of puzzles (seconds).
 def _test_split() -> tuple[tuple[Puzzle, float], ...]:
-  """Returns the puzzles of the test split with their difficulties."""
+  """Returns the puzzles of the test split and their difficulties."""
   return tuple(generator.generate(_SEED, _MAX_PUZZLES, test=True))
 
 
 def _sizes(data: str) -> tuple[int, ...]:
-  """Returns how many numbers a puzzle of the test split may have."""
+  """Returns the allowed sizes of test puzzles."""
   sizes = {f"{_NUMBERS}{size}": (size,) for size in generator.COUNTS}
   if data and data not in sizes:
     raise ValueError(f"--data={data}: expected {' or '.join(sizes)}, or a file")
@@ -76,7 +77,7 @@ def _puzzle(item: Item) -> Puzzle:
 def grade(
   executor: Executor, item: Item, response: str
 ) -> "Future[ItemOutcome]":
-  """Grades a response by the strict verifier, which runs no program."""
+  """Grades a response with the strict verifier, which needs no executor."""
   del executor
   score = verifier.verify(_puzzle(item), response)
   return futures.done(ItemOutcome(score.correct, score.reason))
@@ -87,12 +88,12 @@ def summarize(
   correct: np.ndarray,
   responses: Sequence[Sequence[str]],
 ) -> dict[str, float]:
-  """Returns pass@1 by thirds of difficulty, and answer tags per response.
+  """Returns pass@1 by thirds of difficulty, and answer blocks per response.
 
   Args:
-    items: puzzles.
+    items: the puzzles.
     correct: bool [items, samples].
-    responses: the responses to each item, in the same order.
+    responses: the responses to each item.
   """
   scores = np.array([item.reference["difficulty"] for item in items])
   buckets = difficulty.buckets(scores, difficulty.thresholds(scores))

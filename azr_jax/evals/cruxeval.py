@@ -1,4 +1,4 @@
-"""Benchmarks of reading programs: CRUXEval and LiveCodeBench's execution.
+"""Code-reasoning benchmarks: CRUXEval and LiveCodeBench's execution scenario.
 
 | name | the question | a correct answer |
 | --- | --- | --- |
@@ -6,9 +6,9 @@
 | `cruxeval_i` | arguments for a value | any arguments that return the value |
 
 Values are compared by type and value (`grading/values.py`), arguments by
-running the function on them. An answer that is an expression is evaluated apart
-from both (`grading/expressions.py`). Where a record's own arguments are no
-literals, those of an answer may be objects such as a `lambda`.
+running the function on them. An answer that is an expression is evaluated
+separately (`grading/expressions.py`). If a record's own arguments are not
+literals, an answer may contain objects such as a `lambda`, too.
 """
 
 import ast
@@ -25,12 +25,12 @@ from azr_jax.grading.outcome import best
 from azr_jax.tasks.programs.task import ABDUCTION, DEDUCTION, Triplet
 
 _ASSERT = re.compile(r"assert\s+")
-# LaTeX writes brackets and the like in a box with these escapes.
+# Escapes that models write inside a LaTeX box, e.g. around brackets.
 _LATEX_ESCAPE = re.compile(r"\\([{}_#%&$])|\\text\{([^{}]*)\}")
 
 
 def read_outputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads CRUXEval records as items that ask for the value of a call."""
+  """Converts CRUXEval records to items that ask for the value of a call."""
   return [
     Item(
       str(record["id"]),
@@ -44,15 +44,19 @@ def read_outputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def _triplet(code: Any, argument_text: Any, output: Any) -> Triplet:
-  """Returns the task of a record, whose fields must be texts."""
+  """Returns the program task of a record.
+
+  Raises:
+    ValueError: a field is not a string.
+  """
   for value in (code, argument_text, output):
     if not isinstance(value, str):
-      raise ValueError(f"expected texts, not {value!r:.80}")
+      raise ValueError(f"expected strings, not {value!r:.80}")
   return Triplet(code, argument_text, output)
 
 
 def read_inputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads CRUXEval records as items that ask for arguments."""
+  """Converts CRUXEval records to items that ask for arguments."""
   return [
     Item(
       str(record["id"]),
@@ -70,7 +74,7 @@ def read_inputs(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_livecodebench(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of LiveCodeBench's execution scenario as items."""
+  """Converts records of LiveCodeBench's execution scenario to items."""
   return [
     Item(
       str(record.get("id", record.get("question_id", index))),
@@ -85,9 +89,9 @@ def read_livecodebench(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def _called_f(code: Any, call: Any, output: Any) -> Triplet:
-  """Returns the task of a call of any function, which is called `f` there.
+  """Returns the program task of a call, with the called function as `f`.
 
-  What is no call is taken for the arguments of `f`.
+  A text that is not a call is taken as the arguments of `f`.
   """
   triplet = _triplet(code, call, output)
   match _expression(call):
@@ -108,7 +112,7 @@ def _called_f(code: Any, call: Any, output: Any) -> Triplet:
 def grade_output(
   executor: Executor, item: Item, response: str
 ) -> "Future[ItemOutcome]":
-  """Compares the value in a response with the reference."""
+  """Compares a response's value with the reference."""
   answer = answer_extraction.short_answer(response) or ""
   reference = item.reference["output"]
   pending = [
@@ -124,7 +128,7 @@ def grade_output(
 def grade_input(
   executor: Executor, item: Item, response: str
 ) -> "Future[ItemOutcome]":
-  """Runs the function on the arguments in a response."""
+  """Runs the function on a response's arguments."""
   answer = answer_extraction.short_answer(response, "input")
   if answer is None:
     return futures.done(ItemOutcome(False))
@@ -142,7 +146,7 @@ def grade_input(
 
 
 def _latex_variants(text: str) -> list[str]:
-  """Returns the text and, if it has LaTeX's escapes, also the text without."""
+  """Returns the text and, if it has LaTeX escapes, the unescaped text."""
   plain = _LATEX_ESCAPE.sub(lambda m: m[1] or m[2] or "", text)
   return list(dict.fromkeys((text, plain)))
 
@@ -170,7 +174,7 @@ def _arguments(text: str) -> str:
 
 
 def _expression(text: str) -> ast.expr | None:
-  """Parses a text as an expression; returns None if it is none."""
+  """Parses a text as an expression, or returns None if it is not one."""
   try:
     node = literals.guarded_parse(text, "eval")
   except literals.ParseError:

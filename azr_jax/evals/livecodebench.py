@@ -1,13 +1,12 @@
-"""`livecodebench`: contest problems; a program has to pass all their tests.
+"""`livecodebench`: contest problems. A program must pass all tests.
 
-A problem's tests either call a method of `Solution` or write to standard input
-and read standard output. The program runs in the executor, which has neither
-files nor a console, so strings replace both. Outputs of any length are compared
-by digest (`grading/digests.py`): printed lines without surrounding blanks, and
-numbers by value. The program runs in the harness of `grading/harness.py`. As in
-LiveCodeBench's own runner, it may use names of the standard library without
-importing them. It may import numpy if the executor's settings list it (the
-profile `benchmarks`).
+A problem's tests either call a method of `Solution`, or feed standard input and
+check standard output. The executor has neither files nor a console, so
+in-memory streams replace both. Outputs of any length are compared by digest
+(`grading/digests.py`): lines without surrounding blanks, numbers by value. The
+program runs in the harness of `grading/harness.py`. As in LiveCodeBench's own
+runner, common modules of the standard library are already imported. The program
+may import numpy if the executor's settings list it (the profile `benchmarks`).
 """
 
 import functools
@@ -23,7 +22,7 @@ from azr_jax.grading import digests, harness
 from azr_jax.grading.outcome import Outcome, limit_of
 
 NAME = "livecodebench"
-# The response is a string here, so it cannot rebind the names below.
+# The response is run from a string, so it cannot rebind the harness's names.
 _WITH_CONSOLE = """
 def run(text, run=exec):
 {helpers}
@@ -66,8 +65,8 @@ def run(text, run=exec):
   return of_json(function(*arguments))
 """
 _HELPERS = harness.BEGIN + harness.source(digests)
-# The modules whose names a program need not import. The last one gives back the
-# builtins that others hide, such as `pow`.
+# Modules whose names programs can use without an import. `builtins` comes last
+# to restore names that others hide, such as `pow`.
 _PREIMPORTED_MODULES = (
   "string re datetime collections heapq bisect copy math random statistics "
   "itertools functools operator io sys json typing builtins"
@@ -79,7 +78,7 @@ _IMPORTS = "\n".join(
     "sys.setrecursionlimit(50_000)",
   ]
 )
-# CPU seconds per test; LiveCodeBench's own runner has as many of wall clock.
+# CPU seconds per test. LiveCodeBench's own runner allows 6 s of wall time.
 TIMEOUT_S = 6.0
 _LIBRARIES = ("numpy",)
 _DIGITS_AT_ONCE = 4000
@@ -132,7 +131,7 @@ def submit(executor: Executor, item: Item, code: str) -> "Future[ItemOutcome]":
 
 
 def _json_digest(text: str) -> str | None:
-  """Returns the digest of a JSON text; None if no output can equal it."""
+  """Returns the digest of a JSON text, or None if no output can match it."""
   try:
     return digests.of_json(json.loads(text, parse_int=_int))
   except (ValueError, RecursionError):
@@ -140,7 +139,7 @@ def _json_digest(text: str) -> str | None:
 
 
 def _int(digits: str) -> int:
-  """Reads an integer of any length; `int` refuses long ones by default."""
+  """Parses an integer of any length; `int` refuses long ones by default."""
   sign, digits = (-1, digits[1:]) if digits[0] == "-" else (1, digits)
   value = 0
   for start in range(0, len(digits), _DIGITS_AT_ONCE):
@@ -150,7 +149,7 @@ def _int(digits: str) -> int:
 
 
 def for_release(settings: ContestSettings) -> Benchmark:
-  """Returns the benchmark with the problems of a release and some dates."""
+  """Returns the benchmark for a release and a range of contest dates."""
   return Benchmark(
     NAME,
     livecodebench_files.SOURCE,

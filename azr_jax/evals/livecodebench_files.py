@@ -1,12 +1,12 @@
 """The files of LiveCodeBench's contest problems: releases, dates, tests.
 
-The public repository is a folder of JSON lines beside a loading script, which
-current versions of `datasets` refuse. Its files are read here instead. Release
-N is the first N of them: `test.jsonl`, `test2.jsonl`, ...
+The public repository holds JSON-lines files and a loading script, which current
+versions of `datasets` refuse to run. This module reads the files directly.
+Release N consists of the first N files: `test.jsonl`, `test2.jsonl`, ...
 
-Private tests are base64 of a compressed pickle of JSON. All tests of a release
-take tens of gigabytes when they are unpacked, so an item keeps them packed, and
-its grader unpacks them.
+Private tests are a zlib-compressed pickle of JSON, in base64. Unpacked, the
+tests of a release take tens of gigabytes. So items hold packed tests, and the
+grader unpacks them.
 """
 
 import base64
@@ -32,12 +32,12 @@ from azr_jax.tasks import records
 REPOSITORY = "livecodebench/code_generation_lite"
 SOURCE = f"hf:{REPOSITORY}"
 FILES = tuple(f"test{number}.jsonl" for number in ("", 2, 3, 4, 5, 6))
-# The number of problems of the first N files.
+# The cumulative number of problems: entry N counts the first N + 1 files.
 _PROBLEMS = (400, 511, 612, 713, 880, 1055)
 RELEASES = {
   f"release_v{number}": FILES[:number] for number in range(1, len(FILES) + 1)
 }
-# The tests of a problem take no more than this when they are unpacked.
+# Maximum size of a problem's unpacked tests.
 _MAX_TEST_BYTES = 1 << 29
 _BEGIN = "\nBegin with:\n```python\n{starter}\n```"
 
@@ -55,23 +55,23 @@ _DATE = (lambda text: not text or _is_date(text), "YYYY-MM-DD, or '' for any")
 
 @dataclasses.dataclass(frozen=True)
 class ContestSettings(Settings):
-  """Which of LiveCodeBench's contest problems are asked."""
+  """Which LiveCodeBench problems to run."""
 
   release: str = setting(
     "release_v5",
-    "release, whose problems are in its first files",
+    "LiveCodeBench release; release N has the problems of the first N files",
     paper="AZR: v1-5, May 2023 to February 2025, which is release_v5",
     choices=tuple(RELEASES),
   )
   first_date: str = setting(
     "",
-    "earliest date of a problem's contest",
+    "earliest contest date of the problems",
     paper="AZR: all of the release",
     accepts=_DATE,
   )
   last_date: str = setting(
     "",
-    "latest date of a problem's contest",
+    "latest contest date of the problems",
     paper="AZR: all of the release",
     accepts=_DATE,
   )
@@ -79,7 +79,7 @@ class ContestSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class PackedTests:
-  """The tests of a problem, as a record has them: texts, or lists of tests."""
+  """A problem's tests as stored in its record: packed text, or a list."""
 
   public: Any
   private: Any
@@ -93,9 +93,9 @@ def read(data: str, settings: ContestSettings) -> list[Item]:
   """Reads the problems of a release.
 
   Args:
-    data: a folder of the release's files; a file of records, which is read
-      whole; "": the files are downloaded.
-    settings: the release and the dates.
+    data: a folder with the release's files, or a single file of records, whose
+      problems are all read. "" downloads the release.
+    settings: the release and the range of dates.
 
   Raises:
     ValueError: a file is missing, damaged or cannot be downloaded, or no
@@ -126,7 +126,7 @@ def read(data: str, settings: ContestSettings) -> list[Item]:
 
 
 def _other_count(data: str, settings: ContestSettings, count: int) -> str:
-  """Returns a remark if a whole release has another number of problems."""
+  """Returns a remark if a whole release lacks or gained problems, or ""."""
   is_whole = not settings.first_date and not settings.last_date
   is_release = not data or pathlib.Path(data).expanduser().is_dir()
   expected = _PROBLEMS[list(RELEASES).index(settings.release)]
@@ -142,30 +142,30 @@ def _in_folder(
   missing = [path.name for path in paths if not path.is_file()]
   if missing:
     raise ValueError(
-      f"{folder}: expected the files of the release, but {missing} are not "
-      "there; evaluate.livecodebench.release chooses another, or give one file"
+      f"{folder}: {missing} are missing: expected all files of the release; "
+      "set evaluate.livecodebench.release, or pass a single file"
     )
   return paths
 
 
 def _download(name: str) -> pathlib.Path:
-  """Returns a file of the public repository; downloads it the first time."""
+  """Downloads a file of the public repository unless it is in the cache."""
   try:
     path = huggingface_hub.hf_hub_download(
       REPOSITORY, name, repo_type="dataset"
     )
-  # The hub's errors are OSErrors or ValueErrors, depending on their kind.
+  # The hub raises several types of errors.
   except (OSError, ValueError, RuntimeError) as error:
     raise ValueError(
       f"{SOURCE}: {name} cannot be downloaded ({type(error).__name__}); "
-      "expected a network, or a folder of the files as "
+      "expected network access, or a folder with the files: "
       "--data=livecodebench=FOLDER"
     ) from error
   return pathlib.Path(path)
 
 
 def _lines(path: pathlib.Path) -> Iterator[Any]:
-  """Yields the records of a file, which need not fit into memory at once."""
+  """Yields the records of a file one at a time, because files are large."""
   with path.open("rb") as file:
     for number, line in enumerate(file, 1):
       if line.strip():
@@ -177,23 +177,23 @@ def _lines(path: pathlib.Path) -> Iterator[Any]:
 def _within(
   raw: Iterable[Mapping[str, Any]], settings: ContestSettings
 ) -> Iterator[Item]:
-  """Yields the items of records whose contest is within the dates."""
+  """Yields the items whose contest date is in range."""
   first, last = settings.first_date, settings.last_date
   for record in raw:
     date = str(record.get("contest_date") or "")[:10]
     if (first or last) and not _is_date(date):
       raise ValueError(
-        f"problem {record['question_id']}: expected contest_date, because "
-        "evaluate.livecodebench has a first or last date"
+        f"problem {record['question_id']}: expected a contest_date, because "
+        "evaluate.livecodebench sets first_date or last_date"
       )
     if (not first or first <= date) and (not last or date <= last):
       yield item(record)
 
 
 def item(record: Mapping[str, Any]) -> Item:
-  """Returns the item of a record of the code generation scenario.
+  """Converts a record of the code generation scenario to an item.
 
-  Its tests are unpacked once, so that damage is found before any sampling.
+  Unpacks the tests once, so that damaged ones fail before any sampling.
   """
   starter = record.get("starter_code") or ""
   begin = _BEGIN.format(starter=starter) if starter else ""
@@ -210,7 +210,7 @@ def item(record: Mapping[str, Any]) -> Item:
   )
   if counts.keys() - {"str"}:
     raise ValueError(
-      f"problem {record['question_id']}: expected texts as tests, not "
+      f"problem {record['question_id']}: expected tests with strings, not "
       f"{sorted(counts.keys() - {'str'})}"
     )
   return Item(
@@ -227,18 +227,18 @@ def item(record: Mapping[str, Any]) -> Item:
 
 
 class _TextOnly(pickle.Unpickler):
-  """Unpickles the public files' strings and refuses every other object."""
+  """Unpickles strings and refuses every other object, for safety."""
 
   def find_class(self, module: str, name: str) -> Any:
     raise pickle.UnpicklingError(f"{module}.{name}: expected a text")
 
 
 def unpack(packed: Any) -> list[dict[str, str]]:
-  """Returns tests from a list, JSON, or base64 of a compressed pickle.
+  """Returns tests given as a list, as JSON, or as a compressed pickle.
 
   Raises:
-    ValueError, zlib.error, pickle.UnpicklingError: they are damaged, too long
-      or anything but texts.
+    ValueError, zlib.error, pickle.UnpicklingError: the tests are damaged, too
+      large, or contain anything but strings.
   """
   if not isinstance(packed, str):
     return list(packed)
@@ -249,6 +249,7 @@ def unpack(packed: Any) -> list[dict[str, str]]:
     data = unpacking.decompress(base64.b64decode(packed), _MAX_TEST_BYTES)
     if not unpacking.eof:
       raise ValueError(
-        f"tests of a task: expected at most {_MAX_TEST_BYTES} bytes, whole"
+        "tests of a problem are truncated or too large: expected at most "
+        f"{_MAX_TEST_BYTES} bytes"
       ) from None
     return json.loads(_TextOnly(io.BytesIO(data)).load())

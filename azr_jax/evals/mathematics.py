@@ -1,16 +1,16 @@
-"""Benchmarks of mathematical problems.
+"""Math benchmarks.
 
-| name | its reference answers |
+| name | reference answers |
 | --- | --- |
 | `aime24`, `aime25`, `amc23` | whole numbers |
 | `math500`, `minerva`, `olympiadbench` | any mathematical expression |
 | `gsm8k` | the number after `####` |
-| `problems` | those of any data that `configs/orz.py` can train on |
+| `problems` | the answers in any data that `configs/orz.py` can train on |
 
 Answers are compared by rules and, if the rules find them unequal, by algebra in
-the executor. OlympiadBench's records may name a tolerance. By default an answer
-is the last box or number; `MathematicsSettings` asks and grades as ORZ's reward
-does.
+the executor. OlympiadBench's records may set a tolerance. By default the answer
+of a response is its last box or number. `MathematicsSettings` can switch to the
+prompt and grading of ORZ's reward.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.mathematics import problem as problem_lib
 from azr_jax.tasks.mathematics import prompts, sources
 
-# The benchmark of ORZ's own problems, and the rule of its reward.
+# The benchmark with ORZ's own problems, and the setting for its reward rule.
 PROBLEMS, REWARD = "problems", "reward"
 
 
 def read_problems(raw: Iterable[Any]) -> list[Item]:
-  """Reads records with a question and an answer in any usual layout."""
+  """Converts records of any layout that `problem.from_record` knows."""
   return [_item(index, record) for index, record in enumerate(raw)]
 
 
@@ -54,7 +54,7 @@ def _from_problem(index: int, problem: problem_lib.Problem) -> Item:
 
 
 def read_minerva(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records with an answer, or with a solution whose last box is it."""
+  """Converts records; a missing answer is the last box of the solution."""
   items = []
   for index, record in enumerate(raw):
     boxed = extraction.last_boxed(record.get("solution") or "")
@@ -65,7 +65,7 @@ def read_minerva(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_olympiad(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of OlympiadBench's English text-only questions."""
+  """Converts records of OlympiadBench's English text-only questions."""
   items = []
   for index, record in enumerate(raw):
     question = record["question"]
@@ -89,7 +89,7 @@ def read_olympiad(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def _tolerance(text: Any) -> float:
-  """Returns the number in a text; 0 if it has none, as most records."""
+  """Returns a record's tolerance; 0 if it has none, as is usual."""
   try:
     return float(text)
   except (TypeError, ValueError):
@@ -115,7 +115,7 @@ def grade(
 def _grade_as_reward(
   executor: Executor, item: Item, response: str, mode: str
 ) -> "Future[ItemOutcome]":
-  """Grades a response as ORZ's reward does, in one of `grader.MODES`."""
+  """Grades a response by ORZ's reward rule, in one of `grader.MODES`."""
   answer = reward.find_answer(response, "stop", reward.GRADED)
   tolerance = numbers.Tolerance(absolute=item.reference.get("tolerance", 0.0))
   return futures.then(
@@ -133,25 +133,26 @@ def _training_prompt(item: Item, prompt_format: str, chat: Chat) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class MathematicsSettings(Settings):
-  """How the answers of mathematical benchmarks are asked for and graded.
+  """Prompts and grading of math benchmarks.
 
-  The benchmark `problems` is always asked and graded as ORZ's training is.
+  The benchmark `problems` always uses the prompt and reward of ORZ's training.
   """
 
   answer: str = setting(
     "last",
-    "last: the last box, or number; reward: prompt and rule of ORZ's training",
+    "last: grade the last box or number; reward: use ORZ's training prompt "
+    "and reward rule",
     paper="ORZ: reward",
     choices=("last", REWARD),
   )
   grader: str = setting(
     "math_verify",
-    "grader of answers by the rule of the reward",
+    "grader of the reward rule",
     choices=grader.MODES,
   )
   truncated_grade: str = setting(
     reward.GRADED,
-    "by the rule of the reward: the grade of an answer of a truncated response",
+    "how the reward rule grades the answer of a truncated response",
     choices=reward.TRUNCATED_GRADES,
   )
 
@@ -159,12 +160,9 @@ class MathematicsSettings(Settings):
 def with_grading(
   settings: MathematicsSettings, benchmark: Benchmark
 ) -> Benchmark:
-  """Returns a benchmark as the settings ask and grade it.
+  """Returns a benchmark with the prompts and grading of the settings.
 
-  Args:
-    settings: the section of the config.
-    benchmark: any benchmark; those without mathematical answers or choices stay
-      as they are.
+  Benchmarks with answers other than math or choices are returned unchanged.
   """
   uses_reward_prompt = settings.answer == REWARD and (
     benchmark.answer_format in ("math", "choice")

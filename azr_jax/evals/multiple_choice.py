@@ -1,14 +1,14 @@
-"""Benchmarks of choices and short answers: MMLU, GPQA, BIG-Bench Hard.
+"""Benchmarks with multiple-choice and short answers: MMLU, GPQA, BBH.
 
-| name | layout of its data |
+| name | layout of the data |
 | --- | --- |
 | `mmlu` | question, choices, answer (index or letter), subject |
 | `mmlu_pro` | question, options, answer (letter), category |
-| `gpqa` | GPQA's original columns; needs `--data`, because its authors ask
-  not to publish the questions |
+| `gpqa` | GPQA's original columns; needs `--data`, because GPQA's authors ask
+  people not to publish the questions |
 | `bbh` | a file of examples with input and target, or a folder of such files |
 
-GPQA's choices are shuffled in an order that depends only on the question.
+GPQA's choices are shuffled, seeded by a hash of the question.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from azr_jax.executor import Executor, futures, literals
 from azr_jax.tasks.questions import bbh
 
 LETTERS = "ABCDEFGHIJ"
-# LaTeX text, closed on its line or not, or an escaped brace.
+# `\text{...}`, closed on its line or not, or an escaped brace.
 _LATEX = re.compile(r"\\text\{([^}\n]*+)(\})?|\\([{}])")
 
 
 def _question_with_choices(question: str, choices: Sequence[str]) -> str:
-  """Returns a question with its choices, one lettered line each."""
+  """Returns a question followed by its choices, one lettered line each."""
   listed = "\n".join(
     f"({letter}) {choice}"
     for letter, choice in zip(LETTERS, choices, strict=False)
@@ -40,7 +40,7 @@ def _question_with_choices(question: str, choices: Sequence[str]) -> str:
 
 
 def read_mmlu(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of MMLU or MMLU-Pro."""
+  """Converts MMLU or MMLU-Pro records to items."""
   items = []
   for index, record in enumerate(raw):
     choices = record.get("choices") or record["options"]
@@ -59,7 +59,7 @@ def read_mmlu(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of GPQA."""
+  """Converts GPQA records to items."""
   items = []
   for index, record in enumerate(raw):
     question = record["Question"]
@@ -85,7 +85,7 @@ def read_gpqa(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_bbh(spec: Any) -> list[Item]:
-  """Reads a task's file, or a folder of them; an item's subset is its task."""
+  """Reads a task's file, or a folder of task files; subsets are tasks."""
   return [
     Item(
       question.id.removeprefix(bbh.PREFIX),
@@ -111,7 +111,7 @@ def grade_choice(
 def grade_words(
   executor: Executor, item: Item, response: str
 ) -> "Future[ItemOutcome]":
-  """Compares words with the reference; for a choice like `(B)`, the letter."""
+  """Compares a short answer with the reference; for `(B)`, just the letter."""
   del executor
   reference = item.reference["answer"]
   if re.fullmatch(r"\([A-Z]\)", reference):
@@ -127,7 +127,7 @@ def grade_words(
 
 
 def normalized(text: str) -> str:
-  """Lower-cases a text and removes LaTeX, quotes, extra spaces and a dot."""
+  """Lower-cases a text; strips LaTeX, quotes, extra spaces and a final dot."""
   text = _LATEX.sub(_without_latex, text)
   return " ".join(text.casefold().replace('"', "").split()).rstrip(".")
 
@@ -135,7 +135,8 @@ def normalized(text: str) -> str:
 def _without_latex(match: re.Match[str]) -> str:
   if match[3]:
     return match[3]
-  # If this text is not closed on its line, neither is any later one.
+  # Unclosed: the match is the rest of the line. Any `\text{` in it is unclosed,
+  # too, so only escaped braces are replaced.
   return match[1] if match[2] else match[0].replace("\\{", "{")
 
 

@@ -1,14 +1,14 @@
 """Decides when an output counts as correct in EvalPlus's benchmarks.
 
-Values are compared by Python's equality, with a tolerance for floats. For some
-functions EvalPlus accepts more, because their descriptions leave it open:
+Values are compared by Python's equality, with a tolerance for floats. EvalPlus
+accepts more for some functions whose descriptions are ambiguous:
 
-| functions | an output is correct if it is |
+| function | also correct |
 | --- | --- |
-| those of `_COMPARED_AS_SETS` | the same elements, in any order and number |
-| those of `_RETURN_MATCHES` | a match object (anything but None) for True |
-| `find_zero` | a root of the polynomial that is the input |
-| `digit_distance_nums`, `surface_Area` | the value of another reading, too |
+| in `_COMPARED_AS_SETS` | the same elements in any order and number |
+| in `_RETURN_MATCHES` | a match object (anything but None) instead of True |
+| `find_zero` | any root of the input polynomial |
+| `digit_distance_nums`, `surface_Area` | the result of another interpretation |
 """
 
 import math
@@ -25,7 +25,7 @@ _RETURN_MATCHES = frozenset(
   "check_str text_match_three text_starta_endb".split()
 )
 _RELATIVE_TOLERANCE = 1e-7
-_ABSOLUTE_TOLERANCE = 1e-6  # where the record names none
+_ABSOLUTE_TOLERANCE = 1e-6  # unless the record sets one
 _ROOT_TOLERANCE = 1e-4
 
 
@@ -36,10 +36,10 @@ def is_correct(
 
   Args:
     entry: the name of the function.
-    inputs: its arguments, as text.
+    inputs: the arguments of the call, as text.
     expected: the canonical solution's output, as canonical text.
     output: the output to judge, as canonical text.
-    tolerance: the absolute tolerance of floats; 0: EvalPlus's default.
+    tolerance: the absolute tolerance for floats; 0 uses EvalPlus's default.
   """
   if expected == output and "nan" not in output:
     return True
@@ -93,7 +93,7 @@ def _is_root(arguments: tuple[Any, ...], output: Any) -> bool:
 
 
 def _is_digit_distance(arguments: tuple[Any, ...], output: Any) -> bool:
-  """Returns whether the output sums the distances of corresponding digits."""
+  """Returns whether the output is the sum of the digits' distances."""
   first, second = map(str, arguments)
   width = max(len(first), len(second))
   digits = zip(first.zfill(width), second.zfill(width), strict=True)
@@ -101,9 +101,9 @@ def _is_digit_distance(arguments: tuple[Any, ...], output: Any) -> bool:
 
 
 def _is_surface(arguments: tuple[Any, ...], output: Any) -> bool:
-  """Returns whether the output is a square pyramid's surface.
+  """Returns whether the output is the surface area of a square pyramid.
 
-  This reading takes the second argument as its height, not as its slant.
+  This interpretation takes the second argument as the height, not the slant.
   """
   base, height = arguments
   slant = math.hypot(base / 2, height)

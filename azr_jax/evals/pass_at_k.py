@@ -1,4 +1,4 @@
-"""pass@k, unbiased and over the first k, with standard errors over items."""
+"""pass@k, unbiased or over the first k samples, with standard errors."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ def first_k(correct: np.ndarray, k: int) -> np.ndarray:
 
   Args:
     correct: bool [items, n].
-    k: the number of samples that count, at most n.
+    k: the number of samples to use, at most n.
 
   Returns:
     float [items], 0 or 1.
@@ -20,14 +20,14 @@ def first_k(correct: np.ndarray, k: int) -> np.ndarray:
 
 
 def unbiased(correct: np.ndarray, k: int) -> np.ndarray:
-  """Returns the probability that one of k drawn samples is correct.
+  """Returns the probability that at least one of k samples is correct.
 
   1 - C(n - c, k) / C(n, k), where c of n samples are correct and k of the n are
   drawn without replacement (Chen et al. 2021, arXiv 2107.03374, equation 1).
 
   Args:
     correct: bool [items, n].
-    k: the number of drawn samples, at most n.
+    k: the number of samples to draw, at most n.
 
   Returns:
     float [items].
@@ -45,12 +45,12 @@ def unbiased(correct: np.ndarray, k: int) -> np.ndarray:
 def scores(
   correct: np.ndarray, ks: Sequence[int], prefix: str
 ) -> dict[str, float]:
-  """Returns means and standard errors of both pass@k, for each k up to n.
+  """Returns both versions of pass@k with standard errors over items.
 
   Args:
     correct: bool [items, n].
-    ks: values of k; those above n are left out.
-    prefix: the beginning of the names, `PREFIX/pass@K/unbiased` and
+    ks: the values of k; values above n are skipped.
+    prefix: the prefix of the names `PREFIX/pass@K/unbiased` and
       `PREFIX/pass@K/first`, each also with `_stderr`.
   """
   metrics = {}

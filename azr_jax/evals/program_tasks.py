@@ -1,8 +1,8 @@
-"""Benchmarks of program tasks, with the prompts of the solver's training.
+"""Runs program benchmarks with the solver's training prompts.
 
 In-distribution results (AZR, figure 14 and appendix C.2) use the prompts and
-the grading of training: deduction for CRUXEval-O and LiveCodeBench's execution,
-abduction for CRUXEval-I.
+grading of training: deduction for CRUXEval-O and LiveCodeBench's execution
+scenario, abduction for CRUXEval-I.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from azr_jax.tasks.programs import parsing, prompts, solving
 from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
 
 TRAINING = "training"
-# `full` is a format of public benchmarks, too, with another wording.
+# `full` is missing: for public benchmarks it means their own `full` format.
 SOLVER_FORMATS = (prompts.COMPACT, prompts.FEW_SHOT)
 # (task type, task) -> the solver's prompt in training.
 SolverPrompt = Callable[[str, Task], str]
@@ -27,14 +27,14 @@ SolverPrompt = Callable[[str, Task], str]
 def with_training_prompt(
   benchmark: Benchmark, solver_prompt: SolverPrompt | None
 ) -> Benchmark:
-  """Returns a benchmark with the prompts and the grading of training.
+  """Returns a benchmark with the prompts and grading of training.
+
+  Its `prompt` raises ValueError if the items are not program tasks, or if
+  training has no solver.
 
   Args:
     benchmark: a benchmark of program tasks.
-    solver_prompt: writes the prompts; None if training solves no programs.
-
-  Raises:
-    ValueError: its items are no program tasks, or training solves none.
+    solver_prompt: writes the prompts. None if training solves no programs.
   """
   task_of = benchmark.task_of
 
@@ -61,13 +61,13 @@ def with_training_prompt(
 
 
 def in_format(benchmark: Benchmark, prompt_format: str) -> Benchmark:
-  """Returns a benchmark that is asked in a format of the solver's prompts.
+  """Switches a benchmark to training's prompts and grading, if it applies.
 
   Args:
-    benchmark: stays as it is if it writes its own prompts, or if its items are
-      no program tasks.
-    prompt_format: public benchmarks have all formats but `SOLVER_FORMATS`;
-      in these, items are asked and graded as in training.
+    benchmark: the benchmark. It is returned unchanged if it writes its own
+      prompts or if its items are not program tasks.
+    prompt_format: the prompt format. Only `SOLVER_FORMATS` change the
+      benchmark.
   """
   if (
     prompt_format not in SOLVER_FORMATS
@@ -87,8 +87,8 @@ def _submit(
 ) -> "Future[Outcome]":
   """Starts grading a response as in training, but as leniently as CRUXEval.
 
-  As in CRUXEval's own grader, an output may be an expression. If the arguments
-  of the item are objects, those of an answer may be objects, too.
+  As in CRUXEval's own grader, an output may be an expression. If an item's
+  arguments are objects, an answer's arguments may be objects, too.
   """
   if task_type == ABDUCTION and isinstance(task, Triplet):
     return programs.submit_abduction_answer(

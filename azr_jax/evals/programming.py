@@ -1,14 +1,14 @@
-"""Benchmarks of programming: HumanEval and MBPP, and their extended tests.
+"""Programming benchmarks: HumanEval, MBPP, and EvalPlus's versions of both.
 
 | name | a response is correct if |
 | --- | --- |
-| `humaneval`, `mbpp` | all of the published assertions hold |
-| `humaneval_plus`, `mbpp_plus` | its outputs on EvalPlus's inputs equal the
-  canonical solution's, as `oracles.py` decides |
+| `humaneval`, `mbpp` | it passes all published assertions |
+| `humaneval_plus`, `mbpp_plus` | its outputs on EvalPlus's inputs match the
+  canonical solution's, by the rules of `oracles.py` |
 
-A response to HumanEval may be a whole program in a fence, or the rest of the
-function that the prompt began. Programs run in the executor; values are
-compared outside of the program's process if possible (`grading/unit_tests.py`).
+A response to HumanEval may be a whole program in a fence, or a completion of
+the function in the prompt. Programs run in the executor. Where possible, values
+are compared outside of the program's process (`grading/unit_tests.py`).
 """
 
 import ast
@@ -24,16 +24,16 @@ from azr_jax.executor import Executor, futures
 from azr_jax.grading import assertions, harness, literals, unit_tests
 from azr_jax.grading.outcome import Outcome, limit_of
 
-# The tests of the Hugging Face datasets call the function in such a line.
+# How the tests of the Hugging Face datasets call the function.
 _TESTED_CALL = re.compile(r"assertion\((\w+)\(\*")
 _TOLERANCE = re.compile(r"assertion\(.*,\s*([0-9][0-9.e-]*)\)\s*$", re.M)
 _CALL = re.compile(r"\b(\w+)\(")
-# Without a fence, the function that the prompt began ends before such a line.
+# In an unfenced completion, the function ends before the first such line.
 _FUNCTION_END = re.compile(r"\n(?:class |def |#|@|if |print\(|```|~~~|assert )")
 
 
 def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of HumanEval."""
+  """Converts HumanEval records to items."""
   return [
     Item(
       str(record["task_id"]),
@@ -50,7 +50,7 @@ def read_humaneval(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_mbpp(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of MBPP, in its full or sanitized layout."""
+  """Converts MBPP records to items, in the full or the sanitized layout."""
   items = []
   for record in raw:
     tests = record.get("test_list") or []
@@ -74,7 +74,7 @@ def read_mbpp(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_humaneval_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of HumanEval+, in EvalPlus's or Hugging Face's layout."""
+  """Converts HumanEval+ records, in EvalPlus's or Hugging Face's layout."""
   raw = list(raw)
   return [
     dataclasses.replace(
@@ -86,7 +86,7 @@ def read_humaneval_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def read_mbpp_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Reads records of MBPP+, in EvalPlus's or Hugging Face's layout."""
+  """Converts MBPP+ records, in EvalPlus's or Hugging Face's layout."""
   raw = list(raw)
   return [
     dataclasses.replace(item, reference={**item.reference, **_plus(record, "")})
@@ -95,19 +95,20 @@ def read_mbpp_plus(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
 
 
 def _plus(record: Mapping[str, Any], prompt_code: str) -> dict[str, Any]:
-  """Returns the inputs and the expected outputs, or a solution to get them.
+  """Returns the inputs with their expected outputs, or with a solution to run.
 
   EvalPlus's records list the inputs as values. Hugging Face's records have them
-  in the text of a test, often with the outputs. Without outputs the canonical
-  solution is run.
+  in the source of a test, often with the outputs. If there are no outputs, the
+  canonical solution has to be run.
 
   Args:
     record: a record of either layout.
-    prompt_code: the beginning of the program, which the prompt shows.
+    prompt_code: the start of the program that the prompt shows.
 
   Returns:
-    `inputs` (texts of call arguments), `tolerance`, either `outputs` or
-    `solution`, and perhaps `entry`, the name of the function.
+    `inputs` (source text of the arguments of each call), `tolerance`, either
+    `outputs` or `solution`, and for Hugging Face's layout `entry`, the name of
+    the function.
 
   Raises:
     ValueError: the record has neither layout.
@@ -122,7 +123,7 @@ def _plus(record: Mapping[str, Any], prompt_code: str) -> dict[str, Any]:
   if "inputs" not in lists or not entry or not has_outputs:
     raise ValueError(
       f"{record.get('task_id')}: expected base_input and plus_input, or a test "
-      "with a list of inputs, and their results or a canonical solution"
+      "with a list of inputs and either their results or a canonical solution"
     )
   known: dict[str, Any] = {"solution": prompt_code + str(solution)}
   if "results" in lists:
@@ -142,15 +143,15 @@ def _plus(record: Mapping[str, Any], prompt_code: str) -> dict[str, Any]:
 def _from_evalplus(
   record: Mapping[str, Any], prompt_code: str, solution: Any
 ) -> dict[str, Any]:
-  """Returns `inputs`, `solution` and `tolerance` of EvalPlus's layout.
+  """Returns `inputs`, `solution` and `tolerance` from EvalPlus's layout.
 
   Raises:
-    ValueError: the record is of MBPP+, whose inputs JSON cannot represent.
+    ValueError: the record is from MBPP+, whose inputs JSON cannot represent.
   """
   if "test_list" not in record and not prompt_code:
     raise ValueError(
       f"{record.get('task_id')}: expected Hugging Face's records of MBPP+ "
-      "(evalplus/mbppplus), because JSON has no tuples and sets as arguments"
+      "(evalplus/mbppplus), because JSON cannot represent tuples and sets"
     )
   return {
     "inputs": [
@@ -163,7 +164,7 @@ def _from_evalplus(
 
 
 def _assigned_lists(text: str) -> dict[str, list[ast.expr]]:
-  """Returns the lists that a program assigns to names, without running it."""
+  """Returns the list literals that a program assigns, by variable name."""
   try:
     nodes = ast.walk(literals.guarded_parse(text, "exec"))
   except literals.ParseError:
@@ -178,7 +179,7 @@ def _assigned_lists(text: str) -> dict[str, list[ast.expr]]:
 
 
 def program(item: Item, response: str) -> str:
-  """Returns the program of a response, completed by what the prompt began."""
+  """Returns the program of a response, with the start from the prompt."""
   prompt_code, entry = item.reference["prompt_code"], item.reference["entry"]
   names = [entry] if entry else _CALL.findall(item.reference["tests"])
   code = answer_extraction.code(response, names)
@@ -188,7 +189,7 @@ def program(item: Item, response: str) -> str:
     code = rest[: end.start()] if end else rest
   if prompt_code and entry and not answer_extraction.defines(code, [entry]):
     return prompt_code + code
-  # The prompt's imports are kept, whether the response repeats them or not.
+  # The response may rely on the prompt's imports without repeating them.
   imports = re.findall(r"^(?:import|from) .+$", prompt_code, re.MULTILINE)
   return "\n".join([*imports, code])
 
@@ -218,7 +219,7 @@ def submit_program(
 def grade_plus(
   executor: Executor, item: Item, response: str
 ) -> "Future[ItemOutcome]":
-  """Compares a response's program with the canonical solution, by input."""
+  """Compares a response's program with the canonical solution on each input."""
   return submit_plus(executor, item, program(item, response))
 
 

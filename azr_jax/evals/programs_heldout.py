@@ -1,6 +1,6 @@
 """`programs_heldout`: 300 held-out tasks of each of AZR's task types.
 
-`--limit` counts the tasks of each type. pass@1 is over all types.
+`--limit` applies to each type. pass@1 is over all types.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ from azr_jax.tasks.programs import task as task_lib
 
 
 def read(data: str) -> list[Item]:
-  """Reads items from a file of tasks, or from the package's own file."""
+  """Reads items from a file of tasks; by default from the package's file."""
   path = pathlib.Path(data).expanduser() if data else heldout.ASSET
   return [
     Item(
@@ -36,7 +36,7 @@ def _task(item: Item) -> task_lib.Task:
 def grade(
   executor: Executor, item: Item, response: str
 ) -> "Future[ItemOutcome]":
-  """Grades a response as training grades AZR's solver."""
+  """Grades a response as in training of AZR's solver."""
   detail = "" if parsing.well_formatted(response) else "bad format"
   graded = solving.submit_grading(
     executor, item.subset, _task(item), [response]
@@ -47,7 +47,7 @@ def grade(
 
 
 def prompt(item: Item, prompt_format: Any, chat: Chat) -> str:
-  """Writes the solver's prompt in a format of `tasks.programs.prompts`."""
+  """Returns the solver's prompt in a format of `tasks.programs.prompts`."""
   del chat  # no format of this benchmark uses a chat template
   return solving.solve_prompt_text(item.subset, _task(item), prompt_format)
 

@@ -1,12 +1,12 @@
-r"""The text that a prompt format puts around a benchmark's question.
+r"""Prompt formats: the text around a benchmark's question.
 
-| prompt format | the question stands in |
+| prompt format | text around the question |
 | --- | --- |
-| `full` | the trained systems' format: thinking and answer between tags |
+| `full` | the format of training: thinking and answer between tags |
 | `chat` | the model's chat template |
 | `plain` | "Question: ... Answer:", for base models |
 
-Each is closed by a sentence that says how to write the answer:
+Every prompt also contains a sentence that says how to write the answer:
 
 | answer format | the answer is |
 | --- | --- |
@@ -15,7 +15,7 @@ Each is closed by a sentence that says how to write the answer:
 | `value` | a Python value in a box |
 | `arguments` | the arguments of a call in a box |
 | `choice` | a letter in a box |
-| `words` | what follows "The answer is" |
+| `words` | the text after "The answer is" |
 
 `answer_extraction.py` finds the answers in responses.
 """
@@ -29,7 +29,7 @@ ANSWER_FORMATS = {
   "value": "Give the value as a Python literal in \\boxed{}.",
   "arguments": "Give the arguments, as Python literals, in \\boxed{}.",
   "choice": "Give the letter of the right choice in \\boxed{}.",
-  # No box, because the brackets of such an answer might not balance.
+  # No box, because such an answer may contain unbalanced brackets.
   "words": "End with a line that says: The answer is ...",
 }
 _FULL = (
@@ -43,13 +43,13 @@ _PLAIN = "Question: {question}\n{instruction}\n\nAnswer:"
 def prompt(
   question: str, answer_format: str, prompt_format: str, chat: Chat
 ) -> str:
-  """Returns the prompt that asks a question.
+  """Returns the prompt for a question.
 
   Args:
     question: the question.
     answer_format: a key of `ANSWER_FORMATS`.
     prompt_format: one of `PROMPT_FORMATS`.
-    chat: writes the prompts of format `chat`.
+    chat: the model's chat template, for format `chat`.
 
   Raises:
     ValueError: the prompt format is unknown, or it is `chat` and the model has

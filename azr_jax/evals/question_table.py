@@ -1,12 +1,12 @@
-"""Scores of the benchmark `questions` in the layout of R1-CI's table 3.
+"""Prints scores of the benchmark `questions` in the layout of R1-CI's table 3.
 
   python -m azr_jax.evals.question_table SCORES ...
 
-SCORES is a folder that `azr_jax.evaluate` wrote. A row is an agent, or a folder
-with its agents; a cell is the mean over the tasks of a collection, of their
-questions answered right, in percent. The averages are means over all tasks of a
-split, so a collection counts as often as it has tasks. Behind `+-` is the
-standard error over questions, the tasks being given.
+SCORES is a folder that `azr_jax.evaluate` wrote. The table has one row per
+agent of each folder. A cell is the accuracy in percent, averaged over the tasks
+of a collection. The averages are over all tasks of a split, so each task has
+the same weight. The error after `+-` is the standard error over questions, for
+fixed tasks.
 """
 
 import math
@@ -19,31 +19,30 @@ from azr_jax.cli import errors
 from azr_jax.config import user_files
 from azr_jax.tasks.questions import catalogue
 
-# Collection -> its short name in table 3.
+# Collection -> its column title in table 3.
 COLLECTIONS = {"symbench": "SymB.", "bbh": "BBH", "gym": "Rea.G."}
-# Agent -> its name in table 3, in its order.
+# Agent -> its name in table 3, in the table's order.
 AGENTS = {
   "text": "All Text",
   "code": "All Code",
   "steer": "CodeSteer",
   "code_agent": "Code Agent",
 }
-# The out-of-distribution sets of table 4 -> their names.
+# Out-of-distribution benchmark -> its name in table 4.
 OTHERS = {"gpqa": "GPQA", "aime24": "AIME 24", "aime25": "AIME 25"}
 _QUESTIONS = "questions"
 
 
 def means(tasks: Sequence[str], correct: np.ndarray) -> dict[str, float]:
-  """Returns means over the tasks of a split, and of each of its collections.
+  """Returns mean scores over the tasks of each split and collection.
 
   Args:
     tasks: the task of each question.
     correct: bool [questions, samples].
 
   Returns:
-    `mean/SPLIT/COLLECTION` and `mean/SPLIT`, each also with `_stderr`, and as
-    `tasks/...` the number of tasks. Tasks that are not in the catalogue are
-    left out.
+    `mean/SPLIT/COLLECTION` and `mean/SPLIT`, both also with `_stderr`, and the
+    numbers of tasks as `tasks/...`. Tasks outside the catalogue are ignored.
   """
   names, rates = np.asarray(tasks), np.asarray(correct, float).mean(axis=1)
   by_task = {
@@ -68,7 +67,7 @@ def means(tasks: Sequence[str], correct: np.ndarray) -> dict[str, float]:
 
 
 def _mean(name: str, by_task: Sequence[np.ndarray]) -> dict[str, float]:
-  """Returns the mean of the tasks' means, its error, and their number."""
+  """Returns the mean over tasks, its standard error, and the task count."""
   if not by_task:
     return {}
   variances = [
@@ -83,11 +82,11 @@ def _mean(name: str, by_task: Sequence[np.ndarray]) -> dict[str, float]:
 
 
 def show(results: Mapping[str, tuple[Mapping[str, float], str]]) -> str:
-  """Returns a Markdown table, or "" where no score belongs into it.
+  """Returns a Markdown table, or "" if there are no scores to show.
 
   Args:
-    results: for each row the scores and the suffix of their names, such as
-      `_text`.
+    results: row label -> the scores, and the suffix of the benchmark names to
+      show in this row, such as `_text`.
   """
   rows = {
     label: _row(scores, suffix) for label, (scores, suffix) in results.items()
@@ -106,7 +105,7 @@ def show(results: Mapping[str, tuple[Mapping[str, float], str]]) -> str:
 
 
 def _row(scores: Mapping[str, float], suffix: str) -> dict[str, float]:
-  """Returns the scores of a row and their errors, by the name of the column."""
+  """Returns the scores and errors of a row, by column name."""
   prefix = f"{_QUESTIONS}{suffix}/"
   row = {
     key.removeprefix(prefix): score
@@ -122,7 +121,7 @@ def _row(scores: Mapping[str, float], suffix: str) -> dict[str, float]:
 
 
 def _columns(rows: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-  """Returns the title of each column, by the name of its score."""
+  """Returns the title of each column, by score name."""
   columns = {}
   for split in catalogue.SPLITS:
     for collection, short in COLLECTIONS.items():
@@ -138,7 +137,10 @@ def _columns(rows: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
 
 
 def _coverage(rows: Mapping[str, Mapping[str, float]], key: str) -> str:
-  """Returns how many of a column's tasks were scored, if not all of them."""
+  """Returns the number of a column's tasks, as ` (SCORED of ALL)` if partial.
+
+  Returns "" for benchmarks outside the catalogue.
+  """
   if key in OTHERS:
     return ""
   _, split, *collection = key.split("/")
@@ -165,12 +167,12 @@ def _cell(row: Mapping[str, float], key: str) -> str:
 def of_agents(
   scores: Mapping[str, float], agents: Sequence[str], label: str = ""
 ) -> dict[str, tuple[Mapping[str, float], str]]:
-  """Returns the rows of the agents that answered, for `show`.
+  """Returns one row per agent, for `show`.
 
   Args:
-    scores: of `azr_jax.evaluate`.
+    scores: the scores of one run of `azr_jax.evaluate`.
     agents: the config's `evaluate.agents`.
-    label: what stands before an agent's name.
+    label: a prefix for the agents' names.
   """
   return {
     f"{label}{title}": (scores, f"_{agent}" if len(agents) > 1 else "")
@@ -194,7 +196,7 @@ def main() -> None:
     rows |= of_agents(scores, agents, f"{folder}: ")
   table = show(rows)
   if not table:
-    parser.error("no folder has scores of `questions` or of its agents")
+    parser.error("no folder has scores of `questions`: expected at least one")
   print(table)
 
 

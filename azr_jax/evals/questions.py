@@ -1,16 +1,14 @@
 """`questions`: reasoning tasks that code may help with, answered by an agent.
 
 The data is a source of `tasks/questions/sources.py`, or several joined by `+`.
-They are read with the seed that holds questions out: generators make others
-than any run trains on, and of a public file this part is never trained on.
-`--limit` counts the questions of each task. The config key `evaluate.agents`
-names the agents that answer, some of the four; its scores are in the layout of
-R1-CI's table 3 (`question_table.py`).
+Sources are read with the held-out seed: generators make questions that no run
+trains on, and of a public file only the held-out part is read. `--limit` counts
+the questions of each task. The config key `evaluate.agents` selects the agents.
+Scores are in the layout of R1-CI's table 3 (`question_table.py`).
 
-The agents may answer other benchmarks, too: those whose answers are
-mathematical, a choice or words, such as GPQA and AIME, the out-of-distribution
-sets of R1-CI's table 4. The text between the marks `<<<...>>>` is then graded
-as the benchmark's own answers are.
+Agents can also run other benchmarks whose answers are math, a choice or words,
+such as GPQA and AIME, the out-of-distribution sets of R1-CI's table 4. The
+benchmark's own grader then grades the text between the marks `<<<...>>>`.
 """
 
 import dataclasses
@@ -42,7 +40,7 @@ def read(data: str) -> list[Item]:
 
 
 def item(question: Question) -> Item:
-  """Converts a question to an item, whose subset is the question's task."""
+  """Converts a question to an item; its task becomes the item's subset."""
   return Item(
     question.id,
     question.text,
@@ -78,8 +76,8 @@ def _prompt(
   return prompts.ask(question, solution_style, prompt_format, chat)
 
 
-# Answer format -> what an agent is asked beside the question, and the text in
-# which the benchmark's grader finds the answer.
+# Answer format -> an instruction to append to the question, and a template that
+# makes the answer readable for the benchmark's grader.
 _OTHERS = {
   "math": ("", "\\boxed{{{}}}"),
   "choice": ("\nAnswer with the letter of the right choice.", "\\boxed{{{}}}"),
@@ -88,12 +86,12 @@ _OTHERS = {
 
 
 def score_name(benchmark: str, agent: str, agents: Sequence[str]) -> str:
-  """Returns the name of a benchmark's scores that an agent got.
+  """Returns the name under which an agent's scores are reported.
 
   Args:
     benchmark: the name of the benchmark.
-    agent: one of `agents`; "": the model answered alone.
-    agents: all agents that answered.
+    agent: one of `agents`, or "" if the model answered without an agent.
+    agents: all agents of the run. The name has a suffix if there are several.
   """
   return f"{benchmark}_{agent}" if len(agents) > 1 else benchmark
 
@@ -101,15 +99,15 @@ def score_name(benchmark: str, agent: str, agents: Sequence[str]) -> str:
 def answered_by(
   benchmark: Benchmark, agent: str, agents: Sequence[str] = ()
 ) -> Benchmark:
-  """Returns the benchmark with an agent's prompts, and its grader.
+  """Returns the benchmark with an agent's prompts and answer format.
 
   Args:
-    benchmark: any one.
-    agent: one of `systems/code_interpreter/agents.py`.
-    agents: all agents that answer it, which decide on its name.
+    benchmark: any benchmark.
+    agent: an agent of `systems/code_interpreter/agents.py`.
+    agents: all agents of the run, for `score_name`.
 
   Raises:
-    ValueError: an agent cannot answer the benchmark.
+    ValueError: agents cannot answer this benchmark.
   """
   changed = dataclasses.replace(
     benchmark, name=score_name(benchmark.name, agent, agents)
@@ -121,7 +119,7 @@ def answered_by(
   if benchmark.answer_format not in _OTHERS or benchmark.prompt is not None:
     raise ValueError(
       f"evaluate.agents={tuple(agents)}: expected () with benchmark "
-      f"{benchmark.name!r}, whose answers no agent gives between marks"
+      f"{benchmark.name!r}, because agents cannot answer it between <<<marks>>>"
     )
   instruction, template = _OTHERS[benchmark.answer_format]
 
@@ -147,7 +145,7 @@ def summarize(
   correct: np.ndarray,
   responses: Sequence[Sequence[str]],
 ) -> dict[str, float]:
-  """Returns means over tasks, as `question_table.means` does."""
+  """Returns the means of `question_table.means`."""
   del responses
   return question_table.means([item.subset for item in items], correct)
 

@@ -31,7 +31,7 @@ BENCHMARKS: dict[str, Benchmark] = {
   )
   for benchmark in module.BENCHMARKS
 }
-# The groups that table 1 of AZR (arXiv 2505.03335) averages.
+# The groups of benchmarks averaged in table 1 of AZR (arXiv 2505.03335).
 CODE = ("humaneval_plus", "mbpp_plus", "livecodebench")
 MATH = ("aime24", "aime25", "amc23", "math500", "minerva", "olympiadbench")
 PUBLIC = tuple(
@@ -39,19 +39,20 @@ PUBLIC = tuple(
   for name in BENCHMARKS
   if name not in ("programs_heldout", "countdown", "problems", "questions")
 )
-# These benchmarks run only on data that the user gives.
+# These benchmarks have no default data; they need --data.
 NEED_DATA = ("gpqa", "bbh", "problems", "questions")
 GROUPS = {"all": PUBLIC, "code": CODE, "math": MATH}
 
 
 def find(name: str) -> Benchmark:
-  """Returns the benchmark of a name.
+  """Returns the benchmark with a name.
 
   Args:
     name: a key of `BENCHMARKS`, or MODULE:NAME of a `Benchmark`.
 
   Raises:
-    ValueError: there is no such benchmark, or another one has its name.
+    ValueError: there is no such benchmark, or a user's benchmark has the name
+      of a built-in one.
   """
   try:
     found = named.choose(
@@ -62,18 +63,18 @@ def find(name: str) -> Benchmark:
   if name not in BENCHMARKS and found.name in BENCHMARKS:
     raise ValueError(
       f"benchmark {name!r}: expected another name than {found.name!r}, which "
-      "is a benchmark of azr_jax"
+      "is a built-in benchmark"
     )
   return found
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
-  """Returns the means over code, over math, and of these two.
+  """Returns the averages over code and over math, and the mean of these two.
 
-  A mean is left out if a score of its group is missing.
+  An average is left out if a score of its group is missing.
 
   Args:
-    scores: pass@1 by the name of the benchmark.
+    scores: pass@1 by benchmark name.
   """
   means = {
     f"average/{group}": sum(scores[name] for name in names) / len(names)
@@ -91,7 +92,7 @@ def average_errors(errors: Mapping[str, float]) -> dict[str, float]:
   Benchmarks have different items, so their errors are independent.
 
   Args:
-    errors: of pass@1 by the name of the benchmark.
+    errors: standard errors of pass@1 by benchmark name.
   """
   found = {
     f"average/{group}_stderr": math.hypot(*[errors[n] for n in names])
@@ -105,9 +106,9 @@ def average_errors(errors: Mapping[str, float]) -> dict[str, float]:
 
 
 def names(text: str) -> tuple[str, ...]:
-  """Expands a comma-separated list of benchmarks and groups to benchmarks.
+  """Expands a comma-separated list of benchmarks and groups into benchmarks.
 
-  MODULE:NAME stays as it is; `find` returns its benchmark.
+  Entries of the form MODULE:NAME are kept; `find` resolves them.
 
   Raises:
     ValueError: a name is unknown.
@@ -126,11 +127,11 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def numbers(text: str) -> dict[str, int]:
-  """Returns the number of each benchmark, by name.
+  """Parses a number per benchmark, such as `gsm8k=100,math=50`.
 
   Args:
     text: comma-separated NAME=NUMBER pairs. A name may be a group. If several
-      pairs match a benchmark, the last one counts.
+      pairs match a benchmark, the last one wins.
 
   Raises:
     ValueError: a name is unknown, or a number is not above 0.
@@ -145,14 +146,17 @@ def numbers(text: str) -> dict[str, int]:
 
 
 def paths(benchmarks: Sequence[str], data: str) -> dict[str, str]:
-  """Returns the given data paths by benchmark.
+  """Parses the data paths of benchmarks.
 
   Args:
-    benchmarks: the benchmarks to run, as `names` returned them.
-    data: a path, if only one benchmark is run, or NAME=PATH,NAME=PATH...
+    benchmarks: the benchmarks to run, as returned by `names`.
+    data: NAME=PATH,NAME=PATH..., or just a path if there is one benchmark.
+
+  Returns:
+    Path by benchmark.
 
   Raises:
-    ValueError: a path cannot be assigned to one of the benchmarks.
+    ValueError: a path cannot be assigned to a benchmark.
   """
   if not data:
     return {}

@@ -1,10 +1,9 @@
-"""Runs a benchmark: samples every item n times, grades, and writes records.
+"""Runs a benchmark: samples each item n times, grades, and writes records.
 
 The life of a run:
-1. Items with a line in the records file are skipped.
-2. The other items are sampled as one stream; a response is graded while others
-   are still being sampled.
-3. An item becomes a line of the records file when all its responses are graded.
+1. Items that already have a line in the records file are skipped.
+2. The other items are sampled as one stream. Grading overlaps with sampling.
+3. Once all responses to an item are graded, its record is appended to the file.
 4. Scores are computed from the records. An interrupted run scores the same as
    an uninterrupted one, because an item's random numbers depend only on its
    index in the benchmark.
@@ -39,7 +38,7 @@ from azr_jax.tasks.chats import Chat, ChatSettings
 KS = (1, 4, 8, 16, 32, 64)
 TOO_LONG = "the prompt is too long"
 PROGRESS_LINES = 10
-# Keys without which the scores of a record cannot be computed.
+# The keys that scoring reads from a record.
 _KEYS = (
   "correct",
   "responses",
@@ -58,14 +57,14 @@ class ItemSettings:
   """Which items to run, and how.
 
   Attributes:
-    data: the path or name of the data; "": the benchmark's public source.
-    limit: the maximum number of items (of each subset, if the benchmark has
-      `limit_per_subset`); 0: the benchmark's default.
-    prompt_format: a name of `prompt_formats.PROMPT_FORMATS`, or one that the
-      benchmark's own `prompt` knows.
-    samples: responses per item.
-    chat: how to write prompts of format `chat`. Responses are graded and
-      recorded with its prefill in front.
+    data: the path or name of the data; "" reads the benchmark's public source.
+    limit: the maximum number of items (per subset, if the benchmark has
+      `limit_per_subset`); 0 uses the benchmark's default.
+    prompt_format: one of `prompt_formats.PROMPT_FORMATS`, or a format of the
+      benchmark's own `prompt`.
+    samples: the number of responses per item.
+    chat: settings of the prompt format `chat`. Its prefill is prepended to
+      responses before they are graded and recorded.
   """
 
   data: str
@@ -76,7 +75,7 @@ class ItemSettings:
 
 
 def items_of(benchmark: Benchmark, settings: ItemSettings) -> list[Item]:
-  """Reads a benchmark's data and returns the items within the limit.
+  """Reads a benchmark's data and returns its items, up to the limit.
 
   Raises:
     ValueError: the data cannot be read.
@@ -98,16 +97,11 @@ def items_of(benchmark: Benchmark, settings: ItemSettings) -> list[Item]:
 def longest_prompt(
   benchmark: Benchmark, settings: ItemSettings, tokenizer: Tokenizer
 ) -> int:
-  """Writes all prompts of a benchmark; returns the longest one's tokens.
-
-  Args:
-    benchmark: one that holds its items.
-    settings: how to ask them.
-    tokenizer: the model's.
+  """Returns the number of tokens in a benchmark's longest prompt.
 
   Raises:
-    ValueError: the benchmark does not support this prompt format, or a prefill
-      is set and the benchmark writes its own prompts.
+    ValueError: the benchmark does not support the prompt format, or a prefill
+      is set although the benchmark writes its own prompts.
   """
   if settings.chat.prefill and benchmark.prompt is not None:
     raise ValueError(
@@ -129,20 +123,20 @@ def longest_prompt(
 def _read_records_of(
   benchmark: Benchmark, spec: str, is_given: bool
 ) -> Iterable[Any]:
-  """Reads records; says how to give them where the public source fails."""
+  """Reads records. If the public source fails, the error suggests --data."""
   try:
     return records_lib.read(spec)
   except ValueError as error:
     if is_given:
       raise
     raise ValueError(
-      f"{str(error).splitlines()[0]}; or give the data as "
+      f"{str(error).splitlines()[0]}; or pass the data with "
       f"--data={benchmark.name}=PATH"
     ) from error
 
 
 def _read_items(benchmark: Benchmark, data: str) -> list[Item]:
-  """Reads all items of a benchmark from `data`, or from its public source."""
+  """Reads all items from `data`, or from the benchmark's public source."""
   spec = data or benchmark.source
   if benchmark.source and not data:
     console.print_status(f"{benchmark.name}: reading {spec}")
@@ -166,28 +160,28 @@ def run(
   path: pathlib.Path | None,
   agent: Agent = policy_lib.single_turn,
 ) -> dict[str, float]:
-  """Samples and grades the items without a record, and scores all items.
+  """Samples and grades the items without a record, then scores all items.
 
   Args:
     benchmark: the benchmark to run.
-    policy: samples the responses.
-    executor: grades them. Every host grades all of them, because sampling, not
-      grading, takes the time.
-    hosts: the hosts of this run; either all of them see the records file, or
+    policy: the policy that samples the responses.
+    executor: the executor of the graders. Every host grades all responses,
+      because sampling dominates the run time.
+    hosts: the hosts of this run. Either all of them see the records file, or
       none does.
     settings: which items to run, and how.
-    path: the records file, here or in an object store, which may already hold
-      records; None: records are not written.
-    agent: answers the prompts with the policy, perhaps in several turns.
+    path: the records file, local or in an object store. Its records are
+      reused. None writes no records.
+    agent: answers the prompts with the policy, possibly in several turns.
 
   Returns:
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
     standard errors, pass@1 by subset, the fraction of responses that ended with
     a stop token (`ended_fraction`), the fraction whose grading timed out
-    (`timeout_fraction`), the fraction that a limit of the executor, not of the
-    benchmark, made incorrect (`limited_fraction`), mean tokens per response,
-    the number of items, the number of items too long to sample (they count as
-    incorrect), mean tool calls per response if there are any
+    (`timeout_fraction`), the fraction that are incorrect because of an executor
+    limit that the benchmark does not have (`limited_fraction`), mean tokens per
+    response, the number of items, the number of items too long to sample (they
+    count as incorrect), mean tool calls per response if there are any
     (`num_tool_calls`), and the benchmark's own scores.
 
   Raises:
@@ -195,8 +189,8 @@ def run(
   """
   if benchmark.timeout_s not in (0.0, executor.timeout_s):
     console.print_status(
-      f"{benchmark.name}: a test has executor.timeout_s={executor.timeout_s:g} "
-      f"CPU seconds; by the benchmark's own rules {benchmark.timeout_s:g}"
+      f"{benchmark.name}: executor.timeout_s={executor.timeout_s:g} CPU "
+      f"seconds per test differs from the benchmark's {benchmark.timeout_s:g}"
     )
   items = items_of(benchmark, settings)
   with contextlib.ExitStack() as stack:
@@ -204,8 +198,7 @@ def run(
     if path is not None:
       file = stack.enter_context(GrowingFile(path, hosts.is_primary))
       records = _read_records(file.here, path, items, settings.samples)
-    # Hosts must agree on the missing items; otherwise they deadlock in
-    # sampling.
+    # Hosts that disagree on the missing items would deadlock in sampling.
     hosts.assert_equal(f"records of {benchmark.name}", sorted(records))
     missing = [i for i, item in enumerate(items) if item.id not in records]
     prompts = {
@@ -243,7 +236,7 @@ def _prompt_text(
 
 
 def _warn_of_limits(name: str, records: Sequence[Record]) -> None:
-  """Prints how many responses a limit of the executor made incorrect."""
+  """Prints how many responses an executor limit made incorrect."""
   counts = collections.Counter(
     limit for record in records for limit in record["limits"] if limit
   )
@@ -265,7 +258,7 @@ def _too_long(
   items: Sequence[Item],
   prompts: Mapping[int, types.Prompt],
 ) -> list[int]:
-  """Returns the items whose prompts fit no bucket, and prints a warning.
+  """Returns the items whose prompts fit no bucket, after a warning.
 
   Raises:
     ValueError: no prompt of the benchmark fits.
@@ -275,15 +268,15 @@ def _too_long(
     raise policy_lib.no_prompt_fits(benchmark.name, policy)
   if too_long:
     console.print_status(
-      f"{benchmark.name}: {len(too_long)} prompts are longer than the last of "
+      f"{benchmark.name}: {len(too_long)} prompts exceed the largest of "
       f"rollout.prompt_buckets={policy.sampler.settings.prompt_buckets} and "
-      f"count as incorrect, {items[too_long[0]].id} first"
+      f"count as incorrect; the first is {items[too_long[0]].id}"
     )
   return too_long
 
 
 def _too_long_record(item: Item, samples: int) -> Record:
-  """Returns the record of an item that was not sampled; no file keeps it."""
+  """Returns an unsampled item's record, which never goes into the file."""
   empty = types.Completion(
     np.zeros(0, np.int32),
     np.zeros(0, np.float32),
@@ -326,22 +319,22 @@ def _sample_and_grade(
   settings: ItemSettings,
   agent: Agent,
 ) -> Iterator[tuple[Item, Record]]:
-  """Yields items with their records, each when all its grades are there.
+  """Yields each item with its record once all its responses are graded.
 
   Args:
-    benchmark: grades the responses.
-    policy: samples them.
-    executor: runs the graders' programs.
+    benchmark: the benchmark, which grades the responses.
+    policy: the policy that samples them.
+    executor: the executor of the graders.
     items: all items of the benchmark.
-    prompts: the prompts to sample, by the index of their item.
-    settings: has the number of responses per prompt, and their prefill.
+    prompts: the prompts to sample, by item index.
+    settings: the number of responses per prompt and their prefill are read.
     agent: answers the prompts with the policy.
   """
   indices = list(prompts)
   graded: dict[
     int, dict[int, tuple[types.Completion, Future[ItemOutcome]]]
   ] = {}
-  sampled: list[int] = []  # indices of items with all their responses
+  sampled: list[int] = []  # indices of items whose responses are all sampled
   samples, prefill = settings.samples, settings.chat.prefill
   answers = agent(policy, list(prompts.values()), samples, indices)
   for position, sample, completion in policy.loop.iterate(answers):
@@ -373,9 +366,9 @@ def _is_graded(responses: Mapping[int, tuple[types.Completion, Any]]) -> bool:
 def _record(
   item: Item, responses: Mapping[int, Any], tokenizer: Tokenizer | None
 ) -> Record:
-  """Returns an item's record; waits for its grades.
+  """Waits for an item's grades and returns its record.
 
-  A conversation with a tool is kept whole, with the tool output.
+  Conversations with tool calls are recorded in full, including tool outputs.
   """
   graded = [responses[sample] for sample in range(len(responses))]
   grades = [grade.result() for _, grade in graded]
@@ -405,13 +398,13 @@ def _record(
 
 
 def read_records(path: pathlib.Path) -> list[Record]:
-  """Returns the records of a file that is complete, in its order.
+  """Returns the records of a complete file, in file order.
 
   Args:
-    path: the file, here or in an object store.
+    path: the file, local or in an object store.
 
   Raises:
-    ValueError: there is no such file, or it has something else.
+    ValueError: the file does not exist or does not hold records.
   """
   with (
     user_files.reading(path, "records of azr_jax.evaluate"),
@@ -429,16 +422,16 @@ def _read_records(
 ) -> dict[str, Record]:
   """Returns an earlier run's records by item id.
 
-  A partial last line, which a killed run leaves, is removed from the file.
+  A killed run may leave a partial last line, which is removed from the file.
 
   Args:
-    here: the file on this machine.
-    path: what errors call it.
-    items: those that are asked.
-    samples: responses per item.
+    here: the local copy of the file.
+    path: the path to show in errors.
+    items: the items of this run. Records of other items are skipped.
+    samples: the number of responses per item.
 
   Raises:
-    ValueError: the records are of other items, or of another number of samples.
+    ValueError: the records have other questions or another number of samples.
   """
   if not here.exists():
     return {}
@@ -451,7 +444,7 @@ def _read_records(
         record = json.loads(line)
       except ValueError:
         break
-      if not line.endswith(b"\n"):  # the line was cut off just before its end
+      if not line.endswith(b"\n"):  # cut off just before the line break
         break
       complete_bytes += len(line)
       with user_files.reading(path, "records of azr_jax.evaluate"):
@@ -463,7 +456,7 @@ def _read_records(
         )
       if is_other:
         raise ValueError(
-          f"{path} holds records of other data or of another number of "
+          f"{path}: the records have other questions or another number of "
           "samples: expected another --workdir"
         )
       if record["id"] in questions:
@@ -477,7 +470,7 @@ def _read_records(
 def scores(
   benchmark: Benchmark, items: Sequence[Item], records: Sequence[Record]
 ) -> dict[str, float]:
-  """Returns the scores of items and their records, which are in one order."""
+  """Returns the scores of items, given their records in the same order."""
   correct = np.array([record["correct"] for record in records], bool)
   metrics = pass_at_k.scores(correct, KS, benchmark.name)
   for subset in dict.fromkeys(item.subset for item in items if item.subset):

@@ -1,7 +1,7 @@
-"""Reads what `azr_jax.evaluate` writes: scores and records of a folder.
+"""Reads the scores and records that `azr_jax.evaluate` wrote to a folder.
 
-The folders of one model, scored after training with several seeds, are named
-together, between commas: `RUN_0_scores,RUN_1_scores,RUN_2_scores`.
+The folders of one model trained with several seeds are joined by commas:
+`RUN_0_scores,RUN_1_scores,RUN_2_scores`.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ RESULTS = "results.json"
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """The folders of scores of one model, one per seed.
+  """The scores of one model, in one folder per seed.
 
   Attributes:
-    name: as the user names them.
-    folders: one or more.
-    scores: of each folder.
+    name: the folders as the user wrote them, which identify the model.
+    folders: one folder per seed, at least one.
+    scores: the scores of each folder, by name.
   """
 
   name: str
@@ -31,7 +31,7 @@ class Model:
   scores: tuple[Mapping[str, float], ...]
 
   def benchmarks(self) -> list[str]:
-    """Returns the benchmarks that every folder has scores and records of."""
+    """Returns the benchmarks with scores and records in every folder."""
     return [
       name
       for name in registry.BENCHMARKS
@@ -44,10 +44,10 @@ def read_model(words: str) -> Model:
   """Reads the scores of one model.
 
   Args:
-    words: folders of `azr_jax.evaluate`, between commas.
+    words: folders of `azr_jax.evaluate`, joined by commas.
 
   Raises:
-    ValueError: a folder has no scores, or is named twice.
+    ValueError: a folder has no scores, or is listed twice.
   """
   folders = tuple(pathlib.Path(word).expanduser() for word in words.split(","))
   if len({*folders}) < len(folders):
@@ -65,16 +65,18 @@ def read_model(words: str) -> Model:
 def read_items(
   model: Model, benchmark: str
 ) -> tuple[dict[str, str], list[dict[str, list[bool]]]]:
-  """Returns the items of a benchmark and, per folder, which samples are right.
+  """Returns a benchmark's questions, and which samples are correct.
 
-  Items without a record were too long for the prompts, count as incorrect and
-  are not among the returned ones.
+  Items whose prompts were too long have no record. They count as incorrect but
+  are not returned.
 
   Returns:
-    Question by item id, and per folder the correctness of samples by item id.
+    Question by item id, and for each folder the samples' correctness by item
+    id.
 
   Raises:
-    ValueError: a file is damaged, or two folders have other items of one id.
+    ValueError: a file is damaged, or an id has different questions in two
+      folders.
   """
   questions: dict[str, str] = {}
   correct: list[dict[str, list[bool]]] = []
@@ -93,7 +95,7 @@ def read_items(
 
 
 def _lines(path: pathlib.Path) -> list[str]:
-  """Returns the whole lines of a file; a killed run may have cut the last."""
+  """Returns the complete lines of a file. A killed run may cut off the last."""
   lines = path.read_bytes().decode(user_files.ENCODING).split("\n")
   return [line for line in lines[:-1] if line.strip()]
 
@@ -112,13 +114,13 @@ def values(
   num_items: int,
   k: int,
 ) -> np.ndarray:
-  """Returns pass@k [S, N] of all items; those without a record have 0.
+  """Returns pass@k [S, N] of all items; items without a record have 0.
 
   Args:
-    correct: per seed, the correctness of samples by item id.
-    ids: the items that some model has a record of, in the order of N.
-    num_items: N, with the items that no model has a record of.
-    k: the number of samples that count.
+    correct: for each seed, the samples' correctness by item id.
+    ids: the items with a record, in the order of axis N.
+    num_items: N, including items without any record.
+    k: the k of pass@k.
 
   Raises:
     ValueError: an item has fewer than k samples.

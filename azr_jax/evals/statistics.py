@@ -1,14 +1,14 @@
-"""Errors of scores over items and seeds, and paired differences of models.
+"""Standard errors of scores, and paired differences between models.
 
-A model that was trained with S seeds and scored on N items has values [S, N]:
-for each seed and item, the fraction of right responses, or pass@k. Two sources
-of error are told apart:
+A model trained with S seeds and scored on N items has values [S, N]: for each
+seed and item, the fraction of correct responses, or pass@k. There are two
+sources of error:
 
-- over items: other items of the same kind might have been asked;
-- over seeds: the training (or sampling) might have had other random numbers.
+- over items: the benchmark is a sample of possible items;
+- over seeds: training (or sampling) is random.
 
-Two models are compared on the same items, so that what makes an item hard for
-both of them cancels. Axis letters: S seeds, N items, R resamples.
+Two models are compared on the same items, so item difficulty cancels. Axis
+letters: S seeds, N items, R resamples.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-# Numbers that are drawn at a time.
+# Maximum number of random indices in memory at a time.
 _CHUNK = 1 << 22
 
 
@@ -25,9 +25,10 @@ class Estimate:
   """The score of a model.
 
   Attributes:
-    mean: over all seeds and items.
-    item_stderr: standard error over items, for the seeds that there are.
-    seed_stderr: standard error over seeds, for these items; None: one seed.
+    mean: the mean over all seeds and items.
+    item_stderr: the standard error over items, for fixed seeds.
+    seed_stderr: the standard error over seeds, for fixed items. None if there
+      is only one seed.
   """
 
   mean: float
@@ -37,16 +38,18 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-  """The score of a second model less that of a first one, on the same items.
+  """The second model's score minus the first's, on the same items.
 
   Attributes:
     mean: the difference of the means.
-    item_stderr: its standard error over items, which are paired.
-    seed_stderr: its standard error over the seeds of both; None: both have one.
-    over_items: bootstrap interval over items, for the seeds that there are.
-    over_both: bootstrap interval over items and seeds; None: both have one.
-    better: number of items on which the second model is better.
-    worse: number of items on which it is worse.
+    item_stderr: its standard error over paired items.
+    seed_stderr: its standard error over the seeds of both models. None if both
+      have only one seed.
+    over_items: the bootstrap interval over items, for fixed seeds.
+    over_both: the bootstrap interval over items and seeds. None if both models
+      have only one seed.
+    better: the number of items on which the second model is better.
+    worse: the number of items on which the second model is worse.
   """
 
   mean: float
@@ -59,13 +62,13 @@ class Difference:
 
 
 def standard_error(values: np.ndarray) -> float:
-  """Returns the standard error of the mean of values [N]; 0 for one value."""
+  """Returns the standard error of the mean of values [N]; 0 if N = 1."""
   count = len(values)
   return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
 
 
 def estimate(values: np.ndarray) -> Estimate:
-  """Returns mean and errors of values [S, N]."""
+  """Returns the mean and the errors of values [S, N]."""
   seeds = values.mean(axis=1)
   return Estimate(
     float(values.mean()),
@@ -84,23 +87,23 @@ def difference(
 ) -> Difference:
   """Compares two models on the same items.
 
-  The bootstrap is of percentiles (Efron and Tibshirani 1993, chapter 13). It
-  draws items with replacement, the same for both models, and, for the interval
-  over both, seeds of each model by itself. A resample of S seeds has the
-  variance (S - 1) / S of an independent sample, so deviations of seeds are
-  multiplied by the root of S / (S - 1).
+  Intervals come from the percentile bootstrap (Efron and Tibshirani 1993,
+  chapter 13). It draws items with replacement, the same for both models. The
+  interval over items and seeds also draws each model's seeds independently. A
+  resample of S seeds has (S - 1) / S times the variance of an independent
+  sample, so seed deviations are scaled by sqrt(S / (S - 1)).
 
   Args:
-    first: [S, N], of the model to compare with.
-    second: the same of the other model, whose S may differ.
+    first: values [S, N] of the first model.
+    second: values [S, N] of the second model; its S may differ.
     resamples: R, the number of bootstrap resamples.
-    confidence: of the intervals, between 0 and 1.
-    rng: draws the resamples.
-    paired_seeds: whether seed s of both models is drawn together, because
-      both had the same random numbers; then S is the same.
+    confidence: the confidence level of the intervals, between 0 and 1.
+    rng: the generator of the resamples.
+    paired_seeds: whether seed s of both models used the same random numbers.
+      Seeds are then drawn in pairs, and both models must have the same S.
 
   Raises:
-    ValueError: the models have other numbers of items, or none.
+    ValueError: the models have different numbers of items, or none.
   """
   if paired_seeds:
     first, second = np.zeros((1, first.shape[1])), second - first
@@ -150,7 +153,7 @@ def _resampled_means(
 def _seed_effects(
   values: np.ndarray, resamples: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Returns how resampled seeds move the mean [R]; 0 for one seed."""
+  """Returns the shift of the mean [R] by resampled seeds; 0 for one seed."""
   seeds = values.mean(axis=1)
   count = len(seeds)
   if count == 1:

@@ -3,9 +3,9 @@
   python -m azr_jax.evals.table SCORES_A SCORES_B ...
   python -m azr_jax.evals.table SCORES_A SCORES_B_0,SCORES_B_1,SCORES_B_2
 
-SCORES is a folder that `azr_jax.evaluate` wrote. Folders between commas are one
-model, trained with several seeds. Errors are standard errors, over items and,
-with several seeds, over seeds; `azr_jax.compare` has the errors of differences.
+SCORES is a folder that `azr_jax.evaluate` wrote. Comma-separated folders are
+one model trained with several seeds. Errors are standard errors over items and,
+with several seeds, over seeds. `azr_jax.compare` prints errors of differences.
 """
 
 import dataclasses
@@ -31,8 +31,7 @@ def show(results: Mapping[str, Mapping[str, float]]) -> str:
   A cell is `score +- standard error (difference to the first model)`.
 
   Args:
-    results: the scores of each model by its name. `merged` returns those of a
-      model with several seeds.
+    results: scores by model name. For a model with several seeds, use `merged`.
   """
   scored = [
     key.removesuffix(main_score(""))
@@ -40,7 +39,7 @@ def show(results: Mapping[str, Mapping[str, float]]) -> str:
     for key in scores
     if key.endswith(main_score("")) and key.count("/") == 2
   ]
-  # Those of this package first, in their order.
+  # Built-in benchmarks come first, in the order of the registry.
   columns = [
     (name, main_score(name))
     for name in dict.fromkeys((*registry.BENCHMARKS, *scored))
@@ -82,13 +81,14 @@ def _cell(
 
 
 def merged(model: Model) -> dict[str, float]:
-  """Returns the scores of a model of several seeds, as `show` takes them.
+  """Averages a model's scores over its seeds, for `show`.
 
-  Each is the mean over seeds. `NAME_stderr` is its standard error over items,
-  whose values are means over seeds, and `NAME_seed_stderr` that over seeds.
+  `NAME_stderr` is the standard error over items, each averaged over seeds.
+  `NAME_seed_stderr` is the standard error over seeds.
 
   Raises:
-    ValueError: the records of a folder are damaged, or of other items.
+    ValueError: a folder's records are damaged, or the folders have different
+      items.
   """
   if len(model.folders) == 1:
     return dict(model.scores[0])
@@ -114,17 +114,17 @@ def merged(model: Model) -> dict[str, float]:
 
 
 def _values(model: Model, name: str) -> np.ndarray:
-  """Returns pass@1 [S, N] of a benchmark.
+  """Returns pass@1 [S, N] on a benchmark.
 
   Raises:
-    ValueError: the folders have other items.
+    ValueError: the folders have different items.
   """
   counts = {int(scores[f"{name}/items"]) for scores in model.scores}
   questions, correct = score_files.read_items(model, name)
   if len(counts) > 1 or len(questions) > min(counts):
     raise ValueError(
       f"{name}: expected scores of the same items in each folder of "
-      f"{model.name}: the same --data and --limit make them equal"
+      f"{model.name}; evaluate all with the same --data and --limit"
     )
   return score_files.values(correct, list(questions), counts.pop(), k=1)
 

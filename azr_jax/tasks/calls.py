@@ -1,11 +1,11 @@
-"""Parses names with settings in configs, such as `products(min_digits=3)`."""
+"""Parses config values of the form `NAME(key=value)`."""
 
 import ast
 from typing import Any
 
 
 def read(text: str) -> tuple[str, dict[str, Any]]:
-  """Parses `name` or `name(key=literal)` into the name and its settings.
+  """Parses text such as `products(min_digits=3)` into a name and its settings.
 
   Raises:
     ValueError: the text has another form.

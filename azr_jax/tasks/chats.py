@@ -1,11 +1,11 @@
-"""Writes conversations in a chat template, up to the start of the reply.
+"""Formats conversations with a chat template, up to the start of the reply.
 
-| the conversation | its text |
+| conversation | text |
 | --- | --- |
-| ends with a message of the assistant | stops inside this message, which the
-  model continues |
-| begins with a system message, which the template refuses or drops | has it
-  at the head of the first message of the user |
+| ends with an assistant message | stops inside this message, so that the model
+  continues it |
+| starts with a system message that the template refuses or drops | the first
+  user message starts with the system message |
 """
 
 import dataclasses
@@ -33,11 +33,11 @@ def _is_object(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class TemplateSettings(Settings):
-  """Inputs of a chat template besides the messages."""
+  """Chat template inputs other than the messages."""
 
   chat_template_kwargs: str = setting(
     "",
-    "arguments of the chat template, as a JSON object, such as "
+    "extra arguments of the chat template as a JSON object, such as "
     "'{\"enable_thinking\": false}'; '': none",
     accepts=(
       _is_object,
@@ -54,18 +54,18 @@ class TemplateSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class ChatSettings(TemplateSettings):
-  """How prompts are written as chats."""
+  """How to write prompts as chats."""
 
   prefill: str = setting(
     "",
-    "start of every reply, which the model continues; graders read it before "
-    "the response; '': none",
+    "start of every reply; the model continues it, and graders see it as part "
+    "of the response; '': none",
     expert=True,
   )
 
 
 class Chat:
-  """Writes conversations for one model."""
+  """Formats conversations for one model."""
 
   def __init__(
     self,
@@ -73,31 +73,32 @@ class Chat:
     arguments: Mapping[str, Any] | None = None,
     prefill: str = "",
   ):
-    """Makes a writer, whose arguments `check` validates.
+    """Stores the arguments without validation; `check` validates them.
 
     Args:
-      tokenizer: the tokenizer, which has the chat template.
-      arguments: arguments of the template, by name.
-      prefill: start of the reply to every `prompt`.
+      tokenizer: the tokenizer with the chat template.
+      arguments: extra arguments of the template, by name.
+      prefill: the start of the reply to every `prompt`.
     """
     self._tokenizer = tokenizer
     self._arguments = arguments or {}
     self._prefill = prefill
 
   def check(self) -> None:
-    """Tries arguments and prefill on a short conversation.
+    """Tries the arguments and the prefill on a short conversation.
 
-    Prints a line if the template changes the prefill or writes before it.
+    Prints a warning if the template changes the prefill or inserts text before
+    it.
 
     Raises:
-      ValueError: the template does not accept the arguments, or cannot end
-        inside a reply.
+      ValueError: the template rejects the arguments, or cannot end inside a
+        reply.
     """
     if not (self._arguments or self._prefill):
       return
     text = self.prompt("-")
     asked = Chat(self._tokenizer, self._arguments).prompt("-")
-    # A template may itself begin replies with the prefill.
+    # Some templates start replies with the same text as the prefill.
     if self._prefill and text not in (asked, asked + self._prefill):
       console.print_status(
         f"the chat template changes prefill={self._prefill!r}: prompts end "
@@ -112,13 +113,13 @@ class Chat:
     """Returns the text that the model continues with its reply.
 
     Args:
-      messages: a user's message, or messages with role and content. The model
-        continues a last message of the assistant.
+      messages: a user message, or messages with role and content. If the last
+        message is the assistant's, the model continues it.
       tools: schemas of the tools that the model may call.
 
     Raises:
-      ValueError: the model has no chat template, or it refuses the messages or
-        the arguments.
+      ValueError: the model has no chat template, or the template rejects the
+        messages or the arguments.
     """
     found = as_messages(messages)
     if self._prefill:
@@ -134,7 +135,7 @@ class Chat:
     is_answered: bool = False,
     is_continued: bool = False,
   ) -> str:
-    """Returns the text of messages; see `Tokenizer.apply_chat_template`."""
+    """Formats messages; see `Tokenizer.apply_chat_template`."""
     write = functools.partial(
       self._tokenizer.apply_chat_template,
       is_answered=is_answered,
@@ -153,16 +154,16 @@ class Chat:
       return text
     folded = write(_folded(messages))
     if text is not None and system not in folded:
-      return text  # The template rewrites the text in either place.
+      return text  # The template rewrites the system text wherever it is.
     _report_no_system_role()
     return folded
 
 
 def as_messages(messages: str | Sequence[Message]) -> list[dict[str, Any]]:
-  """Converts a user's text, or messages, to messages with text contents.
+  """Converts a user message, or messages, to messages with string contents.
 
   Raises:
-    ValueError: a content has parts that are not text.
+    ValueError: a message has content that is not text.
   """
   if isinstance(messages, str):
     return [{"role": USER, "content": messages}]
@@ -170,7 +171,7 @@ def as_messages(messages: str | Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _folded(messages: Sequence[Message]) -> list[Message]:
-  """Returns messages with the system message inside the first user message."""
+  """Merges the system message into the first user message."""
   system, *rest = messages
   if not rest or rest[0]["role"] != USER:
     return [{**system, "role": USER}, *rest]
@@ -181,6 +182,6 @@ def _folded(messages: Sequence[Message]) -> list[Message]:
 @functools.cache
 def _report_no_system_role() -> None:
   console.print_status(
-    "the chat template has no system role: the system message is written at "
-    "the head of the first user message"
+    "the chat template has no system role: the system message is prepended to "
+    "the first user message"
   )

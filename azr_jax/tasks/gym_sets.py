@@ -1,4 +1,7 @@
-"""Entries of reasoning-gym's sets; different seeds give different entries."""
+"""Generates entries of reasoning-gym's datasets ("sets").
+
+Different seeds give independent entries.
+"""
 
 import contextlib
 import dataclasses
@@ -14,34 +17,30 @@ import numpy as np
 
 from azr_jax.config import extras
 
-# The library draws entry i of a set with seed + i. Adjacent seeds would give
-# the same entries, shifted; therefore seeds are multiplied by this number.
+# The library seeds entry i with seed + i, so adjacent seeds would give the same
+# entries, shifted by one. Multiplying seeds by this number keeps them apart.
 SEED_STRIDE = 10_000_000
 # Some sets use NumPy seeds, which must be below 2**32.
 MAX_SEEDS = 400
-# The entries of these sets show what a program gave. Where it draws from
-# generators of the process, nobody can find that out.
+# Entries of these sets ask about the output of a program. If the program draws
+# from the process's random generators, the output is unpredictable.
 _OF_PROGRAMS = ("codeio",)
 
 
 def entries(
   name: str, count: int, seed: int, settings: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-  """Yields entries of a set; the entries of two seeds are independent.
+  """Yields entries of a set, skipping programs with random output.
 
   Args:
     name: the name of the set.
-    count: number of entries, at most `SEED_STRIDE`.
-    seed: seed for the entries, below `MAX_SEEDS`; a `seed` in `settings`
-      replaces it.
-    settings: settings of the set that replace its defaults.
-
-  Yields:
-    The entries, except those of programs with random output.
+    count: the number of entries to generate, at most `SEED_STRIDE`.
+    seed: the seed, below `MAX_SEEDS`. A `seed` in `settings` takes precedence.
+    settings: settings that override the set's defaults.
 
   Raises:
     ValueError: reasoning-gym is not installed or has no such set, or the seed,
-      the count or a setting is not allowed.
+      the count or a setting is invalid.
   """
   chosen = open_set(name, count, seed, settings)
   for index in range(count):
@@ -56,17 +55,18 @@ class GymSet:
   """A set of reasoning-gym with its settings.
 
   Attributes:
-    dataset: the library's object, which also scores answers.
-    first: the number of the first entry, by which it is seeded.
+    dataset: the library's dataset, which also scores answers.
+    first: the library's seed of entry 0; entry i has seed `first + i`.
   """
 
   dataset: Any
   first: int
 
   def entry(self, index: int, shift: int = 0) -> dict[str, Any]:
-    """Returns an entry; `shift` changes the seed of the process's generators.
+    """Returns an entry.
 
-    It changes nothing but the output of programs that draw from them.
+    `shift` offsets the seed of the process's random generators. It affects only
+    programs that draw from these generators.
     """
     with _alone(self.first + index + shift):
       return self.dataset[index]
@@ -75,10 +75,10 @@ class GymSet:
 def open_set(
   name: str, count: int, seed: int, settings: Mapping[str, Any]
 ) -> GymSet:
-  """Returns a set; arguments and errors are those of `entries`."""
+  """Creates a set. Arguments and errors are the same as for `entries`."""
   try:
     with warnings.catch_warnings():
-      # Compiling the package for the first time shows its SyntaxWarnings.
+      # The package has SyntaxWarnings, shown when it is first compiled.
       warnings.simplefilter("ignore", SyntaxWarning)
       reasoning_gym: Any = importlib.import_module("reasoning_gym")
   except ModuleNotFoundError as error:
@@ -112,9 +112,9 @@ def open_set(
 def _alone(number: int) -> Iterator[None]:
   """Isolates an entry from the process's random generators and stdout.
 
-  `list_functions` draws from Python's own generator, programs of `codeio` from
-  this one and from NumPy's; both are seeded here. `bf` prints a dot for each
-  program.
+  `list_functions` draws from Python's global generator, and programs of
+  `codeio` draw from Python's and NumPy's. Both are seeded with `number`, then
+  restored. Stdout is hidden because `bf` prints a dot per program.
   """
   state, numpy_state = random.getstate(), np.random.get_state()
   random.seed(number)

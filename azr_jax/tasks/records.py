@@ -1,8 +1,8 @@
-"""Reads records, dictionaries or lists, from files and public datasets.
+"""Reads records (dictionaries or lists) from files and public datasets.
 
 | spec | source |
 | --- | --- |
-| a path | `.jsonl`, `.json` (an array), `.csv`, `.parquet`; also `.gz` |
+| a path | `.jsonl`, `.json` (an array), `.csv`, `.parquet`, each also `.gz` |
 | `tfds:NAME`, `tfds:NAME/SPLIT` | tensorflow-datasets |
 | `hf:OWNER/NAME`, `hf:OWNER/NAME/CONFIG:SPLIT` | Hugging Face datasets |
 """
@@ -21,11 +21,11 @@ _SHOWN_CHARS = 200
 
 
 def read(spec: str) -> Iterable[Any]:
-  """Reads the records that a spec names.
+  """Reads the records of a spec.
 
   Raises:
-    ValueError: the file does not exist, it does not hold records, or a
-      required package is missing.
+    ValueError: the file does not exist or does not hold records, or a required
+      package is missing.
   """
   kind, colon, name = spec.partition(":")
   if kind == "tfds" and colon:
@@ -68,7 +68,7 @@ def _lines(text: str) -> Iterator[Any]:
 
 
 def _csv(text: str) -> list[dict[str, str]]:
-  """Returns the records of a CSV file, whose first line names the fields."""
+  """Returns the records of a CSV file. Its first line names the fields."""
   rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
   for number, row in enumerate(rows, 1):
     if None in row or None in row.values():
@@ -111,10 +111,10 @@ def _hugging_face(name: str) -> Iterable[Any]:
     return datasets.load_dataset(
       f"{owner}/{title}", config or None, split=split or _DEFAULT_SPLIT
     )
-  except Exception as error:  # The library's errors have no common class.
+  except Exception as error:  # The library's errors share no base class.
     line = " ".join(str(error).split())[:_SHOWN_CHARS]
     raise ValueError(
-      f"hf:{name}: {type(error).__name__}: {line}; expected a data set without "
-      "a loading script, and a network; otherwise pass the path of a file with "
-      "the same records"
+      f"hf:{name}: {type(error).__name__}: {line}; expected network access and "
+      "a dataset without a loading script; otherwise pass a file with the same "
+      "records"
     ) from error

@@ -263,7 +263,7 @@ def test_a_release_is_its_first_files(folder, capsys):
 @pytest.mark.parametrize(
   "choice, words",
   [
-    ({"release": "release_v5"}, r"test4.jsonl', 'test5.jsonl'\] are not there"),
+    ({"release": "release_v5"}, r"test4.jsonl', 'test5.jsonl'\] are missing"),
     ({"first_date": "2024-01-01"}, "from 2024-01-01 to any date"),
     ({"release": "v5"}, "release='v5': expected one of"),
     ({"last_date": "2024-1-1"}, "last_date='2024-1-1': expected YYYY-MM-DD"),
@@ -300,7 +300,7 @@ def test_a_data_set_with_a_loading_script_is_refused_in_a_line(monkeypatch):
 
   fake = types.SimpleNamespace(load_dataset=load_dataset)
   monkeypatch.setitem(sys.modules, "datasets", fake)
-  with pytest.raises(ValueError, match="pass the path of a file") as caught:
+  with pytest.raises(ValueError, match="otherwise pass a file") as caught:
     records.read("hf:someone/scripted")
   assert str(caught.value).startswith("hf:someone/scripted: RuntimeError: Data")
   assert "\n" not in str(caught.value)

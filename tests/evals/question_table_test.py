@@ -129,5 +129,5 @@ def test_scores_of_several_agents_have_names_of_their_own():
   ):
     found = questions.answered_by(registry.BENCHMARKS["aime24"], "text", agents)
     assert found.name == name
-  with pytest.raises(ValueError, match="benchmark 'humaneval', whose answers"):
+  with pytest.raises(ValueError, match="benchmark 'humaneval', because agents"):
     questions.answered_by(registry.BENCHMARKS["humaneval"], "text", both)

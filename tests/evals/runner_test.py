@@ -267,7 +267,7 @@ def test_a_prompt_that_is_too_long_counts_as_incorrect(
   assert (scores["toy/items"], scores["toy/too_long"]) == (3.0, 1.0)
   # One of an item's three responses is correct.
   assert scores["toy/pass@1/unbiased"] == pytest.approx(2 / 9)
-  assert "1 prompts are longer" in capsys.readouterr().err
+  assert "1 prompts exceed" in capsys.readouterr().err
   # Without a record it is sampled by a later run with larger buckets.
   assert "long" not in path.read_text()
   with pytest.raises(ValueError, match="no prompt of toy fits config.rollout"):

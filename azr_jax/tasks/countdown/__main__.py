@@ -1,4 +1,4 @@
-"""Builds puzzles with difficulties, in disjoint training and test splits.
+"""Builds Countdown puzzles with difficulties, split into training and test.
 
 python -m azr_jax.tasks.countdown --count=100000 --out=DIR
 """
@@ -13,15 +13,15 @@ from azr_jax.tasks.countdown import dataset, difficulty
 
 
 def main() -> None:
-  """Reads the flags, builds the puzzles and prints their counts."""
+  """Builds the puzzles and prints their counts by difficulty."""
   parser = errors.Parser(__doc__, "azr_jax.tasks.countdown")
   parser.add_argument(
     "--count", type=int, default=100_000, help="training puzzles"
   )
   parser.add_argument("--test", type=int, default=1000, help="test puzzles")
-  parser.add_argument("--seed", type=int, default=0, help="seed of all draws")
+  parser.add_argument("--seed", type=int, default=0, help="random seed")
   parser.add_argument(
-    "--out", type=pathlib.Path, required=True, help="folder of the data set"
+    "--out", type=pathlib.Path, required=True, help="folder for the dataset"
   )
   flags = parser.parse_args()
   start = time.monotonic()

@@ -1,11 +1,11 @@
-"""Puzzles with difficulties, as an array_record source and in public files.
+"""Puzzles with difficulties, from a generated dataset or from public files.
 
   python -m azr_jax.tasks.countdown --count=100000 --out=DIR
 
-The data source is built once per settings by tensorflow-datasets and read by
-random access, without TensorFlow. Training and test split share no puzzle, not
-even in another order of its numbers. Public files have records of `nums` and
-`target`, in JSON lines, JSON or parquet.
+tensorflow-datasets builds the generated dataset once per settings and reads its
+array_record files by random access, without TensorFlow. The training and test
+splits share no puzzle, not even with reordered numbers. Public files have
+records with `nums` and `target`, in JSON lines, JSON or parquet.
 """
 
 import json
@@ -23,14 +23,14 @@ from azr_jax.tasks.countdown import difficulty, generator
 
 
 class CountdownPuzzles(tfds.core.GeneratorBasedBuilder):
-  """The dataset builder; records have nums, target and difficulty."""
+  """The dataset builder. Records have nums, target and difficulty."""
 
   VERSION = tfds.core.Version("1.0.0")
 
   def __init__(
     self, *, seed: int, train: int, test: int, data_dir: pathlib.Path
   ):
-    """Makes the builder of `train` training and `test` test puzzles."""
+    """Configures `train` training puzzles and `test` test puzzles."""
     self._seed = seed
     self._counts = {"train": train, "test": test}
     super().__init__(
@@ -77,13 +77,13 @@ class CountdownPuzzles(tfds.core.GeneratorBasedBuilder):
 def load(
   *, seed: int, train: int, test: int, data_dir: pathlib.Path, split: str
 ) -> tuple[list[Puzzle], np.ndarray]:
-  """Builds the puzzles if the folder lacks them and reads a split.
+  """Reads a split, after building the dataset if the folder lacks it.
 
   Args:
-    seed: seed for all random draws.
-    train: number of training puzzles.
-    test: number of test puzzles.
-    data_dir: parent of the dataset's folder.
+    seed: the seed for all random draws.
+    train: the number of training puzzles.
+    test: the number of test puzzles.
+    data_dir: the parent of the dataset's folder.
     split: `train` or `test`.
 
   Returns:
@@ -95,7 +95,7 @@ def load(
   builder = CountdownPuzzles(**arguments)
   try:
     builder.download_and_prepare()
-  except FileExistsError:  # Another process has written it meanwhile.
+  except FileExistsError:  # Another process wrote it in the meantime.
     builder = CountdownPuzzles(**arguments)
   rows = list(builder.as_data_source(split=split))
   scores = np.array([row["difficulty"] for row in rows], np.float32)
@@ -112,7 +112,7 @@ def read(path: pathlib.Path) -> tuple[list[Puzzle], np.ndarray]:
     The puzzles, and their difficulties, float32 [puzzles].
 
   Raises:
-    ValueError: a record is not a puzzle, or no puzzle has a solution.
+    ValueError: a record is not a puzzle, or no puzzle is solvable.
   """
   with user_files.reading(path, "records of puzzles"):
     puzzles = [from_record(record) for record in records.read(str(path))]

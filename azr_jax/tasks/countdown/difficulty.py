@@ -1,25 +1,24 @@
 """Difficulty of puzzles, a score in [0, 1] computed from their solutions.
 
-The Countdown paper (section 3.1) names the features but gives no weights. The
-weights here were chosen so that pass rates of real models decrease with the
-score: on the 50 test puzzles of the course that the paper comes from,
-Spearman's rank correlation with the pass rates of three 0.5B models is -0.68
-to -0.76.
+The Countdown paper (section 3.1) names the features but not their weights. The
+weights here are chosen so that pass rates of real models fall as the score
+rises: on the 50 test puzzles of the course behind the paper, the Spearman
+correlation with the pass rates of three 0.5B models is -0.68 to -0.76.
 
 | feature | weight | value 0 | value 1 |
 | --- | --- | --- | --- |
 | numbers beyond three | 0.25 | three | four |
 | few solutions | 0.20 | 24 or more | none |
 | expensive cheapest solution | 0.15 | additions only | 2.2 times that |
-| no solution of + and - alone | 0.20 | | |
+| no solution with only + and - | 0.20 | | |
 | every solution divides | 0.08 | | |
 | every solution needs a fraction | 0.06 | | |
 | every solution needs a negative value | 0.03 | | |
 | many near misses | 0.08 | none | 200 or more |
-| two of the numbers suffice | -0.05 | | |
+| two of the numbers reach the target | -0.05 | | |
 
-Generated puzzles have a solution without fractions and negative values, so two
-of the features are 0 for them.
+Generated puzzles have a solution without fractions and negative values, so
+these two features are 0 for them.
 """
 
 from collections.abc import Sequence
@@ -30,16 +29,16 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import solver
 
 BUCKETS = ("easy", "medium", "hard")
-# A feature is saturated at these values.
+# Values at which features saturate.
 _MANY_SOLUTIONS = 24
 _MAX_NEAR = 200
-_MAX_EXTRA_COST = 1.2  # Extra cost over additions, relative to their cost.
+_MAX_EXTRA_COST = 1.2  # Extra cost relative to a solution of additions only.
 
 
 def score(analysis: solver.Analysis, count: int) -> np.ndarray:
-  """Returns the difficulty of puzzles of `count` numbers, float64 [rows].
+  """Returns the difficulty of puzzles with `count` numbers, float64 [rows].
 
-  The score has a meaning only for puzzles with a solution.
+  Scores of unsolvable puzzles are meaningless.
   """
   additions = count - 1
   few_solutions = 1 - np.minimum(
@@ -79,7 +78,7 @@ def score_puzzles(puzzles: Sequence[Puzzle]) -> np.ndarray:
 
 
 def thresholds(scores: np.ndarray) -> tuple[float, float]:
-  """Returns the one-third and two-thirds quantiles of scores."""
+  """Returns the 1/3 and 2/3 quantiles of the scores."""
   low, high = np.quantile(scores, [1 / 3, 2 / 3])
   return float(low), float(high)
 
@@ -88,8 +87,8 @@ def buckets(scores: np.ndarray, thresholds: tuple[float, float]) -> np.ndarray:
   """Returns indices into `BUCKETS`, int64 [scores].
 
   Args:
-    scores: difficulties.
-    thresholds: the maximum of easy and the minimum of hard difficulties.
+    scores: the difficulties.
+    thresholds: the highest easy difficulty and the lowest hard one.
   """
   low, high = thresholds
   return np.where(scores <= low, 0, np.where(scores >= high, 2, 1))

@@ -1,14 +1,13 @@
 """Generates random solvable puzzles and splits them for training and test.
 
-A puzzle has three or four numbers, uniform in 1 to 99, and a target, uniform in
-10 to 100. It is kept if it has a solution without negative or fractional
-values. This is close to the public set (Jiayi-Pan/Countdown-Tasks-3to4), whose
-generator is not published.
+A puzzle has three or four numbers, uniform in [1, 99], and a target, uniform in
+[10, 100]. Puzzles without a solution free of negative and fractional values are
+dropped. The result is close to the public set
+(Jiayi-Pan/Countdown-Tasks-3to4), whose generator is not published.
 
 A puzzle belongs to the test split if a hash of its sorted numbers and target
-falls into the first of `NUM_HASH_BUCKETS` buckets. Therefore the splits never
-share a puzzle, not even in another order of its numbers, however many puzzles
-are generated.
+falls into the first of `NUM_HASH_BUCKETS` buckets. So the splits never share a
+puzzle, not even with reordered numbers, no matter how many are generated.
 """
 
 import hashlib
@@ -23,8 +22,8 @@ COUNTS = (3, 4)
 MAX_NUMBER = 99
 TARGETS = (10, 100)
 NUM_HASH_BUCKETS = 20
-# The number of candidates that are solved at a time, by how many numbers they
-# have. About equally many of both kinds have a solution.
+# Batch size of candidate puzzles, by how many numbers they have. Batches of
+# either size have about equally many solvable puzzles.
 _CANDIDATES = {3: 8192, 4: 2048}
 
 
@@ -42,8 +41,8 @@ def generate(
   Puzzles of three and four numbers alternate.
 
   Args:
-    seed: seed for all random draws.
-    count: number of puzzles.
+    seed: the seed for all random draws.
+    count: the number of puzzles.
     test: whether to generate the test split instead of the training split.
   """
   known: set[object] = set()
@@ -62,7 +61,7 @@ def generate(
 def _solvable(
   seed: int, size: int, test: bool
 ) -> Iterator[tuple[Puzzle, float]]:
-  """Yields solvable random puzzles of a split, of `size` numbers, endlessly."""
+  """Yields an endless stream of solvable puzzles of `size` numbers."""
   rng = np.random.default_rng((seed, size))
   rows = _CANDIDATES[size]
   while True:
@@ -70,7 +69,7 @@ def _solvable(
     targets = rng.integers(TARGETS[0], TARGETS[1] + 1, rows)
     candidates = map(tuple, numbers.tolist())
     puzzles = list(map(Puzzle, candidates, targets.tolist()))
-    # Hashing is so much cheaper than solving that the split is chosen first.
+    # Filter by split first, because hashing is much cheaper than solving.
     own = [row for row, p in enumerate(puzzles) if is_test(p) == test]
     if not own:
       continue

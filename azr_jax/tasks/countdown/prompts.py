@@ -1,13 +1,13 @@
-"""Countdown prompts that ask to solve or propose a puzzle, and their parsing.
+"""Countdown prompts for solvers and proposers, and parsing of proposals.
 
-| prompt format | models |
+| prompt format | use |
 | --- | --- |
-| `full` | pretrained models; it explains the rules |
-| `compact` | tiny models; it is one line |
-| `few_shot` | proposers that follow no instructions; it continues a list |
+| `full` | pretrained models: explains the rules |
+| `compact` | tiny models: one line |
+| `few_shot` | proposers that cannot follow instructions: a list to continue |
 
 Thinking and answers have the same tags as in every system. In `full` and
-`compact` the response begins inside the thinking.
+`compact` the response starts inside the thinking.
 """
 
 import re
@@ -26,7 +26,7 @@ _FULL = (
 
 
 def puzzle_line(puzzle: Puzzle) -> str:
-  """Returns a puzzle as one line, in the format of prompts and proposals."""
+  """Formats a puzzle as one line, as in prompts and proposals."""
   return f"[{' '.join(map(str, puzzle.numbers))}] {puzzle.target}"
 
 
@@ -35,7 +35,7 @@ def solve_prompt(puzzle: Puzzle, prompt_format: str) -> str:
 
   Args:
     puzzle: the puzzle to solve.
-    prompt_format: one of `PROMPT_FORMATS`; `few_shot` gives the `full` prompt.
+    prompt_format: one of `PROMPT_FORMATS`. `few_shot` is the same as `full`.
   """
   if prompt_format == "compact":
     return f"solve {puzzle_line(puzzle)}\n<think>"
@@ -49,7 +49,7 @@ def solve_prompt(puzzle: Puzzle, prompt_format: str) -> str:
 
 
 def propose_prompt(references: Sequence[Puzzle], prompt_format: str) -> str:
-  """Returns a prompt that asks for a puzzle unlike the references."""
+  """Returns a prompt that asks for a new puzzle, given reference puzzles."""
   lines = "\n".join(map(puzzle_line, references))
   if prompt_format == "compact":
     return f"propose\n{lines}\n<think>"
@@ -68,16 +68,15 @@ def propose_prompt(references: Sequence[Puzzle], prompt_format: str) -> str:
 
 
 def format_response(thinking: str, answer: str) -> str:
-  """Returns a response to a prompt that ends inside the thinking."""
+  """Formats a response to a prompt that ends inside the thinking."""
   return f"{thinking}</think>\n<answer>{answer}</answer>"
 
 
 def parse_proposal(text: str, prompt_format: str) -> Puzzle | None:
   """Returns the puzzle of a response, or None if there is none.
 
-  The puzzle is read from the last answer, for `few_shot` from the first line.
-  Numbers may be separated by commas, and any text without digits may stand
-  between them and the target.
+  Reads the last answer, or for `few_shot` the first line. Commas may separate
+  the numbers, and text without digits may precede the target.
   """
   if prompt_format == "few_shot":
     answer = text.strip().partition("\n")[0]

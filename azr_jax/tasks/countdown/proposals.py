@@ -1,6 +1,6 @@
 """Validates proposed puzzles: they must be solvable, in range and new.
 
-The ranges are those of the public training split (Countdown, section 3.2).
+The ranges match the public training split (Countdown, section 3.2).
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ def rejection(puzzle: Puzzle | None, known: Collection[object]) -> str | None:
 
   Args:
     puzzle: the parsed puzzle, or None if parsing failed.
-    known: keys of the puzzles that exist already.
+    known: the keys of existing puzzles.
 
   Returns:
     None, `format`, `range`, `known`, `held_out` or `unsolvable`.

@@ -1,11 +1,11 @@
-"""Finds all solutions of many Countdown puzzles at a time, exactly.
+"""Finds all solutions of a batch of Countdown puzzles, exactly.
 
-The solver is a dynamic programme over subsets of the numbers. The values of a
-subset are those of two disjoint parts of it, combined by + - * /, where - and /
-are applied in both orders. The expressions of n numbers are the same for all
-puzzles (6, 108, 3,240 for 2, 3, 4 numbers). Therefore an expression is a column
-of the arrays, by whose index it is known, and a puzzle is a row. Values are
-exact rationals: int64 numerators and denominators, which are not reduced.
+The solver is a dynamic program over subsets of the numbers. It splits a subset
+into two disjoint parts in every way and combines their values by + - * /, with
+- and / in both orders. All puzzles of n numbers have the same expressions (6,
+108, 3,240 for n = 2, 3, 4). So rows of the arrays are puzzles, columns are
+expressions, and the column index identifies an expression. Values are exact
+rationals: int64 numerators and denominators, which are not reduced.
 
 Paper: Countdown, section 3.1.
 """
@@ -25,11 +25,11 @@ APPLY: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
   "*": operators.mul,
   "/": operators.truediv,
 }
-# Cost of an operation. The paper uses a "complexity" without giving weights.
+# Cost of an operation. The paper does not give the weights of its "complexity".
 COSTS = {"+": 1.0, "-": 1.2, "*": 1.6, "/": 2.2}
 # Maximum distance of a near miss from the target.
 NEAR = 3
-# Maximum number of values in memory at a time: 256 puzzles of four numbers.
+# Maximum number of values per batch: 256 puzzles of four numbers.
 _MAX_VALUES = 256 * 3240
 # (operator, whether the right part is the first operand).
 _COMBINATIONS = (
@@ -44,15 +44,15 @@ _COMBINATIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-  """Adjacent expressions of a subset that combine the same parts the same way.
+  """Adjacent expressions of a subset with the same parts and operator.
 
   Attributes:
-    left: bit mask of the left part.
-    right: bit mask of the right part.
+    left: the bit mask of the left part.
+    right: the bit mask of the right part.
     operator: one of `APPLY`.
     swapped: whether the right part is the first operand.
-    start: index of the first expression.
-    stop: index after the last expression.
+    start: the index of the first expression.
+    stop: the index after the last expression.
   """
 
   left: int
@@ -68,11 +68,11 @@ class _Expressions:
   """The expressions of one subset of the numbers, as columns.
 
   Attributes:
-    blocks: the blocks of expressions in order; none for a single number.
-    cost: float64 [expressions], sum over all operations.
-    depth: int64 [expressions], depth of the expression tree.
+    blocks: the blocks of expressions in order; empty for a single number.
+    cost: float64 [expressions], the sum over all operations.
+    depth: int64 [expressions], the depth of the expression tree.
     plus_minus: bool [expressions], whether all operations are + or -.
-    divides: bool [expressions], whether an operation is a division.
+    divides: bool [expressions], whether any operation is a division.
   """
 
   blocks: tuple[_Block, ...]
@@ -89,8 +89,8 @@ class _Values:
   Attributes:
     numerator: int64.
     denominator: int64, positive; 0 if the expression divides by zero.
-    negative: bool, whether an intermediate or final value is negative.
-    fractional: bool, whether an intermediate or final value is not an integer.
+    negative: bool, whether any intermediate or final value is negative.
+    fractional: bool, whether any intermediate or final value is not an integer.
   """
 
   numerator: np.ndarray
@@ -101,21 +101,21 @@ class _Values:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-  """The properties of puzzles that the solver computes, arrays [rows].
+  """Properties of puzzles, arrays [rows].
 
-  Fields with `all_` are False for puzzles without a solution.
+  The `all_` fields are False for puzzles without a solution.
 
   Attributes:
-    num_solutions: int64, number of expressions that reach the target.
-    best: int64, the cheapest solution, an argument of `term`; -1 if none.
-    cost: float64, cost of the cheapest solution; inf if none.
-    depth: int64, minimum depth of a solution; 0 if none.
-    natural: bool, whether a solution has no negative or fractional value.
-    plus_minus: bool, whether a solution uses + and - only.
+    num_solutions: int64, the number of expressions that reach the target.
+    best: int64, the index of the cheapest solution, for `term`; -1 if none.
+    cost: float64, the cost of the cheapest solution; inf if none.
+    depth: int64, the minimum depth of a solution; 0 if none.
+    natural: bool, whether some solution has no negative or fractional value.
+    plus_minus: bool, whether some solution uses only + and -.
     all_divide: bool, whether all solutions divide.
     all_fractional: bool, whether all solutions have a fractional value.
     all_negative: bool, whether all solutions have a negative value.
-    near: int64, number of near misses.
+    near: int64, the number of near misses.
     two_suffice: bool, whether two of the numbers reach the target.
   """
 
@@ -133,15 +133,14 @@ class Analysis:
 
 
 def analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
-  """Solves puzzles that have the same count of numbers.
+  """Solves a batch of puzzles with n numbers each.
 
   Args:
     numbers: positive integers [rows, n], n from 2 to 6.
     targets: integers [rows].
 
   Raises:
-    ValueError: n is out of range, or the numbers are too large for exact
-      values in 64 bits.
+    ValueError: n is out of range, or exact values might not fit 64 bits.
   """
   numbers = np.asarray(numbers, np.int64)
   targets = np.asarray(targets, np.int64)
@@ -173,14 +172,14 @@ def _check(numbers: np.ndarray, targets: np.ndarray) -> None:
   if numbers.min() < 1 or max_product >= 2**62:
     raise ValueError(
       f"numbers from {numbers.min()} to {max_number}, targets up to "
-      f"{max_target}: expected positive numbers, so that the product of {size} "
-      "numbers and a target fits 64 bits"
+      f"{max_target}: expected positive numbers, small enough that {size} "
+      "numbers times a target fit 64 bits"
     )
 
 
 @functools.cache
 def _tables(size: int) -> dict[int, _Expressions]:
-  """Returns each subset's expressions, by bit mask, smaller subsets first."""
+  """Returns the expressions of each subset by bit mask, smallest first."""
   tables: dict[int, _Expressions] = {}
   for mask in sorted(range(1, 1 << size), key=int.bit_count):
     if mask.bit_count() == 1:
@@ -215,7 +214,7 @@ def _tables(size: int) -> dict[int, _Expressions]:
 
 
 def _left_parts(mask: int) -> list[int]:
-  """Returns the proper subsets that contain the subset's lowest number."""
+  """Returns the proper subsets of `mask` that contain its lowest number."""
   rest = mask & (mask - 1)
   parts, part = [], rest
   while part:
@@ -227,13 +226,13 @@ def _left_parts(mask: int) -> list[int]:
 def natural_solutions(
   numbers: np.ndarray, targets: np.ndarray
 ) -> list[np.ndarray]:
-  """Returns the solutions of each puzzle with natural values only.
+  """Returns each puzzle's solutions without negative or fractional values.
 
-  The arguments and errors are those of `analyse`. All rows are in memory at
-  the same time.
+  The arguments and errors are the same as for `analyse`. Rows are not batched,
+  so memory grows with their number.
 
   Returns:
-    For each row, indices of expressions, int64 [solutions].
+    For each row, the indices of expressions, int64 [solutions].
   """
   numbers = np.asarray(numbers, np.int64)
   targets = np.asarray(targets, np.int64)
@@ -293,13 +292,13 @@ def _analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
 
 
 def _reaches(values: _Values, targets: np.ndarray) -> np.ndarray:
-  """Returns which expressions end on the targets, bool [rows, expressions]."""
+  """Returns which expressions reach the target, bool [rows, expressions]."""
   expected = targets[:, None] * values.denominator
   return (values.numerator == expected) & (values.denominator > 0)
 
 
 def _combine(expressions: _Expressions, values: dict[int, _Values]) -> _Values:
-  """Returns the values of a subset, given those of its parts."""
+  """Returns the values of a subset, given the values of smaller subsets."""
   rows = next(iter(values.values())).numerator.shape[0]
   shape = rows, len(expressions.cost)
   numerator, denominator = np.empty(shape, np.int64), np.empty(shape, np.int64)
@@ -331,7 +330,7 @@ def _operate(
     if swapped:
       a, b, c, d = c, d, a, b
     sign = np.where(c < 0, -1, 1)
-    # A denominator of 0 marks division by zero, also that of an operand.
+    # A denominator of 0 marks division by zero, here or in an operand.
     return sign * (a * d), np.where(d == 0, 0, sign * (b * c))
   first, second = a * d, b * c
   if operator == "+":
@@ -345,7 +344,7 @@ class Term:
 
   Attributes:
     value: the exact value.
-    text: the expression; it is in brackets if it has an operator.
+    text: the expression, in brackets if it has an operator.
     operator: one of `APPLY`, or "" for a number.
     left: the first operand, or None for a number.
     right: the second operand, or None for a number.

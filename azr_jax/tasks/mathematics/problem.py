@@ -1,4 +1,4 @@
-"""Problems with reference answers, read from the layouts of public datasets."""
+"""Math problems with reference answers, in the layouts of public datasets."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ class Problem:
 
 
 def from_record(record: Any) -> Problem:
-  """Reads a record of one of the public layouts.
+  """Converts a record to a problem.
 
   | layout | record |
   | --- | --- |
@@ -29,8 +29,8 @@ def from_record(record: Any) -> Problem:
   | ORZ, evaluation | `{prompt: [{from, value}], final_answer}` |
   | others | a mapping with one of `QUESTION_KEYS` and one of `ANSWER_KEYS` |
 
-  The answer may be in a list of length one. An integral float loses its decimal
-  point. Of an answer with `#### 18` only the 18 is kept.
+  The answer may be in a list of length one. Integral floats become integers,
+  and a GSM8K answer that ends in `#### 18` becomes 18.
 
   Raises:
     ValueError: the record has no question or no answer.

@@ -1,11 +1,11 @@
-r"""Prompts for mathematical problems.
+r"""Prompts for math problems.
 
-| prompt format | for |
+| prompt format | use |
 | --- | --- |
-| `full` | base models; it explains the format (ORZ, table 5, rephrased) |
-| `compact` | tiny models; it is the question only |
+| `full` | base models: explains the format (ORZ, table 5, rephrased) |
+| `compact` | tiny models: only the question |
 
-In both formats the response begins inside the thinking and ends with
+In both formats the response starts inside the thinking and ends with
 `\boxed{...}` inside answer tags.
 """
 
@@ -21,21 +21,21 @@ _FULL = (
 
 
 def solve_prompt(question: str, prompt_format: str) -> str:
-  """Returns the prompt of a question in one of `PROMPT_FORMATS`."""
+  """Returns the prompt for a question in one of `PROMPT_FORMATS`."""
   if prompt_format == "compact":
     return f"{question}\n<think>"
   return _FULL.format(question=question)
 
 
 def format_response(thinking: str, answer: str) -> str:
-  """Returns a response to a prompt that ends inside the thinking."""
+  """Formats a response to a prompt that ends inside the thinking."""
   return f"{thinking}</think>\n<answer>\\boxed{{{answer}}}</answer>"
 
 
 def well_formatted(text: str) -> bool:
-  """Returns whether a response has its tags in order and a box in the answer.
+  """Returns whether a response has its tags in order and a boxed answer.
 
-  Both closing tags must occur; nothing may follow the closed answer.
+  Both closing tags are required, and nothing may follow the answer.
   """
   _, think_end, rest = text.partition("</think>")
   answer, answer_end, after = rest.partition("</answer>")

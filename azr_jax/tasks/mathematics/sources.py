@@ -1,11 +1,11 @@
-"""Reads problems from sources, or generates them.
+"""Reads or generates math problems.
 
 | spec | source |
 | --- | --- |
 | `gym:NAME`, `gym:NAME(min_terms=2)` | a generator of reasoning-gym |
-| others | a spec of `tasks/records.py`, with records as in `problem.py` |
+| anything else | a spec of `tasks/records.py`; `problem.py` lists the layouts |
 
-A `+` joins several gym sets.
+Join several gym sets with `+`, as in `gym:NAME+NAME`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,13 @@ DEFAULT_GYM_COUNT = 10_000
 
 
 def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
-  """Reads or generates problems without repeated questions.
+  """Reads or generates problems, without duplicate questions.
 
   Args:
-    spec: one of the module's table.
-    count: maximum number of problems; 0: all records, or
+    spec: a spec of the module's table.
+    count: the maximum number of problems; 0 reads all records, or generates
       `DEFAULT_GYM_COUNT` gym entries.
-    seed: seed of gym sets.
+    seed: the seed of gym sets.
 
   Raises:
     ValueError: the source does not exist, a required package is missing, or a
@@ -52,14 +52,14 @@ def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
 def read_each(
   specs: Sequence[str], counts: Sequence[int], seed: int = 0
 ) -> list[list[Problem]]:
-  """Reads several sources, at most `counts[i]` problems of spec i."""
+  """Reads several sources, at most `counts[i]` problems from `specs[i]`."""
   return [
     read(spec, count, seed) for spec, count in zip(specs, counts, strict=True)
   ]
 
 
 def _gym(names: str, count: int, seed: int) -> Iterable[Any]:
-  """Yields the entries of the sets in turn, at least `count` in total."""
+  """Yields entries of the sets in turn, at least `count` in total."""
   parsed = [calls.read(part) for part in names.split("+")]
   size = -(-count // len(parsed))
   streams = [

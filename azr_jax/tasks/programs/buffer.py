@@ -1,4 +1,4 @@
-"""Task buffers with the valid tasks of self-play (AZR, section 3.3.2).
+"""Buffers of the valid tasks of self-play (AZR, section 3.3.2).
 
 When a buffer is full, each new task evicts one:
 
@@ -6,12 +6,12 @@ When a buffer is full, each new task evicts one:
 | --- | --- |
 | `newest` | the oldest task, so the newest stay |
 | `diverse` | the oldest task of the most common shape |
-| `learnable` | the task with the lowest potential; the oldest of equals |
+| `learnable` | the task with the lowest potential; ties evict the oldest |
 
-The published code of AZR keeps the oldest tasks instead, and therefore adds no
-new ones once it is full. The shape of a program is the set of node types in its
-syntax tree. The potential is 4 p (1 - p), where p is the pass rate so far with
-one correct and one wrong response added.
+AZR's published code keeps the oldest tasks instead, so it adds no tasks to a
+full buffer. The shape of a program is the set of node types in its syntax tree.
+The potential is 4 p (1 - p), where p is the pass rate so far, with one correct
+and one wrong response added.
 
 Tasks to solve again are sampled uniformly, or by their pass rate p:
 
@@ -21,7 +21,7 @@ Tasks to solve again are sampled uniformly, or by their pass rate p:
 | `potential` | 4 p (1 - p) (R1-CI, section 3.3) |
 | `adaptive` | exp(-abs(p - 0.4) / 0.2) (Countdown, eq. 2 and 3) |
 
-With non-uniform weights, a tenth of the probability is still uniform.
+Non-uniform sampling still draws a tenth of its tasks uniformly.
 """
 
 import ast
@@ -42,7 +42,7 @@ EVICTIONS = ("newest", "diverse", "learnable")
 REVISITS = ("uniform", "potential", "adaptive")
 _UNIFORM_FRACTION = 0.1
 _TARGET, _TEMPERATURE = 0.4, 0.2
-# Maximum number of responses that a pass rate counts. Older ones lose weight,
+# Effective number of responses behind a pass rate. Older responses lose weight,
 # because the policy changes.
 _MAX_RESPONSES = 32.0
 
@@ -52,12 +52,12 @@ class _Entry:
   """A task of a buffer.
 
   Attributes:
-    step: the step that added it.
+    step: the step that added the task.
     task: the task.
-    key: equal for tasks that differ in names or layout only.
-    num_correct: weighted number of correct responses.
-    num_responses: weighted number of responses.
-    label: the answer that solvers voted for; None: they have not.
+    key: the key of the task, equal if only names or layout differ.
+    num_correct: the weighted number of correct responses.
+    num_responses: the weighted number of responses.
+    label: the solvers' majority answer. None if there was no vote.
   """
 
   step: int
@@ -69,23 +69,23 @@ class _Entry:
 
   @property
   def pass_rate(self) -> float:
-    """Returns p with one correct and one wrong response added."""
+    """The pass rate, with one correct and one wrong response added."""
     return (self.num_correct + 1.0) / (self.num_responses + 2.0)
 
   @property
   def potential(self) -> float:
-    """Returns 4 p (1 - p)."""
+    """4 p (1 - p) for pass rate p."""
     return 4.0 * self.pass_rate * (1.0 - self.pass_rate)
 
 
 class TaskBuffer:
-  """The valid tasks of one type, whatever reward their proposals got."""
+  """The valid tasks of one type, regardless of their proposals' rewards."""
 
   def __init__(self, cap: int, evict: str = "newest", revisit: str = "uniform"):
-    """Makes an empty buffer.
+    """Creates an empty buffer.
 
     Args:
-      cap: maximum number of tasks.
+      cap: the maximum number of tasks.
       evict: one of `EVICTIONS`.
       revisit: one of `REVISITS`.
 
@@ -98,14 +98,14 @@ class TaskBuffer:
         f"and one of {REVISITS}"
       )
     self._cap, self._evict, self._revisit = cap, evict, revisit
-    # Entries are keyed by a running number, so the first is always the oldest.
+    # Keys are consecutive numbers, so the first entry is always the oldest.
     self._entries: dict[int, _Entry] = {}
     self._next_number = 0
     self._numbers: dict[Task, list[int]] = {}
     # The values are ordered sets of entry numbers.
     self._shapes: dict[str, dict[int, None]] = {}
     self._shape_of: dict[int, str] = {}
-    # A heap of (potential, number); it may hold outdated pairs.
+    # A heap of (potential, number), possibly with outdated pairs.
     self._by_potential: list[tuple[float, int]] = []
     self._keys: collections.Counter[str] = collections.Counter()
 
@@ -171,20 +171,20 @@ class TaskBuffer:
         del self._shapes[shape]
 
   def keys(self) -> set[str]:
-    """Returns the keys of all tasks, as `has_equivalent` compares them."""
+    """Returns the `task_key`s of all tasks."""
     return set(self._keys)
 
   def has_equivalent(self, task: Task) -> bool:
-    """Returns whether a task differs from this in names or layout only."""
+    """Returns whether a task differs from this only in names or layout."""
     return task_key(task) in self._keys
 
   def update(self, task: Task, num_correct: int, num_responses: int) -> None:
-    """Updates the pass rate of a task; evicted tasks are ignored.
+    """Adds responses to a task's pass rate. Ignores evicted tasks.
 
     Args:
-      task: the task that was solved.
-      num_correct: number of correct responses.
-      num_responses: number of all responses.
+      task: the task.
+      num_correct: the number of correct responses.
+      num_responses: the number of all responses.
     """
     for number in self._numbers.get(task, ()):
       entry = self._entries[number]
@@ -195,18 +195,18 @@ class TaskBuffer:
       self._push_potential(number)
 
   def label(self, task: Task) -> str | None:
-    """Returns the answer that solvers voted for, if they have."""
+    """Returns the solvers' majority answer, or None if there was no vote."""
     numbers = self._numbers.get(task)
     return self._entries[numbers[-1]].label if numbers else None
 
   def set_label(self, task: Task, label: str) -> None:
-    """Keeps the answer that solvers voted for; evicted tasks are ignored."""
+    """Stores the solvers' majority answer. Ignores evicted tasks."""
     for number in self._numbers.get(task, ()):
       self._entries[number].label = label
 
   @property
   def unverified_fraction(self) -> float:
-    """The fraction of tasks that were admitted unverified; 0 if empty."""
+    """The fraction of tasks admitted without verification; 0 if empty."""
     count = sum(not task_lib.is_verified(task) for task in self.tasks())
     return count / max(len(self._entries), 1)
 
@@ -226,11 +226,11 @@ class TaskBuffer:
     return fresh / max(len(self._entries), 1)
 
   def sample(self, rng: np.random.Generator, count: int) -> list[Task]:
-    """Samples uniformly, without replacement if there are enough tasks."""
+    """Samples tasks uniformly, without replacement if there are enough."""
     return self._sample(rng, count, None)
 
   def recent(self, rng: np.random.Generator, count: int) -> list[Task]:
-    """Samples with weights that fall linearly from the newest to the oldest."""
+    """Samples tasks; weights fall linearly from the newest to the oldest."""
     if not self._entries:
       return []
     weights = np.arange(1.0, len(self._entries) + 1)
@@ -239,12 +239,12 @@ class TaskBuffer:
   def revisit(
     self, rng: np.random.Generator, count: int, before: int
   ) -> list[Task]:
-    """Samples tasks to solve again, weighted as `revisit` says.
+    """Samples tasks to solve again, weighted by the `revisit` rule.
 
     Args:
-      rng: draws them.
-      count: their number; 0 or less: none.
-      before: they were added before this step.
+      rng: the random generator.
+      count: the number of tasks; 0 or less returns none.
+      before: only tasks added before this step are sampled.
     """
     old = {n: e for n, e in self._entries.items() if e.step < before}
     if self._revisit == "uniform" or not old:
@@ -265,13 +265,13 @@ class TaskBuffer:
     weights: np.ndarray | None,
     entries: dict[int, _Entry] | None = None,
   ) -> list[Task]:
-    """Samples by weights [tasks], without replacement if possible.
+    """Samples tasks, without replacement if there are enough.
 
     Args:
-      rng: draws the tasks.
-      count: their number.
-      weights: of the entries; None: uniform.
-      entries: those to sample from; None: all.
+      rng: the random generator.
+      count: the number of tasks.
+      weights: the probabilities [entries]. None samples uniformly.
+      entries: the entries to sample from. None samples from all.
     """
     entries = self._entries if entries is None else entries
     if count <= 0 or not entries:
@@ -283,7 +283,7 @@ class TaskBuffer:
     return [self._entries[number].task for number in numbers[indices].tolist()]
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the entries as JSON values."""
+    """Returns the buffer's entries as JSON values."""
     return {
       "entries": [
         {
@@ -299,7 +299,7 @@ class TaskBuffer:
     }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Restores what `state_dict` returned."""
+    """Restores the entries from the result of `state_dict`."""
     restored = TaskBuffer(self._cap, self._evict, self._revisit)
     for entry in state["entries"]:
       restored._insert(
@@ -316,7 +316,7 @@ class TaskBuffer:
 
 
 def task_key(task: Task) -> str:
-  """Returns a key of a task's program, without its names, and its inputs."""
+  """Returns a key of a task's inputs and program that ignores names."""
   if isinstance(task, InductionTask):
     inputs = "\n".join(task.inputs)
   else:
@@ -325,7 +325,7 @@ def task_key(task: Task) -> str:
 
 
 def _shape(code: str) -> str:
-  """Returns a hash of the set of node types of a program."""
+  """Returns a hash of the set of node types in a program's syntax tree."""
   try:
     tree = literals.guarded_parse(code, "exec")
     node_types = sorted({type(node).__name__ for node in ast.walk(tree)})

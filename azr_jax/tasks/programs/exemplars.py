@@ -1,7 +1,7 @@
 """Two example tasks with chains of thought, for few-shot prompts.
 
-Each example serves all prompts: it is proposed and solved as deduction,
-abduction, induction and error deduction.
+Each example covers all prompts: proposing and solving deduction, abduction,
+induction and error deduction.
 """
 
 import dataclasses
@@ -9,21 +9,21 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Exemplar:
-  """A program with everything that its proposer and its solvers write.
+  """A program with the responses of its proposers and solvers.
 
   Attributes:
     code: the program.
-    inputs: argument texts of its cases; the first is the triplet's input.
+    inputs: the argument texts of the cases. The first is the triplet's input.
     outputs: the outputs of the cases.
     message: the message to an induction solver.
-    plan: the thinking of the proposer.
-    forward: the thinking from the first input to its output.
-    backward: the thinking from the first output to `abduced`.
-    abduced: an input that gives the first output; the answer of abduction.
-    rule: the thinking from cases and message to the program.
-    failing: an input for which the program raises.
-    failure: the thinking from `failing` to `error`.
-    error: the name of the exception that it raises.
+    plan: the proposer's thinking.
+    forward: the thinking of deduction, from the first input to its output.
+    backward: the thinking of abduction, from the first output to `abduced`.
+    abduced: the answer of abduction, an input that gives the first output.
+    rule: the thinking of induction, from cases and message to the program.
+    failing: an input for which the program raises an exception.
+    failure: the thinking of error deduction, from `failing` to `error`.
+    error: the name of the raised exception.
   """
 
   code: str

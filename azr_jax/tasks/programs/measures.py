@@ -1,4 +1,4 @@
-"""Metrics of a program: its complexity, and its distance to other programs.
+"""Metrics of a program: its complexity and its distance to other programs.
 
 Paper: AZR, appendix C.4.
 
@@ -8,13 +8,13 @@ Paper: AZR, appendix C.4.
 | `cyclomatic` | independent paths through the functions, by radon |
 | `volume`, `effort` | Halstead metrics, by radon |
 | `maintainability` | index from 0 to 100, by radon |
-| `nodes` | number of nodes of the syntax tree |
-| `distance` | mean pq-gram distance to the trees of references, 0 to 1 |
+| `nodes` | number of nodes in the syntax tree |
+| `distance` | mean pq-gram distance to the references' trees, from 0 to 1 |
 
-Trees are compared by their pq-grams (Augsten et al., VLDB 2005). Their distance
-is a lower bound of the tree edit distance in linear time; the exact distances
-of hundreds of programs would take longer than the training step. This module
-runs in the executor and therefore imports no JAX.
+Trees are compared by their pq-grams (Augsten et al., VLDB 2005), a lower bound
+of the tree edit distance that takes linear time. Exact distances of hundreds of
+programs would take longer than a training step. This module runs in the
+executor and therefore does not import JAX.
 """
 
 import ast
@@ -24,9 +24,9 @@ from collections.abc import Iterator, Sequence
 import complexipy
 from radon import complexity, metrics
 
-P, Q = 2, 3  # Number of ancestors, with the node itself, and of siblings.
-MAX_NODES = 2000  # Further nodes of a tree are ignored.
-# These nodes follow from their parents, so they are left out.
+P, Q = 2, 3  # Number of ancestors (including the node itself) and of siblings.
+MAX_NODES = 2000  # Nodes of a tree beyond this number are ignored.
+# These nodes carry no information beyond their parents.
 _IGNORED = (ast.Load, ast.Store, ast.Del)
 # The label of a missing ancestor or sibling.
 _MISSING = "*"
@@ -39,7 +39,8 @@ def measure(code: str, references: Sequence[str]) -> dict[str, float]:
 
   Args:
     code: the program.
-    references: the programs of `distance`, which is left out if there are none.
+    references: the programs to compute `distance` to. Without any, `distance`
+      is left out.
 
   Raises:
     SyntaxError: the program or a reference cannot be parsed.
@@ -66,7 +67,7 @@ def measure(code: str, references: Sequence[str]) -> dict[str, float]:
 
 
 def warm_up() -> None:
-  """Measures a program, so that all lazy imports happen before a fork."""
+  """Measures a small program to trigger all lazy imports before a fork."""
   measure("def f(x):\n  return [x + 1 for x in range(3)]", ["x = 1"])
 
 
@@ -76,7 +77,7 @@ def cognitive(code: str) -> float:
 
 
 def halstead_score(effort: float, cyclomatic: float, volume: float) -> float:
-  """Returns a weighted mean of three metrics, 0 to 1, as the published code."""
+  """Returns the published code's weighted mean of three metrics, in [0, 1]."""
   return (
     0.5 * min(effort / 1e4, 1.0)
     + 0.3 * min(cyclomatic / 10, 1.0)
@@ -85,7 +86,7 @@ def halstead_score(effort: float, cyclomatic: float, volume: float) -> float:
 
 
 def profile(tree: ast.AST) -> "collections.Counter[Gram]":
-  """Returns the pq-grams of a syntax tree with their counts."""
+  """Counts the pq-grams of a syntax tree."""
   grams: collections.Counter[Gram] = collections.Counter()
   nodes = 0
   queue: collections.deque[tuple[ast.AST, Gram]] = collections.deque(
@@ -97,7 +98,7 @@ def profile(tree: ast.AST) -> "collections.Counter[Gram]":
     stem = (*ancestors, _label(node))
     children = list(_children(node))
     labels = [_label(child) for child in children]
-    # A leaf has a single gram, without children.
+    # A leaf has a single gram, padded with missing children.
     padding = [_MISSING] * (Q - 1)
     row = [*padding, *labels, *padding] if labels else [_MISSING] * Q
     for start in range(len(row) - Q + 1):
@@ -123,7 +124,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _label(node: ast.AST) -> str:
-  """Returns the type of a node, with its name or value if it has one."""
+  """Returns a node's type, with its name or value if it has one."""
   node_type = type(node).__name__
   for field in ("id", "arg", "attr", "name", "value"):
     value = getattr(node, field, None)

@@ -1,18 +1,18 @@
 """Parses responses: checks their format and reads the fences of the answer.
 
-A response is the text after the opening `<think>` of the prompt. Only its last
-answer block counts. An answer stands
+A response is the text after the prompt's opening `<think>`. Only its last
+answer block counts. The answer format decides where the answer is:
 
-| answer format | where |
+| answer format | the answer |
 | --- | --- |
-| `fenced` | in a fence of its label, as figures 37 to 39 ask |
-| `published_code` | otherwise after `# Input:` or `# Output:`, else it is the
-  whole block; a program is in a fence of any label |
+| `fenced` | is in a fence with its label (figures 37 to 39) |
+| `published_code` | may also follow `# Input:` or `# Output:`, or be the whole
+  block; a program may be in a fence with any label |
 
-The published code also accepts text after the block. Its further fallbacks (a
-call `input(...)`, "the input is") and repairs of proposals are left out. All
-functions take time linear in the length of the response.
-`azr_jax/text/fences.py` has how fences may be written.
+The published code also accepts text after the block. We do not reproduce its
+other fallbacks (a call `input(...)`, "the input is") and its repairs of
+proposals. All functions take time linear in the length of the response.
+`azr_jax/text/fences.py` defines the syntax of fences.
 """
 
 import re
@@ -22,20 +22,20 @@ from azr_jax.text import fences
 THINK_END = "</think>"
 ANSWER_START = "<answer>"
 ANSWER_END = "</answer>"
-# Where the think part ends and the answer begins. A response may quote the tags
-# while it thinks, so the last place counts.
+# Where the think part ends and the answer starts. A response may quote the tags
+# while thinking, so the last match counts.
 ANSWER_BEGINS = rf"{THINK_END}\s*{ANSWER_START}"
 _ANSWER_BEGINS = re.compile(ANSWER_BEGINS)
 FENCED, PUBLISHED_CODE = ANSWER_FORMATS = ("fenced", "published_code")
-# A program must define `f`; a message must not.
+# Programs must define `f`, messages must not.
 _ENTRY = re.compile(r"def[ \t]+f[ \t]*\(")
 
 
 def well_formatted(response: str, answer_format: str = FENCED) -> bool:
-  """Returns whether a response is a think part and then one answer part.
+  """Returns whether a response is a think part followed by one answer part.
 
-  Only whitespace may stand between them, and at the end unless the published
-  code's answers are read. Tags in the think part are text like any other.
+  Only whitespace may separate the parts. Only whitespace may follow the answer,
+  except in the format `published_code`. Tags in the think part are plain text.
   """
   if answer_format == PUBLISHED_CODE:
     begins = _ANSWER_BEGINS.search(response)
@@ -62,14 +62,14 @@ def answer_text(response: str) -> str | None:
 
 
 def _fenced(response: str, *labels: str | None) -> list[list[str]]:
-  """Returns the contents of closed fences in the answer.
+  """Returns the contents of the answer's closed fences.
 
   Args:
     response: the response.
-    labels: of the fences; None: of any label.
+    labels: the labels to look for. None matches any label.
 
   Returns:
-    Those of each label, in order.
+    For each of `labels`, the contents of its fences in order.
   """
   answer = answer_text(response)
   closed = [f for f in fences.read(answer or "") if f.is_closed]
@@ -80,9 +80,9 @@ def _fenced(response: str, *labels: str | None) -> list[list[str]]:
 
 
 def parse_triplet_proposal(response: str) -> tuple[str, str] | None:
-  """Returns (code, argument text) of a proposal of a program with an input.
+  """Returns (code, argument text) of a proposed program with an input.
 
-  It returns None unless there are exactly one program, which defines `f`, and
+  Returns None unless there is exactly one program, which defines `f`, and
   exactly one input, in any order. A blank input is a call without arguments.
   """
   programs, inputs = _fenced(response, "python", "input")
@@ -98,7 +98,7 @@ def parse_induction_proposal(
 ) -> tuple[tuple[str, ...], str] | None:
   """Returns (inputs, message) of an induction proposal.
 
-  It returns None unless there are exactly `num_inputs` distinct inputs and one
+  Returns None unless there are exactly `num_inputs` distinct inputs and one
   message that does not contain a program.
   """
   inputs, messages = _fenced(response, "input", "message")

@@ -1,4 +1,4 @@
-"""Keys that are equal for programs that differ in names or layout only."""
+"""Keys of programs, equal for programs that differ only in names or layout."""
 
 import ast
 import functools
@@ -11,9 +11,9 @@ from azr_jax.executor import literals
 def program_key(code: str) -> str:
   """Returns a hash of a program that ignores names, comments and layout.
 
-  Variables, arguments and functions are numbered in order of appearance.
-  Attributes, constants and structure count. If the text does not parse, or is
-  nested too deeply, the text itself is hashed.
+  Variables, arguments, functions and classes are renamed by their order of
+  appearance. Attributes, constants and structure matter. A text that does not
+  parse or is nested too deeply is hashed as it is.
   """
   try:
     text = _canonical_text(code)
@@ -43,11 +43,10 @@ def _canonical_text(code: str) -> str:
 
 
 def _dump(value: object) -> str:
-  """Returns a syntax tree as text, which every version of Python writes alike.
+  """Dumps a syntax tree as text that is the same in every version of Python.
 
-  `ast.dump` shows fields that a version added, and leaves out others. Here an
-  optional field that is absent is left out, and so is the list of type
-  parameters, which Python 3.12 has added, where it is empty.
+  The output of `ast.dump` depends on the version. Here, absent optional fields
+  are left out, and so are empty type parameters, which Python 3.12 added.
   """
   if isinstance(value, list):
     return f"[{', '.join(map(_dump, value))}]"
@@ -63,7 +62,7 @@ def _dump(value: object) -> str:
 
 
 def _defined_names(tree: ast.AST) -> set[str]:
-  """Returns the names that a program binds itself, unlike builtins."""
+  """Returns the names that a program binds, as opposed to builtins."""
   names = set()
   for node in ast.walk(tree):
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

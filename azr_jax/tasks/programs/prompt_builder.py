@@ -1,4 +1,4 @@
-"""Builds the prompts of a run, from the built-in or a user's templates."""
+"""Builds the prompts of a run from built-in or custom templates."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from azr_jax.tasks.programs.task import (
 
 @dataclasses.dataclass(frozen=True)
 class PromptBuilder:
-  """Builds prompts, and says how their responses are parsed.
+  """Builds prompts, and holds the format of their responses.
 
   Attributes:
     prompt_format: one of `prompts.PROMPT_FORMATS`, for the built-in wording.
-    proposer_timeout_s: CPU seconds of a call of a proposed program.
-    solver_timeout_s: CPU seconds of a call of a solver's program.
-    states_equality: whether the built-in solver's prompts say how values are
+    proposer_timeout_s: the limit in CPU seconds per call of a proposed program.
+    solver_timeout_s: the limit in CPU seconds per call of a solver's program.
+    states_equality: whether built-in solver prompts explain how values are
       compared.
     answer_format: one of `parsing.ANSWER_FORMATS`.
-    custom_templates: a user's templates; None: the built-in wording.
+    custom_templates: the user's templates. None uses the built-in wording.
   """
 
   prompt_format: str
@@ -80,7 +80,7 @@ class PromptBuilder:
     )
 
   def solve(self, task_type: str, task: Task) -> str:
-    """Returns the solver's prompt of a task, without the answer."""
+    """Returns the solver's prompt for a task, without the answer."""
     if self.custom_templates is None:
       return solving.solve_prompt_text(
         task_type,
@@ -106,7 +106,7 @@ class PromptBuilder:
         "MESSAGE": task.message,
       }
     else:
-      # The template of a type has no placeholder for the answer.
+      # The answer stays hidden: a type's template has no placeholder for it.
       values |= {
         "SNIPPET": task.code,
         "INPUT": task.input,

@@ -1,17 +1,16 @@
 """Our wording of AZR's prompts (figures 33-39, D.1, D.2), in three formats.
 
-The paper's own sentences are not here; a user can enter them
-(`templates.py`).
+To use the paper's own wording, pass custom templates (`templates.py`).
 
-| prompt format | for |
+| prompt format | use |
 | --- | --- |
-| `full` | pretrained models; it states every requirement |
-| `compact` | models with a short context; it is one line and the fences |
-| `few_shot` | small pretrained models that follow no instructions; it is
-  `compact` after two example exchanges |
+| `full` | pretrained models: states every requirement |
+| `compact` | models with a short context: one line and the fences |
+| `few_shot` | small pretrained models that cannot follow instructions: two
+  example exchanges, then `compact` |
 
-All formats have the same protocol: a think part, then an answer part with
-labelled fences.
+In all formats, a response is a think part, then an answer part with labelled
+fences.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +37,10 @@ def fence(label: str, text: str) -> str:
 
 
 def wrap(instruction: str, prompt_format: str) -> str:
-  """Returns the R1 template (figure 33), which ends inside the think part."""
+  """Wraps an instruction in the R1 template (figure 33).
+
+  The prompt ends inside the think part.
+  """
   if prompt_format != FULL:
     return f"User: {instruction}\nAssistant: <think>"
   return (
@@ -50,7 +52,7 @@ def wrap(instruction: str, prompt_format: str) -> str:
 
 
 def response(think: str, answer: str) -> str:
-  """Returns a well-formatted response to any of the prompts."""
+  """Formats a response to any of the prompts."""
   return f"{think}</think>\n<answer>{answer}</answer>"
 
 
@@ -70,15 +72,15 @@ def _short_prompt(
   if prompt_format == COMPACT:
     return prompt
   examples = [
-    # The tags are on separate lines, so that tokenizers do not merge them with
-    # the fences.
+    # Tags are on separate lines to keep tokenizers from merging them with the
+    # fences.
     example_prompt + response(think, f"\n{answer}\n")
     for example_prompt, think, answer in map(exchange, EXEMPLARS)
   ]
   return "\n\n".join([*examples, prompt])
 
 
-# No figure of the paper has it.
+# The paper's prompts do not state this rule.
 _EQUALITY_RULE = (
   "Values are compared strictly by type: 1, 1.0 and True are three different "
   "values, and so are a list and a tuple. Sets and dictionary keys have no "
@@ -94,7 +96,7 @@ _COMPUTED_INPUT = (
 
 
 def equality_rule(task_type: str) -> str:
-  """Returns how the answers to a type of tasks are compared."""
+  """Returns the sentences that explain how answers are compared."""
   computed = _COMPUTED_OUTPUT if task_type == DEDUCTION else _COMPUTED_INPUT
   return _EQUALITY_RULE + computed
 
@@ -144,12 +146,12 @@ _COMPACT_TRIPLET = {
 
 
 def _equality(states_rule: bool, task_type: str) -> str:
-  """Returns the rule after a sentence, or nothing."""
+  """Returns the equality rule to append to a sentence, or ""."""
   return f" {equality_rule(task_type)}" if states_rule else ""
 
 
 def _rules(rules: str, limit_s: float | None) -> str:
-  """Returns rules with the limit of time; None: they do not state it."""
+  """Fills the time limit into the rules; None leaves it out."""
   time_rule = "" if limit_s is None else _TIME_RULE.format(limit_s)
   return rules.replace("TIME_RULE", time_rule)
 
@@ -165,7 +167,7 @@ def _show(references: Sequence[Triplet], *, outputs: bool) -> str:
 
 
 def built_on(components: Sequence[str]) -> str:
-  """Returns the part of a prompt with components to use (appendix D.2)."""
+  """Returns the part of a prompt that lists components (appendix D.2)."""
   if not components:
     return ""
   names = ", ".join(component_name(i) for i in range(len(components)))
@@ -187,8 +189,8 @@ def propose_triplet_prompt(
     references: the example triplets.
     prompt_format: one of `PROMPT_FORMATS`.
     components: the programs that `f` must call (appendix D.2), if any.
-    limit_s: CPU seconds of a call, which the full format states; None: it does
-      not.
+    limit_s: the limit in CPU seconds per call, for the full format. None leaves
+      it out.
   """
   # Few-shot prompts show no outputs, because the model would imitate them.
   shown = _show(references, outputs=prompt_format != FEW_SHOT)
@@ -335,7 +337,7 @@ The answer looks like this:
 def solve_abduction_prompt(
   code: str, output: str, prompt_format: str, states_equality: bool = False
 ) -> str:
-  """Returns a prompt that asks for an input to an output (figure 37).
+  """Returns a prompt that asks for an input with a given output (figure 37).
 
   The full format says how values are compared if `states_equality` is set.
   """
@@ -368,10 +370,10 @@ def solve_induction_prompt(
   limit_s: float | None = None,
   states_equality: bool = False,
 ) -> str:
-  """Returns a prompt that asks for the program of cases (figure 39).
+  """Returns a prompt that asks for a program, given cases (figure 39).
 
-  The full format states the CPU seconds of a call, unless they are None, and
-  how values are compared if `states_equality` is set.
+  The full format states the limit in CPU seconds per call unless it is None,
+  and how values are compared if `states_equality` is set.
   """
   cases = "\n".join(
     f"{fence('input', i)}\n{fence('output', o)}"

@@ -1,4 +1,4 @@
-"""Seeds of self-play from files: programs with inputs (AZR, appendix D.3).
+"""Reads seeds of self-play from files (AZR, appendix D.3).
 
 | fields of a record | seed |
 | --- | --- |
@@ -6,10 +6,10 @@
 | `completion`, `entry_point`, `input_output` | an `f` that calls the entry
   point, and the first input (LeetCodeDataset; its imports are in `prompt`) |
 | `code`, `inputs`, `message` | an induction task |
-| `kind` = `errors` besides `code`, `input` | a program that raises |
+| `code`, `input`, `kind` = `errors` | a program that raises an exception |
 
-The file that a run writes of its own seeds has such records, too. Outputs are
-not read, because validation computes them again.
+A run writes its own seeds in the same format. Outputs are not read, because
+validation recomputes them.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from azr_jax.tasks.programs.task import (
   Triplet,
 )
 
-# The kinds of seeds: of deduction and abduction, of error deduction, of
+# Kinds of seeds: for deduction and abduction, for error deduction, and for
 # induction.
 TRIPLETS, ERRORS, CASES = KINDS = ("triplets", "errors", "cases")
 _IMPORT = re.compile(r"^(?:from|import) (\w+).*$", re.MULTILINE)
@@ -36,11 +36,11 @@ _METHOD = re.compile(r"^\s*class Solution\b", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True)
 class Seed:
-  """A seed that is not validated yet; its outputs are blank.
+  """A seed before validation.
 
   Attributes:
     kind: one of `KINDS`.
-    task: the program with its inputs.
+    task: the program with its inputs; outputs are blank.
   """
 
   kind: str
@@ -48,7 +48,7 @@ class Seed:
 
 
 def to_json(kind: str, task: Task) -> dict[str, Any]:
-  """Returns the record of a valid seed, which `read` understands."""
+  """Converts a valid seed to a record for `read`."""
   return {"kind": kind, **task_lib.to_json(task)}
 
 
@@ -56,7 +56,7 @@ def read(spec: str) -> list[Seed]:
   """Reads seeds from a spec of `tasks/records.py`.
 
   Raises:
-    ValueError: the source cannot be read, has other fields, or is empty.
+    ValueError: the source cannot be read, lacks the fields, or is empty.
   """
   with user_files.reading(spec, "records of programs"):
     seeds = list(_seeds(spec, records.read(spec)))
@@ -87,7 +87,7 @@ def _seed(row: Mapping[str, Any]) -> Seed:
 
 
 def _imports(prompt: str) -> list[str]:
-  """Returns the import lines of a prompt, without forbidden modules."""
+  """Returns a prompt's import lines, except those of forbidden modules."""
   return [
     match[0]
     for match in _IMPORT.finditer(prompt)
@@ -96,7 +96,7 @@ def _imports(prompt: str) -> list[str]:
 
 
 def _program(row: Mapping[str, Any]) -> tuple[str, str]:
-  """Returns a program that defines `f`, and an input."""
+  """Returns (program that defines `f`, input)."""
   if "code" in row:
     return str(row["code"]), str(row["input"])
   solution = str(row["completion"]).rstrip()

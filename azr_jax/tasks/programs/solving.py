@@ -1,7 +1,7 @@
-"""The solver's side of a program task: its prompt and the grading of responses.
+"""The solver's side of program tasks: prompts and grading.
 
-The prompt shows the solver its half of the task (AZR, section 3.2). Responses
-are graded against the other half (AZR, section 3.3.4).
+The prompt shows the solver one part of the task (AZR, section 3.2). Responses
+are graded against the other part (AZR, section 3.3.4).
 """
 
 import concurrent.futures
@@ -27,13 +27,14 @@ from azr_jax.tasks.programs.task import (
 
 @dataclasses.dataclass(frozen=True)
 class VotedOutcome:
-  """The outcome of a response, and its vote on the answer of the task.
+  """The outcome of a response, and its vote on the task's answer.
 
   Attributes:
-    outcome: the executor's outcome; None if the task is not verified.
-    vote: the answer that it votes for; None without one, or if none was asked.
-    computed: whether it gives the right output of a deduction task, but as an
-      expression that computes the value.
+    outcome: the outcome of grading. None if the task is not verified.
+    vote: the answer that the response votes for. None if it has no answer, or
+      if votes were not requested.
+    computed: whether the response gives the correct output of a deduction task
+      as an expression that computes it, instead of a literal.
   """
 
   outcome: Outcome | None
@@ -44,9 +45,9 @@ class VotedOutcome:
 def shown_cases(
   task: InductionTask,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-  """Returns inputs and outputs that a solver sees: the first half.
+  """Returns the inputs and outputs of the cases that the solver sees.
 
-  The others are hidden and used for grading, too.
+  The solver sees the first half. Grading uses all cases.
   """
   num_shown = len(task.inputs) // 2
   return task.inputs[:num_shown], task.outputs[:num_shown]
@@ -59,15 +60,15 @@ def solve_prompt_text(
   limit_s: float | None = None,
   states_equality: bool = False,
 ) -> str:
-  """Returns the solver's prompt of a task in our wording.
+  """Returns the solver's prompt for a task, in the built-in wording.
 
   Args:
-    task_type: the type of the task.
-    task: an induction prompt shows half of its cases.
+    task_type: deduction, abduction, induction or error deduction.
+    task: the task. An induction prompt shows half of its cases.
     prompt_format: one of `prompts.PROMPT_FORMATS`.
-    limit_s: the CPU seconds that a call of an induction program may take, which
-      the full format states; None: it does not.
-    states_equality: whether the full format says how values are compared.
+    limit_s: the limit in CPU seconds per call of an induction program, for the
+      full format. None leaves it out.
+    states_equality: whether the full format explains how values are compared.
   """
   if isinstance(task, InductionTask):
     return prompts.solve_induction_prompt(
@@ -96,18 +97,18 @@ def submit_grades(
   answer_format: str = parsing.FENCED,
   is_voted: bool = False,
 ) -> concurrent.futures.Future[tuple[VotedOutcome, ...]]:
-  """Starts to grade responses to one task, and to read their votes.
+  """Starts grading responses to a task and collecting their votes.
 
   Args:
-    executor: runs programs, and evaluates answers.
+    executor: the executor that runs programs and evaluates answers.
     task_type: deduction, abduction, induction or error deduction.
     task: the task that all responses answer.
-    responses: what the solver wrote.
-    answer_format: how answers are found in them, of `parsing.ANSWER_FORMATS`.
-    is_voted: whether votes are asked for.
+    responses: the solver's responses.
+    answer_format: one of `parsing.ANSWER_FORMATS`.
+    is_voted: whether to collect votes.
 
   Returns:
-    The future of the grade of each response, in order.
+    A future of the grades, in the order of the responses.
   """
   voted: concurrent.futures.Future[tuple[votes.Vote, ...]]
   voted = futures.done((None,) * len(responses))
@@ -140,7 +141,7 @@ def submit_grades(
 def _is_computed(
   outcome: Outcome, task_type: str, response: str, answer_format: str
 ) -> bool:
-  """Returns whether a response computes the right output of its task."""
+  """Returns whether a response gives the correct output as a computation."""
   if task_type != DEDUCTION or not outcome:
     return outcome is Outcome.COMPUTED
   answer = parsing.parse_output_answer(response, answer_format)
@@ -154,7 +155,7 @@ def _submit_vote(
   response: str,
   answer_format: str,
 ) -> concurrent.futures.Future[votes.Vote]:
-  """Starts to read what a response votes for."""
+  """Starts to determine the vote of a response."""
   if isinstance(task, InductionTask):
     code = parsing.parse_program_answer(response, answer_format)
     if code is None:
@@ -182,19 +183,19 @@ def submit_grading(
   answer_format: str = parsing.FENCED,
   may_compute: bool = False,
 ) -> concurrent.futures.Future[tuple[Outcome, ...]]:
-  """Starts the grading of responses to one task (AZR, section 3.3.4).
+  """Starts grading responses to a task (AZR, section 3.3.4).
 
   Args:
-    executor: runs the programs of abduction and induction.
+    executor: the executor that runs programs and evaluates answers.
     task_type: deduction, abduction, induction or error deduction.
     task: the task that all responses answer.
-    responses: what the solver wrote.
-    answer_format: how answers are found in them, of `parsing.ANSWER_FORMATS`.
-    may_compute: accept a deduction answer that is an expression, as answers in
-      the published code's format always may be.
+    responses: the solver's responses.
+    answer_format: one of `parsing.ANSWER_FORMATS`.
+    may_compute: whether a deduction answer may be an expression. In the
+      published code's format it always may.
 
   Returns:
-    The future of the outcome of each response, in order.
+    A future of the outcomes, in the order of the responses.
   """
   if task_type == ABDUCTION and isinstance(task, Triplet):
     answers = [
@@ -221,7 +222,7 @@ def _submit_grading(
   answer_format: str,
   may_compute: bool,
 ) -> concurrent.futures.Future[Outcome]:
-  """Grades one response of any type but abduction."""
+  """Starts grading a response to a task of any type but abduction."""
   if isinstance(task, InductionTask):
     answer = parsing.parse_program_answer(response, answer_format)
     if answer is None:

@@ -9,12 +9,12 @@ DEDUCTION = "deduction"
 ABDUCTION = "abduction"
 INDUCTION = "induction"
 TASK_TYPES = (DEDUCTION, ABDUCTION, INDUCTION)
-# An experiment of appendix D.1, not part of the method.
+# An experiment (AZR, appendix D.1), not part of the method.
 ERROR_DEDUCTION = "error_deduction"
 EXTRA_TASK_TYPES = (ERROR_DEDUCTION,)
 
-# The output of a task that was not verified. No value has a blank text, so it
-# is mistaken for none.
+# The output of an unverified task. No value has a blank text, so it cannot be
+# mistaken for one.
 UNKNOWN = ""
 
 PROPOSE = "propose"
@@ -32,9 +32,8 @@ class Triplet:
   Attributes:
     code: a program that defines `f`.
     input: the argument text of one call, e.g. `"'a', [1]"`.
-    output: canonical text of the value that the call returns; in an error
-      deduction task, the name of the exception that the call raises; `UNKNOWN`
-      if the task is not verified.
+    output: the canonical text of the returned value, or in error deduction the
+      name of the raised exception. `UNKNOWN` if the task is not verified.
   """
 
   code: str
@@ -48,8 +47,8 @@ class InductionTask:
 
   Attributes:
     code: a program that defines `f`.
-    inputs: argument texts of the cases.
-    outputs: canonical texts of the outputs of the cases.
+    inputs: the argument texts of the cases.
+    outputs: the canonical texts of the cases' outputs.
     message: the proposer's message to the solver.
   """
 
@@ -65,14 +64,14 @@ Task = Triplet | InductionTask
 ZERO_TRIPLET = Triplet(
   code="def f(x):\n  return x", input="'Hello World'", output="'Hello World'"
 )
-# Error deduction starts from this task if seeding yields no task.
+# Error deduction starts from this task if seeding finds none.
 ZERO_ERROR_TRIPLET = Triplet(
   code="def f(x):\n  return x + 1", input="'Hello World'", output="TypeError"
 )
 
 
 def is_verified(task: Task) -> bool:
-  """Returns whether the executor has seen what the task's program does."""
+  """Returns whether the executor has computed the task's output."""
   return isinstance(task, InductionTask) or task.output != UNKNOWN
 
 
@@ -87,7 +86,7 @@ def to_json(task: Task) -> dict[str, Any]:
 
 
 def from_json(record: dict[str, Any]) -> Task:
-  """Converts what `to_json` returned back to a task."""
+  """Restores a task from the result of `to_json`."""
   if "message" in record:
     return InductionTask(
       code=record["code"],

@@ -1,9 +1,9 @@
-"""Prompts in the words of files that a user gives, such as the paper's figures.
+"""Custom prompt templates, e.g. with the wording of the paper's figures.
 
-A folder has one file per prompt, with placeholders in braces, as the figures
-have them; a brace of the text itself is written twice:
+A folder has one file per prompt. Placeholders are in braces, as in the figures;
+double a literal brace.
 
-| file | figure | placeholders, of which those in brackets may be missing |
+| file | figure | placeholders ([optional]) |
 | --- | --- | --- |
 | `frame.txt` | 33 | TASK_INSTRUCTION |
 | `propose_abduction.txt` | 34 | CODE_REFERENCES_FROM_BUFFER, [F] |
@@ -18,8 +18,8 @@ have them; a brace of the text itself is written twice:
 | `case.txt` | | INPUT, OUTPUT, [INDEX]: one pair of figure 39 |
 
 F stands for LIST_OF_FORBIDDEN_PACKAGES and CPU_SECONDS. The figures do not show
-how references and cases are written; without the last two files they are
-labelled fences. Files of task types that are not used may be missing.
+the layout of references and cases; without the last two files, they are written
+as labelled fences. Files of unused task types may be missing.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from azr_jax.tasks.programs.task import PROPOSE, SOLVE
 FRAME, REFERENCE, CASE = "frame", "reference", "case"
 _RULES = ("LIST_OF_FORBIDDEN_PACKAGES", "CPU_SECONDS")
 _TRIPLET = ("CODE_REFERENCES_FROM_BUFFER",)
-# Name -> placeholders that it must have, and those that it may have.
+# Template name -> required and optional placeholders.
 PLACEHOLDERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
   FRAME: (("TASK_INSTRUCTION",), ()),
   "propose_abduction": (_TRIPLET, _RULES),
@@ -65,16 +65,16 @@ _BRACE = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
 
 @dataclasses.dataclass(frozen=True)
 class Templates:
-  """The texts of a folder.
+  """The templates of a folder.
 
   Attributes:
-    texts: name of `PLACEHOLDERS` -> text, checked.
+    texts: key of `PLACEHOLDERS` -> text with valid placeholders.
   """
 
   texts: Mapping[str, str]
 
   def fill(self, name: str, **values: object) -> str:
-    """Returns a text with the values of its placeholders."""
+    """Replaces a template's placeholders by values."""
 
     def write(match: re.Match[str]) -> str:
       placeholder = match[1]
@@ -84,22 +84,22 @@ class Templates:
 
   @property
   def digest(self) -> str:
-    """A text that differs if any of the texts does."""
+    """A hash of all templates."""
     joined = repr(sorted(self.texts.items())).encode()
     return hashlib.blake2b(joined, digest_size=8).hexdigest()
 
 
 def read(folder: str, task_types: Sequence[str]) -> Templates:
-  """Reads the files that a run needs.
+  """Reads the templates that a run needs.
 
-  One line break at the end of a file is no part of its text.
+  A single line break at the end of a file is stripped.
 
   Args:
-    folder: where they are.
-    task_types: the types that are used.
+    folder: the folder with the files.
+    task_types: the task types of the run.
 
   Raises:
-    ValueError: a file is missing, is no text, or has a wrong placeholder.
+    ValueError: a file is missing, is not text, or has wrong placeholders.
   """
   needed = [
     FRAME,
@@ -129,7 +129,11 @@ def _braced(names: Sequence[str]) -> str:
 
 
 def _check(path: pathlib.Path, name: str, text: str) -> None:
-  """Raises ValueError unless a text has its placeholders and no others."""
+  """Checks that a template has its placeholders and no others.
+
+  Raises:
+    ValueError: a placeholder is missing or unknown, or a brace is not doubled.
+  """
   required, allowed = PLACEHOLDERS[name]
   known = (*required, *allowed)
   found = set()

@@ -2,18 +2,17 @@
 
 Paper: AZR, section 3.3.3. The executor runs a proposed program in two
 independent processes with different hash seeds (j = 2 in the paper). It checks
-the program's modules on the syntax tree. Only texts return from these
-processes.
+the program's imports on the syntax tree. The processes return only text.
 
-A program gets `executor.validation_fraction` of the time that grading allows.
-So noise cannot make a task's own answer a timeout, which would make a slow task
-look hard.
+A program gets a fraction of the time that grading allows
+(`executor.validation_fraction`). With the same limit, timing noise could make
+the reference answer of a slow task time out, and the task would look hard.
 
-An input that is an expression (`list(range(10))`), or a literal of which Python
-drops a part (`{1: 2, 1: 3}`), is first evaluated without the program
-(`grading/expressions.py`), and the task keeps the value's literal. So a task's
-input is always one that a solver may answer with, and it carries nothing but
-the value.
+An input may be an expression (`list(range(10))`), or a literal of which Python
+drops a part (`{1: 2, 1: 3}`). It is then evaluated without the program
+(`grading/expressions.py`), and the task stores the literal of its value. So a
+task's input is always a valid answer for a solver, and reveals nothing but the
+value.
 """
 
 import ast
@@ -34,8 +33,8 @@ from azr_jax.tasks.programs.task import (
 )
 
 INDEPENDENT_RUNS = 2
-# These exceptions depend on the environment rather than on the program: files,
-# modules, memory and syntax. Exceptions that the program defines are excluded
+# Exceptions that depend on the environment instead of the program: files,
+# modules, memory and syntax. Exceptions that the program defines are excluded,
 # too, because their names would reveal the answer.
 _NOT_DEDUCED = (OSError, ImportError, MemoryError, SyntaxError, Warning)
 DEDUCED_ERRORS = frozenset(
@@ -57,7 +56,7 @@ def _probe(*values, **named):
     if kind is vars(builtins).get(kind.__name__):
       return kind.__name__
 """
-# Tasks become parts of later prompts, therefore their sizes are limited.
+# Sizes are limited because tasks become parts of later prompts.
 MAX_CODE_CHARS = 8192
 MAX_VALUE_CHARS = 4096
 
@@ -69,9 +68,9 @@ class Rejection:
   Attributes:
     reason: one of format, input, error, timeout, blocked, nondeterministic,
       no_output, oversize, duplicate; for error deduction also no_error; for
-      composite programs also unused and trivial. `input`: an input has a
-      comment, is no expression over values, or has no literal, such as an
-      object or a function.
+      composite programs also unused and trivial. The reason is `input` if an
+      input has a comment, is not an expression over values, or has no literal
+      (such as an object or a function).
   """
 
   reason: str
@@ -83,15 +82,15 @@ ValidationFuture = concurrent.futures.Future[Task | Rejection]
 def submit_triplet(
   executor: Executor, code: str, argument_text: str
 ) -> ValidationFuture:
-  """Starts the validation of a program with one input.
+  """Starts validating a program with one input.
 
   Args:
-    executor: runs the program.
+    executor: the executor that runs the program.
     code: a program that defines `f`.
     argument_text: the arguments of one call of `f`.
 
   Returns:
-    The future of a `Triplet`, or of a `Rejection`.
+    A future of a `Triplet` or a `Rejection`.
   """
 
   def make_task(inputs: Sequence[str], outputs: Sequence[str]) -> Task:
@@ -103,12 +102,12 @@ def submit_triplet(
 def submit_error_triplet(
   executor: Executor, code: str, argument_text: str
 ) -> ValidationFuture:
-  """Starts the validation of a program that raises (AZR, appendix D.1).
+  """Starts validating a program that raises (AZR, appendix D.1).
 
   The exception must be one of `DEDUCED_ERRORS` and the same in all runs. It
-  must come from the call of `f` with its arguments, not from their evaluation
-  or from code outside of `f`. Programs that use builtins which the
-  executor removes are rejected, because they raise in the executor only.
+  must come from the call of `f`, not from evaluating its arguments or from code
+  outside of `f`. Programs that use builtins which the executor removes are
+  rejected, because they raise only in the executor.
   """
   if _uses_removed_builtin(code):
     return futures.done(Rejection("error"))
@@ -158,10 +157,10 @@ def _uses_removed_builtin(code: str) -> bool:
 def submit_induction_task(
   executor: Executor, code: str, inputs: Sequence[str], message: str
 ) -> ValidationFuture:
-  """Starts the validation of an induction task; every input must run.
+  """Starts validating an induction task. Every input must run.
 
   Returns:
-    The future of an `InductionTask`, or of a `Rejection`.
+    A future of an `InductionTask` or a `Rejection`.
   """
 
   def make_task(inputs: Sequence[str], outputs: Sequence[str]) -> Task:
@@ -172,7 +171,8 @@ def submit_induction_task(
   return _submit(executor, code, tuple(inputs), _judge_by(make_task))
 
 
-# Decides on the inputs, all literals, and what the program did with them.
+# Maps the inputs (all literals) and the program's result to a task or rejection
+# (or to the future of one).
 _Judge = Callable[
   [Sequence[str], Result], "Task | Rejection | ValidationFuture"
 ]
@@ -181,10 +181,10 @@ _Judge = Callable[
 def _submit(
   executor: Executor, code: str, inputs: tuple[str, ...], judge: _Judge
 ) -> ValidationFuture:
-  """Starts to evaluate the inputs, then to run the program on them."""
+  """Starts evaluating the inputs, then running the program on them."""
   if _is_oversize(code, inputs):
     return futures.done(Rejection("oversize"))
-  # A comment in an input would be shown to solvers.
+  # Solvers would see a comment in an input.
   if any(map(literals.has_comment, inputs)):
     return futures.done(Rejection("input"))
   written = [
@@ -205,7 +205,7 @@ def _submit(
     literal = {text: value for text, value in outputs if value is not None}
     literals_only = tuple(literal.get(text, text) for text in inputs)
     if len(set(literals_only)) < len(set(inputs)):
-      return Rejection("input")  # Two cases are the same value.
+      return Rejection("input")  # Two inputs have the same value.
     return _run(executor, code, literals_only, judge)
 
   evaluated = expressions.submit_arguments(executor, written, validation=True)
@@ -219,7 +219,7 @@ def _is_oversize(code: str, inputs: Sequence[str]) -> bool:
 def _run(
   executor: Executor, code: str, inputs: tuple[str, ...], judge: _Judge
 ) -> ValidationFuture:
-  """Starts to run a program on inputs that are literals."""
+  """Starts running a program on inputs that are literals."""
   if _is_oversize(code, inputs):
     return futures.done(Rejection("oversize"))
   job = Job(
@@ -238,7 +238,7 @@ def _run(
 def _judge_by(
   make_task: Callable[[Sequence[str], Sequence[str]], Task],
 ) -> _Judge:
-  """Returns a judge that makes a task of outputs which are not None or huge."""
+  """Returns a judge that makes a task unless an output is None or too long."""
 
   def judge(inputs: Sequence[str], result: Result) -> Task | Rejection:
     if result.status != "ok":

@@ -10,10 +10,10 @@ PREFIX = "bbh/"
 
 
 def read(path: pathlib.Path) -> list[Question]:
-  """Reads the file of a task, or all files of a folder.
+  """Reads a task's file, or all files of a folder.
 
   Raises:
-    ValueError: a file is missing or has another layout, or the folder has none.
+    ValueError: a file is missing or malformed, or the folder has no files.
   """
   files = sorted(path.glob("*.json")) if path.is_dir() else [path]
   questions = []

@@ -1,12 +1,12 @@
 """The 144 tasks of R1-CI with their split.
 
-The table is `assets/question_tasks.tsv`; its task names are those of questions.
-It also has the kinds and capabilities of the paper's table 6, which nothing
-here depends on. The paper gives none for six of the BIG-Bench Hard tasks, and
-it calls Logical Equation `Logical Deduction`. It gives the number of test tasks
-of each collection (7 of SymBench's 33, 7 of BIG-Bench Hard's 27, 23 of
-reasoning-gym's 84) but not their names. Here the split is a permutation by
-NumPy's generator with the seed (0, number of the collection).
+`assets/question_tasks.tsv` lists the tasks by the names that questions use. It
+also has the kinds and capabilities of the paper's table 6, which the code does
+not use. The paper omits them for six BIG-Bench Hard tasks and calls Logical
+Equation `Logical Deduction`. It gives the number of test tasks per collection
+(7 of SymBench's 33, 7 of BIG-Bench Hard's 27, 23 of reasoning-gym's 84) but not
+their names. We split by a permutation from NumPy's generator with the seed (0,
+number of the collection).
 """
 
 import csv
@@ -23,7 +23,7 @@ class Task:
   """A task of the catalogue.
 
   Attributes:
-    name: the `task` of its questions, such as `gym/products`.
+    name: the value of `Question.task`, such as `gym/products`.
     split: one of `SPLITS`.
   """
 

@@ -1,10 +1,10 @@
-"""Near duplicates: questions that are one question when written alike.
+"""Finds near duplicates among questions.
 
-Two questions are near duplicates if their texts are equal after Unicode's
-compatibility normalisation, without regard to case, runs of white space, and
-marks at the end of a word (`.`, `,`, `?`, quotes ...). Marks inside of a word
-or number stay, for `1.5` is not `15`, and programs and grids are made of them.
-R1-CI (section 2) removes near duplicates and does not say by which rule.
+Two questions are near duplicates if their texts are equal after Unicode
+compatibility normalization, ignoring case, whitespace runs and punctuation at
+the ends of words (`.`, `,`, `?`, quotes ...). Punctuation inside words and
+numbers matters: `1.5` is not `15`, and programs and grids consist of it. R1-CI
+(section 2) removes near duplicates without giving a rule.
 """
 
 import re
@@ -17,7 +17,7 @@ _END_MARKS = re.compile(r"[.,;:!?\"'`]+(?=\s|$)|(?:(?<=\s)|^)[\"'`]+")
 
 
 def key(text: str) -> str:
-  """Returns what near duplicates of a text have in common."""
+  """Returns a key that is equal for near duplicates."""
   text = unicodedata.normalize("NFKC", text).casefold()
   return " ".join(_END_MARKS.sub("", text).split())
 
@@ -25,11 +25,11 @@ def key(text: str) -> str:
 def distinct(
   questions: Iterable[Question], seen: Iterable[str] = ()
 ) -> list[Question]:
-  """Returns the questions without near duplicates; the first one stays.
+  """Removes near duplicates; the first of several questions stays.
 
   Args:
-    questions: any number of questions.
-    seen: keys of other questions, whose near duplicates are left out too.
+    questions: the questions to filter.
+    seen: keys of other questions whose near duplicates are removed, too.
   """
   keys = set(seen)
   kept = []

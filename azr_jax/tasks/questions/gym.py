@@ -1,4 +1,4 @@
-"""Questions from the 84 reasoning-gym sets of R1-CI (table 6)."""
+"""Generates questions from the 84 reasoning-gym sets of R1-CI (table 6)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,10 +33,10 @@ NAMES = tuple(
 )
 
 
-# The scorers of these sets are created before a run knows their settings; see
-# `executor/child/libraries.py`.
+# The executor creates the scorers of these sets in advance, with default
+# settings; see `executor/child/libraries.py`.
 _WITHOUT_SETTINGS = ("arc_agi", "rearc", "sokoban", "word_ladder")
-# Sympy writes this for an integral that it cannot solve.
+# Sympy's text for an integral that it cannot solve.
 _UNSOLVED = "Integral("
 
 
@@ -48,14 +48,14 @@ def make(
 ) -> list[Question]:
   """Generates questions of a set.
 
-  There may be fewer than `count`, because repeated questions and integrals
-  without a closed form are left out.
+  Returns fewer than `count` if there are duplicate questions or integrals
+  without a closed form, which are dropped.
 
   Args:
     name: one of `NAMES`.
-    count: number of entries to generate.
-    seed: seed for all random draws.
-    settings: settings of the set that replace its defaults.
+    count: the number of entries to generate.
+    seed: the seed for all random draws.
+    settings: settings that override the set's defaults.
 
   Raises:
     ValueError: the set is unknown or takes no settings, or reasoning-gym is
@@ -73,7 +73,7 @@ def generate(
   seed: int,
   settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Question]:
-  """Yields what `make` returns as it is generated, with repeated questions."""
+  """Yields questions as they are generated. Does not drop duplicates."""
   if name not in NAMES:
     raise ValueError(f"gym set {name!r}: expected one of {NAMES}")
   settings = dict(settings or {})
@@ -95,7 +95,7 @@ def generate(
 
 
 def _to_builtin(value: Any) -> Any:
-  """Converts NumPy values inside of an entry to exact builtin types."""
+  """Converts NumPy values inside an entry to exact builtin types."""
   if isinstance(value, np.generic | np.ndarray):
     value = value.tolist()
   if isinstance(value, dict):

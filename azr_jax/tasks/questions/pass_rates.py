@@ -1,6 +1,6 @@
-"""Files with the pass rates of questions.
+"""Reads and writes files of pass rates.
 
-`azr_jax.potential` writes them, and improvement potential is computed from
+`azr_jax.potential` writes them. Curricula compute improvement potential from
 them.
 """
 
@@ -29,10 +29,10 @@ def write(
 
 
 def read(path: pathlib.Path) -> dict[str, PassRate]:
-  """Reads what `write` wrote and returns it by question id.
+  """Reads a file of pass rates and returns them by question id.
 
   Raises:
-    ValueError: the file does not exist or has another layout.
+    ValueError: the file does not exist or is malformed.
   """
   if not path.is_file():
     raise ValueError(
@@ -47,9 +47,9 @@ def read(path: pathlib.Path) -> dict[str, PassRate]:
 
 
 def sandbox_of(path: pathlib.Path) -> dict[str, Any]:
-  """Returns the section `executor` of the measurement that wrote a file.
+  """Returns the config section `executor` of the run that wrote a file.
 
-  It is empty if no config lies beside the file.
+  Returns an empty section if there is no config next to the file.
 
   Raises:
     ValueError: the config is damaged.
@@ -68,10 +68,10 @@ def sandbox_of(path: pathlib.Path) -> dict[str, Any]:
 def read_for(
   path: pathlib.Path, questions: Sequence[Question]
 ) -> list[PassRate]:
-  """Returns the pass rate of each of the questions, in order.
+  """Reads the pass rates of questions and returns them in the same order.
 
   Raises:
-    ValueError: the file does not exist, or it lacks one of the questions.
+    ValueError: the file does not exist or lacks one of the questions.
   """
   pass_rates = read(path)
   missing = [q.id for q in questions if q.id not in pass_rates]

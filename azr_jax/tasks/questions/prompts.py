@@ -1,25 +1,25 @@
-"""Prompts of questions that code may help to answer (R1-CI, tables 1 and 5).
+"""Prompts for questions that code may help to answer (R1-CI, tables 1 and 5).
 
-The solution style of a prompt says how it asks for text and code:
+The solution style decides whether a prompt asks for text, code or both:
 
 | solution style | solution |
 | --- | --- |
-| `free` | words, and code where it helps (Code Agent) |
-| `text` | words only (All Text) |
+| `free` | text, and code where it helps (Code Agent) |
+| `text` | only text (All Text) |
 | `code` | one script that prints the answer (All Code) |
-| `text_then_code`, `code_then_text` | words, then code; code, then words |
+| `text_then_code`, `code_then_text` | text, then code; code, then text |
 
 The prompt format is the text around the question:
 
-| prompt format | models |
+| prompt format | use |
 | --- | --- |
-| `full` | base models; it explains the solution style |
-| `chat` | instructed models; it is `full` in their chat template |
-| `few_shot` | small pretrained models that follow no instructions; it shows
-  three example conversations |
-| `compact` | tiny models; it is the question and the style's name |
+| `full` | base models: explains the solution style |
+| `chat` | instruction-tuned models: `full` in their chat template |
+| `few_shot` | small pretrained models that cannot follow instructions: three
+  example conversations |
+| `compact` | tiny models: the question and the name of the style |
 
-The marks are those of `tools/code_blocks.py`.
+`tools/code_blocks.py` defines the answer marks.
 """
 
 from azr_jax.tasks.chats import Chat
@@ -60,8 +60,8 @@ _HEADS = {
   ),
 }
 
-# (question, step in words, first line of a script, its expression, the value of
-# the expression, which is the answer).
+# (question, step in words, first line of the script, expression, answer). The
+# answer is the value of the expression.
 _EXAMPLES = (
   (
     "What is 3417 * 286?",
@@ -101,8 +101,8 @@ def examples(solution_style: str) -> list[tuple[str, str]]:
       last = f"print('<<<', {expression}, '>>>', sep='')"
       response = f"```python\n# {words}\n{first}{last}\n```"
     else:
-      # The examples of all other styles begin with code, because a small model
-      # that begins with words continues without code.
+      # The examples of all other styles start with code, because small models
+      # that start with words never get to the code.
       script = f"```python\n# {words}\n{first}print({expression})\n```"
       output = f"{code_blocks.OUTPUT_PREFIX}{answer}{code_blocks.OUTPUT_SUFFIX}"
       response = f"{script}{output}{mark}"
@@ -111,17 +111,17 @@ def examples(solution_style: str) -> list[tuple[str, str]]:
 
 
 def solution_style_of(agent: str) -> str:
-  """Returns the style of an agent of `systems/code_interpreter/agents.py`."""
+  """Returns the prompt style of an agent (`code_interpreter/agents.py`)."""
   return agent if agent in SOLUTION_STYLES else "free"
 
 
 def apply_chat_template(
   text: str, prompt_format: str, chat: Chat | None
 ) -> str:
-  """Returns a text, in the model's chat template if the format is `chat`.
+  """Wraps a text in the model's chat template if the format is `chat`.
 
   Raises:
-    ValueError: the format is `chat`, and `chat` is None or has no template.
+    ValueError: the format is `chat`, but `chat` is None or has no template.
   """
   if prompt_format != "chat":
     return text
@@ -136,16 +136,16 @@ def ask(
   prompt_format: str,
   chat: Chat | None = None,
 ) -> str:
-  """Returns the prompt of a question.
+  """Returns the prompt for a question.
 
   Args:
     question: the text of the question.
     solution_style: one of `SOLUTION_STYLES`.
     prompt_format: one of `PROMPT_FORMATS`.
-    chat: the model's chat template, which the format `chat` needs.
+    chat: the model's chat template, required by the format `chat`.
 
   Raises:
-    ValueError: the format is `chat`, and `chat` is None or has no template.
+    ValueError: the format is `chat`, but `chat` is None or has no template.
   """
   if prompt_format == "compact":
     mark = "" if solution_style == "free" else f"{solution_style}\n"

@@ -1,4 +1,4 @@
-"""Questions of any task with the reference of their grader, and their files."""
+"""Questions with references for their graders, and files of questions."""
 
 import dataclasses
 import json
@@ -14,11 +14,11 @@ class Question:
 
   Attributes:
     id: a name that is unique among all questions.
-    task: the name of its task, such as `gym/products`, `bbh/snarks`,
+    task: the name of the task, such as `gym/products`, `bbh/snarks` or
       `symbench/game24`.
     text: the question.
-    reference: the data for the task's grader, as the text of a Python literal
-      (`executor/child/canonical.py`); the model never sees it.
+    reference: data for the task's grader, as the text of a Python literal
+      (`executor/child/canonical.py`). The model never sees it.
   """
 
   id: str
@@ -28,19 +28,19 @@ class Question:
 
   @property
   def question(self) -> str:
-    """The question, by the name that agents read it by."""
+    """The question. Agents expect this attribute name."""
     return self.text
 
 
 def write(path: pathlib.Path, questions: Iterable[Question]) -> None:
-  """Writes questions as lines of JSON."""
+  """Writes questions as JSON lines."""
   with path.open("w") as file:
     for question in questions:
       file.write(json.dumps(dataclasses.asdict(question)) + "\n")
 
 
 def read(path: pathlib.Path) -> list[Question]:
-  """Reads the questions that `write` wrote.
+  """Reads a file of questions.
 
   Raises:
     ValueError: the file does not exist, or a line is not a question.
@@ -57,9 +57,9 @@ def read(path: pathlib.Path) -> list[Question]:
 
 
 def _question(fields: dict[str, str]) -> Question:
-  """Returns the question of a line; a field that is no text is a TypeError."""
+  """Converts the fields of a line; raises TypeError unless all are strings."""
   question = Question(**fields)
   for name, value in vars(question).items():
     if not isinstance(value, str):
-      raise TypeError(f"{name}={value!r:.80} is no text")
+      raise TypeError(f"{name}={value!r:.80}: expected a string")
   return question

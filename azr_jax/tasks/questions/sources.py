@@ -1,4 +1,4 @@
-"""Reads questions from sources, or generates them.
+"""Reads or generates questions.
 
 | spec | source |
 | --- | --- |
@@ -6,13 +6,14 @@
 | `bbh:PATH` | a file of BIG-Bench Hard, or a folder of them |
 | `symbench:PATH` | a file of SymBench, or the folder of its 33 tasks |
 | `symbench:gridworld` | a generator of the task without public data |
-| `split:NAME`, `split:DIR/NAME` | one of the files of `splits.py` |
-| a path | a file that `question.write` wrote |
+| `split:NAME`, `split:DIR/NAME` | a file of `splits.py` |
+| a path | a file written by `question.write` |
 
-`HELD_OUT_SEED` holds out questions of every source that has a choice: a
-generator makes others, and of each task in a public file two fifths are read
-with this seed alone, the rest with any other. A split or a path is read as it
-is. Near duplicates (`duplicates.py`) are left out of public files.
+Reading with `HELD_OUT_SEED` returns held-out questions. Generators make other
+questions with this seed. For public files, two fifths of each task are read
+only with this seed, and the rest only with other seeds. The seed has no effect
+on splits and paths. Near duplicates (`duplicates.py`) are removed from public
+files.
 """
 
 import collections
@@ -29,14 +30,14 @@ from azr_jax.tasks.questions.symbench import reader as symbench
 
 _SEPARATOR = re.compile(r"\+(?=(?:gym|bbh|symbench|split):)")
 HELD_OUT_SEED = 99  # No config trains on questions of this seed.
-# The test of a seed that a config trains on, with its words.
+# The `accepts` of settings for training seeds: a check and its description.
 TRAINING_SEED = (
   lambda seed: seed != HELD_OUT_SEED,
   f"a seed other than {HELD_OUT_SEED}, which holds questions out",
 )
-# They are 100 of 250, the most questions of a task of BIG-Bench Hard.
+# This holds out 100 questions of the largest BIG-Bench Hard tasks, with 250.
 _HELD_OUT_FRACTION = 2, 5
-# Stands for a file that only the user can name.
+# A placeholder for a file that only the user can name.
 UNKNOWN = "QUESTIONS_NOT_TRAINED_ON.jsonl"
 
 
@@ -44,12 +45,12 @@ def read(spec: str, count: int, seed: int) -> list[Question]:
   """Reads or generates at most `count` questions of each task.
 
   Args:
-    spec: one of the specs in the module's table.
-    count: maximum number of questions of a task.
-    seed: seed for the generated questions; `HELD_OUT_SEED` holds out.
+    spec: a spec of the module's table.
+    count: the maximum number of questions per task.
+    seed: the seed of generators. `HELD_OUT_SEED` reads held-out questions.
 
   Raises:
-    ValueError: the source does not exist, or it has no question.
+    ValueError: the source does not exist or has no questions.
   """
   kind, colon, name = spec.partition(":")
   if kind == "gym" and colon:
@@ -90,8 +91,8 @@ def _part(
 ) -> list[Question]:
   """Returns the part of a public file's questions that a seed may read.
 
-  A task's questions are ordered by the SHA-256 of their texts, and the first
-  fifths are held out. So the parts depend neither on the order of the file nor
+  Sorts a task's questions by the SHA-256 of their texts and holds out the first
+  `_HELD_OUT_FRACTION`. So the parts depend neither on the order of the file nor
   on `count`.
   """
   by_task: dict[str, list[Question]] = {}
@@ -118,15 +119,15 @@ def _digest(text: str) -> str:
 
 
 def held_out(specs: Sequence[str]) -> str:
-  """Returns what to score a run on that was trained on sources.
+  """Returns the sources to evaluate on, given the sources of training.
 
   Args:
-    specs: specs of this module's table.
+    specs: specs of the module's table.
 
   Returns:
-    Specs between `+`: generators and public files as they are, because
-    `HELD_OUT_SEED` splits them; the test split for another split; `UNKNOWN` for
-    other files.
+    Specs joined by `+`. Generators and public files are unchanged, because
+    `HELD_OUT_SEED` splits them. Splits become the test split. Other files
+    become `UNKNOWN`.
   """
   found: dict[str, None] = {}
   for spec in specs:
@@ -138,20 +139,21 @@ def held_out(specs: Sequence[str]) -> str:
 
 
 def split(specs: str) -> list[str]:
-  """Splits specs that are joined by `+`."""
+  """Splits specs joined by `+`."""
   return _SEPARATOR.split(specs)
 
 
 def split_all(specs: Sequence[str]) -> list[str]:
-  """Returns all specs of several texts, in each of which `+` may join some."""
+  """Splits several texts of specs joined by `+`, into one list."""
   return [spec for joined in specs for spec in split(joined)]
 
 
 def read_all(specs: Sequence[str], count: int, seed: int) -> list[Question]:
-  """Reads several sources in order, at most `count` questions of each task.
+  """Reads several sources in order, at most `count` questions per task of each.
 
-  A generator that is named with several settings makes questions of the same
-  ids. They follow one another, and `#2`, `#3`, ... make their ids unique.
+  A generator that appears with several settings repeats its question ids.
+  Questions with the same id are placed next to each other, and suffixes `#2`,
+  `#3`, ... make the ids unique.
   """
   by_id: dict[str, list[Question]] = {}
   for spec in split_all(specs):

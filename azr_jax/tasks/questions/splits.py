@@ -1,15 +1,14 @@
-"""The files of questions that `python -m azr_jax.data.build_questions` makes.
+"""Question splits made by `python -m azr_jax.data.build_questions`.
 
-| split | questions | of tasks |
+| split | questions | tasks |
 | --- | --- | --- |
-| `train` | those that GRPO trains on | 107 |
-| `sft` | those that conversations for SFT are sampled from | 107 |
-| `seen` | held-out questions of the tasks that are trained on | 107 |
-| `test` | questions of the tasks that are never trained on | 37 |
+| `train` | training questions for GRPO | 107 |
+| `sft` | questions to sample SFT conversations from | 107 |
+| `seen` | held-out questions of training tasks | 107 |
+| `test` | questions of held-out tasks | 37 |
 
-No question is in two files. A spec names one: `split:train` is `train.jsonl` in
-the folder `questions` of the working directory, and `split:DIR/train` is the
-one in DIR.
+The splits share no questions. `split:train` reads `questions/train.jsonl` in
+the working directory, and `split:DIR/train` reads `DIR/train.jsonl`.
 """
 
 import pathlib
@@ -34,10 +33,10 @@ def read(spec: str) -> list[Question]:
   """Reads the questions of a split.
 
   Args:
-    spec: NAME or DIR/NAME, with a name of `NAMES`.
+    spec: NAME or DIR/NAME, where NAME is one of `NAMES`.
 
   Raises:
-    ValueError: the split is unknown, or its file was not made.
+    ValueError: the split is unknown, or its file does not exist.
   """
   folder, slash, name = spec.rpartition("/")
   if name not in NAMES:
@@ -49,19 +48,19 @@ def read(spec: str) -> list[Question]:
   path = path_of(pathlib.Path(folder).expanduser(), name)
   if not path.is_file():
     raise ValueError(
-      f"split:{spec}: there is no {path}; `{COMMAND} --out={folder}` makes it"
+      f"split:{spec}: expected {path}; `{COMMAND} --out={folder}` creates it"
     )
   return question.read(path)
 
 
 def held_out(spec: str) -> str:
-  """Returns the spec of the test split that belongs to one that is trained on.
+  """Returns the spec of the test split that belongs to a split.
 
   Args:
     spec: `split:NAME`, `split:DIR/NAME`, or the path of a split's file.
 
   Returns:
-    A spec of the same kind; "" if the spec names no split.
+    A spec of the same form, or "" if `spec` is not a split.
   """
   suffix = "" if spec.startswith("split:") else _SUFFIX
   for name in NAMES:

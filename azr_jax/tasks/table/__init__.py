@@ -1,1 +1,1 @@
-"""Rows of a user's own data: prompts by column, by template or as a chat."""
+"""Users' own data: rows with a prompt from a column, a template or a chat."""

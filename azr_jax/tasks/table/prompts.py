@@ -1,4 +1,4 @@
-"""Writes the prompt of a row as the text that a model reads."""
+"""Turns a row into the text of its prompt."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +11,16 @@ from azr_jax.tasks.table.settings import AUTO, ON, TableSettings
 
 
 def is_chat(settings: TableSettings, tokenizer: Tokenizer) -> bool:
-  """Returns whether prompts are written in the model's chat template.
+  """Returns whether to write prompts in the model's chat template.
 
   Raises:
-    ValueError: they should be, and the model has none.
+    ValueError: the settings need a chat template, but the model has none, or
+      they have arguments for a template that is not used.
   """
   if settings.chat == ON and not tokenizer.has_chat_template:
     raise ValueError(
       f"chat={settings.chat!r}: the model has no chat template: expected "
-      "'auto' or 'off', or a model that was trained on chats"
+      "'auto' or 'off', or a model with a chat template"
     )
   is_chat = settings.chat == ON or (
     settings.chat == AUTO and tokenizer.has_chat_template
@@ -35,7 +36,7 @@ def is_chat(settings: TableSettings, tokenizer: Tokenizer) -> bool:
 def messages(
   prompt: str | Sequence[Message], system_prompt: str
 ) -> list[dict[str, Any]]:
-  """Returns a prompt as messages, behind the system prompt if it has none."""
+  """Converts a prompt to messages; adds the system prompt unless it has one."""
   found = chats.as_messages(prompt)
   if system_prompt and found[0]["role"] != chats.SYSTEM:
     found.insert(0, {"role": chats.SYSTEM, "content": system_prompt})
@@ -45,12 +46,12 @@ def messages(
 def text(row: Row, settings: TableSettings, tokenizer: Tokenizer) -> str:
   """Returns the text of a row's prompt, which the model continues.
 
-  Without a chat template, the text is the system prompt, an empty line, the
-  row's prompt and its prefill.
+  Without a chat template, the text consists of the system prompt, an empty
+  line, the row's prompt and its prefill.
 
   Raises:
-    ValueError: the row has messages, and the model no chat template, or the
-      template refuses them.
+    ValueError: the row has messages but there is no chat template, or the
+      template rejects them.
   """
   if is_chat(settings, tokenizer):
     chat = Chat(tokenizer, settings.arguments, row.prefill)
@@ -58,7 +59,7 @@ def text(row: Row, settings: TableSettings, tokenizer: Tokenizer) -> str:
   if not isinstance(row.prompt, str):
     raise ValueError(
       f"{row.prompt!r:.80}: messages need a model with a chat template and "
-      "chat='auto' or 'on'; expected a column of texts, or prompt_template"
+      "chat='auto' or 'on': expected text in the column, or a prompt_template"
     )
   text = f"{row.prompt}{row.prefill}"
   return (

@@ -1,7 +1,7 @@
 """Reads the rows of a user's own data.
 
-A row is a dictionary: one value for each column. Which column is the prompt,
-`TableSettings` says; graders are given all of them by name.
+A row is a dictionary with one value per column. `TableSettings` selects the
+prompt column. Graders receive all columns by name.
 """
 
 import dataclasses
@@ -28,13 +28,13 @@ _HOLD_OUT = b"held out"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """A prompt and what its graders may need.
+  """A prompt and the data for its graders.
 
   Attributes:
-    prompt: a text, or the messages of a chat up to the one to be written.
-    columns: all values of the row, by name.
-    source: number of the source that it is from.
-    prefill: start of the reply, which the model continues.
+    prompt: a text, or the chat messages before the reply.
+    columns: all values of the row, by column name.
+    source: the index of the row's source.
+    prefill: the start of the reply, which the model continues.
   """
 
   prompt: str | tuple[Message, ...]
@@ -44,7 +44,7 @@ class Row:
 
 
 def sources(data: str) -> list[str]:
-  """Returns the sources of a comma-separated list."""
+  """Splits a comma-separated list of sources."""
   return [part.strip() for part in data.split(",") if part.strip()]
 
 
@@ -53,7 +53,7 @@ def read(settings: TableSettings, data: str = "") -> list[Row]:
 
   Args:
     settings: where the rows are, and which column is the prompt.
-    data: takes the place of `settings.data`.
+    data: overrides `settings.data` if not empty.
 
   Raises:
     ValueError: a source cannot be read, is empty, or lacks the column.
@@ -84,16 +84,16 @@ def of_records(
   source: str = "data",
   number: int = 0,
 ) -> list[Row]:
-  """Returns the rows of records.
+  """Converts records to rows, up to `settings.limit`.
 
   Args:
-    found: dictionaries.
-    settings: which column is the prompt, and how many rows there are at most.
-    source: the name of the records, for errors.
-    number: of the source.
+    found: the records, which must be dictionaries.
+    settings: which column is the prompt, and the limit.
+    source: the name of the source, for errors.
+    number: the index of the source.
 
   Raises:
-    ValueError: a record is no dictionary, or has no prompt.
+    ValueError: a record is not a dictionary, or has no prompt.
   """
   rows = []
   for index, record in enumerate(found):
@@ -102,7 +102,7 @@ def of_records(
     where = f"{source}, row {index + 1}"
     if not isinstance(record, Mapping):
       raise ValueError(
-        f"{where}: {record!r:.80} is no row: expected names with values"
+        f"{where}: {record!r:.80} is not a row: expected an object with columns"
       )
     with user_files.reading(where, "a row"):
       prompt, prefill = _prompt(record, settings, where)
@@ -114,15 +114,15 @@ def of_records(
 def _prompt(
   record: Mapping[str, Any], settings: TableSettings, where: str
 ) -> tuple[str | tuple[Message, ...], str]:
-  """Returns a record's prompt, and the start of a reply that it contains."""
+  """Returns a record's prompt and its prefill, if it contains one."""
   if settings.prompt_template:
     try:
       return settings.prompt_template.format_map(record), ""
     except (KeyError, IndexError, AttributeError, ValueError) as error:
       raise ValueError(
         f"{where}: prompt_template={settings.prompt_template!r} cannot be "
-        f"filled ({type(error).__name__}: {error}): its columns are "
-        f"{list(record)}; a brace of the text is written twice"
+        f"filled ({type(error).__name__}: {error}): expected columns from "
+        f"{list(record)}; double literal braces"
       ) from error
   name = settings.prompt_column
   if name not in record:
@@ -154,10 +154,10 @@ def _is_answer(messages: Sequence[Message]) -> bool:
 
 
 def messages_of(value: Any, where: str) -> tuple[Message, ...]:
-  """Returns the messages of a column, with texts as contents.
+  """Converts a column's value to messages with string contents.
 
   Raises:
-    ValueError: the column holds no messages, or a content is not text.
+    ValueError: the value is not a list of messages, or a content is not text.
   """
   if isinstance(value, np.ndarray):
     value = value.tolist()
@@ -185,7 +185,7 @@ def _no_messages(value: Any, where: str) -> str:
 
 
 def answers_left_out(rows: Sequence[Row], settings: TableSettings) -> int:
-  """Returns the number of rows whose last message the prompt leaves out."""
+  """Returns the number of rows whose final answer is left out of the prompt."""
   return sum(
     not isinstance(row.prompt, str)
     and not settings.continue_final_message
@@ -195,7 +195,7 @@ def answers_left_out(rows: Sequence[Row], settings: TableSettings) -> int:
 
 
 def digest(rows: Sequence[Row]) -> str:
-  """Returns a short text that differs if any value of the rows does."""
+  """Returns a hash of all values of the rows."""
   state = hashlib.blake2b(digest_size=8)
   for row in rows:
     values = [row.prompt, row.columns, row.prefill]
@@ -207,12 +207,13 @@ def digest(rows: Sequence[Row]) -> str:
 def hold_out(
   rows: Sequence[Row], fraction: float, seed: int
 ) -> tuple[list[Row], list[Row]]:
-  """Returns the rows to train on, and those that are held out.
+  """Splits rows into training and held-out rows.
 
   Args:
     rows: all rows.
-    fraction: of the rows that are held out, at least one if it is above 0.
-    seed: draws them.
+    fraction: the fraction of rows to hold out. At least one row is held out if
+      it is above 0.
+    seed: the seed for choosing the held-out rows.
   """
   if not fraction:
     return list(rows), []

@@ -1,17 +1,17 @@
-"""The settings of whoever reads rows: where they are, and what is a prompt."""
+"""Settings for reading rows: where they are, and how to make prompts."""
 
 import dataclasses
 
 from azr_jax.config.settings import setting
 from azr_jax.tasks.chats import ChatSettings
 
-# Whether prompts are written in the chat template of the model.
+# Values of `TableSettings.chat`.
 AUTO, ON, OFF = CHATS = "auto", "on", "off"
 
 
 @dataclasses.dataclass(frozen=True)
 class TableSettings(ChatSettings):
-  """Rows, and how a row becomes a prompt."""
+  """Where rows come from, and how a row becomes a prompt."""
 
   data: str = setting(
     "",
@@ -19,25 +19,29 @@ class TableSettings(ChatSettings):
     "tfds:NAME/SPLIT, hf:OWNER/NAME:SPLIT, embedded:sums",
   )
   limit: int = setting(
-    0, "maximum number of rows of each source; 0: all", minimum=0
+    0, "maximum number of rows per source; 0: all", minimum=0
   )
   prompt_column: str = setting(
     "prompt",
-    "column of the prompt: a text, or messages with role and content",
+    "column with the prompt: text, or messages with role and content",
     required=True,
   )
   prompt_template: str = setting(
-    "", "makes the prompt of columns, such as 'Solve {question}'; '': as it is"
+    "",
+    "template of the prompt with columns in braces, such as 'Solve "
+    "{question}'; '': use prompt_column",
   )
-  system_prompt: str = setting("", "first message of a chat; '': none")
+  system_prompt: str = setting(
+    "", "system message, put before each prompt; '': none"
+  )
   chat: str = setting(
     AUTO,
-    "whether prompts are written in the model's chat template; auto: if it has "
+    "whether to write prompts in the model's chat template; auto: if there is "
     "one",
     choices=CHATS,
   )
   continue_final_message: bool = setting(
     False,
-    "whether the model continues a row's last message of the assistant; "
-    "otherwise it is an answer, which prompts leave out",
+    "whether the model continues a row's final assistant message; otherwise "
+    "the message is an answer, which the prompt leaves out",
   )

@@ -1,4 +1,4 @@
-"""Sums as rows, which need no file: the data of `configs/custom.py:tiny`."""
+"""Generates rows of sums, the data of `configs/custom.py:tiny`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,11 +12,11 @@ _TASK = "State the final answer to the following arithmetic problem: "
 def rows(count: int = COUNT, seed: int = 0) -> Iterator[dict[str, Any]]:
   """Yields rows with `prompt`, `answer` and `terms`.
 
-  The prompts are those that the model `embedded:orz-tiny` was trained on.
+  The model `embedded:orz-tiny` was trained on prompts of this form.
 
   Args:
-    count: number of rows.
-    seed: draws them.
+    count: the number of rows.
+    seed: the random seed.
   """
   rng = np.random.default_rng(seed)
   for _ in range(count):

@@ -100,7 +100,7 @@ def test_sources_are_joined_and_limited(tmp_path):
       "column 'answer': 1: expected a text, or mess",
     ),
     ({"prompt_template": "{gold}"}, "cannot be filled .KeyError: 'gold'."),
-    ({"prompt_template": "\\boxed{}"}, "a brace of the text is written twice"),
+    ({"prompt_template": "\\boxed{}"}, "double literal braces"),
   ],
 )
 def test_a_row_without_a_prompt_is_named(settings, message):

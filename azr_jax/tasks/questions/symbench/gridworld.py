@@ -1,9 +1,8 @@
-"""Generates path planning questions, because the public task has no data.
+"""Generates path-planning questions, because the public task has no data.
 
-The public task has 14 maps with ten instructions each, and its way-points are
-continuous. Here the questions are generated from a seed. Walls and named places
-are rectangles of whole squares in a room, and a path in steps of one square
-exists.
+The public task has 14 maps with ten instructions each and continuous waypoints.
+Here, questions are generated from a seed. Walls and places are rectangles of
+whole squares in a room, and a path in steps of one square always exists.
 """
 
 import collections
@@ -22,7 +21,7 @@ Rectangle = tuple[int, int, int, int]
 
 
 def make(seed: int, index: int) -> tuple[str, dict[str, Any]]:
-  """Returns the text and the reference of question `index` of a seed."""
+  """Returns (text, reference) of question `index` of a seed."""
   rng = np.random.default_rng([seed, index])
   while True:
     start: Cell = (int(rng.integers(_SIZE)), int(rng.integers(_SIZE)))
@@ -80,9 +79,9 @@ def _cells(rectangles: list[Rectangle]) -> set[Cell]:
 def _find_path(
   start: Cell, visits: list[set[Cell]], blocked: set[Cell]
 ) -> list[Cell] | None:
-  """Returns adjacent squares through all places in order, or None.
+  """Returns a path of adjacent squares through all places in order, or None.
 
-  Each part of the path is a shortest one, found by breadth-first search.
+  Breadth-first search finds a shortest path to each next place.
   """
   path = [start]
   for goal in visits:

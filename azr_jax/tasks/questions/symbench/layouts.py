@@ -1,9 +1,9 @@
-"""The two layouts of SymBench's public files, and their rows.
+"""Reads the two layouts of SymBench's public files.
 
-`packed`: a file of JSON lines for each data set, one line a sample, with
-`sample` (its folder) and the texts of its `files`.
-`public`: the folder `dataset_gather` of CodeSteer-v1.0, where a sample is a
-folder of small files. Three data sets are files of records in both.
+`packed`: a JSON-lines file per dataset, with one line per sample. A line has
+the `sample` (its folder) and the contents of its `files`.
+`public`: the folder `dataset_gather` of CodeSteer-v1.0, where each sample is a
+folder of small files. Three datasets are files of records in both layouts.
 """
 
 import csv
@@ -16,7 +16,7 @@ from azr_jax.config import user_files
 
 Row = Mapping[str, Any]
 _DIGITS = re.compile(r"(\d+)")
-# Data set -> its place in the public layout, where that is not its name.
+# Dataset -> its path in the public layout, unless it is the dataset's name.
 _PUBLIC = {
   "24__24": "game24_dataset/24/24.csv",
   "gsmhardv2": "gsmhardv2.jsonl",
@@ -27,11 +27,11 @@ _PACKED = ("{}.jsonl", "{}.csv", "game24_dataset/{}.csv")
 
 
 def find(folder: pathlib.Path, name: str) -> pathlib.Path | None:
-  """Returns where a folder has a data set, or None.
+  """Returns the path of a dataset in a folder, or None if it is missing.
 
   Args:
-    folder: in one of the layouts.
-    name: the data set, such as `2048_dataset`.
+    folder: a folder in either layout.
+    name: the dataset, such as `2048_dataset`.
   """
   places = [folder / pattern.format(name) for pattern in _PACKED]
   places.append(folder / _PUBLIC.get(name, name))
@@ -39,12 +39,12 @@ def find(folder: pathlib.Path, name: str) -> pathlib.Path | None:
 
 
 def rows(path: pathlib.Path) -> list[Row]:
-  """Returns the rows of a data set: a file of records, or a folder of samples.
+  """Returns the rows of a dataset: a file of records, or a folder of samples.
 
-  Samples are in the order of their folders' names, numbers by value.
+  Samples are in the natural order of their folders' names: 2 before 10.
 
   Raises:
-    OSError, ValueError: it cannot be read.
+    OSError, ValueError: the dataset cannot be read.
   """
   if path.is_dir():
     return list(_samples(path))
@@ -56,7 +56,7 @@ def rows(path: pathlib.Path) -> list[Row]:
 
 def _samples(folder: pathlib.Path) -> Iterator[Row]:
   """Yields the samples of a folder in the public layout."""
-  if folder.parent.name == "train":  # MATH has a file a sample.
+  if folder.parent.name == "train":  # MATH has one file per sample.
     for path in sorted(folder.glob("*.json"), key=_natural):
       yield {"file": path.name, **user_files.read_object(path)}
     return

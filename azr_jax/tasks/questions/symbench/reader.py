@@ -1,9 +1,9 @@
 """Reads the public files of SymBench (CodeSteer-v1.0, Apache-2.0).
 
-`layouts.py` finds its data sets and their rows. 24 of the 33 tasks have a
-`question.txt` and a `solution.json` there. The others have only a world or a
-problem (`worlds.py`), and gridworld has no data (`gridworld.py`). A reference
-has a correct `answer` and the data that the grader needs.
+`layouts.py` finds the datasets and their rows. 24 of the 33 tasks have a
+`question.txt` and a `solution.json`. The others have only a world or a problem
+(`worlds.py`), and gridworld has no data (`gridworld.py`). A reference has a
+correct `answer` and the data that the grader needs.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from azr_jax.tasks.questions.symbench.worlds import TextAndReference
 
 PREFIX = "symbench/"
 GRIDWORLD = "gridworld"
-GRIDWORLD_COUNT = 140  # The number of questions of the public task.
+GRIDWORLD_COUNT = 140  # The number of questions in the public task.
 
 _NUM_CELLS = re.compile(r"select (\d+) different numbers")
 _FIRST_CELL = re.compile(r"square \((\d+),\s*(\d+)\) as the first")
@@ -49,7 +49,7 @@ def _solution(row: Row) -> Any:
 
 
 def _search(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-  """Returns the groups of the first match; raises ValueError without one."""
+  """Returns the groups of the first match, or raises ValueError."""
   match = pattern.search(text)
   if match is None:
     raise ValueError(f"expected {pattern.pattern!r}")
@@ -57,18 +57,18 @@ def _search(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
 
 
 def _flat(value: Any) -> str:
-  """Returns a nested list as text with commas between its values."""
+  """Joins the values of a nested list by commas."""
   if isinstance(value, list):
     return ",".join(map(_flat, value))
   return str(value)
 
 
 def _stored(*keys: str, **more: str) -> Callable[[Row], TextAndReference]:
-  """Returns a reader of rows whose solution is stored.
+  """Returns a reader for rows with a stored solution.
 
   Args:
     *keys: the keys of the answer in the stored solution.
-    **more: further entries of the reference: name and key in the solution.
+    **more: additional entries of the reference, as name=key in the solution.
   """
 
   def read(row: Row) -> TextAndReference:
@@ -102,7 +102,7 @@ def _equations(row: Row) -> TextAndReference:
         (factor or "1", letter, f"{sign}1", second, relation, number)
       )
   if not equations or len(equations) != len(re.findall(r"^\d+\. ", text, re.M)):
-    raise ValueError("expected equations of another form")
+    raise ValueError("expected equations like '1. 2A + B = 5'")
   return text, {
     "answer": _flat(_solution(row)),
     "numbers": numbers,
@@ -114,8 +114,7 @@ def _logic_puzzle(row: Row) -> TextAndReference | None:
   """Reads a puzzle, or returns None if it has no solution.
 
   27 of the 200 stored solutions break the rule of their puzzle, and 24 puzzles
-  have no solution. Therefore a stored solution is checked and, if it is wrong,
-  replaced.
+  have no solution. So stored solutions are checked, and wrong ones replaced.
   """
   text, solution = _text(row), _solution(row)
   first_cell = _search(_FIRST_CELL, text)
@@ -137,7 +136,7 @@ def _logic_puzzle(row: Row) -> TextAndReference | None:
 
 
 def _selections(reference: Mapping[str, Any]) -> Iterator[str]:
-  """Yields all selections of the puzzle's number of cells, as answers."""
+  """Yields every selection of `count` cells, formatted as an answer."""
   size = len(reference["grid"])
   cells = itertools.product(range(size), repeat=2)
   for chosen in itertools.combinations(cells, reference["count"]):
@@ -157,7 +156,9 @@ def _arrangement(row: Row) -> TextAndReference:
       kind = "at" if must == "must" else "not"
       constraints.append((item, kind, int(position)))
   if len(constraints) != len(lines):
-    raise ValueError("expected constraints of another form")
+    raise ValueError(
+      "expected constraints like 'Book A must be placed in position 1'"
+    )
   return _text(row), {
     "answer": _flat(solution["correct_solution"]),
     "items": solution["items"],
@@ -166,7 +167,10 @@ def _arrangement(row: Row) -> TextAndReference:
 
 
 def _decomposition(row: Row) -> TextAndReference:
-  """Reads a question about the first crops and X; A, B, C, X, Y are stored."""
+  """Reads a question about the initial crops and X.
+
+  The stored answer has the amounts of A, B, C, X and Y. Both forms are correct.
+  """
   solution = _solution(row)
   stored = solution["solution"]["answer"]
   crops = len(solution["initial_state"])
@@ -212,7 +216,7 @@ def _game24(row: Row) -> TextAndReference | None:
 
 _QUEENS = _stored("solution", board="initial_board")
 _COMBINATORIAL = _stored("solution", numbers="numbers", target="target")
-# Maps the name of a file to its task and the reader of its rows.
+# Maps the name of a dataset to its task and the reader of its rows.
 _FILES: dict[str, tuple[str, Callable[[Row], TextAndReference | None]]] = {
   "2048_dataset": ("2048", _stored("solution")),
   "Blocksworld_dataset": (
@@ -287,7 +291,7 @@ _FILES: dict[str, tuple[str, Callable[[Row], TextAndReference | None]]] = {
 
 
 def make_gridworld(count: int, seed: int) -> list[Question]:
-  """Generates questions of gridworld, which has no public data."""
+  """Generates gridworld questions, because there is no public data."""
   task = PREFIX + GRIDWORLD
   generated = [gridworld.make(seed, index) for index in range(count)]
   return [
@@ -297,11 +301,11 @@ def make_gridworld(count: int, seed: int) -> list[Question]:
 
 
 def read(path: pathlib.Path) -> list[Question]:
-  """Reads a data set, or all data sets of a folder in one of the layouts.
+  """Reads a dataset, or all datasets of a folder in either layout.
 
   Raises:
-    ValueError: a file is unknown or missing or has another layout, or a folder
-      has no data set of SymBench.
+    ValueError: a file is unknown, missing or malformed, or a folder has no
+      SymBench datasets.
   """
   if path.stem in _FILES:
     return _read_data_set(path.stem, path)

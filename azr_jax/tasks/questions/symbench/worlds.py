@@ -1,8 +1,8 @@
 """Questions of the SymBench tasks whose files contain only a world.
 
-The public files of these tasks have neither questions nor answers. The
-questions here are worded anew, and a solver finds an answer to each of them,
-which proves that the question can be answered.
+The public files of these tasks have neither questions nor answers. The wording
+of the questions is ours. A solver finds an answer to each question, which
+proves that it can be answered.
 """
 
 import collections
@@ -23,7 +23,7 @@ _TARGET = 24
 
 
 def game24(numbers: Sequence[int]) -> TextAndReference | None:
-  """Asks to reach 24 with four numbers; returns None if that is impossible."""
+  """Asks to reach 24 with four numbers. Returns None if it is impossible."""
   analysis = solver.analyse(np.array([numbers]), np.array([_TARGET]))
   if analysis.best[0] < 0:
     return None
@@ -53,7 +53,7 @@ def letters(word: str, letter: str) -> TextAndReference:
 
 
 def blocksworld(file: str) -> TextAndReference | None:
-  """Asks to move blocks between stacks; returns None if nothing is to do."""
+  """Asks to move blocks between stacks. Returns None if no move is needed."""
   start, goal = (
     {name: blocks.split() for name, blocks in _STACK.findall(part)}
     for part in file.split("Goal State:")
@@ -87,7 +87,7 @@ def _stacks(stacks: Mapping[str, Sequence[str]]) -> str:
 def _moves(
   start: Mapping[str, Sequence[str]], goal: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str, str]]:
-  """Returns a shortest list of (block, from, to), by breadth-first search."""
+  """Returns a shortest list of moves (block, from, to), by BFS."""
   names = list(start)
   goal_state = tuple(tuple(goal.get(name, ())) for name in names)
   first_state = tuple(tuple(start[name]) for name in names)
@@ -114,7 +114,7 @@ def _moves(
 
 
 def boxlift(boxes: Sequence[int], lifters: Sequence[int]) -> TextAndReference:
-  """Asks to lift all boxes in at most the steps of a greedy plan."""
+  """Asks to lift all boxes in at most as many steps as a greedy plan takes."""
   plan = _plan_lifts(boxes, lifters)
   named = ", ".join(f"{at}: {power}" for at, power in enumerate(lifters))
   text = (
@@ -141,10 +141,10 @@ def boxlift(boxes: Sequence[int], lifters: Sequence[int]) -> TextAndReference:
 def _plan_lifts(
   boxes: Sequence[int], lifters: Sequence[int]
 ) -> list[list[tuple[int, list[int]]]]:
-  """Returns a greedy plan, [(box, lifters), ...] of each step.
+  """Returns a greedy plan: [(box, lifters), ...] for each step.
 
-  Heavier boxes come first. Each is lifted by the weakest team of free lifters
-  that is strong enough.
+  Heavier boxes come first. The weakest team of free lifters that is strong
+  enough lifts each box.
   """
   if not boxes or not lifters or max(boxes) > sum(lifters):
     raise ValueError("expected lifters that can lift the heaviest box")
@@ -171,7 +171,7 @@ def _plan_lifts(
 
 
 def boxnet(cells: Mapping[str, Sequence[str]]) -> TextAndReference:
-  """Asks to move the boxes on a grid to targets of their colour."""
+  """Asks to move boxes on a grid to targets of the same color."""
   listed = "\n".join(
     f"Agent[{name.replace('_', ', ')}]: {', '.join(inside) or 'nothing'}"
     for name, inside in cells.items()
@@ -198,9 +198,9 @@ def boxnet(cells: Mapping[str, Sequence[str]]) -> TextAndReference:
 def _plan_moves(
   cells: Mapping[str, Sequence[str]],
 ) -> list[tuple[tuple[str, ...], str, str]]:
-  """Returns (square, box, destination) of moves that carry box after box.
+  """Returns moves (square, box, destination) that carry one box after another.
 
-  A box is carried along the first coordinate, then along the second one.
+  A box moves along the first coordinate, then along the second one.
   """
   targets = [
     (tuple(name.split("_")), inside.removeprefix("target_"))
