@@ -1,7 +1,7 @@
-"""The agents of systems that can answer benchmarks, by section `evaluate`.
+"""Builds the agents of section `evaluate` that answer benchmarks.
 
-All are the Code Interpreter's (`code_interpreter/agents.py`). The trainer knows
-them by this module alone.
+All of them are Code Interpreter agents (`code_interpreter/agents.py`). The
+trainer and the evaluations import them only through this module.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,12 @@ SteerSettings = CodeSteerSettings
 
 
 class AgentSettings(Protocol):
-  """Settings of agents: section `evaluate`.
+  """The agent settings within section `evaluate`.
 
   Attributes:
-    agents: the agents that answer; (): the model answers alone.
+    agents: the agents that answer; if empty, the model answers alone.
     prompt_format: the prompt format of `steer`.
-    chat_template_kwargs: arguments of the chat template.
-    tool: runs the code of conversations.
-    steer: the settings of `steer`.
+    tool: limits of the code interpreter.
   """
 
   @property
@@ -55,13 +53,13 @@ def build(
   hosts: Hosts,
   sandbox: ExecutorSettings,
 ) -> Agent:
-  """Returns an agent.
+  """Builds an agent.
 
   Args:
     c: section `evaluate`.
     name: one of `AGENTS`, or `code_interpreter.agents.CONVERSATION`.
-    tokenizer: of the policy that it asks.
-    executor: runs its scripts.
+    tokenizer: the policy's tokenizer.
+    executor: runs the agent's scripts.
     hosts: the processes over which scripts are distributed.
     sandbox: limits and libraries of the executor.
 
@@ -79,7 +77,7 @@ def build(
 
 
 def agent_names(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:
-  """Returns the agents that answer; ("",): the model answers alone.
+  """Returns the agents that answer; ("",) if the model answers alone.
 
   Args:
     c: section `evaluate`.
@@ -93,7 +91,7 @@ def agent_names(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:
     raise Invalid(
       "config.evaluate.agents",
       f"=(): expected some of {AGENTS} with benchmark "
-      f"{questions.NAME!r}, as configs/evaluate.py:questions has them",
+      f"{questions.NAME!r}, as in configs/evaluate.py:questions",
     )
   for name in benchmarks if c.agents else ():
     questions.answered_by(registry.find(name), c.agents[0], c.agents)

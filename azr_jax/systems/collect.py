@@ -1,4 +1,4 @@
-"""Steps that all systems have: prompts, sampling with grading, metrics."""
+"""Shared parts of a step: sample and grade concurrently, compute metrics."""
 
 import dataclasses
 from collections.abc import AsyncIterable, Callable, Sequence
@@ -25,8 +25,7 @@ class GradedCompletion(Generic[GradeT]):
   """A completion and the future of its grade.
 
   Attributes:
-    completion: the sampled completion.
-    future: the grade; `sample_and_grade` returns it done.
+    future: the future of the grade. `sample_and_grade` returns it resolved.
   """
 
   completion: types.Completion
@@ -34,7 +33,7 @@ class GradedCompletion(Generic[GradeT]):
 
   @property
   def grade(self) -> GradeT:
-    """The grade; raises the error of grading if there was one."""
+    """The grade. Raises the exception of grading, if any."""
     return self.future.result()
 
 
@@ -47,11 +46,11 @@ async def sample_and_grade(
 
   Args:
     samples: (prompt index, sample index, completion), as a policy yields them.
-    submit: (prompt index, completion) -> future of its grade.
-    jobs: the jobs that grade; None: the futures that `submit` returns are done.
+    submit: maps (prompt index, completion) to the future of its grade.
+    jobs: the jobs that grade. None if `submit` returns resolved futures.
 
   Returns:
-    For each prompt, in order, its graded samples, in order.
+    The graded samples of each prompt, in prompt and sample order.
   """
   graded: dict[tuple[int, int], GradedCompletion[GradeT]] = {}
   async for index, sample, completion in samples:
@@ -82,11 +81,11 @@ async def sample_group(
   Args:
     policy: the policy to sample from.
     prompt: a prompt that fits the largest prompt bucket.
-    prompt_seed: part of the random key, unique among the prompts of a phase.
-    n: number of responses.
-    grade: completion -> future of its grade.
-    phase: part of the random key, for steps that sample for several purposes.
-    jobs: as for `sample_and_grade`.
+    prompt_seed: a part of the random key, unique among the prompts of a phase.
+    n: the number of responses.
+    grade: maps a completion to the future of its grade.
+    phase: a part of the random key, for steps that sample in several phases.
+    jobs: see `sample_and_grade`.
     tool_runner: runs the tool calls of conversations.
   """
   samples = policy.sample([prompt], n, [prompt_seed], tool_runner, call=phase)
@@ -95,7 +94,7 @@ async def sample_group(
 
 
 def outcome_metrics(outcome: Outcome) -> dict[str, float]:
-  """Returns the metrics of a graded trajectory that `solve_metrics` reads."""
+  """Returns the trajectory metrics of an outcome, for `solve_metrics`."""
   values = bool(outcome), outcome is Outcome.TIMEOUT, outcome is Outcome.LOST
   return dict(zip(OUTCOME_METRICS, map(float, values), strict=True))
 
@@ -103,13 +102,13 @@ def outcome_metrics(outcome: Outcome) -> dict[str, float]:
 def response_metrics(
   completions: Sequence[types.Completion], name: str
 ) -> dict[str, float]:
-  """Returns count, length and truncated fraction of completions.
+  """Returns the count, lengths and truncated fraction of completions.
 
   Args:
     completions: at least one.
-    name: the part of metric names after the family.
+    name: the part of the metric names after the family.
   """
-  # The model did not write the tool output that is in a completion.
+  # Count only tokens that the model wrote, not tool output.
   lengths = np.array([c.loss_mask.sum() for c in completions])
   truncated = [c.finish_reason == "length" for c in completions]
   return {
@@ -123,12 +122,12 @@ def response_metrics(
 def solve_metrics(
   trajectories: Sequence[types.Trajectory], name: str, group_size: int = 1
 ) -> dict[str, float]:
-  """Returns the metrics that every solver has.
+  """Returns the metrics that all solvers share.
 
   Args:
-    trajectories: of one role, group after group, at least one.
-    name: the part of metric names after the family, such as `orz/solve`.
-    group_size: completions per prompt; with 1 there are no metrics of groups.
+    trajectories: the trajectories of one role, group after group; at least one.
+    name: the part of the metric names after the family, such as `orz/solve`.
+    group_size: completions per prompt. With 1, group metrics are left out.
   """
   rewards = np.array([t.reward for t in trajectories], np.float64)
   metrics = {
@@ -141,10 +140,10 @@ def solve_metrics(
     if values:
       metrics[f"{key}/{name}/mean"] = float(np.mean(values))
   fractions = (
-    # Responses that are not correct because a limit ended their grading.
+    # Incorrect because a time limit or a lost process ended the grading.
     (TIMED_OUT, "timeout_fraction"),
     (LOST, "lost_fraction"),
-    # Responses with the right value, as an expression that computes it.
+    # Correct, but the answer is an expression that computes the value.
     (COMPUTED, "computed_fraction"),
   )
   for key, metric in fractions:
@@ -157,7 +156,7 @@ def solve_metrics(
     metrics[f"groups/{system}/equal_fraction"] = float(
       np.mean(advantages.are_equal(groups))
     )
-    # A reward that is no grade has no correct responses.
+    # Without grades there is no notion of a correct response.
     if any(CORRECT in t.metrics for t in trajectories):
       correct = [t.metrics.get(CORRECT, 0.0) for t in trajectories]
       metrics[f"correct/{name}/any"] = float(
@@ -169,8 +168,8 @@ def solve_metrics(
 def gains(groups: Sequence[Sequence[types.Trajectory]]) -> list[float]:
   """Returns the mean absolute advantage of each group, for curricula.
 
-  The advantages are GRPO's, as in SEC (arXiv 2505.14970), whatever the run's
-  estimator is: with rewards of 0 and 1 and a pass rate p, the mean is
+  These are GRPO advantages, as in SEC (arXiv 2505.14970), regardless of the
+  run's estimator. With rewards of 0 and 1 and a pass rate p, the mean is
   2 sqrt(p (1 - p)).
 
   Args:

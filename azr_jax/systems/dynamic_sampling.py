@@ -1,18 +1,18 @@
-"""Dynamic sampling: prompts whose responses have one reward are replaced.
+"""Dynamic sampling: replaces prompts whose responses all have equal rewards.
 
-A group of equal rewards has zero advantage, so nothing is learned from it. As
-soon as such a group is complete, another prompt is sampled for its index in the
-batch, in slots that are free while other groups decode. No index waits for
-another one.
+A group of equal rewards has zero advantage and teaches nothing. As soon as such
+a group is complete, the next prompt is sampled for its index in the batch, in
+slots that are free while other groups decode. Indices do not wait for each
+other.
 
-A step indexes its prompts: index j of a batch of P groups samples the prompts
-j, P + j, 2 P + j ... until the rewards of a group differ or `max_prompts` were
-sampled. So which prompts are sampled follows from indices and rewards, not from
-which group was complete first. An index without any group whose rewards differ
-keeps the last one, so the shape of the batch is constant.
+Index j of a batch of P groups samples the prompts j, P + j, 2 P + j, ... until
+the rewards of a group differ or `max_prompts` prompts were tried. The choice of
+prompts therefore depends on indices and rewards only, not on which group
+finished first. An index that never gets a group with different rewards keeps
+its last group, so the batch shape is constant.
 
-Paper: DAPO (arXiv 2503.14476), section 3.2. Its published code samples whole
-batches until enough groups have come, and drops those that are too many.
+Paper: DAPO (arXiv 2503.14476), section 3.2. Its published code instead samples
+whole batches until it has enough groups, and discards the surplus.
 """
 
 import dataclasses
@@ -28,18 +28,18 @@ from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
 
-# Separates the random numbers of replacement prompts from others of a step.
+# Keeps replacement prompts' random numbers apart from others of the step.
 _PURPOSE = b"refill"
 
 
 @dataclasses.dataclass(frozen=True)
 class DynamicSamplingSettings(Settings):
-  """Dynamic sampling, which the papers of the systems do not have."""
+  """Dynamic sampling (DAPO); the papers of the systems do not use it."""
 
   max_prompts: int = setting(
     1,
-    "maximum number of prompts per group of a batch, tried until the rewards "
-    "of one differ; 1: groups of equal reward stay, and DAPO's scripts have 10",
+    "maximum number of prompts to try per group until the rewards differ; "
+    "1 keeps groups of equal reward; DAPO's scripts use 10",
     minimum=1,
   )
 
@@ -49,7 +49,7 @@ class DynamicSamplingSettings(Settings):
     return self.max_prompts > 1
 
   def check_groups(self, system_settings: Settings, group_size: int) -> None:
-    """Raises `Invalid` if every group would have one reward."""
+    """Raises `Invalid` if groups are too small for rewards to differ."""
     if self.is_enabled and group_size < 2:
       raise system_settings.invalid(
         "group_size",
@@ -63,8 +63,8 @@ class Group:
 
   Attributes:
     prompt_index: the index of the prompt in its step.
-    trajectories: all responses; () if the prompt was too long to sample from,
-      or the group is paused.
+    trajectories: all responses. Empty if the prompt was too long or the group
+      is paused.
     is_paused: whether the next step resumes it.
   """
 
@@ -81,12 +81,12 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-  """The prompts of a step.
+  """All groups of a step.
 
   Attributes:
-    by_batch_index: the groups of each index of the batch, in order.
-    max_prompts: maximum number of groups of an index.
-    carried: number of first indices whose groups an earlier step has started.
+    by_batch_index: the groups tried at each index of the batch, in order.
+    max_prompts: the maximum number of groups per index.
+    carried: the number of leading indices whose groups an earlier step started.
   """
 
   by_batch_index: Sequence[Sequence[Group]]
@@ -95,7 +95,7 @@ class Groups:
 
   @property
   def tried(self) -> list[Group]:
-    """All groups by prompt index, also those whose prompts were too long."""
+    """All groups by prompt index, including prompts that were too long."""
     every = itertools.chain(*self.by_batch_index)
     return sorted(every, key=lambda group: group.prompt_index)
 
@@ -115,10 +115,10 @@ class Groups:
     return [groups[-1] for groups in sampled if groups]
 
   def metrics(self, system: str) -> dict[str, float]:
-    """Returns counts of prompts, and what their replacement cost.
+    """Returns prompt counts and the cost of replacing prompts.
 
     Args:
-      system: the part of the metrics' names after the family.
+      system: the part of the metric names after the family.
     """
     tried, sampled, kept = self.tried, self.sampled, self.kept
     too_long = [g for g in tried if not (g.trajectories or g.is_paused)]
@@ -155,16 +155,16 @@ async def sample_groups(
   sample_group: Callable[[int], Coroutine[Any, Any, list[types.Trajectory]]],
   items: Sequence[Any] = (),
 ) -> Groups:
-  """Samples prompts until each group of a batch has one to learn from.
+  """Samples groups, replacing those without signal up to `max_prompts` times.
 
   Args:
     policy: samples for all indices of the batch concurrently.
-    batch_size: P, groups of the step.
-    settings: how many prompts a group may try.
-    sample_group: the index of a prompt, below P `max_prompts` or of `items`
-      -> its graded responses; none if the prompt is too long.
-    items: the item of each prompt index, for `partial.gather`. A group that the
-      previous step has paused is not replaced.
+    batch_size: P, the number of groups in the step.
+    settings: the maximum number of prompts per group.
+    sample_group: maps a prompt index, below P `max_prompts` or carried, to the
+      prompt's graded responses; empty if the prompt is too long.
+    items: the item of each prompt index, for `partial.gather`. Groups carried
+      over from the previous step are not replaced.
   """
   first = batch_size * settings.max_prompts
   tried: dict[int, list[Group]] = {}
@@ -173,7 +173,7 @@ async def sample_groups(
     return range(index, first, batch_size) if index < batch_size else (index,)
 
   async def until_signal(index: int) -> list[Group]:
-    # A group that was paused is the next one.
+    # On resume, continue with the prompt whose group paused.
     groups = tried.setdefault(index, [])
     for prompt in prompts_of(index)[len(groups) :]:
       groups.append(Group(prompt, await sample_group(prompt)))
@@ -196,10 +196,10 @@ async def sample_groups(
 def generators(
   settings: DynamicSamplingSettings, seeds: Sequence[int]
 ) -> list[np.random.Generator]:
-  """Returns the generators of a step's prompts and of each replacement round.
+  """Returns generators for a step's prompts and for each replacement round.
 
-  A curriculum draws the last round first, so that its metrics are those of the
-  first prompts.
+  Draw the last round first: a curriculum reports metrics of its latest draw,
+  which should be the step's first prompts.
   """
   return [
     np.random.default_rng((*seeds, *_PURPOSE, attempt) if attempt else seeds)
@@ -208,11 +208,11 @@ def generators(
 
 
 class EpochOrder:
-  """Chooses the positions of endless epochs that a step samples.
+  """Assigns positions of an endless sequence of epochs to steps.
 
-  Without replacements a step's positions follow from its number. With them it
-  takes as many as it may need, and returns the unused ones for later steps. So
-  an epoch still has every item once.
+  Without dynamic sampling, positions follow from the step's number. With it, a
+  step takes as many positions as it could need and returns the unused ones to
+  later steps, so an epoch still covers every item once.
   """
 
   def __init__(self, batch_size: int, settings: DynamicSamplingSettings):
@@ -222,14 +222,13 @@ class EpochOrder:
     self._returned: list[int] = []
 
   def take(self, steps_before: int, epochs_of: int = 0) -> list[int]:
-    """Returns the position of each prompt that a step may sample.
+    """Takes a position for each prompt that a step may sample.
 
-    It is called before the step's first await.
+    Call this before the step's first await.
 
     Args:
-      steps_before: how many steps had these epochs before this one.
-      epochs_of: identifies the items of the epochs, which restart where it
-        changes.
+      steps_before: the number of earlier steps with the same `epochs_of`.
+      epochs_of: identifies the set of items. Epochs restart when it changes.
     """
     first = steps_before * self._batch_size
     if not self._settings.is_enabled:
@@ -246,12 +245,12 @@ class EpochOrder:
   def return_unused(
     self, taken: Sequence[int], groups: Groups, epochs_of: int = 0
   ) -> None:
-    """Returns the positions that a step took and did not sample.
+    """Gives back positions that a step took but did not sample.
 
     Args:
-      taken: what `take` returned.
-      groups: the prompts of the step.
-      epochs_of: as for `take`.
+      taken: the positions that `take` returned.
+      groups: the groups of the step.
+      epochs_of: see `take`.
     """
     if epochs_of != self._epochs_of:
       return
@@ -260,7 +259,7 @@ class EpochOrder:
     self._returned = sorted(self._returned + unused)
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns what changes between steps, as JSON values; {}: nothing does."""
+    """Returns the state as JSON values; {} without dynamic sampling."""
     if not self._settings.is_enabled:
       return {}
     return {

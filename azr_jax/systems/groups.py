@@ -1,13 +1,13 @@
-"""Systems whose step samples a group of responses to each of its items.
+"""Base class of systems that sample a group of responses per item.
 
-One step, as `GroupSystem.collect`:
-1. `take` chooses the items, such as problems; those whose groups the previous
-   step has paused come last;
-2. `sample_group` samples and grades the responses to each item. A group of
-   equal rewards may be replaced (`dynamic_sampling.py`);
-3. `complete` and `observe` see all groups: they finish grading and update
-   curricula;
-4. the responses become trajectories.
+The life of a step (`GroupSystem.collect`):
+1. `take` chooses the items, such as problems. Items whose groups the previous
+   step paused are appended.
+2. `sample_group` samples and grades the responses to each item. A group with
+   equal rewards may be replaced (`dynamic_sampling.py`).
+3. `complete` and `observe` receive all groups: they finish grading and update
+   curricula.
+4. The responses become trajectories.
 """
 
 import abc
@@ -26,12 +26,12 @@ from azr_jax.systems.system import About, StepLoad, System
 
 @dataclasses.dataclass
 class StepItems:
-  """The items of one step. A system may subclass it to keep more of the step.
+  """The items of one step. Subclass it to carry more data through a step.
 
   Attributes:
     items: one JSON value per prompt index.
-    positions: their positions in the epochs of an `EpochOrder`; () if a
-      curriculum chose them.
+    positions: the items' positions in an `EpochOrder`; empty if a curriculum
+      chose them.
   """
 
   items: Sequence[Any]
@@ -42,7 +42,7 @@ Items = TypeVar("Items", bound=StepItems)
 
 
 class GroupSystem(System, Generic[Items]):
-  """A system with settings `prompts`, `group_size` and `dynamic_sampling`."""
+  """A system with the settings `prompts`, `group_size`, `dynamic_sampling`."""
 
   @classmethod
   def about(cls, settings: Any) -> About:
@@ -56,8 +56,8 @@ class GroupSystem(System, Generic[Items]):
   async def take(self, policy: Policy, step: int) -> Items:
     """Returns `max_prompts` items for each group of the step's batch.
 
-    Items that no other step may have, such as the next problems of an epoch,
-    are taken before the first await.
+    Claim per-step items, such as the next problems of an epoch, before the
+    first await.
     """
 
   @abc.abstractmethod
@@ -68,22 +68,22 @@ class GroupSystem(System, Generic[Items]):
 
     Args:
       policy: the policy to sample from.
-      taken: the items of the step, with those of paused groups.
-      index: the index of the item in them, and the seed of its prompt.
+      taken: the items of the step, including those of carried groups.
+      index: the item's index in `taken`, also used as the prompt's seed.
     """
 
   def complete(self, groups: Groups) -> Groups:
-    """Returns the groups after grading that needs all of the step's groups."""
+    """Finishes grading that needs all groups of the step; returns them."""
     return groups
 
   def observe(self, step: int, taken: Items, groups: Groups) -> None:
-    """Updates the state by which later steps choose items."""
+    """Updates the state from which later steps choose items."""
 
   @abc.abstractmethod
   def step_metrics(
     self, step: int, taken: Items, groups: Groups
   ) -> dict[str, float]:
-    """Returns metrics of all groups that were sampled."""
+    """Returns metrics over all sampled groups, including replaced ones."""
 
   def batch(
     self, step: int, taken: Items, groups: Groups
@@ -93,7 +93,7 @@ class GroupSystem(System, Generic[Items]):
     return trajectories(groups.kept)
 
   async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
-    """Collects one step, as the module's docstring says.
+    """Collects one step; the module docstring lists its stages.
 
     Raises:
       ValueError: no prompt of the step fits the largest bucket.

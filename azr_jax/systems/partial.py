@@ -1,4 +1,4 @@
-"""Runs the groups of a step, of which some pause or resume."""
+"""Runs the groups of a step, some of which pause or resume."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -17,21 +17,22 @@ async def gather(
 ) -> list[Out | None]:
   """Runs a step's groups concurrently.
 
-  Groups that the previous step has paused come first. If all groups of the step
-  pause, they are resumed immediately: an update needs at least one group.
+  Groups that the previous step paused come first. If all groups of the step
+  pause, resumes them immediately: an update needs at least one group.
 
   Args:
     policy: samples for all groups.
-    run_group: index of a group -> its result, which is false if it adds nothing
-      to the batch. It raises `GroupPaused` where the group is paused.
-    count: number of groups that the step starts, with indices from 0.
-    items: for each prompt index, the JSON value from which a later step can run
-      its group. Paused groups of the previous step come last, in the order of
-      `policy.partial.carried`; their group index is the prompt index.
+    run_group: maps a group index to the group's result. The result is falsy if
+      the group adds nothing to the batch. Raises `GroupPaused` if the group
+      pauses.
+    count: the number of groups that the step starts, with indices from 0.
+    items: for each prompt index, a JSON value from which a later step can
+      rebuild the prompt. Carried groups come last, in the order of
+      `policy.partial.carried`; their group index equals the prompt index.
 
   Returns:
-    The results of the groups from the previous step, then of those that this
-    step has started; None if a group is paused.
+    The results of carried groups, then of groups that this step started. The
+    result of a paused group is None.
   """
   partial = policy.partial
   first = len(items) - len(partial.carried)
@@ -40,7 +41,7 @@ async def gather(
     policy.resume_groups({n: group.sequences for n, group in carried.items()})
   indices = [*carried, *range(count)]
   ended: dict[int, Out] = {}
-  # Index of a paused group -> the index of the prompt that it samples.
+  # Group index -> index of the prompt during which the group paused.
   paused: dict[int, int] = {}
 
   async def attempt(index: int) -> None:

@@ -1,4 +1,4 @@
-"""Finds systems by name, and systems outside of the package as MODULE:CLASS."""
+"""Loads systems by name, or as MODULE:CLASS from outside the package."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.run import metrics
 from azr_jax.systems.system import About, System
 
-# Name -> MODULE:CLASS; the module is imported when the system is loaded.
+# Name -> MODULE:CLASS. Modules are imported lazily, by `load`.
 SYSTEMS = {
   "azr": "azr_jax.systems.azr.system:AZR",
   "countdown": "azr_jax.systems.countdown.system:Countdown",
@@ -44,9 +44,9 @@ def load(name: str) -> type[System]:
 
 
 def _problem_of(system: Any) -> str:
-  """Returns why something is no system that can be built; "" if it is one."""
+  """Returns why an object is not a concrete system; "" if it is one."""
   if not (isinstance(system, type) and issubclass(system, System)):
-    return "is no subclass of it"
+    return "is not a subclass of it"
   lacking = sorted(system.__abstractmethods__)
   if not hasattr(system, "name"):
     lacking.append("name")
@@ -54,13 +54,13 @@ def _problem_of(system: Any) -> str:
 
 
 def about(name: str) -> About:
-  """Returns what there is to know of a system with its default settings."""
+  """Returns facts about a system with its default settings."""
   system = load(name)
   return system.about(system.Settings())
 
 
 def healthy_metrics() -> dict[str, str]:
-  """Returns {metric family: what a healthy value looks like} of all systems."""
+  """Returns {metric family: description of a healthy value} of all systems."""
   families = dict(metrics.HEALTHY)
   for name in SYSTEMS:
     families |= about(name).metrics

@@ -1,14 +1,14 @@
-"""What rewards return, and what becomes of a response's rewards.
+"""Converts the return values of reward functions to scores.
 
-| a function returns | its reward is |
+| return value | meaning |
 | --- | --- |
-| a number | the number |
-| `{"reward": 0.5, "length": 12}` | the number; the others are metrics |
-| `None` | none: it does not apply to this prompt, and counts as 0 |
-| a list of these, or a dictionary of lists | that of each response, for a
+| a number | the reward |
+| `{"reward": 0.5, "length": 12}` | the reward; other keys are metrics |
+| `None` | the reward does not apply to this prompt, and counts as 0 |
+| a list of these, or a dictionary of lists | one entry per response, for a
   function of `completions` |
 
-Anything else is a failure of that call, and so are exceptions, NaN, numbers
+Any other value is a failure of that call, and so are exceptions, NaN, numbers
 above `MAX_REWARD`, timeouts and dead processes.
 """
 
@@ -30,10 +30,10 @@ from azr_jax.systems.groups import StepItems
 
 WRONG_SHAPE, NOT_FINITE = "wrong_shape", "not_finite"
 TOO_LARGE = "too_large"
-# The largest reward. The squares of a million advantages of this size sum to
-# 1e36, which float32 holds; gradients of larger ones would overflow.
+# The largest accepted reward. The squares of a million advantages of this size
+# sum to 1e36, which fits float32; gradients of larger ones would overflow.
 MAX_REWARD = 1e15
-# The largest metric is that of float32, so that means in float64 are finite.
+# Metrics are limited to float32's range, so that float64 means stay finite.
 _MAX_METRIC = float(np.finfo(np.float32).max)
 _REWARD = "reward"
 _EXPECTED = f"expected a number, or a dictionary with {_REWARD!r}"
@@ -41,13 +41,13 @@ _EXPECTED = f"expected a number, or a dictionary with {_REWARD!r}"
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-  """What one reward gives to one response.
+  """The result of one reward function for one response.
 
   Attributes:
-    value: the reward; None: it does not apply, or it failed.
+    value: the reward. None if it does not apply or the call failed.
     metrics: further numbers by name.
-    failure: the kind of failure; "": there was none.
-    message: of a failure, one line.
+    failure: the kind of failure; empty if the call succeeded.
+    message: a one-line description of the failure.
   """
 
   value: float | None = None
@@ -61,13 +61,13 @@ class ScoredItems(StepItems):
   """The items of a step, with the scores of their responses.
 
   Attributes:
-    scores: for each prompt index, the scores of each response by each reward.
+    scores: {prompt index: [[score for each reward] for each response]}.
   """
 
   scores: dict[int, list[list[Score]]] = dataclasses.field(default_factory=dict)
 
   def sampled(self, groups: Groups) -> list[list[Score]]:
-    """Returns the scores of all responses of sampled groups."""
+    """Returns the scores of all responses in the sampled groups."""
     return [
       by_reward
       for group in groups.sampled
@@ -76,14 +76,14 @@ class ScoredItems(StepItems):
 
 
 def of_one(answer: CallResult) -> Score:
-  """Returns the score by a function of one completion."""
+  """Returns the score from a function of one completion."""
   if answer.failure:
     return Score(failure=answer.failure, message=answer.message)
   return _score(answer.value)
 
 
 def of_group(answer: CallResult, count: int) -> list[Score]:
-  """Returns the scores by a function of `count` completions."""
+  """Returns the scores from a function of `count` completions."""
   if answer.failure:
     return [Score(failure=answer.failure, message=answer.message)] * count
   values = answer.value
@@ -99,7 +99,7 @@ def of_group(answer: CallResult, count: int) -> list[Score]:
 
 
 def _by_response(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-  """Returns {name: list} as a list of {name: value}; None: lengths differ."""
+  """Returns {name: list} as a list of {name: value}; None if lengths differ."""
   columns = list(values.values())
   if not columns or not all(isinstance(column, list) for column in columns):
     return None
@@ -111,7 +111,7 @@ def _by_response(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _score(value: Any) -> Score:
-  """Returns the score of a returned value."""
+  """Converts a return value for one completion to its score."""
   if value is None:
     return Score()
   named: dict[str, Any] = {_REWARD: value}
@@ -135,8 +135,8 @@ def _score(value: Any) -> Score:
 def _failure(name: str, number: Any) -> tuple[str, str]:
   """Returns the kind of failure of a number, and what was expected instead.
 
-  Both are "" for a number that can be used. An integer is compared before it
-  becomes a float, because `float(10**400)` raises OverflowError.
+  Both are empty for a valid number. Integers are compared before conversion,
+  because `float(10**400)` raises OverflowError.
   """
   if not isinstance(number, int | float):
     return WRONG_TYPE, f" of type {type(number).__name__}: {_EXPECTED}"
@@ -157,12 +157,12 @@ def total(scores: Sequence[Score], weights: Sequence[float]) -> float:
 def metrics(
   by_response: Sequence[Sequence[Score]], names: Sequence[str], system: str
 ) -> dict[str, float]:
-  """Returns means and failures of each reward, and means of its metrics.
+  """Returns the mean and failures of each reward, and the means of its metrics.
 
   Args:
-    by_response: for each response, the score by each reward.
-    names: of the rewards.
-    system: the part of the metrics' names after the family.
+    by_response: [[score for each reward] for each response].
+    names: the rewards' names.
+    system: the part of the metric names after the family.
   """
   values: dict[str, float] = {}
   for name, scores in zip(names, zip(*by_response, strict=True), strict=True):
@@ -189,8 +189,8 @@ def mean_reward(
   """Returns the mean reward of an evaluation, with its standard error.
 
   Args:
-    groups: the responses to each prompt, at least one of them.
-    name: the part of the scores' names before the family.
+    groups: the responses to each prompt; at least one prompt.
+    name: the first part of the score names.
 
   Returns:
     `NAME/reward`, and `NAME/reward_stderr` over prompts.
@@ -212,12 +212,12 @@ def report(
 
   Args:
     hosts: the processes of the run.
-    step: the step.
-    by_response: for each response, the score by each reward; may be empty.
-    names: names of the rewards.
+    step: the step's number, for the message.
+    by_response: [[score for each reward] for each response]; may be empty.
+    names: the rewards' names.
 
   Raises:
-    RuntimeError: a reward failed for all responses, so that nothing is learned.
+    RuntimeError: a reward failed for all responses, so the step has no signal.
   """
   if not by_response:
     return
@@ -232,7 +232,7 @@ def report(
 def _failures(
   by_response: Sequence[Sequence[Score]], names: Sequence[str]
 ) -> list[str]:
-  """Returns a line for each reward and kind of failure."""
+  """Returns one line per reward and kind of failure."""
   lines = []
   for name, scores in zip(names, zip(*by_response, strict=True), strict=True):
     by_kind: dict[str, list[str]] = collections.defaultdict(list)
@@ -250,7 +250,7 @@ def _failures(
 def _broken(
   by_response: Sequence[Sequence[Score]], names: Sequence[str]
 ) -> str:
-  """Returns the failures of a reward that failed for all; "": none did."""
+  """Describes a reward that failed for all responses; "" if none did."""
   for name, scores in zip(names, zip(*by_response, strict=True), strict=True):
     if all(score.failure for score in scores):
       return _failures([[score] for score in scores], [name])[0]

@@ -1,4 +1,4 @@
-"""The interface of a system: it makes trajectories with a policy.
+"""The `System` interface: a class that turns a policy into trajectories.
 
 A system is one class, in a package of this folder or anywhere else:
 
@@ -34,20 +34,20 @@ from azr_jax.types import RolloutBatch
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-  """The arguments from which a system is built.
+  """Everything that a system is built from, apart from its settings.
 
   Attributes:
-    seed: seed for all random draws on the host.
+    seed: the seed for all random draws on the host.
     steps: training steps of the whole run, for schedules.
     jobs: runs executor jobs, distributed over the hosts.
     executor: this host's executor, for environments that submit jobs.
     hosts: the processes of the run.
-    tokenizer: the tokenizer of the model.
-    sandbox: what programs may use.
-    clock: says when the outputs of tools are taken in steps. Evaluations have
-      another event loop, and so take outputs when they are there.
-    records: the system's own files in the run's folder, for what is made once
-      and read by a resumed run.
+    sandbox: the limits and libraries of sandboxed programs.
+    clock: schedules the delivery of tool outputs within steps, so that runs
+      are reproducible. Evaluations use another event loop and take outputs as
+      soon as they arrive.
+    records: the system's own files in the run's folder. Write data there that
+      is made once and that a resumed run must read again.
   """
 
   seed: int
@@ -63,12 +63,12 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class StepLoad:
-  """How much one training step samples and trains on, for estimates.
+  """How much one training step samples and trains on, for cost estimates.
 
   Attributes:
-    phases: prompts, and completions of each; a prompt of a later phase follows
-      from one of the first phase.
-    trained: completions that are trained on.
+    phases: (prompts, completions per prompt) of each phase. Prompts of a later
+      phase depend on completions of the first.
+    trained: the number of completions in the update.
   """
 
   phases: tuple[tuple[int, int], ...]
@@ -81,24 +81,24 @@ class StepLoad:
 
   @property
   def sequences(self) -> int:
-    """Completions that are sampled."""
+    """The number of sampled completions."""
     return sum(prompts * samples for prompts, samples in self.phases)
 
   @property
   def prompts(self) -> int:
-    """Prompts that are prefilled, each once for all its samples."""
+    """The number of prefills: one per prompt, shared by its samples."""
     return sum(prompts for prompts, _ in self.phases)
 
 
 @dataclasses.dataclass(frozen=True)
 class SuggestedScoring:
-  """The arguments of `azr_jax.evaluate` that show what a run has learned.
+  """The `azr_jax.evaluate` arguments that show what a run has learned.
 
   Attributes:
     variant: a variant of `configs/evaluate.py`.
-    benchmark: name or names, as `--benchmark` takes them.
-    data: the value of `--data`; "": the benchmark needs none.
-    note: what the user must know to run it; "": nothing.
+    benchmark: the value of `--benchmark`: one or more names.
+    data: the value of `--data`; empty if the benchmark needs no data.
+    note: a hint printed with the command; may be empty.
   """
 
   variant: str
@@ -114,21 +114,20 @@ class NoSettings(settings_lib.Settings):
 
 @dataclasses.dataclass(frozen=True)
 class About:
-  """Facts about a system with given settings, for the commands around it.
+  """Facts about a system with given settings, for commands such as `plan`.
 
   Attributes:
-    paper: title and address of the paper that the system follows, if any.
-    metrics: {metric family: what a healthy value looks like}, for families
-      that only this system has.
+    paper: title and URL of the paper that the system follows, if any.
+    metrics: {metric family: description of a healthy value}, for families that
+      only this system has.
     load: prompts and responses of a step; None if unknown.
-    scoring: a command for the user that scores a finished run; no run executes
-      it.
-    can_pause: whether a step resumes the groups that the previous one has
-      paused (`groups.py`, `partial.py`).
-    fixed_keys: keys that other runs may change on resume and this one may not,
-      such as `train.steps` for a schedule over all steps.
-    has_evaluation: whether `evaluate` has something to evaluate.
-    evaluation_keys: keys of which one must be set for that.
+    scoring: a suggested command that scores a finished run. It is only printed.
+    can_pause: whether a step resumes groups that the previous step paused
+      (`groups.py`, `partial.py`).
+    fixed_keys: config keys that must not change on resume, in addition to those
+      of every run. Example: `train.steps` for a schedule over all steps.
+    has_evaluation: whether `evaluate` has data to score.
+    evaluation_keys: config keys that provide such data; one must be set.
   """
 
   paper: tuple[str, str] | None = None
@@ -144,14 +143,14 @@ class About:
 class System(abc.ABC):
   """Makes graded trajectories with a policy, step by step.
 
-  Commands ask some systems for more, by protocols beside those commands:
-  `trainer/periodic_evals.py`, `data/select_problems.py`.
+  Some commands need further methods. They define a protocol next to the
+  command: `trainer/periodic_evals.py`, `data/select_problems.py`.
 
   Attributes:
-    name: the name of its config section, and its part of metric names.
-    Settings: the class of its config section.
-    settings: its config section.
-    context: the arguments from which it was built.
+    name: the name of the config section, also used in metric names.
+    Settings: the class of the config section.
+    settings: the values of the config section.
+    context: the resources of the run.
   """
 
   name: ClassVar[str]
@@ -163,34 +162,35 @@ class System(abc.ABC):
 
   @classmethod
   def about(cls, settings: Any) -> About:
-    """Returns what commands around the system need to know of it."""
+    """Returns facts about the system under these settings."""
     del settings
     return About()
 
   @classmethod  # noqa: B027 - most systems allow any sampling.
   def check(cls, settings: Any, rollout: SamplerSettings) -> None:
-    """Raises `Invalid` if settings contradict those of sampling."""
+    """Raises `Invalid` if the settings conflict with the sampler's."""
 
   @classmethod  # noqa: B027 - most systems need nothing else.
   def check_start(cls, settings: Any) -> None:
-    """Raises `Invalid` if a run lacks what no default can name, such as data.
+    """Raises `Invalid` if a setting without a usable default is missing.
 
-    A config without it can still be listed and compiled.
+    Training data are an example. A config without them can still be listed and
+    compiled, so `check` does not require them.
     """
 
   @classmethod
   def build(cls, settings: Any, context: Context) -> Self:
-    """Returns the system; may read or make data, on the primary host first."""
+    """Returns the system. May read or make data, on the primary host first."""
     return cls(settings, context)
 
   @abc.abstractmethod
   async def collect(self, policy: Policy, step: int) -> RolloutBatch:
-    """Samples, grades and returns the trajectories of a step.
+    """Samples and grades the trajectories of a step.
 
-    With `rollout.max_staleness` several steps are in flight. So read what
-    changes from step to step before the first await, and change it after the
-    last one. Claim what no other step may have, such as the next problems of an
-    epoch, before the first await.
+    With `rollout.max_staleness`, several steps are in flight at once. Read
+    state that changes between steps before the first await, and update it after
+    the last one. Claim per-step items, such as the next problems of an epoch,
+    before the first await.
     """
 
   def can_sample_ahead(self, step: int) -> bool:
@@ -214,17 +214,17 @@ class System(abc.ABC):
   async def evaluate(
     self, policy: Policy, limit: int, samples: int
   ) -> dict[str, float]:
-    """Returns scores on evaluation data of the system's own, by name.
+    """Returns scores on the system's own evaluation data, by name.
 
-    Periodic evaluations call it; the benchmarks of `evals/` are scored besides.
+    Periodic evaluations call this in addition to the benchmarks of `evals/`.
 
     Args:
       policy: a policy with the temperature and the random key of evaluations.
-      limit: maximum number of items; 0: all.
+      limit: the maximum number of items; 0 means all.
       samples: responses per item.
     """
     del policy, limit, samples
     return {}
 
   def close(self) -> None:  # noqa: B027 - most systems hold nothing.
-    """Ends what the system has started, at the end of a run."""
+    """Stops processes and threads that the system started."""

@@ -1,7 +1,7 @@
 """Metrics of sampled text: truncation, repetition, reflection.
 
-ORZ names them (section 3 and figures 3 to 5) without formulas; these are the
-formulas of its published code.
+The ORZ paper names them without formulas (section 3, figures 3 to 5). The
+formulas here are those of its published code.
 """
 
 import re
@@ -19,19 +19,19 @@ REFLECTIONS = (
   ("alternatively", re.compile(r"alternatively,")),
   ("however", re.compile(r"however,")),
 )
-# The end of a completion is a repetition if it has at least `_MIN_PERIODS`
-# periods of at most `_MAX_PERIOD` tokens, and repeats at least `_MIN_REPEATED`.
+# A completion ends in a repetition if its tail has at least `_MIN_PERIODS`
+# periods of at most `_MAX_PERIOD` tokens and repeats at least `_MIN_REPEATED`.
 _MAX_PERIOD = 128
 _MIN_PERIODS = 4
 _MIN_REPEATED = 16
 
 
 def repeat_score(text: str) -> float:
-  """Returns how much of a text repeats itself, in [0, 1).
+  """Returns how repetitive a text is, in [0, 1).
 
-  The score of n characters is 2 / (n (n + 1)) times the sum, over neighbours
-  among the n sorted suffixes, of the length of their longest common prefix. It
-  is 0 for fewer than two characters.
+  Sorts the n suffixes of the text and sums the longest common prefix lengths of
+  neighbours. The score is 2 / (n (n + 1)) times this sum, and 0 for fewer than
+  two characters.
   """
   characters = text.encode("utf-32-le", "surrogatepass")
   codes = np.frombuffer(characters, np.uint32).astype(np.int64)
@@ -42,8 +42,8 @@ def repeat_score(text: str) -> float:
   order = np.argsort(ranks[-1], kind="stable")
   first, second = order[:-1], order[1:]
   common = np.zeros(n - 1, np.int64)
-  # Equal blocks of 2^k characters are skipped, from the largest k to the
-  # smallest, as in a binary search.
+  # Skip equal blocks of 2^k characters, from the largest k to the smallest, as
+  # in a binary search.
   for level in range(len(ranks) - 1, -1, -1):
     rank, step = ranks[level], 1 << level
     a, b = first + common, second + common
@@ -73,7 +73,8 @@ def _prefix_ranks(codes: np.ndarray) -> list[np.ndarray]:
 def repetition_onset(token_ids: np.ndarray) -> int | None:
   """Returns the index from which a completion repeats itself to its end.
 
-  The first period is not a repetition. Without a repetition it returns None.
+  The first period does not count as repeated. Returns None if the completion
+  does not end in a repetition.
 
   Args:
     token_ids: int32 [S].
@@ -96,20 +97,20 @@ def metrics(
   prefix: str,
   max_scored: int = 256,
 ) -> dict[str, float]:
-  """Returns metrics of the texts of a step's answers.
+  """Returns text metrics of a step's answers.
 
   Args:
-    trajectories: the answers, perhaps with `correct` and `formatted` in their
-      metrics.
-    prefix: the beginning of the metric names, such as `health/orz`.
-    max_scored: the maximum number of answers whose repetition is scored; they
-      are evenly spaced. The score of a long text takes a tenth of a second.
+    trajectories: the answers, optionally with the metrics `correct` and
+      `formatted`.
+    prefix: the prefix of the metric names, such as `health/orz`.
+    max_scored: the maximum number of answers, evenly spaced, whose repetition
+      is scored. Scoring a long text takes a tenth of a second.
 
   Returns:
-    The fractions of answers that are truncated, well formed, or have a
-    reflection pattern; the mean repeat score; the mean count of each pattern;
-    where it is known what is correct, mean tokens of correct answers, of wrong
-    ones, and of correct ones with a pattern.
+    The fractions of answers that are truncated, well formed, or contain a
+    reflection pattern; the mean repeat score; the mean count of each pattern.
+    With grades, also the mean tokens of correct answers, of wrong answers, and
+    of correct answers with a pattern.
   """
   completions = [t.completion for t in trajectories]
   texts = [completion.text for completion in completions]
@@ -147,9 +148,9 @@ def _lengths_by_grade(
   """Returns mean tokens of correct, wrong, and correct reflective answers.
 
   Args:
-    trajectories: the answers.
-    lengths: tokens of each.
-    reflective: whether each has a reflection pattern.
+    trajectories: the answers, with the metric `correct`.
+    lengths: the tokens of each answer.
+    reflective: whether each answer has a reflection pattern.
   """
   values = {}
   correct = np.array([t.metrics["correct"] for t in trajectories], bool)

@@ -1,4 +1,4 @@
-"""Metrics that every solver has."""
+"""Metrics that all solvers share."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def trajectory(reward, metrics):
   "correct, expected",
   [
     ([0, 1, 0, 0], 0.5),
-    # A response that was not graded is not correct, whatever it was paid.
+    # An ungraded response is not correct, regardless of its reward.
     ([None, None, 0, 1], 0.5),
     ([None] * 4, None),
   ],

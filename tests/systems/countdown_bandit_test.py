@@ -1,4 +1,4 @@
-"""Countdown with SEC's bandit: its gains, and exact resume."""
+"""Countdown with SEC's bandit: gains and exact resume."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_gains_are_mean_absolute_advantages(skill):
 
 
 def countdown(**changes):
-  """Countdown with the bandit, replay and a second source."""
+  """Returns Countdown with the bandit, replay and a second source."""
   items = pool()
   inner = replay.Replay(
     Bandit(items, BanditSettings()),
@@ -52,7 +52,7 @@ def countdown(**changes):
 
 
 class Uneven(ScriptedPolicy):
-  """Solves puzzles of some targets always, others half of the time."""
+  """Always solves puzzles with some targets, others half of the time."""
 
   def reply(self, prompt, sample):
     self.skill = 4 if prompt.task.target % 3 else 2

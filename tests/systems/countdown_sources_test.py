@@ -1,4 +1,4 @@
-"""Puzzles of a file: their sizes, the limits and the weights of buckets."""
+"""Puzzles from a file: sizes, bucket limits and bucket weights."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from azr_jax.tasks.countdown import dataset, generator
 
 @pytest.fixture
 def made(tmp_path):
-  """Returns settings that read 60 puzzles of both sizes, and what they are."""
+  """Returns settings that read 60 puzzles of both sizes, and the puzzles."""
   puzzles = [puzzle for puzzle, _ in generator.generate(3, 60)]
   path = tmp_path / "puzzles.jsonl"
   dataset.write(path, puzzles)
@@ -21,7 +21,7 @@ def made(tmp_path):
 
 
 def sampled(settings):
-  """Returns the puzzles of 400 draws, and the sources that they are from."""
+  """Returns the puzzles of 400 draws, and their sources."""
   read = sources.read(settings, 10)
   items = read.curriculum.sample(1, 400, np.random.default_rng(0))
   return [read.puzzles[0][item.index] for item in items], read

@@ -114,9 +114,10 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
   collected = scripted.collect(system, policy, 1)
   groups = groups_of(collected.trajectories)
   proposed = groups.pop(("propose", 1))
-  # Two of eight are no puzzle; half of the answers to the others are correct.
+  # Two of eight proposals are invalid; half of the answers to the others are
+  # correct.
   assert sorted(proposed) == [-0.5] * 2 + [0.5] * 6
-  # There are as many answers as without proposals: 8 x 4.
+  # As many completions as without proposals: 8 x 4.
   assert len(collected.trajectories) == 32
   assert Countdown.about(system.settings).load.trained == 32
   assert collected.metrics["proposals/countdown/valid_fraction"] == 0.75

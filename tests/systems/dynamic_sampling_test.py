@@ -1,6 +1,6 @@
-"""Dynamic sampling: which prompts replace those that nothing is learned from.
+"""Dynamic sampling: which prompts replace groups without signal.
 
-The cases are of DAPO (arXiv 2503.14476), section 3.2.
+The cases follow DAPO (arXiv 2503.14476), section 3.2.
 """
 
 import itertools
@@ -50,7 +50,7 @@ def trajectories(number, rewards, length=1):
 
 
 def sample_groups(rewards, settings=UP_TO_THREE, batch_size=2):
-  """Samples groups of {number: rewards}; a number has as many tokens."""
+  """Samples groups from {number: rewards}; responses have `number` tokens."""
 
   async def ask(number):
     return trajectories(number, rewards[number], number + 1)
@@ -109,7 +109,7 @@ def test_no_place_waits_for_another():
   policy, replaced = scripted.Policy(), scripted.Future()
 
   async def ask(number):
-    if number == 0:  # It ends when the other index has sampled again.
+    if number == 0:  # Finishes once the other index has sampled again.
       await Awaited(replaced)
     if number == 3:
       replaced.set_result(None)
@@ -151,11 +151,11 @@ PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(30)]
 
 
 class Uneven(scripted.Policy):
-  """Answers each third problem both ways, and others in one way.
+  """Answers every third problem both rightly and wrongly, others one way.
 
   Attributes:
-    asked: the numbers in the order in which they were asked.
-    ended: the numbers, sample by sample, as responses end.
+    asked: the prompt numbers in the order in which they were sampled.
+    ended: the prompt number of each response, in the order of completion.
   """
 
   def __init__(self, seed=0):
@@ -194,7 +194,7 @@ def orz(context, **changes):
 
 
 def batch_of(rollouts):
-  """Returns all that a step learns from and says, without seconds."""
+  """Returns a step's trajectories and metrics, without timings."""
   rows = [
     (t.group_id, t.prompt.task, t.reward, t.completion.token_ids.tolist())
     for t in rollouts.trajectories
@@ -246,7 +246,7 @@ def test_an_epoch_of_orz_has_every_problem_once(context):
     scripted.collect(system, policy, step)
     asked += seen
   assert len(asked) > 30
-  # Nothing but what was given back is left of the first epoch.
+  # Only the returned positions are left of the first epoch.
   missing = set(PROBLEMS) - set(asked)
   assert len(missing) <= len(system.state_dict()["order"]["returned"])
   counts = [asked.count(problem) for problem in PROBLEMS]
@@ -254,7 +254,7 @@ def test_an_epoch_of_orz_has_every_problem_once(context):
 
 
 class Recorded(mixture.Mixture):
-  """A curriculum that keeps what it was told."""
+  """A curriculum that records its updates."""
 
   def update(self, step, items, pass_rates, gains):
     self.told = [item.index for item in items], list(pass_rates), list(gains)
@@ -264,7 +264,7 @@ PUZZLES = [Puzzle((n, 2, 3), n + 5) for n in range(10, 22)]
 
 
 class Adder(Uneven):
-  """Solves puzzles with an even number sometimes, and others always."""
+  """Sometimes solves puzzles with an even number, always solves others."""
 
   def reply(self, puzzle, sample):
     numbers = list(puzzle.numbers)

@@ -1,4 +1,4 @@
-"""The ORZ step with a scripted policy: order, rewards, metrics, state."""
+"""An ORZ step with a scripted policy: order, rewards, metrics, state."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ PROBLEMS = [Problem(f"what is {n} + 1", str(n + 1)) for n in range(10)]
 
 
 class ScriptedPolicy(scripted.Policy):
-  """Answers correctly, wrongly, and correctly but truncated after the box."""
+  """Answers right, wrong, and right but truncated after the box."""
 
   def __init__(self):
     self.asked = []
@@ -75,7 +75,7 @@ BY_SOURCE = (PROBLEMS[:5], PROBLEMS[5:])
 
 
 class Uneven(ScriptedPolicy):
-  """Solves the problems of the second source once in three samples."""
+  """Solves problems of the second source in one of three samples."""
 
   @scripted.samples
   def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
@@ -126,14 +126,14 @@ def test_a_truncated_answer_is_incorrect_or_graded(system):
     assert groups == [("solve", i) for i in range(4) for _ in range(3)]
 
 
-# Response, why it ended, and whether its answer is 6: by the rule that grades
-# truncated responses, and by the one that does not.
+# (Response, finish reason, (correct if truncated responses are graded, correct
+# if they are not)).
 ENDINGS = [
   (prompts.format_response("so", "6"), "stop", (1, 1)),
   (prompts.format_response("so", "6"), "length", (1, 0)),
   (prompts.format_response("so", "\\frac{12}{2}"), "stop", (1, 1)),
   (prompts.format_response("so", "5"), "stop", (0, 0)),
-  # Without a tag, a box or a number is no answer.
+  # A box or a number outside answer tags is not an answer.
   ("we try n = 6. Wait, maybe", "length", (0, 0)),
   ("the answer is \\boxed{6}", "stop", (0, 0)),
   ("so</think>\n<answer>6</answer>", "stop", (0, 0)),
@@ -141,7 +141,7 @@ ENDINGS = [
 
 
 class EndingPolicy(ScriptedPolicy):
-  """Gives every response of `ENDINGS` to each prompt."""
+  """Answers each prompt with every response in `ENDINGS`."""
 
   tokenizer = None
 
@@ -168,7 +168,7 @@ class EndingPolicy(ScriptedPolicy):
 def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
   system, context, executor, rule, name
 ):
-  """Selection by records and by a run rates by one rule, too."""
+  """So are selections by records and by a run's state."""
   count = len(ENDINGS)
   wanted = [rights[rule == "incorrect"] for _, _, rights in ENDINGS]
   problem, training = Problem("what is 5 + 1", "6"), EndingPolicy()
@@ -261,7 +261,7 @@ class New(ScriptedPolicy):
 
 
 def test_tokens_that_no_response_repeats_have_no_advantage(system):
-  """A zero would count in the mean over steps."""
+  """A zero would distort the mean over steps."""
   metrics = scripted.collect(system(), New(), 1).metrics
   assert metrics["health/orz/repeated_token_fraction"] == 0
   assert "health/orz/grpo_advantage_on_repetition" not in metrics

@@ -1,4 +1,4 @@
-"""A system of forty lines in a file outside of the repository."""
+"""A forty-line system in a file outside the repository."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What rewards may return, and what everything else becomes."""
+"""Valid return values of rewards, and failures for all others."""
 
 import numpy as np
 import pytest
@@ -127,7 +127,7 @@ def test_a_mean_reward_has_its_error_over_prompts():
     for rewards in ([0, 1], [1, 1, 1], [0, 0])
   ]
   assert scores.mean_reward(groups, "custom") == {
-    # Each prompt counts once: 1/2, 1 and 0, whose variance is 1/4.
+    # Each prompt counts once: 1/2, 1 and 0, with variance 1/4.
     "custom/reward": 0.5,
     "custom/reward_stderr": pytest.approx((1 / 4 / 3) ** 0.5),
   }

@@ -10,7 +10,7 @@ from azr_jax.systems.system import Context
 from azr_jax.tasks.countdown import difficulty, generator, prompts
 
 SETTINGS = dict(prompts=8, group_size=4, prompt_format="compact")
-# Answers are verified in this process, so there are no jobs.
+# Answers are verified in-process, so there are no jobs.
 CONTEXT = Context(0, 10, None, None, None, None, None)
 PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]
 
@@ -54,7 +54,7 @@ class ScriptedPolicy(scripted.Policy):
 
 
 def training_puzzle(number):
-  """Returns a sum of the training split."""
+  """Returns a puzzle of the training split whose solution is a sum."""
   made = [Puzzle((7, n, number), 7 + n + number) for n in range(50, 80)]
   return next(puzzle for puzzle in made if not generator.is_test(puzzle))
 

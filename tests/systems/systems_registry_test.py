@@ -1,4 +1,4 @@
-"""Systems of other code: found by module or file, with or without settings."""
+"""External systems: found by module or file, with or without settings."""
 
 import dataclasses
 import sys
@@ -30,7 +30,7 @@ class Nameless(System):
 
 @pytest.fixture(name="file")
 def make_file(tmp_path, monkeypatch):
-  """A file with a system, whose module is forgotten after the test."""
+  """Writes a system to a file; unloads its module after the test."""
   path = tmp_path / "plain_system.py"
   path.write_text(SYSTEM)
   monkeypatch.setattr(sys, "path", [*sys.path])
@@ -71,7 +71,7 @@ def test_a_module_is_found_by_its_dotted_name(file, monkeypatch):
     ("nosuch.module:Plain", "No module named 'nosuch'"),
     ("FOLDER/nosuch.py:Plain", "nosuch.py"),
     ("FOLDER/plain_system.py:Nosuch", "has no function or class 'Nosuch'"),
-    ("FOLDER/plain_system.py:Other", "this is no subclass of it"),
+    ("FOLDER/plain_system.py:Other", "this is not a subclass of it"),
     ("FOLDER/plain_system.py:System", "this lacks collect, name"),
     ("FOLDER/plain_system.py:Nameless", "this lacks name"),
   ],

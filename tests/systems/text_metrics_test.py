@@ -1,4 +1,4 @@
-"""Repetition, reflection and truncation against plain definitions."""
+"""Repetition, reflection and truncation against naive definitions."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def plain_repeat_score(text):
   return 2 * total / (n * (n + 1))
 
 
-# The scores are those of the published code.
+# Scores from the published code.
 @pytest.mark.parametrize(
   "text, score",
   [("a" * 100, 0.980), ("ab" * 50, 0.961), ("", 0), ("a", 0)],

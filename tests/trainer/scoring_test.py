@@ -103,7 +103,7 @@ def test_the_last_words_name_questions_that_were_held_out(
     "--benchmark=questions",
     f"--data={data}",
   ]
-  assert ("was not trained on" in text) == (data == sources.UNKNOWN)
+  assert ("did not train on" in text) == (data == sources.UNKNOWN)
 
 
 def test_a_run_that_was_stopped_says_that_it_resumes(tmp_path):

@@ -1,10 +1,10 @@
 """The life of a proposal, from its prompt to its graded solution.
 
-A proposal that is validated at once gets its learnability rollouts and its
-solution; a refused one at once has a task of the buffer solved in its place. No
-proposal waits for another. Everything is drawn by the proposal's index, so a
-step has the same tasks and samples in whatever order completions and verdicts
-come.
+As soon as a proposal is validated, its learnability rollouts and its solution
+are sampled. If it is rejected, a buffered task is solved instead. Proposals do
+not wait for each other. All random draws depend on the proposal's index, so a
+step has the same tasks and samples regardless of the order in which completions
+and verdicts arrive.
 """
 
 import dataclasses
@@ -30,9 +30,9 @@ from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
 # Key of a vote: (episode index, task) for a new task, (task type, task) for a
-# task of a buffer.
+# buffered one.
 VoteName: TypeAlias = tuple[int | str, Task]
-# Phases of sampling. Proposals, which are phase 0, get their slots first.
+# Phases of sampling. Proposals are phase 0 and get their slots first.
 LEARN, SOLVE, VOTE = 1, 2, 3
 
 
@@ -42,9 +42,9 @@ class Start:
 
   Attributes:
     task_type: the type of the proposal.
-    prompt: asks for it; its task is `PromptPrograms`.
-    task: the task to solve if the proposal is rejected; None if the buffer is
-      empty.
+    prompt: the proposer prompt, whose task is `PromptPrograms`.
+    task: the fallback task to solve if the proposal is rejected. None if the
+      buffer is empty.
   """
 
   task_type: str
@@ -52,7 +52,7 @@ class Start:
   task: Task | None
 
   def to_json(self) -> dict[str, Any]:
-    """Returns it as JSON values."""
+    """Returns the input as JSON values."""
     return {
       "type": self.task_type,
       "text": self.prompt.text,
@@ -62,7 +62,7 @@ class Start:
 
   @classmethod
   def from_json(cls, row: Mapping[str, Any], policy: Policy) -> Self:
-    """Returns what `to_json` returned; the policy tokenises the prompt."""
+    """Reverses `to_json`; the policy tokenises the prompt."""
     shown = row["programs"]
     programs = proposer.PromptPrograms(
       tuple(shown["references"]), tuple(shown["components"]), shown["program"]
@@ -73,15 +73,14 @@ class Start:
 
 @dataclasses.dataclass
 class ProposalEpisode:
-  """What was sampled for one proposer's prompt.
+  """Everything sampled for one proposer prompt.
 
   Attributes:
-    proposal: the proposal.
-    rollouts: its learnability rollouts.
-    vote: names the vote on the label of the task that was solved, for
-      `EpisodeCollector.votes`; None: there was none.
+    rollouts: the proposal's learnability rollouts.
+    vote: the key of the vote on the solved task's label, for
+      `EpisodeCollector.votes`. None if there was no vote.
     solution: the solution; None if there was no task to solve.
-    gold_minus_answer: what `program_metrics` says of the solution.
+    gold_minus_answer: see `program_metrics.gold_minus_answer`.
   """
 
   proposal: Proposal
@@ -108,11 +107,11 @@ class EpisodeCollector:
 
     Args:
       policy: proposes and solves.
-      context: its jobs validate and grade.
-      settings: of self-play.
+      context: the resources of the run; its jobs validate and grade.
+      settings: the config section.
       prompt_builder: builds the prompts.
-      labels: what solutions are graded by.
-      buffers: tasks of earlier steps.
+      labels: the labels of the step's tasks.
+      buffers: the tasks of earlier steps.
       step: the training step.
     """
     self._policy, self._context, self._settings = policy, context, settings
@@ -126,18 +125,18 @@ class EpisodeCollector:
       self._known = {name: buffer.keys() for name, buffer in buffers.items()}
     self._decided: list[Future[None]] = []
     self._votes: dict[VoteName, Future[list[Solution]]] = {}
-    # Tasks of the buffers that lack a label -> the first one's index.
+    # Buffered task without a label -> index of its first episode.
     self._unlabelled: dict[tuple[str, Task], int] = {}
 
   async def collect(self, starts: Sequence[Start]) -> list[ProposalEpisode]:
     """Returns the episodes of the step's batch.
 
-    Episodes that the previous step has paused come first, then the others in
-    order. Paused episodes are left out.
+    Episodes that the previous step paused come first, then the others in order.
+    Episodes that pause in this step are left out.
 
     Args:
-      starts: the input of each episode; those of episodes that the previous
-        step has paused come last.
+      starts: the input of each episode. Inputs of episodes that the previous
+        step paused come last.
     """
     self._decided = [Future() for _ in starts]
     for index, start in enumerate(starts):
@@ -153,11 +152,7 @@ class EpisodeCollector:
     return [episode for episode in episodes if episode is not None]
 
   def votes(self, episodes: Sequence[ProposalEpisode]) -> list[list[Solution]]:
-    """Returns the rollouts of each vote once, in the order of the episodes.
-
-    Args:
-      episodes: those that were collected.
-    """
+    """Returns the rollouts of each vote once, in the order of the episodes."""
     names = dict.fromkeys(e.vote for e in episodes if e.vote is not None)
     return [self._votes[name].result() for name in names]
 
@@ -165,7 +160,7 @@ class EpisodeCollector:
     """Samples one episode.
 
     Raises:
-      GroupPaused: one of its sequences is paused.
+      GroupPaused: a sequence of the episode is paused.
     """
     task = start.task
     settings, policy = self._settings, self._policy
@@ -195,9 +190,9 @@ class EpisodeCollector:
     return episode
 
   async def _reject_duplicate(self, index: int, proposal: Proposal) -> None:
-    """Refuses a task that a buffer or an earlier proposal has.
+    """Rejects a task that a buffer or an earlier proposal already has.
 
-    It waits for the earlier ones, so that the first of several is kept.
+    Waits for all earlier proposals, so that the first of several is kept.
     """
     try:
       for earlier in self._decided[:index]:
@@ -231,7 +226,7 @@ class EpisodeCollector:
   async def _solve(
     self, index: int, episode: ProposalEpisode, task: Task | None
   ) -> None:
-    """Samples a solution of a task, and votes for its label if it lacks one."""
+    """Samples a solution of a task, and votes on its label if it has none."""
     proposal = episode.proposal
     if not self._settings.uses_solutions or task is None:
       return
@@ -248,9 +243,9 @@ class EpisodeCollector:
   def _start_vote(
     self, index: int, episode: ProposalEpisode, task: Task
   ) -> VoteName | None:
-    """Starts a vote on a task, unless it has a label or rollouts for one.
+    """Starts a vote on a task, unless it has a label or rollouts that vote.
 
-    A task of the buffer that is solved twice is voted on once.
+    A buffered task that is solved twice in a step is voted on once.
     """
     name: VoteName
     proposal = episode.proposal
@@ -289,7 +284,7 @@ class EpisodeCollector:
 
 
 async def _is_paused(part: Coroutine[Any, Any, None]) -> bool:
-  """Runs a part of an episode; returns whether a sequence of it is paused."""
+  """Runs a part of an episode; returns whether it was paused."""
   try:
     await part
   except GroupPaused:

@@ -14,23 +14,24 @@ from azr_jax.tasks.programs.task import is_verified
 NAME = "azr"
 # Metric family -> what a healthy value looks like.
 HEALTHY = {
-  # rejected_REASON counts. `input` is an input without a literal; `unused` and
-  # `trivial` are composite programs that add nothing to their parts; `no_error`
-  # is a program that should have raised.
-  "proposals": "valid_fraction rises; blocked and timeout stay rare",
-  "program": "cognitive, distance and answer_diversity rise or stay",
-  "learnability": "solve_rate away from 0 and 1, else nothing is learned; "
-  "undecided_fraction, rollouts that a limit ended, near 0",
-  "buffer": "grows by about B x task_fraction a step",
-  "labels": "of tasks that are voted on: agreement near 1, gap near 0",
-  "gate": "unverified tasks of the step: 0 with unverified_fraction=0",
+  # Reasons of rejected_REASON: `input` is an input that is not a literal;
+  # `unused` and `trivial` are composite programs that add nothing to their
+  # components; `no_error` is a program that should have raised.
+  "proposals": "valid_fraction rises; rejected_blocked and rejected_timeout "
+  "stay rare",
+  "program": "cognitive, distance and answer_diversity rise or stay level",
+  "learnability": "solve_rate away from 0 and 1, where there is no signal; "
+  "undecided_fraction (rollouts whose grading timed out) near 0",
+  "buffer": "grows by about B x task_fraction per step",
+  "labels": "majority labels: agreement with the executor near 1, gap near 0",
+  "gate": "unverified tasks in the step: 0 with unverified_fraction=0",
 }
 
 
 def step_metrics(
   trajectories: Sequence[types.Trajectory],
 ) -> dict[str, float]:
-  """Returns reward, token length, count and accuracy per task type and role."""
+  """Returns rewards, lengths, counts and accuracy per task type and role."""
   metrics: dict[str, float] = {}
   for group in dict.fromkeys(t.group_id for t in trajectories):
     assert isinstance(group, tuple)
@@ -48,9 +49,9 @@ def step_metrics(
 def response_metrics(
   role: str, responses: Sequence[Proposal] | Sequence[Solution]
 ) -> dict[str, float]:
-  """Returns length, count and format of responses per task type.
+  """Returns lengths, counts and format of responses per task type.
 
-  They are of every response, whether anything is learned from it or not.
+  Covers all responses, including those that are not trained on.
   """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(response.task_type for response in responses):
@@ -70,14 +71,14 @@ def proposal_metrics(
 ) -> dict[str, float]:
   """Returns valid fraction, rejections and learnability per task type.
 
-  `valid_fraction` is the fraction that earns its role's reward (eq. 6), without
-  those that were admitted unverified; `task_fraction` also has the valid tasks
-  of responses that are not well formed, which enter the buffer too.
+  `valid_fraction` is the fraction of proposals that earn their role's reward
+  (eq. 6), not counting those admitted unverified. `task_fraction` also counts
+  valid tasks from malformed responses, which enter the buffer too.
 
   Args:
-    proposals: of a step, of all task types.
-    samples: learnability rollouts per proposal. A histogram counts the
-      proposals, without undecided rollouts, by how many were correct.
+    proposals: all proposals of the step.
+    samples: learnability rollouts per proposal. A histogram counts proposals
+      without undecided rollouts by their number of correct rollouts.
     reward: a key of `rewards.PROPOSER_REWARDS`.
   """
   metrics: dict[str, float] = {}
@@ -115,8 +116,8 @@ def gate_metrics(
 ) -> dict[str, float]:
   """Returns how many tasks of the step are unverified, per task type.
 
-  `admitted` counts the proposals that the gate admitted, and `solved_fraction`
-  is the fraction of the solutions whose task is unverified.
+  `admitted` counts proposals that the gate admitted. `solved_fraction` is the
+  fraction of solutions whose task is unverified.
   """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):
@@ -138,7 +139,7 @@ def gate_metrics(
 def _learnability_metrics(
   name: str, solved: Sequence[rewards.Solved], samples: int, reward: str
 ) -> dict[str, float]:
-  """Returns the metrics of the learnability rollouts of proposals."""
+  """Returns metrics of the proposals' learnability rollouts."""
   if not solved:
     return {}
   undecided = sum(counts.undecided for counts in solved)

@@ -1,7 +1,8 @@
 """Complexity and diversity of proposed programs (AZR, appendix C.4 and C.5).
 
 The executor measures programs while the learnability rollouts are sampled, so
-the step hardly waits for it. A program that cannot be measured has no metrics.
+this adds little time to a step. Programs that cannot be measured have no
+metrics.
 """
 
 import collections
@@ -44,13 +45,13 @@ def f(reference, answer):
 
 
 class AnswerCounts:
-  """Counts how often each answer was the reference answer, in the whole run."""
+  """Counts how often each answer was the reference, over the whole run."""
 
   def __init__(self) -> None:
     self._counts: dict[str, collections.Counter[str]] = {}
 
   def state_dict(self) -> dict[str, dict[str, int]]:
-    """Returns the counts by task type and by a hash of the answer."""
+    """Returns {task type: {hash of the answer: count}}."""
     return {name: dict(counts) for name, counts in self._counts.items()}
 
   def load_state_dict(self, state: dict[str, dict[str, int]]) -> None:
@@ -65,8 +66,8 @@ class AnswerCounts:
   def diversity(self, task_type: str, answers: Sequence[str]) -> float:
     """Returns the mean of 1 - p(answer) over answers.
 
-    p is the fraction of all counted answers of the task type; 0 if there are
-    none.
+    p is the answer's fraction of all counted answers of the task type, or 0 if
+    none were counted.
     """
     counts = self._counts.get(task_type, collections.Counter())
     total = max(counts.total(), 1)
@@ -74,17 +75,17 @@ class AnswerCounts:
 
 
 class Surprise:
-  """Rewards tasks whose answers the solver has rarely met (AZR, D.4).
+  """Rewards tasks whose answers the solver has rarely seen (AZR, D.4).
 
-  The reward is 1 - p, where p is the fraction of an answer among those of the
-  tasks that the solver was asked before. A task counts once a step.
+  The reward is 1 - p, where p is the answer's frequency among tasks that the
+  solver was given in earlier steps. A task counts once per step.
   """
 
   def __init__(self) -> None:
     self._answered = AnswerCounts()
 
   def state_dict(self) -> dict[str, dict[str, int]]:
-    """Returns the counts as `AnswerCounts` does."""
+    """Returns the counts; see `AnswerCounts.state_dict`."""
     return self._answered.state_dict()
 
   def load_state_dict(self, state: dict[str, dict[str, int]]) -> None:
@@ -97,8 +98,8 @@ class Surprise:
     """Sets `surprise` of valid proposals, then counts the step's tasks.
 
     Args:
-      proposals: of the step.
-      solutions: all that the solver answered in the step.
+      proposals: the proposals of the step.
+      solutions: all solver responses of the step.
     """
     for proposal in proposals:
       if proposal.task is not None and proposal.verified:
@@ -118,10 +119,9 @@ def _key(answer: str) -> str:
 
 
 async def measure(jobs: SharedJobs, proposal: Proposal) -> None:
-  """Measures the program of a proposal, if it has a new one.
+  """Measures a proposal's program, if the proposal wrote one.
 
-  An induction proposal has none. The components of a composite program are not
-  measured.
+  Induction proposals did not. Components of composite programs are excluded.
   """
   if isinstance(proposal.task, Triplet):
     shown = proposal.prompt.task
@@ -138,7 +138,7 @@ def count_answers(proposals: Sequence[Proposal], counts: AnswerCounts) -> None:
 
   Args:
     proposals: all proposals of the step.
-    counts: the answers of the run, to which those of the step are added.
+    counts: the answer counts of the run; the step's answers are added.
   """
   valid = [p for p in proposals if p.verified]
   for proposal in valid:
@@ -152,9 +152,9 @@ def count_answers(proposals: Sequence[Proposal], counts: AnswerCounts) -> None:
 
 
 def _answers(task_type: str, task: Task) -> Sequence[str]:
-  """Returns the reference answers of a task; equal values are equal texts.
+  """Returns a task's reference answers, normalised so equal values match.
 
-  A task that is not verified has none.
+  Unverified tasks have none.
   """
   if not is_verified(task):
     return ()
@@ -164,7 +164,7 @@ def _answers(task_type: str, task: Task) -> Sequence[str]:
     return (task.output,)
   try:
     return (literals.arguments_text(task.input),)
-  except literals.ParseError:  # An old run may have expressions.
+  except literals.ParseError:  # Buffers of old runs may hold expressions.
     return (task.input,)
 
 
@@ -184,9 +184,9 @@ def metrics(proposals: Sequence[Proposal], prefix: str) -> dict[str, float]:
 async def gold_minus_answer(
   jobs: SharedJobs, solution: Solution
 ) -> float | None:
-  """Returns how much more complex a program is than a correct answer (C.5).
+  """Returns the reference's cognitive complexity minus the answer's (C.5).
 
-  None: the solution is not a correct program.
+  None if the solution is not a correct induction program.
   """
   answer = parsing.parse_program_answer(solution.completion.text)
   if solution.task_type != INDUCTION or not solution.correct or not answer:
@@ -199,7 +199,7 @@ async def gold_minus_answer(
 def solution_metrics(
   differences: Sequence[float | None], prefix: str
 ) -> dict[str, float]:
-  """Returns the mean of what `gold_minus_answer` returned."""
+  """Returns the mean of the values from `gold_minus_answer`."""
   known = [one for one in differences if one is not None]
   if not known:
     return {}
@@ -211,7 +211,7 @@ def solution_metrics(
 def _submit(
   executor: Executor, program: str, arguments: tuple[Any, ...]
 ) -> "Future[Any]":
-  """Starts a job; the future is what the program returns, None if it fails."""
+  """Submits a job; its future holds the return value, or None on failure."""
   text = ", ".join(map(ascii, arguments))
   job = Job("measures", program, (text,), libraries=(LIBRARY,))
   return futures.then(executor.submit(job), _value)

@@ -1,4 +1,4 @@
-"""AZR's proposer: prompts with references, and completions that become tasks.
+"""AZR's proposer: builds prompts, and turns completions into tasks.
 
 Each completion is parsed and validated while others are still being sampled.
 """
@@ -29,9 +29,9 @@ from azr_jax.tasks.programs.task import (
   Triplet,
 )
 
-# How often references are drawn again if the prompt is too long.
+# Attempts to draw references before their number is halved.
 MAX_RESAMPLES = 4
-# Tasks that are drawn for each component of a composite program.
+# Candidate tasks per component of a composite program.
 _CANDIDATES_PER_COMPONENT = 8
 
 
@@ -40,8 +40,8 @@ class PromptPrograms:
   """The programs in a proposer's prompt.
 
   Attributes:
-    references: the programs that the proposal should differ from.
-    components: the programs that it must build on (appendix D.2).
+    references: programs that the proposal should differ from.
+    components: programs that the proposal must build on (appendix D.2).
     program: the program of an induction task.
   """
 
@@ -57,15 +57,14 @@ class Proposal:
   Attributes:
     prompt: the prompt, whose task is `PromptPrograms`.
     completion: the response.
-    task_type: the type of the task.
     task: the task; None if the proposal is neither valid nor admitted
       (`extensions/gate.py`).
-    rejection: why the proposal is not valid; None if it is.
+    rejection: the reason why the proposal is invalid; None if it is valid.
     formatted: whether the response is well formed.
-    solved: how the learnability rollouts ended, once there are any.
-    duplicate: whether the buffer had a task that differs in names or layout
-      only.
-    program_metrics: what `program_metrics.py` measured of the program.
+    solved: the outcome of the learnability rollouts, if any.
+    duplicate: whether the buffer has a task that differs only in names or
+      layout.
+    program_metrics: metrics of the program (`program_metrics.py`).
   """
 
   prompt: types.Prompt
@@ -85,7 +84,7 @@ class Proposal:
 
   @property
   def verified(self) -> bool:
-    """Whether the proposal is valid, and not admitted unverified."""
+    """Whether the proposal is valid, rather than admitted unverified."""
     return self.task is not None and self.rejection is None
 
 
@@ -97,21 +96,21 @@ def propose_prompt(
   prompt_builder: PromptBuilder,
   rng: np.random.Generator,
 ) -> types.Prompt:
-  """Draws references from the buffers and writes a proposer's prompt.
+  """Draws references from the buffers and builds a proposer prompt.
 
-  If the prompt is too long, references are drawn again a few times, then half
-  as many, and so on. The last prompt shows the zero triplet alone.
+  If the prompt is too long, draws references again a few times, then half as
+  many, and so on. The last resort shows only the zero triplet.
 
   Args:
-    policy: tokenises prompts, and knows the largest prompt bucket.
+    policy: tokenises prompts and knows the largest prompt bucket.
     task_type: the type of the proposal.
     buffers: the tasks of each type.
-    settings: how many references are shown.
+    settings: the config section, with the number of references.
     prompt_builder: builds the prompt.
     rng: draws the references.
 
   Raises:
-    ValueError: not even the shortest prompt fits the largest bucket.
+    ValueError: even the shortest prompt exceeds the largest bucket.
   """
   counts = [settings.references]
   while task_type != INDUCTION and counts[-1]:
@@ -146,7 +145,7 @@ def propose_prompt(
   if policy.fits(prompt):
     return prompt
   raise ValueError(
-    f"a proposer's prompt for {task_type} fits no rollout.prompt_buckets; "
+    f"a proposer prompt for {task_type} exceeds all rollout.prompt_buckets: "
     "expected a larger last bucket"
   )
 
@@ -154,7 +153,7 @@ def propose_prompt(
 def _draw_program(
   buffers: Mapping[str, TaskBuffer], rng: np.random.Generator
 ) -> str:
-  """Returns a program of the deduction and abduction buffers."""
+  """Draws a program from the deduction and abduction buffers."""
   programs = [
     task.code
     for name, buffer in buffers.items()
@@ -184,14 +183,14 @@ def _triplet_prompt(
   rng: np.random.Generator,
   composites: bool = True,
 ) -> types.Prompt:
-  """Returns a prompt for a triplet.
+  """Returns a prompt that asks for a triplet.
 
   Args:
     policy: tokenises the prompt.
     task_type: the type of the proposal.
     buffer: the tasks of this type.
-    count: the maximum number of references; 0: the zero triplet.
-    settings: how references are drawn.
+    count: the maximum number of references; 0 shows the zero triplet.
+    settings: the config section.
     prompt_builder: builds the prompt.
     rng: draws the references.
     composites: whether the prompt may have components (appendix D.2).
@@ -230,13 +229,13 @@ async def propose(
   """Samples a proposal and validates it.
 
   Args:
-    policy: samples it, in phase 0.
-    jobs: validates it.
-    prompt_seed: part of the random key.
+    policy: samples the proposal, in phase 0.
+    jobs: validates the proposal.
+    prompt_seed: a part of the random key.
     task_type: the type of the proposal.
-    prompt: asks for it.
-    settings: how it is validated.
-    prompt_builder: builds the prompt of the task, which must fit.
+    prompt: the proposer prompt.
+    settings: the config section.
+    prompt_builder: builds the task's solver prompt, which must fit.
   """
   [(_, _, completion)] = [
     one
@@ -264,7 +263,7 @@ async def sample_proposals(
   settings: AZRSettings,
   prompt_builder: PromptBuilder,
 ) -> list[Proposal]:
-  """Samples and validates a proposal for each (task type, prompt), in order."""
+  """Samples and validates one proposal per (task type, prompt), in order."""
   return await policy.gather(
     propose(policy, jobs, number, task_type, prompt, settings, prompt_builder)
     for number, (task_type, prompt) in enumerate(typed_prompts)
@@ -279,7 +278,7 @@ def _proposal(
   outcome: Task | validation.Rejection,
   prompt_builder: PromptBuilder,
 ) -> Proposal:
-  """Returns the proposal of a response; its task must fit a solver's prompt."""
+  """Returns the proposal of a response; rejects tasks too long for a prompt."""
   task, rejection = None, None
   if isinstance(outcome, validation.Rejection):
     rejection = outcome.reason
@@ -308,7 +307,7 @@ def _submit_validation(
   response: str,
   settings: AZRSettings,
 ) -> validation.ValidationFuture:
-  """Starts to validate a proposal."""
+  """Parses a proposal and submits its validation."""
   if task_type == INDUCTION:
     parsed = parsing.parse_induction_proposal(
       response, settings.induction_inputs

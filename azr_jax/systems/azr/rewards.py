@@ -1,7 +1,8 @@
 """AZR's rewards: learnability (eq. 4), correctness (5), composite (6).
 
-What a valid proposal earns is a function of p, the fraction of its rollouts
-that are right. `PROPOSER_REWARDS` has AZR's and those of other papers:
+The reward of a valid proposal is a function of p, the fraction of its rollouts
+that are correct. `PROPOSER_REWARDS` holds AZR's function and those of other
+papers:
 
 | name | reward | 0 at | highest at |
 | --- | --- | --- | --- |
@@ -10,18 +11,18 @@ that are right. `PROPOSER_REWARDS` has AZR's and those of other papers:
 | `variance` | p (1 - p), of a right answer (arXiv 2502.12272) | 0, 1 | 1/2 |
 | `uncertainty` | 1 - 2 abs(p - 1/2) (R-Zero, arXiv 2508.05004) | 0, 1 | 1/2 |
 
-Who answers for a timeout: in abduction the proposer's program runs on the
-solver's input, in induction the solver's program on the proposer's inputs.
+Timeouts: in abduction the proposer's program runs on the solver's input, in
+induction the solver's program on the proposer's inputs.
 
-* To the solver it is wrong. The solver chose the input or wrote the program,
-  and the limit is a multiple of what the task itself was allowed
-  (`executor.validation_fraction`).
-* To the proposer it is undecided, as is a process that was lost: that a limit
-  ended a rollout does not show that the task is hard, or slow programs would
-  pay. A proposal with undecided rollouts earns the least that its reward gives
-  for anything that these may have been. So it never earns more than if they
-  were right; with `learnability` it earns nothing unless one rollout was seen
-  to be right and one wrong.
+* For the solver, a timeout is incorrect. The solver chose the input or wrote
+  the program, and its limit is a multiple of the time that the task itself was
+  allowed (`executor.validation_fraction`).
+* For the proposer, a timeout is undecided, and so is a lost process. A timeout
+  does not show that a task is hard; otherwise slow programs would be rewarded.
+  A proposal with undecided rollouts earns the minimum of its reward over all
+  possible outcomes of these rollouts. It never earns more than if they were
+  correct. With `learnability` it earns nothing unless at least one rollout was
+  correct and one incorrect.
 """
 
 import dataclasses
@@ -36,12 +37,12 @@ class RewardRules:
   """The values of the composite reward.
 
   Attributes:
-    unlearnable: reward of a valid proposal where `proposer` gives 0: 0 in the
-      paper (eq. 4), -0.5 in the published code.
-    wrong: reward of a well-formed wrong answer.
-    bad_format: reward of a response that is not well formed, or of a proposal
-      that is not valid.
-    proposer: the reward of a valid proposal, a key of `PROPOSER_REWARDS`.
+    unlearnable: the reward of a valid proposal where `proposer` gives 0: 0 in
+      the paper (eq. 4), -0.5 in the published code.
+    wrong: the reward of a well-formed wrong answer.
+    bad_format: the reward of a malformed response or an invalid proposal.
+    proposer: the reward function of a valid proposal, a key of
+      `PROPOSER_REWARDS`.
   """
 
   unlearnable: float
@@ -56,11 +57,11 @@ UNLEARNABLE_REWARDS = {"paper": 0.0, "published_code": -0.5}
 
 @dataclasses.dataclass(frozen=True)
 class Solved:
-  """How many of a proposal's learnability rollouts are right, and how many not.
+  """Counts of a proposal's learnability rollouts by outcome.
 
   Attributes:
-    correct, incorrect: numbers of rollouts.
-    undecided: number of rollouts whose grading a limit ended.
+    correct, incorrect: the numbers of graded rollouts.
+    undecided: the number of rollouts whose grading timed out or was lost.
   """
 
   correct: int
@@ -87,7 +88,7 @@ class Solved:
 
 
 def learnability(solve_rate: float) -> float:
-  """Returns r_propose (AZR, eq. 4): 0 if solve_rate is 0 or 1, else 1 - it.
+  """Returns r_propose (AZR, eq. 4): 1 - solve_rate, but 0 at 0 and 1.
 
   Args:
     solve_rate: r-bar, the mean accuracy of the solver's rollouts, in [0, 1].
@@ -96,9 +97,9 @@ def learnability(solve_rate: float) -> float:
 
 
 def difficulty(solve_rate: float) -> float:
-  """Returns 1 - p, which a task that is never solved earns whole.
+  """Returns 1 - p, which is highest for tasks that are never solved.
 
-  It is the proposer's reward of Survive or Collapse (arXiv 2605.22217).
+  This is the proposer's reward in Survive or Collapse (arXiv 2605.22217).
 
   Args:
     solve_rate: p, in [0, 1].
@@ -109,8 +110,8 @@ def difficulty(solve_rate: float) -> float:
 def variance(solve_rate: float) -> float:
   """Returns p (1 - p), the variance of one rollout's correctness.
 
-  It is the learnability of Learning to Reason at the Frontier of Learnability
-  (arXiv 2502.12272), which samples questions by it.
+  Learning to Reason at the Frontier of Learnability (arXiv 2502.12272) calls
+  this learnability and samples questions by it.
 
   Args:
     solve_rate: p, in [0, 1].
@@ -122,13 +123,13 @@ def uncertainty(solve_rate: float) -> float:
   """Returns 1 - 2 abs(p - 1/2) (R-Zero, arXiv 2508.05004).
 
   Args:
-    solve_rate: p, in [0, 1]; in R-Zero the fraction of rollouts that agree with
-      the most frequent answer (`extensions/labels.py`).
+    solve_rate: p, in [0, 1]. In R-Zero this is the fraction of rollouts that
+      agree with the majority answer (`extensions/labels.py`).
   """
   return 1.0 - 2.0 * abs(solve_rate - 0.5)
 
 
-# `azr.proposer_reward` -> the reward by the solve rate.
+# `azr.proposer_reward` -> reward as a function of the solve rate.
 PROPOSER_REWARDS: dict[str, Callable[[float], float]] = {
   "learnability": learnability,
   "difficulty": difficulty,
@@ -138,7 +139,7 @@ PROPOSER_REWARDS: dict[str, Callable[[float], float]] = {
 
 
 def min_reward(solved: Solved, name: str) -> float:
-  """Returns the least reward over what undecided rollouts may have been.
+  """Returns the minimum reward over all outcomes of undecided rollouts.
 
   Args:
     solved: the rollouts, at least one.
@@ -157,12 +158,12 @@ def proposal_reward(
   """Returns a proposer's composite reward (AZR, eq. 6 with eq. 4).
 
   Args:
-    solved: the learnability rollouts; None if the proposal is not valid, or its
-      response not well formed.
+    solved: the learnability rollouts. None if the proposal is invalid or its
+      response malformed.
     rules: the values of the composite reward.
-    penalty: subtracted because the step has similar proposals
-      (`extensions/repetition.py`). Positive rewards are reduced to no less than
-      0, as in R-Zero; others are unchanged.
+    penalty: the repetition penalty (`extensions/repetition.py`). It reduces
+      positive rewards to no less than 0, as in R-Zero; other rewards are
+      unchanged.
   """
   if solved is None:
     return rules.bad_format

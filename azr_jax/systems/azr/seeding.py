@@ -1,18 +1,18 @@
-"""Fills the buffers with seed tasks of the untrained model (AZR, 3.3.1).
+"""Fills the buffers with seed tasks from the untrained model (AZR, 3.3.1).
 
-1. Triplets: rounds of B prompts, for deduction and abduction in turn, until
-   there are B x S. A prompt shows references of the seeds so far, or the zero
-   triplet while there are none. Both buffers start from these seeds.
-2. Error deduction: the same with programs that raise (appendix D.1).
-3. Induction: rounds of B prompts about programs of the triplets.
+1. Triplets: rounds of B prompts, alternating between deduction and abduction,
+   until there are B x S seeds. A prompt shows earlier seeds as references, or
+   the zero triplet if there are none. Both buffers start from these seeds.
+2. Error deduction: the same, with programs that raise (appendix D.1).
+3. Induction: rounds of B prompts about the triplets' programs.
 
-Seeds of a named file come first, in an order that is drawn, and the model adds
-the missing ones (appendix D.3). Comments and globals of seed programs are
+If a seed file is given, its seeds come first, in random order, and the model
+adds the missing ones (appendix D.3). Comments and globals of seed programs are
 stripped. No weights change.
 
-Seeds are written to the run's folder after each round. A run that was killed
-while seeding continues with the next round, because the draws of a round follow
-from its number alone; `appendix.seeds` reads them for another run.
+Seeds are written to the run's folder after each round. A run that is killed
+while seeding resumes with the next round, because a round's draws depend only
+on its number. `appendix.seeds` reuses the file in another run.
 """
 
 import functools
@@ -46,16 +46,16 @@ from azr_jax.tasks.programs.task import (
 )
 
 SEED_STEP = 0
-# The seeds in the folder of a run's records.
+# File of the seeds among a run's records.
 FILE = "seeds.jsonl"
-# The number of the round that seeds of a file come in.
+# The round number of seeds that were read from a file.
 _FROM_FILE = -1
-# Purpose -> generator of the draws for it.
+# Purpose -> random generator.
 MakeRng = Callable[[str], np.random.Generator]
 
 
 class Seeding:
-  """Makes the seeds of a run, or reads those that it had made."""
+  """Makes the seeds of a run; reuses those made before it was killed."""
 
   def __init__(
     self,
@@ -65,14 +65,14 @@ class Seeding:
     prompt_builder: PromptBuilder,
     make_rng: MakeRng,
   ):
-    """Reads what the run has written, if anything.
+    """Reads seeds that the run has already written, if any.
 
     Args:
       policy: the untrained model.
-      context: validates proposals, and keeps the seeds.
-      settings: sizes and rounds.
+      context: validates proposals and stores the seeds.
+      settings: the config section.
       prompt_builder: builds the prompts.
-      make_rng: makes the generator of a round's draws.
+      make_rng: makes the random generator of a round.
     """
     self._policy = policy
     self._context = context
@@ -93,10 +93,11 @@ class Seeding:
       self._done[row["kind"]] = row["round"]
 
   async def fill(self, buffers: Mapping[str, buffer_lib.TaskBuffer]) -> None:
-    """Fills the empty buffers of the task types with B x S seeds each.
+    """Fills the empty buffers with B x S seeds each.
 
-    After `seed_rounds` rounds a status line says how many seeds are missing. A
-    model that proposes no valid triplet starts from the zero triplet.
+    If seeds are still missing after `seed_rounds` rounds, prints a status line.
+    If the model proposed no valid triplet, training starts from the zero
+    triplet.
 
     Raises:
       ValueError: the file of `appendix.seeds` cannot be read.
@@ -110,7 +111,7 @@ class Seeding:
       ERRORS: [t for t in (ERROR_DEDUCTION,) if t in buffers],
       CASES: [t for t in (INDUCTION,) if t in buffers],
     }
-    # Induction needs programs, even if neither of the other types is trained.
+    # Induction needs programs, even if deduction and abduction are not trained.
     sampled_types = types_of | {TRIPLETS: types_of[TRIPLETS] or [DEDUCTION]}
     if not (types_of[TRIPLETS] or types_of[CASES]):
       sampled_types[TRIPLETS] = []
@@ -123,7 +124,7 @@ class Seeding:
         self._add_fitting(kind, task_type, buffers[task_type])
 
   async def _read_file(self, kinds: Sequence[str]) -> None:
-    """Adds valid seeds of the named file, up to the target of each kind."""
+    """Adds valid seeds from `appendix.seeds`, up to the target of each kind."""
     spec = self._settings.appendix.seeds
     if not spec:
       return
@@ -133,7 +134,7 @@ class Seeding:
     if not any(seed.kind in kinds for seed in read):
       raise ValueError(
         f"{spec}: expected records of {' or '.join(kinds)}, which config.azr."
-        f"task_types={self._settings.task_types!r} starts from"
+        f"task_types={self._settings.task_types!r} needs as seeds"
       )
     for kind in kinds:
       if self._done[kind] >= _FROM_FILE:
@@ -149,7 +150,7 @@ class Seeding:
           self._add(kind, await self._validated(kind, part), _FROM_FILE)
 
   async def _sample_rounds(self, kind: str, task_types: Sequence[str]) -> None:
-    """Samples rounds, of each type in turn, until there are B x S seeds."""
+    """Samples rounds, cycling over the types, until there are B x S seeds."""
     settings, seeds = self._settings, self._seeds[kind]
     for number in range(max(self._done[kind] + 1, 0), settings.seed_rounds):
       if len(seeds) >= self._target:
@@ -164,17 +165,17 @@ class Seeding:
     if len(seeds) < self._target:
       self._print_status(
         f"seeding has {len(seeds)} of {self._target} {kind} after azr."
-        f"seed_rounds={settings.seed_rounds}, and starts with these"
+        f"seed_rounds={settings.seed_rounds}; training starts with these"
       )
     if not len(seeds) and kind != CASES:
       zero = ZERO_ERROR_TRIPLET if kind == ERRORS else ZERO_TRIPLET
       seeds.add(zero, SEED_STEP)
 
   async def _sample_round(self, kind: str, task_type: str, number: int) -> None:
-    """Adds the valid ones of B proposals to the seeds."""
+    """Samples B proposals and adds the valid ones to the seeds."""
     policy = self._policy.branch(KINDS.index(kind), number)
     rng = self._make_rng(f"seed {kind} {number}")
-    # Induction is about programs of deduction and abduction.
+    # Induction prompts use the programs of deduction and abduction seeds.
     shown = (
       {ABDUCTION: self._seeds[TRIPLETS]}
       if kind == CASES
@@ -194,7 +195,7 @@ class Seeding:
       self._prompt_builder,
     )
     tasks = [p.task for p in proposals if p.task is not None]
-    # The programs of induction tasks are seeds, which are stripped.
+    # Programs of induction tasks come from seeds, so they are stripped already.
     self._add(
       kind,
       tasks if kind == CASES else await self._validated(kind, tasks),
@@ -202,13 +203,13 @@ class Seeding:
     )
 
   def _has_all_cases(self, task: Task) -> bool:
-    """Returns whether an induction task has as many cases as proposals have."""
+    """Returns whether a task, if induction, has `induction_inputs` cases."""
     if not isinstance(task, InductionTask):
       return True
     return len(set(task.inputs)) == self._settings.induction_inputs
 
   async def _validated(self, kind: str, tasks: Sequence[Task]) -> list[Task]:
-    """Strips tasks, validates them again and returns the valid ones."""
+    """Strips tasks, revalidates them, and returns the valid ones."""
     jobs = self._context.jobs
     verdicts = [
       jobs.submit(functools.partial(_submit, kind=kind, task=task))
@@ -220,7 +221,8 @@ class Seeding:
   def _add(self, kind: str, tasks: Sequence[Task], number: int) -> None:
     """Adds tasks of a round up to the target, and writes all seeds.
 
-    A triplet is added once. Induction tasks may be alike but for the message.
+    Skips triplets equivalent to earlier ones. Induction tasks may repeat, since
+    they can differ in the message alone.
     """
     seeds = self._seeds[kind]
     for task in tasks:
@@ -234,10 +236,10 @@ class Seeding:
   def _add_fitting(
     self, kind: str, task_type: str, buffer: buffer_lib.TaskBuffer
   ) -> None:
-    """Adds the seeds that fit the solver's prompt of a task type.
+    """Adds seeds that fit into a solver prompt of the task type.
 
-    A seed may have been proposed for another type, and stripping changes its
-    length.
+    Their length must be checked again: seeds may come from another task type,
+    and stripping changes them.
     """
     for seed in self._seeds[kind].tasks():
       prompt = solver.solve_prompt(
@@ -254,7 +256,7 @@ class Seeding:
 def _submit(
   executor: Executor, kind: str, task: Task
 ) -> validation.ValidationFuture:
-  """Starts to validate a task without its comments and globals."""
+  """Submits the validation of a task without its comments and globals."""
   code = rewriting.strip(task.code, rewriting.STRIPPED)
   if isinstance(task, InductionTask):
     return validation.submit_induction_task(

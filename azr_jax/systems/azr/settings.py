@@ -1,4 +1,4 @@
-"""Section `azr` of a configuration: AZR's Table 3, and departures from it."""
+"""Section `azr` of a configuration: AZR's Table 3, and deviations from it."""
 
 import dataclasses
 
@@ -31,30 +31,31 @@ from azr_jax.tasks.programs.task import (
 
 @dataclasses.dataclass(frozen=True)
 class BufferSettings(Settings):
-  """The task buffers; the paper keeps every task up to its cap."""
+  """The task buffers. The paper keeps every task up to the capacity."""
 
   max_programs: int = setting(
     16384,
-    "maximum number of tasks of a type",
+    "capacity of each task type's buffer",
     paper="16384",
     minimum=1,
     expert=True,
   )
   evict: str = setting(
     "newest",
-    "which tasks stay at the cap",
+    "which tasks to keep at capacity",
     choices=buffer.EVICTIONS,
     expert=True,
   )
   revisit: str = setting(
     "uniform",
-    "which old tasks are solved again",
+    "which buffered tasks to solve again",
     choices=buffer.REVISITS,
     expert=True,
   )
   duplicates: str = setting(
     "keep",
-    "proposals that differ from a task in names or layout only",
+    "keep or reject proposals that differ from a known task only in names or "
+    "layout",
     paper="keep",
     choices=("keep", "reject"),
     expert=True,
@@ -63,7 +64,7 @@ class BufferSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class AZRSettings(Settings):
-  """The constants of Table 3, and switches for departures from the paper."""
+  """The constants of Table 3, and switches that deviate from the paper."""
 
   task_types: tuple[str, ...] = setting(
     TASK_TYPES,
@@ -73,14 +74,14 @@ class AZRSettings(Settings):
   )
   roles: tuple[str, ...] = setting(
     ROLES,
-    "roles that learn (Table 2); what no role learns from is not sampled",
+    "roles to train (Table 2); rollouts that no role needs are not sampled",
     subset_of=ROLES,
     required=True,
     expert=True,
   )
   prompts: int = setting(
     64,
-    "B, proposals and solutions of a step per task type",
+    "B, proposals and solutions per step and task type",
     paper="64",
     minimum=1,
   )
@@ -92,7 +93,7 @@ class AZRSettings(Settings):
   )
   induction_inputs: int = setting(
     10,
-    "N, cases of an induction task; half are shown",
+    "N, input-output cases per induction task; half are shown to the solver",
     paper="10",
     accepts=(
       lambda v: v >= 2 and v % 2 == 0,
@@ -100,51 +101,51 @@ class AZRSettings(Settings):
     ),
   )
   seed_factor: int = setting(
-    4, "S, seeding stops at B x S tasks per buffer", paper="4", minimum=1
+    4, "S; seeding stops at B x S tasks per buffer", paper="4", minimum=1
   )
   seed_rounds: int = setting(
-    64, "maximum number of rounds of B prompts per kind of seeds", minimum=1
+    64, "maximum rounds of B seeding prompts per kind of seed", minimum=1
   )
   prompt_format: str = setting(
     "full",
-    "our wording of the prompts, whole, short, or with examples",
-    paper="figures 33 to 39, which prompt_templates can have",
+    "prompt wording: in full, shortened, or with examples",
+    paper="figures 33 to 39; enter them with prompt_templates",
     choices=prompts_lib.PROMPT_FORMATS,
   )
   prompt_templates: str = setting(
     "",
-    "folder of prompts that take the place of ours (templates.py); '': none",
-    paper="figures 33 to 39, which a user must enter",
+    "folder of prompts that replace the built-in ones (templates.py)",
+    paper="figures 33 to 39; not included",
     expert=True,
   )
   equality_rule: bool = setting(
     False,
-    "say in the full solver's prompts that values are compared by type",
-    paper="False: it is in no figure",
+    "tell the solver that values are compared by type (full prompts only)",
+    paper="False",
   )
   answer_format: str = setting(
     parsing.FENCED,
-    "where answers stand: in labelled fences, or as the published code reads",
+    "answer format: labelled fences, or the one the published code parses",
     paper="fenced (figures 37 to 39)",
     choices=parsing.ANSWER_FORMATS,
     expert=True,
   )
   solve_from: str = setting(
     "current",
-    "the step whose proposals are solved: current or previous",
-    paper="current; the published code has previous",
+    "step whose proposals are solved",
+    paper="current; the published code uses previous",
     choices=("current", "previous"),
     expert=True,
   )
   proposer_reward: str = setting(
     "learnability",
-    "reward of a valid proposal by its solve rate (rewards.py)",
+    "reward of a valid proposal as a function of its solve rate (rewards.py)",
     paper="learnability (eq. 4)",
     choices=tuple(PROPOSER_REWARDS),
   )
   unlearnable_reward: str = setting(
     "paper",
-    "reward of a valid proposal where proposer_reward is 0",
+    "reward of a valid proposal whose proposer_reward is 0",
     paper="paper: 0 (eq. 4); published_code: -0.5",
     choices=tuple(UNLEARNABLE_REWARDS),
     expert=True,
@@ -156,31 +157,31 @@ class AZRSettings(Settings):
     expert=True,
   )
   bad_format_reward: float = setting(
-    -1.0, "reward of a response out of format (eq. 6)", paper="-1", expert=True
+    -1.0, "reward of a malformed response (eq. 6)", paper="-1", expert=True
   )
   labels: str = setting(
     EXECUTOR,
-    "what solutions are graded by: the executor, or the most frequent answer",
+    "reference for grading solutions: the executor, or the majority answer",
     paper="executor (eq. 5)",
     choices=LABELS,
   )
   proposer_labels: str = setting(
     SAME,
-    "what a proposal's rollouts are graded by; labels: as solutions are",
+    "reference for grading a proposal's rollouts; labels: same as solutions",
     paper="labels (eq. 4)",
     choices=PROPOSER_LABELS,
     expert=True,
   )
   unverified_fraction: float = setting(
     0.0,
-    "epsilon, chance that a deduction task whose program failed is admitted",
+    "epsilon, probability of admitting a deduction task whose program failed",
     paper="0; Survive or Collapse: 0 to 1",
     minimum=0,
     maximum=1,
     expert=True,
   )
   train_on_learnability: bool = setting(
-    False, "also learn from the learnability rollouts", paper="no"
+    False, "also train on the learnability rollouts", paper="no"
   )
   measure_programs: bool = setting(
     True, "log complexity and diversity of programs (C.4, C.5)", expert=True
@@ -201,23 +202,23 @@ class AZRSettings(Settings):
 
   @property
   def _uses_pass_rates(self) -> bool:
-    """Whether the buffers choose tasks by their pass rates."""
+    """Whether the buffers select tasks by pass rate."""
     by_rate = "learnable", "potential", "adaptive"
     return self.buffer.evict in by_rate or self.buffer.revisit in by_rate
 
   @property
   def uses_learnability(self) -> bool:
-    """Whether anything is made of the learnability rollouts."""
+    """Whether anything uses the learnability rollouts."""
     learned = SOLVE in self.roles and self.train_on_learnability
     return PROPOSE in self.roles or learned or self._uses_pass_rates
 
   @property
   def uses_solutions(self) -> bool:
-    """Whether anything is made of the solutions."""
+    """Whether anything uses the solutions."""
     return SOLVE in self.roles or self._uses_pass_rates
 
   def check(self) -> None:
-    """Refuses settings that contradict one another."""
+    """Rejects settings that contradict each other."""
     if self.prompt_templates:
       if self.prompt_format != prompts_lib.FULL:
         raise self.invalid(

@@ -1,4 +1,4 @@
-"""AZR's solver: prompts of tasks, and graded completions."""
+"""AZR's solver: samples and grades solutions of tasks."""
 
 import dataclasses
 import functools
@@ -23,14 +23,14 @@ class Solution:
   Attributes:
     prompt: the prompt, whose task is the program task.
     completion: the response.
-    task_type: the type of the task.
     formatted: whether the response is well formed.
-    outcome: how the answer was graded; by the task's label if it has one
+    outcome: the grade, from the task's label if it has one
       (`extensions/labels.py`).
-    truth: how the executor graded it; None if the task is not verified.
-    vote: the answer that it votes for; None without one, or if none was asked.
-    computed: whether it gives the right output of a deduction task, but as an
-      expression that computes the value.
+    truth: the executor's grade; None if the task is unverified.
+    vote: the answer that counts as a vote. None if there is no answer or no
+      vote was requested.
+    computed: whether a correct deduction answer is an expression that computes
+      the output instead of the output itself.
   """
 
   prompt: types.Prompt
@@ -51,7 +51,7 @@ class Solution:
 def solve_prompt(
   policy: Policy, task_type: str, task: Task, prompt_builder: PromptBuilder
 ) -> types.Prompt:
-  """Returns the solver's prompt of a task; its text leaves the answer out."""
+  """Returns a task's solver prompt, which does not contain the answer."""
   return policy.prompt(prompt_builder.solve(task_type, task), task)
 
 
@@ -69,15 +69,15 @@ async def solve(
   """Returns n solutions of a task, each graded as it arrives.
 
   Args:
-    policy: samples them.
-    jobs: grades them.
-    phase: part of the random key of the samples, as the next one.
-    prompt_seed: a number that no other task of the phase has.
+    policy: samples the solutions.
+    jobs: grades the solutions.
+    phase: a part of the random key.
+    prompt_seed: a part of the random key, unique among tasks of the phase.
     task_type: the type of the task.
-    task: what is solved.
+    task: the task to solve.
     prompt_builder: builds the prompt.
-    n: solutions.
-    is_voted: whether votes for the label of the task are asked for.
+    n: the number of solutions.
+    is_voted: whether to read each solution's vote on the task's label.
   """
   prompt = solve_prompt(policy, task_type, task, prompt_builder)
 
@@ -117,5 +117,5 @@ async def solve(
 
 
 def _outcome(grade: solving.VotedOutcome) -> Outcome:
-  """Returns the executor's outcome; without one, a vote may change it."""
+  """Returns the executor's outcome; INCORRECT, pending a vote, without one."""
   return Outcome.INCORRECT if grade.outcome is None else grade.outcome

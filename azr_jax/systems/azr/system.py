@@ -1,19 +1,19 @@
 """Absolute Zero Reasoner: one model proposes and solves program tasks.
 
-One step of Algorithm 1, as `AZR.collect`:
-1. seed: in the first step the model fills the buffers, from the zero triplet;
-2. propose: B prompts per task type; each proposal is validated;
-3. learnability: n solver rollouts per valid proposal (eq. 4);
-4. solve: B tasks per type, those of this step, or else tasks of the buffer;
-5. valid tasks are added to the buffers, and every proposal and solution becomes
-   a trajectory with its composite reward (eq. 5, 6) and its (task type, role)
-   group (eq. 8).
+The life of a step (`AZR.collect`, Algorithm 1):
+1. Seed: in the first step, the model fills the buffers from the zero triplet.
+2. Propose: B prompts per task type. Each proposal is validated.
+3. Learnability: n solver rollouts per valid proposal (eq. 4).
+4. Solve: B tasks per type, from this step's proposals or else from the buffer.
+5. Valid tasks enter the buffers. Every proposal and solution becomes a
+   trajectory with a composite reward (eq. 5, 6) and a (task type, role) group
+   (eq. 8).
 
-Steps 2 to 4 of a proposal do not wait for those of others (`episodes.py`).
+Proposals pass through stages 2 to 4 independently (`episodes.py`).
 
 Paper: AZR (arXiv 2505.03335). Where the published code differs from the paper,
-a setting selects one of them; the defaults are the paper's. The experiments of
-the paper's appendix D, and what other papers add, are in `extensions/`.
+a setting selects one of them; the default is the paper's. Experiments of
+appendix D and ideas from other papers are in `extensions/`.
 """
 
 import functools
@@ -56,14 +56,14 @@ from azr_jax.tasks.programs import templates
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
 
-# A task counts as fresh for this many steps after it was proposed.
+# Tasks proposed within this many steps count as fresh.
 FRESH_STEPS = 50
-# The digest of the prompts of a user's folder; "": there is none.
+# State key: digest of the user's prompt templates; "" without any.
 _TEMPLATES = "prompt_templates"
 
 
 class AZR(System):
-  """Self-play; its state is the task buffers and the counts of answers."""
+  """Self-play. Its state is the task buffers and the answer counts."""
 
   settings: AZRSettings
   name = metrics.NAME
@@ -94,12 +94,12 @@ class AZR(System):
     )
 
   def solver_prompt(self, task_type: str, task: Task) -> str:
-    """Returns the solver's prompt of a task."""
+    """Returns the text of a task's solver prompt."""
     return self._prompt_builder.solve(task_type, task)
 
   @classmethod
   def check(cls, settings: AZRSettings, rollout: SamplerSettings) -> None:
-    """Refuses paused episodes where one waits for what another one samples."""
+    """Rejects `step_tokens` with settings that make episodes interdependent."""
     for key, value in (
       ("labels", EXECUTOR),
       ("unverified_fraction", 0.0),
@@ -116,9 +116,9 @@ class AZR(System):
 
   @classmethod
   def about(cls, settings: AZRSettings) -> About:
-    """Returns what commands around the system need to know of it.
+    """Returns facts about the system under these settings.
 
-    Its load is that of a step in which every proposal is valid.
+    The load assumes that every proposal is valid.
     """
     tasks = len(settings.task_types) * settings.prompts
     n = settings.learnability_samples if settings.uses_learnability else 0
@@ -134,13 +134,13 @@ class AZR(System):
         phases=tuple((tasks, count) for count in samples if count),
         trained=tasks * (len(settings.roles) + learned),
       ),
-      # The held-out programs are no tasks of self-play.
+      # Self-play never trains on the held-out programs.
       scoring=SuggestedScoring("greedy", "programs_heldout"),
       can_pause=True,
     )
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the buffers and the counts of answers as JSON values."""
+    """Returns the buffers and the answer counts as JSON values."""
     buffers = {name: b.state_dict() for name, b in self.buffers.items()}
     counts = {
       "answers": self._answers.state_dict(),
@@ -157,31 +157,31 @@ class AZR(System):
     """Restores what `state_dict` returned.
 
     Raises:
-      ValueError: the run had no tasks of one of the task types, or other
-        templates of prompts.
+      ValueError: the state has no buffer for one of the task types, or was
+        saved with other prompt templates.
     """
     words = self._prompt_builder.custom_templates
     if words and state.get(_TEMPLATES) != words.digest:
       raise ValueError(
         f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "
-        "files have changed since the run began: expected the same prompts, or "
+        "files changed after the run started: expected the same prompts, or "
         "another --workdir"
       )
     for name, buffer in self.buffers.items():
       if name not in state:
         raise ValueError(
-          f"config.azr.task_types has {name}, of which this run has no tasks: "
-          "expected the types that it began with, or another --workdir"
+          f"config.azr.task_types includes {name}, for which this run has no "
+          "tasks: expected the run's original types, or another --workdir"
         )
       buffer.load_state_dict(state[name])
     self._answers.load_state_dict(state["answers"])
     self._surprise.load_state_dict(state["answered"])
 
   async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
-    """Collects one step, as the module's docstring says.
+    """Collects one step; the module docstring lists its stages.
 
-    Buffers and counts are read before the proposals are sampled, and changed
-    when all of the step is there.
+    Reads buffers and counts before sampling proposals, and updates them once
+    the whole step is complete.
     """
     settings, jobs = self.settings, self.context.jobs
     seeding_s = 0.0
@@ -194,8 +194,8 @@ class AZR(System):
         self._prompt_builder,
         functools.partial(self._rng, step),
       ).fill(self.buffers)
-      # A run that is killed before its first checkpoint reads its seeds, so
-      # their jobs are in no metric.
+      # Discard the metrics of seeding jobs. A run that is killed before its
+      # first checkpoint rereads its seeds, and its metrics must not differ.
       jobs.metrics()
       seeding_s = time.monotonic() - start
     labels = Labels(settings.labels, settings.proposer_labels, self.buffers)
@@ -224,7 +224,7 @@ class AZR(System):
     return batch
 
   def can_sample_ahead(self, step: int) -> bool:
-    """Returns whether there are tasks, which the first step makes."""
+    """Returns whether the buffers have tasks; the first step fills them."""
     del step
     return any(len(buffer) for buffer in self.buffers.values())
 
@@ -235,7 +235,7 @@ class AZR(System):
   def _prompts(
     self, policy: Policy, step: int
   ) -> list[tuple[str, types.Prompt]]:
-    """Returns B proposer's prompts per task type."""
+    """Returns B proposer prompts per task type."""
     rng = self._rng(step, "propose")
     settings = self.settings
     return [
@@ -250,10 +250,10 @@ class AZR(System):
     ]
 
   def _tasks_to_solve(self, step: int) -> list[Task | None]:
-    """Returns B tasks per type, each for where a proposal's is not solved.
+    """Returns B fallback tasks per type, for proposals that yield no task.
 
-    They are of the buffer from before this step (section 3.3.2). With
-    `solve_from="previous"`, those of the step before come first.
+    Draws tasks that were in the buffer before this step (section 3.3.2). With
+    `solve_from="previous"`, tasks of the previous step come first.
     """
     rng = self._rng(step, "solve")
     settings = self.settings
@@ -275,12 +275,12 @@ class AZR(System):
     labels: Labels,
     step: int,
   ) -> None:
-    """Adds valid tasks to the buffers, and counts how tasks were solved.
+    """Adds valid tasks to the buffers, and updates labels and pass rates.
 
     Args:
-      episodes: of the step.
-      votes: the rollouts of each vote on the label of a task that was solved.
-      labels: of the step's tasks.
+      episodes: the step's episodes.
+      votes: the rollouts of each vote on the label of a solved task.
+      labels: the labels of the step's tasks.
       step: the training step.
     """
     for proposal in (episode.proposal for episode in episodes):
@@ -307,7 +307,7 @@ class AZR(System):
       )
 
   def _observe(self, solutions: Sequence[Solution]) -> None:
-    """Updates the pass rates of the buffers' tasks by decided solutions."""
+    """Updates the pass rates of buffered tasks with decided solutions."""
     for solution in solutions:
       if solution.outcome.is_undecided:
         continue
@@ -317,7 +317,7 @@ class AZR(System):
   def _batch(
     self, episodes: Sequence[ProposalEpisode], step: int
   ) -> types.RolloutBatch:
-    """Returns the trajectories of a step, with their metrics."""
+    """Returns the trajectories and metrics of a step."""
     settings = self.settings
     proposals = [episode.proposal for episode in episodes]
     solutions = _solutions(episodes)
@@ -348,7 +348,7 @@ class AZR(System):
     rollouts: Sequence[Solution],
     step: int,
   ) -> dict[str, float]:
-    """Returns metrics of proposals and of rollouts, and the buffers' sizes."""
+    """Returns metrics of proposals, rollouts and buffers."""
     step_metrics = metrics.response_metrics(PROPOSE, proposals)
     step_metrics |= metrics.response_metrics("learnability", rollouts)
     step_metrics |= metrics.proposal_metrics(
@@ -362,7 +362,7 @@ class AZR(System):
       if self.settings.unverified_fraction:
         fraction = buffer.unverified_fraction
         step_metrics[f"{prefix}/unverified_fraction"] = fraction
-      # Seeds are never fresh.
+      # Seeds never count as fresh.
       step_metrics[f"{prefix}/fresh_fraction"] = buffer.fraction_since(
         max(step - FRESH_STEPS, seeding.SEED_STEP) + 1
       )
@@ -370,7 +370,7 @@ class AZR(System):
 
 
 def _rollouts(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
-  """Returns the learnability rollouts of a step, proposal after proposal."""
+  """Returns a step's learnability rollouts, in proposal order."""
   return [rollout for episode in episodes for rollout in episode.rollouts]
 
 

@@ -1,4 +1,4 @@
-"""Trajectories of AZR: proposals and solutions with their composite rewards."""
+"""AZR trajectories: proposals and solutions with their composite rewards."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ def of_proposals(
   """Returns the trajectories of a step's proposals.
 
   Args:
-    proposals: of a step, all of them, as the repetition penalty compares them.
-    settings: the rewards.
+    proposals: all proposals of the step, which the repetition penalty compares.
+    settings: the config section.
   """
   penalties = repetition.penalties(
     [(p.task_type, p.task) for p in proposals], settings.repetition
@@ -36,10 +36,10 @@ def _of_proposal(
   """Returns a proposal's trajectory, whose group is (task type, propose).
 
   Args:
-    proposal: `solved` is set if it has learnability rollouts, which only
-      proposals get that earn their role's reward (eq. 6).
-    settings: the rewards, and the intrinsic ones of appendix D.4.
-    penalty: what it loses because others are like it.
+    proposal: the proposal. `solved` is set if it earns its role's reward (eq.
+      6), because only then it has learnability rollouts.
+    settings: the config section, with the intrinsic rewards of appendix D.4.
+    penalty: the repetition penalty, subtracted from the reward.
   """
   solved, appendix = proposal.solved, settings.appendix
   reward = rewards.proposal_reward(solved, settings.rewards, penalty)

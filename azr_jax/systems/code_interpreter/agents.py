@@ -2,14 +2,14 @@
 
 | agent | behaviour | name in the paper |
 | --- | --- | --- |
-| `text` | it reasons in words | All Text |
-| `code` | it writes one script, whose output is the answer | All Code |
-| `code_agent` | it reasons, and runs code between its turns | Code Agent |
-| `steer` | it is steered to text or code (`codesteer.py`) | CodeSteer |
-| `conversation` | it is `code_agent`, and the text holds all turns as JSON | |
+| `text` | reasons in words | All Text |
+| `code` | writes one script, whose output is the answer | All Code |
+| `code_agent` | reasons, and runs code between its turns | Code Agent |
+| `steer` | is steered to text or code (`codesteer.py`) | CodeSteer |
+| `conversation` | `code_agent`, but returns all turns as JSON | |
 
-All agents use one model. An agent takes prompts and yields completions as a
-policy does; the text of a completion has the answer.
+All agents use one model. An agent takes prompts and yields completions like a
+policy. The text of a completion contains the answer.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ from azr_jax.tools.python_tool import PythonTool
 
 AGENTS = ("text", "code", "code_agent", "steer")
 CONVERSATION = "conversation"
-# Code that is appended to a script without output. It prints the variable that
-# may hold the answer.
+# Appended to a script that printed nothing. Prints the variable that may hold
+# the answer.
 _PRINT_RESULT = """
 for _name in ("result", "Answer", "answer"):
   if _name in globals():
@@ -52,16 +52,16 @@ def make(
   steer: CodeSteerSettings,
   template: TemplateSettings | None = None,
 ) -> Agent:
-  """Returns an agent.
+  """Builds an agent.
 
   Args:
     agent: one of `AGENTS`, or `CONVERSATION`.
-    tool: runs the code of `code_agent`; scripts of the others may import the
+    tool: runs the code of `code_agent`. Scripts of other agents may import the
       same libraries.
     jobs: runs the scripts of `code` and `steer`.
     prompt_format: the prompt format of `steer`.
     steer: the settings of `steer`.
-    template: arguments of the chat template, for `steer`; None: there are none.
+    template: the arguments of the chat template, for `steer`.
 
   Raises:
     ValueError: the agent is unknown.
@@ -95,9 +95,9 @@ def _conversation(tokenizer: Tokenizer, completion: types.Completion) -> str:
 
 
 def read_conversation(text: str) -> list[str]:
-  """Returns the turns of a conversation from the text of `CONVERSATION`.
+  """Parses the turns from a completion text of agent `CONVERSATION`.
 
-  The model wrote the first turn, the tool the second, and so on.
+  Turns of the model and of the tool alternate; the model's come first.
   """
   return json.loads(text)
 
@@ -105,11 +105,11 @@ def read_conversation(text: str) -> list[str]:
 def _code_agent(
   tool: PythonTool, text_of: Callable[[Tokenizer, types.Completion], str]
 ) -> Agent:
-  """Returns the Code Agent, which answers in a conversation with the tool.
+  """Returns the Code Agent, which converses with the tool before it answers.
 
   Args:
     tool: runs the code.
-    text_of: returns the text of a conversation.
+    text_of: converts a conversation to the completion's text.
   """
 
   async def ask(
@@ -128,11 +128,11 @@ def _code_agent(
 
 
 def _all_code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
-  """Returns the All Code agent, whose one script prints the answer.
+  """Returns the All Code agent, whose single script prints the answer.
 
   Args:
     jobs: runs the scripts.
-    libraries: packages that scripts may import beside the standard library.
+    libraries: packages that scripts may import besides the standard library.
   """
 
   async def run(code: str) -> str:
@@ -168,7 +168,7 @@ def _all_code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
 
 
 def _with_output(completion: types.Completion, output: str) -> types.Completion:
-  """Returns a completion whose text ends with the output of its script."""
+  """Appends a script's output to the text of its completion."""
   answer = code_blocks.find_answer(output)
   answer = output if answer is None else answer
   text = f"{completion.text}\n{output}\n<<<{answer}>>>"

@@ -1,9 +1,9 @@
-"""CodeSteer's checker: it writes scripts that check an answer.
+"""CodeSteer's checker, which writes scripts that check an answer.
 
-A try is a script: the checker is asked until a response has one, and the script
-runs. A script that fails, or runs too long, is followed by another try. The
-guidance model is told what the first script without errors printed, or else
-what the last one printed with its errors.
+In each try, the checker responds until a response contains a script, and the
+script runs. If it fails or times out, another try follows. The guidance model
+sees the output of the first script without errors, or else the output and
+errors of the last script.
 """
 
 from azr_jax.executor.scripts import ScriptResult
@@ -31,15 +31,15 @@ async def check(
   generations: int,
   first_phase: int,
 ) -> str:
-  """Returns what the guidance model is told of the check of an answer.
+  """Checks an answer and returns the report for the guidance model.
 
   Args:
     phases: samples the checker's responses and runs its scripts.
-    conversation: its answer is checked.
-    tries: most scripts that run.
-    generations: most responses of a try.
-    first_phase: the number of the first phase; there are at most
-      `tries * generations`.
+    conversation: the conversation whose answer to check.
+    tries: the maximum number of scripts to run.
+    generations: the maximum number of responses per try.
+    first_phase: the index of the first phase. The check uses at most
+      `tries * generations` phases.
   """
   text = _ASK.format(
     question=conversation.question, answer=phases.end_of(conversation.answer)
@@ -69,7 +69,7 @@ async def _run_script(
   generations: int,
   first_phase: int,
 ) -> ScriptResult | None:
-  """Returns the result of the first response with a script, if any has one."""
+  """Samples until a response has a script; returns its result, or None."""
   for generation in range(generations):
     response = await phases.ask(conversation, text, first_phase + generation)
     if response is not None:

@@ -1,23 +1,22 @@
 """CodeSteer: one model steers another between text and code (R1-CI, 3.1).
 
 The life of an answer:
-1. the guidance model reads the question and chooses code or text;
-2. the solver answers in this solution style, and its script runs;
-3. a checker writes a script that checks the answer, and this script runs
-   (`checker.py`);
-4. the guidance model reads question, answer, output, check, and the complexity
-   of the code. It accepts the answer, or chooses a solution style or gives
-   advice for another answer, up to `rounds` times; the answer after the last
-   round is final.
+1. The guidance model reads the question and chooses code or text.
+2. The solver answers in this solution style, and its script runs.
+3. A checker writes a script that checks the answer, and this script runs
+   (`checker.py`).
+4. The guidance model reads the question, answer, output, check and code
+   complexity. It accepts the answer, or requests another one with a solution
+   style or advice, up to `rounds` times. The answer after the last round is
+   final.
 
-No conversation waits for another one. The policy is guidance model, solver and
-checker.
+Conversations do not wait for each other. The policy plays all three roles.
 
-Differences from CodeSteer (arXiv 2502.04350): a role is shown the question and
-the last answer, not the whole conversation before; the guidance model's first
-choice is text unless it says code; scripts have the executor's time limit, not
-10 s. Checker and guidance model sample at the temperature of the others,
-because a second try at temperature 0 would be the first one again.
+Differences from CodeSteer (arXiv 2502.04350): a role sees the question and the
+last answer, not the whole conversation; the guidance model's first choice is
+text unless it says code; scripts have the executor's time limit instead of
+10 s. The checker and the guidance model sample at the policy's temperature,
+because a retry at temperature 0 would repeat the first response.
 """
 
 import dataclasses
@@ -38,7 +37,7 @@ from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tasks.questions import prompts as question_prompts
 from azr_jax.tools import code_blocks
 
-# The temperature that stands for that of the other roles.
+# The setting that selects the temperature of the other roles.
 _AS_SAMPLED = -1.0
 # The guidance model's choices that accept an answer.
 _ACCEPTED = ("return answer", "terminate")
@@ -60,40 +59,40 @@ _ADVISED = "\nAdvice for this question: {advice}\n"
 
 @dataclasses.dataclass(frozen=True)
 class CodeSteerSettings(Settings):
-  """The agent `steer`: values of CodeSteer's published code."""
+  """The agent `steer`. Defaults follow CodeSteer's published code."""
 
   rounds: int = setting(
     5,
-    "times that an answer is checked and steered",
+    "maximum rounds of checking and steering per answer",
     paper="5",
     minimum=0,
     expert=True,
   )
   check_tries: int = setting(
     3,
-    "scripts that check an answer; another one follows a script that fails",
+    "maximum scripts per check; a failed script is followed by another",
     paper="3",
     minimum=1,
     expert=True,
   )
   check_generations: int = setting(
     5,
-    "responses of a try, until one has a script",
+    "maximum responses per try until one contains a script",
     paper="5",
     minimum=1,
     expert=True,
   )
   report_tokens: int = setting(
     2000,
-    "longest output that is shown to another role, tokens; a longer check is "
-    "reported as not working, and of an answer the last tokens are shown",
+    "maximum tokens of output shown to another role; a longer check counts as "
+    "not working, and a longer answer is cut to its last tokens",
     paper="2,000",
     minimum=1,
     expert=True,
   )
   solver_temperature: float = setting(
     0.0,
-    "temperature of the solver; -1: that of the other roles",
+    "temperature of the solver; -1 uses that of the other roles",
     paper="0",
     accepts=(lambda v: v == _AS_SAMPLED or v >= 0, "-1, or at least 0"),
     expert=True,
@@ -101,7 +100,7 @@ class CodeSteerSettings(Settings):
 
 
 class CodeSteer:
-  """Answers prompts by steering; its method `ask` is a `policy.Agent`."""
+  """Answers prompts by steering. The method `ask` is a `policy.Agent`."""
 
   def __init__(
     self,
@@ -116,9 +115,9 @@ class CodeSteer:
     Args:
       jobs: runs scripts.
       prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
-      libraries: packages that scripts may import beside the standard library.
-      settings: how often and how it checks.
-      template: arguments of the chat template; None: there are none.
+      libraries: packages that scripts may import besides the standard library.
+      settings: limits of the rounds and checks.
+      template: the arguments of the chat template.
     """
     self._jobs = jobs
     self._libraries = libraries
@@ -136,9 +135,9 @@ class CodeSteer:
     """Yields the answers to each prompt.
 
     Args:
-      policy: samples for guidance model, solver and checker.
-      prompts: the questions; the task of each has the `question`.
-      samples: number of answers per prompt.
+      policy: samples for the guidance model, the solver and the checker.
+      prompts: the questions; each prompt's task has a `question`.
+      samples: the number of answers per prompt.
       prompt_seeds: the integer that each prompt folds into the random key.
     """
     phases = Phases(
@@ -167,7 +166,8 @@ class CodeSteer:
   ) -> types.Completion:
     """Returns the accepted answer to a question, or the last one."""
     settings = self._settings
-    # A round has a phase each for guidance model and solver, and the checker's.
+    # A round has one phase for the guidance model, one for the solver, and the
+    # checker's.
     checks = settings.check_tries * settings.check_generations
     await self._choose(phases, conversation, 0)
     await self._answer(phases, conversation, 1)
@@ -213,7 +213,7 @@ class CodeSteer:
     if temperature == _AS_SAMPLED:
       temperature = None
     answer = await phases.sample(conversation, text, phase, temperature)
-    if answer is not None:  # Its prompt fitted; else the one before stays.
+    if answer is not None:  # If the prompt is too long, keep the last answer.
       conversation.completion = answer
     result = await phases.run(conversation.completion.text)
     conversation.output = "" if result is None else printed(result)
@@ -222,7 +222,7 @@ class CodeSteer:
   async def _accepts(
     self, phases: Phases, conversation: SteeredConversation, phase: int
   ) -> bool:
-    """Returns whether the answer is accepted; if not, sets style and advice."""
+    """Returns whether the answer is accepted; else sets style or advice."""
     block = code_blocks.find_block(conversation.answer)
     text = _STEER.format(
       question=conversation.question,
@@ -232,7 +232,7 @@ class CodeSteer:
       code=script_complexity.measure(block.code).summary if block else "none",
     )
     response = await phases.ask(conversation, text, phase)
-    if response is None:  # Its text did not fit.
+    if response is None:  # The prompt was too long.
       return True
     choice = code_blocks.find_answer(response.text)
     choice = response.text.strip() if choice is None else choice

@@ -1,7 +1,7 @@
-"""Runs agents over questions; a pass that was interrupted resumes.
+"""Runs agents over questions; an interrupted pass resumes.
 
 `azr_jax.potential`, `azr_jax.trajectories` and the online curricula of training
-(`online_potential.py`) all measure by these, so their records are of one kind.
+(`online_potential.py`) share this code and its record format.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from azr_jax.tasks.chats import ChatSettings, TemplateSettings
 from azr_jax.tasks.questions import prompts
 from azr_jax.tasks.questions.question import Question
 
-# The paper names the number of temperatures, not the temperatures.
+# The paper only says that there are five temperatures.
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -30,11 +30,11 @@ class EvalPass:
   """One pass over all questions.
 
   Attributes:
-    name: the name of its file of records.
+    name: the name of the pass's record file.
     agent: one of `agents.AGENTS`, or `agents.CONVERSATION`.
     solution_style: the style of the prompts, one of `prompts.SOLUTION_STYLES`.
-    temperature: divides the logits.
-    samples: number of responses per question.
+    temperature: the sampling temperature.
+    samples: the number of responses per question.
   """
 
   name: str
@@ -47,7 +47,7 @@ class EvalPass:
 def potential_eval_passes(
   agents: Sequence[str], temperatures: Sequence[float]
 ) -> list[EvalPass]:
-  """Returns a pass for each agent at each temperature (R1-CI, section 4.3)."""
+  """Returns one pass per agent and temperature (R1-CI, section 4.3)."""
   return [
     EvalPass(
       f"{agent}_{temperature:g}",
@@ -72,18 +72,18 @@ def run(
   agent: Agent,
   template: TemplateSettings,
 ) -> None:
-  """Answers and grades the questions that have no record, and adds theirs.
+  """Answers and grades the questions without a record, and records the results.
 
   Args:
-    eval_pass: how they are prompted; its temperature is the policy's.
+    eval_pass: the pass; its temperature must be the policy's.
     questions: the questions of the pass.
-    policy: answers them; the pass uses up its key.
-    executor: grades them.
-    hosts: the hosts of the run; either all of them see the file, or none does.
+    policy: answers the questions. Do not reuse its key after the pass.
+    executor: grades the answers.
+    hosts: the hosts of the run. Either all of them see the file, or none does.
     prompt_format: one of `prompts.PROMPT_FORMATS`.
-    path: the file of records.
-    agent: made for `eval_pass.agent`; answers the questions.
-    template: arguments of the chat template.
+    path: the record file.
+    agent: the agent of `eval_pass.agent`.
+    template: the arguments of the chat template.
   """
   items = [benchmark_lib.item(question) for question in questions]
   chat = ChatSettings(template.chat_template_kwargs)
@@ -95,9 +95,9 @@ def run(
 def rates(
   questions: Sequence[Question], paths: Iterable[pathlib.Path]
 ) -> list[PassRate]:
-  """Returns the pass rate of each question over complete files of records.
+  """Returns the pass rate of each question over complete record files.
 
-  A question without a record was too long to be asked, and counts as wrong.
+  Questions without a record were too long to ask, and count as wrong.
   """
   correct = dict.fromkeys((question.id for question in questions), 0)
   samples = 0
@@ -111,7 +111,7 @@ def rates(
 
 
 def _benchmark(eval_pass: EvalPass, items: list[Item]) -> Benchmark:
-  """Returns a benchmark of the items, prompted and graded as a pass says."""
+  """Returns a benchmark of the items, with the prompts and grader of a pass."""
 
   def grade(executor: Executor, item: Item, text: str) -> "Future[ItemOutcome]":
     if eval_pass.agent == agents_lib.CONVERSATION:

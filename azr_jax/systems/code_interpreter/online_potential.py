@@ -1,14 +1,14 @@
-"""Pass rates of the online curricula, measured by the policy before a stage.
+"""Pass rates for online curricula, measured with the policy before a stage.
 
 The life of a measurement:
-1. its folder, `potential/stage_N` of the run's records, names the parameters
-   that answer; records of other parameters or passes are removed
-   (`run/records.py`);
-2. every pass adds a record for each question to its file, as in
-   `azr_jax.potential`, so that a run which was killed resumes with the next
-   question when it comes to this stage again;
-3. the rates are written to `pass_rates.jsonl` beside them, which the curricula
-   that are not online can read.
+1. Its folder, `potential/stage_N` in the run's records, identifies the
+   parameters that answer. Records of other parameters or passes are removed
+   (`run/records.py`).
+2. Every pass writes one record per question to its file, as in
+   `azr_jax.potential`. A run that was killed resumes with the next question
+   when it reaches the stage again.
+3. The rates are written to `pass_rates.jsonl` in the same folder. Offline
+   curricula can read this file.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from azr_jax.types import Params
 
 FOLDER = "potential"
 RATES = "pass_rates.jsonl"
-# Folded into the key of the step, which the step's own rollouts use, too.
+# Folded into the step's key, to keep it apart from the step's own rollouts.
 _FIRST_KEY = 1 << 24
 
 
@@ -45,17 +45,17 @@ def estimate(
   stage: int,
   template: TemplateSettings,
 ) -> list[PassRate]:
-  """Returns how often the policy solves each question.
+  """Measures how often the policy solves each question.
 
   Args:
-    policy: answers; its key and its calls stay as they are.
+    policy: the policy to measure. Its key and call count do not change.
     questions: the questions of the run.
-    eval_passes: agents and temperatures to sample them with.
+    eval_passes: the agents and temperatures to sample with.
     agents: the agents of the passes, by name.
     prompt_format: one of `prompts.PROMPT_FORMATS`.
-    context: of the run, which keeps the records.
-    stage: the stage that is measured for.
-    template: arguments of the chat template.
+    context: the resources of the run, with its records.
+    stage: the stage that is about to start.
+    template: the arguments of the chat template.
   """
   identity = {
     "params": _fingerprint(policy.params),
@@ -89,7 +89,7 @@ def _write_rates(
   eval_passes: Sequence[EvalPass],
   files: MeasurementFiles,
 ) -> list[PassRate]:
-  """Returns the rates on every host; only the first one sees the records."""
+  """Returns the rates on every host; only the primary sees the records."""
 
   def read() -> str:
     paths = [
@@ -105,7 +105,7 @@ def _write_rates(
 
 
 def _fingerprint(params: Params) -> str:
-  """Returns a number that other parameters are unlikely to have, as text."""
+  """Returns a hash that identifies the parameters."""
 
   @jax.jit
   def total(leaves: list[jax.Array]) -> list[jax.Array]:

@@ -1,8 +1,8 @@
-"""The phases that a conversation with CodeSteer goes through.
+"""The phases of a conversation with CodeSteer.
 
-In a phase, the policy responds to a text, or a script runs. A phase of the
-policy has an index, which is part of its random key, so that a response depends
-neither on other conversations, nor on how many phases were needed before.
+In each phase, the policy responds to a prompt, or a script runs. A policy phase
+has an index that is part of its random key. So a response depends neither on
+other conversations nor on how many phases came before.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from azr_jax.tasks.chats import Chat, TemplateSettings
 from azr_jax.tasks.questions import prompts
 from azr_jax.tools import code_blocks
 
-# Other calls of a policy count their phases from 0; they stay below this.
+# Other callers number their phases from 0 and stay below this.
 _FIRST_PHASE = 1 << 20
 TOO_LONG = "(its output is too long to be shown)"
 _EMPTY = types.Completion(
@@ -33,17 +33,17 @@ _EMPTY = types.Completion(
 
 @dataclasses.dataclass
 class SteeredConversation:
-  """A question, and what was said about it so far.
+  """A question and the state of the conversation about it.
 
   Attributes:
-    prompt: the question; its task has the `question`.
-    seed: folded into the random key of all its prompts.
-    solution_style: of the next answer, `code` or `text`.
-    advice: the guidance model's advice for the next answer; "": none.
-    completion: the last answer; empty if its prompt did not fit.
-    output: what the script of the last answer printed.
-    report: what the guidance model is told of this output.
-    check: what the guidance model is told of the check of the answer.
+    prompt: the question's prompt; its task has a `question`.
+    seed: an integer folded into the random key of all prompts.
+    solution_style: the style of the next answer, `code` or `text`.
+    advice: the guidance model's advice for the next answer; may be empty.
+    completion: the last answer; empty if its prompt was too long.
+    output: the output of the last answer's script.
+    report: the output as shown to the guidance model.
+    check: the check's result as shown to the guidance model.
   """
 
   prompt: types.Prompt
@@ -71,15 +71,15 @@ class SteeredConversation:
 
 @dataclasses.dataclass(frozen=True)
 class Phases:
-  """The phases of one call of the agent.
+  """Runs the phases of one call of the agent.
 
   Attributes:
     policy: samples all responses.
     jobs: runs the scripts.
-    libraries: packages that scripts may import beside the standard library.
+    libraries: packages that scripts may import besides the standard library.
     prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
-    max_tokens: longest text that another role is shown, tokens.
-    template: arguments of the chat template.
+    max_tokens: the maximum tokens of text shown to another role.
+    template: the arguments of the chat template.
   """
 
   policy: Policy
@@ -97,7 +97,7 @@ class Phases:
   async def ask(
     self, conversation: SteeredConversation, text: str, phase: int
   ) -> types.Completion | None:
-    """Responds to a text, which the chat template may go around."""
+    """Samples a response to a text, wrapped in the chat template if any."""
     templated = prompts.apply_chat_template(text, self.prompt_format, self.chat)
     return await self.sample(conversation, templated, phase)
 
@@ -108,13 +108,13 @@ class Phases:
     phase: int,
     temperature: float | None = None,
   ) -> types.Completion | None:
-    """Responds to a text; None: it does not fit the largest prompt bucket.
+    """Samples a response; None if the prompt exceeds the largest bucket.
 
     Args:
-      conversation: which the text belongs to.
+      conversation: the conversation, whose seed is used.
       text: the prompt.
-      phase: index of the phase, unique in the conversation.
-      temperature: divides the logits; None: that of the policy's sampler.
+      phase: the index of the phase, unique in the conversation.
+      temperature: the sampling temperature. None uses the policy's.
     """
     prompt = self.policy.prompt(text, conversation.prompt.task)
     if not self.policy.fits(prompt):
@@ -130,7 +130,7 @@ class Phases:
     return completion
 
   async def run(self, text: str) -> ScriptResult | None:
-    """Returns what the script of a text printed; None: it has no script."""
+    """Runs the script in a text and returns its result; None without one."""
     block = code_blocks.find_block(text)
     if block is None:
       return None
@@ -139,12 +139,12 @@ class Phases:
     return scripts.read_result(await Awaited(running, self.jobs))
 
   def shown(self, text: str) -> str:
-    """Returns a script's output as another role is shown it."""
+    """Returns a script's output, or a note if it is too long to show."""
     is_long = len(self.policy.tokenizer.encode(text)) > self.max_tokens
     return TOO_LONG if is_long else text
 
   def end_of(self, text: str) -> str:
-    """Returns the last tokens of a text that another role is shown."""
+    """Returns a text cut to its last `max_tokens` tokens."""
     ids = self.policy.tokenizer.encode(text)
     if len(ids) <= self.max_tokens:
       return text
@@ -152,6 +152,6 @@ class Phases:
 
 
 def printed(result: ScriptResult) -> str:
-  """Returns a script's output and errors, or how it ended without any."""
+  """Returns a script's output and errors, or its status if there are none."""
   text = f"{result.output}\n{result.errors}".strip()
   return text or result.status

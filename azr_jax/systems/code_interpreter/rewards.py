@@ -1,6 +1,6 @@
-"""The parts of a conversation's reward (R1-CI, section 3.2).
+"""The terms of a conversation's reward (R1-CI, section 3.2).
 
-| part | value |
+| term | value |
 | --- | --- |
 | correct | 1 for a correct answer, otherwise 0 |
 | format | 0.1 if every response is well formed, otherwise -0.1 |
@@ -16,11 +16,11 @@ from azr_jax.tools import code_blocks
 
 @dataclasses.dataclass(frozen=True)
 class RewardSettings(Settings):
-  """The values of the parts."""
+  """The values of the reward terms."""
 
   format: float = setting(
     0.1,
-    "reward of a well-formed conversation, and penalty of any other",
+    "reward of a well-formed conversation, and penalty for a malformed one",
     paper="0.1",
     minimum=0,
     expert=True,
@@ -33,7 +33,7 @@ class RewardSettings(Settings):
     expert=True,
   )
   max_turns: int = setting(
-    6, "turns without penalty", paper="6", minimum=1, expert=True
+    6, "maximum turns without penalty", paper="6", minimum=1, expert=True
   )
 
 
@@ -43,12 +43,13 @@ def parts(
   finish_reason: str,
   correct: bool,
 ) -> dict[str, float]:
-  """Returns the parts of a conversation's reward, which is their sum.
+  """Returns the terms whose sum is a conversation's reward.
 
   Args:
-    c: the values of the parts.
-    responses: the text of each of the model's turns.
-    finish_reason: of the completion; a truncated one is not well formed.
+    c: the values of the terms.
+    responses: the texts of the model's turns.
+    finish_reason: the completion's finish reason. Truncated conversations are
+      malformed.
     correct: whether the answer is correct.
   """
   last = len(responses) - 1

@@ -1,4 +1,4 @@
-"""A script's complexity, which CodeSteer's guidance model sees (R1-CI, 3.1).
+"""A script's complexity, as shown to CodeSteer's guidance model (R1-CI, 3.1).
 
 | score | for each |
 | --- | --- |
@@ -12,7 +12,7 @@ import re
 
 from azr_jax.executor import literals
 
-# A script of this score or less may be too simple for symbolic computing.
+# Scripts up to this score may be too simple for symbolic computing.
 SIMPLE = 2.0
 _KEYWORDS = (
   re.compile(r"\b(?:for|while)\b"),
@@ -24,13 +24,13 @@ _OPERATION = 0.25
 
 @dataclasses.dataclass(frozen=True)
 class Complexity:
-  """A script's score, and what it does.
+  """A script's score and kinds of computing.
 
   Attributes:
-    score: the sum of the module's table; 0 if the text is not Python.
-    searching: whether it has a loop, or imports itertools.
-    symbolic: whether it evaluates code, or formats text.
-    numerical: whether it has a binary operation.
+    score: the sum over the module's table; 0 if the text is not Python.
+    searching: whether the script has a loop or imports itertools.
+    symbolic: whether the script evaluates code or formats text.
+    numerical: whether the script has a binary operation.
   """
 
   score: float
@@ -40,7 +40,7 @@ class Complexity:
 
   @property
   def summary(self) -> str:
-    """The text that the guidance model is shown."""
+    """The text shown to the guidance model."""
     kinds = [
       name
       for name in ("searching", "symbolic", "numerical")

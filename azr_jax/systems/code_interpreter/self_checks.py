@@ -1,15 +1,15 @@
-"""Finds conversations that check an answer by code (R1-CI, section 5.2).
+"""Detects conversations that check an answer with code (R1-CI, section 5.2).
 
 The paper asks GPT-4o whether a script tries to validate an earlier answer. Here
-it is a rule: a script after the first
+it is a heuristic. A script other than the first counts as a check if it
 
-1. has a value that was seen before, as a literal of its own: a whole line that
-   an earlier script printed, or an earlier answer between marks;
-2. and judges: it asserts, or it prints a comparison or, under an `if` that
-   compares, a text; a comparison of a loop's variable with a literal is none.
+1. contains an earlier value as a literal: a whole line printed by an earlier
+   script, or an earlier answer between answer marks; and
+2. tests something: it asserts, prints a comparison, or prints a text under an
+   `if` that compares. Comparing a loop variable with a literal does not count.
 
-It misses checks that compute an answer again without naming it, and it counts
-scripts that use an earlier value and judge something else.
+The heuristic misses checks that recompute an answer without naming it, and it
+counts scripts that use an earlier value but test something else.
 """
 
 import ast
@@ -18,15 +18,15 @@ from collections.abc import Iterator, Sequence
 from azr_jax.executor import literals
 from azr_jax.tools import code_blocks
 
-# Literals that are nested deeper are compared by their parts alone.
+# Only the parts of more deeply nested literals are compared.
 _MAX_DEPTH = 4
 
 
 def has_self_check(turns: Sequence[str]) -> bool:
-  """Returns whether a conversation checks an earlier answer by code.
+  """Returns whether a conversation checks an earlier answer with code.
 
   Args:
-    turns: the model's turns and the tool outputs between them, in order.
+    turns: the model's turns and tool outputs, alternating.
   """
   seen: set[str] = set()
   has_script = False
@@ -47,12 +47,12 @@ def has_self_check(turns: Sequence[str]) -> bool:
 
 
 def _normal(text: str) -> str:
-  """Returns a text without white space and quotes."""
+  """Strips whitespace and quotes from a text."""
   return "".join(text.replace('"', "").replace("'", "").split())
 
 
 def _checks(code: str, seen: set[str]) -> bool:
-  """Returns whether a script has one of the values and judges."""
+  """Returns whether a script contains one of the values and tests something."""
   try:
     tree = literals.guarded_parse(code, "exec")
   except literals.ParseError:
@@ -62,7 +62,7 @@ def _checks(code: str, seen: set[str]) -> bool:
 
 
 def _literals(nodes: Sequence[ast.AST]) -> Iterator[str]:
-  """Yields the texts of a script's literals, also those inside of others."""
+  """Yields the texts of a script's literals, including nested ones."""
   for node in nodes:
     text = _text(node, _MAX_DEPTH)
     if text is not None:
@@ -70,12 +70,13 @@ def _literals(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def _text(node: ast.AST | None, depth: int) -> str | None:
-  """Returns a literal as Python prints it, but without blanks and quotes.
+  """Returns a literal as Python prints it, without blanks and quotes.
+
+  Returns None for nodes that are not literals or are nested too deeply.
 
   Args:
-    node: any part of a script.
-    depth: how many literals may be inside of one another; None is returned for
-      a deeper one, and for what is no literal.
+    node: any node of a script.
+    depth: the maximum nesting depth.
   """
   if isinstance(node, ast.Constant):
     return _normal(str(node.value))
@@ -100,7 +101,7 @@ def _text(node: ast.AST | None, depth: int) -> str | None:
 
 
 def _judges(nodes: Sequence[ast.AST]) -> bool:
-  """Returns whether a script asserts, or says how a comparison came out."""
+  """Returns whether a script asserts, or reports the result of a comparison."""
   loop_names = {
     name.id
     for node in nodes
@@ -115,7 +116,7 @@ def _judges(nodes: Sequence[ast.AST]) -> bool:
       for part in ast.walk(node)
     )
 
-  judged: set[str] = set()  # names that hold how a comparison came out
+  judged: set[str] = set()  # Names that hold the result of a comparison.
   for node in nodes:
     if isinstance(node, ast.Assign) and compares(node.value):
       judged |= {t.id for t in node.targets if isinstance(t, ast.Name)}
@@ -135,7 +136,7 @@ def _judges(nodes: Sequence[ast.AST]) -> bool:
 
 
 def _is_counting(node: ast.Compare, loop_names: set[str]) -> bool:
-  """Returns whether a comparison is of a loop's variable with a literal."""
+  """Returns whether a comparison only involves loop variables and literals."""
   sides = (node.left, *node.comparators)
   return all(
     isinstance(side, ast.Constant)
@@ -157,7 +158,7 @@ def _is_print(node: ast.AST) -> bool:
 
 
 def _says(statement: ast.stmt) -> bool:
-  """Returns whether a branch prints, returns a truth value, or raises."""
+  """Returns whether a statement prints, returns a boolean, or raises."""
   if isinstance(statement, ast.Raise):
     return True
   if isinstance(statement, ast.Return):

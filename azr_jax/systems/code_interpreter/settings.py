@@ -1,4 +1,4 @@
-"""Section `code_interpreter` of a configuration: R1-CI, sections 3 and 4.1."""
+"""Section `code_interpreter` of a configuration (R1-CI, sections 3, 4.1)."""
 
 import dataclasses
 
@@ -17,11 +17,11 @@ from azr_jax.tools.python_tool import PythonToolSettings
 
 @dataclasses.dataclass(frozen=True)
 class CodeInterpreterSettings(TemplateSettings):
-  """Questions, conversations about them, and the curriculum of training."""
+  """Questions, conversations about them, and the curriculum."""
 
   questions: tuple[str, ...] = setting(
     ("split:train",),
-    "sources of questions, as tasks/questions/sources.py reads them",
+    "sources of questions (formats: tasks/questions/sources.py)",
     required=True,
   )
   count: int = setting(
@@ -29,7 +29,7 @@ class CodeInterpreterSettings(TemplateSettings):
   )
   data_seed: int = setting(
     0,
-    "seed of generated questions",
+    "seed for generated questions",
     minimum=0,
     accepts=sources.TRAINING_SEED,
   )
@@ -46,7 +46,7 @@ class CodeInterpreterSettings(TemplateSettings):
   steer: CodeSteerSettings = CodeSteerSettings()
   curriculum: str = setting(
     "potential",
-    "what decides the stage in which a question enters training",
+    "rule that decides at which stage a question enters training",
     choices=potential.CURRICULA,
   )
   grouping: str = setting(
@@ -59,31 +59,31 @@ class CodeInterpreterSettings(TemplateSettings):
   )
   pass_rates: str = setting(
     "potential/pass_rates.jsonl",
-    "file of azr_jax.potential, which the curricula that are not online read",
+    "pass-rate file from azr_jax.potential, for offline curricula",
   )
   shuffle_pass_rates: bool = setting(
     False,
-    "whether questions of the file swap their pass rates, which is a control: "
-    "stages of the same sizes without meaning",
+    "shuffle pass rates among questions; a control with meaningless stages of "
+    "the same sizes",
     expert=True,
   )
   pass_rate_agents: tuple[str, ...] = setting(
     ("text", "code", "code_agent", "steer"),
-    "agents whose answers give the pass rates of the online curricula",
+    "agents that measure pass rates for online curricula",
     paper="four agents",
     subset_of=AGENTS,
     required=True,
   )
   pass_rate_temperatures: tuple[float, ...] = setting(
     measurement.TEMPERATURES,
-    "temperatures that each of them answers at, once",
-    paper="five, which it does not name",
+    "temperatures at which each agent answers once",
+    paper="five, unspecified",
     required=True,
     accepts=(lambda v: min(v) > 0, "a tuple of numbers above 0"),
   )
 
   def check(self) -> None:
-    """Refuses curricula without the pass rates or groups that they need."""
+    """Rejects curricula without the pass rates or groups that they need."""
     self.dynamic_sampling.check_groups(self, self.group_size)
     if self.chat_template_kwargs and self.prompt_format != "chat":
       raise self.invalid(

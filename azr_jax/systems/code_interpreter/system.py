@@ -1,23 +1,23 @@
-"""R1-Code-Interpreter: reasoning with code that runs between the turns.
+"""R1-Code-Interpreter: reasoning with code that runs between turns.
 
-One step, as `GroupSystem.collect`:
-1. it takes the next questions of the stage; every epoch has another order;
-2. it samples several conversations about each: the model reasons, writes code,
-   reads the tool output, and continues until it answers
-   (`tools/python_tool.py`). A question whose conversations have one reward
-   may be replaced by another one (`systems/dynamic_sampling.py`);
-3. it grades the answers; the reward has terms for a correct answer, for the
-   format, and for the number of turns (`rewards.py`);
-4. every conversation becomes a trajectory; the `loss_mask` of tool output is
+The life of a step (`GroupSystem.collect`):
+1. Take the next questions of the stage. Every epoch is shuffled differently.
+2. Sample several conversations about each question: the model reasons, writes
+   code, reads the tool output, and continues until it answers
+   (`tools/python_tool.py`). A question whose conversations have equal rewards
+   may be replaced (`systems/dynamic_sampling.py`).
+3. Grade the answers. The reward has terms for correctness, format and the
+   number of turns (`rewards.py`).
+4. Every conversation becomes a trajectory. The `loss_mask` of tool output is
    false. With `learner.estimator = "grpo"` the other conversations about a
    question are the baseline.
 
-Stages order the questions by improvement potential, the largest first
-(`curricula/improvement_potential.py`). The online curricula estimate it with
-the policy before each stage.
+Stages order the questions by improvement potential, largest first
+(`curricula/improvement_potential.py`). Online curricula estimate the potential
+with the current policy before each stage.
 
-Paper: R1-CI (arXiv 2505.21668). The denominator of its ratio is printed as the
-reference model; here it is the policy that sampled, as in GRPO.
+Paper: R1-CI (arXiv 2505.21668). The paper prints the reference model in the
+denominator of the ratio; here it is the sampling policy, as in GRPO.
 """
 
 import dataclasses
@@ -59,23 +59,24 @@ from azr_jax.tasks.questions.question import Question
 from azr_jax.tools import code_blocks
 from azr_jax.tools.python_tool import PythonTool
 
-# Keys of the tool and of the epochs' order in the state.
+# State keys of the tool and of the epoch order.
 _TOOL = "tool"
 _ORDER = "order"
 # Metric family -> what a healthy value looks like.
 _HEALTHY = {
-  "stage": "number rises; groups of a size worth a stage",
+  "stage": "number rises; every group is large enough for a stage",
   "correct_by_task": "rises where code helps",
-  "self_check": "fraction that check an earlier answer by code, by a rule",
-  "tokens_per_turn": "does not grow without accuracy",
-  "turns": "penalty for more than max_turns turns: near 0",
-  "calls": "scripts of a conversation; rises where code helps",
-  "num_turns": "turns of a conversation: fewer than max_turns",
+  "self_check": "fraction of conversations that check an earlier answer with "
+  "code (heuristic)",
+  "tokens_per_turn": "grows only if accuracy does",
+  "turns": "reward term for more than max_turns turns: near 0",
+  "calls": "scripts per conversation; rises where code helps",
+  "num_turns": "turns per conversation: fewer than max_turns",
   "format": "near +rewards.format after a few steps",
   "interpreter": "slots_decoding high, "
   "time/interpreter_overlap_fraction near 1",
 }
-# Prompt format -> the variant of `configs/evaluate.py` with these prompts.
+# Prompt format -> variant of `configs/evaluate.py` that uses it.
 _SCORING_VARIANTS = {
   "chat": "questions",
   "full": "questions_full",
@@ -85,7 +86,7 @@ _SCORING_VARIANTS = {
 
 
 class CodeInterpreter(GroupSystem[StepItems]):
-  """The system; its state is the group of each question."""
+  """The R1-CI system. Its state is the group of each question."""
 
   name = "code_interpreter"
   Settings = CodeInterpreterSettings
@@ -103,8 +104,8 @@ class CodeInterpreter(GroupSystem[StepItems]):
     Args:
       settings: its config section.
       context: the resources of the run.
-      questions: the questions to train on.
-      pass_rates: the pass rate of each question, for stages; None: unknown.
+      questions: the training questions.
+      pass_rates: the pass rate of each question, for stages. None if unknown.
 
     Raises:
       ValueError: there are fewer questions than a step takes.
@@ -150,7 +151,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
   def check(
     cls, settings: CodeInterpreterSettings, rollout: SamplerSettings
   ) -> None:
-    """Refuses tool calls without `rollout.extend_chunk`."""
+    """Rejects tool calls without `rollout.extend_chunk`."""
     if settings.tool.max_calls and not rollout.extend_chunk:
       raise Invalid(
         "rollout.extend_chunk",
@@ -159,7 +160,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
 
   @classmethod
   def about(cls, settings: CodeInterpreterSettings) -> About:
-    """Returns what commands around the system need to know of it."""
+    """Returns facts about the system under these settings."""
     return dataclasses.replace(
       super().about(settings),
       paper=(
@@ -172,7 +173,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
     )
 
   def benchmark_agent(self, benchmark: str) -> Agent | None:
-    """Returns the agent that is trained, for questions."""
+    """Returns the trained agent for benchmark `questions`, None for others."""
     if benchmark != "questions":
       return None
     jobs = SharedJobs(self.context.executor, self.context.hosts)
@@ -189,9 +190,9 @@ class CodeInterpreter(GroupSystem[StepItems]):
     """Returns a tool that runs the code of conversations.
 
     Args:
-      clock: of the event loop that steps are sampled on, in which its outputs
-        have to come at the same call in two runs of a seed; None: for other
-        loops, in which they come when they are there.
+      clock: the decode clock of the training steps' event loop. It makes two
+        runs of a seed receive outputs at the same decode call. None delivers
+        outputs as soon as they arrive.
     """
     context = self.context
     return PythonTool(
@@ -204,7 +205,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
     )
 
   def make_agents(self) -> dict[str, Agent]:
-    """Returns the agents that estimate pass rates, by their names."""
+    """Returns the agents that estimate pass rates, by name."""
     settings, tool = self.settings, self.make_tool()
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     return {
@@ -215,7 +216,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
     }
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the stages, their order, and the tool's counts of this step."""
+    """Returns the state of the stages, the epoch order and the tool."""
     state = {**self._stages.state_dict(), _TOOL: self._tool.state_dict()}
     if self.settings.dynamic_sampling.is_enabled:
       state[_ORDER] = self._order.state_dict()
@@ -228,11 +229,14 @@ class CodeInterpreter(GroupSystem[StepItems]):
     self._order.load_state_dict(state.get(_ORDER, {}))
 
   def can_sample_ahead(self, step: int) -> bool:
-    """Returns whether a step measures no pass rates."""
+    """Returns False for steps that measure pass rates."""
     return not self._stages.needs_pass_rates(step)
 
   async def take(self, policy: Policy, step: int) -> StepItems:
-    """Takes the next questions of the stage, after measuring pass rates."""
+    """Takes the next questions of the stage; first measures pass rates if due.
+
+    An online curriculum measures them before each stage.
+    """
     if self._stages.needs_pass_rates(step):
       self._stages.regroup(self._estimate_pass_rates(policy, step), step)
     positions = self._order.take(
@@ -242,14 +246,14 @@ class CodeInterpreter(GroupSystem[StepItems]):
     return StepItems(indices, positions)
 
   def observe(self, step: int, taken: StepItems, groups: Groups) -> None:
-    """Returns the questions that the step did not sample to the order."""
+    """Returns unused questions to the epoch order."""
     stage = self._stages.stage(step)
     self._order.return_unused(taken.positions, groups, stage)
 
   async def sample_group(
     self, policy: Policy, taken: StepItems, index: int
   ) -> list[types.Trajectory]:
-    """Returns the graded conversations about a question; [] if too long."""
+    """Returns graded conversations about a question; [] if it is too long."""
     settings, question = self.settings, self._questions[taken.items[index]]
     chat = Chat(policy.tokenizer, settings.arguments)
     text = prompts.ask(question.text, "free", settings.prompt_format, chat)
@@ -283,7 +287,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
     return trajectories
 
   def _estimate_pass_rates(self, policy: Policy, step: int) -> list[PassRate]:
-    """Returns how often the policy solves each question, with all agents."""
+    """Measures the pass rate of each question over all agents."""
     settings = self.settings
     return online_potential.estimate(
       policy,
@@ -308,7 +312,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
   def step_metrics(
     self, step: int, taken: StepItems, groups: Groups
   ) -> dict[str, float]:
-    """Returns means over conversations, and accuracy by task."""
+    """Returns means over conversations, accuracy by task, tool and stage."""
     del taken
     trajectories = groups_lib.trajectories(groups.sampled)
     metrics = collect.solve_metrics(
@@ -330,19 +334,19 @@ class CodeInterpreter(GroupSystem[StepItems]):
 
 
 def _scoring(settings: CodeInterpreterSettings) -> SuggestedScoring:
-  """Returns questions that were held out of the sources of the run."""
+  """Suggests scoring on questions held out of the run's sources."""
   data = sources.held_out(settings.questions)
   note = ""
   if sources.UNKNOWN in data:
     note = (
-      f"with questions that this run was not trained on as {sources.UNKNOWN}"
+      f"replace {sources.UNKNOWN} by questions that this run did not train on"
     )
   variant = _SCORING_VARIANTS[settings.prompt_format]
   return SuggestedScoring(variant, "questions", data, note)
 
 
 def _turns(policy: Policy, completion: types.Completion) -> list[str]:
-  """Returns the model's turns with the tool outputs between them, as texts."""
+  """Returns the texts of model turns and tool outputs, alternating."""
   turns = split_turns(
     completion.token_ids.tolist(), completion.loss_mask.tolist()
   )

@@ -1,4 +1,4 @@
-"""Section `countdown` of a configuration: Countdown, sections 3 and 4.1."""
+"""Section `countdown` of a configuration (Countdown paper, sections 3, 4.1)."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from azr_jax.tasks.countdown import generator
 from azr_jax.tasks.countdown import prompts as prompt_lib
 
 CURRICULA = ("uniform", "static", "adaptive", "bandit")
-# The test of weights of buckets, with its words.
+# Validator of bucket weights, with the text of its error.
 WEIGHTS = (
   lambda v: not v or (len(v) == 3 and min(v) >= 0 and sum(v) > 0),
   "(), or weights of easy, medium and hard",
@@ -24,10 +24,10 @@ WEIGHTS = (
 class MixSettings(Settings):
   """A second source of puzzles (section 3.2)."""
 
-  puzzles: str = setting("", "file of the second source; empty: there is none")
+  puzzles: str = setting("", "file of the second source; empty for none")
   fraction: float = setting(
     0.5,
-    "fraction of a batch that is from the second source",
+    "fraction of a batch that comes from the second source",
     paper="0.5",
     minimum=0,
     maximum=1,
@@ -35,7 +35,7 @@ class MixSettings(Settings):
   )
   bucket_weights: tuple[float, ...] = setting(
     (),
-    "weights of its easy, medium and hard puzzles; (): their numbers",
+    "weights of its easy, medium and hard puzzles; () weights by count",
     paper="(0.10, 0.40, 0.50) for the curriculum mix",
     accepts=WEIGHTS,
   )
@@ -43,7 +43,7 @@ class MixSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class CountdownSettings(Settings):
-  """Sources of puzzles, the curriculum over them, and rewards."""
+  """Puzzle sources, the curriculum over them, and rewards."""
 
   prompts: int = setting(128, "puzzles per step", paper="128", minimum=1)
   group_size: int = setting(8, "G, responses per puzzle", paper="8", minimum=2)
@@ -53,15 +53,15 @@ class CountdownSettings(Settings):
   )
   verifier: str = setting(
     "strict",
-    "rules of the verifier; compat scores like the published code",
+    "verifier rules; compat scores like the published code",
     choices=verifier.MODES,
   )
   puzzles: str = setting(
-    "", "file of puzzles in the public layout; empty: generated puzzles"
+    "", "file of puzzles in the public format; empty generates puzzles"
   )
   data_dir: str = setting(
     "~/.cache/azr_jax/countdown",
-    "folder of generated puzzles",
+    "cache folder of generated puzzles",
     required=True,
     expert=True,
   )
@@ -73,25 +73,26 @@ class CountdownSettings(Settings):
   )
   data_seed: int = setting(
     1,
-    "seed for the generated puzzles; configs/sft.py uses 0",
+    "seed for generated puzzles; configs/sft.py uses 0",
     minimum=0,
     expert=True,
   )
   curriculum: str = setting(
     "uniform",
-    "curriculum that samples the puzzles of a step",
+    "curriculum that chooses the puzzles of a step",
     choices=CURRICULA,
     or_named=curriculum.load,
   )
   sizes: tuple[int, ...] = setting(
     generator.COUNTS,
-    "how many numbers a puzzle of the curriculum has",
+    "allowed numbers per puzzle",
     subset_of=generator.COUNTS,
     required=True,
   )
   bucket_limits: tuple[float, ...] = setting(
     (),
-    "maximum difficulty of easy puzzles, minimum of hard ones; (): the thirds",
+    "maximum difficulty of easy puzzles, minimum of hard ones; () splits into "
+    "thirds",
     accepts=(
       lambda v: not v or (len(v) == 2 and v[0] < v[1]),
       "(), or two difficulties in rising order",
@@ -100,8 +101,8 @@ class CountdownSettings(Settings):
   )
   bucket_weights: tuple[float, ...] = setting(
     (),
-    "weights of easy, medium and hard puzzles in the curriculum `uniform`; (): "
-    "their numbers",
+    "sampling weights of easy, medium and hard puzzles with curriculum "
+    "`uniform`; () weights by count",
     accepts=WEIGHTS,
   )
   adaptive: AdaptiveSettings = AdaptiveSettings()
@@ -109,14 +110,14 @@ class CountdownSettings(Settings):
   replay: ReplaySettings = ReplaySettings()
   mix: MixSettings = MixSettings()
   proposals: int = setting(
-    0, "puzzles that the policy proposes per step; 0: none", minimum=0
+    0, "puzzles that the policy proposes per step", minimum=0
   )
   references: int = setting(
-    2, "number of puzzles in a proposer's prompt", minimum=0, expert=True
+    2, "reference puzzles in a proposer's prompt", minimum=0, expert=True
   )
 
   def check(self) -> None:
-    """Refuses weights that nothing reads, and proposals without room."""
+    """Rejects unused weights, and more proposals than a step has room for."""
     self.dynamic_sampling.check_groups(self, self.group_size)
     if self.bucket_weights and self.curriculum != "uniform":
       raise self.invalid("bucket_weights", "() unless curriculum='uniform'")
@@ -125,13 +126,13 @@ class CountdownSettings(Settings):
     if self.curriculum != "adaptive":
       raise self.invalid(
         "curriculum",
-        "'adaptive', which decides when the policy proposes, because proposals "
-        "is not 0",
+        "'adaptive' with proposals above 0, because it decides when the policy "
+        "proposes",
       )
     if self.proposals > (self.prompts - 1) * self.group_size:
       raise self.invalid(
         "proposals",
-        "room for a solved puzzle in a step of "
+        "fewer, to leave room for a solved puzzle in a step of "
         f"prompts={self.prompts} x group_size={self.group_size}",
       )
     if self.references > self.prompts:

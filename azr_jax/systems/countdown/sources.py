@@ -1,4 +1,4 @@
-"""Reads the puzzles of Countdown, and makes the curriculum over them."""
+"""Reads or generates Countdown puzzles and builds the curriculum over them."""
 
 import dataclasses
 import logging
@@ -15,7 +15,7 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.tasks.countdown import dataset, difficulty, generator
 
-# The name of the bucket of puzzles that the policy proposed.
+# The bucket of puzzles that the policy proposed.
 PROPOSED = "own"
 
 
@@ -25,8 +25,8 @@ class Sources:
 
   Attributes:
     puzzles: the puzzles of each source.
-    buckets: difficulty buckets of source 0 and of proposed puzzles.
-    curriculum: samples items; an item has a source, and an index into it.
+    buckets: the difficulty buckets of source 0 and of proposed puzzles.
+    curriculum: samples items, each with a source and an index into it.
   """
 
   puzzles: list[list[Puzzle]]
@@ -38,18 +38,18 @@ def read(c: CountdownSettings, steps: int) -> Sources:
   """Returns the puzzles, read or generated, and their curriculum.
 
   Args:
-    c: the settings.
+    c: the config section.
     steps: training steps of the run, for the static schedule.
 
   Raises:
-    ValueError: there are no puzzles of the sizes, or a file has none outside of
+    ValueError: no puzzle has one of the sizes, or a file has only puzzles of
       the test split.
   """
   puzzles, scores = _puzzles(c)
   of_size = [i for i, p in enumerate(puzzles) if len(p.numbers) in c.sizes]
   if not of_size:
     raise ValueError(
-      f"config.countdown.sizes={c.sizes}: expected sizes of some of the puzzles"
+      f"config.countdown.sizes={c.sizes}: expected sizes that some puzzles have"
     )
   puzzles, scores = [puzzles[i] for i in of_size], scores[of_size]
   names = difficulty.BUCKETS + ((PROPOSED,) if c.proposals else ())
@@ -75,8 +75,8 @@ def _curriculum(
   """Returns the curriculum over the first source.
 
   Raises:
-    ValueError: `bucket_weights` are on empty buckets alone, or MODULE:NAME
-      makes no curriculum.
+    ValueError: all `bucket_weights` are on empty buckets, or MODULE:NAME does
+      not make a curriculum.
   """
   curriculum: Curriculum
   if c.curriculum == "adaptive":
@@ -93,8 +93,8 @@ def _curriculum(
       weights = mixture.constant(c.bucket_weights)
       if not (weights(1) * buckets.filled()).any():
         raise ValueError(
-          f"config.countdown.bucket_weights={c.bucket_weights}: expected some "
-          "on a bucket with puzzles"
+          f"config.countdown.bucket_weights={c.bucket_weights}: expected a "
+          "positive weight for a bucket with puzzles"
         )
     curriculum = mixture.Mixture(buckets, weights)
   if c.replay.fraction:
@@ -105,7 +105,7 @@ def _curriculum(
 def _bucketed(
   names: tuple[str, ...], scores: np.ndarray, limits: Sequence[float]
 ) -> Buckets:
-  """Returns buckets by difficulty; without limits, the thirds of the scores."""
+  """Returns buckets by difficulty, split into thirds if there are no limits."""
   low, high = limits or difficulty.thresholds(scores)
   thresholds = (low, high)
   return Buckets(names, difficulty.buckets(scores, thresholds).tolist())
@@ -128,16 +128,16 @@ def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
   """Returns a file's puzzles of the training split, with their difficulty [N].
 
   Raises:
-    ValueError: all puzzles are of the test split.
+    ValueError: all puzzles belong to the test split.
   """
   puzzles, scores = dataset.read(pathlib.Path(path).expanduser())
   kept = [i for i, p in enumerate(puzzles) if not generator.is_test(p)]
   logging.warning(
-    "%s: %d of %d puzzles are of the test split and left out",
+    "%s: skipping %d of %d puzzles, which belong to the test split",
     path,
     len(puzzles) - len(kept),
     len(puzzles),
   )
   if not kept:
-    raise ValueError(f"{path}: expected puzzles outside of the test split")
+    raise ValueError(f"{path}: expected puzzles outside the test split")
   return [puzzles[i] for i in kept], scores[kept]

@@ -1,19 +1,19 @@
 """Countdown: experiments that change only the distribution of prompts.
 
-One step, as `GroupSystem.collect`:
-1. a curriculum samples puzzles of the training split, and perhaps of a second
-   source, a pool of random or proposed puzzles;
-2. it samples G responses to each and grades them: the reward is 1.0, 0.1 or 0.
-   A puzzle whose responses have one reward may be replaced by another one
-   (`systems/dynamic_sampling.py`);
-3. the curriculum is updated with the pass rate of each puzzle;
-4. every answer becomes a trajectory, whose baseline is the rest of its group
+The life of a step (`GroupSystem.collect`):
+1. The curriculum samples puzzles of the training split, and optionally of a
+   second source (a pool of random or proposed puzzles).
+2. Sample G responses to each puzzle and grade them: the reward is 1.0, 0.1 or
+   0. A puzzle whose responses have equal rewards may be replaced
+   (`systems/dynamic_sampling.py`).
+3. Update the curriculum with the pass rate of each puzzle.
+4. Every response becomes a trajectory, whose baseline is the rest of its group
    (RLOO).
 
-In a closed loop the policy also proposes puzzles, which have a bucket. When the
-curriculum chooses this bucket, a part of the step's completions are proposals.
-New puzzles among them are solved in the same step, and the reward of a proposal
-is their learnability (AZR, eq. 4).
+In a closed loop the policy also proposes puzzles, which form their own bucket.
+When the curriculum chooses this bucket, some of the step's completions are
+proposals. New puzzles are solved in the same step, and the reward of a proposal
+is the puzzle's learnability (AZR, eq. 4).
 
 Paper: Countdown (docs/papers.md).
 """
@@ -46,7 +46,7 @@ from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
 
 SOLVE, PROPOSE = "solve", "propose"
-# The reward of a proposal that is rejected.
+# The reward of a rejected proposal.
 _BAD_PROPOSAL_REWARD = -0.5
 
 
@@ -55,11 +55,10 @@ class _Proposal:
   """A proposed puzzle.
 
   Attributes:
-    prompt: the prompt of the proposal.
-    completion: the proposal.
-    rejection: the reason to reject it; None: it is a new puzzle.
-    item: the puzzle among those of source 0; None if it is rejected.
-    pass_rate: the fraction of correct responses, if the puzzle was solved.
+    completion: the response that proposes the puzzle.
+    rejection: the reason for rejecting it; None if it is a valid new puzzle.
+    item: the puzzle's item in source 0; None if rejected.
+    pass_rate: the fraction of correct responses, once the puzzle was tried.
   """
 
   prompt: types.Prompt
@@ -71,22 +70,21 @@ class _Proposal:
 
 @dataclasses.dataclass
 class StepPuzzles(StepItems):
-  """The puzzles of a step, as the values of `SampledItem`.
+  """The puzzles of a step; `items` holds the fields of `SampledItem`.
 
   Attributes:
-    proposals: proposals of the step, which were sampled in a phase of their
-      own.
+    proposals: the step's proposals, sampled in a phase of their own.
   """
 
   proposals: Sequence[_Proposal] = ()
 
   def sampled(self, groups: Groups) -> list[SampledItem]:
-    """Returns the puzzle of each group that was sampled."""
+    """Returns the item of each sampled group."""
     return [SampledItem(*self.items[g.prompt_index]) for g in groups.sampled]
 
 
 class Countdown(GroupSystem[StepPuzzles]):
-  """The system; its state is that of the curriculum and proposed puzzles."""
+  """The Countdown system. Its state: the curriculum and proposed puzzles."""
 
   name = "countdown"
   Settings = CountdownSettings
@@ -104,12 +102,12 @@ class Countdown(GroupSystem[StepPuzzles]):
 
   @classmethod
   def build(cls, settings: CountdownSettings, context: Context) -> "Countdown":
-    """Reads the puzzles and makes the system."""
+    """Reads or generates the puzzles and makes the system."""
     return cls(settings, context, sources_lib.read(settings, context.steps))
 
   @classmethod
   def check(cls, settings: CountdownSettings, rollout: SamplerSettings) -> None:
-    """Refuses proposals whose step could be over before they are solved."""
+    """Rejects proposals whose step could end before their puzzles are tried."""
     if settings.proposals and rollout.step_tokens:
       raise Invalid(
         f"{cls.name}.proposals",
@@ -120,27 +118,28 @@ class Countdown(GroupSystem[StepPuzzles]):
 
   @classmethod
   def about(cls, settings: CountdownSettings) -> About:
-    """Returns what commands around the system need to know of it.
+    """Returns facts about the system under these settings.
 
-    Proposals take the place of solutions, so they do not change the load.
+    Proposals replace solutions, so they do not change the load.
     """
     full = settings.prompt_format == "full"
     is_static = settings.curriculum == "static"
     return dataclasses.replace(
       super().about(settings),
       metrics={
-        "curriculum": "probability and success of each bucket, replay_fraction",
-        "answer_blocks": "answers in a response: 1",
+        "curriculum": "probability and success (pass rate) of each bucket; "
+        "replay_fraction",
+        "answer_blocks": "answers per response: 1",
       },
       scoring=SuggestedScoring(
         "countdown" if full else "countdown_tiny", "countdown"
       ),
-      # The static schedule depends on the length of the run.
+      # The static schedule depends on the run's length.
       fixed_keys=("train.steps",) if is_static else (),
     )
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the curriculum's state and proposed puzzles, as JSON values."""
+    """Returns the curriculum's state and the proposed puzzles, as JSON."""
     proposed = self._puzzles[0][self._num_given :]
     return {
       "curriculum": self._curriculum.state_dict(),
@@ -148,7 +147,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Restores what `state_dict` returned, into a new system."""
+    """Restores what `state_dict` returned. Call it on a new system."""
     for numbers, target in state["own"]:
       self._add(Puzzle(tuple(numbers), target))
     self._curriculum.load_state_dict(state["curriculum"])
@@ -161,7 +160,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     return SampledItem(self._buckets.add(bucket), bucket)
 
   async def take(self, policy: Policy, step: int) -> StepPuzzles:
-    """Takes puzzles from the curriculum, and perhaps has new ones proposed."""
+    """Draws puzzles from the curriculum; samples proposals if it is time."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self.context.seed, step)
@@ -176,8 +175,8 @@ class Countdown(GroupSystem[StepPuzzles]):
     if settings.proposals and self._may_propose(items):
       proposed = await self._propose(policy, items, rngs[0])
       fresh = [p.item for p in proposed if p.item is not None]
-      # Proposals take the place of solutions, so that a step has as many
-      # completions as without them.
+      # Proposals replace solutions, so the number of completions per step is
+      # the same as without them.
       remaining = settings.prompts - -(
         -settings.proposals // settings.group_size
       )
@@ -190,7 +189,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     )
 
   def observe(self, step: int, taken: StepPuzzles, groups: Groups) -> None:
-    """Updates the curriculum, and the pass rates of proposed puzzles."""
+    """Updates the curriculum and the pass rates of proposed puzzles."""
     solved = [group.trajectories for group in groups.sampled]
     items = taken.sampled(groups)
     rates = [
@@ -209,19 +208,19 @@ class Countdown(GroupSystem[StepPuzzles]):
     return super().batch(step, taken, groups) + [
       self._proposal_trajectory(proposal, step)
       for proposal in taken.proposals
-      # A new puzzle that the step had no room to solve has no pass rate.
+      # New puzzles without room in the step have no pass rate, so no reward.
       if proposal.rejection is not None or proposal.item in items
     ]
 
   def _may_propose(self, items: Sequence[SampledItem]) -> bool:
-    """Returns whether the bucket of proposals was chosen or is empty."""
+    """Returns whether the bucket of proposals was drawn or is empty."""
     bucket = self._buckets.names.index(PROPOSED)
     return items[0].bucket == bucket or self._buckets.count(bucket) == 0
 
   async def sample_group(
     self, policy: Policy, taken: StepPuzzles, index: int
   ) -> list[types.Trajectory]:
-    """Returns G graded responses to a puzzle; [] if it is too long."""
+    """Returns G graded responses to a puzzle; [] if its prompt is too long."""
     settings, item = self.settings, SampledItem(*taken.items[index])
     puzzle = self._puzzles[item.source][item.index]
     text = prompts.solve_prompt(puzzle, settings.prompt_format)
@@ -261,7 +260,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     items: Sequence[SampledItem],
     rng: np.random.Generator,
   ) -> list[_Proposal]:
-    """Returns proposals, after new puzzles are added to their bucket."""
+    """Samples proposals and adds new puzzles to their bucket."""
     settings = self.settings
     proposer_prompts = []
     for _ in range(settings.proposals):
@@ -300,7 +299,7 @@ class Countdown(GroupSystem[StepPuzzles]):
   def step_metrics(
     self, step: int, taken: StepPuzzles, groups: Groups
   ) -> dict[str, float]:
-    """Returns rewards, pass rates by bucket, and the curriculum's metrics."""
+    """Returns rewards, pass rates by bucket, and curriculum metrics."""
     del step
     items = taken.sampled(groups)
     solved = groups_lib.trajectories(groups.sampled)
@@ -332,7 +331,7 @@ class Countdown(GroupSystem[StepPuzzles]):
 
 
 def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:
-  """Returns how many proposals are valid, why not, and their learnability."""
+  """Returns the valid fraction, rejection counts and learnability."""
   if not proposed:
     return {}
   metrics = {

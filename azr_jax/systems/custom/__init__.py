@@ -1,1 +1,1 @@
-"""A user's own rewards on a user's own data."""
+"""User-defined rewards on user data."""

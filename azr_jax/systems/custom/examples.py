@@ -1,7 +1,7 @@
-r"""Rewards of `configs/custom.py:tiny`, which show the forms of a reward.
+r"""Rewards of `configs/custom.py:tiny`; examples of what a reward may return.
 
-The model answers sums of integers as `12+7=19 19-4=15</think>`, and the result
-as `<answer>\boxed{15}</answer>`.
+The model solves sums of integers. It writes `12+7=19 19-4=15</think>` and then
+the result, `<answer>\boxed{15}</answer>`.
 """
 
 import re
@@ -10,13 +10,13 @@ _ANSWER = re.compile(r"<answer>\s*(?:\\boxed\{)?\s*(-?\d+)\s*\}?\s*</answer>")
 
 
 def number_in(response: str) -> str | None:
-  """Returns the number that a response has as its answer; None: it has none."""
+  """Returns the number in a response's answer tags; None if there is none."""
   found = _ANSWER.search(response)
   return found[1] if found else None
 
 
 def is_right(completion: str, answer: str) -> dict[str, float]:
-  """Returns 1 for the right number, and whether there is a number at all."""
+  """Returns 1 for the right number, with metrics."""
   found = number_in(completion)
   correct = float(found == answer)
   return {
@@ -27,6 +27,6 @@ def is_right(completion: str, answer: str) -> dict[str, float]:
 
 
 def shows_steps(completion: str, terms: int) -> float:
-  """Returns the fraction of the sum's steps that the thinking writes down."""
+  """Returns the fraction of the sum's steps that the thinking spells out."""
   thinking = completion.partition("</think>")[0]
   return min(thinking.count("=") / (terms - 1), 1.0)

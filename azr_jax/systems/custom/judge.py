@@ -1,14 +1,14 @@
-"""A reward from a model behind an address: a judge or a reward model.
+"""A reward from a model behind an HTTP endpoint: a judge or a reward model.
 
-| `judge.endpoint` | what is asked of `judge.url` |
+| `judge.endpoint` | request to `judge.url` |
 | --- | --- |
 | `chat` | `/chat/completions`; the last match of `pattern` is the grade |
-| `embeddings` | `/embeddings`, whose one number is the reward, as servers of
-  reward models answer |
+| `embeddings` | `/embeddings`; the single number returned is the reward, as
+  reward-model servers do |
 
-These are OpenAI's paths, which vLLM, SGLang and others have too. The judge runs
-in a worker process, whose program reads the key out of the environment; no
-config, log or other process has it.
+The paths are OpenAI's; vLLM, SGLang and other servers support them. The judge
+runs in a worker process that reads the API key from the environment. The key
+never reaches a config, a log or another process.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _TEMPLATE = (
   "sentence or two, then end with a line such as\nScore: 7"
 )
 _PATTERN = r"(?i)score\W*(-?\d+(?:\.\d+)?)"
-# Answers of a server that may be another one a moment later.
+# HTTP statuses that are worth a retry.
 _BUSY = (408, 409, 425, 429, 500, 502, 503, 504)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
 
@@ -49,57 +49,59 @@ def _is_pattern(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class JudgeSettings(Settings):
-  """Where the model is, what it is asked, and how its grade is read."""
+  """The judge's server, its prompt, and how to parse its grade."""
 
   url: str = setting(
-    "", "address up to the version, such as http://localhost:8000/v1"
+    "", "base URL including the version, such as http://localhost:8000/v1"
   )
-  model: str = setting("", "the model's name there")
+  model: str = setting("", "model name on the server")
   endpoint: str = setting(
-    CHAT, "a chat that ends with a grade, or one number", choices=ENDPOINTS
+    CHAT,
+    "chat: parse a grade from a reply; embeddings: take one number",
+    choices=ENDPOINTS,
   )
   template: str = setting(
     _TEMPLATE,
-    "what it is asked; {prompt}, {completion} and columns in braces are filled",
+    "the judge's prompt; {prompt}, {completion} and {COLUMN} are filled in",
     required=True,
   )
   pattern: str = setting(
     _PATTERN,
-    "regular expression whose group is the grade in a chat; the last match "
-    "counts",
+    "regular expression with one group, the grade of a chat reply; the last "
+    "match counts",
     accepts=(_is_pattern, "a regular expression with one group"),
     expert=True,
   )
-  lowest: float = setting(0.0, "grade in a chat that is reward 0", expert=True)
+  lowest: float = setting(0.0, "chat grade that maps to reward 0", expert=True)
   highest: float = setting(
-    10.0, "grade in a chat that is reward 1", expert=True
+    10.0, "chat grade that maps to reward 1", expert=True
   )
   key_variable: str = setting(
-    "", "environment variable that holds the key; '': the server needs none"
+    "", "environment variable with the API key; empty if none is needed"
   )
   temperature: float = setting(
-    0.0, "of the judge's own answer", minimum=0, expert=True
+    0.0, "sampling temperature of the judge", minimum=0, expert=True
   )
   max_tokens: int = setting(
-    512, "of the judge's own answer", minimum=1, expert=True
+    512, "maximum tokens of the judge's reply", minimum=1, expert=True
   )
   timeout_s: float = setting(
-    60.0, "time of a request, seconds", above=0, expert=True
+    60.0, "timeout of a request, seconds", above=0, expert=True
   )
   retries: int = setting(
     4,
-    "further requests if the server is busy or cannot be reached",
+    "retries if the server is busy or unreachable",
     minimum=0,
     expert=True,
   )
 
   def check(self) -> None:
-    """Refuses a scale without a width."""
+    """Rejects an empty grade range."""
     if self.highest <= self.lowest:
       raise self.invalid("highest", f"more than lowest={self.lowest}")
 
   def check_start(self) -> None:
-    """Raises `Invalid` if nobody can be asked."""
+    """Raises `Invalid` if there is no server address."""
     if not self.url.startswith(("http://", "https://")):
       raise Invalid(
         "judge.url",
@@ -108,35 +110,35 @@ class JudgeSettings(Settings):
 
   @property
   def limit_s(self) -> float:
-    """Seconds that a grade may take, with all requests and pauses."""
+    """The maximum seconds per grade, including all retries and pauses."""
     pauses = sum(map(pause_s, range(self.retries)))
     return (self.retries + 1) * self.timeout_s + pauses + 5.0
 
 
 def pause_s(attempt: int) -> float:
-  """Returns the seconds after a request that failed, by its number from 0."""
+  """Returns the seconds to wait after failed attempt 0, 1, ..."""
   return min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)
 
 
 class Judge:
-  """A reward function that asks a model; its calls wait beside each other."""
+  """A reward function that queries a model; calls run concurrently."""
 
   def __init__(self, settings: JudgeSettings, concurrency: int):
-    """Asks nothing yet; `bind` comes first.
+    """Makes the function without connecting. Call `bind` before using it.
 
     Args:
-      settings: whom to ask.
-      concurrency: requests at a time.
+      settings: section `custom.judge`.
+      concurrency: the maximum number of concurrent requests.
     """
     self._settings, self._concurrency = settings, concurrency
     self._key = ""
     self._threads: Any = None
 
   def bind(self, environment: Mapping[str, str]) -> None:
-    """Takes the key; the program of a worker process calls it.
+    """Reads the API key. Called once in the worker process.
 
     Raises:
-      ValueError: the environment lacks the variable.
+      ValueError: the environment variable is not set.
     """
     name = self._settings.key_variable
     if name and name not in environment:
@@ -150,7 +152,7 @@ class Judge:
   async def __call__(
     self, prompt: Any, completion: str, **columns: Any
   ) -> dict[str, float]:
-    """Returns the reward, and how many requests it took."""
+    """Returns the reward and the number of requests it took."""
     values = {**columns, "prompt": as_text(prompt), "completion": completion}
     try:
       text = self._settings.template.format_map(values)
@@ -163,7 +165,7 @@ class Judge:
     return await loop.run_in_executor(self._threads, self._ask, text)
 
   def _ask(self, text: str) -> dict[str, float]:
-    """Sends requests until one is answered; returns the reward."""
+    """Sends a request, with retries, and returns the reward."""
     settings = self._settings
     problem = ""
     for attempt in range(settings.retries + 1):
@@ -184,7 +186,7 @@ class Judge:
     )
 
   def _request(self, text: str) -> dict[str, Any]:
-    """Returns the server's answer to one request."""
+    """Sends one request and returns the decoded response."""
     settings = self._settings
     body: dict[str, Any] = {"model": settings.model}
     if settings.endpoint == CHAT:
@@ -205,10 +207,10 @@ class Judge:
       return json.loads(reply.read())
 
   def _reward(self, answer: dict[str, Any]) -> float:
-    """Returns the reward of an answer.
+    """Parses the reward from a response.
 
     Raises:
-      ValueError: it has no grade.
+      ValueError: the response has no grade.
     """
     settings = self._settings
     try:
@@ -234,7 +236,7 @@ class Judge:
 
 
 def as_text(prompt: Any) -> str:
-  """Returns a prompt as a person reads it, messages one below the other."""
+  """Returns a prompt as plain text, with chat messages one below another."""
   if isinstance(prompt, str):
     return prompt
   return "\n\n".join(f"{m['role']}: {m['content']}" for m in prompt)
@@ -247,6 +249,6 @@ def _body(error: urllib.error.HTTPError) -> str:
 def _retry_after(value: str | None) -> float:
   try:
     seconds = float(value or 0)
-  except ValueError:  # It may be a date.
+  except ValueError:  # HTTP also allows a date here.
     return 0.0
   return seconds if math.isfinite(seconds) else 0.0

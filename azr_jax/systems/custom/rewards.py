@@ -1,9 +1,9 @@
-"""The rewards of a run: found, checked against the data, and called.
+"""Loads the rewards of a run, checks them against the data, and calls them.
 
-A function takes by keyword what it names: `prompt`, `completion`, columns of
-the row, and of the completion `finish_reason` and `num_tokens`. With
-`**columns` it takes all columns. A function of `completions` is called once for
-the responses to a prompt, with a list for each name.
+A function receives the keyword arguments that it names: `prompt`, `completion`,
+`finish_reason`, `num_tokens`, and columns of the row. With `**columns` it
+receives all columns. A function of `completions` is called once per prompt, and
+every argument is a list with one entry per response.
 """
 
 import dataclasses
@@ -26,23 +26,23 @@ from azr_jax.systems.custom.settings import EXECUTOR, CustomSettings
 from azr_jax.systems.scores import Score
 from azr_jax.tasks.table.reading import Row
 
-# The spec of a function that the caller of `azr_jax.api` passed.
+# Prefix of specs of functions passed to `azr_jax.api`.
 GIVEN = "given:"
 _WEIGHT = re.compile(r"\s*(?:([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*\*\s*)?(.+?)\s*$")
 _OF_COMPLETION = "finish_reason", "num_tokens"
 _MANY = {"prompts": "prompt", "completions": "completion"}
-# Characters that separate the parts of a metric's name, or nothing.
+# Characters that a part of a metric name must not contain.
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-  """One of the rewards of `custom.reward`.
+  """One of the rewards in `custom.reward`.
 
   Attributes:
-    name: for metrics.
+    name: the name in metrics.
     spec: FILE.py:NAME, MODULE:NAME, `judge`, or `GIVEN` with a name.
-    weight: in the sum that is the response's reward.
+    weight: the weight in the response's total reward.
   """
 
   name: str
@@ -51,15 +51,15 @@ class Part:
 
 
 def plain_name(name: str) -> str:
-  """Returns a name that can be a part of a metric's name."""
+  """Returns a name in which characters invalid in metric names become _."""
   return _NOT_IN_NAMES.sub("_", name)
 
 
 def parse(text: str) -> list[Part]:
-  """Returns the rewards that a comma-separated text names.
+  """Parses a comma-separated list of rewards with optional weights.
 
   Raises:
-    Invalid: it names none, or a part has another form.
+    Invalid: the list is empty, or a part is malformed.
   """
   parts: list[Part] = []
   for piece in filter(str.strip, text.split(",")):
@@ -97,12 +97,12 @@ def parse(text: str) -> list[Part]:
 
 @dataclasses.dataclass(frozen=True)
 class _Reward:
-  """A reward that can be called.
+  """A loaded reward function.
 
   Attributes:
-    part: of `custom.reward`.
-    taken: what the function takes.
-    call: arguments by keyword -> future of the answer.
+    part: the part of `custom.reward`.
+    taken: the function's signature.
+    call: maps (executor, arguments by name) to the future of the result.
   """
 
   part: Part
@@ -111,11 +111,11 @@ class _Reward:
 
   @property
   def is_of_group(self) -> bool:
-    """Whether it takes all completions of a prompt at once."""
+    """Whether the function takes all completions of a prompt at once."""
     return "completions" in self.taken.parameters
 
   def arguments(self, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of the known values that it takes."""
+    """Selects the arguments that the function takes."""
     names = self.taken.parameters
     if self.taken.takes_any:
       hidden = {*_OF_COMPLETION} - {*names}
@@ -127,7 +127,7 @@ class Rewards:
   """The rewards of a run, and the processes that call them.
 
   Attributes:
-    names, weights: of the rewards, in their order.
+    names, weights: the rewards' names and weights, in the order of the config.
   """
 
   def __init__(
@@ -136,15 +136,16 @@ class Rewards:
     columns: Iterable[str],
     given: Mapping[str, Function] | None = None,
   ):
-    """Starts a process and loads the functions.
+    """Starts the worker processes and loads the functions.
 
     Args:
-      settings: which rewards, and where they run.
-      columns: names of the columns of the rows.
-      given: functions by the name that `GIVEN` names.
+      settings: the config section.
+      columns: the names of the rows' columns.
+      given: functions passed to `azr_jax.api`, by name.
 
     Raises:
-      ValueError: a function cannot be loaded, or takes what rows lack.
+      ValueError: a function cannot be loaded, or has a required parameter that
+        the rows lack.
     """
     parts = parse(settings.reward)
     self.names = [part.name for part in parts]
@@ -189,21 +190,21 @@ class Rewards:
     )
 
   def close(self) -> None:
-    """Ends the processes."""
+    """Stops the worker processes."""
     if self._pool is not None:
       self._pool.close()
 
   def processes(self) -> list[int]:
-    """Returns the ids of this host's processes."""
+    """Returns the process ids of this host's workers."""
     return [] if self._pool is None else self._pool.processes()
 
   def submit_one(
     self, jobs: SharedJobs, row: Row, completion: types.Completion
   ) -> "Future[dict[str, Score]]":
-    """Starts the rewards that need one completion.
+    """Submits the rewards of a single completion.
 
     Returns:
-      The future of their scores by name; one host makes it.
+      The future of the scores by name. One host computes it.
     """
     chosen = [reward for reward in self._rewards if not reward.is_of_group]
     if not chosen:
@@ -224,10 +225,10 @@ class Rewards:
   def submit_group(
     self, jobs: SharedJobs, row: Row, completions: Sequence[types.Completion]
   ) -> "Future[dict[str, list[Score]]]":
-    """Starts the rewards that need all completions of a prompt.
+    """Submits the rewards that take all completions of a prompt.
 
     Returns:
-      The future of their scores by name, in the order of the completions.
+      The future of the scores by name, in the order of the completions.
     """
     chosen = [reward for reward in self._rewards if reward.is_of_group]
     if not chosen:
@@ -252,7 +253,7 @@ class Rewards:
 def _function(
   part: Part, settings: CustomSettings, given: Mapping[str, Function]
 ) -> Function:
-  """Returns a reward's function as the pool of processes takes it."""
+  """Returns a reward as a `Function` for the process pool."""
   if part.spec == judge.NAME:
     made = judge.Judge(settings.judge, settings.concurrency)
     return Function(part.name, data=by_value.dumps(made))
@@ -268,7 +269,7 @@ def _function(
 
 
 def _known(row: Row, completion: types.Completion) -> dict[str, Any]:
-  """Returns everything that a reward may take, by name."""
+  """Returns every argument that a reward may take, by name."""
   return {
     **dict(
       zip(
@@ -284,7 +285,7 @@ def _known(row: Row, completion: types.Completion) -> dict[str, Any]:
 
 
 def _check(reward: _Reward, columns: set[str]) -> None:
-  """Raises Invalid if a reward takes what there is not."""
+  """Raises `Invalid` if a reward's signature does not fit the data."""
   taken = reward.taken
   own = {*_MANY} if reward.is_of_group else {*_MANY.values()}
   known = columns | own | {*_OF_COMPLETION}

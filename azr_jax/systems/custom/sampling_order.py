@@ -1,4 +1,4 @@
-"""Chooses the rows of a step: epochs, uniform draws, or a curriculum."""
+"""Chooses the rows of a step: by epochs, uniformly, or by a curriculum."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,22 +27,22 @@ from azr_jax.systems.scores import ScoredItems
 from azr_jax.systems.system import Context
 from azr_jax.tasks.table.reading import Row
 
-# Separates these random numbers from others of a step.
+# Keeps these random numbers apart from others of the step.
 _PURPOSE = b"rows"
 
 
 def row_of(item: int | Sequence[Any]) -> int:
-  """Returns the index of the row of an item of `SamplingOrder.take`."""
+  """Returns the row index of an item from `SamplingOrder.take`."""
   return item if isinstance(item, int) else SampledItem(*item).index
 
 
 class SamplingOrder:
-  """Which rows a step samples; its state changes from step to step."""
+  """Chooses the rows of each step; stateful."""
 
   def __init__(
     self, settings: CustomSettings, context: Context, rows: Sequence[Row]
   ):
-    """Sorts the rows into buckets, if a curriculum is to choose them.
+    """Sorts the rows into buckets if a curriculum chooses them.
 
     Raises:
       ValueError: the rows lack `custom.bucket_column`.
@@ -56,7 +56,7 @@ class SamplingOrder:
       self._curriculum = _curriculum(settings, _buckets(settings, rows))
 
   def take(self, step: int) -> ScoredItems:
-    """Returns the rows of a step: indices, or the values of `SampledItem`."""
+    """Takes the rows of a step, as indices or as fields of `SampledItem`."""
     settings = self._settings
     if self._curriculum is None:
       positions = self._epochs.take(step - 1)
@@ -65,8 +65,8 @@ class SamplingOrder:
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self._seed, step, *_PURPOSE)
     )
-    # The first round is sampled last, because the curriculum's metrics are
-    # those of its last call.
+    # Draw the first round last: the curriculum's metrics describe its latest
+    # draw.
     rounds = [
       self._curriculum.sample(step, settings.prompts, rng)
       for rng in reversed(rngs)
@@ -84,8 +84,8 @@ class SamplingOrder:
   ) -> None:
     """Updates the order with the groups of a step.
 
-    A pass rate is the mean of `correct`, or of the reward where no reward says
-    what is correct, between 0 and 1.
+    The pass rate of a prompt is the mean of `correct`, or of the reward if none
+    reports `correct`, clipped to [0, 1].
     """
     if self._curriculum is None:
       self._epochs.return_unused(taken.positions, groups)
@@ -113,7 +113,7 @@ class SamplingOrder:
     return {f"curriculum/{name}": value for name, value in chosen}
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns what changes from step to step, as JSON values."""
+    """Returns the state of the epochs or the curriculum, as JSON values."""
     if self._curriculum is None:
       return self._epochs.state_dict()
     return self._curriculum.state_dict()
@@ -127,7 +127,7 @@ class SamplingOrder:
 
 
 def _buckets(settings: CustomSettings, rows: Sequence[Row]) -> Buckets:
-  """Returns the rows by source, or by the value of a column."""
+  """Returns buckets of rows, by source or by the value of a column."""
   column = settings.bucket_column
   if not column:
     numbers = [row.source for row in rows]

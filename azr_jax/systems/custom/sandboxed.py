@@ -1,8 +1,8 @@
-"""Rewards that run in the sandbox of the executor (`custom.where=executor`).
+"""Rewards that run in the executor's sandbox (`custom.where=executor`).
 
-The file's text becomes a program, so it may import what the sandbox lets
-through: the standard library and `executor.libraries`. Arguments go in as
-literals, and the value comes out as JSON.
+The reward's file runs as a sandboxed program. It may import whatever the
+sandbox allows: the standard library and `executor.libraries`. Arguments are
+passed as literals, and the return value comes back as JSON.
 """
 
 import ast
@@ -37,11 +37,11 @@ def {entry}(arguments):
 
 @dataclasses.dataclass(frozen=True)
 class RewardProgram:
-  """A reward as a program.
+  """A reward as a sandboxed program.
 
   Attributes:
-    code: the file, and the entry that calls the reward.
-    taken: what the reward takes.
+    code: the user's file, plus an entry function that calls the reward.
+    taken: the reward's signature.
   """
 
   code: str
@@ -50,7 +50,7 @@ class RewardProgram:
   def submit(
     self, executor: Executor, arguments: dict[str, Any]
   ) -> "Future[CallResult]":
-    """Starts the program on an executor."""
+    """Submits a call of the reward to an executor."""
     try:
       text = repr(worker.plain(arguments))
     except (TypeError, ValueError, OverflowError) as error:
@@ -64,13 +64,13 @@ def read(spec: str) -> RewardProgram:
   """Reads the file of a reward.
 
   Raises:
-    Invalid: the spec is of another kind, or the file lacks the function.
+    Invalid: the spec is not FILE.py:NAME, or the file lacks the function.
   """
   problem = f": {spec!r} with where='executor': expected "
   where, _, name = spec.rpartition(":")
   path = pathlib.Path(where).expanduser()
   if not where.endswith(".py") or not path.is_file():
-    raise Invalid("reward", f"{problem}FILE.py:NAME of a file that is there")
+    raise Invalid("reward", f"{problem}FILE.py:NAME of an existing file")
   text = path.read_text(user_files.ENCODING)
   try:
     nodes = ast.parse(text).body
@@ -82,15 +82,15 @@ def read(spec: str) -> RewardProgram:
   if name not in functions:
     raise Invalid(
       "reward",
-      f"{problem}one of the functions {sorted(functions)}; coroutines wait for "
-      "a network, which the sandbox has not",
+      f"{problem}one of the functions {sorted(functions)}; coroutines are not "
+      "supported, because the sandbox has no network",
     )
   code = text + _MAIN.format(entry=_ENTRY, name=name)
   return RewardProgram(code, _signature(functions[name].args))
 
 
 def _signature(arguments: ast.arguments) -> Signature:
-  """Returns what a function takes, without running its file."""
+  """Returns a function's signature without running its file."""
   names = [arg.arg for arg in (*arguments.args, *arguments.kwonlyargs)]
   first_optional = len(arguments.args) - len(arguments.defaults)
   optional = {arg.arg for arg in arguments.args[first_optional:]}
@@ -105,7 +105,7 @@ def _signature(arguments: ast.arguments) -> Signature:
 
 
 def answer(result: Result) -> CallResult:
-  """Returns the result of a program's call."""
+  """Converts an executor result to the result of the call."""
   text = result.outputs[0] if result.outputs else None
   if result.status == "ok" and text is not None:
     try:
@@ -121,16 +121,16 @@ def answer(result: Result) -> CallResult:
     kind = pool.DIED
   message = f"{result.error or result.status} in the sandbox"
   if result.error == "ModuleNotFoundError":
-    message += ", which has a part of the standard library and those of "
+    message += ", which offers part of the standard library and "
     message += "executor.libraries"
   return CallResult(None, kind, message, result.seconds)
 
 
 def _string(text: str) -> str:
-  """Returns the string whose literal a program reported.
+  """Returns the string that a program returned as a literal.
 
   Raises:
-    ValueError: it is something else.
+    ValueError: the literal is not a string.
   """
   match literals.typed_key(text):
     case ("str", str(string)):

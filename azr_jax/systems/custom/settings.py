@@ -23,43 +23,43 @@ ZERO, DROP = ON_FAILURE = "zero", "drop"
 
 @dataclasses.dataclass(frozen=True)
 class CustomSettings(TableSettings):
-  """The settings of the system; the data's are those of `TableSettings`."""
+  """The settings of the system; `TableSettings` configures the data."""
 
   reward: str = setting(
     "",
-    "comma-separated rewards: FILE.py:NAME, MODULE:NAME or judge, each perhaps "
-    "with a weight, as 0.1*FILE.py:NAME",
+    "comma-separated rewards: FILE.py:NAME, MODULE:NAME or judge, each with an "
+    "optional weight, as in 0.1*FILE.py:NAME",
   )
   where: str = setting(
     PROCESS,
-    "where functions run: in processes of the user, or in the sandbox of the "
-    "executor, for FILE.py:NAME with the libraries of section executor",
+    "where functions run: process (unsandboxed) or executor (sandboxed, with "
+    "executor.libraries; FILE.py:NAME only)",
     choices=PLACES,
     expert=True,
   )
   timeout_s: float = setting(
-    10.0, "time of a call of a reward in a process, seconds", above=0
+    10.0, "timeout of a reward call in a process, seconds", above=0
   )
   memory_gib: float = setting(
     2.0,
-    "resident memory of a process that calls rewards, with its children, GiB; "
-    "0: no limit",
+    "memory limit of a reward process with its children, GiB resident; "
+    "0 means no limit",
     minimum=0,
     expert=True,
   )
   workers: int = setting(
-    2, "processes that call rewards, on each host", minimum=1, expert=True
+    2, "reward processes on each host", minimum=1, expert=True
   )
   concurrency: int = setting(
     32,
-    "concurrent calls of coroutine functions in a process",
+    "concurrent calls of coroutine functions per process",
     minimum=1,
     expert=True,
   )
   on_failure: str = setting(
     ZERO,
-    "what a failed reward does: counts as 0, as in verifiers; or drops its "
-    "response from the step",
+    "how to treat a failed reward: count it as 0, as verifiers does, or drop "
+    "its response from the step",
     choices=ON_FAILURE,
     expert=True,
   )
@@ -68,30 +68,30 @@ class CustomSettings(TableSettings):
   group_size: int = setting(8, "responses to each prompt", minimum=1)
   curriculum: str = setting(
     EPOCHS,
-    "how a step's prompts are chosen: epochs over all rows, uniform draws, "
-    "or a bucket near a target pass rate, or a bandit over buckets",
+    "how prompts are chosen: epochs over all rows, uniform draws, adaptive "
+    "(the bucket nearest a target pass rate), or a bandit over buckets",
     choices=CURRICULA,
     or_named=curriculum.load,
   )
   bucket_column: str = setting(
-    "", "column whose values are the buckets; '': the sources of data"
+    "", "column whose values define buckets; empty uses the sources of data"
   )
   adaptive: AdaptiveSettings = AdaptiveSettings()
   bandit: BanditSettings = BanditSettings()
   replay: ReplaySettings = ReplaySettings()
   dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
   eval_data: str = setting(
-    "", "sources of rows that evaluation.every scores, as those of data"
+    "", "evaluation rows for evaluation.every, in the format of data"
   )
   eval_fraction: float = setting(
     0.0,
-    "fraction of the rows of data that is held out for evaluation.every",
+    "fraction of the rows of data to hold out for evaluation.every",
     minimum=0,
     below=1,
   )
 
   def check(self) -> None:
-    """Refuses groups of one where groups are compared, and two splits."""
+    """Rejects groups of one where groups are compared, and two eval splits."""
     if self.curriculum == BANDIT and self.group_size < 2:
       raise self.invalid(
         "group_size",
@@ -102,7 +102,7 @@ class CustomSettings(TableSettings):
       raise self.invalid(
         "curriculum",
         f"one of {CURRICULA[1:]} with replay.fraction={self.replay.fraction}, "
-        "because epochs have each row once",
+        "because epochs visit each row once",
       )
     if self.eval_data and self.eval_fraction:
-      raise self.invalid("eval_fraction", "0 with eval_data, which is another")
+      raise self.invalid("eval_fraction", "0 with eval_data; set only one")

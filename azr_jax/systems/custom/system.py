@@ -1,16 +1,16 @@
-"""A user's own rewards on a user's own data.
+"""Trains on user data with user-defined rewards.
 
-One step, as `GroupSystem.collect`:
-1. it takes the next rows; every epoch has another order, or a curriculum
-   chooses them (`sampling_order.py`);
-2. it samples several responses to each prompt. Rewards run in processes of
-   their own, or in the sandbox, while others are sampled (`rewards.py`); the
-   reward of a response is their weighted sum. A prompt whose responses have one
-   reward may be replaced by another one (`systems/dynamic_sampling.py`);
-3. every response becomes a trajectory, whose baseline is the rest of its group.
+The life of a step (`GroupSystem.collect`):
+1. Take the next rows. Every epoch is shuffled differently, or a curriculum
+   chooses the rows (`sampling_order.py`).
+2. Sample several responses to each prompt. Rewards run in their own processes,
+   or in the sandbox, while other responses are sampled (`rewards.py`). The
+   reward of a response is their weighted sum. A prompt whose responses have
+   equal rewards may be replaced (`systems/dynamic_sampling.py`).
+3. Every response becomes a trajectory, whose baseline is the rest of its group.
 
-A reward that fails is reported in a line and counted. A reward that fails for
-all responses of a step ends the run, because nothing is learned from it.
+Failed reward calls are printed and counted. If a reward fails for all responses
+of a step, the run stops, because the step has no signal.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row
 
-# The prefix of `data` that rows have which were passed to `azr_jax.api`.
+# Prefix of `data` for rows passed to `azr_jax.api`.
 GIVEN_DATA = "given:"
 _NAME = "custom"
 _SOLVE = f"{_NAME}/solve"
@@ -58,9 +58,9 @@ class Given:
   """Rows and functions that the caller of `azr_jax.api` passed.
 
   Attributes:
-    rows: to train on; None: those of `custom.data`.
-    eval_rows: to evaluate on; None: those of `custom.eval_data`.
-    functions: by name.
+    rows: training rows. None reads `custom.data`.
+    eval_rows: evaluation rows. None reads `custom.eval_data`.
+    functions: reward functions by name.
   """
 
   rows: Sequence[Row] | None = None
@@ -69,7 +69,7 @@ class Given:
 
 
 class Custom(GroupSystem[ScoredItems]):
-  """The system; its state is that of the order of prompts."""
+  """The custom system. Its state is the sampling order of prompts."""
 
   name = _NAME
   Settings = CustomSettings
@@ -87,11 +87,11 @@ class Custom(GroupSystem[ScoredItems]):
     """Makes the system.
 
     Args:
-      settings: how it prompts and samples.
-      context: what the trainer gives.
-      rows: to train on.
-      eval_rows: to evaluate on; (): there are none.
-      rewards: loaded.
+      settings: the config section.
+      context: the resources of the run.
+      rows: the training rows.
+      eval_rows: the evaluation rows; may be empty.
+      rewards: the loaded rewards.
     """
     super().__init__(settings, context)
     self._rows, self._eval_rows = list(rows), list(eval_rows)
@@ -105,8 +105,8 @@ class Custom(GroupSystem[ScoredItems]):
     """Reads the rows, loads the rewards and makes the system.
 
     Raises:
-      ValueError: there are fewer rows than a step needs, a prompt cannot be
-        written, or a reward cannot be loaded.
+      ValueError: there are fewer rows than a step needs, the first prompt
+        cannot be rendered, or a reward cannot be loaded.
     """
     cls.check_start(settings)
     try:
@@ -125,7 +125,7 @@ class Custom(GroupSystem[ScoredItems]):
 
   @classmethod
   def check_start(cls, settings: CustomSettings) -> None:
-    """Refuses a run without data or rewards, before any device work."""
+    """Rejects a run without data or rewards, before any device work."""
     if not settings.data:
       raise Invalid(
         f"config.{cls.name}.data", "='': expected a file of rows, or a source"
@@ -148,13 +148,13 @@ class Custom(GroupSystem[ScoredItems]):
 
   @classmethod
   def about(cls, settings: CustomSettings) -> About:
-    """Returns what commands around the system need to know of it."""
+    """Returns facts about the system under these settings."""
     has_rows = cls.given.eval_rows is not None
     return dataclasses.replace(
       super().about(settings),
       metrics={
-        "metric": "what rewards return besides, by the reward's name",
-        "failed": "calls of rewards that failed, by the reward's name: 0",
+        "metric": "further numbers that rewards return, by reward name",
+        "failed": "failed reward calls, by reward name: 0",
         "curriculum": "probability of each bucket",
         "health": "truncated_fraction, repeat_score near 0",
       },
@@ -164,35 +164,35 @@ class Custom(GroupSystem[ScoredItems]):
     )
 
   def close(self) -> None:
-    """Ends the processes of the rewards."""
+    """Stops the reward processes."""
     self._rewards.close()
 
   def state_dict(self) -> dict[str, Any]:
-    """Returns the state of the order, and what identifies the data."""
+    """Returns the state of the order, and a digest of the data."""
     return {"order": self._order.state_dict(), "data": self._digest}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned.
 
     Raises:
-      ValueError: the data have changed since.
+      ValueError: the data have changed since the state was saved.
     """
     if state["data"] != self._digest:
       raise ValueError(
-        f"config.{_NAME}.data={self.settings.data!r}: its rows are not those "
-        "that the run began with: expected the same rows, or another --workdir"
+        f"config.{_NAME}.data={self.settings.data!r}: its rows differ from "
+        "those of the run so far: expected the same rows, or another --workdir"
       )
     self._order.load_state_dict(state["order"])
 
   async def take(self, policy: Policy, step: int) -> ScoredItems:
-    """Takes the next rows."""
+    """Takes the next rows of the sampling order."""
     del policy
     return self._order.take(step)
 
   async def sample_group(
     self, policy: Policy, taken: ScoredItems, index: int
   ) -> list[types.Trajectory]:
-    """Returns the graded responses to a row, whose scores `taken` keeps."""
+    """Returns graded responses to a row; stores their scores in `taken`."""
     row = self._rows[sampling_order.row_of(taken.items[index])]
     prompt = policy.prompt(
       prompts.text(row, self.settings, self.context.tokenizer), row
@@ -205,11 +205,11 @@ class Custom(GroupSystem[ScoredItems]):
     return trajectories
 
   def complete(self, groups: Groups) -> Groups:
-    """Counts a response as incorrect if no reward says that it is correct."""
+    """Marks responses without a `correct` metric as incorrect."""
     return complete_grades(groups)
 
   def observe(self, step: int, taken: ScoredItems, groups: Groups) -> None:
-    """Reports failures, and updates the order of rows."""
+    """Reports failures and updates the sampling order."""
     scores_lib.report(
       self.context.hosts, step, taken.sampled(groups), self._rewards.names
     )
@@ -218,15 +218,15 @@ class Custom(GroupSystem[ScoredItems]):
   def batch(
     self, step: int, taken: ScoredItems, groups: Groups
   ) -> list[types.Trajectory]:
-    """Returns the trajectories to train on, perhaps without failed ones."""
+    """Returns the trajectories to train on, per `custom.on_failure`."""
     kept = super().batch(step, taken, groups)
     if self.settings.on_failure != DROP:
       return kept
     kept = [t for t in kept if not t.metrics[_FAILED]]
     if not kept:
       raise RuntimeError(
-        f"step {step}: each response has a failed reward, and "
-        f"custom.on_failure={DROP!r} leaves nothing to learn from"
+        f"step {step}: every response has a failed reward, and "
+        f"custom.on_failure={DROP!r} leaves nothing to train on"
       )
     return kept
 
@@ -243,9 +243,9 @@ class Custom(GroupSystem[ScoredItems]):
     Args:
       policy: the policy to sample from.
       prompt: a prompt whose task is its row.
-      prompt_seed: part of the random key.
-      n: number of responses; 0: `group_size`.
-      jobs: spread the rewards over hosts; None: the jobs of training.
+      prompt_seed: a part of the random key.
+      n: the number of responses; 0 means `group_size`.
+      jobs: distributes reward calls over hosts. None uses the training jobs.
     """
     jobs = jobs or self._jobs
     row: Row = prompt.task
@@ -281,7 +281,7 @@ class Custom(GroupSystem[ScoredItems]):
     return trajectories, every
 
   def _trajectory_metrics(self, scores: Sequence[Score]) -> dict[str, float]:
-    """Returns the rewards of a response by name, and `correct` if one says."""
+    """Returns a response's rewards by name, and `correct` if reported."""
     named = zip(self._rewards.names, scores, strict=True)
     found = {f"reward_{name}": s.value or 0.0 for name, s in named}
     found[_FAILED] = float(any(score.failure for score in scores))
@@ -293,7 +293,7 @@ class Custom(GroupSystem[ScoredItems]):
   def step_metrics(
     self, step: int, taken: ScoredItems, groups: Groups
   ) -> dict[str, float]:
-    """Returns rewards, their parts, lengths and text metrics."""
+    """Returns metrics of rewards, lengths, texts and the curriculum."""
     del step
     settings = self.settings
     trajectories = groups_lib.trajectories(groups.sampled)
@@ -305,7 +305,7 @@ class Custom(GroupSystem[ScoredItems]):
     return metrics | self._order.metrics() | self._job_metrics()
 
   def _job_metrics(self) -> dict[str, float]:
-    """Returns how long rewards were waited for, if they have own jobs."""
+    """Returns the time spent waiting for rewards, if they have own jobs."""
     if self._jobs is self.context.jobs:
       return {}
     metrics = self._jobs.metrics()
@@ -317,7 +317,7 @@ class Custom(GroupSystem[ScoredItems]):
   async def evaluate(
     self, policy: Policy, limit: int, samples: int
   ) -> dict[str, float]:
-    """Returns mean rewards on the evaluation's rows; see `System.evaluate`."""
+    """Returns mean rewards on the evaluation rows; see `System.evaluate`."""
     rows = self._eval_rows[: limit or None]
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     found = [
@@ -339,12 +339,11 @@ class Custom(GroupSystem[ScoredItems]):
 
 
 def complete_grades(groups: Groups) -> Groups:
-  """Returns groups whose responses all say whether they are correct.
-
-  A response of which no reward says so is incorrect.
+  """Adds the metric `correct`, 0, to the responses that lack it.
 
   Args:
-    groups: of a step; where no response says so, they stay as they are.
+    groups: the groups of a step. Returned unchanged if no response has the
+      metric.
   """
   sampled = itertools.chain(*(group.trajectories for group in groups.sampled))
   if not any(collect.CORRECT in t.metrics for t in sampled):
@@ -378,8 +377,8 @@ def evaluation_scores(
 
   Args:
     graded: the responses to each prompt, with their scores.
-    rewards: what graded them.
-    too_long: prompts that were not sampled.
+    rewards: the rewards that graded them.
+    too_long: the number of prompts that were too long to sample.
 
   Returns:
     The mean reward and its standard error over prompts, the means of each
@@ -408,7 +407,7 @@ def evaluation_scores(
 def _read(
   settings: CustomSettings, given: Given, seed: int
 ) -> tuple[Sequence[Row], Sequence[Row]]:
-  """Returns the rows to train on, and those to evaluate on."""
+  """Returns the training rows and the evaluation rows."""
   rows = given.rows
   if rows is None:
     if settings.data.startswith(GIVEN_DATA):
@@ -429,10 +428,10 @@ def _read(
 def _check_prompts(
   rows: Sequence[Row], settings: CustomSettings, tokenizer: Tokenizer
 ) -> None:
-  """Writes the first prompt, and reports what prompts leave out or change.
+  """Renders the first prompt, and warns about messages that are left out.
 
   Raises:
-    ValueError: the first prompt cannot be written.
+    ValueError: the first prompt cannot be rendered.
   """
   prompts.text(rows[0], settings, tokenizer)
   if prompts.is_chat(settings, tokenizer):
@@ -446,11 +445,11 @@ def _check_prompts(
 
 
 def _jobs(settings: CustomSettings, context: Context) -> SharedJobs:
-  """Returns the jobs that spread rewards over hosts.
+  """Returns the jobs that distribute rewards over hosts.
 
-  The trainer's jobs are taken after a fixed number of calls of the decode loop,
-  because in its systems verdicts decide which prompts are sampled next. Where
-  they decide nothing, a slow reward need not hold up decoding.
+  The trainer's jobs deliver results after a fixed number of decode calls, which
+  keeps runs reproducible when verdicts decide which prompts come next. If they
+  do not, separate jobs keep a slow reward from holding up decoding.
   """
   decides = settings.dynamic_sampling.is_enabled or (
     context.clock.delay_calls is not None

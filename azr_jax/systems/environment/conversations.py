@@ -1,8 +1,8 @@
-"""Episodes as the scheduler sees them: each reply goes to the environment.
+"""Connects episodes to the sampler: each reply goes to the environment.
 
-What the environment answers becomes tokens that the model did not write, so
-their `loss_mask` is false. An episode belongs to a task and to the replies so
-far, so a resumed run asks for the same turns again.
+The environment's messages become tokens whose `loss_mask` is false. Turns are
+a function of the task and the replies so far, so a resumed run can request them
+again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from azr_jax.systems.environment.turns import TurnWriter
 
 
 class Conversations:
-  """A `ToolRunner` of the scheduler for which every reply is a tool call."""
+  """A `ToolRunner` that treats every reply as a tool call."""
 
   def __init__(
     self,
@@ -37,23 +37,23 @@ class Conversations:
     """Makes the tool runner.
 
     Args:
-      episodes: the processes of the environment.
-      writer: writes their messages.
+      episodes: the environment's processes.
+      writer: renders the environment's messages.
       tokenizer: decodes replies.
-      jobs: spread the turns over hosts; nothing else uses them.
-      max_turns: replies of an episode.
-      prefill: beginning of each reply, which the environment reads, too.
+      jobs: distributes turns over hosts. Not shared with other users.
+      max_turns: the maximum number of replies per episode.
+      prefill: the start of each reply, which the environment also receives.
     """
     self._episodes, self._writer = episodes, writer
     self._tokenizer, self._jobs = tokenizer, jobs
     self._max_turns, self._prefill = max_turns, prefill
-    # By conversation: whether its last reply has an EOS token, and the digest
-    # of what it was shown.
+    # By conversation: whether its last reply ends with an EOS token, and the
+    # digest of the messages shown so far.
     self._has_end: dict[SequenceId, bool] = {}
     self._shown: dict[SequenceId, str] = {}
 
   def forget(self, sequence_id: SequenceId) -> None:
-    """Drops a conversation that has ended, or was given up."""
+    """Drops a conversation that ended or was cancelled."""
     self._has_end.pop(sequence_id, None)
     self._shown.pop(sequence_id, None)
 
@@ -64,7 +64,7 @@ class Conversations:
     response_start: int,
     num_checked: int,
   ) -> int | None:
-    """Returns None: stop tokens and stop strings end replies."""
+    """Returns None, because only stop tokens and stop strings end replies."""
     del sequence_id, token_ids, response_start, num_checked
     return None
 
@@ -74,10 +74,11 @@ class Conversations:
     prompt: types.Prompt,
     responses: Sequence[Sequence[int]],
   ) -> str | None:
-    """Sends the last reply to the environment.
+    """Sends the latest reply to the environment.
 
     Returns:
-      None; "turns" if it was the last reply, which `finish` sends.
+      None, or "turns" if the turn limit is reached; `finish` then sends the
+      reply.
     """
     if len(responses) >= self._max_turns:
       return "turns"
@@ -90,18 +91,18 @@ class Conversations:
     return None
 
   def tool_outputs(self, wait: bool) -> dict[SequenceId, ToolOutput]:
-    """Returns the turns that have come.
+    """Returns the turns that have arrived.
 
-    A turn that failed ends its conversation, and fails again when it is graded.
+    A failed turn ends its conversation, and grading reports the failure.
 
     Args:
-      wait: whether to wait until at least one has come.
+      wait: whether to block until at least one turn has arrived.
     """
     if not self._jobs.pending:
       return {}
     outputs: dict[SequenceId, ToolOutput] = {}
     for sequence_id, answer in self._jobs.poll(wait).items():
-      if sequence_id not in self._has_end:  # It was given up meanwhile.
+      if sequence_id not in self._has_end:  # Cancelled in the meantime.
         continue
       if answer.failure or answer.value["is_done"]:
         outputs[sequence_id] = "stop"
@@ -114,13 +115,13 @@ class Conversations:
     return outputs
 
   def record_occupancy(self, decoding: int, awaiting: int, slots: int) -> None:
-    """Counts nothing; `rollout/awaiting` has it."""
+    """Does nothing: `rollout/awaiting` already counts this."""
     del decoding, awaiting, slots
 
   def finish(
     self, task: Mapping[str, Any], completion: types.Completion
   ) -> "Future[CallResult]":
-    """Ends the episode of a completion; returns the future of its last turn."""
+    """Ends a completion's episode; returns the future of the last turn."""
     responses = split_responses(
       completion.token_ids.tolist(), completion.loss_mask.tolist()
     )

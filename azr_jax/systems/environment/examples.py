@@ -1,7 +1,7 @@
 r"""The environment of `configs/environment.py:tiny`.
 
-The model answers sums of integers as `12+7=19 19-4=15</think>`, and the result
-as `<answer>\\boxed{15}</answer>`.
+The model solves sums of integers. It writes `12+7=19 19-4=15</think>` and then
+the result, `<answer>\\boxed{15}</answer>`.
 """
 
 import random
@@ -11,14 +11,14 @@ from azr_jax.systems.custom import examples
 
 
 class Sums:
-  """A right answer brings the next sum, of `sums` in all; a wrong one ends."""
+  """Asks up to `sums` sums in a row; a wrong answer ends the episode."""
 
   def __init__(self, sums: int = 3, count: int = 2000):
-    """Makes the environment, with so many tasks."""
+    """Makes an environment with `count` tasks."""
     self._sums, self._count = sums, count
 
   def tasks(self):
-    """Returns a seed for each task."""
+    """Returns the tasks; each is a seed."""
     return [{"seed": seed} for seed in range(self._count)]
 
   def begin(self, task):
@@ -27,7 +27,7 @@ class Sums:
     return self._next_sum()
 
   def step(self, reply):
-    """Pays a right answer, and asks the next sum."""
+    """Rewards a right answer and asks the next sum."""
     number = examples.number_in(reply)
     if number is None or int(number) != self._answer:
       return Turn(is_done=True, metrics={"solved": self._done, "correct": 0.0})

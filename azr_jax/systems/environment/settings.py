@@ -1,4 +1,4 @@
-"""Section `environment` of a configuration: which one, and how it is run."""
+"""Section `environment` of a configuration."""
 
 import dataclasses
 
@@ -14,32 +14,32 @@ class EnvironmentSettings(ChatSettings):
 
   spec: str = setting("", f"the environment: {kits.EXPECTED}")
   tasks: int = setting(
-    0, "maximum number of tasks to train on; 0: all", minimum=0
+    0, "maximum number of training tasks; 0 means all", minimum=0
   )
   evaluation_tasks: int = setting(
-    0, "number of last tasks, which periodic evaluations use", minimum=0
+    0, "number of last tasks to hold out for periodic evaluations", minimum=0
   )
   prompts: int = setting(16, "tasks per step", minimum=1)
-  group_size: int = setting(8, "episodes of each task", minimum=1)
-  max_turns: int = setting(8, "replies of the model in an episode", minimum=1)
+  group_size: int = setting(8, "episodes per task", minimum=1)
+  max_turns: int = setting(
+    8, "maximum number of model replies per episode", minimum=1
+  )
   max_output_tokens: int = setting(
     500,
-    "longest message of the environment, tokens; its middle is left out",
+    "maximum tokens per environment message; longer ones lose their middle",
     minimum=8,
   )
   system_prompt: str = setting(
-    "", "first message of an episode that has no system message; '': none"
+    "", "system message of episodes that have none; empty adds none"
   )
   timeout_s: float = setting(
-    30.0, "time that the environment may take for a turn, seconds", above=0
+    30.0, "timeout of the environment per turn, seconds", above=0
   )
-  workers: int = setting(
-    2, "processes of the environment on each host", minimum=1
-  )
+  workers: int = setting(2, "environment processes on each host", minimum=1)
   dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
 
   def check(self) -> None:
-    """Refuses specs of another form, and groups of one that are compared."""
+    """Rejects malformed specs, and groups of one where groups are compared."""
     if self.spec:
       try:
         kits.parse(self.spec)

@@ -1,17 +1,16 @@
-"""Environments of several turns, of one's own or of public kits.
+"""Trains on multi-turn environments, your own or from public libraries.
 
-One step, as `GroupSystem.collect`:
-1. it takes the next tasks; every epoch has another order;
-2. it samples several episodes of each task: the model replies, the environment
-   answers, until one of them is done (`conversations.py`). A task whose
-   episodes have one reward may be replaced by another one
-   (`systems/dynamic_sampling.py`);
-3. every episode becomes a trajectory. Its reward is the sum over its turns, and
-   the `loss_mask` of what the environment wrote is false.
+The life of a step (`GroupSystem.collect`):
+1. Take the next tasks. Every epoch is shuffled differently.
+2. Sample several episodes of each task: model and environment alternate until
+   one of them ends the episode (`conversations.py`). A task whose episodes have
+   equal rewards may be replaced (`systems/dynamic_sampling.py`).
+3. Every episode becomes a trajectory. Its reward is the sum over its turns. The
+   `loss_mask` of text from the environment is false.
 
-The environment runs in processes of its own (`environments/`). An episode that
-fails has the reward 0, is reported in a line and counted; if all of a step
-fail, the run ends, because nothing is learned from it.
+The environment runs in its own processes (`environments/`). A failed episode
+has reward 0, and is printed and counted. If all episodes of a step fail, the
+run stops, because the step has no signal.
 """
 
 import dataclasses
@@ -54,7 +53,7 @@ _FAILED = "failed"
 
 
 class EnvironmentSystem(GroupSystem[ScoredItems]):
-  """The system; its state is the order of the tasks."""
+  """The environment system. Its state is the order of the tasks."""
 
   name = _NAME
   Settings = EnvironmentSettings
@@ -73,9 +72,9 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     Args:
       settings: its config section.
       context: the resources of the run.
-      episodes: the processes of the environment.
-      tasks: to train on.
-      evaluation_tasks: of periodic evaluations.
+      episodes: the environment's processes.
+      tasks: the training tasks.
+      evaluation_tasks: the tasks of periodic evaluations.
     """
     super().__init__(settings, context)
     self._episodes = episodes
@@ -95,10 +94,10 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
   def build(
     cls, settings: EnvironmentSettings, context: Context
   ) -> "EnvironmentSystem":
-    """Loads the environment, and reads its tasks.
+    """Loads the environment and reads its tasks.
 
     Raises:
-      ValueError: it cannot be loaded, or has too few tasks.
+      ValueError: the environment cannot be loaded or has too few tasks.
     """
     key = f"config.{_NAME}.spec={settings.spec!r}"
     held_out = settings.evaluation_tasks
@@ -124,7 +123,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
 
   @classmethod
   def check_start(cls, settings: EnvironmentSettings) -> None:
-    """Refuses a run without an environment, before any device work."""
+    """Rejects a run without an environment, before any device work."""
     if not settings.spec:
       raise Invalid(
         f"config.{_NAME}.spec", "='': expected an environment, as FILE.py:CLASS"
@@ -134,7 +133,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
   def check(
     cls, settings: EnvironmentSettings, rollout: SamplerSettings
   ) -> None:
-    """Refuses several turns without `rollout.extend_chunk`."""
+    """Rejects multiple turns without `rollout.extend_chunk`."""
     if settings.max_turns > 1 and not rollout.extend_chunk:
       raise Invalid(
         "rollout.extend_chunk",
@@ -143,20 +142,20 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
 
   @classmethod
   def about(cls, settings: EnvironmentSettings) -> About:
-    """Returns what commands around the system need to know of it."""
+    """Returns facts about the system under these settings."""
     return dataclasses.replace(
       super().about(settings),
       metrics={
-        "turns": "replies of an episode: as many as the task needs",
-        "metric": "what the environment counts besides, by name",
-        "failed": "episodes that failed in the environment: 0",
+        "turns": "replies per episode: as many as the task needs",
+        "metric": "further numbers that the environment reports, by name",
+        "failed": "episodes in which the environment failed: 0",
       },
       has_evaluation=bool(settings.evaluation_tasks),
       evaluation_keys=(f"{_NAME}.evaluation_tasks",),
     )
 
   def close(self) -> None:
-    """Ends the processes of the environment."""
+    """Stops the environment's processes."""
     self._episodes.close()
 
   def state_dict(self) -> dict[str, Any]:
@@ -173,8 +172,8 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     """Returns the tool runner of episodes.
 
     Args:
-      clock: the clock of the event loop that samples them. Without one, turns
-        are taken as soon as they arrive.
+      clock: the decode clock of the sampling event loop. None takes turns as
+        soon as they arrive.
     """
     context = self.context
     return Conversations(
@@ -198,7 +197,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
   async def sample_group(
     self, policy: Policy, taken: ScoredItems, index: int
   ) -> list[types.Trajectory]:
-    """Returns the episodes of a task, whose scores `taken` keeps."""
+    """Returns the episodes of a task; stores their scores in `taken`."""
     trajectories, found = await self._run_episodes(
       policy,
       self._tasks[taken.items[index]],
@@ -211,7 +210,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     return trajectories
 
   def observe(self, step: int, taken: ScoredItems, groups: Groups) -> None:
-    """Returns unused tasks to the order, and reports failures."""
+    """Returns unused tasks to the order and reports failures."""
     self._order.return_unused(taken.positions, groups)
     every = [*taken.sampled(groups), *_failed_to_start(taken, groups)]
     scores.report(self.context.hosts, step, every, [_NAME])
@@ -225,19 +224,20 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     conversations: Conversations,
     jobs: SharedJobs,
   ) -> tuple[list[types.Trajectory], list[Score]]:
-    """Returns n episodes of a task, with their scores.
+    """Runs n episodes of a task.
 
     Args:
       policy: the policy that replies.
       task: a task of the environment.
-      prompt_seed: part of the random key.
-      n: number of episodes.
+      prompt_seed: a part of the random key.
+      n: the number of episodes.
       conversations: the tool runner between replies.
-      jobs: start and grade the episodes.
+      jobs: starts and grades the episodes.
 
     Returns:
-      Trajectories and their scores. Both are empty if the prompt is too long;
-      if the environment failed to start, the score alone is its failure.
+      The trajectories and their scores. Both are empty if the prompt is too
+      long. If the environment fails to start, there is no trajectory, and the
+      only score is the failure.
     """
     began: CallResult = await Awaited(
       jobs.submit(lambda _: self._episodes.begin(task)), jobs
@@ -272,7 +272,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
   def step_metrics(
     self, step: int, taken: ScoredItems, groups: Groups
   ) -> dict[str, float]:
-    """Returns rewards, lengths, turns, and what the environment counts."""
+    """Returns metrics of rewards, lengths, turns and the environment."""
     del step
     trajectories = groups_lib.trajectories(groups.sampled)
     metrics = collect.solve_metrics(
@@ -289,10 +289,10 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
   async def evaluate(
     self, policy: Policy, limit: int, samples: int
   ) -> dict[str, float]:
-    """Returns mean rewards of held-out tasks; see `System.evaluate`.
+    """Returns mean rewards on held-out tasks; see `System.evaluate`.
 
-    They run on another event loop than steps, by whose clock nothing would
-    come before all of them have stopped decoding.
+    Evaluations have their own event loop, so they do not use the decode clock
+    of steps: no turn would arrive until all episodes had stopped decoding.
     """
     tasks = self._evaluation_tasks[: limit or None]
     conversations = self._make_conversations()
@@ -315,7 +315,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
 
 
 def _failed_to_start(taken: ScoredItems, groups: Groups) -> list[list[Score]]:
-  """Returns the failures of tasks that the environment could not start."""
+  """Returns the failures of tasks that the environment failed to start."""
   return [
     score
     for group in groups.tried

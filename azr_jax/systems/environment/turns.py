@@ -1,10 +1,9 @@
-"""Writes the messages of an environment as the model reads them.
+"""Renders an environment's messages for the model.
 
-Messages that follow a reply are written as the chat template writes them
-between that reply and the next one, and tokenised apart from it. So a
-conversation has the tokens that were sampled, and the model reads what it would
-read in a chat. A model without a chat template reads the plain contents, each
-on a line of its own.
+Messages after a reply are rendered by the chat template and tokenised
+separately from the reply. A conversation therefore keeps the sampled tokens,
+and the model sees what it would see in a chat. Without a chat template, the
+model sees the plain contents, one per line.
 """
 
 import json
@@ -15,7 +14,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.tasks.chats import Chat, ChatSettings
 
 Messages = Sequence[Mapping[str, Any]]
-# Stands for a reply while the text behind it is looked up.
+# A placeholder reply, to find the template's text after it.
 _REPLY = "\N{WHITE SQUARE}reply\N{WHITE SQUARE}"
 _ELLIPSIS = "\n...\n"
 _TOOLS = (
@@ -25,7 +24,7 @@ _TOOLS = (
 
 
 class TurnWriter:
-  """Writes prompts and turns for one model."""
+  """Renders prompts and turns for one model."""
 
   def __init__(
     self,
@@ -38,13 +37,13 @@ class TurnWriter:
 
     Args:
       tokenizer: the model's tokenizer.
-      max_output_tokens: longest message behind a reply.
-      system_prompt: of conversations without a system message; "": none.
-      settings: arguments of the chat template, and how replies begin.
+      max_output_tokens: the maximum tokens of a message after a reply.
+      system_prompt: the system message of conversations without one; empty
+        adds none.
+      settings: the chat template's arguments and the prefill of replies.
 
     Raises:
-      ValueError: there are arguments, and the model's chat template does not
-        use them.
+      ValueError: the model's chat template does not use the given arguments.
     """
     settings = settings or ChatSettings()
     self._tokenizer = tokenizer
@@ -59,12 +58,12 @@ class TurnWriter:
     """Returns the text up to the first reply.
 
     Args:
-      messages: at least one, with role and content. The model continues a last
-        message of the assistant.
-      tools: schemas of the tools that the model may call.
+      messages: at least one, with role and content. If the last message is the
+        assistant's, the model continues it.
+      tools: the schemas of tools that the model may call.
 
     Raises:
-      ValueError: the chat template refuses the messages.
+      ValueError: the chat template rejects the messages.
     """
     first = [dict(message) for message in messages]
     if self._system and first[0]["role"] != "system":
@@ -73,7 +72,7 @@ class TurnWriter:
       told = _told(first, tools)
       return "\n".join(message["content"] for message in told) + self._prefill
     text = self._chat(first, tools)
-    # A template that knows no tools leaves them out.
+    # Templates without tool support ignore the tools; describe them instead.
     if tools and text == self._chat(first):
       text = self._chat(_told(first, tools))
     return text
@@ -82,11 +81,11 @@ class TurnWriter:
     """Returns the token ids between a reply and the next one; at least one.
 
     Args:
-      messages: the environment's answer.
-      has_end: whether the reply's last token is an EOS token.
+      messages: the environment's messages.
+      has_end: whether the reply ends with an EOS token.
 
     Raises:
-      ValueError: the chat template refuses the messages.
+      ValueError: the chat template rejects the messages.
     """
     short = [
       {**message, "content": self._cut(message["content"])}
@@ -103,7 +102,7 @@ class TurnWriter:
       text = self._chat([*before, *short])
     elif self._prefill:
       text = self._chat([*before, {"role": "assistant", "content": ""}])
-    else:  # The last reply is complete, so it is not continued.
+    else:  # Without messages or prefill, the previous reply is simply closed.
       text = self._writer.write(before)
     _, _, text = text.rpartition(_REPLY)
     ids = self._tokenizer.encode(text)
@@ -112,7 +111,7 @@ class TurnWriter:
     return ids
 
   def _chat(self, messages: Messages, tools: Messages = ()) -> str:
-    """Applies the chat template; where it has no role `tool`, it is a user."""
+    """Applies the chat template; falls back from role `tool` to `user`."""
     try:
       return self._writer.prompt(messages, tools)
     except ValueError:
@@ -125,7 +124,7 @@ class TurnWriter:
     return self._writer.prompt(told, tools)
 
   def _cut(self, text: str) -> str:
-    """Returns a text, without its middle if it is long."""
+    """Returns a text without its middle if it is too long."""
     ids = self._tokenizer.encode(text)
     if len(ids) <= self._limit:
       return text
@@ -136,7 +135,7 @@ class TurnWriter:
 
 
 def _told(messages: Messages, tools: Messages) -> list[Mapping[str, Any]]:
-  """Returns messages that begin with what tools there are."""
+  """Returns messages with the tools described in the system message."""
   if not tools:
     return list(messages)
   text = _TOOLS + "\n".join(json.dumps(tool) for tool in tools)

@@ -16,8 +16,8 @@ _COLLECTION = "hf:Open-Reasoner-Zero/orz_math_"
 class ORZSettings(Settings):
   """The settings of ORZ.
 
-  The defaults are those of section 2 of the paper, or of the published code
-  where the paper names none.
+  Defaults follow section 2 of the paper, or the published code where the paper
+  is silent.
   """
 
   data: tuple[str, ...] = setting(
@@ -25,22 +25,22 @@ class ORZSettings(Settings):
       _COLLECTION + "57k_collection",
       _COLLECTION + "72k_collection_extended",
     ),
-    "sources of problems, as tasks/mathematics/sources.py reads them",
+    "sources of problems (formats: tasks/mathematics/sources.py)",
     paper="129k problems",
     required=True,
   )
   counts: tuple[int, ...] = setting(
     (0, 0),
-    "maximum number of problems of each source; 0: all",
+    "maximum number of problems from each source; 0 means all",
     required=True,
     accepts=(lambda v: min(v) >= 0, "a tuple of numbers of at least 0"),
   )
-  data_seed: int = setting(0, "seed for the generated problems", minimum=0)
+  data_seed: int = setting(0, "seed for generated problems", minimum=0)
   prompts: int = setting(128, "problems per step", paper="128", minimum=1)
   group_size: int = setting(64, "responses per problem", paper="64", minimum=1)
   curriculum: str = setting(
     EPOCHS,
-    "how a step's problems are chosen: epochs, or a bandit over sources",
+    "how problems are chosen: shuffled epochs, or a bandit over sources",
     choices=CURRICULA,
   )
   bandit: BanditSettings = BanditSettings()
@@ -50,18 +50,18 @@ class ORZSettings(Settings):
   )
   grader: str = setting(
     "math_verify",
-    "grader that compares an answer with the reference",
+    "grader that compares answers with the reference",
     choices=grader.MODES,
   )
   truncated_grade: str = setting(
     "graded",
-    "how to grade an answer in a response that was truncated after it",
+    "grade of an answer whose response was truncated after it",
     paper="graded; the published code calls it incorrect",
     choices=reward.TRUNCATED_GRADES,
   )
 
   def check(self) -> None:
-    """Refuses counts that do not match the sources, and groups of one."""
+    """Rejects counts that do not match the sources, and groups of one."""
     if self.curriculum == BANDIT and self.group_size < 2:
       raise self.invalid(
         "group_size",

@@ -1,20 +1,19 @@
 """Open-Reasoner-Zero: mathematical problems, with a binary reward.
 
-One step, as `GroupSystem.collect`:
-1. it takes the next problems; every epoch has another order, or a bandit
-   chooses the source of each (`orz.curriculum`);
-2. it samples several responses to each, and compares their answers with the
-   reference answer: the reward is 1 or 0. A problem whose responses are all
-   right or all wrong may be replaced by another one
-   (`systems/dynamic_sampling.py`);
-3. every response becomes a trajectory. With `learner.estimator = "gae"` a
+The life of a step (`GroupSystem.collect`):
+1. Take the next problems. Every epoch is shuffled differently, or a bandit
+   chooses the source of each problem (`orz.curriculum`).
+2. Sample several responses to each problem and compare their answers with the
+   reference: the reward is 1 or 0. A problem whose responses are all right or
+   all wrong may be replaced (`systems/dynamic_sampling.py`).
+3. Every response becomes a trajectory. With `learner.estimator = "gae"` a
    critic estimates advantages; with `grpo` or `grpo_mean` the other responses
-   to the same problem are the baseline.
+   to the problem are the baseline.
 
-The state has the last pass rate of each problem, by which
-`azr_jax.select_problems` chooses hard ones for an annealing stage.
+The state stores the last pass rate of each problem, from which
+`azr_jax.select_problems` chooses hard problems for an annealing stage.
 
-Paper: ORZ (arXiv 2503.24290). The learner gets the sampled token ids; the
+Paper: ORZ (arXiv 2503.24290). The learner trains on the sampled token ids; the
 published code tokenises the text again.
 """
 
@@ -43,12 +42,12 @@ from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
-# Separates the random numbers of the bandit from others of a step.
+# Keeps the bandit's random numbers apart from others of the step.
 _PURPOSE = b"problems"
 
 
 class ORZ(GroupSystem[StepItems]):
-  """The system; its state is the last pass rate of each problem."""
+  """The ORZ system. Its state is the last pass rate of each problem."""
 
   name = "orz"
   Settings = ORZSettings
@@ -63,9 +62,9 @@ class ORZ(GroupSystem[StepItems]):
     """Makes the system.
 
     Args:
-      settings: how it prompts and grades.
-      context: what the trainer gives.
-      by_source: the problems to train on, of each of `orz.data`.
+      settings: the config section.
+      context: the resources of the run.
+      by_source: the training problems of each source in `orz.data`.
 
     Raises:
       ValueError: there are fewer problems than a step needs.
@@ -78,7 +77,7 @@ class ORZ(GroupSystem[StepItems]):
         f"{settings.prompts}"
       )
     self._problems = problems
-    # Index of a problem -> number of correct responses, number of responses.
+    # Problem index -> (correct responses, responses).
     self._solved: dict[int, tuple[int, int]] = {}
     self._source_of = [i for i, part in enumerate(by_source) for _ in part]
     self._order = dynamic_sampling.EpochOrder(
@@ -99,7 +98,7 @@ class ORZ(GroupSystem[StepItems]):
 
   @classmethod
   def about(cls, settings: ORZSettings) -> About:
-    """Returns what commands around the system need to know of it."""
+    """Returns facts about the system under these settings."""
     return dataclasses.replace(
       super().about(settings),
       paper=(
@@ -108,7 +107,8 @@ class ORZ(GroupSystem[StepItems]):
         "https://arxiv.org/abs/2503.24290",
       ),
       metrics={
-        "curriculum": "probability and value of each of orz.data, by number",
+        "curriculum": "the bandit's probability and value of each source in "
+        "orz.data: source0, source1, ...",
         "health": "truncated_fraction, repeat_score near 0; "
         "formatted_fraction near 1",
       },
@@ -119,7 +119,7 @@ class ORZ(GroupSystem[StepItems]):
   def pass_rates(
     cls, settings: ORZSettings, state: dict[str, Any]
   ) -> list[tuple[Problem, float]]:
-    """Returns the problems that a run sampled, with their last pass rates."""
+    """Returns each problem that a run has sampled, with its last pass rate."""
     problems = list(itertools.chain(*_sources(settings)))
     return [
       (problems[index], num_correct / num_samples)
@@ -148,20 +148,19 @@ class ORZ(GroupSystem[StepItems]):
     self._order.load_state_dict(state.get("order", {}))
 
   def _sample_indices(self, sampler: bandit.Bandit, step: int) -> list[int]:
-    """Samples the index of each problem that a step may need, by a bandit."""
+    """Draws all problem indices that a step may need from the bandit."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, (self.context.seed, step, *_PURPOSE)
     )
-    # The first round is sampled last, because the bandit's metrics are those of
-    # its last call.
+    # Draw the first round last: the bandit's metrics describe its latest draw.
     rounds = [
       sampler.sample(step, settings.prompts, rng) for rng in reversed(rngs)
     ]
     return [item.index for items in reversed(rounds) for item in items]
 
   async def take(self, policy: Policy, step: int) -> StepItems:
-    """Takes the next problems of the epochs, or asks the bandit."""
+    """Takes the next problems of the epoch, or draws them from the bandit."""
     if self._bandit:
       return StepItems(self._sample_indices(self._bandit, step))
     positions = self._order.take(step - 1)
@@ -173,7 +172,7 @@ class ORZ(GroupSystem[StepItems]):
   async def sample_group(
     self, policy: Policy, taken: StepItems, index: int
   ) -> list[types.Trajectory]:
-    """Returns the graded responses to a problem; [] if it is too long."""
+    """Returns graded responses to a problem; [] if its prompt is too long."""
     settings, problem = self.settings, self._problems[taken.items[index]]
     text = prompts.solve_prompt(problem.question, settings.prompt_format)
     prompt = policy.prompt(text, problem)
@@ -193,7 +192,7 @@ class ORZ(GroupSystem[StepItems]):
     ]
 
   def observe(self, step: int, taken: StepItems, groups: Groups) -> None:
-    """Records how often each problem was solved, and updates the bandit."""
+    """Records the pass rate of each problem and updates the bandit."""
     self._order.return_unused(taken.positions, groups)
     sampled = [group.trajectories for group in groups.sampled]
     indices = [taken.items[g.prompt_index] for g in groups.sampled]
@@ -209,7 +208,7 @@ class ORZ(GroupSystem[StepItems]):
   def _submit_grading(
     self, reference: str, completion: types.Completion
   ) -> "Future[Outcome]":
-    """Starts to compare a completion's answer with the reference answer."""
+    """Submits the comparison of a completion's answer with the reference."""
     settings = self.settings
     answer = reward.find_answer(
       completion.text, completion.finish_reason, settings.truncated_grade
@@ -223,7 +222,7 @@ class ORZ(GroupSystem[StepItems]):
   def step_metrics(
     self, step: int, taken: StepItems, groups: Groups
   ) -> dict[str, float]:
-    """Returns rewards, lengths, text and curriculum metrics, and repetition."""
+    """Returns reward, length, text, curriculum and repetition metrics."""
     del step, taken
     settings, trajectories = (
       self.settings,
@@ -240,7 +239,7 @@ class ORZ(GroupSystem[StepItems]):
 
 
 def _scoring(settings: ORZSettings) -> SuggestedScoring:
-  """Returns the paper's benchmarks, or problems for compact prompts."""
+  """Suggests the paper's benchmarks, or problems for compact prompts."""
   preset = ""
   if settings.truncated_grade == reward.INCORRECT:
     preset = "+published_code"
@@ -275,10 +274,10 @@ def _trajectory(
 def _repetition(
   trajectories: Sequence[types.Trajectory],
 ) -> dict[str, float]:
-  """Returns the fraction of repeated tokens, and their mean GRPO advantage.
+  """Returns the fraction of repeated tokens and their mean GRPO advantage.
 
-  The latter is left out of steps without such tokens. The critic's is
-  `critic/advantage_on_repetition` (ORZ, figure 5); both are normalised over the
+  The advantage is left out if no tokens repeat. The critic's counterpart is
+  `critic/advantage_on_repetition` (ORZ, figure 5). Both are normalised over the
   tokens of the batch.
   """
   rewards = [t.reward for t in trajectories]

@@ -22,7 +22,7 @@ from azr_jax.tasks.programs.task import (
 
 
 class Erring(ScriptedPolicy):
-  """Proposes programs that may raise; names every second error."""
+  """Proposes programs that may raise; every second solution names the error."""
 
   def __init__(self, raising=True, **settings):
     super().__init__(**settings)
@@ -40,7 +40,7 @@ class Erring(ScriptedPolicy):
 
 
 class Building(ScriptedPolicy):
-  """Adds up calls of all components, and perhaps something else."""
+  """Adds up calls of all components, and optionally something else."""
 
   def __init__(self, added):
     super().__init__()
@@ -106,7 +106,7 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
       policy, "error_deduction", task, PROMPT_BUILDER
     )
     assert policy.fits(solving)
-  # No prompt is for a task type that is not played.
+  # Task types that are not configured get no prompts.
   assert all("error" in p.text for p in policy.asked)
 
 
@@ -153,7 +153,7 @@ def test_programs_are_built_on_the_buffers(context, added, valid):
         isinstance(t, Triplet) and t.code.startswith("def g_0") for t in tasks
       )
     else:
-      # A call of one component is trivial; the sum of two is not.
+      # Calling one component is trivial; summing two is not.
       assert collected.metrics[f"{name}/rejected_trivial"] >= 1
 
 

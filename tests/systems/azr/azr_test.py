@@ -103,7 +103,7 @@ def test_previous_tasks_are_solved_a_step_later(played):
 
 def test_expressions_are_tasks_and_answers(context):
   class Writer(ScriptedPolicy):
-    """Writes expressions of what the scripted policy writes."""
+    """Writes the scripted policy's answers as expressions."""
 
     def reply(self, prompt, sample):
       text = super().reply(prompt, sample)
@@ -131,7 +131,7 @@ def test_computed_outputs_are_right_by_the_published_rules_only(
   context, answer_format
 ):
   class Lazy(ScriptedPolicy):
-    """Answers every output with an expression that computes it."""
+    """Answers deduction tasks with expressions that compute the output."""
 
     def reply(self, prompt, sample):
       text = super().reply(prompt, sample)
@@ -185,7 +185,7 @@ def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(context):
 
 
 def test_prompts_state_the_limits_of_the_executor(context):
-  """The proposer's is that of validation, the solver's that of grading."""
+  """Proposers see the time limit of validation, solvers that of grading."""
   limits = dataclasses.replace(
     context.sandbox, timeout_s=7.0, validation_fraction=0.5
   )
@@ -243,7 +243,7 @@ def test_no_program_that_fits_leaves_the_zero_triplet(context):
 
 
 class Repeating(ScriptedPolicy):
-  """Proposes the same program with other names each time."""
+  """Proposes the same program each time, with different names."""
 
   def reply(self, prompt, sample):
     if "New program" in prompt.text:
@@ -270,7 +270,7 @@ def test_programs_alike_but_for_names_are_duplicates(
   assert len(system.buffers["deduction"]) == 1 + sizes
   rejected = second.get(f"{name}/rejected_duplicate", 0.0)
   assert rejected == (2.0 if duplicates == "reject" else 0.0)
-  # The seed, which is never fresh, is one of the tasks.
+  # One of the tasks is the seed, which never counts as fresh.
   fresh = 1 - 1 / (1 + (2 if duplicates == "keep" else 1))
   fraction = first["buffer/azr/deduction/fresh_fraction"]
   assert fraction == pytest.approx(fresh)
@@ -310,12 +310,12 @@ def test_programs_are_stripped_before_they_become_tasks(context, strip, code):
   assert system.buffers["deduction"].tasks()[-1].code == code
 
 
-# The number of a call of the policy, and its completions of each prompt.
+# (Phase, completions per prompt).
 PROPOSED, LEARNED, SOLVED = (0, 1), (LEARN, 4), (SOLVE, 1)
 
 
 class Counting(ScriptedPolicy):
-  """Counts the prompts of each call."""
+  """Counts the prompts of each `sample` call."""
 
   def __init__(self):
     super().__init__()
@@ -333,7 +333,7 @@ class Counting(ScriptedPolicy):
     ({}, {PROPOSED, LEARNED, SOLVED}),
     ({"roles": ("solve",)}, {PROPOSED, SOLVED}),
     ({"roles": ("propose",)}, {PROPOSED, LEARNED}),
-    # The buffers choose by the rates of all rollouts.
+    # The buffers select by the pass rates of all rollouts.
     (
       {"roles": ("solve",), "evict": "learnable"},
       {PROPOSED, LEARNED, SOLVED},
@@ -365,7 +365,7 @@ def test_nothing_is_sampled_that_is_thrown_away(context, changes, streams):
 
 def test_formats_of_all_replies_are_counted(context):
   class Careless(ScriptedPolicy):
-    """Writes after the answer of its first proposal, and in some rollouts."""
+    """Adds text after the answer of its first proposal and of some rollouts."""
 
     def reply(self, prompt, sample):
       text = super().reply(prompt, sample)
@@ -377,14 +377,14 @@ def test_formats_of_all_replies_are_counted(context):
     buffer.add(ZERO_TRIPLET, 0)
   metrics = scripted.collect(system, policy, 1).metrics
   name = "azr/deduction"
-  # One task is valid, but its reply is not well formed and earns -1.
+  # One task is valid, but its response is malformed and earns -1.
   assert metrics[f"proposals/{name}/valid_fraction"] == 0.5
   assert metrics[f"proposals/{name}/task_fraction"] == 1.0
   assert metrics[f"formatted/{name}/propose/mean"] == 0.5
   assert metrics[f"formatted/{name}/learnability/mean"] == 0.75
   assert metrics[f"formatted/{name}/solve/mean"] == 1.0
   assert metrics[f"count/{name}/learnability"] == 4
-  # Those of the role that does not learn are counted, too.
+  # Responses of the role that does not train are counted too.
   system = AZR(settings(roles=("solve",)), context)
   metrics = scripted.collect(system, Careless(), 1).metrics
   assert metrics[f"formatted/{name}/propose/mean"] == 0.5
@@ -414,7 +414,7 @@ def test_fillers_are_never_tasks_of_the_step(context):
   "name, aggregation, intrinsic_for, expected",
   [
     ("answer_diversity", "sum", "valid", 1.0),  # 1 - 2/4, and 1 - 1/2
-    ("surprise", "sum", "valid", 1.5),  # Nothing was answered before.
+    ("surprise", "sum", "valid", 1.5),  # No answers before this step.
     ("surprise", "plus_product", "learnable", 1.5),
     ("surprise", "times_sum", "valid", 0.5),
   ],
@@ -438,7 +438,7 @@ def test_intrinsic_rewards_reach_the_proposer(
 
 
 class Perfect(ScriptedPolicy):
-  """Solves everything, so that eq. 4 is 0."""
+  """Solves everything, so eq. 4 gives 0."""
 
   def reply(self, prompt, sample):
     return super().reply(prompt, 0)
@@ -501,7 +501,7 @@ def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
 
 
 def test_a_resumed_run_needs_the_templates_it_began_with(context, tmp_path):
-  """And a run with templates asks in their words alone."""
+  """Also, a run with templates uses no other prompt text."""
   frame = tmp_path / "frame.txt"
   frame.write_text("{TASK_INSTRUCTION} New words <think>")
   for role in ("propose", "solve"):
@@ -519,5 +519,5 @@ def test_a_resumed_run_needs_the_templates_it_began_with(context, tmp_path):
   state = json.loads(json.dumps(system.state_dict()))
   AZR(chosen, context).load_state_dict(state)
   frame.write_text("{TASK_INSTRUCTION} Other words <think>")
-  with pytest.raises(ValueError, match="have changed since the run began"):
+  with pytest.raises(ValueError, match="changed after the run started"):
     AZR(chosen, context).load_state_dict(state)

@@ -87,10 +87,10 @@ def test_components_are_different_and_never_composite():
     ([DOUBLE], "def f(x):\n  return g_0(x) + 1", "3", "7"),
     ([DOUBLE, NEXT], "def f(x):\n  return g_0(g_1(x))", "3", "8"),
     ([DOUBLE, NEXT], "def f(x):\n  return g_0(g_1(x)) - 4", "3", "4"),
-    # Equality on this input alone is enough to be trivial.
+    # Equality on this single input is enough to be trivial.
     ([DOUBLE], "def f(x):\n  return g_0(x - 1) + x - 1", "3", "6"),
     ([DOUBLE], "def f(x):\n  return g_0(x) + x - 3", "3", "trivial"),
-    # Changed arguments or a container around the value are trivial too.
+    # Changing arguments or wrapping the value in a container is trivial too.
     ([DOUBLE], "def f(x, y):\n  return g_0(x)", "3, 4", "trivial"),
     ([DOUBLE], "def f(x):\n  return g_0(7)", "3", "trivial"),
     ([DOUBLE], "def f(x):\n  return [g_0(x)]", "3", "trivial"),
@@ -102,14 +102,14 @@ def test_components_are_different_and_never_composite():
     ([DOUBLE], "def f(x):\n  assert g_0(1) == 2\n  return x", "3", "unused"),
     ([DOUBLE], "def f(x):\n  return x", "g_0(3)", "input"),
     ([DOUBLE], "g_0 = int\ndef f(x):\n  return g_0(x) + 1", "3", "unused"),
-    # A value that `f` changes is not the value that g_0 returned.
+    # A value that `f` mutates differs from the value that g_0 returned.
     (
       [composite.as_component("def f(x):\n  return [x]", "g_0")],
       "def f(x):\n  values = g_0(x)\n  values.append(1)\n  return values",
       "3",
       "[3, 1]",
     ),
-    # Calls of a component by itself are not watched.
+    # Recursive calls of a component are not instrumented.
     (
       [
         composite.as_component(

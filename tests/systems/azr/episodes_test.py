@@ -1,4 +1,4 @@
-"""A step of self-play does not depend on what comes first."""
+"""A self-play step does not depend on the order of completions."""
 
 import json
 
@@ -11,7 +11,7 @@ from azr_jax.tasks.programs.task import ZERO_TRIPLET, Triplet
 
 
 class Numbered(ScriptedPolicy):
-  """Replies by the number of a sample alone; a third of proposals is bad."""
+  """Responds by prompt seed alone; a third of the proposals is empty."""
 
   def __init__(self, seed):
     super().__init__()
@@ -41,7 +41,7 @@ class Numbered(ScriptedPolicy):
 
 
 def played(context, seed, **changes):
-  """Returns what a step gives that may be compared, and its order."""
+  """Returns the comparable results of a step, and the order of completions."""
   system, policy = (
     AZR(settings(prompts=6, **changes), context),
     Numbered(seed),

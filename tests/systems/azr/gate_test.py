@@ -1,4 +1,4 @@
-"""The gate lets in what it draws, and votes label it."""
+"""The gate admits failed programs by its draws, and votes label them."""
 
 import json
 
@@ -18,7 +18,7 @@ DEDUCTION = "deduction"
 
 
 class Broken(ScriptedPolicy):
-  """Proposes programs that raise; solvers answer 1, 1, 2 and nothing."""
+  """Proposes programs that raise; the solver answers 1, 1, 2 and nothing."""
 
   def reply(self, prompt, sample):
     text = prompt.text
@@ -70,7 +70,7 @@ def test_an_open_gate_lets_in_programs_that_fail(collected):
   assert metrics["gate/azr/induction/admitted"] == 0.0
   unverified = metrics["buffer/azr/deduction/unverified_fraction"]
   assert unverified == 2 / len(system.buffers[DEDUCTION])
-  # The reasons of rejections still count, and nothing of it is valid.
+  # Admitted tasks still count as rejected, and none counts as valid.
   assert metrics["proposals/azr/deduction/rejected_error"] == 2.0
   assert metrics["proposals/azr/deduction/valid_fraction"] == 0.0
   # Two of four rollouts agree, so eq. 4 gives 1 - 2 / 4.
@@ -79,7 +79,7 @@ def test_an_open_gate_lets_in_programs_that_fail(collected):
   assert "labels/azr/deduction/agreement" not in metrics
   by_group = {t.group_id: t for t in batch.trajectories}
   assert by_group[DEDUCTION, "propose"].reward == 0.5
-  # The one solution of each is the first sample's, the majority's answer.
+  # Each task's solution is its first sample, which gives the majority answer.
   assert by_group[DEDUCTION, "solve"].reward == 1.0
   solved = [p.task for p in policy.asked if "Find the output" in p.text]
   assert set(admitted) <= set(solved)
@@ -123,7 +123,7 @@ def test_a_gate_that_cannot_be_opened_is_refused(changes):
 
 
 class Agreeing(ScriptedPolicy):
-  """Answers wrong alike in three of four samples, and right in one."""
+  """Gives the same wrong answer in three of four samples, and a right one."""
 
   def reply(self, prompt, sample):
     text = prompt.text
@@ -178,7 +178,7 @@ def test_proposers_may_be_paid_by_other_labels(
 
 
 def test_solvers_alone_vote_too(context):
-  """Without a proposer that learns, there are no learnability rollouts."""
+  """Without training the proposer, there are no learnability rollouts."""
   system = AZR(settings(labels="majority", roles=("solve",)), context)
   metrics = scripted.collect(system, Agreeing(), 1).metrics
   for task_type in TASK_TYPES:
@@ -196,7 +196,7 @@ def test_grades_go_between_hosts():
 
 
 def test_seeds_are_voted_on_when_they_are_solved(context):
-  """The second step's proposals are refused, so seeds fill their places."""
+  """The second step's proposals are rejected, so seeds are solved instead."""
 
   class Tired(Agreeing):
     def reply(self, prompt, sample):

@@ -1,4 +1,4 @@
-"""Labels, vote by vote."""
+"""Majority labels for given votes."""
 
 from azr_jax import types
 from azr_jax.grading.outcome import Outcome
@@ -14,7 +14,7 @@ RIGHT, WRONG, TIMEOUT = Outcome.CORRECT, Outcome.INCORRECT, Outcome.TIMEOUT
 
 
 def rollouts(votes, truths=None, task=TASK):
-  """Solutions with these votes; `truths` is the executor's view of them."""
+  """Returns solutions with these votes; `truths` are the executor's grades."""
   truths = truths or [None] * len(votes)
   return [
     Solution(

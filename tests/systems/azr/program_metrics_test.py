@@ -1,4 +1,4 @@
-"""Complexity and diversity of proposals, and the counts of a run."""
+"""Complexity and diversity of proposals, and a run's answer counts."""
 
 import pytest
 import scripted
@@ -58,15 +58,15 @@ def test_answers_of_all_steps_count(episode):
 
 
 def test_surprise_is_over_what_was_answered_before(episode):
-  """AZR, D.4: 1 - p over the pairs that the solver has answered."""
+  """AZR, D.4: 1 - p over the tasks that the solver has answered."""
   system, (first, second, third) = episode(3, seed_factor=1)
   name = f"{PROGRAM}/abduction/surprise"
-  # Every abduction task has the input 1, so that it is known from step 2 on.
+  # Every abduction task has the input 1, which is known from step 2.
   assert [m[name] for m in (first, second, third)] == [1.0, 0.0, 0.0]
-  # The outputs of deduction are all new.
+  # Deduction outputs are all new.
   assert third[f"{PROGRAM}/deduction/surprise"] == 1.0
   answered = system.state_dict()["answered"]["deduction"]
-  assert sum(answered.values()) == 3 * 2  # A task counts once a step.
+  assert sum(answered.values()) == 3 * 2  # A task counts once per step.
   other, _ = episode(0)
   other.load_state_dict(system.state_dict())
   assert other.state_dict() == system.state_dict()

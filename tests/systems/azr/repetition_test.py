@@ -1,4 +1,4 @@
-"""BLEU and clusters of proposals, against values by hand."""
+"""BLEU and clusters of proposals, against values computed by hand."""
 
 import math
 
@@ -13,13 +13,13 @@ from azr_jax.tasks.programs.task import InductionTask, Triplet
   "candidate, reference, want",
   [
     ("a b c d e", "a b c d e", 1.0),
-    # Precisions 3/4, 2/3 and 1/2; no 4-gram of the one matches.
+    # Precisions 3/4, 2/3 and 1/2; the only 4-gram does not match.
     ("a b c d", "a b c e", (3 / 4 * 2 / 3 * 1 / 2 * 0.1) ** 0.25),
     # A token counts at most as often as in the reference.
     ("a a a a", "a b", (1 / 4 * 0.1 / 3 * 0.1 / 2 * 0.1) ** 0.25),
-    # The candidate is shorter by half: exp(1 - 8 / 4).
+    # The candidate is half as long: exp(1 - 8 / 4).
     ("a b c d", "a b c d e f g h", math.exp(-1.0)),
-    # Two tokens have no orders but 1 and 2.
+    # Two tokens only have n-grams of orders 1 and 2.
     ("a b", "a b", 1.0),
     ("f(x)", "f(y)", (3 / 4 * 1 / 3 * 0.1 / 2 * 0.1) ** 0.25),
     ("", "", 1.0),
@@ -33,7 +33,7 @@ def test_bleu(candidate, reference, want):
 def test_texts_that_are_near_are_one_cluster():
   near = ["a b c d e f g h", "a b c d e f g i", "a b c d e f g h"]
   assert repetition.cluster_sizes([*near, "x y z"], 0.5) == [3, 3, 3, 1]
-  # Equal texts alone are at distance 0.
+  # Only equal texts have distance 0.
   assert repetition.cluster_sizes([*near, "x y z"], 0.0) == [2, 1, 2, 1]
   assert repetition.cluster_sizes(["a", "b"], 1.0) == [2, 2]
   assert repetition.cluster_sizes(["a"], 0.5) == [1]
@@ -41,7 +41,7 @@ def test_texts_that_are_near_are_one_cluster():
 
 
 def test_a_chain_of_texts_is_no_cluster():
-  """The ends of a chain are far apart, so their mean distance counts."""
+  """The ends of a chain are far apart, and average linkage counts them."""
   words = [chr(ord("a") + index) for index in range(17)]
   texts = [" ".join(words[first : first + 10]) for first in (0, 3, 7)]
   distances = [

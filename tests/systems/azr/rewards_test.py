@@ -28,7 +28,7 @@ def test_learnability(solve_rate, want):
     (Solved(0, 8), PUBLISHED, -0.5),
     (Solved(8, 0), PUBLISHED, -0.5),
     (Solved(2, 6), PUBLISHED, 0.75),
-    # Three right ones and five that a limit ended would have earned 0.625.
+    # Counting the five timeouts as wrong would give 1 - 3/8 = 0.625.
     (Solved(3, 0, 5), PAPER, 0.0),
     (Solved(0, 3, 5), PAPER, 0.0),
     (Solved(0, 0, 8), PAPER, 0.0),
@@ -78,7 +78,7 @@ def test_every_reward_of_the_proposer_has_its_values():
     ("difficulty", Solved(1, 3, 4), 0.375),
     ("variance", Solved(1, 3, 4), 7 / 64),
     ("uncertainty", Solved(1, 3, 4), 0.25),
-    # The least is at an end of what p may be, or where 1/2 is not.
+    # The minimum is at an end of p's range, never at an interior 1/2.
     ("uncertainty", Solved(3, 0, 5), 0.0),
     ("difficulty", Solved(0, 8), 1.0),
   ],
@@ -91,7 +91,7 @@ def test_the_least_reward_of_undecided_rollouts(name, solved, want):
   "solved, rules, penalty, want",
   [
     (Solved(4, 4), PAPER, 0.125, 0.375),
-    # A penalty takes no reward below 0.
+    # A penalty never pushes a reward below 0.
     (Solved(4, 4), PAPER, 1.0, 0.0),
     (Solved(8, 0), PAPER, 0.5, 0.0),
     (Solved(8, 0), PUBLISHED, 0.5, -0.5),

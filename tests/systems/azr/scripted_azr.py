@@ -30,7 +30,7 @@ _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
 
 
 def settings(**changes):
-  """Returns the settings of most tests with changes in any section."""
+  """Returns the default test settings with changes in any section."""
   values = SETTINGS | {"buffer": {"max_programs": 50}, "appendix": {}}
   for key, value in changes.items():
     section = next(
@@ -49,7 +49,7 @@ def settings(**changes):
 
 
 class ScriptedPolicy(scripted.Policy):
-  """Responds by the kind of prompt; every second solution is correct.
+  """Responds by type of prompt; every second solution is correct.
 
   Programs are `x + n` with a running n, so that proposals differ.
   """
@@ -75,7 +75,7 @@ class ScriptedPolicy(scripted.Policy):
     self.asked += asked
     self.by_call[call] += asked
     order = [(i, s) for i in range(len(asked)) for s in range(n)]
-    for index, sample in reversed(order):  # A sampler finishes in any order.
+    for index, sample in reversed(order):  # Samplers may finish in any order.
       yield index, sample, completion(self.reply(asked[index], sample))
 
   def reply(self, prompt, sample):

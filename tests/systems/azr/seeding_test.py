@@ -1,4 +1,4 @@
-"""Seeding: rounds of B with the current seeds, kept through a kill, reused."""
+"""Seeding: rounds of B prompts, resume after a kill, reuse of seed files."""
 
 import copy
 import dataclasses
@@ -19,11 +19,11 @@ CHOSEN = dict(prompts=2, seed_factor=3, seed_rounds=20)
 
 
 class Killed(Exception):
-  """Stands for the end of the process."""
+  """Simulates a kill of the process."""
 
 
 class Numbered(ScriptedPolicy):
-  """Proposes by the numbers of its branch, as a policy's key does."""
+  """Proposes by its branch's numbers, like a policy with a random key."""
 
   def __init__(self, dies_before=None):
     super().__init__()
@@ -34,7 +34,7 @@ class Numbered(ScriptedPolicy):
     if numbers == self.dies_before:
       raise Killed
     self.rounds.append(numbers)
-    other = copy.copy(self)  # It shares the lists.
+    other = copy.copy(self)  # The branch shares the lists.
     other.made = 1000 * numbers[0] + 10 * numbers[1]
     return other
 
@@ -73,7 +73,7 @@ def test_rounds_of_b_prompts_show_the_seeds_so_far(context):
   marks = "predict output", "predict input", "a message"
   kinds = [next(m for m in marks if m in p.text) for p in policy.asked]
   assert kinds == [marks[kind] for kind in (0, 0, 1, 1, 0, 0, 2, 2, 2, 2, 2, 2)]
-  # The first round has no seeds yet; the others show those before.
+  # The first round has no seeds; later rounds show earlier seeds.
   programs = [task.code for task in seeds["deduction"]]
   for index, prompt in enumerate(policy.asked[:6]):
     shown = prompt.task.references
@@ -89,7 +89,7 @@ def test_a_killed_seeding_goes_on_with_its_next_round(context, keeping):
   policy = Numbered()
   assert seed(keeping, policy) == want
   assert policy.rounds == [(2, 1), (2, 2)]
-  # All are written by now.
+  # All seeds are written by now.
   policy = Numbered()
   assert seed(keeping, policy) == want and not policy.rounds
 
@@ -102,14 +102,14 @@ def test_a_run_starts_from_the_seeds_of_another(context, keeping, tmp_path):
   assert not policy.rounds
   for name, tasks in want.items():
     assert set(got[name]) == set(tasks)
-  # A smaller run takes some; a larger one asks for more.
+  # A smaller run uses a part; a larger one samples more.
   assert set(
     seed(context, policy, seeds=str(path), seed_factor=1)["deduction"]
   ) < set(want["deduction"])
   assert not policy.rounds
   seed(context, policy, seeds=str(path), seed_factor=4)
   assert policy.rounds
-  # Other numbers of cases are another task.
+  # Induction seeds with another number of cases are not used.
   four = [len(t.inputs) for t in got["induction"]]
   assert set(four) == {4}
 
@@ -158,7 +158,7 @@ def test_a_file_of_other_tasks_is_refused(context, tmp_path):
 
 
 def test_seeding_leaves_the_samples_of_the_step_as_they_are(context, keeping):
-  """A run that was killed after seeding episodes its first step alike."""
+  """A run that is killed after seeding repeats its first step exactly."""
   calls = []
 
   class Counting(Numbered):

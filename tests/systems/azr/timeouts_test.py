@@ -1,4 +1,4 @@
-"""What a step of self-play makes of answers that a limit of time ended."""
+"""Answers whose evaluation times out, in a self-play step."""
 
 import pytest
 import scripted
@@ -8,20 +8,20 @@ from azr_jax.executor import Executor
 from azr_jax.systems.azr.system import AZR
 
 SAMPLES = 8
-# Whatever its input is, the result is 0, if there is one.
+# Returns 0 for every input on which it terminates.
 SLOW = "def f(x):\n  while x > 3: pass\n  return 0"
 ENDLESS = "def f(x):\n  while True: pass"
 
 
 class SlowPolicy(ScriptedPolicy):
-  """Proposes a slow trivial task, and three of eight answers end."""
+  """Proposes a slow trivial task; three of eight answers terminate in time."""
 
   def reply(self, prompt, sample):
     text = prompt.text
     if "New program" in text:
       return answer(("python", SLOW), ("input", "1"))
     if "Find an input" in text:
-      # In the solve phase, each task has one sample, which does not end.
+      # In the solve phase, each task has one sample, which times out.
       return answer(("input", str(sample + 1 if self.is_learning else 9)))
     if "inputs and a message" in text:
       return super().reply(prompt, sample)
@@ -49,7 +49,7 @@ def test_a_slow_trivial_program_earns_nothing(
   system = AZR(settings(task_types=(task_type,), **changes), context)
   collected = scripted.collect(system, SlowPolicy(), 1)
   rewards = {t.group_id[1]: t.reward for t in collected.trajectories}
-  # Three of eight are right, so eq. 4 alone would give 1 - 3 / 8 = 0.625.
+  # Three of eight are correct: eq. 4 alone would give 1 - 3 / 8 = 0.625.
   assert rewards == {"propose": 0.0, "solve": -0.5}
   name = f"learnability/azr/{task_type}"
   assert collected.metrics[f"{name}/undecided_fraction"] == 5 / 8

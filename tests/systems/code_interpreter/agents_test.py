@@ -1,4 +1,4 @@
-"""The four agents with scripted models, whose code runs in the executor."""
+"""The four agents with scripted models; their code runs in the executor."""
 
 import types as plain_types
 
@@ -28,7 +28,7 @@ class Letters:
 
 
 class ScriptedPolicy(scripted.Policy):
-  """Responds to a prompt with the next reply of a key that is in its text."""
+  """Responds with the next reply listed for a key that the prompt contains."""
 
   tokenizer = Letters()
 
@@ -36,7 +36,7 @@ class ScriptedPolicy(scripted.Policy):
     self.replies = {key: list(texts) for key, texts in replies.items()}
     self.longest = longest
     self.asked = []
-    # The number of the call and the temperature of each text in `asked`.
+    # The phase and the temperature of each text in `asked`.
     self.calls = []
 
   def prompt(self, text, task=None):
@@ -154,7 +154,7 @@ def test_codesteer_repeats_until_the_guidance_accepts(executor):
   )
   texts = answers(executor, "steer", policy)
   assert texts == {(0, 0): "so <<<42>>>"}
-  # The guidance model's advice is for one answer, until it names a form.
+  # Advice applies until the guidance model names a solution style.
   advised = ["Advice" in text for text in policy.asked if "solver" not in text]
   assert sum(advised) == 1
   assert any("try the other way" in text for text in policy.asked)
@@ -165,7 +165,7 @@ def test_codesteer_repeats_until_the_guidance_accepts(executor):
 
 
 class DrawnReplies(ScriptedPolicy):
-  """Draws each reply by the number of the call and the prompt's seed."""
+  """Draws each reply by the phase and the prompt's seed."""
 
   def __init__(self, arrivals=None):
     super().__init__({})
@@ -232,7 +232,7 @@ def test_conversations_with_codesteer_do_not_wait_for_each_other(executor):
     shuffled, calls = drawn(executor, scripted.Arrivals(seed))
     assert shuffled == texts
     assert sorted(calls) == sorted(names) and calls != names
-  # One begins its second round while another one is in its first.
+  # One conversation starts its second round while another is in its first.
   second_round = min(i for i, (_, number) in enumerate(calls) if number > 7)
   assert any(number < 8 for _, number in calls[second_round:])
 
@@ -254,7 +254,7 @@ def test_codesteer_ends_after_its_rounds_and_with_prompts_that_are_long(
 
 
 def checks_of(executor, written, **settings):
-  """Returns what the guidance model was told of a check, and the policy."""
+  """Returns the check's report to the guidance model, and the policy."""
   policy = ScriptedPolicy(
     {
       "less likely": ["<<<Text>>>"],
@@ -273,14 +273,14 @@ def checks_of(executor, written, **settings):
 @pytest.mark.parametrize(
   "written, told",
   [
-    # A response without a script is followed by another, five in a try.
+    # A response without a script is followed by another, up to five per try.
     (["no", "no", "no", "no", script("print('good')")], "good"),
     (["no"] * 5, checker.NO_SCRIPT),
-    # A script that fails is followed by another, three in all.
+    # A failed script is followed by another, up to three.
     ([script("1 / 0"), script("x ="), script("print('third')")], "third"),
     ([script("1 / 0"), "no", "no", script("print('late')")], "late"),
     ([script("1 / 0")] + ["no"] * 5, checker.NO_SCRIPT),
-    # An output that is too long is reported as not working.
+    # A check whose output is too long counts as not working.
     ([script("print('x' * 301)")], checker.NOT_WORKING),
     ([script("print('x' * 300)")], "x" * 300),
   ],
@@ -290,7 +290,7 @@ def test_codesteer_checks_by_three_scripts_of_five_responses(
 ):
   shown, policy = checks_of(executor, written)
   assert shown == told
-  assert not policy.replies["checks the answer"]  # All of them were needed.
+  assert not policy.replies["checks the answer"]  # All were used.
 
 
 def test_the_last_failed_check_is_reported_with_its_errors(executor):
@@ -326,7 +326,7 @@ def test_only_the_solver_has_a_temperature_of_its_own(
 
 
 def test_random_keys_do_not_depend_on_the_other_conversations(executor):
-  """A phase has the same number whatever the checker needed before."""
+  """A phase's index does not depend on how many tries the checker needed."""
   _, quick = checks_of(executor, [script("print(1)")])
   _, slow = checks_of(executor, [script("1 / 0"), "no", script("print(1)")])
   phases_of = [

@@ -1,4 +1,4 @@
-"""Code Interpreter: rewards, stages, and trajectories of conversations."""
+"""Code Interpreter: rewards, stages and trajectories of conversations."""
 
 import contextlib
 import copy
@@ -63,7 +63,7 @@ class Letters:
 
 
 class ScriptedPolicy(scripted.Policy):
-  """Answers correctly, by code, wrongly, and not at all, sample by sample."""
+  """By sample: answers correctly, with code, wrongly, and not at all."""
 
   tokenizer = Letters()
   sampler = plain_types.SimpleNamespace(
@@ -225,7 +225,7 @@ def test_questions_that_all_conversations_solve_are_replaced(make):
     assert (len({t.reward for t in group}) > 1) == differ
   dropped = set(policy.asked) - kept
   assert dropped and dropped <= easy
-  # A stage has two steps, and the next one begins its epochs anew.
+  # A stage has two steps, and the next stage restarts its epochs.
   other.load_state_dict(json.loads(json.dumps(system.state_dict())))
   for step in (2, 3):
     runs = [
@@ -234,7 +234,7 @@ def test_questions_that_all_conversations_solve_are_replaced(make):
     ]
     rewards = [[(t.group_id, t.reward) for t in run] for run in runs]
     assert rewards[0] == rewards[1]
-  # Verdicts come when they come, so only what was asked is the same.
+  # Verdicts arrive in any order, so only the prompts are compared.
   assert sorted(policy.asked[-len(again.asked) :]) == sorted(again.asked)
   assert system.state_dict() == other.state_dict()
   assert system.state_dict()["order"]["epochs_of"] == 2
@@ -336,8 +336,8 @@ def test_online_stages_estimate_pass_rates_before_they_begin(make):
   for step, estimates in ((1, True), (2, False), (3, True), (4, False)):
     policy.asked.clear()
     metrics = scripted.collect(system, policy, step).metrics
-    # Two agents answer every question at four temperatures before those of
-    # the step.
+    # Two agents answer every question at four temperatures before the step's
+    # own prompts.
     assert policy.asked[:-2] == (every * 8 if estimates else [])
     # Three of the four texts end with the correct answer.
     sizes = [metrics[f"stage/code_interpreter/group{g}"] for g in (1, 2, 3, 4)]
@@ -346,7 +346,7 @@ def test_online_stages_estimate_pass_rates_before_they_begin(make):
   resumed.load_state_dict(system.state_dict())
   policy.asked.clear()
   scripted.collect(resumed, policy, 4)
-  assert len(policy.asked) == 2  # This stage has its pass rates.
+  assert len(policy.asked) == 2  # This stage's pass rates are already measured.
   scripted.collect(resumed, policy, 5)
   assert len(policy.asked) == 2 + 64 + 2
 
@@ -363,7 +363,7 @@ def test_a_killed_measurement_goes_on_with_its_records(
   with pytest.raises(KeyboardInterrupt):
     scripted.collect(killed, policy, 1)
   kept = tmp_path / "run" / "records" / "potential" / "stage_1"
-  if not store:  # The kill came in the middle of a line, too.
+  if not store:  # The kill also truncated a line.
     cut = kept / "code_agent_0.2.jsonl"
     cut.write_bytes(cut.read_bytes()[:-20])
   recorded = sum(
@@ -371,7 +371,7 @@ def test_a_killed_measurement_goes_on_with_its_records(
     for path in kept.glob("*.jsonl")
     for line in path.read_bytes().splitlines(keepends=True)
   )
-  # An object store has whole passes alone.
+  # An object store only holds complete passes.
   assert recorded == 16 if store else 15 <= recorded <= 20
   resumed, policy, _ = make("online_merge", correct=None, folder=folder)
   scripted.collect(resumed, policy, 1)
@@ -385,7 +385,7 @@ def test_a_killed_measurement_goes_on_with_its_records(
       for t in (0.2, 0.4, 0.6, 0.8)
     ),
   }
-  # These are the records and rates of azr_jax.potential.
+  # Records and rates equal those of azr_jax.potential.
   rates = pass_rates.read_for(kept / "pass_rates.jsonl", questions)
   assert rates == [PassRate(6, 8)] * 8
   record = json.loads(

@@ -1,4 +1,4 @@
-"""The rule by which a conversation counts as one that checks its answer."""
+"""The heuristic that detects conversations which check their answer."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from azr_jax.tools import code_blocks
 
 
 def conversation(*parts):
-  """Scripts and their outputs in turn, then an answer."""
+  """Returns alternating scripts and outputs, then an answer."""
   turns = [
     f"so\n```python\n{part}\n```"
     if index % 2 == 0
@@ -37,15 +37,15 @@ print("right" if verify(moves) else "wrong")"""
     ("p()", "{'a': (1, -2)}", "print(f(x) == {'a': (1, -2)})", True),
     ("p()", "{'a': (1, -2)}", "print(f(x) == {'a': (1, 2)})", False),
     ("p()", "1", "assert " + "-" * 99 + "2", False),
-    # The audit's loop: it counts, and judges nothing.
+    # The comparison only counts loop iterations.
     ("print(2)", "2", "for i in range(9):\n  if i == 2:\n    print(i)", False),
     ("print(2)", "2", "for i in f():\n  if i == 2:\n    continue", False),
     ("print(2)", "2", "x = [y for y in z if y > 2]", False),
-    # It judges something else, which no earlier output had.
+    # It tests a value that no earlier output had.
     ("print(6 * 7)", "42", "print(2 == 3)", False),
-    # It names the value and judges nothing.
+    # It contains the value but tests nothing.
     ("print(6 * 7)", "42", "print(42 + 1)", False),
-    # A part of a line is no earlier value.
+    # A part of a line does not count as an earlier value.
     ("print(6 * 7)", "142", "print(6 * 7 == 42)", False),
     ("print(6 * 7)", "42", "not python (", False),
     ("print(6 * 7)", "42", "import a" + ".a" * 200 + "\nassert 42", False),
@@ -61,7 +61,7 @@ def test_a_check_names_an_earlier_value_and_judges(
 def test_a_check_follows_a_script():
   assert not self_checks.has_self_check(conversation("print(42 == 42)", "True"))
   assert not self_checks.has_self_check(["<<<42>>>"])
-  # An earlier answer between marks is an earlier value, too.
+  # An earlier answer between marks counts as an earlier value.
   turns = conversation("x()", "none", "print(6 * 7 == 42)", "True")
   assert not self_checks.has_self_check(turns)
   turns[0] = f"<<<42>>> perhaps {turns[0]}"

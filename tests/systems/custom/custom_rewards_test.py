@@ -1,4 +1,4 @@
-"""Rewards of a user's file: in processes, in the sandbox, of one or of many."""
+"""Rewards in a user's file: in processes or the sandbox, single or grouped."""
 
 import contextlib
 import dataclasses
@@ -66,7 +66,7 @@ def completion(text, reason="stop"):
 
 
 def grade(made, context, texts, row=ROW):
-  """The scores of texts, by name of the reward."""
+  """Returns the scores of texts by reward name."""
   completions = [completion(text) for text in texts]
   ones = [made.submit_one(context.jobs, row, one) for one in completions]
   group = made.submit_group(context.jobs, row, completions)
@@ -154,7 +154,7 @@ def test_the_sandbox_gives_the_same_scores(file, context, tmp_path):
   assert [s.value for s in found["of_all"]][:4] == [0.5, 5 / 6, 0.5, 4 / 6]
   kinds = [s.failure for s in found["picky"]]
   assert kinds[:4] == ["", "raised", "not_finite", "wrong_shape"]
-  # More than 4,300 digits: Python raises where JSON is written.
+  # More than 4,300 digits: Python raises when writing JSON.
   assert kinds[4:] == ["too_large", "too_large", "raised", ""]
   assert found["picky"][-1].value == 0.5
   assert found["picky"][1].message == "KeyError in the sandbox"
@@ -195,7 +195,7 @@ def test_a_text_names_rewards_and_weights():
 
 
 class Refusing(scripted.Policy):
-  """Finds every prompt too long."""
+  """Rejects every prompt as too long."""
 
   def prompt(self, text, task=None):
     return types.Prompt(text, (1,), task)
@@ -229,7 +229,7 @@ def test_data_without_a_usable_row_are_refused_in_one_line(
 
 
 def groups_of(*correct):
-  """One group, each of whose responses has `correct` or None for no grade."""
+  """Returns one group; `correct` of each response, None if ungraded."""
   done = completion("yes")
   trajectories = [
     types.Trajectory(
@@ -252,7 +252,7 @@ def test_what_no_reward_grades_is_incorrect_beside_what_one_grades():
     {"correct": 1.0},
     {"reward_f": 0.5, "correct": 0.0},
   ]
-  # Trajectories are values: those that were given have not changed.
+  # The input trajectories have not changed.
   assert given.kept[0].trajectories[1].metrics == {"reward_f": 0.5}
   ungraded = groups_of(None, None)
   assert system.complete_grades(ungraded) == ungraded

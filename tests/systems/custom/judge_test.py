@@ -1,4 +1,4 @@
-"""A judge behind a real address: a server of this test."""
+"""A judge behind a local HTTP server."""
 
 import contextlib
 import http.server
@@ -16,7 +16,7 @@ KEY = "sk-of-this-test"
 
 
 class Server(http.server.ThreadingHTTPServer):
-  """Answers as OpenAI's server does, after some failures of each request."""
+  """Answers like OpenAI's server, after failing each request a few times."""
 
   daemon_threads = True
 
@@ -72,7 +72,7 @@ def chat(text):
 
 
 def ask(settings, count=1):
-  """Has a worker process judge some completions."""
+  """Judges completions in a worker process."""
   function = Function("judge", data=by_value.dumps(Judge(settings, 8)))
   with pool.FunctionPool([function], 1, settings.limit_s) as made:
     calls = [
@@ -112,7 +112,7 @@ def test_a_busy_server_is_asked_again():
 
 
 def test_many_are_judged_beside_each_other():
-  barrier = threading.Barrier(8)  # It opens only if eight ask together.
+  barrier = threading.Barrier(8)  # Needs eight concurrent requests.
 
   def answer(body):
     barrier.wait(60)

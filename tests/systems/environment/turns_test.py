@@ -1,4 +1,4 @@
-"""The tokens of a conversation are those of the model's chat template."""
+"""A conversation has exactly the tokens of the model's chat template."""
 
 import pathlib
 import types
@@ -18,7 +18,7 @@ CHATML = (
   "<|end|>\n{% endfor %}"
   "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
-# As in Qwen2.5 a tool answers as a user; this one writes tools, too.
+# Tools answer as users, as in Qwen2.5; also lists the tools.
 QWEN = (
   "{% if tools %}<|start|>system\n{{ tools | tojson }}<|end|>\n{% endif %}"
   "{% for m in messages %}<|start|>"
@@ -26,14 +26,14 @@ QWEN = (
   "</tool_response>{% else %}{{ m.role }}\n{{ m.content }}{% endif %}<|end|>\n"
   "{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
-# Refuses the role of tools, and has nothing behind the end of a message.
+# Rejects role `tool`, and writes nothing after the end of a message.
 STRICT = (
   "{% for m in messages %}{% if m.role == 'tool' %}"
   "{{ raise_exception('no tools') }}{% endif %}"
   "<|start|>{{ m.role }}|{{ m.content | trim }}<|end|>{% endfor %}"
   "{% if add_generation_prompt %}<|start|>assistant|{% endif %}"
 )
-# Has an argument, and no system role.
+# Has an argument, but no system role.
 BARE = (
   "{% for m in messages %}{% if m.role == 'system' %}"
   "{{ raise_exception('no system') }}{% endif %}<|start|>{{ m.role }}\n"
@@ -80,7 +80,7 @@ def test_smollm2_reads_what_its_template_writes():
 
 
 def check(tokenizer, has_end):
-  """Compares ids, reply by reply, with those of the whole conversation."""
+  """Compares token ids, reply by reply, with those of the whole chat."""
   writer = TurnWriter(tokenizer, max_output_tokens=50)
   ids = tokenizer.encode_prompt(writer.prompt(PROMPT))
   messages = [*PROMPT]
@@ -150,7 +150,7 @@ def test_every_reply_continues_the_prefill(template, turn, tmp_path):
   expected = tokenizer.decode(plain.turn(turn, False))
   found = writer.turn(turn, False)
   assert tokenizer.decode(found) == f"{expected}I say:" and expected
-  # An environment may begin the reply itself, too.
+  # The environment may also start the reply itself.
   begun = {"role": "assistant", "content": "Well,"}
   assert plain.prompt([*PROMPT, begun]) == f"{plain.prompt(PROMPT)}Well,"
   both = writer.prompt([*PROMPT, {**begun, "content": "Well, "}])

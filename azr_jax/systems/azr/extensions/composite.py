@@ -1,12 +1,13 @@
 """Composite programs: an `f` that calls earlier programs g_0, ..., g_c.
 
 AZR (appendix D.2) does not say how to reject an `f` that ignores its
-components, or only calls one. Here `f` runs again with its components watched:
+components, or merely calls one. Here `f` runs again with instrumented
+components. It is rejected as:
 
-* it is `unused` if, for some g_i, a slightly larger and a slightly smaller
-  return value both leave the result of `f` as it is;
-* it is `trivial` if there is one component, and the result of `f` is a value
-  that this component returned to it.
+* `unused` if, for some g_i, making its return value slightly larger and
+  slightly smaller both leave the result of `f` unchanged;
+* `trivial` if there is one component, and the result of `f` is a value that
+  this component returned.
 """
 
 import ast
@@ -27,11 +28,11 @@ from azr_jax.tasks.programs.task import (
   component_name,
 )
 
-# This line stands before `f`, which could give the names other values.
+# Inserted before `f`, which could rebind the names.
 _COMPONENTS_LINE = "_components = {names}"
-# This text stands after `f` and calls it with its components watched; calls of
-# one component by another are not watched. If `nudge` is not None, the returned
-# values become larger (True) or smaller (False).
+# Appended after `f`; calls it with instrumented components. Calls of one
+# component by another are not instrumented. If `nudge` is not None, return
+# values are made larger (True) or smaller (False).
 _WATCH = """
 import copy as _copy
 def _nudged(value, larger):
@@ -86,27 +87,23 @@ def _probe(watched, nudge):
 
 
 def as_component(code: str, new_name: str) -> str | None:
-  """Returns a program whose `f` has another name.
-
-  Args:
-    code: a program.
-    new_name: the new name of `f`.
+  """Renames `f` in a program, so that it can serve as a component.
 
   Returns:
-    The program without comments. None: it cannot be a component, because it has
-    other functions or globals (as every composite program has), or uses `f` or
-    the name of a component for something else.
+    The program without comments. None if it cannot be a component: it has other
+    functions or globals (like every composite program), or uses `f` or a
+    component's name for something else.
   """
   tree = _component_tree(code)
   if tree is None:
     return None
-  # `_component_tree` caches the tree, so a copy is changed.
+  # Modify a copy, because `_component_tree` caches the tree.
   renamed = _Rename(new_name).visit(literals.parse(ast.unparse(tree)))
   return rewriting.write(renamed)
 
 
 class _Rename(ast.NodeTransformer):
-  """Renames `f` where it is defined and where it is called."""
+  """Renames the definition and the calls of `f`."""
 
   def __init__(self, new_name: str):
     self._name = new_name
@@ -125,7 +122,7 @@ class _Rename(ast.NodeTransformer):
 @functools.lru_cache(maxsize=4096)
 def _component_tree(code: str) -> ast.Module | None:
   """Returns the tree of a program that can be a component, or None."""
-  # This rejects composite programs without the cost of a parse.
+  # Reject composite programs without the cost of a parse.
   if code.count("def f") != 1 or "g_" in code:
     return None
   try:
@@ -136,7 +133,7 @@ def _component_tree(code: str) -> ast.Module | None:
       for token in tokenize.generate_tokens(io.StringIO(code).readline)
       if token.type == tokenize.NAME
     ]
-    ast.unparse(tree)  # It raises if the tree is too deep or a number too long.
+    ast.unparse(tree)  # Raises if the tree is too deep or a number too long.
   except (ValueError, RecursionError, SyntaxError, tokenize.TokenError):
     return None
   *imports, function = tree.body or [None]
@@ -154,9 +151,9 @@ def _component_tree(code: str) -> ast.Module | None:
 
 
 def _is_plain_import(node: ast.stmt | None) -> bool:
-  """Returns whether a statement imports the names that it lists.
+  """Returns whether a statement is an import with explicit names.
 
-  `import *` lists none, and `__future__` changes the programs that follow.
+  `import *` has no names, and `__future__` would affect the code that follows.
   """
   if isinstance(node, ast.Import):
     return True
@@ -168,7 +165,7 @@ def _is_plain_import(node: ast.stmt | None) -> bool:
 
 
 def _imported(code: str) -> Mapping[str, str]:
-  """Returns {name that a program imports: what it stands for}."""
+  """Returns {imported name: the module or attribute that it is bound to}."""
   meanings = {}
   for node in literals.parse(code).body:
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -180,17 +177,17 @@ def _imported(code: str) -> Mapping[str, str]:
 
 
 def components(tasks: Iterable[Task], count: int) -> tuple[str, ...]:
-  """Returns the first programs that can be components of one program.
+  """Selects the first programs that can be components of the same program.
 
-  They are at most half as long as a program may be, and no two of them import
-  different things by one name.
+  Together they take at most half of the maximum program length, and no two
+  import different things under the same name.
 
   Args:
-    tasks: the tasks of the programs.
+    tasks: the tasks whose programs are candidates.
     count: the maximum number of components.
 
   Returns:
-    The components, each once, perhaps fewer than `count`.
+    Up to `count` distinct components.
   """
   chosen: list[str] = []
   used: set[str] = set()
@@ -213,7 +210,7 @@ def components(tasks: Iterable[Task], count: int) -> tuple[str, ...]:
 
 
 def without_components(code: str, components: Sequence[str]) -> str:
-  """Returns a composite program without its components."""
+  """Removes the components from a composite program."""
   return code.removeprefix(
     "".join(f"{component}\n" for component in components)
   )
@@ -222,17 +219,18 @@ def without_components(code: str, components: Sequence[str]) -> str:
 def submit(
   executor: Executor, code: str, components: Sequence[str], argument_text: str
 ) -> validation.ValidationFuture:
-  """Starts to validate a program with its components and one input.
+  """Submits the validation of a composite program on one input.
 
   Args:
-    executor: runs it.
-    code: defines `f`.
+    executor: runs the program.
+    code: the definition of `f`.
     components: the components; component i defines `component_name(i)`.
     argument_text: the arguments of one call of `f`.
 
   Returns:
-    The future of the task, whose program has all components, or of a rejection.
-    Its reason is `unused` or `trivial` if `f` is not built on the components.
+    The future of a task whose program includes all components, or of a
+    rejection. Its reason is `unused` or `trivial` if `f` does not build on the
+    components.
   """
   names = [component_name(index) for index in range(len(components))]
   line = _COMPONENTS_LINE.format(names=f"({', '.join(names)},)")
@@ -267,7 +265,7 @@ def submit(
         return validation.Rejection("unused")
       if returned == "True" and len(components) == 1:
         return validation.Rejection("trivial")
-      # Two jobs for each component: its values are larger, then smaller.
+      # Two jobs per component: larger return values, then smaller ones.
       differs = [
         output is not None and not values.values_equal(task.output, output)
         for output in (result.outputs[0] for result in results[1:])

@@ -1,22 +1,22 @@
-"""The gate: which proposals become tasks (Survive or Collapse).
+"""The gate: decides which proposals become tasks (Survive or Collapse).
 
-A proposal that validation accepts always does. One whose program failed when it
-was run does with probability epsilon, `azr.unverified_fraction`:
+A valid proposal always passes. A proposal whose program failed to run passes
+with probability epsilon, `azr.unverified_fraction`:
 
   F(task) = 1 if the task is valid, otherwise 1 with probability epsilon.
 
-0 is AZR's gate, 1 admits every program with an input that can be read. A task
-that was admitted is `UNKNOWN` of output, is shown to proposers and solved again
-like any other, and is labelled by vote (`labels.py`).
+Epsilon 0 is AZR's gate; 1 admits every program with a readable input. An
+admitted task has the output `UNKNOWN`. It is shown to proposers and solved
+again like any other task, and is labelled by vote (`labels.py`).
 
-Only deduction tasks are admitted. The statement of the other types has outputs,
-which the executor writes, so an unverified one cannot be asked; in the paper
-too, outputs are what solvers predict. What is refused for another reason than
-its run stays out: a format that cannot be read, an input that is no literal, a
-forbidden module, a size that fits no prompt.
+Only deduction tasks can be admitted. Prompts of the other types show outputs,
+which come from the executor, so unverified ones cannot be posed. In the paper,
+too, solvers predict outputs. Proposals rejected for reasons other than their
+run never pass: a malformed response, an input that is not a literal, a
+forbidden module, or a task too long for any prompt.
 
-Paper: Survive or Collapse (arXiv 2605.22217), section 4, which has epsilon of
-0, 0.05, 0.1, 0.2, 0.4, 0.7 and 1.
+Paper: Survive or Collapse (arXiv 2605.22217), section 4, with epsilon 0, 0.05,
+0.1, 0.2, 0.4, 0.7 and 1.
 """
 
 import numpy as np
@@ -30,18 +30,19 @@ from azr_jax.tasks.programs import parsing
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import DEDUCTION, UNKNOWN, Triplet
 
-# Rejections that the run of a program gives (`validation.Rejection`).
+# Reasons for rejection that come from running the program
+# (`validation.Rejection`).
 FAILED_RUNS = frozenset(("error", "timeout", "nondeterministic", "no_output"))
 _PURPOSE = b"gate"
 
 
 def draw(seed: int, step: int, index: int) -> float:
-  """Returns the draw in [0, 1) for a proposal.
+  """Returns a proposal's uniform random draw in [0, 1).
 
   Args:
-    seed: of the run.
+    seed: the seed of the run.
     step: the training step.
-    index: the number of the proposal's prompt in the step.
+    index: the index of the proposal's prompt in the step.
   """
   return float(np.random.default_rng([seed, step, *_PURPOSE, index]).random())
 
@@ -53,16 +54,17 @@ def admit(
   settings: AZRSettings,
   prompt_builder: PromptBuilder,
 ) -> None:
-  """Gives a refused proposal an unverified task, if the gate admits it.
+  """Gives a rejected proposal an unverified task, if the gate admits it.
 
-  Its `rejection` stays, by which metrics and `Proposal.verified` tell it apart.
+  Its `rejection` stays set, so metrics and `Proposal.verified` can tell it
+  apart.
 
   Args:
     policy: knows the largest prompt bucket.
-    proposal: a proposal that was validated.
-    drawn: what `draw` returned for it.
-    settings: epsilon, and what is stripped of programs.
-    prompt_builder: builds the solver's prompt, which the task must fit.
+    proposal: a proposal after validation.
+    drawn: the proposal's value from `draw`.
+    settings: the config section, with epsilon.
+    prompt_builder: builds the solver prompt, which must fit.
   """
   is_admitted = (
     proposal.task_type == DEDUCTION

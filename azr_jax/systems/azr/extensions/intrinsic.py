@@ -1,7 +1,8 @@
-"""Intrinsic rewards: a proposal is rewarded for its program (AZR, D.4).
+"""Intrinsic rewards: reward a proposal for its program (AZR, D.4).
 
-`surprise` is the paper's reward for rare answers, over what the solver answered
-before; `answer_diversity` is over all proposals, as in the published code.
+`surprise` is the paper's reward for rare answers, relative to tasks the solver
+has seen. `answer_diversity` is relative to all proposals, as in the published
+code.
 """
 
 import math
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from azr_jax.tasks.programs import measures
 
-# Name -> the reward, in [0, 1], of a program's metrics (`program_metrics.py`).
+# Name -> reward in [0, 1] from a program's metrics (`program_metrics.py`).
 INTRINSIC: dict[str, Callable[[Mapping[str, float]], float]] = {
   "complexity": lambda m: min(m["cognitive"] / 15, 1.0),
   "halstead": lambda m: measures.halstead_score(
@@ -20,8 +21,8 @@ INTRINSIC: dict[str, Callable[[Mapping[str, float]], float]] = {
   "answer_diversity": lambda m: m["answer_diversity"],
   "surprise": lambda m: m["surprise"],
 }
-# Name -> (learnability, weighted intrinsic rewards) -> reward: AZR, eq. 11 to
-# 14 in this order.
+# Name -> combination of learnability and weighted intrinsic rewards: AZR, eq.
+# 11 to 14 in this order.
 AGGREGATIONS: dict[str, Callable[[float, Sequence[float]], float]] = {
   "sum": lambda r, parts: r + sum(parts),
   "times_sum": lambda r, parts: r * sum(parts),
@@ -36,12 +37,12 @@ def reward(
   weights: Mapping[str, float],
   aggregation: str,
 ) -> float:
-  """Returns the reward of learnability and intrinsic rewards together.
+  """Combines learnability with intrinsic rewards.
 
   Args:
-    learnability: the reward without them, eq. 4.
-    program_metrics: the metrics of the program. A metric that is missing, as of
-      induction tasks, makes its reward 0.
+    learnability: the reward of eq. 4.
+    program_metrics: the metrics of the program. A missing metric, as for
+      induction tasks, gives an intrinsic reward of 0.
     weights: {name of `INTRINSIC`: weight}.
     aggregation: a name of `AGGREGATIONS`.
   """

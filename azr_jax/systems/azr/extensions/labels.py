@@ -1,24 +1,24 @@
-"""What solutions are graded by: the executor's answer, or the solvers' vote.
+"""Labels to grade solutions by: the executor's answer or a majority vote.
 
-With `azr.labels = "executor"` a solution is right if the executor says so (eq.
-5). With `"majority"` the label of a task is the most frequent answer among its
+With `azr.labels = "executor"`, a solution is correct if the executor says so
+(eq. 5). With `"majority"`, a task's label is the most frequent answer among its
 learnability rollouts (TTRL, arXiv 2504.16084; R-Zero, arXiv 2508.05004), and a
-solution is right if it is that answer. The label is kept with the task, as in
-R-Zero, so later solutions are graded by it too. A task of the buffer that has
-none, such as a seed, gets as many rollouts for its vote when it is solved.
+solution is correct if it gives that answer. The label is stored with the task,
+as in R-Zero, and grades later solutions too. A buffered task without a label,
+such as a seed, gets `learnability_samples` rollouts to vote when it is solved.
 
-A proposer is paid by the same labels, or by either kind, as `proposer_labels`
-says. Survive or Collapse (arXiv 2605.22217) varies both: a proposer that sees
-the truth beside solvers that do not, and the other way round.
+`proposer_labels` sets the labels that reward proposers, the same or different.
+Survive or Collapse (arXiv 2605.22217) varies both: the proposer sees the truth
+while the solver does not, or the reverse.
 
-A task that was admitted unverified (`gate.py`) has no answer of the executor,
-so its label is the vote in either case.
+A task that was admitted unverified (`gate.py`) has no answer from the executor,
+so its label is always the vote.
 
 The life of a label:
-1. `solver.solve` grades responses and reads their votes;
-2. `Labels.vote` counts the votes of a task's rollouts and sets its label;
-3. `Labels.grade` grades solutions by it; the executor's outcome stays in their
-   `truth`, for the metrics.
+1. `solver.solve` grades responses and reads their votes.
+2. `Labels.vote` counts the votes of a task's rollouts and sets its label.
+3. `Labels.grade` grades solutions by the label. The executor's outcome remains
+   in `Solution.truth`, for metrics.
 """
 
 import collections
@@ -39,7 +39,7 @@ PROPOSER_LABELS = (SAME, *LABELS)
 
 
 class Labels:
-  """The labels of a step's tasks, of which buffers keep those of theirs."""
+  """Labels of this step's tasks. Buffers store the labels of their tasks."""
 
   def __init__(
     self, kind: str, for_proposers: str, buffers: Mapping[str, TaskBuffer]
@@ -54,7 +54,7 @@ class Labels:
     self._kind = kind
     self._for_proposers = kind if for_proposers == SAME else for_proposers
     self._buffers = buffers
-    # By task type and task; the task may have left its buffer.
+    # Keyed by task, because the task may have left its buffer.
     self._new: dict[tuple[str, Task], str] = {}
     self._sums: dict[str, dict[str, list[float]]] = collections.defaultdict(
       lambda: collections.defaultdict(list)
@@ -65,7 +65,7 @@ class Labels:
     return self._kind == MAJORITY or not is_verified(task)
 
   def is_voted(self, task: Task) -> bool:
-    """Returns whether the vote on a task is asked for."""
+    """Returns whether anything needs the vote on a task."""
     return self.by_vote(task) or self._for_proposers == MAJORITY
 
   def needs_vote(self, task_type: str, task: Task) -> bool:
@@ -77,14 +77,14 @@ class Labels:
     return known or self._buffers[task_type].label(task)
 
   def vote(self, rollouts: Sequence[Solution]) -> Solved:
-    """Sets the label of one task, and grades the rollouts that vote by it.
+    """Sets the label of one task, and grades its rollouts by the label.
 
     Args:
-      rollouts: of one task, in the order of their numbers. Those of a task
-        that is not voted on stay as they are.
+      rollouts: the rollouts of one task, in sample order. Unchanged if the task
+        is not labelled by vote.
 
     Returns:
-      How the task is solved, to its proposer.
+      The outcome counts that reward the proposer.
     """
     task, task_type = rollouts[0].prompt.task, rollouts[0].task_type
     if not self.is_voted(task):
@@ -109,7 +109,7 @@ class Labels:
     return Solved.of(by_vote if uses_votes else truths)
 
   def grade(self, solutions: Sequence[Solution]) -> None:
-    """Grades solutions by the labels of their tasks, if these are votes."""
+    """Grades solutions of tasks whose labels are votes."""
     for solution in solutions:
       task, task_type = solution.prompt.task, solution.task_type
       if not self.by_vote(task):
@@ -120,18 +120,17 @@ class Labels:
         self._sums[task_type]["gap"].append(gap)
 
   def keep(self) -> None:
-    """Has the buffers keep the labels of their tasks."""
+    """Stores the new labels in the buffers."""
     for (task_type, task), label in self._new.items():
       self._buffers[task_type].set_label(task, label)
 
   def metrics(self, name: str) -> dict[str, float]:
-    """Returns how tasks were voted on, by task type of system `name`.
+    """Returns metrics of the votes per task type, for system `name`.
 
-    `voted` counts tasks, and `vote_fraction` is the fraction of a task's
-    rollouts that agree with its label. `agreement` is the fraction of the
-    labels that the executor calls correct, and `gap` how much more often a
-    solution is correct by its label than by the executor; both are of verified
-    tasks.
+    `voted` counts tasks. `vote_fraction` is the fraction of a task's rollouts
+    that agree with its label. `agreement` is the fraction of labels that the
+    executor confirms. `gap` is the accuracy of solutions by label minus that by
+    executor. The last two cover verified tasks only.
     """
     metrics: dict[str, float] = {}
     for task_type, sums in self._sums.items():
@@ -144,9 +143,9 @@ class Labels:
 
 
 def _outcome(solution: Solution, label: str | None) -> Outcome:
-  """Returns how a vote for a label is graded.
+  """Grades a solution by a label.
 
-  A limit that ended the answer before it voted leaves it undecided.
+  A solution whose evaluation timed out before it could vote stays undecided.
   """
   if solution.vote is not None:
     return Outcome.of(solution.vote == label)

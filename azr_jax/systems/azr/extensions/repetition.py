@@ -1,15 +1,15 @@
-"""Lowers the reward of proposals that are like others of their step (R-Zero).
+"""Penalises proposals that resemble others of their step (R-Zero).
 
-The proposals of a task type are put into clusters by their BLEU distance,
+Proposals of a task type are clustered by BLEU distance,
 
   d(x, y) = 1 - (BLEU(x, y) + BLEU(y, x)) / 2,
 
-merged by average linkage up to a distance. One of cluster C loses
+with average linkage up to a threshold. Each member of cluster C loses
 lambda |C| / B, where B counts all proposals of the type in the step.
 
-Paper: R-Zero (arXiv 2508.05004). It clusters questions, whose words are split
-at spaces, and computes BLEU in one direction. Programs have few spaces, so here
-words and signs are the tokens.
+Paper: R-Zero (arXiv 2508.05004). It clusters questions, splits words at spaces,
+and computes BLEU in one direction. Programs have few spaces, so here each word
+and each punctuation mark is a token.
 """
 
 import collections
@@ -26,25 +26,25 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.tasks.programs.task import InductionTask, Task
 
 _TOKENS = re.compile(r"\w+|[^\w\s]")
-# The longest n-grams of BLEU.
+# The maximum n-gram order of BLEU.
 _MAX_ORDER = 4
-# Matches of an order that has none (method 1 of Chen and Cherry, 2014).
+# Match count of orders without a match (Chen and Cherry, 2014, method 1).
 _SMOOTHING = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class RepetitionSettings(Settings):
-  """R-Zero's repetition penalty of proposals, which AZR does not have."""
+  """R-Zero's repetition penalty for proposals; AZR has none."""
 
   penalty: float = setting(
     0.0,
-    "lambda, what a proposal like all others of its step loses; 0: off",
+    "lambda, penalty if all proposals of the step are alike; 0 disables it",
     paper="0; R-Zero: 1",
     minimum=0,
   )
   distance: float = setting(
     0.5,
-    "largest mean BLEU distance of clusters that are merged, R-Zero's 0.5",
+    "maximum mean BLEU distance for merging clusters; R-Zero uses 0.5",
     minimum=0,
     maximum=1,
     expert=True,
@@ -54,11 +54,11 @@ class RepetitionSettings(Settings):
 def penalties(
   proposed: Sequence[tuple[str, Task | None]], settings: RepetitionSettings
 ) -> list[float]:
-  """Returns what each proposal of a step loses; 0 without a task.
+  """Returns the penalty of each proposal of a step; 0 without a task.
 
   Args:
-    proposed: (task type, task) of each; None: it has no task.
-    settings: lambda, and how near the proposals of a cluster are.
+    proposed: (task type, task or None) of each proposal.
+    settings: lambda and the distance threshold.
   """
   lost = [0.0] * len(proposed)
   if not settings.penalty:
@@ -79,19 +79,18 @@ def penalties(
 
 
 def text(task: Task) -> str:
-  """Returns what the proposer wrote of a task."""
+  """Returns the part of a task that the proposer wrote."""
   if isinstance(task, InductionTask):
     return "\n".join((*task.inputs, task.message))
   return f"{task.code}\n{task.input}"
 
 
 def cluster_sizes(texts: Sequence[str], distance: float) -> list[int]:
-  """Returns the size of the cluster that each text is in.
+  """Returns the size of each text's cluster.
 
   Args:
-    texts: the texts.
-    distance: clusters are merged while the mean distance of their texts is at
-      most this.
+    texts: the texts to cluster.
+    distance: the maximum mean distance at which clusters are merged.
   """
   if len(texts) < 2:
     return [1] * len(texts)
@@ -109,11 +108,12 @@ def cluster_sizes(texts: Sequence[str], distance: float) -> list[int]:
 
 
 def bleu(candidate: str, reference: str) -> float:
-  """Returns BLEU of one text with one reference (Papineni et al., 2002).
+  """Returns the BLEU score of a text for one reference (Papineni et al., 2002).
 
-  It is the geometric mean of the precisions of 1- to 4-grams, of as many orders
-  as the candidate has, times exp(1 - r / c) if it is shorter: r and c are the
-  numbers of tokens. An order without a match counts as a tenth of one.
+  This is the geometric mean of the 1- to 4-gram precisions, for as many orders
+  as the candidate has. A candidate of c tokens that is shorter than the
+  reference of r tokens is multiplied by exp(1 - r / c). An order without a
+  match counts as a tenth of a match.
   """
   return _bleu(
     _ngrams(_TOKENS.findall(candidate)), _ngrams(_TOKENS.findall(reference))
@@ -124,7 +124,7 @@ _Grams = list[collections.Counter[tuple[str, ...]]]
 
 
 def _ngrams(tokens: Sequence[str]) -> _Grams:
-  """Returns the counts of the n-grams of each order that the tokens have."""
+  """Returns n-gram counts for each order up to the number of tokens."""
   return [
     collections.Counter(zip(*(tokens[i:] for i in range(order)), strict=False))
     for order in range(1, min(_MAX_ORDER, len(tokens)) + 1)

@@ -1,4 +1,4 @@
-"""Rewrites programs without their comments or globals (AZR, D.5)."""
+"""Strips comments or globals from programs (AZR, D.5)."""
 
 import ast
 import re
@@ -6,21 +6,22 @@ from collections.abc import Collection
 
 from azr_jax.executor import literals
 
-# The parts that `strip` can remove. Rewriting a program always drops comments.
+# Parts that `strip` can remove. Any rewrite of a program drops its comments.
 STRIPPED = ("comments", "globals")
 
 
 def strip(code: str, what: Collection[str]) -> str:
-  """Returns a program without some of its parts.
+  """Strips parts of a program.
 
   Args:
     code: the program.
-    what: some of `STRIPPED`. `comments`: comments and docstrings; `globals`:
-      module-level statements except imports, functions and classes.
+    what: a subset of `STRIPPED`. `comments` covers comments and docstrings;
+      `globals` covers module-level statements except imports, functions and
+      classes.
 
   Returns:
-    The program. A text that cannot be parsed or rewritten is returned as it is;
-    validation rejects it.
+    The stripped program. Text that cannot be parsed or rewritten is returned
+    unchanged, and validation rejects it.
   """
   if not what:
     return code
@@ -28,7 +29,7 @@ def strip(code: str, what: Collection[str]) -> str:
     tree = literals.guarded_parse(code, "exec")
     assert isinstance(tree, ast.Module)
     return _stripped(tree, what)
-  # A ValueError is also raised by integers that are too long to write.
+  # Integers too long to print also raise ValueError.
   except (ValueError, RecursionError):
     return code
 
@@ -45,8 +46,8 @@ def _stripped(tree: ast.Module, what: Collection[str]) -> str:
 
 
 def write(tree: ast.Module) -> str:
-  """Returns the program of a tree, indented by two spaces."""
-  # Only spaces at the beginning of a line are indentation.
+  """Returns the source of a tree, indented by two spaces."""
+  # Halve leading spaces only; those elsewhere are not indentation.
   return re.sub(
     "^(?:    )+", lambda run: run[0][::2], ast.unparse(tree), flags=re.MULTILINE
   )
