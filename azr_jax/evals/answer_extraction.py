@@ -41,7 +41,6 @@ def code(response: str, names: Sequence[str] = ()) -> str | None:
   """Returns the last fenced program of a response, or None.
 
   Args:
-    response: the response.
     names: functions or classes. A program that defines one of them takes
       precedence over other fences, such as a usage example.
   """
@@ -135,7 +134,6 @@ def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
   the start of a line, if exactly one line starts like a choice.
 
   Args:
-    response: the response.
     letters: the letters to choose from.
   """
   answer = answer_part(response)

@@ -37,7 +37,6 @@ class Comparison:
   """Two models compared on one benchmark.
 
   Attributes:
-    benchmark: the name of the benchmark.
     num_items: the number of items, which both models have in common.
     first: the score of the first model.
     second: the score of the second model.

@@ -91,7 +91,6 @@ def summarize(
   """Returns pass@1 by thirds of difficulty, and answer blocks per response.
 
   Args:
-    items: the puzzles.
     correct: bool [items, samples].
     responses: the responses to each item.
   """

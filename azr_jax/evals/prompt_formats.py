@@ -46,7 +46,6 @@ def prompt(
   """Returns the prompt for a question.
 
   Args:
-    question: the question.
     answer_format: a key of `ANSWER_FORMATS`.
     prompt_format: one of `PROMPT_FORMATS`.
     chat: the model's chat template, for format `chat`.

@@ -89,7 +89,6 @@ def score_name(benchmark: str, agent: str, agents: Sequence[str]) -> str:
   """Returns the name under which an agent's scores are reported.
 
   Args:
-    benchmark: the name of the benchmark.
     agent: one of `agents`, or "" if the model answered without an agent.
     agents: all agents of the run. The name has a suffix if there are several.
   """
@@ -102,7 +101,6 @@ def answered_by(
   """Returns the benchmark with an agent's prompts and answer format.
 
   Args:
-    benchmark: any benchmark.
     agent: an agent of `systems/code_interpreter/agents.py`.
     agents: all agents of the run, for `score_name`.
 

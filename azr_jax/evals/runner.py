@@ -163,7 +163,6 @@ def run(
   """Samples and grades the items without a record, then scores all items.
 
   Args:
-    benchmark: the benchmark to run.
     policy: the policy that samples the responses.
     executor: the executor of the graders. Every host grades all responses,
       because sampling dominates the run time.

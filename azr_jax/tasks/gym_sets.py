@@ -33,7 +33,6 @@ def entries(
   """Yields entries of a set, skipping programs with random output.
 
   Args:
-    name: the name of the set.
     count: the number of entries to generate, at most `SEED_STRIDE`.
     seed: the seed, below `MAX_SEEDS`. A `seed` in `settings` takes precedence.
     settings: settings that override the set's defaults.

@@ -1,4 +1,4 @@
-"""Finding the answer in a response."""
+"""Extracting answers from responses."""
 
 import pytest
 

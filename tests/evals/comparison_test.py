@@ -1,4 +1,4 @@
-"""The commands that compare scored models, on folders of records."""
+"""The commands that compare scored models."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ NAME = "gsm8k"
 
 
 def write(folder, correct, too_long=0, question="question {}", name=NAME):
-  """Writes what `azr_jax.evaluate` would, with the samples of each item."""
+  """Writes the files of `azr_jax.evaluate` for the given samples."""
   folder.mkdir(parents=True)
   lines = [
     json.dumps(
@@ -77,7 +77,7 @@ def test_seeds_are_folders_between_commas(tmp_path, capsys, monkeypatch):
   model = read(*seeds)
   found = only(read(first), model)
   assert found.second.mean == 0.5
-  # The means of the seeds are 1/4, 1/2 and 3/4.
+  # The seeds' means are 1/4, 1/2 and 3/4.
   assert found.second.seed_stderr == pytest.approx(0.25 / 3**0.5)
   assert found.difference.seed_stderr == found.second.seed_stderr
   shown = table.show(

@@ -1,4 +1,4 @@
-"""The executor of the tests of graders."""
+"""The executor for grader tests."""
 
 import pytest
 

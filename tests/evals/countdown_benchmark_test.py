@@ -1,4 +1,4 @@
-"""Puzzles of the benchmark `countdown`: sizes, and the split they are of."""
+"""The puzzles of the benchmark `countdown`: sizes and split."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""CRUXEval and LiveCodeBench's execution on excerpts: answers and grading."""
+"""CRUXEval and LiveCodeBench's execution scenario, on excerpts."""
 
 import pytest
 from excerpts import FIXTURES
@@ -82,7 +82,7 @@ def test_arguments_are_found_in_an_assertion(executor, answer, correct):
   assert grade.correct == correct, grade
 
 
-# Such as samples 135 and 344.
+# Like samples 135 and 344.
 WITHOUT = {
   "id": "1",
   "code": "def f():\n  return [1]",

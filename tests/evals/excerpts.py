@@ -1,4 +1,4 @@
-"""Excerpts of public data sets, and programs made from them."""
+"""Excerpts of public datasets, and programs made from them."""
 
 import ast
 import pathlib

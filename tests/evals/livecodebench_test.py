@@ -1,4 +1,4 @@
-"""LiveCodeBench's contest problems: programs against their tests."""
+"""LiveCodeBench's contest problems: reading releases and running tests."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from azr_jax.tasks import records
 
 
 def contest(tests, **more):
-  """Returns the item of a problem with these tests, the first one public."""
+  """Returns the item of a problem with these tests. The first is public."""
   packed = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests[1:]))))
   item = livecodebench_files.item(
     {
@@ -70,7 +70,7 @@ CONSOLE = contest(
       "sys.exit(0)",
       True,
     ),
-    # LiveCodeBench's runner opens these modules for every program.
+    # LiveCodeBench's runner imports these modules for every program.
     ("print(sum(map(float, deque(stdin.readline().split()))))", True),
     ("assert pow(2, 3, 5) == 3\nprint(sum(map(float, input().split())))", True),
     (
@@ -180,7 +180,7 @@ def test_a_test_that_a_limit_ended_is_named(executor):
   assert grade.detail == (
     "2 of 3 tests MemoryError; ended by a limit of the executor"
   )
-  # It was wrong before the limit, or for another reason.
+  # The program fails before the limit, or for another reason.
   for wrong in ("print(1 if i == 0 else [0] * 10**9)", "print(1 // i)"):
     code = f"i = int(input())\n{wrong}"
     assert not livecodebench.submit(executor, item, code).result(60).limit
@@ -216,13 +216,13 @@ def test_the_variants_for_public_benchmarks_have_its_limits():
     assert c.executor.timeout_s == livecodebench.TIMEOUT_S
     assert "numpy" in c.executor.libraries
     assert not any("User" in stop for stop in c.rollout.stop_strings)
-  c = evaluate.get_config("average16")  # graded as ORZ's reward
+  c = evaluate.get_config("average16")  # uses the grading of ORZ's reward
   assert c.executor.profile == orz.get_config("7b").executor.profile
 
 
 @pytest.fixture
 def folder(tmp_path):
-  """Files 1 to 3, with one problem of each month from May 2023 in each."""
+  """Files 1 to 3, each with one problem per month from May 2023."""
   for file, name in enumerate(livecodebench_files.FILES[:3]):
     lines = [
       json.dumps(

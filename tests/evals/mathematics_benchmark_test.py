@@ -1,4 +1,4 @@
-"""Mathematical benchmarks on excerpts: reading and grading."""
+"""Math benchmarks on excerpts: reading and grading."""
 
 from excerpts import rows
 

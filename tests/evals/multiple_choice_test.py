@@ -1,4 +1,4 @@
-"""MMLU, GPQA and BIG-Bench Hard: reading, letters and words."""
+"""MMLU, GPQA and BIG-Bench Hard: reading and grading."""
 
 from excerpts import FIXTURES
 

@@ -1,4 +1,4 @@
-"""Which outputs count as correct, by EvalPlus's rules."""
+"""Which outputs are correct by EvalPlus's rules."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""pass@k, against counting all subsets of k samples."""
+"""pass@k against enumeration of all subsets of k samples."""
 
 import itertools
 import math

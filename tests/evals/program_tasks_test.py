@@ -1,4 +1,4 @@
-"""Program benchmarks on the prompts and with the grading of training."""
+"""Program benchmarks with the prompts and grading of training."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""HumanEval, MBPP and EvalPlus on excerpts: reading, and grading programs."""
+"""HumanEval, MBPP and EvalPlus on excerpts: reading and grading."""
 
 import pytest
 from excerpts import rows, with_other_returns
@@ -96,7 +96,7 @@ def plus_grade(executor, solution, code, *inputs):
 @pytest.mark.parametrize(
   "solution, code, other",
   [
-    # A value of more than 64 KiB, and of more digits than Python writes.
+    # A value above 64 KiB, with more digits than Python prints by default.
     ("list(range(n))", "[i / 1 for i in range(n)]", "list(range(1, n + 1))"),
     ("10**n", "pow(10, n)", "10**n + 1"),
   ],

@@ -1,4 +1,4 @@
-"""Graders on complete public files, if `shared/data` has them."""
+"""Graders on complete public files, if they are in `shared/data`."""
 
 import ast
 import pathlib
@@ -50,14 +50,14 @@ def test_humaneval(executor):
 
 
 def entry_of(row):
-  """Returns the function of the reference that the first test calls."""
+  """Returns the reference's function that the first test calls."""
   tree = ast.parse(row["code"])
   names = [node.name for node in tree.body if hasattr(node, "name")]
   called = [n for n in names if re.search(rf"\b{n} ?\(", row["test_list"][0])]
   return max(called, key=len)
 
 
-# Some references have "\\w" in strings that are not raw.
+# Some references have "\\w" in non-raw strings.
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_mbpp(executor):
@@ -85,7 +85,7 @@ def test_cruxeval(executor):
     for item, row in zip(cruxeval.read_inputs(raw), raw, strict=True)
   ]
   graded = zip(raw, inputs, strict=True)
-  # Its arguments are a name of the program.
+  # The arguments of this sample refer to a name in the program.
   assert [r["id"] for r, g in graded if not g.result(60).correct] == [
     "sample_258"
   ]

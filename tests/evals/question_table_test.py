@@ -1,4 +1,4 @@
-"""The table of questions, in the layout of R1-CI's table 3."""
+"""The table of scores in the layout of R1-CI's table 3."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ def test_averages_are_over_tasks_as_in_the_paper():
   for split, (parts, average) in PUBLISHED.items():
     for collection, part in zip(("symbench", "bbh", "gym"), parts, strict=True):
       assert 100 * found[f"mean/{split}/{collection}"] == pytest.approx(part)
-    # The paper's parts are rounded to 0.05, and so is its average.
+    # The paper rounds both the collections and the average to within 0.05.
     assert 100 * found[f"mean/{split}"] == pytest.approx(average, abs=0.1)
   assert found["tasks/train"] == 107 and found["tasks/test"] == 37
   assert found["tasks/test/gym"] == 23
@@ -45,7 +45,7 @@ def test_errors_are_over_questions_with_the_tasks_given():
     [*tasks, "mine/x"], np.append(correct, [[True]], 0)
   )
   assert found["mean/train"] == pytest.approx((0.5 + 0.8) / 2)
-  # The variances of the two means: 1/3 / 4, and 0.2 / 5.
+  # The variances of the two means are 1/3 / 4 and 0.2 / 5.
   error = np.sqrt(1 / 12 + 0.04) / 2
   assert found["mean/train_stderr"] == pytest.approx(error)
   assert found["tasks/train/gym"] == 2 and "mean/test" not in found

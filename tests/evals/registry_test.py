@@ -1,4 +1,4 @@
-"""Names and groups of benchmarks, averages, and the table of scores."""
+"""Benchmark names and groups, averages, and the table of scores."""
 
 import pathlib
 
@@ -37,7 +37,7 @@ def test_numbers_by_benchmark():
 
 
 def test_flags_and_pages_name_every_benchmark_with_a_number_of_its_own():
-  """They say `countdown: 50`, and that the others have all their items."""
+  """Flags and pages say that only `countdown` has a default limit, 50."""
   limits = {k: one.default_limit for k, one in registry.BENCHMARKS.items()}
   assert {k: v for k, v in limits.items() if v} == {"countdown": 50}
   shown = "0: the benchmark's own number (countdown: 50), else all"

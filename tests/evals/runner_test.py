@@ -1,4 +1,4 @@
-"""Running benchmarks: order, resuming, refused records, scores."""
+"""Running benchmarks: order, resuming, rejected records, scores."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ SETTINGS = runner.ItemSettings(
 
 
 class ScriptedPolicy(scripted.Policy):
-  """Responds "right" if the prompt's number plus n is divisible by 3."""
+  """Responds "right" if prompt number + sample index is a multiple of 3."""
 
   sampler = plain_types.SimpleNamespace(
     settings=plain_types.SimpleNamespace(prompt_buckets=(8,))
@@ -47,7 +47,7 @@ class ScriptedPolicy(scripted.Policy):
   @scripted.samples
   def sample(self, prompts, n=1, prompt_seeds=None):
     self.asked += [prompt.task.id for prompt in prompts]
-    # Out of order, as from real slots, so that an interruption leaves gaps.
+    # Responses finish out of order, so an interruption leaves gaps.
     for index in sorted(range(len(prompts)), key=lambda i: i * 5 % 8):
       for sample in range(n):
         if self.left is not None:
@@ -153,7 +153,7 @@ def test_a_run_in_an_object_store_is_resumed(
   read = records.read
 
   def read_here(spec):
-    assert not spec.startswith(str(strict_store))  # A reader of local files.
+    assert not spec.startswith(str(strict_store))  # reads only local files
     return read(spec)
 
   monkeypatch.setattr(records, "read", read_here)
@@ -265,10 +265,10 @@ def test_a_prompt_that_is_too_long_counts_as_incorrect(
   scores = run(policy, executor, path, read=lambda data: items)
   assert policy.asked == ["q0", "q1"]
   assert (scores["toy/items"], scores["toy/too_long"]) == (3.0, 1.0)
-  # One of an item's three responses is correct.
+  # One of three responses is correct for each sampled item.
   assert scores["toy/pass@1/unbiased"] == pytest.approx(2 / 9)
   assert "1 prompts exceed" in capsys.readouterr().err
-  # Without a record it is sampled by a later run with larger buckets.
+  # Without a record, a later run with larger buckets can sample the item.
   assert "long" not in path.read_text()
   with pytest.raises(ValueError, match="no prompt of toy fits config.rollout"):
     run(policy, executor, None, read=lambda data: items[:1])
@@ -287,7 +287,7 @@ def test_a_benchmark_with_fixed_items_reads_no_data():
 
 
 class Conversing(ScriptedPolicy):
-  """Calls a tool once for every even item."""
+  """Calls a tool once per even item."""
 
   tokenizer = plain_types.SimpleNamespace(
     decode=lambda ids: "".join("abcde"[i] for i in ids)

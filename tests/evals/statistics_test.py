@@ -34,7 +34,7 @@ def test_the_errors_of_a_score_are_those_of_scipy():
   assert found.item_stderr == pytest.approx(stats.sem(values.mean(axis=0)))
   assert found.seed_stderr == pytest.approx(stats.sem(values.mean(axis=1)))
   one = statistics.estimate(values[:1])
-  # A proportion's error by its closed form.
+  # The closed form of a proportion's error.
   fraction = values[0].mean()
   expected = math.sqrt(fraction * (1 - fraction) / 49)
   assert one.item_stderr == pytest.approx(expected)
@@ -75,7 +75,7 @@ def test_few_items_have_the_intervals_of_all_their_resamples():
   means = sorted(
     sum(drawn) / 3 for drawn in itertools.product(changes, repeat=3)
   )
-  # 1 of 27 resamples has the mean 0, and 8 of 27 the mean 1.
+  # Of 27 resamples, 1 has mean 0 and 8 have mean 1.
   assert (means.count(0.0), means.count(1.0)) == (1, 8)
   assert compared([[0, 0, 0]], [changes], 0.95).over_items == (0.0, 1.0)
   narrow = compared([[0, 0, 0]], [changes], 0.3).over_items
@@ -102,7 +102,7 @@ def test_equal_models_do_not_differ():
 
 
 def test_the_interval_over_seeds_has_their_variance():
-  """Without differences between items, only seeds are left."""
+  """If items do not differ, only the variance over seeds remains."""
   first = np.repeat([[0.1], [0.2], [0.6]], 40, axis=1)
   second = np.repeat([[0.5], [0.9]], 40, axis=1)
   found = compared(first, second, confidence=0.68)
@@ -130,7 +130,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     found = compared(first, second, resamples=400)
     held["items"] += found.over_items[0] <= truth <= found.over_items[1]
     held["both"] += found.over_both[0] <= truth <= found.over_both[1]
-  # The seeds' error is left out over items alone, so that this is too narrow.
+  # The interval over items ignores the seeds' error, so it is too narrow.
   assert 0.9 <= held["both"] / rounds <= 0.98
   assert held["items"] < held["both"] - 0.1 * rounds
 

@@ -1,6 +1,6 @@
-"""Chats are written as `transformers` writes them, with what a template lacks.
+"""Chats match `transformers`, and work around missing template features.
 
-The templates behave like those of published models in one point each.
+Each template reproduces one quirk of a published model's template.
 """
 
 import types
@@ -18,19 +18,19 @@ SPECIAL = ["<s>", "<|im_start|>", "<|im_end|>"]
 TURN = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
 ASKS = "{% if add_generation_prompt %}<|im_start|>assistant\n"
 TEMPLATES = {
-  # SmolLM2 has a system message of its own.
+  # SmolLM2's template adds a default system message.
   "default system": (
     "{% for m in messages %}{% if loop.first and m.role != 'system' %}"
     "<|im_start|>system\nYou help.<|im_end|>\n{% endif %}"
     f"{TURN}{{% endfor %}}{ASKS}{{% endif %}}"
   ),
-  # Qwen3 writes empty thoughts if it should not think.
+  # Qwen3's template writes an empty thought if thinking is disabled.
   "thinks": (
     f"{{% for m in messages %}}{TURN}{{% endfor %}}{ASKS}"
     "{% if enable_thinking is defined and enable_thinking is false %}"
     "<think>\n\n</think>\n\n{% endif %}{% endif %}"
   ),
-  # Gemma has no system role, trims, and writes BOS.
+  # Gemma's template rejects the system role, trims contents, and adds BOS.
   "refuses system": (
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}"
     "{{ raise_exception('System role not supported') }}{% endif %}"
@@ -41,7 +41,7 @@ TEMPLATES = {
     f"{{% for m in messages %}}{{% if m.role != 'system' %}}{TURN}{{% endif %}}"
     f"{{% endfor %}}{ASKS}{{% endif %}}"
   ),
-  # R1's distilled models begin to think by their template.
+  # The template of R1's distilled models opens the thought.
   "opens thought": (
     f"{{% for m in messages %}}{TURN}{{% endfor %}}{ASKS}<think>\n{{% endif %}}"
   ),
@@ -70,7 +70,7 @@ def make_plain(tmp_path_factory):
 
 @pytest.fixture(name="pair")
 def make_pair(plain):
-  """Returns our tokenizer and that of transformers with a template."""
+  """Returns our tokenizer and transformers' tokenizer with a template."""
   ours = tokenizers.from_folder(plain)
   theirs = transformers.AutoTokenizer.from_pretrained(str(plain))
 
@@ -199,9 +199,9 @@ def test_arguments_are_a_json_object(value):
   [
     ("thinks", "<think>\n", False),
     ("refuses system", "<think>", False),
-    ("refuses system", "<think>\n", True),  # It is trimmed.
+    ("refuses system", "<think>\n", True),  # The template trims it.
     ("opens thought", "<think>\n", False),
-    ("opens thought", "So", True),  # The thought is not opened.
+    ("opens thought", "So", True),  # The prompt lacks the opening tag.
   ],
 )
 def test_a_prefill_that_a_template_changes_is_reported(

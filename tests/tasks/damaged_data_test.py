@@ -1,4 +1,4 @@
-"""Damaged files of data: each is refused in a line that names it."""
+"""Damaged data files are rejected with a one-line error that names the file."""
 
 import codecs
 import csv
@@ -72,7 +72,7 @@ def test_records_of_every_format(tmp_path, ending):
     assert sources.read(str(path))[0].question == "What is 0 + 2?"
   damaged = damage.variants(data)
   if not ending.endswith(".gz") and ending != "parquet":
-    # Half of the lines are whole, and no mark says how many there were.
+    # Half of a file still has valid lines; nothing tells how many are missing.
     damaged = [(name, data, not data) for name, data, _ in damaged]
   assert damage.check(path, damaged, lambda: sources.read(str(path))) > 8
 
@@ -82,7 +82,7 @@ def demonstration():
   return {name: values.get(name, name) for name in demonstrations._FIELDS}
 
 
-# The readers of files of lines, each with one line.
+# Name -> a reader of a line-based format, and a record.
 LINES = {
   "problems": (lambda p: sources.read(str(p)), PROBLEM),
   "puzzles": (dataset.read, {"nums": [1, 2, 3, 4], "target": 10}),
@@ -139,7 +139,7 @@ def test_a_damaged_file_of_big_bench_hard(tmp_path):
   assert damage.check(path, changed, lambda: bbh.read(path)) > 8
 
 
-# Benchmark -> a record of its public data.
+# Benchmark -> a record as in its public data.
 BENCHMARKS = {
   "gsm8k": {"question": "?", "answer": "1 + 1\n#### 2"},
   "math500": {"problem": "?", "answer": "2"},

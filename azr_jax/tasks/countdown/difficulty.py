@@ -87,7 +87,6 @@ def buckets(scores: np.ndarray, thresholds: tuple[float, float]) -> np.ndarray:
   """Returns indices into `BUCKETS`, int64 [scores].
 
   Args:
-    scores: the difficulties.
     thresholds: the highest easy difficulty and the lowest hard one.
   """
   low, high = thresholds

@@ -34,7 +34,6 @@ def solve_prompt(puzzle: Puzzle, prompt_format: str) -> str:
   """Returns a prompt that asks for an expression.
 
   Args:
-    puzzle: the puzzle to solve.
     prompt_format: one of `PROMPT_FORMATS`. `few_shot` is the same as `full`.
   """
   if prompt_format == "compact":

@@ -182,7 +182,6 @@ class TaskBuffer:
     """Adds responses to a task's pass rate. Ignores evicted tasks.
 
     Args:
-      task: the task.
       num_correct: the number of correct responses.
       num_responses: the number of all responses.
     """

@@ -38,7 +38,6 @@ def measure(code: str, references: Sequence[str]) -> dict[str, float]:
   """Returns all metrics of a program by name.
 
   Args:
-    code: the program.
     references: the programs to compute `distance` to. Without any, `distance`
       is left out.
 

@@ -65,7 +65,6 @@ def _fenced(response: str, *labels: str | None) -> list[list[str]]:
   """Returns the contents of the answer's closed fences.
 
   Args:
-    response: the response.
     labels: the labels to look for. None matches any label.
 
   Returns:

@@ -139,7 +139,6 @@ def ask(
   """Returns the prompt for a question.
 
   Args:
-    question: the text of the question.
     solution_style: one of `SOLUTION_STYLES`.
     prompt_format: one of `PROMPT_FORMATS`.
     chat: the model's chat template, required by the format `chat`.

@@ -210,7 +210,6 @@ def hold_out(
   """Splits rows into training and held-out rows.
 
   Args:
-    rows: all rows.
     fraction: the fraction of rows to hold out. At least one row is held out if
       it is above 0.
     seed: the seed for choosing the held-out rows.

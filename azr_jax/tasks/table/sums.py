@@ -13,10 +13,6 @@ def rows(count: int = COUNT, seed: int = 0) -> Iterator[dict[str, Any]]:
   """Yields rows with `prompt`, `answer` and `terms`.
 
   The model `embedded:orz-tiny` was trained on prompts of this form.
-
-  Args:
-    count: the number of rows.
-    seed: the random seed.
   """
   rng = np.random.default_rng(seed)
   for _ in range(count):

@@ -1,4 +1,4 @@
-"""Generated puzzles, their splits and their files."""
+"""Generated puzzles, splits, and puzzle files."""
 
 import itertools
 import json

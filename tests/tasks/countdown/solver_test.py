@@ -1,4 +1,4 @@
-"""The solver agrees with a plain search in exact arithmetic."""
+"""The solver agrees with brute-force search in exact arithmetic."""
 
 import itertools
 import json
@@ -11,8 +11,8 @@ import pytest
 from azr_jax.grading.countdown_puzzle import Puzzle, from_record
 from azr_jax.tasks.countdown import difficulty, solver
 
-# This file has 256 puzzles of three numbers from the evaluation of the dLLM
-# papers (d1, LLaDA).
+# 256 puzzles of three numbers from the evaluations of the dLLM papers (d1,
+# LLaDA).
 CD3 = pathlib.Path(__file__).with_name("countdown_cd3_test.jsonl")
 
 
@@ -141,6 +141,6 @@ def test_buckets_are_thirds_of_the_scores():
 
 
 def test_a_score_at_a_limit_is_easy_or_hard():
-  """Scores of real puzzles are often equal, so that thirds are not exact."""
+  """Real puzzles often have equal scores, so thirds are not exact."""
   buckets = difficulty.buckets(np.array([0.1, 0.2, 0.4, 0.6, 0.7]), (0.2, 0.6))
   assert buckets.tolist() == [0, 0, 1, 2, 2]

@@ -1,4 +1,4 @@
-"""Problems of public layouts, generated problems, and their prompts."""
+"""Math problems in public layouts, generated problems, and prompts."""
 
 import json
 
@@ -80,7 +80,7 @@ def test_gym_sets_depend_on_the_seed_only_and_can_be_mixed():
 
 
 def test_problems_of_two_seeds_are_disjoint():
-  """Adjacent seeds of the library itself give the same problems, shifted."""
+  """The library's own adjacent seeds give the same problems, shifted."""
   longer = SUMS.replace(")", ", min_digits=2)")
   by_seed = [set(sources.read(longer, 300, seed)) for seed in (0, 1, 9)]
   by_seed.append(set(sources.read(longer.replace(")", ", seed=7)"), 300)))

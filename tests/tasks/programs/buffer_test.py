@@ -1,4 +1,4 @@
-"""Task buffers: cap, sampling and saving; and the keys of programs."""
+"""Task buffers: cap, sampling, saving, and the keys of programs."""
 
 import dataclasses
 import json
@@ -81,7 +81,7 @@ def test_the_most_common_shape_is_evicted():
   for number, task in enumerate([loop, triplet(1), triplet(2), triplet(3)]):
     buffer.add(task, number)
   assert buffer.tasks() == [loop, triplet(2), triplet(3)]
-  odd = Triplet("def f(", "1", "1")  # Programs that do not parse are a shape.
+  odd = Triplet("def f(", "1", "1")  # Unparsable programs share a shape.
   buffer.add(odd, 4)
   assert buffer.tasks() == [loop, triplet(3), odd]
   buffer.add(triplet(4), 5)
@@ -95,10 +95,10 @@ def test_the_task_with_the_lowest_potential_is_evicted():
   buffer.update(triplet(0), 4, 8)
   buffer.update(triplet(1), 8, 8)
   buffer.update(triplet(2), 1, 8)
-  buffer.update(triplet(9), 1, 8)  # The buffer does not have it.
+  buffer.update(triplet(9), 1, 8)  # not in the buffer
   buffer.add(triplet(3), 1)
   assert buffer.tasks() == [triplet(0), triplet(2), triplet(3)]
-  for _ in range(20):  # It was hard at first, and now it is always solved.
+  for _ in range(20):  # The task was hard at first; now it is always solved.
     buffer.update(triplet(0), 8, 8)
   buffer.add(triplet(4), 1)
   assert buffer.tasks() == [triplet(2), triplet(3), triplet(4)]
@@ -108,7 +108,7 @@ def test_old_responses_lose_weight():
   buffer = TaskBuffer(2)
   buffer.add(triplet(1), 0)
   entry = {}
-  # It is always solved at first, and then never.
+  # The task is always solved at first, then never.
   for num_correct in [8] * 20 + [0] * 12:
     buffer.update(triplet(1), num_correct, 8)
     (entry,) = buffer.state_dict()["entries"]
@@ -168,7 +168,7 @@ def test_ten_thousand_tasks_pass_through_a_small_buffer(evict):
   assert len(buffer) == 250
   # The indices do not grow.
   assert sizes[:2] == sizes[-2:]
-  # The fraction of tasks from the last 50 of 200 steps.
+  # The fraction of tasks from the last 50 steps of 200.
   fresh = buffer.fraction_since(150)
   if evict == "newest":
     assert fresh == 1.0
@@ -180,8 +180,8 @@ def test_ten_thousand_tasks_pass_through_a_small_buffer(evict):
     ]
     assert min(counts) >= 60 and fresh > 0.8
   else:
-    # Tasks that are solved half of the time stay, the newest of them. The last
-    # task has just been added, so its potential does not count.
+    # The newest tasks that are solved half of the time stay. The last task was
+    # just added, so its potential is excluded.
     potentials = [e.potential for e in buffer._entries.values()]
     assert sorted(potentials)[1] > 0.9
     assert fresh > 0.8

@@ -1,4 +1,4 @@
-"""The examples of few-shot prompts are correct and parse as intended."""
+"""Few-shot examples are correct and parse as intended."""
 
 import functools
 

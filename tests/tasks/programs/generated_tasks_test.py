@@ -1,7 +1,7 @@
-"""Property: the text that made a task is a right answer to it.
+"""Property: the text that a task was made from is a correct answer to it.
 
-Arguments are generated (`generated_values.py`), validated as a proposal, and
-answered in responses as training grades them.
+Generated arguments (`generated_values.py`) are validated as proposals. Answers
+to the resulting tasks are graded as in training.
 """
 
 import cmath
@@ -41,7 +41,7 @@ PROGRAMS = (
   "def f(a, b=None):\n  return a == b, a",
 )
 RAISES = "def f(*values, **named):\n  return values[0] + named['x'] / 0"
-# These are the reasons to refuse a text, whatever its author meant.
+# Acceptable reasons to reject a generated text.
 REASONS = {"input", "error", "nondeterministic", "oversize", "no_output"}
 NAMES = {
   "cmath": cmath,
@@ -66,7 +66,7 @@ def arguments(text):
 
 
 def propose(executor, kind, text, other):
-  """Starts the validation of a generated proposal of one of four kinds."""
+  """Starts validating a generated proposal of one of four kinds."""
   if kind == INDUCTION:
     code = PROGRAMS[1]
     return validation.submit_induction_task(executor, code, (text, other), "m")
@@ -77,7 +77,7 @@ def propose(executor, kind, text, other):
 
 
 def answers(kind, task, text):
-  """Returns answers that must be right, and then one that must be wrong."""
+  """Returns correct answers, followed by a wrong one."""
   if kind == INDUCTION:
     return "python", [task.code, task.code + "  # again", "def f(*a): return 7"]
   if kind == ERROR_DEDUCTION:
@@ -88,9 +88,9 @@ def answers(kind, task, text):
 
 
 def check(executor, count, seed):
-  """Checks `count` tasks; returns how many proposals were refused, by reason.
+  """Checks `count` tasks and counts the rejected proposals by reason.
 
-  A proposal that is refused is replaced by another.
+  A rejected proposal is replaced by another.
   """
   texts = Texts(seed)
   refused = collections.Counter()

@@ -1,7 +1,7 @@
-"""Generates argument texts: literals, and expressions of their values.
+"""Generates argument texts: literals, and expressions with such values.
 
-A seed gives the same texts everywhere. The texts are of Python's own language;
-nothing here knows what the graders accept.
+A seed gives the same texts on every machine. The texts are valid Python; they
+do not depend on what the graders accept.
 """
 
 import random
@@ -48,7 +48,7 @@ _OTHERS = (
 
 
 class Texts:
-  """Draws texts of values."""
+  """Draws random texts of values."""
 
   def __init__(self, seed: int):
     self._random = random.Random(seed)
@@ -142,7 +142,7 @@ class Texts:
         f"collections.deque([{value}], 3)",
         f"string.digits[{number}:]",
         f"bytes([{number}])",
-        # Some of what has no literal, or none that is always the same.
+        # Values without a literal, or without a deterministic one.
         f"range({number})",
         "lambda x: x",
         "list(set('abcdefgh'))",

@@ -24,11 +24,11 @@ def f(x):
 def test_a_nested_program_is_more_complex():
   flat = measures.measure(FLAT, [])
   nested = measures.measure(NESTED, [])
-  # The parts are: for 1, if 2, and 1, while 3.
+  # Contributions: for 1, if 2, and 1, while 3.
   assert nested["cognitive"] == 7 and flat["cognitive"] == 0
-  # There is one path, and one more for each of for, if, and, while.
+  # One path, plus one for each of for, if, and, while.
   assert nested["cyclomatic"] == 5 and flat["cyclomatic"] == 1
-  # The volume is N log2 n; one operator and two operands give 3 log2 3.
+  # The volume is N log2 n: one operator and two operands give 3 log2 3.
   assert flat["volume"] == pytest.approx(4.754888, abs=1e-5)
   assert nested["effort"] > flat["effort"]
   assert nested["maintainability"] < flat["maintainability"]

@@ -1,4 +1,4 @@
-"""Parsing of responses, and prompts that contain their task."""
+"""Parsing responses, and prompts that contain their task."""
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,7 @@ def test_answers_without_a_fence_are_an_option(response, fenced, published):
   parse = parsing.parse_output_answer
   assert parse(response) == fenced
   assert parse(response, parsing.PUBLISHED_CODE) == published
-  # The same of inputs, where a blank text is a call without arguments.
+  # Inputs work the same, but a blank text is a call without arguments.
   response = response.replace("utput", "nput")
   response = response.replace("O", "I").replace("```o", "```i")
   parse = parsing.parse_input_answer

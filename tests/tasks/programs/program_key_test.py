@@ -1,8 +1,8 @@
-"""Tests of the key of a program, by which tasks are held out."""
+"""Program keys, which decide which tasks are held out."""
 
 from azr_jax.tasks.programs.program_key import program_key
 
-# Stored tasks were chosen by their keys, so no version of Python may change it.
+# Held-out tasks were chosen by key, so every Python version must give this key.
 KEY = "761827a35c9e07c56ffd187fca40ee82fc7b78628eb09dc6c0a9d4b9cc2d7774"
 
 

@@ -1,4 +1,4 @@
-"""Prompts in a user's words: placeholders, their errors, and what is shown."""
+"""Custom templates: filling and checking placeholders, and hidden cases."""
 
 import codecs
 
@@ -14,7 +14,7 @@ TRIPLET = Triplet("def f(x):\n  return {x: 1}", "'{INPUT}'", "{'{INPUT}': 1}")
 CASES = InductionTask(
   "def f(x):\n  return x", ("1", "2", "3", "4"), ("5", "6", "7", "8"), "a {b}"
 )
-# Every placeholder in its own place.
+# Uses every placeholder.
 TEXTS = {
   "frame": "Ask: {TASK_INSTRUCTION}\nTell: <think>\n",
   "propose_deduction": (
@@ -62,7 +62,7 @@ def test_every_prompt_is_the_users(write):
   assert words.propose_induction(code, 10) == (
     f"Ask: 10 inputs of {code}\nTell: <think>"
   )
-  # A value that looks like a placeholder stays as it is.
+  # A value that looks like a placeholder is not filled.
   rule = prompts.equality_rule("deduction")
   assert words.solve("deduction", TRIPLET) == (
     f"Ask: {code} of '{{INPUT}}'. {rule}\nTell: <think>"
@@ -99,7 +99,7 @@ def test_components_are_shown_with_any_words(write):
       r"line 2 has {SNIPET}: expected one of {SNIPPET} and {INPUT}",
     ),
     ({"solve_deduction": "{SNIPPET}"}, r"expected {INPUT} in it"),
-    # A solver's prompt has no place for the answer.
+    # A solver's prompt must not show the answer.
     (
       {"solve_abduction": "{SNIPPET} {OUTPUT} {INPUT}"},
       "line 1 has {INPUT}: expected one of",

@@ -1,4 +1,4 @@
-"""Validation by the real executor, and the clean-up of seed programs."""
+"""Validation with the real executor, and the cleanup of seed programs."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_forbidden_words_in_a_string_are_no_imports(executor):
     ("text = 'def f('", "1", Rejection("error")),
     ("def f(x):\n  return " + "1+" * 3000 + "1", "1", Rejection("error")),
     ("def f(x):\n  return '\ud800'[x]", "1", Rejection("error")),
-    # Outside of the executor Python would raise another exception, or none.
+    # Outside of the executor, Python raises another exception or none.
     ("def f(x):\n  return open(x)", "'a'", Rejection("error")),
     ("def f(x):\n  return 10 ** x", "5000", Rejection("error")),
     # The exception is not built in.
@@ -105,7 +105,7 @@ def test_forbidden_words_in_a_string_are_no_imports(executor):
       Rejection("error"),
     ),
     (
-      # Another exception with each hash seed.
+      # The exception depends on the hash seed.
       "E = [KeyError, TypeError, EOFError, NameError]\n"
       "def f(x):\n  raise E[hash(x) % 4]",
       "'ab'",
@@ -145,12 +145,12 @@ def test_every_case_of_an_induction_task_must_run(executor):
     ("float('-inf') * 0", "float('nan')"),
     ("collections.deque('ab')", "deque(['a', 'b'])"),
     ("'# one' * 2", "'# one# one'"),
-    # Python drops a value of these, which could be a hint.
+    # Python drops a value here, which could be a hint to the solver.
     ("{1: 'hint', 1: 2}", "{1: 2}"),
     ("[{1: 'hint', True: 2}]", "[{1: 2}]"),
     ("x=OrderedDict([(1, 'hint'), (1, 2)])", "x=OrderedDict([(1, 2)])"),
     ("*[]", ""),
-    # Literals stay as they are.
+    # Literals are unchanged.
     ("[1,2]", "[1,2]"),
     ("-5", "-5"),
     ("xs=[1, 2], k=0", "xs=[1, 2], k=0"),
@@ -215,11 +215,11 @@ def test_inputs_of_an_induction_task_become_literals(executor):
   task = submit("2", "1 + 2", "", "'a' * 2")
   assert task.inputs == ("2", "3", "", "'aa'")
   assert task.outputs == ("2", "3", "1", "'aa'")
-  assert submit("3", "1 + 2") == Rejection("input")  # One case, twice.
+  assert submit("3", "1 + 2") == Rejection("input")  # the same case twice
 
 
 def test_an_output_depends_on_the_literal_only(executor):
-  # The rows are one list in the expression, and three in its literal.
+  # The rows are one shared list in the expression but three in the literal.
   code = "def f(x):\n  x[0].append(1)\n  return x"
   task = validation.submit_triplet(executor, code, "[[]] * 3").result()
   assert task == Triplet(code, "[[], [], []]", "[[1], [], []]")

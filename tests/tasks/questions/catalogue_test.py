@@ -1,4 +1,4 @@
-"""The table of tasks is complete, and its split is that of its seed."""
+"""The table of tasks is complete, and its split follows from the seed."""
 
 import csv
 import itertools
@@ -52,6 +52,6 @@ def test_kinds_are_known_and_gym_sets_can_be_generated():
   assert list(rows) == list(catalogue.tasks())
   sets = [name for name in rows if name.startswith(gym.PREFIX)]
   assert sets == [gym.PREFIX + name for name in gym.NAMES]
-  # These are the entries of table 6.
+  # The paper's table 6.
   assert capabilities["symbench/2048"] == ["math", "spatial", "logical"]
   assert rows["gym/sokoban"]["kind"] == "planning"

@@ -1,4 +1,4 @@
-"""Questions of reasoning-gym that show what programs gave."""
+"""reasoning-gym questions about the output of programs."""
 
 import random
 
@@ -22,7 +22,7 @@ def test_questions_about_programs_do_not_depend_on_the_process():
     assert after == before
   first, second = made
   assert first == second
-  # Nobody can know what the others drew.
+  # Programs with random output are dropped.
   assert 0.8 * COUNT < len(first) < COUNT
 
 
@@ -33,6 +33,6 @@ def test_a_generator_of_several_settings_makes_questions_of_different_ids():
   parts = [sources.read(spec, 5, 1) for spec in (small, large, "gym:lcm")]
   texts = sorted(question.text for part in parts for question in part)
   assert sorted(question.text for question in found) == texts
-  # Both settings are among the first questions of the task, as `--limit` takes.
+  # A small `--limit` still covers both settings.
   first = {question.text for question in found[:4]}
   assert all(first & {question.text for question in p} for p in parts[:2])

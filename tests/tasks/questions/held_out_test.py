@@ -1,4 +1,4 @@
-"""Held-out questions stay held out in every source; near duplicates go."""
+"""Questions stay held out in every source, and near duplicates are removed."""
 
 import json
 
@@ -13,7 +13,7 @@ HELD_OUT = sources.HELD_OUT_SEED
 
 @pytest.fixture(name="public")
 def fixture_public(tmp_path):
-  """A file of BIG-Bench Hard, one of SymBench, both with repeated questions."""
+  """Files of BIG-Bench Hard and SymBench with duplicate questions."""
   examples = [
     {"input": f"Is {n % 200} even?", "target": "Yes"} for n in range(250)
   ]
@@ -44,7 +44,7 @@ def test_a_public_file_has_a_part_that_no_other_seed_reads(
   assert not held_out & trained_on
   assert len(held_out) == distinct * 2 // 5
   assert len(trained_on) == distinct - len(held_out)
-  # However few are asked for, they are of the same part.
+  # A smaller count never crosses the split.
   for count in (1, 7, 50):
     assert set(texts(spec, count, HELD_OUT)) <= held_out
     assert set(texts(spec, count, 1)) <= trained_on

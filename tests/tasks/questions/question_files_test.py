@@ -1,4 +1,4 @@
-"""Files of questions and of their pass rates."""
+"""Files of questions and of pass rates."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Prompts of questions, and the examples that few-shot prompts show."""
+"""Question prompts, and the examples in few-shot prompts."""
 
 import contextlib
 import io
@@ -59,8 +59,8 @@ def test_prompts_contain_the_question_and_the_answer_marks(solution_style):
   )
 
 
-# A template like Qwen2.5's, which adds a system message, and one like that of
-# Llama 3, which writes BOS and strips the message.
+# Templates like Qwen2.5's, which adds a system message, and like Llama 3's,
+# which adds BOS and strips the message.
 TEMPLATES = {
   "system": (
     "{% if messages[0].role != 'system' %}<|start|>system\nYou help.<|end|>\n"
@@ -82,7 +82,7 @@ SPECIAL = ["<|start|>", "<|end|>", "<|bos|>"]
 def test_chat_prompts_have_the_ids_of_transformers(
   solution_style, template, tmp_path
 ):
-  """A published checkpoint is asked in its own template, ids and all."""
+  """A published checkpoint's prompts match its own template, token by token."""
   trained = hf_tokenizers.ByteLevelBPETokenizer()
   trained.train_from_iterator(
     ["user assistant"], 300, special_tokens=SPECIAL, show_progress=False
@@ -104,7 +104,7 @@ def test_chat_prompts_have_the_ids_of_transformers(
     add_generation_prompt=True,
     return_dict=False,
   )
-  # Training, benchmarks, measurements and baselines all tokenize by a policy.
+  # Training, benchmarks, measurements and baselines tokenize with `Policy`.
   policy = Policy(plain_types.SimpleNamespace(), ours, None, None)
   text = prompts.ask(question, solution_style, "chat", Chat(ours))
   assert list(policy.prompt(text).token_ids) == expected

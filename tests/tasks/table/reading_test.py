@@ -1,4 +1,4 @@
-"""Rows of a user's data: files, columns, templates, chats, held-out rows."""
+"""User data: files, columns, templates, chats, held-out rows."""
 
 import gzip
 import json
