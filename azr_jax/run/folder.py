@@ -38,6 +38,8 @@ MUTABLE_KEYS = (
   "executor.nodes",
   "executor.address",
   "model.cache_dir",
+  "model.remat",
+  "model.layers",
 )
 # A resumed evaluation may also change these, because scores do not depend on
 # how sampling is batched.

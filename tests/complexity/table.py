@@ -74,7 +74,7 @@ _LIMIT: Any = {
   "errors": (literals.ParseError,),
 }
 READERS: Mapping[str, Reader] = {
-  "report of a program": Reader(r.read_report, ("executor/verdict.py",)),
+  "report of a program": Reader(r.read_report, ("executor/pool/verdict.py",)),
   "values of two runs": Reader(
     r.read_runs,
     ("executor/comparison.py", "executor/literals.py"),
@@ -305,8 +305,8 @@ TRUSTED: Mapping[str, str] = {
   "evals/runner.py": "scores that it wrote",
   "evals/table.py": "scores that the runner wrote",
   "executor/__main__.py": "the user's jobs",
-  "executor/independence.py": "a model's, in the process of its program",
-  "executor/program.py": "a model's, in the process of its program",
+  "executor/child/independence.py": "a model's, in the process of its program",
+  "executor/child/program.py": "a model's, in the process of its program",
   "functions/process.py": "replies that a worker process wrote, as JSON",
   "grading/__main__.py": "the user's cases",
   "grading/assertions.py": "the tests of benchmarks and users",
