@@ -175,9 +175,10 @@ def _print_limits(
   """Prints which benchmarks limit responses below rollout.max_tokens.
 
   Agents have no other limit, so with agents it prints that
-  `evaluate.max_tokens` has no effect.
+  `evaluate.max_tokens` has no effect. It also names the benchmarks that
+  `evaluate.max_tokens` does not cover.
   """
-  most = settings.rollout.max_tokens
+  most, given = settings.rollout.max_tokens, settings.evaluate.max_tokens
   shorter = collections.defaultdict(list)
   for benchmark, agent in opened:
     limit = _longest_response(benchmark, agent, settings) or most
@@ -188,11 +189,19 @@ def _print_limits(
       f"{', '.join(names)}: responses have at most {limit} tokens, not "
       f"rollout.max_tokens={most} (evaluate.max_tokens)"
     )
-  if settings.evaluate.agents and settings.evaluate.max_tokens:
+  if settings.evaluate.agents and given:
     run.print_status(
-      f"evaluate.max_tokens={settings.evaluate.max_tokens!r} has no effect: "
+      f"evaluate.max_tokens={given!r} has no effect: "
       f"responses of agents have at most rollout.max_tokens={most} tokens"
     )
+  elif given:
+    names = [benchmark.name for benchmark, _ in opened]
+    names = [one for one in names if settings.evaluate.longest(one) is None]
+    if names:
+      run.print_status(
+        f"evaluate.max_tokens={given!r} names neither {', '.join(names)} nor "
+        f"its group: responses have at most rollout.max_tokens={most} tokens"
+      )
 
 
 def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:

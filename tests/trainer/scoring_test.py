@@ -208,6 +208,20 @@ def test_a_longest_response_that_is_none_is_named(value, words):
     settings.read(settings.EvaluateSettings, config)
 
 
+def test_a_start_names_benchmarks_without_a_limit():
+  config = evaluate.get_config("full")
+  config.evaluate.max_tokens = "math=96"
+  c = settings.read(settings.EvaluateSettings, config)
+  opened = [(registry.BENCHMARKS[name], "") for name in ("aime24", "gsm8k")]
+  printed = []
+  run = types.SimpleNamespace(print_status=printed.append)
+  scoring._print_limits(opened, c, run)
+  assert printed[1:] == [
+    "evaluate.max_tokens='math=96' names neither gsm8k nor its group: "
+    "responses have at most rollout.max_tokens=16000 tokens"
+  ]
+
+
 @pytest.mark.parametrize(
   "agents, most, words",
   [
