@@ -71,6 +71,11 @@ def backend_for(platform: str, dtype: DTypeLike) -> str:
   return "cudnn" if platform == "gpu" and _is_half(dtype) else "xla"
 
 
+def resolve(name: str, mesh: Mesh, dtype: DTypeLike) -> str:
+  """Returns the backend that a name of `NAMES` stands for on a mesh."""
+  return backend_for(mesh_lib.platform(mesh), dtype) if name == "auto" else name
+
+
 def _is_half(dtype: DTypeLike) -> bool:
   return jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
 
@@ -90,8 +95,7 @@ def make(
     ValueError: rows lie on several devices, which the backend cannot have, or
       it cannot compute in this type.
   """
-  if name == "auto":
-    name = backend_for(mesh_lib.platform(mesh), dtype)
+  name = resolve(name, mesh, dtype)
   if name == "cudnn" and mesh.shape["context"] > 1:
     raise ValueError(
       f"mesh.context={mesh.shape['context']}: expected 1, because cuDNN's "

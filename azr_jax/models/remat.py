@@ -12,6 +12,8 @@ _ROOM = 0.92
 # float32 copies of the parameters: they, two moments and summed gradients. One
 # in the type of the computation exists besides.
 _COPIES = 4
+# What a loop over layers may keep.
+_LOOP_KINDS = ("dots", "attention")
 
 
 def choose(
@@ -24,19 +26,26 @@ def choose(
   *,
   inlined: bool,
   sampled: bool,
+  critic: bool = False,
+  reference: bool = False,
+  row_length: int = 0,
 ) -> str:
-  """Returns the `model.remat` that recomputes least of what fits.
+  """Returns the `model.remat` that recomputes least among those that fit.
 
   Args:
-    config: the model's.
+    config: the model's shape.
     dtype: name of the compute type.
-    mesh: where parameters and rows lie.
-    tokens: of a micro-batch, on all devices.
+    mesh: the mesh of parameters and rows.
+    tokens: tokens of a micro-batch, on all devices.
     chunk_tokens: tokens whose logits exist at once.
-    capacity: bytes of a device; None: unknown.
+    capacity: bytes of a device, or None if unknown.
     inlined: whether layers are parts of the program. In a loop, all that is
       kept is also copied into stacks, so what is cheap is recomputed.
     sampled: whether the devices also hold a sampler's weights and cache.
+    critic: whether a critic of the same shape is trained beside the policy.
+    reference: whether a reference policy is kept.
+    row_length: tokens per row if attention computes whole matrices of scores,
+      0 for flash attention.
   """
   if mesh_lib.platform(mesh) == "cpu":
     return "none"
@@ -47,23 +56,22 @@ def choose(
   size = jnp.dtype(dtype).itemsize
   room = _ROOM * capacity
   room -= (4 * _COPIES + size) * count
+  # Only one of the two models is in its update, so the critic has no gradients.
+  room -= (4 * (_COPIES - 1) * critic + 4 * reference) * count
   if sampled:
     room /= 2
   shards = mesh_lib.batch_devices(mesh) * mesh.shape["context"]
   tokens = -(-tokens // shards)
   logits = (4 + size) * min(chunk_tokens, tokens) * config.vocab_size / tensor
   # One layer's arrays, gradients too, exist in the backward pass.
-  layer = 2 * kept_numbers(config, "none", tensor)
-  for remat in (
-    ("none", "dots", "attention")
-    if inlined
-    else (
-      "dots",
-      "attention",
-    )
-  ):
-    kept = config.num_layers * kept_numbers(config, remat, tensor)
-    if size * tokens * (layer + kept) + logits <= room:
+  layer = 2 * size * kept_numbers(config, "none", tensor)
+  # Scores and their softmax are float32; only `none` keeps them of all layers.
+  scores = 8 * row_length * config.num_heads / tensor
+  for remat in ("none", "dots", "attention") if inlined else _LOOP_KINDS:
+    kept = size * kept_numbers(config, remat, tensor)
+    kept += scores * (remat == "none")
+    total = tokens * (layer + 2 * scores + config.num_layers * kept)
+    if total + logits <= room:
       return remat
   return "full"
 

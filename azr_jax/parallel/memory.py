@@ -45,6 +45,10 @@ _WANTED = re.compile(rf"(?:allocat|reserv)\w*(?: request for)? {_SIZE}")
 _FREE = re.compile(rf"There are {_SIZE} free")
 _UNKNOWN = np.int32(np.iinfo(np.int32).max)  # More MiB than any device has.
 
+# The part of a GPU that JAX reserves, unless XLA_PYTHON_CLIENT_MEM_FRACTION
+# says otherwise.
+GPU_FRACTION = 0.75
+
 
 def available_bytes() -> int | None:
   """Returns the free bytes of a run's fullest device; None if unknown.
@@ -91,7 +95,11 @@ def capacity_bytes(mesh: Mesh) -> int | None:
     if (least := least_of_hosts(here)) is not None:
       return least
   chip = chips.BY_KIND.get(device.device_kind)
-  return None if chip is None else int(chip.hbm_bytes)
+  if chip is None:
+    return None
+  # JAX reserves only a part of a GPU.
+  part = GPU_FRACTION if device.platform == "gpu" else 1.0
+  return int(part * chip.hbm_bytes)
 
 
 def _available_here() -> int | None:

@@ -28,7 +28,7 @@ from azr_jax.learner import (
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.models import load, transformer
+from azr_jax.models import attention, load, transformer
 from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import memory
@@ -312,6 +312,7 @@ def build_model(
   if remat == transformer.AUTO:
     learner = getattr(c, "learner", None)
     rows = mesh_lib.padded_rows(learner.micro_rows, mesh) if learner else 1
+    whole = attention.resolve(model.attention, mesh, model.dtype) == "xla"
     remat = remat_lib.choose(
       config,
       model.dtype,
@@ -321,6 +322,9 @@ def build_model(
       memory.capacity_bytes(mesh),
       inlined=transformer.is_inlined(model.layers, mesh),
       sampled=hasattr(c, "rollout"),
+      critic=getattr(learner, "estimator", "") == advantages.GAE,
+      reference=getattr(learner, "kl_coef", 0.0) > 0,
+      row_length=learner.row_length if learner and whole else 0,
     )
   return transformer.training(
     config,

@@ -12,6 +12,32 @@ from azr_jax.parallel import mesh as mesh_lib
 GIB = 1 << 30
 
 
+GPU = types.SimpleNamespace(
+  devices=np.array([types.SimpleNamespace(platform="gpu")]),
+  shape=dict.fromkeys(mesh_lib.AXES, 1),
+)
+
+
+@pytest.mark.parametrize(
+  "others, expected",
+  [
+    ({}, "none"),
+    ({"reference": True}, "dots"),
+    ({"critic": True}, "attention"),
+    ({"row_length": 1024}, "dots"),
+  ],
+)
+def test_other_arrays_leave_less_room(others, expected):
+  found = remat_lib.choose(
+    presets.PRESETS["qwen2.5-1.5b"],
+    *("bfloat16", GPU, 16 * 1024, 2048, 70 * GIB),
+    inlined=True,
+    sampled=False,
+    **others,
+  )
+  assert found == expected
+
+
 @pytest.mark.parametrize(
   "gib, inlined, sampled, expected",
   [
@@ -26,14 +52,10 @@ GIB = 1 << 30
 )
 def test_what_is_recomputed_follows_memory(gib, inlined, sampled, expected):
   """An update of 16 x 1,024 tokens; `none` takes 60 GiB by the compiler."""
-  gpu = types.SimpleNamespace(
-    devices=np.array([types.SimpleNamespace(platform="gpu")]),
-    shape=dict.fromkeys(mesh_lib.AXES, 1),
-  )
   found = remat_lib.choose(
     presets.PRESETS["qwen2.5-1.5b"],
     "bfloat16",
-    gpu,
+    GPU,
     16 * 1024,
     2048,
     None if gib is None else gib * GIB,
