@@ -119,9 +119,10 @@ def _key(answer: str) -> str:
 
 
 async def measure(jobs: SharedJobs, proposal: Proposal) -> None:
-  """Measures a proposal's program, if the proposal wrote one.
+  """Measures the program that a proposal contains.
 
-  Induction proposals did not. Components of composite programs are excluded.
+  Induction proposals contain none and are skipped. Components of composite
+  programs are excluded.
   """
   if isinstance(proposal.task, Triplet):
     shown = proposal.prompt.task
