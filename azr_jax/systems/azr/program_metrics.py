@@ -153,7 +153,7 @@ def count_answers(proposals: Sequence[Proposal], counts: AnswerCounts) -> None:
 
 
 def _answers(task_type: str, task: Task) -> Sequence[str]:
-  """Returns a task's reference answers, normalised so equal values match.
+  """Returns a task's reference answers, normalized so equal values match.
 
   Unverified tasks have none.
   """
