@@ -5,7 +5,7 @@
 
 | variant | prompts |
 | --- | --- |
-| `tiny` | uniform; 8 minutes on a CPU core |
+| `tiny` | uniform; 9 minutes on a CPU core |
 | `tiny_static` | from easy to hard on a fixed schedule (table 1) |
 | `tiny_adaptive` | one bucket per step, near a target pass rate (eq. 2-4) |
 | `tiny_replay` | `tiny_adaptive` with replay of partly solved puzzles (eq. 5) |

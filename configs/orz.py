@@ -4,7 +4,7 @@
 
 | variant | model | problems |
 | --- | --- | --- |
-| `tiny` | embedded, 1.7M parameters; 3 minutes | reasoning-gym sums |
+| `tiny` | embedded, 1.7M parameters; 5 min, one core | reasoning-gym sums |
 | `smollm2-135m` | from `configs/sft.py:orz_smollm2-135m` | short sums |
 | `qwen2.5-0.5b`, `-1.5b`, `-7b`, `-32b` | Qwen2.5 base | ORZ's 129k |
 | `32b_anneal` | policy and critic of a `32b` run | its hard ones |

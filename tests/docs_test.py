@@ -48,6 +48,7 @@ RUN_FOLDERS = (
 )
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`]+)`")
+_IMAGE = re.compile(r'<img\b[^>]*\bsrc="([^"]+)"')
 _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 _PATH = re.compile(r"(?<![\w/.:~$@-])[\w.*][\w.*-]*(?:/[\w.*-]+)*/?")
 _MODULE = re.compile(r"(?<![\w/.])(azr_jax(?:\.\w+)+)")
@@ -64,7 +65,7 @@ class Page:
   Attributes:
     code: inline code, and the blocks of commands and text.
     commands: the command lines in `code`.
-    links: link targets inside the repository.
+    links: link targets and images inside the repository.
   """
 
   code: tuple[str, ...]
@@ -85,7 +86,8 @@ def read(path: pathlib.Path) -> Page:
     for line in block.replace("\\\n", " ").splitlines()
     for part in re.split(r"&&|\|", line)
   ]
-  links = [link for link in _LINK.findall(text) if "://" not in link]
+  links = [*_LINK.findall(text), *_IMAGE.findall(text)]
+  links = [link for link in links if "://" not in link]
   return Page(
     (*blocks, *spans), tuple(filter(_is_command, lines)), tuple(links)
   )
@@ -249,6 +251,22 @@ def test_every_path_is_there(path):
   missing = [name for name in _paths(page) if not _exists(name, path)]
   missing += [link for link in page.links if not (path.parent / link).exists()]
   assert not missing
+
+
+def test_every_page_that_code_names_is_there():
+  named = {
+    (_name(file), page)
+    for folder in ("azr_jax", "configs", "launch")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+    for page in re.findall(r"\bdocs/[\w./-]+\.md\b", file.read_text("utf-8"))
+  }
+  assert len(named) > 5
+  assert not [(file, page) for file, page in named if not _exists(page, ROOT)]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_name)
+def test_no_placeholder_is_left(path):
+  assert not re.search(r"@[A-Z]+@", path.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=_name)

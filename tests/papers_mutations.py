@@ -102,8 +102,8 @@ _AZR = (
     "azr | eq. 8 |",
     file="azr_jax/learner/advantages.py",
     line="  del lengths\n"
-    "  return _standardise_groups(rewards, groups, np.ones_like(rewards))",
-    broken="  return _standardise_groups(rewards, groups, lengths * 1.0)",
+    "  return _standardize_groups(rewards, groups, np.ones_like(rewards))",
+    broken="  return _standardize_groups(rewards, groups, lengths * 1.0)",
     tests="tests/learner/advantages_test.py",
   ),
   _of(
@@ -602,8 +602,8 @@ _R1_CI = (
     "code_interpreter | figure 7 |",
     file="azr_jax/learner/advantages.py",
     line="  del groups, lengths\n"
-    "  return _standardise(rewards, np.ones_like(rewards))",
-    broken="  return _standardise(rewards, lengths * 1.0)",
+    "  return _standardize(rewards, np.ones_like(rewards))",
+    broken="  return _standardize(rewards, lengths * 1.0)",
     tests="tests/learner/advantages_test.py",
   ),
   _of(
@@ -670,7 +670,7 @@ _ORZ = (
     line="      batch.replace(advantages=advantages), old_values, returns\n",
     broken="      batch.replace(advantages=returns), old_values, returns\n",
     tests="tests/learner/critic_test.py::"
-    "test_the_policy_learns_from_normalised_advantages",
+    "test_the_policy_learns_from_normalized_advantages",
   ),
   _of(
     "orz | algorithm 1, lines 17 to 22 |",
@@ -686,7 +686,7 @@ _ORZ = (
     line="= policy_update(policy, policy_batch, ref_params)",
     broken="= policy_update(policy, batch, ref_params)",
     tests="tests/learner/critic_test.py::"
-    "test_the_policy_learns_from_normalised_advantages",
+    "test_the_policy_learns_from_normalized_advantages",
   ),
   _of(
     "orz | section 2.3, reward | 1 if",
@@ -774,12 +774,12 @@ _ORZ = (
     "test_average16_has_the_rule_of_the_reward_by_preset",
   ),
   _of(
-    "orz | appendix B | advantages normalised",
+    "orz | appendix B | advantages normalized",
     file="azr_jax/learner/critic.py",
     line="  scaled = (advantages - mean) / jnp.sqrt(",
     broken="  scaled = advantages / jnp.sqrt(",
     tests="tests/learner/critic_test.py::"
-    "test_the_policy_learns_from_normalised_advantages",
+    "test_the_policy_learns_from_normalized_advantages",
   ),
   _of(
     "orz | appendix B, distilled 14B |",

@@ -14,7 +14,7 @@ from azr_jax.curricula.improvement_potential import PassRate
 
 
 class Stages:
-  """The groups of items, and the stage they were made for."""
+  """Splits items into groups, and remembers the stage of the split."""
 
   def __init__(
     self,

@@ -72,7 +72,7 @@ def main() -> None:
     )
   print(
     f"{question_splits.overlap(read)} questions in two places after "
-    f"normalisation; {made.seconds / 60:.1f} minutes"
+    f"normalization; {made.seconds / 60:.1f} minutes"
   )
   if made.missing:
     print(f"missing from the 144 tasks: {question_splits.missing(made)}")

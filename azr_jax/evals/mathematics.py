@@ -54,7 +54,11 @@ def _from_problem(index: int, problem: problem_lib.Problem) -> Item:
 
 
 def read_minerva(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  """Converts records; a missing answer is the last box of the solution."""
+  r"""Converts records.
+
+  Takes the answer from the last `\boxed` of the solution where the record has
+  none.
+  """
   items = []
   for index, record in enumerate(raw):
     boxed = extraction.last_boxed(record.get("solution") or "")

@@ -14,7 +14,7 @@ class Puzzle:
 
   @property
   def key(self) -> tuple[tuple[int, ...], int]:
-    """A key that ignores the order of the numbers."""
+    """Returns a key, equal for the same target and numbers in any order."""
     return tuple(sorted(self.numbers)), self.target
 
 

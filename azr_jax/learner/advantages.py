@@ -17,7 +17,7 @@ EPSILON = 1e-6
 # Rewards that differ by at most this count as equal, because sums of the same
 # terms round differently (0.1 + 0.2 and 0.3). Relative for rewards above 1.
 _TOLERANCE = 1e-9
-# Lower bound of the variance when advantages are normalised.
+# Lower bound of the variance when advantages are normalized.
 _MIN_VARIANCE = 1e-8
 
 # (rewards, groups, lengths) -> advantages; `PASS_K` also takes k.
@@ -42,7 +42,7 @@ def are_equal(rewards: Float[np.ndarray, "*B G"]) -> Bool[np.ndarray, "*B"]:
   return np.asarray(np.ptp(rewards, axis=-1) <= _TOLERANCE * largest)
 
 
-def _standardise(
+def _standardize(
   rewards: Float[np.ndarray, " N"], weights: np.ndarray
 ) -> Float[np.ndarray, " N"]:
   """Returns (r - mean) / std with weighted moments; 0 if all r are equal.
@@ -63,18 +63,18 @@ def reinforce_plus_plus(
 ) -> Float[np.ndarray, " N"]:
   """Returns REINFORCE++: one baseline for the whole batch (AZR, eq. 10)."""
   del groups, lengths
-  return _standardise(rewards, np.ones_like(rewards))
+  return _standardize(rewards, np.ones_like(rewards))
 
 
-def _standardise_groups(
+def _standardize_groups(
   rewards: Float[np.ndarray, " N"],
   groups: Sequence[Hashable],
   weights: np.ndarray,
 ) -> Float[np.ndarray, " N"]:
-  """Applies `_standardise` to each group separately."""
+  """Applies `_standardize` to each group separately."""
   advantages = np.zeros_like(rewards)
   for members in _members(groups):
-    advantages[members] = _standardise(rewards[members], weights[members])
+    advantages[members] = _standardize(rewards[members], weights[members])
   return advantages
 
 
@@ -89,7 +89,7 @@ def task_relative(
   A group of one response, or of equal rewards, has advantage 0.
   """
   del lengths
-  return _standardise_groups(rewards, groups, np.ones_like(rewards))
+  return _standardize_groups(rewards, groups, np.ones_like(rewards))
 
 
 def task_relative_by_token(
@@ -104,7 +104,7 @@ def task_relative_by_token(
   divides by the number of tokens - 1 and adds 1e-8 inside the root. Advantages
   differ by less than 1e-4.
   """
-  return _standardise_groups(rewards, groups, lengths.astype(rewards.dtype))
+  return _standardize_groups(rewards, groups, lengths.astype(rewards.dtype))
 
 
 def leave_one_out(
@@ -127,7 +127,7 @@ def leave_one_out(
   return advantages
 
 
-def standardised_unbiased(
+def standardized_unbiased(
   rewards: Float[np.ndarray, " N"],
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " N"],
@@ -245,7 +245,7 @@ ESTIMATORS: dict[str, Estimator] = {
   "trr++_by_token": task_relative_by_token,
   "reinforce++": reinforce_plus_plus,
   "grpo": task_relative,  # GRPO is the same formula with prompts as groups.
-  "grpo_unbiased": standardised_unbiased,
+  "grpo_unbiased": standardized_unbiased,
   "grpo_mean": group_mean,
   # Dr. GRPO also needs learner.aggregation=fixed_length.
   "dr_grpo": group_mean,

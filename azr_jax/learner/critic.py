@@ -45,7 +45,7 @@ from azr_jax.types import BoxedParams, Leaf, Metrics, Params
 # Name of the critic's parameter [D] that replaces the policy's output head.
 HEAD = "value_head"
 # Lower bound of a variance in a denominator: of the advantages when they are
-# normalised, and of the returns in the explained variance.
+# normalized, and of the returns in the explained variance.
 MIN_VARIANCE = 1e-8
 # Lower bound of a minibatch's share of the loss in a denominator. A smaller
 # share has no trained tokens.

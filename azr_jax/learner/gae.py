@@ -1,4 +1,4 @@
-"""Generalised advantage estimation, as a scan over packed rows.
+"""Generalized advantage estimation, as a scan over packed rows.
 
 A_t = sum over k of (gamma lambda)^k delta_(t+k),
 delta_t = r_t + gamma V_(t+1) - V_t, with the whole reward on a sequence's last

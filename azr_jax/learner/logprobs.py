@@ -256,7 +256,7 @@ def _softmax(
   """Returns a softmax over a vocabulary that may be sharded over devices.
 
   Returns:
-    Logits less their maximum, unnormalised weights of this device's part, the
+    Logits less their maximum, unnormalized weights of this device's part, the
     weights' sum over all parts, and the log-normalizer.
   """
   maximum = jnp.max(logits, axis=1)

@@ -12,7 +12,7 @@ or, with `learner.ratio_to=sampled`, the sampler.
 `make` binds the hyperparameters from settings: a keyword names a field of the
 loss's own section, or else of `PolicyLossSettings`. To add a loss, write a
 function and a row in `POLICY_LOSSES`, or a function outside the package
-(docs/extending.md).
+(docs/guide/extend.md).
 """
 
 import dataclasses

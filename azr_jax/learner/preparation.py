@@ -35,6 +35,9 @@ from azr_jax.types import Metrics, Params
 Prepare: TypeAlias = jax.stages.Wrapped
 # (params, batch) -> (log-probabilities, entropies).
 Scores: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
+# Folded into the seed for the policy loss's random selection. The trainer folds
+# 1 and 2 for rollouts and evaluations.
+_SELECTION = 3
 
 
 def make_prepare(
@@ -43,6 +46,7 @@ def make_prepare(
   temperature: float,
   chunk_tokens: int,
   mesh: Mesh,
+  seed: int,
   needs_proximal: bool = False,
   top_entropy_fraction: float = 1.0,
   choose: Callable[..., jax.Array] | None = None,
@@ -55,6 +59,7 @@ def make_prepare(
     temperature: the sampling temperature; divides the logits.
     chunk_tokens: number of tokens whose logits exist at the same time.
     mesh: the device mesh of the batch.
+    seed: the run's seed, for a random `choose`.
     needs_proximal: whether ratios need the log-probabilities at the update's
       start, because there are several epochs.
     top_entropy_fraction: fraction of the targets, by entropy, in the policy
@@ -91,8 +96,9 @@ def make_prepare(
         )
     if choose is not None:
       found = policy_losses.covariances(logprobs, batch.advantages, mask)
-      # Seeded by the update count, so a resumed run repeats the selection.
-      key = jax.random.fold_in(jax.random.key(0), step)
+      # The update count is folded in, so a resumed run repeats the selection.
+      key = jax.random.fold_in(jax.random.key(seed), _SELECTION)
+      key = jax.random.fold_in(key, step)
       fields["chosen"] = choose(found, mask, key) * 1.0
     return fields, metrics
 

@@ -9,7 +9,7 @@ and are off by default:
   still count in the baselines of their groups, because a group without its
   failures would look too good. They drop out of every denominator: a token
   mean divides by the trained tokens, a mean over sequences by the trained
-  sequences (`packing.loss_weights`), and advantages are normalised over trained
+  sequences (`packing.loss_weights`), and advantages are normalized over trained
   tokens. The critic, the entropy bonus and the KL term ignore them, too.
 
 Paper: DAPO (arXiv 2503.14476), section 3.4.

@@ -27,8 +27,9 @@ from azr_jax.parallel import mesh as mesh_lib
 CachedAttentionFn = Callable[
   [jax.Array, Entries, PagedCache, RecentKV | None, jax.Array], jax.Array
 ]
-# On a CPU, rows of similar length are read in blocks: at most this many, with
-# at least this many rows. On accelerators, so many small operations are slow.
+# On a CPU, rows of similar length are read in blocks: at most `_BLOCKS` blocks,
+# of at least `_BLOCK_ROWS` rows each. On accelerators, so many small operations
+# are slow.
 _BLOCKS, _BLOCK_ROWS = 8, 8
 
 

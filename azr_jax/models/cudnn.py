@@ -83,9 +83,8 @@ def make_attention(
     if packs and q.shape[3] <= _PACKED_HEAD_SIZE:
       on_shard = functools.partial(
         _attend_packed,
-        max_sequences_per_row=max(
-          2, max_sequences_per_row
-        ),  # XLA takes 1 for not packed
+        # XLA reads 1 as "not packed".
+        max_sequences_per_row=max(2, max_sequences_per_row),
         kernels=kernels or Kernels(),
       )
     else:

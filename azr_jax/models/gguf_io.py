@@ -1,4 +1,4 @@
-"""Reads GGUF files: the config from metadata, weights dequantised by `gguf`.
+"""Reads GGUF files: the config from metadata, weights dequantized by `gguf`.
 
 `gguf_export.py` writes these files, and `gguf_tokenizer` builds a file's
 tokenizer.
@@ -88,12 +88,12 @@ class GGUFModel:
     return tuple(int(size) for size in reversed(self._tensors[name].shape))
 
   def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
-    """Returns a range of a tensor, dequantised; reads only the rows in range.
+    """Returns a range of a tensor, dequantized; reads only the rows in range.
 
     For q and k, the range must consist of whole heads.
     """
     tensor = self._tensors[name]
-    # Quantisation blocks lie along the last axis, so rows are independent.
+    # Quantization blocks lie along the last axis, so rows are independent.
     rows, columns = (index[0], index[1:]) if len(index) > 1 else (..., index)
     # Loading rejects non-finite weights, so no warning is needed.
     with np.errstate(all="ignore"):

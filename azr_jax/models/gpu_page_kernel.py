@@ -6,7 +6,7 @@ Here, in the order of the data:
    shares of about the same length, each from one row. Many GPU programs read a
    long row, and one reads a short row;
 2. for each token and layer, a kernel reads each share's pages in place in the
-   pool, and writes an unnormalised softmax;
+   pool, and writes an unnormalized softmax;
 3. a second kernel joins each row's shares with the tokens that are not in
    pages: those generated in this call, and the current token itself.
 

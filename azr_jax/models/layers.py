@@ -51,7 +51,7 @@ def named(
 
 
 class RMSNorm(nn.Module):
-  """Root-mean-square normalisation in float32, with a learned scale."""
+  """Root-mean-square normalization in float32, with a learned scale."""
 
   eps: float
   axis_name: str

@@ -103,7 +103,7 @@ class Transformer(nn.Module):
       recent: keys and values of the tokens after those.
 
     Returns:
-      Final normalised hidden states and, with a cache, the keys and values of
+      Final normalized hidden states and, with a cache, the keys and values of
       these tokens, for the caller to store.
     """
     c = self.config

@@ -1,4 +1,4 @@
-"""Counts decode calls, so that runs with equal seeds use outcomes alike."""
+"""Counts decode calls, so runs of one seed use outcomes at the same points."""
 
 import dataclasses
 

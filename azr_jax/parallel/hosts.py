@@ -34,7 +34,7 @@ def join(
   num_processes: int | None,
   process_id: int | None,
 ) -> None:
-  """Joins the other processes; call it before JAX initialises its devices.
+  """Joins the other processes; call it before JAX initializes its devices.
 
   Each argument may be None where JAX detects it: on Cloud TPU, SLURM, Open MPI
   and Kubernetes.

@@ -258,7 +258,7 @@ class Policy:
     self.loop.close()
 
   def prompt(self, text: str, task: Any = None) -> types.Prompt:
-    """Tokenises a whole prompt, with BOS if the model uses one."""
+    """Tokenizes a whole prompt, with BOS if the model uses one."""
     return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), task)
 
   def fits(self, prompt: types.Prompt) -> bool:

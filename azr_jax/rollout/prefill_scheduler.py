@@ -132,7 +132,8 @@ def next_batch(
     batch.table[row, : len(cached.pages)] = cached.pages
     cached.count += count
     prefilled.append(item)
-  # Not earlier, because rows of one call do not see each other's writes.
+  # Do this after all rows are set, because rows of one call do not see each
+  # other's writes.
   for item in prefilled:
     if isinstance(item, PromptGroup):
       pages.remember(item.cached, item.token_ids)

@@ -331,7 +331,7 @@ def _tool_outputs(
     }
     outputs = tool_runner.tool_outputs(wait and len(every) == 1)
     for name, output in outputs.items():
-      if name in by_id:  # The others were cancelled.
+      if name in by_id:  # Outputs of cancelled sequences are dropped.
         yield by_id[name], output
 
 

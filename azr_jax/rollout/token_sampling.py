@@ -59,7 +59,7 @@ def processed_logits(
 
 
 def _weights(logits: Float[Array, "B V"]) -> Float[Array, "B V"]:
-  """Returns unnormalised probabilities; the largest of each row is 1."""
+  """Returns unnormalized probabilities; the largest of each row is 1."""
   return jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
 
 

@@ -136,9 +136,9 @@ def open_run(
     mutable_keys: the keys that a resumed run may change; see `folder.lock`.
     marker_files: patterns of files that exist once a run has started.
     section: the prefix of keys of `config` in error messages.
-    stops_after_step: whether the command has steps, and asks after each whether
-      to stop. Otherwise SIGTERM ends the process; in an object store, pending
-      files are uploaded first.
+    stops_after_step: whether SIGTERM stops the command at the end of its step,
+      not at once. If at once, pending files are uploaded to an object store
+      first.
     defaults: defaults of `config`; see `folder.lock`.
 
   Raises:

@@ -23,7 +23,7 @@ from azr_jax.run import json_lines, storage
 STARTS = "starts.jsonl"
 _PACKAGE = pathlib.Path(__file__).parents[1]
 _GIT_TIMEOUT_S = 10.0
-_DIGITS = 12  # Of a commit hash.
+_DIGITS = 12  # Digits kept of a commit hash.
 # Runs of experiments store files while other runs start, so those files do not
 # make the code dirty.
 _CODE = (":(top)", ":(top,exclude,glob)experiments/*/runs/**")

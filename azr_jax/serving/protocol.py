@@ -293,7 +293,7 @@ def sampler_seed(seed: int) -> int:
 
 
 def _refuse_truncation(fields: Fields, rollout: SamplerSettings) -> None:
-  """Refuses other values of top-p and top-k than the compiled ones."""
+  """Rejects a top-p or top-k that differs from the compiled one."""
   for name, value, neutral in (
     ("top_p", rollout.top_p, 1),
     ("top_k", rollout.top_k, 0),

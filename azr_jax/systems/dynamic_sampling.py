@@ -161,8 +161,9 @@ async def sample_groups(
     policy: samples for all indices of the batch concurrently.
     batch_size: P, the number of groups in the step.
     settings: the maximum number of prompts per group.
-    sample_group: maps a prompt index, below P `max_prompts` or carried, to the
-      prompt's graded responses; empty if the prompt is too long.
+    sample_group: maps a prompt index to the prompt's graded responses; empty if
+      the prompt is too long. The argument is an index below P x `max_prompts`,
+      or that of a carried group.
     items: the item of each prompt index, for `partial.gather`. Groups carried
       over from the previous step are not replaced.
   """

@@ -1,7 +1,7 @@
 """The Python tool: runs a model's python blocks (R1-CI, section 3).
 
 Each block runs in the executor as a separate script, and what it prints is the
-tool output. The output is tokenised separately from the preceding text, so
+tool output. The output is tokenized separately from the preceding text, so
 every token belongs to either the model or the tool.
 """
 

@@ -51,7 +51,7 @@ from azr_jax.trainer.settings import (
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
 # Folded into the seed, so that each purpose draws different random numbers:
-# two for JAX keys, one for NumPy.
+# two for JAX keys, one for NumPy. `learner/preparation.py` has a third JAX key.
 _SAMPLING, _EVALUATION = 1, 2
 _PACKING = 1
 
@@ -367,6 +367,7 @@ def build_preparation(
     temperature=c.rollout.temperature,
     chunk_tokens=learner.chunk_tokens,
     mesh=mesh,
+    seed=c.seed,
     needs_proximal=learner.needs_proximal,
     top_entropy_fraction=learner.top_entropy_fraction,
     choose=policy_losses.make(learner.policy_loss, learner).choose,

@@ -81,7 +81,8 @@ class PeriodicEvals:
       name: _agent(system, name)
       for name in (benchmark.name for benchmark in self._benchmarks)
     }
-    # Its prompt offers a tool. Without one, scores would be too low.
+    # The questions' prompt offers a Python tool; a system without one would
+    # score too low.
     if self._agents.get(questions.NAME) is policy_lib.single_turn:
       raise ValueError(
         f"config.evaluation.benchmarks={c.benchmarks!r}: expected no "

@@ -13,7 +13,7 @@ from azr_jax.tasks.mathematics.problem import Problem
 
 SUMS = "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)"
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="needs the extra gym")
 
 
 @pytest.mark.parametrize("style", arithmetic.SOLUTION_STYLES)

@@ -15,7 +15,7 @@ from azr_jax.systems.code_interpreter import self_checks
 from azr_jax.tasks.questions import sources
 from azr_jax.tools import code_blocks, python_tool
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="needs the extra gym")
 
 
 TASKS = (

@@ -150,7 +150,7 @@ def test_a_reward_that_is_no_number_is_a_failure(episodes):
     (['{"name": "price", "arguments": {"item": "oil"}}', "4.0"],
      ["Error: KeyError: 'oil'"], 1.0),
   ],
-)  # fmt: skip
+)  # fmt: skip  # Each case is one tuple.
 def test_tools_answer_calls(file, replies, outputs, reward):
   with_tools = EpisodeServer(f"{file}:Shop")
   with_tools.bind({})

@@ -10,8 +10,10 @@ import pytest
 from azr_jax.executor import Executor, Job
 from tests.executor.process_table import is_alive, wait_until
 
-ray = pytest.importorskip("ray")
-cluster_utils = pytest.importorskip("ray.cluster_utils")
+ray = pytest.importorskip("ray", reason="needs the extra ray")
+cluster_utils = pytest.importorskip(
+  "ray.cluster_utils", reason="needs the extra ray"
+)
 # Ray itself raises warnings.
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -64,7 +64,7 @@ def outcome(request, tmp_path_factory):
   libraries = ""
   if request.param == "with_libraries":
     for name in scripts.LIBRARIES:
-      pytest.importorskip(name)
+      pytest.importorskip(name, reason="needs the extra scripts")
     libraries = ",".join((scripts.RUNNER, *scripts.LIBRARIES))
 
   def make(folder):

@@ -307,7 +307,7 @@ def test_the_libraries_are_all_tried():
   ],
 )
 def test_a_library_works_within_the_memory_of_the_profile(name):
-  pytest.importorskip(name)
+  pytest.importorskip(name, reason="needs the extra scripts")
   script, output = LIBRARIES[name]
   memory_mb = profile("code_interpreter")["memory_mb"]
   with Executor(workers=1, timeout_s=60.0, memory_mb=memory_mb) as executor:

@@ -20,29 +20,29 @@ SUMMED = [0.1 + 0.2, 0.3, 0.1 * 3]
 BASELINES = sorted(set(advantages.ESTIMATORS) - {advantages.GAE})
 
 
-def standardised(values, weights=None):
+def standardized(values, weights=None):
   mean = np.average(values, weights=weights)
   std = np.sqrt(np.average((values - mean) ** 2, weights=weights))
   return (values - mean) / std
 
 
-def test_trr_plus_plus_standardises_each_group():
+def test_trr_plus_plus_standardizes_each_group():
   got = advantages.estimate("trr++", REWARDS, GROUPS, LENGTHS)
   want = np.concatenate(
-    [standardised(np.array(REWARDS[:3])), standardised(np.array(REWARDS[3:]))]
+    [standardized(np.array(REWARDS[:3])), standardized(np.array(REWARDS[3:]))]
   )
   np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 def test_by_token_weighs_with_lengths():
   got = advantages.estimate("trr++_by_token", REWARDS, GROUPS, LENGTHS)
-  want = standardised(np.array(REWARDS[:3]), LENGTHS[:3])
+  want = standardized(np.array(REWARDS[:3]), LENGTHS[:3])
   np.testing.assert_allclose(got[:3], want, atol=1e-5)
 
 
 def test_reinforce_plus_plus_has_one_baseline():
   got = advantages.estimate("reinforce++", REWARDS, GROUPS, LENGTHS)
-  np.testing.assert_allclose(got, standardised(np.array(REWARDS)), atol=1e-5)
+  np.testing.assert_allclose(got, standardized(np.array(REWARDS)), atol=1e-5)
 
 
 def test_rloo_s_baseline_is_the_mean_of_the_others():
@@ -114,7 +114,7 @@ def test_grpo_s_deviation_is_the_population_s_or_unbiased_by_name():
   assert got[5] == 0.0
 
 
-def test_normalising_weighs_tokens():
+def test_normalizing_weighs_tokens():
   got = advantages.estimate(
     "grpo_mean", [1.0, 0.0], ["a", "a"], [1, 3], normalize=True
   )
@@ -126,7 +126,7 @@ def test_normalising_weighs_tokens():
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_normalising_leaves_out_what_is_not_trained_on(name):
+def test_normalizing_leaves_out_what_is_not_trained_on(name):
   """Truncated responses count in the baselines but not in the moments."""
   rewards, groups = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0], [0] * 4 + [1] * 4
   lengths = [500, 400, 500, 8000, 300, 500, 500, 8000]

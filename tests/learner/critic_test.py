@@ -313,7 +313,7 @@ def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
   )
 
 
-def test_the_policy_learns_from_normalised_advantages(
+def test_the_policy_learns_from_normalized_advantages(
   learned, estimated, one_device_mesh
 ):
   start, end, metrics = learned

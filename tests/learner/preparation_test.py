@@ -24,7 +24,7 @@ from azr_jax.run.checkpoint import Checkpointer
 MODEL = tiny_updates.MODEL
 
 
-def make_prepare(mesh, **settings):
+def make_prepare(mesh, seed=0, **settings):
   """Returns the preparation of a learner with these settings."""
   c = LearnerSettings(**tiny_updates.LOSS | settings)
   return preparation.make_prepare(
@@ -32,6 +32,7 @@ def make_prepare(mesh, **settings):
     temperature=1.0,
     chunk_tokens=c.chunk_tokens,
     mesh=mesh,
+    seed=seed,
     needs_proximal=c.needs_proximal,
     top_entropy_fraction=c.top_entropy_fraction,
     choose=policy_losses.make(c.policy_loss, c).choose,
@@ -185,19 +186,19 @@ def test_covariances_are_ranked_over_the_batch_on_every_mesh(sizes):
   np.testing.assert_array_equal(fields["chosen"], want)
 
 
-def test_an_update_repeats_its_draw(one_device_mesh):
+def test_a_seed_and_an_update_repeat_their_draw(one_device_mesh):
   batch = tiny_updates.batch_of(8)
   numbers = policy_losses.ClipCovSettings(0.1, -9.0, 9.0)
   options = dict(policy_loss="clip_cov", clip_cov=numbers)
-  prepare = make_prepare(one_device_mesh, **options)
-  drawn = [
-    np.asarray(prepare({}, jnp.int32(step), batch)[0]["chosen"])
-    for step in (3, 3, 4)
-  ]
+  drawn = []
+  for seed, step in ((0, 3), (0, 3), (0, 4), (1, 3)):
+    prepare = make_prepare(one_device_mesh, seed, **options)
+    drawn.append(np.asarray(prepare({}, jnp.int32(step), batch)[0]["chosen"]))
   np.testing.assert_array_equal(drawn[0], drawn[1])
   assert (drawn[0] != drawn[2]).any()
+  assert (drawn[0] != drawn[3]).any()
   count = int(0.1 * batch.loss_mask.sum())
-  assert [x.sum() for x in drawn] == [count] * 3
+  assert [x.sum() for x in drawn] == [count] * 4
 
 
 def test_the_coefficient_follows_the_entropy():

@@ -51,7 +51,7 @@ def test_logits_match_transformers(
   np.testing.assert_allclose(got, want, atol=1e-4)
 
 
-def test_rows_are_dequantised_alone(tmp_path, vocabulary):
+def test_rows_are_dequantized_alone(tmp_path, vocabulary):
   path = tmp_path / "tiny.gguf"
   write_gguf(path, "llama", gguf.GGMLQuantizationType.Q4_1, vocabulary)
   model = gguf_io.GGUFModel(path)

@@ -138,7 +138,9 @@ def test_lines_that_one_process_writes_to_a_store_are_read_by_all(results):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Ray itself raises warnings.
 def test_two_processes_share_the_actors_of_a_ray_cluster():
-  cluster_utils = pytest.importorskip("ray.cluster_utils")
+  cluster_utils = pytest.importorskip(
+    "ray.cluster_utils", reason="needs the extra ray"
+  )
   head = {"num_cpus": 2, "include_dashboard": False}
   cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
   try:

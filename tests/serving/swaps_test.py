@@ -146,7 +146,7 @@ def test_following_goes_on_after_any_error(tmp_path, monkeypatch, capsys):
     types.SimpleNamespace(
       finished_steps=lambda folder: {2}, newest_step=lambda folder: 2
     ),
-  )  # fmt: skip
+  )  # fmt: skip  # An object and its attribute share a line.
   errors = [KeyError("layers"), OSError("no such\nfile"), ValueError("x")]
   monkeypatch.setattr(follow, "_MAX_PAUSE_S", 0.05)
 

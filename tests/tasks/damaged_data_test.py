@@ -43,7 +43,7 @@ def as_csv(rows):
 
 
 def as_parquet(rows):
-  pyarrow = pytest.importorskip("pyarrow")
+  pyarrow = pytest.importorskip("pyarrow", reason="to write Parquet")
   from pyarrow import parquet
 
   file = io.BytesIO()

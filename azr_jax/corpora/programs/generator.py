@@ -135,25 +135,25 @@ def _draw_opening(rng: np.random.Generator, name: str) -> Opening:
     return Opening(
       (name,), "", "", output_type,
       lambda rng: (single[output_type](rng),), lambda v: v, lambda v: (v,),
-    )  # fmt: skip
+    )  # fmt: skip  # Lines group related arguments.
   if variant == 3:
     return Opening(
       ("a", "b"), f"{name} = a + b", "add both", "int",
       lambda rng: (_small_int(rng), _small_int(rng)),
       lambda a, b: a + b, lambda v: (v, 0),
-    )  # fmt: skip
+    )  # fmt: skip  # Lines group related arguments.
   if variant == 4:
     return Opening(
       ("p",), f"a, b = p\n  {name} = [b, a]", "swap the pair", "list",
       lambda rng: ((_small_int(rng), _small_int(rng)),),
       lambda p: [p[1], p[0]],
       lambda v: ((v[1], v[0]),) if len(v) == 2 else None,
-    )  # fmt: skip
+    )  # fmt: skip  # Lines group related arguments.
   return Opening(
     ("d",), f"{name} = d['a'] + d['b']", "add a and b of the dict", "int",
     lambda rng: ({"a": _small_int(rng), "b": _small_int(rng)},),
     lambda d: d["a"] + d["b"], lambda v: ({"a": v, "b": 0},),
-  )  # fmt: skip
+  )  # fmt: skip  # Lines group related arguments.
 
 
 def generate_program(rng: np.random.Generator) -> ProceduralProgram:

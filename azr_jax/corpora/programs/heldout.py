@@ -2,7 +2,7 @@
 
   python -m azr_jax.corpora.programs.heldout --out=tasks.jsonl
 
-A hash of its normalised text, without names and layout, decides whether a
+A hash of its normalized text, without names and layout, decides whether a
 program is held out. The corpus excludes exactly these programs.
 """
 

@@ -117,7 +117,7 @@ def _branch(c: int, d: int, limit: int) -> Operation:
       f"if {{v}} > {limit}:", f"  {{v}} = {{v}} + {c}",
       "else:", f"  {{v}} = {{v}} - {d}",
     ),
-  )  # fmt: skip
+  )  # fmt: skip  # Lines group related arguments.
 
 
 def _int_to_list(rng: np.random.Generator) -> Operation:
@@ -126,7 +126,7 @@ def _int_to_list(rng: np.random.Generator) -> Operation:
     "list", f"[{{v}}, {{v}} + {c}]", f"list it and it plus {c}",
     lambda v: [v, v + c],
     lambda v: v[0] if len(v) == 2 and v[1] == v[0] + c else None,
-  )  # fmt: skip
+  )  # fmt: skip  # Lines group related arguments.
 
 
 def _int_to_tuple(rng: np.random.Generator) -> Operation:
@@ -134,7 +134,7 @@ def _int_to_tuple(rng: np.random.Generator) -> Operation:
   return Operation(
     "tuple", f"({{v}}, {{v}} * 2, {c})", f"tuple of it, twice it, {c}",
     lambda v: (v, v * 2, c), lambda v: v[0],
-  )  # fmt: skip
+  )  # fmt: skip  # Lines group related arguments.
 
 
 def _int_to_dict(rng: np.random.Generator) -> Operation:
@@ -143,7 +143,7 @@ def _int_to_dict(rng: np.random.Generator) -> Operation:
     "dict", f"{{{{'{name}': {{v}}, 'n': {c}}}}}",
     f"dict of {name} as it, n as {c}",
     lambda v: {name: v, "n": c}, lambda v: v[name],
-  )  # fmt: skip
+  )  # fmt: skip  # Lines group related arguments.
 
 
 def _int_to_str(rng: np.random.Generator) -> Operation:
@@ -151,7 +151,7 @@ def _int_to_str(rng: np.random.Generator) -> Operation:
   return Operation(
     "str", "str({v})", "turn into text",
     str, lambda v: int(v) if v.lstrip("-").isdigit() else None,
-  )  # fmt: skip
+  )  # fmt: skip  # Lines group related arguments.
 
 
 def _list_to_list(rng: np.random.Generator) -> Operation:
@@ -189,7 +189,7 @@ def _list_to_list(rng: np.random.Generator) -> Operation:
       lambda v: [i for i in v if i > limit],
       lambda v: v if all(i > limit for i in v) else None,
     ),
-  ][rng.integers(7)]  # fmt: skip
+  ][rng.integers(7)]  # fmt: skip  # Lines group related arguments.
 
 
 def _list_to_int(rng: np.random.Generator) -> Operation:
@@ -216,7 +216,7 @@ def _list_to_int(rng: np.random.Generator) -> Operation:
       lambda v: [v // c] if v % c == 0 else None,
       block=("s = 0", "for i in {v}:", f"  s = s + i * {c}", "{v} = s"),
     ),
-  ][rng.integers(7)]  # fmt: skip
+  ][rng.integers(7)]  # fmt: skip  # Lines group related arguments.
 
 
 def _letters(rng: np.random.Generator, count: int) -> str:
@@ -254,7 +254,7 @@ def _str_to_str(rng: np.random.Generator) -> Operation:
       lambda v: v * 2,
       lambda v: v[: len(v) // 2] if v[: len(v) // 2] * 2 == v else None,
     ),
-  ][rng.integers(6)]  # fmt: skip
+  ][rng.integers(6)]  # fmt: skip  # Lines group related arguments.
 
 
 def _str_to_int(rng: np.random.Generator) -> Operation:
@@ -269,7 +269,7 @@ def _str_to_int(rng: np.random.Generator) -> Operation:
       lambda v: v.count(letter),
       lambda v: letter * v if 0 <= v <= 8 else None,
     ),
-  ][rng.integers(2)]  # fmt: skip
+  ][rng.integers(2)]  # fmt: skip  # Lines group related arguments.
 
 
 def _str_to_list(rng: np.random.Generator) -> Operation:
@@ -277,7 +277,7 @@ def _str_to_list(rng: np.random.Generator) -> Operation:
   return Operation(
     "list_of_str", "list({v})", "list the letters",
     list, lambda v: "".join(v),
-  )  # fmt: skip
+  )  # fmt: skip  # Lines group related arguments.
 
 
 # Type of a value -> (probability, maker) of each operation on it.

@@ -8,13 +8,13 @@ it.
 import random
 
 _DAY_S = 86_400
-# Once or twice this many days, plus up to two days, changes every part of any
-# date.
+# Adding one of these once or twice, with up to two extra days, changes every
+# part of any date.
 DAYS = (
   *(400, 401, 403, 404, 407, 408, 414, 415, 417, 418, 421, 422),
   *(429, 431, 432, 435, 436, 438, 443, 445, 446, 449, 450, 452),
 )
-# No value, once or twice and with carries, is 0 or a full cycle of its unit.
+# Neither one step nor two, with carries, may leave the unit unchanged.
 HOURS = (*range(1, 11), *range(12, 23))
 MINUTES = range(31, 59)
 SECONDS = range(1, 30)

@@ -34,7 +34,7 @@ _KINDS = (
 _NEVER_COPIED = ("builtins", "sys")
 _LOADERS = "create_builtin create_dynamic get_frozen_object init_frozen".split()
 # Tables by module name.
-_NAMES = {}  # The modules that a rule with this name forbids.
+_NAMES = {}  # Rule name -> the modules it forbids.
 _COPIES = {}  # A copy of the module that holds no modules but submodules.
 _HOLDERS = {}  # The modules that have this module as an attribute.
 _SUBMODULE_OF = {}  # Where packages hold it: (package, attribute).

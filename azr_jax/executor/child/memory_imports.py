@@ -138,7 +138,7 @@ def _load_extensions(folder, prefix):
       with warnings.catch_warnings(action="ignore"):
         try:
           importlib.import_module(prefix + stem)
-        except Exception:  # noqa: BLE001 - some need what is not installed.
+        except Exception:  # noqa: BLE001 - optional dependencies may be missing.
           continue
 
 

@@ -31,7 +31,7 @@ def _start(thread):
     thread.run()
   except SystemExit:
     pass
-  except BaseException:  # noqa: BLE001 - any ends the thread alone.
+  except BaseException:  # noqa: BLE001 - an exception ends only its thread.
     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
 
 

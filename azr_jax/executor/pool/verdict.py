@@ -16,7 +16,8 @@ from azr_jax.executor.job import JOB_TIMEOUT, KILLED, Job, Result
 
 MAX_OUTPUT_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 160  # An error is a type's name, or `import` and a rule.
-MAX_REPORT_CHARS = 1 << 20  # All values of a job together, as in `program.py`.
+# Limit on the total size of a job's values; `program.py` has the same one.
+MAX_REPORT_CHARS = 1 << 20
 TOO_LARGE = "OutputTooLarge"
 # The report of a child whose program might tell its calls apart.
 SPLIT = b"split\n"

@@ -93,7 +93,7 @@ def _result(game: str, card: str, other: str) -> str | None:
 
 
 def eight_queens(reference: Reference, answer: str) -> bool:
-  """Accepts queens on free cells, given ones included, none under attack."""
+  """Accepts non-attacking queens on free cells that include the given ones."""
   board = reference["board"]
   queens = answer_parsing.pairs(answer)
   size = len(board)

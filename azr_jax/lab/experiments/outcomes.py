@@ -67,7 +67,10 @@ def _metric(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
 
 
 def _mean(rows: list[dict[str, float]], outcome: Outcome) -> float:
-  """Returns the metric's mean over the steps; nan before the last of them."""
+  """Returns the metric's mean over the steps.
+
+  NaN if the run has not reached `last_step`, or no step has the metric.
+  """
   if not rows or rows[-1]["step"] < outcome.last_step:
     return math.nan
   names = [outcome.metric, *([outcome.minus] if outcome.minus else [])]

@@ -38,7 +38,7 @@ def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
   """Returns a paragraph on a comparison in results.json; "" if not run."""
   text, found = f"**{claim(plan, one)}**: ", one["verdict"]
   if found == analysis.NOT_RUN:
-    return ""  # The table shows it.
+    return ""  # The table already lists it as not run.
   outcome = plan.outcomes[one["outcome"]]
   value = shown(outcome, one["difference"], signed=True)
   text += f"{verdict(one)}. The difference is {value}"

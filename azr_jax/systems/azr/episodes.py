@@ -62,7 +62,7 @@ class Start:
 
   @classmethod
   def from_json(cls, row: Mapping[str, Any], policy: Policy) -> Self:
-    """Reverses `to_json`; the policy tokenises the prompt."""
+    """Reverses `to_json`; the policy tokenizes the prompt."""
     shown = row["programs"]
     programs = proposer.PromptPrograms(
       tuple(shown["references"]), tuple(shown["components"]), shown["program"]

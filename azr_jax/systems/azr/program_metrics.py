@@ -119,9 +119,10 @@ def _key(answer: str) -> str:
 
 
 async def measure(jobs: SharedJobs, proposal: Proposal) -> None:
-  """Measures a proposal's program, if the proposal wrote one.
+  """Measures the program that a proposal contains.
 
-  Induction proposals did not. Components of composite programs are excluded.
+  Induction proposals contain none and are skipped. Components of composite
+  programs are excluded.
   """
   if isinstance(proposal.task, Triplet):
     shown = proposal.prompt.task
@@ -152,7 +153,7 @@ def count_answers(proposals: Sequence[Proposal], counts: AnswerCounts) -> None:
 
 
 def _answers(task_type: str, task: Task) -> Sequence[str]:
-  """Returns a task's reference answers, normalised so equal values match.
+  """Returns a task's reference answers, normalized so equal values match.
 
   Unverified tasks have none.
   """

@@ -102,7 +102,7 @@ def propose_prompt(
   many, and so on. The last resort shows only the zero triplet.
 
   Args:
-    policy: tokenises prompts and knows the largest prompt bucket.
+    policy: tokenizes prompts and knows the largest prompt bucket.
     task_type: the type of the proposal.
     buffers: the tasks of each type.
     settings: the config section, with the number of references.
@@ -186,7 +186,7 @@ def _triplet_prompt(
   """Returns a prompt that asks for a triplet.
 
   Args:
-    policy: tokenises the prompt.
+    policy: tokenizes the prompt.
     task_type: the type of the proposal.
     buffer: the tasks of this type.
     count: the maximum number of references; 0 shows the zero triplet.

@@ -1,6 +1,6 @@
 """Renders an environment's messages for the model.
 
-Messages after a reply are rendered by the chat template and tokenised
+Messages after a reply are rendered by the chat template and tokenized
 separately from the reply. A conversation therefore keeps the sampled tokens,
 and the model sees what it would see in a chat. Without a chat template, the
 model sees the plain contents, one per line.

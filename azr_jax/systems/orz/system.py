@@ -14,7 +14,7 @@ The state stores the last pass rate of each problem, from which
 `azr_jax.select_problems` chooses hard problems for an annealing stage.
 
 Paper: ORZ (arXiv 2503.24290). The learner trains on the sampled token ids; the
-published code tokenises the text again.
+published code tokenizes the text again.
 """
 
 import dataclasses
@@ -277,7 +277,7 @@ def _repetition(
   """Returns the fraction of repeated tokens and their mean GRPO advantage.
 
   The advantage is left out if no tokens repeat. The critic's counterpart is
-  `critic/advantage_on_repetition` (ORZ, figure 5). Both are normalised over the
+  `critic/advantage_on_repetition` (ORZ, figure 5). Both are normalized over the
   tokens of the batch.
   """
   rewards = [t.reward for t in trajectories]

@@ -175,7 +175,7 @@ class TaskBuffer:
     return set(self._keys)
 
   def has_equivalent(self, task: Task) -> bool:
-    """Returns whether a task differs from this only in names or layout."""
+    """Returns whether the buffer holds this task up to renaming and layout."""
     return task_key(task) in self._keys
 
   def update(self, task: Task, num_correct: int, num_responses: int) -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 import training
 
-pytest.importorskip("aiohttp")
+pytest.importorskip("aiohttp", reason="needs the extra serve")
 
 
 @pytest.mark.slow

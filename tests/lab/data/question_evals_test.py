@@ -13,7 +13,7 @@ from azr_jax.lab.data import question_potential, rejection_sampling
 from azr_jax.tasks.questions import pass_rates, sources
 from azr_jax.tools import code_blocks
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="needs the extra gym")
 
 QUESTIONS = ("gym:gcd", "gym:spell_backward")
 MODEL = "embedded:code-tiny"

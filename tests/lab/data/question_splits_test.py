@@ -19,7 +19,7 @@ from azr_jax.tasks.questions import catalogue, duplicates, gym, sources, splits
 from azr_jax.tasks.questions import question as question_lib
 from azr_jax.tasks.questions.symbench import layouts, reader
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="needs the extra gym")
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "grading/fixtures/symbench"
 SMALL = SplitSettings(train=8, sft=4, seen=4, test=6)

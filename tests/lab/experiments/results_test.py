@@ -24,7 +24,7 @@ from azr_jax.lab.experiments import (
 from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.lab.experiments.plan import Outcome
 
-figure_lib = pytest.importorskip("matplotlib.figure")
+figure_lib = pytest.importorskip("matplotlib.figure", reason="draws figures")
 STEPS, SEEDS, ITEMS = 4, 5, 60
 PLAN = """
 question = "Is it?"

@@ -25,7 +25,7 @@ from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.questions import gym, pass_rates
 from azr_jax.tools import code_blocks
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="needs the extra gym")
 
 RULES = RewardSettings()
 BLOCK = "```python\nprint(1)\n```"

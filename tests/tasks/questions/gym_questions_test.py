@@ -7,7 +7,7 @@ import pytest
 
 from azr_jax.tasks.questions import gym, sources
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="needs the extra gym")
 COUNT = 60
 
 

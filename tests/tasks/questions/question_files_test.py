@@ -5,7 +5,7 @@ import pytest
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.tasks.questions import pass_rates, question, sources
 
-pytest.importorskip("reasoning_gym")
+pytest.importorskip("reasoning_gym", reason="needs the extra gym")
 
 
 def test_files_keep_questions(tmp_path):

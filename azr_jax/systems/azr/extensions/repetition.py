@@ -1,4 +1,4 @@
-"""Penalises proposals that resemble others of their step (R-Zero).
+"""Penalizes proposals that resemble others of their step (R-Zero).
 
 Proposals of a task type are clustered by BLEU distance,
 
