@@ -122,8 +122,8 @@ def train(
     config: values by dotted key, such as {"rollout.slots": 64}.
     **overrides: values by the last part of their key, such as steps=100,
       estimator="rloo", group_size=8, max_tokens=256, learning_rate=1e-6. Sizes
-      that you leave out (slots, rows, chunks of logits) follow from the longest
-      prompt, the responses per step and free memory. A resumed run keeps the
+      that you leave out (prompts, slots, rows, chunks of logits) follow from
+      the data, the longest prompt and free memory. A resumed run keeps the
       sizes of its first start.
 
   Returns:
@@ -139,6 +139,9 @@ def train(
   c.custom.reward = ",".join(parts)
   table = settings_lib.build(CustomSettings, c.custom.to_dict())
   rows, c.custom.data = _rows(data, table)
+  if "custom.prompts" not in changes:
+    trained, _ = reading.hold_out(rows, c.custom.eval_fraction, c.seed)
+    c.custom.prompts = max(1, min(c.custom.prompts, len(trained)))
   eval_rows = None
   if eval_data is not None:
     eval_rows, c.custom.eval_data = _rows(eval_data, table)

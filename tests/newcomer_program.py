@@ -53,7 +53,9 @@ def brief(completion):
   return -len(completion) / 100
 
 rows = [json.loads(line) for line in open("rows.jsonl")]
-run = api.train({model!r}, rows, brief, "from_python", config={config!r})
+config = {config!r}
+del config["custom.prompts"]  # As many as there are rows.
+run = api.train({model!r}, rows, brief, "from_python", config=config)
 print(run.rewards)
 """
 READ_SETTINGS = """

@@ -158,7 +158,10 @@ def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
     return "\n".join(parts)
   config = config_files.named(argv)
   if config is None:
-    parts.append("\nWith --config=FILE:VARIANT, --help also lists its keys.")
+    parts.append(
+      "\nWith --config=FILE:VARIANT, --help also lists its keys, and "
+      "--helpfull its expert keys."
+    )
     return "\n".join(parts)
   parts.append("\nKeys of the configuration, set by --config.KEY=VALUE:")
   keys = list(describe(config))
@@ -167,7 +170,10 @@ def _help(doc: str, argv: list[str], describe: Describe | None) -> str:
     shown = [key for key in keys if key.is_changed or not key.is_expert]
   parts += map(_line, shown)
   if len(shown) < len(keys):
-    parts.append(f"\n{len(keys) - len(shown)} more keys: --helpfull")
+    parts.append(
+      f"\n{len(keys) - len(shown)} expert keys are hidden; --helpfull shows "
+      "them."
+    )
   return "\n".join(parts)
 
 

@@ -342,7 +342,7 @@ def test_a_bad_supervised_value_is_named(key, value):
     (
       orz,
       {"rollout.step_tokens": 64, "rollout.max_staleness": 1},
-      "config.rollout.step_tokens=64: expected 0 with max_staleness=1: a step",
+      "config.rollout.step_tokens=64: expected 0 with max_staleness=1: steps",
     ),
     (
       orz,

@@ -113,8 +113,9 @@ class Custom(GroupSystem[ScoredItems]):
       rows, eval_rows = _read(settings, cls.given, context.seed)
       if len(rows) < settings.prompts:
         raise ValueError(
-          f"config.{cls.name}.data: {len(rows)} rows to train on: expected at "
-          f"least custom.prompts={settings.prompts}"
+          f"config.{cls.name}.data: {len(rows)} rows to train on: expected "
+          f"at least {cls.name}.prompts={settings.prompts}, the prompts of a "
+          "step"
         )
       _check_prompts(rows, settings, context.tokenizer)
       columns = {name for row in (*rows, *eval_rows) for name in row.columns}

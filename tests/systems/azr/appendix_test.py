@@ -113,7 +113,7 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
 def test_a_resumed_run_has_the_same_task_types(context):
   system, _ = episode(context, ScriptedPolicy(), task_types=("deduction",))
   other = AZR(settings(), context)
-  with pytest.raises(ValueError, match="task_types has abduction"):
+  with pytest.raises(ValueError, match="task_types includes abduction"):
     other.load_state_dict(system.state_dict())
 
 

@@ -107,7 +107,9 @@ def test_a_split_is_read_by_its_name(tmp_path, monkeypatch):
     "split:test",
     "gym:gcd",
   ]
-  with pytest.raises(ValueError, match="no questions/train.jsonl; `python -m"):
+  with pytest.raises(
+    ValueError, match="expected questions/train.jsonl; `python -m"
+  ):
     sources.read("split:train", 9, 0)
   with pytest.raises(ValueError, match="split 'tset': expected one of"):
     sources.read("split:tset", 9, 0)
