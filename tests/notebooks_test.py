@@ -127,6 +127,7 @@ def test_tasks_and_executor(tmp_path):
   assert "['CORRECT', 'INCORRECT', 'CORRECT']" in printed
 
 
+@pytest.mark.slow
 def test_training_dynamics_reads_any_run(azr_run):
   printed = execute("04_training_dynamics", azr_run)
   assert "5 steps of abduction, deduction, induction" in printed

@@ -61,7 +61,8 @@ def test_training_names_the_arrays_that_are_wrong(
     assert found[f"{name}_error_plain"] < found[f"{name}_worst_plain"] < 0.1
 
 
-@pytest.mark.parametrize("tokens", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [1, 4])
 def test_decoding_by_live_pages_is_as_exact_as_by_the_loop(mesh, tokens):
   found = kernel_errors.decoding(
     mesh,

@@ -1,12 +1,14 @@
 """Tests the measured seconds of single device calls."""
 
 import jax
+import pytest
 from rollout_model import MODEL, policy
 
 from azr_jax.lab.bench import measured_costs
 from azr_jax.models import transformer
 
 
+@pytest.mark.slow
 def test_costs_of_every_device_call_are_measured(one_device_mesh):
   params = transformer.init_params(MODEL, jax.random.key(0))
   sampler = policy(params, one_device_mesh).sampler
