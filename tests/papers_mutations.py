@@ -291,9 +291,9 @@ _AZR = (
   ),
   _of(
     "azr | Table 3 | K = 6",
-    file="azr_jax/systems/azr/settings.py",
-    line='8, "n, solver rollouts',
-    broken='4, "n, solver rollouts',
+    file="configs/azr.py",
+    line="c.azr.references = 6",
+    broken="c.azr.references = 5",
     tests="tests/trainer/configs_test.py::test_paper_values",
   ),
   _of(
