@@ -181,7 +181,7 @@ class Custom(GroupSystem[ScoredItems]):
     if state["data"] != self._digest:
       raise ValueError(
         f"config.{_NAME}.data={self.settings.data!r}: its rows differ from "
-        "those of the run so far: expected the same rows, or another --workdir"
+        "the rows of this run: expected the same rows, or another --workdir"
       )
     self._order.load_state_dict(state["order"])
 
