@@ -120,7 +120,7 @@ def test_it_trains_and_evaluates_with_failures_counted(
   rows = files / "rows.jsonl"
   rows.write_text(rows.read_text().replace('"answer": "', '"answer": "1', 1))
   config.train.steps = 4
-  with pytest.raises(ValueError, match="its rows differ from the rows of this run"):
+  with pytest.raises(ValueError, match="rows differ from the rows of this run"):
     train.train(config, str(whole))
 
 
