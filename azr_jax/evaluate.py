@@ -50,8 +50,7 @@ def run() -> None:
   limit = flags.DEFINE_integer(
     "limit",
     0,
-    "Maximum number of items; 0: the benchmark's own number (countdown: 50), "
-    "else all.",
+    "Maximum number of items per benchmark; 0: all (countdown: 50).",
   )
   step = flags.DEFINE_integer(
     "step", None, "The checkpoint of a run to score. Default: the newest."

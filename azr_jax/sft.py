@@ -48,7 +48,11 @@ def run() -> None:
   """Runs the command."""
   config = front.config_flag("The training, as FILE:VARIANT.")
   workdir = flags.DEFINE_string(
-    "workdir", None, "The run folder.", required=True
+    "workdir",
+    None,
+    "The folder for checkpoints, metrics and the report; the same folder "
+    "resumes its run.",
+    required=True,
   )
   join = host_flags.define()
 

@@ -55,7 +55,11 @@ def run() -> None:
   """Runs the command."""
   config = front.config_flag("The experiment, as FILE:VARIANT.")
   workdir = flags.DEFINE_string(
-    "workdir", None, "The run folder.", required=True
+    "workdir",
+    None,
+    "The folder for checkpoints, metrics and the report; the same folder "
+    "resumes its run.",
+    required=True,
   )
   fail_on_recompile = flags.DEFINE_bool(
     "fail_on_recompile", False, "Stop if a step after the first compiles."

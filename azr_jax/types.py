@@ -149,7 +149,7 @@ class Batch(flax.struct.PyTreeNode):
     regularizer_weights: float32, the weight of each target in the entropy and
       KL terms.
     advantages: float32.
-    old_logprobs: float32, log-probability of the target when sampled.
+    sampled_logprobs: float32, log-probability of the target when sampled.
     repetition: float32, 1 where the target repeats earlier tokens; for
       metrics.
     proximal_logprobs: float32, log-probability of the target under the policy
@@ -166,7 +166,7 @@ class Batch(flax.struct.PyTreeNode):
   loss_weights: Leaf
   regularizer_weights: Leaf
   advantages: Leaf
-  old_logprobs: Leaf
+  sampled_logprobs: Leaf
   repetition: Leaf
   proximal_logprobs: Leaf | None = None
   chosen: Leaf | None = None

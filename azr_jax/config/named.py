@@ -10,6 +10,7 @@ environments are all found this way. This module imports only the standard
 library.
 """
 
+import hashlib
 import importlib
 import importlib.util
 import pathlib
@@ -17,6 +18,9 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
+
+# First part of the name of a module that comes from a file.
+FILE_MODULE = "_user_file_"
 
 
 def is_spec(name: str) -> bool:
@@ -103,7 +107,8 @@ def _import(where: str) -> types.ModuleType:
   if str(path.parent) not in sys.path:
     sys.path.insert(0, str(path.parent))
   # Two files may share a stem, and a stem may be the name of a library.
-  name = f"_of_user_{path.stem}_{abs(hash(str(path)))}"
+  digest = hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()
+  name = f"{FILE_MODULE}{path.stem}_{digest}"
   if name not in sys.modules:
     module_spec = importlib.util.spec_from_file_location(name, path)
     assert module_spec is not None and module_spec.loader is not None

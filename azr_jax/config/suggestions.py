@@ -1,13 +1,16 @@
 """Suggests the right key for an unknown one.
 
-The lookup first tries the names of trl, verl, vLLM and `transformers`, then the
-last part of the key, then similar spellings.
+The lookup tries the names of trl, verl, vLLM and `transformers`, then keys that
+differ by a letter or two, then the last part of the key, then similar
+spellings.
 """
 
 import difflib
 from collections.abc import Iterable
 
 _NEAR = 0.5
+# Similarity of a typing mistake: a missing or wrong letter.
+_MISTYPED = 0.9
 # Our keys -> names in other libraries. `*` is the section of any system.
 _NAMES_ELSEWHERE = {
   "*.data": "dataset_name dataset train_dataset train_files",
@@ -85,6 +88,8 @@ def meant(key: str, known: Iterable[str]) -> list[str]:
   found = [_find(one, keys) for one in SYNONYMS.get(last, ())]
   if found and all(found):
     return found
+  if mistyped := difflib.get_close_matches(key, keys, n=1, cutoff=_MISTYPED):
+    return mistyped
   same = [one for one in keys if one.rpartition(".")[2] == last]
   if same:
     return same[:1]

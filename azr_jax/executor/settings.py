@@ -45,8 +45,7 @@ class ExecutorSettings(Settings):
   )
   workers: int = setting(
     2,
-    "pairs of zygotes per machine, about one per core; a pool has at least "
-    "three zygotes",
+    "programs that run at a time on each machine; use the number of cores",
     minimum=1,
     maximum=4096,
   )

@@ -9,7 +9,7 @@
 | `MAX_FIELD_STEPS` in the fields of f-strings | 17 s for 80,000 fields |
 
 Within these limits, CPython's parser takes linear time on every text in
-`tests/grading/readers.py`. The times above were measured on CPython 3.11.
+`tests/complexity/readings.py`. The times above were measured on CPython 3.11.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 """Pickles functions for worker processes; notebook functions by value.
 
 A pickle refers to a function by its module, which the worker imports. Functions
-and classes in `__main__` and closures cannot be imported, so cloudpickle sends
-their code and the variables they read.
+and classes of `__main__`, closures, and what `config.named` loaded from a file
+cannot be imported, so cloudpickle sends their code and the variables they read.
 
 Workers start by exec. A fork would need no pickles, but JAX runs threads: a
 forked process may inherit a lock that nobody releases, and it shares its
@@ -10,9 +10,12 @@ parent's devices.
 """
 
 import pickle
+import sys
 from typing import Any
 
 import cloudpickle
+
+from azr_jax.config import named
 
 
 def dumps(value: Any) -> bytes:
@@ -22,6 +25,9 @@ def dumps(value: Any) -> bytes:
     TypeError: the function needs something that cannot be pickled, such as an
       open file or a lock. The message names the function.
   """
+  for name, module in list(sys.modules.items()):
+    if name.startswith(named.FILE_MODULE):
+      cloudpickle.register_pickle_by_value(module)
   try:
     return cloudpickle.dumps(value)
   except (TypeError, AttributeError, ValueError, pickle.PicklingError) as error:

@@ -171,8 +171,8 @@ def _surrogate(
     start = jax.lax.stop_gradient(logprobs)
   targets = Targets(
     logprobs=logprobs,
-    old_logprobs=start if is_proximal else batch.old_logprobs,
-    sampled_logprobs=batch.old_logprobs,
+    old_logprobs=start if is_proximal else batch.sampled_logprobs,
+    sampled_logprobs=batch.sampled_logprobs,
     advantages=batch.advantages,
     mask=mask,
     segment_ids=batch.segment_ids,
@@ -181,10 +181,10 @@ def _surrogate(
   )
   surrogate, values = policy_loss.loss(targets)
   sums = {name: masked.masked_sum(x, mask) for name, x in values.items()}
-  sums |= gap.sums(start, batch.old_logprobs, mask)
+  sums |= gap.sums(start, batch.sampled_logprobs, mask)
   if correct is not None:
     weights, truncated = correct(
-      start - batch.old_logprobs, mask, batch.segment_ids
+      start - batch.sampled_logprobs, mask, batch.segment_ids
     )
     surrogate = surrogate * weights
     sums |= corrections.sums(weights, truncated, mask)

@@ -38,7 +38,7 @@ _DTYPES = {
   "loss_weights": np.float32,
   "regularizer_weights": np.float32,
   "advantages": np.float32,
-  "old_logprobs": np.float32,
+  "sampled_logprobs": np.float32,
   "repetition": np.float32,
 }
 
@@ -285,6 +285,6 @@ def _columns(
     "loss_weights": mask * weight,
     "regularizer_weights": mask * regularizer_weight,
     "advantages": mask * sequence.advantage,
-    "old_logprobs": mask * sequence.logprobs[1:],
+    "sampled_logprobs": mask * sequence.logprobs[1:],
     "repetition": np.arange(length) >= repetition_onset,
   }

@@ -82,7 +82,7 @@ def make_prepare(
   ) -> tuple[dict[str, Any], Metrics]:
     fields: dict[str, Any] = {}
     metrics: Metrics = {}
-    mask, logprobs = batch.loss_mask, batch.old_logprobs
+    mask, logprobs = batch.loss_mask, batch.sampled_logprobs
     if needs_scores:
       logprobs, entropies = scores(params, batch)
       if needs_proximal:

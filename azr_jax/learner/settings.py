@@ -189,7 +189,10 @@ class LearnerSettings(PolicyLossSettings):
     minimum=1,
   )
   max_micro_batches: int = setting(
-    16, "micro-batches per update; a step with more recompiles", minimum=1
+    16,
+    "micro-batches that the update is compiled for; a step that needs more "
+    "compiles again",
+    minimum=1,
   )
   chunk_tokens: int = setting(
     1024, "tokens whose logits are in memory at once", minimum=1

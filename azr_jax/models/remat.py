@@ -5,6 +5,7 @@ from jax.sharding import Mesh
 
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
+from azr_jax.models.transformer import AUTO
 from azr_jax.parallel import mesh as mesh_lib
 
 # Fraction of a device that an update's state and activations may take.
@@ -17,6 +18,7 @@ _LOOP_KINDS = ("dots", "attention")
 
 
 def choose(
+  remat: str,
   config: ModelConfig,
   dtype: str,
   mesh: Mesh,
@@ -30,9 +32,10 @@ def choose(
   reference: bool = False,
   row_length: int = 0,
 ) -> str:
-  """Returns the `model.remat` that recomputes least among those that fit.
+  """Replaces `auto` by the kind that recomputes least of those that fit.
 
   Args:
+    remat: a value of `model.remat`. All but `auto` are returned as they are.
     config: the model's shape.
     dtype: name of the compute type.
     mesh: the mesh of parameters and rows.
@@ -47,6 +50,8 @@ def choose(
     row_length: tokens per row if attention computes whole matrices of scores,
       0 for flash attention.
   """
+  if remat != AUTO:
+    return remat
   if mesh_lib.platform(mesh) == "cpu":
     return "none"
   if capacity is None:
@@ -67,20 +72,20 @@ def choose(
   layer = 2 * size * kept_numbers(config, "none", tensor)
   # Scores and their softmax are float32; only `none` keeps them of all layers.
   scores = 8 * row_length * config.num_heads / tensor
-  for remat in ("none", "dots", "attention") if inlined else _LOOP_KINDS:
-    kept = size * kept_numbers(config, remat, tensor)
-    kept += scores * (remat == "none")
+  for kind in ("none", "dots", "attention") if inlined else _LOOP_KINDS:
+    kept = size * kept_numbers(config, kind, tensor)
+    kept += scores * (kind == "none")
     total = tokens * (layer + 2 * scores + config.num_layers * kept)
     if total + logits <= room:
-      return remat
+      return kind
   return "full"
 
 
 def kept_numbers(config: ModelConfig, remat: str, tensor: int = 1) -> float:
-  """Returns the numbers of a token that a layer keeps, of flash attention.
+  """Returns how many numbers a layer with flash attention keeps per token.
 
   Args:
-    config: the model's.
+    config: the model's shape.
     remat: one of `transformer.REMAT_POLICIES`.
     tensor: devices over which heads and the MLP's channels are split.
   """

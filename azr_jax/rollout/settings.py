@@ -44,7 +44,11 @@ def _compiles(pattern: str) -> bool:
 class RolloutMeshSettings(Settings):
   """The mesh for sampling: the learner's devices in another shape."""
 
-  data: int = setting(0, "copies of the weights", accepts=_SIZE)
+  data: int = setting(
+    0,
+    "copies of the sampler's weights; 0 on all three axes: the learner's mesh",
+    accepts=_SIZE,
+  )
   fsdp: int = setting(0, "shards along the model width", accepts=_SIZE)
   tensor: int = setting(0, "shards along heads and widths", accepts=_SIZE)
 
@@ -118,7 +122,7 @@ class SamplerSettings(Settings):
   speculation: SpeculationSettings = SpeculationSettings()
   slots: int = setting(
     64,
-    "sequences decoded together; at most the number of responses per request",
+    "sequences decoded at a time on all devices; each takes cache memory",
     minimum=1,
   )
   prompt_buckets: tuple[int, ...] = setting(

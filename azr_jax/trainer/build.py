@@ -308,24 +308,23 @@ def build_model(
     max_sequences_per_row: the maximum number of sequences in a packed row.
   """
   model = c.model
-  remat = model.remat
-  if remat == transformer.AUTO:
-    learner = getattr(c, "learner", None)
-    rows = mesh_lib.padded_rows(learner.micro_rows, mesh) if learner else 1
-    whole = attention.resolve(model.attention, mesh, model.dtype) == "xla"
-    remat = remat_lib.choose(
-      config,
-      model.dtype,
-      mesh,
-      rows * learner.row_length if learner else 1,
-      learner.chunk_tokens if learner else 1,
-      memory.capacity_bytes(mesh),
-      inlined=transformer.is_inlined(model.layers, mesh),
-      sampled=hasattr(c, "rollout"),
-      critic=getattr(learner, "estimator", "") == advantages.GAE,
-      reference=getattr(learner, "kl_coef", 0.0) > 0,
-      row_length=learner.row_length if learner and whole else 0,
-    )
+  learner = getattr(c, "learner", None)
+  rows = mesh_lib.padded_rows(learner.micro_rows, mesh) if learner else 1
+  whole = attention.resolve(model.attention, mesh, model.dtype) == "xla"
+  remat = remat_lib.choose(
+    model.remat,
+    config,
+    model.dtype,
+    mesh,
+    rows * learner.row_length if learner else 1,
+    learner.chunk_tokens if learner else 1,
+    memory.capacity_bytes(mesh),
+    inlined=transformer.is_inlined(model.layers, mesh),
+    sampled=hasattr(c, "rollout"),
+    critic=getattr(learner, "estimator", "") == advantages.GAE,
+    reference=getattr(learner, "kl_coef", 0.0) > 0,
+    row_length=learner.row_length if learner and whole else 0,
+  )
   return transformer.training(
     config,
     model.dtype,

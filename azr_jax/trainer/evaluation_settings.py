@@ -45,8 +45,7 @@ class PeriodicSettings(ChatSettings):
   data: str = setting("", "data files, as for --data of azr_jax.evaluate")
   limit: int = setting(
     50,
-    "maximum number of items per benchmark; 0: the benchmark's own number "
-    "(countdown: 50), else all",
+    "maximum number of items per benchmark; 0: all (countdown: 50)",
     paper="0; Countdown: 50",
     minimum=0,
   )

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.learner import State
+from azr_jax.models import remat as remat_lib
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import memory
@@ -343,12 +344,12 @@ class Memory:
     layer = 10 * c.hidden_size + 4 * c.mlp_size
     if is_cpu:  # On other devices, attention stores no scores.
       layer += 3 * c.num_heads * row_length
-    # Whatever fits is chosen for the rows.
-    whole = "none" if is_cpu else "full"
-    remat = whole if self.remat == transformer.AUTO else self.remat
-    kept = {"none": layer, "dots": layer / 2}.get(remat, c.hidden_size)
-    if remat == "attention":
-      kept += c.num_heads * c.head_size
+    # Rows come first, and `auto` keeps what fits beside them.
+    remat = self.remat
+    if remat == transformer.AUTO:
+      remat = "none" if is_cpu else "full"
+    stores_all = is_cpu and remat == "none"
+    kept = layer if stores_all else remat_lib.kept_numbers(c, remat)
     return size * (layer + c.num_layers * kept)
 
 

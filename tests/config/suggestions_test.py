@@ -49,6 +49,7 @@ def test_the_api_names_the_argument_that_was_meant(name, key):
     ("num_generations", "custom.group_size"),
     ("epsilon", "learner.clip_low and --config.learner.clip_high"),
     ("lerning_rate", "optimizer.learning_rate"),
+    ("train.step", "train.steps"),
   ],
 )
 def test_the_command_names_the_key_that_was_meant(word, key):

@@ -12,6 +12,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
+from azr_jax.config import named
 from azr_jax.functions import by_value, pool, spec
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -274,7 +275,8 @@ def test_what_a_function_takes():
 NOTEBOOK = textwrap.dedent("""
   import abc, dataclasses, enum, re, sys
   import xml.etree.ElementTree
-  from azr_jax.functions import by_value, pool, spec
+  from azr_jax.config import named
+from azr_jax.functions import by_value, pool, spec
 
   class Word(enum.Enum):
     YES = "yes"
@@ -331,6 +333,18 @@ def test_functions_of_a_notebook_are_sent_by_their_code():
     cwd=ROOT,
   )
   assert done.stdout == "[14.0, 6.0, 'a']\n", done.stderr
+
+
+def test_a_function_of_a_file_is_sent_by_its_code(tmp_path):
+  """Another process cannot import the module that the file became."""
+  file = tmp_path / "own_reward.py"
+  file.write_text("BONUS = 2\n\ndef reward(x):\n  return x + BONUS\n")
+  data = by_value.dumps(named.find(f"{file}:reward"))
+  program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())(3))"
+  run = subprocess.run(
+    [sys.executable, "-c", program], input=data, capture_output=True, check=True
+  )
+  assert run.stdout == b"5\n"
 
 
 def test_a_closure_comes_back_as_it_was():

@@ -1,7 +1,7 @@
 """Linear-time readers find the same matches as the patterns they replaced.
 
 The old patterns take quadratic or exponential time, so texts are short here.
-`readers_growth_test.py` uses long ones.
+`tests/complexity/readers_test.py` uses long ones.
 """
 
 import re

@@ -119,7 +119,7 @@ def test_a_corrected_update_is_the_plain_one_of_weighted_advantages(
     one_device_mesh, batch, on_policy=True, correction="truncate"
   )
   logprobs = np.asarray(tiny_updates.scored(batch))
-  ratios = np.exp(np.minimum(logprobs - batch.old_logprobs, 20))
+  ratios = np.exp(np.minimum(logprobs - batch.sampled_logprobs, 20))
   capped = np.minimum(ratios, 2.0)
   plain, _ = tiny_updates.updated(
     one_device_mesh,
@@ -161,7 +161,7 @@ def test_weights_of_sequences_do_not_depend_on_the_packing(one_device_mesh):
 def test_the_gap_s_percentiles_are_those_of_its_tokens(one_device_mesh):
   batch = tiny_updates.batch_of(2)
   _, metrics = tiny_updates.updated(one_device_mesh, batch, on_policy=True)
-  gap = np.abs(np.asarray(tiny_updates.scored(batch)) - batch.old_logprobs)
+  gap = np.abs(np.asarray(tiny_updates.scored(batch)) - batch.sampled_logprobs)
   gap = gap[batch.loss_mask > 0]
   mean, largest = gap.mean(), gap.max()
   assert metrics["rollout/logprob_gap"] == pytest.approx(mean, rel=1e-5)

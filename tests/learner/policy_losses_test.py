@@ -44,7 +44,7 @@ def packed():
   # Packed as if they were the sampler's log-probabilities, so that log ratios
   # end up at the right positions.
   old = OLD * jnp.asarray(batch.segment_ids > 0)
-  logprobs = old + batch.old_logprobs
+  logprobs = old + batch.sampled_logprobs
   return batch, Targets(
     logprobs=logprobs,
     old_logprobs=old,

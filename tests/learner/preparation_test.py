@@ -94,7 +94,7 @@ def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
   for epoch in range(3):
     start, want = made.policy_update(start, fixed, None)
     # Every epoch reports the gap at the update's start.
-    gap = np.abs(scored - batch.old_logprobs)[batch.loss_mask > 0]
+    gap = np.abs(scored - batch.sampled_logprobs)[batch.loss_mask > 0]
     assert want["rollout/logprob_gap"] == pytest.approx(gap.mean(), rel=1e-5)
     assert (want["learner/clip_fraction"] > 0) == (epoch > 0)
   tiny_updates.close(state.params, start.params)
@@ -178,7 +178,7 @@ def test_covariances_are_ranked_over_the_batch_on_every_mesh(sizes):
   )
   assert fields.keys() == {"chosen"}
   trained = batch.loss_mask > 0
-  logprobs = batch.old_logprobs[trained]
+  logprobs = batch.sampled_logprobs[trained]
   a = batch.advantages[trained]
   cov = (logprobs - logprobs.mean()) * (a - a.mean())
   want = np.zeros(batch.loss_mask.shape)

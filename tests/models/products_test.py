@@ -96,6 +96,42 @@ def test_kernels_are_gathered_and_their_gradients_scattered():
   assert "collective-permute" not in text
 
 
+@pytest.mark.parametrize("qkv_bias", [False, True])
+def test_joined_projections_of_gathered_kernels_change_no_gradient(qkv_bias):
+  """A GPU's form of a layer, with parameters that two devices share."""
+  mesh = mesh_of(2, 2, 1)
+  model = transformer.Transformer(
+    dataclasses.replace(CONFIG, qkv_bias=qkv_bias)
+  )
+  joined = model.clone(
+    joined=True, inlined=True, multiply=products.make(mesh, RULES)
+  )
+  boxed = transformer.abstract_params(model)
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda x: jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype),
+    nn.unbox(boxed),
+  )
+  shardings = mesh_lib.param_shardings(boxed, mesh, RULES)
+  tokens = jnp.asarray(rng.integers(0, 16, (4, 7)))
+  positions = jnp.broadcast_to(jnp.arange(7), tokens.shape)
+
+  def gradient(model, params):
+    def loss(params):
+      hidden, _ = model.apply({"params": params}, tokens, positions)
+      return jnp.sum(jnp.sin(hidden))
+
+    return jax.jit(jax.grad(loss))(params)
+
+  want = gradient(model, params)
+  got = gradient(joined, jax.device_put(params, shardings))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
+    got,
+    want,
+  )
+
+
 def test_an_unsplit_mesh_has_the_plain_product():
   assert products.make(mesh_of(4, 1, 2), RULES) is products.multiply
 

@@ -29,6 +29,7 @@ GPU = types.SimpleNamespace(
 )
 def test_other_arrays_leave_less_room(others, expected):
   found = remat_lib.choose(
+    "auto",
     presets.PRESETS["qwen2.5-1.5b"],
     *("bfloat16", GPU, 16 * 1024, 2048, 70 * GIB),
     inlined=True,
@@ -53,6 +54,7 @@ def test_other_arrays_leave_less_room(others, expected):
 def test_what_is_recomputed_follows_memory(gib, inlined, sampled, expected):
   """An update of 16 x 1,024 tokens; `none` takes 60 GiB by the compiler."""
   found = remat_lib.choose(
+    "auto",
     presets.PRESETS["qwen2.5-1.5b"],
     "bfloat16",
     GPU,

@@ -286,7 +286,7 @@ def test_the_learner_scores_500_tokens_as_the_sampler_did(
   scored, _ = jax.jit(
     lambda p, b: objective.score(MODEL, p, b, 0.8, 64, one_device_mesh)
   )(params, batch)
-  gap = np.abs(np.asarray(scored) - batch.old_logprobs)
+  gap = np.abs(np.asarray(scored) - batch.sampled_logprobs)
   assert batch.loss_mask.sum() == sum(map(len, sampled_logprobs))
   assert float(np.max(gap * batch.loss_mask)) < 1e-4
 

@@ -60,7 +60,7 @@ def measure(
   )(params, update.place(batch, experiment.mesh))
   logprobs = np.asarray(jax.device_get(scored[0]))
   trained = batch.loss_mask > 0
-  gap = np.abs(logprobs - batch.old_logprobs)[trained].astype(np.float64)
+  gap = np.abs(logprobs - batch.sampled_logprobs)[trained].astype(np.float64)
   return {
     "device": jax.devices()[0].device_kind,
     "machine": device.machine(),

@@ -107,6 +107,7 @@ def compile_check(
     chip,
     len(devices),
     sampling.shape["tensor"],
+    build.build_model(c, config, mesh, 1).remat,
     shapes.rows,
     load,
     by_name["update"].collectives if "update" in by_name else {},

@@ -110,6 +110,7 @@ def estimate(
   chip: Chip,
   chips: int,
   tensor: int,
+  remat: str,
   micro_rows: int,
   load: Load,
   update_collectives: dict[str, collectives.Total],
@@ -122,6 +123,7 @@ def estimate(
     chip: the chip type.
     chips: number of chips.
     tensor: number of chips that share a copy of the weights in sampling.
+    remat: what the backward pass recomputes, a key of `REMAT_POLICIES`.
     micro_rows: rows of a micro-batch, padded to the mesh.
     load: the step's tokens.
     update_collectives: collectives of the compiled update, counting one
@@ -132,7 +134,7 @@ def estimate(
   length = load.prompt_tokens + load.new_tokens
   trained = load.trained * length
   forward = forward_flops(config, trained, length / 2)
-  passes = 3.0 + (1.0 if c.model.remat == "full" else 0.0)
+  passes = 3.0 + (1.0 if remat == "full" else 0.0)
   compute_s = passes * forward / rate
   row_tokens = c.learner.row_length * micro_rows
   micro_batches = max(1.0, trained / row_tokens)

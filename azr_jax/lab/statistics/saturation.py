@@ -161,10 +161,9 @@ def table(runs: Sequence[Run]) -> str:
 
 def _fit(run: Run, name: str) -> Fit | None:
   """Fits a metric of a run; None if it did not change or has no fit."""
-  values = run.up_to(name, run.done)
   known = [
     (step, value)
-    for step, value in zip(run.steps, values, strict=False)
+    for step, value in zip(run.steps, run.values[name], strict=False)
     if value is not None
   ]
   window = changes.window(len(known))

@@ -86,7 +86,10 @@ class AZRSettings(Settings):
     minimum=1,
   )
   references: int = setting(
-    6, "K, example triplets shown to a proposer", paper="6", minimum=0
+    6,
+    "K, earlier tasks shown to the proposer as examples",
+    paper="6",
+    minimum=0,
   )
   learnability_samples: int = setting(
     8, "n, solver rollouts per valid proposal", paper="8", minimum=1

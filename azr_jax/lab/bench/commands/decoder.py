@@ -41,18 +41,17 @@ class Decoder:
     axes = {"data": 1, "fsdp": 1, "tensor": 1}
     self.mesh = mesh_lib.make_mesh(axes, jax.devices()[:1])
     self.source = load.resolve(flags.model, flags.cache_dir)
-    remat = flags.remat
-    if remat == transformer.AUTO:
-      remat = remat_lib.choose(
-        self.source.config,
-        flags.dtype,
-        self.mesh,
-        getattr(flags, "micro_rows", 1) * getattr(flags, "length", 1),
-        getattr(flags, "chunk_tokens", 1),
-        memory.capacity_bytes(self.mesh),
-        inlined=transformer.is_inlined(flags.train_layers, self.mesh),
-        sampled=hasattr(flags, "slots"),
-      )
+    remat = remat_lib.choose(
+      flags.remat,
+      self.source.config,
+      flags.dtype,
+      self.mesh,
+      getattr(flags, "micro_rows", 1) * getattr(flags, "length", 1),
+      getattr(flags, "chunk_tokens", 1),
+      memory.capacity_bytes(self.mesh),
+      inlined=transformer.is_inlined(flags.train_layers, self.mesh),
+      sampled=hasattr(flags, "slots"),
+    )
     self.model = transformer.training(
       self.source.config,
       flags.dtype,
