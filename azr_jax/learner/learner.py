@@ -25,6 +25,10 @@ from azr_jax.models import transformer
 from azr_jax.parallel import compiler
 from azr_jax.types import BoxedParams, Metrics, Params, Rules, Shardings
 
+# Folded into the seed of the value head. The trainer and `preparation.py` fold
+# 1 to 3.
+_VALUE_HEAD = 4
+
 State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
 
 
@@ -169,7 +173,9 @@ def _with_critic(
   init_critic = train_state.make_init_state(critic.optimizer, shardings)
   make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
-      params, jax.random.key(critic.seed), critic.settings.head_init
+      params,
+      jax.random.fold_in(jax.random.key(critic.seed), _VALUE_HEAD),
+      critic.settings.head_init,
     ),
     out_shardings=shardings.params,
   )

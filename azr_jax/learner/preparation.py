@@ -36,7 +36,7 @@ Prepare: TypeAlias = jax.stages.Wrapped
 # (params, batch) -> (log-probabilities, entropies).
 Scores: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
 # Folded into the seed for the policy loss's random selection. The trainer folds
-# 1 and 2 for rollouts and evaluations.
+# 1 and 2 for rollouts and evaluations, and the critic 4 for its head.
 _SELECTION = 3
 
 

@@ -40,7 +40,7 @@ def test_flags_and_pages_name_every_benchmark_with_a_number_of_its_own():
   """Flags and pages say that only `countdown` has a default limit, 50."""
   limits = {k: one.default_limit for k, one in registry.BENCHMARKS.items()}
   assert {k: v for k, v in limits.items() if v} == {"countdown": 50}
-  shown = "0: the benchmark's own number (countdown: 50), else all"
+  shown = "0: all (countdown: 50)"
   described = {one.key: one.doc for one in describe(PeriodicSettings())}
   assert shown in described["limit"]
   page = pathlib.Path(__file__).parents[2] / "docs/guide/evaluate.md"

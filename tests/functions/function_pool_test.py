@@ -275,8 +275,7 @@ def test_what_a_function_takes():
 NOTEBOOK = textwrap.dedent("""
   import abc, dataclasses, enum, re, sys
   import xml.etree.ElementTree
-  from azr_jax.config import named
-from azr_jax.functions import by_value, pool, spec
+  from azr_jax.functions import pool, spec
 
   class Word(enum.Enum):
     YES = "yes"
@@ -340,7 +339,9 @@ def test_a_function_of_a_file_is_sent_by_its_code(tmp_path):
   file = tmp_path / "own_reward.py"
   file.write_text("BONUS = 2\n\ndef reward(x):\n  return x + BONUS\n")
   data = by_value.dumps(named.find(f"{file}:reward"))
-  program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())(3))"
+  program = (
+    "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())(3))"
+  )
   run = subprocess.run(
     [sys.executable, "-c", program], input=data, capture_output=True, check=True
   )

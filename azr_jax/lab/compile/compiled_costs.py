@@ -23,7 +23,7 @@ from azr_jax.lab.compile.roofline import Load
 from azr_jax.lab.compile.roofline_floors import Shapes
 from azr_jax.lab.compile.sampler_forecast import (
   DecodeCost,
-  Prompt,
+  PromptLoad,
   Rules,
   SamplerCosts,
 )
@@ -149,7 +149,10 @@ def forecast_step(
   rng = random.Random(_SEED)
   tokens = round(load.prompt_tokens)
   phases = [
-    [Prompt(tokens, tuple(lengths.draw(samples, rng))) for _ in range(prompts)]
+    [
+      PromptLoad(tokens, tuple(lengths.draw(samples, rng)))
+      for _ in range(prompts)
+    ]
     for prompts, samples in load.phases
   ]
   sampled = [
@@ -208,10 +211,10 @@ def forecast_step(
   }
 
 
-def _one_stream(phases: Sequence[Sequence[Prompt]]) -> list[Prompt]:
+def _one_stream(phases: Sequence[Sequence[PromptLoad]]) -> list[PromptLoad]:
   """Returns the first phase's prompts, with later phases as follow-ups."""
   first, *later = phases
-  follow: list[list[Prompt]] = [[] for _ in first]
+  follow: list[list[PromptLoad]] = [[] for _ in first]
   for phase in later:
     for index, prompt in enumerate(phase):
       follow[index % len(first)].append(prompt)
@@ -222,7 +225,7 @@ def _one_stream(phases: Sequence[Sequence[Prompt]]) -> list[Prompt]:
 
 
 def _ahead_s(
-  step: Sequence[Prompt], rules: Rules, costs: SamplerCosts
+  step: Sequence[PromptLoad], rules: Rules, costs: SamplerCosts
 ) -> float:
   """Returns the sampling seconds of a step if the next is sampled ahead."""
   steps = [step] * _AHEAD_STEPS

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from azr_jax.lab.compile import sampler_forecast
 from azr_jax.lab.compile.sampler_forecast import (
-  Prompt,
+  PromptLoad,
   Rules,
   SamplerCosts,
   SimulatedSampling,
@@ -86,7 +86,7 @@ class Step:
 
 
 def step(
-  prompts: Sequence[Prompt],
+  prompts: Sequence[PromptLoad],
   trained: Sequence[int],
   rules: Rules,
   costs: SamplerCosts,

@@ -140,7 +140,7 @@ class SimulatedSampling:
 
 
 @dataclasses.dataclass(frozen=True)
-class Prompt:
+class PromptLoad:
   """A prompt and the lengths of its completions.
 
   Attributes:
@@ -151,7 +151,7 @@ class Prompt:
 
   tokens: int
   completions: tuple[int, ...]
-  follow_ups: "tuple[Prompt, ...]" = ()
+  follow_ups: "tuple[PromptLoad, ...]" = ()
 
 
 class _CostEngine(LengthEngine):
@@ -224,7 +224,7 @@ class _Tokenizer:
 
 
 def sample(
-  prompts: Sequence[Prompt], rules: Rules, costs: SamplerCosts
+  prompts: Sequence[PromptLoad], rules: Rules, costs: SamplerCosts
 ) -> SimulatedSampling:
   """Simulates a stream until its last sequence ends.
 
@@ -237,7 +237,7 @@ def sample(
 
 
 def sample_steps(
-  steps: Sequence[Sequence[Prompt]],
+  steps: Sequence[Sequence[PromptLoad]],
   max_staleness: int,
   rules: Rules,
   costs: SamplerCosts,
@@ -308,9 +308,9 @@ class _Run:
     engine = cast(Engine, self.engine)
     self.stream = Stream(engine, tokenizer, ends, Meter(), Weights({}))
     self.unfinished: dict[int, int] = collections.defaultdict(int)
-    self._follow_ups: list[tuple[Prompt, int]] = []
+    self._follow_ups: list[tuple[PromptLoad, int]] = []
 
-  def submit(self, prompt: Prompt, step: int) -> None:
+  def submit(self, prompt: PromptLoad, step: int) -> None:
     """Submits a prompt of a step."""
     number, left = len(self._completions), len(prompt.completions)
     self._completions.append(prompt.completions)
@@ -342,6 +342,6 @@ class _Run:
       self.stream.fetch()
 
 
-def _longest(prompt: Prompt) -> int:
+def _longest(prompt: PromptLoad) -> int:
   """Returns the length of the longest completion, follow-ups included."""
   return max(*prompt.completions, 1, *map(_longest, prompt.follow_ups))

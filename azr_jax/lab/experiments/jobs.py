@@ -10,7 +10,7 @@ from typing import Any
 
 from azr_jax.lab.experiments import folders, plan_file
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import Score
+from azr_jax.lab.experiments.plan import ScoreSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _train(workdir: Workdir, arm: str, seed: int) -> Job:
 def _score(
   workdir: Workdir,
   name: str,
-  score: Score,
+  score: ScoreSettings,
   model: str,
   folder: pathlib.Path,
   needs: tuple[str, ...] = (),

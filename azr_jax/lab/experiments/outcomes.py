@@ -8,7 +8,7 @@ import numpy as np
 from azr_jax.evals import score_files
 from azr_jax.lab.experiments import folders
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import Outcome
+from azr_jax.lab.experiments.plan import OutcomeSettings
 
 START = "start"
 
@@ -32,7 +32,9 @@ class Samples:
     return self.values[[self.seeds.index(seed) for seed in seeds]]
 
 
-def read(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
+def read(
+  workdir: Workdir, arm: str, outcome: OutcomeSettings
+) -> Samples | None:
   """Returns an outcome of an arm or of the start; None if no run has it yet.
 
   Runs that have not reached the outcome's last step, or have no score yet, are
@@ -54,7 +56,9 @@ def check_same_items(first: Samples, second: Samples) -> None:
     )
 
 
-def _metric(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
+def _metric(
+  workdir: Workdir, arm: str, outcome: OutcomeSettings
+) -> Samples | None:
   found = {
     seed: _mean(folders.read_rows(workdir.run(arm, seed)), outcome)
     for seed in workdir.plan.about.seeds
@@ -66,7 +70,7 @@ def _metric(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
   return Samples(tuple(known), {}, values)
 
 
-def _mean(rows: list[dict[str, float]], outcome: Outcome) -> float:
+def _mean(rows: list[dict[str, float]], outcome: OutcomeSettings) -> float:
   """Returns the metric's mean over the steps.
 
   NaN if the run has not reached `last_step`, or no step has the metric.
@@ -84,7 +88,9 @@ def _mean(rows: list[dict[str, float]], outcome: Outcome) -> float:
   return float(np.mean(values)) if values else math.nan
 
 
-def _score(workdir: Workdir, arm: str, outcome: Outcome) -> Samples | None:
+def _score(
+  workdir: Workdir, arm: str, outcome: OutcomeSettings
+) -> Samples | None:
   if arm == START:
     by_seed = {0: workdir.start_scores(outcome.score)}
   else:

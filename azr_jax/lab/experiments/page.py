@@ -18,7 +18,7 @@ from azr_jax.lab.experiments import (
 )
 from azr_jax.lab.experiments.analysis import Finding
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import Outcome, Plan
+from azr_jax.lab.experiments.plan import OutcomeSettings, Plan
 from azr_jax.run import starts, storage
 
 RESULTS, PAGE, FIGURE = "results.json", "results.md", "figure.png"
@@ -163,7 +163,7 @@ def _arms(plan: Plan, results: Mapping[str, Any]) -> str:
 
 
 def _cell(
-  outcome: Outcome, cell: Mapping[str, Any] | None, num_seeds: int
+  outcome: OutcomeSettings, cell: Mapping[str, Any] | None, num_seeds: int
 ) -> str:
   """Returns the mean with its standard error, over seeds if there are several.
 

@@ -82,7 +82,7 @@ class Preparation(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Score(Settings):
+class ScoreSettings(Settings):
   """A benchmark of finished runs, and of the model that they start from."""
 
   config: str = setting(
@@ -97,7 +97,7 @@ class Score(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome(Settings):
+class OutcomeSettings(Settings):
   """A number per run: a score over items, or a metric's mean over steps."""
 
   title: str = setting("", "column title, with the unit", required=True)
@@ -224,8 +224,8 @@ class Plan:
   about: About
   preparations: Sequence[Preparation]
   arms: Mapping[str, Arm]
-  scores: Mapping[str, Score]
-  outcomes: Mapping[str, Outcome]
+  scores: Mapping[str, ScoreSettings]
+  outcomes: Mapping[str, OutcomeSettings]
   comparisons: Sequence[Comparison]
   panels: Mapping[str, str]
   rehearse: Mapping[str, Any]

@@ -14,10 +14,10 @@ from azr_jax.lab.experiments.plan import (
   Amendment,
   Arm,
   Comparison,
-  Outcome,
+  OutcomeSettings,
   Plan,
   Preparation,
-  Score,
+  ScoreSettings,
   Transition,
 )
 
@@ -84,8 +84,8 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
     name=name,
     preparations=_list(rest, "prepare", Preparation),
     arms=arms,
-    scores=_built(rest, "scores", Score),
-    outcomes=_built(rest, "outcomes", Outcome),
+    scores=_built(rest, "scores", ScoreSettings),
+    outcomes=_built(rest, "outcomes", OutcomeSettings),
     comparisons=_list(rest, "comparisons", Comparison),
     panels=_table(rest, "panels"),
     rehearse=_table(rest, "rehearse"),

@@ -4,17 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from azr_jax.lab.experiments import analysis
-from azr_jax.lab.experiments.plan import HIGHER, LOWER, NOT_LOWER, Outcome, Plan
+from azr_jax.lab.experiments.plan import (
+  HIGHER,
+  LOWER,
+  NOT_LOWER,
+  OutcomeSettings,
+  Plan,
+)
 
 _SIGNS = {HIGHER: "above", LOWER: "below", NOT_LOWER: "not below"}
 
 
-def scale(outcome: Outcome) -> float:
+def scale(outcome: OutcomeSettings) -> float:
   """Returns the factor for display: scores are shown in percent."""
   return 100.0 if outcome.score else 1.0
 
 
-def shown(outcome: Outcome, value: float, signed: bool = False) -> str:
+def shown(outcome: OutcomeSettings, value: float, signed: bool = False) -> str:
   """Formats a value of an outcome; scores are in percent."""
   sign = "+" if signed else ""
   digits = ".1f" if outcome.score else ".3g"

@@ -62,6 +62,8 @@ from azr_jax.tools.python_tool import PythonTool
 # State keys of the tool and of the epoch order.
 _TOOL = "tool"
 _ORDER = "order"
+# Part of the seed with which the control shuffles pass rates.
+_SHUFFLE = 1
 # Metric family -> what a healthy value looks like.
 _HEALTHY = {
   "stage": "number rises; every group is large enough for a stage",
@@ -144,7 +146,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
       context.sandbox.require_same(pass_rates_lib.sandbox_of(path), str(path))
       pass_rates = pass_rates_lib.read_for(path, questions)
       if settings.shuffle_pass_rates:
-        np.random.default_rng((context.seed, 1)).shuffle(pass_rates)
+        np.random.default_rng((context.seed, _SHUFFLE)).shuffle(pass_rates)
     return cls(settings, context, questions, pass_rates)
 
   @classmethod

@@ -35,7 +35,7 @@ _METHOD = re.compile(r"^\s*class Solution\b", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
-class Seed:
+class SeedTask:
   """A seed before validation.
 
   Attributes:
@@ -52,7 +52,7 @@ def to_json(kind: str, task: Task) -> dict[str, Any]:
   return {"kind": kind, **task_lib.to_json(task)}
 
 
-def read(spec: str) -> list[Seed]:
+def read(spec: str) -> list[SeedTask]:
   """Reads seeds from a spec of `tasks/records.py`.
 
   Raises:
@@ -65,7 +65,7 @@ def read(spec: str) -> list[Seed]:
   return seeds
 
 
-def _seeds(spec: str, rows: Iterable[Any]) -> Iterable[Seed]:
+def _seeds(spec: str, rows: Iterable[Any]) -> Iterable[SeedTask]:
   for number, row in enumerate(rows):
     try:
       yield _seed(row)
@@ -76,14 +76,14 @@ def _seeds(spec: str, rows: Iterable[Any]) -> Iterable[Seed]:
       ) from None
 
 
-def _seed(row: Mapping[str, Any]) -> Seed:
+def _seed(row: Mapping[str, Any]) -> SeedTask:
   if "message" in row:
     inputs = tuple(map(str, row["inputs"]))
     message = str(row["message"])
-    return Seed(CASES, InductionTask(str(row["code"]), inputs, (), message))
+    return SeedTask(CASES, InductionTask(str(row["code"]), inputs, (), message))
   kind = ERRORS if row.get("kind") == ERRORS else TRIPLETS
   code, argument_text = _program(row)
-  return Seed(kind, Triplet(code, argument_text, ""))
+  return SeedTask(kind, Triplet(code, argument_text, ""))
 
 
 def _imports(prompt: str) -> list[str]:

@@ -17,7 +17,7 @@ from azr_jax.lab.compile import (
   sampling_programs,
 )
 from azr_jax.lab.compile.compiled import Compiled
-from azr_jax.lab.compile.sampler_forecast import DecodeCost, Prompt
+from azr_jax.lab.compile.sampler_forecast import DecodeCost, PromptLoad
 from azr_jax.parallel.chips import Chip
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import settings
@@ -53,7 +53,7 @@ def costs(call=0.0, token=1.0, page=0.0, prefill=(0.0, 0.0), **changes):
 
 
 def prompts(*counts, tokens=8):
-  return [Prompt(tokens, (count,)) for count in counts]
+  return [PromptLoad(tokens, (count,)) for count in counts]
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -128,8 +128,8 @@ def test_long_prompts_are_read_in_parts():
 
 def test_what_follows_a_completion_waits_for_it_alone():
   """A short and a long proposal; the short one's answer fills its slot."""
-  first = Prompt(8, (4,), (Prompt(8, (12,)),))
-  second = Prompt(8, (16,), (Prompt(8, (4,)),))
+  first = PromptLoad(8, (4,), (PromptLoad(8, (12,)),))
+  second = PromptLoad(8, (16,), (PromptLoad(8, (4,)),))
   stream = rules(slot_counts=(2,))
   two = costs(decode={2: DecodeCost(0.0, 1.0, 0.0)})
   separate = [

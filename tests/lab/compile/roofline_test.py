@@ -71,10 +71,11 @@ def test_one_layer_costs_what_xla_counts():
 def test_an_estimate_by_hand():
   config = azr.get_config("tiny")
   config.rollout.slots = 4
-  config.model.remat = "full"
   chip = Chip(hbm_bytes=1e9, bandwidth=1e9, flops=1e12, link_bandwidth=1e9)
   load = roofline.Load(8, 8, 4, prompt_tokens=10.0, new_tokens=6.0)
-  got = roofline.estimate(shared(config), CONFIG, chip, 2, 2, "none", 2, load, {})
+  got = roofline.estimate(
+    shared(config), CONFIG, chip, 2, 2, "full", 2, load, {}
+  )
   weights = 4 * parameter_count(CONFIG)  # float32
   cache = 4 * (4 * 2 * 2 * 2 * 8) * 13  # Slots x entry x mean live length.
   assert got.decode_s == pytest.approx(12 * (weights + cache) / 2e9)
@@ -86,12 +87,16 @@ def test_an_estimate_by_hand():
   config.learner.row_length = 16
   config.rollout.prompt_buckets = (8,)
   config.rollout.max_tokens = 8
-  slow = roofline.estimate(shared(config), CONFIG, chip, 2, 2, "none", 2, load, moved)
+  slow = roofline.estimate(
+    shared(config), CONFIG, chip, 2, 2, "full", 2, load, moved
+  )
   assert slow.update_s == pytest.approx(4.0)  # 128 tokens in rows of 2 x 16.
   assert slow.update_bound == "links"
   assert got.critic_s == 0
   config.learner.estimator, config.learner.epochs = "gae", 2
-  twice = roofline.estimate(shared(config), CONFIG, chip, 2, 2, "none", 2, load, {})
+  twice = roofline.estimate(
+    shared(config), CONFIG, chip, 2, 2, "full", 2, load, {}
+  )
   assert twice.update_s == 2 * got.update_s
   # Values are estimated once, and trained as often as the policy.
   assert twice.critic_s == pytest.approx(twice.update_s + forward / 2e12)

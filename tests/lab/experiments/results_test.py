@@ -22,7 +22,7 @@ from azr_jax.lab.experiments import (
   registration,
 )
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import Outcome
+from azr_jax.lab.experiments.plan import OutcomeSettings
 
 figure_lib = pytest.importorskip("matplotlib.figure", reason="draws figures")
 STEPS, SEEDS, ITEMS = 4, 5, 60
@@ -155,8 +155,10 @@ def finished(tmp_path):
 
 def test_an_outcome_can_count_a_part_of_the_items(finished):
   _, workdir = finished
-  whole = outcomes.read(workdir, "plain", Outcome(title="%", score="sums"))
-  tens = Outcome(title="%", score="sums", items="1")
+  whole = outcomes.read(
+    workdir, "plain", OutcomeSettings(title="%", score="sums")
+  )
+  tens = OutcomeSettings(title="%", score="sums", items="1")
   part = outcomes.read(workdir, "plain", tens)
   ids = ["1", *map(str, range(10, 20))]
   assert [*part.items] == ids

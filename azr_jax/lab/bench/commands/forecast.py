@@ -22,7 +22,7 @@ from azr_jax.lab.bench.commands import update as update_command
 from azr_jax.lab.bench.workload import UpdateWorkload
 from azr_jax.lab.compile import forecast
 from azr_jax.lab.compile import lengths as lengths_lib
-from azr_jax.lab.compile.sampler_forecast import Prompt
+from azr_jax.lab.compile.sampler_forecast import PromptLoad
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     trained = [flags.prompt_tokens + count for count in counts] * flags.samples
     predicted = forecast.step(
       [
-        Prompt(flags.prompt_tokens, (count,) * flags.samples)
+        PromptLoad(flags.prompt_tokens, (count,) * flags.samples)
         for count in counts
       ],
       [tokens + 1 for tokens in trained],
