@@ -14,7 +14,7 @@ from azr_jax.corpora import (
   rows,
 )
 from azr_jax.corpora.corpus import Corpus, from_pairs
-from azr_jax.corpora.programs import conversations, dataset, tokenizer
+from azr_jax.corpora.programs import conversations, tokenizer
 from azr_jax.executor import Executor
 
 
@@ -52,6 +52,9 @@ class Resources:
 
 
 def _programs(c: ProgramsSettings, resources: Resources) -> Corpus:
+  # tensorflow-datasets takes a quarter of a second to import.
+  from azr_jax.corpora.programs import dataset
+
   with resources.make_executor() as executor:
     pairs = dataset.load(
       seed=c.seed,

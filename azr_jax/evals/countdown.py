@@ -18,7 +18,7 @@ from azr_jax.executor import Executor, futures
 from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
-from azr_jax.tasks.countdown import dataset, difficulty, generator, prompts
+from azr_jax.tasks.countdown import difficulty, generator, prompts, puzzle_files
 
 PUZZLES = 50  # as in the paper
 _MAX_PUZZLES = 1000  # number of test puzzles, so the largest useful `--limit`
@@ -37,7 +37,7 @@ def read(data: str) -> list[Item]:
     ValueError: the test split has no puzzles of this size.
   """
   if data and not data.startswith(_NUMBERS):
-    puzzles, scores = dataset.read(pathlib.Path(data).expanduser())
+    puzzles, scores = puzzle_files.read(pathlib.Path(data).expanduser())
   else:
     sizes = _sizes(data)
     of_size = [pair for pair in _test_split() if len(pair[0].numbers) in sizes]

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import subprocess
 import sys
 
 import pytest
@@ -23,6 +24,26 @@ def test_setup_and_the_list_have_the_same_commands(monkeypatch, capsys):
   lines = re.findall(r"^azr-([\w-]+) +(.+[.])$", shown, re.MULTILINE)
   assert [name for name, _ in lines] == names
   assert all(len(line) <= 100 for line in shown.splitlines())
+
+
+def test_a_command_of_the_list_names_its_own_script(monkeypatch, capsys):
+  monkeypatch.setattr(sys, "argv", ["azr_jax", "train", "--config=a.py"])
+  with pytest.raises(SystemExit):
+    listing.run()
+  shown = capsys.readouterr().err
+  assert "expected `azr-train` or `python -m azr_jax.train`" in shown
+
+
+def test_a_start_does_not_wait_for_what_few_runs_need():
+  """These take a tenth of the time to the first line of a command."""
+  program = """
+import sys, azr_jax.train, azr_jax.evaluate, azr_jax.sft, azr_jax.serve
+print({"tensorflow_datasets", "torch", "transformers"} & {*sys.modules})
+"""
+  done = subprocess.run(
+    [sys.executable, "-c", program], capture_output=True, text=True, check=True
+  )
+  assert done.stdout == "set()\n"
 
 
 @pytest.mark.parametrize(

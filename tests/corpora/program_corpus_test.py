@@ -76,13 +76,13 @@ def test_most_flawed_proposals_are_rejected(executor):
 
 def test_the_corpus_has_no_heldout_program():
   for conversation in generate():
-    assert not any(dataset.is_heldout(code) for code in conversation.programs)
+    assert not any(heldout.is_heldout(code) for code in conversation.programs)
 
 
 def test_the_stored_tasks_are_those_of_the_seed(executor):
   tasks = heldout.read()
   assert len(tasks) == 3 * heldout.PER_TYPE
-  assert all(dataset.is_heldout(t.task.code) for t in tasks)
+  assert all(heldout.is_heldout(t.task.code) for t in tasks)
   rebuilt = heldout.build(executor, heldout.SEED, 5)
   assert rebuilt[:5] == tasks[:5]
 

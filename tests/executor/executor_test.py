@@ -24,7 +24,7 @@ LOOP = "def f(x):\n  while True: pass"
 
 @pytest.fixture
 def pool():
-  with Executor(workers=1, timeout_s=1.5, memory_mb=256) as executor:
+  with Executor(workers=1, timeout_s=0.8, memory_mb=256) as executor:
     yield executor
 
 

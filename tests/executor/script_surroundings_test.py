@@ -300,9 +300,7 @@ def test_the_libraries_are_all_tried():
 @pytest.mark.parametrize(
   "name",
   [
-    name
-    if name in ("numpy", "sympy")
-    else pytest.param(name, marks=pytest.mark.slow)
+    name if name == "numpy" else pytest.param(name, marks=pytest.mark.slow)
     for name in LIBRARIES
   ],
 )

@@ -24,7 +24,7 @@ LOOP = "def f(x):\n  while True: pass"
 
 @pytest.fixture
 def pool():
-  with Executor(workers=1, timeout_s=1.5, memory_mb=256) as executor:
+  with Executor(workers=1, timeout_s=0.8, memory_mb=256) as executor:
     yield executor
 
 
@@ -108,7 +108,7 @@ def test_cancelled_jobs_never_start(pool):
 
 def test_many_workers_have_several_servers(monkeypatch):
   monkeypatch.setattr(executor_lib, "WORKERS_PER_SERVER", 2)
-  with Executor(workers=3, timeout_s=1.5, memory_mb=256) as pool:
+  with Executor(workers=3, timeout_s=0.8, memory_mb=256) as pool:
     first, second = servers_of(pool)
     counts = [len(children_of([server])) for server in (first, second)]
     # A pool has two zygotes per worker, but at least one per hash seed.
@@ -141,7 +141,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize(
+  "name",
+  [
+    "SIGTERM",
+    *(pytest.param(s, marks=pytest.mark.slow) for s in ("SIGINT", "SIGHUP")),
+  ],
+)
 def test_a_signal_to_everybody_leaves_the_trainer_its_pool(name):
   trainer = subprocess.Popen(
     [sys.executable, "-c", TRAINER],

@@ -115,7 +115,10 @@ def test_the_gap_to_the_sampler_is_that_of_the_first_epoch(one_device_mesh):
     assert metrics[name] == first[name] != second[name]
 
 
-@pytest.mark.parametrize("rows, row_length", [(8, 16), (1, 16), (4, 13)])
+@pytest.mark.parametrize(
+  "rows, row_length",
+  [(1, 16), (4, 13), pytest.param(8, 16, marks=pytest.mark.slow)],
+)
 def test_the_loss_counts_the_largest_entropies_of_the_batch(
   one_device_mesh, rows, row_length
 ):

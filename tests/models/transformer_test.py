@@ -63,7 +63,9 @@ def test_parameter_count_formula(params):
   assert total == parameter_count(CONFIG)
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 100])
+@pytest.mark.parametrize(
+  "chunk", [pytest.param(1, marks=pytest.mark.slow), 5, 100]
+)
 def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
   tokens, lengths, prompt = tokens_of(3, 20), np.array([5, 11, 8]), 12
   full, _ = run(params, tokens, positions_of(tokens))

@@ -5,7 +5,7 @@ import pytest
 
 from azr_jax.systems.countdown import sources
 from azr_jax.systems.countdown.settings import CountdownSettings
-from azr_jax.tasks.countdown import dataset, generator
+from azr_jax.tasks.countdown import generator, puzzle_files
 
 
 @pytest.fixture
@@ -13,8 +13,8 @@ def made(tmp_path):
   """Returns settings that read 60 puzzles of both sizes, and the puzzles."""
   puzzles = [puzzle for puzzle, _ in generator.generate(3, 60)]
   path = tmp_path / "puzzles.jsonl"
-  dataset.write(path, puzzles)
-  difficulties = dict(zip(*dataset.read(path), strict=True))
+  puzzle_files.write(path, puzzles)
+  difficulties = dict(zip(*puzzle_files.read(path), strict=True))
   return lambda **keys: CountdownSettings(
     puzzles=str(path), **keys
   ), difficulties

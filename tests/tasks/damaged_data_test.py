@@ -16,7 +16,7 @@ from azr_jax.corpora.programs import heldout
 from azr_jax.evals import registry, runner
 from azr_jax.lab.data import select_problems
 from azr_jax.tasks import records
-from azr_jax.tasks.countdown import dataset
+from azr_jax.tasks.countdown import puzzle_files
 from azr_jax.tasks.mathematics import sources
 from azr_jax.tasks.programs import seed_files
 from azr_jax.tasks.questions import bbh, pass_rates, question
@@ -85,7 +85,7 @@ def demonstration():
 # Name -> a reader of a line-based format, and a record.
 LINES = {
   "problems": (lambda p: sources.read(str(p)), PROBLEM),
-  "puzzles": (dataset.read, {"nums": [1, 2, 3, 4], "target": 10}),
+  "puzzles": (puzzle_files.read, {"nums": [1, 2, 3, 4], "target": 10}),
   "programs": (lambda p: seed_files.read(str(p)), PROGRAM),
   "questions": (
     question.read,

@@ -16,22 +16,14 @@ from typing import Any, overload
 import numpy as np
 import tensorflow_datasets as tfds
 
-from azr_jax.corpora.programs import conversations
+from azr_jax.corpora.programs import conversations, heldout
 from azr_jax.corpora.programs.conversations import Conversation, CorpusSettings
 from azr_jax.executor import Executor, Job
 from azr_jax.grading import values
-from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, TASK_TYPES
 
-# One in this many programs is held out for the benchmark.
-HELDOUT_MODULUS = 20
 # Number of conversations that are checked at a time.
 _CHECK_BATCH = 2048
-
-
-def is_heldout(code: str) -> bool:
-  """Returns whether a program is held out, which depends only on its key."""
-  return int(program_key(code), 16) % HELDOUT_MODULUS == 0
 
 
 def generate(
@@ -50,7 +42,7 @@ def generate(
       conversation = conversations.make_conversation(
         rng, task_type, role, settings
       )
-      if not any(is_heldout(code) for code in conversation.programs):
+      if not any(heldout.is_heldout(code) for code in conversation.programs):
         break
     yield conversation
 

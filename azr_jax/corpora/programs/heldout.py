@@ -16,7 +16,7 @@ import numpy as np
 
 from azr_jax.cli import errors
 from azr_jax.config import user_files
-from azr_jax.corpora.programs import conversations, dataset
+from azr_jax.corpora.programs import conversations
 from azr_jax.executor import Executor
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs import validation
@@ -24,6 +24,8 @@ from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import INDUCTION, TASK_TYPES, Task
 
 ASSET = pathlib.Path(__file__).parents[2] / "assets/programs_heldout.jsonl"
+# One in this many programs is held out.
+HELDOUT_MODULUS = 20
 PER_TYPE = 300
 # Maximum number of tasks per program. It is small because there are few short
 # programs, and they are drawn often.
@@ -46,6 +48,11 @@ class HeldoutTask:
   task: Task
 
 
+def is_heldout(code: str) -> bool:
+  """Returns whether a program is held out, which depends only on its key."""
+  return int(program_key(code), 16) % HELDOUT_MODULUS == 0
+
+
 def draw(seed: int, per_type: int) -> Iterator[HeldoutTask]:
   """Yields distinct tasks, `per_type` of each type.
 
@@ -63,7 +70,7 @@ def draw(seed: int, per_type: int) -> Iterator[HeldoutTask]:
         _, _, task = conversations.draw_triplet(rng)
       key = program_key(task.code)
       is_new = task not in seen and per_program[key] < PER_PROGRAM
-      if dataset.is_heldout(task.code) and is_new:
+      if is_heldout(task.code) and is_new:
         seen.add(task)
         per_program[key] += 1
         yield HeldoutTask(task_type, task)

@@ -16,7 +16,7 @@ import numpy as np
 from azr_jax.config.settings import Settings, setting
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.parallel import memory
-from azr_jax.tasks.countdown import dataset, generator, proposals
+from azr_jax.tasks.countdown import generator, proposals, puzzle_files
 from azr_jax.tasks.countdown import prompts as prompt_lib
 from azr_jax.trainer import loading, sizes
 from azr_jax.trainer import settings as train_settings
@@ -86,7 +86,7 @@ def propose(
       break
   if not kept:
     raise ValueError(f"no proposal was kept: {dict(outcomes)}")
-  dataset.write(pathlib.Path(out).expanduser(), list(kept.values()))
+  puzzle_files.write(pathlib.Path(out).expanduser(), list(kept.values()))
   tried = sum(outcomes.values())
   return {name: outcomes[name] / tried for name in sorted(outcomes)} | {
     "tried": float(tried),

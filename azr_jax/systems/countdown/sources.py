@@ -13,7 +13,7 @@ from azr_jax.curricula import curriculum as curriculum_lib
 from azr_jax.curricula.curriculum import Buckets, Curriculum
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.systems.countdown.settings import CountdownSettings
-from azr_jax.tasks.countdown import dataset, difficulty, generator
+from azr_jax.tasks.countdown import difficulty, generator, puzzle_files
 
 # The bucket of puzzles that the policy proposed.
 PROPOSED = "own"
@@ -115,6 +115,9 @@ def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
   """Returns the puzzles of source 0, with their difficulty [N]."""
   if c.puzzles:
     return _training_puzzles(c.puzzles)
+  # tensorflow-datasets takes a quarter of a second to import.
+  from azr_jax.tasks.countdown import dataset
+
   return dataset.load(
     seed=c.data_seed,
     train=c.count,
@@ -130,7 +133,7 @@ def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
   Raises:
     ValueError: all puzzles belong to the test split.
   """
-  puzzles, scores = dataset.read(pathlib.Path(path).expanduser())
+  puzzles, scores = puzzle_files.read(pathlib.Path(path).expanduser())
   kept = [i for i, p in enumerate(puzzles) if not generator.is_test(p)]
   logging.warning(
     "%s: skipping %d of %d puzzles, which belong to the test split",

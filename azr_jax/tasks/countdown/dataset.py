@@ -1,25 +1,21 @@
-"""Puzzles with difficulties, from a generated dataset or from public files.
+"""The generated dataset of puzzles with difficulties.
 
   python -m azr_jax.tasks.countdown --count=100000 --out=DIR
 
-tensorflow-datasets builds the generated dataset once per settings and reads its
-array_record files by random access, without TensorFlow. The training and test
-splits share no puzzle, not even with reordered numbers. Public files have
-records with `nums` and `target`, in JSON lines, JSON or parquet.
+tensorflow-datasets builds it once per settings and reads its array_record files
+by random access, without TensorFlow. The training and test splits share no
+puzzle, not even with reordered numbers.
 """
 
-import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from azr_jax.config import user_files
 from azr_jax.grading.countdown_puzzle import Puzzle, from_record
-from azr_jax.tasks import records
-from azr_jax.tasks.countdown import difficulty, generator
+from azr_jax.tasks.countdown import generator
 
 
 class CountdownPuzzles(tfds.core.GeneratorBasedBuilder):
@@ -100,33 +96,3 @@ def load(
   rows = list(builder.as_data_source(split=split))
   scores = np.array([row["difficulty"] for row in rows], np.float32)
   return [from_record(row) for row in rows], scores
-
-
-def read(path: pathlib.Path) -> tuple[list[Puzzle], np.ndarray]:
-  """Reads the solvable puzzles of a file in the public layout.
-
-  Args:
-    path: a file that `azr_jax/tasks/records.py` reads.
-
-  Returns:
-    The puzzles, and their difficulties, float32 [puzzles].
-
-  Raises:
-    ValueError: a record is not a puzzle, or no puzzle is solvable.
-  """
-  with user_files.reading(path, "records of puzzles"):
-    puzzles = [from_record(record) for record in records.read(str(path))]
-    scores = difficulty.score_puzzles(puzzles)
-  kept = np.flatnonzero(~np.isnan(scores)).tolist()
-  if not kept:
-    raise ValueError(f"{path}: expected at least one puzzle with a solution")
-  return [puzzles[i] for i in kept], scores[kept].astype(np.float32)
-
-
-def write(path: pathlib.Path, puzzles: Sequence[Puzzle]) -> None:
-  """Writes puzzles as JSON lines in the public layout."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with path.open("w", encoding="utf-8") as file:
-    for puzzle in puzzles:
-      record = {"nums": list(puzzle.numbers), "target": puzzle.target}
-      file.write(json.dumps(record) + "\n")

@@ -4,7 +4,7 @@ import pytest
 
 from azr_jax.configs import propose
 from azr_jax.lab.data import countdown_pool
-from azr_jax.tasks.countdown import dataset, generator
+from azr_jax.tasks.countdown import generator, puzzle_files
 
 MODEL = "embedded:countdown-tiny"
 
@@ -12,7 +12,7 @@ MODEL = "embedded:countdown-tiny"
 def test_a_random_pool_has_puzzles_of_the_training_split(tmp_path):
   path = tmp_path / "pool.jsonl"
   outcomes = countdown_pool.propose(propose.get_config(), None, str(path), 5)
-  puzzles, _ = dataset.read(path)
+  puzzles, _ = puzzle_files.read(path)
   assert len(puzzles) == outcomes["puzzles"] == 5
   assert len({puzzle.key for puzzle in puzzles}) == 5
   assert not any(map(generator.is_test, puzzles))

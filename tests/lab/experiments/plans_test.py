@@ -67,7 +67,16 @@ def test_no_two_arms_have_the_same_config(name):
   assert not any(one in configs[:i] for i, one in enumerate(configs))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+  "name",
+  [
+    # It has ninety runs.
+    pytest.param(name, marks=pytest.mark.slow)
+    if name == "selfplay_gate"
+    else name
+    for name in NAMES
+  ],
+)
 def test_kept_runs_are_still_those_of_their_arms(name, tmp_path):
   """The package's configs may change without invalidating past runs."""
   source = plan_file.folder_of(name)

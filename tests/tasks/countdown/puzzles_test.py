@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from azr_jax.grading.countdown_puzzle import Puzzle
-from azr_jax.tasks.countdown import dataset, difficulty, generator
+from azr_jax.tasks.countdown import dataset, difficulty, generator, puzzle_files
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +57,15 @@ def test_public_files_are_read_without_unsolvable_puzzles(tmp_path, name):
   path = tmp_path / name
   puzzles = [Puzzle((1, 2, 3), 6), Puzzle((1, 1, 1), 99)]
   if name.endswith("jsonl"):
-    dataset.write(path, puzzles)
+    puzzle_files.write(path, puzzles)
   else:
     records = [{"nums": p.numbers, "target": p.target} for p in puzzles]
     path.write_text(json.dumps(records))
     if name.endswith("parquet"):
       parquet.write_table(pyarrow.Table.from_pylist(records), path)
-  solvable, scores = dataset.read(path)
+  solvable, scores = puzzle_files.read(path)
   assert solvable == puzzles[:1] and scores.shape == (1,)
   path = tmp_path / "empty.json"
   path.write_text("[]")
   with pytest.raises(ValueError, match="expected"):
-    dataset.read(path)
+    puzzle_files.read(path)
