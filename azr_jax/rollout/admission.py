@@ -39,6 +39,17 @@ class Admission:
     self._stages, self._slots = stages, slots
     self._allocator, self._meter = allocator, meter
 
+  @property
+  def has_takers(self) -> bool:
+    """Whether a device has a free slot that something waiting may take."""
+    stages = self._stages
+    free = {device for device, slots in enumerate(self._slots.free()) if slots}
+    if stages.queue or any(len(group.waiting) > 1 for group in stages.groups):
+      return bool(free)
+    waiting = {group.cached.device for group in stages.groups}
+    waiting |= {s.cached.device for s in stages.resuming if s.cached}
+    return not free.isdisjoint(waiting)
+
   def prepare_groups(self) -> None:
     """Takes prompts from the queue for devices where no prompt waits for slots.
 

@@ -95,7 +95,11 @@ class Scheduler:
       self.stages.queue.add(request, waiting)
 
   def admit(self) -> None:
-    """Receives tool outputs, prefills pending tokens, and fills free slots."""
+    """Receives tool outputs, prefills pending tokens, and fills free slots.
+
+    It prefills until no free slot could be taken by what waits, because a
+    decode call costs nearly as much with few live slots as with all of them.
+    """
     self.receive_tool_outputs(wait=False)
     self._slots.resize(self.stages.num_sequences)
     progress = True
@@ -107,7 +111,7 @@ class Scheduler:
       progress = self._admission.fill_slots() or progress
       if not progress:
         progress = self._allocator.free_some()
-      elif self._slots.are_mostly_decoding:
+      elif not self._admission.has_takers:
         break
     self._slots.resize(self.stages.num_sequences)
 

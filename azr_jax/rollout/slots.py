@@ -160,15 +160,6 @@ class SlotTable:
   def __len__(self) -> int:
     return len(self.sequences)
 
-  @property
-  def are_mostly_decoding(self) -> bool:
-    """Whether more than half of the slots decode.
-
-    Below that, prefill takes precedence, because decoding a few slots costs
-    nearly as much as decoding all of them.
-    """
-    return len(self._stages.running) > len(self) // 2
-
   def free(self) -> list[list[int]]:
     """Returns the free slots of each device, in descending order."""
     per_device = len(self) // self._engine.devices
