@@ -1,7 +1,9 @@
 """Admission: which prompts leave the queue, and who gets a free slot."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import RequestMeter
@@ -43,7 +45,8 @@ class Admission:
   def has_takers(self) -> bool:
     """Whether a device has a free slot that something waiting may take."""
     stages = self._stages
-    free = {device for device, slots in enumerate(self._slots.free()) if slots}
+    per_device = len(self._slots) // self._engine.devices
+    free = {*np.flatnonzero(self._slots.num_running < per_device).tolist()}
     if stages.queue or any(len(group.waiting) > 1 for group in stages.groups):
       return bool(free)
     waiting = {group.cached.device for group in stages.groups}
@@ -86,7 +89,7 @@ class Admission:
     stages, engine = self._stages, self._engine
     bucket, widest = stages.queue.next_bucket(), 0
     taken: list[PromptGroup] = []
-    loads = stages.loads()
+    loads = self._loads()
     while (first := stages.queue.peek(bucket)) is not None:
       group = self._for_device(first, idle, loads)
       widest = max(widest, self._chunk(group, bucket))
@@ -101,8 +104,18 @@ class Admission:
       stages.groups.append(group)
       loads[group.cached.device] += len(group.waiting)
 
+  def _loads(self) -> list[int]:
+    """Returns how many sequences have or will get pages on each device."""
+    loads = self._slots.num_running.tolist()
+    for one in (*self._stages.resuming, *self._stages.awaiting_tools):
+      if one.cached is not None and one.cached.pages:
+        loads[one.cached.device] += 1
+    for group in self._stages.groups:
+      loads[group.cached.device] += len(group.waiting)
+    return loads
+
   def _for_device(
-    self, group: QueuedGroup, idle: list[int], loads: Mapping[int, int]
+    self, group: QueuedGroup, idle: list[int], loads: Sequence[int]
   ) -> PromptGroup:
     """Assigns a group to an idle device with the fewest sequences.
 
@@ -200,8 +213,9 @@ class Admission:
       if not self._share_prompt(group, sequence):
         break
       began = True
-      self._meter.record_reuse(group.num_reused)
-      group.num_reused = 0
+      if group.num_reused:
+        self._meter.record_reuse(group.num_reused)
+        group.num_reused = 0
       group.waiting.popleft()
       slot = slots.pop()
       if sequence.num_uncached:
@@ -219,7 +233,7 @@ class Admission:
     # released. They could then be overwritten before their copies are made.
     is_last = len(group.waiting) == 1
     changes = self._slots.changes
-    may_reuse = sequence.token_ids and not (
+    may_reuse = sequence.num_tokens and not (
       is_last and changes.is_copied(prompt.device, prompt.pages)
     )
     if may_reuse and self._reuse_own(prompt, sequence):
@@ -237,7 +251,7 @@ class Admission:
       self._pages.release(cached)
       return False
     sequence.cached = cached
-    if cached.count < prompt.count and not sequence.token_ids:
+    if cached.count < prompt.count and not sequence.num_tokens:
       number = len(prompt.pages) - 1
       changes.copy(sequence, prompt.pages[number], cached.pages[number])
       cached.count = prompt.count

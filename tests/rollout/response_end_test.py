@@ -8,6 +8,7 @@ from azr_jax.configs import evaluate
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.tokens import sampled
 from azr_jax.trainer import settings
 
 PIECES = [b"", b"a", b"b", b">", b"b>", b">a", b"</", "é".encode(), b" "]
@@ -55,8 +56,8 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
   request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
   sequence, found = SequenceState(request, 0), None
   for new in calls:
-    checked = len(sequence.token_ids)
-    sequence.add_tokens(new, [0.0] * len(new), 0)
+    checked = sequence.num_tokens
+    sequence.add(sampled(new, [0.0] * len(new), 0))
     found = ends.find(sequence, checked)
     if found is not None:
       break
@@ -84,5 +85,5 @@ def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
     rollout = settings.read(settings.EvaluateSettings, config).rollout
     request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
     sequence = SequenceState(request, 0)
-    sequence.add_tokens([*map(ord, text)], [0.0] * len(text), 0)
+    sequence.add(sampled([*map(ord, text)], [0.0] * len(text), 0))
     assert ResponseEnds(LetterTokenizer(), rollout).find(sequence, 0) == end
