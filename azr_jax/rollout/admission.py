@@ -127,12 +127,11 @@ class Admission:
       loads: number of sequences on each device.
     """
     fewest = min(loads[device] for device in idle)
-    groups = [
-      PromptGroup(group.request, group.sequences, CachedTokens(device))
-      for device in idle
-      if loads[device] == fewest
-    ]
-    return min(groups, key=lambda one: num_to_prefill(self._pages, one))
+    devices = [device for device in idle if loads[device] == fewest]
+    token_ids = group.request.prompt.token_ids[:-1]
+    known = self._pages.num_known(devices, token_ids)
+    device = devices[known.index(max(known))]
+    return PromptGroup(group.request, group.sequences, CachedTokens(device))
 
   def _chunk(self, group: PromptGroup, bucket: int) -> int:
     """Returns the chunk length that a prompt needs, at most its bucket's."""
@@ -168,7 +167,8 @@ class Admission:
       ),
       default=0,
     )
-    if shared <= self._pages.num_known(device, token_ids):
+    [known] = self._pages.num_known([device], token_ids)
+    if shared <= known:
       return False
     rows_then = self._engine.prefill_rows(
       self._engine.prefill_chunk(len(token_ids) - shared)

@@ -60,8 +60,8 @@ class SequenceState:
       has not been in a slot since the last read.
     response_start: index of the first token of the current response.
     awaiting_tool: whether the tool runner has yet to answer the last response.
-    cached: the pages of prompt and completion; None if it has none. Its count
-      is that at which it entered its slot, until it leaves the slot.
+    cached: the pages of prompt and completion; None if it has none. While it
+      is in a slot, the count leaves `unread` out.
     finish_reason: why the completion ended; None while it is being sampled.
     num_known: number of its tokens that an earlier step sampled.
     step_tokens: number of tokens it may get before it is paused; 0 for no
@@ -94,7 +94,8 @@ class SequenceState:
   def tokens(self) -> Tokens:
     """The completion so far, tool output included."""
     if self.unread is not None:
-      self.read = tokens_lib.joined([self.read, *self.unread.take()])
+      if new := self.unread.take():
+        self.read = tokens_lib.joined([self.read, *new])
       if self.unread.last is not None:
         self.unread = None  # Also frees the calls.
     return self.read

@@ -252,9 +252,14 @@ class SlotTable:
   def leave(self, sequence: SequenceState) -> None:
     """Frees a sequence's slot."""
     slot = self._stages.running.pop(sequence)
-    assert sequence.cached is not None and sequence.unread is not None
-    sequence.cached.count = int(self.lengths[slot])
-    sequence.unread.last = self._call
+    cached, unread, length = (
+      sequence.cached,
+      sequence.unread,
+      self.lengths[slot],
+    )
+    assert cached is not None and unread is not None
+    unread.end(self._call, int(length) - cached.count)
+    cached.count = int(length)
     self.sequences[slot] = None
     self.occupied[slot] = False
     self.changes.leave(slot, sequence)
@@ -341,6 +346,8 @@ class SlotTable:
       if sequence is not None:
         # Calls so far have the tokens at the old slot.
         sequence.read_from(SlotTokens(slot, self._call))
+        assert sequence.cached is not None
+        sequence.cached.count = int(self.lengths[slot])
         self._stages.running[sequence] = slot
 
   def close(self) -> None:

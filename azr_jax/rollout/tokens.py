@@ -106,21 +106,35 @@ class SlotTokens:
   slot: int
   before: DecodedCall
   last: DecodedCall | None = None
+  _num_read: int = 0
+  _num_tokens: int = 0
 
   def __len__(self) -> int:
+    if self.last is not None:
+      return self._num_tokens - self._num_read
     return sum(int(call.num_generated[self.slot]) for call in self._calls())
+
+  def end(self, last: DecodedCall, num_tokens: int) -> None:
+    """Records that the sequence leaves its slot.
+
+    Args:
+      last: the last fetched call.
+      num_tokens: number of tokens that the sequence got in the slot.
+    """
+    self.last, self._num_tokens = last, num_tokens
 
   def take(self) -> list[Tokens]:
     """Returns the tokens of each call and marks them as read."""
     slot, taken = self.slot, []
     for call in self._calls():
-      count = call.num_generated[slot]
+      count = int(call.num_generated[slot])
       taken.append(
         sampled(
           call.ids[slot, :count], call.logprobs[slot, :count], call.version
         )
       )
       self.before = call
+      self._num_read += count
     return taken
 
   def _calls(self) -> Iterator[DecodedCall]:
