@@ -16,23 +16,20 @@ class _TokensWith:
 
   def __init__(self, tokenizer: Tokenizer, character: str):
     self._tokenizer, self._character = tokenizer, character
-    # By token: whether it may, and whether that is known.
-    self._may = np.zeros(0, bool)
-    self._is_known = np.zeros(0, bool)
+    # By token: 1 if it may contain it, 0 if not, -1 if that is unknown.
+    self._known = np.zeros(0, np.int8)
 
   def find(self, token_ids: np.ndarray) -> np.ndarray:
     """Returns which of the tokens may contain the character, as bools."""
-    largest = int(token_ids.max(initial=-1))
-    if largest >= len(self._may):
-      more = largest + 1 - len(self._may)
-      self._may = np.pad(self._may, (0, more))
-      self._is_known = np.pad(self._is_known, (0, more))
-    is_known = self._is_known[token_ids]
-    if not is_known.all():
-      for token in np.unique(token_ids[~is_known]).tolist():
-        self._may[token] = self._learn(token)
-        self._is_known[token] = True
-    return self._may[token_ids]
+    more = int(token_ids.max(initial=-1)) + 1 - len(self._known)
+    if more > 0:
+      self._known = np.pad(self._known, (0, more), constant_values=-1)
+    found = self._known.take(token_ids)
+    if found.min(initial=0) < 0:
+      for token in np.unique(token_ids[found < 0]).tolist():
+        self._known[token] = self._learn(token)
+      found = self._known.take(token_ids)
+    return found.astype(bool)
 
   def _learn(self, token: int) -> bool:
     # A token decoded by itself loses a leading space.
@@ -80,15 +77,14 @@ class ResponseEnds:
     self._stop_after = re.compile(settings.stop_after)
     self._anywhere = re.compile("")
     self._token_id = functools.lru_cache(1 << 10)(tokenizer.token_id)
-    self._by_last = _TokensByCharacter(tokenizer)
+    self._by_character = _TokensByCharacter(tokenizer)
 
   def may_end(
     self, token_ids: np.ndarray, num_generated: np.ndarray
   ) -> np.ndarray:
     """Returns where `find` must look for the stop strings of the settings.
 
-    Few tokens hold the last character of a stop string, so few responses must
-    be decoded between two calls.
+    Few responses need it, so few must be decoded between two calls.
 
     Args:
       token_ids: int32 [B, N], the new tokens of each slot, with padding.
@@ -99,9 +95,33 @@ class ResponseEnds:
     """
     rows = np.zeros(len(token_ids), bool)
     for last in {stop[-1] for stop in self._stop_strings}:
-      found = self._by_last[last].find(token_ids)
-      rows |= (found.argmax(1) < num_generated) & found.any(1)
+      ends = self._by_character[last].find(token_ids)
+      some = np.flatnonzero(ends.any(1))
+      is_new = np.arange(ends.shape[1]) < num_generated[some, None]
+      ends = ends[some] & is_new
+      for stop in self._stop_strings:
+        if stop[-1] == last:
+          rows[some] |= self._may_hold(stop, token_ids[some], ends).any(1)
     return rows
+
+  def _may_hold(
+    self, stop: str, token_ids: np.ndarray, ends: np.ndarray
+  ) -> np.ndarray:
+    """Returns where a stop string may end: near a token with its beginning.
+
+    Args:
+      stop: the stop string.
+      token_ids: int32 [B, N], the new tokens.
+      ends: bool [B, N], the tokens that may contain its last character.
+
+    Returns:
+      bool [B, N].
+    """
+    places = np.arange(ends.shape[1])
+    starts = self._by_character[stop[0]].find(token_ids)
+    # It may also start in the call before.
+    start = np.maximum.accumulate(np.where(starts, places, -1), axis=1)
+    return ends & (places - start < len(stop.encode()))
 
   def find(self, sequence: SequenceState, num_checked: int) -> int | None:
     """Finds the end of a response by stop string or tool runner.
@@ -150,7 +170,7 @@ class ResponseEnds:
   ) -> bool:
     """Returns whether new tokens may hold the end of a stop string."""
     return any(
-      self._by_last[stop[-1]].find(new_ids).any() for stop in stop_strings
+      self._by_character[stop[-1]].find(new_ids).any() for stop in stop_strings
     )
 
   def _stop_string_end(

@@ -103,3 +103,15 @@ def test_few_pages_make_few_sequences_start_again(devices, num_pages):
   preempted = sum(engine.entries.values()) - len(engine.entries)
   assert len(engine.entries) == 128 * 8
   assert preempted < 0.15 * len(engine.entries)
+
+
+def test_tokens_are_counted_once_when_slots_become_fewer():
+  """Of eight sequences on eight slots, two are left for two slots."""
+  settings = dataclasses.replace(SETTINGS, slots=8)
+
+  def length(seed, sample):
+    return 300 if sample < 6 else 1024
+
+  counts = play(LengthEngine(settings, length, slot_counts=(8, 2)), 1)
+  assert counts.slot_steps == 8 * 384 + 2 * (1024 - 384)
+  assert counts.tokens == counts.live_slot_steps == 6 * 300 + 2 * 1024

@@ -1,5 +1,6 @@
 """Response ends that the host finds."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,11 +58,27 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
   sequence, found = SequenceState(request, 0), None
   for new in calls:
     checked = sequence.num_tokens
+    # A stop id pads the call, next to a slot without tokens.
+    block = np.array([[*new, *[0] * (6 - len(new))], [1] * 6])
+    may_end = ends.may_end(block, np.array([len(new), 0]))
     sequence.add(sampled(new, [0.0] * len(new), 0))
     found = ends.find(sequence, checked)
+    assert not may_end[1]
     if found is not None:
+      assert may_end[0]
       break
   assert found == first_end([i for new in calls for i in new], stops)
+
+
+def test_few_responses_are_searched_for_stop_strings():
+  tokenizer = LetterTokenizer()
+  ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=("</a>",)))
+  rows = ["if a > b: c", "</ <- b > c", "a b c </a> ", "a> b c d ef", "b b </a"]
+  block = np.array([[*map(ord, row.ljust(12))] for row in rows])
+  found = ends.may_end(block, np.full(len(rows), 12))
+  # The string may have started in the call before the fourth row's.
+  assert found.tolist() == [False, False, True, True, False]
+  assert not ends.may_end(block, np.full(len(rows), 1)).any()
 
 
 class LetterTokenizer:
