@@ -45,8 +45,8 @@ class Admission:
   def has_takers(self) -> bool:
     """Whether a device has a free slot that something waiting may take."""
     stages = self._stages
-    per_device = len(self._slots) // self._engine.devices
-    free = {*np.flatnonzero(self._slots.num_running < per_device).tolist()}
+    is_free = self._slots.num_running < self._slots.per_device
+    free = {*np.flatnonzero(is_free).tolist()}
     if stages.queue or any(len(group.waiting) > 1 for group in stages.groups):
       return bool(free)
     waiting = {group.cached.device for group in stages.groups}

@@ -68,9 +68,12 @@ class PageAllocator:
     return True
 
   def _reserve(self, cached: CachedTokens, tokens: int) -> int:
-    """Returns how many pages must stay free; see `allocate`."""
+    """Returns how many pages must stay free, or 0 if enough do anyway."""
     missing = self._pages.missing(cached, tokens)
-    return self._slots.num_growing(cached.device) if missing > 0 else 0
+    spare = self._pages.num_free(cached.device) - missing
+    if missing <= 0 or spare >= self._slots.per_device:
+      return 0
+    return self._slots.num_growing(cached.device)
 
   def allocate_call(
     self, sequence: SequenceState, cached: CachedTokens

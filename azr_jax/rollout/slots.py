@@ -191,6 +191,11 @@ class SlotTable:
     return len(self.sequences)
 
   @property
+  def per_device(self) -> int:
+    """Number of slots of each device."""
+    return len(self) // self._engine.devices
+
+  @property
   def lengths(self) -> np.ndarray:
     """Number of cached tokens of each slot, int64 [B]; any if it is free."""
     return self._slots["length"]
@@ -212,7 +217,7 @@ class SlotTable:
 
   def free(self) -> list[list[int]]:
     """Returns the free slots of each device, in descending order."""
-    per_device = len(self) // self._engine.devices
+    per_device = self.per_device
     free: list[list[int]] = [[] for _ in range(self._engine.devices)]
     for slot in np.flatnonzero(~self.occupied)[::-1].tolist():
       free[slot // per_device].append(slot)
@@ -220,8 +225,8 @@ class SlotTable:
 
   def on_device(self, device: int) -> list[SequenceState]:
     """Returns the sequences in a device's slots, in the order of entry."""
-    per_device = len(self) // self._engine.devices
-    slots = np.arange(device * per_device, (device + 1) * per_device)
+    first = device * self.per_device
+    slots = np.arange(first, first + self.per_device)
     return self._in_order(slots[self.occupied[slots]])
 
   def _in_order(self, slots: np.ndarray) -> list[SequenceState]:
