@@ -210,28 +210,44 @@ class Scheduler:
     if self._has_drafts:
       self._draft_policy.end_call(int(generated.sum()), int(iterations.sum()))
     self.meter.fetched(generated, iterations, self._slots.lengths)
-    tokens, logprobs = np.asarray(output.tokens), np.asarray(output.logprobs)
-    self._slots.add_tokens(
-      DecodedCall(tokens, logprobs, generated, self._weights.version)
+    call = DecodedCall(
+      np.asarray(output.tokens),
+      np.asarray(output.logprobs),
+      generated,
+      self._weights.version,
     )
-    done = np.asarray(output.done)
-    to_search = self._slots.watched | self._ends.may_end(tokens, generated)
-    left = []
-    for slot in np.flatnonzero(self._slots.occupied & (done | to_search)):
-      sequence, end = self._slots.sequences[slot], None
-      assert sequence is not None
-      if to_search[slot]:
-        num_checked = sequence.num_tokens - int(generated[slot])
-        end = self._ends.find(sequence, num_checked)
-      if end is not None or done[slot]:
-        self._slots.leave(sequence)
-        self._end_response(
-          sequence, end, int(tokens[slot, generated[slot] - 1])
-        )
-      if sequence.finish_reason is not None:
-        left.append(sequence)
+    self._slots.add_tokens(call)
+    left = self._end_responses(call, np.asarray(output.done))
     self._leave(left)
     return [*self.stages.take_ended(), *left]
+
+  def _end_responses(
+    self, call: DecodedCall, done: np.ndarray
+  ) -> list[SequenceState]:
+    """Ends the responses that a call completed.
+
+    Args:
+      call: the tokens of the call, already added to the slots.
+      done: bool [B], the slots whose responses the device stopped.
+
+    Returns:
+      The sequences that ended with their response.
+    """
+    slots, counts, ended = self._slots, call.num_generated, []
+    to_search = slots.watched | self._ends.may_end(call.ids, counts)
+    for slot in np.flatnonzero(slots.occupied & (done | to_search)):
+      sequence, end = slots.sequences[slot], None
+      assert sequence is not None
+      if to_search[slot]:
+        num_checked = sequence.num_tokens - int(counts[slot])
+        end = self._ends.find(sequence, num_checked)
+      if end is not None or done[slot]:
+        slots.leave(sequence)
+        last = int(call.ids[slot, counts[slot] - 1])
+        self._end_response(sequence, end, last)
+      if sequence.finish_reason is not None:
+        ended.append(sequence)
+    return ended
 
   def _leave(self, sequences: Iterable[SequenceState]) -> None:
     """Records that sequences ended; frees their pages and conversations."""

@@ -140,8 +140,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
   )
 
 
-# What the host knows of a slot. All but `occupied` is left behind by the last
-# sequence while a slot is free.
+# A slot on the host. In a free slot, only `occupied` means anything.
 _SLOT = np.dtype(
   [
     ("occupied", bool),
@@ -207,7 +206,7 @@ class SlotTable:
 
   @property
   def watched(self) -> np.ndarray:
-    """The slots whose requests have ends of their own, bool [B]."""
+    """The slots whose requests have own stop strings or tools, bool [B]."""
     return self._slots["watched"] & self.occupied
 
   @property
@@ -257,14 +256,11 @@ class SlotTable:
   def leave(self, sequence: SequenceState) -> None:
     """Frees a sequence's slot."""
     slot = self._stages.running.pop(sequence)
-    cached, unread, length = (
-      sequence.cached,
-      sequence.unread,
-      self.lengths[slot],
-    )
+    length = int(self.lengths[slot])
+    cached, unread = sequence.cached, sequence.unread
     assert cached is not None and unread is not None
-    unread.end(self._call, int(length) - cached.count)
-    cached.count = int(length)
+    unread.end(self._call, length - cached.count)
+    cached.count = length
     self.sequences[slot] = None
     self.occupied[slot] = False
     self.changes.leave(slot, sequence)
