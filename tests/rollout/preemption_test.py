@@ -18,6 +18,7 @@ from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.slots import SlotTable
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.tokens import DecodedCall
 from azr_jax.rollout.weights import Weights
 
 TOKENS = 4
@@ -127,3 +128,34 @@ def test_the_first_step_keeps_pages_to_decode_where_nothing_does(steps):
   assert allocator.free_some() and not allocator.free_some()
   assert [one.request.priority[0] for one in stages.resuming] == [1]
   assert stages.queue.num_sequences == 1
+
+
+@pytest.mark.parametrize("slots", [(0, 1), (1, 0)])
+def test_the_sequence_that_started_last_gives_its_pages_up(slots):
+  """Both need another page, and one is free."""
+  pool = PagePool(1, 5, TOKENS)
+  stages, table, allocator = made(pool)
+  first, second = holding(pool, 1), holding(pool, 1)
+  for slot, sequence in zip(slots, (first, second), strict=True):
+    sequence.cached.count = 2 * TOKENS
+    table.enter(slot, sequence)
+  allocator.allocate_running()
+  assert [*stages.running] == [first] and len(first.cached.pages) == 3
+  assert second.cached is None and stages.queue.num_sequences == 1
+  assert table.occupied[slots[0]] and not table.occupied[slots[1]]
+
+
+def test_a_sequence_grows_until_it_has_the_pages_of_its_last_token():
+  pool = PagePool(1, 9, TOKENS)
+  _, table, allocator = made(pool)
+  sequence, held = holding(pool, 1), []
+  sequence.cached.count = 2 * TOKENS
+  table.enter(1, sequence)
+  for _ in range(6):
+    allocator.allocate_running()
+    held.append((len(sequence.cached.pages), table.num_growing(0)))
+    table.add_tokens(DecodedCall(None, None, np.array([0, 3]), 0))
+  # It has 8 to 24 tokens cached, and room for three more before each call.
+  assert held == [(3, 1), (4, 1), (5, 1), (5, 1), (6, 0), (6, 0)]
+  table.leave(sequence)
+  assert sequence.cached.count == 2 * TOKENS + 6 * 3
