@@ -441,9 +441,9 @@ _R1_CI = (
   ),
   _of(
     "code_interpreter | eq. 4.2 | tokens of the tool",
-    file="azr_jax/rollout/sequence.py",
-    line="    self.loss_mask += [is_sampled] * len(token_ids)",
-    broken="    self.loss_mask += [True] * len(token_ids)",
+    file="azr_jax/rollout/tokens.py",
+    line="    np.zeros(len(ids), bool),",
+    broken="    np.ones(len(ids), bool),",
     tests="tests/rollout/tool_runner_test.py::"
     "test_the_loss_mask_tells_responses_from_tool_outputs "
     "tests/rollout/sequence_test.py",

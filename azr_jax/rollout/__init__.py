@@ -15,7 +15,8 @@
     v
   Engine  prefill, decode, compact: jitted, pure                 engine.py
 
-sequence: one completion as it grows, with its tool outputs (`sequence.py`).
+sequence: one completion as it grows, with its tool outputs (`sequence.py`). Its
+  tokens stay in the outputs of decode calls until they are read (`tokens.py`).
 request: a prompt that is sampled n times (`sequence.py`).
 group: sequences that wait for slots and share a prefilled prompt
   (`prefill_scheduler.py`).

@@ -1,7 +1,9 @@
 """Admission: which prompts leave the queue, and who gets a free slot."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import RequestMeter
@@ -39,6 +41,18 @@ class Admission:
     self._stages, self._slots = stages, slots
     self._allocator, self._meter = allocator, meter
 
+  @property
+  def has_takers(self) -> bool:
+    """Whether a device has a free slot that something waiting may take."""
+    stages = self._stages
+    is_free = self._slots.num_running < self._slots.per_device
+    free = {*np.flatnonzero(is_free).tolist()}
+    if stages.queue or any(len(group.waiting) > 1 for group in stages.groups):
+      return bool(free)
+    waiting = {group.cached.device for group in stages.groups}
+    waiting |= {s.cached.device for s in stages.resuming if s.cached}
+    return not free.isdisjoint(waiting)
+
   def prepare_groups(self) -> None:
     """Takes prompts from the queue for devices where no prompt waits for slots.
 
@@ -75,7 +89,7 @@ class Admission:
     stages, engine = self._stages, self._engine
     bucket, widest = stages.queue.next_bucket(), 0
     taken: list[PromptGroup] = []
-    loads = stages.loads()
+    loads = self._loads()
     while (first := stages.queue.peek(bucket)) is not None:
       group = self._for_device(first, idle, loads)
       widest = max(widest, self._chunk(group, bucket))
@@ -90,8 +104,18 @@ class Admission:
       stages.groups.append(group)
       loads[group.cached.device] += len(group.waiting)
 
+  def _loads(self) -> list[int]:
+    """Returns how many sequences have or will get pages on each device."""
+    loads = self._slots.num_running.tolist()
+    for one in (*self._stages.resuming, *self._stages.awaiting_tools):
+      if one.cached is not None and one.cached.pages:
+        loads[one.cached.device] += 1
+    for group in self._stages.groups:
+      loads[group.cached.device] += len(group.waiting)
+    return loads
+
   def _for_device(
-    self, group: QueuedGroup, idle: list[int], loads: Mapping[int, int]
+    self, group: QueuedGroup, idle: list[int], loads: Sequence[int]
   ) -> PromptGroup:
     """Assigns a group to an idle device with the fewest sequences.
 
@@ -103,12 +127,11 @@ class Admission:
       loads: number of sequences on each device.
     """
     fewest = min(loads[device] for device in idle)
-    groups = [
-      PromptGroup(group.request, group.sequences, CachedTokens(device))
-      for device in idle
-      if loads[device] == fewest
-    ]
-    return min(groups, key=lambda one: num_to_prefill(self._pages, one))
+    devices = [device for device in idle if loads[device] == fewest]
+    token_ids = group.request.prompt.token_ids[:-1]
+    known = self._pages.num_known(devices, token_ids)
+    device = devices[known.index(max(known))]
+    return PromptGroup(group.request, group.sequences, CachedTokens(device))
 
   def _chunk(self, group: PromptGroup, bucket: int) -> int:
     """Returns the chunk length that a prompt needs, at most its bucket's."""
@@ -144,7 +167,8 @@ class Admission:
       ),
       default=0,
     )
-    if shared <= self._pages.num_known(device, token_ids):
+    [known] = self._pages.num_known([device], token_ids)
+    if shared <= known:
       return False
     rows_then = self._engine.prefill_rows(
       self._engine.prefill_chunk(len(token_ids) - shared)
@@ -189,8 +213,9 @@ class Admission:
       if not self._share_prompt(group, sequence):
         break
       began = True
-      self._meter.record_reuse(group.num_reused)
-      group.num_reused = 0
+      if group.num_reused:
+        self._meter.record_reuse(group.num_reused)
+        group.num_reused = 0
       group.waiting.popleft()
       slot = slots.pop()
       if sequence.num_uncached:
@@ -208,7 +233,7 @@ class Admission:
     # released. They could then be overwritten before their copies are made.
     is_last = len(group.waiting) == 1
     changes = self._slots.changes
-    may_reuse = sequence.token_ids and not (
+    may_reuse = sequence.num_tokens and not (
       is_last and changes.is_copied(prompt.device, prompt.pages)
     )
     if may_reuse and self._reuse_own(prompt, sequence):
@@ -226,7 +251,7 @@ class Admission:
       self._pages.release(cached)
       return False
     sequence.cached = cached
-    if cached.count < prompt.count and not sequence.token_ids:
+    if cached.count < prompt.count and not sequence.num_tokens:
       number = len(prompt.pages) - 1
       changes.copy(sequence, prompt.pages[number], cached.pages[number])
       cached.count = prompt.count

@@ -203,8 +203,10 @@ def contexts(
 def _fill(row: np.ndarray, sequence: SequenceState) -> None:
   """Writes a sequence's tokens and its siblings' into a row, from the end."""
   end = len(row)
-  siblings = [s for s in sequence.siblings if s is not sequence and s.token_ids]
-  siblings.sort(key=lambda s: (-len(s.token_ids), s.sample_index))
+  siblings = [
+    s for s in sequence.siblings if s is not sequence and s.num_tokens
+  ]
+  siblings.sort(key=lambda s: (-s.num_tokens, s.sample_index))
   # The siblings share this sequence's prompt, so theirs is left out.
   own = sequence.last_ids(end)
   for ids in (own, *(s.token_ids for s in siblings)):

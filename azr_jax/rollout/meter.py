@@ -9,7 +9,7 @@ first seen ready; it never waits for them.
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -136,14 +136,14 @@ class RequestMeter:
     self,
     num_generated: np.ndarray,
     iterations: np.ndarray,
-    lengths: Sequence[int],
+    lengths: np.ndarray,
   ) -> None:
     """Counts a call whose tokens have been fetched.
 
     Args:
       num_generated: int [B], the number of tokens each slot got.
       iterations: int [B], the number of iterations in which it got them.
-      lengths: the cache length of each of the B slots before the call; ignored
+      lengths: int [B], the cache length of each slot before the call; ignored
         for slots that got no tokens.
     """
     end = self._ready_at or self._now()
@@ -154,7 +154,7 @@ class RequestMeter:
     # of which there are n - 1 without drafts.
     new, live = num_generated.astype(np.int64), iterations.astype(np.int64)
     own = (new - 1) * live // 2
-    entries = int(np.sum(live * np.asarray(lengths) + own))
+    entries = int(np.sum(live * lengths + own))
     counts = Counts(
       calls=1,
       iterations=steps,

@@ -10,9 +10,23 @@ arXiv:2312.07104).
 
 import dataclasses
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-Tokens = tuple[int, ...]
+
+class PageTokens:
+  """The tokens in a full page, hashed once for the trees of all devices."""
+
+  __slots__ = ("_hash", "_tokens")
+
+  def __init__(self, tokens: Sequence[int]):
+    self._tokens = tuple(tokens)
+    self._hash = hash(self._tokens)
+
+  def __hash__(self) -> int:
+    return self._hash
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, PageTokens) and self._tokens == other._tokens
 
 
 @dataclasses.dataclass(eq=False)
@@ -27,31 +41,25 @@ class _Node:
   """
 
   page: int
-  tokens: Tokens
+  tokens: PageTokens
   parent: "_Node | None"
-  children: "dict[Tokens, _Node]" = dataclasses.field(default_factory=dict)
+  children: "dict[PageTokens, _Node]" = dataclasses.field(default_factory=dict)
 
 
 class PrefixTree:
   """The prefix tree of a device's known pages."""
 
-  def __init__(self, page_tokens: int):
-    """Creates an empty tree.
-
-    Args:
-      page_tokens: C, tokens per page.
-    """
-    self._page_tokens = page_tokens
-    self._root = _Node(-1, (), None)
+  def __init__(self):
+    self._root = _Node(-1, PageTokens(()), None)
     self._nodes: dict[int, _Node] = {}
 
   def __contains__(self, page: int) -> bool:
     return page in self._nodes
 
-  def find(self, token_ids: Sequence[int]) -> list[int]:
+  def find(self, prefix: Iterable[PageTokens]) -> list[int]:
     """Returns the pages of the longest known prefix, in order."""
     node, pages = self._root, []
-    for tokens in self._full_pages(token_ids):
+    for tokens in prefix:
       following = node.children.get(tokens)
       if following is None:
         break
@@ -59,16 +67,16 @@ class PrefixTree:
       pages.append(node.page)
     return pages
 
-  def add(self, token_ids: Sequence[int], pages: Sequence[int]) -> None:
+  def add(self, prefix: Iterable[PageTokens], pages: Sequence[int]) -> None:
     """Adds pages to the tree.
 
     Args:
-      token_ids: the tokens, starting with those in the first page.
+      prefix: the tokens of the first pages.
       pages: the pages that hold these tokens; the ones that `find` returns come
         first.
     """
     node = self._root
-    for tokens, page in zip(self._full_pages(token_ids), pages, strict=False):
+    for tokens, page in zip(prefix, pages, strict=False):
       following = node.children.get(tokens)
       if following is None:
         following = _Node(page, tokens, node)
@@ -81,11 +89,6 @@ class PrefixTree:
     node = self._nodes.pop(page)
     assert node.parent is not None and not node.children
     del node.parent.children[node.tokens]
-
-  def _full_pages(self, token_ids: Sequence[int]) -> Iterator[Tokens]:
-    C = self._page_tokens
-    for start in range(0, len(token_ids) - C + 1, C):
-      yield tuple(token_ids[start : start + C])
 
 
 @dataclasses.dataclass(eq=False)
@@ -133,7 +136,7 @@ class PagePool:
     self.keeps_prefixes = keeps_prefixes
     self._free = [list(range(num_pages)) for _ in range(devices)]
     self._ref_counts = [[0] * num_pages for _ in range(devices)]
-    self._trees = [PrefixTree(page_tokens) for _ in range(devices)]
+    self._trees = [PrefixTree() for _ in range(devices)]
     # Known free pages, in the order of their release. A page is released before
     # its parent, so leaves of the tree are taken first.
     self._kept: list[dict[int, None]] = [{} for _ in range(devices)]
@@ -204,18 +207,23 @@ class PagePool:
     if not self.keeps_prefixes:
       return
     device = cached.device
-    full = cached.count // self.page_tokens
-    tokens = token_ids[: full * self.page_tokens]
-    known = self.share_known(device, tokens)
+    prefix = self._full_pages(token_ids[: cached.count])
+    known = self._share_known(device, prefix)
     number = len(known.pages)
     own = CachedTokens(device, cached.pages[:number])
     cached.pages[:number] = known.pages
     self.release(own)
-    self._trees[device].add(tokens, cached.pages)
+    self._trees[device].add(prefix, cached.pages)
 
-  def num_known(self, device: int, token_ids: Sequence[int]) -> int:
-    """Returns how many leading tokens are in known pages of a device."""
-    return len(self._trees[device].find(token_ids)) * self.page_tokens
+  def num_known(
+    self, devices: Iterable[int], token_ids: Sequence[int]
+  ) -> list[int]:
+    """Returns how many leading tokens are in known pages of each device."""
+    prefix = self._full_pages(token_ids)
+    return [
+      len(self._trees[device].find(prefix)) * self.page_tokens
+      for device in devices
+    ]
 
   def share_known(self, device: int, token_ids: Sequence[int]) -> CachedTokens:
     """Returns the known pages of a prefix, shared with another sequence.
@@ -224,11 +232,21 @@ class PagePool:
       device: the device to search.
       token_ids: the tokens to look up.
     """
-    pages = self._trees[device].find(token_ids)
+    return self._share_known(device, self._full_pages(token_ids))
+
+  def _share_known(
+    self, device: int, prefix: Iterable[PageTokens]
+  ) -> CachedTokens:
+    pages = self._trees[device].find(prefix)
     for page in pages:
       self._kept[device].pop(page, None)
       self._ref_counts[device][page] += 1
     return CachedTokens(device, pages, len(pages) * self.page_tokens)
+
+  def _full_pages(self, token_ids: Sequence[int]) -> list[PageTokens]:
+    C = self.page_tokens
+    starts = range(0, len(token_ids) - C + 1, C)
+    return [PageTokens(token_ids[start : start + C]) for start in starts]
 
   def release(self, cached: CachedTokens) -> None:
     """Releases all pages of a sequence or a prompt."""

@@ -27,6 +27,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.tokens import Tokens
 
 # A sequence as written by `sequence_to_json`, with its `call` of the policy.
 Saved = dict[str, Any]
@@ -159,25 +160,27 @@ def sequence_of(
   return SequenceState(
     request,
     sample,
-    token_ids=completion.token_ids.tolist(),
-    logprobs=completion.logprobs.tolist(),
-    loss_mask=completion.loss_mask.tolist(),
-    versions=completion.versions.tolist(),
+    Tokens(
+      completion.token_ids,
+      completion.logprobs,
+      completion.loss_mask,
+      completion.versions,
+    ),
     finish_reason=None if is_paused else completion.finish_reason,
   )
 
 
 def sequence_to_json(sequence: SequenceState) -> dict[str, Any]:
   """Returns a sequence as JSON values, without its prompt."""
-  request = sequence.request
+  request, tokens = sequence.request, sequence.tokens
   return {
     "key": request.key_data.tolist(),
     "seed": int(request.seed),
     "sample": sequence.sample_index,
-    "tokens": sequence.token_ids,
-    "logprobs": sequence.logprobs,
-    "loss_mask": [int(one) for one in sequence.loss_mask],
-    "versions": sequence.versions,
+    "tokens": tokens.ids.tolist(),
+    "logprobs": tokens.logprobs.tolist(),
+    "loss_mask": tokens.loss_mask.astype(int).tolist(),
+    "versions": tokens.versions.tolist(),
     "finish": sequence.finish_reason,
   }
 
@@ -190,9 +193,11 @@ def sequence_from_json(row: Mapping[str, Any]) -> SequenceState:
   return SequenceState(
     request,
     row["sample"],
-    token_ids=row["tokens"],
-    logprobs=row["logprobs"],
-    loss_mask=[bool(one) for one in row["loss_mask"]],
-    versions=row["versions"],
+    Tokens(
+      np.asarray(row["tokens"], np.int32),
+      np.asarray(row["logprobs"], np.float32),
+      np.asarray(row["loss_mask"], bool),
+      np.asarray(row["versions"], np.int32),
+    ),
     finish_reason=row["finish"],
   )

@@ -13,8 +13,9 @@ sequences take no pages from prompts of earlier steps while sequences of their
 own step can give theirs up.
 """
 
-import itertools
 from collections.abc import Iterable
+
+import numpy as np
 
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
@@ -67,24 +68,12 @@ class PageAllocator:
     return True
 
   def _reserve(self, cached: CachedTokens, tokens: int) -> int:
-    """Returns how many pages must stay free; see `allocate`.
-
-    It stops counting once the answer is decided, because it runs for every
-    sequence that enters a slot.
-    """
+    """Returns how many pages must stay free, or 0 if enough do anyway."""
     missing = self._pages.missing(cached, tokens)
     spare = self._pages.num_free(cached.device) - missing
-    running = self._stages.running
-    if missing <= 0 or spare >= len(running):
+    if missing <= 0 or spare >= self._slots.per_device:
       return 0
-    growing = (
-      1
-      for s in running
-      if s.cached is not None
-      and s.cached.device == cached.device
-      and self._pages.missing(s.cached, s.max_cached) > 0
-    )
-    return sum(itertools.islice(growing, max(0, spare + 1)))
+    return self._slots.num_growing(cached.device)
 
   def allocate_call(
     self, sequence: SequenceState, cached: CachedTokens
@@ -99,26 +88,22 @@ class PageAllocator:
     If too few are free, it preempts sequences of the last step, the youngest
     first.
     """
-    steps = self._engine.settings.decode_chunk
-    waiting = _by_step(self._stages.running)
-    while waiting:
-      sequence = waiting.pop(0)
+    growing = self._slots.growing(self._engine.settings.decode_chunk)
+    running = self._stages.running
+    for sequence, tokens in sorted(growing, key=lambda pair: _step(pair[0])):
       cached = sequence.cached
-      assert cached is not None
-      tokens = min(cached.count + steps, sequence.max_cached)
-      while not self.allocate(cached, tokens, is_urgent=True):
-        decoding = on_device(self._stages.running, cached.device)
+      while sequence in running and cached is not None:
+        if self.allocate(cached, tokens, is_urgent=True):
+          self._slots.update_pages(sequence)
+          break
+        decoding = self._slots.on_device(cached.device)
         # The only decoding sequence may take any page; otherwise nothing would
         # decode.
         step = _step(sequence) if len(decoding) > 1 else ()
-        if self._reclaim(cached.device, 0, step):
-          continue
-        last = _by_step(decoding)[-1]
-        self._slots.leave(last)
-        self._preempt(last)
-        if last is sequence:
-          break
-        waiting.remove(last)
+        if not self._reclaim(cached.device, 0, step):
+          last = _by_step(decoding)[-1]
+          self._slots.leave(last)
+          self._preempt(last)
 
   def drop(self, sequence: SequenceState) -> None:
     """Frees a sequence's pages, if it has any."""
@@ -142,11 +127,7 @@ class PageAllocator:
       Whether any page was freed. On each device, the oldest prompt or sequence
       of the first step keeps its pages.
     """
-    idle = [
-      device
-      for device in range(self._engine.devices)
-      if not on_device(self._stages.running, device)
-    ]
+    idle = np.flatnonzero(self._slots.num_running == 0).tolist()
     return any(self._reclaim(device, keep=1) for device in idle)
 
   def _reclaim(

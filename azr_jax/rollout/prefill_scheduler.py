@@ -143,7 +143,7 @@ def next_batch(
 def num_to_prefill(pages: PagePool, item: Pending) -> int:
   """Returns the number of an item's tokens that must be prefilled."""
   if isinstance(item, PromptGroup) and not item.has_begun:
-    known = pages.num_known(item.cached.device, item.token_ids)
+    [known] = pages.num_known([item.cached.device], item.token_ids)
     return item.num_uncached - known
   return item.num_uncached
 

@@ -4,6 +4,8 @@ import functools
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.settings import SamplerSettings
@@ -14,23 +16,29 @@ class _TokensWith:
 
   def __init__(self, tokenizer: Tokenizer, character: str):
     self._tokenizer, self._character = tokenizer, character
-    self._with: set[int] = set()
-    self._without: set[int] = set()
+    # By token: 1 if it may contain it, 0 if not, -1 if that is unknown.
+    self._known = np.zeros(0, np.int8)
 
-  def may_hold_one_of(self, token_ids: Sequence[int]) -> bool:
-    """Returns whether one of the tokens may contain the character."""
+  def find(self, token_ids: np.ndarray) -> np.ndarray:
+    """Returns which of the tokens may contain the character, as bools."""
+    more = int(token_ids.max(initial=-1)) + 1 - len(self._known)
+    if more > 0:
+      self._known = np.pad(self._known, (0, more), constant_values=-1)
+    found = self._known.take(token_ids)
+    if found.min(initial=0) < 0:
+      for token in np.unique(token_ids[found < 0]).tolist():
+        self._known[token] = self._learn(token)
+      found = self._known.take(token_ids)
+    return found.astype(bool)
+
+  def _learn(self, token: int) -> bool:
     # A token decoded by itself loses a leading space.
     if self._character == " ":
       return True
-    if self._without.issuperset(token_ids):
-      return False
-    for token in {*token_ids} - self._with - self._without:
-      text = self._tokenizer.decode([token])
-      is_with = self._character in text
-      # Part of a multi-byte character decodes to U+FFFD.
-      is_with |= not self._character.isascii() and "\ufffd" in text
-      (self._with if is_with else self._without).add(token)
-    return not self._with.isdisjoint(token_ids)
+    text = self._tokenizer.decode([token])
+    # Part of a multi-byte character decodes to U+FFFD.
+    is_part = not self._character.isascii() and "\ufffd" in text
+    return is_part or self._character in text
 
 
 class _TokensByCharacter(dict[str, _TokensWith]):
@@ -69,7 +77,51 @@ class ResponseEnds:
     self._stop_after = re.compile(settings.stop_after)
     self._anywhere = re.compile("")
     self._token_id = functools.lru_cache(1 << 10)(tokenizer.token_id)
-    self._by_last = _TokensByCharacter(tokenizer)
+    self._by_character = _TokensByCharacter(tokenizer)
+
+  def may_end(
+    self, token_ids: np.ndarray, num_generated: np.ndarray
+  ) -> np.ndarray:
+    """Returns where `find` must look for the stop strings of the settings.
+
+    Few responses need it, so few must be decoded between two calls.
+
+    Args:
+      token_ids: int32 [B, N], the new tokens of each slot, with padding.
+      num_generated: int32 [B], the number of new tokens.
+
+    Returns:
+      bool [B].
+    """
+    rows = np.zeros(len(token_ids), bool)
+    for last in {stop[-1] for stop in self._stop_strings}:
+      ends = self._by_character[last].find(token_ids)
+      some = np.flatnonzero(ends.any(1))
+      is_new = np.arange(ends.shape[1]) < num_generated[some, None]
+      ends = ends[some] & is_new
+      for stop in self._stop_strings:
+        if stop[-1] == last:
+          rows[some] |= self._may_hold(stop, token_ids[some], ends).any(1)
+    return rows
+
+  def _may_hold(
+    self, stop: str, token_ids: np.ndarray, ends: np.ndarray
+  ) -> np.ndarray:
+    """Returns where a stop string may end: near a token with its beginning.
+
+    Args:
+      stop: the stop string.
+      token_ids: int32 [B, N], the new tokens.
+      ends: bool [B, N], the tokens that may contain its last character.
+
+    Returns:
+      bool [B, N].
+    """
+    places = np.arange(ends.shape[1])
+    starts = self._by_character[stop[0]].find(token_ids)
+    # It may also start in the call before.
+    start = np.maximum.accumulate(np.where(starts, places, -1), axis=1)
+    return ends & (places - start < len(stop.encode()))
 
   def find(self, sequence: SequenceState, num_checked: int) -> int | None:
     """Finds the end of a response by stop string or tool runner.
@@ -94,13 +146,13 @@ class ResponseEnds:
     if sequence.request.tool_runner is not None:
       ends.append(
         sequence.request.tool_runner.end_of_response(
-          sequence.id, token_ids, start, num_checked
+          sequence.id, token_ids.tolist(), start, num_checked
         )
       )
     return min((end for end in ends if end is not None), default=None)
 
   def _token_end(
-    self, stop: str, token_ids: Sequence[int], num_checked: int
+    self, stop: str, token_ids: np.ndarray, num_checked: int
   ) -> int | None:
     """Returns the number of tokens up to a stop string's own token, or None.
 
@@ -108,26 +160,24 @@ class ResponseEnds:
     such a stop string is found only by its id.
     """
     wanted = self._token_id(stop)
-    if wanted not in token_ids[num_checked:]:
+    if wanted is None:
       return None
-    return token_ids.index(wanted, num_checked) + 1
+    found = np.flatnonzero(token_ids[num_checked:] == wanted)
+    return num_checked + int(found[0]) + 1 if len(found) else None
 
   def _may_complete(
-    self, stop_strings: Sequence[str], new_ids: Sequence[int]
+    self, stop_strings: Sequence[str], new_ids: np.ndarray
   ) -> bool:
-    """Returns whether new tokens may hold the last character of a stop string.
-
-    Few tokens do, so few responses must be decoded between two calls.
-    """
+    """Returns whether new tokens may hold the end of a stop string."""
     return any(
-      self._by_last[stop[-1]].may_hold_one_of(new_ids) for stop in stop_strings
+      self._by_character[stop[-1]].find(new_ids).any() for stop in stop_strings
     )
 
   def _stop_string_end(
     self,
     stop_strings: Sequence[str],
     stop_after: re.Pattern[str],
-    token_ids: Sequence[int],
+    token_ids: np.ndarray,
     response_start: int,
     num_checked: int,
   ) -> int | None:
@@ -145,7 +195,7 @@ class ResponseEnds:
     first = max(response_start, num_checked - longest)
 
     def text(first: int, count: int) -> str:
-      return self._tokenizer.decode(list(token_ids[first:count]))
+      return self._tokenizer.decode(token_ids[first:count].tolist())
 
     def stops(count: int) -> bool:
       searched, start = text(first, count), 0

@@ -84,14 +84,12 @@ class Sampler:
   @memory.explained(memory.SAMPLING_KEYS)
   def warm_up(self, params: types.Params) -> None:
     """Compiles every program that a stream runs."""
-    stop_ids = np.asarray(sorted(self._ends.stop_ids), np.int32)
     meter = RequestMeter(Meter())
     Scheduler(
       self._engine,
       Weights(params),
       KVCache(self._engine),
-      stop_ids,
-      self._ends.find,
+      self._ends,
       meter,
     ).warm_up()
 

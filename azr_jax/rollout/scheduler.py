@@ -29,9 +29,11 @@ from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.prefill_scheduler import empty_batch, next_batch
-from azr_jax.rollout.sequence import Request, ResponseEnd, SequenceState
+from azr_jax.rollout.response_end import ResponseEnds
+from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.slots import SlotTable
+from azr_jax.rollout.tokens import DecodedCall
 from azr_jax.rollout.tool_runner import ToolOutput, ToolRunner
 from azr_jax.rollout.weights import Weights
 
@@ -52,8 +54,7 @@ class Scheduler:
     engine: Engine,
     weights: Weights,
     cache: KVCache,
-    stop_ids: np.ndarray,
-    response_end: ResponseEnd,
+    ends: ResponseEnds,
     meter: RequestMeter,
   ):
     """Creates empty slots; nothing runs yet.
@@ -62,15 +63,14 @@ class Scheduler:
       engine: the compiled functions.
       weights: the parameters to sample with.
       cache: keys and values of these parameters; no sequence may use its pages.
-      stop_ids: int32 [I], token ids that end a response.
-      response_end: finds ends that only the host can see, such as stop strings.
+      ends: the tokens that end a response, and what else does.
       meter: counts the calls of the decode loop.
     """
     self.meter = meter
     self._engine = engine
     self._weights = weights
-    self._stop_ids = stop_ids
-    self._response_end = response_end
+    self._ends = ends
+    self._stop_ids = np.asarray(sorted(ends.stop_ids), np.int32)
     self._cache = cache
     self._draft_policy = DraftPolicy(engine.settings.speculation)
     self._has_drafts = False
@@ -95,7 +95,11 @@ class Scheduler:
       self.stages.queue.add(request, waiting)
 
   def admit(self) -> None:
-    """Receives tool outputs, prefills pending tokens, and fills free slots."""
+    """Receives tool outputs, prefills pending tokens, and fills free slots.
+
+    It prefills until no free slot could be taken by what waits, because a
+    decode call costs nearly as much with few live slots as with all of them.
+    """
     self.receive_tool_outputs(wait=False)
     self._slots.resize(self.stages.num_sequences)
     progress = True
@@ -107,7 +111,7 @@ class Scheduler:
       progress = self._admission.fill_slots() or progress
       if not progress:
         progress = self._allocator.free_some()
-      elif self._slots.are_mostly_decoding:
+      elif not self._admission.has_takers:
         break
     self._slots.resize(self.stages.num_sequences)
 
@@ -143,7 +147,7 @@ class Scheduler:
     """Appends a tool output to its sequence, which may end it."""
     self.stages.awaiting_tools.remove(sequence)
     sequence.awaiting_tool = False
-    room = sequence.request.max_new_tokens - len(sequence.token_ids)
+    room = sequence.request.max_new_tokens - sequence.num_tokens
     if isinstance(output, str):
       sequence.finish_reason = output
     elif len(output) >= room:
@@ -152,7 +156,7 @@ class Scheduler:
       sequence.receive_tool_output(output, self._weights.version)
       sequence.finish_reason = sequence.reason_at_limit
     if sequence.finish_reason is not None:
-      self._leave(sequence)
+      self._leave([sequence])
       self.stages.ended.append(sequence)
     elif sequence.cached is None:
       self.add(sequence.request, [sequence])
@@ -201,58 +205,73 @@ class Scheduler:
     Returns:
       The sequences that have ended. Their slots are free again.
     """
-    in_slots = self._slots.sequences
-    lengths = [s.cached.count if s and s.cached else 0 for s in in_slots]
     generated = np.asarray(output.num_generated)
     iterations = np.asarray(output.iterations)
     if self._has_drafts:
       self._draft_policy.end_call(int(generated.sum()), int(iterations.sum()))
-    self.meter.fetched(generated, iterations, lengths)
-    ended = self.stages.take_ended()
-    for slot, sequence in enumerate(in_slots):
-      if sequence is None:
-        continue
-      self._collect_slot(slot, sequence, output)
+    self.meter.fetched(generated, iterations, self._slots.lengths)
+    call = DecodedCall(
+      np.asarray(output.tokens),
+      np.asarray(output.logprobs),
+      generated,
+      self._weights.version,
+    )
+    self._slots.add_tokens(call)
+    left = self._end_responses(call, np.asarray(output.done))
+    self._leave(left)
+    return [*self.stages.take_ended(), *left]
+
+  def _end_responses(
+    self, call: DecodedCall, done: np.ndarray
+  ) -> list[SequenceState]:
+    """Ends the responses that a call completed.
+
+    Args:
+      call: the tokens of the call, already added to the slots.
+      done: bool [B], the slots whose responses the device stopped.
+
+    Returns:
+      The sequences that ended with their response.
+    """
+    slots, counts, ended = self._slots, call.num_generated, []
+    to_search = slots.watched | self._ends.may_end(call.ids, counts)
+    for slot in np.flatnonzero(slots.occupied & (done | to_search)):
+      sequence, end = slots.sequences[slot], None
+      assert sequence is not None
+      if to_search[slot]:
+        num_checked = sequence.num_tokens - int(counts[slot])
+        end = self._ends.find(sequence, num_checked)
+      if end is not None or done[slot]:
+        slots.leave(sequence)
+        last = int(call.ids[slot, counts[slot] - 1])
+        self._end_response(sequence, end, last)
       if sequence.finish_reason is not None:
-        self._leave(sequence)
         ended.append(sequence)
     return ended
 
-  def _leave(self, sequence: SequenceState) -> None:
-    """Records the end of a sequence and frees its pages and conversation."""
-    self._allocator.drop(sequence)
-    self.meter.ended(sequence.num_written)
-    _forget(sequence)
+  def _leave(self, sequences: Iterable[SequenceState]) -> None:
+    """Records that sequences ended; frees their pages and conversations."""
+    written = 0
+    for sequence in sequences:
+      self._allocator.drop(sequence)
+      written += sequence.num_written
+      _forget(sequence)
+    self.meter.ended(written)
 
-  def _collect_slot(
-    self, slot: int, sequence: SequenceState, output: decode_state.DecodeOutput
+  def _end_response(
+    self, sequence: SequenceState, end: int | None, last: int
   ) -> None:
-    """Appends one slot's new tokens and checks whether the response ended."""
-    count = int(output.num_generated[slot])
-    num_checked = len(sequence.token_ids)
-    sequence.add_tokens(
-      output.tokens[slot, :count].tolist(),
-      output.logprobs[slot, :count].tolist(),
-      self._weights.version,
-    )
-    assert sequence.cached is not None
-    sequence.cached.count += count
-    end = self._response_end(sequence, num_checked)
-    if end is not None or output.done[slot]:
-      self._slots.leave(sequence)
-      self._end_response(sequence, end)
-
-  def _end_response(self, sequence: SequenceState, end: int | None) -> None:
     """Ends a response, and its sequence too unless it called a tool.
 
     Args:
       sequence: the sequence whose last response has ended.
       end: number of tokens to keep. None if the device stopped it, at a stop id
         or at `max_new_tokens`.
+      last: the last token.
     """
     if end is not None:
       sequence.truncate(end)
-    elif sequence.token_ids[-1] not in self._stop_ids:
+    elif last not in self._ends.stop_ids:
       sequence.finish_reason = sequence.reason_at_limit
       return
     sequence.finish_reason = "stop"
@@ -273,7 +292,7 @@ class Scheduler:
     for sequence in self.stages.live:
       if sequence.request not in requests:
         continue
-      if sequence in self._slots.sequences:
+      if sequence in self.stages.running:
         self._slots.leave(sequence)
       self._allocator.drop(sequence)
       _forget(sequence)

@@ -1,13 +1,15 @@
 """A request to sample a prompt, and the state of each of its sequences."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 import numpy as np
 
 from azr_jax import types
+from azr_jax.rollout import tokens as tokens_lib
 from azr_jax.rollout.page_pool import CachedTokens
+from azr_jax.rollout.tokens import SlotTokens, Tokens
 from azr_jax.rollout.tool_runner import (
   SequenceId,
   ToolRunner,
@@ -53,13 +55,13 @@ class SequenceState:
   Attributes:
     request: the prompt and how to sample it.
     sample_index: index among the prompt's samples.
-    token_ids: the completion so far, tool output included.
-    logprobs: log-probability of each token; 0 in tool output.
-    loss_mask: whether the model wrote each token; false in tool output.
-    versions: for each token, the version of the parameters that sampled it.
+    read: the completion so far without the unread tokens; see `tokens`.
+    unread: the tokens after these, in the outputs of decode calls; None if it
+      has not been in a slot since the last read.
     response_start: index of the first token of the current response.
     awaiting_tool: whether the tool runner has yet to answer the last response.
-    cached: the pages of prompt and completion; None if it has none.
+    cached: the pages of prompt and completion; None if it has none. While it
+      is in a slot, the count leaves `unread` out.
     finish_reason: why the completion ended; None while it is being sampled.
     num_known: number of its tokens that an earlier step sampled.
     step_tokens: number of tokens it may get before it is paused; 0 for no
@@ -70,10 +72,8 @@ class SequenceState:
 
   request: Request
   sample_index: int
-  token_ids: list[int] = dataclasses.field(default_factory=list)
-  logprobs: list[float] = dataclasses.field(default_factory=list)
-  loss_mask: list[bool] = dataclasses.field(default_factory=list)
-  versions: list[int] = dataclasses.field(default_factory=list)
+  read: Tokens = tokens_lib.NONE
+  unread: SlotTokens | None = None
   response_start: int = 0
   awaiting_tool: bool = False
   cached: CachedTokens | None = None
@@ -91,6 +91,26 @@ class SequenceState:
     return self.request.number, self.sample_index
 
   @property
+  def tokens(self) -> Tokens:
+    """The completion so far, tool output included."""
+    if self.unread is not None:
+      if new := self.unread.take():
+        self.read = tokens_lib.joined([self.read, *new])
+      if self.unread.last is not None:
+        self.unread = None  # Also frees the calls.
+    return self.read
+
+  @property
+  def token_ids(self) -> np.ndarray:
+    """The ids of `tokens`, int32 [T]."""
+    return self.tokens.ids
+
+  @property
+  def num_tokens(self) -> int:
+    """Number of tokens so far, which is cheaper than reading them."""
+    return len(self.read.ids) + (len(self.unread) if self.unread else 0)
+
+  @property
   def num_uncached(self) -> int:
     """Number of tokens to prefill before the next one can be sampled.
 
@@ -106,29 +126,29 @@ class SequenceState:
   @property
   def all_ids(self) -> tuple[int, ...]:
     """The prompt's and the completion's tokens."""
-    return (*self.request.prompt.token_ids, *self.token_ids)
+    return (*self.request.prompt.token_ids, *self.token_ids.tolist())
 
   def last_ids(self, count: int) -> tuple[int, ...]:
     """Returns the last `count` tokens of prompt and completion, or all."""
-    ids = self.token_ids[-count:]
+    ids = self.token_ids[-count:].tolist()
     rest = count - len(ids)
     return (*(self.request.prompt.token_ids[-rest:] if rest else ()), *ids)
 
   @property
   def last_token(self) -> int:
     """The first input token of the decode loop."""
-    ids = self.token_ids or self.request.prompt.token_ids
-    return ids[-1]
+    return self.last_ids(1)[0]
 
   @property
   def responses(self) -> list[list[int]]:
     """The token ids of each response, without tool outputs."""
-    return split_responses(self.token_ids, self.loss_mask)
+    tokens = self.tokens
+    return split_responses(tokens.ids.tolist(), tokens.loss_mask.tolist())
 
   @property
   def length(self) -> int:
     """Number of tokens, including the prompt's."""
-    return len(self.request.prompt.token_ids) + len(self.token_ids)
+    return len(self.request.prompt.token_ids) + self.num_tokens
 
   @property
   def max_cached(self) -> int:
@@ -146,50 +166,36 @@ class SequenceState:
   @property
   def reason_at_limit(self) -> str | None:
     """`length` or `types.PAUSED` at a limit; None if it continues."""
-    if len(self.token_ids) >= self.request.max_new_tokens:
+    count = self.num_tokens
+    if count >= self.request.max_new_tokens:
       return "length"
-    if len(self.token_ids) >= self.max_new_tokens:
+    if count >= self.max_new_tokens:
       return types.PAUSED
     return None
 
   @property
   def num_written(self) -> int:
     """Number of tokens that the model wrote since it was submitted."""
-    return sum(self.loss_mask[self.num_known :])
+    unread = len(self.unread) if self.unread else 0
+    return int(np.count_nonzero(self.read.loss_mask[self.num_known :])) + unread
 
-  def add_tokens(
-    self, token_ids: Sequence[int], logprobs: Sequence[float], version: int
-  ) -> None:
-    """Appends tokens that the model wrote."""
-    self._add(token_ids, logprobs, True, version)
+  def read_from(self, unread: SlotTokens) -> None:
+    """Gets the next tokens from a slot."""
+    self.read, self.unread = self.tokens, unread
+
+  def add(self, tokens: Tokens) -> None:
+    """Appends tokens."""
+    self.read = tokens_lib.joined([self.tokens, tokens])
 
   def receive_tool_output(self, token_ids: Sequence[int], version: int) -> None:
     """Appends tool output, which still needs prefill."""
     self.awaiting_tool = False
-    self._add(token_ids, [0.0] * len(token_ids), False, version)
-    self.response_start = len(self.token_ids)
-
-  def _add(
-    self,
-    token_ids: Sequence[int],
-    logprobs: Sequence[float],
-    is_sampled: bool,
-    version: int,
-  ) -> None:
-    self.token_ids += token_ids
-    self.logprobs += logprobs
-    self.loss_mask += [is_sampled] * len(token_ids)
-    self.versions += [version] * len(token_ids)
+    self.add(tokens_lib.tool_output(token_ids, version))
+    self.response_start = self.num_tokens
 
   def truncate(self, length: int) -> None:
     """Keeps the first `length` tokens."""
-    for values in (
-      self.token_ids,
-      self.logprobs,
-      self.loss_mask,
-      self.versions,
-    ):
-      del values[length:]
+    self.read = self.tokens.first(length)
     if self.cached is not None:
       # The last token is the next call's input, so it is not cached yet.
       self.cached.count = min(self.cached.count, self.length - 1)
@@ -200,17 +206,7 @@ class SequenceState:
     Args:
       other: the state from an earlier step or a killed run.
     """
-    self.token_ids = list(other.token_ids)
-    self.logprobs = list(other.logprobs)
-    self.loss_mask = list(other.loss_mask)
-    self.versions = list(other.versions)
+    self.read = other.tokens
     self.finish_reason = other.finish_reason
-    by_tool = [
-      i for i, is_sampled in enumerate(self.loss_mask) if not is_sampled
-    ]
-    self.response_start = by_tool[-1] + 1 if by_tool else 0
-
-
-# (sequence, number of its tokens already searched) -> number of tokens up to
-# the end of the current response, or None if it has not ended.
-ResponseEnd = Callable[[SequenceState, int], int | None]
+    by_tool = np.flatnonzero(~self.read.loss_mask)
+    self.response_start = int(by_tool[-1]) + 1 if len(by_tool) else 0

@@ -101,7 +101,8 @@ class Stages:
     queue: sequences without cached tokens, by prompt.
     groups: prompts in prefill, whose sequences wait for slots.
     resuming: sequences with pages that are in prefill or wait for a slot.
-    running: sequences in slots, in the order in which they started.
+    running: sequences in slots, in the order in which they started, with their
+      slots.
     awaiting_tools: sequences whose tool has not answered yet.
     ended: sequences that ended outside a slot and have not been taken yet.
   """
@@ -115,7 +116,7 @@ class Stages:
     self.queue = WaitingQueue(buckets)
     self.groups: list[PromptGroup] = []
     self.resuming: list[SequenceState] = []
-    self.running: list[SequenceState] = []
+    self.running: dict[SequenceState, int] = {}
     self.awaiting_tools: list[SequenceState] = []
     self.ended: list[SequenceState] = []
 
@@ -149,17 +150,6 @@ class Stages:
     """Whether there are no sequences left."""
     return not (self.num_live or self.num_waiting or self.ended)
 
-  def loads(self) -> "collections.Counter[int]":
-    """Returns how many sequences have or will get pages on each device."""
-    found = collections.Counter(
-      one.cached.device
-      for one in self.live
-      if one.cached is not None and one.cached.pages
-    )
-    for group in self.groups:
-      found[group.cached.device] += len(group.waiting)
-    return found
-
   def take_ended(self) -> list[SequenceState]:
     """Removes and returns the sequences that ended outside a slot."""
     ended, self.ended = self.ended, []
@@ -181,7 +171,7 @@ class Stages:
     for sequence in drained:
       sequence.cached = None
     self.groups, self.resuming, self.awaiting_tools = [], [], []
-    self.running = []
+    self.running = {}
     return drained
 
 

@@ -1,6 +1,6 @@
 """The host's slot table: which sequence is in which slot, and what changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.sequence_stages import Stages
+from azr_jax.rollout.tokens import DecodedCall, SlotTokens, no_call
 
 _KEY_DATA = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
 
@@ -69,30 +70,19 @@ class ChangesBuilder:
     stopped = {new_slot[slot] for slot in self._stopped if slot in new_slot}
     self._stopped = stopped | set(range(len(kept), slots))
 
-  def take(self, slots: Sequence[SequenceState | None]) -> Changes:
+  def take(self, table: np.ndarray) -> Changes:
     """Returns the changes since the last call and clears them.
 
     Args:
-      slots: the sequence in each slot.
+      table: int32 [B, M], the pages of each slot.
     """
-    changes = no_changes(len(slots), self._devices, self._max_pages_per_row)
-    for slot, sequence in enumerate(slots):
-      if sequence is not None and sequence.cached is not None:
-        pages = sequence.cached.pages
-        changes.table[slot, : len(pages)] = pages
-    for slot, sequence in self._entering.items():
-      request = sequence.request
-      assert sequence.cached is not None
-      changes.enters[slot] = True
-      changes.token[slot] = sequence.last_token
-      changes.length[slot] = sequence.cached.count
-      changes.num_tokens[slot] = len(sequence.token_ids)
-      changes.max_new_tokens[slot] = sequence.max_new_tokens
-      changes.temperature[slot] = request.temperature
-      changes.key_data[slot] = request.key_data
-      changes.seeds[slot] = request.seed, sequence.sample_index
+    slots = len(table)
+    changes = no_changes(slots, self._devices, self._max_pages_per_row)
+    changes = changes.replace(table=table)
+    if self._entering:
+      _set_entering(changes, self._entering)
     changes.stops[list(self._stopped)] = True
-    per_device = len(slots) // self._devices
+    per_device = slots // self._devices
     for sequence, (page, to) in self._copies.items():
       assert sequence.cached is not None
       device = sequence.cached.device
@@ -101,6 +91,24 @@ class ChangesBuilder:
       changes.num_copies[device] += 1
     self._entering, self._stopped, self._copies = {}, set(), {}
     return changes
+
+
+def _set_entering(
+  changes: Changes, entering: Mapping[int, SequenceState]
+) -> None:
+  """Describes the sequences that enter, by slot."""
+  slots, sequences = [*entering], [*entering.values()]
+  requests = [sequence.request for sequence in sequences]
+  changes.enters[slots] = True
+  changes.token[slots] = [one.last_token for one in sequences]
+  changes.length[slots] = [one.cached.count for one in sequences if one.cached]
+  changes.num_tokens[slots] = [one.num_tokens for one in sequences]
+  changes.max_new_tokens[slots] = [one.max_new_tokens for one in sequences]
+  changes.temperature[slots] = [one.temperature for one in requests]
+  changes.key_data[slots] = [one.key_data for one in requests]
+  changes.seeds[slots] = [
+    (one.request.seed, one.sample_index) for one in sequences
+  ]
 
 
 def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
@@ -132,8 +140,25 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
   )
 
 
+# A slot on the host. In a free slot, only `occupied` means anything.
+_SLOT = np.dtype(
+  [
+    ("occupied", bool),
+    ("watched", bool),  # The request has stop strings or tools of its own.
+    ("started", np.int64),  # Ascending in the order of entry.
+    ("length", np.int64),  # Cached tokens.
+    ("num_pages", np.int64),
+    ("max_pages", np.int64),  # The pages of the longest completion.
+  ]
+)
+
+
 class SlotTable:
   """The sequence in each slot on the host, and the slots on the device.
+
+  A decode call changes most slots in the same way, so their numbers are arrays.
+  A sequence gets its number of cached tokens back when it leaves its slot, and
+  its tokens when somebody reads them (`tokens.py`).
 
   On one device the number of slots follows demand, in a few fixed sizes.
 
@@ -156,40 +181,124 @@ class SlotTable:
     self.sequences: list[SequenceState | None] = [None] * count
     self.state: Any = engine.init_slots(count)
     self.changes = ChangesBuilder(engine.devices, engine.max_pages_per_row)
+    self._slots = np.zeros(count, _SLOT)
+    self._table = np.zeros((count, engine.max_pages_per_row), np.int32)
+    self._num_entered = 0
+    self._call = no_call()
 
   def __len__(self) -> int:
     return len(self.sequences)
 
   @property
-  def are_mostly_decoding(self) -> bool:
-    """Whether more than half of the slots decode.
+  def per_device(self) -> int:
+    """Number of slots of each device."""
+    return len(self) // self._engine.devices
 
-    Below that, prefill takes precedence, because decoding a few slots costs
-    nearly as much as decoding all of them.
-    """
-    return len(self._stages.running) > len(self) // 2
+  @property
+  def lengths(self) -> np.ndarray:
+    """Number of cached tokens of each slot, int64 [B]; any if it is free."""
+    return self._slots["length"]
+
+  @property
+  def occupied(self) -> np.ndarray:
+    """The slots with a sequence, bool [B]."""
+    return self._slots["occupied"]
+
+  @property
+  def watched(self) -> np.ndarray:
+    """The slots whose requests have own stop strings or tools, bool [B]."""
+    return self._slots["watched"] & self.occupied
+
+  @property
+  def num_running(self) -> np.ndarray:
+    """Number of occupied slots of each device, int [devices]."""
+    return self.occupied.reshape(self._engine.devices, -1).sum(1)
 
   def free(self) -> list[list[int]]:
     """Returns the free slots of each device, in descending order."""
-    per_device = len(self) // self._engine.devices
+    per_device = self.per_device
     free: list[list[int]] = [[] for _ in range(self._engine.devices)]
-    for slot in reversed(range(len(self))):
-      if self.sequences[slot] is None:
-        free[slot // per_device].append(slot)
+    for slot in np.flatnonzero(~self.occupied)[::-1].tolist():
+      free[slot // per_device].append(slot)
     return free
+
+  def on_device(self, device: int) -> list[SequenceState]:
+    """Returns the sequences in a device's slots, in the order of entry."""
+    first = device * self.per_device
+    slots = np.arange(first, first + self.per_device)
+    return self._in_order(slots[self.occupied[slots]])
+
+  def _in_order(self, slots: np.ndarray) -> list[SequenceState]:
+    """Returns the sequences in some occupied slots, in the order of entry."""
+    ordered = slots[np.argsort(self._slots["started"][slots])].tolist()
+    return [one for slot in ordered if (one := self.sequences[slot])]
 
   def enter(self, slot: int, sequence: SequenceState) -> None:
     """Puts a sequence into a free slot."""
+    cached, request = sequence.cached, sequence.request
+    assert cached is not None
     self.sequences[slot] = sequence
-    self._stages.running.append(sequence)
+    self._stages.running[sequence] = slot
+    sequence.read_from(SlotTokens(slot, self._call))
+    self._num_entered += 1
+    self._slots[slot] = (
+      True,
+      bool(request.stop_strings) or request.tool_runner is not None,
+      self._num_entered,
+      cached.count,
+      len(cached.pages),
+      self._engine.settings.pages_for(sequence.max_cached),
+    )
+    self._table[slot] = 0
+    self._table[slot, : len(cached.pages)] = cached.pages
     self.changes.enter(slot, sequence)
 
   def leave(self, sequence: SequenceState) -> None:
     """Frees a sequence's slot."""
-    slot = self.sequences.index(sequence)
+    slot = self._stages.running.pop(sequence)
+    length = int(self.lengths[slot])
+    cached, unread = sequence.cached, sequence.unread
+    assert cached is not None and unread is not None
+    unread.end(self._call, length - cached.count)
+    cached.count = length
     self.sequences[slot] = None
-    self._stages.running.remove(sequence)
+    self.occupied[slot] = False
     self.changes.leave(slot, sequence)
+
+  def add_tokens(self, call: DecodedCall) -> None:
+    """Adds the tokens of a decode call to the sequences in the slots."""
+    self._call.following = self._call = call
+    self._slots["length"] += call.num_generated
+
+  def growing(self, tokens: int) -> list[tuple[SequenceState, int]]:
+    """Returns the sequences that need pages for more tokens.
+
+    Args:
+      tokens: the new tokens of each sequence; fewer if it can have no more.
+
+    Returns:
+      Sequences, in the order of entry, and how many tokens they will have
+      cached.
+    """
+    s, running = self._slots, self._stages.running
+    pages = -(-(s["length"] + tokens) // self._engine.settings.page_size)
+    more = np.minimum(pages, s["max_pages"]) > s["num_pages"]
+    found = self._in_order(np.flatnonzero(more & s["occupied"]))
+    lengths = (s["length"] + tokens).tolist()
+    return [(one, min(lengths[running[one]], one.max_cached)) for one in found]
+
+  def num_growing(self, device: int) -> int:
+    """Returns how many sequences of a device may need another page."""
+    slots = self._slots.reshape(self._engine.devices, -1)[device]
+    more = slots["max_pages"] > slots["num_pages"]
+    return int(np.count_nonzero(more & slots["occupied"]))
+
+  def update_pages(self, sequence: SequenceState) -> None:
+    """Takes over the pages that were added to a sequence in a slot."""
+    slot, cached = self._stages.running[sequence], sequence.cached
+    assert cached is not None
+    self._slots["num_pages"][slot] = len(cached.pages)
+    self._table[slot, : len(cached.pages)] = cached.pages
 
   def take_changes(self, drafts: bool) -> decode_state.Changes:
     """Returns the changes since the last decode call.
@@ -197,7 +306,8 @@ class SlotTable:
     Args:
       drafts: whether the next call uses drafts.
     """
-    changes = self.changes.take(self.sequences)
+    table = np.where(self.occupied[:, None], self._table, 0)
+    changes = self.changes.take(table)
     if not drafts:
       return changes
     size = self._engine.settings.speculation.context
@@ -222,17 +332,24 @@ class SlotTable:
 
   def change_count(self, slots: int) -> None:
     """Changes to this many slots: all live ones first, then free ones."""
-    kept = sorted(
-      range(len(self)), key=lambda slot: self.sequences[slot] is None
-    )[:slots]
+    kept = np.argsort(~self.occupied, kind="stable")[:slots].tolist()
     added = slots - len(kept)
     self.sequences = [self.sequences[slot] for slot in kept] + [None] * added
     self.changes.move(kept, slots)
     self._meter.record_dispatch()
     # New slots are copies of slot 0. `move` has marked them as stopped, so
     # they decode nothing.
-    kept = np.asarray(kept + [0] * added, np.int32)
-    self.state = self._engine.compact(self.state, kept)
+    from_slot = np.asarray(kept + [0] * added, np.int32)
+    self.state = self._engine.compact(self.state, from_slot)
+    self._slots, self._table = self._slots[from_slot], self._table[from_slot]
+    self.occupied[len(kept) :] = False
+    for slot, sequence in enumerate(self.sequences):
+      if sequence is not None:
+        # Calls so far have the tokens at the old slot.
+        sequence.read_from(SlotTokens(slot, self._call))
+        assert sequence.cached is not None
+        sequence.cached.count = int(self.lengths[slot])
+        self._stages.running[sequence] = slot
 
   def close(self) -> None:
     """Frees the slots' device memory; the table cannot be used afterwards."""

@@ -82,7 +82,6 @@ class Stream:
     self._engine = engine
     self._tokenizer = tokenizer
     self._ends = ends
-    self._stop_ids = np.asarray(sorted(ends.stop_ids), np.int32)
     self._meter = meter
     self.weights = weights
     self._numbers = itertools.count()
@@ -169,7 +168,7 @@ class Stream:
       known = self._restored.pop(sample_id(sequence), None)
       if known is not None:
         sequence.continue_from(known)
-        sequence.num_known = len(sequence.token_ids) if step_tokens else 0
+        sequence.num_known = sequence.num_tokens if step_tokens else 0
     self._ended += [s for s in sequences if s.finish_reason is not None]
     waiting = [s for s in sequences if s.finish_reason is None]
     if self._scheduler is None:
@@ -190,8 +189,7 @@ class Stream:
       self._engine,
       self.weights,
       self._cache,
-      self._stop_ids,
-      self._ends.find,
+      self._ends,
       RequestMeter(self._meter),
     )
     by_request: dict[Request, list[SequenceState]] = {}
@@ -338,14 +336,15 @@ class Stream:
 
   def _completion(self, sequence: SequenceState) -> types.Completion:
     assert sequence.finish_reason is not None
-    text_ids = sequence.token_ids
+    tokens = sequence.tokens
+    text_ids = tokens.ids.tolist()
     if text_ids and text_ids[-1] in self._tokenizer.eos_ids:
-      text_ids = text_ids[:-1]
+      text_ids.pop()
     return types.Completion(
-      token_ids=np.asarray(sequence.token_ids, np.int32),
-      logprobs=np.asarray(sequence.logprobs, np.float32),
-      loss_mask=np.asarray(sequence.loss_mask, bool),
+      token_ids=tokens.ids,
+      logprobs=tokens.logprobs,
+      loss_mask=tokens.loss_mask,
       finish_reason=sequence.finish_reason,
       text=self._tokenizer.decode(text_ids),
-      versions=np.asarray(sequence.versions, np.int32),
+      versions=tokens.versions,
     )

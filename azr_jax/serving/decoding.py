@@ -424,14 +424,15 @@ class DecodeWorker:
 
   def _collect(self, job: Job, choice: int, sequence: SequenceState) -> None:
     sent = self._jobs[job].sent
-    start, sent[choice] = sent[choice], len(sequence.token_ids)
+    new = sequence.tokens
+    start, sent[choice] = sent[choice], len(new.ids)
     if start == sent[choice]:
       return
     tokens = Tokens(
       choice,
-      sequence.token_ids[start:],
-      sequence.logprobs[start:],
-      sequence.versions[start:],
+      new.ids[start:].tolist(),
+      new.logprobs[start:].tolist(),
+      new.versions[start:].tolist(),
       None,
     )
     self._updates.append((job, tokens))

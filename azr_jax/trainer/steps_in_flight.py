@@ -241,7 +241,7 @@ def _sequence(
   sequence = SequenceState(request, sample)
   if not future.done():
     known = suspended.get(sample_id(sequence))
-    return known if known is not None and known.token_ids else None
+    return known if known is not None and known.num_tokens else None
   return partial_rollouts.sequence_of(request, sample, future.result())
 
 

@@ -15,6 +15,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import drafts, token_sampling
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SpeculationSettings
+from azr_jax.rollout.tokens import sampled
 
 PROPOSE = jax.jit(drafts.propose, static_argnames="drafts")
 SPECULATION = SpeculationSettings(drafts=3, context=32, min_match=1, min_gain=1)
@@ -201,7 +202,7 @@ def test_tokens_with_drafts_have_the_distribution_of_the_model(draft):
 
 
 def sequence_of(request, ids):
-  return SequenceState(request, len(ids), token_ids=list(ids))
+  return SequenceState(request, len(ids), sampled(ids, [0.0] * len(ids), 0))
 
 
 def test_a_context_has_the_sequence_then_its_siblings():

@@ -34,7 +34,7 @@ def test_a_call_that_ran_alone_is_timed_until_it_was_seen_to_be_done():
   clock[0] = 13.0
   request.check_ready(result)
   # Slots had 5, 7 and 0 cache entries and got 2, 3 and 0 tokens.
-  request.fetched(np.array([2, 3, 0]), np.array([2, 3, 0]), [5, 7, 0])
+  request.fetched(np.array([2, 3, 0]), np.array([2, 3, 0]), np.array([5, 7, 0]))
   entries = (5 + 6) + (7 + 8 + 9)
   assert meter.counts == Counts(
     calls=1,
@@ -56,21 +56,23 @@ def test_a_call_after_another_program_is_busy_but_not_timed():
   clock[0] = 2.0
   request.record_decode_dispatch()
   clock[0] = 5.0
-  request.fetched(np.array([1]), np.array([1]), [4])
+  request.fetched(np.array([1]), np.array([1]), np.array([4]))
   assert meter.counts == Counts(
     calls=1, iterations=1, slot_steps=1, live_slot_steps=1, decoded=1
   )
   assert meter.busy == [(1.0, 5.0)]
   request.record_decode_dispatch()
   clock[0] = 6.0
-  request.fetched(np.array([1]), np.array([1]), [5])
+  request.fetched(np.array([1]), np.array([1]), np.array([5]))
   assert meter.counts.alone_s == 1.0 and meter.counts.alone_entries == 5
 
 
 def test_drafts_take_fewer_iterations_than_tokens():
   meter, request, _ = metered()
   request.record_decode_dispatch()
-  request.fetched(np.array([9, 3, 0]), np.array([3, 2, 0]), [10, 20, 0])
+  request.fetched(
+    np.array([9, 3, 0]), np.array([3, 2, 0]), np.array([10, 20, 0])
+  )
   assert meter.counts.iterations == 3
   assert meter.counts.live_slot_steps == 5 and meter.counts.decoded == 12
   # Iterations read the cache and, on average, half of the earlier new tokens.

@@ -1,7 +1,6 @@
 """Who gets pages when few are free."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,18 +9,29 @@ from hypothesis import strategies as st
 from rollout_model import SETTINGS, ByteTokenizer
 
 from azr_jax import types
-from azr_jax.rollout.host_engine import PageEngine
-from azr_jax.rollout.meter import Meter
+from azr_jax.rollout.host_engine import HostEngine, PageEngine
+from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.sequence_stages import Stages
+from azr_jax.rollout.slots import SlotTable
 from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.tokens import DecodedCall
 from azr_jax.rollout.weights import Weights
 
 TOKENS = 4
 PROMPT = types.Prompt("", tuple(range(1, 17)))
+
+
+def made(pool, slots=2):
+  """Returns stages, slots and allocator of a pool."""
+  settings = dataclasses.replace(SETTINGS, slots=slots, page_size=TOKENS)
+  engine = HostEngine(settings, devices=len(pool._free))
+  stages = Stages((16,))
+  table = SlotTable(engine, stages, RequestMeter(Meter()))
+  return stages, table, PageAllocator(engine, pool, stages, table)
 
 
 @given(
@@ -35,18 +45,18 @@ PROMPT = types.Prompt("", tuple(range(1, 17)))
 def test_a_page_stays_free_for_each_sequence_that_will_need_one(
   running, wanted, num_pages
 ):
-  pool, sequences = PagePool(2, num_pages, TOKENS), []
+  pool = PagePool(2, num_pages, TOKENS)
+  stages, slots, allocator = made(pool, slots=12)
+  free, growing = slots.free(), 0
   for device, has, more in running:
-    cached = CachedTokens(device)
-    if pool.allocate(cached, has):
-      sequences.append(SimpleNamespace(cached=cached, max_cached=has + more))
-  stages = SimpleNamespace(running=sequences, awaiting_tools=[])
-  allocator = PageAllocator(None, pool, stages, None)
-  growing = sum(
-    -(-one.max_cached // TOKENS) > len(one.cached.pages)
-    for one in sequences
-    if one.cached.device == 0
-  )
+    prompt = types.Prompt("", (1,) * has)
+    # The last token is not cached.
+    request = Request(0, prompt, 1, more + 1, np.zeros(2, np.uint32), 0)
+    sequence = SequenceState(request, 0, cached=CachedTokens(device))
+    if pool.allocate(sequence.cached, has):
+      slots.enter(free[device].pop(), sequence)
+      pages = len(sequence.cached.pages)
+      growing += device == 0 and -(-(has + more) // TOKENS) > pages
   pages, free, new = -(-wanted // TOKENS), pool.num_free(0), CachedTokens(0)
   is_enough = pages == 0 or pages + growing <= free
   assert allocator.allocate(new, wanted) == is_enough
@@ -101,9 +111,10 @@ def holding(pool, step):
 
 @pytest.mark.parametrize("steps", [(1, 2), (2, 1), (1, 1)])
 def test_the_last_step_gives_pages_up_first_while_it_waits_for_tools(steps):
-  pool, stages = PagePool(1, 4, TOKENS), Stages((16,))
+  pool = PagePool(1, 4, TOKENS)
+  stages, _, allocator = made(pool)
   stages.awaiting_tools = [holding(pool, step) for step in steps]
-  assert PageAllocator(None, pool, stages, None).allocate(CachedTokens(0), 1)
+  assert allocator.allocate(CachedTokens(0), 1)
   kept = [bool(one.cached) for one in stages.awaiting_tools]
   # Within a step, the one that has waited least gives up its pages.
   assert kept == ([False, True] if steps == (2, 1) else [True, False])
@@ -111,9 +122,40 @@ def test_the_last_step_gives_pages_up_first_while_it_waits_for_tools(steps):
 
 @pytest.mark.parametrize("steps", [(1, 2), (2, 1), (1, 1)])
 def test_the_first_step_keeps_pages_to_decode_where_nothing_does(steps):
-  pool, stages = PagePool(1, 4, TOKENS), Stages((16,))
+  pool = PagePool(1, 4, TOKENS)
+  stages, _, allocator = made(pool)
   stages.resuming = [holding(pool, step) for step in steps]
-  allocator = PageAllocator(SimpleNamespace(devices=1), pool, stages, None)
   assert allocator.free_some() and not allocator.free_some()
   assert [one.request.priority[0] for one in stages.resuming] == [1]
   assert stages.queue.num_sequences == 1
+
+
+@pytest.mark.parametrize("slots", [(0, 1), (1, 0)])
+def test_the_sequence_that_started_last_gives_its_pages_up(slots):
+  """Both need another page, and one is free."""
+  pool = PagePool(1, 5, TOKENS)
+  stages, table, allocator = made(pool)
+  first, second = holding(pool, 1), holding(pool, 1)
+  for slot, sequence in zip(slots, (first, second), strict=True):
+    sequence.cached.count = 2 * TOKENS
+    table.enter(slot, sequence)
+  allocator.allocate_running()
+  assert [*stages.running] == [first] and len(first.cached.pages) == 3
+  assert second.cached is None and stages.queue.num_sequences == 1
+  assert table.occupied[slots[0]] and not table.occupied[slots[1]]
+
+
+def test_a_sequence_grows_until_it_has_the_pages_of_its_last_token():
+  pool = PagePool(1, 9, TOKENS)
+  _, table, allocator = made(pool)
+  sequence, held = holding(pool, 1), []
+  sequence.cached.count = 2 * TOKENS
+  table.enter(1, sequence)
+  for _ in range(6):
+    allocator.allocate_running()
+    held.append((len(sequence.cached.pages), table.num_growing(0)))
+    table.add_tokens(DecodedCall(None, None, np.array([0, 3]), 0))
+  # It has 8 to 24 tokens cached, and room for three more before each call.
+  assert held == [(3, 1), (4, 1), (5, 1), (5, 1), (6, 0), (6, 0)]
+  table.leave(sequence)
+  assert sequence.cached.count == 2 * TOKENS + 6 * 3

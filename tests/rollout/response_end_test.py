@@ -1,5 +1,6 @@
 """Response ends that the host finds."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +9,7 @@ from azr_jax.configs import evaluate
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.tokens import sampled
 from azr_jax.trainer import settings
 
 PIECES = [b"", b"a", b"b", b">", b"b>", b">a", b"</", "é".encode(), b" "]
@@ -55,12 +57,28 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
   request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
   sequence, found = SequenceState(request, 0), None
   for new in calls:
-    checked = len(sequence.token_ids)
-    sequence.add_tokens(new, [0.0] * len(new), 0)
+    checked = sequence.num_tokens
+    # A stop id pads the call, next to a slot without tokens.
+    block = np.array([[*new, *[0] * (6 - len(new))], [1] * 6])
+    may_end = ends.may_end(block, np.array([len(new), 0]))
+    sequence.add(sampled(new, [0.0] * len(new), 0))
     found = ends.find(sequence, checked)
+    assert not may_end[1]
     if found is not None:
+      assert may_end[0]
       break
   assert found == first_end([i for new in calls for i in new], stops)
+
+
+def test_few_responses_are_searched_for_stop_strings():
+  tokenizer = LetterTokenizer()
+  ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=("</a>",)))
+  rows = ["if a > b: c", "</ <- b > c", "a b c </a> ", "a> b c d ef", "b b </a"]
+  block = np.array([[*map(ord, row.ljust(12))] for row in rows])
+  found = ends.may_end(block, np.full(len(rows), 12))
+  # The string may have started in the call before the fourth row's.
+  assert found.tolist() == [False, False, True, True, False]
+  assert not ends.may_end(block, np.full(len(rows), 1)).any()
 
 
 class LetterTokenizer:
@@ -84,5 +102,5 @@ def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
     rollout = settings.read(settings.EvaluateSettings, config).rollout
     request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
     sequence = SequenceState(request, 0)
-    sequence.add_tokens([*map(ord, text)], [0.0] * len(text), 0)
+    sequence.add(sampled([*map(ord, text)], [0.0] * len(text), 0))
     assert ResponseEnds(LetterTokenizer(), rollout).find(sequence, 0) == end

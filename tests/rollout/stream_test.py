@@ -113,9 +113,9 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
     for sample, future in enumerate(futures)
     if future.done()
   }
-  assert ended and any(sequence.token_ids for sequence in known)
+  assert ended and any(sequence.num_tokens for sequence in known)
   again = sampling.sampler.open(Weights())
-  again.restore(sequence for sequence in known if sequence.token_ids)
+  again.restore(sequence for sequence in known if sequence.num_tokens)
   resubmitted = [
     (request, [None, None])
     if (request.seed, 0) in ended and (request.seed, 1) in ended

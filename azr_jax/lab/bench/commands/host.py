@@ -4,6 +4,8 @@ The scheduler runs a step on an engine whose calls return immediately. The keys:
 
   calls, iterations  of the decode loop; live_fraction: live slots in them
   mean_s, p99_s      from a call's tokens to the launch of the next program
+  host_s             mean host time from a call's tokens to the next decode call
+  turnover_s         host_s of the calls after which all slots turn over
   delivery_s         host time after that, while the device decodes
 """
 
@@ -30,6 +32,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   add("--lengths", default="lognormal:1024:1:8096", help="completion lengths")
   add("--max_tokens", type=int, default=8096, help="longest completion, tokens")
   add("--slots", type=int, default=1024, help="sequences decoded together")
+  add("--devices", type=int, default=1, help="parts that slots are split into")
+  add(
+    "--prefill_tokens",
+    type=int,
+    default=2048,
+    help="prompt tokens of a prefill call",
+  )
   add(
     "--decode_chunk",
     type=int,
@@ -52,7 +61,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     slots=flags.slots,
     prompt_buckets=(flags.prompt_tokens,),
     max_tokens=flags.max_tokens,
-    prefill_tokens=2048,
+    prefill_tokens=flags.prefill_tokens,
     decode_chunk=flags.decode_chunk,
     page_size=512,
     stop_strings=tuple(flags.stop_strings),
@@ -64,5 +73,6 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     flags.samples,
     flags.prompt_tokens,
     lengths,
+    flags.devices,
   )
   return {"machine": machine, **dataclasses.asdict(found)}

@@ -1,0 +1,144 @@
+"""The tokens of completions, and how they get there from decode calls.
+
+A sequence that decodes gets tokens in each call. The host does not copy them
+slot by slot: the outputs of the calls are linked, and the tokens of a sequence
+are cut from them when somebody reads them.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Tokens(NamedTuple):
+  """Tokens, and what is known about each of them.
+
+  Attributes:
+    ids: int32 [T].
+    logprobs: float32 [T], log-probabilities; 0 in tool output.
+    loss_mask: bool [T], whether the model wrote the token; false in tool
+      output.
+    versions: int32 [T], version of the parameters that sampled the token.
+  """
+
+  ids: np.ndarray
+  logprobs: np.ndarray
+  loss_mask: np.ndarray
+  versions: np.ndarray
+
+  def first(self, count: int) -> "Tokens":
+    """Returns the first `count` tokens."""
+    return Tokens(*(values[:count] for values in self))
+
+
+def sampled(
+  ids: Sequence[int] | np.ndarray,
+  logprobs: Sequence[float] | np.ndarray,
+  version: int,
+) -> Tokens:
+  """Returns tokens that the model wrote."""
+  return Tokens(
+    np.asarray(ids, np.int32),
+    np.asarray(logprobs, np.float32),
+    np.ones(len(ids), bool),
+    np.full(len(ids), version, np.int32),
+  )
+
+
+def tool_output(ids: Sequence[int], version: int) -> Tokens:
+  """Returns tokens that a tool wrote."""
+  return Tokens(
+    np.asarray(ids, np.int32),
+    np.zeros(len(ids), np.float32),
+    np.zeros(len(ids), bool),
+    np.full(len(ids), version, np.int32),
+  )
+
+
+NONE = tool_output((), 0)
+
+
+def joined(parts: Iterable[Tokens]) -> Tokens:
+  """Returns all tokens of some parts, in order."""
+  return Tokens(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+@dataclasses.dataclass(eq=False)
+class DecodedCall:
+  """The fetched tokens of a decode call.
+
+  A call refers to the next one, so it is freed with the last sequence that
+  refers to it or to an earlier call.
+
+  Attributes:
+    ids: int32 [B, N]; entries past `num_generated` are padding.
+    logprobs: float32 [B, N].
+    num_generated: int32 [B].
+    version: version of the parameters.
+    following: the next call; None if it has not been fetched.
+  """
+
+  ids: np.ndarray
+  logprobs: np.ndarray
+  num_generated: np.ndarray
+  version: int
+  following: "DecodedCall | None" = None
+
+
+def no_call() -> DecodedCall:
+  """Returns the call before the first one."""
+  none = np.zeros(0)
+  return DecodedCall(none, none, none, 0)
+
+
+@dataclasses.dataclass(eq=False)
+class SlotTokens:
+  """The unread tokens of a sequence, in the decode calls of its slot.
+
+  Attributes:
+    slot: the slot.
+    before: the call before the first unread one.
+    last: the last call of the sequence; None while it is in the slot.
+  """
+
+  slot: int
+  before: DecodedCall
+  last: DecodedCall | None = None
+  _num_read: int = 0
+  _num_tokens: int = 0
+
+  def __len__(self) -> int:
+    if self.last is not None:
+      return self._num_tokens - self._num_read
+    return sum(int(call.num_generated[self.slot]) for call in self._calls())
+
+  def end(self, last: DecodedCall, num_tokens: int) -> None:
+    """Records that the sequence leaves its slot.
+
+    Args:
+      last: the last fetched call.
+      num_tokens: number of tokens that the sequence got in the slot.
+    """
+    self.last, self._num_tokens = last, num_tokens
+
+  def take(self) -> list[Tokens]:
+    """Returns the tokens of each call and marks them as read."""
+    slot, taken = self.slot, []
+    for call in self._calls():
+      count = int(call.num_generated[slot])
+      taken.append(
+        sampled(
+          call.ids[slot, :count], call.logprobs[slot, :count], call.version
+        )
+      )
+      self.before = call
+      self._num_read += count
+    return taken
+
+  def _calls(self) -> Iterator[DecodedCall]:
+    call = self.before
+    while call is not self.last and call.following is not None:
+      call = call.following
+      yield call
