@@ -43,6 +43,10 @@ REMAT_POLICIES = {
 AUTO = "auto"
 # How training goes through the layers.
 SCAN, UNROLLED = "scan", "unrolled"
+# Layers that `auto` unrolls at most. Each adds two seconds to compilation.
+# Bodies of several layers are no way between: they copy more than a loop with
+# one layer, because `jax.lax.scan` joins what they keep before it stacks it.
+MAX_UNROLLED = 36
 
 
 class Transformer(nn.Module):
@@ -192,19 +196,25 @@ def training(
     attention.make(attention_name, mesh, dtype, max_sequences_per_row),
     remat,
     products.make(mesh, rules),
-    inlined=is_inlined(layers, mesh),
+    inlined=is_inlined(layers, config.num_layers, mesh),
     joined=mesh_lib.platform(mesh) == "gpu" and mesh.shape["tensor"] == 1,
   )
 
 
-def is_inlined(layers: str, mesh: Mesh) -> bool:
+def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
   """Returns whether each layer is a part of a training program.
 
-  `auto` does so on GPUs that hold all parameters: others could gather those of
-  many layers at once.
+  `auto` does so for at most `MAX_UNROLLED` layers, on GPUs that hold all
+  parameters: others could gather those of many layers at once.
+
+  Args:
+    layers: `scan`, `unrolled` or `auto`.
+    num_layers: layers of the decoder.
+    mesh: where its parameters and rows lie.
   """
   if layers == AUTO:
-    return mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
+    holds_all = mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
+    return holds_all and num_layers <= MAX_UNROLLED
   return layers == UNROLLED
 
 
