@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import flax.linen as nn
 import jax
@@ -145,6 +146,28 @@ def test_how_a_model_computes_changes_no_gradient(params, changes):
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), want, got
   )
+
+
+@pytest.mark.parametrize(
+  "platform, fsdp, layers, expected",
+  [
+    ("gpu", 1, 36, True),
+    ("gpu", 1, 37, False),  # Compiling takes too long.
+    ("gpu", 2, 8, False),
+    ("tpu", 1, 8, False),
+    ("cpu", 1, 8, False),
+  ],
+)
+def test_auto_unrolls_shallow_models_on_one_gpu(
+  platform, fsdp, layers, expected
+):
+  mesh = types.SimpleNamespace(
+    devices=np.array([types.SimpleNamespace(platform=platform)]),
+    shape={"fsdp": fsdp},
+  )
+  assert transformer.is_inlined("auto", layers, mesh) == expected
+  assert transformer.is_inlined("unrolled", layers, mesh)
+  assert not transformer.is_inlined("scan", layers, mesh)
 
 
 def test_unembedding_is_the_tied_table(params):

@@ -47,7 +47,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
-  """Runs the cases, prints the table and returns which cases are missing."""
+  """Runs the cases, prints the table and returns what failed."""
   machine, out = device.machine(), pathlib.Path(flags.out)
   cases = [
     case
@@ -56,8 +56,8 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   ]
   if not cases:
     raise ValueError(
-      f"--only {' '.join(flags.only)}: expected parts of "
-      f"{[case.key for case in gpu_plan.make()]}"
+      f"--only {' '.join(flags.only)}: expected parts of names such as "
+      f"{[case.key for case in gpu_plan.make()[:4]]}"
     )
   if not flags.show:
     if not _has_torch(flags.tiny):
@@ -66,12 +66,17 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     case_runs.run(cases, out, flags.deadline_s, console.print_status)
   rows = case_runs.read(out)
   console.print_status(case_table.show(cases, rows))
-  missing = {
-    case.key: rows.get(case.key, {}).get(case_runs.ERROR, "not run")
-    for case in cases
-    if case_runs.ERROR in rows.get(case.key, {case_runs.ERROR: ""})
+  found = [rows[case.key] for case in cases if case.key in rows]
+  failed = {
+    row["case"]: row[case_runs.ERROR] for row in found if case_runs.ERROR in row
   }
-  return {"machine": machine, "out": str(out), "missing": missing}
+  return {
+    "machine": machine,
+    "out": str(out),
+    "measured": len(found) - len(failed),
+    "failed": failed,
+    "not_run": len(cases) - len(found),
+  }
 
 
 def _has_torch(tiny: bool) -> bool:
