@@ -3,9 +3,9 @@
 Each case is another command of `azr_jax.benchmark`, in a process of its own,
 with the settings that a run would choose. A line of --out has a case's command
 and what it printed. The same command again skips the cases that are measured,
-tries the others, and prints the table. An H100 needs about 25 minutes; the most
-important cases come first, and --only selects some. Without PyTorch for CUDA,
-only azr_jax is measured.
+tries the others, and prints the table. The most important cases come first,
+--only selects some, and all end at --deadline_s. Without PyTorch for CUDA, only
+azr_jax is measured.
 
 The table's fractions: FLOPs of an update without recomputation, or bytes that
 decoding cannot do without, over the seconds and the data sheet's rate, or the
