@@ -2,7 +2,10 @@
 
   python -m azr_jax.benchmark executor [--workers 1 2] [--programs FILE.jsonl]
   python -m azr_jax.benchmark load [--repeats 50] [--timeout_s 0.25]
-  python -m azr_jax.benchmark sampler|update|step [--model=SPEC] ...
+  python -m azr_jax.benchmark gpu --out=FILE [--only WORD ...]
+  python -m azr_jax.benchmark sampler|decode|update|step [--model=SPEC] ...
+  python -m azr_jax.benchmark torch update|decode [--model=SPEC] ...
+  python -m azr_jax.benchmark peak
   python -m azr_jax.benchmark kernels [--model=SPEC] [--slots=256] ...
   python -m azr_jax.benchmark host [--slots=1024] [--lengths=...] ...
   python -m azr_jax.benchmark forecast [--lengths equal:64 ...] ...
@@ -22,22 +25,30 @@ from azr_jax.cli import errors
 from azr_jax.lab.bench import commands
 from azr_jax.lab.bench.commands import (
   conversations,
+  decode,
   executor,
   forecast,
+  gpu,
   host,
   kernels,
   load,
+  peak,
   sampler,
   serve,
   step,
   sweep,
+  torch,
   update,
 )
 
 COMMANDS: dict[str, commands.Command] = {
   "executor": executor,
   "load": load,
+  "gpu": gpu,
+  "peak": peak,
+  "torch": torch,
   "sampler": sampler,
+  "decode": decode,
   "update": update,
   "step": step,
   "kernels": kernels,

@@ -45,6 +45,7 @@ class ModelSettings(Settings):
   layers: str = setting(
     transformer.AUTO,
     "in training, scan: one program for all layers; unrolled: a part of the "
-    "program for each; auto: unrolled on GPUs without fsdp",
+    "program for each; auto: unrolled on GPUs without fsdp, up to "
+    f"{transformer.MAX_UNROLLED} layers",
     choices=(transformer.AUTO, transformer.SCAN, transformer.UNROLLED),
   )

@@ -43,6 +43,10 @@ REMAT_POLICIES = {
 AUTO = "auto"
 # How training goes through the layers.
 SCAN, UNROLLED = "scan", "unrolled"
+# Layers that `auto` unrolls at most. Each takes half a CPU second to compile.
+# Bodies of several layers are no way between: they copy more than a loop with
+# one layer, because `jax.lax.scan` joins what they keep before it stacks it.
+MAX_UNROLLED = 64
 
 
 class Transformer(nn.Module):
@@ -149,7 +153,7 @@ class Transformer(nn.Module):
         each_kv.append(kv)
       new_kv = jax.tree.map(lambda *kv: jnp.stack(kv), *each_kv)
     else:
-      layers = nn.scan(
+      loop = nn.scan(
         block,
         variable_axes={"params": 0},
         split_rngs={"params": True},
@@ -157,10 +161,29 @@ class Transformer(nn.Module):
         length=c.num_layers,
         metadata_params={nn.PARTITION_NAME: LAYERS},
         unroll=c.num_layers if self.inlined else 1,
-      )(c, computation, name=LAYERS)
+      )
+      if self.inlined and not self.is_initializing():
+        loop = nn.map_variables(loop, "params", _with_whole_gradients)
+      layers = loop(c, computation, name=LAYERS)
       carry, new_kv = layers(carry, *inputs)
     x, _ = carry
     return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new_kv
+
+
+@jax.custom_vjp
+def _with_whole_gradients(params: Params) -> Params:
+  """Returns parameters whose gradients are stacked before they are used.
+
+  Otherwise XLA joins the gradients of all layers in each kernel that reads
+  them. Compiling such kernels takes more than half of the compiler's time.
+  """
+  return params
+
+
+_with_whole_gradients.defvjp(
+  lambda params: (params, None),
+  lambda _, grads: (jax.lax.optimization_barrier(grads),),
+)
 
 
 def training(
@@ -192,19 +215,25 @@ def training(
     attention.make(attention_name, mesh, dtype, max_sequences_per_row),
     remat,
     products.make(mesh, rules),
-    inlined=is_inlined(layers, mesh),
+    inlined=is_inlined(layers, config.num_layers, mesh),
     joined=mesh_lib.platform(mesh) == "gpu" and mesh.shape["tensor"] == 1,
   )
 
 
-def is_inlined(layers: str, mesh: Mesh) -> bool:
+def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
   """Returns whether each layer is a part of a training program.
 
-  `auto` does so on GPUs that hold all parameters: others could gather those of
-  many layers at once.
+  `auto` does so for at most `MAX_UNROLLED` layers, on GPUs that hold all
+  parameters: others could gather those of many layers at once.
+
+  Args:
+    layers: `scan`, `unrolled` or `auto`.
+    num_layers: layers of the decoder.
+    mesh: where its parameters and rows lie.
   """
   if layers == AUTO:
-    return mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
+    holds_all = mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
+    return holds_all and num_layers <= MAX_UNROLLED
   return layers == UNROLLED
 
 

@@ -319,7 +319,7 @@ def build_model(
     rows * learner.row_length if learner else 1,
     learner.chunk_tokens if learner else 1,
     memory.capacity_bytes(mesh),
-    inlined=transformer.is_inlined(model.layers, mesh),
+    inlined=transformer.is_inlined(model.layers, config.num_layers, mesh),
     sampled=hasattr(c, "rollout"),
     critic=getattr(learner, "estimator", "") == advantages.GAE,
     reference=getattr(learner, "kl_coef", 0.0) > 0,

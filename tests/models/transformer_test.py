@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
+import types
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import paged_rows
 import pytest
 
@@ -147,6 +149,46 @@ def test_how_a_model_computes_changes_no_gradient(params, changes):
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), want, got
   )
+
+
+def test_unrolled_layers_stack_gradients_before_their_use(params):
+  tokens = tokens_of(1, 4)
+
+  def norm(params, model):
+    grads = jax.grad(
+      lambda params: jnp.sum(
+        model.apply({"params": params}, tokens, positions_of(tokens))[0]
+      )
+    )(params)
+    return optax.tree.norm(grads)
+
+  def barriers(model):
+    return str(jax.make_jaxpr(norm, 1)(params, model)).count("barrier")
+
+  assert barriers(MODEL.clone(inlined=True)) == 1
+  assert barriers(MODEL) == 0
+
+
+@pytest.mark.parametrize(
+  "platform, fsdp, layers, expected",
+  [
+    ("gpu", 1, 64, True),
+    ("gpu", 1, 65, False),  # Compiling takes too long.
+    ("gpu", 2, 8, False),
+    ("tpu", 1, 8, False),
+    ("cpu", 1, 8, False),
+  ],
+)
+def test_auto_unrolls_shallow_models_on_one_gpu(
+  platform, fsdp, layers, expected
+):
+  mesh = types.SimpleNamespace(
+    devices=np.array([types.SimpleNamespace(platform=platform)]),
+    shape={"fsdp": fsdp},
+  )
+  assert transformer.is_inlined("auto", layers, mesh) == expected
+  assert transformer.is_inlined("unrolled", layers, mesh)
+  assert not transformer.is_inlined("scan", layers, mesh)
 
 
 def test_unembedding_is_the_tied_table(params):

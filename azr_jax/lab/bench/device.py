@@ -28,8 +28,8 @@ def machine() -> dict[str, Any]:
 def peak_rates() -> dict[str, Any]:
   """Returns bytes and FLOPs per second of the first device.
 
-  A known accelerator has data-sheet rates, in bfloat16. Any other device, such
-  as a CPU, is measured in float32.
+  A known accelerator has data-sheet rates, in bfloat16. Any other device is
+  measured, a CPU in float32.
   """
   kind = jax.devices()[0].device_kind
   if kind in chips.BY_KIND:
@@ -44,7 +44,7 @@ def peak_rates() -> dict[str, Any]:
     "device": kind,
     "source": "measured",
     "bandwidth": _bandwidth(),
-    "flops": _flops(),
+    "flops": measured_flops(),
   }
 
 
@@ -71,12 +71,31 @@ def _bandwidth() -> float:
   return matrix.nbytes / fastest(lambda: multiply(matrix, vectors))
 
 
-def _flops() -> float:
-  """Measures FLOPs per second of a product of square matrices."""
-  size = 2048
-  matrix = jnp.ones((size, size), jnp.float32)
+def measured_flops() -> float:
+  """Measures FLOPs per second of a product of square matrices.
+
+  They are float32 [2048, 2048] on a CPU, else bfloat16 [8192, 8192].
+  """
+  size, dtype = (2048, jnp.float32) if _is_cpu() else (8192, jnp.bfloat16)
+  # Random, because a GPU draws less power and clocks higher on constants.
+  matrix = jax.random.normal(jax.random.key(0), (size, size), dtype)
   multiply = jax.jit(jnp.matmul)
   return 2 * size**3 / fastest(lambda: multiply(matrix, matrix))
+
+
+def copy_bandwidth() -> float:
+  """Measures bytes per second of reading an array and writing its negative.
+
+  It has 64 MiB on a CPU, else 2 GiB.
+  """
+  array = jnp.ones((16 if _is_cpu() else 512, 1 << 20), jnp.float32)
+  negate = jax.jit(jnp.negative)
+  return 2 * array.nbytes / fastest(lambda: negate(array))
+
+
+def _is_cpu() -> bool:
+  """Returns whether the first device is a CPU."""
+  return jax.devices()[0].platform == "cpu"
 
 
 def peak_device_bytes() -> int | None:

@@ -1,58 +1,9 @@
 """Measures and plots the decode rate against slots and cached tokens."""
 
 import pathlib
-import time
 from collections.abc import Callable, Sequence
 
-import jax
 import matplotlib.figure
-import numpy as np
-
-from azr_jax.lab.bench import measured_costs
-from azr_jax.models import transformer
-from azr_jax.rollout.engine import make_engine
-from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.types import Params, Rules
-
-
-def decode_rate(
-  model: transformer.Transformer,
-  params: Params,
-  mesh: jax.sharding.Mesh,
-  rules: Rules,
-  settings: SamplerSettings,
-  repeats: int,
-) -> float:
-  """Measures tokens per second of decoding, with all slots busy.
-
-  Each slot has as many cached tokens as the largest prompt bucket, all zero,
-  because values do not change the time.
-
-  Args:
-    model: the decoder.
-    params: the decoder's parameters.
-    mesh: the mesh to sample on.
-    rules: logical axis to mesh axis.
-    settings: slots, lengths and tokens per call.
-    repeats: calls of the decode loop; the fastest counts.
-  """
-  engine = make_engine(model, mesh, rules, settings)
-  params = engine.compute_params(params)
-  slots = engine.slot_counts[0]
-  changes = measured_costs.busy_slots(
-    engine, slots, settings.prompt_buckets[-1], settings.decode_chunk
-  )
-  pool, state = engine.init_pool(), engine.init_slots(slots)
-  seconds = []
-  for _ in range(repeats + 1):  # The first call compiles and is not counted.
-    start = time.perf_counter()
-    pool, state, output = engine.decode(
-      params, pool, state, changes, np.zeros(0, np.int32), np.int32(0)
-    )
-    num_generated = jax.device_get(output.num_generated)
-    assert int(num_generated.sum()) == slots * settings.decode_chunk
-    seconds.append(time.perf_counter() - start)
-  return slots * settings.decode_chunk / min(seconds[1:])
 
 
 def sweep(

@@ -17,6 +17,7 @@ from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.operations import training_flops
+from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Params, Rules
 
@@ -60,7 +61,10 @@ class UpdateRunner:
       chunk_tokens=chunk_tokens,
       mesh=mesh,
     )
-    learner = learner_lib.make(model, loss_fn, optimizer, mesh, rules)
+    options = compiler.CompilerSettings().options(mesh)
+    learner = learner_lib.make(
+      model, loss_fn, optimizer, mesh, rules, options=options
+    )
     self._state = learner.init(params)
     self._vocab_size = model.config.vocab_size
     self._row_length = workload.length

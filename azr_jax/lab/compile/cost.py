@@ -16,6 +16,7 @@ from azr_jax.lab.compile.collectives import Collective
 from azr_jax.lab.compile.hlo import Module, Operation
 from azr_jax.lab.compile.kernels import Kernel
 from azr_jax.lab.compile.parts import LOGITS, Finder
+from azr_jax.lab.compile.traffic import Traffic
 
 # Operations that take no device time of their own.
 _FREE = frozenset(
@@ -61,6 +62,7 @@ class Cost:
   Attributes:
     cycles: part of the model -> cycles, as estimated by the compiler.
     launches: operations that are launched one by one.
+    bytes: bytes that operations read and write, kernels included.
     kernels: (kernel, part) -> number of runs.
     collectives: (collective, part) -> number of runs.
     hidden: (collective, part) -> cycles of the operations between start and
@@ -70,6 +72,7 @@ class Cost:
 
   cycles: dict[str, float] = _counts()
   launches: float = 0.0
+  bytes: float = 0.0
   kernels: dict[tuple[Kernel, str], float] = _counts()
   collectives: dict[tuple[Collective, str], float] = _counts()
   hidden: dict[tuple[Collective, str], float] = _counts()
@@ -83,6 +86,7 @@ class Cost:
   def add(self, other: "Cost", times: float = 1.0) -> None:
     """Adds another cost, multiplied by `times`."""
     self.launches += times * other.launches
+    self.bytes += times * other.bytes
     pairs: list[tuple[dict[Any, float], dict[Any, float]]] = [
       (self.cycles, other.cycles),
       (self.kernels, other.kernels),
@@ -183,6 +187,7 @@ class _Reader:
   def __init__(self, program: Module):
     self._program = program
     self._finder = Finder(program)
+    self._traffic = Traffic(program)
     self._known: dict[tuple[str, str | None], Cost] = {}
 
   def computation(self, name: str, outer: str | None) -> Cost:
@@ -255,6 +260,7 @@ class _Reader:
     if any(word in op.attributes for word in _ANNOTATIONS):
       return
     total.launches += 1
+    total.bytes += self._traffic.bytes(op)
     part = self._finder.part(op)
     if (moved := collectives.collective(self._program, op)) is not None:
       total.collectives[moved, part] += 1

@@ -93,6 +93,7 @@ def time_report(
     "floor_seconds": floor_s,
     "ratio": _ratio(total_s, floor_s),
     "launches": whole.launches,
+    "moved_bytes": whole.bytes,
     "parts": _parts(whole, chip, floors),
     "kernels": kernels,
     "collectives": moved,

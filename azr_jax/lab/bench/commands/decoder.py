@@ -1,6 +1,7 @@
 """The decoder that a command measures, and flags that commands share."""
 
 import argparse
+import dataclasses
 import types
 
 import jax
@@ -40,7 +41,9 @@ class Decoder:
     """Loads the decoder that `add_decoder_flags` selects."""
     axes = {"data": 1, "fsdp": 1, "tensor": 1}
     self.mesh = mesh_lib.make_mesh(axes, jax.devices()[:1])
-    self.source = load.resolve(flags.model, flags.cache_dir)
+    self.source = _with_layers(
+      load.resolve(flags.model, flags.cache_dir), flags.num_layers
+    )
     remat = remat_lib.choose(
       flags.remat,
       self.source.config,
@@ -49,7 +52,9 @@ class Decoder:
       getattr(flags, "micro_rows", 1) * getattr(flags, "length", 1),
       getattr(flags, "chunk_tokens", 1),
       memory.capacity_bytes(self.mesh),
-      inlined=transformer.is_inlined(flags.train_layers, self.mesh),
+      inlined=transformer.is_inlined(
+        flags.train_layers, self.source.config.num_layers, self.mesh
+      ),
       sampled=hasattr(flags, "slots"),
     )
     self.model = transformer.training(
@@ -70,6 +75,16 @@ class Decoder:
       )
 
 
+def _with_layers(source: load.ModelSource, layers: int) -> load.ModelSource:
+  """Returns a model with random weights and a number of layers; 0: all."""
+  if not layers:
+    return source
+  config = dataclasses.replace(source.config, num_layers=layers)
+  return dataclasses.replace(
+    source, config=config, load_params=load.random_params(config, seed=0)
+  )
+
+
 def import_baseline() -> types.ModuleType:
   """Imports the baseline, which needs the optional dependency torch."""
   from azr_jax.lab.bench import transformers_baseline
@@ -81,6 +96,12 @@ def add_decoder_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags of the decoder and the number of repeats."""
   add = parser.add_argument
   add("--model", default="random:smollm2-135m", help="model spec")
+  add(
+    "--num_layers",
+    type=int,
+    default=0,
+    help="measure the model with this many layers and random weights; 0: all",
+  )
   add(
     "--cache_dir", default="~/.cache/azr_jax", help="folder of model downloads"
   )

@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 
-from azr_jax.lab.bench import device
+from azr_jax.lab.bench import decoding, device
 from azr_jax.lab.bench.commands import decoder as decoder_lib
+from azr_jax.rollout.engine import make_engine
 from azr_jax.rollout.settings import SamplerSettings
 
 
@@ -48,14 +49,12 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
       stop_strings=(),
       top_p=flags.top_p,
     )
-    return sweep.decode_rate(
-      decoder.model,
-      decoder.params,
-      decoder.mesh,
-      decoder_lib.RULES,
-      settings,
-      flags.repeats,
+    engine = make_engine(
+      decoder.model, decoder.mesh, decoder_lib.RULES, settings
     )
+    params = engine.compute_params(decoder.params)
+    seconds, _ = decoding.call_seconds(engine, params, flags.repeats)
+    return slots * flags.decode_chunk / seconds
 
   rates = sweep.sweep(
     decode_rate,

@@ -7,6 +7,8 @@ with the same weights. The keys:
   speedup               median ratio of the rate to the baseline's
   flops_roofline_fraction  minimum time of the update at the device's peak
                         FLOPs, divided by the measured time
+  layers, remat         how the update goes through the layers, and what it
+                        recomputes; see `model.layers` and `model.remat`
   program_gib           peak memory of the compiled update
   peak_process_gib, peak_device_gib  peak memory of this process and the device
 """
@@ -17,6 +19,7 @@ from typing import Any
 from azr_jax.lab.bench import device, updating
 from azr_jax.lab.bench.commands import decoder as decoder_lib
 from azr_jax.lab.bench.workload import UpdateWorkload
+from azr_jax.models import transformer
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +43,12 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     baseline = decoder_lib.import_baseline().updater(
       decoder.baseline, work, decoder.source.config.vocab_size
     )
+  metrics |= {
+    "layers": transformer.UNROLLED
+    if decoder.model.inlined
+    else transformer.SCAN,
+    "remat": decoder.model.remat,
+  }
   return metrics | updating.report(
     runner(flags, decoder, work),
     decoder.source.config,

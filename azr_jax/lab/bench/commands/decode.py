@@ -1,0 +1,44 @@
+"""Measures seconds of a decoded token, with all slots busy and no prefill.
+
+The keys:
+
+  token_s                one token of all slots
+  decode_roofline_fraction  minimum time at the device's bandwidth, divided by
+                         the measured time
+  reads_live_pages       whether attention's kernel reads live pages alone
+"""
+
+import argparse
+from typing import Any
+
+from azr_jax.lab.bench import decoding, device
+from azr_jax.lab.bench.commands import decoder as decoder_lib
+from azr_jax.rollout.engine import make_engine
+from azr_jax.rollout.settings import SamplerSettings
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of the decoder and of the slots."""
+  decoder_lib.add_decoder_flags(parser)
+  decoder_lib.add_slot_flags(parser)
+
+
+def measure(flags: argparse.Namespace) -> dict[str, Any]:
+  """Decodes and returns the seconds of a token."""
+  machine = device.machine()
+  decoder = decoder_lib.Decoder(flags)
+  settings = SamplerSettings(
+    slots=flags.slots,
+    prompt_buckets=(flags.prompt_tokens,),
+    max_tokens=flags.decode_chunk,
+    prefill_tokens=flags.prefill_tokens,
+    decode_chunk=flags.decode_chunk,
+    page_size=flags.page_size,
+    stop_strings=(),
+  )
+  engine = make_engine(decoder.model, decoder.mesh, decoder_lib.RULES, settings)
+  params = engine.compute_params(decoder.params)
+  del decoder.params  # Of large models, only one copy fits beside the cache.
+  return {"machine": machine} | decoding.report(
+    engine, params, flags.dtype, flags.repeats
+  )
