@@ -11,8 +11,8 @@
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
 
 The percentages are mean accuracies over the three task types of the benchmark
-`programs_heldout`, before and after training, with `tiny+ours`. `PAPER_MODELS`
-lists the paper's variants, which use the values of Table 3.
+`programs_heldout`, before and after training, with `VARIANT+ours`.
+`PAPER_MODELS` lists the paper's variants, which use the values of Table 3.
 `VARIANT+published_code` follows the published code where it differs from the
 paper, and `VARIANT+ours` has our changes; docs/papers.md lists both. The
 experiments of appendix D are in `azr.appendix`. `--help` lists all keys.
@@ -124,16 +124,16 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   # 2,079 responses to the roughly 19,200 of ten steps.
   c.evaluation.every = 10
   c.evaluation.benchmarks = "cruxeval_i,cruxeval_o,livecodebench_execution"
-  c.evaluation.limit = 0
+  c.evaluation.limit = 0  # all items
 
 
 def _tiny(c: ml_collections.ConfigDict) -> None:
   """Sets short contexts, small batches and a high learning rate."""
-  c.azr.prompts = 16
+  c.azr.prompts = 16  # Table 3: 64
   c.azr.references = 2  # The prompts must stay short.
-  c.azr.learnability_samples = 4
-  c.azr.induction_inputs = 4
-  c.azr.seed_factor = 2
+  c.azr.learnability_samples = 4  # Table 3: 8
+  c.azr.induction_inputs = 4  # paper: 10
+  c.azr.seed_factor = 2  # Table 3: 4
   c.azr.prompt_format = "compact"  # The model was pretrained on it.
   c.rollout.slots = 96
   c.rollout.prompt_buckets = (64, 128)
@@ -232,7 +232,7 @@ def _few_shot(c: ml_collections.ConfigDict) -> None:
   # After examples, the model tends to continue with its own exchange.
   c.rollout.stop_after = parsing.ANSWER_BEGINS
   c.rollout.decode_chunk = 16
-  c.learner.row_length = 928
+  c.learner.row_length = 928  # 768 + 160
   c.learner.micro_rows = 1
   c.learner.chunk_tokens = 256
   c.executor.update(profile("azr"))

@@ -112,7 +112,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.page_size = 512
   c.rollout.extend_chunk = 128
   c.learner.kl_coef = 0.001  # paper: 0.001
-  c.learner.row_length = 10_240
+  c.learner.row_length = 10_240  # 4,096 + 6,144
   c.learner.max_micro_batches = 64
   c.executor.workers = 64
   c.executor.update(profile("code_interpreter"))
@@ -120,7 +120,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.train.save_every = 25
   # Off until evaluation.every is set: it takes 3,700 conversations.
   c.evaluation.data = "split:test"
-  c.evaluation.limit = 0
+  c.evaluation.limit = 0  # all items
   c.evaluation.prompt_format = "chat"
 
 
@@ -140,19 +140,19 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   # The tiny model was not trained on the prompts of `steer`.
   c.code_interpreter.pass_rate_agents = ("text", "code", "code_agent")
   c.code_interpreter.pass_rate_temperatures = TINY_TEMPERATURES
-  c.rollout.slots = 128
+  c.rollout.slots = 128  # all responses at a time
   c.rollout.prompt_buckets = (48,)
   c.rollout.max_tokens = 144
   c.rollout.decode_chunk = 8
   c.rollout.page_size = 64
   c.rollout.extend_chunk = 16
   c.learner.kl_coef = 0.001  # paper: 0.001; `learner/kl` shows the divergence
-  c.learner.row_length = 192
+  c.learner.row_length = 192  # 48 + 144
   c.learner.micro_rows = 16
   c.learner.max_micro_batches = 8
-  c.learner.chunk_tokens = 3072
+  c.learner.chunk_tokens = 3072  # a whole micro-batch
   c.optimizer.learning_rate = 1e-4
-  c.optimizer.b2 = 0.98
+  c.optimizer.b2 = 0.98  # There are few updates.
   c.executor.update(profile("code_interpreter_tiny"))
   c.train.steps = 40
   c.evaluation.data = "+".join(TINY_QUESTIONS)
@@ -176,7 +176,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   # The start was not trained on the prompts of `steer`.
   c.code_interpreter.pass_rate_agents = ("text", "code", "code_agent")
   c.code_interpreter.pass_rate_temperatures = TINY_TEMPERATURES
-  c.rollout.slots = 128
+  c.rollout.slots = 128  # all responses at a time
   c.rollout.prompt_buckets = (48,)
   c.rollout.max_tokens = 144
   c.rollout.decode_chunk = 8

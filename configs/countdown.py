@@ -130,7 +130,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (256,)
   c.rollout.max_tokens = 1024
   c.rollout.decode_chunk = 64
-  c.learner.row_length = 1280
+  c.learner.row_length = 1280  # 256 + 1,024
   c.learner.max_micro_batches = 64
   c.optimizer.learning_rate = 1e-5
 
@@ -153,7 +153,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (40,)
   c.rollout.max_tokens = 160
   c.rollout.decode_chunk = 16
-  c.learner.row_length = 200
+  c.learner.row_length = 200  # 40 + 160
   c.learner.chunk_tokens = 3200
   c.optimizer.learning_rate = 1.5e-4
   c.optimizer.b2 = 0.98  # There are few updates.

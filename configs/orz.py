@@ -143,7 +143,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.train.save_every = 50
   # Off until evaluation.every is set. GPQA needs a file in evaluation.data.
   c.evaluation.benchmarks = "aime24,aime25,math500,gpqa"
-  c.evaluation.limit = 0
+  c.evaluation.limit = 0  # all items
   c.evaluation.samples = 16
   c.evaluation.mathematics.answer = "reward"
 
@@ -184,14 +184,14 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.orz.group_size = 8
   c.orz.prompt_format = "compact"
   c.orz.grader = "rules"
-  c.rollout.slots = 192
+  c.rollout.slots = 192  # all responses at a time
   c.rollout.prompt_buckets = (24,)
   c.rollout.max_tokens = 64
   c.rollout.decode_chunk = 16
-  c.learner.row_length = 176
+  c.learner.row_length = 176  # 2 x (24 + 64)
   c.learner.micro_rows = 2
   c.learner.max_micro_batches = 64
-  c.learner.chunk_tokens = 352
+  c.learner.chunk_tokens = 352  # a whole micro-batch
   c.optimizer.grad_clip = c.critic.optimizer.grad_clip = 1.0  # short responses
   c.optimizer.learning_rate = 3e-4
   c.optimizer.warmup_steps = 5

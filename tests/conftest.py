@@ -28,6 +28,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # The workers inherit it.
     shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True
   )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Nobody looks at where the operations of a test's program come from.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import hypothesis
 import jax

@@ -75,6 +75,7 @@ def config_of(files, reward, **more):
 REWARD = {"right": 1.0, "brief": 0.1, "sometimes": 0.5}
 
 
+@pytest.mark.slow
 def test_it_trains_and_evaluates_with_failures_counted(
   files, tmp_path, on_one_device, capsys
 ):

@@ -33,6 +33,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 def test_it_trains_and_masks_turns_with_failures_counted(
   tmp_path, on_one_device, capsys, monkeypatch
 ):

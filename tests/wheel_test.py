@@ -142,6 +142,7 @@ def test_a_newcomer_needs_no_extra(wheel, tmp_path):
   assert found["missing"] == {
     "azr_jax.environments.verifiers_kit": "httpx",
     "azr_jax.lab.bench.sweep": "matplotlib",
+    "azr_jax.lab.bench.torch_decoder": "torch",
     "azr_jax.lab.bench.transformers_baseline": "torch",
     "azr_jax.serving.command": "aiohttp",
     "azr_jax.serving.http_server": "aiohttp",

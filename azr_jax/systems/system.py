@@ -144,7 +144,7 @@ class System(abc.ABC):
   """Makes graded trajectories with a policy, step by step.
 
   Some commands need further methods. They define a protocol next to the
-  command: `trainer/periodic_evals.py`, `data/select_problems.py`.
+  command: `trainer/periodic_evals.py`, `azr_jax/lab/data/select_problems.py`.
 
   Attributes:
     name: the name of the config section, also used in metric names.

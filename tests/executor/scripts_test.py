@@ -174,6 +174,7 @@ def test_modules_of_the_package_are_found_from_any_folder(tmp_path):
   assert "status='ok'" in done.stdout, done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_sympy_works_without_files():
   script = """
 from sympy import *

@@ -106,6 +106,7 @@ def test_samples_are_not_weighed_twice():
     CorrectionSettings(low=2.5)
 
 
+@pytest.mark.slow
 def test_a_corrected_update_is_the_plain_one_of_weighted_advantages(
   one_device_mesh,
 ):

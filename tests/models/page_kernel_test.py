@@ -86,6 +86,7 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens, platform):
     pytest.param("fp8", 1, 7, marks=pytest.mark.slow),
   ],
 )
+@pytest.mark.slow
 def test_pages_of_8_bits_are_read_with_their_scales(name, kv_heads, group):
   """Kernel and loop agree with attention to the dequantized float pages."""
   dtype, rows, head_size = quantization.DTYPES[name], len(SHORT), 32

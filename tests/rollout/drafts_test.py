@@ -50,6 +50,7 @@ def assert_same(found, want):
     pytest.param({"kv_cache_dtype": "int8"}, marks=pytest.mark.slow),
   ],
 )
+@pytest.mark.slow
 def test_drafts_change_no_sample(params, one_device_mesh, changes):
   want = sample(policy(params, one_device_mesh, **changes), 2)
   with_drafts = policy(

@@ -79,6 +79,7 @@ def test_a_cache_of_8_bits_is_near_one_of_floats(params, one_device_mesh, name):
     },
   ],
 )
+@pytest.mark.slow
 def test_samples_do_not_depend_on_slots_chunks_or_pages(
   params, one_device_mesh, changes, monkeypatch
 ):

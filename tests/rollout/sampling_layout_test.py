@@ -54,6 +54,7 @@ def bytes_on_a_device(arrays):
     ),
   ],
 )
+@pytest.mark.slow
 def test_commands_that_only_sample_hold_copies_that_fit(
   monkeypatch, quantization, layouts
 ):

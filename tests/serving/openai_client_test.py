@@ -247,6 +247,7 @@ def test_seeds_of_any_size(client, seed):
   assert 0 <= one.seed < 1 << 31
 
 
+@pytest.mark.slow
 def test_clients_at_the_same_time_get_what_each_gets_alone(served):
   """There are more clients than slots, and every fourth disconnects."""
   seeds = range(24)

@@ -89,6 +89,7 @@ def state_of(seed, changes):
     pytest.param(NO_CLIP, GAE, marks=pytest.mark.slow),
   ],
 )
+@pytest.mark.slow
 def test_a_run_starts_from_another_run_s_parameters_alone(
   tmp_path, source, own
 ):

@@ -96,6 +96,7 @@ def one_page_less(live):
     pytest.param(one_page_less, [3000, *[1] * 15], marks=pytest.mark.slow),
   ],
 )
+@pytest.mark.slow
 def test_decoding_names_a_kernel_that_reads_other_tokens(
   mesh, monkeypatch, change, lengths
 ):

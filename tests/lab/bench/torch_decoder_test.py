@@ -81,6 +81,7 @@ def test_states_equal_ours(both, cached):
   np.testing.assert_allclose(states(decoder, caches), want, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_recomputed_layers_learn_the_same(both):
   _, decoder = both
   start = {name: x.clone() for name, x in decoder.state_dict().items()}
