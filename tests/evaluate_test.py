@@ -154,7 +154,6 @@ def test_a_bad_value_is_named(config):
     settings.read(settings.EvaluateSettings, config)
 
 
-@pytest.mark.slow
 def test_supervised_training_learns_and_resumes(tmp_path, on_one_device):
   few = {"learner.micro_rows": 8}
   config = sft_config.get_config("smoke")
