@@ -1,7 +1,7 @@
 """Builds every part of an experiment from its settings, once.
 
-`loop.train` takes all its parts from the `Experiment` that `build` returns. It
-reads settings only for length, saves and text monitoring (section `train`).
+`loop.train` takes all its parts from the `Experiment` that `build` returns, and
+from what `opening.open_training` builds for a run. It reads no settings.
 """
 
 import dataclasses

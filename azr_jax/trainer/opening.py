@@ -8,8 +8,9 @@ from azr_jax import types
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.run import compile_counter, starts, step_log
+from azr_jax.run import compile_counter, starts, step_log, text_monitor
 from azr_jax.run.checkpoint import Checkpointer
+from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
 from azr_jax.trainer import build, restore, steps_in_flight
@@ -24,6 +25,7 @@ class Training:
 
   Attributes:
     done: the restored step; 0 for a new run.
+    steps: the steps after it, up to the last.
     state: the learner's state. Nothing else may hold a reference, because an
       update donates its memory.
     ref_params: the reference parameters of the KL penalty; None without one.
@@ -32,9 +34,12 @@ class Training:
     evals: the benchmarks during training.
     counter: counts compiled programs.
     log: writes metrics and progress.
+    monitor: flags sampled texts.
+    saves: decides when to save and when to stop.
   """
 
   done: int
+  steps: range
   state: learner_lib.State
   ref_params: types.Params | None
   checkpoints: Checkpointer
@@ -42,6 +47,8 @@ class Training:
   evals: PeriodicEvals
   counter: compile_counter.CompileCounter
   log: step_log.StepLog
+  monitor: text_monitor.Monitor
+  saves: SaveSchedule
 
 
 @contextlib.contextmanager
@@ -59,12 +66,11 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     TimeoutError: a host did not arrive within `hosts.timeout_s`.
   """
   settings = experiment.settings.shared
+  c = settings.train
   with contextlib.ExitStack() as at_exit:
     # Restore.
     checkpoints = at_exit.enter_context(
-      run.open_checkpoints(
-        settings.train.keep_checkpoints, settings.train.checksums
-      )
+      run.open_checkpoints(c.keep_checkpoints, c.checksums)
     )
     done = run.latest_step(checkpoints)
     state, ref_params, system_state = restore.training_state(
@@ -101,16 +107,28 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
         run.folder,
         run.hosts,
         done + 1 + evals.is_finished(run, done),
-        steps=settings.train.steps,
-        samples_per_step=settings.train.samples_per_step,
-        show_every=settings.train.show_every,
-        trackers=settings.train.trackers,
+        steps=c.steps,
+        samples_per_step=c.samples_per_step,
+        show_every=c.show_every,
+        trackers=c.trackers,
         rows=checkpoints.restore_rows(done),
         may_skip=settings.learner.nonfinite == learner_settings.SKIP,
       )
     )
     training = Training(
-      done, state, ref_params, checkpoints, in_flight, evals, counter, log
+      done,
+      range(done + 1, c.steps + 1),
+      state,
+      ref_params,
+      checkpoints,
+      in_flight,
+      evals,
+      counter,
+      log,
+      text_monitor.make(
+        run.folder, run.is_primary, c.flag_texts, c.flag_classifier
+      ),
+      SaveSchedule(run, c.steps, c.save_every, c.save_minutes),
     )
     del state  # See `Training.state`.
     yield training
