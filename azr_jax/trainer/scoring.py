@@ -77,19 +77,8 @@ def evaluate(
   settings = train_settings.read(EvaluateSettings, config)
   names = registry.names(benchmark)
   paths = registry.paths(names, data)
-  if limit < 0:
-    raise ValueError(
-      f"limit={limit}: expected 0 (the benchmark's own number, else all) or "
-      "more"
-    )
   _require_data(names, paths, benchmark)
-  identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
-  if step is not None:
-    if identity["step"] is None:
-      raise ValueError(
-        f"--step={step}: expected no step, because {model_spec} is not a run"
-      )
-    identity["step"] = step
+  identity = _identity(settings, model_spec, data, limit, step)
   with open_scores(workdir, settings, identity) as run:
     names = _with_data(names, paths, run)
     agent_names = benchmark_agents.agent_names(settings.evaluate, names)
@@ -211,6 +200,33 @@ def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
     "step": loading.checkpoint_step(model_spec),
     "config": settings_lib.as_dict(settings),
   }
+
+
+def _identity(
+  settings: EvaluateSettings,
+  model_spec: str,
+  data: str,
+  limit: int,
+  step: int | None,
+) -> dict[str, Any]:
+  """Returns the identity of a folder's records and scores.
+
+  Raises:
+    ValueError: the limit is negative, or `step` is given without a run.
+  """
+  if limit < 0:
+    raise ValueError(
+      f"limit={limit}: expected 0 (the benchmark's own number, else all) or "
+      "more"
+    )
+  identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
+  if step is None:
+    return identity
+  if identity["step"] is None:
+    raise ValueError(
+      f"--step={step}: expected no step, because {model_spec} is not a run"
+    )
+  return identity | {"step": step}
 
 
 def open_scores(

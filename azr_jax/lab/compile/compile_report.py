@@ -28,6 +28,7 @@ from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel import chips
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import engine, layout
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import build
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
@@ -75,10 +76,7 @@ def compile_check(
   """
   c = settings.shared
   r = c.rollout
-  if prompt_tokens is None:
-    prompt_tokens = min(MEAN_TOKENS, r.prompt_buckets[-1])
-  if new_tokens is None:
-    new_tokens = min(MEAN_TOKENS, r.max_tokens)
+  prompt_tokens, new_tokens = _assumed_lengths(r, prompt_tokens, new_tokens)
   distributions = {
     name: lengths_lib.parse(name, r.max_tokens)
     for name in lengths or (f"equal:{new_tokens:.0f}",)
@@ -128,6 +126,17 @@ def compile_check(
       for name, distribution in distributions.items()
     }
   return report, all(program["fits"] for program in reports.values())
+
+
+def _assumed_lengths(
+  r: SamplerSettings, prompt_tokens: float | None, new_tokens: float | None
+) -> tuple[float, float]:
+  """Returns the mean lengths of prompts and completions, as `compile_check`."""
+  if prompt_tokens is None:
+    prompt_tokens = min(MEAN_TOKENS, r.prompt_buckets[-1])
+  if new_tokens is None:
+    new_tokens = min(MEAN_TOKENS, r.max_tokens)
+  return prompt_tokens, new_tokens
 
 
 def _about(
