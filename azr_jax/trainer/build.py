@@ -26,6 +26,7 @@ from azr_jax.learner import (
   update,
 )
 from azr_jax.learner import learner as learner_lib
+from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import attention, load, transformer
@@ -130,7 +131,11 @@ class Experiment:
     """Shapes rewards and masks; returns the new trajectories and metrics."""
     shared = self.settings.shared
     return shaping.shape(
-      trajectories, shared.shaping, shared.rollout.max_tokens
+      trajectories,
+      overlong_buffer=shared.shaping.overlong_buffer,
+      overlong_penalty=shared.shaping.overlong_penalty,
+      mask_truncated=shared.shaping.mask_truncated,
+      longest=shared.rollout.max_tokens,
     )
 
   def make_batch(
@@ -381,12 +386,18 @@ def build_learner(
   critic = None
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
-      c.critic,
       make_optimizer(**vars(c.critic.optimizer)),
-      c.learner.normalize_advantages,
-      c.seed,
-      c.learner.aggregation,
+      gamma=c.critic.gamma,
+      gae_lambda=c.critic.gae_lambda,
+      num_minibatches=c.critic.num_minibatches,
+      value_clip=c.critic.value_clip,
+      grad_clip=c.critic.optimizer.grad_clip,
+      head_init=c.critic.head_init,
+      normalize=c.learner.normalize_advantages,
+      seed=c.seed,
+      aggregation=c.learner.aggregation,
     )
+  target = c.learner.target_entropy
   options = c.compiler.options(mesh)
   return learner_lib.make(
     model,
@@ -398,7 +409,7 @@ def build_learner(
     epochs=c.learner.epochs,
     options=options,
     prepare=build_preparation(c, model, mesh),
-    entropy_target=c.learner.target_entropy,
+    entropy_target=EntropyTarget(**vars(target)) if target else None,
   )
 
 
