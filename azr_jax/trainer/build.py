@@ -94,6 +94,7 @@ class Experiment:
       sandbox=shared.executor,
       clock=jobs.clock if shared.rollout.may_be_stale else DecodeClock(),
       records=Records(run.folder, run.hosts),
+      say=run.print_status,
     )
     return self.settings.system.build(self.settings.system_settings, context)
 

@@ -94,7 +94,8 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     if done:
       in_flight.load_state_dict(system_state)
     evals = run.build(
-      "benchmarks", lambda: PeriodicEvals(experiment, executor, system)
+      "benchmarks",
+      lambda: PeriodicEvals(experiment, executor, system, run.print_status),
     )
     run.print_status("compiling the sampler; the first step compiles the rest")
     sampler = experiment.sampler

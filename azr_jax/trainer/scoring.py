@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ml_collections
@@ -96,7 +96,9 @@ def evaluate(
     opened = collections.deque(
       pair
       for name in names
-      for pair in _open(name, paths, agent_names, settings, how)
+      for pair in _open(
+        name, paths, agent_names, settings, how, run.print_status
+      )
     )
     _print_limits(opened, settings, run)
     policy = loading.load_policy(
@@ -271,6 +273,7 @@ def _open(
   agent_names: Sequence[str],
   settings: EvaluateSettings,
   how: runner.ItemSettings,
+  say: Callable[[str], None],
 ) -> list[tuple[Benchmark, str]]:
   """Returns a benchmark with its items, paired with each agent's name.
 
@@ -279,7 +282,7 @@ def _open(
   """
   benchmark = _benchmark(name, settings)
   data = dataclasses.replace(how, data=paths.get(name, ""))
-  benchmark = benchmark.with_items(runner.items_of(benchmark, data))
+  benchmark = benchmark.with_items(runner.items_of(benchmark, data, say))
   opened = []
   for agent in agent_names:
     asked = benchmark
@@ -327,7 +330,16 @@ def _score(
       settings.executor,
     )
   path = run.folder / f"{benchmark.name}.jsonl"
-  return runner.run(benchmark, policy, executor, run.hosts, how, path, agent)
+  return runner.run(
+    benchmark,
+    policy,
+    executor,
+    run.hosts,
+    how,
+    path,
+    agent,
+    run.print_status,
+  )
 
 
 def _require_data(
