@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.learner import critic as critic_lib
-from azr_jax.learner import gap, preparation, train_state
+from azr_jax.learner import gap, preparation, purposes, train_state
 from azr_jax.learner import update as update_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import MicroLoss
@@ -23,10 +23,6 @@ from azr_jax.learner.preparation import Prepare
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
 from azr_jax.types import BoxedParams, Metrics, Params, Rules, Shardings
-
-# Folded into the seed of the value head. The trainer and `preparation.py` fold
-# 1 to 3.
-_VALUE_HEAD = 4
 
 State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
 
@@ -181,7 +177,7 @@ def _with_critic(
   make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
       params,
-      jax.random.fold_in(jax.random.key(critic.seed), _VALUE_HEAD),
+      jax.random.fold_in(jax.random.key(critic.seed), purposes.VALUE_HEAD),
       critic.head_init,
     ),
     out_shardings=shardings.params,

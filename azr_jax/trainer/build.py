@@ -22,6 +22,7 @@ from azr_jax.learner import (
   packing,
   policy_losses,
   preparation,
+  purposes,
   shaping,
   update,
 )
@@ -51,9 +52,7 @@ from azr_jax.trainer.settings import (
 )
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
-# Folded into the seed, so that each purpose draws different random numbers:
-# two for JAX keys, one for NumPy. `learner/preparation.py` has a third JAX key.
-_SAMPLING, _EVALUATION = 1, 2
+# Part of the seed of the NumPy generator that orders packed rows.
 _PACKING = 1
 
 
@@ -119,12 +118,13 @@ class Experiment:
   def sampling_key(self, step: int) -> jax.Array:
     """Returns the random key of a step's rollouts."""
     key = jax.random.key(self.settings.shared.seed)
-    return jax.random.fold_in(jax.random.fold_in(key, _SAMPLING), step)
+    key = jax.random.fold_in(key, purposes.SAMPLING)
+    return jax.random.fold_in(key, step)
 
   def evaluation_key(self) -> jax.Array:
     """Returns the random key of evaluations, the same at every step."""
     key = jax.random.key(self.settings.shared.seed)
-    return jax.random.fold_in(key, _EVALUATION)
+    return jax.random.fold_in(key, purposes.EVALUATION)
 
   def shape(
     self, trajectories: Sequence[types.Trajectory]
