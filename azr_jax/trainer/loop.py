@@ -71,12 +71,9 @@ def train(
         learned = step_log.fetch(learner_metrics)
 
         # Log, while the update runs.
-        sampled = policy.sample_log
+        log = policy.sample_log
         flagged = training.monitor.check(
-          step,
-          sampled.completions,
-          trajectories,
-          sampled.branch_completions,
+          step, log.completions, trajectories, log.branch_completions
         )
         rollouts.metrics.update(scores | shaped | packed | flagged)
         training.log.write_last()

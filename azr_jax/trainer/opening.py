@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from azr_jax import types
 from azr_jax.learner import learner as learner_lib
@@ -16,6 +17,7 @@ from azr_jax.systems.system import System
 from azr_jax.trainer import build, restore, steps_in_flight
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
+from azr_jax.trainer.settings import TrainSettings
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
 
@@ -103,19 +105,9 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     run.barrier("the sampler is compiled")
     # Recorded only now: a run that fails to build leaves its folder free.
     starts.record(run.folder, run.hosts, done)
-    log = at_exit.enter_context(
-      step_log.StepLog(
-        run.folder,
-        run.hosts,
-        done + 1 + evals.is_finished(run, done),
-        steps=c.steps,
-        samples_per_step=c.samples_per_step,
-        show_every=c.show_every,
-        trackers=c.trackers,
-        rows=checkpoints.restore_rows(done),
-        may_skip=settings.learner.nonfinite == learner_settings.SKIP,
-      )
-    )
+    first = done + 1 + evals.is_finished(run, done)
+    rows = checkpoints.restore_rows(done)
+    log = at_exit.enter_context(_step_log(settings, run, first, rows))
     training = Training(
       done,
       range(done + 1, c.steps + 1),
@@ -133,3 +125,24 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     )
     del state  # See `Training.state`.
     yield training
+
+
+def _step_log(
+  settings: TrainSettings,
+  run: Run,
+  first_step: int,
+  rows: Sequence[dict[str, Any]],
+) -> step_log.StepLog:
+  """Opens the log of a run; see `step_log.StepLog`."""
+  c = settings.train
+  return step_log.StepLog(
+    run.folder,
+    run.hosts,
+    first_step,
+    steps=c.steps,
+    samples_per_step=c.samples_per_step,
+    show_every=c.show_every,
+    trackers=c.trackers,
+    rows=rows,
+    may_skip=settings.learner.nonfinite == learner_settings.SKIP,
+  )

@@ -87,29 +87,16 @@ def compile_check(
   sampling = layout.rollout_mesh(r.mesh, mesh)
   config = config_of(c.model)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
+  options = topology_lib.compiler_options(topology)
   programs = compiled.compile_all(
-    c,
-    config,
-    mesh,
-    topology_lib.compiler_options(topology),
-    on_program,
-    program_names,
+    c, config, mesh, options, on_program, program_names
   )
   shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
   trip_counts = assumed_trip_counts(c, shapes, prompt_tokens)
   by_name = {program.name: program for program in programs}
   reports = _reports(programs, config, chip, shapes, trip_counts)
-  estimate = roofline.estimate(
-    c,
-    config,
-    chip,
-    len(devices),
-    sampling.shape["tensor"],
-    build.build_model(c, config, mesh, 1).remat,
-    shapes.rows,
-    load,
-    by_name["update"].collectives if "update" in by_name else {},
-  )
+  update = by_name.get("update")
+  estimate = _estimate(c, config, chip, mesh, shapes, load, update)
   report = _about(topology, chip, mesh, sampling) | {
     "assumed_trip_counts": trip_counts,
     "programs": reports,
@@ -137,6 +124,29 @@ def _assumed_lengths(
   if new_tokens is None:
     new_tokens = min(MEAN_TOKENS, r.max_tokens)
   return prompt_tokens, new_tokens
+
+
+def _estimate(
+  c: TrainSettings,
+  config: ModelConfig,
+  chip: chips.Chip,
+  mesh: Mesh,
+  shapes: roofline_floors.Shapes,
+  load: roofline.Load,
+  update: compiled.Compiled | None,
+) -> roofline.Estimate:
+  """Returns the estimate of a step; `update` is None if it is not compiled."""
+  return roofline.estimate(
+    c,
+    config,
+    chip,
+    mesh.size,
+    shapes.tensor,
+    build.build_model(c, config, mesh, 1).remat,
+    shapes.rows,
+    load,
+    {} if update is None else update.collectives,
+  )
 
 
 def _about(
