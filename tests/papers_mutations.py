@@ -675,7 +675,7 @@ _ORZ = (
   _of(
     "orz | algorithm 1, lines 17 to 22 |",
     file="azr_jax/learner/critic.py",
-    line="    steps = jnp.minimum(settings.num_minibatches, count)",
+    line="    steps = jnp.minimum(num_minibatches, count)",
     broken="    steps = jnp.minimum(1, count)",
     tests="tests/learner/critic_test.py::"
     "test_the_critic_learns_in_parts_as_a_plain_loop_does",

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -74,13 +74,22 @@ class ItemSettings:
   chat: ChatSettings = ChatSettings()
 
 
-def items_of(benchmark: Benchmark, settings: ItemSettings) -> list[Item]:
+def items_of(
+  benchmark: Benchmark,
+  settings: ItemSettings,
+  say: Callable[[str], None] = console.print_status,
+) -> list[Item]:
   """Reads a benchmark's data and returns its items, up to the limit.
+
+  Args:
+    benchmark: the benchmark.
+    settings: which items to return.
+    say: prints a status line.
 
   Raises:
     ValueError: the data cannot be read.
   """
-  items = _read_items(benchmark, settings.data)
+  items = _read_items(benchmark, settings.data, say)
   limit = settings.limit or benchmark.default_limit
   if not limit:
     return items
@@ -135,11 +144,13 @@ def _read_records_of(
     ) from error
 
 
-def _read_items(benchmark: Benchmark, data: str) -> list[Item]:
+def _read_items(
+  benchmark: Benchmark, data: str, say: Callable[[str], None]
+) -> list[Item]:
   """Reads all items from `data`, or from the benchmark's public source."""
   spec = data or benchmark.source
   if benchmark.source and not data:
-    console.print_status(f"{benchmark.name}: reading {spec}")
+    say(f"{benchmark.name}: reading {spec}")
   if benchmark.opens_data:
     with user_files.reading(spec or benchmark.name, "data of a benchmark"):
       return benchmark.read(data)
@@ -159,6 +170,7 @@ def run(
   settings: ItemSettings,
   path: pathlib.Path | None,
   agent: Agent = policy_lib.single_turn,
+  say: Callable[[str], None] = console.print_status,
 ) -> dict[str, float]:
   """Samples and grades the items without a record, then scores all items.
 
@@ -172,6 +184,7 @@ def run(
     path: the records file, local or in an object store. Its records are
       reused. None writes no records.
     agent: answers the prompts with the policy, possibly in several turns.
+    say: prints a status line.
 
   Returns:
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
@@ -187,11 +200,11 @@ def run(
     ValueError: the data cannot be read, or the records belong to other data.
   """
   if benchmark.timeout_s not in (0.0, executor.timeout_s):
-    console.print_status(
+    say(
       f"{benchmark.name}: executor.timeout_s={executor.timeout_s:g} CPU "
       f"seconds per test differs from the benchmark's {benchmark.timeout_s:g}"
     )
-  items = items_of(benchmark, settings)
+  items = items_of(benchmark, settings, say)
   with contextlib.ExitStack() as stack:
     file, records = None, {}
     if path is not None:
@@ -203,7 +216,7 @@ def run(
     prompts = {
       i: _prompt(benchmark, items[i], settings, policy) for i in missing
     }
-    for index in _too_long(benchmark, policy, items, prompts):
+    for index in _too_long(benchmark, policy, items, prompts, say):
       item = items[index]
       records[item.id] = _too_long_record(item, settings.samples)
       del prompts[index]
@@ -212,7 +225,7 @@ def run(
     )
     _collect(graded, benchmark.name, items, records, hosts, file)
   in_order = [records[item.id] for item in items]
-  _warn_of_limits(benchmark.name, in_order)
+  _warn_of_limits(benchmark.name, in_order, say)
   return scores(benchmark, items, in_order)
 
 
@@ -234,14 +247,16 @@ def _prompt_text(
   )
 
 
-def _warn_of_limits(name: str, records: Sequence[Record]) -> None:
+def _warn_of_limits(
+  name: str, records: Sequence[Record], say: Callable[[str], None]
+) -> None:
   """Prints how many responses an executor limit made incorrect."""
   counts = collections.Counter(
     limit for record in records for limit in record["limits"] if limit
   )
   if counts:
     named = ", ".join(f"{count} {limit}" for limit, count in counts.items())
-    console.print_status(
+    say(
       f"{name}: a limit of the executor, not of the benchmark, made "
       f"{counts.total()} responses incorrect ({named})"
     )
@@ -256,6 +271,7 @@ def _too_long(
   policy: Policy,
   items: Sequence[Item],
   prompts: Mapping[int, types.Prompt],
+  say: Callable[[str], None],
 ) -> list[int]:
   """Returns the items whose prompts fit no bucket, after a warning.
 
@@ -266,7 +282,7 @@ def _too_long(
   if items and len(too_long) == len(items):
     raise policy_lib.no_prompt_fits(benchmark.name, policy)
   if too_long:
-    console.print_status(
+    say(
       f"{benchmark.name}: {len(too_long)} prompts exceed the largest of "
       f"rollout.prompt_buckets={policy.sampler.settings.prompt_buckets} and "
       f"count as incorrect; the first is {items[too_long[0]].id}"

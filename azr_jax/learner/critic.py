@@ -35,7 +35,7 @@ from azr_jax.learner import (
   segments,
   update,
 )
-from azr_jax.learner.settings import HEAD_INITS, CriticSettings
+from azr_jax.learner.settings import HEAD_INITS
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
@@ -168,8 +168,10 @@ def value_loss(
 
 def make_estimate(
   model: transformer.Transformer,
-  settings: CriticSettings,
   mesh: Mesh,
+  *,
+  gamma: float,
+  gae_lambda: float,
   normalize: bool,
   options: compiler.Options = None,
 ) -> Estimate:
@@ -177,8 +179,9 @@ def make_estimate(
 
   Args:
     model: the policy's decoder.
-    settings: the critic's settings.
     mesh: the device mesh of the batch.
+    gamma: discount factor.
+    gae_lambda: lambda of GAE.
     normalize: give advantages mean 0 and deviation 1 over trained tokens.
     options: XLA compiler options.
 
@@ -189,7 +192,7 @@ def make_estimate(
   # Only the row axis is sharded. Merging it with the micro-batch axis would
   # make every device gather the whole batch.
   gae_of_rows = functools.partial(
-    gae.estimate, gamma=settings.gamma, gae_lambda=settings.gae_lambda
+    gae.estimate, gamma=gamma, gae_lambda=gae_lambda
   )
 
   def estimate(
@@ -291,10 +294,13 @@ def _normalized(advantages: jax.Array, mask: jax.Array) -> jax.Array:
 
 def make_update(
   model: transformer.Transformer,
-  settings: CriticSettings,
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
   mesh: Mesh,
+  *,
+  num_minibatches: int,
+  value_clip: float,
+  grad_clip: float,
   aggregation: str = "token_mean",
   options: compiler.Options = None,
 ) -> update.Update:
@@ -306,21 +312,24 @@ def make_update(
 
   Args:
     model: the policy's decoder.
-    settings: the critic's settings.
     optimizer: takes one step per minibatch.
     shardings: the shardings of the state.
     mesh: the device mesh of the batch.
+    num_minibatches: number of optimizer steps per batch, at most.
+    value_clip: clips values to this distance from the old ones; 0 does not.
+    grad_clip: the gradient norm above which a step counts as clipped; 0 counts
+      none. The optimizer does the clipping.
     aggregation: the aggregation that the batch's loss weights implement.
     options: XLA compiler options.
   """
-  loss_fn = _make_loss(model, settings.value_clip)
-  max_norm = settings.optimizer.grad_clip or math.inf
+  loss_fn = _make_loss(model, value_clip)
+  max_norm = grad_clip or math.inf
 
   def critic_update(
     state: TrainState, batch: ValueBatch
   ) -> tuple[TrainState, Metrics]:
     count = update.nonempty_micro_batches(batch.batch)
-    steps = jnp.minimum(settings.num_minibatches, count)
+    steps = jnp.minimum(num_minibatches, count)
     fractions = _fractions(batch.batch, aggregation)
 
     def one_step(index: jax.Array, carry: _Carry) -> _Carry:

@@ -9,6 +9,7 @@ therefore has no bonus.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import flax.struct
 import jax.numpy as jnp
@@ -47,19 +48,48 @@ class EntropyControl(flax.struct.PyTreeNode):
   coef: Leaf
   entropy: Leaf
 
-  def active_coef(self, c: EntropyTargetSettings) -> Float[Array, ""]:
-    """Returns the coefficient of the next update's bonus."""
-    return jnp.where(self.entropy <= c.nats, self.coef, 0.0)
+  def active_coef(self, nats: float) -> Float[Array, ""]:
+    """Returns the coefficient of the next update's bonus.
+
+    Args:
+      nats: the target entropy.
+    """
+    return jnp.where(self.entropy <= nats, self.coef, 0.0)
 
   def after(
-    self, entropy: Float[Array, ""], c: EntropyTargetSettings
+    self,
+    entropy: Float[Array, ""],
+    *,
+    nats: float,
+    step: float,
+    coef_max: float,
   ) -> "EntropyControl":
-    """Returns the state after an update whose batch had the given entropy."""
-    step = jnp.where(entropy < c.nats, c.step, -c.step)
-    coef = jnp.clip(self.coef + step, 0.0, c.coef_max)
+    """Returns the state after an update whose batch had the given entropy.
+
+    Args:
+      entropy: mean entropy of the batch's trained tokens.
+      nats: the target entropy.
+      step: change of the coefficient.
+      coef_max: maximum of the coefficient.
+    """
+    change = jnp.where(entropy < nats, step, -step)
+    coef = jnp.clip(self.coef + change, 0.0, coef_max)
     return EntropyControl(coef, entropy)
 
 
-def start(c: EntropyTargetSettings) -> EntropyControl:
-  """Returns the state before the first update."""
-  return EntropyControl(jnp.float32(c.start), jnp.float32(jnp.inf))
+class EntropyTarget(NamedTuple):
+  """The numbers of an adaptive coefficient; see `EntropyTargetSettings`."""
+
+  nats: float
+  start: float
+  step: float
+  coef_max: float
+
+
+def start(coef: float) -> EntropyControl:
+  """Returns the state before the first update.
+
+  Args:
+    coef: the initial coefficient.
+  """
+  return EntropyControl(jnp.float32(coef), jnp.float32(jnp.inf))

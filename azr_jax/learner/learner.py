@@ -15,19 +15,14 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.learner import critic as critic_lib
-from azr_jax.learner import gap, preparation, train_state
+from azr_jax.learner import gap, preparation, purposes, train_state
 from azr_jax.learner import update as update_lib
-from azr_jax.learner.entropy_target import EntropyTargetSettings
+from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import MicroLoss
 from azr_jax.learner.preparation import Prepare
-from azr_jax.learner.settings import CriticSettings
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
 from azr_jax.types import BoxedParams, Metrics, Params, Rules, Shardings
-
-# Folded into the seed of the value head. The trainer and `preparation.py` fold
-# 1 to 3.
-_VALUE_HEAD = 4
 
 State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
 
@@ -68,19 +63,29 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True)
 class CriticParts:
-  """The critic's counterparts of the policy's settings.
+  """The critic's optimizer and numbers.
 
   Attributes:
-    settings: the critic's settings.
     optimizer: the critic's own optimizer.
+    gamma: discount factor.
+    gae_lambda: lambda of GAE.
+    num_minibatches: number of optimizer steps per batch, at most.
+    value_clip: as in `critic.value_loss`.
+    grad_clip: the gradient norm that the optimizer clips to; 0 if it does not.
+    head_init: as in `critic.init_params`.
     normalize: whether advantages get mean 0 and deviation 1 over trained
       tokens.
     seed: random seed of the value head.
     aggregation: the aggregation that a batch's loss weights implement.
   """
 
-  settings: CriticSettings
   optimizer: optax.GradientTransformation
+  gamma: float
+  gae_lambda: float
+  num_minibatches: int
+  value_clip: float
+  grad_clip: float
+  head_init: str
   normalize: bool
   seed: int
   aggregation: str = "token_mean"
@@ -96,7 +101,7 @@ def make(
   epochs: int = 1,
   options: compiler.Options = None,
   prepare: Prepare | None = None,
-  entropy_target: EntropyTargetSettings | None = None,
+  entropy_target: EntropyTarget | None = None,
 ) -> Learner:
   """Makes a learner.
 
@@ -110,21 +115,19 @@ def make(
     epochs: number of passes over each batch.
     options: XLA compiler options.
     prepare: from `preparation.make_prepare`.
-    entropy_target: settings of the adaptive entropy coefficient, if any.
+    entropy_target: adapts the entropy coefficient. None leaves the loss its
+      own coefficient.
   """
   boxed = transformer.abstract_params(model)
-  shardings = train_state.state_shardings(
-    boxed, optimizer, mesh, rules, entropy_target
-  )
-  init = train_state.make_init_state(optimizer, shardings, entropy_target)
+  coef = None if entropy_target is None else entropy_target.start
+  shardings = train_state.state_shardings(boxed, optimizer, mesh, rules, coef)
+  init = train_state.make_init_state(optimizer, shardings, coef)
   policy_update = update_lib.make_update(
     loss_fn, optimizer, shardings, mesh, options, entropy_target
   )
   alone = Learner(
     init,
-    abstract_state(
-      model, optimizer, mesh, rules, entropy_target=entropy_target
-    ),
+    abstract_state(model, optimizer, mesh, rules, entropy_coef=coef),
     _repeated(policy_update, epochs, prepare),
     _make_reference(model, shardings.params),
     init,
@@ -134,7 +137,7 @@ def make(
   if critic is None:
     return alone
   abstract = abstract_state(
-    model, optimizer, mesh, rules, critic.optimizer, entropy_target
+    model, optimizer, mesh, rules, critic.optimizer, coef
   )
   critic_shardings = train_state.state_shardings(
     critic_lib.abstract_params(model), critic.optimizer, mesh, rules
@@ -174,8 +177,8 @@ def _with_critic(
   make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
       params,
-      jax.random.fold_in(jax.random.key(critic.seed), _VALUE_HEAD),
-      critic.settings.head_init,
+      jax.random.fold_in(jax.random.key(critic.seed), purposes.VALUE_HEAD),
+      critic.head_init,
     ),
     out_shardings=shardings.params,
   )
@@ -190,16 +193,23 @@ def _with_critic(
     return critic_lib.ActorCritic(alone.init_policy(params), critic_state)
 
   estimate = critic_lib.make_estimate(
-    model, critic.settings, mesh, critic.normalize, options
+    model,
+    mesh,
+    gamma=critic.gamma,
+    gae_lambda=critic.gae_lambda,
+    normalize=critic.normalize,
+    options=options,
   )
   critic_update = critic_lib.make_update(
     model,
-    critic.settings,
     critic.optimizer,
     shardings,
     mesh,
-    critic.aggregation,
-    options,
+    num_minibatches=critic.num_minibatches,
+    value_clip=critic.value_clip,
+    grad_clip=critic.grad_clip,
+    aggregation=critic.aggregation,
+    options=options,
   )
   return dataclasses.replace(
     alone,
@@ -272,7 +282,7 @@ def abstract_state(
   mesh: Mesh,
   rules: Rules,
   critic_optimizer: optax.GradientTransformation | None = None,
-  entropy_target: EntropyTargetSettings | None = None,
+  entropy_coef: float | None = None,
 ) -> State:
   """Returns shapes, dtypes and shardings of a state, for restoring one.
 
@@ -282,22 +292,18 @@ def abstract_state(
     mesh: the device mesh of the state.
     rules: logical axis to mesh axis.
     critic_optimizer: the critic's optimizer. None without a critic.
-    entropy_target: settings of the adaptive entropy coefficient, if any.
+    entropy_coef: as in `train_state.state_shardings`.
   """
 
   def abstract(
     boxed: BoxedParams,
     optimizer: optax.GradientTransformation,
-    target: EntropyTargetSettings | None = None,
+    coef: float | None = None,
   ) -> train_state.TrainState:
-    shardings = train_state.state_shardings(
-      boxed, optimizer, mesh, rules, target
-    )
-    return train_state.abstract_state(boxed, optimizer, shardings, target)
+    shardings = train_state.state_shardings(boxed, optimizer, mesh, rules, coef)
+    return train_state.abstract_state(boxed, optimizer, shardings, coef)
 
-  policy = abstract(
-    transformer.abstract_params(model), optimizer, entropy_target
-  )
+  policy = abstract(transformer.abstract_params(model), optimizer, entropy_coef)
   if critic_optimizer is None:
     return policy
   critic = abstract(critic_lib.abstract_params(model), critic_optimizer)

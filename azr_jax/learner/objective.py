@@ -10,7 +10,7 @@ from typing import TypeAlias, TypedDict
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from azr_jax import types
 from azr_jax.learner import corrections, gap, losses, masked
@@ -88,12 +88,15 @@ def make_policy_loss(
 
   loss = sum over t of [w_t c_t L_t - entropy_coef v_t H_t + kl_coef v_t K_t]
 
-  with, for each target token t: w_t: `batch.loss_weights`, which implement the
-  aggregation; 0 where the model did not write t. c_t: the correction weight by
-  `correct` (`corrections.py`), or 1 without one. L_t: the policy loss
-  (`policy_losses.py`). v_t: `batch.regularizer_weights`, the aggregation of H_t
-  and K_t. H_t: entropy of the policy's distribution at t, in nats. K_t:
-  KL(policy || reference) at t by `kl_estimator`, in nats.
+  For each target token t:
+
+  * w_t: `batch.loss_weights`, which implement the aggregation; 0 where the
+    model did not write t.
+  * c_t: the correction weight by `correct` (`corrections.py`); 1 without one.
+  * L_t: the policy loss (`policy_losses.py`).
+  * v_t: `batch.regularizer_weights`, the aggregation of H_t and K_t.
+  * H_t: the entropy of the policy's distribution at t, in nats.
+  * K_t: KL(policy || reference) at t by `kl_estimator`, in nats.
 
   The ratios in L_t and c_t are relative to the policy at the update's start.
   Its log-probabilities are `batch.proximal_logprobs` or, without them and with
@@ -115,7 +118,7 @@ def make_policy_loss(
   scoring = _Scoring(
     temperature=temperature, chunk_tokens=chunk_tokens, mesh=mesh
   )
-  kl_fn = functools.partial(_kl, kl_estimator, scoring)
+  kl_fn = functools.partial(_kl, model, kl_estimator, scoring)
 
   def loss_fn(
     params: Params,
@@ -140,16 +143,7 @@ def make_policy_loss(
       "learner/entropy": masked.masked_sum(entropy, mask),
     }
     if kl_coef:
-      reference = jax.tree.map(jax.lax.stop_gradient, ref_params)
-      kl = kl_fn(
-        hidden,
-        head,
-        logprobs,
-        hidden_states(model, reference, batch),
-        transformer.unembedding(reference, model.config),
-        batch.targets,
-        mask,
-      )
+      kl = kl_fn(ref_params, batch, hidden, head, logprobs)
       loss = loss + kl_coef * jnp.sum(batch.regularizer_weights * kl)
       sums["learner/kl"] = masked.masked_sum(kl, mask)
     return loss, sums
@@ -192,23 +186,37 @@ def _surrogate(
 
 
 def _kl(
+  model: transformer.Transformer,
   kl_estimator: str,
   scoring: _Scoring,
+  ref_params: Params | None,
+  batch: types.Batch,
   hidden: Float[Array, "B S D"],
   head: Float[Array, "D V"],
   logprobs: Float[Array, "B S"],
-  ref_hidden: Float[Array, "B S D"],
-  ref_head: Float[Array, "D V"],
-  targets: Int[Array, "B S"],
-  mask: Float[Array, "B S"],
 ) -> Float[Array, "B S"]:
-  """Returns KL(policy || reference) at each target, or its estimate."""
+  """Returns KL(policy || reference) at each target, or its estimate.
+
+  Args:
+    model: the decoder of both policy and reference.
+    kl_estimator: a key of `losses.KL_ESTIMATORS`, or `losses.FULL_KL`.
+    scoring: how log-probabilities are computed.
+    ref_params: the reference's parameters, which get no gradient.
+    batch: the micro-batch.
+    hidden: the policy's last hidden states.
+    head: the policy's output head.
+    logprobs: log-probabilities of the targets under the policy.
+  """
+  reference = jax.tree.map(jax.lax.stop_gradient, ref_params)
+  ref_hidden = hidden_states(model, reference, batch)
+  ref_head = transformer.unembedding(reference, model.config)
+  mask = batch.loss_mask
   if kl_estimator == losses.FULL_KL:
     return logprobs_lib.chunked_kl(
       hidden, head, ref_hidden, ref_head, mask=mask, **scoring
     )
   ref_logprobs, _ = logprobs_lib.chunked_logprobs(
-    ref_hidden, ref_head, targets, mask=mask, **scoring
+    ref_hidden, ref_head, batch.targets, mask=mask, **scoring
   )
   return losses.KL_ESTIMATORS[kl_estimator](logprobs - ref_logprobs)
 

@@ -24,7 +24,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from azr_jax import types
-from azr_jax.learner import objective, order_statistics, policy_losses, update
+from azr_jax.learner import (
+  objective,
+  order_statistics,
+  policy_losses,
+  purposes,
+  update,
+)
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
@@ -35,9 +41,6 @@ from azr_jax.types import Metrics, Params
 Prepare: TypeAlias = jax.stages.Wrapped
 # (params, batch) -> (log-probabilities, entropies).
 Scores: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
-# Folded into the seed for the policy loss's random selection. The trainer folds
-# 1 and 2 for rollouts and evaluations, and the critic 4 for its head.
-_SELECTION = 3
 
 
 def make_prepare(
@@ -97,7 +100,7 @@ def make_prepare(
     if choose is not None:
       found = policy_losses.covariances(logprobs, batch.advantages, mask)
       # The update count is folded in, so a resumed run repeats the selection.
-      key = jax.random.fold_in(jax.random.key(seed), _SELECTION)
+      key = jax.random.fold_in(jax.random.key(seed), purposes.SELECTION)
       key = jax.random.fold_in(key, step)
       fields["chosen"] = choose(found, mask, key) * 1.0
     return fields, metrics

@@ -65,14 +65,20 @@ def overlong_fraction_of(length: int, longest: int, buffer: int) -> float:
 
 def shape(
   trajectories: Sequence[types.Trajectory],
-  settings: ShapingSettings,
+  *,
+  overlong_buffer: int,
+  overlong_penalty: float,
+  mask_truncated: bool,
   longest: int,
 ) -> tuple[list[types.Trajectory], dict[str, float]]:
   """Applies shaping to the trajectories of a step.
 
   Args:
     trajectories: trajectories of one step.
-    settings: the shaping to apply.
+    overlong_buffer: number of tokens before `longest` that are penalized; 0
+      disables the penalty.
+    overlong_penalty: the penalty of a response of `longest` tokens.
+    mask_truncated: whether truncated responses are dropped from the loss.
     longest: `rollout.max_tokens`, the length at which responses are truncated.
 
   Returns:
@@ -81,12 +87,12 @@ def shape(
     unchanged and there are no metrics.
   """
   shaped, metrics = list(trajectories), {}
-  if settings.overlong_buffer:
+  if overlong_buffer:
     lost = np.array(
       [
-        settings.overlong_penalty
+        overlong_penalty
         * overlong_fraction_of(
-          len(t.completion.token_ids), longest, settings.overlong_buffer
+          len(t.completion.token_ids), longest, overlong_buffer
         )
         for t in shaped
       ]
@@ -97,7 +103,7 @@ def shape(
     ]
     metrics["shaping/overlong_fraction"] = _mean(lost > 0)
     metrics["shaping/overlong_penalty"] = _mean(lost)
-  if settings.mask_truncated:
+  if mask_truncated:
     truncated = [t.completion.finish_reason == "length" for t in shaped]
     shaped = [
       dataclasses.replace(t, in_loss=t.in_loss and not is_cut)

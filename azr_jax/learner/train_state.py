@@ -11,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 
 from azr_jax.learner import entropy_target
-from azr_jax.learner.entropy_target import EntropyControl, EntropyTargetSettings
+from azr_jax.learner.entropy_target import EntropyControl
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import BoxedParams, Leaf, Params, Rules
 
@@ -48,7 +48,7 @@ def state_shardings(
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
   rules: Rules,
-  target: EntropyTargetSettings | None = None,
+  entropy_coef: float | None = None,
 ) -> TrainState:
   """Returns the state's shardings; moments are sharded like their parameters.
 
@@ -57,7 +57,8 @@ def state_shardings(
     optimizer: the optimizer whose state is sharded.
     mesh: the device mesh.
     rules: logical axis to mesh axis.
-    target: settings of the adaptive entropy coefficient, if any.
+    entropy_coef: the initial value of an adaptive entropy coefficient. None
+      without one.
   """
   by_path = {
     _dict_keys(path): param
@@ -68,7 +69,7 @@ def state_shardings(
   replicated = mesh_lib.replicated(mesh)
   return jax.tree_util.tree_map_with_path(
     lambda path, leaf: _sharding_like(by_path, path, leaf) or replicated,
-    _shapes(boxed, optimizer, target),
+    _shapes(boxed, optimizer, entropy_coef),
   )
 
 
@@ -108,18 +109,18 @@ def _dict_keys(path: jax.tree_util.KeyPath) -> tuple[str, ...]:
 def _shapes(
   boxed: BoxedParams,
   optimizer: optax.GradientTransformation,
-  target: EntropyTargetSettings | None,
+  entropy_coef: float | None,
 ) -> TrainState:
   """Returns the shapes and dtypes of a state."""
   return jax.eval_shape(
-    lambda params: _fresh(params, optimizer, target), nn.unbox(boxed)
+    lambda params: _fresh(params, optimizer, entropy_coef), nn.unbox(boxed)
   )
 
 
 def _fresh(
   params: Params,
   optimizer: optax.GradientTransformation,
-  target: EntropyTargetSettings | None,
+  entropy_coef: float | None,
 ) -> TrainState:
   """Returns the state before the first update."""
   state = TrainState(
@@ -127,10 +128,13 @@ def _fresh(
     params=params,
     opt_state=optimizer.init(params),
   )
-  if target is None:
+  if entropy_coef is None:
     return state
   return EntropyTargetState(
-    state.step, state.params, state.opt_state, entropy_target.start(target)
+    state.step,
+    state.params,
+    state.opt_state,
+    entropy_target.start(entropy_coef),
   )
 
 
@@ -138,14 +142,14 @@ def abstract_state(
   boxed: BoxedParams,
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
-  target: EntropyTargetSettings | None = None,
+  entropy_coef: float | None = None,
 ) -> TrainState:
   """Returns shapes, dtypes and shardings of a state, for restoring one."""
   return jax.tree.map(
     lambda x, sharding: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=sharding
     ),
-    _shapes(boxed, optimizer, target),
+    _shapes(boxed, optimizer, entropy_coef),
     shardings,
   )
 
@@ -179,7 +183,7 @@ def _zero_like(x: jax.Array) -> jax.Array:
 def make_init_state(
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
-  target: EntropyTargetSettings | None = None,
+  entropy_coef: float | None = None,
 ) -> jax.stages.Wrapped:
   """Returns a jitted function from sharded parameters to a fresh state.
 
@@ -187,7 +191,7 @@ def make_init_state(
   """
 
   def init_state(params: Params) -> TrainState:
-    return _fresh(params, optimizer, target)
+    return _fresh(params, optimizer, entropy_coef)
 
   return jax.jit(
     init_state,

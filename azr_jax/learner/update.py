@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax import types
 from azr_jax.learner import sums as sums_lib
-from azr_jax.learner.entropy_target import EntropyTargetSettings
+from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import MicroLoss
 from azr_jax.learner.train_state import EntropyTargetState, TrainState
 from azr_jax.parallel import compiler
@@ -37,7 +37,7 @@ def make_update(
   shardings: TrainState,
   mesh: Mesh,
   options: compiler.Options = None,
-  entropy_target: EntropyTargetSettings | None = None,
+  entropy_target: EntropyTarget | None = None,
 ) -> Update:
   """Returns the jitted update, which donates its state.
 
@@ -61,7 +61,7 @@ def make_update(
     if isinstance(state, EntropyTargetState) and entropy_target is not None:
       control = state.entropy_control
       micro_loss = functools.partial(
-        loss_fn, entropy_coef=control.active_coef(entropy_target)
+        loss_fn, entropy_coef=control.active_coef(entropy_target.nats)
       )
     loss, sums, grads = accumulate(
       micro_loss,
@@ -79,8 +79,14 @@ def make_update(
     can_step = is_finite & (tokens > 0)
     state = apply(optimizer, state, grads, can_step)
     if control is not None and entropy_target is not None:
-      metrics["learner/entropy_coef"] = control.active_coef(entropy_target)
-      after = control.after(metrics["learner/entropy"], entropy_target)
+      coef = control.active_coef(entropy_target.nats)
+      metrics["learner/entropy_coef"] = coef
+      after = control.after(
+        metrics["learner/entropy"],
+        nats=entropy_target.nats,
+        step=entropy_target.step,
+        coef_max=entropy_target.coef_max,
+      )
       state = state.replace(entropy_control=_if(can_step, after, control))
     metrics |= {
       "learner/loss": loss,

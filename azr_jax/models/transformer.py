@@ -135,14 +135,7 @@ class Transformer(nn.Module):
       self.kernel_dtype is not None,
       self.joined,
     )
-    block = Block
-    if self.remat != "none":
-      block = nn.remat(
-        Block,
-        policy=REMAT_POLICIES[self.remat],
-        # In a loop, nothing else could keep what is to be recomputed.
-        prevent_cse=self.inlined or self.unrolled,
-      )
+    block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
     carry = x, jnp.zeros((), jnp.int32)
     inputs = positions, segments, cache, recent
     if self.unrolled:
@@ -168,6 +161,19 @@ class Transformer(nn.Module):
       carry, new_kv = layers(carry, *inputs)
     x, _ = carry
     return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new_kv
+
+
+def _block(remat: str, in_loop: bool) -> type[nn.Module]:
+  """Returns the layer's class, with what the backward pass keeps of it.
+
+  Args:
+    remat: a key of `REMAT_POLICIES`.
+    in_loop: whether one loop runs all layers.
+  """
+  if remat == "none":
+    return Block
+  # Outside a loop, XLA would merge the recomputation with the forward pass.
+  return nn.remat(Block, policy=REMAT_POLICIES[remat], prevent_cse=not in_loop)
 
 
 @jax.custom_vjp

@@ -40,6 +40,7 @@ class SharedJobs:
     executor: Executor | None,
     hosts: Hosts,
     clock: DecodeClock | None = None,
+    now: Callable[[], float] = time.monotonic,
   ):
     """Creates an empty set of jobs.
 
@@ -48,9 +49,11 @@ class SharedJobs:
       hosts: the processes of the run.
       clock: decides when outcomes are used; None uses them as soon as they
         exist.
+      now: returns seconds.
     """
     self._executor: Any = executor
     self._hosts = hosts
+    self._now = now
     self.clock = clock or DecodeClock()
     self._due: dict[int, int] = {}
     self._submitted = 0
@@ -119,7 +122,7 @@ class SharedJobs:
     if self.clock.delay_calls is not None:
       return self._take_due(wait)
     outcomes: dict[Any, Any] = {}
-    start = time.monotonic()
+    start = self._now()
     while self._pending and not outcomes:
       if wait and self._local_jobs:
         _wait(
@@ -135,7 +138,7 @@ class SharedJobs:
       self._running -= {*done}
       if not wait:
         break
-    self._totals["wait_s"] += time.monotonic() - start if wait else 0.0
+    self._totals["wait_s"] += self._now() - start if wait else 0.0
     return outcomes
 
   def _take_due(self, wait: bool) -> dict[Any, Any]:
@@ -153,10 +156,10 @@ class SharedJobs:
     for number in due:
       del self._due[number]
     mine = [number for number in due if number in self._local_jobs]
-    start = time.monotonic()
+    start = self._now()
     done = [number for number in mine if self._local_jobs[number].done()]
     _wait([self._local_jobs[number] for number in mine])
-    self._totals["wait_s"] += time.monotonic() - start
+    self._totals["wait_s"] += self._now() - start
     self._totals["early"] += len(self._running & {*done})
     self._running -= {*mine}
     return self._exchange(mine)

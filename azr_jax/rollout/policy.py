@@ -389,6 +389,7 @@ def open_policy(
   key: jax.Array,
   weights: Weights | None = None,
   version: int = 0,
+  now: Callable[[], float] = time.monotonic,
 ) -> Iterator[Policy]:
   """Yields a policy whose copy of the weights is freed when the block ends.
 
@@ -401,15 +402,16 @@ def open_policy(
     key: the random key of all samples.
     weights: holds the copy until the block ends; None uses a new instance.
     version: number of updates that produced the parameters.
+    now: returns seconds.
   """
   weights = Weights() if weights is None else weights
-  start = time.monotonic()
+  start = now()
   with memory.explained(memory.SAMPLING_KEYS):
     with jax.profiler.TraceAnnotation("copy_weights"):
       weights.restore(
         jax.block_until_ready(sampler.compute_params(params)), version
       )
-    sampler.meter.busy.append((start, time.monotonic()))
+    sampler.meter.busy.append((start, now()))
     try:
       with contextlib.closing(
         Policy(sampler, tokenizer, weights, key)

@@ -15,7 +15,7 @@ above `MAX_REWARD`, timeouts and dead processes.
 import collections
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,6 @@ import numpy as np
 from azr_jax import types
 from azr_jax.evals import statistics
 from azr_jax.functions.pool import WRONG_TYPE, CallResult
-from azr_jax.parallel.hosts import Hosts
-from azr_jax.run import console
 from azr_jax.systems.dynamic_sampling import Groups
 from azr_jax.systems.groups import StepItems
 
@@ -203,15 +201,15 @@ def mean_reward(
 
 
 def report(
-  hosts: Hosts,
+  say: Callable[[str], None],
   step: int,
   by_response: Sequence[Sequence[Score]],
   names: Sequence[str],
 ) -> None:
-  """Prints the failures of a step, on the primary host.
+  """Prints the failures of a step.
 
   Args:
-    hosts: the processes of the run.
+    say: prints a line.
     step: the step's number, for the message.
     by_response: [[score for each reward] for each response]; may be empty.
     names: the rewards' names.
@@ -224,9 +222,8 @@ def report(
   broken = _broken(by_response, names)
   if broken:
     raise RuntimeError(f"step {step}: {broken}; the same command resumes")
-  if hosts.is_primary:
-    for line in _failures(by_response, names):
-      console.print_status(f"step {step}: {line}")
+  for line in _failures(by_response, names):
+    say(f"step {step}: {line}")
 
 
 def _failures(

@@ -16,7 +16,8 @@ the trainer does the rest: sampling, learning, logging, checkpoints, resume.
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from azr_jax.config import settings as settings_lib
@@ -28,6 +29,7 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.run import console
 from azr_jax.run.records import Records
 from azr_jax.types import RolloutBatch
 
@@ -48,6 +50,8 @@ class Context:
       soon as they arrive.
     records: the system's own files in the run's folder. Write data there that
       is made once and that a resumed run must read again.
+    say: prints a status line, on one host.
+    now: returns seconds, for metrics.
   """
 
   seed: int
@@ -59,6 +63,8 @@ class Context:
   sandbox: ExecutorSettings
   clock: DecodeClock = dataclasses.field(default_factory=DecodeClock)
   records: Records = Records(None, None)
+  say: Callable[[str], None] = console.print_status
+  now: Callable[[], float] = time.monotonic
 
 
 @dataclasses.dataclass(frozen=True)

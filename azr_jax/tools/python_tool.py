@@ -8,7 +8,7 @@ every token belongs to either the model or the tool.
 import collections
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
@@ -57,6 +57,7 @@ class PythonTool:
     hosts: Hosts,
     sandbox: ExecutorSettings,
     clock: DecodeClock | None = None,
+    now: Callable[[], float] = time.monotonic,
   ):
     """Creates the tool.
 
@@ -69,6 +70,7 @@ class PythonTool:
         that timeout messages mention.
       clock: delays outputs by a fixed number of event loop iterations; None
         takes them as soon as they exist.
+      now: returns seconds.
 
     Raises:
       ValueError: a library is not installed.
@@ -77,13 +79,14 @@ class PythonTool:
     self._settings = settings
     self._sandbox = sandbox
     self._tokenizer = tokenizer
-    self._jobs: SharedJobs = SharedJobs(executor, hosts, clock)
+    self._jobs: SharedJobs = SharedJobs(executor, hosts, clock, now)
     # Start of the last response and its block finder, by conversation.
     self._finders: dict[SequenceId, tuple[int, BlockFinder]] = {}
     self._prefix = tokenizer.encode(code_blocks.OUTPUT_PREFIX)
     self._suffix = tokenizer.encode(code_blocks.OUTPUT_SUFFIX)
     self._ellipsis = tokenizer.encode(_ELLIPSIS)
     self._totals: dict[str, float] = collections.defaultdict(float)
+    self._now = now
     self._busy_since = 0.0
 
   @property
@@ -135,7 +138,7 @@ class PythonTool:
     if len(responses) > self._settings.max_calls:
       return "turns"
     if not self._jobs.pending:
-      self._busy_since = time.monotonic()
+      self._busy_since = self._now()
     self._totals["calls"] += 1
     code = block.code
 
@@ -153,9 +156,9 @@ class PythonTool:
     """
     if not self._jobs.pending:
       return {}
-    start = time.monotonic()
+    start = self._now()
     results = self._jobs.poll(wait)
-    now = time.monotonic()
+    now = self._now()
     if wait:
       self._totals["wait_s"] += now - start
     if not self._jobs.pending:

@@ -1,7 +1,7 @@
 """Builds every part of an experiment from its settings, once.
 
-`loop.train` takes all its parts from the `Experiment` that `build` returns. It
-reads settings only for length, saves and text monitoring (section `train`).
+`loop.train` takes all its parts from the `Experiment` that `build` returns, and
+from what `opening.open_training` builds for a run. It reads no settings.
 """
 
 import dataclasses
@@ -22,10 +22,12 @@ from azr_jax.learner import (
   packing,
   policy_losses,
   preparation,
+  purposes,
   shaping,
   update,
 )
 from azr_jax.learner import learner as learner_lib
+from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import attention, load, transformer
@@ -50,9 +52,7 @@ from azr_jax.trainer.settings import (
 )
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
-# Folded into the seed, so that each purpose draws different random numbers:
-# two for JAX keys, one for NumPy. `learner/preparation.py` has a third JAX key.
-_SAMPLING, _EVALUATION = 1, 2
+# Part of the seed of the NumPy generator that orders packed rows.
 _PACKING = 1
 
 
@@ -93,6 +93,7 @@ class Experiment:
       sandbox=shared.executor,
       clock=jobs.clock if shared.rollout.may_be_stale else DecodeClock(),
       records=Records(run.folder, run.hosts),
+      say=run.print_status,
     )
     return self.settings.system.build(self.settings.system_settings, context)
 
@@ -117,12 +118,13 @@ class Experiment:
   def sampling_key(self, step: int) -> jax.Array:
     """Returns the random key of a step's rollouts."""
     key = jax.random.key(self.settings.shared.seed)
-    return jax.random.fold_in(jax.random.fold_in(key, _SAMPLING), step)
+    key = jax.random.fold_in(key, purposes.SAMPLING)
+    return jax.random.fold_in(key, step)
 
   def evaluation_key(self) -> jax.Array:
     """Returns the random key of evaluations, the same at every step."""
     key = jax.random.key(self.settings.shared.seed)
-    return jax.random.fold_in(key, _EVALUATION)
+    return jax.random.fold_in(key, purposes.EVALUATION)
 
   def shape(
     self, trajectories: Sequence[types.Trajectory]
@@ -130,7 +132,11 @@ class Experiment:
     """Shapes rewards and masks; returns the new trajectories and metrics."""
     shared = self.settings.shared
     return shaping.shape(
-      trajectories, shared.shaping, shared.rollout.max_tokens
+      trajectories,
+      overlong_buffer=shared.shaping.overlong_buffer,
+      overlong_penalty=shared.shaping.overlong_penalty,
+      mask_truncated=shared.shaping.mask_truncated,
+      longest=shared.rollout.max_tokens,
     )
 
   def make_batch(
@@ -381,12 +387,18 @@ def build_learner(
   critic = None
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
-      c.critic,
       make_optimizer(**vars(c.critic.optimizer)),
-      c.learner.normalize_advantages,
-      c.seed,
-      c.learner.aggregation,
+      gamma=c.critic.gamma,
+      gae_lambda=c.critic.gae_lambda,
+      num_minibatches=c.critic.num_minibatches,
+      value_clip=c.critic.value_clip,
+      grad_clip=c.critic.optimizer.grad_clip,
+      head_init=c.critic.head_init,
+      normalize=c.learner.normalize_advantages,
+      seed=c.seed,
+      aggregation=c.learner.aggregation,
     )
+  target = c.learner.target_entropy
   options = c.compiler.options(mesh)
   return learner_lib.make(
     model,
@@ -398,7 +410,7 @@ def build_learner(
     epochs=c.learner.epochs,
     options=options,
     prepare=build_preparation(c, model, mesh),
-    entropy_target=c.learner.target_entropy,
+    entropy_target=EntropyTarget(**vars(target)) if target else None,
   )
 
 

@@ -14,8 +14,7 @@ import contextlib
 import jax
 
 from azr_jax.learner import update
-from azr_jax.run import profiling, step_log, text_monitor
-from azr_jax.run.save_schedule import SaveSchedule
+from azr_jax.run import profiling, step_log
 from azr_jax.run.session import Run
 from azr_jax.trainer import messages
 from azr_jax.trainer.build import Experiment
@@ -43,15 +42,10 @@ def train(
       agree.
     TimeoutError: a host did not arrive within `hosts.timeout_s`.
   """
-  c = experiment.settings.shared.train
   with open_training(experiment, run) as training:
-    monitor = text_monitor.make(
-      run.folder, run.is_primary, c.flag_texts, c.flag_classifier
-    )
-    saves = SaveSchedule(run, c.steps, c.save_every, c.save_minutes)
     speed = Speed(experiment)
     step, first = training.done, training.done + 1
-    steps = profiling.profiled(range(first, c.steps + 1), profile_steps, run)
+    steps = profiling.profiled(training.steps, profile_steps, run)
     with contextlib.closing(steps):
       for step in steps:
         # Collect. The end of the block frees the sampler's copy of the weights,
@@ -77,11 +71,9 @@ def train(
         learned = step_log.fetch(learner_metrics)
 
         # Log, while the update runs.
-        flagged = monitor.check(
-          step,
-          policy.sample_log.completions,
-          trajectories,
-          extra=policy.sample_log.branch_completions,
+        log = policy.sample_log
+        flagged = training.monitor.check(
+          step, log.completions, trajectories, log.branch_completions
         )
         rollouts.metrics.update(scores | shaped | packed | flagged)
         training.log.write_last()
@@ -91,7 +83,7 @@ def train(
         training.log.add(step, rollouts, learned, compiled, times.metrics)
 
         # Save.
-        end = saves.at_end_of(step)
+        end = training.saves.at_end_of(step)
         if end.save:
           training.log.write_last(flush=True)
           training.checkpoints.save(

@@ -2,19 +2,22 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from azr_jax import types
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.run import compile_counter, starts, step_log
+from azr_jax.run import compile_counter, starts, step_log, text_monitor
 from azr_jax.run.checkpoint import Checkpointer
+from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
 from azr_jax.trainer import build, restore, steps_in_flight
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
+from azr_jax.trainer.settings import TrainSettings
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
 
@@ -24,6 +27,7 @@ class Training:
 
   Attributes:
     done: the restored step; 0 for a new run.
+    steps: the steps after it, up to the last.
     state: the learner's state. Nothing else may hold a reference, because an
       update donates its memory.
     ref_params: the reference parameters of the KL penalty; None without one.
@@ -32,9 +36,12 @@ class Training:
     evals: the benchmarks during training.
     counter: counts compiled programs.
     log: writes metrics and progress.
+    monitor: flags sampled texts.
+    saves: decides when to save and when to stop.
   """
 
   done: int
+  steps: range
   state: learner_lib.State
   ref_params: types.Params | None
   checkpoints: Checkpointer
@@ -42,6 +49,8 @@ class Training:
   evals: PeriodicEvals
   counter: compile_counter.CompileCounter
   log: step_log.StepLog
+  monitor: text_monitor.Monitor
+  saves: SaveSchedule
 
 
 @contextlib.contextmanager
@@ -59,12 +68,11 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     TimeoutError: a host did not arrive within `hosts.timeout_s`.
   """
   settings = experiment.settings.shared
+  c = settings.train
   with contextlib.ExitStack() as at_exit:
     # Restore.
     checkpoints = at_exit.enter_context(
-      run.open_checkpoints(
-        settings.train.keep_checkpoints, settings.train.checksums
-      )
+      run.open_checkpoints(c.keep_checkpoints, c.checksums)
     )
     done = run.latest_step(checkpoints)
     state, ref_params, system_state = restore.training_state(
@@ -88,7 +96,8 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     if done:
       in_flight.load_state_dict(system_state)
     evals = run.build(
-      "benchmarks", lambda: PeriodicEvals(experiment, executor, system)
+      "benchmarks",
+      lambda: PeriodicEvals(experiment, executor, system, run.print_status),
     )
     run.print_status("compiling the sampler; the first step compiles the rest")
     sampler = experiment.sampler
@@ -96,21 +105,44 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     run.barrier("the sampler is compiled")
     # Recorded only now: a run that fails to build leaves its folder free.
     starts.record(run.folder, run.hosts, done)
-    log = at_exit.enter_context(
-      step_log.StepLog(
-        run.folder,
-        run.hosts,
-        done + 1 + evals.is_finished(run, done),
-        steps=settings.train.steps,
-        samples_per_step=settings.train.samples_per_step,
-        show_every=settings.train.show_every,
-        trackers=settings.train.trackers,
-        rows=checkpoints.restore_rows(done),
-        may_skip=settings.learner.nonfinite == learner_settings.SKIP,
-      )
-    )
+    first = done + 1 + evals.is_finished(run, done)
+    rows = checkpoints.restore_rows(done)
+    log = at_exit.enter_context(_step_log(settings, run, first, rows))
     training = Training(
-      done, state, ref_params, checkpoints, in_flight, evals, counter, log
+      done,
+      range(done + 1, c.steps + 1),
+      state,
+      ref_params,
+      checkpoints,
+      in_flight,
+      evals,
+      counter,
+      log,
+      text_monitor.make(
+        run.folder, run.is_primary, c.flag_texts, c.flag_classifier
+      ),
+      SaveSchedule(run, c.steps, c.save_every, c.save_minutes),
     )
     del state  # See `Training.state`.
     yield training
+
+
+def _step_log(
+  settings: TrainSettings,
+  run: Run,
+  first_step: int,
+  rows: Sequence[dict[str, Any]],
+) -> step_log.StepLog:
+  """Opens the log of a run; see `step_log.StepLog`."""
+  c = settings.train
+  return step_log.StepLog(
+    run.folder,
+    run.hosts,
+    first_step,
+    steps=c.steps,
+    samples_per_step=c.samples_per_step,
+    show_every=c.show_every,
+    trackers=c.trackers,
+    rows=rows,
+    may_skip=settings.learner.nonfinite == learner_settings.SKIP,
+  )

@@ -2,6 +2,7 @@
 
 import functools
 import time
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -51,7 +52,11 @@ class PeriodicEvals:
   """The benchmarks of section `evaluation`, with their data."""
 
   def __init__(
-    self, experiment: Experiment, executor: Executor, system: System
+    self,
+    experiment: Experiment,
+    executor: Executor,
+    system: System,
+    say: Callable[[str], None],
   ):
     """Reads the data of all benchmarks, so that no step has to.
 
@@ -60,6 +65,7 @@ class PeriodicEvals:
       executor: grades answers.
       system: provides agents for benchmarks and prompts of training, if it has
         them.
+      say: prints a status line.
 
     Raises:
       ValueError: a benchmark needs an agent or a prompt that the system lacks,
@@ -76,7 +82,7 @@ class PeriodicEvals:
     about = system.about(experiment.settings.system_settings)
     self._has_own = about.has_evaluation
     names = c.every and c.benchmarks
-    self._benchmarks = _read(c, experiment, system) if names else {}
+    self._benchmarks = _read(c, experiment, system, say) if names else {}
     self._agents = {
       name: _agent(system, name)
       for name in (benchmark.name for benchmark in self._benchmarks)
@@ -158,6 +164,7 @@ class PeriodicEvals:
           settings,
           None,
           self._agents[benchmark.name],
+          run.print_status,
         )
     if self._has_own:
       with policy.with_key(self._key, self._temperature) as asked:
@@ -185,7 +192,10 @@ def _agent(system: System, benchmark: str) -> Agent:
 
 
 def _read(
-  c: PeriodicSettings, experiment: Experiment, system: System
+  c: PeriodicSettings,
+  experiment: Experiment,
+  system: System,
+  say: Callable[[str], None],
 ) -> dict[Benchmark, runner.ItemSettings]:
   """Returns the benchmarks with their items, and how to run each.
 
@@ -208,7 +218,9 @@ def _read(
       )
     benchmark = program_tasks.in_format(benchmark, c.prompt_format)
     try:
-      benchmark = benchmark.with_items(runner.items_of(benchmark, settings))
+      benchmark = benchmark.with_items(
+        runner.items_of(benchmark, settings, say)
+      )
     except ValueError as error:
       first = str(error).splitlines()[0].partition("; or give the data")[0]
       raise ValueError(

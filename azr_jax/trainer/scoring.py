@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ml_collections
@@ -77,19 +77,8 @@ def evaluate(
   settings = train_settings.read(EvaluateSettings, config)
   names = registry.names(benchmark)
   paths = registry.paths(names, data)
-  if limit < 0:
-    raise ValueError(
-      f"limit={limit}: expected 0 (the benchmark's own number, else all) or "
-      "more"
-    )
   _require_data(names, paths, benchmark)
-  identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
-  if step is not None:
-    if identity["step"] is None:
-      raise ValueError(
-        f"--step={step}: expected no step, because {model_spec} is not a run"
-      )
-    identity["step"] = step
+  identity = _identity(settings, model_spec, data, limit, step)
   with open_scores(workdir, settings, identity) as run:
     names = _with_data(names, paths, run)
     agent_names = benchmark_agents.agent_names(settings.evaluate, names)
@@ -107,7 +96,9 @@ def evaluate(
     opened = collections.deque(
       pair
       for name in names
-      for pair in _open(name, paths, agent_names, settings, how)
+      for pair in _open(
+        name, paths, agent_names, settings, how, run.print_status
+      )
     )
     _print_limits(opened, settings, run)
     policy = loading.load_policy(
@@ -213,6 +204,33 @@ def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
   }
 
 
+def _identity(
+  settings: EvaluateSettings,
+  model_spec: str,
+  data: str,
+  limit: int,
+  step: int | None,
+) -> dict[str, Any]:
+  """Returns the identity of a folder's records and scores.
+
+  Raises:
+    ValueError: the limit is negative, or `step` is given without a run.
+  """
+  if limit < 0:
+    raise ValueError(
+      f"limit={limit}: expected 0 (the benchmark's own number, else all) or "
+      "more"
+    )
+  identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
+  if step is None:
+    return identity
+  if identity["step"] is None:
+    raise ValueError(
+      f"--step={step}: expected no step, because {model_spec} is not a run"
+    )
+  return identity | {"step": step}
+
+
 def open_scores(
   workdir: str, settings: EvaluateSettings, identity: dict[str, Any]
 ) -> contextlib.AbstractContextManager[Run]:
@@ -255,6 +273,7 @@ def _open(
   agent_names: Sequence[str],
   settings: EvaluateSettings,
   how: runner.ItemSettings,
+  say: Callable[[str], None],
 ) -> list[tuple[Benchmark, str]]:
   """Returns a benchmark with its items, paired with each agent's name.
 
@@ -263,7 +282,7 @@ def _open(
   """
   benchmark = _benchmark(name, settings)
   data = dataclasses.replace(how, data=paths.get(name, ""))
-  benchmark = benchmark.with_items(runner.items_of(benchmark, data))
+  benchmark = benchmark.with_items(runner.items_of(benchmark, data, say))
   opened = []
   for agent in agent_names:
     asked = benchmark
@@ -311,7 +330,16 @@ def _score(
       settings.executor,
     )
   path = run.folder / f"{benchmark.name}.jsonl"
-  return runner.run(benchmark, policy, executor, run.hosts, how, path, agent)
+  return runner.run(
+    benchmark,
+    policy,
+    executor,
+    run.hosts,
+    how,
+    path,
+    agent,
+    run.print_status,
+  )
 
 
 def _require_data(

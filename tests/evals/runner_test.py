@@ -84,9 +84,16 @@ def make_executor():
     yield executor
 
 
-def run(policy, executor, path, settings=SETTINGS, **changes):
+def run(policy, executor, path, settings=SETTINGS, said=None, **changes):
+  """Runs the benchmark; adds the status lines to `said`."""
   return runner.run(
-    benchmark(**changes), policy, executor, Hosts(60.0), settings, path
+    benchmark(**changes),
+    policy,
+    executor,
+    Hosts(60.0),
+    settings,
+    path,
+    say=(said if said is not None else []).append,
   )
 
 
@@ -203,17 +210,15 @@ def test_timeouts_are_told_apart_from_wrong_responses(executor, tmp_path):
   assert [t for r in records for t in r["timed_out"]] == wrong
 
 
-def test_responses_that_a_limit_made_wrong_are_counted(
-  executor, tmp_path, capsys
-):
+def test_responses_that_a_limit_made_wrong_are_counted(executor, tmp_path):
 
   def grade(executor, item, text):
     right = text == "right"
     limit = "" if right or item.id != "q1" else "MemoryError"
     return futures.done(ItemOutcome.of(Outcome.of(right), "a remark", limit))
 
-  path = tmp_path / "toy.jsonl"
-  scores = run(ScriptedPolicy(), executor, path, grade=grade)
+  path, said = tmp_path / "toy.jsonl", []
+  scores = run(ScriptedPolicy(), executor, path, said=said, grade=grade)
   records = [json.loads(line) for line in path.read_text().splitlines()]
   limited = [
     not right and record["id"] == "q1"
@@ -221,9 +226,8 @@ def test_responses_that_a_limit_made_wrong_are_counted(
     for right in record["correct"]
   ]
   assert scores["toy/limited_fraction"] == sum(limited) / len(limited) > 0
-  assert f"made {sum(limited)} responses incorrect ({sum(limited)} Memory" in (
-    capsys.readouterr().err
-  )
+  [line] = said
+  assert f"made {sum(limited)} responses incorrect ({sum(limited)} Mem" in line
 
 
 def test_a_benchmark_without_data_is_named(executor):
@@ -257,17 +261,15 @@ def test_limits_count_items_or_items_of_each_kind(executor):
   assert len(policy.asked) == 2
 
 
-def test_a_prompt_that_is_too_long_counts_as_incorrect(
-  executor, tmp_path, capsys
-):
-  items = [Item("long", "x" * 300, {}), *ITEMS[:2]]
+def test_a_prompt_that_is_too_long_counts_as_incorrect(executor, tmp_path):
+  items, said = [Item("long", "x" * 300, {}), *ITEMS[:2]], []
   policy, path = ScriptedPolicy(), tmp_path / "toy.jsonl"
-  scores = run(policy, executor, path, read=lambda data: items)
+  scores = run(policy, executor, path, said=said, read=lambda data: items)
   assert policy.asked == ["q0", "q1"]
   assert (scores["toy/items"], scores["toy/too_long"]) == (3.0, 1.0)
   # One of three responses is correct for each sampled item.
   assert scores["toy/pass@1/unbiased"] == pytest.approx(2 / 9)
-  assert "1 prompts exceed" in capsys.readouterr().err
+  assert len(said) == 1 and "1 prompts exceed" in said[0]
   # Without a record, a later run with larger buckets can sample the item.
   assert "long" not in path.read_text()
   with pytest.raises(ValueError, match="no prompt of toy fits config.rollout"):

@@ -12,7 +12,6 @@ import tiny_updates
 
 from azr_jax.lab.compile import collectives, hlo
 from azr_jax.learner import critic, gae, learner, packing, train_state, update
-from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import first_values
@@ -122,19 +121,16 @@ def rewarded(rows, aggregation="token_mean"):
 
 
 MAX_NORM = 3.0  # Some critic steps exceed this.
-# Settings of `learn`.
-SETTINGS = CriticSettings(
-  gae_lambda=0.9,
-  num_minibatches=3,
-  value_clip=0.2,
-  head_init="code",
-  optimizer=OptimizerSettings(grad_clip=MAX_NORM),
-)
+# Arguments of `learn`.
+GAE = dict(gamma=1.0, gae_lambda=0.9, normalize=True)
+STEPS = dict(num_minibatches=3, value_clip=0.2, grad_clip=MAX_NORM)
 
 
 def make_learner(mesh, epochs=1):
   """Returns an SGD learner with three critic steps per epoch."""
-  parts = learner.CriticParts(SETTINGS, optax.sgd(0.1), normalize=True, seed=3)
+  parts = learner.CriticParts(
+    optax.sgd(0.1), **GAE, **STEPS, head_init="code", seed=3
+  )
   loss_fn = tiny_updates.policy_loss(mesh, on_policy=epochs == 1)
   return learner.make(
     MODEL, loss_fn, optax.sgd(1.0), mesh, RULES, parts, epochs
@@ -287,14 +283,14 @@ def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
   start, once, metrics = learned
   _, twice, again = learn(one_device_mesh, epochs=2)
   batch = rewarded(4)
-  estimate = critic.make_estimate(MODEL, SETTINGS, one_device_mesh, True)
+  estimate = critic.make_estimate(MODEL, one_device_mesh, **GAE)
   boxed = critic.abstract_params(MODEL)
   optimizer = optax.sgd(0.1)
   shardings = train_state.state_shardings(
     boxed, optimizer, one_device_mesh, RULES
   )
   critic_update = critic.make_update(
-    MODEL, SETTINGS, optimizer, shardings, one_device_mesh
+    MODEL, optimizer, shardings, one_device_mesh, **STEPS
   )
   valued, _ = estimate(start.critic.params, batch)
   want = jax.tree.map(jnp.asarray, start.critic)
@@ -434,9 +430,8 @@ def test_a_value_of_its_own_for_each_response_is_no_fall():
 def test_explained_variance_is_zero_for_constant_values_and_falls(
   one_device_mesh,
 ):
-  settings = CriticSettings(num_minibatches=1, value_clip=0.0)
   estimate = critic.make_estimate(
-    MODEL, settings, one_device_mesh, normalize=False
+    MODEL, one_device_mesh, gamma=1.0, gae_lambda=1.0, normalize=False
   )
   params = critic.init_params(
     tiny_updates.init(jax.random.key(0)), jax.random.key(1), "code"

@@ -10,24 +10,37 @@ import tiny_updates
 
 from azr_jax.learner import learner
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.learner.settings import CriticSettings, OptimizerSettings
+from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.parallel import mesh as mesh_lib
 
 HUGE = 1e38
 
 
-def make(mesh, rate=1e-3, critic=None, **optimizer):
-  """Returns an AdamW learner and its state before the first update."""
+def make(mesh, rate=1e-3, minibatches=0, **optimizer):
+  """Returns an AdamW learner and its state before the first update.
+
+  Without minibatches it has no critic.
+  """
   numbers = vars(OptimizerSettings(learning_rate=rate, **optimizer))
   chosen = make_optimizer(**numbers)
   loss_fn = tiny_updates.policy_loss(mesh)
   parts = None
-  if critic is not None:
-    parts = learner.CriticParts(critic, chosen, normalize=False, seed=3)
+  if minibatches:
+    parts = learner.CriticParts(
+      chosen,
+      gamma=1.0,
+      gae_lambda=1.0,
+      num_minibatches=minibatches,
+      value_clip=0.0,
+      grad_clip=numbers["grad_clip"],
+      head_init="code",
+      normalize=False,
+      seed=3,
+    )
   made = learner.make(
     tiny_updates.MODEL, loss_fn, chosen, mesh, tiny_updates.RULES, parts
   )
-  abstract = made.abstract if critic is None else made.abstract.policy
+  abstract = made.abstract.policy if minibatches else made.abstract
   shardings = jax.tree.map(lambda x: x.sharding, abstract.params)
   params = tiny_updates.init(jax.random.key(0))
   return made, made.init(jax.device_put(params, shardings))
@@ -99,8 +112,7 @@ def test_parameters_that_overflow_are_counted(one_device_mesh):
 
 @pytest.mark.slow
 def test_a_critic_leaves_out_its_own_steps(one_device_mesh):
-  critic = CriticSettings(num_minibatches=3, value_clip=0.0)
-  made, state = make(one_device_mesh, critic=critic)
+  made, state = make(one_device_mesh, minibatches=3)
   items = tiny_updates.sequences(20)
   batch = jax.tree.map(jnp.asarray, tiny_updates.batch_of(4, items=items))
   before = jax.device_get(state)

@@ -16,7 +16,7 @@ from azr_jax.learner import (
   policy_losses,
   preparation,
 )
-from azr_jax.learner.entropy_target import EntropyTargetSettings
+from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.settings import LearnerSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run.checkpoint import Checkpointer
@@ -206,11 +206,12 @@ def test_a_seed_and_an_update_repeat_their_draw(one_device_mesh):
 
 def test_the_coefficient_follows_the_entropy():
   """Above, below, below, far below, above: one step each, within limits."""
-  c = EntropyTargetSettings(nats=0.5, start=0.001, step=0.001, coef_max=0.0025)
-  control, used = entropy_target.start(c), []
+  control, used = entropy_target.start(0.001), []
   for entropy in (0.9, 0.4, 0.3, 0.1, 0.1, 0.6, 0.6, 0.6, 0.6):
-    used.append(float(control.active_coef(c)))
-    control = control.after(jnp.float32(entropy), c)
+    used.append(float(control.active_coef(0.5)))
+    control = control.after(
+      jnp.float32(entropy), nats=0.5, step=0.001, coef_max=0.0025
+    )
   # Inactive before the first update, and after an entropy above the target.
   want = [0, 0, 0.001, 0.002, 0.0025, 0.0025, 0, 0, 0]
   np.testing.assert_allclose(used, want, atol=1e-7)
@@ -220,7 +221,7 @@ def test_the_coefficient_follows_the_entropy():
 def test_a_held_entropy_is_part_of_the_state(one_device_mesh, tmp_path):
   """An update uses the coefficient; a restored run continues identically."""
   batch = tiny_updates.batch_of(8)
-  target = EntropyTargetSettings(nats=10.0, start=0.1, step=0.05, coef_max=1.0)
+  target = EntropyTarget(nats=10.0, start=0.1, step=0.05, coef_max=1.0)
   made, state = make(one_device_mesh, target, rate=0.1)
   used, before = [], state
   for step in (1, 2, 3):
@@ -243,7 +244,7 @@ def test_a_held_entropy_is_part_of_the_state(one_device_mesh, tmp_path):
 
 
 def test_an_update_that_is_left_out_leaves_the_coefficient(one_device_mesh):
-  target = EntropyTargetSettings(nats=10.0, start=0.1)
+  target = EntropyTarget(nats=10.0, start=0.1, step=1e-4, coef_max=5e-3)
   made, state = make(one_device_mesh, target)
   batch = tiny_updates.batch_of(8)
   batch = batch.replace(advantages=batch.advantages * np.float32(np.nan))

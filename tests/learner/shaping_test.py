@@ -7,7 +7,6 @@ from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr
 from azr_jax.learner import packing, shaping
-from azr_jax.learner.shaping import ShapingSettings
 from azr_jax.trainer import settings as train_settings
 
 
@@ -21,6 +20,22 @@ def trajectory(length, reward=1.0, finish_reason="stop", group=0):
     "",
   )
   return types.Trajectory(types.Prompt("", (1,)), done, reward, group)
+
+
+def shape(
+  trajectories,
+  longest,
+  overlong_buffer=0,
+  overlong_penalty=1.0,
+  mask_truncated=False,
+):
+  return shaping.shape(
+    trajectories,
+    overlong_buffer=overlong_buffer,
+    overlong_penalty=overlong_penalty,
+    mask_truncated=mask_truncated,
+    longest=longest,
+  )
 
 
 @pytest.mark.parametrize(
@@ -42,15 +57,14 @@ def test_the_last_tokens_cost_linearly(length, want):
 def test_without_a_buffer_nothing_costs():
   assert shaping.overlong_fraction_of(20480, 20480, 0) == 0.0
   given = [trajectory(3), trajectory(9, finish_reason="length")]
-  shaped, metrics = shaping.shape(given, ShapingSettings(), 9)
+  shaped, metrics = shape(given, 9)
   assert all(a is b for a, b in zip(shaped, given, strict=True))
   assert metrics == {}
 
 
 def test_punished_rewards_and_their_metrics():
   given = [trajectory(n, reward=r) for n, r in ((4, 1.0), (8, 1.0), (10, -0.5))]
-  settings = ShapingSettings(overlong_buffer=4, overlong_penalty=0.5)
-  shaped, metrics = shaping.shape(given, settings, 10)
+  shaped, metrics = shape(given, 10, overlong_buffer=4, overlong_penalty=0.5)
   assert [t.reward for t in shaped] == [1.0, 0.75, -1.0]
   assert all(t.in_loss for t in shaped)
   assert metrics == {
@@ -65,12 +79,11 @@ def test_truncated_responses_keep_their_reward_and_leave_the_loss():
     trajectory(5, reward=0.0, finish_reason="length"),
     trajectory(3, finish_reason="turns"),
   ]
-  settings = ShapingSettings(mask_truncated=True)
-  shaped, metrics = shaping.shape(given, settings, 5)
+  shaped, metrics = shape(given, 5, mask_truncated=True)
   assert [t.in_loss for t in shaped] == [True, False, True]
   assert [t.reward for t in shaped] == [1.0, 0.0, 1.0]
   assert metrics == {"shaping/masked_fraction": pytest.approx(1 / 3)}
-  assert shaping.shape([], settings, 5) == (
+  assert shape([], 5, mask_truncated=True) == (
     [],
     {"shaping/masked_fraction": 0.0},
   )
@@ -85,7 +98,7 @@ def test_masked_responses_leave_every_denominator(aggregation):
     trajectory(3, group="b"),
     trajectory(5, finish_reason="length", group="c"),
   ]
-  shaped, _ = shaping.shape(given, ShapingSettings(mask_truncated=True), 5)
+  shaped, _ = shape(given, 5, mask_truncated=True)
 
   def packed(trajectories, advantages):
     return packing.pack(

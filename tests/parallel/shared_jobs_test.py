@@ -129,6 +129,17 @@ def test_an_outcome_that_was_polled_is_not_kept():
   assert kept() is None
 
 
+def test_the_slowest_host_gives_the_seconds_of_waiting():
+  def play(_, host):
+    times = iter((1.0, 4.5 + host.index))
+    jobs = SharedJobs(None, host, now=times.__next__)
+    jobs.submit(lambda executor: done_later(7, 0.0), "name")
+    assert jobs.poll(wait=True) == {"name": 7}
+    return jobs.metrics()["time/verification_wait"]
+
+  assert on_all_hosts(play) == [5.5] * HOSTS
+
+
 @pytest.mark.parametrize("delay", [1, 3])
 def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
   """A job's duration does not matter, so two runs take it at the same call."""

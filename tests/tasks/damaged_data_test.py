@@ -190,7 +190,7 @@ def test_a_record_of_a_benchmark_with_other_values(tmp_path, name):
   path = tmp_path / "data.jsonl"
 
   def read():
-    runner._read_items(registry.BENCHMARKS[name], str(path))
+    runner._read_items(registry.BENCHMARKS[name], str(path), [].append)
 
   path.write_bytes(lines([record]))
   read()

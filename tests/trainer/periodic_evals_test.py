@@ -37,7 +37,7 @@ def evals_of(settings, key=None, tokenizer=None):
     source=types.SimpleNamespace(tokenizer=tokenizer or Tokenizer()),
   )
   system = types.SimpleNamespace(about=System.about)
-  return PeriodicEvals(experiment, None, system)
+  return PeriodicEvals(experiment, None, system, [].append)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6])

@@ -178,15 +178,19 @@ def test_each_benchmark_has_its_longest_response(
   c = settings.read(settings.EvaluateSettings, config)
   policy = CountingPolicy()
 
-  def run(benchmark, policy, executor, hosts, how, path, agent):
+  def run(benchmark, policy, executor, hosts, how, path, agent, say):
+    say(benchmark.name)
     answers = agent(policy, ["a prompt", "another"], 1, [0, 1])
     return dict(enumerate(policy.loop.iterate(answers)))
 
   monkeypatch.setattr(runner, "run", run)
-  folder = types.SimpleNamespace(folder=tmp_path, hosts=None)
+  said = []
+  folder = types.SimpleNamespace(
+    folder=tmp_path, hosts=None, print_status=said.append
+  )
   benchmark = registry.BENCHMARKS[name]
   found = scoring._score(benchmark, "", policy, None, folder, c, None)
-  assert len(found) == 2
+  assert len(found) == 2 and said == [benchmark.name]
   assert policy.limits.pop() == (None if limit is None else [limit] * 2)
 
 
@@ -270,7 +274,10 @@ def test_the_data_is_read_once_for_all_agents():
   c = settings.read(settings.EvaluateSettings, config)
   how = runner.ItemSettings("", 2, c.evaluate.prompt_format, 1)
   paths = {"questions": "gym:gcd+gym:lcm"}
-  opened = scoring._open("questions", paths, c.evaluate.agents, c, how)
+  said = []
+  opened = scoring._open(
+    "questions", paths, c.evaluate.agents, c, how, said.append
+  )
   assert [agent for _, agent in opened] == ["text", "code_agent"]
   first, second = (runner.items_of(benchmark, how) for benchmark, _ in opened)
   assert all(a is b for a, b in zip(first, second, strict=True))

@@ -28,6 +28,7 @@ from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel import chips
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import engine, layout
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import build
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
@@ -75,10 +76,7 @@ def compile_check(
   """
   c = settings.shared
   r = c.rollout
-  if prompt_tokens is None:
-    prompt_tokens = min(MEAN_TOKENS, r.prompt_buckets[-1])
-  if new_tokens is None:
-    new_tokens = min(MEAN_TOKENS, r.max_tokens)
+  prompt_tokens, new_tokens = _assumed_lengths(r, prompt_tokens, new_tokens)
   distributions = {
     name: lengths_lib.parse(name, r.max_tokens)
     for name in lengths or (f"equal:{new_tokens:.0f}",)
@@ -89,29 +87,16 @@ def compile_check(
   sampling = layout.rollout_mesh(r.mesh, mesh)
   config = config_of(c.model)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
+  options = topology_lib.compiler_options(topology)
   programs = compiled.compile_all(
-    c,
-    config,
-    mesh,
-    topology_lib.compiler_options(topology),
-    on_program,
-    program_names,
+    c, config, mesh, options, on_program, program_names
   )
   shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
   trip_counts = assumed_trip_counts(c, shapes, prompt_tokens)
   by_name = {program.name: program for program in programs}
   reports = _reports(programs, config, chip, shapes, trip_counts)
-  estimate = roofline.estimate(
-    c,
-    config,
-    chip,
-    len(devices),
-    sampling.shape["tensor"],
-    build.build_model(c, config, mesh, 1).remat,
-    shapes.rows,
-    load,
-    by_name["update"].collectives if "update" in by_name else {},
-  )
+  update = by_name.get("update")
+  estimate = _estimate(c, config, chip, mesh, shapes, load, update)
   report = _about(topology, chip, mesh, sampling) | {
     "assumed_trip_counts": trip_counts,
     "programs": reports,
@@ -128,6 +113,40 @@ def compile_check(
       for name, distribution in distributions.items()
     }
   return report, all(program["fits"] for program in reports.values())
+
+
+def _assumed_lengths(
+  r: SamplerSettings, prompt_tokens: float | None, new_tokens: float | None
+) -> tuple[float, float]:
+  """Returns the mean lengths of prompts and completions, as `compile_check`."""
+  if prompt_tokens is None:
+    prompt_tokens = min(MEAN_TOKENS, r.prompt_buckets[-1])
+  if new_tokens is None:
+    new_tokens = min(MEAN_TOKENS, r.max_tokens)
+  return prompt_tokens, new_tokens
+
+
+def _estimate(
+  c: TrainSettings,
+  config: ModelConfig,
+  chip: chips.Chip,
+  mesh: Mesh,
+  shapes: roofline_floors.Shapes,
+  load: roofline.Load,
+  update: compiled.Compiled | None,
+) -> roofline.Estimate:
+  """Returns the estimate of a step; `update` is None if it is not compiled."""
+  return roofline.estimate(
+    c,
+    config,
+    chip,
+    mesh.size,
+    shapes.tensor,
+    build.build_model(c, config, mesh, 1).remat,
+    shapes.rows,
+    load,
+    {} if update is None else update.collectives,
+  )
 
 
 def _about(

@@ -67,6 +67,7 @@ def answer(
           path,
           agent,
           settings.evaluate,
+          run.print_status,
         )
       run.barrier(f"{eval_pass.name} is written")
       run.print_status(

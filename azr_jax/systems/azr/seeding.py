@@ -24,7 +24,6 @@ import numpy as np
 from azr_jax.executor import Executor
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
-from azr_jax.run import console
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.systems.azr.settings import AZRSettings
@@ -158,12 +157,12 @@ class Seeding:
       await self._sample_round(
         kind, task_types[number % len(task_types)], number
       )
-      self._print_status(
+      self._context.say(
         f"seeding: {len(seeds)} of {self._target} {kind} after round "
         f"{number + 1}"
       )
     if len(seeds) < self._target:
-      self._print_status(
+      self._context.say(
         f"seeding has {len(seeds)} of {self._target} {kind} after azr."
         f"seed_rounds={settings.seed_rounds}; training starts with these"
       )
@@ -247,10 +246,6 @@ class Seeding:
       )
       if self._policy.fits(prompt):
         buffer.add(seed, SEED_STEP)
-
-  def _print_status(self, text: str) -> None:
-    if self._context.hosts.is_primary:
-      console.print_status(text)
 
 
 def _submit(

@@ -18,7 +18,6 @@ appendix D and ideas from other papers are in `extensions/`.
 
 import functools
 import operator
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -186,7 +185,7 @@ class AZR(System):
     settings, jobs = self.settings, self.context.jobs
     seeding_s = 0.0
     if not any(len(buffer) for buffer in self.buffers.values()):
-      start = time.monotonic()
+      start = self.context.now()
       await seeding.Seeding(
         policy,
         self.context,
@@ -197,7 +196,7 @@ class AZR(System):
       # Discard the metrics of seeding jobs. A run that is killed before its
       # first checkpoint rereads its seeds, and its metrics must not differ.
       jobs.metrics()
-      seeding_s = time.monotonic() - start
+      seeding_s = self.context.now() - start
     labels = Labels(settings.labels, settings.proposer_labels, self.buffers)
     collector = EpisodeCollector(
       policy,

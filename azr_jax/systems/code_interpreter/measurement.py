@@ -6,7 +6,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from azr_jax.curricula.improvement_potential import PassRate
@@ -71,6 +71,7 @@ def run(
   path: pathlib.Path,
   agent: Agent,
   template: TemplateSettings,
+  say: Callable[[str], None],
 ) -> None:
   """Answers and grades the questions without a record, and records the results.
 
@@ -84,12 +85,13 @@ def run(
     path: the record file.
     agent: the agent of `eval_pass.agent`.
     template: the arguments of the chat template.
+    say: prints a status line.
   """
   items = [benchmark_lib.item(question) for question in questions]
   chat = ChatSettings(template.chat_template_kwargs)
   settings = runner.ItemSettings("", 0, prompt_format, eval_pass.samples, chat)
   benchmark = _benchmark(eval_pass, items)
-  runner.run(benchmark, policy, executor, hosts, settings, path, agent)
+  runner.run(benchmark, policy, executor, hosts, settings, path, agent, say)
 
 
 def rates(

@@ -78,6 +78,7 @@ def estimate(
           path,
           agents[eval_pass.agent],
           template,
+          context.say,
         )
       files.keep(path.name)
     return _write_rates(context, questions, eval_passes, files)

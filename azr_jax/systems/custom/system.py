@@ -24,12 +24,10 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.functions.spec import Function
-from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
-from azr_jax.run import console
 from azr_jax.systems import collect, text_metrics
 from azr_jax.systems import groups as groups_lib
 from azr_jax.systems import scores as scores_lib
@@ -117,7 +115,7 @@ class Custom(GroupSystem[ScoredItems]):
           f"at least {cls.name}.prompts={settings.prompts}, the prompts of a "
           "step"
         )
-      _check_prompts(rows, settings, context.tokenizer)
+      _check_prompts(rows, settings, context)
       columns = {name for row in (*rows, *eval_rows) for name in row.columns}
       rewards = Rewards(settings, columns, cls.given.functions)
     except Invalid as error:
@@ -212,7 +210,7 @@ class Custom(GroupSystem[ScoredItems]):
   def observe(self, step: int, taken: ScoredItems, groups: Groups) -> None:
     """Reports failures and updates the sampling order."""
     scores_lib.report(
-      self.context.hosts, step, taken.sampled(groups), self._rewards.names
+      self.context.say, step, taken.sampled(groups), self._rewards.names
     )
     self._order.update(step, taken, groups)
 
@@ -427,19 +425,20 @@ def _read(
 
 
 def _check_prompts(
-  rows: Sequence[Row], settings: CustomSettings, tokenizer: Tokenizer
+  rows: Sequence[Row], settings: CustomSettings, context: Context
 ) -> None:
   """Renders the first prompt, and warns about messages that are left out.
 
   Raises:
     ValueError: the first prompt cannot be rendered.
   """
+  tokenizer = context.tokenizer
   prompts.text(rows[0], settings, tokenizer)
   if prompts.is_chat(settings, tokenizer):
     Chat(tokenizer, settings.arguments, rows[0].prefill).check()
   count = reading.answers_left_out(rows, settings)
   if count:
-    console.print_status(
+    context.say(
       f"{count} of {len(rows)} rows end with the assistant's message, which is "
       f"left out; {_NAME}.continue_final_message=True continues it instead"
     )

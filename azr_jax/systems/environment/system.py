@@ -213,7 +213,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     """Returns unused tasks to the order and reports failures."""
     self._order.return_unused(taken.positions, groups)
     every = [*taken.sampled(groups), *_failed_to_start(taken, groups)]
-    scores.report(self.context.hosts, step, every, [_NAME])
+    scores.report(self.context.say, step, every, [_NAME])
 
   async def _run_episodes(
     self,

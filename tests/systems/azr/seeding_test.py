@@ -13,6 +13,7 @@ from azr_jax.run.records import Records
 from azr_jax.systems.azr import seeding
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
+from azr_jax.tasks.programs.seed_files import TRIPLETS
 from azr_jax.tasks.programs.task import ZERO_TRIPLET
 
 CHOSEN = dict(prompts=2, seed_factor=3, seed_rounds=20)
@@ -62,8 +63,10 @@ def seed(context, policy, run_seed=0, **changes):
 
 
 def test_rounds_of_b_prompts_show_the_seeds_so_far(context):
-  policy = Numbered()
-  seeds = seed(context, policy)
+  policy, said = Numbered(), []
+  seeds = seed(dataclasses.replace(context, say=said.append), policy)
+  assert len(said) == 6
+  assert said[2] == f"seeding: 6 of 6 {TRIPLETS} after round 3"
   assert {name: len(tasks) for name, tasks in seeds.items()} == {
     "deduction": 6,
     "abduction": 6,
