@@ -46,7 +46,7 @@ _ORDER, _ROWS = 1, 2
 
 
 @memory.explained(memory.TRAINING_KEYS)
-def run(settings: SupervisedExperiment, run: Run) -> None:
+def train(settings: SupervisedExperiment, run: Run) -> None:
   """Trains until the last step and writes the model."""
   c = settings.shared
   # Checked before a model is downloaded.
