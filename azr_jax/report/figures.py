@@ -72,7 +72,7 @@ class Figures:
       self.drawn |= {*found.values()}
     lines: dict[str, list[Line]] = {}
     unit_of: dict[str, str] = {}
-    beside: dict[str, dict[str, Sequence[Reference]]] = {}  # by metric
+    beside: dict[str, dict[str, Sequence[Reference]]] = {}  # keyed by metric
     for colour, (run, found) in enumerate(zip(self.runs, names, strict=True)):
       for label, name in found.items():
         line = _line(run, name, chart.missing, colour)

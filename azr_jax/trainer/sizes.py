@@ -226,7 +226,8 @@ def fit_cache(
       "model",
     )
   fitting = int((layout.MAX_HELD * room - weights) // page)
-  # Add half a page, so that rounding down loses none.
+  # The size is later converted back to pages and rounded down. Half a page more
+  # makes that give the same number.
   pages = max(fitting, least) + 0.5
   return _with_cache(c, pages * page / copies / memory.GIB)
 
@@ -270,7 +271,7 @@ def check_update(
   """
   params_bytes = layout.shard_bytes(state.params)
   state_bytes = layout.shard_bytes(state)
-  if getattr(c, "kl_coef", 0):  # The reference parameters.
+  if getattr(c, "kl_coef", 0):  # The KL penalty keeps a reference model.
     state_bytes += params_bytes
   rows = mesh_lib.padded_rows(c.micro_rows, mesh)
   tokens = rows * c.row_length // mesh_lib.batch_devices(mesh)
