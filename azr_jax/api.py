@@ -48,7 +48,7 @@ from azr_jax.trainer import build, loading, sizes, start
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.interactive import Model, Sample
 
-__all__ = ["Judge", "Model", "Run", "Sample", "load", "train"]
+__all__ = ["FinishedRun", "Judge", "Model", "Sample", "load", "train"]
 
 # A data source, as in `custom.data`, or rows.
 Data = str | Iterable[Mapping[str, Any]]
@@ -69,7 +69,7 @@ _SECTIONS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class FinishedRun:
   """A finished run.
 
   Attributes:
@@ -107,7 +107,7 @@ def train(
   eval_data: Data | None = None,
   config: Mapping[str, Any] | None = None,
   **overrides: Any,
-) -> Run:
+) -> FinishedRun:
   """Trains a model on rows with rewards, resuming from the run's folder.
 
   Args:
@@ -159,7 +159,7 @@ def train(
   system = type("Custom", (custom.Custom,), {"given": given})
   checked = dataclasses.replace(train_settings.read_train(c), system=system)
   start.train(checked, c, workdir)
-  return Run(workdir, _metrics(workdir))
+  return FinishedRun(workdir, _metrics(workdir))
 
 
 def load(

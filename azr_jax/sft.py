@@ -32,7 +32,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     timeout_s,
     defaults=train_settings.supervised_config(kind).to_dict(),
   ) as run:
-    sft_loop.run(settings, run)
+    sft_loop.train(settings, run)
 
 
 def _describe(

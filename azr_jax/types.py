@@ -11,18 +11,19 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 | letter | axis | letter | axis |
 | --- | --- | --- | --- |
 | A | micro-batches of an update | L | layers |
-| B | rows of a batch, or slots | M | pages of a row |
-| C | tokens of a chunk, or of a page | N | trajectories, or new tokens |
+| B | rows computed together | M | pages of a row |
+| C | tokens of a piece (page, chunk) | N | new tokens of a call |
 | D | model width | P | pages of a pool |
 | E | head size | Q | queries of a key head, G x S |
-| F | MLP width | R | rows of a cache, or of a prefill |
-| G | group: responses, or query heads of a key head | S | tokens (queries) |
-| H | query heads | T | keys, or tokens of a context |
+| F | MLP width | R | rows of a cache |
+| G | members of a group | S | tokens of a row (queries) |
+| H | query heads | T | tokens of a context (keys) |
 | I | ids that stop a sequence | U | words of a random key |
 | J | drafts of a token | V | vocabulary |
 | K | key-value heads | W | work items of a kernel |
 
-Lower-case names are axes of a single module.
+A slot is a row of a decode call. The groups are the responses to a prompt and
+the query heads of a key head. Lower-case names are axes of a single module.
 """
 
 import dataclasses

@@ -115,7 +115,7 @@ def test_it_trains_and_evaluates_with_failures_counted(
   assert evaluated == [True, False, True, True]
   assert found[0]["evaluation/custom/items"] == 4
   out = str(tmp_path / "report.html")
-  command.write(command.Request((str(whole),), out))
+  command.write(command.PageRequest((str(whole),), out))
   page = (tmp_path / "report.html").read_text()
   assert "brief" in page and "sometimes" in page
   rows = files / "rows.jsonl"

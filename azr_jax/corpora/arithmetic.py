@@ -40,7 +40,7 @@ _SYMBOLS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings(Settings):
+class ArithmeticSettings(Settings):
   """Section `arithmetic` of supervised training: the mix of conversations."""
 
   seed: int = setting(0, "seed for all random draws", minimum=0, expert=True)
@@ -60,7 +60,7 @@ class CorpusSettings(Settings):
   )
 
 
-def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+def conversations(settings: ArithmeticSettings) -> Iterator[tuple[str, str]]:
   """Yields (prompt, response) for at most `settings.count` problems."""
   rng = np.random.default_rng((settings.seed, 1))
   weights = np.array(settings.style_weights) / sum(settings.style_weights)

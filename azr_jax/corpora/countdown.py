@@ -39,7 +39,7 @@ VOCAB_SIZE = 320  # The maximum, of which 256 are bytes.
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings(Settings):
+class CountdownCorpusSettings(Settings):
   """Section `countdown` of supervised training: the mix of conversations."""
 
   seed: int = setting(0, "seed for all random draws", minimum=0, expert=True)
@@ -80,7 +80,9 @@ class CorpusSettings(Settings):
   )
 
 
-def conversations(settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+def conversations(
+  settings: CountdownCorpusSettings,
+) -> Iterator[tuple[str, str]]:
   """Yields (prompt, response) for `settings.count` conversations."""
   rng = np.random.default_rng((settings.seed, 1))
   weights = np.array(settings.style_weights) / sum(settings.style_weights)

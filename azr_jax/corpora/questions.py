@@ -61,7 +61,7 @@ _SYMBOLS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings(Settings):
+class QuestionCorpusSettings(Settings):
   """Section `questions` of supervised training: the mix of conversations."""
 
   seed: int = setting(0, "seed for all random draws", minimum=0, expert=True)
@@ -104,7 +104,7 @@ class CorpusSettings(Settings):
       raise self.invalid("correct_probs", f"one for each of {count} sources")
 
 
-def conversations(settings: CorpusSettings) -> Iterator[Conversation]:
+def conversations(settings: QuestionCorpusSettings) -> Iterator[Conversation]:
   """Yields at most `settings.count` conversations about each task.
 
   Tasks that repeat their questions yield fewer.

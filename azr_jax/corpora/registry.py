@@ -24,7 +24,9 @@ class ProgramsSettings(Settings):
 
   seed: int = setting(0, "seed for all random draws", minimum=0, expert=True)
   count: int = setting(240_000, "conversations", minimum=1)
-  mix: conversations.CorpusSettings = conversations.CorpusSettings()
+  mix: conversations.ProgramCorpusSettings = (
+    conversations.ProgramCorpusSettings()
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,19 +68,25 @@ def _programs(c: ProgramsSettings, resources: Resources) -> Corpus:
   return Corpus(from_pairs(pairs), tokenizer.train_tokenizer)
 
 
-def _countdown(c: countdown.CorpusSettings, resources: Resources) -> Corpus:
+def _countdown(
+  c: countdown.CountdownCorpusSettings, resources: Resources
+) -> Corpus:
   del resources
   pairs = list(countdown.conversations(c))
   return Corpus(from_pairs(pairs), countdown.train_tokenizer)
 
 
-def _arithmetic(c: arithmetic.CorpusSettings, resources: Resources) -> Corpus:
+def _arithmetic(
+  c: arithmetic.ArithmeticSettings, resources: Resources
+) -> Corpus:
   del resources
   pairs = list(arithmetic.conversations(c))
   return Corpus(from_pairs(pairs), arithmetic.train_tokenizer)
 
 
-def _questions(c: questions.CorpusSettings, resources: Resources) -> Corpus:
+def _questions(
+  c: questions.QuestionCorpusSettings, resources: Resources
+) -> Corpus:
   del resources
   return Corpus(list(questions.conversations(c)), questions.train_tokenizer)
 
@@ -92,7 +100,7 @@ def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
   )
 
 
-def _rows(c: rows.CorpusSettings, resources: Resources) -> Corpus:
+def _rows(c: rows.RowCorpusSettings, resources: Resources) -> Corpus:
   del resources
   return Corpus(rows.conversations(c), rows.train_tokenizer)
 
@@ -113,9 +121,9 @@ class Kind:
 # `data.kind` -> the corpus. Its config section has the same name.
 KINDS: dict[str, Kind] = {
   "programs": Kind(ProgramsSettings, _programs),
-  "countdown": Kind(countdown.CorpusSettings, _countdown),
-  "arithmetic": Kind(arithmetic.CorpusSettings, _arithmetic),
-  "questions": Kind(questions.CorpusSettings, _questions),
+  "countdown": Kind(countdown.CountdownCorpusSettings, _countdown),
+  "arithmetic": Kind(arithmetic.ArithmeticSettings, _arithmetic),
+  "questions": Kind(questions.QuestionCorpusSettings, _questions),
   "demonstrations": Kind(DemonstrationsSettings, _demonstrations),
-  "rows": Kind(rows.CorpusSettings, _rows),
+  "rows": Kind(rows.RowCorpusSettings, _rows),
 }

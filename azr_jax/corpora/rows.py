@@ -31,7 +31,7 @@ _VOCAB_SIZE = 512
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings(TableSettings):
+class RowCorpusSettings(TableSettings):
   """Section `rows` of supervised training: prompts and completions."""
 
   completion_column: str = setting(
@@ -54,7 +54,7 @@ class RowConversation(Conversation):
 
   row: Row = dataclasses.field(kw_only=True)
   answer: tuple[Message, ...] = dataclasses.field(kw_only=True)
-  settings: CorpusSettings = dataclasses.field(kw_only=True)
+  settings: RowCorpusSettings = dataclasses.field(kw_only=True)
 
   def tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[bool]]:
     """Returns token ids and loss mask, as `Conversation` does.
@@ -125,7 +125,7 @@ def _chat_tokens(
   return [*ids, tokenizer.eos_ids[0]], [*mask, True]
 
 
-def conversations(settings: CorpusSettings) -> list[RowConversation]:
+def conversations(settings: RowCorpusSettings) -> list[RowConversation]:
   """Reads the rows as conversations.
 
   Raises:
@@ -151,7 +151,7 @@ def conversations(settings: CorpusSettings) -> list[RowConversation]:
 
 
 def _answer(
-  row: Row, settings: CorpusSettings, where: str
+  row: Row, settings: RowCorpusSettings, where: str
 ) -> tuple[Message, ...]:
   """Returns the messages of a row's completion."""
   columns: Mapping[str, Any] = row.columns

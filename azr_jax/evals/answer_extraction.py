@@ -142,7 +142,7 @@ def choice(response: str, letters: str = "ABCDEFGHIJ") -> str | None:
     match = re.match(rf"\W*([{letters}])\b", _without_markup(box))
     return match[1] if match else None
   answer = _without_markup(answer)
-  # "A" and "I" are words, not choices, before lower-case text.
+  # Before lower-case text, "A" and "I" are English words instead of choices.
   letter = rf"((?![AI])[{letters}]\b|(?=[{letters}])[AI]\b(?!\s+[a-z]))"
   word = r"(?i:(?:option|choice|letter)\s*+)?"
   for pattern in (

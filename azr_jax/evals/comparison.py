@@ -45,8 +45,8 @@ class Comparison:
 
   benchmark: str
   num_items: int
-  first: statistics.Estimate
-  second: statistics.Estimate
+  first: statistics.ModelScore
+  second: statistics.ModelScore
   difference: statistics.Difference
 
 
@@ -160,7 +160,7 @@ def show(comparisons: Sequence[Comparison], confidence: float) -> str:
   return "\n".join(lines)
 
 
-def show_estimate(one: statistics.Estimate) -> str:
+def show_estimate(one: statistics.ModelScore) -> str:
   """Formats a score in percent with its errors, for a table cell."""
   text = f"{100 * one.mean:.1f} +- {100 * one.item_stderr:.1f}"
   if one.seed_stderr is None:

@@ -21,7 +21,7 @@ _CHUNK = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class ModelScore:
   """The score of a model.
 
   Attributes:
@@ -67,10 +67,10 @@ def standard_error(values: np.ndarray) -> float:
   return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
 
 
-def estimate(values: np.ndarray) -> Estimate:
+def estimate(values: np.ndarray) -> ModelScore:
   """Returns the mean and the errors of values [S, N]."""
   seeds = values.mean(axis=1)
-  return Estimate(
+  return ModelScore(
     float(values.mean()),
     standard_error(values.mean(axis=0)),
     standard_error(seeds) if len(seeds) > 1 else None,

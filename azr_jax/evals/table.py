@@ -129,7 +129,7 @@ def _values(model: Model, name: str) -> np.ndarray:
   return score_files.values(correct, list(questions), counts.pop(), k=1)
 
 
-def _with_errors(name: str, found: statistics.Estimate) -> dict[str, float]:
+def _with_errors(name: str, found: statistics.ModelScore) -> dict[str, float]:
   scores = {name: found.mean, f"{name}_stderr": found.item_stderr}
   if found.seed_stderr is not None:
     scores[f"{name}_seed_stderr"] = found.seed_stderr

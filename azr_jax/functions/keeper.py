@@ -51,8 +51,10 @@ def _children(pid: int) -> list[int]:
 
 
 def _descendants(pid: int) -> list[int]:
+  """Returns the children of a process, their children, and so on."""
   found = _children(pid)
-  for child in found:  # Also visits the children that it appends.
+  # The list grows while the loop reads it, so every generation is visited.
+  for child in found:
     found += _children(child)
   return found
 

@@ -31,7 +31,7 @@ RAISED, WRONG_TYPE = worker.RAISED, worker.WRONG_TYPE
 TIMEOUT, DIED, MEMORY = "timeout", "died", "memory"
 # Seconds that a user's imports may take.
 START_TIMEOUT_S = 300.0
-# How often a call is sent to workers that die.
+# Attempts of a call whose worker dies.
 _ATTEMPTS = 2
 # Poll interval in seconds. One iteration counts as at most twice this.
 _TICK_S = 0.5

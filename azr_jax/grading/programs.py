@@ -231,7 +231,7 @@ def submit_induction(
   references = tuple(outputs)
 
   def grade(result: Result) -> Outcome:
-    # A call that did not finish has no value. It says nothing either way.
+    # Calls that did not finish have no value to compare, so they are left out.
     ended = zip(references, result.outputs[: result.finished], strict=False)
     if any(
       output is None or not values.values_equal(reference, output)

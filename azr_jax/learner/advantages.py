@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float32, Int
 
 from azr_jax.config import named
 
@@ -43,11 +43,11 @@ def are_equal(rewards: Float[np.ndarray, "*B G"]) -> Bool[np.ndarray, "*B"]:
 
 
 def _standardize(
-  rewards: Float[np.ndarray, " N"], weights: np.ndarray
-) -> Float[np.ndarray, " N"]:
+  rewards: Float[np.ndarray, " trajectories"], weights: np.ndarray
+) -> Float[np.ndarray, " trajectories"]:
   """Returns (r - mean) / std with weighted moments; 0 if all r are equal.
 
-  The standard deviation is the population's, which divides by N, not N - 1.
+  The standard deviation is the population's, which divides by n, not n - 1.
   """
   if are_equal(rewards):
     return np.zeros_like(rewards)
@@ -57,20 +57,20 @@ def _standardize(
 
 
 def reinforce_plus_plus(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " N"],
-) -> Float[np.ndarray, " N"]:
+  lengths: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
   """Returns REINFORCE++: one baseline for the whole batch (AZR, eq. 10)."""
   del groups, lengths
   return _standardize(rewards, np.ones_like(rewards))
 
 
 def _standardize_groups(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
   weights: np.ndarray,
-) -> Float[np.ndarray, " N"]:
+) -> Float[np.ndarray, " trajectories"]:
   """Applies `_standardize` to each group separately."""
   advantages = np.zeros_like(rewards)
   for members in _members(groups):
@@ -79,10 +79,10 @@ def _standardize_groups(
 
 
 def task_relative(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " N"],
-) -> Float[np.ndarray, " N"]:
+  lengths: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
   """Returns TRR++: mean and std within each task type and role (AZR, eq. 8).
 
   A = (r - mean_group) / (std_group + 1e-6), population std over responses.
@@ -93,10 +93,10 @@ def task_relative(
 
 
 def task_relative_by_token(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " N"],
-) -> Float[np.ndarray, " N"]:
+  lengths: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
   """Returns TRR++ with moments over tokens, as in AZR's published code.
 
   Each response is weighted by its length, so long responses pull the baseline.
@@ -108,10 +108,10 @@ def task_relative_by_token(
 
 
 def leave_one_out(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " N"],
-) -> Float[np.ndarray, " N"]:
+  lengths: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
   """Returns RLOO: the baseline is the mean of the others (Countdown, eq. 1).
 
   A = r - mean of the group's other G - 1 rewards, with no division by a
@@ -128,10 +128,10 @@ def leave_one_out(
 
 
 def standardized_unbiased(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " N"],
-) -> Float[np.ndarray, " N"]:
+  lengths: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
   """Returns GRPO with the sample deviation, as in verl and Search-R1.
 
   A = (r - mean) / (s + 1e-6), where s^2 divides by G - 1. With G = 5,
@@ -150,10 +150,10 @@ def standardized_unbiased(
 
 
 def group_mean(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " N"],
-) -> Float[np.ndarray, " N"]:
+  lengths: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
   """Returns GRPO without the division by the deviation: r - group mean.
 
   ORZ's published GRPO computes this, because a bug leaves the deviation out.
@@ -168,11 +168,11 @@ def group_mean(
 
 
 def best_of_k(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " N"],
+  lengths: Int[np.ndarray, " trajectories"],
   k: int,
-) -> Float[np.ndarray, " N"]:
+) -> Float[np.ndarray, " trajectories"]:
   """Returns the advantage of pass@k training, in closed form.
 
   Every set of k of a group's G responses earns its largest reward. A response's
@@ -227,10 +227,10 @@ def _best_of_sets(
 
 
 def _rewards_unchanged(
-  rewards: Float[np.ndarray, " N"],
+  rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " N"],
-) -> Float[np.ndarray, " N"]:
+  lengths: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
   """Returns the rewards, from which GAE starts on the device (`gae.py`)."""
   del groups, lengths
   return rewards
@@ -276,23 +276,23 @@ def estimate(
   normalize: bool = False,
   pass_k: int = 4,
   in_loss: Sequence[bool] | None = None,
-) -> Float[np.ndarray, " N"]:
+) -> Float32[np.ndarray, " trajectories"]:
   """Applies the named estimator.
 
   Args:
     name: a key of `ESTIMATORS`, or MODULE:NAME; see `load`.
-    rewards: one reward per trajectory, [N].
-    groups: the group of each trajectory, [N].
-    lengths: number of tokens that the model wrote in each trajectory, [N].
+    rewards: one reward per trajectory.
+    groups: the group of each trajectory.
+    lengths: number of tokens that the model wrote in each trajectory.
     normalize: give advantages mean 0 and deviation 1 over those tokens,
       counting trajectories in the loss only (ORZ). For `GAE` the device does
       this.
     pass_k: k of `PASS_K`.
-    in_loss: whether each trajectory is trained on, [N]. None if all are. The
+    in_loss: whether each trajectory is trained on. None if all are. The
       rewards of the others still count in the baselines.
 
   Returns:
-    float32 [N], the advantage of every token of each trajectory.
+    The advantage of every token of each trajectory.
   """
   if not len(rewards):
     return np.zeros(0, np.float32)
@@ -307,8 +307,9 @@ def estimate(
 
 
 def _normalized(
-  advantages: Float[np.ndarray, " N"], tokens: Int[np.ndarray, " N"]
-) -> Float[np.ndarray, " N"]:
+  advantages: Float[np.ndarray, " trajectories"],
+  tokens: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
   """Returns advantages with mean 0 and deviation 1 over trained tokens.
 
   Args:

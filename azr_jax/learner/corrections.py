@@ -22,7 +22,6 @@ import functools
 from collections.abc import Callable
 from typing import TypeAlias
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -48,7 +47,9 @@ _MAX_LOG_RATIO = 20.0
 
 
 # (log-ratio, mask, segment ids) -> (weights, 1 where a limit changed a ratio).
-Correct: TypeAlias = Callable[..., tuple[jax.Array, jax.Array]]
+Correct: TypeAlias = Callable[
+  ..., tuple[Float[Array, "B S"], Float[Array, "B S"]]
+]
 
 
 @dataclasses.dataclass(frozen=True)

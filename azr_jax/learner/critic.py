@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Float32, Key
 
 from azr_jax import types
 from azr_jax.learner import (
@@ -65,17 +65,17 @@ class ActorCritic(flax.struct.PyTreeNode):
 
 
 class ValueBatch(flax.struct.PyTreeNode):
-  """A packed batch with the inputs of the critic's loss; arrays [A, B, S].
+  """A packed batch with the inputs of the critic's loss.
 
   Attributes:
     batch: the batch, with the advantages of the policy update.
-    old_values: float32, V before the critic's update.
-    returns: float32, the targets of V.
+    old_values: V before the critic's update.
+    returns: the targets of V.
   """
 
   batch: types.Batch
-  old_values: Leaf
-  returns: Leaf
+  old_values: Float32[Leaf, "*A B S"]
+  returns: Float32[Leaf, "*A B S"]
 
 
 # Jitted: (critic params, batch) -> (ValueBatch, metrics).
@@ -108,7 +108,9 @@ def abstract_params(model: transformer.Transformer) -> BoxedParams:
   return boxed
 
 
-def init_params(policy_params: Params, key: jax.Array, init: str) -> Params:
+def init_params(
+  policy_params: Params, key: Key[Array, ""], init: str
+) -> Params:
   """Returns a copy of the policy whose output head is replaced by a value head.
 
   Args:
@@ -139,7 +141,7 @@ def values(
 ) -> Float[Array, "B S"]:
   """Returns V of the state before each target, float32."""
   hidden = objective.hidden_states(decoder(model), params, batch)
-  return jnp.einsum("bsd,d->bs", hidden.astype(jnp.float32), params[HEAD])
+  return jnp.einsum("BSD,D->BS", hidden.astype(jnp.float32), params[HEAD])
 
 
 def value_loss(

@@ -23,7 +23,8 @@ from azr_jax.parallel import mesh as mesh_lib
 _PerToken = TypeVar("_PerToken")
 # Arrays of all chunks.
 _Arrays = TypeVar("_Arrays")
-# Arrays [T, ...] or [C, ...] of a device's tokens, and its part of the heads.
+# Arrays [tokens, ...] or [C, ...] of a device's tokens, and its part of the
+# heads.
 _Rows = tuple[jax.Array, ...]
 _Heads = tuple[jax.Array, ...]
 # Results for each token, and numbers that the backward pass needs.

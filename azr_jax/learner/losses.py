@@ -5,7 +5,6 @@ Policy losses are in `policy_losses.py`.
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -44,7 +43,9 @@ def k3(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
   return jnp.exp(-log_ratio) - 1.0 + log_ratio
 
 
-KL_ESTIMATORS: dict[str, Callable[[jax.Array], jax.Array]] = {
+KL_ESTIMATORS: dict[
+  str, Callable[[Float[Array, "B S"]], Float[Array, "B S"]]
+] = {
   "k1": k1,
   "k2": k2,
   "k3": k3,

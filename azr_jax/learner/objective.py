@@ -22,7 +22,7 @@ from azr_jax.types import Metrics, Params
 
 # (params, micro-batch, ref_params) -> (loss, sums over tokens for metrics). A
 # policy loss also accepts `entropy_coef`, which overrides the setting.
-MicroLoss: TypeAlias = Callable[..., tuple[jax.Array, Metrics]]
+MicroLoss: TypeAlias = Callable[..., tuple[Float[Array, ""], Metrics]]
 
 
 class _Scoring(TypedDict):

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float32, Int32
 
 from azr_jax import types
 
@@ -48,18 +49,18 @@ class TrainingExample:
   """One training sequence.
 
   Attributes:
-    token_ids: int32 [S + 1], prompt and completion.
-    loss_mask: bool [S + 1], true on ids that the model is trained to write.
+    token_ids: prompt and completion.
+    loss_mask: true on ids that the model is trained to write.
     advantage: the advantage of each of these ids.
-    logprobs: float32 [S + 1], sampling log-probabilities (0 on the prompt).
+    logprobs: sampling log-probabilities (0 on the prompt).
     repetition_onset: the id from which the sequence repeats itself, or None.
     group: names the sequences that `group_mean` averages together.
   """
 
-  token_ids: np.ndarray
-  loss_mask: np.ndarray
+  token_ids: Int32[np.ndarray, " S+1"]
+  loss_mask: Bool[np.ndarray, " S+1"]
   advantage: float
-  logprobs: np.ndarray
+  logprobs: Float32[np.ndarray, " S+1"]
   repetition_onset: int | None = None
   group: Hashable = None
 

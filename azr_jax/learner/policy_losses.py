@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from azr_jax.config import named
 from azr_jax.config.settings import Settings, setting
@@ -119,7 +119,7 @@ class PolicyLossSettings(Settings):
 
 
 class Targets(flax.struct.PyTreeNode):
-  """The targets of a micro-batch; arrays [B, S].
+  """The targets of a micro-batch.
 
   Attributes:
     logprobs: log-probabilities under the policy.
@@ -133,13 +133,13 @@ class Targets(flax.struct.PyTreeNode):
     is_on_policy: whether the old policy is the policy, so that every r is 1.
   """
 
-  logprobs: Leaf
-  old_logprobs: Leaf
-  sampled_logprobs: Leaf
-  advantages: Leaf
-  mask: Leaf
-  segment_ids: Leaf
-  chosen: Leaf | None = None
+  logprobs: Float[Leaf, "B S"]
+  old_logprobs: Float[Leaf, "B S"]
+  sampled_logprobs: Float[Leaf, "B S"]
+  advantages: Float[Leaf, "B S"]
+  mask: Float[Leaf, "B S"]
+  segment_ids: Int[Leaf, "B S"]
+  chosen: Float[Leaf, "B S"] | None = None
   is_on_policy: bool = flax.struct.field(pytree_node=False, default=False)
 
   @property
@@ -336,7 +336,7 @@ class PolicyLoss:
   """
 
   loss: Callable[..., Loss]
-  choose: Callable[..., jax.Array] | None = None
+  choose: Callable[..., Bool[Array, "*B"]] | None = None
   section: str = ""
   is_weighted: bool = False
   is_penalty: bool = False

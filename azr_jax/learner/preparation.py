@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from azr_jax import types
 from azr_jax.learner import (
@@ -40,7 +40,10 @@ from azr_jax.types import Metrics, Params
 # Jitted: (params, step, batch) -> (fields to set in the batch, metrics).
 Prepare: TypeAlias = jax.stages.Wrapped
 # (params, batch) -> (log-probabilities, entropies).
-Scores: TypeAlias = Callable[[Params, types.Batch], tuple[jax.Array, jax.Array]]
+Scores: TypeAlias = Callable[
+  [Params, types.Batch],
+  tuple[Float[Array, "A B S"], Float[Array, "A B S"]],
+]
 
 
 def make_prepare(
@@ -52,7 +55,7 @@ def make_prepare(
   seed: int,
   needs_proximal: bool = False,
   top_entropy_fraction: float = 1.0,
-  choose: Callable[..., jax.Array] | None = None,
+  choose: Callable[..., Bool[Array, "A B S"]] | None = None,
   options: compiler.Options = None,
 ) -> Prepare | None:
   """Returns the jitted preparation of a batch; None if nothing needs one.
@@ -120,9 +123,9 @@ def make_scores(
   temperature: float,
   mesh: Mesh,
 ) -> Scores:
-  """Returns `(params, batch [A, B, S]) -> (log-probabilities, entropies)`.
+  """Returns `(params, batch) -> (log-probabilities, entropies)`.
 
-  Both are [A, B, S], per target, in nats, and 0 in empty micro-batches.
+  Both are per target, in nats, and 0 in empty micro-batches.
 
   Args:
     model: the decoder.
@@ -159,7 +162,7 @@ def make_scores(
 
 def _top_entropy(
   entropies: Float[Array, "A B S"], mask: Float[Array, "A B S"], fraction: float
-) -> Array:
+) -> Bool[Array, "A B S"]:
   """Returns true at the fraction of targets with the largest entropies."""
   count = jnp.ceil(fraction * jnp.sum(mask)).astype(jnp.int32)
   return order_statistics.largest(entropies, mask, count)

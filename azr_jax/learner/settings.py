@@ -9,7 +9,8 @@ from azr_jax.learner.corrections import CorrectionSettings
 from azr_jax.learner.entropy_target import EntropyTargetSettings
 from azr_jax.learner.policy_losses import PolicyLossSettings
 
-# Ratios are relative to the policy at the update's start, or to the sampler.
+# The old policy of the probability ratios: the policy at the update's start, or
+# the sampler.
 PROXIMAL, SAMPLED = "proximal", "sampled"
 DECAYS = ("cosine", "linear")
 HEAD_INITS = ("code", "paper")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
+from jaxtyping import Int32
 
 from azr_jax.learner import entropy_target
 from azr_jax.learner.entropy_target import EntropyControl
@@ -20,12 +21,12 @@ class TrainState(flax.struct.PyTreeNode):
   """Parameters, optimizer state and progress.
 
   Attributes:
-    step: int32 [], the number of updates done.
+    step: the number of updates done.
     params: float32 parameters.
     opt_state: the optimizer's state.
   """
 
-  step: Leaf
+  step: Int32[Leaf, ""]
   params: Params
   opt_state: optax.OptState
 

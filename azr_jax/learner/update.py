@@ -111,7 +111,7 @@ def make_update(
   )
 
 
-def micro_batch(batch: Tree, index: jax.Array | int) -> Tree:
+def micro_batch(batch: Tree, index: Int[Array, ""] | int) -> Tree:
   """Returns one micro-batch, as arrays [...] of a tree of arrays [A, ...]."""
   return jax.tree.map(
     lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), batch
@@ -128,13 +128,15 @@ def nonempty_micro_batches(batch: types.Batch) -> Int[Array, ""]:
 
 
 def accumulate(
-  loss_fn: Callable[[Params, Tree, Params | None], tuple[jax.Array, Metrics]],
+  loss_fn: Callable[
+    [Params, Tree, Params | None], tuple[Float[Array, ""], Metrics]
+  ],
   params: Params,
   batch: Tree,
   ref_params: Params | None,
-  start: jax.Array | int,
-  stop: jax.Array | int,
-) -> tuple[jax.Array, Metrics, Params]:
+  start: Int[Array, ""] | int,
+  stop: Int[Array, ""] | int,
+) -> tuple[Float[Array, ""], Metrics, Params]:
   """Sums loss, metrics and gradients over micro-batches [start, stop).
 
   Args:

@@ -16,9 +16,16 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # The score of a key that a query must not see.
 MASK_VALUE = -1e30
-# (q [B, S, H, E], k [B, S, K, E], v [B, S, K, E], segment_ids [B, S]) to
-# outputs [B, S, H, E].
-AttentionFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+# (q, k, v, segment_ids) -> outputs.
+AttentionFn = Callable[
+  [
+    Float[Array, "B S H E"],
+    Float[Array, "B S K E"],
+    Float[Array, "B S K E"],
+    Int[Array, "B S"],
+  ],
+  Float[Array, "B S H E"],
+]
 
 
 def causal_mask(segment_ids: Int[Array, "B S"]) -> Bool[Array, "B S S"]:

@@ -22,10 +22,17 @@ from azr_jax.models.pages import (
 )
 from azr_jax.parallel import mesh as mesh_lib
 
-# (q [B, S, H, E], keys and values of the same tokens, the cache, tokens newer
-# than the cache, the layer) -> outputs [B, S, H, E].
+# (queries, keys and values of the same tokens, the cache, tokens newer than the
+# cache, the layer) -> outputs.
 CachedAttentionFn = Callable[
-  [jax.Array, Entries, PagedCache, RecentKV | None, jax.Array], jax.Array
+  [
+    Float[Array, "B S H E"],
+    Entries,
+    PagedCache,
+    RecentKV | None,
+    Int[Array, ""],
+  ],
+  Float[Array, "B S H E"],
 ]
 # On a CPU, rows of similar length are read in blocks: at most `_BLOCKS` blocks,
 # of at least `_BLOCK_ROWS` rows each. On accelerators, so many small operations

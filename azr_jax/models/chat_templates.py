@@ -19,7 +19,7 @@ from azr_jax.config import user_files
 from azr_jax.functions.process import Closed, Process
 from azr_jax.functions.spec import Function
 
-# The function that the process runs.
+# The function that renders templates, in a process of its own.
 _RENDER = "azr_jax.models.template_rendering:render"
 # The subject of error messages.
 _NAME = "the model's chat template"
@@ -146,7 +146,9 @@ class _Renderer:
     self._calls += 1
     self._process.call(self._calls, 0, dict(arguments))
     reply = self._reply(self._process, self._calls, _TIMEOUT_S)
-    if "message" in reply:  # An error of `render` itself.
+    # The value reports errors of a template. A message means that `render`
+    # itself failed.
+    if "message" in reply:
       return {"failure": reply["message"]}
     return reply.get("value", reply)
 

@@ -17,7 +17,7 @@ import jax
 import jax.ad_checkpoint
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Float32, Int
 
 from azr_jax.models import cudnn_calls, splash
 from azr_jax.models.spans import Spans, has_spans, sequence_spans
@@ -38,21 +38,26 @@ class Kernels:
   """The two programs of cuDNN; tests put their own in their place.
 
   Attributes:
-    forward: (q, k, v, spans) to outputs [B, S, H, E] and the logarithms of the
-      softmax's sums, float32 [n, H, S].
+    forward: (q, k, v, spans) to outputs and the logarithms of the softmax's
+      sums.
     backward: (q, k, v, outputs, logarithms, gradient of the outputs, spans) to
       the gradients of q, k and v.
   """
 
-  forward: Callable[..., tuple[jax.Array, jax.Array]] = cudnn_calls.forward
-  backward: Callable[..., tuple[jax.Array, jax.Array, jax.Array]] = (
-    cudnn_calls.backward
-  )
+  forward: Callable[
+    ..., tuple[Float[Array, "B S H E"], Float32[Array, "n H S"]]
+  ] = cudnn_calls.forward
+  backward: Callable[
+    ...,
+    tuple[
+      Float[Array, "B S H E"], Float[Array, "B S K E"], Float[Array, "B S K E"]
+    ],
+  ] = cudnn_calls.backward
 
 
 def make_attention(
   mesh: Mesh, max_sequences_per_row: int, kernels: Kernels | None = None
-) -> Callable[..., jax.Array]:
+) -> Callable[..., Float[Array, "B S H E"]]:
   """Returns cuDNN's attention, which never holds an [S, S] array if packed.
 
   A row whose segments do not ascend, or that has more sequences than it may,

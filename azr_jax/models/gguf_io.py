@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import gguf
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.config import user_files
 from azr_jax.models.config import ModelConfig
@@ -87,7 +88,9 @@ class GGUFModel:
     # GGUF lists the fastest axis first.
     return tuple(int(size) for size in reversed(self._tensors[name].shape))
 
-  def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+  def read(
+    self, name: str, index: tuple[slice, ...]
+  ) -> Float[np.ndarray, "..."]:
     """Returns a range of a tensor, dequantized; reads only the rows in range.
 
     For q and k, the range must consist of whole heads.
@@ -209,11 +212,13 @@ def _split_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
   return pairs.swapaxes(1, 2).reshape(weights.shape)
 
 
-def interleave_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
+def interleave_rotary_halves(
+  weights: Float[np.ndarray, "channels ..."], head_size: int
+) -> Float[np.ndarray, "channels ..."]:
   """Reorders the channels of llama's q and k from halves to pairs, for export.
 
   Args:
-    weights: [heads x head_size, ...].
+    weights: the rows of all heads, E per head.
     head_size: E.
 
   Returns:

@@ -128,7 +128,7 @@ class Projection(nn.Module):
   how: Computation
 
   @nn.compact
-  def __call__(self, x: jax.Array | None) -> Any:
+  def __call__(self, x: Float[Array, "B S ..."] | None) -> Any:
     initializer = nn.initializers.variance_scaling(
       1.0,
       "fan_in",
@@ -200,7 +200,7 @@ class Attention(nn.Module):
     segment_ids: Int[Array, "B S"],
     cache: pages.PagedCache | None,
     recent: pages.RecentKV | None,
-    layer: jax.Array,
+    layer: Int[Array, ""],
   ) -> tuple[Float[Array, "B S D"], pages.Entries | None]:
     c = self.config
     q, k, v = self._project(x)
@@ -227,8 +227,12 @@ class Attention(nn.Module):
     )(out)
     return out, new
 
-  def _project(self, x: Float[Array, "B S D"]) -> tuple[jax.Array, ...]:
-    """Returns queries [B, S, H, E], and keys and values [B, S, K, E]."""
+  def _project(
+    self, x: Float[Array, "B S D"]
+  ) -> tuple[
+    Float[Array, "B S H E"], Float[Array, "B S K E"], Float[Array, "B S K E"]
+  ]:
+    """Returns queries, keys and values."""
     c = self.config
 
     def project(
@@ -275,7 +279,8 @@ class Attention(nn.Module):
     if c.qkv_bias:
       qkv = _biased(qkv, jnp.concatenate(biases))
     ends = c.num_heads, c.num_heads + c.num_kv_heads
-    return tuple(jnp.split(qkv, ends, axis=2))
+    q, k, v = jnp.split(qkv, ends, axis=2)
+    return q, k, v
 
 
 class MLP(nn.Module):
@@ -359,7 +364,7 @@ _gated_pairs.defvjp(_gated_pairs_forward, _gated_pairs_backward)
 class Block(nn.Module):
   """One pre-norm layer, in the carry form that `nn.scan` needs.
 
-  The carry is (hidden states [B, S, D], index of the layer).
+  The carry is (hidden states, index of the layer).
   """
 
   config: ModelConfig
@@ -368,12 +373,14 @@ class Block(nn.Module):
   @nn.compact
   def __call__(
     self,
-    carry: tuple[jax.Array, jax.Array],
+    carry: tuple[Float[Array, "B S D"], Int[Array, ""]],
     positions: Int[Array, "B S"],
     segment_ids: Int[Array, "B S"],
     cache: pages.PagedCache | None,
     recent: pages.RecentKV | None,
-  ) -> tuple[tuple[jax.Array, jax.Array], pages.Entries | None]:
+  ) -> tuple[
+    tuple[Float[Array, "B S D"], Int[Array, ""]], pages.Entries | None
+  ]:
     x, layer = carry
     eps = self.config.norm_eps
     attended, new = Attention(self.config, self.how, name="attention")(

@@ -306,7 +306,7 @@ def _pip() -> list[str]:
   """
   if importlib.util.find_spec("pip") is not None:
     return [sys.executable, "-m", "pip"]
-  # The second folder is the default of uv's installer.
+  # uv's installer puts it into the second folder.
   folders = [
     os.environ.get("PATH", ""),
     str(pathlib.Path.home() / ".local/bin"),

@@ -17,7 +17,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Float32, Int, Int32, Num
 
 from azr_jax.models import quantization
 from azr_jax.types import Leaf
@@ -30,32 +30,32 @@ class Pool(flax.struct.PyTreeNode):
   """Keys and values in pages.
 
   Attributes:
-    k: [L, P, K, E, C], the layout that the product with queries reads.
-    v: [L, P, K, C, E].
-    k_scale: float32 [L, P, K, C], scales of 8-bit keys. None for other dtypes.
+    k: keys, in the layout that the product with queries reads.
+    v: values.
+    k_scale: scales of 8-bit keys. None for other dtypes.
     v_scale: scales of the values, like `k_scale`.
   """
 
-  k: Leaf
-  v: Leaf
-  k_scale: Leaf | None = None
-  v_scale: Leaf | None = None
+  k: Num[Leaf, "L P K E C"]
+  v: Num[Leaf, "L P K C E"]
+  k_scale: Float32[Leaf, "L P K C"] | None = None
+  v_scale: Float32[Leaf, "L P K C"] | None = None
 
 
 class Entries(flax.struct.PyTreeNode):
   """Keys and values of S tokens, of one layer or, with a leading L, of all.
 
   Attributes:
-    k: [R, K, S, E], in the pool's dtype.
+    k: keys, in the pool's dtype.
     v: values, like `k`.
-    k_scale: float32 [R, K, S]. None as in `Pool`.
+    k_scale: scales of the keys. None as in `Pool`.
     v_scale: scales of the values, like `k_scale`.
   """
 
-  k: Leaf
-  v: Leaf
-  k_scale: Leaf | None = None
-  v_scale: Leaf | None = None
+  k: Num[Leaf, "*L R K S E"]
+  v: Num[Leaf, "*L R K S E"]
+  k_scale: Float32[Leaf, "*L R K S"] | None = None
+  v_scale: Float32[Leaf, "*L R K S"] | None = None
 
 
 class PagedCache(flax.struct.PyTreeNode):
@@ -63,17 +63,17 @@ class PagedCache(flax.struct.PyTreeNode):
 
   Attributes:
     pool: keys and values in pages.
-    table: int32 [R, M], the pages of each row; arbitrary past a row's end.
-    length: int32 [R], number of filled entries of each row.
-    order: int32 [R], the rows of each device, longest first; from `by_length`.
+    table: the pages of each row; arbitrary past a row's end.
+    length: number of filled entries of each row.
+    order: the rows of each device, longest first; from `by_length`.
     live: work list for `page_kernel.py` (TPU) or `gpu_page_kernel.py`. None
       makes attention loop over the pages of the longest row.
   """
 
   pool: Pool
-  table: Leaf
-  length: Leaf
-  order: Leaf
+  table: Int32[Leaf, "R M"]
+  length: Int32[Leaf, " R"]
+  order: Int32[Leaf, " R"]
   live: "LivePages | RowShares | None" = None
 
 
@@ -81,34 +81,32 @@ class LivePages(flax.struct.PyTreeNode):
   """The pages of each device that hold entries, row by row.
 
   Attributes:
-    page: int32 [W], the index of each page in the device's pool; 0 past
-      `count`.
-    row: int32 [W], the row that reads the page; the number of rows past
-      `count`.
-    seen: int32 [W], number of filled entries in the page.
-    count: int32 [1], number of live pages.
+    page: the index of each page in the device's pool; 0 past `count`.
+    row: the row that reads the page; the number of rows past `count`.
+    seen: number of filled entries in the page.
+    count: number of live pages.
   """
 
-  page: Leaf
-  row: Leaf
-  seen: Leaf
-  count: Leaf
+  page: Int32[Leaf, " W"]
+  row: Int32[Leaf, " W"]
+  seen: Int32[Leaf, " W"]
+  count: Int32[Leaf, "1"]
 
 
 class RowShares(flax.struct.PyTreeNode):
   """Shares of the filled entries of each device's rows, row by row.
 
   Attributes:
-    row: int32 [W], the row of each share.
-    start: int32 [W], the first entry of each share.
-    end: int32 [W], one past the last entry; shares past the last one are empty.
-    first: int32 [R + 1], the first share of each row, and the number of shares.
+    row: the row of each share.
+    start: the first entry of each share.
+    end: one past the last entry; shares past the last one are empty.
+    first: the first share of each row, and the number of shares.
   """
 
-  row: Leaf
-  start: Leaf
-  end: Leaf
-  first: Leaf
+  row: Int32[Leaf, " W"]
+  start: Int32[Leaf, " W"]
+  end: Int32[Leaf, " W"]
+  first: Int32[Leaf, " R+1"]
 
 
 class RecentKV(flax.struct.PyTreeNode):
@@ -116,12 +114,11 @@ class RecentKV(flax.struct.PyTreeNode):
 
   Attributes:
     entries: keys and values of all layers.
-    count: int32 [], number of filled entries. [R] if it differs by row, as with
-      drafts.
+    count: number of filled entries; by row if it differs, as with drafts.
   """
 
   entries: Entries
-  count: Leaf
+  count: Int32[Leaf, "*R"]
 
 
 def init_pool(shape: tuple[int, int, int, int, int], dtype: DTypeLike) -> Pool:

@@ -14,31 +14,43 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Float32
 
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Rules
 
-# (x [B, S, *I], kernel [*I, *O], logical axes of the kernel, number of axes I)
-# -> the product [B, S, *O].
+# (x [B, S, *in], kernel [*in, *out], logical axes of the kernel, number of
+# axes *in) -> the product [B, S, *out].
 MultiplyFn: TypeAlias = Callable[
-  [jax.Array, jax.Array, tuple[str | None, ...], int], jax.Array
+  [
+    Float[Array, "B S ..."],
+    Float[Array, "..."],
+    tuple[str | None, ...],
+    int,
+  ],
+  Float[Array, "B S ..."],
 ]
 
 
 def multiply(
-  x: jax.Array, kernel: jax.Array, axes: tuple[str | None, ...], summed: int
-) -> jax.Array:
+  x: Float[Array, "B S ..."],
+  kernel: Float[Array, "..."],
+  axes: tuple[str | None, ...],
+  summed: int,
+) -> Float[Array, "B S ..."]:
   """Returns the product with a kernel that needs no gathering."""
   del axes
   return jnp.tensordot(x, kernel, axes=summed)
 
 
-def rescale(y: jax.Array, scale: jax.Array) -> jax.Array:
+def rescale(
+  y: Float[Array, "B S *out"], scale: Float32[Array, "*out"]
+) -> Float[Array, "B S *out"]:
   """Applies a quantized kernel's scales to a product with its 8-bit values.
 
   Args:
-    y: [B, S, *O], the product with the 8-bit values.
-    scale: float32 [*O].
+    y: the product with the 8-bit values.
+    scale: the scale of each output channel.
   """
   scale = jnp.expand_dims(scale, range(y.ndim - scale.ndim))
   return (y.astype(jnp.float32) * scale).astype(y.dtype)

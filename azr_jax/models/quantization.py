@@ -11,10 +11,9 @@ channel of a product has a scale, and so does each cached token in each key
 head.
 """
 
-import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Float32, Num
 
 # Dtypes by name: int8, and e4m3 of "FP8 Formats for Deep Learning", arXiv
 # 2209.05433.
@@ -34,7 +33,7 @@ def is_quantized(dtype: DTypeLike) -> bool:
 
 def quantize(
   values: Float[Array, "..."], dtype: DTypeLike, axes: tuple[int, ...]
-) -> tuple[jax.Array, Float[Array, "..."]]:
+) -> tuple[Num[Array, "..."], Float32[Array, "..."]]:
   """Returns 8-bit values and the scales that multiply them.
 
   Args:
@@ -43,7 +42,7 @@ def quantize(
     axes: values along these axes share a scale.
 
   Returns:
-    An array of `dtype` shaped like `values`, and float32 scales without `axes`.
+    An array of `dtype` shaped like `values`, and scales without `axes`.
     Scales are positive, even if all values are 0.
   """
   dtype = jnp.dtype(dtype)
@@ -57,9 +56,11 @@ def quantize(
 
 
 def dequantize(
-  quantized: jax.Array, scale: Float[Array, "..."], axes: tuple[int, ...]
-) -> Float[Array, "..."]:
-  """Returns float32 values from 8-bit values and scales.
+  quantized: Num[Array, "..."],
+  scale: Float32[Array, "..."],
+  axes: tuple[int, ...],
+) -> Float32[Array, "..."]:
+  """Returns values from 8-bit values and scales.
 
   Args:
     quantized: the values from `quantize`.

@@ -13,7 +13,7 @@ _ROOM = 0.92
 # float32 copies of the parameters: they, two moments and summed gradients. One
 # in the type of the computation exists besides.
 _COPIES = 4
-# What a loop over layers may keep.
+# Activations that a loop over layers may keep for its backward pass.
 _LOOP_KINDS = ("dots", "attention")
 
 
@@ -61,7 +61,8 @@ def choose(
   size = jnp.dtype(dtype).itemsize
   room = _ROOM * capacity
   room -= (4 * _COPIES + size) * count
-  # Only one of the two models is in its update, so the critic has no gradients.
+  # Policy and critic are updated one after the other, so the critic's gradients
+  # do not exist while the policy is updated.
   room -= (4 * (_COPIES - 1) * critic + 4 * reference) * count
   if sampled:
     room /= 2

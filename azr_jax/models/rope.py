@@ -6,13 +6,15 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Float32, Int
 
 from azr_jax.models.config import Llama3RopeScaling, ModelConfig
 
 
-def inverse_frequencies(config: ModelConfig) -> np.ndarray:
-  """Returns the radians per position of each channel pair, float32 [E / 2]."""
+def inverse_frequencies(
+  config: ModelConfig,
+) -> Float32[np.ndarray, " pairs"]:
+  """Returns the radians per position of each of the E / 2 channel pairs."""
   exponents = np.arange(0, config.head_size, 2, dtype=np.float32)
   frequencies = 1.0 / config.rope_theta ** (exponents / config.head_size)
   if config.rope_scaling is not None:
@@ -20,8 +22,8 @@ def inverse_frequencies(config: ModelConfig) -> np.ndarray:
   return frequencies.astype(np.float32)
 
 
-def scaling_factors(config: ModelConfig) -> np.ndarray:
-  """Returns the divisor of each frequency, float32 [E / 2].
+def scaling_factors(config: ModelConfig) -> Float32[np.ndarray, " pairs"]:
+  """Returns the divisor of each frequency.
 
   Args:
     config: config of a model with `rope_scaling`.
@@ -52,14 +54,14 @@ def _scale_llama3(
 def rotate(
   x: Float[Array, "B S H E"],
   positions: Int[Array, "B S"],
-  frequencies: np.ndarray,
+  frequencies: Float32[np.ndarray, " E//2"],
 ) -> Float[Array, "B S H E"]:
   """Rotates channel pairs (e, e + E/2) of each head by position x frequency.
 
   Args:
     x: queries or keys.
     positions: position of each token in its sequence.
-    frequencies: from `inverse_frequencies`, [E / 2].
+    frequencies: from `inverse_frequencies`.
 
   Returns:
     The rotated heads, computed in float32, in the dtype of `x`.

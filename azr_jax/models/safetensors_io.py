@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
+from jaxtyping import Float
 
 from azr_jax.config import user_files
 from azr_jax.models import huggingface_config, weight_loading, weight_names
@@ -111,7 +112,9 @@ class SafetensorsReader:
     """Returns a tensor's shape without reading it."""
     return tuple(self._slice(name).get_shape())
 
-  def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+  def read(
+    self, name: str, index: tuple[slice, ...]
+  ) -> Float[np.ndarray, "..."]:
     """Reads a range of a tensor: one slice of step 1 per axis.
 
     Raises:

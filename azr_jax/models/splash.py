@@ -27,7 +27,7 @@ RESIDUALS = "attention"
 
 def make_attention(
   mesh: Mesh, interpret: bool = False
-) -> Callable[..., jax.Array]:
+) -> Callable[..., Float[Array, "B S H E"]]:
   """Returns Pallas's flash attention, which never materializes an [S, S] array.
 
   Key blocks that share no sequence with a query block are neither read nor

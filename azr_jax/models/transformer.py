@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
 from azr_jax.models import (
   attention,
@@ -287,7 +287,7 @@ def _abstract_params(
   return jax.eval_shape(lambda: _init(model, jax.random.key(0)))
 
 
-def init_params(model: Transformer, key: jax.Array) -> Params:
+def init_params(model: Transformer, key: Key[Array, ""]) -> Params:
   """Draws random parameters; uses up `key`.
 
   Under `jax.jit` with `out_shardings`, each device makes its shards only.

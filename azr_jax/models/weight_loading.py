@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
+from jaxtyping import Array, Float
 
 from azr_jax.models import transformer, weight_names
 from azr_jax.models.config import ModelConfig
@@ -40,7 +41,9 @@ class TensorReader(Protocol):
     """Returns a tensor's shape without reading it."""
     ...
 
-  def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+  def read(
+    self, name: str, index: tuple[slice, ...]
+  ) -> Float[np.ndarray, "..."]:
     """Reads a range of a tensor: one slice of step 1 per axis."""
     ...
 
@@ -173,15 +176,17 @@ def _read(
 
 
 def to_checkpoint_layout(
-  entry: weight_names.Entry, part: np.ndarray
-) -> np.ndarray:
+  entry: weight_names.Entry, part: Float[np.ndarray, "..."]
+) -> Float[np.ndarray, "..."]:
   """Converts one layer of a parameter to a checkpoint tensor."""
   order = [axis for group in entry.groups for axis in group]
   merged = part.transpose(order).reshape(entry.checkpoint_shape)
   return np.ascontiguousarray(merged)
 
 
-def fetch(params: Params, entry: weight_names.Entry, layer: int) -> np.ndarray:
+def fetch(
+  params: Params, entry: weight_names.Entry, layer: int
+) -> Float[np.ndarray, "..."]:
   """Returns one tensor on the host, in the checkpoint's layout.
 
   Every host must call this, because sharded weights are gathered from all
@@ -199,7 +204,7 @@ def fetch(params: Params, entry: weight_names.Entry, layer: int) -> np.ndarray:
   return to_checkpoint_layout(entry, np.asarray(jax.device_get(value)))
 
 
-def check_float16(name: str, tensor: np.ndarray) -> None:
+def check_float16(name: str, tensor: Float[np.ndarray, "..."]) -> None:
   """Raises ValueError if a weight is too large for float16."""
   largest = np.max(np.abs(tensor))
   if largest > np.finfo(np.float16).max:
@@ -223,6 +228,6 @@ def _put(params: Params, path: tuple[str, ...], value: jax.Array) -> None:
   params[path[-1]] = value
 
 
-def get(params: Params, entry: weight_names.Entry) -> jax.Array:
+def get(params: Params, entry: weight_names.Entry) -> Float[Array, "..."]:
   """Returns an entry's parameter."""
   return _at(params, entry.path)

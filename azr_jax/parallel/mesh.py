@@ -131,9 +131,9 @@ def token_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
 
 
 def cache_sharding(mesh: Mesh, kv_heads: int) -> NamedSharding:
-  """Returns the sharding of cached keys or values, by row and by head.
+  """Returns the sharding of a pool's keys or values, by page and by head.
 
-  The arrays are [L, B, K, E, T] or [L, B, K, T, E].
+  The arrays are [L, P, K, E, C] or [L, P, K, C, E].
 
   Args:
     mesh: the device mesh.

@@ -83,7 +83,7 @@ def main() -> None:
   ):
     if not fits:
       parser.error(f"--{name}={getattr(words, name)}: expected {expected}")
-  request = command.Request(
+  request = command.PageRequest(
     tuple(words.runs),
     words.out,
     words.base,

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 
 # Maximum number of steps in the means at both ends of a run.
 _MAX_WINDOW = 10
@@ -114,7 +114,7 @@ def _mean_of_independent(numbers: Sequence[Estimate]) -> Estimate:
   return Estimate(value, math.hypot(*errors) / len(numbers))
 
 
-def of_evaluations(run: Run, name: str, last_step: int) -> Change | None:
+def of_evaluations(run: LoggedRun, name: str, last_step: int) -> Change | None:
   """Returns the change from the first to the last evaluation.
 
   Args:

@@ -10,7 +10,7 @@ from azr_jax.run.console import print_status
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class PageRequest:
   """What to report, and where to write it.
 
   Attributes:
@@ -86,11 +86,11 @@ class Request:
     return file
 
 
-def write(request: Request) -> None:
+def write(request: PageRequest) -> None:
   """Writes the page of the runs.
 
   Raises:
-    ValueError: see `Request.build`.
+    ValueError: see `PageRequest.build`.
   """
   text = request.build()
   file = request.save(text)

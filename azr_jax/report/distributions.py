@@ -5,7 +5,7 @@ import re
 
 from azr_jax.report import axes, charts, sections
 from azr_jax.report.figures import Figures, figure
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 
 # [number of correct responses][step] -> number of proposals, or None.
 Counts = list[list[float | None]]
@@ -27,7 +27,7 @@ def histograms(figures: Figures) -> str:
   )
 
 
-def _solved_counts(run: Run) -> dict[str, Counts]:
+def _solved_counts(run: LoggedRun) -> dict[str, Counts]:
   """Returns, by task type, the proposals solved 0, 1, 2, ... times."""
   by_type: dict[str, dict[int, list[float | None]]] = {}
   for name, values in run.values.items():
@@ -43,7 +43,7 @@ def _solved_counts(run: Run) -> dict[str, Counts]:
 
 
 def _histogram(
-  task_type: str, run: Run, counts: Counts, show_name: bool
+  task_type: str, run: LoggedRun, counts: Counts, show_name: bool
 ) -> str:
   title = f"Proposals by correct responses: {task_type}"
   if show_name:
@@ -91,7 +91,7 @@ def phases(figures: Figures) -> str:
   )
 
 
-def _phases(run: Run) -> tuple[list[int], dict[str, list[float | None]]]:
+def _phases(run: LoggedRun) -> tuple[list[int], dict[str, list[float | None]]]:
   """Returns the steps with phases, and the seconds of each phase."""
   series = {
     name: run.values[f"time/{name}"]

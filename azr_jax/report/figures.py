@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from azr_jax.report import axes, changes, charts, units
 from azr_jax.report.charts import Line
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 from azr_jax.report.references import Reference, References
 from azr_jax.report.sections import Chart
 
@@ -27,7 +27,7 @@ class Figures:
 
   def __init__(
     self,
-    runs: Sequence[Run],
+    runs: Sequence[LoggedRun],
     smooth: int,
     references: References | None = None,
   ):
@@ -72,7 +72,7 @@ class Figures:
       self.drawn |= {*found.values()}
     lines: dict[str, list[Line]] = {}
     unit_of: dict[str, str] = {}
-    beside: dict[str, dict[str, Sequence[Reference]]] = {}  # by metric
+    beside: dict[str, dict[str, Sequence[Reference]]] = {}  # keyed by metric
     for colour, (run, found) in enumerate(zip(self.runs, names, strict=True)):
       for label, name in found.items():
         line = _line(run, name, chart.missing, colour)
@@ -224,7 +224,9 @@ def _title(title: str, label: str) -> str:
   return f"{title}: {label}" if label else title
 
 
-def _line(run: Run, name: str, missing: float | None, colour: int) -> Line:
+def _line(
+  run: LoggedRun, name: str, missing: float | None, colour: int
+) -> Line:
   """Returns the line of a run's metric, labelled with the run's name."""
   values = run.values[name]
   if missing is not None:

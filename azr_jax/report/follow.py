@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 
 from azr_jax.evals import score_files
-from azr_jax.report.command import Request
+from azr_jax.report.command import PageRequest
 from azr_jax.run import metrics, storage
 from azr_jax.run.console import print_status
 
@@ -25,7 +25,7 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 class Live:
   """The newest page of the runs, rebuilt when their files change."""
 
-  def __init__(self, request: Request, every_s: float):
+  def __init__(self, request: PageRequest, every_s: float):
     """Checks the request, but does not wait for the runs' metrics.
 
     Args:
@@ -42,7 +42,7 @@ class Live:
     """Rebuilds the page if the runs have changed; returns whether it did.
 
     Raises:
-      ValueError: see `Request.build`.
+      ValueError: see `PageRequest.build`.
     """
     seen = [_state(path) for path in self._files()]
     if seen == self._seen:
@@ -167,7 +167,7 @@ class Place:
   every_s: float = 10.0
 
 
-def follow(request: Request, place: Place, stop: threading.Event) -> None:
+def follow(request: PageRequest, place: Place, stop: threading.Event) -> None:
   """Serves and writes the page of the runs until `stop` is set.
 
   Args:
@@ -176,7 +176,7 @@ def follow(request: Request, place: Place, stop: threading.Event) -> None:
     stop: ends the function when set.
 
   Raises:
-    ValueError: see `Request.build`.
+    ValueError: see `PageRequest.build`.
     OSError: the server cannot listen on the address.
   """
   live = Live(request, place.every_s)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from azr_jax.report import changes, html_parts, run_tables, units
 from azr_jax.report.changes import Change
 from azr_jax.report.html_parts import Cell, Html
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 from azr_jax.report.scores import Benchmarks
 
 _ARROW = "\N{RIGHTWARDS ARROW}"
@@ -51,7 +51,7 @@ class Quantity:
 
 
 def quantities(
-  runs: Sequence[Run], benchmarks: Benchmarks, last_step: int, steps: int
+  runs: Sequence[LoggedRun], benchmarks: Benchmarks, last_step: int, steps: int
 ) -> list[Quantity]:
   """Returns the quantities to compare, best evidence first.
 
@@ -105,7 +105,9 @@ def quantities(
   return [quantity for quantity in found if quantity.changes]
 
 
-def _labels(runs: Sequence[Run], pattern: str) -> dict[str, dict[str, str]]:
+def _labels(
+  runs: Sequence[LoggedRun], pattern: str
+) -> dict[str, dict[str, str]]:
   """Returns label -> run name -> metric, for the runs that have the metric."""
   found: dict[str, dict[str, str]] = {}
   for run in runs:
@@ -118,7 +120,9 @@ def _known(found: Mapping[str, Change | None]) -> dict[str, Change]:
   return {name: change for name, change in found.items() if change is not None}
 
 
-def build(runs: Sequence[Run], benchmarks: Benchmarks, curve: str = "") -> str:
+def build(
+  runs: Sequence[LoggedRun], benchmarks: Benchmarks, curve: str = ""
+) -> str:
   """Returns the section as HTML: a sentence per run, its curve and a table.
 
   Args:
@@ -150,7 +154,7 @@ def build(runs: Sequence[Run], benchmarks: Benchmarks, curve: str = "") -> str:
   )
 
 
-def _sentence(run: Run, rows: Sequence[Quantity], with_name: bool) -> str:
+def _sentence(run: LoggedRun, rows: Sequence[Quantity], with_name: bool) -> str:
   """Returns a sentence about how a run's best evidence changed."""
   mine = [row for row in rows if run.name in row.changes]
   chosen = (
@@ -200,7 +204,10 @@ def _row(quantity: Quantity, names: Sequence[str]) -> list[Cell]:
 
 
 def _footnote(
-  rows: Sequence[Quantity], runs: Sequence[Run], last_step: int, steps: int
+  rows: Sequence[Quantity],
+  runs: Sequence[LoggedRun],
+  last_step: int,
+  steps: int,
 ) -> str:
   """Returns notes on what the numbers mean."""
   notes = []
@@ -229,7 +236,7 @@ def _footnote(
 
 
 def over_seeds(
-  groups: Mapping[str, Sequence[Run]], rows: Sequence[Quantity]
+  groups: Mapping[str, Sequence[LoggedRun]], rows: Sequence[Quantity]
 ) -> str:
   """Returns a table of means over runs that differ only in their seed.
 

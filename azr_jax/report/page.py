@@ -18,7 +18,7 @@ from azr_jax.report import (
   sections,
 )
 from azr_jax.report.figures import Figures, constants
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 from azr_jax.report.references import References
 from azr_jax.report.scores import Benchmarks
 from azr_jax.systems import registry as systems
@@ -31,11 +31,11 @@ _SHOWN_APART = ("group", "prompt", "completion", "finish_reason", "reward")
 
 # An analysis returns a section about the runs as HTML, or "" if it does not
 # apply to them.
-Analysis = Callable[[Sequence[Run]], str]
+Analysis = Callable[[Sequence[LoggedRun]], str]
 
 
 def build(
-  runs: Sequence[Run],
+  runs: Sequence[LoggedRun],
   benchmarks: Benchmarks,
   smooth: int = 0,
   live_s: float = 0.0,
@@ -96,7 +96,7 @@ def build(
 
 
 def _main_curve(
-  runs: Sequence[Run], smooth: int, references: References
+  runs: Sequence[LoggedRun], smooth: int, references: References
 ) -> str:
   """Returns the first chart of `sections.MAIN` that these runs have."""
   for chart in sections.MAIN:
@@ -107,14 +107,14 @@ def _main_curve(
   return ""
 
 
-def default_smooth(runs: Sequence[Run]) -> int:
+def default_smooth(runs: Sequence[LoggedRun]) -> int:
   """Returns the window of the running mean; 1 (off) for short runs."""
   length = max(len(run.steps) for run in runs)
   return 1 if length < _MIN_SMOOTHED else min(max(length // 20, 5), 50)
 
 
 def _figures(
-  runs: Sequence[Run], smooth: int, references: References
+  runs: Sequence[LoggedRun], smooth: int, references: References
 ) -> list[str]:
   """Returns the sections of figures for which the runs have metrics."""
   figures = Figures(runs, smooth, references)
@@ -163,7 +163,7 @@ def _figures(
   return body
 
 
-def _figure_section(name: str, content: str, runs: Sequence[Run]) -> str:
+def _figure_section(name: str, content: str, runs: Sequence[LoggedRun]) -> str:
   """Returns a section; a note names the paper's matching figure, if any."""
   system, note = sections.PAPER_FIGURES.get(name, ("", ""))
   is_of_paper = all(run.config.get("system") == system for run in runs)
@@ -171,7 +171,7 @@ def _figure_section(name: str, content: str, runs: Sequence[Run]) -> str:
 
 
 def _benchmarks(
-  runs: Sequence[Run], benchmarks: Benchmarks, references: References
+  runs: Sequence[LoggedRun], benchmarks: Benchmarks, references: References
 ) -> str:
   """Returns the section of scores, or how to produce them."""
   name = "Benchmarks"

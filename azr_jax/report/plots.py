@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 
 
 def curves(
-  axes: Any, run: Run, pattern: str, title: str = "", window: int = 5
+  axes: Any, run: LoggedRun, pattern: str, title: str = "", window: int = 5
 ) -> None:
   """Draws metrics over the steps, each with its running mean.
 

@@ -19,7 +19,7 @@ _PASS_AT_1 = re.compile(r"(\w+)/pass@1/unbiased")
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class LoggedRun:
   """A run, up to its last logged step.
 
   Attributes:
@@ -96,7 +96,7 @@ def read_runs(
   paths: Sequence[str],
   scores: Sequence[str] | None = None,
   max_texts: int = 300,
-) -> list[Run]:
+) -> list[LoggedRun]:
   """Reads run folders.
 
   Args:
@@ -139,7 +139,7 @@ def _read_run(
   name: str,
   scores_folder: pathlib.Path,
   max_texts: int,
-) -> Run:
+) -> LoggedRun:
   path = folder / metrics.METRICS
   if not path.exists():
     raise ValueError(f"{path}: there is no such file; expected a run's folder")
@@ -150,7 +150,7 @@ def _read_run(
   names = dict.fromkeys(key for line in lines for key in line if key != "step")
   config_path = folder / "config.json"
   config = json_lines.read_one(config_path)
-  return Run(
+  return LoggedRun(
     name=name,
     folder=folder,
     config=_flat(config),

@@ -7,7 +7,7 @@ from typing import Any
 
 from azr_jax.report import html_parts
 from azr_jax.report.html_parts import Cell
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 
 _MAX_OPEN_ROWS = 12  # longer tables of differences are folded
 # Patterns of the settings that readers look for first.
@@ -24,7 +24,7 @@ _UNKNOWN = "not recorded"
 _LAST_STEPS = 10
 
 
-def about(runs: Sequence[Run]) -> str:
+def about(runs: Sequence[LoggedRun]) -> str:
   """Returns tables of the runs, their settings and their differences."""
   shown = _facts_table(runs) + _differences(runs)
   main = "|".join(f"(?:{pattern})" for pattern in _MAIN_SETTINGS)
@@ -39,7 +39,7 @@ def about(runs: Sequence[Run]) -> str:
   return shown
 
 
-def _facts_table(runs: Sequence[Run]) -> str:
+def _facts_table(runs: Sequence[LoggedRun]) -> str:
   """Returns a table of what the runs share, then one of what differs."""
   facts = [_facts(run) for run in runs]
   same, differing = [], []
@@ -55,7 +55,7 @@ def _facts_table(runs: Sequence[Run]) -> str:
   return shown
 
 
-def _facts(run: Run) -> dict[str, str]:
+def _facts(run: LoggedRun) -> dict[str, str]:
   """Returns facts about a run, by their captions."""
   config = run.config
   total = config.get("train.steps")
@@ -82,7 +82,7 @@ def _facts(run: Run) -> dict[str, str]:
   }
 
 
-def _left(run: Run, seconds: Sequence[float]) -> str:
+def _left(run: LoggedRun, seconds: Sequence[float]) -> str:
   """Returns the remaining steps and time at the speed of the last steps."""
   total = run.config.get("train.steps")
   if not isinstance(total, int) or not seconds or run.done >= total:
@@ -129,25 +129,25 @@ def _devices(start: Mapping[str, Any]) -> str:
   return f"{words}, {start.get('cores', '?')} cores"
 
 
-def _all_different(run: Run, describe: Any) -> str:
+def _all_different(run: LoggedRun, describe: Any) -> str:
   """Returns a property of a run's starts, without repetitions."""
   found = dict.fromkeys(describe(start) for start in run.starts)
   return ", then ".join(found) or _UNKNOWN
 
 
-def _columns(runs: Sequence[Run]) -> list[str]:
+def _columns(runs: Sequence[LoggedRun]) -> list[str]:
   """Returns the column names of the runs, or [""] for one run."""
   return [run.name for run in runs] if len(runs) > 1 else [""]
 
 
-def _settings(runs: Sequence[Run], keys: Sequence[str]) -> str:
+def _settings(runs: Sequence[LoggedRun], keys: Sequence[str]) -> str:
   return html_parts.table(
     ["setting", *_columns(runs)],
     [[key, *(str(run.config.get(key, "-")) for run in runs)] for key in keys],
   )
 
 
-def _differences(runs: Sequence[Run]) -> str:
+def _differences(runs: Sequence[LoggedRun]) -> str:
   """Returns a table of the config keys that differ between the runs, or ""."""
   # Compare runs of different systems only by the keys that they all have.
   systems = {run.config.get("system") for run in runs}
@@ -169,7 +169,7 @@ def _differences(runs: Sequence[Run]) -> str:
   )
 
 
-def seed_groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def seed_groups(runs: Sequence[LoggedRun]) -> dict[str, list[LoggedRun]]:
   """Groups runs that differ only in their seed.
 
   Repeated runs of one seed are no independent evidence, so only the first one
@@ -178,7 +178,7 @@ def seed_groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
   Returns:
     The runs of each group by the group's name. {} if no two runs form a group.
   """
-  groups: dict[str, dict[Any, Run]] = {}
+  groups: dict[str, dict[Any, LoggedRun]] = {}
   for run in runs:
     rest = {k: v for k, v in run.config.items() if k != "seed"}
     by_seed = groups.setdefault(repr(sorted(rest.items(), key=str)), {})

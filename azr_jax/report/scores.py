@@ -8,7 +8,7 @@ from azr_jax.evals import comparison, registry, score_files
 from azr_jax.report import html_parts, units
 from azr_jax.report.changes import Change, Estimate
 from azr_jax.report.html_parts import Cell, Html
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 from azr_jax.report.references import References
 
 # Benchmark -> pass@1 and its standard error.
@@ -25,7 +25,7 @@ class Benchmarks:
     base_folder: the folder of these scores, or None.
   """
 
-  runs: Sequence[Run]
+  runs: Sequence[LoggedRun]
   base: Scores
   base_folder: pathlib.Path | None = None
 
@@ -46,7 +46,7 @@ class Benchmarks:
           )
     return found
 
-  def _paired(self, run: Run) -> dict[str, Estimate]:
+  def _paired(self, run: LoggedRun) -> dict[str, Estimate]:
     """Returns paired differences, for benchmarks with records of both models.
 
     Folders in an object store and records of different problems give none.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Float32, Int, Int32, UInt32
 
 from azr_jax.models import pages
 from azr_jax.types import Leaf
@@ -25,100 +25,99 @@ class Slots(flax.struct.PyTreeNode):
   """The slots between two calls of `decode`, without their pages.
 
   Attributes:
-    token: int32 [B], the last token of each slot.
-    length: int32 [B], number of cached entries: the tokens before that one.
-    num_tokens: int32 [B], tokens after the prompt so far, tool output included.
-    max_new_tokens: int32 [B], the `num_tokens` at which a slot is done.
-    done: bool [B], slots that get no more tokens.
-    temperature: float32 [B], divisor of the logits; 0 is greedy.
-    key_data: uint32 [B, U], the data of each slot's random key; a token folds
-      in its index.
+    token: the last token of each slot.
+    length: number of cached entries: the tokens before that one.
+    num_tokens: tokens after the prompt so far, tool output included.
+    max_new_tokens: the `num_tokens` at which a slot is done.
+    done: slots that get no more tokens.
+    temperature: divisor of the logits; 0 is greedy.
+    key_data: the data of each slot's random key; a token folds in its index.
   """
 
-  token: Leaf
-  length: Leaf
-  num_tokens: Leaf
-  max_new_tokens: Leaf
-  done: Leaf
-  temperature: Leaf
-  key_data: Leaf
+  token: Int32[Leaf, " B"]
+  length: Int32[Leaf, " B"]
+  num_tokens: Int32[Leaf, " B"]
+  max_new_tokens: Int32[Leaf, " B"]
+  done: Bool[Leaf, " B"]
+  temperature: Float32[Leaf, " B"]
+  key_data: UInt32[Leaf, "B U"]
 
 
 class Changes(flax.struct.PyTreeNode):
   """The host's changes before a call of `decode`.
 
   Attributes:
-    enters: bool [B], slots that get a new sequence. The next seven fields
+    enters: slots that get a new sequence. The next seven fields
       describe it.
-    token: int32 [B], as in `Slots`.
-    length: int32 [B], as in `Slots`.
-    num_tokens: int32 [B], as in `Slots`.
-    max_new_tokens: int32 [B], as in `Slots`.
-    temperature: float32 [B], as in `Slots`.
-    key_data: uint32 [B, U], the data of a random key.
-    seeds: int32 [B, 2], prompt seed and sample index, folded into this key.
-    stops: bool [B], slots to mark as done, because the host found the end of
-      their response or removed their sequence.
-    table: int32 [B, M], the pages of each slot, including pages for new tokens.
-    copy_sources: int32 [B], pages to copy: the first `num_copies` entries of
-      each device's part.
-    copy_targets: int32 [B], the pages to copy them to.
-    num_copies: int32 [devices], number of copies in each part.
-    context: int32 [B, T], the tokens to draft from, right-aligned; None turns
-      drafts off for this call.
+    token: as in `Slots`.
+    length: as in `Slots`.
+    num_tokens: as in `Slots`.
+    max_new_tokens: as in `Slots`.
+    temperature: as in `Slots`.
+    key_data: the data of a random key.
+    seeds: prompt seed and sample index, folded into this key.
+    stops: slots to mark as done, because the host found the end of their
+      response or removed their sequence.
+    table: the pages of each slot, including pages for new tokens.
+    copy_sources: pages to copy: the first `num_copies` entries of each device's
+      part.
+    copy_targets: the pages to copy them to.
+    num_copies: number of copies in each part.
+    context: the tokens to draft from, right-aligned; None turns drafts off for
+      this call.
   """
 
-  enters: Leaf
-  token: Leaf
-  length: Leaf
-  num_tokens: Leaf
-  max_new_tokens: Leaf
-  temperature: Leaf
-  key_data: Leaf
-  seeds: Leaf
-  stops: Leaf
-  table: Leaf
-  copy_sources: Leaf
-  copy_targets: Leaf
-  num_copies: Leaf
-  context: Leaf | None = None
+  enters: Bool[Leaf, " B"]
+  token: Int32[Leaf, " B"]
+  length: Int32[Leaf, " B"]
+  num_tokens: Int32[Leaf, " B"]
+  max_new_tokens: Int32[Leaf, " B"]
+  temperature: Float32[Leaf, " B"]
+  key_data: UInt32[Leaf, "B U"]
+  seeds: Int32[Leaf, "B 2"]
+  stops: Bool[Leaf, " B"]
+  table: Int32[Leaf, "B M"]
+  copy_sources: Int32[Leaf, " B"]
+  copy_targets: Int32[Leaf, " B"]
+  num_copies: Int32[Leaf, " devices"]
+  context: Int32[Leaf, "B T"] | None = None
 
 
 class DecodeOutput(flax.struct.PyTreeNode):
   """The tokens that one call of `decode` generated.
 
   Attributes:
-    tokens: int32 [B, N]; entries past `num_generated` are padding.
-    logprobs: float32 [B, N], the log-probability of each of these tokens.
-    num_generated: int32 [B].
-    done: bool [B], as in `Slots` after the call.
-    iterations: int32 [B], iterations in which the slot got tokens.
+    tokens: the new tokens; entries past `num_generated` are padding.
+    logprobs: the log-probability of each of these tokens.
+    num_generated: number of new tokens of each slot.
+    done: as in `Slots` after the call.
+    iterations: iterations in which the slot got tokens.
   """
 
-  tokens: Leaf
-  logprobs: Leaf
-  num_generated: Leaf
-  done: Leaf
-  iterations: Leaf
+  tokens: Int32[Leaf, "B N"]
+  logprobs: Float32[Leaf, "B N"]
+  num_generated: Int32[Leaf, " B"]
+  done: Bool[Leaf, " B"]
+  iterations: Int32[Leaf, " B"]
 
 
 class Carry(NamedTuple):
   """The values that one iteration of the decode loop passes to the next.
 
   Attributes:
-    step: int32 [], iterations so far.
+    step: iterations so far.
     slots: the slots, with their cache lengths before the call.
     output: the tokens generated so far in this call.
     recent: keys and values of the tokens run so far.
-    context: int32 [B, T + N], the tokens to draft from, including those of this
-      call; None without drafts.
+    context: the tokens to draft from, including those of this call; None
+      without drafts.
   """
 
-  step: jax.Array
+  step: Int32[Array, ""]
   slots: Slots
   output: DecodeOutput
   recent: pages.Entries
-  context: jax.Array | None = None
+  context: Int32[Array, "B T+N"] | None = None
 
 
 def init_slots(slots: int) -> Slots:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+from jaxtyping import Array, Bool, Float, Int, Int32, Key, Shaped
 
 from azr_jax.rollout import token_sampling
 from azr_jax.rollout.sequence import SequenceState
@@ -181,7 +181,7 @@ class DraftPolicy:
 
 def contexts(
   sequences: Sequence[SequenceState | None], size: int
-) -> np.ndarray:
+) -> Int32[np.ndarray, "B T"]:
   """Returns the tokens to draft from, for each slot.
 
   Args:
@@ -189,9 +189,9 @@ def contexts(
     size: T, the tokens per slot.
 
   Returns:
-    int32 [B, T]. Each row ends with the sequence's last tokens. Before them
-    come its siblings' last tokens, the longest sibling last. NO_TOKEN separates
-    them and fills the rest.
+    A row per slot, which ends with the sequence's last tokens. Before them come
+    its siblings' last tokens, the longest sibling last. NO_TOKEN separates them
+    and fills the rest.
   """
   found = np.full((len(sequences), size), NO_TOKEN, np.int32)
   for row, sequence in zip(found, sequences, strict=True):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from azr_jax.rollout import decode_state
 from azr_jax.rollout.engine import Engine, num_slot_pages, prefill_rows
@@ -76,7 +77,7 @@ class HostEngine:
     return _Slots(*[zeros] * 4, np.ones(slots, bool), np.ones(slots), zeros)
 
   def compact(
-    self, slots: decode_state.Slots, kept: np.ndarray
+    self, slots: decode_state.Slots, kept: Int[np.ndarray, " kept"]
   ) -> decode_state.Slots:
     """Returns the slots at the indices `kept`."""
     fields = dataclasses.fields(slots)
@@ -107,7 +108,7 @@ class LengthEngine(HostEngine):
     self,
     settings: SamplerSettings,
     length: Callable[[int, int], int],
-    text: np.ndarray | None = None,
+    text: Int[np.ndarray, " text"] | None = None,
     slot_counts: Sequence[int] = (),
     devices: int = 1,
   ):
@@ -130,7 +131,7 @@ class LengthEngine(HostEngine):
     pool: Any,
     slots: Any,
     changes: Any,
-    stop_ids: np.ndarray,
+    stop_ids: Int[np.ndarray, " I"],
     min_active: int,
   ) -> tuple[Any, Any, Any]:
     """Runs one decode call; arguments as for `decode.decode`."""
@@ -160,8 +161,8 @@ class LengthEngine(HostEngine):
     )
     return pool, new, output
 
-  def _tokens(self, slots: int) -> np.ndarray:
-    """Returns the tokens of a call, [B, N]."""
+  def _tokens(self, slots: int) -> Int[np.ndarray, "B N"]:
+    """Returns the tokens of a call."""
     steps = self.settings.decode_chunk
     if self._text is None:
       return np.zeros((slots, steps), np.int64)
@@ -195,8 +196,8 @@ class PageEngine(HostEngine):
     self.prefill_calls = self.prefilled = 0
     self.next_token: Callable[[Sequence[int], int, int], int] = next_token
 
-  def init_pool(self) -> np.ndarray:
-    """Returns empty pages, [devices, pages, page_size]."""
+  def init_pool(self) -> Int[np.ndarray, "devices P C"]:
+    """Returns the empty pages of each device."""
     shape = (self.devices, self.num_pages, self.settings.page_size)
     return np.full(shape, -1, np.int64)
 
@@ -239,7 +240,7 @@ class PageEngine(HostEngine):
     pool: Any,
     slots: Any,
     changes: Any,
-    stop_ids: np.ndarray,
+    stop_ids: Int[np.ndarray, " I"],
     min_active: int,
   ) -> tuple[Any, Any, Any]:
     """Runs one decode call; arguments as for `decode.decode`."""

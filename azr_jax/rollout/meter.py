@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 # (start, end) by `time.monotonic`.
 Interval = tuple[float, float]
@@ -134,16 +135,16 @@ class RequestMeter:
 
   def fetched(
     self,
-    num_generated: np.ndarray,
-    iterations: np.ndarray,
-    lengths: np.ndarray,
+    num_generated: Int[np.ndarray, " B"],
+    iterations: Int[np.ndarray, " B"],
+    lengths: Int[np.ndarray, " B"],
   ) -> None:
     """Counts a call whose tokens have been fetched.
 
     Args:
-      num_generated: int [B], the number of tokens each slot got.
-      iterations: int [B], the number of iterations in which it got them.
-      lengths: int [B], the cache length of each slot before the call; ignored
+      num_generated: the number of tokens each slot got.
+      iterations: the number of iterations in which it got them.
+      lengths: the cache length of each slot before the call; ignored
         for slots that got no tokens.
     """
     end = self._ready_at or self._now()

@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt32
 
 from azr_jax import types
 from azr_jax.rollout.sequence import Request, SequenceState
@@ -132,13 +133,13 @@ def save(
 
 
 def restore(
-  saved: Saved, key_data: np.ndarray, prompt_seed: int
+  saved: Saved, key_data: UInt32[np.ndarray, " U"], prompt_seed: int
 ) -> SequenceState:
   """Returns a saved sequence, rekeyed to the random numbers of this step.
 
   Args:
     saved: a sequence of an earlier step or of this one.
-    key_data: uint32 [U], the random key of its call in this step.
+    key_data: the data of its call's random key in this step.
     prompt_seed: the prompt's seed in this step.
   """
   return sequence_from_json({**saved, "key": key_data, "seed": prompt_seed})

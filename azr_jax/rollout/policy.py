@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jaxtyping import Array, Key, UInt32
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
@@ -192,7 +193,7 @@ class Policy:
   sampler: Sampler
   tokenizer: Tokenizer
   weights: Weights
-  key: jax.Array
+  key: Key[Array, ""]
   temperature: float | None = None
   calls: int = 0
   sample_log: SampleLog = dataclasses.field(default_factory=SampleLog)
@@ -200,7 +201,7 @@ class Policy:
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
   priority: tuple[int, ...] = ()
   partial: PartialRollouts = dataclasses.field(default_factory=PartialRollouts)
-  _key_data: dict[int, np.ndarray] = dataclasses.field(
+  _key_data: dict[int, UInt32[np.ndarray, " U"]] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
 
@@ -236,7 +237,7 @@ class Policy:
 
   @contextlib.contextmanager
   def with_key(
-    self, key: jax.Array, temperature: float | None = None
+    self, key: Key[Array, ""], temperature: float | None = None
   ) -> "Iterator[Policy]":
     """Yields a copy of this policy with another key and no calls yet.
 
@@ -371,8 +372,8 @@ class Policy:
           self.partial.ended.add((call, prompt_seed, saved["sample"]))
     self.loop.restore(known)
 
-  def _key_data_of(self, call: int) -> np.ndarray:
-    """Returns the data of a call's random key, uint32 [U]."""
+  def _key_data_of(self, call: int) -> UInt32[np.ndarray, " U"]:
+    """Returns the data of a call's random key."""
     if call not in self._key_data:
       # Cached, because computing it would queue behind the device's current
       # work.
@@ -386,7 +387,7 @@ def open_policy(
   sampler: Sampler,
   tokenizer: Tokenizer,
   params: Params,
-  key: jax.Array,
+  key: Key[Array, ""],
   weights: Weights | None = None,
   version: int = 0,
   now: Callable[[], float] = time.monotonic,

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.sequence import SequenceState
@@ -12,15 +13,22 @@ from azr_jax.rollout.settings import SamplerSettings
 
 
 class _TokensWith:
-  """Learns as they come which tokens may contain a character or part of it."""
+  """The tokens whose text may contain a character or a part of it.
+
+  Decoding the whole vocabulary would take too long, so a token is decoded when
+  it is first asked for.
+  """
 
   def __init__(self, tokenizer: Tokenizer, character: str):
     self._tokenizer, self._character = tokenizer, character
-    # By token: 1 if it may contain it, 0 if not, -1 if that is unknown.
+    # By token: 1 if it may contain the character, 0 if not, -1 if it has not
+    # been decoded.
     self._known = np.zeros(0, np.int8)
 
-  def find(self, token_ids: np.ndarray) -> np.ndarray:
-    """Returns which of the tokens may contain the character, as bools."""
+  def find(
+    self, token_ids: Int[np.ndarray, "*B N"]
+  ) -> Bool[np.ndarray, "*B N"]:
+    """Returns which of the tokens may contain the character."""
     more = int(token_ids.max(initial=-1)) + 1 - len(self._known)
     if more > 0:
       self._known = np.pad(self._known, (0, more), constant_values=-1)
@@ -80,18 +88,17 @@ class ResponseEnds:
     self._by_character = _TokensByCharacter(tokenizer)
 
   def may_end(
-    self, token_ids: np.ndarray, num_generated: np.ndarray
-  ) -> np.ndarray:
+    self,
+    token_ids: Int[np.ndarray, "B N"],
+    num_generated: Int[np.ndarray, " B"],
+  ) -> Bool[np.ndarray, " B"]:
     """Returns where `find` must look for the stop strings of the settings.
 
     Few responses need it, so few must be decoded between two calls.
 
     Args:
-      token_ids: int32 [B, N], the new tokens of each slot, with padding.
-      num_generated: int32 [B], the number of new tokens.
-
-    Returns:
-      bool [B].
+      token_ids: the new tokens of each slot, with padding.
+      num_generated: the number of new tokens of each slot.
     """
     rows = np.zeros(len(token_ids), bool)
     for last in {stop[-1] for stop in self._stop_strings}:
@@ -105,17 +112,17 @@ class ResponseEnds:
     return rows
 
   def _may_hold(
-    self, stop: str, token_ids: np.ndarray, ends: np.ndarray
-  ) -> np.ndarray:
+    self,
+    stop: str,
+    token_ids: Int[np.ndarray, "B N"],
+    ends: Bool[np.ndarray, "B N"],
+  ) -> Bool[np.ndarray, "B N"]:
     """Returns where a stop string may end: near a token with its beginning.
 
     Args:
       stop: the stop string.
-      token_ids: int32 [B, N], the new tokens.
-      ends: bool [B, N], the tokens that may contain its last character.
-
-    Returns:
-      bool [B, N].
+      token_ids: the new tokens.
+      ends: the tokens that may contain its last character.
     """
     places = np.arange(ends.shape[1])
     starts = self._by_character[stop[0]].find(token_ids)
@@ -152,7 +159,7 @@ class ResponseEnds:
     return min((end for end in ends if end is not None), default=None)
 
   def _token_end(
-    self, stop: str, token_ids: np.ndarray, num_checked: int
+    self, stop: str, token_ids: Int[np.ndarray, " S"], num_checked: int
   ) -> int | None:
     """Returns the number of tokens up to a stop string's own token, or None.
 
@@ -166,7 +173,7 @@ class ResponseEnds:
     return num_checked + int(found[0]) + 1 if len(found) else None
 
   def _may_complete(
-    self, stop_strings: Sequence[str], new_ids: np.ndarray
+    self, stop_strings: Sequence[str], new_ids: Int[np.ndarray, " N"]
   ) -> bool:
     """Returns whether new tokens may hold the end of a stop string."""
     return any(
@@ -177,7 +184,7 @@ class ResponseEnds:
     self,
     stop_strings: Sequence[str],
     stop_after: re.Pattern[str],
-    token_ids: np.ndarray,
+    token_ids: Int[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
   ) -> int | None:

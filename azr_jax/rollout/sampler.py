@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Array, Key
 
 from azr_jax import types
 from azr_jax.models import transformer
@@ -108,7 +109,7 @@ class Sampler:
     params: types.Params,
     prompts: Sequence[types.Prompt],
     n: int,
-    key: jax.Array,
+    key: Key[Array, ""],
     max_new_tokens: Sequence[int] | None = None,
     prompt_seeds: Sequence[int] | None = None,
     tool_runner: ToolRunner | None = None,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 import numpy as np
+from jaxtyping import Int32, UInt32
 
 from azr_jax import types
 from azr_jax.rollout import tokens as tokens_lib
@@ -26,7 +27,7 @@ class Request:
     prompt: the prompt to sample from.
     n: number of samples.
     max_new_tokens: the most new tokens per completion.
-    key_data: uint32 [U], the random key; sample s folds in (`seed`, s).
+    key_data: the data of the random key; sample s folds in (`seed`, s).
     seed: integer that separates the prompt's random numbers from others'.
     temperature: divisor of the logits; 0 is greedy.
     priority: requests with a smaller priority get slots first.
@@ -40,7 +41,7 @@ class Request:
   prompt: types.Prompt
   n: int
   max_new_tokens: int
-  key_data: np.ndarray
+  key_data: UInt32[np.ndarray, " U"]
   seed: int
   temperature: float = 1.0
   priority: tuple[int, ...] = ()
@@ -101,8 +102,8 @@ class SequenceState:
     return self.read
 
   @property
-  def token_ids(self) -> np.ndarray:
-    """The ids of `tokens`, int32 [T]."""
+  def token_ids(self) -> Int32[np.ndarray, " S"]:
+    """The ids of `tokens`."""
     return self.tokens.ids
 
   @property

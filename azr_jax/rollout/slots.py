@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Int, Int32, Int64
 
 from azr_jax.rollout import decode_state
 from azr_jax.rollout import drafts as drafts_lib
@@ -70,11 +71,11 @@ class ChangesBuilder:
     stopped = {new_slot[slot] for slot in self._stopped if slot in new_slot}
     self._stopped = stopped | set(range(len(kept), slots))
 
-  def take(self, table: np.ndarray) -> Changes:
+  def take(self, table: Int32[np.ndarray, "B M"]) -> Changes:
     """Returns the changes since the last call and clears them.
 
     Args:
-      table: int32 [B, M], the pages of each slot.
+      table: the pages of each slot.
     """
     slots = len(table)
     changes = no_changes(slots, self._devices, self._max_pages_per_row)
@@ -195,23 +196,23 @@ class SlotTable:
     return len(self) // self._engine.devices
 
   @property
-  def lengths(self) -> np.ndarray:
-    """Number of cached tokens of each slot, int64 [B]; any if it is free."""
+  def lengths(self) -> Int64[np.ndarray, " B"]:
+    """Number of cached tokens of each slot; any number if it is free."""
     return self._slots["length"]
 
   @property
-  def occupied(self) -> np.ndarray:
-    """The slots with a sequence, bool [B]."""
+  def occupied(self) -> Bool[np.ndarray, " B"]:
+    """The slots with a sequence."""
     return self._slots["occupied"]
 
   @property
-  def watched(self) -> np.ndarray:
-    """The slots whose requests have own stop strings or tools, bool [B]."""
+  def watched(self) -> Bool[np.ndarray, " B"]:
+    """The slots whose requests have stop strings or tools of their own."""
     return self._slots["watched"] & self.occupied
 
   @property
-  def num_running(self) -> np.ndarray:
-    """Number of occupied slots of each device, int [devices]."""
+  def num_running(self) -> Int[np.ndarray, " devices"]:
+    """Number of occupied slots of each device."""
     return self.occupied.reshape(self._engine.devices, -1).sum(1)
 
   def free(self) -> list[list[int]]:
@@ -228,7 +229,7 @@ class SlotTable:
     slots = np.arange(first, first + self.per_device)
     return self._in_order(slots[self.occupied[slots]])
 
-  def _in_order(self, slots: np.ndarray) -> list[SequenceState]:
+  def _in_order(self, slots: Int[np.ndarray, " some"]) -> list[SequenceState]:
     """Returns the sequences in some occupied slots, in the order of entry."""
     ordered = slots[np.argsort(self._slots["started"][slots])].tolist()
     return [one for slot in ordered if (one := self.sequences[slot])]

@@ -11,7 +11,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Int32
 
 from azr_jax.models import pages, transformer
 from azr_jax.parallel import mesh as mesh_lib
@@ -201,17 +201,16 @@ class PrefillBatch(flax.struct.PyTreeNode):
   its row.
 
   Attributes:
-    tokens: int32 [R, S], right-padded.
-    starts: int32 [R], position of each row's first token.
-    counts: int32 [R], number of tokens in each row; 0 in unused rows.
-    table: int32 [R, M], the pages of each sequence, including pages for these
-      tokens.
+    tokens: right-padded.
+    starts: position of each row's first token.
+    counts: number of tokens in each row; 0 in unused rows.
+    table: the pages of each sequence, including pages for these tokens.
   """
 
-  tokens: Leaf
-  starts: Leaf
-  counts: Leaf
-  table: Leaf
+  tokens: Int32[Leaf, "R S"]
+  starts: Int32[Leaf, " R"]
+  counts: Int32[Leaf, " R"]
+  table: Int32[Leaf, "R M"]
 
 
 def prefill(

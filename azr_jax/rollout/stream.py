@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import UInt32
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
@@ -30,13 +31,13 @@ class SampleKey(NamedTuple):
   """Everything that a prompt's samples depend on beside weights and prompt.
 
   Attributes:
-    key_data: uint32 [U], the data of a random key.
+    key_data: the data of a random key.
     seed: an integer that is folded into the key before the sample index.
     temperature: divisor of the logits, 0 is greedy; None uses
       `rollout.temperature`.
   """
 
-  key_data: np.ndarray
+  key_data: UInt32[np.ndarray, " U"]
   seed: int
   temperature: float | None = None
 

@@ -135,7 +135,7 @@ def _draw(
 
 
 def _draw_one(
-  weights: Float[Array, "B C"], uniform: Float[Array, " B"]
+  weights: Float[Array, "B options"], uniform: Float[Array, " B"]
 ) -> Int[Array, " B"]:
   """Returns the first index where the running sum exceeds uniform x total."""
   running = jnp.cumsum(weights, axis=-1)

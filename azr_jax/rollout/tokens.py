@@ -10,23 +10,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Float32, Int, Int32
 
 
 class Tokens(NamedTuple):
   """Tokens, and what is known about each of them.
 
   Attributes:
-    ids: int32 [T].
-    logprobs: float32 [T], log-probabilities; 0 in tool output.
-    loss_mask: bool [T], whether the model wrote the token; false in tool
-      output.
-    versions: int32 [T], version of the parameters that sampled the token.
+    ids: token ids.
+    logprobs: log-probabilities; 0 in tool output.
+    loss_mask: whether the model wrote the token; false in tool output.
+    versions: version of the parameters that sampled the token.
   """
 
-  ids: np.ndarray
-  logprobs: np.ndarray
-  loss_mask: np.ndarray
-  versions: np.ndarray
+  ids: Int32[np.ndarray, " S"]
+  logprobs: Float32[np.ndarray, " S"]
+  loss_mask: Bool[np.ndarray, " S"]
+  versions: Int32[np.ndarray, " S"]
 
   def first(self, count: int) -> "Tokens":
     """Returns the first `count` tokens."""
@@ -34,8 +34,8 @@ class Tokens(NamedTuple):
 
 
 def sampled(
-  ids: Sequence[int] | np.ndarray,
-  logprobs: Sequence[float] | np.ndarray,
+  ids: Sequence[int] | Int[np.ndarray, " S"],
+  logprobs: Sequence[float] | Float[np.ndarray, " S"],
   version: int,
 ) -> Tokens:
   """Returns tokens that the model wrote."""
@@ -73,16 +73,16 @@ class DecodedCall:
   refers to it or to an earlier call.
 
   Attributes:
-    ids: int32 [B, N]; entries past `num_generated` are padding.
-    logprobs: float32 [B, N].
-    num_generated: int32 [B].
+    ids: the new tokens; entries past `num_generated` are padding.
+    logprobs: log-probabilities of the new tokens.
+    num_generated: number of new tokens of each slot.
     version: version of the parameters.
     following: the next call; None if it has not been fetched.
   """
 
-  ids: np.ndarray
-  logprobs: np.ndarray
-  num_generated: np.ndarray
+  ids: Int32[np.ndarray, "B N"]
+  logprobs: Float32[np.ndarray, "B N"]
+  num_generated: Int32[np.ndarray, " B"]
   version: int
   following: "DecodedCall | None" = None
 

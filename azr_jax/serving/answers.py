@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from azr_jax.serving import token_logprobs
-from azr_jax.serving.jobs import Job, Tokens
+from azr_jax.serving.jobs import NewTokens, SamplingJob
 from azr_jax.serving.protocol import Asked, ServedModel
 from azr_jax.serving.text import Detokenizer, StopFilter
 from azr_jax.serving.token_logprobs import TokenLogprob
@@ -58,11 +58,11 @@ class Answer:
       0 if job.is_scored else len(part.text) for part in self._whole
     ]
 
-  def _prompt_text(self, job: Job, choice: int) -> str:
+  def _prompt_text(self, job: SamplingJob, choice: int) -> str:
     """Returns the text that a choice starts with: an echoed prompt, or ""."""
     return job.prompts[choice // job.n].text if self._asked.echo else ""
 
-  def add(self, tokens: Tokens) -> Part:
+  def add(self, tokens: NewTokens) -> Part:
     """Adds new tokens and returns the output that they add to their choice."""
     self._steps |= set(tokens.steps)
     text, pieces = self._texts[tokens.choice].add(
@@ -83,7 +83,7 @@ class Answer:
     return part
 
   def _with_logprobs(
-    self, tokens: Tokens, pieces: list[str]
+    self, tokens: NewTokens, pieces: list[str]
   ) -> list[TokenLogprob]:
     """Returns the log-probabilities of new tokens.
 
@@ -143,7 +143,7 @@ class Answer:
       ]
     return []
 
-  def chunks(self, tokens: Tokens) -> list[dict[str, Any]]:
+  def chunks(self, tokens: NewTokens) -> list[dict[str, Any]]:
     """Returns the chunk of a stream for new tokens, or [] if it is empty."""
     part = self.add(tokens)
     says_something = (

@@ -32,7 +32,7 @@ from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.rollout.weights import Weights
 from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
-from azr_jax.serving.jobs import Deliver, Job, Tokens, Update
+from azr_jax.serving.jobs import Deliver, NewTokens, SamplingJob, Update
 from azr_jax.serving.scoring import Scorer
 
 # Tokens scored between two calls of the decode loop, without padding.
@@ -114,20 +114,22 @@ class DecodeWorker:
     self._max_waiting = max_waiting
     self._slots = sampler.engine.slot_counts[0]
     self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    self._jobs: dict[Job, _Running] = {}
-    self._by_request: dict[Request, tuple[Job, int]] = {}
-    self._unscored: collections.deque[tuple[Job, Tokens]] = collections.deque()
-    self._updates: list[tuple[Job, Update]] = []
+    self._jobs: dict[SamplingJob, _Running] = {}
+    self._by_request: dict[Request, tuple[SamplingJob, int]] = {}
+    self._unscored: collections.deque[tuple[SamplingJob, NewTokens]] = (
+      collections.deque()
+    )
+    self._updates: list[tuple[SamplingJob, Update]] = []
     self._arrivals = 0
     self._swap: _Swap | None = None
-    self._held: list[Job] = []  # They wait for the weights of `_swap`.
+    self._held: list[SamplingJob] = []  # They wait for the weights of `_swap`.
     self._deliver: Deliver = lambda updates: None
     # All threads read and write the fields below. The lock is reentrant because
     # a signal handler may call `status` in the thread that holds it.
     self._lock = threading.RLock()
     self._step = step
     self._free_pages = self._stream.num_free_pages
-    self._open_choices: dict[Job, int] = {}
+    self._open_choices: dict[SamplingJob, int] = {}
     self._refusal: ApiError | None = None
     self._deadline: float | None = None
     self._num_decoding = self._answered = self._cancelled = self._tokens = 0
@@ -169,7 +171,7 @@ class DecodeWorker:
         self._free_pages,
       )
 
-  def submit(self, job: Job) -> None:
+  def submit(self, job: SamplingJob) -> None:
     """Accepts a job. Thread-safe.
 
     A job that asks for weights other than the served ones is accepted, and
@@ -199,7 +201,7 @@ class DecodeWorker:
       self._open_choices[job] = job.num_choices
     self._commands.put(functools.partial(self._begin, job))
 
-  def cancel(self, job: Job) -> None:
+  def cancel(self, job: SamplingJob) -> None:
     """Cancels a job, which may have ended already. Thread-safe."""
     self._commands.put(functools.partial(self._cancel, job))
 
@@ -288,7 +290,7 @@ class DecodeWorker:
         self._commands.get(block=wait)()
         wait = False
 
-  def _begin(self, job: Job) -> None:
+  def _begin(self, job: SamplingJob) -> None:
     """Submits the prompts of a job, or sends it an error."""
     # Jobs may pin the newest weights only. A steady flow of jobs that pin the
     # old ones would block the swap for ever.
@@ -306,7 +308,7 @@ class DecodeWorker:
       self._cancel(job)
       self._updates.append((job, ApiError(400, str(error))))
 
-  def _submit(self, job: Job) -> None:
+  def _submit(self, job: SamplingJob) -> None:
     """Submits the prompts of a job to the stream."""
     key = SampleKey(self._key_data, job.seed, job.temperature)
     running = _Running([], [0] * job.num_choices, job.num_choices)
@@ -330,14 +332,14 @@ class DecodeWorker:
         future.add_done_callback(functools.partial(self._end, job, choice))
 
   def _end(
-    self, job: Job, choice: int, future: "Future[types.Completion]"
+    self, job: SamplingJob, choice: int, future: "Future[types.Completion]"
   ) -> None:
     """Delivers the rest of a finished choice, or queues it for scoring."""
     if job not in self._jobs:
       return  # The job was cancelled.
     done, sent = future.result(), self._jobs[job].sent[choice]
     assert done.versions is not None
-    tokens = Tokens(
+    tokens = NewTokens(
       choice,
       done.token_ids[sent:].tolist(),
       done.logprobs[sent:].tolist(),
@@ -358,7 +360,7 @@ class DecodeWorker:
       limit: maximum number of tokens to score now, so that other jobs do not
         wait long; at least one choice is scored. None scores all.
     """
-    unscored: list[tuple[Job, Tokens]] = []
+    unscored: list[tuple[SamplingJob, NewTokens]] = []
     sequences: list[list[int]] = []
     firsts: list[int] = []
     total = 0
@@ -380,7 +382,7 @@ class DecodeWorker:
     for (job, tokens), scores in zip(unscored, scored, strict=True):
       self._hand_over(job, tokens._replace(scores=scores))
 
-  def _hand_over(self, job: Job, tokens: Tokens) -> None:
+  def _hand_over(self, job: SamplingJob, tokens: NewTokens) -> None:
     """Delivers the last tokens of a choice."""
     running = self._jobs[job]
     self._updates.append((job, tokens))
@@ -391,7 +393,7 @@ class DecodeWorker:
       self._forget(job)
       self._close(job, is_answered=True)
 
-  def _cancel(self, job: Job) -> None:
+  def _cancel(self, job: SamplingJob) -> None:
     """Removes a job from the stream, which frees its pages."""
     if job in self._held:
       self._held.remove(job)
@@ -401,14 +403,14 @@ class DecodeWorker:
       self._stream.cancel(running.requests)
       self._close(job, is_answered=False)
 
-  def _forget(self, job: Job) -> _Running | None:
+  def _forget(self, job: SamplingJob) -> _Running | None:
     """Removes the bookkeeping of a job in the stream."""
     running = self._jobs.pop(job, None)
     for request in () if running is None else running.requests:
       del self._by_request[request]
     return running
 
-  def _close(self, job: Job, is_answered: bool) -> None:
+  def _close(self, job: SamplingJob, is_answered: bool) -> None:
     with self._lock:
       del self._open_choices[job]
       self._answered += is_answered
@@ -422,13 +424,15 @@ class DecodeWorker:
       if job.is_streamed:
         self._collect(job, choice, sequence)
 
-  def _collect(self, job: Job, choice: int, sequence: SequenceState) -> None:
+  def _collect(
+    self, job: SamplingJob, choice: int, sequence: SequenceState
+  ) -> None:
     sent = self._jobs[job].sent
     new = sequence.tokens
     start, sent[choice] = sent[choice], len(new.ids)
     if start == sent[choice]:
       return
-    tokens = Tokens(
+    tokens = NewTokens(
       choice,
       new.ids[start:].tolist(),
       new.logprobs[start:].tolist(),

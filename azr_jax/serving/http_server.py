@@ -20,7 +20,7 @@ from azr_jax.serving import errors
 from azr_jax.serving.answers import Answer
 from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.errors import ApiError
-from azr_jax.serving.jobs import Job, Tokens, Update
+from azr_jax.serving.jobs import NewTokens, SamplingJob, Update
 from azr_jax.serving.protocol import SEED_RANGE, Asked, Reader, ServedModel
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -68,7 +68,7 @@ class HttpServer:
       api_key: the key that clients must send. "" lets everyone in.
     """
     self._worker, self._model, self._api_key = worker, model, api_key
-    self._updates: dict[Job, _Updates] = {}
+    self._updates: dict[SamplingJob, _Updates] = {}
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(
       target=self._loop.run_forever, name="http", daemon=True
@@ -123,11 +123,11 @@ class HttpServer:
     await site.start()
     return self._runner.addresses[0][1]
 
-  def deliver(self, updates: Sequence[tuple[Job, Update]]) -> None:
+  def deliver(self, updates: Sequence[tuple[SamplingJob, Update]]) -> None:
     """Delivers updates to jobs; the worker's thread calls it."""
     self._loop.call_soon_threadsafe(self._dispatch, updates)
 
-  def _dispatch(self, updates: Sequence[tuple[Job, Update]]) -> None:
+  def _dispatch(self, updates: Sequence[tuple[SamplingJob, Update]]) -> None:
     for job, update in updates:
       if job in self._updates:
         self._updates[job].put(update)
@@ -303,7 +303,7 @@ class _Updates:
     """Whether `next` would wait."""
     return self._queue.empty()
 
-  async def next(self) -> Tokens:
+  async def next(self) -> NewTokens:
     """Returns the next tokens.
 
     Raises:

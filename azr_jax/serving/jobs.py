@@ -10,7 +10,7 @@ from azr_jax.serving.scoring import Scores
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Job:
+class SamplingJob:
   """The prompts of a request and how to sample them; choices are numbered.
 
   Attributes:
@@ -45,7 +45,7 @@ class Job:
     return len(self.prompts) * self.n
 
 
-class Tokens(NamedTuple):
+class NewTokens(NamedTuple):
   """New tokens of a choice.
 
   Attributes:
@@ -66,5 +66,5 @@ class Tokens(NamedTuple):
 
 
 # A job receives its tokens in order, or the error that ends it.
-Update = Tokens | ApiError
-Deliver = Callable[[Sequence[tuple[Job, Update]]], None]
+Update = NewTokens | ApiError
+Deliver = Callable[[Sequence[tuple[SamplingJob, Update]]], None]

@@ -15,7 +15,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.fields import Fields
-from azr_jax.serving.jobs import Job
+from azr_jax.serving.jobs import SamplingJob
 from azr_jax.serving.settings import LimitSettings
 from azr_jax.serving.text import TokenTexts
 from azr_jax.tasks.chats import ASSISTANT, Chat
@@ -110,7 +110,7 @@ class Asked:
     includes_stop: whether a text includes its stop string.
   """
 
-  job: Job
+  job: SamplingJob
   is_chat: bool
   echo: bool
   with_logprobs: bool
@@ -198,7 +198,7 @@ class Reader:
     prompts: tuple[types.Prompt, ...],
     max_tokens_name: str,
     max_tokens: int,
-  ) -> Job:
+  ) -> SamplingJob:
     """Parses the sampling fields of a request.
 
     Args:
@@ -227,7 +227,7 @@ class Reader:
     _refuse_truncation(fields, rollout)
     for name, (allowed, why) in _NEUTRAL.items():
       fields.only(name, allowed, why)
-    return Job(
+    return SamplingJob(
       prompts=prompts,
       n=n,
       seed=self._new_seed if seed is None else sampler_seed(seed),
@@ -241,7 +241,7 @@ class Reader:
 
 def _asked(
   fields: Fields,
-  job: Job,
+  job: SamplingJob,
   is_chat: bool,
   echo: bool,
   with_logprobs: bool,

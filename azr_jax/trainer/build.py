@@ -210,17 +210,17 @@ class Experiment:
 
 def build(
   settings: ExperimentSettings,
-  request: sizes.Request | None = None,
+  workload: sizes.Workload | None = None,
   may_choose_sizes: bool = True,
 ) -> Experiment:
   """Builds the experiment of a checked configuration. Compiles nothing.
 
-  Slots and rows are reduced to what the request can fill, and the cache to
+  Slots and rows are reduced to what the workload can fill, and the cache to
   what fits into memory.
 
   Args:
     settings: the configuration.
-    request: the workload to size for. None means a training step.
+    workload: the workload to size for. None means a training step.
     may_choose_sizes: whether memory may decide the size of a cache that the
       configuration leaves open. False for a resumed run, whose sizes are fixed.
 
@@ -229,7 +229,7 @@ def build(
       devices cannot be laid out as configured.
     MemoryError: the devices lack memory for the smallest cache, or an update.
   """
-  shared = sizes.for_step(settings, request)
+  shared = sizes.for_step(settings, workload)
   # Both meshes are checked before a model is downloaded.
   mesh = learner_mesh(shared)
   sampling_mesh = layout.rollout_mesh(shared.rollout.mesh, mesh)

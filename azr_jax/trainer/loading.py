@@ -138,20 +138,20 @@ def load_policy(
   c: SamplingSettings,
   spec: str,
   step: int | None = None,
-  request: Callable[[Tokenizer], sizes.Request] | None = None,
+  workload: Callable[[Tokenizer], sizes.Workload] | None = None,
   *,
   keeps_to_context: bool = False,
 ) -> Policy:
   """Loads a model spec or run folder for sampling.
 
   Only the weights that sampling reads stay in memory. Slots and cache are as
-  large as the request needs and memory allows.
+  large as the workload needs and memory allows.
 
   Args:
     c: the sections of the command. The seed creates the policy's key.
     spec: a model spec, or the folder of a run.
     step: the checkpoint of a run. None means the newest.
-    request: returns the workload; None if unknown.
+    workload: returns the workload; None if unknown.
     keeps_to_context: whether the command itself limits responses to the model's
       maximum length.
 
@@ -164,8 +164,8 @@ def load_policy(
   layout.rollout_mesh(c.rollout.mesh, mesh)  # Checked before a download.
   source, params = load_model(c, spec, mesh, step)
   rollout = c.rollout
-  if request is not None:
-    rollout = sizes.for_request(rollout, request(source.tokenizer))
+  if workload is not None:
+    rollout = sizes.for_workload(rollout, workload(source.tokenizer))
   longest = 0 if keeps_to_context else rollout.longest + 1
   messages.announce_model(source, longest)
   rules = c.sharding.rules()
@@ -177,7 +177,7 @@ def load_policy(
     print_status(
       f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"
     )
-  if request is not None:
+  if workload is not None:
     rollout = sizes.without_spare_pages(model, sampling, rules, rollout)
   if available is not None:
     given = rollout.cache_gib

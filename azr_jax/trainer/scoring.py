@@ -127,7 +127,7 @@ def _request(
   settings: EvaluateSettings,
   how: runner.ItemSettings,
   tokenizer: Tokenizer,
-) -> sizes.Request:
+) -> sizes.Workload:
   """Returns the largest request of benchmarks that run one after the other.
 
   Raises:
@@ -145,7 +145,9 @@ def _request(
       or settings.rollout.max_tokens
     )
   known = max(longest, default=0) if all(longest) else 0
-  return sizes.Request(max(responses, default=1), known, max(limits, default=0))
+  return sizes.Workload(
+    max(responses, default=1), known, max(limits, default=0)
+  )
 
 
 def _longest_response(

@@ -46,7 +46,7 @@ _ORDER, _ROWS = 1, 2
 
 
 @memory.explained(memory.TRAINING_KEYS)
-def run(settings: SupervisedExperiment, run: Run) -> None:
+def train(settings: SupervisedExperiment, run: Run) -> None:
   """Trains until the last step and writes the model."""
   c = settings.shared
   # Checked before a model is downloaded.
@@ -202,7 +202,7 @@ def _write_model(
 def _prepare(
   settings: SupervisedExperiment, run: Run
 ) -> tuple[types.Batch, load.ModelSource]:
-  """Returns all rows of the corpus [N, S], and the initial model.
+  """Returns all rows of the corpus, arrays [rows, S], and the initial model.
 
   Generates corpus and tokenizer if the run's folder lacks them.
 
@@ -302,7 +302,7 @@ def _batch(rows: types.Batch, index: int, count: int) -> types.Batch:
   """Returns a step's rows as one micro-batch. Epochs repeat the rows.
 
   Args:
-    rows: arrays [N, S] of the whole corpus.
+    rows: arrays [rows, S] of the whole corpus.
     index: the index of the step, from 0.
     count: B, the rows per step.
 

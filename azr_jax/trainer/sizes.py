@@ -1,4 +1,4 @@
-"""Chooses sizes of sampling and learning from the request and free memory.
+"""Chooses sizes of sampling and learning from the workload and free memory.
 
 Only settings decide what is sampled and what the gradients are. Memory decides
 how much is computed at once: cache pages, rows per micro-batch, and the tokens
@@ -48,7 +48,7 @@ _CPU_HALF_COPIES = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class Workload:
   """The workload of a command, known before its first token.
 
   Attributes:
@@ -63,37 +63,37 @@ class Request:
   max_tokens: int = 0
 
 
-def for_request(c: SamplerSettings, request: Request) -> SamplerSettings:
+def for_workload(c: SamplerSettings, workload: Workload) -> SamplerSettings:
   """Returns settings without slots, buckets or tokens that nothing needs.
 
   Prompts beyond the largest bucket are never sampled, so they need no bucket.
   """
   buckets = c.prompt_buckets
-  if request.longest_prompt:
-    fitting = [b for b in buckets if b >= request.longest_prompt]
+  if workload.longest_prompt:
+    fitting = [b for b in buckets if b >= workload.longest_prompt]
     longest = (fitting or buckets[-1:])[0]
     buckets = tuple(b for b in buckets if b <= longest)
   return dataclasses.replace(
     c,
-    slots=min(c.slots, max(request.responses, 1)),
+    slots=min(c.slots, max(workload.responses, 1)),
     prompt_buckets=buckets,
-    max_tokens=min(c.max_tokens, request.max_tokens or c.max_tokens),
+    max_tokens=min(c.max_tokens, workload.max_tokens or c.max_tokens),
   )
 
 
 def for_step(
-  settings: ExperimentSettings, request: Request | None = None
+  settings: ExperimentSettings, workload: Workload | None = None
 ) -> TrainSettings:
   """Returns shared settings without slots or rows that a step cannot fill.
 
   Args:
     settings: the configuration.
-    request: the workload of a step. None asks the system.
+    workload: a step's workload. None asks the system.
   """
   shared = settings.shared
   rollout, learner = shared.rollout, shared.learner
-  if request is not None:
-    rollout, trained = for_request(rollout, request), request.responses
+  if workload is not None:
+    rollout, trained = for_workload(rollout, workload), workload.responses
   else:
     load = settings.system.about(settings.system_settings).load
     if load is None:
@@ -103,7 +103,7 @@ def for_step(
     # With a fixed cache size, slots cost little.
     is_open = shared.evaluation.every or rollout.max_staleness
     if not is_open and not rollout.cache_gib:
-      rollout = for_request(rollout, Request(load.sequences))
+      rollout = for_workload(rollout, Workload(load.sequences))
   learner = dataclasses.replace(
     learner, micro_rows=min(learner.micro_rows, max(trained, 1))
   )
@@ -226,7 +226,8 @@ def fit_cache(
       "model",
     )
   fitting = int((layout.MAX_HELD * room - weights) // page)
-  # Add half a page, so that rounding down loses none.
+  # The size is later converted back to pages and rounded down. Half a page more
+  # makes that give the same number.
   pages = max(fitting, least) + 0.5
   return _with_cache(c, pages * page / copies / memory.GIB)
 
@@ -270,7 +271,7 @@ def check_update(
   """
   params_bytes = layout.shard_bytes(state.params)
   state_bytes = layout.shard_bytes(state)
-  if getattr(c, "kl_coef", 0):  # The reference parameters.
+  if getattr(c, "kl_coef", 0):  # The KL penalty keeps a reference model.
     state_bytes += params_bytes
   rows = mesh_lib.padded_rows(c.micro_rows, mesh)
   tokens = rows * c.row_length // mesh_lib.batch_devices(mesh)

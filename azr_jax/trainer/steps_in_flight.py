@@ -193,18 +193,18 @@ class StepsInFlight:
     }
     states: list[dict[str, Any]] = []
     steps = []
-    for under_way in self._steps:
-      if not states or states[-1] != under_way.state:
-        states.append(under_way.state)
+    for unfinished in self._steps:
+      if not states or states[-1] != unfinished.state:
+        states.append(unfinished.state)
       sequences = []
-      for request, futures in under_way.policy.sample_log.requests:
+      for request, futures in unfinished.policy.sample_log.requests:
         for sample, future in enumerate(futures):
           sequence = _sequence(request, sample, future, suspended)
           if sequence is not None:
             sequences.append(partial_rollouts.sequence_to_json(sequence))
       steps.append(
         {
-          "step": under_way.number,
+          "step": unfinished.number,
           "state": len(states) - 1,
           "sequences": sequences,
         }

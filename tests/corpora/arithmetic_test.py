@@ -36,7 +36,7 @@ def test_a_wrong_reference_answer_is_refused():
 
 
 def test_solution_styles_are_mixed_by_their_weights():
-  settings = arithmetic.CorpusSettings(
+  settings = arithmetic.ArithmeticSettings(
     seed=0, count=300, data=SUMS, style_weights=(1.0, 0.0, 1.0, 0.0)
   )
   responses = [text for _, text in arithmetic.conversations(settings)]

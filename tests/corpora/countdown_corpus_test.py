@@ -10,7 +10,7 @@ from azr_jax.grading import countdown as verifier
 from azr_jax.models import tokenizers
 from azr_jax.tasks.countdown import generator, prompts, proposals, solver
 
-SETTINGS = countdown.CorpusSettings(
+SETTINGS = countdown.CountdownCorpusSettings(
   seed=0,
   count=300,
   prompt_format="compact",

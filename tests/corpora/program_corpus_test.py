@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from azr_jax.corpora.programs import conversations, dataset, heldout, tokenizer
-from azr_jax.corpora.programs.conversations import CorpusSettings
+from azr_jax.corpora.programs.conversations import ProgramCorpusSettings
 from azr_jax.models.tokenizers import SentencePieceTokenizer
 from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.task import ROLES, TASK_TYPES
 
-SETTINGS = CorpusSettings(
+SETTINGS = ProgramCorpusSettings(
   chain_of_thought_prob=0.5,
   table_prob=0.5,
   flaw_prob=0.25,

@@ -56,7 +56,7 @@ def test_conversations_are_correct_and_show_the_output_of_their_code(
 
 
 def test_a_source_has_as_many_correct_scripts_as_is_wished():
-  settings = corpus.CorpusSettings(
+  settings = corpus.QuestionCorpusSettings(
     count=400,
     sources=("gym:products+gym:lcm",),
     correct_probs=(0.2, 1.0),
@@ -75,7 +75,7 @@ def test_a_source_has_as_many_correct_scripts_as_is_wished():
 
 
 def test_requested_and_solution_styles_are_mixed_by_their_weights():
-  settings = corpus.CorpusSettings(
+  settings = corpus.QuestionCorpusSettings(
     0,
     200,
     ("gym:gcd", "gym:lcm"),

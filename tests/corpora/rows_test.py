@@ -5,7 +5,7 @@ import json
 import pytest
 
 from azr_jax.corpora import registry, rows
-from azr_jax.corpora.rows import CorpusSettings
+from azr_jax.corpora.rows import RowCorpusSettings
 
 USER, BOT, END = "user", "assistant", 0
 CHAT = [
@@ -52,7 +52,7 @@ def tokens(tmp_path, record, tokenizer, **settings):
   """Returns the trained text and the whole text of a one-row file."""
   path = tmp_path / "rows.jsonl"
   path.write_text(json.dumps(record) + "\n")
-  settings = CorpusSettings(data=str(path), **settings)
+  settings = RowCorpusSettings(data=str(path), **settings)
   corpus = registry.KINDS["rows"].build(settings, None)
   ids, mask = corpus.conversations[0].tokens(tokenizer)
   letters = ["~" if i == END else "^" if i == 1 else chr(i) for i in ids]
@@ -148,4 +148,4 @@ def test_a_row_without_an_answer_is_named(tmp_path, record, settings, message):
 
 def test_data_must_be_named():
   with pytest.raises(ValueError, match="config.rows.data='': expected a file"):
-    rows.conversations(CorpusSettings())
+    rows.conversations(RowCorpusSettings())

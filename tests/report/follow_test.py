@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from azr_jax.report import follow
-from azr_jax.report.command import Request
+from azr_jax.report.command import PageRequest
 
 
 @pytest.fixture(name="run")
@@ -37,7 +37,7 @@ def get(address, **headers):
 
 def test_a_page_follows_its_run_from_before_the_first_step(run, tmp_path):
   out = tmp_path / "page.html"
-  live = follow.Live(Request((str(run),), str(out)), 3.0)
+  live = follow.Live(PageRequest((str(run),), str(out)), 3.0)
   live.update()
   with follow.serve(live, "127.0.0.1", 0) as address:
     status, tag, text = get(address)
@@ -60,7 +60,7 @@ def test_a_page_follows_its_run_from_before_the_first_step(run, tmp_path):
 
 def test_scores_that_come_later_are_shown(run, tmp_path):
   log(run, 1)
-  live = follow.Live(Request((str(run),), str(tmp_path / "page.html")), 3.0)
+  live = follow.Live(PageRequest((str(run),), str(tmp_path / "page.html")), 3.0)
   live.update()
   assert "humaneval_plus" not in live.text
   scores = tmp_path / "run_scores"
@@ -73,7 +73,7 @@ def test_scores_that_come_later_are_shown(run, tmp_path):
 def test_following_ends_when_it_is_told_to(run, tmp_path, capsys):
   log(run, 1)
   stop = threading.Event()
-  request = Request((str(run),), str(tmp_path / "page.html"))
+  request = PageRequest((str(run),), str(tmp_path / "page.html"))
   place = follow.Place(every_s=0.05)
   thread = threading.Thread(target=follow.follow, args=(request, place, stop))
   thread.start()
@@ -85,6 +85,6 @@ def test_following_ends_when_it_is_told_to(run, tmp_path, capsys):
 
 
 def test_wrong_requests_are_refused_before_anything_is_served(tmp_path):
-  request = Request(("a",), str(tmp_path / "page.html"), scores=("b", "c"))
+  request = PageRequest(("a",), str(tmp_path / "page.html"), scores=("b", "c"))
   with pytest.raises(ValueError, match="names 2 folders"):
     follow.Live(request, 3.0)

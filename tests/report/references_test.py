@@ -150,7 +150,7 @@ def test_what_the_page_does_not_draw_is_told_in_one_line(tmp_path, capsys):
     "evaluation/gpqa/pass@1/unbiased,,0.5,a",
     "reward/nobody,,0.5,a",
   )
-  request = command.Request(
+  request = command.PageRequest(
     (str(folder),), str(tmp_path / "page.html"), reference=path
   )
   command.write(request)
@@ -199,7 +199,7 @@ def test_a_wrong_file_is_refused_by_its_line(tmp_path, text, message):
 def test_a_wrong_file_is_refused_before_a_run_has_begun(tmp_path):
   missing = str(tmp_path / "no.csv")
   with pytest.raises(ValueError, match="no such file; expected a path, or one"):
-    command.Request(("run",), reference=missing).check()
+    command.PageRequest(("run",), reference=missing).check()
 
 
 def test_columns_may_stand_in_any_order_with_others(tmp_path):
@@ -215,7 +215,7 @@ def test_a_file_of_the_package_is_taken_by_its_name(tmp_path):
   folder = write_run(tmp_path / "run", steps=10)
   out = tmp_path / "page.html"
   command.write(
-    command.Request((str(folder),), str(out), reference="orz_32b.csv")
+    command.PageRequest((str(folder),), str(out), reference="orz_32b.csv")
   )
   assert "ORZ-32B" in figure_of(out.read_text(), "pass@1: aime24")
 

@@ -479,7 +479,7 @@ def test_wrong_folders_are_refused(tmp_path, monkeypatch, arguments, message):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(ValueError, match=message):
     found = {"paths": ("one",), "out": "page.html"} | arguments
-    command.write(command.Request(**found))
+    command.write(command.PageRequest(**found))
   assert not (tmp_path / "page.html").exists()
 
 

@@ -106,7 +106,7 @@ def test_it_trains_is_logged_saved_resumed_and_reported(tmp_path, monkeypatch):
     "group_size": 2,
   }
   out = str(tmp_path / "report.html")
-  command.write(command.Request((str(whole),), out))
+  command.write(command.PageRequest((str(whole),), out))
   assert "runs" in (tmp_path / "report.html").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Slots, cache and rows fit the request and memory, and a run keeps them."""
+"""Slots, cache and rows fit the workload and memory, and a run keeps them."""
 
 import dataclasses
 import json
@@ -65,22 +65,22 @@ def cache_of(mesh, c, model=MODEL):
     (3, 9000, 3, CHAT.prompt_buckets),  # Too long to be sampled.
   ],
 )
-def test_a_request_has_the_slots_and_buckets_it_needs(
+def test_a_workload_has_the_slots_and_buckets_it_needs(
   responses, longest, slots, buckets
 ):
-  found = sizes.for_request(CHAT, sizes.Request(responses, longest))
+  found = sizes.for_workload(CHAT, sizes.Workload(responses, longest))
   assert (found.slots, found.prompt_buckets) == (slots, buckets)
 
 
 @pytest.mark.parametrize("limit, found", [(0, 8000), (300, 300), (9000, 8000)])
-def test_a_request_has_the_tokens_it_needs(limit, found):
-  request = sizes.Request(2, max_tokens=limit)
-  assert sizes.for_request(CHAT, request).max_tokens == found
+def test_a_workload_has_the_tokens_it_needs(limit, found):
+  workload = sizes.Workload(2, max_tokens=limit)
+  assert sizes.for_workload(CHAT, workload).max_tokens == found
 
 
 def test_two_questions_need_a_fraction_of_a_gibibyte(mesh):
   """All of the variant's slots would take 36 GiB, in float32."""
-  two = sizes.for_request(CHAT, sizes.Request(2, 60))
+  two = sizes.for_workload(CHAT, sizes.Workload(2, 60))
   assert cache_of(mesh, CHAT) > 33 * GIB and cache_of(mesh, two) < GIB
   large = dataclasses.replace(two, cache_gib=20.0)
   assert sizes.without_spare_pages(MODEL, mesh, RULES, large) == two
@@ -371,8 +371,8 @@ def test_an_evaluation_asks_for_its_responses_and_longest_prompt(
   """Agents write their own prompts."""
   tokenizer = load.from_folder(load.EMBEDDED["code-tiny"]).tokenizer
 
-  def ask(settings, spec, step, request):
-    raise Asked(request(tokenizer))
+  def ask(settings, spec, step, workload):
+    raise Asked(workload(tokenizer))
 
   monkeypatch.setattr(loading, "load_policy", ask)
   config = evaluate.get_config(variant)
@@ -381,7 +381,7 @@ def test_an_evaluation_asks_for_its_responses_and_longest_prompt(
   folder = str(tmp_path)
   with pytest.raises(Asked) as caught:
     scoring.evaluate(config, "embedded:code-tiny", benchmark, folder, data, 2)
-  (request,) = caught.value.args
-  assert request.responses in (2 * 4, 3 * 2 * 4)  # One or three subsets.
-  assert (request.longest_prompt > 0) == known
-  assert request.max_tokens == longest
+  (workload,) = caught.value.args
+  assert workload.responses in (2 * 4, 3 * 2 * 4)  # One or three subsets.
+  assert (workload.longest_prompt > 0) == known
+  assert workload.max_tokens == longest

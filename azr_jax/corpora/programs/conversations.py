@@ -33,7 +33,7 @@ _ATTEMPTS_PER_CASE = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings(Settings):
+class ProgramCorpusSettings(Settings):
   """Section `programs.mix` of supervised training: the mix of the corpus."""
 
   chain_of_thought_prob: float = setting(
@@ -121,7 +121,7 @@ def make_conversation(
   rng: np.random.Generator,
   task_type: str,
   role: str,
-  settings: CorpusSettings,
+  settings: ProgramCorpusSettings,
 ) -> Conversation:
   """Draws one conversation of a task type and role."""
   if role == PROPOSE:
@@ -183,7 +183,7 @@ def draw_induction(
 
 
 def _solve_deduction(
-  rng: np.random.Generator, settings: CorpusSettings
+  rng: np.random.Generator, settings: ProgramCorpusSettings
 ) -> Conversation:
   program, arguments, triplet = draw_triplet(rng)
   think = DIRECT
@@ -210,7 +210,7 @@ def write_trace(program: ProceduralProgram, values: list) -> str:
 
 
 def _solve_abduction(
-  rng: np.random.Generator, settings: CorpusSettings
+  rng: np.random.Generator, settings: ProgramCorpusSettings
 ) -> Conversation:
   while True:
     program, _, triplet = draw_triplet(rng)
@@ -236,7 +236,7 @@ def _solve_abduction(
 
 
 def _solve_induction(
-  rng: np.random.Generator, settings: CorpusSettings
+  rng: np.random.Generator, settings: ProgramCorpusSettings
 ) -> Conversation:
   program, task = draw_induction(rng, settings.num_inputs, settings.vague_prob)
   num_shown = len(task.inputs) // 2
@@ -283,7 +283,7 @@ def _case_table(
 
 
 def _propose_triplet(
-  rng: np.random.Generator, task_type: str, settings: CorpusSettings
+  rng: np.random.Generator, task_type: str, settings: ProgramCorpusSettings
 ) -> Conversation:
   references = [
     draw_triplet(rng)[2]
@@ -323,7 +323,7 @@ def _with_flaw(
 
 
 def _propose_induction(
-  rng: np.random.Generator, settings: CorpusSettings
+  rng: np.random.Generator, settings: ProgramCorpusSettings
 ) -> Conversation:
   program, task = draw_induction(rng, settings.num_inputs, settings.vague_prob)
   inputs = list(task.inputs)

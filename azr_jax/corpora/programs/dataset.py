@@ -17,7 +17,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from azr_jax.corpora.programs import conversations, heldout
-from azr_jax.corpora.programs.conversations import Conversation, CorpusSettings
+from azr_jax.corpora.programs.conversations import (
+  Conversation,
+  ProgramCorpusSettings,
+)
 from azr_jax.executor import Executor, Job
 from azr_jax.grading import values
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, TASK_TYPES
@@ -27,7 +30,7 @@ _CHECK_BATCH = 2048
 
 
 def generate(
-  seed: int, count: int, settings: CorpusSettings
+  seed: int, count: int, settings: ProgramCorpusSettings
 ) -> Iterator[Conversation]:
   """Yields `count` conversations, three to solve for each to propose."""
   cycle = [
@@ -85,7 +88,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     *,
     seed: int,
     count: int,
-    settings: CorpusSettings,
+    settings: ProgramCorpusSettings,
     executor: Executor,
     data_dir: pathlib.Path,
   ):
@@ -163,7 +166,7 @@ def load(
   *,
   seed: int,
   count: int,
-  settings: CorpusSettings,
+  settings: ProgramCorpusSettings,
   executor: Executor,
   data_dir: pathlib.Path,
 ) -> Pairs:

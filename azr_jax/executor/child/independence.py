@@ -279,7 +279,7 @@ class _Checker:
     is_called = isinstance(parent, ast.Call) and parent.func is node
     if kind == _CALLED:
       return is_called
-    if is_called:  # `@lru_cache(maxsize=None)`
+    if is_called:  # A decorator with arguments: `@lru_cache(maxsize=None)`.
       node, parent = parent, self._parents[parent]
     return isinstance(parent, ast.FunctionDef | ast.ClassDef) and (
       node in parent.decorator_list

@@ -27,7 +27,7 @@ import frames
 
 NO_SCHEDSTAT_FACTOR = 10.0
 RECHECK_S = 0.05  # Minimum time until a child is checked for sleep again.
-UNCOUNTED_S = 0.01  # A child that was idle for less counts as not sleeping.
+UNCOUNTED_S = 0.01  # Shorter idle times do not count as sleep.
 _own_waits = None  # Descriptor of this process's schedstat; -1 if missing.
 
 

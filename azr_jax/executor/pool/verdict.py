@@ -19,7 +19,8 @@ MAX_ERROR_CHARS = 160  # An error is a type's name, or `import` and a rule.
 # Limit on the total size of a job's values; `program.py` has the same one.
 MAX_REPORT_CHARS = 1 << 20
 TOO_LARGE = "OutputTooLarge"
-# The report of a child whose program might tell its calls apart.
+# A child reports this if its program might tell its calls apart. The calls
+# then run in separate processes.
 SPLIT = b"split\n"
 # Errors by the limit at which a child was killed.
 _TIMEOUTS = {

@@ -43,7 +43,7 @@ _MIN_LISTED = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparer:
   """Compares the nodes of an answer with those of a reference.
 
   Attributes:

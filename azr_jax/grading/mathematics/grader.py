@@ -70,7 +70,7 @@ def submit(
       asked[question] = None
       return decide(question)
 
-    return _same(wanted, given, compare.Comparison(tolerance, noted))
+    return _same(wanted, given, compare.Comparer(tolerance, noted))
 
   # Skip algebra if its verdicts cannot matter: the answer is correct even if
   # every question is denied, or incorrect even if every question is affirmed.
@@ -96,7 +96,7 @@ def submit(
 
 
 def _same(
-  reference: Nodes | None, answer: Nodes | None, comparison: compare.Comparison
+  reference: Nodes | None, answer: Nodes | None, comparison: compare.Comparer
 ) -> bool:
   if reference is None or answer is None:
     return False

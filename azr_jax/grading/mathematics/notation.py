@@ -16,7 +16,7 @@ from azr_jax.grading.mathematics.nodes import (
   command,
   sign,
 )
-from azr_jax.grading.mathematics.tokens import Tokens, UnreadableError
+from azr_jax.grading.mathematics.tokens import TokenStream, UnreadableError
 
 MAX_DEPTH = 24  # Nesting limit of braces and brackets.
 _MATH, _TEXT, _UPRIGHT, _FONT = range(4)
@@ -29,7 +29,7 @@ def read(text: str) -> Nodes:
   Raises:
     UnreadableError: braces do not match or are nested too deep.
   """
-  reader = _Reader(Tokens(text))
+  reader = _Reader(TokenStream(text))
   nodes = reader.nodes((), _MATH, 0)
   if reader.tokens.peek() is not None:
     raise UnreadableError("a closing brace has no opening brace")
@@ -39,7 +39,7 @@ def read(text: str) -> Nodes:
 class _Reader:
   """A recursive-descent parser. `depth` counts the enclosing brackets."""
 
-  def __init__(self, tokens: Tokens):
+  def __init__(self, tokens: TokenStream):
     self.tokens = tokens
 
   def nodes(self, closing: tuple[str, ...], mode: int, depth: int) -> Nodes:

@@ -21,7 +21,7 @@ class UnreadableError(ValueError):
   """The text is not a readable formula, for example due to unmatched braces."""
 
 
-class Tokens:
+class TokenStream:
   """The unread tokens of a text."""
 
   def __init__(self, text: str):

@@ -44,7 +44,7 @@ def measure(
     The number of tokens, the fraction whose log-probabilities are bitwise
     equal, and the mean, quantiles and maximum of |delta log p| in nats.
   """
-  experiment = build.build(settings, sizes.Request(prompts))
+  experiment = build.build(settings, sizes.Workload(prompts))
   shared = experiment.settings.shared
   params = experiment.load_params()
   trajectories = _sample(experiment, params, prompts, new_tokens)

@@ -30,7 +30,7 @@ INSTANT = "pass"
 
 
 @dataclasses.dataclass(frozen=True)
-class Workload:
+class ConversationWorkload:
   """Conversations of fixed lengths.
 
   Attributes:
@@ -64,7 +64,9 @@ class ScriptedToolRunner:
     slots: total number of slots, summed likewise.
   """
 
-  def __init__(self, workload: Workload, executor: Executor, script: str):
+  def __init__(
+    self, workload: ConversationWorkload, executor: Executor, script: str
+  ):
     self._workload = workload
     self._script = script
     self._output = [1] * workload.output_tokens
@@ -160,7 +162,7 @@ class ConversationRunner:
     model: transformer.Transformer,
     mesh: jax.sharding.Mesh,
     rules: types.Rules,
-    workload: Workload,
+    workload: ConversationWorkload,
     settings: SamplerSettings,
   ):
     """Builds the sampler and compiles it.

@@ -16,7 +16,7 @@ _FLOPS = re.compile(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)')
 _BYTES = re.compile(r'"cost_estimate":\s*\{[^}]*"bytes_accessed":\s*"?(\d+)')
 # Targets of kernels. Others are compiler helpers or library products.
 _KERNELS = re.compile(r"tpu_custom_call|cudnn\$fmha|triton|mosaic_gpu")
-# Trailing path components that do not name a kernel.
+# Last components of many kernels' paths, which do not tell kernels apart.
 _GENERIC_NAMES = ("while", "body", "closed_call", "pallas_call")
 # Matrix products in flash attention, of queries and keys or of weights and
 # values; the backward pass recomputes the scores. The first key contained in

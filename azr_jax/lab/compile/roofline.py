@@ -43,7 +43,7 @@ class Load:
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class StepBounds:
   """The best possible times and rates of one step.
 
   Attributes:
@@ -114,7 +114,7 @@ def estimate(
   micro_rows: int,
   load: Load,
   update_collectives: dict[str, collectives.Total],
-) -> Estimate:
+) -> StepBounds:
   """Returns the roofline of a step.
 
   Args:
@@ -142,7 +142,7 @@ def estimate(
   links_s = micro_batches * sent / chip.link_bandwidth
   update_s = max(compute_s, links_s) * c.learner.epochs
   has_critic = c.learner.estimator == GAE
-  return Estimate(
+  return StepBounds(
     prefill_s=_prefill_flops(config, load) / rate,
     decode_s=decode_s,
     update_s=update_s,

@@ -86,7 +86,8 @@ def call_floors(
     work[parts.OPTIMIZER] = _Work(bytes=_OPTIMIZER_ARRAYS * state)
   elif name in s.prefill_shapes:
     work = _sampling(config, s, *s.prefill_shapes[name], 0.0)
-    work[parts.LOGITS] = _Work()  # No token is chosen.
+    # Prefill samples no token, so it needs no logits.
+    work[parts.LOGITS] = _Work()
   elif name == "decode":
     token = decode_token(config, chip, shapes)
     written = _entry_bytes(config, s) * s.slots * s.decode_steps / s.chips
@@ -96,6 +97,7 @@ def call_floors(
   else:
     return {}
   if name in ("estimate", "critic"):
+    # The critic has one output in place of the vocabulary.
     work[parts.LOGITS] = _Work()
   return _seconds(work, chip)
 

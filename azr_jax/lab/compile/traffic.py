@@ -24,7 +24,8 @@ class Traffic:
 
   def bytes(self, op: Operation) -> float:
     """Returns the bytes that an operation reads and writes."""
-    if op.kind.endswith("-done"):  # Counted at its start.
+    # The bytes of an asynchronous operation are counted at its "-start".
+    if op.kind.endswith("-done"):
       return 0.0
     if op.kind in _SLICES:
       return 2 * op.bytes
@@ -67,7 +68,8 @@ class Traffic:
       elif op.kind == "fusion":
         total += self._read_argument(op.called["calls"][0], index, size)
       elif op.kind in _PASSING and op.bytes:
-        # A slice of what was converted to another type.
+        # The operation passes the value on in another type. If its users read
+        # a slice of the result, the fusion reads as much of the value.
         total += self._read(fused, op.name, op.bytes) * size / op.bytes
       elif op.kind != _UPDATE or index:
         return size

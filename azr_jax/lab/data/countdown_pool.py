@@ -123,7 +123,7 @@ def _proposed(
   policy = loading.load_policy(
     settings,
     model_spec,
-    request=lambda tokenizer: sizes.Request(
+    workload=lambda tokenizer: sizes.Workload(
       c.prompts * c.samples,
       max(len(tokenizer.encode_prompt(text)) for text in texts),
     ),

@@ -42,7 +42,7 @@ def answer(
     len(questions) * eval_pass.samples for eval_pass in eval_passes
   )
   policy = loading.load_policy(
-    settings, model_spec, step, lambda _: sizes.Request(responses)
+    settings, model_spec, step, lambda _: sizes.Workload(responses)
   )
   with build.build_executor(settings.executor, run.hosts) as executor:
     for number, eval_pass in enumerate(eval_passes):

@@ -13,7 +13,7 @@ import numpy as np
 from azr_jax.evals import statistics
 from azr_jax.lab.experiments import checks, folders, outcomes
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import LOWER, NOT_LOWER, Comparison
+from azr_jax.lab.experiments.plan import LOWER, NOT_LOWER, ArmComparison
 from azr_jax.lab.statistics import hypotheses
 
 _RESAMPLES = 10_000
@@ -67,7 +67,7 @@ class Finding:
     verdict: holds, refuted, undecided, or not run.
   """
 
-  comparison: Comparison
+  comparison: ArmComparison
   seeds: tuple[int, ...] = ()
   items: int = 0
   difference: float | None = None
@@ -184,7 +184,7 @@ def verdict(finding: Finding, alpha: float) -> str:
   return HOLDS if p < alpha and has_sign else OPEN
 
 
-def _find(workdir: Workdir, one: Comparison, family: int) -> Finding:
+def _find(workdir: Workdir, one: ArmComparison, family: int) -> Finding:
   """Returns a finding without correction and verdict.
 
   Args:
@@ -244,7 +244,7 @@ def _of_seeds(sd: float, count: int) -> hypotheses.Mean:
 
 
 def _paired(
-  workdir: Workdir, one: Comparison
+  workdir: Workdir, one: ArmComparison
 ) -> tuple[tuple[int, ...], np.ndarray, np.ndarray] | None:
   """Returns common seeds, and values [S, N] of base and arm; None if none."""
   outcome = workdir.plan.outcomes[one.outcome]

@@ -42,7 +42,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
   Raises:
     ValueError: two runs were scored on different items.
   """
-  # Runs that started without a plan are no evidence for it.
+  # Runs that started without a registered plan cannot test its claims.
   if not workdir.is_registered():
     return
   preparations.save(workdir, out)
@@ -106,7 +106,8 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
         _write(run / "config.json", _here(workdir, kept["config"]))
         restored += 1
       elif arm != START and _kept_metrics(workdir, run) != kept["metrics"]:
-        # The run is in progress here, and the scores are another policy's.
+        # The run here has other metrics than the archived one, so the archived
+        # scores are of another policy.
         continue
       for score, folder in _score_folders(workdir, arm, seed):
         if score in kept["scores"] and not folder.exists():

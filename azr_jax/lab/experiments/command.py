@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from azr_jax.lab.experiments import archive, page, runner
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.jobs import Job
+from azr_jax.lab.experiments.jobs import ExperimentJob
 from azr_jax.run import folder as run_folder
 from azr_jax.run.console import print_status
 
 
 def run(
   workdir: Workdir,
-  todo: Sequence[Job],
+  todo: Sequence[ExperimentJob],
   folder: pathlib.Path,
   out: pathlib.Path,
   cores: Sequence[int],

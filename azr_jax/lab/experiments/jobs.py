@@ -14,7 +14,7 @@ from azr_jax.lab.experiments.plan import ScoreSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class ExperimentJob:
   """A process that can be killed and resumes when it is started again.
 
   Attributes:
@@ -41,7 +41,7 @@ class Job:
     return shlex.join(("python", *self.command[1:]))
 
 
-def make(workdir: Workdir) -> list[Job]:
+def make(workdir: Workdir) -> list[ExperimentJob]:
   """Returns all jobs of an experiment, in the order to start them."""
   jobs = [*_preparations(workdir)]
   for name, score in workdir.plan.scores.items():
@@ -74,12 +74,12 @@ def _module(name: str, *arguments: str) -> tuple[str, ...]:
   return (sys.executable, "-m", name, *arguments)
 
 
-def _preparations(workdir: Workdir) -> Iterator[Job]:
+def _preparations(workdir: Workdir) -> Iterator[ExperimentJob]:
   prepared = workdir.prepared_folders()
   for one in workdir.plan.preparations:
     folder = workdir.prepared(one.name)
     here = {**prepared, "folder": prepared[one.name]}
-    yield Job(
+    yield ExperimentJob(
       one.name,
       _module(one.command, *plan_file.filled(one.arguments, here)),
       tuple(sorted(plan_file.references(one.arguments))),
@@ -89,7 +89,7 @@ def _preparations(workdir: Workdir) -> Iterator[Job]:
     )
 
 
-def _train(workdir: Workdir, arm: str, seed: int) -> Job:
+def _train(workdir: Workdir, arm: str, seed: int) -> ExperimentJob:
   run = workdir.run(arm, seed)
   own = workdir.overrides(arm)
   command = _module(
@@ -102,7 +102,7 @@ def _train(workdir: Workdir, arm: str, seed: int) -> Job:
   raw = dict(workdir.plan.arms[arm].overrides)
   needs = tuple(sorted(plan_file.references([*raw.values()])))
   read = workdir.plan.metrics()
-  return Job(
+  return ExperimentJob(
     run.name,
     command,
     needs,
@@ -119,7 +119,7 @@ def _score(
   model: str,
   folder: pathlib.Path,
   needs: tuple[str, ...] = (),
-) -> Job:
+) -> ExperimentJob:
   prepared = workdir.prepared_folders()
   command = _module(
     "azr_jax.evaluate",
@@ -130,7 +130,7 @@ def _score(
     f"--workdir={folder}",
   )
   references = plan_file.references([model, *score.arguments])
-  return Job(
+  return ExperimentJob(
     name,
     command,
     (*needs, *sorted(references)),

@@ -122,7 +122,7 @@ class OutcomeSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison(Settings):
+class ArmComparison(Settings):
   """A claim about the difference between two arms, which may fail."""
 
   outcome: str = setting("", "name in [outcomes]", required=True)
@@ -226,7 +226,7 @@ class Plan:
   arms: Mapping[str, Arm]
   scores: Mapping[str, ScoreSettings]
   outcomes: Mapping[str, OutcomeSettings]
-  comparisons: Sequence[Comparison]
+  comparisons: Sequence[ArmComparison]
   panels: Mapping[str, str]
   rehearse: Mapping[str, Any]
   amendments: Sequence[Amendment] = ()

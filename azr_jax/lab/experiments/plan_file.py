@@ -13,7 +13,7 @@ from azr_jax.lab.experiments.plan import (
   About,
   Amendment,
   Arm,
-  Comparison,
+  ArmComparison,
   OutcomeSettings,
   Plan,
   Preparation,
@@ -86,7 +86,7 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
     arms=arms,
     scores=_built(rest, "scores", ScoreSettings),
     outcomes=_built(rest, "outcomes", OutcomeSettings),
-    comparisons=_list(rest, "comparisons", Comparison),
+    comparisons=_list(rest, "comparisons", ArmComparison),
     panels=_table(rest, "panels"),
     rehearse=_table(rest, "rehearse"),
     amendments=_list(rest, "amended", Amendment),
@@ -237,7 +237,7 @@ def _check_transition(plan: Plan) -> None:
     _known(f"transition.lines.{name}", [*line], plan.arms)
 
 
-def _check_comparison(plan: Plan, where: str, one: Comparison) -> None:
+def _check_comparison(plan: Plan, where: str, one: ArmComparison) -> None:
   """Raises Invalid if a comparison's arms, outcome or scores are unknown."""
   _known(f"{where}.outcome", [one.outcome], plan.outcomes)
   arms = [name for name in (one.arm, one.base) if name]

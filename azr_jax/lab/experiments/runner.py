@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from azr_jax.lab.experiments import folders
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.jobs import Job
+from azr_jax.lab.experiments.jobs import ExperimentJob
 from azr_jax.lab.experiments.progress import Progress
 from azr_jax.run import sigterm
 
@@ -34,7 +34,7 @@ _GRACE_S = 120.0
 
 @dataclasses.dataclass
 class _Running:
-  job: Job
+  job: ExperimentJob
   process: subprocess.Popen
   core: int
 
@@ -45,7 +45,7 @@ class Runner:
   def __init__(
     self,
     workdir: Workdir,
-    jobs: Sequence[Job],
+    jobs: Sequence[ExperimentJob],
     cores: Sequence[int],
     say: Callable[[str], None],
     budget_hours: float,
@@ -117,7 +117,7 @@ class Runner:
   def _left_s(self) -> float:
     return self._budget_s - sum(self._spent.values())
 
-  def _candidates(self) -> list[Job]:
+  def _candidates(self) -> list[ExperimentJob]:
     """Returns the jobs that may start, in order."""
     running = {one.job.name for one in self._running}
     todo = [
@@ -144,7 +144,7 @@ class Runner:
     for core, job in zip(free, ready, strict=False):
       self._start(job, core)
 
-  def _start(self, job: Job, core: int) -> None:
+  def _start(self, job: ExperimentJob, core: int) -> None:
     log = self._log(job)
     log.parent.mkdir(parents=True, exist_ok=True)
     job.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ class Runner:
     self._running.append(_Running(job, process, core))
     self._say(f"core {core}: {job.name}")
 
-  def _log(self, job: Job) -> pathlib.Path:
+  def _log(self, job: ExperimentJob) -> pathlib.Path:
     return self._workdir.path / "logs" / f"{job.name}.log"
 
   def _watch(self, must_stop: Callable[[], bool]) -> None:
@@ -196,7 +196,7 @@ class Runner:
     self._failed[one.job.name] = self._log(one.job)
     self._say(f"{one.job.name} is not done; exit status {status}")
 
-  def _check(self, job: Job) -> None:
+  def _check(self, job: ExperimentJob) -> None:
     """Archives a job's results, unless they must not be used."""
     try:
       job.check()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from azr_jax.report import changes, html_parts, units
 from azr_jax.report.changes import Change, Estimate
 from azr_jax.report.html_parts import Cell
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 
 _SCORES = r"evaluation/(.+)/(pass@\d+)/unbiased"
 _DIVERSITY = r"program/[^/]+/(.+)/answer_diversity"
@@ -50,7 +50,7 @@ class Fall:
   largest: float | None = None
 
 
-def table(runs: Sequence[Run]) -> str:
+def table(runs: Sequence[LoggedRun]) -> str:
   """Returns an HTML table with a row per run and held-out score, or "".
 
   A run needs two scores in training and diversity from at least three steps to
@@ -92,7 +92,7 @@ def _reading(fall: Fall, diversity: Change) -> str:
   return f"{text}; a loss of {100 * fall.largest:.1f} points may go undetected"
 
 
-def of_best(run: Run, name: str) -> Fall | None:
+def of_best(run: LoggedRun, name: str) -> Fall | None:
   """Returns how far a score has fallen from its best evaluation to its last.
 
   Args:
@@ -125,7 +125,7 @@ def of_best(run: Run, name: str) -> Fall | None:
   return Fall(change, step, loss > error, loss + error)
 
 
-def _diversity(run: Run) -> Change | None:
+def _diversity(run: LoggedRun) -> Change | None:
   """Returns the change in answer diversity, a mean over task types.
 
   Each type is compared with itself, between the first and last steps where it
@@ -142,7 +142,7 @@ def _diversity(run: Run) -> Change | None:
   return changes.mean_change(sure or known)
 
 
-def section(runs: Sequence[Run]) -> str:
+def section(runs: Sequence[LoggedRun]) -> str:
   """Returns the section of verdicts, or "" if no run has the needed metrics."""
   note = (
     "A score is worse if it is below its best at a level of 0.05, corrected "

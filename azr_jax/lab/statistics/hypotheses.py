@@ -1,11 +1,11 @@
 """Tests of differences over seeds and items, for a claim made beforehand.
 
-Values d [S, N] are the differences of two models, paired by seed and by item.
+Values d [s, n] are the differences of two models, paired by seed and by item.
 Seeds and items are both samples: others might have been drawn. Under
 
-  d[s, n] = mean + seed[s] + item[n] + rest[s, n]
+  d[i, j] = mean + seed[i] + item[j] + rest[i, j]
 
-the variance of the mean is (M_seed + M_item - M_rest) / (S N), with the mean
+the variance of the mean is (M_seed + M_item - M_rest) / (s n), with the mean
 squares M of a two-way layout and Satterthwaite's degrees of freedom (Biometrics
 Bulletin 1946; Cochran, Biometrics 1951). If a few seeds happen to agree, the
 degrees of freedom are those of the many items, and p-values as small as a
@@ -14,7 +14,7 @@ So we also do the paired t-test over the seeds' means, and report the wider of
 the two intervals and the larger p-value. With one item, both are that test.
 With one seed, there is only the test over items.
 
-Axis letters: S seeds, N items.
+Axes: s seeds, n items.
 """
 
 import dataclasses
@@ -89,11 +89,11 @@ class Mean:
 
 
 def mean_of(values: np.ndarray) -> Mean:
-  """Returns the mean of values [S, N] with its errors."""
+  """Returns the mean of values [s, n] with its errors."""
   num_seeds, num_items = values.shape
   mean = float(values.mean())
   by_seed, by_item = values.mean(axis=1), values.mean(axis=0)
-  # Each is (mean square / (S N), degrees of freedom).
+  # Each is (mean square / (s n), degrees of freedom).
   seeds = _variance(by_seed) / num_seeds, num_seeds - 1
   items = _variance(by_item) / num_items, num_items - 1
   rest_df = seeds[1] * items[1]

@@ -20,7 +20,7 @@ from scipy import optimize
 
 from azr_jax.report import axes, changes, html_parts, units
 from azr_jax.report.html_parts import Cell
-from azr_jax.report.reading import Run
+from azr_jax.report.reading import LoggedRun
 
 # From the curves of AZR and ORZ in `assets/references/`.
 TRACK_RECORD = (
@@ -129,7 +129,7 @@ def fit(steps: Sequence[float], values: Sequence[float]) -> Fit | None:
   )
 
 
-def table(runs: Sequence[Run]) -> str:
+def table(runs: Sequence[LoggedRun]) -> str:
   """Returns the asymptotes of the runs' curves as an HTML table, or "".
 
   Curves that changed by less than two standard errors are left out. Curves too
@@ -159,7 +159,7 @@ def table(runs: Sequence[Run]) -> str:
   return html_parts.table(head, rows) + note
 
 
-def _fit(run: Run, name: str) -> Fit | None:
+def _fit(run: LoggedRun, name: str) -> Fit | None:
   """Fits a metric of a run; None if it did not change or has no fit."""
   known = [
     (step, value)
@@ -194,7 +194,7 @@ def _cells(found: Fit, steps: int) -> Sequence[Cell]:
   )
 
 
-def section(runs: Sequence[Run]) -> str:
+def section(runs: Sequence[LoggedRun]) -> str:
   """Returns the section of fitted curves; "" if there are none."""
   note = (
     "A sigmoid in the logarithm of steps, as ScaleRL (arXiv 2510.13786) fits: "

@@ -110,7 +110,8 @@ class Seeding:
       ERRORS: [t for t in (ERROR_DEDUCTION,) if t in buffers],
       CASES: [t for t in (INDUCTION,) if t in buffers],
     }
-    # Induction needs programs, even if deduction and abduction are not trained.
+    # Induction tasks are made from buffered programs, so triplets are sampled
+    # even if neither deduction nor abduction is trained.
     sampled_types = types_of | {TRIPLETS: types_of[TRIPLETS] or [DEDUCTION]}
     if not (types_of[TRIPLETS] or types_of[CASES]):
       sampled_types[TRIPLETS] = []

@@ -145,11 +145,11 @@ class AZR(System):
       "answers": self._answers.state_dict(),
       "answered": self._surprise.state_dict(),
     }
-    words = self._prompt_builder.custom_templates
+    templates = self._prompt_builder.custom_templates
     return {
       **buffers,
       **counts,
-      _TEMPLATES: words.digest if words else "",
+      _TEMPLATES: templates.digest if templates else "",
     }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -159,8 +159,8 @@ class AZR(System):
       ValueError: the state has no buffer for one of the task types, or was
         saved with other prompt templates.
     """
-    words = self._prompt_builder.custom_templates
-    if words and state.get(_TEMPLATES) != words.digest:
+    templates = self._prompt_builder.custom_templates
+    if templates and state.get(_TEMPLATES) != templates.digest:
       raise ValueError(
         f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "
         "files changed after the run started: expected the same prompts, or "
@@ -228,8 +228,8 @@ class AZR(System):
     return any(len(buffer) for buffer in self.buffers.values())
 
   def _rng(self, step: int, purpose: str) -> np.random.Generator:
-    words = [self.context.seed, step, *purpose.encode()]
-    return np.random.default_rng(words)
+    seeds = [self.context.seed, step, *purpose.encode()]
+    return np.random.default_rng(seeds)
 
   def _prompts(
     self, policy: Policy, step: int

@@ -267,7 +267,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
       last = _turns(policy, completion)[::2][-1]
       return self._grade(question, code_blocks.find_answer(last))
 
-    rollouts = await collect.sample_group(
+    graded = await collect.sample_group(
       policy,
       prompt,
       index,
@@ -277,15 +277,15 @@ class CodeInterpreter(GroupSystem[StepItems]):
       tool_runner=self._tool,
     )
     trajectories = []
-    for rollout in rollouts:
-      turns = _turns(policy, rollout.completion)
+    for one in graded:
+      turns = _turns(policy, one.completion)
       parts = rewards_lib.parts(
         settings.rewards,
         turns[::2],
-        rollout.completion.finish_reason,
-        bool(rollout.grade),
+        one.completion.finish_reason,
+        bool(one.grade),
       )
-      trajectories.append(_trajectory(prompt, rollout, turns, parts, index))
+      trajectories.append(_trajectory(prompt, one, turns, parts, index))
     return trajectories
 
   def _estimate_pass_rates(self, policy: Policy, step: int) -> list[PassRate]:

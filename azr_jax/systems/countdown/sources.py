@@ -112,7 +112,7 @@ def _bucketed(
 
 
 def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
-  """Returns the puzzles of source 0, with their difficulty [N]."""
+  """Returns the puzzles of source 0, with the difficulty of each."""
   if c.puzzles:
     return _training_puzzles(c.puzzles)
   # tensorflow-datasets takes a quarter of a second to import.
@@ -128,7 +128,7 @@ def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
 
 
 def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
-  """Returns a file's puzzles of the training split, with their difficulty [N].
+  """Returns the training puzzles of a file, with the difficulty of each.
 
   Raises:
     ValueError: all puzzles belong to the test split.

@@ -227,7 +227,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     prompt = policy.prompt(text, puzzle)
     if not policy.fits(prompt):
       return []
-    answers = await collect.sample_group(
+    graded = await collect.sample_group(
       policy,
       prompt,
       index,
@@ -240,18 +240,18 @@ class Countdown(GroupSystem[StepPuzzles]):
     return [
       types.Trajectory(
         prompt=prompt,
-        completion=answer.completion,
-        reward=answer.grade.value,
+        completion=one.completion,
+        reward=one.grade.value,
         group_id=(SOLVE, index),
         metrics={
-          "correct": float(answer.grade.correct),
-          "answered": float(answer.grade.value > verifier.NO_ANSWER_SCORE),
+          "correct": float(one.grade.correct),
+          "answered": float(one.grade.value > verifier.NO_ANSWER_SCORE),
           "answer_blocks": float(
-            answer_tags.answer_blocks(answer.completion.text)
+            answer_tags.answer_blocks(one.completion.text)
           ),
         },
       )
-      for answer in answers
+      for one in graded
     ]
 
   async def _propose(

@@ -178,7 +178,7 @@ class ORZ(GroupSystem[StepItems]):
     prompt = policy.prompt(text, problem)
     if not policy.fits(prompt):
       return []
-    rollouts = await collect.sample_group(
+    graded = await collect.sample_group(
       policy,
       prompt,
       index,
@@ -187,8 +187,7 @@ class ORZ(GroupSystem[StepItems]):
       jobs=self.context.jobs,
     )
     return [
-      _trajectory(prompt, rollout.completion, rollout.grade, index)
-      for rollout in rollouts
+      _trajectory(prompt, one.completion, one.grade, index) for one in graded
     ]
 
   def observe(self, step: int, taken: StepItems, groups: Groups) -> None:

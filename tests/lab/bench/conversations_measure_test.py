@@ -13,7 +13,7 @@ from azr_jax.rollout.settings import SamplerSettings
 
 @pytest.mark.slow
 def test_conversations_are_the_same_however_long_scripts_take():
-  work = conversations.Workload(
+  work = conversations.ConversationWorkload(
     conversations=3,
     prompt_tokens=8,
     calls=2,

@@ -14,7 +14,7 @@ import pytest
 from azr_jax.lab.experiments import folders, plan_file
 from azr_jax.lab.experiments import jobs as jobs_lib
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.jobs import Job
+from azr_jax.lab.experiments.jobs import ExperimentJob
 from azr_jax.lab.experiments.runner import Runner
 
 TABLES = {
@@ -47,7 +47,7 @@ def runner_of(folder, jobs, cores=1, hours=1.0, said=None):
     )
     done = (folder / f"{name}.done").exists
     command = (sys.executable, *words)
-    made.append(Job(name, command, needs, folder / name, done))
+    made.append(ExperimentJob(name, command, needs, folder / name, done))
   workdir = Workdir(folder, plan_file.parse("jobs", TABLES))
   available = sorted(os.sched_getaffinity(0))[:cores]
   say = print if said is None else said.append

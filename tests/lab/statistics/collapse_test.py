@@ -27,7 +27,7 @@ def run_of(scores, diversity, error=0.02):
     "program/azr/induction/answer_diversity": [None] * 12,
     "time/step": [1.0] * 12,
   }  # fmt: skip  # Each series is one line.
-  return reading.Run(
+  return reading.LoggedRun(
     "run", pathlib.Path("run"), {}, steps, values, [], [], {},
     pathlib.Path("run_scores"), [], 0.0,
   )  # fmt: skip  # Most fields are empty.

@@ -98,7 +98,7 @@ def run_of(values):
     "time/step": [1.0] * len(values),
   }
   folder = pathlib.Path("run")
-  return reading.Run(
+  return reading.LoggedRun(
     *("run", folder, {}, steps, named, [], [], {}, folder, [], 0.0)
   )
 

@@ -48,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
   """Alternates rollouts with instant and with sleeping scripts."""
-  work = conversations.Workload(
+  work = conversations.ConversationWorkload(
     flags.conversations,
     flags.prompt_tokens,
     flags.calls,

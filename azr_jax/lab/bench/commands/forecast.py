@@ -51,7 +51,8 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   machine = device.machine()
   decoder = decoder_lib.Decoder(flags)
   sampler = sampler_command.runner(flags, decoder)
-  # Completions of the maximum length, which no distribution exceeds.
+  # The update is compiled for completions of the maximum length, which fit any
+  # distribution of lengths.
   most = UpdateWorkload(
     flags.prompts * flags.samples,
     flags.prompt_tokens + flags.new_tokens,

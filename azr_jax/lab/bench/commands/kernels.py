@@ -113,7 +113,7 @@ def _segments(rows: int, row_length: int, sequences: int) -> np.ndarray:
   rng = np.random.default_rng(0)
   ends = rng.integers(1, row_length + 1, (rows, sequences))
   ends.sort(axis=1)
-  # The number of sequences that ended before a token is its sequence's index.
+  # A token belongs to sequence i if i sequences of its row ended before it.
   tokens = np.arange(row_length)
   ended = (tokens[None, :, None] >= ends[:, None]).sum(-1)
   return np.where(ended < sequences, ended + 1, 0).astype(np.int32)
