@@ -18,8 +18,10 @@ from azr_jax.lab.compile import (
   program_report,
   roofline,
   roofline_floors,
+  row_fill,
   sampling_programs,
 )
+from azr_jax.lab.compile import draws as draws_lib
 from azr_jax.lab.compile import lengths as lengths_lib
 from azr_jax.lab.compile import topology as topology_lib
 from azr_jax.models import load, presets
@@ -117,13 +119,20 @@ def compile_check(
     "programs": reports,
     "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
     "assumed": roofline.assumptions(load),
+    "rows_advice": row_fill.advice(
+      draws_lib.draw(load, next(iter(distributions.values())), 0).trained,
+      c.learner,
+      c.mesh,
+      mesh,
+    ),
   }
   can_forecast = chip.clock_hz and not program_names
   if can_forecast and not any(program.error for program in programs):
     counts = engine.slot_counts(r.slots, sampling)
+    hosts = len({device.process_index for device in devices})
     report["forecasts"] = {
       name: compiled_costs.forecast_step(
-        by_name, chip, c, shapes, counts, load, distribution
+        by_name, chip, c, shapes, counts, load, distribution, hosts
       )
       for name, distribution in distributions.items()
     }
