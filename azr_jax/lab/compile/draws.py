@@ -34,7 +34,7 @@ class Spread:
   Attributes:
     mean: the mean.
     deviation: the standard deviation of one step; 0 for a single step.
-    error: the standard error of the mean, as if steps were independent.
+    error: the standard error of the mean.
   """
 
   mean: float
@@ -42,11 +42,29 @@ class Spread:
   error: float
 
 
-def spread(values: Sequence[float]) -> Spread:
-  """Returns the mean of some values, with its deviation and error."""
-  deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-  mean = statistics.fmean(values)
-  return Spread(mean, deviation, deviation / len(values) ** 0.5)
+def spread(values: Sequence[float], window: int = 1) -> Spread:
+  """Returns the mean of some values, with its deviation and error.
+
+  Args:
+    values: the values, in order.
+    window: number of consecutive values that depend on one another. The error
+      follows from means over windows, which count as independent.
+  """
+  last = len(values) - window + 1
+  means = [
+    statistics.fmean(values[first : first + window])
+    for first in range(0, last, window)
+  ]
+  return Spread(
+    statistics.fmean(values),
+    _deviation(values),
+    _deviation(means) / max(1, len(means)) ** 0.5,
+  )
+
+
+def _deviation(values: Sequence[float]) -> float:
+  """Returns the standard deviation of some values; 0 of fewer than two."""
+  return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,19 +197,22 @@ def forecast_steps(
     "draws": draws,
     **{name: _plain(values) for name, values in times.items()},
     "ahead_step_s": {
-      str(staleness): _plain([one + learned_mean_s for one in values])
+      str(staleness): _plain(
+        [one + learned_mean_s for one in values], staleness + 1
+      )
       for staleness, values in ahead_s.items()
     },
     "ahead_sample_s": {
-      str(staleness): _plain(values) for staleness, values in ahead_s.items()
+      str(staleness): _plain(values, staleness + 1)
+      for staleness, values in ahead_s.items()
     },
     **{name: statistics.fmean(values) for name, values in means.items()},
   }
 
 
-def _plain(values: Sequence[float]) -> dict[str, float]:
+def _plain(values: Sequence[float], window: int = 1) -> dict[str, float]:
   """Returns the spread of some values, for JSON."""
-  return dataclasses.asdict(spread(values))
+  return dataclasses.asdict(spread(values, window))
 
 
 def _phases_s(step: DrawnStep, rules: Rules, costs: SamplerCosts) -> float:

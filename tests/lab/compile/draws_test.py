@@ -36,6 +36,14 @@ def test_a_spread_by_hand():
   assert draws.spread([5.0]) == draws.Spread(5.0, 0.0, 0.0)
 
 
+def test_steps_that_alternate_have_a_small_error():
+  """A long step helps the next one, so pairs differ less than steps."""
+  found = draws.spread([9.0, 1.0, 9.0, 3.0, 7.0], window=2)
+  assert found.mean == 29 / 5
+  # Pairs have the means 5 and 6; the last value has no partner.
+  assert found.error == pytest.approx(0.5)
+
+
 def test_steps_of_equal_lengths_do_not_differ():
   found = forecast_steps("equal:40")
   assert found["draws"] == 4
