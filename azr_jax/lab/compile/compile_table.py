@@ -260,16 +260,17 @@ def _one_forecast(name: str, f: dict[str, Any]) -> Iterator[str]:
       for staleness, step in f["ahead_step_s"].items()
     )
     + f". Mean {f['mean_tokens']:.0f}, longest {f['longest_tokens']:.0f} "
-    f"tokens. Means of {f['draws']} steps, +- the deviation of one step."
+    f"tokens. Means of {f['draws']} steps +- the deviation of one step, in "
+    "brackets the standard error of the mean."
   )
 
 
 def _spread(found: dict[str, float]) -> str:
-  """Formats a mean, with its deviation unless that is negligible."""
+  """Formats a mean, with deviation and error unless they are negligible."""
   mean, deviation = found["mean"], found["deviation"]
   if deviation < 0.005 * mean:
     return f"{mean:.3g}"
-  return f"{mean:.3g} +- {deviation:.2g}"
+  return f"{mean:.3g} +- {deviation:.2g} [{found['error']:.2g}]"
 
 
 def _estimate(report: dict[str, Any]) -> Iterator[str]:

@@ -39,7 +39,7 @@ HOST_CALL_S = 1e-3
 # for 1 to 200 KB.
 EXCHANGE_S = 10e-3
 # Seconds of published runs on TPUs divided by a forecast (docs/results/tpu.md).
-DECODE_FACTOR, UPDATE_FACTOR = 1.4, 1.1
+DECODE_FACTOR, UPDATE_FACTOR = 1.5, 1.1
 
 
 def seconds(total: Cost, chip: Chip) -> float:
