@@ -23,7 +23,7 @@ def enable() -> None:
   The default folder is for a single process, because each host would have its
   own: programs that only some hosts find are compiled at different times.
   """
-  chosen = jax.config.jax_compilation_cache_dir
+  chosen = jax.config.read("jax_compilation_cache_dir")
   if chosen is None and not jax.distributed.is_initialized():
     _enable_default()
   elif chosen and "://" in chosen:

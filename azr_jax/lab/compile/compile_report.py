@@ -6,7 +6,7 @@ Nothing runs on the devices: their compilers work on any x86 Linux machine.
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import Mesh
@@ -119,24 +119,30 @@ def compile_check(
     "programs": reports,
     "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
     "assumed": roofline.assumptions(load),
-    "rows_advice": row_fill.advice(
-      draws_lib.draw(load, next(iter(distributions.values())), 0).trained,
-      c.learner,
-      c.mesh,
-      mesh,
-    ),
+    "rows_advice": _rows_advice(c, mesh, load, distributions),
   }
   can_forecast = chip.clock_hz and not program_names
   if can_forecast and not any(program.error for program in programs):
     counts = engine.slot_counts(r.slots, sampling)
-    hosts = len({device.process_index for device in devices})
     report["forecasts"] = {
       name: compiled_costs.forecast_step(
-        by_name, chip, c, shapes, counts, load, distribution, hosts
+        by_name, chip, c, shapes, counts, load, distribution, report["hosts"]
       )
       for name, distribution in distributions.items()
     }
   return report, all(program["fits"] for program in reports.values())
+
+
+def _rows_advice(
+  c: TrainSettings,
+  mesh: Mesh,
+  load: roofline.Load,
+  distributions: Mapping[str, lengths_lib.Lengths],
+) -> str:
+  """Returns what to change if a step has fewer rows than the mesh, else ""."""
+  first = next(iter(distributions.values()))
+  trained = draws_lib.draw(load, first, seed=0).trained
+  return row_fill.advice(trained, c.learner, c.mesh, mesh)
 
 
 def _about(
@@ -146,6 +152,7 @@ def _about(
   return {
     "topology": topology,
     "devices": mesh.size,
+    "hosts": len({device.process_index for device in mesh.devices.flat}),
     "mesh": dict(mesh.shape),
     "rollout_mesh": dict(sampling.shape),
     "hbm_gib": chip.hbm_bytes / chips.GIB,
