@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import ml_collections
 
+from azr_jax.cli import compilation_cache
 from azr_jax.config import overrides as overrides_lib
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
@@ -133,6 +134,7 @@ def train(
     ValueError: a value is not allowed, or the folder has another run.
     RuntimeError: see `trainer.loop.train`.
   """
+  compilation_cache.enable()
   changes = {"model.source": model, **_changes(overrides), **(config or {})}
   c = _config(changes)
   parts, functions = _rewards(reward, c)
@@ -181,6 +183,7 @@ def load(
   Raises:
     ValueError: the model does not exist, or a value is not allowed.
   """
+  compilation_cache.enable()
   changes = {**_changes(overrides), **(config or {})}
   c = _config(changes)
   folder = storage.resolve(spec)

@@ -12,7 +12,7 @@ import json
 
 from absl import flags
 
-from azr_jax.cli import front
+from azr_jax.cli import compilation_cache, front
 from azr_jax.cli.errors import UsageError
 from azr_jax.config import settings as settings_lib
 from azr_jax.lab.data import countdown_pool
@@ -32,6 +32,7 @@ def run() -> None:
   def main() -> None:
     if at_random.value == (model.value is not None):
       raise UsageError("expected either --model=SPEC or --random")
+    compilation_cache.enable()
     outcomes = countdown_pool.propose(
       config.value, model.value, out.value, count.value
     )

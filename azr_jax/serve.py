@@ -16,7 +16,7 @@ import os
 
 from absl import flags
 
-from azr_jax.cli import front
+from azr_jax.cli import compilation_cache, front
 from azr_jax.cli.errors import UsageError
 from azr_jax.config import settings as settings_lib
 from azr_jax.serving import settings as serving_settings
@@ -38,6 +38,7 @@ def run() -> None:
     spec = model.value or follow.value
     if spec is None or (model.value and follow.value):
       raise UsageError("expected either --model=SPEC or --follow=RUN")
+    compilation_cache.enable()
     # Imported here because it needs aiohttp, an optional dependency.
     from azr_jax.serving import command
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from absl import flags
 
+from azr_jax.cli import compilation_cache
 from azr_jax.parallel import hosts
 
 
@@ -11,7 +12,8 @@ def define() -> Callable[[], None]:
   """Defines the flags.
 
   Returns:
-    A function that joins the other processes if the flags ask for it.
+    A function that joins the other processes if the flags ask for it, and then
+    enables the compilation cache.
   """
   distributed = flags.DEFINE_bool(
     "distributed",
@@ -33,5 +35,6 @@ def define() -> Callable[[], None]:
     address = coordinator_address.value, num_processes.value, process_id.value
     if distributed.value or any(value is not None for value in address):
       hosts.join(*address)
+    compilation_cache.enable()
 
   return join

@@ -12,8 +12,12 @@ import numpy as np
 
 from azr_jax.lab.bench import updating
 from azr_jax.lab.bench.device import fastest
-from azr_jax.lab.compile import forecast
-from azr_jax.lab.compile.sampler_forecast import DecodeCost, SamplerCosts
+from azr_jax.lab.compile import forecast, sampler_forecast
+from azr_jax.lab.compile.sampler_forecast import (
+  DecodeCost,
+  HostCosts,
+  SamplerCosts,
+)
 from azr_jax.models import cached_attention
 from azr_jax.rollout import decode_state, prefill_scheduler
 from azr_jax.rollout.engine import Engine
@@ -35,6 +39,8 @@ def sampler_costs(engine: Engine, params: Params, repeats: int) -> SamplerCosts:
     decode={slots: calls.decode(slots) for slots in engine.slot_counts},
     compact_s={slots: calls.compact(slots) for slots in engine.slot_counts[1:]},
     request_s=fastest(engine.init_pool, repeats),
+    # The decode calls include sending and fetching.
+    host=HostCosts(slot_s=sampler_forecast.HOST_SLOT_S),
   )
 
 

@@ -6,7 +6,7 @@ Nothing runs on the devices: their compilers work on any x86 Linux machine.
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import Mesh
@@ -18,8 +18,10 @@ from azr_jax.lab.compile import (
   program_report,
   roofline,
   roofline_floors,
+  row_fill,
   sampling_programs,
 )
+from azr_jax.lab.compile import draws as draws_lib
 from azr_jax.lab.compile import lengths as lengths_lib
 from azr_jax.lab.compile import topology as topology_lib
 from azr_jax.models import load, presets
@@ -102,13 +104,14 @@ def compile_check(
     "programs": reports,
     "estimate": dataclasses.asdict(estimate) | {"step_s": estimate.step_s},
     "assumed": roofline.assumptions(load),
+    "rows_advice": _rows_advice(c, mesh, load, distributions),
   }
   can_forecast = chip.clock_hz and not program_names
   if can_forecast and not any(program.error for program in programs):
     counts = engine.slot_counts(r.slots, sampling)
     report["forecasts"] = {
       name: compiled_costs.forecast_step(
-        by_name, chip, c, shapes, counts, load, distribution
+        by_name, chip, c, shapes, counts, load, distribution, report["hosts"]
       )
       for name, distribution in distributions.items()
     }
@@ -134,7 +137,7 @@ def _estimate(
   shapes: roofline_floors.Shapes,
   load: roofline.Load,
   update: compiled.Compiled | None,
-) -> roofline.Estimate:
+) -> roofline.StepBounds:
   """Returns the estimate of a step; `update` is None if it is not compiled."""
   return roofline.estimate(
     c,
@@ -149,6 +152,18 @@ def _estimate(
   )
 
 
+def _rows_advice(
+  c: TrainSettings,
+  mesh: Mesh,
+  load: roofline.Load,
+  distributions: Mapping[str, lengths_lib.Lengths],
+) -> str:
+  """Returns what to change if a step has fewer rows than the mesh, else ""."""
+  first = next(iter(distributions.values()))
+  trained = draws_lib.draw(load, first, seed=0).trained
+  return row_fill.advice(trained, c.learner, c.mesh, mesh)
+
+
 def _about(
   topology: str, chip: chips.Chip, mesh: Mesh, sampling: Mesh
 ) -> dict[str, Any]:
@@ -156,6 +171,7 @@ def _about(
   return {
     "topology": topology,
     "devices": mesh.size,
+    "hosts": len({device.process_index for device in mesh.devices.flat}),
     "mesh": dict(mesh.shape),
     "rollout_mesh": dict(sampling.shape),
     "hbm_gib": chip.hbm_bytes / chips.GIB,

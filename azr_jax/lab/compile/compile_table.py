@@ -4,7 +4,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from azr_jax.lab.compile import compiled_costs, cost, parts
+from azr_jax.lab.compile import (
+  compiled_costs,
+  cost,
+  parts,
+  sampler_forecast,
+)
 from azr_jax.parallel import chips
 
 _COLUMNS = 100
@@ -229,24 +234,43 @@ def _forecast(report: dict[str, Any]) -> Iterator[str]:
   if "forecasts" in report:
     latency_us = compiled_costs.COLLECTIVE_LATENCY_S * 1e6
     yield from _wrapped(
-      "Assumed: the compiler's cycles, kernels and links at data-sheet rates, "
-      f"{latency_us:.0f} us per collective, no time for the host or for "
-      "grading, equal prompts"
+      "A lower bound: the compiler's cycles, kernels and links at data-sheet "
+      f"rates, {latency_us:.0f} us per collective, "
+      f"{compiled_costs.HOST_CALL_S * 1e3:.0f} ms and "
+      f"{sampler_forecast.HOST_SLOT_S * 1e6:.0f} us per slot for the host in a "
+      f"decode call, {compiled_costs.EXCHANGE_S * 1e3:.0f} ms per exchange of "
+      "verdicts between hosts, no time for grading, equal prompts. Published "
+      f"runs took {compiled_costs.DECODE_FACTOR} times the decode forecast "
+      f"and {compiled_costs.UPDATE_FACTOR} times the update's"
     )
 
 
 def _one_forecast(name: str, f: dict[str, Any]) -> Iterator[str]:
   """Yields the forecast of a step for one distribution of lengths."""
   yield from _wrapped(
-    f"Forecast at {name}: {f['step_s']:.3g} s a step = sampling "
-    f"{f['sample_s']:.3g} (prefill {f['prefill_s']:.2g}, decode "
-    f"{f['decode_s']:.3g}: {f['decode_calls']} calls, {f['decode_steps']:,} "
-    f"tokens of a slot, slots busy {f['slots_busy']:.0%}) + update "
-    f"{f['update_s']:.3g} ({f['rows']} rows, {f['micro_batches']} "
-    f"micro-batches) + weights {f['params_s']:.2g}; {f['ahead_step_s']:.3g} "
-    f"with rollout.max_staleness=1. Mean "
-    f"{f['mean_tokens']:.0f}, longest {f['longest_tokens']} tokens."
+    f"Forecast at {name}: {_spread(f['step_s'])} s a step = sampling "
+    f"{_spread(f['sample_s'])} (prefill {f['prefill_s']:.2g}, decode "
+    f"{f['decode_s']:.3g}: {f['decode_calls']:.0f} calls, "
+    f"{f['decode_steps']:,.0f} tokens of a slot, slots busy "
+    f"{f['slots_busy']:.0%}; host {f['host_s']:.2g}) + update "
+    f"{_spread(f['update_s'])} ({f['rows']:.0f} rows, "
+    f"{f['micro_batches']:.3g} micro-batches) + weights {f['params_s']:.2g}; "
+    + ", ".join(
+      f"{_spread(step)} with rollout.max_staleness={staleness}"
+      for staleness, step in f["ahead_step_s"].items()
+    )
+    + f". Mean {f['mean_tokens']:.0f}, longest {f['longest_tokens']:.0f} "
+    f"tokens. Means of {f['draws']} steps +- the deviation of one step, in "
+    "brackets the standard error of the mean."
   )
+
+
+def _spread(found: dict[str, float]) -> str:
+  """Formats a mean, with deviation and error unless they are negligible."""
+  mean, deviation = found["mean"], found["deviation"]
+  if deviation < 0.005 * mean:
+    return f"{mean:.3g}"
+  return f"{mean:.3g} +- {deviation:.2g} [{found['error']:.2g}]"
 
 
 def _estimate(report: dict[str, Any]) -> Iterator[str]:
@@ -266,6 +290,7 @@ def _estimate(report: dict[str, Any]) -> Iterator[str]:
     "trained on; data-sheet rates, transfers hidden, slots always full, no "
     "time for the host or for grading"
   )
+  yield from _wrapped(report["rows_advice"])
   for name, program in report["programs"].items():
     if not program["fits"] and not program["error"]:
       kind = name.partition("_")[0] if name.startswith("prefill") else name

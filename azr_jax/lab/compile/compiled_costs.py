@@ -1,11 +1,10 @@
 """The costs of a step's device calls, taken from compiled programs.
 
 They add up the compiler's cycles at the chip's clock, kernels and exposed
-collectives at data-sheet rates, and an assumed latency per collective.
+collectives at data-sheet rates, an assumed latency per collective, and the
+host's time as measured without a device. Real devices are slower.
 """
 
-import dataclasses
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from azr_jax.lab.compile import (
   sampler_forecast,
   sampling_programs,
 )
+from azr_jax.lab.compile import draws as draws_lib
 from azr_jax.lab.compile.compiled import Compiled
 from azr_jax.lab.compile.cost import Cost
 from azr_jax.lab.compile.lengths import Lengths
@@ -23,7 +23,7 @@ from azr_jax.lab.compile.roofline import Load
 from azr_jax.lab.compile.roofline_floors import Shapes
 from azr_jax.lab.compile.sampler_forecast import (
   DecodeCost,
-  PromptLoad,
+  HostCosts,
   Rules,
   SamplerCosts,
 )
@@ -33,11 +33,13 @@ from azr_jax.trainer.settings import TrainSettings
 
 # Assumed, not measured: seconds until the first byte of a collective arrives.
 COLLECTIVE_LATENCY_S = 3e-6
-# Seed of the drawn lengths, so that a forecast is reproducible.
-_SEED = 0
-# Steps simulated when sampling ahead. The first steps fill the slots and the
-# last has no successor, so only those in between are timed.
-_AHEAD_STEPS, _FIRST_TIMED, _LAST_TIMED = 5, 2, 3
+# Assumed, not measured: seconds to send a decode call and to fetch its tokens.
+HOST_CALL_S = 1e-3
+# Seconds of a verdict exchange. Two processes of one machine take 3 to 14 ms
+# for 1 to 200 KB.
+EXCHANGE_S = 10e-3
+# Seconds of published runs on TPUs divided by a forecast (docs/results/tpu.md).
+DECODE_FACTOR, UPDATE_FACTOR = 1.5, 1.1
 
 
 def seconds(total: Cost, chip: Chip) -> float:
@@ -61,6 +63,7 @@ def sampler_costs(
   chip: Chip,
   c: TrainSettings,
   slot_counts: tuple[int, ...],
+  hosts: int = 1,
 ) -> SamplerCosts:
   """Returns the costs of sampling, assuming fewer slots cost as much as all.
 
@@ -69,6 +72,7 @@ def sampler_costs(
     chip: the device type.
     c: a training configuration.
     slot_counts: slot counts that decode is compiled for.
+    hosts: number of processes, which exchange verdicts.
   """
   prefill_s = {}
   for chunk in c.rollout.prefill_chunks:
@@ -76,7 +80,12 @@ def sampler_costs(
     page_s = seconds(total.iteration(cost.PAGE), chip)
     prefill_s[chunk] = (seconds(total, chip), page_s)
   decode = decode_cost(programs["decode"], chip)
-  return SamplerCosts(prefill_s, dict.fromkeys(slot_counts, decode))
+  host = HostCosts(
+    HOST_CALL_S,
+    sampler_forecast.HOST_SLOT_S,
+    EXCHANGE_S if hosts > 1 else 0.0,
+  )
+  return SamplerCosts(prefill_s, dict.fromkeys(slot_counts, decode), host=host)
 
 
 def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:
@@ -134,6 +143,8 @@ def forecast_step(
   slot_counts: tuple[int, ...],
   load: Load,
   lengths: Lengths,
+  hosts: int = 1,
+  draws: int = draws_lib.DRAWS,
 ) -> dict[str, Any]:
   """Returns the forecast of a step for a distribution of lengths.
 
@@ -145,23 +156,9 @@ def forecast_step(
     slot_counts: slot counts that decode is compiled for, descending.
     load: the step's requests.
     lengths: the distribution of completion lengths.
+    hosts: number of processes, which exchange verdicts.
+    draws: number of steps to average over.
   """
-  rng = random.Random(_SEED)
-  tokens = round(load.prompt_tokens)
-  phases = [
-    [
-      PromptLoad(tokens, tuple(lengths.draw(samples, rng)))
-      for _ in range(prompts)
-    ]
-    for prompts, samples in load.phases
-  ]
-  sampled = [
-    n for phase in phases for prompt in phase for n in prompt.completions
-  ]
-  trained = [
-    tokens + length
-    for length in rng.sample(sampled, min(load.trained, len(sampled)))
-  ]
   rules = Rules(
     c.rollout,
     slot_counts,
@@ -169,66 +166,19 @@ def forecast_step(
     "tpu",
     c.rollout.attention != rollout_settings.LOOP,
   )
-  costs = sampler_costs(programs, chip, c, slot_counts)
-  stream = _one_stream(phases)
-  step = forecast.step(
-    stream,
-    trained,
-    rules,
-    costs,
-    forecast.LearnerRules(
-      c.learner.row_length,
-      shapes.rows,
-      c.learner.epochs,
-      c.learner.max_sequences_per_row,
-      c.critic.num_minibatches,
-    ),
-    learner_costs(programs, chip),
+  learner_rules = forecast.LearnerRules(
+    c.learner.row_length,
+    shapes.rows,
+    c.learner.epochs,
+    c.learner.max_sequences_per_row,
+    c.critic.num_minibatches,
   )
-  phases_s = step.sampled.seconds
-  if len(phases) > 1:
-    phases_s = sum(
-      sampler_forecast.sample(phase, rules, costs).seconds for phase in phases
-    )
-  ahead_s = _ahead_s(stream, rules, costs)
-  return {
-    "step_s": step.step_s,
-    "ahead_step_s": ahead_s + step.update_s + step.params_s,
-    "sample_s": step.sampled.seconds,
-    "phases_sample_s": phases_s,
-    "ahead_sample_s": ahead_s,
-    "prefill_s": step.sampled.prefill_s,
-    "decode_s": step.sampled.decode_s,
-    "decode_calls": step.sampled.calls,
-    "decode_steps": step.sampled.steps,
-    "slots_busy": step.sampled.busy,
-    "update_s": step.update_s,
-    "params_s": step.params_s,
-    "rows": step.rows,
-    "micro_batches": step.micro_batches,
-    "mean_tokens": sum(sampled) / len(sampled),
-    "longest_tokens": max(sampled),
-  }
-
-
-def _one_stream(phases: Sequence[Sequence[PromptLoad]]) -> list[PromptLoad]:
-  """Returns the first phase's prompts, with later phases as follow-ups."""
-  first, *later = phases
-  follow: list[list[PromptLoad]] = [[] for _ in first]
-  for phase in later:
-    for index, prompt in enumerate(phase):
-      follow[index % len(first)].append(prompt)
-  return [
-    dataclasses.replace(prompt, follow_ups=tuple(then))
-    for prompt, then in zip(first, follow, strict=True)
-  ]
-
-
-def _ahead_s(
-  step: Sequence[PromptLoad], rules: Rules, costs: SamplerCosts
-) -> float:
-  """Returns the sampling seconds of a step if the next is sampled ahead."""
-  steps = [step] * _AHEAD_STEPS
-  ends = sampler_forecast.sample_steps(steps, 1, rules, costs).step_ends
-  seconds = ends[_LAST_TIMED] - ends[_FIRST_TIMED - 1]
-  return seconds / (_LAST_TIMED - _FIRST_TIMED + 1)
+  return draws_lib.forecast_steps(
+    load,
+    lengths,
+    rules,
+    sampler_costs(programs, chip, c, slot_counts, hosts),
+    learner_rules,
+    learner_costs(programs, chip),
+    draws,
+  )

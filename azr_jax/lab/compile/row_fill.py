@@ -1,0 +1,98 @@
+"""How full the rows of an update are, and a mesh that would fill them.
+
+Every batch shard of the mesh gets at least one row, so on many devices a batch
+may have fewer rows than shards; the others are padding. `mesh.context` spreads
+a row over several devices, which leaves fewer shards.
+"""
+
+from collections.abc import Sequence
+
+from jax.sharding import Mesh
+
+from azr_jax.learner import packing
+from azr_jax.learner.settings import LearnerSettings
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.parallel.settings import MeshSettings
+
+# A layout with at least this fraction of its rows in use is good enough.
+_ENOUGH = 0.75
+# Tokens of a row on one device are a multiple of this.
+_LANES = 128
+
+
+def advice(
+  trained: Sequence[int], c: LearnerSettings, config: MeshSettings, mesh: Mesh
+) -> str:
+  """Returns what to change if most rows are padding, else "".
+
+  Args:
+    trained: tokens of each trained sequence, prompt included.
+    c: the learner's settings.
+    config: the sizes of the mesh as configured.
+    mesh: the learner's mesh.
+  """
+  padded = mesh_lib.padded_rows(c.micro_rows, mesh)
+  rows = _rows(trained, c.row_length, c.max_sequences_per_row)
+  now = rows / _rounded(rows, padded)
+  if now >= 0.5:
+    return ""
+  best, best_fill = "", now
+  for context in _contexts(mesh):
+    shards = mesh.size // mesh.shape["tensor"] // context
+    row_length = _rounded(c.row_length, context * _LANES)
+    filled = _rows(trained, row_length, c.max_sequences_per_row)
+    found = filled / _rounded(filled, shards)
+    if found > best_fill:
+      best_fill = found
+      best = _changes(context, row_length, shards, c, config, mesh)
+    if best_fill >= _ENOUGH:
+      break
+  text = (
+    f"{1 - now:.0%} of the rows of an update are padding ({rows} of "
+    f"{_rounded(rows, padded)} hold sequences)"
+  )
+  return f"{text}: {best} would fill {best_fill:.0%}" if best else text
+
+
+def _contexts(mesh: Mesh) -> list[int]:
+  """Returns usable sizes of `mesh.context`, ascending."""
+  shards = mesh_lib.batch_devices(mesh) * mesh.shape["context"]
+  found, context = [], mesh.shape["context"]
+  while shards % context == 0:
+    found.append(context)
+    context *= 2
+  # cuDNN's attention needs whole rows.
+  return found[:1] if mesh_lib.platform(mesh) in ("gpu", "cuda") else found
+
+
+def _changes(
+  context: int,
+  row_length: int,
+  shards: int,
+  c: LearnerSettings,
+  config: MeshSettings,
+  mesh: Mesh,
+) -> str:
+  """Returns the settings of a layout that differ from the present ones."""
+  changes = {}
+  if context != mesh.shape["context"]:
+    changes["mesh.context"] = context
+    if -1 not in (config.fsdp, config.data):
+      changes["mesh.fsdp"] = shards // mesh.shape["data"]
+  if row_length != c.row_length:
+    changes["learner.row_length"] = row_length
+  if shards < c.micro_rows:
+    changes["learner.micro_rows"] = shards
+  return " ".join(f"{key}={value}" for key, value in changes.items())
+
+
+def _rows(lengths: Sequence[int], row_length: int, most: int) -> int:
+  """Returns the number of rows that sequences are packed into."""
+  # Rows hold inputs and targets: one less than the tokens of a sequence.
+  inputs = [tokens - 1 for tokens in lengths]
+  return len(packing.assign_rows(inputs, row_length, most))
+
+
+def _rounded(count: int, multiple: int) -> int:
+  """Returns `count` rounded up to a multiple."""
+  return -(-count // multiple) * multiple
