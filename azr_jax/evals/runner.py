@@ -38,6 +38,8 @@ from azr_jax.tasks.chats import Chat, ChatSettings
 KS = (1, 4, 8, 16, 32, 64)
 TOO_LONG = "the prompt is too long"
 PROGRESS_LINES = 10
+# In the message about a public source that cannot be read.
+PASS_DATA = "; or pass the data with"
 # The keys that scoring reads from a record.
 _KEYS = (
   "correct",
@@ -139,8 +141,7 @@ def _read_records_of(
     if is_given:
       raise
     raise ValueError(
-      f"{str(error).splitlines()[0]}; or pass the data with "
-      f"--data={benchmark.name}=PATH"
+      f"{str(error).splitlines()[0]}{PASS_DATA} --data={benchmark.name}=PATH"
     ) from error
 
 

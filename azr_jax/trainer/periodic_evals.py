@@ -222,7 +222,7 @@ def _read(
         runner.items_of(benchmark, settings, say)
       )
     except ValueError as error:
-      first = str(error).splitlines()[0].partition("; or give the data")[0]
+      first = str(error).splitlines()[0].partition(runner.PASS_DATA)[0]
       raise ValueError(
         f"config.evaluation.benchmarks has {name}, but {first}; or give its "
         f"file as --config.evaluation.data={benchmark.name}=PATH, or leave it "

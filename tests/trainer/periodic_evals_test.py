@@ -104,3 +104,15 @@ def test_a_format_that_a_benchmark_lacks_is_told_before_the_run(
     expected = pytest.raises(ValueError, match=f"{name}: prompt_format 'comp")
   with expected:
     evals_of(settings)
+
+
+def test_a_benchmark_that_cannot_be_read_names_the_key_of_its_file(monkeypatch):
+  """A run has no flag `--data`, which evaluate's message suggests."""
+
+  def fail(spec):
+    raise ValueError(f"{spec} cannot be downloaded")
+
+  monkeypatch.setattr(runner.records_lib, "read", fail)
+  with pytest.raises(ValueError, match="evaluation.data=gsm8k=PATH") as refusal:
+    evals_of(PeriodicSettings(every=1, benchmarks="gsm8k"))
+  assert " --data=" not in str(refusal.value)
