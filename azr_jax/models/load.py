@@ -14,6 +14,7 @@
 import contextlib
 import dataclasses
 import fnmatch
+import functools
 import importlib.util
 import os
 import pathlib
@@ -250,13 +251,26 @@ def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
   return ()
 
 
+@functools.lru_cache(maxsize=1)
+def _open_gguf(
+  path: pathlib.Path, modified_ns: int, size: int
+) -> gguf_io.GGUFModel:
+  """Opens a GGUF file, once for all commands that resolve it in a row.
+
+  Reading a vocabulary takes seconds. A file that changed is opened again.
+  """
+  del modified_ns, size
+  return gguf_io.GGUFModel(path)
+
+
 def _from_gguf(path: pathlib.Path) -> ModelSource:
   """Returns the model of a GGUF file."""
   # A lazy import, because transformers is slow to import and the embedded
   # models do not need it.
   from azr_jax.models import gguf_tokenizer
 
-  model = gguf_io.GGUFModel(path)
+  stat = path.stat()
+  model = _open_gguf(path, stat.st_mtime_ns, stat.st_size)
   with user_files.reading(path, "a GGUF model with its tokenizer"):
     tokenizer = gguf_tokenizer.from_metadata(model.metadata)
   _require_rows(path, model.config, tokenizer)

@@ -12,6 +12,7 @@ from gguf_files import END, REPLICATED, TEXT, write_gguf
 from azr_jax.models import (
   gguf_io,
   gguf_tokenizer,
+  load,
   transformer,
   weight_loading,
 )
@@ -106,3 +107,19 @@ def test_unknown_tokenizer_is_refused(key, value):
   metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}
   with pytest.raises(ValueError, match=f"{key}='{value}': expected"):
     gguf_tokenizer.from_metadata(metadata | {key: value})
+
+
+def test_a_file_is_read_once_until_it_changes(
+  tmp_path, vocabulary, monkeypatch
+):
+  """A start resolves its model twice, and a large vocabulary takes seconds."""
+  path, opened = tmp_path / "m.gguf", []
+  make = gguf_io.GGUFModel
+  monkeypatch.setattr(
+    gguf_io, "GGUFModel", lambda path: opened.append(path) or make(path)
+  )
+  write_gguf(path, "llama", gguf.GGMLQuantizationType.F32, vocabulary)
+  first, again = load.resolve(str(path), ""), load.resolve(str(path), "")
+  assert first.config == again.config and len(opened) == 1
+  write_gguf(path, "qwen2", gguf.GGMLQuantizationType.F32, vocabulary)
+  assert load.resolve(str(path), "").config.qkv_bias and len(opened) == 2
