@@ -14,6 +14,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+from jaxtyping import Int32
+
 from azr_jax import types
 
 # Identifies a conversation: request number and sample index.
@@ -56,7 +59,7 @@ class ToolRunner(Protocol):
   def end_of_response(
     self,
     sequence_id: SequenceId,
-    token_ids: Sequence[int],
+    token_ids: Int32[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
   ) -> int | None:

@@ -7,7 +7,10 @@ keeps a bounded part of the last line.
 """
 
 import os.path
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Int32
 
 from azr_jax.tools import code_blocks
 
@@ -19,7 +22,7 @@ _CONTEXT_TOKENS = 8
 class BlockFinder:
   """Finds the end of the first closed block of one response."""
 
-  def __init__(self, decode: Callable[[Sequence[int]], str]):
+  def __init__(self, decode: Callable[[list[int]], str]):
     """Starts with an empty response.
 
     Args:
@@ -31,7 +34,10 @@ class BlockFinder:
     self._line = ""
 
   def end_of_block(
-    self, token_ids: Sequence[int], response_start: int, num_checked: int
+    self,
+    token_ids: Int32[np.ndarray, " S"],
+    response_start: int,
+    num_checked: int,
   ) -> int | None:
     """Finds the end of the block among the new tokens.
 
@@ -45,13 +51,13 @@ class BlockFinder:
       The number of tokens up to the end of the block, or None.
     """
     context = max(response_start, num_checked - _CONTEXT_TOKENS)
-    seen = self._decode(token_ids[context:num_checked])
-    text = self._decode(token_ids[context:])
+    seen = self._decode(token_ids[context:num_checked].tolist())
+    text = self._decode(token_ids[context:].tolist())
     if not self._add_text(text[len(os.path.commonprefix([seen, text])) :]):
       return None
 
     def has_block(count: int) -> bool:
-      text = self._decode(token_ids[response_start:count])
+      text = self._decode(token_ids[response_start:count].tolist())
       return code_blocks.find_block(text) is not None
 
     low, high = num_checked + 1, len(token_ids)

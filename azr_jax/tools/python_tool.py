@@ -10,6 +10,9 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+from jaxtyping import Int32
+
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.executor import Executor, scripts
@@ -101,7 +104,7 @@ class PythonTool:
   def end_of_response(
     self,
     sequence_id: SequenceId,
-    token_ids: Sequence[int],
+    token_ids: Int32[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
   ) -> int | None:

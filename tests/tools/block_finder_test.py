@@ -1,5 +1,6 @@
 """Finding the end of a python block during sampling."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ def end_of_block(token_ids, start, chunk, decode):
   """Returns the end that a finder reports when tokens come in chunks."""
   finder, checked, end = BlockFinder(decode), start, None
   while end is None and checked < len(token_ids):
-    so_far = token_ids[: checked + chunk]
+    so_far = np.asarray(token_ids[: checked + chunk], np.int32)
     end = finder.end_of_block(so_far, start, checked)
     checked = len(so_far)
   return end

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int32
 
 from azr_jax import types
 from azr_jax.executor import Executor, scripts
@@ -80,7 +81,7 @@ class ScriptedToolRunner:
   def end_of_response(
     self,
     sequence_id: SequenceId,
-    token_ids: Sequence[int],
+    token_ids: Int32[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
   ) -> int | None:
@@ -89,7 +90,7 @@ class ScriptedToolRunner:
     if response_start >= len(token_ids):
       return None
     longest = self._workload.response_tokens
-    shortened = token_ids[response_start] % max(1, longest // 2)
+    shortened = int(token_ids[response_start]) % max(1, longest // 2)
     end = response_start + longest - shortened
     return end if len(token_ids) >= end else None
 

@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int32
+
 from azr_jax import types
 from azr_jax.environments.client import Episodes
 from azr_jax.functions.pool import CallResult
@@ -60,7 +63,7 @@ class Conversations:
   def end_of_response(
     self,
     sequence_id: SequenceId,
-    token_ids: Sequence[int],
+    token_ids: Int32[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
   ) -> int | None:
