@@ -7,14 +7,14 @@ Seeds and items are both samples: others might have been drawn. Under
 
 the variance of the mean is (M_seed + M_item - M_rest) / (s n), with the mean
 squares M of a two-way layout and Satterthwaite's degrees of freedom (Biometrics
-Bulletin 1946; Cochran, Biometrics 1951). If a few seeds happen to agree, the
-degrees of freedom are those of the many items, and p-values as small as a
-correction for several tests requires come four times as often as they should.
-So we also do the paired t-test over the seeds' means, and report the wider of
-the two intervals and the larger p-value. With one item, both are that test.
-With one seed, there is only the test over items.
+Bulletin 1946; Cochran, Biometrics 1951). If a few seeds happen to agree, this
+test takes its degrees of freedom from the many items. It then finds the small
+p-values that a correction for several tests needs four times too often. So we
+also do the paired t-test over the seeds' means, and report the wider of the two
+intervals and the larger p-value. With one item, both are that test. With one
+seed, there is only the test over items.
 
-Axes: s seeds, n items.
+Axes: s seeds (index i), n items (index j).
 """
 
 import dataclasses

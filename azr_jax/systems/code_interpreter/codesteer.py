@@ -51,7 +51,7 @@ _STEER = (
   "answer.\nQuestion: {question}\n\nThe solver's answer:\n{answer}\n\nWhat its "
   "code printed: {output}\nA check of the answer printed: {check}\nIts code: "
   "{code}\n\nEnd with one of these: <<<Return Answer>>> if the answer is "
-  "right; <<<Code>>> or <<<Text>>> to have it answer anew in this way; or "
+  "right; <<<Code>>> or <<<Text>>> to have it answer again in this way; or "
   "<<<advice>>> with your advice in place of the word.\n\nReply:\n"
 )
 _ADVISED = "\nAdvice for this question: {advice}\n"
@@ -92,7 +92,7 @@ class CodeSteerSettings(Settings):
   )
   solver_temperature: float = setting(
     0.0,
-    "temperature of the solver; -1 uses that of the other roles",
+    "solver temperature; -1: the same as the other roles",
     paper="0",
     accepts=(lambda v: v == _AS_SAMPLED or v >= 0, "-1, or at least 0"),
     expert=True,
