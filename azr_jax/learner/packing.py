@@ -24,7 +24,7 @@ AGGREGATIONS = (
   "group_mean",
   "row_mean",
 )
-# Sequences of a row at most. cuDNN's packed attention knows a fixed number.
+# Maximum sequences per row. cuDNN's packed attention needs a fixed number.
 MAX_SEQUENCES_PER_ROW = 32
 # Those of `AGGREGATIONS` that are a mean over sequences of a sum over tokens.
 # In the others the weights of all tokens add up to 1.

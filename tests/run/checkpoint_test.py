@@ -149,7 +149,8 @@ def test_a_save_is_finished_before_its_checksums(tmp_path, monkeypatch):
     while not checkpoint_reading.finished_steps(tmp_path):
       assert time.monotonic() < deadline
       time.sleep(0.01)
-    assert checkpoint_reading.newest_step(tmp_path) == 1  # As after a kill.
+    # A kill would leave the folder like this: saved, but without checksums.
+    assert checkpoint_reading.newest_step(tmp_path) == 1
     may_write.set()
   damage(tmp_path, 1)
   with pytest.raises(ValueError, match="step 1 is damaged"):

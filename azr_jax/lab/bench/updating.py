@@ -68,7 +68,7 @@ class UpdateRunner:
     self._state = learner.init(params)
     self._vocab_size = model.config.vocab_size
     self._row_length = workload.length
-    # A row holds a sequence at least, and empty rows would be computed.
+    # More rows than sequences would only compute padding.
     most_rows = min(micro_rows, len(workload.lengths()))
     self._micro_rows = mesh_lib.padded_rows(most_rows, mesh)
     self.micro_batches = 1

@@ -374,7 +374,7 @@ def _rollouts(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
 
 
 def _solutions(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
-  """Returns the solutions of a step, by task type."""
+  """Returns the solutions of a step, in episode order."""
   return [
     episode.solution for episode in episodes if episode.solution is not None
   ]
