@@ -73,7 +73,7 @@ TEST_REQUIRES = [
   "nbclient>=0.10",
   "openai>=1.40",  # asks `azr_jax.serve`.
   "pyarrow>=15",  # reads Countdown's puzzles where they are parquet.
-  "pyrefly==1.4.1",  # Exact, so that a commit passes lint tomorrow, too.
+  "pyrefly==1.4.1",  # Pinned, like ruff: new versions report new errors.
   "pytest>=8.0",
   "pytest-xdist>=3.5",
   "ray>=2.40",

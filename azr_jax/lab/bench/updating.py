@@ -50,7 +50,7 @@ class UpdateRunner:
       mesh: the mesh to train on.
       rules: logical axis to mesh axis.
       workload: the sequences to train on.
-      micro_rows: rows per micro-batch at most.
+      micro_rows: maximum rows per micro-batch.
       chunk_tokens: tokens whose logits are computed at once.
     """
     optimizer = make_optimizer(**vars(OptimizerSettings()))
