@@ -140,6 +140,8 @@ class Transformer(nn.Module):
     carry = x, jnp.zeros((), jnp.int32)
     inputs = positions, segments, cache, recent
     if self.unrolled:
+      # Layers are traced once, and the program calls one function for each.
+      block = nn.jit(block)
       each_kv = []
       for index in range(c.num_layers):
         layer = block(c, computation, name=f"{LAYERS}_{index}")

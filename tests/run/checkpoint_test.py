@@ -230,3 +230,12 @@ def test_a_full_disk_is_told_as_such(tmp_path, text, number):
     with Checkpointer(tmp_path, keep=1) as checkpoints:
       checkpoints._manager.wait_until_finished = fail
   assert getattr(raised.value, "errno", 0) == number
+
+
+def test_device_state_is_not_compressed(tmp_path):
+  state = {"params": np.zeros((1 << 18,), np.float32)}
+  with Checkpointer(tmp_path, keep=None) as checkpointer:
+    checkpointer.save(1, state, {})
+  folder = tmp_path / "checkpoints" / "1" / "state"
+  size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+  assert size >= 1 << 20
