@@ -1,7 +1,6 @@
 """Random generators of the host.
 
-Datasets that other people or results name by a seed, such as the puzzles of
-Countdown, keep generators of their own.
+Published puzzles and questions are not drawn here, so that they stay the same.
 """
 
 import hashlib
@@ -16,9 +15,8 @@ def generator(
 ) -> np.random.Generator:
   """Returns the generator of a seed, a purpose and numbers such as the step.
 
-  Any other seed, purpose or tuple of numbers gives an independent stream. A
-  tuple passed to NumPy would not: NumPy ignores zeros at the end of a short
-  one.
+  Any other seed, purpose or tuple of numbers gives an independent stream. NumPy
+  alone would ignore zeros at the end of a short tuple, so the text is hashed.
   """
   text = " ".join(str(int(part)) for part in (seed, purpose, *numbers))
   digest = hashlib.sha256(text.encode()).digest()
