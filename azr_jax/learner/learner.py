@@ -15,13 +15,15 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.learner import critic as critic_lib
-from azr_jax.learner import gap, preparation, purposes, train_state
+from azr_jax.learner import gap, preparation, train_state
 from azr_jax.learner import update as update_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import MicroLoss
 from azr_jax.learner.preparation import Prepare
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.types import BoxedParams, Metrics, Params, Rules, Shardings
 
 State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
@@ -177,7 +179,7 @@ def _with_critic(
   make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
       params,
-      jax.random.fold_in(jax.random.key(critic.seed), purposes.VALUE_HEAD),
+      keys.of(critic.seed, Purpose.VALUE_HEAD),
       critic.head_init,
     ),
     out_shardings=shardings.params,

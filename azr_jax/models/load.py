@@ -43,6 +43,8 @@ from azr_jax.models import (
 )
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.types import Params, Rules
 
 ASSETS = pathlib.Path(__file__).parents[1] / "assets"
@@ -295,7 +297,7 @@ def random_params(config: ModelConfig, seed: int) -> LoadParams:
     init = jax.jit(
       lambda key: transformer.init_params(model, key), out_shardings=shardings
     )
-    return init(jax.random.key(seed))
+    return init(keys.of(seed, Purpose.INIT))
 
   return load
 

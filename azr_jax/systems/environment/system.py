@@ -190,7 +190,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     del policy
     positions = self._order.take(step - 1)
     indices = passes.epoch_indices(
-      (self.context.seed,), len(self._tasks), positions
+      self.context.seed, len(self._tasks), positions
     )
     return ScoredItems(indices, positions)
 
