@@ -18,7 +18,7 @@ import tensorflow_datasets as tfds
 
 from azr_jax.corpora.programs import conversations, heldout
 from azr_jax.corpora.programs.conversations import (
-  Conversation,
+  ProgramConversation,
   ProgramCorpusSettings,
 )
 from azr_jax.executor import Executor, Job
@@ -31,7 +31,7 @@ _CHECK_BATCH = 2048
 
 def generate(
   seed: int, count: int, settings: ProgramCorpusSettings
-) -> Iterator[Conversation]:
+) -> Iterator[ProgramConversation]:
   """Yields `count` conversations, three to solve for each to propose."""
   cycle = [
     (task_type, role)
@@ -51,7 +51,7 @@ def generate(
 
 
 def validate(
-  executor: Executor, batch: Sequence[Conversation]
+  executor: Executor, batch: Sequence[ProgramConversation]
 ) -> dict[str, int]:
   """Runs the cases of conversations; returns their count per task and role.
 
@@ -122,7 +122,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     return {"train": self._generate_examples()}
 
   def _generate_examples(self) -> Iterator[tuple[int, dict[str, str]]]:
-    batch: list[Conversation] = []
+    batch: list[ProgramConversation] = []
     stream = generate(self._seed, self._count, self._settings)
     for index, conversation in enumerate(stream):
       batch.append(conversation)

@@ -94,7 +94,7 @@ class _Run:
     return None
 
 
-class Pool:
+class ZygotePool:
   """The zygotes of this process, and the runs that wait for them.
 
   Attributes:
