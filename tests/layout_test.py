@@ -99,9 +99,19 @@ def test_nothing_but_commands_imports_the_laboratory():
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_functions_fit_a_screen_or_two(file):
   for node in ast.walk(ast.parse(file.read_text())):
-    if isinstance(node, ast.FunctionDef):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
       length = node.end_lineno - node.lineno + 1
       assert length <= MAX_FUNCTION_LINES, (node.name, length)
+
+
+def test_no_two_public_classes_share_a_name():
+  found: dict[str, list[str]] = {}
+  for file in FILES:
+    for node in ast.parse(file.read_text()).body:
+      if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        found.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+  assert len(found) > 200
+  assert not {name: files for name, files in found.items() if len(files) > 1}
 
 
 def test_no_system_is_named_in_shared_code():
