@@ -114,7 +114,7 @@ def values(
   num_items: int,
   k: int,
 ) -> np.ndarray:
-  """Returns pass@k [S, N] of all items; items without a record have 0.
+  """Returns pass@k [seeds, items] of all items; items without a record have 0.
 
   Args:
     correct: for each seed, the samples' correctness by item id.

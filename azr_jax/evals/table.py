@@ -114,7 +114,7 @@ def merged(model: ScoredModel) -> dict[str, float]:
 
 
 def _values(model: ScoredModel, name: str) -> np.ndarray:
-  """Returns pass@1 [S, N] on a benchmark.
+  """Returns pass@1 [seeds, items] on a benchmark.
 
   Raises:
     ValueError: the folders have different items.

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int
 class Spans:
   """Lengths and starts of the sequences of all rows, as one list.
 
-  n = rows x maximum sequences per row. Existing sequences come first.
+  n = B x maximum sequences per row. Existing sequences come first.
 
   Attributes:
     lengths: int32 [n], tokens of each sequence; 0 past the last sequence.
@@ -42,7 +42,7 @@ def sequence_spans(
   Args:
     segments: the segment of each token, from 1 to `max_sequences_per_row`,
       ascending along the row, and 0 for padding at its end.
-    max_sequences_per_row: M, so n = B M.
+    max_sequences_per_row: n / B.
   """
   B, S = segments.shape
   numbers = jnp.arange(1, max_sequences_per_row + 1)

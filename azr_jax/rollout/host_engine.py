@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Int32
 
 from azr_jax.rollout import decode_state
 from azr_jax.rollout.engine import Engine, num_slot_pages, prefill_rows
@@ -73,8 +73,8 @@ class HostEngine:
 
   def init_slots(self, slots: int) -> decode_state.Slots:
     """Returns slots that are all done."""
-    zeros = np.zeros(slots, np.int64)
-    return _Slots(*[zeros] * 4, np.ones(slots, bool), np.ones(slots), zeros)
+    zeros, ones = np.zeros(slots, np.int32), np.ones(slots, np.float32)
+    return _Slots(*[zeros] * 4, np.ones(slots, bool), ones, zeros)
 
   def compact(
     self, slots: decode_state.Slots, kept: Int[np.ndarray, " kept"]
@@ -122,7 +122,8 @@ class LengthEngine(HostEngine):
       devices: as for `HostEngine`.
     """
     super().__init__(settings, slot_counts, devices)
-    self._length, self._text = length, text
+    self._length = length
+    self._text = None if text is None else text.astype(np.int32)
     self._rng = np.random.default_rng(0)
 
   def decode(
@@ -161,11 +162,11 @@ class LengthEngine(HostEngine):
     )
     return pool, new, output
 
-  def _tokens(self, slots: int) -> Int[np.ndarray, "B N"]:
+  def _tokens(self, slots: int) -> Int32[np.ndarray, "B N"]:
     """Returns the tokens of a call."""
     steps = self.settings.decode_chunk
     if self._text is None:
-      return np.zeros((slots, steps), np.int64)
+      return np.zeros((slots, steps), np.int32)
     starts = self._rng.integers(0, len(self._text) - steps, slots)
     return self._text[starts[:, None] + np.arange(steps)]
 
@@ -252,8 +253,9 @@ class PageEngine(HostEngine):
         pages = pool[device]
         pages[changes.copy_targets[slot]] = pages[changes.copy_sources[slot]]
     new: Any = self.change(slots, changes)
-    tokens = np.zeros((count, steps), np.int64)
-    generated = np.zeros(count, np.int64)
+    tokens = np.zeros((count, steps), np.int32)
+    logprobs = np.zeros((count, steps), np.float32)
+    generated = np.zeros(count, np.int32)
     prefixes = [
       self._held(pool[s // rows], changes.table[s], new.length[s])
       if not new.done[s]
@@ -279,5 +281,5 @@ class PageEngine(HostEngine):
       self._write(pool[slot // rows], table, start, prefixes[slot][start:])
     new = new.replace(length=new.length + generated)
     done = new.done.copy().view(_Ready)
-    output = _Output(tokens, tokens * 0.0, generated, done, generated)
+    output = _Output(tokens, logprobs, generated, done, generated)
     return pool, new, output

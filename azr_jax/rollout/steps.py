@@ -207,10 +207,10 @@ class PrefillBatch(flax.struct.PyTreeNode):
     table: the pages of each sequence, including pages for these tokens.
   """
 
-  tokens: Int32[Leaf, "R S"]
-  starts: Int32[Leaf, " R"]
-  counts: Int32[Leaf, " R"]
-  table: Int32[Leaf, "R M"]
+  tokens: Int32[Leaf, "B S"]
+  starts: Int32[Leaf, " B"]
+  counts: Int32[Leaf, " B"]
+  table: Int32[Leaf, "B M"]
 
 
 def prefill(

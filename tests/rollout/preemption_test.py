@@ -150,11 +150,13 @@ def test_a_sequence_grows_until_it_has_the_pages_of_its_last_token():
   _, table, allocator = made(pool)
   sequence, held = holding(pool, 1), []
   sequence.cached.count = 2 * TOKENS
+  ids, counts = np.zeros((2, 3), np.int32), np.array([0, 3], np.int32)
+  call = DecodedCall(ids, np.zeros((2, 3), np.float32), counts, 0)
   table.enter(1, sequence)
   for _ in range(6):
     allocator.allocate_running()
     held.append((len(sequence.cached.pages), table.num_growing(0)))
-    table.add_tokens(DecodedCall(None, None, np.array([0, 3]), 0))
+    table.add_tokens(dataclasses.replace(call, following=None))
   # It has 8 to 24 tokens cached, and room for three more before each call.
   assert held == [(3, 1), (4, 1), (5, 1), (5, 1), (6, 0), (6, 0)]
   table.leave(sequence)

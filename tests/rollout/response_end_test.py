@@ -12,6 +12,8 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.tokens import sampled
 from azr_jax.trainer import settings
 
+KEY_DATA = np.zeros(2, np.uint32)
+
 PIECES = [b"", b"a", b"b", b">", b"b>", b">a", b"</", "é".encode(), b" "]
 PIECES += [b"\xc3", b"\xa9", b"a\xc3", b"\xa9>", b" >", b"> "]
 PIECES += [b"\n", b"b\n"]
@@ -54,7 +56,7 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
   """However tokens are split over calls and characters over tokens."""
   tokenizer = PieceTokenizer()
   ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=tuple(stops)))
-  request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
+  request = Request(0, types.Prompt("", (1,)), 1, 99, KEY_DATA, 0)
   sequence, found = SequenceState(request, 0), None
   for new in calls:
     checked = sequence.num_tokens
@@ -100,7 +102,9 @@ def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
   for variant, end in (("full", None), ("average16", len(quote))):
     config = evaluate.get_config(variant)
     rollout = settings.read(settings.EvaluateSettings, config).rollout
-    request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
+    request = Request(
+      0, types.Prompt("", (1,)), 1, 99, np.zeros(2, np.uint32), 0
+    )
     sequence = SequenceState(request, 0)
     sequence.add(sampled([*map(ord, text)], [0.0] * len(text), 0))
     assert ResponseEnds(LetterTokenizer(), rollout).find(sequence, 0) == end

@@ -32,7 +32,11 @@ def trajectory(prompt, completion):
   return types.Trajectory(
     prompt=types.Prompt("", (0,) * prompt),
     completion=types.Completion(
-      ids, np.zeros(completion), np.ones(completion, bool), "stop", ""
+      ids,
+      np.zeros(completion, np.float32),
+      np.ones(completion, bool),
+      "stop",
+      "",
     ),
     reward=1.0,
     group_id=0,

@@ -219,7 +219,7 @@ def _critic_programs(
 def _abstract_batch(
   micro_batches: int, rows: int, length: int, mesh: Mesh
 ) -> types.Batch:
-  """Returns an abstract batch of micro-batches [A, rows, length]."""
+  """Returns an abstract batch of micro-batches [A, B, S]."""
   sharding = mesh_lib.token_sharding(mesh, axis=1)
 
   def array(dtype: DTypeLike) -> Any:

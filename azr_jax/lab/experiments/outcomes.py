@@ -20,7 +20,7 @@ class OutcomeValues:
   Attributes:
     seeds: seeds of the runs.
     items: question by item id, sorted; {} for a metric.
-    values: values by seed and item, float64 [S, N].
+    values: values by seed and item, float64 [seeds, items].
   """
 
   seeds: tuple[int, ...]
