@@ -120,7 +120,8 @@ def main() -> None:
   os.close(null)
   channel = Channel(socket, socket)
   settings, libraries, paths = _first_message(channel)
-  pool = Pool(ExecutorSettings(**settings), libraries, paths)
+  c = ExecutorSettings(**settings)
+  pool = Pool(c.workers, c.limits, c.memory_mb, c.layers(), libraries, paths)
   try:
     _Server(channel, pool).serve()
   except RuntimeError as error:
