@@ -108,6 +108,9 @@ def make_engine(
   pool_shape = _pool_shape(
     model.config, num_pages * shapes.devices, shapes.page_size
   )
+  # The output of decoding is replicated, because every host of a pod schedules
+  # all sequences and so reads all of it.
+  replicated = mesh_lib.replicated(mesh)
   on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
   return Engine(
     shapes=shapes,
@@ -145,13 +148,7 @@ def make_engine(
         lists_pages=lists_pages,
         **on_mesh,
       ),
-      # The output is replicated, because every host of a pod schedules all
-      # sequences and so reads all of it.
-      out_shardings=(
-        pool_sharding,
-        slots_sharding,
-        mesh_lib.replicated(mesh),
-      ),
+      out_shardings=(pool_sharding, slots_sharding, replicated),
       donate_argnums=(1, 2),
     ),
   )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
+from azr_jax.models import tokenizers
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.run.session import Run
 from azr_jax.systems import benchmark_agents
@@ -44,6 +45,7 @@ def answer(
   policy = loading.load_policy(
     settings, model_spec, step, lambda _: sizes.Workload(responses)
   )
+  policy.tokenizer = tokenizers.dated(policy.tokenizer, run.date)
   with build.build_executor(settings.executor, run.hosts) as executor:
     for number, eval_pass in enumerate(eval_passes):
       path = run.folder / f"{eval_pass.name}.jsonl"
