@@ -1,6 +1,6 @@
 """Builds an engine from the `rollout` section of a configuration.
 
-Below this module and `sampler.py`, sampling reads no settings.
+This module, `sampler.py` and `layout.py` are the ones that read the section.
 """
 
 from jax.sharding import Mesh
