@@ -32,6 +32,26 @@ IMPORT_SYSTEMS = (*KNOW_SYSTEMS, "lab")
 SYSTEM_NAME = re.compile(
   r"[\"'](azr|orz|countdown|code_interpreter|custom)[\"']"
 )
+# Generators and keys from a seed. The key of 0 is a placeholder or a shape.
+SEEDED = re.compile(
+  r"default_rng\(|RandomState\(|\bRandom\(|SeedSequence\("
+  r"|random\.(key|PRNGKey)\((?!0\))"
+)
+# Files with generators of their own.
+OWN_GENERATORS = {
+  # Published questions and puzzles, which must stay the same.
+  "corpora/programs/heldout.py",
+  "evals/multiple_choice.py",
+  "tasks/countdown/generator.py",
+  "tasks/questions/symbench/gridworld.py",
+  "tasks/table/sums.py",
+  # Episodes, seeded by their tasks.
+  "environments/server.py",
+  "systems/environment/examples.py",
+  # A model without a device, and seeds that clients choose.
+  "rollout/host_engine.py",
+  "serving/protocol.py",
+}
 
 
 def imports_of(file):
@@ -108,6 +128,18 @@ def test_settings_end_where_something_is_built(package, builders):
     if folder / "settings.py" in imports_of(file)
   }
   assert found == builders
+
+
+def test_runs_draw_random_numbers_by_purpose():
+  """The laboratory and the sandbox share no run's numbers."""
+  apart = ("lab", "randomness", "executor")
+  found = {
+    file.relative_to(PACKAGE).as_posix()
+    for file in FILES
+    if file.relative_to(PACKAGE).parts[0] not in apart
+    and SEEDED.search(file.read_text())
+  }
+  assert found == OWN_GENERATORS
 
 
 def test_nothing_but_commands_imports_the_laboratory():

@@ -17,7 +17,7 @@ import jaxtyping
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
-PACKAGES = ("learner", "models", "rollout")
+PACKAGES = ("learner", "models", "randomness", "rollout")
 
 
 def modules():

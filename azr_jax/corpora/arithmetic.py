@@ -20,6 +20,8 @@ import numpy as np
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.models import tokenizer_training
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
@@ -62,7 +64,7 @@ class ArithmeticSettings(Settings):
 
 def conversations(settings: ArithmeticSettings) -> Iterator[tuple[str, str]]:
   """Yields (prompt, response) for at most `settings.count` problems."""
-  rng = np.random.default_rng((settings.seed, 1))
+  rng = streams.generator(settings.seed, Purpose.ARITHMETIC_CORPUS)
   weights = np.array(settings.style_weights) / sum(settings.style_weights)
   for problem in sources.read(settings.data, settings.count, settings.seed):
     style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]

@@ -15,6 +15,8 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora import countdown_solutions
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.models import tokenizer_training
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks.countdown import generator, prompts, solver
 
 # Number of puzzles per call of the solver.
@@ -84,7 +86,7 @@ def conversations(
   settings: CountdownCorpusSettings,
 ) -> Iterator[tuple[str, str]]:
   """Yields (prompt, response) for `settings.count` conversations."""
-  rng = np.random.default_rng((settings.seed, 1))
+  rng = streams.generator(settings.seed, Purpose.COUNTDOWN_CORPUS)
   weights = np.array(settings.style_weights) / sum(settings.style_weights)
   recent: list[Puzzle] = []
   solved = _solved_puzzles(settings.seed, settings.sizes, rng)

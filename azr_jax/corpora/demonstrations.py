@@ -11,10 +11,10 @@ import json
 import pathlib
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from azr_jax.config import user_files
 from azr_jax.corpora.corpus import Conversation
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.tools import code_blocks
 
 
@@ -74,7 +74,7 @@ def choose(
     The sampled conversations, task by task, otherwise in their given order.
   """
   distinct = list(dict.fromkeys(demonstrations))
-  rng = np.random.default_rng((seed, 3))
+  rng = streams.generator(seed, Purpose.DEMONSTRATIONS)
   # The items with the largest keys are a weighted sample without replacement
   # (Efraimidis and Spirakis, 2006).
   keys = [

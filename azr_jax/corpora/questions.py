@@ -22,6 +22,8 @@ import numpy as np
 from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.models import tokenizer_training
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tools import code_blocks
@@ -109,7 +111,7 @@ def conversations(settings: QuestionCorpusSettings) -> Iterator[Conversation]:
 
   Tasks that repeat their questions yield fewer.
   """
-  rng = np.random.default_rng((settings.seed, 1))
+  rng = streams.generator(settings.seed, Purpose.QUESTION_CORPUS)
   weights = np.array(settings.style_weights) / sum(settings.style_weights)
   specs = sources.split_all(settings.sources)
   probs = settings.correct_probs or (1.0,) * len(specs)

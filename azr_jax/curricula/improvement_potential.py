@@ -23,6 +23,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
+
 ONLINE = ("online_merge", "online_unmerge")
 _ONE_GROUP_PER_STAGE = ("potential_alone", "online_unmerge")
 # Curricula whose pass rates are estimated before training.
@@ -79,7 +82,7 @@ def group_by_quantiles(keys: Sequence[float], seed: int) -> list[int]:
     keys: the sort key of each question; group 1 has the largest keys.
     seed: breaks ties randomly.
   """
-  shuffled = np.random.default_rng((seed, 0)).permutation(len(keys))
+  shuffled = streams.generator(seed, Purpose.TIES).permutation(len(keys))
   order = shuffled[np.argsort(-np.asarray(keys)[shuffled], kind="stable")]
   groups = np.empty(len(keys), int)
   groups[order] = 1 + np.arange(len(keys)) * STAGES // max(len(keys), 1)

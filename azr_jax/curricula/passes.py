@@ -1,19 +1,23 @@
 """Epochs over a set of items, each in a different random order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
+
 
 def epoch_indices(
-  seeds: Sequence[int], total: int, positions: Iterable[int]
+  seed: int, total: int, positions: Iterable[int], stage: int = 1
 ) -> list[int]:
   """Returns the items at some positions of endlessly reshuffled epochs.
 
   Args:
-    seeds: seeds of the shuffles; each epoch also folds in its number.
+    seed: the seed of the run.
     total: number of items per epoch.
     positions: positions in the concatenated epochs, from 0.
+    stage: stages have epochs of their own.
 
   Returns:
     An index below `total` for each position.
@@ -23,7 +27,7 @@ def epoch_indices(
   for position in positions:
     epoch, offset = divmod(position, total)
     if epoch not in orders:
-      rng = np.random.default_rng((*seeds, epoch, 0))
+      rng = streams.generator(seed, Purpose.EPOCHS, stage, epoch)
       orders[epoch] = rng.permutation(total)
     indices.append(int(orders[epoch][offset]))
   return indices

@@ -83,7 +83,7 @@ class Stages:
     items = improvement_potential.stage_questions(
       self._groups, self._curriculum, stage, min_count
     )
-    indices = passes.epoch_indices((self._seed, stage), len(items), positions)
+    indices = passes.epoch_indices(self._seed, len(items), positions, stage)
     return [items[index] for index in indices]
 
   def metrics(self, step: int, name: str) -> dict[str, float]:

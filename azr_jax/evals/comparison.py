@@ -7,10 +7,10 @@ must have the same items.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from azr_jax.evals import score_files, statistics
 from azr_jax.evals.score_files import Model
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _compare(
       b,
       options.resamples,
       options.confidence,
-      np.random.default_rng(options.seed),
+      streams.generator(options.seed, Purpose.RESAMPLES),
     ),
   )
 

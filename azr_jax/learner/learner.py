@@ -15,13 +15,15 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.learner import critic as critic_lib
-from azr_jax.learner import gap, preparation, purposes, train_state
+from azr_jax.learner import gap, preparation, train_state
 from azr_jax.learner import update as update_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import MicroLoss
 from azr_jax.learner.preparation import Prepare
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.types import BoxedParams, Metrics, Params, Rules, Shardings
 
 State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
@@ -69,7 +71,7 @@ class CriticParts:
     optimizer: the critic's own optimizer.
     gamma: discount factor.
     gae_lambda: lambda of GAE.
-    num_minibatches: number of optimizer steps per batch, at most.
+    num_minibatches: maximum number of optimizer steps per batch.
     value_clip: as in `critic.value_loss`.
     grad_clip: the gradient norm that the optimizer clips to; 0 if it does not.
     head_init: as in `critic.init_params`.
@@ -115,8 +117,8 @@ def make(
     epochs: number of passes over each batch.
     options: XLA compiler options.
     prepare: from `preparation.make_prepare`.
-    entropy_target: adapts the entropy coefficient. None leaves the loss its
-      own coefficient.
+    entropy_target: adapts the entropy coefficient. None keeps the coefficient
+      of the loss.
   """
   boxed = transformer.abstract_params(model)
   coef = None if entropy_target is None else entropy_target.start
@@ -177,7 +179,7 @@ def _with_critic(
   make_critic_params = jax.jit(
     lambda params: critic_lib.init_params(
       params,
-      jax.random.fold_in(jax.random.key(critic.seed), purposes.VALUE_HEAD),
+      keys.of(critic.seed, Purpose.VALUE_HEAD),
       critic.head_init,
     ),
     out_shardings=shardings.params,

@@ -28,13 +28,14 @@ from azr_jax.learner import (
   objective,
   order_statistics,
   policy_losses,
-  purposes,
   update,
 )
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.types import Metrics, Params
 
 # Jitted: (params, step, batch) -> (fields to set in the batch, metrics).
@@ -103,8 +104,7 @@ def make_prepare(
     if choose is not None:
       found = policy_losses.covariances(logprobs, batch.advantages, mask)
       # The update count is folded in, so a resumed run repeats the selection.
-      key = jax.random.fold_in(jax.random.key(seed), purposes.SELECTION)
-      key = jax.random.fold_in(key, step)
+      key = keys.of(seed, Purpose.SELECTION, step)
       fields["chosen"] = choose(found, mask, key) * 1.0
     return fields, metrics
 

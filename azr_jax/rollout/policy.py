@@ -30,6 +30,8 @@ from jaxtyping import Array, Key, UInt32
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout import partial_rollouts
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 from azr_jax.rollout.partial_rollouts import GroupPaused, PartialRollouts
@@ -133,9 +135,6 @@ class Samples:
 
 Out = TypeVar("Out")
 
-# Folded into the key of branches; calls count up from 0.
-_BRANCH = (1 << 31) - 1
-
 
 @dataclasses.dataclass
 class SampleLog:
@@ -217,9 +216,7 @@ class Policy:
     The branch and this policy do not affect each other's samples. They share
     one `sample_log`. A branch never pauses groups.
     """
-    key = jax.random.fold_in(self.key, _BRANCH)
-    for number in numbers:
-      key = jax.random.fold_in(key, number)
+    key = keys.fold(self.key, Purpose.BRANCH, *numbers)
     return dataclasses.replace(
       self, key=key, calls=0, is_branch=True, partial=PartialRollouts()
     )
@@ -304,7 +301,7 @@ class Policy:
     if temperature is None:
       temperature = self.temperature
     stream = self.loop.stream(self.sampler, self.weights)
-    key_data = self._key_data_of(number)
+    key_data = self.call_key_data(number)
     seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
     submitted = [
       stream.submit(
@@ -366,14 +363,14 @@ class Policy:
     for prompt_seed, group in groups.items():
       for saved in group:
         call = saved["call"]
-        key_data = self._key_data_of(call)
+        key_data = self.call_key_data(call)
         known.append(partial_rollouts.restore(saved, key_data, prompt_seed))
         if saved["finish"] is not None:
           self.partial.ended.add((call, prompt_seed, saved["sample"]))
     self.loop.restore(known)
 
-  def _key_data_of(self, call: int) -> UInt32[np.ndarray, " U"]:
-    """Returns the data of a call's random key."""
+  def call_key_data(self, call: int) -> UInt32[np.ndarray, " U"]:
+    """Returns the data of a call's random key; calls count from 0."""
     if call not in self._key_data:
       # Cached, because computing it would queue behind the device's current
       # work.

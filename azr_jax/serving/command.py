@@ -7,9 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-import jax
 import ml_collections
-import numpy as np
 
 from azr_jax import types
 from azr_jax.cli.errors import UsageError
@@ -143,7 +141,6 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
   a client gets with that seed. The worker replaces the policy's weights on a
   swap.
   """
-  key = jax.random.fold_in(policy.key, 0)
   policy.weights.version = step
   num_top, scorer = c.serve.max_logprobs, None
   if num_top:
@@ -155,7 +152,7 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
   return DecodeWorker(
     policy.sampler,
     policy.weights,
-    np.asarray(jax.random.key_data(key)),
+    policy.call_key_data(0),
     step,
     c.serve.max_waiting,
     scorer,

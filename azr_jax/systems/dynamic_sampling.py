@@ -25,11 +25,10 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.learner import advantages
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
-
-# Keeps replacement prompts' random numbers apart from others of the step.
-_PURPOSE = b"refill"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +194,7 @@ async def sample_groups(
 
 
 def generators(
-  settings: DynamicSamplingSettings, seeds: Sequence[int]
+  settings: DynamicSamplingSettings, seed: int, step: int
 ) -> list[np.random.Generator]:
   """Returns generators for a step's prompts and for each replacement round.
 
@@ -203,7 +202,7 @@ def generators(
   which should be the step's first prompts.
   """
   return [
-    np.random.default_rng((*seeds, *_PURPOSE, attempt) if attempt else seeds)
+    streams.generator(seed, Purpose.CURRICULUM, step, attempt)
     for attempt in range(settings.max_prompts)
   ]
 

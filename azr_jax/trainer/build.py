@@ -9,7 +9,6 @@ import functools
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from azr_jax import types
@@ -22,7 +21,6 @@ from azr_jax.learner import (
   packing,
   policy_losses,
   preparation,
-  purposes,
   shaping,
   update,
 )
@@ -38,6 +36,8 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.randomness import keys, streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout import layout
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.run.records import Records
@@ -51,9 +51,6 @@ from azr_jax.trainer.settings import (
   TrainSettings,
 )
 from azr_jax.trainer.steps_in_flight import StepsInFlight
-
-# Part of the seed of the NumPy generator that orders packed rows.
-_PACKING = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,14 +115,11 @@ class Experiment:
 
   def sampling_key(self, step: int) -> jax.Array:
     """Returns the random key of a step's rollouts."""
-    key = jax.random.key(self.settings.shared.seed)
-    key = jax.random.fold_in(key, purposes.SAMPLING)
-    return jax.random.fold_in(key, step)
+    return keys.of(self.settings.shared.seed, Purpose.SAMPLING, step)
 
   def evaluation_key(self) -> jax.Array:
     """Returns the random key of evaluations, the same at every step."""
-    key = jax.random.key(self.settings.shared.seed)
-    return jax.random.fold_in(key, purposes.EVALUATION)
+    return keys.of(self.settings.shared.seed, Purpose.EVALUATION)
 
   def shape(
     self, trajectories: Sequence[types.Trajectory]
@@ -204,7 +198,7 @@ class Experiment:
       rows_multiple=self.micro_rows * c.max_micro_batches,
       aggregation=c.aggregation,
       regularizer_aggregation=c.regularizer_aggregation,
-      rng=np.random.default_rng((self.settings.shared.seed, step, _PACKING)),
+      rng=streams.generator(self.settings.shared.seed, Purpose.PACKING, step),
     )
     return update.to_micro_batches(batch, self.micro_rows)
 

@@ -3,7 +3,6 @@
 import pathlib
 from collections.abc import Callable
 
-import jax
 import ml_collections
 from jax.sharding import Mesh
 
@@ -14,6 +13,8 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout import layout
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
@@ -189,5 +190,5 @@ def load_policy(
     sampler,
     source.tokenizer,
     Weights(sampler.compute_params(params)),
-    jax.random.key(c.seed),
+    keys.of(c.seed, Purpose.EVALUATION),
   )

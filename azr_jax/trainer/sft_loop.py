@@ -27,6 +27,8 @@ from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import load, safetensors_io
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.run import console, nonfinite, sigterm, starts, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run import metrics as metrics_lib
@@ -41,8 +43,6 @@ from azr_jax.trainer.settings import (
 
 # Steps between progress lines.
 _PROGRESS_STEPS = 10
-# Folded into the seed, for the order of conversations and of packed rows.
-_ORDER, _ROWS = 1, 2
 
 
 @memory.explained(memory.TRAINING_KEYS)
@@ -216,7 +216,7 @@ def _prepare(
   corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
   source = _initial_model(c, corpus, run.folder).dated(run.date)
   tokenizer = source.tokenizer
-  order = np.random.default_rng((c.seed, _ORDER)).permutation(
+  order = streams.generator(c.seed, Purpose.CONVERSATIONS).permutation(
     len(corpus.conversations)
   )
   examples = []
@@ -274,7 +274,7 @@ def _pack_in_order(
   mean = np.mean([len(example.token_ids) for example in examples])
   rows_length = c.learner.micro_rows * c.learner.row_length
   group = max(1, int(4 * rows_length / mean))
-  rng = np.random.default_rng((c.seed, _ROWS))
+  rng = streams.generator(c.seed, Purpose.CORPUS_ROWS)
   packed = []
   for first in range(0, len(examples), group):
     batch = packing.pack(

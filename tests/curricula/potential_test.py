@@ -80,9 +80,9 @@ def test_stages_have_equal_lengths_and_the_last_has_no_end():
 def test_epochs_hold_every_item_once_and_can_be_resumed_anywhere(
   total, first, count
 ):
-  whole = passes.epoch_indices((3, 1), total, range(200))
+  whole = passes.epoch_indices(3, total, range(200))
   assert (
-    passes.epoch_indices((3, 1), total, range(first, first + count))
+    passes.epoch_indices(3, total, range(first, first + count))
     == whole[first : first + count]
   )
   for start in range(0, 200 - total, total):

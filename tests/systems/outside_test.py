@@ -20,9 +20,9 @@ SYSTEM = '''"""Rewards the longest run of one letter."""
 import dataclasses
 import itertools
 
-import numpy as np
-
 from azr_jax.config.settings import Settings, setting
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.systems import collect
 from azr_jax.systems.system import System
 from azr_jax.types import RolloutBatch, Trajectory
@@ -41,7 +41,7 @@ class Runs(System):
 
   async def collect(self, policy, step):
     c = self.settings
-    rng = np.random.default_rng((self.context.seed, step))
+    rng = streams.generator(self.context.seed, Purpose.SYSTEM, step)
     letters = rng.choice(list("abcdefgh"), c.prompts)
     prompts = [policy.prompt(f"Repeat {x}: ") for x in letters]
     trajectories = []

@@ -13,7 +13,6 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-import numpy as np
 import tensorflow_datasets as tfds
 
 from azr_jax.corpora.programs import conversations, heldout
@@ -23,6 +22,8 @@ from azr_jax.corpora.programs.conversations import (
 )
 from azr_jax.executor import Executor, Job
 from azr_jax.grading import values
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, TASK_TYPES
 
 # Number of conversations that are checked at a time.
@@ -38,7 +39,7 @@ def generate(
     for role in (SOLVE, SOLVE, SOLVE, PROPOSE)
     for task_type in TASK_TYPES
   ]
-  rng = np.random.default_rng(seed)
+  rng = streams.generator(seed, Purpose.PROGRAM_CORPUS)
   for index in range(count):
     task_type, role = cycle[index % len(cycle)]
     while True:

@@ -11,19 +11,17 @@ import pathlib
 from collections.abc import Iterator
 
 import ml_collections
-import numpy as np
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.parallel import memory
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks.countdown import generator, proposals, puzzle_files
 from azr_jax.tasks.countdown import prompts as prompt_lib
 from azr_jax.trainer import loading, sizes
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import SamplingSettings
-
-# Folded into the seed for random puzzles and for the order of proposals.
-_RANDOM, _ORDER = 3, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +94,7 @@ def propose(
 
 def _random_puzzles(seed: int) -> Iterator[Puzzle]:
   """Yields random puzzles endlessly; most of them are unsolvable."""
-  rng = np.random.default_rng((seed, _RANDOM))
+  rng = streams.generator(seed, Purpose.RANDOM_PUZZLES)
   while True:
     size = int(rng.choice(generator.COUNTS))
     numbers = rng.integers(1, generator.MAX_NUMBER + 1, size).tolist()
@@ -134,7 +132,7 @@ def _proposed(
     for prompt, sample, completion in policy.sample(prompts, c.samples)
   }
   # Short responses finish first, so sampling order would favor them.
-  rng = np.random.default_rng((settings.seed, _ORDER))
+  rng = streams.generator(settings.seed, Purpose.PROPOSALS)
   keys = sorted(responses)
   for index in rng.permutation(len(keys)).tolist():
     yield prompt_lib.parse_proposal(responses[keys[index]], c.prompt_format)

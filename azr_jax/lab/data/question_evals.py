@@ -7,10 +7,10 @@
 import pathlib
 from collections.abc import Iterator, Sequence
 
-import jax
-
 from azr_jax.models import tokenizers
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.run.session import Run
 from azr_jax.systems import benchmark_agents
 from azr_jax.systems.code_interpreter import measurement
@@ -57,7 +57,7 @@ def answer(
         run.hosts,
         settings.executor,
       )
-      key = jax.random.fold_in(policy.key, number)
+      key = keys.fold(policy.key, Purpose.PASS_RATES, number)
       with policy.with_key(key, eval_pass.temperature) as answering:
         measurement.run(
           eval_pass,

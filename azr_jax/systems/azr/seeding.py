@@ -16,12 +16,12 @@ on its number. `appendix.seeds` reuses the file in another run.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from azr_jax.executor import Executor
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import proposer, solver
@@ -49,8 +49,6 @@ SEED_STEP = 0
 FILE = "seeds.jsonl"
 # The round number of seeds that were read from a file.
 _FROM_FILE = -1
-# Purpose -> random generator.
-MakeRng = Callable[[str], np.random.Generator]
 
 
 class Seeding:
@@ -62,7 +60,6 @@ class Seeding:
     context: Context,
     settings: AZRSettings,
     prompt_builder: PromptBuilder,
-    make_rng: MakeRng,
   ):
     """Reads seeds that the run has already written, if any.
 
@@ -71,13 +68,11 @@ class Seeding:
       context: validates proposals and stores the seeds.
       settings: the config section.
       prompt_builder: builds the prompts.
-      make_rng: makes the random generator of a round.
     """
     self._policy = policy
     self._context = context
     self._settings = settings
     self._prompt_builder = prompt_builder
-    self._make_rng = make_rng
     self._target = min(
       settings.prompts * settings.seed_factor, settings.buffer.max_programs
     )
@@ -129,7 +124,9 @@ class Seeding:
     if not spec:
       return
     read = seed_files.read(spec)
-    order = self._make_rng("seed file").permutation(len(read))
+    order = streams.generator(
+      self._context.seed, Purpose.SEED_FILE
+    ).permutation(len(read))
     shuffled = [read[index] for index in order]
     if not any(seed.kind in kinds for seed in read):
       raise ValueError(
@@ -173,8 +170,11 @@ class Seeding:
 
   async def _sample_round(self, kind: str, task_type: str, number: int) -> None:
     """Samples B proposals and adds the valid ones to the seeds."""
-    policy = self._policy.branch(KINDS.index(kind), number)
-    rng = self._make_rng(f"seed {kind} {number}")
+    numbers = KINDS.index(kind), number
+    policy = self._policy.branch(*numbers)
+    rng = streams.generator(
+      self._context.seed, Purpose.SEED_REFERENCES, *numbers
+    )
     # Induction prompts use the programs of deduction and abduction seeds.
     shown = (
       {ABDUCTION: self._seeds[TRIPLETS]}

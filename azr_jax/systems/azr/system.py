@@ -16,15 +16,14 @@ a setting selects one of them; the default is the paper's. Experiments of
 appendix D and ideas from other papers are in `extensions/`.
 """
 
-import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from azr_jax import types
 from azr_jax.config.settings import Invalid
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr import (
@@ -191,7 +190,6 @@ class AZR(System):
         self.context,
         settings,
         self._prompt_builder,
-        functools.partial(self._rng, step),
       ).fill(self.buffers)
       # Discard the metrics of seeding jobs. A run that is killed before its
       # first checkpoint rereads its seeds, and its metrics must not differ.
@@ -227,15 +225,11 @@ class AZR(System):
     del step
     return any(len(buffer) for buffer in self.buffers.values())
 
-  def _rng(self, step: int, purpose: str) -> np.random.Generator:
-    seeds = [self.context.seed, step, *purpose.encode()]
-    return np.random.default_rng(seeds)
-
   def _prompts(
     self, policy: Policy, step: int
   ) -> list[tuple[str, types.Prompt]]:
     """Returns B proposer prompts per task type."""
-    rng = self._rng(step, "propose")
+    rng = streams.generator(self.context.seed, Purpose.REFERENCES, step)
     settings = self.settings
     return [
       (
@@ -254,7 +248,7 @@ class AZR(System):
     Draws tasks that were in the buffer before this step (section 3.3.2). With
     `solve_from="previous"`, tasks of the previous step come first.
     """
-    rng = self._rng(step, "solve")
+    rng = streams.generator(self.context.seed, Purpose.REVISITED, step)
     settings = self.settings
     tasks: list[Task | None] = []
     for task_type in settings.task_types:
@@ -374,7 +368,7 @@ def _rollouts(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
 
 
 def _solutions(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
-  """Returns the solutions of a step, by task type."""
+  """Returns the solutions of a step, in episode order."""
   return [
     episode.solution for episode in episodes if episode.solution is not None
   ]

@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from azr_jax.curricula.improvement_potential import PassRate
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.run.records import MeasurementFiles
 from azr_jax.systems.code_interpreter import measurement
@@ -31,8 +33,6 @@ from azr_jax.types import Params
 
 FOLDER = "potential"
 RATES = "pass_rates.jsonl"
-# Folded into the step's key, to keep it apart from the step's own rollouts.
-_FIRST_KEY = 1 << 24
 
 
 def estimate(
@@ -66,7 +66,7 @@ def estimate(
   with context.records.folder(f"{FOLDER}/stage_{stage}", identity) as files:
     for number, eval_pass in enumerate(eval_passes):
       path = files.path / f"{eval_pass.name}.jsonl"
-      key = jax.random.fold_in(policy.key, _FIRST_KEY + number)
+      key = keys.fold(policy.key, Purpose.PASS_RATES, number)
       with policy.with_key(key, eval_pass.temperature) as answering:
         measurement.run(
           eval_pass,

@@ -36,6 +36,8 @@ from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.tool_runner import split_turns
@@ -62,8 +64,6 @@ from azr_jax.tools.python_tool import PythonTool
 # State keys of the tool and of the epoch order.
 _TOOL = "tool"
 _ORDER = "order"
-# Part of the seed with which the control shuffles pass rates.
-_SHUFFLE = 1
 # Metric family -> what a healthy value looks like.
 _HEALTHY = {
   "stage": "number rises; every group is large enough for a stage",
@@ -146,7 +146,9 @@ class CodeInterpreter(GroupSystem[StepItems]):
       context.sandbox.require_same(pass_rates_lib.sandbox_of(path), str(path))
       pass_rates = pass_rates_lib.read_for(path, questions)
       if settings.shuffle_pass_rates:
-        np.random.default_rng((context.seed, _SHUFFLE)).shuffle(pass_rates)
+        streams.generator(context.seed, Purpose.SHUFFLED_PASS_RATES).shuffle(
+          pass_rates
+        )
     return cls(settings, context, questions, pass_rates)
 
   @classmethod
@@ -248,7 +250,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
     return StepItems(indices, positions)
 
   def observe(self, step: int, taken: StepItems, groups: Groups) -> None:
-    """Returns unused questions to the epoch order."""
+    """Puts unused questions back into the epoch order."""
     stage = self._stages.stage(step)
     self._order.return_unused(taken.positions, groups, stage)
 

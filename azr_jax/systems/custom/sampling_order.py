@@ -27,9 +27,6 @@ from azr_jax.systems.scores import ScoredItems
 from azr_jax.systems.system import Context
 from azr_jax.tasks.table.reading import Row
 
-# Keeps these random numbers apart from others of the step.
-_PURPOSE = b"rows"
-
 
 def row_of(item: int | Sequence[Any]) -> int:
   """Returns the row index of an item from `SamplingOrder.take`."""
@@ -60,10 +57,10 @@ class SamplingOrder:
     settings = self._settings
     if self._curriculum is None:
       positions = self._epochs.take(step - 1)
-      indices = passes.epoch_indices((self._seed,), self._total, positions)
+      indices = passes.epoch_indices(self._seed, self._total, positions)
       return ScoredItems(indices, positions)
     rngs = dynamic_sampling.generators(
-      settings.dynamic_sampling, (self._seed, step, *_PURPOSE)
+      settings.dynamic_sampling, self._seed, step
     )
     # Draw the first round last: the curriculum's metrics describe its latest
     # draw.

@@ -42,9 +42,6 @@ from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
 
-# Keeps the bandit's random numbers apart from others of the step.
-_PURPOSE = b"problems"
-
 
 class ORZ(GroupSystem[StepItems]):
   """The ORZ system. Its state is the last pass rate of each problem."""
@@ -151,7 +148,7 @@ class ORZ(GroupSystem[StepItems]):
     """Draws all problem indices that a step may need from the bandit."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
-      settings.dynamic_sampling, (self.context.seed, step, *_PURPOSE)
+      settings.dynamic_sampling, self.context.seed, step
     )
     # Draw the first round last: the bandit's metrics describe its latest draw.
     rounds = [
@@ -165,7 +162,7 @@ class ORZ(GroupSystem[StepItems]):
       return StepItems(self._sample_indices(self._bandit, step))
     positions = self._order.take(step - 1)
     indices = passes.epoch_indices(
-      (self.context.seed,), len(self._problems), positions
+      self.context.seed, len(self._problems), positions
     )
     return StepItems(indices, positions)
 

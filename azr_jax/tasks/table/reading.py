@@ -16,6 +16,8 @@ import numpy as np
 from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid
 from azr_jax.models.tokenizers import Message
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks import records
 from azr_jax.tasks.chats import ASSISTANT
 from azr_jax.tasks.table import sums
@@ -23,7 +25,6 @@ from azr_jax.tasks.table.settings import TableSettings
 from azr_jax.text import contents
 
 EMBEDDED = {"sums": sums.rows}
-_HOLD_OUT = b"held out"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +218,7 @@ def hold_out(
   if not fraction:
     return list(rows), []
   count = max(1, round(fraction * len(rows)))
-  rng = np.random.default_rng((seed, *_HOLD_OUT))
+  rng = streams.generator(seed, Purpose.HELD_OUT_ROWS)
   chosen = {*rng.permutation(len(rows))[:count].tolist()}
   kept = [row for index, row in enumerate(rows) if index not in chosen]
   return kept, [rows[index] for index in sorted(chosen)]

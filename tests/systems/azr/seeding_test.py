@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 import scripted
 from scripted_azr import PROMPT_BUILDER, ScriptedPolicy, answer, settings
@@ -24,7 +23,7 @@ class Killed(Exception):
 
 
 class Numbered(ScriptedPolicy):
-  """Proposes by its branch's numbers, like a policy with a random key."""
+  """Derives proposals from its branch, as a policy does from its random key."""
 
   def __init__(self, dies_before=None):
     super().__init__()
@@ -53,10 +52,9 @@ def seed(context, policy, run_seed=0, **changes):
   buffers = {t: buffer_lib.TaskBuffer(50) for t in chosen.task_types}
   seeds = seeding.Seeding(
     policy,
-    context,
+    dataclasses.replace(context, seed=run_seed),
     chosen,
     PROMPT_BUILDER,
-    lambda purpose: np.random.default_rng([run_seed, *purpose.encode()]),
   )
   policy.loop.run(seeds.fill(buffers))
   return {name: buffer.tasks() for name, buffer in buffers.items()}

@@ -19,8 +19,8 @@ Paper: Survive or Collapse (arXiv 2605.22217), section 4, with epsilon 0, 0.05,
 0.1, 0.2, 0.4, 0.7 and 1.
 """
 
-import numpy as np
-
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.extensions import rewriting
@@ -33,7 +33,6 @@ from azr_jax.tasks.programs.task import DEDUCTION, UNKNOWN, Triplet
 # Reasons for rejection that come from running the program
 # (`validation.Rejection`).
 FAILED_RUNS = frozenset(("error", "timeout", "nondeterministic", "no_output"))
-_PURPOSE = b"gate"
 
 
 def draw(seed: int, step: int, index: int) -> float:
@@ -44,7 +43,7 @@ def draw(seed: int, step: int, index: int) -> float:
     step: the training step.
     index: the index of the proposal's prompt in the step.
   """
-  return float(np.random.default_rng([seed, step, *_PURPOSE, index]).random())
+  return streams.generator(seed, Purpose.GATE, step, index).random()
 
 
 def admit(
