@@ -105,6 +105,31 @@ def test_the_executor_imports_no_jax():
     assert not re.search(r"^\s*(import|from) jax\b", file.read_text(), re.M)
 
 
+@pytest.mark.parametrize(
+  "package, builders",
+  [
+    ("rollout", {"build.py", "layout.py", "sampler.py"}),
+    # The dispatcher's side passes the settings to servers.
+    (
+      "executor",
+      {
+        "__main__.py",
+        *("pool/executor.py", "pool/cluster.py", "pool/local_server.py"),
+        "pool/server.py",
+      },
+    ),
+  ],
+)
+def test_settings_end_where_something_is_built(package, builders):
+  folder = PACKAGE / package
+  found = {
+    str(file.relative_to(folder))
+    for file in folder.rglob("*.py")
+    if folder / "settings.py" in imports_of(file)
+  }
+  assert found == builders
+
+
 def test_runs_draw_random_numbers_by_purpose():
   """The laboratory and the sandbox share no run's numbers."""
   apart = ("lab", "randomness", "executor")

@@ -285,7 +285,7 @@ def _too_long(
   if too_long:
     say(
       f"{benchmark.name}: {len(too_long)} prompts exceed the largest of "
-      f"rollout.prompt_buckets={policy.sampler.settings.prompt_buckets} and "
+      f"rollout.prompt_buckets={policy.sampler.prompt_buckets} and "
       f"count as incorrect; the first is {items[too_long[0]].id}"
     )
   return too_long

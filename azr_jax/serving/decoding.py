@@ -113,7 +113,7 @@ class DecodeWorker:
     self._stream: Stream = sampler.open(weights)
     self._key_data = key_data
     self._max_waiting = max_waiting
-    self._slots = sampler.engine.slot_counts[0]
+    self._slots = sampler.engine.shapes.slot_counts[0]
     self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     self._jobs: dict[SamplingJob, _Running] = {}
     self._by_request: dict[Request, tuple[SamplingJob, int]] = {}

@@ -66,9 +66,9 @@ class Scorer:
       num_top: number of likeliest tokens, limited to the vocabulary size.
       attend: the attention for whole rows, on the sampler's mesh.
     """
-    settings = engine.settings
-    self._engine = engine
-    self._lengths = _lengths(settings.prompt_buckets, settings.longest)
+    shapes = engine.shapes
+    self._shapes = shapes
+    self._lengths = _lengths(shapes.prompt_buckets, shapes.longest)
     replicated: Any = mesh_lib.replicated(engine.mesh)
     by_row: Any = mesh_lib.batch_sharding(engine.mesh)
     num_top = min(num_top, engine.model.config.vocab_size)
@@ -87,7 +87,7 @@ class Scorer:
   def warm_up(self, params: Params) -> None:
     """Compiles the program of every row length."""
     for length in self._lengths:
-      tokens = np.zeros((self._engine.prefill_rows(length), length), np.int32)
+      tokens = np.zeros((self._shapes.prefill_rows(length), length), np.int32)
       is_wanted = np.zeros(tokens.shape, bool)
       jax.block_until_ready(self._score(params, tokens, tokens, is_wanted))
 
@@ -113,7 +113,7 @@ class Scorer:
       by_length.setdefault(length, []).append(index)
     found: dict[int, Scores] = {}
     for length, indices in by_length.items():
-      rows = self._engine.prefill_rows(length)
+      rows = self._shapes.prefill_rows(length)
       for first in range(0, len(indices), rows):
         some = indices[first : first + rows]
         tokens = np.zeros((rows, length), np.int32)

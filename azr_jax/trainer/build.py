@@ -104,6 +104,7 @@ class Experiment:
       system,
       jobs,
       shared.rollout.max_staleness,
+      shared.rollout.step_tokens,
       shared.train.steps,
     )
 

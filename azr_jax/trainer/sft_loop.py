@@ -214,7 +214,7 @@ def _prepare(
     lambda: build.build_executor(c.executor), run.folder / "corpus"
   )
   corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
-  source = _initial_model(c, corpus, run.folder)
+  source = _initial_model(c, corpus, run.folder).dated(run.date)
   tokenizer = source.tokenizer
   order = streams.generator(c.seed, Purpose.CONVERSATIONS).permutation(
     len(corpus.conversations)

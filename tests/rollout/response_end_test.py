@@ -8,7 +8,6 @@ from azr_jax import types
 from azr_jax.configs import evaluate
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
-from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.tokens import sampled
 from azr_jax.trainer import settings
 
@@ -55,7 +54,7 @@ def first_end(token_ids, stops):
 def test_a_response_ends_at_the_first_stop_string(calls, stops):
   """However tokens are split over calls and characters over tokens."""
   tokenizer = PieceTokenizer()
-  ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=tuple(stops)))
+  ends = ResponseEnds(tokenizer, stops)
   request = Request(0, types.Prompt("", (1,)), 1, 99, KEY_DATA, 0)
   sequence, found = SequenceState(request, 0), None
   for new in calls:
@@ -74,7 +73,7 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
 
 def test_few_responses_are_searched_for_stop_strings():
   tokenizer = LetterTokenizer()
-  ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=("</a>",)))
+  ends = ResponseEnds(tokenizer, ("</a>",))
   rows = ["if a > b: c", "</ <- b > c", "a b c </a> ", "a> b c d ef", "b b </a"]
   block = np.array([[*map(ord, row.ljust(12))] for row in rows])
   found = ends.may_end(block, np.full(len(rows), 12))
@@ -107,4 +106,7 @@ def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
     )
     sequence = SequenceState(request, 0)
     sequence.add(sampled([*map(ord, text)], [0.0] * len(text), 0))
-    assert ResponseEnds(LetterTokenizer(), rollout).find(sequence, 0) == end
+    ends = ResponseEnds(
+      LetterTokenizer(), rollout.stop_strings, rollout.stop_after
+    )
+    assert ends.find(sequence, 0) == end

@@ -120,7 +120,10 @@ def main() -> None:
   os.close(null)
   channel = Channel(socket, socket)
   settings, libraries, paths = _first_message(channel)
-  pool = ZygotePool(ExecutorSettings(**settings), libraries, paths)
+  c = ExecutorSettings(**settings)
+  pool = ZygotePool(
+    c.workers, c.limits, c.memory_mb, c.layers(), libraries, paths
+  )
   try:
     _Server(channel, pool).serve()
   except RuntimeError as error:
