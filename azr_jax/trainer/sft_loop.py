@@ -56,7 +56,7 @@ def train(settings: SupervisedExperiment, run: Run) -> None:
 
   rules = c.sharding.rules()
   model = build.build_model(
-    c, source.config, mesh, c.learner.max_sequences_per_row
+    c.model, source.config, mesh, rules, rows=c.learner, sampled=False
   )
   loss_fn = objective.make_supervised_loss(
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
