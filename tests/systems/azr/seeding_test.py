@@ -7,7 +7,13 @@ import json
 import numpy as np
 import pytest
 import scripted
-from scripted_azr import PROMPT_BUILDER, ScriptedPolicy, answer, settings
+from scripted_azr import (
+  PROMPT_BUILDER,
+  ScriptedPolicy,
+  answer,
+  proposer,
+  settings,
+)
 
 from azr_jax.run.records import Records
 from azr_jax.systems.azr import seeding
@@ -55,6 +61,7 @@ def seed(context, policy, run_seed=0, **changes):
     policy,
     context,
     chosen,
+    proposer(**CHOSEN | changes),
     PROMPT_BUILDER,
     lambda purpose: np.random.default_rng([run_seed, *purpose.encode()]),
   )
