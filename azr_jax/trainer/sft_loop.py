@@ -216,6 +216,7 @@ def _prepare(
   corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
   source = _initial_model(c, corpus, run.folder)
   tokenizer = source.tokenizer
+  corpus.check(tokenizer, run.print_status)
   order = np.random.default_rng((c.seed, _ORDER)).permutation(
     len(corpus.conversations)
   )
