@@ -917,7 +917,7 @@ _COUNTDOWN = (
   _of(
     "countdown | section 4.1 | weight decay",
     file="configs/countdown.py",
-    line="  c.optimizer.grad_clip = 0.0\n",
+    line="  c.optimizer.grad_clip = 0.0  # section 4.1: no clipping\n",
     broken="",
     tests="tests/learner/update_test.py::"
     "test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values",
@@ -947,7 +947,7 @@ _COUNTDOWN = (
   _value(
     "countdown | section 4.1, evaluation | the same during",
     file="configs/countdown.py",
-    line="  c.evaluation.samples = 16\n",
+    line="  c.evaluation.samples = 16  # section 4.1\n",
     broken="",
   ),
   _of(

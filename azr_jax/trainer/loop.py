@@ -17,7 +17,7 @@ from azr_jax.learner import update
 from azr_jax.run import profiling, step_log
 from azr_jax.run.session import Run
 from azr_jax.trainer.build import Experiment
-from azr_jax.trainer.opening import open_training
+from azr_jax.trainer.opening import Training, open_training
 from azr_jax.trainer.speed import Speed
 
 
@@ -94,16 +94,21 @@ def train(
         # Save.
         end = training.saves.at_end_of(step)
         if end.save:
-          training.log.write_last(flush=True)
-          training.checkpoints.save(
-            step,
-            training.state,
-            training.in_flight.state_dict(),
-            training.log.take_rows(),
-          )
+          _save(training, step)
         if end.stop:
           break
 
     # Score the final policy.
     training.evals.finish(training.state.params, step, run, training.log)
   run.print_status(experiment.closing_message(run.folder, step))
+
+
+def _save(training: Training, step: int) -> None:
+  """Writes the metrics up to a step, and its checkpoint."""
+  training.log.write_last(flush=True)
+  training.checkpoints.save(
+    step,
+    training.state,
+    training.in_flight.state_dict(),
+    training.log.take_rows(),
+  )
