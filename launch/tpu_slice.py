@@ -115,7 +115,7 @@ class Slice:
 
   @property
   def region(self) -> str:
-    """The region of the zone."""
+    """The region of the zone: `us-west4` for `us-west4-a`."""
     return self.zone.rpartition("-")[0]
 
   @property

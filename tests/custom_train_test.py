@@ -202,7 +202,7 @@ def test_a_notebook_trains_with_its_own_functions(tmp_path, on_one_device):
     ),
   ],
 )
-@pytest.mark.slow  # The next test has one of them.
+@pytest.mark.slow  # The next test runs one of these cases.
 def test_what_is_missing_is_said_by_the_command(tmp_path, flags, message):
   done = subprocess.run(
     [sys.executable, "-m", "azr_jax.train", "--config=configs/custom.py"]

@@ -131,5 +131,5 @@ def last_line(error: BaseException) -> str:
     trace = trace.tb_next
   file = pathlib.Path(trace.tb_frame.f_code.co_filename)
   if not file.is_absolute() or file == pathlib.Path(__file__):
-    return ""  # Python's own import, or ours.
+    return ""  # The import itself failed: Python's code, or this module.
   return f" ({file.name}:{trace.tb_lineno})"

@@ -137,7 +137,7 @@ class _Calls:
     async def run() -> None:
       try:
         reply = _result(await coroutine)
-      except BaseException as error:  # noqa: BLE001 - as above.
+      except BaseException as error:  # noqa: BLE001 - SystemExit too.
         reply = _failure(error)
       self._reply(number, reply, begun)
 

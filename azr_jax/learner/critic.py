@@ -317,8 +317,8 @@ def make_update(
     optimizer: takes one step per minibatch.
     shardings: the shardings of the state.
     mesh: the device mesh of the batch.
-    num_minibatches: number of optimizer steps per batch, at most.
-    value_clip: clips values to this distance from the old ones; 0 does not.
+    num_minibatches: maximum number of optimizer steps per batch.
+    value_clip: see `value_loss`.
     grad_clip: the gradient norm above which a step counts as clipped; 0 counts
       none. The optimizer does the clipping.
     aggregation: the aggregation that the batch's loss weights implement.

@@ -69,7 +69,7 @@ class CriticParts:
     optimizer: the critic's own optimizer.
     gamma: discount factor.
     gae_lambda: lambda of GAE.
-    num_minibatches: number of optimizer steps per batch, at most.
+    num_minibatches: maximum number of optimizer steps per batch.
     value_clip: as in `critic.value_loss`.
     grad_clip: the gradient norm that the optimizer clips to; 0 if it does not.
     head_init: as in `critic.init_params`.
@@ -115,8 +115,8 @@ def make(
     epochs: number of passes over each batch.
     options: XLA compiler options.
     prepare: from `preparation.make_prepare`.
-    entropy_target: adapts the entropy coefficient. None leaves the loss its
-      own coefficient.
+    entropy_target: adapts the entropy coefficient. None keeps the coefficient
+      of the loss.
   """
   boxed = transformer.abstract_params(model)
   coef = None if entropy_target is None else entropy_target.start

@@ -2,10 +2,10 @@
 
 Logits exist for one chunk of tokens at a time, and the backward pass
 recomputes them. Products have the type of the hidden states in both passes,
-and sums over chunks are float32. Tokens that no loss reads are sorted behind
-the others, and chunks that hold no other are skipped. On a mesh each device
-scores its own rows against its own part of the vocabulary, so the head is
-gathered once and its gradient is summed once, not once per chunk.
+and sums over chunks are float32. Tokens that no loss reads are sorted to the
+end, and chunks with only such tokens are skipped. On a mesh, each device scores
+its own rows against its own part of the vocabulary, so the head is gathered
+once and its gradient is summed once, not once per chunk.
 """
 
 import functools
@@ -21,13 +21,13 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # An array [B, S], or a tuple of such arrays.
 _PerToken = TypeVar("_PerToken")
-# Arrays of all chunks.
+# The carry of a loop over chunks.
 _Arrays = TypeVar("_Arrays")
-# Arrays [tokens, ...] or [C, ...] of a device's tokens, and its part of the
-# heads.
+# Arrays of a device's tokens: [B, S, ...], or [C, ...] in a chunk.
 _Rows = tuple[jax.Array, ...]
+# The device's part of each output head.
 _Heads = tuple[jax.Array, ...]
-# Results for each token, and numbers that the backward pass needs.
+# Results of each token, then what the backward pass needs of it.
 _Found = tuple[jax.Array, ...]
 
 
@@ -48,11 +48,11 @@ def chunked_logprobs(
     unembedding: the output head.
     targets: the id to score at each position.
     temperature: the sampling temperature, so that learner and sampler agree.
-    chunk_tokens: tokens of a device whose logits exist at the same time.
-    mesh: tokens lie over it by `mesh.TOKENS`, the vocabulary over `tensor` if
-      that divides it; None: one device.
-    mask: 0 where a position is in no loss, which may leave its results 0;
-      None: all positions are scored.
+    chunk_tokens: maximum tokens per device whose logits exist at a time.
+    mesh: the mesh, with tokens sharded by `mesh.TOKENS` and the vocabulary over
+      `tensor` if that divides it. None: one device.
+    mask: 0 where no loss reads the results, which may then be 0. None scores
+      all positions.
 
   Returns:
     log p(target), and the entropy of the distribution in nats, both float32.
@@ -81,7 +81,7 @@ def chunked_kl(
 ) -> Float[Array, "B S"]:
   """Returns KL(policy || reference) over the whole vocabulary, in nats.
 
-  Its gradient is the policy's; the reference has none.
+  Only the policy gets a gradient.
 
   Args:
     hidden: final hidden states of the policy.
@@ -89,9 +89,9 @@ def chunked_kl(
     ref_hidden: final hidden states of the reference.
     ref_unembedding: the reference's output head, of the same shape.
     temperature: the sampling temperature.
-    chunk_tokens: tokens of a device whose logits exist at the same time.
-    mesh: as for `chunked_logprobs`.
-    mask: as for `chunked_logprobs`.
+    chunk_tokens: maximum tokens per device whose logits exist at a time.
+    mesh: see `chunked_logprobs`.
+    mask: see `chunked_logprobs`.
   """
   (kl,) = _on_mesh(
     functools.partial(
@@ -180,7 +180,7 @@ def _score_rows(
     logps = logits - normalizer[:, None]
     # d log p(target) = [is target] - p, and dH = -p (log p + H).
     slopes = grad[:, None] + entropy_grad[:, None] * (logps + entropy[:, None])
-    # A comparison is fused with the rest, where a scatter would read it again.
+    # XLA fuses a comparison with the rest. A scatter would be another pass.
     ids = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 1)
     is_target = ids == (targets - first_id(logits))[:, None]
     chosen = jnp.where(is_target, grad[:, None], 0.0)
@@ -236,13 +236,13 @@ def _diverge_rows(
 def _logits(
   hidden: Float[Array, "C D"], head: Float[Array, "D V"], temperature: float
 ) -> Float[Array, "C V"]:
-  """Returns float32 logits, from a product in the type of `hidden`."""
+  """Returns float32 logits; the product's inputs have the type of `hidden`."""
   logits = jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
   return logits / temperature
 
 
 def _psum(x: jax.Array, vocab_axis: str | None) -> jax.Array:
-  """Sums over the devices that the vocabulary is sharded over, if it is."""
+  """Sums over the devices that share the vocabulary, if any do."""
   return x if vocab_axis is None else jax.lax.psum(x, vocab_axis)
 
 
@@ -283,17 +283,17 @@ def _over_chunks(
   """Maps a function of logits over chunks of tokens.
 
   Args:
-    value: takes arrays [C, ...] and the heads, and returns arrays [C].
-    slope: takes these, what `value` found and the gradients of its results,
-      and returns the gradient of the first head's logits, [C, V].
-    results: how many of the arrays that `value` returns are results; the others
-      are for `slope`.
+    value: `(rows, heads) -> found`, from arrays [C, ...] to arrays [C].
+    slope: `(rows, heads, found, gradients of the results) -> gradient`, of the
+      first head's logits, [C, V].
+    results: number of leading arrays of `found` that are results; only `slope`
+      reads the others.
     mask: 0 where a position may be left out, or None.
-    rows: arrays [B, S, ...], the hidden states of the first head first.
+    rows: arrays [B, S, ...], first the hidden states that the first head reads.
     heads: the output heads.
     temperature: divides the logits.
-    chunk_tokens: C at most.
-    vocab_axis: the axis that the vocabulary is sharded over, or None.
+    chunk_tokens: the maximum C.
+    vocab_axis: the mesh axis that shards the vocabulary, or None.
 
   Returns:
     The results, as arrays [B, S].
@@ -309,7 +309,7 @@ def _over_chunks(
     order = jnp.argsort(flat == 0, stable=True)
     places = places.at[order].set(places, unique_indices=True)
     live = -(-jnp.sum(flat != 0, dtype=jnp.int32) // chunk)
-    if vocab_axis is not None:  # They meet in each chunk.
+    if vocab_axis is not None:  # Each chunk's sums need all of these devices.
       live = jax.lax.pmax(live, mesh_lib.AXES)
 
   def to_chunks(x: jax.Array) -> jax.Array:
@@ -332,7 +332,7 @@ def _over_chunks(
 
 @jax.custom_vjp
 def _permuted(x: jax.Array, order: jax.Array, places: jax.Array) -> jax.Array:
-  """Returns x[order]; `places` is the inverse, so no gradient is scattered."""
+  """Returns x[order]. Its inverse, `places`, saves the gradient a scatter."""
   return x[order]
 
 
@@ -351,7 +351,7 @@ def _chunked(
 ) -> Callable[[_Rows, _Heads, jax.Array | None], _Found]:
   """Returns the differentiable map of `_over_chunks` over arrays [n, C, ...].
 
-  Its last argument is how many chunks are not skipped; None: all.
+  Its last argument is the number of chunks to compute; None computes all.
   """
 
   @jax.custom_vjp
@@ -376,7 +376,8 @@ def _chunked(
     kept: tuple[Any, ...], grads: _Found
   ) -> tuple[tuple[jax.Array | None, ...] | None, ...]:
     rows, heads, live, found = kept
-    # The results of all devices of the axis depend on each one's logits.
+    # Each device's logits affect every device's results, so gradients are
+    # summed.
     grads = tuple(_psum(x, vocab_axis) for x in grads)
     head = heads[0]
 
@@ -415,7 +416,7 @@ def _loop(
   body: Callable[[jax.Array, _Arrays], _Arrays],
   start: _Arrays,
 ) -> _Arrays:
-  """Runs a body for the first `live` of `count` chunks; None: for all."""
+  """Runs a body for the first `live` of `count` chunks; None runs all."""
   if count == 1:
     return body(jnp.zeros((), jnp.int32), start)
   if live is None:

@@ -24,10 +24,10 @@ AGGREGATIONS = (
   "group_mean",
   "row_mean",
 )
-# Sequences of a row at most. cuDNN's packed attention knows a fixed number.
+# Maximum sequences per row. cuDNN's packed attention needs a fixed number.
 MAX_SEQUENCES_PER_ROW = 32
-# Those of `AGGREGATIONS` that are a mean over sequences of a sum over tokens.
-# In the others the weights of all tokens add up to 1.
+# Aggregations that average each sequence's sum over tokens. In the others, the
+# weights of all tokens add up to 1.
 SUMS = ("sequence_sum", "fixed_length")
 # The fields of `types.Batch`.
 _DTYPES = {
@@ -124,7 +124,7 @@ def loss_weights(
       one token mean per task and role of AZR. The published code takes a mean
       per micro-batch of 16 responses of one task and role, so the 64 responses
       of a role are a mean of four means there;
-    row_mean: 1 / (R M), with R rows, of which that of i has M trained tokens:
+    row_mean: 1 / (R M), with R rows, where i's row has M trained tokens:
       a token mean in each packed row, as in ORZ's published code.
 
   Args:
@@ -164,7 +164,8 @@ def _mean_of_means(
 
   Args:
     counts: trained tokens of each sequence.
-    groups: the group of each sequence; one without trained tokens is no group.
+    groups: the group of each sequence. Groups without trained tokens are left
+      out.
   """
   tokens: dict[Hashable, int] = {}
   for count, group in zip(counts, groups, strict=True):
@@ -184,7 +185,7 @@ def assign_rows(
   Args:
     lengths: tokens of each sequence.
     row_length: tokens of a row.
-    max_sequences_per_row: sequences of a row at most.
+    max_sequences_per_row: maximum sequences per row.
 
   Raises:
     ValueError: a sequence is longer than a row.
@@ -229,7 +230,7 @@ def pack(
     regularizer_aggregation: the same for the entropy and KL terms.
     rng: shuffles the rows, which matters when several optimizer steps each
       take some of them; None: rows of long sequences come first.
-    max_sequences_per_row: sequences per row at most.
+    max_sequences_per_row: maximum sequences per row.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].

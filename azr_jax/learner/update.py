@@ -48,7 +48,7 @@ def make_update(
     mesh: the device mesh of the batch.
     options: XLA compiler options.
     entropy_target: adapts the entropy coefficient, which the state then holds.
-      None leaves the loss its own coefficient.
+      None keeps the coefficient of the loss.
 
   Returns:
     `(state, batch [A, B, S], ref_params) -> (state, metrics)`.
@@ -165,7 +165,7 @@ def accumulate(
     )
 
   if isinstance(start, int) and jax.tree.leaves(batch)[0].shape[0] == 1:
-    # There is nothing to add up, and padding alone has gradients of 0.
+    # A single micro-batch needs no sum; if it is empty, its gradients are 0.
     return grad_fn(jax.tree.map(lambda x: x[0], batch))
   zeros = jax.tree.map(
     lambda x: jnp.zeros(x.shape, x.dtype),

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from azr_jax.models import cudnn, splash
 from azr_jax.parallel import mesh as mesh_lib
 
-# The score of a key that a query must not see.
+# Score of keys that a query must not see.
 MASK_VALUE = -1e30
 # (q, k, v, segment_ids) -> outputs.
 AttentionFn = Callable[
@@ -67,7 +67,7 @@ NAMES = ("auto", *BACKENDS)
 
 
 def backend_for(platform: str, dtype: DTypeLike) -> str:
-  """Returns the fastest backend of a platform, which `auto` stands for.
+  """Returns the fastest backend of a platform, which `auto` means.
 
   Args:
     platform: cpu, gpu or tpu.
@@ -79,7 +79,7 @@ def backend_for(platform: str, dtype: DTypeLike) -> str:
 
 
 def resolve(name: str, mesh: Mesh, dtype: DTypeLike) -> str:
-  """Returns the backend that a name of `NAMES` stands for on a mesh."""
+  """Returns the backend that a name of `NAMES` means on a mesh."""
   return backend_for(mesh_lib.platform(mesh), dtype) if name == "auto" else name
 
 
@@ -96,11 +96,11 @@ def make(
     name: one of `NAMES`; `auto` takes the fastest on the mesh's platform.
     mesh: the devices over which rows and heads are sharded.
     dtype: the type of the computation.
-    max_sequences_per_row: sequences of a packed row at most.
+    max_sequences_per_row: maximum sequences per packed row.
 
   Raises:
-    ValueError: rows lie on several devices, which the backend cannot have, or
-      it cannot compute in this type.
+    ValueError: the backend does not support rows split over devices, or this
+      type.
   """
   name = resolve(name, mesh, dtype)
   if name == "cudnn" and mesh.shape["context"] > 1:

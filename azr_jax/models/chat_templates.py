@@ -113,7 +113,7 @@ class _Renderer:
     self._calls = 0
 
   def call(self, arguments: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns what `template_rendering.render` returns in the process."""
+    """Calls `template_rendering.render` in the template's process."""
     with self._lock:
       for _ in range(_ATTEMPTS):
         try:

@@ -1,11 +1,11 @@
 """Flash attention of NVIDIA's cuDNN: packed on Hopper and later, else masked.
 
-The packed form, in the order of the data:
-1. the lengths of a row's sequences are counted from its segment ids, and each
-   begins where the one before it ends (`spans.py`);
-2. cuDNN gets them for all rows of a device as one list, and runs causal
-   attention in each sequence alone (`cudnn_calls.py`);
-3. it writes nothing where no sequence lies, so padding is set to zero here.
+How packed attention runs:
+1. `spans.py` derives the lengths and starts of a row's sequences from its
+   segment ids;
+2. cuDNN gets those of all rows of a device as one list, and runs causal
+   attention within each sequence (`cudnn_calls.py`);
+3. it does not write the outputs of padding, so this module sets them to zero.
 """
 
 import dataclasses
@@ -23,25 +23,24 @@ from azr_jax.models import cudnn_calls, splash
 from azr_jax.models.spans import Spans, has_spans, sequence_spans
 from azr_jax.parallel import mesh as mesh_lib
 
-# The first compute capability with the packed form: Hopper.
+# The first compute capability with packed attention: Hopper.
 _PACKED_CAPABILITY = 9.0
-# The largest head size that all of these GPUs train in the packed form.
+# The largest head size with which all of these GPUs can train packed.
 _PACKED_HEAD_SIZE = 128
 # Rows are padded to a multiple of this.
 _ROW_MULTIPLE = 8
-# Offsets are int32, in elements.
+# cuDNN's offsets count elements in int32.
 _MAX_ELEMENTS = 2**31
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernels:
-  """The two programs of cuDNN; tests put their own in their place.
+  """cuDNN's forward and backward kernels; tests replace them.
 
   Attributes:
-    forward: (q, k, v, spans) to outputs and the logarithms of the softmax's
-      sums.
-    backward: (q, k, v, outputs, logarithms, gradient of the outputs, spans) to
-      the gradients of q, k and v.
+    forward: (q, k, v, spans) -> outputs and log-normalizers of the softmax.
+    backward: (q, k, v, outputs, log-normalizers, gradient of the outputs,
+      spans) -> the gradients of q, k and v.
   """
 
   forward: Callable[
@@ -58,17 +57,18 @@ class Kernels:
 def make_attention(
   mesh: Mesh, max_sequences_per_row: int, kernels: Kernels | None = None
 ) -> Callable[..., Float[Array, "B S H E"]]:
-  """Returns cuDNN's attention, which never holds an [S, S] array if packed.
+  """Returns cuDNN's attention; the packed form never holds an [S, S] array.
 
-  A row whose segments do not ascend, or that has more sequences than it may,
-  gives NaN: its results could not be right.
+  A row whose segments do not ascend, or that has too many sequences, gives NaN
+  instead of a wrong result.
 
   Args:
-    mesh: rows lie over its batch axes, heads over `tensor` if it divides the
-      key heads. Its devices decide between the packed and the masked form.
-    max_sequences_per_row: sequences of a row at most. The backward pass
-      reserves memory for each.
-    kernels: None: cuDNN's.
+    mesh: the mesh, with rows sharded over its batch axes, and heads over
+      `tensor` if that divides the key heads. Its devices decide between the
+      packed and the masked form.
+    max_sequences_per_row: maximum sequences per row. The backward pass reserves
+      memory for each.
+    kernels: the kernels to call. None calls cuDNN's.
 
   Returns:
     An `attention.AttentionFn` for half precision.
@@ -107,7 +107,7 @@ def make_attention(
 
 
 def _packs(device: jax.Device) -> bool:
-  """Returns whether a device has the packed form."""
+  """Returns whether a device supports packed attention."""
   return float(getattr(device, "compute_capability", 0)) >= _PACKED_CAPABILITY
 
 
@@ -117,7 +117,7 @@ def _attend_masked(
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B S"],
 ) -> Float[Array, "B S H E"]:
-  """Attends with a mask [S, S], which cuDNN adds to all scores of a row."""
+  """Attends with a mask [S, S] per row, which cuDNN adds to the scores."""
   S = q.shape[1]
   q, k, v, segments = _padded(q, k, v, segment_ids)
   mask = jnp.tril(segments[:, :, None] == segments[:, None, :])[:, None]
@@ -134,7 +134,7 @@ def _attend_packed(
   max_sequences_per_row: int,
   kernels: Kernels,
 ) -> Float[Array, "B S H E"]:
-  """Attends in each sequence of the rows of one device."""
+  """Attends within each sequence of one device's rows."""
   if q.size >= _MAX_ELEMENTS:
     raise ValueError(
       f"{q.shape[0]} rows a device of {q.shape[1]} tokens x {q.shape[2]} heads "
@@ -153,14 +153,14 @@ def _attend_packed(
 def _padded(
   q: jax.Array, k: jax.Array, v: jax.Array, segment_ids: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """Pads rows, in segment 0, to a length that cuDNN takes."""
+  """Pads rows with tokens of segment 0, to a length that cuDNN accepts."""
   pad = (0, -q.shape[1] % _ROW_MULTIPLE)
   q, k, v = (jnp.pad(x, ((0, 0), pad, (0, 0), (0, 0))) for x in (q, k, v))
   return q, k, v, jnp.pad(segment_ids, ((0, 0), pad))
 
 
 def _differentiable(kernels: Kernels) -> Callable[..., jax.Array]:
-  """Returns (q, k, v, live, spans) to outputs, zero on tokens not live."""
+  """Returns the function (q, k, v, live, spans) -> outputs, 0 if not live."""
 
   @jax.custom_vjp
   def attend(

@@ -1,9 +1,9 @@
 """cuDNN's packed causal attention as custom calls of XLA, forward and backward.
 
-JAX has the packed form in no public function. Its own wrapper takes the step
-from key to key for that from query to query where they differ in heads, before
-0.12 (jax-ml/jax pull request 39521), and asks the machine that compiles for its
-GPU. The fields are those of XLA's `CudnnfMHABackendConfig`.
+JAX has no public function for packed sequences. Before 0.12, its private
+wrapper uses the query stride for keys even if their head counts differ
+(jax-ml/jax pull request 39521), and it queries the compiling machine for a GPU.
+The call's fields are those of XLA's `CudnnfMHABackendConfig`.
 """
 
 import json
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from azr_jax.models.spans import Spans
 
-# The products inside, as XLA names them. N are scores and their gradients.
+# The matrix products inside, by XLA's names for them.
 _FORWARD_PRODUCTS = {
   "bmm1": "BSHE,BTHE->BHST",
   "bmm2": "BHST,BTHE->BSHE",
@@ -28,7 +28,7 @@ _BACKWARD_PRODUCTS = {
   "bmm2_grad_gemm2": "BSHE,BTHE->BHST",
 }
 _TYPES = {"bfloat16": "BF16", "float16": "F16"}
-# Results are [B, H, S, E] that lie in memory as [B, S, H, E].
+# Memory order of results [B, H, S, E]: token before head.
 _BY_TOKEN = (0, 2, 1, 3)
 
 
@@ -38,16 +38,16 @@ def forward(
   v: Float[Array, "B S K E"],
   spans: Spans,
 ) -> tuple[Float[Array, "B S H E"], Float[Array, "n H S"]]:
-  """Attends in each sequence; what belongs to none is left unwritten.
+  """Attends within each sequence; does not write the outputs of padding.
 
   Args:
     q: queries; they are scaled by 1 / sqrt(E) here.
     k: keys.
     v: values.
-    spans: the sequences of all rows, n.
+    spans: the n sequences of all rows.
 
   Returns:
-    The outputs, and the logarithms of the softmax's sums of each sequence.
+    The outputs, and the log-normalizer of each query's softmax, by sequence.
   """
   _, S, H, _ = q.shape
   out, sums = _call(
@@ -72,7 +72,7 @@ def backward(
 ) -> tuple[
   Float[Array, "B S H E"], Float[Array, "B S K E"], Float[Array, "B S K E"]
 ]:
-  """Returns the gradients of q, k and v, unwritten where no sequence lies."""
+  """Returns the gradients of q, k and v; does not write those of padding."""
   dq, dk, dv = _call(
     "__cudnn$fmhaSoftmaxBackward",
     _BACKWARD_PRODUCTS,
@@ -101,10 +101,10 @@ def _call(
 
   Args:
     target: the custom call's name.
-    products: its products.
-    results: arrays [B, S, H, E] as those that it returns first.
-    kept: shapes of what it returns next.
-    arguments: its arrays; the first two are queries and keys.
+    products: its matrix products, by XLA's names.
+    results: arrays [B, S, H, E] shaped like the first results.
+    kept: shapes of the other results.
+    arguments: the input arrays, queries and keys first.
     spans: the sequences of all rows.
   """
   q, k = arguments[:2]
@@ -114,7 +114,7 @@ def _call(
     )
     for x in results
   ]
-  # XLA replaces the last result by the memory that cuDNN asks for.
+  # XLA replaces this result by the scratch memory that cuDNN requests.
   workspace = jax.ShapeDtypeStruct((0,), jnp.uint8)
   outputs = jax.ffi.ffi_call(
     target,

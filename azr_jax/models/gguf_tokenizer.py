@@ -2,9 +2,9 @@
 
 `transformers` can read GGUF files only if torch is installed, and it splits
 numbers differently from SmolLM2's training. Sentencepiece vocabularies in GGUF
-files (Llama 2) are not read. Written are byte-level BPE (GGUF's "gpt2") and
-sentencepiece of characters and declared symbols (GGUF's "llama"), as in the
-embedded models.
+files (Llama 2) are not read. This module writes byte-level BPE (GGUF's "gpt2")
+and sentencepiece of characters and declared symbols (GGUF's "llama"), as the
+embedded models have it.
 """
 
 import json
@@ -156,7 +156,7 @@ def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:
 
   Args:
     metadata: metadata of the file.
-    is_default: whether to add BOS if the file does not say; llama.cpp does so
+    is_default: whether to add BOS if the file does not say. llama.cpp adds it
       for Llama 3.
   """
   bos = metadata.get("tokenizer.ggml.bos_token_id")
@@ -167,7 +167,7 @@ def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:
 def _added(
   tokens: list[str], types: list[int], kind: int
 ) -> list[tokenizers.AddedToken]:
-  """Returns the tokens of one kind, which match only as a whole."""
+  """Returns the added tokens of a type; they are never split."""
   return [
     tokenizers.AddedToken(token, normalized=False, special=kind == _CONTROL)
     for token, token_type in zip(tokens, types, strict=True)

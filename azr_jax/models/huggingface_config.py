@@ -207,7 +207,7 @@ def _rope(
 
 
 def _rope_theta(nested: float | None, top_level: float | None) -> float:
-  """Returns the base named in either place, by default 10000.
+  """Returns the base from either field, by default 10000.
 
   All families share this default, which old files omit.
   """

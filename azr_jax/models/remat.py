@@ -1,4 +1,4 @@
-"""Chooses what the backward pass recomputes, from the memory of a device."""
+"""Chooses what the backward pass recomputes, by a device's memory."""
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -10,10 +10,10 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # Fraction of a device that an update's state and activations may take.
 _ROOM = 0.92
-# float32 copies of the parameters: they, two moments and summed gradients. One
-# in the type of the computation exists besides.
+# float32 copies of the parameters: themselves, two moments and the summed
+# gradients. A copy in the compute type comes on top.
 _COPIES = 4
-# Activations that a loop over layers may keep for its backward pass.
+# Values of `model.remat` that suit a loop over layers.
 _LOOP_KINDS = ("dots", "attention")
 
 
@@ -32,18 +32,18 @@ def choose(
   reference: bool = False,
   row_length: int = 0,
 ) -> str:
-  """Replaces `auto` by the kind that recomputes least of those that fit.
+  """Replaces `auto` by the value that recomputes least and fits in memory.
 
   Args:
-    remat: a value of `model.remat`. All but `auto` are returned as they are.
+    remat: a value of `model.remat`; returned unchanged unless it is `auto`.
     config: the model's shape.
     dtype: name of the compute type.
     mesh: the mesh of parameters and rows.
     tokens: tokens of a micro-batch, on all devices.
     chunk_tokens: tokens whose logits exist at once.
     capacity: bytes of a device, or None if unknown.
-    inlined: whether layers are parts of the program. In a loop, all that is
-      kept is also copied into stacks, so what is cheap is recomputed.
+    inlined: whether each layer has its own code in the program. A loop copies
+      everything it keeps into stacks, so cheap parts are recomputed.
     sampled: whether the devices also hold a sampler's weights and cache.
     critic: whether a critic of the same shape is trained beside the policy.
     reference: whether a reference policy is kept.
@@ -69,9 +69,9 @@ def choose(
   shards = mesh_lib.batch_devices(mesh) * mesh.shape["context"]
   tokens = -(-tokens // shards)
   logits = (4 + size) * min(chunk_tokens, tokens) * config.vocab_size / tensor
-  # One layer's arrays, gradients too, exist in the backward pass.
+  # The backward pass holds one layer's arrays and their gradients.
   layer = 2 * size * kept_numbers(config, "none", tensor)
-  # Scores and their softmax are float32; only `none` keeps them of all layers.
+  # Scores and their softmax are float32; only `none` keeps every layer's.
   scores = 8 * row_length * config.num_heads / tensor
   for kind in ("none", "dots", "attention") if inlined else _LOOP_KINDS:
     kept = size * kept_numbers(config, kind, tensor)
@@ -95,7 +95,7 @@ def kept_numbers(config: ModelConfig, remat: str, tensor: int = 1) -> float:
   keys = 2 * c.num_kv_heads * c.head_size / tensor
   mlp = c.mlp_size / tensor
   return {
-    # Inputs of norms and of products, and what attention reads and writes.
+    # Inputs of norms and products, and inputs and outputs of attention.
     "none": 4 * c.hidden_size + 2 * heads + keys + 3 * mlp,
     "dots": 2 * c.hidden_size + 2 * heads + keys + 2 * mlp,
     "attention": c.hidden_size + heads,

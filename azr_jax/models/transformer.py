@@ -41,11 +41,12 @@ REMAT_POLICIES = {
 }
 # A value of `model.remat` and `model.layers` that leaves it to the mesh.
 AUTO = "auto"
-# How training goes through the layers.
+# How training runs the layers: values of `model.layers` besides `AUTO`.
 SCAN, UNROLLED = "scan", "unrolled"
-# Layers that `auto` unrolls at most. Each takes half a CPU second to compile.
-# Bodies of several layers are no way between: they copy more than a loop with
-# one layer, because `jax.lax.scan` joins what they keep before it stacks it.
+# Maximum number of layers that `auto` unrolls. Each takes half a CPU second to
+# compile. Scanning over blocks of layers is no compromise: it copies more than
+# scanning over layers, because `jax.lax.scan` joins what a block keeps for the
+# backward pass before it stacks the blocks.
 MAX_UNROLLED = 64
 
 
@@ -55,19 +56,19 @@ class Transformer(nn.Module):
   Attributes:
     config: shapes and constants.
     dtype: compute type; parameters are float32.
-    attend: the attention without a cache, from `attention.make`.
+    attend: attention without a cache, from `attention.make`.
     remat: what the backward pass keeps, a key of `REMAT_POLICIES`.
     multiply: the product with a layer's kernel, from `products.make`.
-    fused: whether layers have the kernels that `sampling_params.fuse` makes.
-    kernel_dtype: type of 8 bits of the layers' kernels, which then have scales,
-      as `sampling_params.quantize` makes them; None: they have neither.
-    unrolled: whether each layer has parameters of its own, `layers_0` and so
-      on, as `sampling_params.unstack` makes them, and a part of the program.
-    attend_cached: the attention with a cache, from `cached_attention.make`.
-    inlined: whether each layer is a part of the program, although parameters
-      are stacked. No stack of all layers' activations is written then, but
-      compiling takes longer.
-    joined: as `layers.Computation.joined`.
+    fused: whether query, key and value share a kernel, from
+      `sampling_params.fuse`.
+    kernel_dtype: 8-bit dtype of the layers' kernels, which are stored with
+      scales, from `sampling_params.quantize`. None: not quantized.
+    unrolled: whether each layer has its own parameters (`layers_0`, ..., from
+      `sampling_params.unstack`) and its own code in the program.
+    attend_cached: attention with a cache, from `cached_attention.make`.
+    inlined: whether each layer has its own code although parameters are
+      stacked. Compiling takes longer, but activations are not stacked.
+    joined: see `layers.Computation`.
   """
 
   config: ModelConfig
@@ -139,6 +140,8 @@ class Transformer(nn.Module):
     carry = x, jnp.zeros((), jnp.int32)
     inputs = positions, segments, cache, recent
     if self.unrolled:
+      # Layers are traced once, and the program calls one function for each.
+      block = nn.jit(block)
       each_kv = []
       for index in range(c.num_layers):
         layer = block(c, computation, name=f"{LAYERS}_{index}")
@@ -164,11 +167,11 @@ class Transformer(nn.Module):
 
 
 def _block(remat: str, in_loop: bool) -> type[nn.Module]:
-  """Returns the layer's class, with what the backward pass keeps of it.
+  """Returns `Block`, wrapped to recompute what the backward pass does not keep.
 
   Args:
     remat: a key of `REMAT_POLICIES`.
-    in_loop: whether one loop runs all layers.
+    in_loop: whether a loop runs the layers.
   """
   if remat == "none":
     return Block
@@ -203,15 +206,15 @@ def training(
   remat: str,
   layers: str,
 ) -> Transformer:
-  """Returns a decoder that computes in training as fast as a mesh can.
+  """Returns the training decoder, with the fastest settings for a mesh.
 
   Args:
     config: the decoder's shape.
     dtype: compute type.
-    mesh: where its parameters and rows lie.
+    mesh: the mesh of its parameters and rows.
     rules: logical parameter axis to mesh axis.
-    attention_name: as `attention.make`.
-    max_sequences_per_row: sequences of a packed row at most.
+    attention_name: one of `attention.NAMES`.
+    max_sequences_per_row: maximum sequences per packed row.
     remat: a key of `REMAT_POLICIES`.
     layers: `scan`, `unrolled` or `auto`.
   """
@@ -227,15 +230,15 @@ def training(
 
 
 def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
-  """Returns whether each layer is a part of a training program.
+  """Returns whether a training program has separate code for each layer.
 
-  `auto` does so for at most `MAX_UNROLLED` layers, on GPUs that hold all
-  parameters: others could gather those of many layers at once.
+  `auto` unrolls up to `MAX_UNROLLED` layers on GPUs that hold all parameters.
+  With sharded parameters, the program could gather many layers at once.
 
   Args:
     layers: `scan`, `unrolled` or `auto`.
-    num_layers: layers of the decoder.
-    mesh: where its parameters and rows lie.
+    num_layers: number of layers.
+    mesh: the mesh of parameters and rows.
   """
   if layers == AUTO:
     holds_all = mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
@@ -249,10 +252,10 @@ def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
 
 
 def compute_params(dtype: jnp.dtype, params: Params) -> Params:
-  """Casts matrices and biases to the type that they are computed in.
+  """Casts matrices and biases to the compute type.
 
-  Scales of norms stay float32, because norms are computed in float32, and so do
-  those of quantized kernels, which stay as they are.
+  Norms are computed in float32, so their scales stay float32. Quantized kernels
+  and their scales stay as they are.
   """
 
   def cast(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
@@ -267,7 +270,8 @@ def abstract_params(model: Transformer) -> BoxedParams:
   boxed = _abstract_params(
     model.config, model.fused, model.kernel_dtype, model.unrolled
   )
-  return jax.tree.map(lambda leaf: leaf, boxed)  # The caller's own.
+  # A copy, because callers may change what they get.
+  return jax.tree.map(lambda leaf: leaf, boxed)
 
 
 @functools.cache
@@ -277,9 +281,9 @@ def _abstract_params(
   kernel_dtype: jnp.dtype | None,
   unrolled: bool,
 ) -> BoxedParams:
-  """Traces a model once, because a start asks for its shapes several times.
+  """Traces a model; cached, because a start needs its shapes several times.
 
-  The arguments are all that parameters depend on.
+  The parameters depend on these arguments alone.
   """
   model = Transformer(
     config, fused=fused, kernel_dtype=kernel_dtype, unrolled=unrolled
@@ -288,12 +292,12 @@ def _abstract_params(
 
 
 def init_params(model: Transformer, key: Key[Array, ""]) -> Params:
-  """Draws random parameters; uses up `key`.
+  """Draws random parameters; consumes `key`.
 
-  Under `jax.jit` with `out_shardings`, each device makes its shards only.
+  Under `jax.jit` with `out_shardings`, each device draws only its own shards.
   """
-  # One row does not divide over a mesh, so backends that need no mesh trace the
-  # model; parameters do not depend on them.
+  # A single row cannot be split over a mesh, so trace with backends that need
+  # no mesh; parameters do not depend on them.
   model = model.clone(
     attend=attention.xla_attention, multiply=products.multiply
   )

@@ -82,10 +82,10 @@ def device_stats(device: jax.Device) -> dict[str, int]:
 
 
 def capacity_bytes(mesh: Mesh) -> int | None:
-  """Returns what a device of a mesh has when nothing is on it; None if unknown.
+  """Returns a device's total memory in bytes, or None if unknown (CPUs).
 
-  All processes of a run must call it together, and get the same number. The
-  devices may be a topology's; on a CPU, nothing is known.
+  All processes of a run must call it together, and all get the same number. The
+  mesh may consist of a topology's devices, which do not exist here.
   """
   device = mesh.devices.flat[0]
   if device.platform == "cpu":

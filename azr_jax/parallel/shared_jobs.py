@@ -193,7 +193,7 @@ class SharedJobs:
     """Returns every host's outcomes, by host index."""
     try:
       message = messages.dumps((repr(error) if error else "", mine))
-    except TypeError as unknown:  # Send something: the other hosts wait.
+    except TypeError as unknown:  # The other hosts wait for a message.
       error = error or unknown
       message = messages.dumps((repr(error), {}))
     parts = [

@@ -36,7 +36,7 @@ class Reference:
 
   Attributes:
     label: the name in legends.
-    values: values by step. The step of a level is None.
+    values: values by step. A constant has the single step None.
   """
 
   label: str
@@ -44,12 +44,12 @@ class Reference:
 
   @property
   def last_step(self) -> int:
-    """The last step of the points; 0 for a level."""
+    """The last step of the points; 0 if the reference is a constant."""
     return max(step or 0 for step in self.values)
 
   @property
   def final(self) -> float:
-    """The level, or the value of the last point."""
+    """The constant, or the value of the last point."""
     return self.values.get(None, self.values.get(self.last_step, 0.0))
 
   def line(self, colour: int, last_step: int) -> Line:

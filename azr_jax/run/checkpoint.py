@@ -33,9 +33,10 @@ from azr_jax.types import Params
 # Names in a run's folder: the folder of checkpoints, and the folder that
 # damaged checkpoints are moved to.
 FOLDER, DAMAGED = "checkpoints", "damaged_checkpoints"
-# The items of a checkpoint for device state and metrics. Orbax reads an item
-# named "metrics" of every step, before we can look for damage.
-_STATE, _ROWS = "state", "rows"
+# The items of a checkpoint: device state, the system's state, and metrics.
+# Orbax reads an item named "metrics" of every step, before we can look for
+# damage.
+_STATE, _SYSTEM, _ROWS = "state", "system", "rows"
 # How long one host may take to see a file that another has finished, on a
 # shared disk.
 _SEEN_S = 60.0
@@ -77,6 +78,13 @@ class Checkpointer:
     self._checksums: concurrent.futures.Future[None] | None = None
     self._manager = ocp.CheckpointManager(
       self._folder,
+      # Compression would make the files 8 % smaller, and take two thirds of
+      # the time of a save.
+      item_handlers={
+        _STATE: ocp.PyTreeCheckpointHandler(use_compression=False),
+        _SYSTEM: ocp.JsonCheckpointHandler(),
+        _ROWS: ocp.JsonCheckpointHandler(),
+      },
       options=ocp.CheckpointManagerOptions(
         max_to_keep=keep,
         create=create,
@@ -135,9 +143,11 @@ class Checkpointer:
       is_begun = self._manager.save(
         step,
         args=ocp.args.Composite(
-          state=ocp.args.StandardSave(state),
-          system=ocp.args.JsonSave(system),
-          **{_ROWS: ocp.args.JsonSave({"rows": list(rows)})},
+          **{
+            _STATE: ocp.args.PyTreeSave(state),
+            _SYSTEM: ocp.args.JsonSave(system),
+            _ROWS: ocp.args.JsonSave({"rows": list(rows)}),
+          }
         ),
       )
     if not is_begun:
@@ -199,7 +209,10 @@ class Checkpointer:
     restored = self._manager.restore(
       step,
       args=ocp.args.Composite(
-        state=ocp.args.StandardRestore(abstract_state),
+        state=ocp.args.PyTreeRestore(
+          abstract_state,
+          ocp.checkpoint_utils.construct_restore_args(abstract_state),
+        ),
         system=ocp.args.JsonRestore(),
       ),
     )
@@ -221,7 +234,7 @@ class Checkpointer:
       The policy's parameters, and the critic's if requested and present.
     """
     path = self._manager.directory / str(step) / _STATE
-    saved = ocp.StandardCheckpointHandler().metadata(path).tree
+    saved = ocp.PyTreeCheckpointHandler().metadata(path).tree
     item: dict[str, Any] = {"params": policy}
     if "policy" in saved:
       item = {"policy": item}

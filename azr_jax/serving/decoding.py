@@ -256,7 +256,7 @@ class DecodeWorker:
         self._flush()
         if is_sent:
           self._stream.fetch()
-        self._sampler.meter.take()  # Otherwise the meter grows for ever.
+        self._sampler.meter.take()  # Otherwise the meter grows forever.
 
   @contextlib.contextmanager
   def _last_words(self) -> Iterator[None]:
@@ -293,7 +293,7 @@ class DecodeWorker:
   def _begin(self, job: SamplingJob) -> None:
     """Submits the prompts of a job, or sends it an error."""
     # Jobs may pin the newest weights only. A steady flow of jobs that pin the
-    # old ones would block the swap for ever.
+    # old ones would block the swap forever.
     newest = self._step if self._swap is None else self._swap.step
     if job.step is not None and job.step != newest:
       self._close(job, is_answered=False)

@@ -33,7 +33,7 @@ class GradedCompletion(Generic[GradeT]):
 
   @property
   def grade(self) -> GradeT:
-    """The grade. Raises the exception of grading, if any."""
+    """The grade. Raises the exception with which grading failed."""
     return self.future.result()
 
 

@@ -116,7 +116,8 @@ def _serve(
     error = ""
     for length in lengths(reader, sizes):
       written = reader.texts[text](length)
-      sender.send((length, math.inf))  # Stands if the process is killed.
+      # This result remains if the process is killed.
+      sender.send((length, math.inf))
       signal.setitimer(signal.ITIMER_PROF, CAP_S)
       seconds, error = _time(reader, written)
       signal.setitimer(signal.ITIMER_PROF, 0)

@@ -82,7 +82,7 @@ def test_arguments_are_found_in_an_assertion(executor, answer, correct):
   assert grade.correct == correct, grade
 
 
-# Like samples 135 and 344.
+# A program without arguments, like samples 135 and 344 of CRUXEval.
 WITHOUT = {
   "id": "1",
   "code": "def f():\n  return [1]",

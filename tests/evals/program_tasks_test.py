@@ -151,7 +151,8 @@ def test_the_paper_s_evaluation_is_that_of_figure_14():
     assert {*c.benchmarks.split(",")} == {
       benchmark.name for benchmark in cruxeval.BENCHMARKS
     }
-  assert orz.get_config("tiny").evaluation.temperature == 1.0  # the paper's
+  # The paper evaluates at temperature 1.
+  assert orz.get_config("tiny").evaluation.temperature == 1.0
 
 
 def test_several_greedy_responses_are_refused():

@@ -52,7 +52,7 @@ CLOCKS = {
   "of_init_all_time": _clock("1", 0),
   "of_inits_thread": _clock("1", 6),
   "of_the_zygote": Case(
-    # The zygote's number is kept by the module of threads.
+    # `threading` still knows the zygote's process id from before the fork.
     "import time\nimport threading\n"
     "def f():\n  pid = threading.main_thread().native_id\n"
     "  return time.clock_gettime((~pid << 3) | 2)",

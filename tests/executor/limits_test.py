@@ -199,7 +199,7 @@ def test_a_stopwatch_looks_when_a_limit_may_be_reached(monkeypatch):
     (lambda clocks: (0.5, 1, False), 2.5),
     # The kernel does not report how long it waited.
     (lambda clocks: None, 20.0),
-    # Runnable at every check, scheduled in between, without waits.
+    # Runnable at every check, but never queued for a core.
     (lambda clocks: (0.0, int(clocks["wall"]), True), 4.0),
   ],
 )

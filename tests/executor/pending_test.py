@@ -29,7 +29,8 @@ def test_a_cancelled_task_does_not_answer_for_a_later_one():
   [second] = pending.submit([JOB])
   [later] = pending.take(9)
   assert later is not task and later.number != task.number
-  pending.finish(task, RESULT)  # It was in flight when it was cancelled.
+  # A cancelled job that was in flight still reports its result.
+  pending.finish(task, RESULT)
   assert not second.done()
   pending.finish(later, RESULT)
   assert second.result(1) == RESULT

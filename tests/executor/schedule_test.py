@@ -27,7 +27,7 @@ def test_slots_of_the_least_busy_zygote_go_first(events):
     slots.put(zygote, 0)
   for seed, which in events:
     busy = [zygote for zygote in zygotes if zygote.in_flight]
-    if seed is None:  # A run ends somewhere.
+    if seed is None:  # A run ends on some zygote.
       if busy:
         zygote = busy[which % len(busy)]
         zygote.in_flight -= 1

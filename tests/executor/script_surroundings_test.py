@@ -233,7 +233,7 @@ def test_the_walls_hold(script_pool, script, error):
 
 
 def test_nothing_stays_for_the_next_script(script_pool):
-  for _ in range(4):  # More than there are zygotes.
+  for _ in range(4):  # There are fewer zygotes, so one runs two scripts.
     result = run(
       script_pool, "import os\nprint(os.listdir('.'))\nopen('a', 'w')"
     )
@@ -242,7 +242,8 @@ def test_nothing_stays_for_the_next_script(script_pool):
 
 def test_zygotes_share_no_memory_that_programs_could_write(script_pool):
   """Otherwise programs of a zygote could find what earlier ones left there."""
-  assert run(script_pool, "").status == "ok"  # Its zygotes have started.
+  # Once a script has run, the zygotes have started.
+  assert run(script_pool, "").status == "ok"
   pids = script_pool.processes()
   assert len(pids) > 3
   for pid in pids:

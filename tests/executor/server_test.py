@@ -166,5 +166,5 @@ def test_a_signal_to_everybody_leaves_the_trainer_its_pool(name):
       assert trainer.stdout.readline() == "1 2\n"
       assert trainer.wait(30) == 3
     finally:
-      trainer.kill()  # It would wait for a signal forever.
+      trainer.kill()  # After a failure it would wait for a signal forever.
   assert wait_until(lambda: not any(map(is_alive, everyone)))

@@ -71,7 +71,7 @@ def test_answers_may_be_written_so(target, answer, correct):
 
 
 def check(path):
-  """Checks stored and changed answers of all questions, which it returns."""
+  """Checks stored and changed answers; returns the questions."""
   read = reader.read(path)
   assert read
   for index, question in enumerate(read):

@@ -306,7 +306,8 @@ def test_threads_that_parse_do_not_disturb_each_other():
     return [len(literals.literal_value(text)) for _ in range(30)]
 
   thresholds = gc.get_threshold()
-  gc.callbacks.append(let_others_run)  # As JAX's callback does.
+  # JAX registers a callback that also lets other threads run.
+  gc.callbacks.append(let_others_run)
   gc.set_threshold(50)
   try:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

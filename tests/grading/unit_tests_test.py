@@ -294,7 +294,8 @@ def test_a_forged_report_is_a_guess(executor, value):
     )
     # A forged value is compared like a real one.
     assert not grade(executor, code, "assert f(1) == 3").correct
-    # Trusted assertions pass by a random token, drawn for each answer.
+    # Trusted assertions report success by a random token that is drawn for each
+    # answer, so the program cannot know it.
     assert not grade(executor, code, LOOP).correct
 
 

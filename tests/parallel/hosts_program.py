@@ -108,7 +108,10 @@ def save(hosts):
 
 
 def lock(hosts):
-  """Locks folders: free, of another config, not shared, and a plain file."""
+  """Tries to lock four folders.
+
+  One is free, one holds another config, one is not shared, and one is a file.
+  """
   config = azr.get_config("tiny").to_dict()
   folder = pathlib.Path(sys.argv[4])
 

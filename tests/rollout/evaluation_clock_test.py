@@ -80,7 +80,7 @@ class Episodes:
 
 @pytest.fixture(name="training")
 def make_training():
-  """Returns what a run with `rollout.max_staleness` gives a system."""
+  """Returns a system's context in a run with `rollout.max_staleness`."""
   hosts = plain_types.SimpleNamespace(count=1, index=0, is_primary=True)
   executor = Executor()
   jobs = SharedJobs(executor, hosts, DecodeClock(2))

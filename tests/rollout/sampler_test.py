@@ -153,7 +153,7 @@ def test_a_stop_string_counts_only_after_what_must_come_before(
   """A reply may quote the tag that would end it."""
   whole = sample(policy(params, one_device_mesh))[2, 0].text
   again = next(i for i, c in enumerate(whole) if c in whole[i + 1 :])
-  stop = whole[again]  # It occurs twice.
+  stop = whole[again]  # a character that occurs twice
   second = whole.index(stop, again + 1)
   before = re.escape(whole[again:second])
   changed = policy(

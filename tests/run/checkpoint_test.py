@@ -149,7 +149,8 @@ def test_a_save_is_finished_before_its_checksums(tmp_path, monkeypatch):
     while not checkpoint_reading.finished_steps(tmp_path):
       assert time.monotonic() < deadline
       time.sleep(0.01)
-    assert checkpoint_reading.newest_step(tmp_path) == 1  # As after a kill.
+    # A kill would leave the folder like this: saved, but without checksums.
+    assert checkpoint_reading.newest_step(tmp_path) == 1
     may_write.set()
   damage(tmp_path, 1)
   with pytest.raises(ValueError, match="step 1 is damaged"):
@@ -229,3 +230,12 @@ def test_a_full_disk_is_told_as_such(tmp_path, text, number):
     with Checkpointer(tmp_path, keep=1) as checkpoints:
       checkpoints._manager.wait_until_finished = fail
   assert getattr(raised.value, "errno", 0) == number
+
+
+def test_device_state_is_not_compressed(tmp_path):
+  state = {"params": np.zeros((1 << 18,), np.float32)}
+  with Checkpointer(tmp_path, keep=None) as checkpointer:
+    checkpointer.save(1, state, {})
+  folder = tmp_path / "checkpoints" / "1" / "state"
+  size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+  assert size >= 1 << 20

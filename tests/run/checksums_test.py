@@ -70,7 +70,7 @@ def test_a_cut_or_missing_file_is_named(copy, part):
     assert checksums.find_damage(copy).startswith(name)
     path.unlink()
     if name == WRITTEN:
-      assert checksums.find_damage(copy) == ""  # No checksums yet.
+      assert checksums.find_damage(copy) == ""  # Not written yet.
     else:
       assert checksums.find_damage(copy) == f"{name} is missing"
     path.write_bytes(whole)

@@ -63,7 +63,7 @@ def test_uploads_that_take_long_are_few(path, monkeypatch):
     for _ in range(1000):
       now[0] += 1.0
       file.append("a line\n")
-    # A tenth of the time, at 20 seconds each.
+    # Uploads of 20 seconds each take a tenth of the time.
     assert 4 <= len(uploads) <= 6
 
 

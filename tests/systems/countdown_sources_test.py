@@ -51,7 +51,7 @@ def test_limits_and_weights_choose_puzzles_by_difficulty(made):
     assert chosen == inside and len(chosen) > 2
   _, read = sampled(settings())
   counts = [read.buckets.count(bucket) for bucket in range(3)]
-  assert min(counts) >= 15  # Thirds, with ties.
+  assert min(counts) >= 15  # A third each, up to ties.
 
 
 @pytest.mark.parametrize(

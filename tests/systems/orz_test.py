@@ -251,7 +251,7 @@ def test_metrics_tell_repetition_and_truncation(system):
 
 
 class New(ScriptedPolicy):
-  """Repeats no token."""
+  """Samples responses in which no token occurs twice."""
 
   @scripted.samples
   def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):

@@ -235,12 +235,12 @@ def rows_of(fitted):
 @pytest.mark.parametrize(
   "responses, gib, rows",
   [
-    (2, 20, (2, 1)),  # Two rows of 72 tokens, once padded to 56.
-    (64, 20, (32, 2)),  # Not 56 rows and 8 of the next 56.
+    (2, 20, (2, 1)),  # 56 rows would fit, but there are only two.
+    (64, 20, (32, 2)),  # 56 rows fit, but two halves need no padding.
     (64, 4, (4, 16)),
-    (64, 1, (1, 64)),  # Less than the state: it is refused elsewhere.
+    (64, 1, (1, 64)),  # The state does not fit, which another check reports.
     (64, 0, (1, 64)),
-    (64, None, (32, 2)),  # Unknown.
+    (64, None, (32, 2)),  # The free memory is unknown.
   ],
 )
 def test_micro_batches_hold_a_row_for_each_response_within_memory(

@@ -57,9 +57,9 @@ def test_idle_fractions_of_the_phases_add_up():
   lap = lap_of(measured, experiment.sampler.meter, Counts())
   metrics = lap.metrics(19.0)
   want = {
-    # 2.0 to 2.5 and 5.5 to 6.0.
+    # Idle from 2.0 to 2.5 and from 5.5 to 6.0.
     "rollout": 1.0,
-    # 4.0 to 4.5 is between two requests, but a program ran. 6.0 to 8.0.
+    # Idle from 6.0 to 8.0. From 4.0 to 4.5, between requests, a program ran.
     "grading": 2.0,
     "update": 1.0,
     # Everything before 2.0, except the evaluation's and the copy's programs.

@@ -14,7 +14,7 @@ DAYS = (
   *(400, 401, 403, 404, 407, 408, 414, 415, 417, 418, 421, 422),
   *(429, 431, 432, 435, 436, 438, 443, 445, 446, 449, 450, 452),
 )
-# Neither one step nor two, with carries, may leave the unit unchanged.
+# Excludes steps that, alone or doubled and with a carry, keep the hour.
 HOURS = (*range(1, 11), *range(12, 23))
 MINUTES = range(31, 59)
 SECONDS = range(1, 30)

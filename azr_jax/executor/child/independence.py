@@ -147,7 +147,7 @@ _DOUBTFUL_IN_INPUTS = _DOUBTFUL.union(_OF_INPUTS, _MODULES_OF_INPUTS)
 
 
 def are_independent(code, inputs):
-  """Returns whether no call of a program can depend on another call.
+  """Returns whether all calls of a program are independent.
 
   Most texts contain only words that are allowed everywhere; the others are
   parsed. The result does not matter for text that cannot be parsed, because

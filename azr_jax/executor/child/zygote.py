@@ -194,7 +194,7 @@ def _handle_child(child, ready, poll):
   """Handles a child's output, its end, or a reached limit."""
   if child.pipe in ready:
     _take_output(child)
-    if child.closed:  # A pipe at its end would always be ready.
+    if child.closed:  # `poll` would report a closed pipe forever.
       poll.unregister(child.pipe)
   if child.process in ready:
     child.slept_s = child.stopwatch.slept_s()

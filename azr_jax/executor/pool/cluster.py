@@ -42,7 +42,7 @@ RETRY_S = 1.0  # Delay between attempts to reach an actor that Ray restarts.
 
 
 class NodeExecutor(Protocol):
-  """The part of its node's executor that an actor uses."""
+  """The executor methods that a Ray actor calls."""
 
   def submit(self, job: Job) -> ResultFuture:
     """Queues a job and returns its future."""

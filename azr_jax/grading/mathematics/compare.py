@@ -89,7 +89,8 @@ class Comparer:
     if len(reference) != len(answer):
       return False
     pairs = zip(reference, answer, strict=True)
-    # A list, so that `decide` sees the questions of every pair.
+    # Not a generator: every pair must be compared, so that `decide` sees the
+    # questions of all pairs.
     return all([self.same(*pair) for pair in pairs])
 
   def _each(self, reference: Nodes, answers: Sequence[Nodes]) -> bool:

@@ -84,8 +84,8 @@ def _result(game: str, card: str, other: str) -> str | None:
     return None
   if beats[card] == other:
     return "win"
-  # The rules of `elements` take the side of `card`: in the data, a round is a
-  # draw if the other card overcomes or generates it.
+  # In the data of `elements`, a round is a draw if the other card overcomes or
+  # generates `card`, so `card` loses only by generating the other one.
   loses = (
     _GENERATES[card] == other if game == "elements" else beats[other] == card
   )

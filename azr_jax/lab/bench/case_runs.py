@@ -1,4 +1,4 @@
-"""Runs cases in processes of their own, and keeps what each one measured."""
+"""Runs each case in its own process, and stores its measurements."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from azr_jax.lab.bench.gpu_plan import Case
 Row: TypeAlias = dict[str, Any]
 
 ERROR = "error"
-# A case that has less time left than this is not started.
+# Cases with less time left than this are not started.
 _LEAST_S = 15.0
 _SHOWN_LINES = 3
 _MODULE = "azr_jax.benchmark"
@@ -53,9 +53,10 @@ def run(
   Args:
     cases: the cases, in order.
     path: the file of results.
-    deadline_s: seconds after which a case is ended and no other is started.
-    say: reports what happens.
-    command: what runs a case's words.
+    deadline_s: seconds after which the running case is ended and no other one
+      is started.
+    say: prints a status line.
+    command: the program, which gets a case's words as arguments.
   """
   done = {key for key, row in read(path).items() if ERROR not in row}
   end = time.monotonic() + deadline_s
@@ -85,7 +86,7 @@ def _end_last_line(path: pathlib.Path) -> None:
 
 
 def _measure(command: Sequence[str], limit_s: float) -> Row:
-  """Returns what a command prints as JSON, or why there is nothing."""
+  """Returns a command's JSON output, or {ERROR: the reason} without any."""
   with subprocess.Popen(
     command,
     stdout=subprocess.PIPE,
@@ -99,7 +100,7 @@ def _measure(command: Sequence[str], limit_s: float) -> Row:
     except subprocess.TimeoutExpired:
       return {ERROR: f"ended after {limit_s:.0f} s"}
     finally:
-      # Its children too, such as the processes in which torch compiles.
+      # Kill its children too, such as the processes in which torch compiles.
       with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
   if process.returncode:
@@ -114,8 +115,8 @@ def _measure(command: Sequence[str], limit_s: float) -> Row:
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
   """Returns the environment of a case.
 
-  JAX may take nearly the whole GPU, because nothing else runs on it, and
-  compiles each program, so that `compile_s` is that of a first start.
+  JAX may take nearly the whole GPU, because nothing else runs on it. It reuses
+  no compiled program, so that `compile_s` is that of a first start.
   """
   return {
     "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.92",

@@ -1,4 +1,4 @@
-"""Tables of what the cases of `benchmark gpu` measured."""
+"""Tables of the measurements of `benchmark gpu`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

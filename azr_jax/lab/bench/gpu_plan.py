@@ -21,14 +21,14 @@ _TINY = "azr-tiny"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """One command to run, in a process of its own.
+  """A command to run in its own process.
 
   Attributes:
-    name: what is measured; both sides have the same.
+    name: what is measured; the same for both sides.
     side: `OURS` or `TORCH`.
     words: the command, after `python -m azr_jax.benchmark`.
     seconds_key: key of its output with the seconds to compare; "" if none.
-    least: FLOPs of a step, or bytes of a token, that it cannot do without.
+    least: minimum FLOPs of a step, or bytes of a token.
     rate: which of the peak rates limits it.
     limit_s: seconds after which it is ended.
   """
@@ -72,7 +72,7 @@ SHAPES = {
   "7B, 8 layers": Shape("qwen2.5-7b", sequences=8, num_layers=8),
   "7B": Shape("qwen2.5-7b"),
 }
-# What an ablation changes of an update, by its name.
+# Ablation of an update -> the flag that it adds.
 CHANGES = {
   "scanned layers": "--train_layers=scan",
   "unrolled layers": "--train_layers=unrolled",
@@ -119,7 +119,7 @@ def make(tiny: bool = False) -> list[Case]:
 
 
 def _update(name: str, side: str, tiny: bool, change: str = "") -> Case:
-  """Returns an update by one side, as users get it but for a change."""
+  """Returns one side's update: the default, or an ablation of `CHANGES`."""
   shape = SHAPES[name]
   if tiny:
     shape = Shape(_TINY, sequences=2, length=16)
@@ -151,7 +151,7 @@ def _update(name: str, side: str, tiny: bool, change: str = "") -> Case:
 
 
 def _decode(name: str, slots: int, side: str, tiny: bool) -> Case:
-  """Returns the decoding of some slots by one side."""
+  """Returns one side's decoding of some slots."""
   preset = SHAPES[name].preset
   cached, new, count = _CACHED_TOKENS, _NEW_TOKENS, slots
   if tiny:

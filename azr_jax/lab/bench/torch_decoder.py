@@ -1,4 +1,4 @@
-"""A decoder in PyTorch as fast as its compiler makes it, to compare with.
+"""A PyTorch decoder, as fast as torch.compile makes it, for comparison.
 
 Layers are compiled one by one (regional compilation), attention is PyTorch's
 fused kernel, AdamW is fused, and a decoded token is one CUDA graph. Weights are
@@ -117,7 +117,7 @@ class Decoder(torch.nn.Module):
 def make(config: ModelConfig, dtype: torch.dtype) -> Decoder:
   """Returns a decoder with random weights, on a GPU if there is one."""
   torch.manual_seed(0)
-  # float32 products, of which bfloat16 models have none, may use TF32.
+  # float32 products may use TF32; bfloat16 models have none.
   torch.set_float32_matmul_precision("high")
   with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
     decoder = Decoder(config)

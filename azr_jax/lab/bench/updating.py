@@ -50,7 +50,7 @@ class UpdateRunner:
       mesh: the mesh to train on.
       rules: logical axis to mesh axis.
       workload: the sequences to train on.
-      micro_rows: rows per micro-batch at most.
+      micro_rows: maximum rows per micro-batch.
       chunk_tokens: tokens whose logits are computed at once.
     """
     optimizer = make_optimizer(**vars(OptimizerSettings()))
@@ -68,7 +68,7 @@ class UpdateRunner:
     self._state = learner.init(params)
     self._vocab_size = model.config.vocab_size
     self._row_length = workload.length
-    # A row holds a sequence at least, and empty rows would be computed.
+    # More rows than sequences would only compute padding.
     most_rows = min(micro_rows, len(workload.lengths()))
     self._micro_rows = mesh_lib.padded_rows(most_rows, mesh)
     self.micro_batches = 1

@@ -14,7 +14,7 @@ from azr_jax.parallel.chips import Chip
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FLOPS = re.compile(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)')
 _BYTES = re.compile(r'"cost_estimate":\s*\{[^}]*"bytes_accessed":\s*"?(\d+)')
-# Targets of kernels. Others are compiler helpers or library products.
+# Custom calls that are kernels; others are compiler helpers or products.
 _KERNELS = re.compile(r"tpu_custom_call|cudnn\$fmha|triton|mosaic_gpu")
 # Last components of many kernels' paths, which do not tell kernels apart.
 _GENERIC_NAMES = ("while", "body", "closed_call", "pallas_call")

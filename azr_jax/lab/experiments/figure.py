@@ -13,7 +13,7 @@ from azr_jax.lab.experiments.plan import Plan
 _WINDOW = 5  # steps of the running mean
 _LEGEND_COLUMNS = 6
 _LEGEND_ROW = 0.3  # inches
-_COLOURS = 10  # After that, they repeat with dashed lines.
+_COLOURS = 10  # Further lines reuse the colours, dashed.
 
 
 def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:

@@ -169,11 +169,11 @@ def is_scored(folder: pathlib.Path) -> bool:
 
 
 def check_score(folder: pathlib.Path, benchmark: str) -> None:
-  """Checks that no prompt of a score was too long.
+  """Checks that no scored prompt was too long.
 
   Raises:
-    ValueError: some prompts were too long, so that their items are wrong for
-      every policy and hide differences; or the file does not say.
+    ValueError: some prompts were too long, so their items are wrong for every
+      policy and hide differences; or the file does not record it.
   """
   path = folder / score_files.RESULTS
   with user_files.reading(path, "scores of this benchmark"):

@@ -248,7 +248,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
     return StepItems(indices, positions)
 
   def observe(self, step: int, taken: StepItems, groups: Groups) -> None:
-    """Returns unused questions to the epoch order."""
+    """Puts unused questions back into the epoch order."""
     stage = self._stages.stage(step)
     self._order.return_unused(taken.positions, groups, stage)
 

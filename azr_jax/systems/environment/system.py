@@ -211,7 +211,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     return trajectories
 
   def observe(self, step: int, taken: ScoredItems, groups: Groups) -> None:
-    """Returns unused tasks to the order and reports failures."""
+    """Puts unused tasks back into the order and reports failures."""
     self._order.return_unused(taken.positions, groups)
     every = [*taken.sampled(groups), *_failed_to_start(taken, groups)]
     scores.report(self.context.say, step, every, [_NAME])

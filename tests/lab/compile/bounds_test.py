@@ -34,8 +34,8 @@ BOUNDS = {
     "score": {"cycles": 1_100, "permutes": 0, "large": 0, "scratch_gib": 2.6},
     "prefill": {"cycles": 57, "large": 0},
     "decode": {
-      "token_cycles": 7.9,  # Of 1,024 slots; 6.2 of 256.
-      "call_cycles": 25,  # Pages are written one by one, of each slot.
+      "token_cycles": 7.9,  # With 1,024 slots; 6.2 with 256.
+      "call_cycles": 25,  # Each slot's pages are written one by one.
       "large": 0,
       "scratch_gib": 0.55,
     },

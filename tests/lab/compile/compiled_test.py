@@ -52,7 +52,8 @@ def test_every_program_compiles_on_a_mesh():
   for name in ("start_copy", "start_critic", "start_policy"):
     assert 0 < found[name].peak_bytes < 1.05 * restored
   assert found["prefill"].resident_bytes > 2 * state
-  assert found["update"].resident_bytes > state  # The critic's.
+  # The critic's state stays in memory while the policy is updated.
+  assert found["update"].resident_bytes > state
   assert found["update"].collectives["all-gather"].bytes > 0
   # The forecast of a step finds its costs by these names.
   loops = {name: p.cost.loop_names() for name, p in found.items()}

@@ -385,7 +385,7 @@ backend_config={"collective_backend_config":{"is_sync":true}}
   line = "  %w0 = (s32[], f32[8]) while(%x), condition=%cond, body=%token"
   known = ', backend_config={"known_trip_count":{"n":"3"}}'
   found = cost_of(program(line + known, token, others))
-  launched = 5 + 1  # With the condition's fusion.
+  launched = 5 + 1  # The body's, and the fusion of the condition.
   assert found.loops == [] and found.launches == 3 * launched
   unknown = cost_of(program(f"{line}, {meta('jit(decode)/w')}", token, others))
   assert unknown.iteration(cost.TOKEN).launches == launched

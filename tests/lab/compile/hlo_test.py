@@ -47,7 +47,7 @@ def test_loops_of_known_length_are_multiplied_out(mesh):
     return jax.lax.fori_loop(0, 2, outer, x)
 
   size = 10 * 4 * 4.0
-  sent = 2 * size * 7 / 8  # Around a ring of eight.
+  sent = 2 * size * 7 / 8  # An all-reduce around a ring of eight devices.
   assert totals(compiled(twice_five, mesh, (8, 4))) == {
     "all-reduce": collectives.Total(10, 0, size, sent)
   }

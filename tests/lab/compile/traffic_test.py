@@ -49,7 +49,7 @@ ENTRY %main (stack: f32[4,256], row: f32[1,256], i: s32[]) -> f32[4,256] {
   ROOT %g = f32[4,256] dynamic-update-slice(%s, %r, %n)
 }
 """
-# The index is 4 bytes.
+# The 4 bytes are the index of the slice.
 EXPECTED = {
   "a": 1024 + 4 + 1024,
   "b": 1024 + 4 + 512,

@@ -70,7 +70,7 @@ def test_no_two_arms_have_the_same_config(name):
 @pytest.mark.parametrize(
   "name",
   [
-    # It has ninety runs.
+    # This plan has ninety runs.
     pytest.param(name, marks=pytest.mark.slow)
     if name == "selfplay_gate"
     else name

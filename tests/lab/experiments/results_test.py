@@ -399,7 +399,7 @@ def test_a_run_of_another_variant_is_refused(finished):
   source, workdir = finished
   path = workdir.run("plain", 1) / "config.json"
   config = json.loads(path.read_text())
-  config["executor"]["workers"] += 1  # A run may change this.
+  config["executor"]["workers"] += 1  # Resumed runs may change it.
   path.write_text(json.dumps(config))
   page.write(source, source, workdir)
   config["orz"]["prompts"] += 1

@@ -30,7 +30,7 @@ class Killed(Exception):
 
 
 class Numbered(ScriptedPolicy):
-  """Proposes by its branch's numbers, like a policy with a random key."""
+  """Derives proposals from its branch, as a policy does from its random key."""
 
   def __init__(self, dies_before=None):
     super().__init__()

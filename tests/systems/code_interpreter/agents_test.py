@@ -290,7 +290,7 @@ def test_codesteer_checks_by_three_scripts_of_five_responses(
 ):
   shown, policy = checks_of(executor, written)
   assert shown == told
-  assert not policy.replies["checks the answer"]  # All were used.
+  assert not policy.replies["checks the answer"]  # No reply is left.
 
 
 def test_the_last_failed_check_is_reported_with_its_errors(executor):

@@ -1,11 +1,11 @@
-"""Measures seconds of a decoded token, with all slots busy and no prefill.
+"""Measures seconds per decoded token, with all slots busy and no prefill.
 
 The keys:
 
   token_s                one token of all slots
   decode_roofline_fraction  minimum time at the device's bandwidth, divided by
                          the measured time
-  reads_live_pages       whether attention's kernel reads live pages alone
+  reads_live_pages       whether attention's kernel reads only live pages
 """
 
 import argparse

@@ -1,15 +1,15 @@
 """Measures this GPU: updates and decoding, azr_jax beside PyTorch.
 
-Each case is another command of `azr_jax.benchmark`, in a process of its own,
-with the settings that a run would choose. A line of --out has a case's command
-and what it printed. The same command again skips the cases that are measured,
-tries the others, and prints the table. The most important cases come first,
---only selects some, and all end at --deadline_s. Without PyTorch for CUDA, only
-azr_jax is measured.
+Each case is a command of `azr_jax.benchmark` in its own process, with the
+settings that a run would choose. Each line of --out has a case's command and
+output. If you repeat the command, it skips the measured cases, tries the others
+and prints the table. The most important cases come first, --only selects some,
+and all end at --deadline_s. Without PyTorch for CUDA, only azr_jax is measured.
 
-The table's fractions: FLOPs of an update without recomputation, or bytes that
-decoding cannot do without, over the seconds and the data sheet's rate, or the
-measured one of a GPU that `azr_jax/parallel/chips.py` does not know.
+The table's fractions are the shortest possible time over the measured time. The
+shortest time follows from an update's FLOPs without recomputation, or from the
+bytes that decoding must read, at the data sheet's rate. A GPU that
+`azr_jax/parallel/chips.py` does not know has measured rates instead.
 """
 
 import argparse
@@ -82,7 +82,8 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
 def _has_torch(tiny: bool) -> bool:
   """Returns whether torch can be measured here; tiny cases also run on a CPU.
 
-  Another process asks, because this one must leave the GPU to the cases.
+  Another process imports torch, because this one must leave the GPU to the
+  cases.
   """
   if tiny or importlib.util.find_spec("torch") is None:
     return importlib.util.find_spec("torch") is not None

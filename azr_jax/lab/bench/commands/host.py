@@ -2,11 +2,12 @@
 
 The scheduler runs a step on an engine whose calls return immediately. The keys:
 
-  calls, iterations  of the decode loop; live_fraction: live slots in them
+  calls, iterations  number of decode calls, and of iterations in them
+  live_fraction      fraction of slot iterations with a live sequence
   mean_s, p99_s      from a call's tokens to the launch of the next program
   host_s             mean host time from a call's tokens to the next decode call
   turnover_s         host_s of the calls after which all slots turn over
-  delivery_s         host time after that, while the device decodes
+  delivery_s         host time after the launch, while the device decodes
 """
 
 import argparse

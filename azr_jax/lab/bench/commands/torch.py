@@ -1,11 +1,11 @@
-"""Measures what PyTorch's compiler makes of the work of `update` or `decode`.
+"""Times the work of `update` or `decode` under torch.compile.
 
 Weights are random, in float32 for updates, which compute in bfloat16. The keys:
 
-  step_s, token_s  seconds of the median update, or of a token of all slots
-  compile_s        seconds of the first run, more than of the others
-  recomputes       whether each layer is recomputed in the backward pass, which
-                   happens where memory is too small otherwise
+  step_s, token_s  seconds of the median update, or per token of all slots
+  compile_s        extra seconds of the first run
+  recomputes       whether the backward pass recomputes each layer, because
+                   memory is too small to keep activations
 """
 
 import argparse

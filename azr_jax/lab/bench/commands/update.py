@@ -7,7 +7,7 @@ with the same weights. The keys:
   speedup               median ratio of the rate to the baseline's
   flops_roofline_fraction  minimum time of the update at the device's peak
                         FLOPs, divided by the measured time
-  layers, remat         how the update goes through the layers, and what it
+  layers, remat         how the update runs the layers, and what it
                         recomputes; see `model.layers` and `model.remat`
   program_gib           peak memory of the compiled update
   peak_process_gib, peak_device_gib  peak memory of this process and the device
