@@ -146,7 +146,7 @@ def _estimate(
     chip,
     mesh.size,
     shapes.tensor,
-    build.build_model(c, config, mesh, 1).remat,
+    build.build_policy_model(c, config, mesh).remat,
     shapes.rows,
     load,
     {} if update is None else update.collectives,

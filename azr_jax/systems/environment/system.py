@@ -86,6 +86,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
       settings.max_output_tokens,
       settings.system_prompt,
       settings,
+      context.say,
     )
     self._conversations = self._make_conversations(context.clock)
 
