@@ -28,7 +28,6 @@ from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.functions import spec as spec_lib
 from azr_jax.learner import advantages
-from azr_jax.models import chat_templates
 from azr_jax.models import load as load_lib
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import ModelSettings
@@ -152,8 +151,8 @@ def train(
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
   folder = storage.resolve(workdir)
   # Templates may show the date, and a resumed run must keep its sizes.
-  with chat_templates.dated(dates.read(folder)):
-    longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
+  source = source.dated(dates.read(folder))
+  longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
   responses = c.custom.prompts * c.custom.group_size
   begun_with = folder_lib.begun_config(folder)
   _fit(c, longest, responses, changes, source.config, begun_with)

@@ -12,18 +12,20 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 | --- | --- | --- | --- |
 | A | micro-batches of an update | L | layers |
 | B | rows computed together | M | pages of a row |
-| C | tokens of a piece (page, chunk) | N | new tokens of a call |
-| D | model width | P | pages of a pool |
-| E | head size | Q | queries of a key head, G x S |
-| F | MLP width | R | rows of a cache |
-| G | members of a group | S | tokens of a row (queries) |
-| H | query heads | T | tokens of a context (keys) |
-| I | ids that stop a sequence | U | words of a random key |
-| J | drafts of a token | V | vocabulary |
-| K | key-value heads | W | work items of a kernel |
+| *B | any axes instead of B | N | new tokens of a call |
+| C | tokens of a piece (page, chunk) | P | pages of a pool |
+| D | model width | Q | queries of a key head, G x S |
+| E | head size | S | tokens of a row (queries) |
+| F | MLP width | T | tokens of a context (keys) |
+| G | members of a group | U | words of a random key |
+| H | query heads | V | vocabulary |
+| I | ids that stop a sequence | W | work items of a kernel |
+| J | drafts of a token | *A, *L | A or L, or no such axis |
+| K | key-value heads | | |
 
-A slot is a row of a decode call. The groups are the responses to a prompt and
-the query heads of a key head. Lower-case names are axes of a single module.
+A row is a packed row of the learner, a slot of a decode call, or a sequence of
+a prefill call. The groups are the responses to a prompt and the query heads of
+a key head. Lower-case names are axes of a single module.
 """
 
 import dataclasses
@@ -33,6 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import flax.struct
 import jax
 import numpy as np
+from jaxtyping import Bool, Float32, Int32
 
 if TYPE_CHECKING:
   Leaf: TypeAlias = jax.Array
@@ -80,22 +83,22 @@ class Completion:
   """A response sampled for a prompt.
 
   Attributes:
-    token_ids: int32 [S], the ids exactly as sampled, including the stop token.
-    logprobs: float32 [S], each id's log-probability when it was sampled.
-    loss_mask: bool [S], false on ids that the model did not write.
+    token_ids: the ids exactly as sampled, including the stop token.
+    logprobs: each id's log-probability when it was sampled.
+    loss_mask: false on ids that the model did not write.
     finish_reason: `stop` if it ended by itself; `length` or `turns` if a limit
       of tokens or turns ended it; or `PAUSED`.
     text: the decoded ids, for parsers. Never tokenized again.
-    versions: int32 [S], the number of updates behind the parameters that
-      sampled each id; None if unknown.
+    versions: the number of updates behind the parameters that sampled each id;
+      None if unknown.
   """
 
-  token_ids: np.ndarray
-  logprobs: np.ndarray
-  loss_mask: np.ndarray
+  token_ids: Int32[np.ndarray, " S"]
+  logprobs: Float32[np.ndarray, " S"]
+  loss_mask: Bool[np.ndarray, " S"]
   finish_reason: str
   text: str
-  versions: np.ndarray | None = None
+  versions: Int32[np.ndarray, " S"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,41 +136,39 @@ class RolloutBatch:
 
 
 class Batch(flax.struct.PyTreeNode):
-  """Packed sequences: arrays [B, S] or [A, B, S], several sequences a row.
+  """Packed sequences, several a row, perhaps in micro-batches.
 
   Position t of a row holds token t and, in `targets`, the next token of the
   same sequence. Every per-token array describes the *target*. On the host, the
   arrays are NumPy arrays of the same shapes and dtypes.
 
   Attributes:
-    tokens: int32, the input ids.
-    targets: int32, the id to predict at each position.
-    positions: int32, position inside its own sequence.
-    segment_ids: int32, 1, 2, ... per sequence in a row; 0 is padding.
-    loss_mask: float32, 1 where the model wrote the target.
-    loss_weights: float32, the weight of each target in the loss. They implement
-      the aggregation (token mean, sequence mean, fixed length).
-    regularizer_weights: float32, the weight of each target in the entropy and
-      KL terms.
-    advantages: float32.
-    sampled_logprobs: float32, log-probability of the target when sampled.
-    repetition: float32, 1 where the target repeats earlier tokens; for
-      metrics.
-    proximal_logprobs: float32, log-probability of the target under the policy
-      at the update's start, from `learner/preparation.py`; None if not scored.
-    chosen: float32, 1 where the policy loss selected the target, based on the
-      whole batch; None if the loss does not select.
+    tokens: the input ids.
+    targets: the id to predict at each position.
+    positions: position inside its own sequence.
+    segment_ids: 1, 2, ... per sequence in a row; 0 is padding.
+    loss_mask: 1 where the model wrote the target.
+    loss_weights: the weight of each target in the loss. They implement the
+      aggregation (token mean, sequence mean, fixed length).
+    regularizer_weights: the weight of each target in the entropy and KL terms.
+    advantages: the advantage of each target.
+    sampled_logprobs: log-probability of the target when sampled.
+    repetition: 1 where the target repeats earlier tokens; for metrics.
+    proximal_logprobs: log-probability of the target under the policy at the
+      update's start, from `learner/preparation.py`; None if not scored.
+    chosen: 1 where the policy loss selected the target, based on the whole
+      batch; None if the loss does not select.
   """
 
-  tokens: Leaf
-  targets: Leaf
-  positions: Leaf
-  segment_ids: Leaf
-  loss_mask: Leaf
-  loss_weights: Leaf
-  regularizer_weights: Leaf
-  advantages: Leaf
-  sampled_logprobs: Leaf
-  repetition: Leaf
-  proximal_logprobs: Leaf | None = None
-  chosen: Leaf | None = None
+  tokens: Int32[Leaf, "*A B S"]
+  targets: Int32[Leaf, "*A B S"]
+  positions: Int32[Leaf, "*A B S"]
+  segment_ids: Int32[Leaf, "*A B S"]
+  loss_mask: Float32[Leaf, "*A B S"]
+  loss_weights: Float32[Leaf, "*A B S"]
+  regularizer_weights: Float32[Leaf, "*A B S"]
+  advantages: Float32[Leaf, "*A B S"]
+  sampled_logprobs: Float32[Leaf, "*A B S"]
+  repetition: Float32[Leaf, "*A B S"]
+  proximal_logprobs: Float32[Leaf, "*A B S"] | None = None
+  chosen: Float32[Leaf, "*A B S"] | None = None

@@ -135,13 +135,15 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.azr.induction_inputs = 4  # paper: 10
   c.azr.seed_factor = 2  # Table 3: 4
   c.azr.prompt_format = "compact"  # The model was pretrained on it.
-  c.rollout.slots = 96
+  c.rollout.slots = 96  # the 48 proposals of a step, and as many solutions
   c.rollout.prompt_buckets = (64, 128)
   c.rollout.max_tokens = 112
   c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
   c.rollout.decode_chunk = 16
   c.learner.row_length = 240  # 128 + 112
   c.learner.micro_rows = 16
+  # `+ours` trains on up to 288 responses, about three to a row. They fill 6
+  # micro-batches; the others are for longer responses.
   c.learner.max_micro_batches = 10
   c.learner.chunk_tokens = 3840  # The logits of a whole micro-batch fit.
   c.optimizer.learning_rate = 3e-4

@@ -50,11 +50,13 @@ SUFFIXES = (
   "_curriculum_mix",
   "_closed_loop",
 )
-MODELS = ("tiny", "qwen2.5-0.5b")
+# Models that have a variant with each suffix.
+_COMPARED = ("tiny", "qwen2.5-0.5b")
+MODELS = (*_COMPARED, "smollm2-135m")
 # The baseline of the mixes. Only at the paper's size do its constants differ.
 NO_MIX = "_no_mix"
 VARIANTS = (
-  *(model + suffix for model in MODELS for suffix in SUFFIXES),
+  *(model + suffix for model in _COMPARED for suffix in SUFFIXES),
   "qwen2.5-0.5b" + NO_MIX,
   "smollm2-135m",
 )
@@ -80,7 +82,7 @@ OURS = {
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   """Returns the configuration of VARIANT or VARIANT+PRESET."""
   variant, preset = presets.split(variant, VARIANTS)
-  model = next(m for m in OURS if variant.startswith(m))
+  model = next(m for m in MODELS if variant.startswith(m))
   kind = variant.removeprefix(model)
   c = settings.train_config("countdown")
   _objective(c)
@@ -98,19 +100,17 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _objective(c: ml_collections.ConfigDict) -> None:
-  """Sets RLOO with sequence weights (section 4.1)."""
-  c.rollout.slots = 256
+  """Sets RLOO with sequence weights."""
   c.learner.estimator = "rloo"  # eq. 1
-  c.learner.policy_loss = "sequence_weighted"
-  c.learner.aggregation = "sequence_sum"
-  c.learner.micro_rows = 16
-  c.learner.kl_coef = 1e-3
-  c.optimizer.weight_decay = 1e-4
-  c.optimizer.grad_clip = 0.0
+  c.learner.policy_loss = "sequence_weighted"  # course project
+  c.learner.aggregation = "sequence_sum"  # course project
+  c.learner.kl_coef = 1e-3  # section 4.1
+  c.optimizer.weight_decay = 1e-4  # section 4.1
+  c.optimizer.grad_clip = 0.0  # section 4.1: no clipping
   # Off until evaluation.every is set. Uses top-p and top-k of training.
   c.evaluation.benchmarks = "countdown"
-  c.evaluation.samples = 16
-  c.evaluation.temperature = 0.6
+  c.evaluation.samples = 16  # section 4.1
+  c.evaluation.temperature = 0.6  # section 4.1
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
@@ -131,8 +131,9 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.max_tokens = 1024
   c.rollout.decode_chunk = 64
   c.learner.row_length = 1280  # 256 + 1,024
+  c.learner.micro_rows = 16
   c.learner.max_micro_batches = 64
-  c.optimizer.learning_rate = 1e-5
+  c.optimizer.learning_rate = 1e-5  # section 4.1
 
 
 def _paper_mixing(c: ml_collections.ConfigDict) -> None:
@@ -150,11 +151,13 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.countdown.prompts = 32
   c.countdown.prompt_format = "compact"
   c.countdown.count = 20_000
+  c.rollout.slots = 256  # all 32 x 8 responses of a step
   c.rollout.prompt_buckets = (40,)
   c.rollout.max_tokens = 160
   c.rollout.decode_chunk = 16
   c.learner.row_length = 200  # 40 + 160
-  c.learner.chunk_tokens = 3200
+  c.learner.micro_rows = 16
+  c.learner.chunk_tokens = 3200  # The logits of a whole micro-batch fit.
   c.optimizer.learning_rate = 1.5e-4
   c.optimizer.b2 = 0.98  # There are few updates.
   c.train.steps = 40

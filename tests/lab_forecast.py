@@ -2,25 +2,20 @@
 
 from azr_jax.lab.compile import sampler_forecast
 from azr_jax.lab.compile.sampler_forecast import DecodeCost, PromptLoad
+from azr_jax.rollout.build import shapes_of
 from azr_jax.rollout.settings import SamplerSettings
 
 
 def rules(slot_counts=(4,), **changes):
   """Returns rules of calls of 16 tokens and pages of 4."""
-  return sampler_forecast.Rules(
-    SamplerSettings(
-      **{
-        "prompt_buckets": (8, 16),
-        "prefill_tokens": 64,
-        "decode_chunk": 16,
-        "page_size": 4,
-      }
-      | changes
-    ),
-    slot_counts,
-    devices=1,
-    platform="cpu",
-  )
+  settings = {
+    "prompt_buckets": (8, 16),
+    "prefill_tokens": 64,
+    "decode_chunk": 16,
+    "page_size": 4,
+  }
+  shapes = shapes_of(SamplerSettings(**settings | changes), 1, slot_counts)
+  return sampler_forecast.Rules(shapes, platform="cpu")
 
 
 def costs(call=0.0, token=1.0, page=0.0, prefill=(0.0, 0.0), **changes):

@@ -105,6 +105,31 @@ def test_the_executor_imports_no_jax():
     assert not re.search(r"^\s*(import|from) jax\b", file.read_text(), re.M)
 
 
+@pytest.mark.parametrize(
+  "package, builders",
+  [
+    ("rollout", {"build.py", "layout.py", "sampler.py"}),
+    # The dispatcher's side passes the settings to servers.
+    (
+      "executor",
+      {
+        "__main__.py",
+        *("pool/executor.py", "pool/cluster.py", "pool/local_server.py"),
+        "pool/server.py",
+      },
+    ),
+  ],
+)
+def test_settings_end_where_something_is_built(package, builders):
+  folder = PACKAGE / package
+  found = {
+    str(file.relative_to(folder))
+    for file in folder.rglob("*.py")
+    if folder / "settings.py" in imports_of(file)
+  }
+  assert found == builders
+
+
 def test_runs_draw_random_numbers_by_purpose():
   """The laboratory and the sandbox share no run's numbers."""
   apart = ("lab", "randomness", "executor")
@@ -131,9 +156,19 @@ def test_nothing_but_commands_imports_the_laboratory():
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_functions_fit_a_screen_or_two(file):
   for node in ast.walk(ast.parse(file.read_text())):
-    if isinstance(node, ast.FunctionDef):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
       length = node.end_lineno - node.lineno + 1
       assert length <= MAX_FUNCTION_LINES, (node.name, length)
+
+
+def test_no_two_public_classes_share_a_name():
+  found: dict[str, list[str]] = {}
+  for file in FILES:
+    for node in ast.parse(file.read_text()).body:
+      if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        found.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+  assert len(found) > 200
+  assert not {name: files for name, files in found.items() if len(files) > 1}
 
 
 def test_no_system_is_named_in_shared_code():

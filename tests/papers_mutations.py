@@ -139,30 +139,30 @@ _AZR = (
   _of(
     "azr | algorithm 1, lines 4 to 7 |",
     file="azr_jax/systems/azr/proposer.py",
-    line="      response, settings.induction_inputs\n",
-    broken="      response, settings.induction_inputs + 1\n",
+    line="(response, induction_inputs)",
+    broken="(response, induction_inputs + 1)",
     tests="tests/systems/azr/azr_test.py",
   ),
   _of(
     "azr | algorithm 1, lines 8 to 12 |",
     file="azr_jax/systems/azr/proposer.py",
-    line="  counts = [settings.references]",
-    broken="  counts = [0]",
+    line="    counts = [self._references]",
+    broken="    counts = [0]",
     tests="tests/systems/azr/seeding_test.py tests/systems/azr/azr_test.py",
   ),
   _of(
     "azr | algorithm 1, lines 13 to 15; section 3.3.2 |",
-    file="azr_jax/systems/azr/episodes.py",
-    line='if settings.solve_from == "current" and proposal.task is not None:',
-    broken='if settings.solve_from == "never" and proposal.task is not None:',
+    file="azr_jax/systems/azr/collector.py",
+    line='if self._settings.solve_from == "current" and',
+    broken='if self._settings.solve_from == "never" and',
     tests="tests/systems/azr/azr_test.py::"
     "test_current_tasks_are_solved_in_the_same_step",
   ),
   _of(
     "azr | algorithm 1, line 16 |",
-    file="azr_jax/systems/azr/episodes.py",
-    line="self._settings.learnability_samples,\n    )\n\n  async def _solve",
-    broken="1,\n    )\n\n  async def _solve",
+    file="azr_jax/systems/azr/collector.py",
+    line="proposal.task, self._settings.learnability_samples\n",
+    broken="proposal.task, 1\n",
     tests="tests/systems/azr/azr_test.py::"
     "test_half_solved_proposals_earn_learnability",
   ),
@@ -275,9 +275,9 @@ _AZR = (
   ),
   _of(
     "azr | Table 3 | PPO epochs 1",
-    file="azr_jax/systems/azr/episodes.py",
-    line="self._sample(SOLVE, index, task_type, task, 1)",
-    broken="(await self._sample(SOLVE, index, task_type, task, 2))[:1]",
+    file="azr_jax/systems/azr/collector.py",
+    line="await self._sample(SOLVE, episode, task, 1)",
+    broken="(await self._sample(SOLVE, episode, task, 2))[:1]",
     tests="tests/systems/azr/azr_test.py",
   ),
   _of(
@@ -406,7 +406,7 @@ _AZR = (
   _of(
     "azr | D.5 |",
     file="azr_jax/systems/azr/proposer.py",
-    line="  code = rewriting.strip(code, settings.appendix.strip)\n",
+    line="  code = rewriting.strip(code, strip)\n",
     broken="",
     tests="tests/systems/azr/azr_test.py::"
     "test_programs_are_stripped_before_they_become_tasks",
@@ -917,7 +917,7 @@ _COUNTDOWN = (
   _of(
     "countdown | section 4.1 | weight decay",
     file="configs/countdown.py",
-    line="  c.optimizer.grad_clip = 0.0\n",
+    line="  c.optimizer.grad_clip = 0.0  # section 4.1: no clipping\n",
     broken="",
     tests="tests/learner/update_test.py::"
     "test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values",
@@ -947,7 +947,7 @@ _COUNTDOWN = (
   _value(
     "countdown | section 4.1, evaluation | the same during",
     file="configs/countdown.py",
-    line="  c.evaluation.samples = 16\n",
+    line="  c.evaluation.samples = 16  # section 4.1\n",
     broken="",
   ),
   _of(

@@ -9,9 +9,14 @@ import numpy as np
 
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
+from azr_jax.rollout.build import shapes_of
+from azr_jax.rollout.host_engine import PageEngine
+from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.stream import Stream
 from azr_jax.rollout.weights import Weights
 
 
@@ -83,6 +88,27 @@ def policy(params, mesh, make_sampler=_shared_sampler, **changes):
     ByteTokenizer(),
     Weights(sampler.compute_params(params)),
     jax.random.key(7),
+  )
+
+
+def page_engine(settings, devices=1, num_pages=None):
+  """Returns an engine on the host, with two slot counts on one device."""
+  slots = settings.slots
+  counts = (slots,) if devices > 1 else (slots, -(-slots // 4))
+  return PageEngine(shapes_of(settings, devices, counts), num_pages)
+
+
+def host_stream(engine, settings, meter=None):
+  """Returns a stream on an engine without a device."""
+  tokenizer = ByteTokenizer()
+  return Stream(
+    engine,
+    tokenizer,
+    ResponseEnds(tokenizer, settings.stop_strings),
+    meter or Meter(),
+    Weights({}),
+    settings.max_tokens,
+    shares_prefixes=settings.prefix_cache,
   )
 
 

@@ -1,7 +1,6 @@
-"""Checks the shapes in signatures at run time.
+"""Checks the shapes in signatures and fields at run time.
 
-`conftest.py` hooks `check` into the import of every module of `PACKAGES` whose
-signatures state shapes.
+`conftest.py` hooks `check` into the import of every module that states shapes.
 """
 
 import collections.abc
@@ -12,20 +11,19 @@ import types
 import typing
 
 import beartype
+import flax.struct
 import jax
 import jaxtyping
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
-PACKAGES = ("learner", "models", "randomness", "rollout")
 
 
 def modules():
-  """Returns the names of the modules whose signatures state shapes."""
+  """Returns the names of the modules that state shapes."""
   return [
-    f"azr_jax.{package}.{file.stem}"
-    for package in PACKAGES
-    for file in sorted((ROOT / "azr_jax" / package).glob("*.py"))
+    ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    for file in sorted((ROOT / "azr_jax").rglob("*.py"))
     if "\nfrom jaxtyping import" in file.read_text("utf-8")
   ]
 
@@ -34,17 +32,24 @@ def check(function):
   """Returns a function that checks its array arguments.
 
   Other annotations are left to pyrefly, because tests pass stand-ins. Fields of
-  classes are not checked, because JAX builds trees of placeholders.
+  pytrees are not checked, because JAX builds trees of placeholders.
   """
-  if function.__name__ == "__init__":
-    return function
   hints = function.__annotations__
   function.__annotations__ = {
     name: _with_host_arrays(hint)
     for name, hint in hints.items()
     if _has_shape(hint)
   }
-  return beartype.beartype(function)
+  checked = beartype.beartype(function)
+  if function.__name__ != "__init__":
+    return checked
+
+  @functools.wraps(function)
+  def check_fields(self, *args, **kwargs):
+    if not isinstance(self, flax.struct.PyTreeNode):
+      checked(self, *args, **kwargs)
+
+  return check_fields
 
 
 def _has_shape(hint):

@@ -2,17 +2,20 @@
 
 import jax.numpy as jnp
 import jaxtyping
+import numpy as np
 import pytest
 import shape_checks
 
+from azr_jax import types
 from azr_jax.learner import gae
 from azr_jax.models import layers
 from azr_jax.rollout import drafts
+from azr_jax.serving import scoring
 
 
 def test_every_module_with_shapes_is_checked():
   assert len(shape_checks.modules()) > 30
-  for module in (gae, layers, drafts):
+  for module in (gae, layers, drafts, scoring, types):
     assert module.__name__ in shape_checks.modules()
 
 
@@ -27,3 +30,11 @@ def test_the_number_of_axes_is_checked():
   assert drafted.shape == (2, 1)
   with pytest.raises(jaxtyping.TypeCheckError, match="'context'"):
     drafts.propose(jnp.zeros(4, int), jnp.int32(3), 1, 1)
+
+
+def test_fields_of_one_letter_must_agree():
+  ids, logprobs = np.arange(3, dtype=np.int32), np.zeros(3, np.float32)
+  types.Completion(ids, logprobs, ids > 0, "stop", "abc")
+  for longer in (np.zeros(4, bool), np.zeros(3, int)):
+    with pytest.raises(jaxtyping.TypeCheckError, match="'loss_mask'"):
+      types.Completion(ids, logprobs, longer, "stop", "abc")

@@ -35,6 +35,10 @@ class Conversation:
     return [*ids, tokenizer.eos_ids[0]], [*loss_mask, True]
 
 
+def _accept(tokenizer: Tokenizer, say: Callable[[str], None]) -> None:
+  del tokenizer, say
+
+
 @dataclasses.dataclass(frozen=True)
 class Corpus:
   """Conversations, and the function that trains a tokenizer for them.
@@ -43,10 +47,12 @@ class Corpus:
     conversations: the conversations in any order; training shuffles them.
     train_tokenizer: trains a tokenizer on texts, writes it to a folder and
       returns the path of its file.
+    check: tries the model's tokenizer, and says what it does differently.
   """
 
   conversations: Sequence[Conversation]
   train_tokenizer: Callable[[Iterable[str], pathlib.Path], pathlib.Path]
+  check: Callable[[Tokenizer, Callable[[str], None]], None] = _accept
 
 
 def from_pairs(pairs: Sequence[tuple[str, str]]) -> list[Conversation]:

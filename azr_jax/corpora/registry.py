@@ -16,6 +16,7 @@ from azr_jax.corpora import (
 from azr_jax.corpora.corpus import Corpus, from_pairs
 from azr_jax.corpora.programs import conversations, tokenizer
 from azr_jax.executor import Executor
+from azr_jax.tasks.table import prompts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +103,12 @@ def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
 
 def _rows(c: rows.RowCorpusSettings, resources: Resources) -> Corpus:
   del resources
-  return Corpus(rows.conversations(c), rows.train_tokenizer)
+  found = rows.conversations(c)
+  return Corpus(
+    found,
+    rows.train_tokenizer,
+    lambda tokenizer, say: prompts.check(found[0].row, c, tokenizer, say),
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from azr_jax.curricula import improvement_potential, passes
 from azr_jax.curricula.improvement_potential import PassRate
 
 
-class Stages:
+class CurriculumStages:
   """Splits items into groups, and remembers the stage of the split."""
 
   def __init__(

@@ -19,7 +19,7 @@ from azr_jax.functions.pool import START_TIMEOUT_S, CallResult, FunctionPool
 from azr_jax.functions.spec import Function
 
 NAME = "environment"
-Task = Mapping[str, Any]
+EnvironmentTask = Mapping[str, Any]
 
 
 class Episodes:
@@ -67,13 +67,13 @@ class Episodes:
       raise ValueError(f"tasks: {answer.failure}: {answer.message}")
     return answer.value
 
-  def begin(self, task: Task) -> "Future[CallResult]":
+  def begin(self, task: EnvironmentTask) -> "Future[CallResult]":
     """Returns the future of an episode's prompt: `messages` and `tools`."""
     pool = self._pools[self._owner(task, "")]
     return pool.submit(0, {"action": server.BEGIN, "task": dict(task)})
 
   def step(
-    self, task: Task, replies: Sequence[str], shown: str = ""
+    self, task: EnvironmentTask, replies: Sequence[str], shown: str = ""
   ) -> "Future[CallResult]":
     """Steps on the last reply; returns the future of the turn.
 
@@ -85,7 +85,7 @@ class Episodes:
     return self._play(server.STEP, task, replies, False, shown)
 
   def finish(
-    self, task: Task, replies: Sequence[str], is_cut: bool
+    self, task: EnvironmentTask, replies: Sequence[str], is_cut: bool
   ) -> "Future[CallResult]":
     """Ends an episode; returns the future of its last turn.
 
@@ -99,7 +99,7 @@ class Episodes:
   def _play(
     self,
     action: str,
-    task: Task,
+    task: EnvironmentTask,
     replies: Sequence[str],
     is_cut: bool,
     shown: str,
@@ -123,7 +123,7 @@ class Episodes:
 
     return futures.then(pool.submit(0, request | {"replay": False}), again)
 
-  def _owner(self, task: Task, reply: str) -> int:
+  def _owner(self, task: EnvironmentTask, reply: str) -> int:
     """Returns the index of the process that runs an episode."""
     text = json.dumps([dict(task), reply], sort_keys=True, default=str)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from azr_jax.evals import score_files, statistics
-from azr_jax.evals.score_files import Model
+from azr_jax.evals.score_files import ScoredModel
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
 
@@ -51,7 +51,7 @@ class Comparison:
 
 
 def compare(
-  first: Model, second: Model, options: Options
+  first: ScoredModel, second: ScoredModel, options: Options
 ) -> Iterator[Comparison]:
   """Yields a comparison for each benchmark that both models have.
 
@@ -72,7 +72,7 @@ def compare(
 
 
 def _compare(
-  first: Model, second: Model, name: str, options: Options
+  first: ScoredModel, second: ScoredModel, name: str, options: Options
 ) -> Comparison:
   """Compares the models on one benchmark."""
   num_items = _num_items((first, second), name)
@@ -114,7 +114,7 @@ def _compare(
   )
 
 
-def _num_items(models: Sequence[Model], name: str) -> int:
+def _num_items(models: Sequence[ScoredModel], name: str) -> int:
   """Returns the number of items that every folder was scored on.
 
   Raises:

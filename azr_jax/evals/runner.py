@@ -106,9 +106,18 @@ def items_of(
 
 
 def longest_prompt(
-  benchmark: Benchmark, settings: ItemSettings, tokenizer: Tokenizer
+  benchmark: Benchmark,
+  settings: ItemSettings,
+  tokenizer: Tokenizer,
+  say: Callable[[str], None] = console.print_status,
 ) -> int:
   """Returns the number of tokens in a benchmark's longest prompt.
+
+  Args:
+    benchmark: the benchmark with its items.
+    settings: which items, and the format of their prompts.
+    tokenizer: the model's tokenizer.
+    say: prints a warning about the chat template.
 
   Raises:
     ValueError: the benchmark does not support the prompt format, or a prefill
@@ -127,7 +136,7 @@ def longest_prompt(
       raise ValueError(f"{benchmark.name}: {error}") from error
     longest = max(longest, len(tokenizer.encode_prompt(text)))
   if settings.prompt_format == "chat" and tokenizer.has_chat_template:
-    _chat(settings, tokenizer).check()
+    _chat(settings, tokenizer).check(say)
   return longest
 
 
@@ -285,7 +294,7 @@ def _too_long(
   if too_long:
     say(
       f"{benchmark.name}: {len(too_long)} prompts exceed the largest of "
-      f"rollout.prompt_buckets={policy.sampler.settings.prompt_buckets} and "
+      f"rollout.prompt_buckets={policy.sampler.prompt_buckets} and "
       f"count as incorrect; the first is {items[too_long[0]].id}"
     )
   return too_long

@@ -17,7 +17,7 @@ RESULTS = "results.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class ScoredModel:
   """The scores of one model, in one folder per seed.
 
   Attributes:
@@ -40,7 +40,7 @@ class Model:
     ]
 
 
-def read_model(words: str) -> Model:
+def read_model(words: str) -> ScoredModel:
   """Reads the scores of one model.
 
   Args:
@@ -59,11 +59,11 @@ def read_model(words: str) -> Model:
       raise ValueError(f"{folder}: expected the workdir of azr_jax.evaluate")
     with user_files.reading(path, "results of azr_jax.evaluate"):
       scores.append(dict(user_files.read_object(path)["scores"]))
-  return Model(words, folders, tuple(scores))
+  return ScoredModel(words, folders, tuple(scores))
 
 
 def read_items(
-  model: Model, benchmark: str
+  model: ScoredModel, benchmark: str
 ) -> tuple[dict[str, str], list[dict[str, list[bool]]]]:
   """Returns a benchmark's questions, and which samples are correct.
 
@@ -114,7 +114,7 @@ def values(
   num_items: int,
   k: int,
 ) -> np.ndarray:
-  """Returns pass@k [S, N] of all items; items without a record have 0.
+  """Returns pass@k [seeds, items] of all items; items without a record have 0.
 
   Args:
     correct: for each seed, the samples' correctness by item id.

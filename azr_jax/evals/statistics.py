@@ -1,14 +1,13 @@
 """Standard errors of scores, and paired differences between models.
 
-A model trained with S seeds and scored on N items has values [S, N]: for each
-seed and item, the fraction of correct responses, or pass@k. There are two
-sources of error:
+A model has values [seeds, items]: for each seed that it was trained with and
+each item, the fraction of correct responses, or pass@k. There are two sources
+of error:
 
 - over items: the benchmark is a sample of possible items;
 - over seeds: training (or sampling) is random.
 
-Two models are compared on the same items, so item difficulty cancels. Axis
-letters: S seeds, N items, R resamples.
+Two models are compared on the same items, so item difficulty cancels.
 """
 
 import dataclasses
@@ -62,13 +61,13 @@ class Difference:
 
 
 def standard_error(values: np.ndarray) -> float:
-  """Returns the standard error of the mean of values [N]; 0 if N = 1."""
+  """Returns the standard error of the mean of values [n]; 0 if n is 1."""
   count = len(values)
   return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
 
 
 def estimate(values: np.ndarray) -> ModelScore:
-  """Returns the mean and the errors of values [S, N]."""
+  """Returns the mean and the errors of values [seeds, items]."""
   seeds = values.mean(axis=1)
   return ModelScore(
     float(values.mean()),
@@ -90,17 +89,18 @@ def difference(
   Intervals come from the percentile bootstrap (Efron and Tibshirani 1993,
   chapter 13). It draws items with replacement, the same for both models. The
   interval over items and seeds also draws each model's seeds independently. A
-  resample of S seeds has (S - 1) / S times the variance of an independent
-  sample, so seed deviations are scaled by sqrt(S / (S - 1)).
+  resample of s seeds has (s - 1) / s times the variance of an independent
+  sample, so seed deviations are scaled by sqrt(s / (s - 1)).
 
   Args:
-    first: values [S, N] of the first model.
-    second: values [S, N] of the second model; its S may differ.
-    resamples: R, the number of bootstrap resamples.
+    first: values [seeds, items] of the first model.
+    second: values [seeds, items] of the second model; its number of seeds may
+      differ.
+    resamples: number of bootstrap resamples.
     confidence: the confidence level of the intervals, between 0 and 1.
     rng: the generator of the resamples.
-    paired_seeds: whether seed s of both models used the same random numbers.
-      Seeds are then drawn in pairs, and both models must have the same S.
+    paired_seeds: whether seed i of both models used the same random numbers.
+      Seeds are then drawn in pairs, and both models must have equally many.
 
   Raises:
     ValueError: the models have different numbers of items, or none.
@@ -138,7 +138,7 @@ def difference(
 def _resampled_means(
   values: np.ndarray, resamples: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Returns the means [R] of resamples of values [N]."""
+  """Returns the means [resamples] of resampled values [items]."""
   count = len(values)
   rows = max(1, _CHUNK // count)
   means = [
@@ -153,7 +153,7 @@ def _resampled_means(
 def _seed_effects(
   values: np.ndarray, resamples: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Returns the shift of the mean [R] by resampled seeds; 0 for one seed."""
+  """Returns by how much resampled seeds shift the mean, [resamples]."""
   seeds = values.mean(axis=1)
   count = len(seeds)
   if count == 1:
@@ -163,7 +163,7 @@ def _seed_effects(
 
 
 def _interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
-  """Returns the central interval of resampled values [R]."""
+  """Returns the central interval of resampled values [resamples]."""
   tail = (1 - confidence) / 2
   low, high = np.quantile(values, (tail, 1 - tail))
   return float(low), float(high)

@@ -15,7 +15,7 @@ import numpy as np
 
 from azr_jax.cli import errors
 from azr_jax.evals import registry, score_files, statistics
-from azr_jax.evals.score_files import Model
+from azr_jax.evals.score_files import ScoredModel
 
 _AVERAGES = ("average/code", "average/math", "average/overall")
 
@@ -80,7 +80,7 @@ def _cell(
   return text
 
 
-def merged(model: Model) -> dict[str, float]:
+def merged(model: ScoredModel) -> dict[str, float]:
   """Averages a model's scores over its seeds, for `show`.
 
   `NAME_stderr` is the standard error over items, each averaged over seeds.
@@ -113,8 +113,8 @@ def merged(model: Model) -> dict[str, float]:
   return scores
 
 
-def _values(model: Model, name: str) -> np.ndarray:
-  """Returns pass@1 [S, N] on a benchmark.
+def _values(model: ScoredModel, name: str) -> np.ndarray:
+  """Returns pass@1 [seeds, items] on a benchmark.
 
   Raises:
     ValueError: the folders have different items.

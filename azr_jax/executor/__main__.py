@@ -23,7 +23,6 @@ says why. Each result is written as soon as all earlier results are known.
 """
 
 import argparse
-import concurrent.futures
 import dataclasses
 import json
 import os
@@ -31,13 +30,12 @@ from collections.abc import Iterable, Iterator
 
 from azr_jax.cli import errors
 from azr_jax.executor import Executor, Job, Result, hash_seeds, streaming
+from azr_jax.executor.pool.pending import ResultFuture
 from azr_jax.executor.settings import BACKENDS
 
 MAX_RUNS = len(hash_seeds.HASH_SEEDS)
 REPORTED = ("id", "status", "outputs", "error", "seconds", "cpu_s")
 _FIELDS = {field.name for field in dataclasses.fields(Job)}
-
-Pending = concurrent.futures.Future[Result]
 
 
 def read_job(line: str) -> Job:
@@ -77,11 +75,11 @@ def results(executor: Executor, lines: Iterable[str]) -> Iterator[Result]:
   )
 
 
-def _submit(executor: Executor, number: int, line: str) -> Pending:
+def _submit(executor: Executor, number: int, line: str) -> ResultFuture:
   try:
     return executor.submit(read_job(line))
   except (ValueError, TypeError, RecursionError) as error:
-    done: Pending = concurrent.futures.Future()
+    done = ResultFuture()
     reason = f"line {number} is no job: {error}"
     done.set_result(Result(_id(line), "error", (), reason, 0.0))
     return done

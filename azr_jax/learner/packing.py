@@ -57,10 +57,10 @@ class TrainingExample:
     group: names the sequences that `group_mean` averages together.
   """
 
-  token_ids: Int32[np.ndarray, " S+1"]
-  loss_mask: Bool[np.ndarray, " S+1"]
+  token_ids: Int32[np.ndarray, " n"]
+  loss_mask: Bool[np.ndarray, " n"]
   advantage: float
-  logprobs: Float32[np.ndarray, " S+1"]
+  logprobs: Float32[np.ndarray, " n"]
   repetition_onset: int | None = None
   group: Hashable = None
 
@@ -120,11 +120,11 @@ def loss_weights(
       eq. 9);
     sequence_sum: 1 / n, so that long sequences weigh more (ORZ, eq. 2 and 3);
     fixed_length: 1 / (n `fixed_length`);
-    group_mean: 1 / (G M), with G groups, where i's group has M trained tokens:
+    group_mean: 1 / (g m), with g groups, where i's group has m trained tokens:
       one token mean per task and role of AZR. The published code takes a mean
       per micro-batch of 16 responses of one task and role, so the 64 responses
       of a role are a mean of four means there;
-    row_mean: 1 / (R M), with R rows, where i's row has M trained tokens:
+    row_mean: 1 / (r m), with r rows, where i's row has m trained tokens:
       a token mean in each packed row, as in ORZ's published code.
 
   Args:

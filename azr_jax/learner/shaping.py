@@ -63,7 +63,7 @@ def overlong_fraction_of(length: int, longest: int, buffer: int) -> float:
   return min(max((length - (longest - buffer)) / buffer, 0.0), 1.0)
 
 
-def shape(
+def shape_rewards(
   trajectories: Sequence[types.Trajectory],
   *,
   overlong_buffer: int,

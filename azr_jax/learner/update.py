@@ -217,7 +217,7 @@ def count_nonfinite(state: TrainState) -> Float[Array, ""]:
 
 
 def to_micro_batches(batch: types.Batch, rows: int) -> types.Batch:
-  """Reshapes arrays [A x rows, S] to [A, rows, S]."""
+  """Reshapes arrays [A x B, S] to [A, B, S]."""
   return jax.tree.map(lambda x: x.reshape(-1, rows, x.shape[-1]), batch)
 
 

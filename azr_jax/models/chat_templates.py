@@ -1,18 +1,15 @@
 """Applies a model's chat template, which is untrusted code.
 
 A template runs in a separate process with limits on time, memory and output,
-because a loop or a power in it may run forever. During a training run, "today"
-is the date of the run's first start, so that a resumed run has the same
-prompts.
+because a loop or a power in it may run forever.
 """
 
 import atexit
-import contextlib
 import datetime
 import select
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from azr_jax.config import user_files
@@ -43,25 +40,11 @@ class RenderingFailed(RuntimeError):
   """
 
 
-class _Today:
-  """The date that templates see, process-wide. None uses the clock."""
-
-  date: datetime.datetime | None = None
-
-
-@contextlib.contextmanager
-def dated(date: datetime.datetime) -> Iterator[None]:
-  """Makes templates see a date as today within the context."""
-  before, _Today.date = _Today.date, date
-  try:
-    yield
-  finally:
-    _Today.date = before
-
-
 def apply(
   tokenizer: Any,
   messages: Sequence[Mapping[str, Any]],
+  date: datetime.datetime,
+  /,
   tools: Sequence[Mapping[str, Any]] | None = None,
   **options: Any,
 ) -> str:
@@ -70,6 +53,7 @@ def apply(
   Args:
     tokenizer: a tokenizer of `transformers` with a chat template.
     messages: messages with role and content.
+    date: the date that the template sees as today.
     tools: schemas of the tools that the model may call.
     **options: other arguments of `apply_chat_template`, and template variables.
 
@@ -83,7 +67,7 @@ def apply(
         "template": tokenizer.get_chat_template(None, tools),
         "special_tokens": dict(tokenizer.special_tokens_map),
         "messages": list(messages),
-        "date": _Today.date or datetime.datetime.now(),
+        "date": date,
         "options": {**options, "tools": tools},
       }
     )

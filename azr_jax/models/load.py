@@ -13,6 +13,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import fnmatch
 import functools
 import importlib.util
@@ -80,6 +81,11 @@ class ModelSource:
   tokenizer: tokenizers.Tokenizer
   load_params: LoadParams
   notes: tuple[str, ...] = ()
+
+  def dated(self, date: datetime.datetime) -> "ModelSource":
+    """Returns the source with chat templates that see `date` as today."""
+    tokenizer = tokenizers.dated(self.tokenizer, date)
+    return dataclasses.replace(self, tokenizer=tokenizer)
 
 
 def resolve(spec: str, cache_dir: str) -> ModelSource:

@@ -52,10 +52,10 @@ class Entries(flax.struct.PyTreeNode):
     v_scale: scales of the values, like `k_scale`.
   """
 
-  k: Num[Leaf, "*L R K S E"]
-  v: Num[Leaf, "*L R K S E"]
-  k_scale: Float32[Leaf, "*L R K S"] | None = None
-  v_scale: Float32[Leaf, "*L R K S"] | None = None
+  k: Num[Leaf, "*L B K S E"]
+  v: Num[Leaf, "*L B K S E"]
+  k_scale: Float32[Leaf, "*L B K S"] | None = None
+  v_scale: Float32[Leaf, "*L B K S"] | None = None
 
 
 class PagedCache(flax.struct.PyTreeNode):
@@ -71,9 +71,9 @@ class PagedCache(flax.struct.PyTreeNode):
   """
 
   pool: Pool
-  table: Int32[Leaf, "R M"]
-  length: Int32[Leaf, " R"]
-  order: Int32[Leaf, " R"]
+  table: Int32[Leaf, "B M"]
+  length: Int32[Leaf, " B"]
+  order: Int32[Leaf, " B"]
   live: "LivePages | RowShares | None" = None
 
 
@@ -106,7 +106,7 @@ class RowShares(flax.struct.PyTreeNode):
   row: Int32[Leaf, " W"]
   start: Int32[Leaf, " W"]
   end: Int32[Leaf, " W"]
-  first: Int32[Leaf, " R+1"]
+  first: Int32[Leaf, " B+1"]
 
 
 class RecentKV(flax.struct.PyTreeNode):
@@ -118,7 +118,7 @@ class RecentKV(flax.struct.PyTreeNode):
   """
 
   entries: Entries
-  count: Int32[Leaf, "*R"]
+  count: Int32[Leaf, "*B"]
 
 
 def init_pool(shape: tuple[int, int, int, int, int], dtype: DTypeLike) -> Pool:
@@ -142,7 +142,7 @@ def entries_of_page(pool: Pool) -> int:
 
 
 def make_entries(
-  k: Float[Array, "R S K E"], v: Float[Array, "R S K E"], pool: Pool
+  k: Float[Array, "B S K E"], v: Float[Array, "B S K E"], pool: Pool
 ) -> Entries:
   """Returns the keys and values of new tokens, in a pool's dtype."""
   k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
@@ -158,7 +158,7 @@ def no_entries(pool: Pool, rows: int, tokens: int) -> Entries:
 
   Args:
     pool: the pool whose dtypes the entries take.
-    rows: R.
+    rows: B.
     tokens: S, the tokens per row.
   """
   L, _, K, _, E = pool.v.shape
@@ -169,7 +169,7 @@ def no_entries(pool: Pool, rows: int, tokens: int) -> Entries:
   return Entries(room, room, scale, scale)
 
 
-def by_length(length: Int[Array, " R"]) -> Int[Array, " R"]:
+def by_length(length: Int[Array, " B"]) -> Int[Array, " B"]:
   """Returns the rows of one device, longest first."""
   return jnp.argsort(-length).astype(jnp.int32)
 
@@ -178,9 +178,9 @@ def by_length(length: Int[Array, " R"]) -> Int[Array, " R"]:
 def write_entries(
   pool: Pool,
   new: Entries,
-  table: Int[Array, "R M"],
-  starts: Int[Array, " R"],
-  counts: Int[Array, " R"],
+  table: Int[Array, "B M"],
+  starts: Int[Array, " B"],
+  counts: Int[Array, " B"],
 ) -> Pool:
   """Writes new entries of some rows into their pages, on one device.
 
@@ -277,7 +277,7 @@ def copy_pages(
 
 @jax.named_scope("cache_write")
 def append(
-  into: Entries, new: Entries, start: Int[Array, ""] | Int[Array, " R"]
+  into: Entries, new: Entries, start: Int[Array, ""] | Int[Array, " B"]
 ) -> Entries:
   """Returns entries of all layers with S new tokens stored at `start`.
 
@@ -289,8 +289,8 @@ def append(
   if start.ndim:
     # A scatter by row and token. XLA's partitioner rejects the equivalent
     # batched scatter of slices on several GPUs.
-    R, S = start.shape[0], new.v.shape[3]
-    at = jnp.arange(R)[:, None], start[:, None] + jnp.arange(S)[None]
+    B, S = start.shape[0], new.v.shape[3]
+    at = jnp.arange(B)[:, None], start[:, None] + jnp.arange(S)[None]
     return jax.tree.map(
       lambda into, new: into.at[:, at[0], :, at[1]].set(
         jnp.moveaxis(new.astype(into.dtype), (1, 3), (0, 1)),

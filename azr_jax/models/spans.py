@@ -1,27 +1,25 @@
 """Lengths and starts of the sequences in packed rows, from segments."""
 
-import dataclasses
-
-import jax
+import flax.struct
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, Int32
+
+from azr_jax.types import Leaf
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Spans:
+class Spans(flax.struct.PyTreeNode):
   """Lengths and starts of the sequences of all rows, as one list.
 
-  n = rows x maximum sequences per row. Existing sequences come first.
+  n = B x maximum sequences per row. Existing sequences come first.
 
   Attributes:
-    lengths: int32 [n], tokens of each sequence; 0 past the last sequence.
-    starts: int32 [n + 1], the first token of each sequence, counted through all
-      rows. Past the last sequence, the total number of tokens.
+    lengths: tokens of each sequence; 0 past the last sequence.
+    starts: the first token of each sequence, counted through all rows. Past the
+      last sequence, the total number of tokens.
   """
 
-  lengths: Int[Array, " n"]
-  starts: Int[Array, " n+1"]
+  lengths: Int32[Leaf, " n"]
+  starts: Int32[Leaf, " n+1"]
 
 
 def has_spans(
@@ -42,7 +40,7 @@ def sequence_spans(
   Args:
     segments: the segment of each token, from 1 to `max_sequences_per_row`,
       ascending along the row, and 0 for padding at its end.
-    max_sequences_per_row: M, so n = B M.
+    max_sequences_per_row: n / B.
   """
   B, S = segments.shape
   numbers = jnp.arange(1, max_sequences_per_row + 1)

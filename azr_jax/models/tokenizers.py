@@ -1,9 +1,11 @@
 """Hugging Face and sentencepiece tokenizers behind one interface."""
 
+import copy
+import datetime
 import json
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
@@ -213,6 +215,7 @@ class HuggingFaceTokenizer:
     tokenizer: Any,
     eos_ids: Mapping[int, str] | Sequence[int],
     unknown_eos: Mapping[int, str] | None = None,
+    now: Callable[[], datetime.datetime] = datetime.datetime.now,
   ):
     """Wraps a tokenizer.
 
@@ -222,8 +225,10 @@ class HuggingFaceTokenizer:
         each id.
       unknown_eos: EOS ids that the files name but the vocabulary lacks, with
         their sources; reported by `end_tokens`.
+      now: returns the date that chat templates see as today.
     """
     self._tokenizer = tokenizer
+    self._now = now
     self.eos_ids: tuple[int, ...] = tuple(eos_ids)
     self._eos_origins = dict(eos_ids) if isinstance(eos_ids, Mapping) else {}
     self._unknown_eos = dict(unknown_eos or {})
@@ -309,11 +314,18 @@ class HuggingFaceTokenizer:
     return chat_templates.apply(
       self._tokenizer,
       [dict(message) for message in messages],
+      self._now(),
       tools=[dict(tool) for tool in tools] or None,
       add_generation_prompt=not (is_answered or is_continued),
       continue_final_message=is_continued,
       **arguments,
     )
+
+  def dated(self, date: datetime.datetime) -> "HuggingFaceTokenizer":
+    """Returns a tokenizer whose chat template sees `date` as today."""
+    fixed = copy.copy(self)
+    fixed._now = lambda: date
+    return fixed
 
   @property
   def chat_template(self) -> str:
@@ -363,6 +375,16 @@ def _write_generation_config(
   generation = {"eos_token_id": list(eos_ids), "pad_token_id": pad_id}
   text = json.dumps(generation, indent=2)
   (folder / _GENERATION).write_text(text + "\n", encoding="utf-8")
+
+
+def dated(tokenizer: Tokenizer, date: datetime.datetime) -> Tokenizer:
+  """Returns a tokenizer whose chat template, if any, sees `date` as today.
+
+  With the date of a run's first start, a resumed run has the same prompts.
+  """
+  if isinstance(tokenizer, HuggingFaceTokenizer):
+    return tokenizer.dated(date)
+  return tokenizer
 
 
 def from_folder(folder: pathlib.Path) -> Tokenizer:

@@ -32,7 +32,7 @@ _VERBS = {"up": "rose", "down": "fell"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Quantity:
+class ComparedQuantity:
   """A row of the table: one quantity of all runs.
 
   Attributes:
@@ -52,7 +52,7 @@ class Quantity:
 
 def quantities(
   runs: Sequence[LoggedRun], benchmarks: Benchmarks, last_step: int, steps: int
-) -> list[Quantity]:
+) -> list[ComparedQuantity]:
   """Returns the quantities to compare, best evidence first.
 
   Args:
@@ -62,13 +62,15 @@ def quantities(
     steps: number of steps averaged at each end.
   """
   found = [
-    Quantity(f"{name}, scored after training", units.FRACTION, changed, True)
+    ComparedQuantity(
+      f"{name}, scored after training", units.FRACTION, changed, True
+    )
     for name, changed in benchmarks.changes().items()
   ]
   for pattern, words in _EVALUATED:
     for label, names in _labels(runs, pattern).items():
       found.append(
-        Quantity(
+        ComparedQuantity(
           f"{label}, {words}",
           units.unit(next(iter(names.values()))),
           _known(
@@ -86,7 +88,7 @@ def quantities(
   for pattern, words in _TRAINED:
     for label, names in _labels(runs, pattern).items():
       found.append(
-        Quantity(
+        ComparedQuantity(
           f"{words}: {label}" if label else words,
           units.unit(next(iter(names.values()))),
           _known(
@@ -154,7 +156,9 @@ def build(
   )
 
 
-def _sentence(run: LoggedRun, rows: Sequence[Quantity], with_name: bool) -> str:
+def _sentence(
+  run: LoggedRun, rows: Sequence[ComparedQuantity], with_name: bool
+) -> str:
   """Returns a sentence about how a run's best evidence changed."""
   mine = [row for row in rows if run.name in row.changes]
   chosen = (
@@ -183,7 +187,7 @@ def _sentence(run: LoggedRun, rows: Sequence[Quantity], with_name: bool) -> str:
   return name + "; ".join(parts) + "."
 
 
-def _row(quantity: Quantity, names: Sequence[str]) -> list[Cell]:
+def _row(quantity: ComparedQuantity, names: Sequence[str]) -> list[Cell]:
   """Returns a table row: each run, and its difference to the first run."""
   base = quantity.changes.get(names[0])
   cells: list[Cell] = [quantity.name]
@@ -204,7 +208,7 @@ def _row(quantity: Quantity, names: Sequence[str]) -> list[Cell]:
 
 
 def _footnote(
-  rows: Sequence[Quantity],
+  rows: Sequence[ComparedQuantity],
   runs: Sequence[LoggedRun],
   last_step: int,
   steps: int,
@@ -236,7 +240,7 @@ def _footnote(
 
 
 def over_seeds(
-  groups: Mapping[str, Sequence[LoggedRun]], rows: Sequence[Quantity]
+  groups: Mapping[str, Sequence[LoggedRun]], rows: Sequence[ComparedQuantity]
 ) -> str:
   """Returns a table of means over runs that differ only in their seed.
 

@@ -15,6 +15,10 @@
     v
   Engine  prefill, decode, compact: jitted, pure                 engine.py
 
+`sampler.py`, `build.py` and `layout.py` read section `rollout` of a config. All
+other modules take the values they use, such as the sizes of device calls
+(`shapes.py`).
+
 sequence: one completion as it grows, with its tool outputs (`sequence.py`). Its
   tokens stay in the outputs of decode calls until they are read (`tokens.py`).
 request: a prompt that is sampled n times (`sequence.py`).

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.prefill_scheduler import PromptGroup, num_to_prefill
 from azr_jax.rollout.sequence import SequenceState
 from azr_jax.rollout.sequence_stages import QueuedGroup, Stages
+from azr_jax.rollout.shapes import EngineShapes
 from azr_jax.rollout.slots import SlotTable
 
 
@@ -20,7 +20,7 @@ class Admission:
 
   def __init__(
     self,
-    engine: Engine,
+    shapes: EngineShapes,
     pages: PagePool,
     stages: Stages,
     slots: SlotTable,
@@ -30,14 +30,14 @@ class Admission:
     """Creates the admission control; nothing is admitted yet.
 
     Args:
-      engine: the compiled functions.
+      shapes: the sizes of device calls.
       pages: shares and releases pages.
       stages: the scheduler's sequences.
       slots: the slots of these sequences.
       allocator: allocates pages.
       meter: counts tokens that need no prefill.
     """
-    self._engine, self._pages = engine, pages
+    self._shapes, self._pages = shapes, pages
     self._stages, self._slots = stages, slots
     self._allocator, self._meter = allocator, meter
 
@@ -59,7 +59,7 @@ class Admission:
     If the queue is empty, such a device takes over half of the samples of a
     prompt that waits for slots on another device.
     """
-    stages, devices = self._stages, range(self._engine.devices)
+    stages, devices = self._stages, range(self._shapes.devices)
     served = {group.cached.device for group in stages.groups}
     idle = [device for device in devices if device not in served]
     if not idle:
@@ -86,15 +86,15 @@ class Admission:
     Args:
       idle: the devices to take prompts for.
     """
-    stages, engine = self._stages, self._engine
+    stages, shapes = self._stages, self._shapes
     bucket, widest = stages.queue.next_bucket(), 0
     taken: list[PromptGroup] = []
     loads = self._loads()
     while (first := stages.queue.peek(bucket)) is not None:
       group = self._for_device(first, idle, loads)
       widest = max(widest, self._chunk(group, bucket))
-      fraction = len(idle) / engine.devices
-      rows = round(fraction * engine.prefill_rows(widest))
+      fraction = len(idle) / shapes.devices
+      rows = round(fraction * shapes.prefill_rows(widest))
       if taken and (
         len(taken) >= rows or self._waits(group, taken, bucket, rows)
       ):
@@ -137,8 +137,8 @@ class Admission:
     """Returns the chunk length that a prompt needs, at most its bucket's."""
     tokens = num_to_prefill(self._pages, group)
     if tokens < group.num_uncached:
-      return self._engine.prefill_chunk(tokens)
-    return min(bucket, self._engine.settings.prefill_tokens)
+      return self._shapes.prefill_chunk(tokens)
+    return min(bucket, self._shapes.prefill_tokens)
 
   def _waits(
     self, group: PromptGroup, taken: list[PromptGroup], bucket: int, rows: int
@@ -170,8 +170,8 @@ class Admission:
     [known] = self._pages.num_known([device], token_ids)
     if shared <= known:
       return False
-    rows_then = self._engine.prefill_rows(
-      self._engine.prefill_chunk(len(token_ids) - shared)
+    rows_then = self._shapes.prefill_rows(
+      self._shapes.prefill_chunk(len(token_ids) - shared)
     )
     others = sum(
       _num_shared(token_ids, other.request.prompt.token_ids[:-1], C) >= shared

@@ -25,7 +25,6 @@ from azr_jax.rollout.decode_state import (
   Slots,
   no_output,
 )
-from azr_jax.rollout.settings import SpeculationSettings
 from azr_jax.rollout.steps import decode_step, draft_step
 from azr_jax.types import Params
 
@@ -39,7 +38,8 @@ def decode(
   stop_ids: Int[Array, " I"],
   min_active: Int[Array, ""],
   truncation: token_sampling.Truncation,
-  speculation: SpeculationSettings,
+  num_drafts: int,
+  min_match: int,
   steps: int,
   lists_pages: bool,
   mesh: Mesh,
@@ -56,8 +56,10 @@ def decode(
     stop_ids: a slot is done once it samples one of these ids; the id is kept.
     min_active: the loop ends early once no more slots than this are active.
     truncation: top-k and top-p of the token distribution.
-    speculation: how drafts are made if `changes.context` is given. The call
-      then ends when the first slot that is not done has N tokens.
+    num_drafts: J, the drafts per slot and iteration if `changes.context` is
+      given. The call then ends when the first slot that is not done has N
+      tokens.
+    min_match: number of tokens that must match to draft from a place.
     steps: N, the most tokens per slot.
     lists_pages: whether attention reads live pages only, with the platform's
       kernel.
@@ -69,17 +71,18 @@ def decode(
   slots = _changed(slots, changes)
   # The pages are constant in the loop, so the loop need not carry them.
   cache = _open_cache(pool, slots, changes, lists_pages, mesh, pool_spec)
-  of_step, context, drafts = decode_step, None, 0
+  step, context = decode_step, None
   if changes.context is not None:
-    of_step = functools.partial(draft_step, speculation)
+    step = functools.partial(
+      draft_step, num_drafts=num_drafts, min_match=min_match
+    )
     # Each device searches its own slots' context.
     context = jax.lax.with_sharding_constraint(
       changes.context, NamedSharding(mesh, by_row)
     )
-    drafts = speculation.drafts
-  start = _start(cache.pool, slots, context, steps, drafts)
+  start = _start(cache.pool, slots, context, steps, num_drafts)
   unfinished = functools.partial(_is_unfinished, steps, min_active)
-  body = functools.partial(of_step, model, params, cache, stop_ids, truncation)
+  body = functools.partial(step, model, params, cache, stop_ids, truncation)
   _, slots, output, recent, _ = jax.lax.while_loop(unfinished, body, start)
   pool = per_device(
     pages.write_entries,
@@ -119,7 +122,7 @@ def _start(
   slots: Slots,
   context: jax.Array | None,
   steps: int,
-  drafts: int,
+  num_drafts: int,
 ) -> Carry:
   """Returns the loop's initial carry.
 
@@ -128,12 +131,12 @@ def _start(
     slots: the slots of this call.
     context: the tokens to draft from; None without drafts.
     steps: N.
-    drafts: drafts per slot and iteration.
+    num_drafts: J, the drafts per slot and iteration if there is a context.
   """
   room = steps
   if context is not None:
     # Entries of rejected drafts follow the accepted ones.
-    room += 1 + drafts
+    room += 1 + num_drafts
     context = jnp.pad(
       context, ((0, 0), (0, steps)), constant_values=drafts_lib.NO_TOKEN
     )

@@ -12,6 +12,7 @@ probability 1.
 Axis letters: B counts slots, T tokens of the context, S = J + 1.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import jax
@@ -21,7 +22,6 @@ from jaxtyping import Array, Bool, Float, Int, Int32, Key, Shaped
 
 from azr_jax.rollout import token_sampling
 from azr_jax.rollout.sequence import SequenceState
-from azr_jax.rollout.settings import SpeculationSettings
 
 # Fills context without a token. It matches nothing and is never accepted.
 NO_TOKEN = -1
@@ -137,6 +137,23 @@ def num_accepted(
   return jnp.minimum(1 + jnp.sum(is_right * goes_on, axis=1), room)
 
 
+@dataclasses.dataclass(frozen=True)
+class Drafting:
+  """When decode calls draft, and from how much text.
+
+  Attributes:
+    context: T, the tokens of each slot that are searched for a match.
+    max_slots: draft only while at most this many sequences are in slots.
+    min_gain: tokens per slot and iteration; a call with fewer pauses drafts.
+    pause_calls: number of decode calls in a pause.
+  """
+
+  context: int
+  max_slots: int
+  min_gain: float
+  pause_calls: int
+
+
 class DraftPolicy:
   """Decides before each decode call whether drafting pays.
 
@@ -144,28 +161,29 @@ class DraftPolicy:
   same seed make the same calls.
   """
 
-  def __init__(self, settings: SpeculationSettings):
+  def __init__(self, drafting: Drafting | None):
     """Starts with a trial call.
 
     Args:
-      settings: when drafting pays.
+      drafting: when to draft; None: never.
     """
-    self._settings = settings
+    self._drafting = drafting
     self._pause = 0
 
-  def begin_call(self, decoding: int) -> bool:
-    """Returns whether the next decode call uses drafts.
+  def begin_call(self, decoding: int) -> int:
+    """Returns T, the tokens per slot that the next decode call drafts from.
+
+    It is 0 if the call does not draft.
 
     Args:
       decoding: number of sequences in slots.
     """
-    s = self._settings
-    if not s.drafts or decoding > s.max_slots:
-      return False
+    if self._drafting is None or decoding > self._drafting.max_slots:
+      return 0
     if self._pause:
       self._pause -= 1
-      return False
-    return True
+      return 0
+    return self._drafting.context
 
   def end_call(self, tokens: int, iterations: int) -> None:
     """Records the yield of a call with drafts.
@@ -175,8 +193,9 @@ class DraftPolicy:
       iterations: number of iterations in which a slot got tokens, summed over
         slots.
     """
-    if tokens < self._settings.min_gain * iterations:
-      self._pause = self._settings.pause_calls
+    assert self._drafting is not None
+    if tokens < self._drafting.min_gain * iterations:
+      self._pause = self._drafting.pause_calls
 
 
 def contexts(

@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Int32
 
 from azr_jax.rollout import decode_state
-from azr_jax.rollout.engine import Engine, num_slot_pages, prefill_rows
-from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.shapes import EngineShapes
 
 # Annotated as Any, because they hold host arrays here.
 _Slots: Any = decode_state.Slots
@@ -38,43 +37,23 @@ class _Ready(np.ndarray):
 class HostEngine:
   """The part of `Engine` that the scheduler uses, on host arrays."""
 
-  prefill_chunk = Engine.prefill_chunk
-  prefill_chunks = Engine.prefill_chunks
-  max_pages_per_row = Engine.max_pages_per_row
-
-  def __init__(
-    self,
-    settings: SamplerSettings,
-    slot_counts: Sequence[int] = (),
-    devices: int = 1,
-    num_pages: int | None = None,
-  ):
+  def __init__(self, shapes: EngineShapes, num_pages: int | None = None):
     """Creates an engine with any number of devices.
 
     Args:
-      settings: shapes and rules of sampling.
-      slot_counts: slot counts to decode with, descending; () uses the slots of
-        the settings.
-      devices: number of devices that slots are split over.
-      num_pages: pages per device; None gives all slots enough.
+      shapes: the sizes of device calls.
+      num_pages: P, the pages of each device; None gives all slots enough.
     """
-    self.settings, self.devices = settings, devices
-    self.slot_counts = tuple(slot_counts) or (settings.slots,)
-    if num_pages is None:
-      num_pages = num_slot_pages(settings, self.slot_counts[0], devices)
-    self.num_pages = num_pages
-
-  def prefill_rows(self, chunk: int) -> int:
-    """Returns the number of rows of a prefill call."""
-    return prefill_rows(self.settings, chunk, self.devices)
+    self.shapes = shapes
+    self.num_pages = shapes.num_slot_pages if num_pages is None else num_pages
 
   def init_pool(self) -> Any:
     """Returns None, because there are no pages."""
 
   def init_slots(self, slots: int) -> decode_state.Slots:
     """Returns slots that are all done."""
-    zeros = np.zeros(slots, np.int64)
-    return _Slots(*[zeros] * 4, np.ones(slots, bool), np.ones(slots), zeros)
+    zeros, ones = np.zeros(slots, np.int32), np.ones(slots, np.float32)
+    return _Slots(*[zeros] * 4, np.ones(slots, bool), ones, zeros)
 
   def compact(
     self, slots: decode_state.Slots, kept: Int[np.ndarray, " kept"]
@@ -106,23 +85,20 @@ class LengthEngine(HostEngine):
 
   def __init__(
     self,
-    settings: SamplerSettings,
+    shapes: EngineShapes,
     length: Callable[[int, int], int],
     text: Int[np.ndarray, " text"] | None = None,
-    slot_counts: Sequence[int] = (),
-    devices: int = 1,
   ):
     """Creates an engine whose pages never run out.
 
     Args:
-      settings: shapes and rules of sampling.
+      shapes: the sizes of device calls.
       length: (prompt seed, sample index) -> tokens of the completion.
       text: token ids to take random pieces of; None uses zeros.
-      slot_counts: as for `HostEngine`.
-      devices: as for `HostEngine`.
     """
-    super().__init__(settings, slot_counts, devices)
-    self._length, self._text = length, text
+    super().__init__(shapes)
+    self._length = length
+    self._text = None if text is None else text.astype(np.int32)
     self._rng = np.random.default_rng(0)
 
   def decode(
@@ -143,7 +119,7 @@ class LengthEngine(HostEngine):
     left = np.where(new.done, 0, new.max_new_tokens - new.num_tokens)
     # The loop ends once no more slots than `min_active` have tokens left.
     most = np.sort(left)[::-1][min(int(min_active), len(left) - 1)]
-    generated = np.minimum(left, min(self.settings.decode_chunk, most))
+    generated = np.minimum(left, min(self.shapes.decode_chunk, most))
     tokens = self._tokens(len(left))
     ended = np.flatnonzero((left == generated) & (generated > 0))
     tokens[ended, generated[ended] - 1] = stop_ids[0]
@@ -161,11 +137,11 @@ class LengthEngine(HostEngine):
     )
     return pool, new, output
 
-  def _tokens(self, slots: int) -> Int[np.ndarray, "B N"]:
+  def _tokens(self, slots: int) -> Int32[np.ndarray, "B N"]:
     """Returns the tokens of a call."""
-    steps = self.settings.decode_chunk
+    steps = self.shapes.decode_chunk
     if self._text is None:
-      return np.zeros((slots, steps), np.int64)
+      return np.zeros((slots, steps), np.int32)
     starts = self._rng.integers(0, len(self._text) - steps, slots)
     return self._text[starts[:, None] + np.arange(steps)]
 
@@ -189,16 +165,14 @@ class PageEngine(HostEngine):
     next_token: (tokens, sequence seed, index) -> the next token.
   """
 
-  def __init__(self, settings: SamplerSettings, devices: int, num_pages: int):
-    slots = settings.slots
-    counts = (slots,) if devices > 1 else (slots, -(-slots // 4))
-    super().__init__(settings, counts, devices, num_pages)
+  def __init__(self, shapes: EngineShapes, num_pages: int | None = None):
+    super().__init__(shapes, num_pages)
     self.prefill_calls = self.prefilled = 0
     self.next_token: Callable[[Sequence[int], int, int], int] = next_token
 
   def init_pool(self) -> Int[np.ndarray, "devices P C"]:
     """Returns the empty pages of each device."""
-    shape = (self.devices, self.num_pages, self.settings.page_size)
+    shape = (self.shapes.devices, self.num_pages, self.shapes.page_size)
     return np.full(shape, -1, np.int64)
 
   def _write(
@@ -209,18 +183,18 @@ class PageEngine(HostEngine):
     tokens: Sequence[int],
   ) -> None:
     for position, token in enumerate(tokens, start):
-      page, place = divmod(position, self.settings.page_size)
+      page, place = divmod(position, self.shapes.page_size)
       pages[table[page], place] = token
 
   def _held(self, pages: np.ndarray, table: np.ndarray, length: int) -> list:
-    used = -(-length // self.settings.page_size)
+    used = self.shapes.pages_for(length)
     held = pages[table[:used]].reshape(-1)[:length]
     assert (held >= 0).all()
     return held.tolist()
 
   def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
     """Writes a batch's tokens into their pages."""
-    rows = len(batch.counts) // self.devices
+    rows = len(batch.counts) // self.shapes.devices
     filled = np.flatnonzero(batch.counts)
     # A row attends to all earlier tokens, and no row of the same call may write
     # those.
@@ -244,16 +218,17 @@ class PageEngine(HostEngine):
     min_active: int,
   ) -> tuple[Any, Any, Any]:
     """Runs one decode call; arguments as for `decode.decode`."""
-    count, steps = len(slots.done), self.settings.decode_chunk
-    rows = count // self.devices
+    count, steps = len(slots.done), self.shapes.decode_chunk
+    rows = count // self.shapes.devices
     for slot in range(count):
       device, index = divmod(slot, rows)
       if index < changes.num_copies[device]:
         pages = pool[device]
         pages[changes.copy_targets[slot]] = pages[changes.copy_sources[slot]]
     new: Any = self.change(slots, changes)
-    tokens = np.zeros((count, steps), np.int64)
-    generated = np.zeros(count, np.int64)
+    tokens = np.zeros((count, steps), np.int32)
+    logprobs = np.zeros((count, steps), np.float32)
+    generated = np.zeros(count, np.int32)
     prefixes = [
       self._held(pool[s // rows], changes.table[s], new.length[s])
       if not new.done[s]
@@ -279,5 +254,5 @@ class PageEngine(HostEngine):
       self._write(pool[slot // rows], table, start, prefixes[slot][start:])
     new = new.replace(length=new.length + generated)
     done = new.done.copy().view(_Ready)
-    output = _Output(tokens, tokens * 0.0, generated, done, generated)
+    output = _Output(tokens, logprobs, generated, done, generated)
     return pool, new, output

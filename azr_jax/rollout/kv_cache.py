@@ -14,17 +14,15 @@ class KVCache:
     pages: tracks which pages are free, shared or known by their tokens.
   """
 
-  def __init__(self, engine: Engine):
+  def __init__(self, engine: Engine, shares_prefixes: bool = True):
     """Creates free pages.
 
     Args:
       engine: the compiled functions.
+      shares_prefixes: whether prompts with the same first tokens share pages.
     """
-    settings = engine.settings
+    shapes = engine.shapes
     self.pool: Any = engine.init_pool()
     self.pages = PagePool(
-      engine.devices,
-      engine.num_pages,
-      settings.page_size,
-      settings.prefix_cache,
+      shapes.devices, engine.num_pages, shapes.page_size, shares_prefixes
     )

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from azr_jax.models import sampling_params, transformer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import engine as engine_lib
+from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.settings import RolloutMeshSettings, SamplerSettings
 from azr_jax.types import Rules
@@ -91,7 +91,7 @@ def rollout_mesh_with_copies(
       continue
     sizes = {"data": mesh.size // tensor, "tensor": tensor}
     copies = mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
-    engine = engine_lib.make_engine(model, copies, rules, settings)
+    engine = build_engine(model, copies, rules, settings)
     if held_bytes(engine) <= room:
       return copies
   return own

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-# (start, end) by `time.monotonic`.
+# (start, end) by the meter's clock.
 Interval = tuple[float, float]
 
 
@@ -70,21 +70,25 @@ class Meter:
     counts: totals of what was sampled.
     busy: when its programs were on the device or queued there.
     spans: when it was working on requests, host work included.
+    now: the clock of all times, in seconds.
   """
 
   counts: Counts = Counts()
   busy: list[Interval] = dataclasses.field(default_factory=list)
   spans: list[Interval] = dataclasses.field(default_factory=list)
+  now: Callable[[], float] = dataclasses.field(
+    default=time.monotonic, compare=False, repr=False
+  )
 
   @contextlib.contextmanager
   def spanning(self) -> Iterator[None]:
     """Adds the interval of its block to `spans`."""
-    start = time.monotonic()
+    start = self.now()
     try:
       with jax.profiler.TraceAnnotation("rollout"):
         yield
     finally:
-      self.spans.append((start, time.monotonic()))
+      self.spans.append((start, self.now()))
 
   def take(self) -> "Meter":
     """Returns the activity since the last call and resets it."""
@@ -96,11 +100,8 @@ class Meter:
 class RequestMeter:
   """Records the calls of one request in a sampler's meter."""
 
-  def __init__(
-    self, meter: Meter, now: Callable[[], float] = time.monotonic
-  ) -> None:
+  def __init__(self, meter: Meter) -> None:
     self._meter = meter
-    self._now = now
     self._sent_at: float | None = None
     self._ready_at: float | None = None
     self._alone = True
@@ -122,7 +123,7 @@ class RequestMeter:
   def record_decode_dispatch(self) -> None:
     """Records that a decode call is about to be sent."""
     if self._sent_at is None:
-      self._sent_at = self._now()
+      self._sent_at = self._meter.now()
 
   def check_ready(self, result: Any) -> None:
     """Checks without waiting whether the decode call has finished.
@@ -131,7 +132,7 @@ class RequestMeter:
       result: an array that the call returned.
     """
     if self._ready_at is None and result.is_ready():
-      self._ready_at = self._now()
+      self._ready_at = self._meter.now()
 
   def fetched(
     self,
@@ -147,7 +148,7 @@ class RequestMeter:
       lengths: the cache length of each slot before the call; ignored
         for slots that got no tokens.
     """
-    end = self._ready_at or self._now()
+    end = self._ready_at or self._meter.now()
     start = end if self._sent_at is None else self._sent_at
     steps = int(iterations.max(initial=0))
     # A slot that is done gets no more tokens, so it got its tokens in the first

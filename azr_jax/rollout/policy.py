@@ -163,7 +163,7 @@ def no_prompt_fits(what: str, policy: "Policy") -> ValueError:
     what: the owner of the prompts, for the message.
     policy: the policy whose prompt buckets are too small.
   """
-  buckets = policy.sampler.settings.prompt_buckets
+  buckets = policy.sampler.prompt_buckets
   return ValueError(
     f"no prompt of {what} fits config.rollout.prompt_buckets={buckets}: "
     "expected a larger bucket"
@@ -261,7 +261,7 @@ class Policy:
 
   def fits(self, prompt: types.Prompt) -> bool:
     """Returns whether the prompt fits the largest prompt bucket."""
-    return self.sampler.bucket(len(prompt.token_ids)) is not None
+    return len(prompt.token_ids) <= self.sampler.prompt_buckets[-1]
 
   def sample(
     self,

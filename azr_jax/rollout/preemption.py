@@ -17,7 +17,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.prefill_scheduler import PromptGroup
 from azr_jax.rollout.sequence import SequenceState
@@ -29,17 +28,17 @@ class PageAllocator:
   """Allocates the pages of a scheduler's sequences."""
 
   def __init__(
-    self, engine: Engine, pages: PagePool, stages: Stages, slots: SlotTable
+    self, pages: PagePool, stages: Stages, slots: SlotTable, decode_chunk: int
   ):
     """Creates the allocator; no pages are allocated yet.
 
     Args:
-      engine: the compiled functions.
       pages: the page pool.
       stages: the scheduler's sequences.
       slots: the slots of these sequences.
+      decode_chunk: N, the most tokens per slot and decode call.
     """
-    self._engine, self._pages = engine, pages
+    self._pages, self._decode_chunk = pages, decode_chunk
     self._stages, self._slots = stages, slots
 
   def allocate(
@@ -79,7 +78,7 @@ class PageAllocator:
     self, sequence: SequenceState, cached: CachedTokens
   ) -> bool:
     """Allocates pages for the tokens of one decode call; returns success."""
-    tokens = cached.count + self._engine.settings.decode_chunk
+    tokens = cached.count + self._decode_chunk
     return self.allocate(cached, min(tokens, sequence.max_cached))
 
   def allocate_running(self) -> None:
@@ -88,7 +87,7 @@ class PageAllocator:
     If too few are free, it preempts sequences of the last step, the youngest
     first.
     """
-    growing = self._slots.growing(self._engine.settings.decode_chunk)
+    growing = self._slots.growing(self._decode_chunk)
     running = self._stages.running
     for sequence, tokens in sorted(growing, key=lambda pair: _step(pair[0])):
       cached = sequence.cached

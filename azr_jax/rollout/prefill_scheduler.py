@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.sequence import Request, SequenceState
+from azr_jax.rollout.shapes import EngineShapes
 from azr_jax.rollout.steps import PrefillBatch
 
 
@@ -79,7 +79,7 @@ class PromptGroup:
 
 
 def next_batch(
-  engine: Engine,
+  shapes: EngineShapes,
   pages: PagePool,
   waiting: Iterable[Pending],
   allocate: Callable[[CachedTokens, int], bool],
@@ -90,7 +90,7 @@ def next_batch(
   this call fills become known.
 
   Args:
-    engine: the compiled functions.
+    shapes: the sizes of device calls.
     pages: the page pool, with its known pages.
     waiting: prompts and sequences, in order of precedence.
     allocate: allocates pages for the given total number of tokens; returns
@@ -102,10 +102,10 @@ def next_batch(
   pending = [item for item in waiting if item.num_uncached]
   if not pending:
     return None
-  chunk = _chunk(engine, pages, pending)
-  rows = engine.prefill_rows(chunk) // engine.devices
-  batch = empty_batch(engine, chunk)
-  used, blocked = [0] * engine.devices, set()
+  chunk = _chunk(shapes, pages, pending)
+  rows = shapes.prefill_rows(chunk) // shapes.devices
+  batch = empty_batch(shapes, chunk)
+  used, blocked = [0] * shapes.devices, set()
   prefilled = []
   for item in pending:
     assert item.cached is not None
@@ -148,7 +148,9 @@ def num_to_prefill(pages: PagePool, item: Pending) -> int:
   return item.num_uncached
 
 
-def _chunk(engine: Engine, pages: PagePool, pending: Iterable[Pending]) -> int:
+def _chunk(
+  shapes: EngineShapes, pages: PagePool, pending: Iterable[Pending]
+) -> int:
   """Returns the chunk length of the call.
 
   It is the length that the widest item needs if a call of that length has room
@@ -157,19 +159,19 @@ def _chunk(engine: Engine, pages: PagePool, pending: Iterable[Pending]) -> int:
   wanted = [(item, num_to_prefill(pages, item)) for item in pending]
   wanted = [(item, tokens) for item, tokens in wanted if tokens]
   if not wanted:
-    return engine.prefill_chunks[0]
-  widest = engine.prefill_chunk(max(tokens for _, tokens in wanted))
+    return shapes.prefill_chunks[0]
+  widest = shapes.prefill_chunk(max(tokens for _, tokens in wanted))
   per_device = collections.Counter(
     item.cached.device for item, _ in wanted if item.cached is not None
   )
-  if max(per_device.values()) * engine.devices <= engine.prefill_rows(widest):
+  if max(per_device.values()) * shapes.devices <= shapes.prefill_rows(widest):
     return widest
-  return engine.prefill_chunk(wanted[0][1])
+  return shapes.prefill_chunk(wanted[0][1])
 
 
-def empty_batch(engine: Engine, chunk: int) -> PrefillBatch:
+def empty_batch(shapes: EngineShapes, chunk: int) -> PrefillBatch:
   """Returns an empty batch with rows of `chunk` tokens."""
-  rows = engine.prefill_rows(chunk)
+  rows = shapes.prefill_rows(chunk)
 
   def zeros(*shape: int) -> Any:
     return np.zeros(shape, np.int32)
@@ -178,5 +180,5 @@ def empty_batch(engine: Engine, chunk: int) -> PrefillBatch:
     tokens=zeros(rows, chunk),
     starts=zeros(rows),
     counts=zeros(rows),
-    table=zeros(rows, engine.max_pages_per_row),
+    table=zeros(rows, shapes.max_pages_per_row),
   )

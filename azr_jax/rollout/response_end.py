@@ -9,7 +9,6 @@ from jaxtyping import Bool, Int
 
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout.sequence import SequenceState
-from azr_jax.rollout.settings import SamplerSettings
 
 
 class _TokensWith:
@@ -67,22 +66,29 @@ class ResponseEnds:
     stop_ids: token ids that end a response on the device.
   """
 
-  def __init__(self, tokenizer: Tokenizer, settings: SamplerSettings):
+  def __init__(
+    self,
+    tokenizer: Tokenizer,
+    stop_strings: Sequence[str] = (),
+    stop_after: str = "",
+  ):
     """Finds the stop strings that are single tokens, for the device.
 
     Args:
       tokenizer: decodes responses and knows the stop ids.
-      settings: the stop strings.
+      stop_strings: strings that end a response.
+      stop_after: regular expression that the response must match before a stop
+        string counts; "" always matches.
     """
     self._tokenizer = tokenizer
     self.stop_ids = set(tokenizer.eos_ids)
     # The device cannot check for the `stop_after` match.
-    if not settings.stop_after:
-      tokens = map(tokenizer.token_id, settings.stop_strings)
+    if not stop_after:
+      tokens = map(tokenizer.token_id, stop_strings)
       self.stop_ids |= {token for token in tokens if token is not None}
     # A string that is one token may also be spelled by several others.
-    self._stop_strings = tuple(settings.stop_strings)
-    self._stop_after = re.compile(settings.stop_after)
+    self._stop_strings = tuple(stop_strings)
+    self._stop_after = re.compile(stop_after)
     self._anywhere = re.compile("")
     self._token_id = functools.lru_cache(1 << 10)(tokenizer.token_id)
     self._by_character = _TokensByCharacter(tokenizer)
@@ -92,7 +98,7 @@ class ResponseEnds:
     token_ids: Int[np.ndarray, "B N"],
     num_generated: Int[np.ndarray, " B"],
   ) -> Bool[np.ndarray, " B"]:
-    """Returns where `find` must look for the stop strings of the settings.
+    """Returns where `find` must look for this object's stop strings.
 
     Few responses need it, so few must be decoded between two calls.
 

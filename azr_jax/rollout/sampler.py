@@ -26,7 +26,8 @@ from azr_jax import types
 from azr_jax.models import transformer
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
-from azr_jax.rollout.engine import Engine, make_engine
+from azr_jax.rollout.build import build_engine, drafting_of
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.response_end import ResponseEnds
@@ -57,10 +58,15 @@ class Sampler:
       rules: logical parameter axis -> mesh axis.
       settings: the `rollout` section of the configuration.
     """
-    self.settings = settings
     self._tokenizer = tokenizer
-    self._engine = make_engine(model, mesh, rules, settings)
-    self._ends = ResponseEnds(tokenizer, settings)
+    self._engine = build_engine(model, mesh, rules, settings)
+    self._ends = ResponseEnds(
+      tokenizer, settings.stop_strings, settings.stop_after
+    )
+    self._drafting = drafting_of(settings.speculation)
+    self._shares_prefixes = settings.prefix_cache
+    self._max_tokens = settings.max_tokens
+    self._temperature = settings.temperature
     self.meter = Meter()
 
   @property
@@ -71,12 +77,12 @@ class Sampler:
   @property
   def num_replicas(self) -> int:
     """Number of copies of the weights that the devices hold for sampling."""
-    return self._engine.devices
+    return self._engine.shapes.devices
 
-  def bucket(self, length: int) -> int | None:
-    """Returns the smallest prompt bucket for a length; None if none fits."""
-    fitting = (b for b in self.settings.prompt_buckets if b >= length)
-    return next(fitting, None)
+  @property
+  def prompt_buckets(self) -> tuple[int, ...]:
+    """The compiled prompt lengths, ascending."""
+    return self._engine.shapes.prompt_buckets
 
   def compute_params(self, params: types.Params) -> types.Params:
     """Returns training parameters, cast and laid out for sampling."""
@@ -92,6 +98,7 @@ class Sampler:
       KVCache(self._engine),
       self._ends,
       meter,
+      self._drafting,
     ).warm_up()
 
   def open(self, weights: Weights) -> Stream:
@@ -102,6 +109,10 @@ class Sampler:
       self._ends,
       self.meter,
       weights,
+      self._max_tokens,
+      self._temperature,
+      self._shares_prefixes,
+      self._drafting,
     )
 
   def generate(

@@ -23,7 +23,7 @@ import numpy as np
 
 from azr_jax.rollout import decode_state
 from azr_jax.rollout.admission import Admission
-from azr_jax.rollout.drafts import DraftPolicy
+from azr_jax.rollout.drafts import Drafting, DraftPolicy
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import RequestMeter
@@ -56,6 +56,7 @@ class Scheduler:
     cache: KVCache,
     ends: ResponseEnds,
     meter: RequestMeter,
+    drafting: Drafting | None = None,
   ):
     """Creates empty slots; nothing runs yet.
 
@@ -65,6 +66,7 @@ class Scheduler:
       cache: keys and values of these parameters; no sequence may use its pages.
       ends: the tokens that end a response, and what else does.
       meter: counts the calls of the decode loop.
+      drafting: when decode calls draft; None: never.
     """
     self.meter = meter
     self._engine = engine
@@ -72,15 +74,22 @@ class Scheduler:
     self._ends = ends
     self._stop_ids = np.asarray(sorted(ends.stop_ids), np.int32)
     self._cache = cache
-    self._draft_policy = DraftPolicy(engine.settings.speculation)
-    self._has_drafts = False
-    self.stages = Stages(engine.settings.prompt_buckets)
+    # The tokens per slot that a call drafts from; 0 without drafts.
+    self._contexts = (0, drafting.context) if drafting else (0,)
+    self._context = 0
+    self._draft_policy = DraftPolicy(drafting)
+    self.stages = Stages(engine.shapes.prompt_buckets)
     self._slots = SlotTable(engine, self.stages, meter)
     self._allocator = PageAllocator(
-      engine, cache.pages, self.stages, self._slots
+      cache.pages, self.stages, self._slots, engine.shapes.decode_chunk
     )
     self._admission = Admission(
-      engine, cache.pages, self.stages, self._slots, self._allocator, meter
+      engine.shapes,
+      cache.pages,
+      self.stages,
+      self._slots,
+      self._allocator,
+      meter,
     )
 
   def add(self, request: Request, sequences: Iterable[SequenceState]) -> None:
@@ -120,7 +129,7 @@ class Scheduler:
     waiting = [*self.stages.resuming, *self.stages.groups]
     cache = self._cache
     batch = next_batch(
-      self._engine, cache.pages, waiting, self._allocator.allocate
+      self._engine.shapes, cache.pages, waiting, self._allocator.allocate
     )
     if batch is None:
       return False
@@ -177,19 +186,24 @@ class Scheduler:
       tool_runner.record_occupancy(
         decoding, len(self.stages.awaiting_tools), slots
       )
-    self._has_drafts = self._draft_policy.begin_call(decoding)
-    return self._send(self._has_drafts, max(0, min_active))
+    self._context = self._draft_policy.begin_call(decoding)
+    return self._send(self._context, max(0, min_active))
 
   def _send(
-    self, drafts: bool, min_active: int = 0
+    self, context: int, min_active: int = 0
   ) -> decode_state.DecodeOutput:
-    """Starts a call of the decode loop, with or without drafts."""
+    """Starts a call of the decode loop.
+
+    Args:
+      context: the tokens per slot to draft from; 0 without drafts.
+      min_active: as for `decode.decode`.
+    """
     self.meter.record_decode_dispatch()
     self._cache.pool, self._slots.state, output = self._engine.decode(
       self._weights.params,
       self._cache.pool,
       self._slots.state,
-      self._slots.take_changes(drafts),
+      self._slots.take_changes(context),
       self._stop_ids,
       np.int32(min_active),
     )
@@ -207,7 +221,7 @@ class Scheduler:
     """
     generated = np.asarray(output.num_generated)
     iterations = np.asarray(output.iterations)
-    if self._has_drafts:
+    if self._context:
       self._draft_policy.end_call(int(generated.sum()), int(iterations.sum()))
     self.meter.fetched(generated, iterations, self._slots.lengths)
     call = DecodedCall(
@@ -309,20 +323,20 @@ class Scheduler:
 
   def warm_up(self) -> None:
     """Compiles each program by running it once on empty slots."""
-    for chunk in self._engine.prefill_chunks:
-      nothing = empty_batch(self._engine, chunk)
+    shapes = self._engine.shapes
+    for chunk in shapes.prefill_chunks:
+      nothing = empty_batch(shapes, chunk)
       self._cache.pool = self._engine.prefill(
         self._weights.params, self._cache.pool, nothing
       )
-    for slots in self._engine.slot_counts:
+    for slots in shapes.slot_counts:
       if slots < len(self._slots):
         more = len(self._slots)
         self._slots.change_count(slots)
         self._slots.change_count(more)
         self._slots.change_count(slots)
-      speculation = self._engine.settings.speculation
-      for drafts in (False, True) if speculation.drafts else (False,):
-        jax.block_until_ready(self._send(drafts))
+      for context in self._contexts:
+        jax.block_until_ready(self._send(context))
 
 
 def _tool_runners(sequences: Iterable[SequenceState]) -> list[ToolRunner]:

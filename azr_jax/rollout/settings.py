@@ -342,10 +342,6 @@ class SamplerSettings(Settings):
     kernels = self.kernel_dtype or jnp.dtype(dtype)
     return SamplingDtypes(dtype, kernels, self.cache_dtype(dtype))
 
-  def pages_for(self, tokens: int) -> int:
-    """Returns the number of cache pages that `tokens` tokens need."""
-    return -(-tokens // self.page_size)
-
   @property
   def truncation(self) -> Truncation:
     """Which tokens may be sampled."""

@@ -178,12 +178,13 @@ class SlotTable:
       meter: counts the programs that are sent to the device.
     """
     self._engine, self._stages, self._meter = engine, stages, meter
-    count = engine.slot_counts[0]
+    self._shapes = shapes = engine.shapes
+    count = shapes.slot_counts[0]
     self.sequences: list[SequenceState | None] = [None] * count
     self.state: Any = engine.init_slots(count)
-    self.changes = ChangesBuilder(engine.devices, engine.max_pages_per_row)
+    self.changes = ChangesBuilder(shapes.devices, shapes.max_pages_per_row)
     self._slots = np.zeros(count, _SLOT)
-    self._table = np.zeros((count, engine.max_pages_per_row), np.int32)
+    self._table = np.zeros((count, shapes.max_pages_per_row), np.int32)
     self._num_entered = 0
     self._call = no_call()
 
@@ -193,7 +194,7 @@ class SlotTable:
   @property
   def per_device(self) -> int:
     """Number of slots of each device."""
-    return len(self) // self._engine.devices
+    return len(self) // self._shapes.devices
 
   @property
   def lengths(self) -> Int64[np.ndarray, " B"]:
@@ -213,12 +214,12 @@ class SlotTable:
   @property
   def num_running(self) -> Int[np.ndarray, " devices"]:
     """Number of occupied slots of each device."""
-    return self.occupied.reshape(self._engine.devices, -1).sum(1)
+    return self.occupied.reshape(self._shapes.devices, -1).sum(1)
 
   def free(self) -> list[list[int]]:
     """Returns the free slots of each device, in descending order."""
     per_device = self.per_device
-    free: list[list[int]] = [[] for _ in range(self._engine.devices)]
+    free: list[list[int]] = [[] for _ in range(self._shapes.devices)]
     for slot in np.flatnonzero(~self.occupied)[::-1].tolist():
       free[slot // per_device].append(slot)
     return free
@@ -248,7 +249,7 @@ class SlotTable:
       self._num_entered,
       cached.count,
       len(cached.pages),
-      self._engine.settings.pages_for(sequence.max_cached),
+      self._shapes.pages_for(sequence.max_cached),
     )
     self._table[slot] = 0
     self._table[slot, : len(cached.pages)] = cached.pages
@@ -282,7 +283,7 @@ class SlotTable:
       cached.
     """
     s, running = self._slots, self._stages.running
-    pages = -(-(s["length"] + tokens) // self._engine.settings.page_size)
+    pages = -(-(s["length"] + tokens) // self._shapes.page_size)
     more = np.minimum(pages, s["max_pages"]) > s["num_pages"]
     found = self._in_order(np.flatnonzero(more & s["occupied"]))
     lengths = (s["length"] + tokens).tolist()
@@ -290,7 +291,7 @@ class SlotTable:
 
   def num_growing(self, device: int) -> int:
     """Returns how many sequences of a device may need another page."""
-    slots = self._slots.reshape(self._engine.devices, -1)[device]
+    slots = self._slots.reshape(self._shapes.devices, -1)[device]
     more = slots["max_pages"] > slots["num_pages"]
     return int(np.count_nonzero(more & slots["occupied"]))
 
@@ -301,18 +302,18 @@ class SlotTable:
     self._slots["num_pages"][slot] = len(cached.pages)
     self._table[slot, : len(cached.pages)] = cached.pages
 
-  def take_changes(self, drafts: bool) -> decode_state.Changes:
+  def take_changes(self, context: int) -> decode_state.Changes:
     """Returns the changes since the last decode call.
 
     Args:
-      drafts: whether the next call uses drafts.
+      context: T, the tokens per slot that the next call drafts from; 0 without
+        drafts.
     """
     table = np.where(self.occupied[:, None], self._table, 0)
     changes = self.changes.take(table)
-    if not drafts:
+    if not context:
       return changes
-    size = self._engine.settings.speculation.context
-    return changes.replace(context=drafts_lib.contexts(self.sequences, size))
+    return changes.replace(context=drafts_lib.contexts(self.sequences, context))
 
   def resize(self, needed: int) -> None:
     """Changes the number of slots to the smallest sufficient count.
@@ -323,7 +324,7 @@ class SlotTable:
     Args:
       needed: number of sequences that have or may need a slot.
     """
-    counts = self._engine.slot_counts
+    counts = self._shapes.slot_counts
     for slots in reversed(counts):
       if len(self) < slots and len(self) < needed:
         self.change_count(slots)

@@ -18,7 +18,6 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import drafts as drafts_lib
 from azr_jax.rollout import token_sampling
 from azr_jax.rollout.decode_state import Carry, DecodeOutput
-from azr_jax.rollout.settings import SpeculationSettings
 from azr_jax.types import Leaf, Params
 
 
@@ -89,33 +88,33 @@ def _add_tokens(
 
 
 def draft_step(
-  speculation: SpeculationSettings,
   model: transformer.Transformer,
   params: Params,
   cache: pages.PagedCache,
   stop_ids: Int[Array, " I"],
   truncation: token_sampling.Truncation,
   carry: Carry,
+  num_drafts: int,
+  min_match: int,
 ) -> Carry:
   """Runs each slot's last token and drafts, and keeps the accepted tokens.
 
   Args:
-    speculation: how drafts are made.
     model: the decoder.
     params: the sampler's parameters.
     cache: keys and values from before this call.
     stop_ids: as for `decode`.
     truncation: as for `decode`.
     carry: the result of the previous iteration.
+    num_drafts: as for `decode`.
+    min_match: as for `decode`.
   """
   step, slots, output, recent, context = carry
   assert context is not None
   B, N = output.tokens.shape
   start = output.num_generated
   end = context.shape[1] - N + start
-  drafts = drafts_lib.propose(
-    context, end, speculation.drafts, speculation.min_match
-  )
+  drafts = drafts_lib.propose(context, end, num_drafts, min_match)
   # Missing drafts run as token 0 but are never accepted.
   tokens = jnp.concatenate(
     [slots.token[:, None], jnp.maximum(drafts, 0)], axis=1
@@ -207,10 +206,10 @@ class PrefillBatch(flax.struct.PyTreeNode):
     table: the pages of each sequence, including pages for these tokens.
   """
 
-  tokens: Int32[Leaf, "R S"]
-  starts: Int32[Leaf, " R"]
-  counts: Int32[Leaf, " R"]
-  table: Int32[Leaf, "R M"]
+  tokens: Int32[Leaf, "B S"]
+  starts: Int32[Leaf, " B"]
+  counts: Int32[Leaf, " B"]
+  table: Int32[Leaf, "B M"]
 
 
 def prefill(

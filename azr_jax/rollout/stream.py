@@ -17,6 +17,7 @@ from jaxtyping import UInt32
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import decode_state
+from azr_jax.rollout.drafts import Drafting
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import Meter, RequestMeter
@@ -69,6 +70,10 @@ class Stream:
     ends: ResponseEnds,
     meter: Meter,
     weights: Weights,
+    max_tokens: int,
+    temperature: float = 1.0,
+    shares_prefixes: bool = True,
+    drafting: Drafting | None = None,
   ):
     """Opens a stream; `send` allocates slots when there is work.
 
@@ -79,12 +84,18 @@ class Stream:
       meter: records tokens, calls and device times.
       weights: the parameters to sample with. While they are released, prompts
         wait.
+      max_tokens: the most tokens of a completion.
+      temperature: divisor of the logits of prompts without their own.
+      shares_prefixes: whether prompts with the same first tokens share pages.
+      drafting: when decode calls draft; None: never.
     """
     self._engine = engine
     self._tokenizer = tokenizer
     self._ends = ends
     self._meter = meter
     self.weights = weights
+    self._max_tokens, self._temperature = max_tokens, temperature
+    self._shares_prefixes, self._drafting = shares_prefixes, drafting
     self._numbers = itertools.count()
     self._scheduler: Scheduler | None = None
     # Outlives the scheduler so that later prompts can reuse its prefixes, but
@@ -133,18 +144,18 @@ class Stream:
       ValueError: the prompt is longer than the largest bucket, or
         `max_new_tokens` is out of range.
     """
-    settings = self._engine.settings
-    if len(prompt.token_ids) > settings.prompt_buckets[-1]:
+    buckets = self._engine.shapes.prompt_buckets
+    if len(prompt.token_ids) > buckets[-1]:
       raise ValueError(
         f"a prompt has {len(prompt.token_ids)} tokens; expected at most the "
-        f"largest of rollout.prompt_buckets={settings.prompt_buckets}"
+        f"largest of rollout.prompt_buckets={buckets}"
       )
     if max_new_tokens is None:
-      max_new_tokens = settings.max_tokens
-    if not 1 <= max_new_tokens <= settings.max_tokens:
+      max_new_tokens = self._max_tokens
+    if not 1 <= max_new_tokens <= self._max_tokens:
       raise ValueError(
         f"max_new_tokens={max_new_tokens}: expected 1 to "
-        f"rollout.max_tokens={settings.max_tokens}"
+        f"rollout.max_tokens={self._max_tokens}"
       )
     temperature = key.temperature
     request = Request(
@@ -154,7 +165,7 @@ class Stream:
       max_new_tokens,
       key.key_data,
       key.seed,
-      settings.temperature if temperature is None else temperature,
+      self._temperature if temperature is None else temperature,
       priority,
       tool_runner,
       stop_strings,
@@ -185,13 +196,14 @@ class Stream:
     """
     self._span.enter_context(self._meter.spanning())
     if self._cache is None:
-      self._cache = KVCache(self._engine)
+      self._cache = KVCache(self._engine, self._shares_prefixes)
     self._scheduler = Scheduler(
       self._engine,
       self.weights,
       self._cache,
       self._ends,
       RequestMeter(self._meter),
+      self._drafting,
     )
     by_request: dict[Request, list[SequenceState]] = {}
     for sequence in self._unscheduled:
@@ -216,15 +228,15 @@ class Stream:
   @property
   def num_free_pages(self) -> int:
     """Number of free pages on all devices together."""
-    engine = self._engine
+    devices = self._engine.shapes.devices
     if self._cache is None:
-      return engine.num_pages * engine.devices
-    return sum(map(self._cache.pages.num_free, range(engine.devices)))
+      return self._engine.num_pages * devices
+    return sum(map(self._cache.pages.num_free, range(devices)))
 
   @property
   def num_free(self) -> int:
     """Number of slots left after all live and waiting sequences have one."""
-    slots = self._engine.slot_counts[0]
+    slots = self._engine.shapes.slot_counts[0]
     if self._scheduler is None:
       return slots - len(self._unscheduled)
     return slots - self._scheduler.stages.num_sequences
@@ -331,7 +343,7 @@ class Stream:
     """Frees the slots once no sequence is left."""
     if self._scheduler is not None and self._scheduler.stages.is_empty:
       self._scheduler = None
-      if not self._engine.settings.prefix_cache:
+      if not self._shares_prefixes:
         self._cache = None
       self._span.close()
 

@@ -89,8 +89,9 @@ class DecodedCall:
 
 def no_call() -> DecodedCall:
   """Returns the call before the first one."""
-  none = np.zeros(0)
-  return DecodedCall(none, none, none, 0)
+  none = np.zeros((0, 0), np.int32)
+  counts = np.zeros(0, np.int32)
+  return DecodedCall(none, none.astype(np.float32), counts, 0)
 
 
 @dataclasses.dataclass(eq=False)

@@ -4,13 +4,11 @@ Some templates contain the date (Llama 3.2's calls `strftime_now`). Without
 this, a run that resumes on another day would have different prompts.
 """
 
-import contextlib
 import datetime
 import json
 import pathlib
 
 from azr_jax.config import user_files
-from azr_jax.models import chat_templates
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import storage
 
@@ -18,10 +16,8 @@ from azr_jax.run import storage
 DATE = "date.json"
 
 
-def dated(
-  folder: pathlib.Path, hosts: Hosts
-) -> contextlib.AbstractContextManager[None]:
-  """Makes chat templates show the run's date, and stores it on first start.
+def first_start(folder: pathlib.Path, hosts: Hosts) -> datetime.datetime:
+  """Returns the date of a run's first start, and stores it then.
 
   Args:
     folder: the run's folder.
@@ -38,9 +34,7 @@ def dated(
       storage.write_atomically(path, f"{text}\n")
     return date
 
-  return chat_templates.dated(
-    hosts.primary_first("the date of the first start", keep)
-  )
+  return hosts.primary_first("the date of the first start", keep)
 
 
 def read(folder: pathlib.Path) -> datetime.datetime:

@@ -12,6 +12,7 @@ primary host writes files and prints.
 
 import contextlib
 import dataclasses
+import datetime
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,11 +43,13 @@ class Run:
     folder: the run's folder, local or in an object store.
     hosts: the hosts of the run, as seen from this process.
     preempted: set once SIGTERM has arrived.
+    date: the date of the run's first start, which its chat templates show.
   """
 
   folder: pathlib.Path
   hosts: Hosts
   preempted: threading.Event
+  date: datetime.datetime
 
   @property
   def is_primary(self) -> bool:
@@ -159,9 +162,8 @@ def open_run(
     sigterm.watch_for_sigterm(
       stops_after_step, storage.is_object_store(folder)
     ) as preempted,
-    dates.dated(folder, hosts),
   ):
-    run = Run(folder, hosts, preempted)
+    run = Run(folder, hosts, preempted, dates.first_start(folder, hosts))
     try:
       yield run
     except KeyboardInterrupt as interruption:

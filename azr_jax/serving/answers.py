@@ -14,7 +14,7 @@ from azr_jax.serving.token_logprobs import TokenLogprob
 
 
 @dataclasses.dataclass
-class Part:
+class ChoiceOutput:
   """New output of a choice.
 
   Attributes:
@@ -50,7 +50,7 @@ class Answer:
     job = asked.job
     self._texts = [_ChoiceText(asked, model) for _ in range(job.num_choices)]
     self._whole = [
-      Part(choice, self._prompt_text(job, choice), [], [])
+      ChoiceOutput(choice, self._prompt_text(job, choice), [], [])
       for choice in range(job.num_choices)
     ]
     # Offset in the choice's text of the next token to return.
@@ -62,13 +62,13 @@ class Answer:
     """Returns the text that a choice starts with: an echoed prompt, or ""."""
     return job.prompts[choice // job.n].text if self._asked.echo else ""
 
-  def add(self, tokens: NewTokens) -> Part:
+  def add(self, tokens: NewTokens) -> ChoiceOutput:
     """Adds new tokens and returns the output that they add to their choice."""
     self._steps |= set(tokens.steps)
     text, pieces = self._texts[tokens.choice].add(
       tokens.token_ids, tokens.finish_reason is not None
     )
-    part = Part(
+    part = ChoiceOutput(
       tokens.choice,
       text,
       tokens.token_ids,
@@ -199,7 +199,7 @@ class Answer:
       "seed": self._asked.job.seed,
     } | ({"steps": steps} if self._model.has_steps else {})
 
-  def _choice(self, part: Part, message: str) -> dict[str, Any]:
+  def _choice(self, part: ChoiceOutput, message: str) -> dict[str, Any]:
     """Returns a choice of an answer or of a chunk.
 
     Args:
@@ -226,7 +226,7 @@ class Answer:
         choice["prompt_token_ids"] = list(prompt.token_ids)
     return choice
 
-  def _logprobs(self, part: Part) -> dict[str, Any] | None:
+  def _logprobs(self, part: ChoiceOutput) -> dict[str, Any] | None:
     """Returns the log-probabilities of tokens, each with its text."""
     if not self._asked.with_logprobs:
       return None

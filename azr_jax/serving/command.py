@@ -29,6 +29,8 @@ from azr_jax.trainer import settings as train_settings
 
 # Environment variable that holds the clients' API key.
 API_KEY = "AZR_SERVE_API_KEY"
+# Tells whether the chat template has a system role, which clients may use.
+_SYSTEM = "Be brief."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +85,8 @@ def serve(
   else:
     step = checkpoint_reading.newest_step(folder)
   policy = loading.load_policy(c, spec, step, keeps_to_context=True)
-  Chat(policy.tokenizer, c.serve.arguments).check()
+  system = _SYSTEM if policy.tokenizer.has_chat_template else ""
+  Chat(policy.tokenizer, c.serve.arguments).check(print_status, system)
   model = served_model(c, policy, address.name or _name(spec), step)
   print_status("compiling the sampler")
   worker = make_worker(policy, c, step or 0)

@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import UInt32
 
 from azr_jax import types
 from azr_jax.rollout.sampler import Sampler
@@ -92,7 +93,7 @@ class DecodeWorker:
     self,
     sampler: Sampler,
     weights: Weights,
-    key_data: np.ndarray,
+    key_data: UInt32[np.ndarray, " U"],
     step: int,
     max_waiting: int,
     scorer: Scorer | None = None,
@@ -102,8 +103,8 @@ class DecodeWorker:
     Args:
       sampler: the sampling engine.
       weights: the initial parameters; `swap` replaces them.
-      key_data: uint32 [U], the data of the random key; every sample folds its
-        seed into this key.
+      key_data: the data of the random key; every sample folds its seed into
+        this key.
       step: the step of the weights.
       max_waiting: maximum number of choices that wait for a slot.
       scorer: scores the jobs that ask for it. None if no job may.
@@ -112,7 +113,7 @@ class DecodeWorker:
     self._stream: Stream = sampler.open(weights)
     self._key_data = key_data
     self._max_waiting = max_waiting
-    self._slots = sampler.engine.slot_counts[0]
+    self._slots = sampler.engine.shapes.slot_counts[0]
     self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     self._jobs: dict[SamplingJob, _Running] = {}
     self._by_request: dict[Request, tuple[SamplingJob, int]] = {}

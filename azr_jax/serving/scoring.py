@@ -10,13 +10,13 @@ Axis letters are in `types.py`.
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
 from azr_jax.models import transformer
 from azr_jax.models.attention import AttentionFn
@@ -34,15 +34,24 @@ class Scores(NamedTuple):
   """Scores of a sequence of S tokens, except its first token.
 
   Attributes:
-    logprobs: float32 [S - 1], the log-probability of each token given the
-      earlier ones, in nats; 0 before the first requested token.
-    top_ids: int32 [S - 1, num_top], the likeliest tokens, likeliest first.
-    top_logprobs: float32 [S - 1, num_top], the log-probabilities of `top_ids`.
+    logprobs: the log-probability of each token given the earlier ones, in nats;
+      0 before the first requested token.
+    top_ids: the likeliest tokens, likeliest first.
+    top_logprobs: the log-probabilities of `top_ids`.
   """
 
-  logprobs: np.ndarray
-  top_ids: np.ndarray
-  top_logprobs: np.ndarray
+  logprobs: Float32[np.ndarray, " S-1"]
+  top_ids: Int32[np.ndarray, "S-1 top"]
+  top_logprobs: Float32[np.ndarray, "S-1 top"]
+
+
+# `Scores` of the targets of some rows: of S tokens, or of a chunk of C.
+_OfRows: TypeAlias = tuple[
+  Float32[Array, "B S"], Int32[Array, "B S top"], Float32[Array, "B S top"]
+]
+_OfChunk: TypeAlias = tuple[
+  Float32[Array, "B C"], Int32[Array, "B C top"], Float32[Array, "B C top"]
+]
 
 
 class Scorer:
@@ -57,9 +66,9 @@ class Scorer:
       num_top: number of likeliest tokens, limited to the vocabulary size.
       attend: the attention for whole rows, on the sampler's mesh.
     """
-    settings = engine.settings
-    self._engine = engine
-    self._lengths = _lengths(settings.prompt_buckets, settings.longest)
+    shapes = engine.shapes
+    self._shapes = shapes
+    self._lengths = _lengths(shapes.prompt_buckets, shapes.longest)
     replicated: Any = mesh_lib.replicated(engine.mesh)
     by_row: Any = mesh_lib.batch_sharding(engine.mesh)
     num_top = min(num_top, engine.model.config.vocab_size)
@@ -78,7 +87,7 @@ class Scorer:
   def warm_up(self, params: Params) -> None:
     """Compiles the program of every row length."""
     for length in self._lengths:
-      tokens = np.zeros((self._engine.prefill_rows(length), length), np.int32)
+      tokens = np.zeros((self._shapes.prefill_rows(length), length), np.int32)
       is_wanted = np.zeros(tokens.shape, bool)
       jax.block_until_ready(self._score(params, tokens, tokens, is_wanted))
 
@@ -104,7 +113,7 @@ class Scorer:
       by_length.setdefault(length, []).append(index)
     found: dict[int, Scores] = {}
     for length, indices in by_length.items():
-      rows = self._engine.prefill_rows(length)
+      rows = self._shapes.prefill_rows(length)
       for first in range(0, len(indices), rows):
         some = indices[first : first + rows]
         tokens = np.zeros((rows, length), np.int32)
@@ -144,7 +153,7 @@ def _score(
   is_wanted: Bool[Array, "B S"],
   num_top: int,
   chunk_tokens: int,
-) -> tuple[jax.Array, ...]:
+) -> _OfRows:
   """Scores the token that follows each position, where it is wanted.
 
   Padding at the end of a row does not affect the scores before it, because
@@ -161,7 +170,7 @@ def _score(
 
   def score(
     hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
-  ) -> tuple[jax.Array, jax.Array, jax.Array]:
+  ) -> _OfChunk:
     # Without shard_map the compiler gives every device the logits of all rows.
     by_row = PartitionSpec(mesh_lib.BATCH_AXES)
     of_rows = jax.shard_map(
@@ -178,7 +187,7 @@ def _score(
 
   def nothing(
     hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
-  ) -> tuple[jax.Array, jax.Array, jax.Array]:
+  ) -> _OfChunk:
     return jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype),
       jax.eval_shape(score, hidden_BCD, targets_BC),
@@ -186,7 +195,7 @@ def _score(
 
   def step(
     carry: None, chunk: tuple[jax.Array, jax.Array, jax.Array]
-  ) -> tuple[None, tuple[jax.Array, jax.Array, jax.Array]]:
+  ) -> tuple[None, _OfChunk]:
     *inputs, is_wanted_BC = chunk
     # The head is most of the work, and few requests want scores of prompts.
     return carry, jax.lax.cond(jnp.any(is_wanted_BC), score, nothing, *inputs)
@@ -207,7 +216,7 @@ def _score(
 
 def _of_logits(
   logits_BCV: Float[Array, "B C V"], targets_BC: Int[Array, "B C"], num_top: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> _OfChunk:
   """Returns log-probabilities of targets, top ids and their log-probs."""
   logprobs_BCV = jax.nn.log_softmax(logits_BCV)
   top, ids = jax.lax.top_k(logprobs_BCV, num_top)

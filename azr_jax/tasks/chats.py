@@ -11,13 +11,12 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from azr_jax.config import user_files
 from azr_jax.config.settings import Settings, setting
 from azr_jax.models.tokenizers import Message, Tokenizer
-from azr_jax.run import console
 from azr_jax.text import contents
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
@@ -84,23 +83,32 @@ class Chat:
     self._arguments = arguments or {}
     self._prefill = prefill
 
-  def check(self) -> None:
-    """Tries the arguments and the prefill on a short conversation.
+  def check(self, say: Callable[[str], None], system: str = "") -> None:
+    """Tries the arguments, the prefill and a system message.
 
-    Prints a warning if the template changes the prefill or inserts text before
-    it.
+    Args:
+      say: prints a warning if the template has no system role, changes the
+        prefill or inserts text before it.
+      system: the text of a system message; "" if conversations have none.
 
     Raises:
       ValueError: the template rejects the arguments, or cannot end inside a
         reply.
     """
+    if system:
+      first, ask = {"role": SYSTEM, "content": system}, as_messages("-")
+      if _place_system([first, *ask], self._template())[1]:
+        say(
+          "the chat template has no system role: the system message is "
+          "prepended to the first user message"
+        )
     if not (self._arguments or self._prefill):
       return
     text = self.prompt("-")
     asked = Chat(self._tokenizer, self._arguments).prompt("-")
     # Some templates start replies with the same text as the prefill.
     if self._prefill and text not in (asked, asked + self._prefill):
-      console.print_status(
+      say(
         f"the chat template changes prefill={self._prefill!r}: prompts end "
         f"with {text[-_SHOWN_CHARS:]!r}"
       )
@@ -136,27 +144,18 @@ class Chat:
     is_continued: bool = False,
   ) -> str:
     """Formats messages; see `Tokenizer.apply_chat_template`."""
-    write = functools.partial(
-      self._tokenizer.apply_chat_template,
-      is_answered=is_answered,
-      tools=tools,
-      is_continued=is_continued,
-      arguments=self._arguments,
+    write = self._template(
+      is_answered=is_answered, tools=tools, is_continued=is_continued
     )
     if messages[0]["role"] != SYSTEM:
       return write(messages)
-    system = messages[0]["content"].strip()
-    try:
-      text = write(messages)
-    except ValueError:
-      text = None
-    if text is not None and system in text:
-      return text
-    folded = write(_folded(messages))
-    if text is not None and system not in folded:
-      return text  # The template rewrites the system text wherever it is.
-    _report_no_system_role()
-    return folded
+    return _place_system(messages, write)[0]
+
+  def _template(self, **options: Any) -> Callable[[Sequence[Message]], str]:
+    """Returns a function that formats messages with the template."""
+    return functools.partial(
+      self._tokenizer.apply_chat_template, arguments=self._arguments, **options
+    )
 
 
 def as_messages(messages: str | Sequence[Message]) -> list[dict[str, Any]]:
@@ -179,9 +178,24 @@ def _folded(messages: Sequence[Message]) -> list[Message]:
   return [{**rest[0], "content": content}, *rest[1:]]
 
 
-@functools.cache
-def _report_no_system_role() -> None:
-  console.print_status(
-    "the chat template has no system role: the system message is prepended to "
-    "the first user message"
-  )
+def _place_system(
+  messages: Sequence[Message], write: Callable[[Sequence[Message]], str]
+) -> tuple[str, bool]:
+  """Formats messages that start with a system message.
+
+  Returns:
+    The text, and whether the system message is in the first user message
+    because the template has no system role.
+  """
+  system = messages[0]["content"].strip()
+  try:
+    text = write(messages)
+  except ValueError:
+    text = None
+  if text is not None and system in text:
+    return text, False
+  folded = write(_folded(messages))
+  if text is not None and system not in folded:
+    # The template rewrites the system text wherever it is.
+    return text, False
+  return folded, True

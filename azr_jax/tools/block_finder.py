@@ -29,7 +29,7 @@ class BlockFinder:
       decode: token ids -> text.
     """
     self._decode = decode
-    self._opening: code_blocks.Opening | None = None
+    self._opening: code_blocks.OpeningFence | None = None
     # The end of the last line, or its start once a block is open.
     self._line = ""
 

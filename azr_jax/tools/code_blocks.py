@@ -27,7 +27,7 @@ OUTPUT_SUFFIX = "\n\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class CodeBlock:
   """A closed python block.
 
   Attributes:
@@ -42,7 +42,7 @@ class Block:
 
 
 @dataclasses.dataclass(frozen=True)
-class Opening:
+class OpeningFence:
   """The opening fence of a block.
 
   Attributes:
@@ -77,7 +77,7 @@ class Opening:
     return blanks + len(self.marks) if is_closing else 0
 
 
-def opening(line: str) -> Opening | None:
+def opening(line: str) -> OpeningFence | None:
   """Returns the block opening at the end of a line, or None.
 
   Args:
@@ -92,10 +92,10 @@ def opening(line: str) -> Opening | None:
   indentation = fences.indentation(before)
   if indentation is None and match[1][0] == "~":
     return None
-  return Opening(match[1], len(line) - match.start(), indentation or 0)
+  return OpeningFence(match[1], len(line) - match.start(), indentation or 0)
 
 
-def find_block(text: str) -> Block | None:
+def find_block(text: str) -> CodeBlock | None:
   """Returns the first closed python block, or None."""
   opened, code_start, start = None, 0, 0
   while True:
@@ -106,7 +106,7 @@ def find_block(text: str) -> Block | None:
       if closing_end:
         code = fences.dedented(text[code_start:start], opened.indentation)
         first = code_start - 1 - opened.chars_to_line_end
-        return Block(code, first, start + closing_end)
+        return CodeBlock(code, first, start + closing_end)
     if end < 0:
       return None
     if opened is None:
@@ -120,7 +120,7 @@ def find_answer(text: str) -> str | None:
   return tags.last(tags.enclosed(text, *_ANSWER))
 
 
-def find_tool_call(text: str) -> Block | None:
+def find_tool_call(text: str) -> CodeBlock | None:
   """Returns the block of a response to run, or None.
 
   If an answer precedes the block, the response ends the conversation and the

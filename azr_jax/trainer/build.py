@@ -1,11 +1,12 @@
 """Builds every part of an experiment from its settings, once.
 
 `loop.train` takes all its parts from the `Experiment` that `build` returns, and
-from what `opening.open_training` builds for a run. It reads no settings.
+from what `opening.open_training` builds for a run. The loop reads no settings.
 """
 
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Sequence
 
 import jax
@@ -28,9 +29,11 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.learner.settings import LearnerSettings, SupervisedSettings
 from azr_jax.models import attention, load, transformer
 from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.decode_clock import DecodeClock
@@ -46,7 +49,6 @@ from azr_jax.systems.system import Context, System
 from azr_jax.trainer import messages, sizes
 from azr_jax.trainer.settings import (
   ExperimentSettings,
-  SamplingSettings,
   SupervisedTrainSettings,
   TrainSettings,
 )
@@ -104,6 +106,7 @@ class Experiment:
       system,
       jobs,
       shared.rollout.max_staleness,
+      shared.rollout.step_tokens,
       shared.train.steps,
     )
 
@@ -120,12 +123,12 @@ class Experiment:
     """Returns the random key of evaluations, the same at every step."""
     return keys.of(self.settings.shared.seed, Purpose.EVALUATION)
 
-  def shape(
+  def shape_rewards(
     self, trajectories: Sequence[types.Trajectory]
   ) -> tuple[list[types.Trajectory], dict[str, float]]:
-    """Shapes rewards and masks; returns the new trajectories and metrics."""
+    """Penalizes or masks overlong responses; returns metrics, too."""
     shared = self.settings.shared
-    return shaping.shape(
+    return shaping.shape_rewards(
       trajectories,
       overlong_buffer=shared.shaping.overlong_buffer,
       overlong_penalty=shared.shaping.overlong_penalty,
@@ -133,25 +136,24 @@ class Experiment:
       longest=shared.rollout.max_tokens,
     )
 
-  def make_batch(
-    self, trajectories: Sequence[types.Trajectory], step: int
-  ) -> tuple[types.Batch, dict[str, float]]:
-    """Returns the packed batch of a step, and metrics.
+  def drop_equal_groups(
+    self, trajectories: Sequence[types.Trajectory]
+  ) -> tuple[Sequence[types.Trajectory], dict[str, float]]:
+    """Drops groups whose rewards are equal; returns metrics, too.
 
-    With `learner.drop_equal_groups`, groups with equal rewards are dropped. If
-    all groups are, none is dropped, because an update needs a batch.
+    Keeps all trajectories without `learner.drop_equal_groups`, or if all groups
+    are equal, because an update needs a batch.
     """
-    kept, metrics = trajectories, {}
-    if self.settings.shared.learner.drop_equal_groups:
-      differ = advantages.groups_differ(
-        [t.reward for t in trajectories], [t.group_id for t in trajectories]
-      )
-      pairs = zip(trajectories, differ, strict=True)
-      kept = [t for t, keep in pairs if keep] or trajectories
-      dropped = len(trajectories) - len(kept)
-      metrics["groups/dropped_fraction"] = dropped / max(len(trajectories), 1)
-    values = self.estimate_advantages(kept)
-    return self.pack(kept, values, step), metrics
+    if not self.settings.shared.learner.drop_equal_groups:
+      return trajectories, {}
+    differ = advantages.groups_differ(
+      [t.reward for t in trajectories], [t.group_id for t in trajectories]
+    )
+    pairs = zip(trajectories, differ, strict=True)
+    kept = [t for t, keep in pairs if keep] or trajectories
+    dropped = len(trajectories) - len(kept)
+    fraction = dropped / max(len(trajectories), 1)
+    return kept, {"groups/dropped_fraction": fraction}
 
   @functools.partial(jax.profiler.annotate_function, name="advantages")
   def estimate_advantages(
@@ -182,7 +184,7 @@ class Experiment:
     """Packs the trajectories into micro-batches, on the host.
 
     Args:
-      trajectories: the trajectories of a step.
+      trajectories: the trajectories to train on.
       values: the advantage of each trajectory.
       step: seeds the order of the rows.
 
@@ -200,6 +202,10 @@ class Experiment:
       rng=streams.generator(self.settings.shared.seed, Purpose.PACKING, step),
     )
     return update.to_micro_batches(batch, self.micro_rows)
+
+  def closing_message(self, folder: pathlib.Path, step: int) -> str:
+    """Returns the lines to print when a run in `folder` ends after a step."""
+    return messages.closing_message(self.settings, folder, step)
 
 
 def build(
@@ -230,9 +236,7 @@ def build(
   source = load.resolve(shared.model.source, shared.model.cache_dir)
   messages.announce_model(source, shared.rollout.longest + 1)
   rules = shared.sharding.rules()
-  model = build_model(
-    shared, source.config, mesh, shared.learner.max_sequences_per_row
-  )
+  model = build_policy_model(shared, source.config, mesh)
   learner = build_learner(shared, model, mesh)
   available = memory.available_bytes()
   state_bytes = sizes.check_update(
@@ -293,45 +297,71 @@ def learner_mesh(
   return mesh
 
 
+def build_policy_model(
+  c: TrainSettings, config: ModelConfig, mesh: Mesh
+) -> transformer.Transformer:
+  """Builds the decoder of a policy that is sampled and trained on a mesh."""
+  return build_model(
+    c.model,
+    config,
+    mesh,
+    c.sharding.rules(),
+    rows=c.learner,
+    sampled=True,
+    critic=c.learner.estimator == advantages.GAE,
+    reference=c.learner.kl_coef > 0,
+  )
+
+
 def build_model(
-  c: TrainSettings | SupervisedTrainSettings | SamplingSettings,
+  model: ModelSettings,
   config: ModelConfig,
   mesh: Mesh,
-  max_sequences_per_row: int,
+  rules: types.Rules,
+  *,
+  rows: LearnerSettings | SupervisedSettings | None,
+  sampled: bool,
+  critic: bool = False,
+  reference: bool = False,
 ) -> transformer.Transformer:
-  """Builds the decoder of a config, for computing on a mesh.
+  """Builds a decoder, for computing on a mesh.
 
   Args:
-    c: settings with sections `model` and `sharding`.
+    model: section `model` of the config.
     config: the decoder's shape.
     mesh: the mesh of parameters and rows.
-    max_sequences_per_row: the maximum number of sequences in a packed row.
+    rules: how parameters are sharded over the mesh.
+    rows: section `learner`, with the packed rows of an update. None if the
+      model is not trained.
+    sampled: whether the devices also hold a sampler's weights and cache.
+    critic: whether a critic of the same shape is trained beside the model.
+    reference: whether a reference policy is kept.
   """
-  model = c.model
-  learner = getattr(c, "learner", None)
-  rows = mesh_lib.padded_rows(learner.micro_rows, mesh) if learner else 1
+  micro_rows = mesh_lib.padded_rows(rows.micro_rows, mesh) if rows else 1
   whole = attention.resolve(model.attention, mesh, model.dtype) == "xla"
   remat = remat_lib.choose(
     model.remat,
     config,
     model.dtype,
     mesh,
-    rows * learner.row_length if learner else 1,
-    learner.chunk_tokens if learner else 1,
+    micro_rows * rows.row_length if rows else 1,
+    rows.chunk_tokens if rows else 1,
     memory.capacity_bytes(mesh),
     inlined=transformer.is_inlined(model.layers, config.num_layers, mesh),
-    sampled=hasattr(c, "rollout"),
-    critic=getattr(learner, "estimator", "") == advantages.GAE,
-    reference=getattr(learner, "kl_coef", 0.0) > 0,
-    row_length=learner.row_length if learner and whole else 0,
+    sampled=sampled,
+    critic=critic,
+    reference=reference,
+    row_length=rows.row_length if rows and whole else 0,
   )
   return transformer.training(
     config,
     model.dtype,
     mesh,
-    c.sharding.rules(),
+    rules,
     attention_name=model.attention,
-    max_sequences_per_row=max_sequences_per_row,
+    max_sequences_per_row=(
+      rows.max_sequences_per_row if rows else packing.MAX_SEQUENCES_PER_ROW
+    ),
     remat=remat,
     layers=model.layers,
   )
@@ -416,14 +446,13 @@ def build_executor(c: ExecutorSettings, hosts: Hosts | None = None) -> Executor:
     hosts: the hosts of the run, if all of them call this at the same time. On a
       Ray cluster they share the actors that the primary host starts.
   """
-  options = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)}
   if hosts is None or hosts.count == 1 or c.backend != "ray":
-    return Executor(**options)
+    return Executor(**vars(c))
   started: list[Executor] = []
 
   def start() -> str:
-    started.append(Executor(**options))
+    started.append(Executor(**vars(c)))
     return started[0].service
 
   service = hosts.from_primary("executor", start)
-  return started[0] if started else Executor(**options, service=service)
+  return started[0] if started else Executor(**vars(c), service=service)

@@ -255,8 +255,10 @@ class Model:
           )
         )
     experiment = self._experiment
-    shaped, metrics = experiment.shape(trajectories)
-    batch, packed = experiment.make_batch(shaped, self.updates + 1)
+    trajectories, metrics = experiment.shape_rewards(trajectories)
+    trained, group_metrics = experiment.drop_equal_groups(trajectories)
+    advantages = experiment.estimate_advantages(trained)
+    batch = experiment.pack(trained, advantages, self.updates + 1)
     with memory.explained(memory.TRAINING_KEYS):
       self._state, learned = experiment.learner.update(
         self._state,
@@ -265,7 +267,7 @@ class Model:
       )
       learned = jax.device_get(learned)
     self.updates += 1
-    return metrics | packed | metrics_lib.to_host(learned)
+    return metrics | group_metrics | metrics_lib.to_host(learned)
 
   def save(self, folder: str, dtype: str = "bfloat16") -> None:
     """Writes the model in Hugging Face format, as `azr_jax.export` does."""

@@ -7,7 +7,6 @@ import ml_collections
 from jax.sharding import Mesh
 
 from azr_jax import types
-from azr_jax.learner import packing
 from azr_jax.models import load, presets, tokenizers, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.tokenizers import Tokenizer
@@ -171,7 +170,7 @@ def load_policy(
   messages.announce_model(source, longest)
   rules = c.sharding.rules()
   model = build.build_model(
-    c, source.config, mesh, packing.MAX_SEQUENCES_PER_ROW
+    c.model, source.config, mesh, rules, rows=None, sampled=True
   )
   sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
   if sampling != mesh:

@@ -1,8 +1,8 @@
 """Reinforcement learning from verifiable rewards: the main loop.
 
-The life of a step: collect (sample and grade), advantages, pack, update, log,
-save. `opening.py` restores and builds the parts that steps use, so the same
-command on the same folder resumes the run.
+The life of a step: collect (sample and grade), shape rewards, estimate
+advantages, pack, update, log, save. `opening.py` restores and builds the parts
+that steps use, so the same command on the same folder resumes the run.
 
 The host does not wait for updates. A thread fetches an update's metrics, which
 are logged once the next update is dispatched, or before a checkpoint is
@@ -16,9 +16,8 @@ import jax
 from azr_jax.learner import update
 from azr_jax.run import profiling, step_log
 from azr_jax.run.session import Run
-from azr_jax.trainer import messages
 from azr_jax.trainer.build import Experiment
-from azr_jax.trainer.opening import open_training
+from azr_jax.trainer.opening import Training, open_training
 from azr_jax.trainer.speed import Speed
 
 
@@ -53,12 +52,20 @@ def train(
         with training.in_flight.sampling(training.state.params, step) as policy:
           scores = training.evals.run(policy, step, run)
           times = speed.begin()
-          rollouts, policy = training.in_flight.collect(step)
-        trajectories, shaped = experiment.shape(rollouts.trajectories)
+          rollouts, sampled_by = training.in_flight.collect(step)
+
+        # Shape rewards.
+        trajectories, shaping_metrics = experiment.shape_rewards(
+          rollouts.trajectories
+        )
         times.collected(trajectories)
 
-        # Advantages and packing.
-        batch, packed = experiment.make_batch(trajectories, step)
+        # Estimate advantages.
+        trained, group_metrics = experiment.drop_equal_groups(trajectories)
+        advantages = experiment.estimate_advantages(trained)
+
+        # Pack.
+        batch = experiment.pack(trained, advantages, step)
 
         # Update. Devices wait while the hosts compare their packed batches.
         packed_rows = update.without_padding(batch)
@@ -71,11 +78,13 @@ def train(
         learned = step_log.fetch(learner_metrics)
 
         # Log, while the update runs.
-        log = policy.sample_log
+        log = sampled_by.sample_log
         flagged = training.monitor.check(
           step, log.completions, trajectories, log.branch_completions
         )
-        rollouts.metrics.update(scores | shaped | packed | flagged)
+        rollouts.metrics.update(
+          scores | shaping_metrics | group_metrics | flagged
+        )
         training.log.write_last()
         compiled = training.counter.take_expected(
           step, first, fail_on_recompile
@@ -85,18 +94,21 @@ def train(
         # Save.
         end = training.saves.at_end_of(step)
         if end.save:
-          training.log.write_last(flush=True)
-          training.checkpoints.save(
-            step,
-            training.state,
-            training.in_flight.state_dict(),
-            training.log.take_rows(),
-          )
+          _save(training, step)
         if end.stop:
           break
 
     # Score the final policy.
     training.evals.finish(training.state.params, step, run, training.log)
-  run.print_status(
-    messages.closing_message(experiment.settings, run.folder, step)
+  run.print_status(experiment.closing_message(run.folder, step))
+
+
+def _save(training: Training, step: int) -> None:
+  """Writes the metrics up to a step, and its checkpoint."""
+  training.log.write_last(flush=True)
+  training.checkpoints.save(
+    step,
+    training.state,
+    training.in_flight.state_dict(),
+    training.log.take_rows(),
   )

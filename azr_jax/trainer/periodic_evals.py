@@ -231,6 +231,7 @@ def _read(
     # One prompt per subset is enough to check that the format works.
     items = reversed(runner.items_of(benchmark, settings))
     firsts = benchmark.with_items(list({i.subset: i for i in items}.values()))
-    runner.longest_prompt(firsts, settings, experiment.source.tokenizer)
+    tokenizer = experiment.source.tokenizer
+    runner.longest_prompt(firsts, settings, tokenizer, say)
     benchmarks[benchmark] = settings
   return benchmarks

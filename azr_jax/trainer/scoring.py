@@ -27,6 +27,7 @@ from azr_jax.evals import (
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.executor import Executor
+from azr_jax.models import tokenizers
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.rollout import policy as policy_lib
@@ -105,8 +106,11 @@ def evaluate(
       settings,
       model_spec,
       identity["step"],
-      lambda tokenizer: _request(opened, settings, how, tokenizer),
+      lambda tokenizer: _request(
+        opened, settings, how, tokenizers.dated(tokenizer, run.date)
+      ),
     )
+    policy.tokenizer = tokenizers.dated(policy.tokenizer, run.date)
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
       while opened:  # Frees the items of finished benchmarks.

@@ -56,7 +56,7 @@ def train(settings: SupervisedExperiment, run: Run) -> None:
 
   rules = c.sharding.rules()
   model = build.build_model(
-    c, source.config, mesh, c.learner.max_sequences_per_row
+    c.model, source.config, mesh, rules, rows=c.learner, sampled=False
   )
   loss_fn = objective.make_supervised_loss(
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
@@ -214,8 +214,9 @@ def _prepare(
     lambda: build.build_executor(c.executor), run.folder / "corpus"
   )
   corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
-  source = _initial_model(c, corpus, run.folder)
+  source = _initial_model(c, corpus, run.folder).dated(run.date)
   tokenizer = source.tokenizer
+  corpus.check(tokenizer, run.print_status)
   order = streams.generator(c.seed, Purpose.CONVERSATIONS).permutation(
     len(corpus.conversations)
   )

@@ -22,8 +22,8 @@ from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import layout
+from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 from azr_jax.types import Rules
@@ -163,7 +163,7 @@ def without_spare_pages(
   if not c.cache_gib:
     return c
   whole = dataclasses.replace(c, cache_gib=0.0)
-  engine = engine_lib.make_engine(model, mesh, rules, whole)
+  engine = build_engine(model, mesh, rules, whole)
   if layout.cache_bytes(engine) > c.cache_gib * memory.GIB:
     return c
   return whole
@@ -195,7 +195,7 @@ def fit_cache(
     MemoryError: the configured cache, or the smallest one, does not fit.
     ValueError: `cache_gib` is too small for the longest sequence.
   """
-  engine = engine_lib.make_engine(model, mesh, rules, c)
+  engine = build_engine(model, mesh, rules, c)
   weights = layout.weight_bytes(engine)
   is_half = c.cache_dtype(model.dtype) == jnp.bfloat16
   is_cpu = mesh_lib.platform(mesh) == "cpu"
@@ -204,7 +204,8 @@ def fit_cache(
   needed = weights + engine.num_pages * page
   if needed <= layout.MAX_HELD * room:
     return c
-  least = engine.max_pages_per_row + c.pages_for(c.prompt_buckets[-1])
+  shapes = engine.shapes
+  least = shapes.max_pages_per_row + shapes.pages_for(c.prompt_buckets[-1])
   if c.cache_gib or not may_choose:
     if needed <= room:
       return c

@@ -5,7 +5,6 @@ programs were dispatched and when they were seen to be done; nothing waits for a
 measurement. docs/guide/speed.md explains the metrics.
 """
 
-import time
 from collections.abc import Sequence
 
 import jax
@@ -53,7 +52,11 @@ class Speed:
     self._passes = networks * shared.learner.epochs
     self._meter = experiment.sampler.meter
     self._meter.take()  # Discard the work of warming up.
-    self._done_at = time.monotonic()
+    self._done_at = self.now()
+
+  def now(self) -> float:
+    """Returns the time in seconds, by the clock of the sampler's meter."""
+    return self._meter.now()
 
   def begin(self) -> "StepTimes":
     """Starts the rollouts of a step.
@@ -61,7 +64,7 @@ class Speed:
     Earlier sampling, for an evaluation, kept the devices busy but does not
     count towards the step's rates.
     """
-    return StepTimes(self, time.monotonic(), self._meter.take().busy)
+    return StepTimes(self, self.now(), self._meter.take().busy)
 
   def take(self) -> Meter:
     """Returns the sampling counts since the last call."""
@@ -127,7 +130,7 @@ class StepTimes:
   def collected(self, trajectories: Sequence[types.Trajectory]) -> None:
     """Records that the step's trajectories have been sampled and graded."""
     self._trace.__exit__(None, None, None)
-    self.collected_at = time.monotonic()
+    self.collected_at = self._speed.now()
     self.sampled = self._speed.take()
     # A sequence's last token is only a target, never an input.
     self.lengths = [
@@ -138,7 +141,7 @@ class StepTimes:
 
   def send(self) -> None:
     """Records that the update is about to be dispatched."""
-    self.sent_at = time.monotonic()
+    self.sent_at = self._speed.now()
 
   @property
   def busy(self) -> list[Interval]:

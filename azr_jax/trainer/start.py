@@ -48,6 +48,8 @@ def train(
     defaults=train_config(checked.shared.system).to_dict(),
   ) as run:
     experiment = build.build(checked, may_choose_sizes=begun_with is None)
+    source = experiment.source.dated(run.date)
+    experiment = dataclasses.replace(experiment, source=source)
     chosen = experiment.settings.shared.rollout
     if chosen.cache_gib != kept.rollout.cache_gib:
       run.print_status(sizes.describe(chosen))

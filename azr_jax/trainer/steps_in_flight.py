@@ -81,6 +81,7 @@ class StepsInFlight:
     system: System,
     jobs: SharedJobs,
     staleness: int,
+    step_tokens: int,
     last: int,
   ):
     """Initializes the collector. No step starts yet.
@@ -93,6 +94,7 @@ class StepsInFlight:
       jobs: the system's jobs, with their clock.
       staleness: s, the number of steps that may start before an earlier one is
         complete.
+      step_tokens: number of tokens after which a sequence is paused; 0: never.
       last: the last step of the run.
     """
     self._sampler, self._tokenizer = sampler, tokenizer
@@ -103,7 +105,7 @@ class StepsInFlight:
     # Shared by the policies of all steps. Empty between `sampling` blocks.
     self._weights = Weights()
     self._steps: collections.deque[_Step] = collections.deque()
-    self._step_tokens = sampler.settings.step_tokens
+    self._step_tokens = step_tokens
     self._paused: Sequence[PausedGroup] = ()
 
   @contextlib.contextmanager
@@ -170,7 +172,7 @@ class StepsInFlight:
   def _begin_more(self, step: int) -> None:
     """Starts the next step if at least an eighth of the slots is free."""
     following = self._steps[-1].number + 1
-    enough = max(1, self._sampler.engine.slot_counts[0] // 8)
+    enough = max(1, self._sampler.engine.shapes.slot_counts[0] // 8)
     if (
       following <= min(step + self._staleness, self._last)
       and self._loop.num_free >= enough

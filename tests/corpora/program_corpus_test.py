@@ -29,8 +29,8 @@ def test_claimed_cases_hold(executor):
 
 
 def test_a_wrong_claim_is_refused(executor):
-  wrong = conversations.Case("def f(x):\n  return x", ("1",), ("2",))
-  conversation = conversations.Conversation(
+  wrong = conversations.ClaimedCase("def f(x):\n  return x", ("1",), ("2",))
+  conversation = conversations.ProgramConversation(
     "", "", "deduction", "solve", (), wrong
   )
   with pytest.raises(ValueError, match="the corpus claims"):

@@ -149,3 +149,25 @@ def test_a_row_without_an_answer_is_named(tmp_path, record, settings, message):
 def test_data_must_be_named():
   with pytest.raises(ValueError, match="config.rows.data='': expected a file"):
     rows.conversations(RowCorpusSettings())
+
+
+class NoSystem(Chatty):
+  def apply_chat_template(self, messages, *args, **kwargs):
+    others = [m for m in messages if m["role"] != "system"]
+    return super().apply_chat_template(others, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+  "tokenizer, system_prompt, count",
+  [(NoSystem(), "s", 1), (NoSystem(), "", 0), (Chatty(), "s", 0)],
+)
+def test_a_corpus_says_that_templates_have_no_system_role(
+  tmp_path, tokenizer, system_prompt, count
+):
+  path = tmp_path / "rows.jsonl"
+  path.write_text(json.dumps({"prompt": "q", "completion": "7"}) + "\n")
+  settings = RowCorpusSettings(data=str(path), system_prompt=system_prompt)
+  said = []
+  registry.KINDS["rows"].build(settings, None).check(tokenizer, said.append)
+  assert len(said) == count
+  assert all("no system role" in text for text in said)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from azr_jax.curricula import improvement_potential, passes
 from azr_jax.curricula.improvement_potential import PassRate, stage_questions
-from azr_jax.curricula.stages import Stages
+from azr_jax.curricula.stages import CurriculumStages
 
 TWENTY = [PassRate(correct, 20) for correct in range(21)]
 
@@ -113,7 +113,7 @@ def test_stages_work_for_any_items_with_pass_rates():
   puzzles = [f"puzzle {number}" for number in range(6)]
   pass_rates = [PassRate(correct, 20) for correct in (10, 3, 2, 0, 9, 20)]
   first, second = [
-    Stages(
+    CurriculumStages(
       puzzles,
       rates,
       curriculum="potential",

@@ -59,7 +59,9 @@ class ScriptedPolicy(scripted.Policy):
         yield (
           index,
           sample,
-          types.Completion(ids, ids * 0.0, ids >= 0, "stop", text),
+          types.Completion(
+            ids, np.zeros(len(ids), np.float32), ids >= 0, "stop", text
+          ),
         )
 
 
@@ -304,7 +306,9 @@ class Conversing(ScriptedPolicy):
         yield (
           index,
           sample,
-          types.Completion(ids, ids * 0.0, loss_mask, "stop", "right"),
+          types.Completion(
+            ids, np.zeros(len(ids), np.float32), loss_mask, "stop", "right"
+          ),
         )
 
 

@@ -3,14 +3,14 @@
 import concurrent.futures
 
 from azr_jax.executor import Job, Result
-from azr_jax.executor.pool.pending import Pending
+from azr_jax.executor.pool.pending import PendingJobs
 
 JOB = Job("1", "def f():\n  return 1", ("",), runs=2)
 RESULT = Result("1", "ok", ("1",), None, 0.1)
 
 
 def test_a_cancelled_task_is_not_taken_and_told_once():
-  pending = Pending(lambda: None)
+  pending = PendingJobs(lambda: None)
   futures = pending.submit([JOB, JOB, Job("2", "", ())])
   assert futures[0].cancel()
   assert not pending.take_cancelled()
@@ -22,7 +22,7 @@ def test_a_cancelled_task_is_not_taken_and_told_once():
 
 
 def test_a_cancelled_task_does_not_answer_for_a_later_one():
-  pending = Pending(lambda: None)
+  pending = PendingJobs(lambda: None)
   [first] = pending.submit([JOB])
   [task] = pending.take(9)
   first.cancel()
@@ -37,7 +37,7 @@ def test_a_cancelled_task_does_not_answer_for_a_later_one():
 
 
 def test_identical_jobs_are_one_task_with_their_own_names():
-  pending = Pending(lambda: None)
+  pending = PendingJobs(lambda: None)
   other = Job("2", JOB.code, JOB.inputs, runs=2)
   futures = pending.submit([JOB, other])
   [task] = pending.take(9)
@@ -47,7 +47,7 @@ def test_identical_jobs_are_one_task_with_their_own_names():
 
 
 def test_tasks_that_are_put_back_come_first():
-  pending = Pending(lambda: None)
+  pending = PendingJobs(lambda: None)
   pending.submit([Job(str(i), str(i), ()) for i in range(4)])
   taken = pending.take(2)
   assert [task.job.id for task in taken] == ["0", "1"]
@@ -56,7 +56,7 @@ def test_tasks_that_are_put_back_come_first():
 
 
 def test_the_end_reaches_everybody_once():
-  pending = Pending(lambda: None)
+  pending = PendingJobs(lambda: None)
   futures = pending.submit([JOB, Job("2", "", ())])
   assert futures[0].cancel()
   pending.end(OSError("gone"))

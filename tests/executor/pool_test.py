@@ -23,8 +23,10 @@ IN_ORDER = "def f(x):\n  return list({str(i) for i in range(x)})"
 @contextlib.contextmanager
 def started(timeout_s=0.8, start_zygote=Zygote):
   """Yields a pool of one worker that has passed its self-test."""
-  settings = ExecutorSettings(workers=1, timeout_s=timeout_s, memory_mb=256)
-  pool = pool_lib.Pool(settings, start_zygote=start_zygote)
+  settings = ExecutorSettings(timeout_s=timeout_s)
+  pool = pool_lib.ZygotePool(
+    1, settings.limits, 256, settings.layers(), start_zygote=start_zygote
+  )
   try:
     step_until(pool, lambda: pool.layers is not None)
     yield pool

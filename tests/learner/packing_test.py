@@ -1,11 +1,16 @@
 """Packing keeps every token once, in its sequence, with its weight."""
 
+import typing
+
+import beartype.door
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from azr_jax.learner import packing
+from azr_jax import types
+from azr_jax.learner import packing, update
 
 LENGTHS = st.lists(st.integers(2, 17), min_size=1, max_size=30)
 
@@ -15,7 +20,8 @@ def sequences_of(lengths):
   for index, length in enumerate(lengths):
     ids = np.arange(start, start + length, dtype=np.int32)
     mask = np.arange(length) >= length // 2
-    out.append(packing.TrainingExample(ids, mask, index + 1.0, ids * 0.1))
+    logprobs = (ids * 0.1).astype(np.float32)
+    out.append(packing.TrainingExample(ids, mask, index + 1.0, logprobs))
     start += length
   return out
 
@@ -40,6 +46,20 @@ def test_every_target_appears_once_beside_its_input(lengths):
     batch.targets[trained], batch.advantages[trained], strict=True
   ):
     assert owner[int(target)] == advantage
+
+
+def test_a_batch_has_the_shapes_and_dtypes_that_it_states():
+  batch = packing.pack(
+    sequences_of([4, 9]),
+    row_length=16,
+    rows_multiple=4,
+    aggregation="token_mean",
+  )
+  fields = typing.get_type_hints(types.Batch)
+  for arrays in (batch, update.to_micro_batches(batch, 2)):
+    with jaxtyping.jaxtyped("context"):
+      for name, hint in fields.items():
+        assert beartype.door.is_bearable(getattr(arrays, name), hint), name
 
 
 @given(LENGTHS)

@@ -29,7 +29,7 @@ def shape(
   overlong_penalty=1.0,
   mask_truncated=False,
 ):
-  return shaping.shape(
+  return shaping.shape_rewards(
     trajectories,
     overlong_buffer=overlong_buffer,
     overlong_penalty=overlong_penalty,

@@ -2,6 +2,7 @@
 
 import types as plain_types
 
+import jax
 import pytest
 import tokenizers as hf_tokenizers
 import transformers
@@ -62,7 +63,7 @@ def test_a_prompt_has_the_ids_of_transformers(ours, theirs, text):
 
 
 def test_training_and_benchmarks_ask_with_bos(ours, theirs):
-  policy = Policy(plain_types.SimpleNamespace(), ours, None, None)
+  policy = Policy(plain_types.SimpleNamespace(), ours, None, jax.random.key(0))
   assert list(policy.prompt(TEXTS[0]).token_ids) == theirs.encode(TEXTS[0])
 
 

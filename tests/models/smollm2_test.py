@@ -13,7 +13,8 @@ import torch
 import transformers
 
 from azr_jax.models import load, transformer
-from azr_jax.rollout import engine, policy, sampler, weights
+from azr_jax.rollout import policy, sampler, weights
+from azr_jax.rollout.settings import SamplerSettings
 
 TOKENS = 300
 REPLICATED = dict.fromkeys(
@@ -58,7 +59,7 @@ def test_smollm2_logits_match_transformers(smollm2):
 @pytest.mark.slow
 def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
   source, params, model = smollm2
-  settings = engine.SamplerSettings(
+  settings = SamplerSettings(
     slots=3,
     prompt_buckets=(64,),
     max_tokens=24,

@@ -7,6 +7,7 @@ writes a JSON object: scenario -> its result. For the scenario `service`, FOLDER
 is the address of a Ray cluster.
 """
 
+import datetime
 import json
 import pathlib
 import sys
@@ -25,6 +26,8 @@ from azr_jax.run import checksums, growing_file, session, storage
 from azr_jax.run import folder as run_folder
 from azr_jax.run.growing_file import GrowingFile
 from azr_jax.trainer import build
+
+_DATE = datetime.datetime(2026, 1, 30)
 
 
 def error_of(function, *arguments):
@@ -82,7 +85,7 @@ def make_data(hosts):
 def damaged(hosts):
   """Opens a run whose newest checkpoint is damaged, on both processes."""
   folder = pathlib.Path(sys.argv[4]) / "damaged"
-  run = session.Run(folder, hosts, threading.Event())
+  run = session.Run(folder, hosts, threading.Event(), _DATE)
   with run.open_checkpoints(2) as checkpoints:
     step = run.latest_step(checkpoints)
     return {"step": step, "steps": checkpoints.steps()}
@@ -91,7 +94,7 @@ def damaged(hosts):
 def save(hosts):
   """Saves a step on both processes, each of which sums up its own part."""
   folder = pathlib.Path(sys.argv[4]) / "saved"
-  run = session.Run(folder, hosts, threading.Event())
+  run = session.Run(folder, hosts, threading.Event(), _DATE)
   with run.open_checkpoints(2) as checkpoints:
     checkpoints.save(1, {"weights": np.arange(4.0)}, {})
   saved = folder / "checkpoints" / "1"

@@ -5,15 +5,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from rollout_model import ByteTokenizer
+from rollout_model import host_stream
 
 from azr_jax import types
+from azr_jax.rollout.build import shapes_of
 from azr_jax.rollout.host_engine import LengthEngine
 from azr_jax.rollout.meter import Meter
-from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.stream import SampleKey, Stream
-from azr_jax.rollout.weights import Weights
+from azr_jax.rollout.stream import SampleKey
 
 SETTINGS = SamplerSettings(
   slots=1024,
@@ -30,7 +29,7 @@ class CountingEngine(LengthEngine):
   """Counts how often each sequence enters a slot."""
 
   def __init__(self, settings, length, devices, num_pages=None):
-    super().__init__(settings, length, devices=devices)
+    super().__init__(shapes_of(settings, devices), length)
     self.num_pages = num_pages or self.num_pages
     self.entries = collections.Counter()
     self.prefills = []
@@ -47,9 +46,8 @@ class CountingEngine(LengthEngine):
 
 def play(engine, prompts, samples=8):
   """Samples prompts of 1,000 tokens and returns the meter's counts."""
-  meter, tokenizer = Meter(), ByteTokenizer()
-  ends = ResponseEnds(tokenizer, engine.settings)
-  stream = Stream(engine, tokenizer, ends, meter, Weights({}))
+  meter = Meter()
+  stream = host_stream(engine, SETTINGS, meter)
   futures = []
   for number in range(prompts):
     prompt = types.Prompt("", (number + 3,) * 1000)
@@ -112,6 +110,7 @@ def test_tokens_are_counted_once_when_slots_become_fewer():
   def length(seed, sample):
     return 300 if sample < 6 else 1024
 
-  counts = play(LengthEngine(settings, length, slot_counts=(8, 2)), 1)
+  shapes = shapes_of(settings, slot_counts=(8, 2))
+  counts = play(LengthEngine(shapes, length), 1)
   assert counts.slot_steps == 8 * 384 + 2 * (1024 - 384)
   assert counts.tokens == counts.live_slot_steps == 6 * 300 + 2 * 1024

@@ -1,7 +1,5 @@
 """Drafts: what is proposed and accepted, and that samples do not change."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -223,13 +221,12 @@ def test_a_context_has_the_sequence_then_its_siblings():
 
 
 def test_drafts_pause_where_they_do_not_pay():
-  rules = dataclasses.replace(SPECULATION, min_gain=1.5, pause_calls=2)
-  chosen = drafts.DraftPolicy(dataclasses.replace(rules, max_slots=4))
-  assert not chosen.begin_call(5)
-  assert chosen.begin_call(4)
+  rules = drafts.Drafting(context=8, max_slots=4, min_gain=1.5, pause_calls=2)
+  chosen = drafts.DraftPolicy(rules)
+  assert chosen.begin_call(5) == 0
+  assert chosen.begin_call(4) == 8
   chosen.end_call(15, 10)
   assert chosen.begin_call(4)
   chosen.end_call(14, 10)
-  assert [chosen.begin_call(4) for _ in range(3)] == [False, False, True]
-  none = drafts.DraftPolicy(SpeculationSettings())
-  assert not none.begin_call(1)
+  assert [chosen.begin_call(4) for _ in range(3)] == [0, 0, 8]
+  assert drafts.DraftPolicy(None).begin_call(1) == 0

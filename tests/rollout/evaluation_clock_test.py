@@ -9,7 +9,7 @@ import types as plain_types
 
 import jax
 import pytest
-from rollout_model import ByteTokenizer, new_sampler
+from rollout_model import ByteTokenizer, new_sampler, page_engine
 
 from azr_jax.executor import futures
 from azr_jax.executor.job import Result
@@ -17,7 +17,6 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.functions.pool import CallResult
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.rollout.host_engine import PageEngine
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.weights import Weights
@@ -108,7 +107,7 @@ def make_policy(one_device_mesh):
     return ord(BLOCK[len(written)]) if len(written) < len(BLOCK) else 0
 
   sampler = copy.copy(new_sampler(one_device_mesh, SETTINGS))
-  sampler._engine = PageEngine(SETTINGS, 1, 40)
+  sampler._engine = page_engine(SETTINGS, num_pages=40)
   sampler._engine.next_token = next_token
   return Policy(sampler, Tokenizer(), Weights({}), jax.random.key(0))
 

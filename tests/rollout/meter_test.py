@@ -18,8 +18,9 @@ class Result:
 
 def metered():
   """Returns a meter, a request's meter, and the clock as a list."""
-  clock, meter = [0.0], Meter()
-  return meter, RequestMeter(meter, lambda: clock[0]), clock
+  clock = [0.0]
+  meter = Meter(now=lambda: clock[0])
+  return meter, RequestMeter(meter), clock
 
 
 def test_a_call_that_ran_alone_is_timed_until_it_was_seen_to_be_done():
@@ -80,12 +81,13 @@ def test_drafts_take_fewer_iterations_than_tokens():
 
 
 def test_what_was_taken_is_not_counted_again():
-  meter, request, _ = metered()
+  meter, request, clock = metered()
   request.ended(7)
+  clock[0] = 3.0
   with meter.spanning():
-    pass
+    clock[0] = 4.5
   taken = meter.take()
-  assert taken.counts.tokens == 7 and len(taken.spans) == 1
+  assert taken.counts.tokens == 7 and taken.spans == [(3.0, 4.5)]
   assert meter == Meter()
   request.ended(2)
   assert taken.counts.tokens == 7 and meter.counts.tokens == 2

@@ -6,15 +6,13 @@ import random
 
 import numpy as np
 import pytest
-from rollout_model import ByteTokenizer
+from rollout_model import host_stream, page_engine
 
 from azr_jax import types
-from azr_jax.rollout.host_engine import PageEngine, next_token
+from azr_jax.rollout.host_engine import next_token
 from azr_jax.rollout.meter import Meter
-from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.stream import SampleKey, Stream
-from azr_jax.rollout.weights import Weights
+from azr_jax.rollout.stream import SampleKey
 
 
 class Tools:
@@ -94,14 +92,12 @@ class Requests:
     self._templates = [
       tuple(self._rng.randrange(1, 100) for _ in range(16)) for _ in range(4)
     ]
-    pages_for = SETTINGS.pages_for
-    least = pages_for(SETTINGS.longest) + pages_for(16)
-    self._engine = PageEngine(settings, devices, least + spare_pages)
-    tokenizer, self._meter = ByteTokenizer(), Meter()
-    ends = ResponseEnds(tokenizer, settings)
-    self._stream = Stream(
-      self._engine, tokenizer, ends, self._meter, Weights({})
-    )
+    self._engine = page_engine(settings, devices)
+    shapes = self._engine.shapes
+    least = shapes.max_pages_per_row + shapes.pages_for(16)
+    self._engine.num_pages = least + spare_pages
+    self._meter = Meter()
+    self._stream = host_stream(self._engine, settings, self._meter)
     self._tools = Tools(self._rng)
     self._numbers = itertools.count()
     self._open = []
@@ -198,10 +194,7 @@ def test_completions_without_a_prefix_cache():
   ],
 )
 def test_no_device_is_idle_while_others_have_a_line(requests):
-  host = PageEngine(SETTINGS, 4, 60)
-  tokenizer = ByteTokenizer()
-  ends = ResponseEnds(tokenizer, SETTINGS)
-  stream = Stream(host, tokenizer, ends, Meter(), Weights({}))
+  stream = host_stream(page_engine(SETTINGS, 4, 60), SETTINGS)
   for number, (n, limit) in enumerate(requests):
     prompt = types.Prompt("", (number + 3,) * 9)
     stream.submit(prompt, n, SampleKey(np.zeros(2, np.uint32), number), limit)

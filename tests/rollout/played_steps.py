@@ -110,6 +110,7 @@ class Maker:
       system,
       jobs,
       staleness,
+      settings.get("step_tokens", 0),
       STEPS,
     )
     return system, steps

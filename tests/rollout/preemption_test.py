@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rollout_model import SETTINGS, ByteTokenizer
+from rollout_model import SETTINGS, host_stream, page_engine
 
 from azr_jax import types
-from azr_jax.rollout.host_engine import HostEngine, PageEngine
+from azr_jax.rollout.build import shapes_of
+from azr_jax.rollout.host_engine import HostEngine
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
-from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.sequence_stages import Stages
 from azr_jax.rollout.slots import SlotTable
-from azr_jax.rollout.stream import SampleKey, Stream
+from azr_jax.rollout.stream import SampleKey
 from azr_jax.rollout.tokens import DecodedCall
-from azr_jax.rollout.weights import Weights
 
 TOKENS = 4
 PROMPT = types.Prompt("", tuple(range(1, 17)))
@@ -28,10 +27,11 @@ PROMPT = types.Prompt("", tuple(range(1, 17)))
 def made(pool, slots=2):
   """Returns stages, slots and allocator of a pool."""
   settings = dataclasses.replace(SETTINGS, slots=slots, page_size=TOKENS)
-  engine = HostEngine(settings, devices=len(pool._free))
+  shapes = shapes_of(settings, devices=len(pool._free))
   stages = Stages((16,))
-  table = SlotTable(engine, stages, RequestMeter(Meter()))
-  return stages, table, PageAllocator(engine, pool, stages, table)
+  table = SlotTable(HostEngine(shapes), stages, RequestMeter(Meter()))
+  allocator = PageAllocator(pool, stages, table, settings.decode_chunk)
+  return stages, table, allocator
 
 
 @given(
@@ -73,9 +73,7 @@ def test_the_step_that_the_update_waits_for_keeps_its_pages(slots):
     SETTINGS, slots=slots, max_tokens=24, page_size=TOKENS
   )
   # 15 pages: the longest sequence has 10, so there is room for one and a half.
-  engine, tokenizer = PageEngine(settings, 1, 15), ByteTokenizer()
-  ends = ResponseEnds(tokenizer, settings)
-  stream = Stream(engine, tokenizer, ends, Meter(), Weights({}))
+  stream = host_stream(page_engine(settings, num_pages=15), settings)
   ended, decoding = [], []
 
   def submit(step, n):
@@ -150,11 +148,13 @@ def test_a_sequence_grows_until_it_has_the_pages_of_its_last_token():
   _, table, allocator = made(pool)
   sequence, held = holding(pool, 1), []
   sequence.cached.count = 2 * TOKENS
+  ids, counts = np.zeros((2, 3), np.int32), np.array([0, 3], np.int32)
+  call = DecodedCall(ids, np.zeros((2, 3), np.float32), counts, 0)
   table.enter(1, sequence)
   for _ in range(6):
     allocator.allocate_running()
     held.append((len(sequence.cached.pages), table.num_growing(0)))
-    table.add_tokens(DecodedCall(None, None, np.array([0, 3]), 0))
+    table.add_tokens(dataclasses.replace(call, following=None))
   # It has 8 to 24 tokens cached, and room for three more before each call.
   assert held == [(3, 1), (4, 1), (5, 1), (5, 1), (6, 0), (6, 0)]
   table.leave(sequence)

@@ -6,16 +6,13 @@ import random
 import jax
 import numpy as np
 import pytest
-from rollout_model import ByteTokenizer, policy
+from rollout_model import host_stream, page_engine, policy
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout.host_engine import PageEngine
 from azr_jax.rollout.meter import Meter
-from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
-from azr_jax.rollout.stream import SampleKey, Stream
-from azr_jax.rollout.weights import Weights
+from azr_jax.rollout.stream import SampleKey
 
 KEY = np.zeros(2, np.uint32)
 TEMPLATE = "to be or not to be: "
@@ -34,12 +31,10 @@ class Host:
 
   def __init__(self, settings, devices=1):
     self.meter = Meter()
-    pages = 2 * settings.slots * settings.pages_for(settings.longest)
-    self.engine = PageEngine(settings, devices, pages)
-    ends = ResponseEnds(ByteTokenizer(), settings)
-    self.stream = Stream(
-      self.engine, ByteTokenizer(), ends, self.meter, Weights({})
-    )
+    self.engine = page_engine(settings, devices)
+    row_pages = self.engine.shapes.max_pages_per_row
+    self.engine.num_pages = 2 * settings.slots * row_pages
+    self.stream = host_stream(self.engine, settings, self.meter)
 
   def sample(self, prompts, n=1):
     """Samples prompts; returns their completions' tokens and the counts."""

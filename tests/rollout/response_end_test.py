@@ -8,9 +8,10 @@ from azr_jax import types
 from azr_jax.configs import evaluate
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.sequence import Request, SequenceState
-from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.tokens import sampled
 from azr_jax.trainer import settings
+
+KEY_DATA = np.zeros(2, np.uint32)
 
 PIECES = [b"", b"a", b"b", b">", b"b>", b">a", b"</", "é".encode(), b" "]
 PIECES += [b"\xc3", b"\xa9", b"a\xc3", b"\xa9>", b" >", b"> "]
@@ -53,8 +54,8 @@ def first_end(token_ids, stops):
 def test_a_response_ends_at_the_first_stop_string(calls, stops):
   """However tokens are split over calls and characters over tokens."""
   tokenizer = PieceTokenizer()
-  ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=tuple(stops)))
-  request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
+  ends = ResponseEnds(tokenizer, stops)
+  request = Request(0, types.Prompt("", (1,)), 1, 99, KEY_DATA, 0)
   sequence, found = SequenceState(request, 0), None
   for new in calls:
     checked = sequence.num_tokens
@@ -72,7 +73,7 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
 
 def test_few_responses_are_searched_for_stop_strings():
   tokenizer = LetterTokenizer()
-  ends = ResponseEnds(tokenizer, SamplerSettings(stop_strings=("</a>",)))
+  ends = ResponseEnds(tokenizer, ("</a>",))
   rows = ["if a > b: c", "</ <- b > c", "a b c </a> ", "a> b c d ef", "b b </a"]
   block = np.array([[*map(ord, row.ljust(12))] for row in rows])
   found = ends.may_end(block, np.full(len(rows), 12))
@@ -100,7 +101,12 @@ def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
   for variant, end in (("full", None), ("average16", len(quote))):
     config = evaluate.get_config(variant)
     rollout = settings.read(settings.EvaluateSettings, config).rollout
-    request = Request(0, types.Prompt("", (1,)), 1, 99, (0, 0), 0)
+    request = Request(
+      0, types.Prompt("", (1,)), 1, 99, np.zeros(2, np.uint32), 0
+    )
     sequence = SequenceState(request, 0)
     sequence.add(sampled([*map(ord, text)], [0.0] * len(text), 0))
-    assert ResponseEnds(LetterTokenizer(), rollout).find(sequence, 0) == end
+    ends = ResponseEnds(
+      LetterTokenizer(), rollout.stop_strings, rollout.stop_after
+    )
+    assert ends.find(sequence, 0) == end

@@ -10,8 +10,8 @@ from azr_jax.configs import evaluate
 from azr_jax.models import load, presets, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
-from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import layout
+from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.settings import RolloutMeshSettings, SamplerSettings
 from azr_jax.trainer import loading, settings
 from azr_jax.trainer.settings import EvaluateSettings
@@ -159,10 +159,10 @@ def test_a_cache_for_the_layout_that_was_set_need_fit_no_other(monkeypatch):
     cache_gib=0.006,
   )
   found = layout.rollout_mesh_with_copies(model, mesh, RULES, own)
-  engine_lib.make_engine(model, found, RULES, own)
+  build_engine(model, found, RULES, own)
   copies = mesh_lib.make_mesh({"data": 8})
   with pytest.raises(ValueError, match="cache_gib"):
-    engine_lib.make_engine(model, copies, RULES, own)
+    build_engine(model, copies, RULES, own)
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
@@ -177,7 +177,7 @@ def test_weights_move_in_one_program_if_the_devices_have_one_order(
     {"data": 8}, devices[::-1] if is_reversed else devices
   )
   model = transformer.Transformer(source.config)
-  engine = engine_lib.make_engine(model, copies, RULES, SETTINGS)
+  engine = build_engine(model, copies, RULES, SETTINGS)
   moved = []
   put = jax.device_put
   monkeypatch.setattr(
@@ -186,7 +186,7 @@ def test_weights_move_in_one_program_if_the_devices_have_one_order(
   found = engine.compute_params(params)
   assert bool(moved) == is_reversed
   monkeypatch.undo()
-  plain = engine_lib.make_engine(
+  plain = build_engine(
     model, mesh_lib.make_mesh({"data": 1}, devices[:1]), RULES, SETTINGS
   ).compute_params(params)
   for leaf, wanted in zip(

@@ -194,7 +194,7 @@ def test_cancelled_requests_leave_no_pages_behind(sampling, wanted, calls):
   stream.cancel(request for request, _ in submitted[2:])
   stream.send()
   held = sum(
-    -(-sequence.max_cached // sampling.sampler.settings.page_size)
+    -(-sequence.max_cached // sampling.sampler.engine.shapes.page_size)
     for sequence in stream.decoding
   )
   assert {s.request for s in stream.decoding} <= {one for one, _ in kept}

@@ -16,18 +16,22 @@ from azr_jax.rollout.tokens import (
   tool_output,
 )
 
-COUNTS = np.array([[3, 2], [3, 0], [1, 3], [2, 2]])
+COUNTS = np.array([[3, 2], [3, 0], [1, 3], [2, 2]], np.int32)
 
 
 def new_sequence():
-  request = Request(0, types.Prompt("", (1, 2)), 1, 99, np.zeros(2), 0)
+  request = Request(
+    0, types.Prompt("", (1, 2)), 1, 99, np.zeros(2, np.uint32), 0
+  )
   return SequenceState(request, 0)
 
 
 def decoded(number):
   """Returns call `number` of two slots; slot s gets 100 s + 10 number + i."""
   ids = np.arange(3)[None] + 100 * np.arange(2)[:, None] + 10 * number
-  return DecodedCall(ids, -ids / 8, COUNTS[number], number)
+  ids = ids.astype(np.int32)
+  logprobs = (-ids / 8).astype(np.float32)
+  return DecodedCall(ids, logprobs, COUNTS[number], number)
 
 
 @pytest.mark.parametrize("read_after", [(), (0,), (0, 1, 2), (2,)])

@@ -15,7 +15,11 @@ from azr_jax.run import metrics, storage
 def trajectory(group, number):
   nothing = np.zeros(0, np.int32)
   completion = types.Completion(
-    nothing, nothing * 0.0, nothing > 0, "stop", f"{group} {number}"
+    nothing,
+    nothing.astype(np.float32),
+    nothing > 0,
+    "stop",
+    f"{group} {number}",
   )
   prompt = types.Prompt("?", (1,), None)
   return types.Trajectory(prompt, completion, 1.0, group, {})

@@ -104,7 +104,9 @@ def test_a_host_that_is_not_the_primary_waits_and_writes_nothing(tmp_path):
 
 def trajectory(reward):
   ids = np.zeros(1, np.int32)
-  completion = Completion(ids, ids * 0.0, ids == 0, "stop", "")
+  completion = Completion(
+    ids, np.zeros(len(ids), np.float32), ids == 0, "stop", ""
+  )
   return Trajectory(Prompt("", (1,)), completion, reward, group_id=0)
 
 

@@ -167,7 +167,7 @@ def test_a_device_has_the_logits_of_its_own_rows(
   engine = policy.sampler.engine
   attend = attention.make("auto", engine.mesh, "float32", 1)
   scorer = scoring.Scorer(engine, 2, attend)
-  rows = engine.prefill_rows(24)
+  rows = engine.shapes.prefill_rows(24)
   tokens = np.zeros((rows, 24), np.int32)
   program = scorer._score.lower(
     policy.params, tokens, tokens, tokens.astype(bool)
@@ -191,7 +191,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(
   scorer = scoring.Scorer(engine, 2, attend)
   rng = np.random.default_rng(0)
   # The sampler caches all tokens of a sequence except the last.
-  most = engine.settings.longest + 1
+  most = engine.shapes.longest + 1
   sequences = [
     rng.integers(0, 200, size).tolist() for size in (1, 5, 24, 25, 60, most)
   ]

@@ -1,8 +1,11 @@
 """Puzzles from a file: sizes, bucket limits and bucket weights."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.systems.countdown import sources
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.tasks.countdown import generator, puzzle_files
@@ -22,7 +25,7 @@ def made(tmp_path):
 
 def sampled(settings):
   """Returns the puzzles of 400 draws, and their sources."""
-  read = sources.read(settings, 10)
+  read = sources.read(settings, 10, print)
   items = read.curriculum.sample(1, 400, np.random.default_rng(0))
   return [read.puzzles[0][item.index] for item in items], read
 
@@ -66,4 +69,24 @@ def test_limits_and_weights_choose_puzzles_by_difficulty(made):
 def test_what_leaves_no_puzzle_is_refused(made, keys, words):
   settings, _ = made
   with pytest.raises(ValueError, match=words):
-    sources.read(settings(**keys), 10)
+    sources.read(settings(**keys), 10, print)
+
+
+def test_a_file_s_test_puzzles_are_skipped_and_counted(tmp_path):
+  trained = [puzzle for puzzle, _ in generator.generate(3, 3)]
+  held_out = next(
+    puzzle
+    for numbers in itertools.combinations(range(1, 60), 3)
+    if generator.is_test(puzzle := Puzzle(numbers, sum(numbers)))
+  )
+  path = tmp_path / "puzzles.jsonl"
+  puzzle_files.write(path, [*trained, held_out])
+  said = []
+  read = sources.read(CountdownSettings(puzzles=str(path)), 10, said.append)
+  assert read.puzzles == [trained]
+  assert said == [
+    f"{path}: skipping 1 of 4 puzzles, which belong to the test split"
+  ]
+  puzzle_files.write(path, trained)
+  sources.read(CountdownSettings(puzzles=str(path)), 10, said.append)
+  assert len(said) == 1

@@ -121,7 +121,7 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
   assert len(collected.trajectories) == 32
   assert Countdown.about(system.settings).load.trained == 32
   assert collected.metrics["proposals/countdown/valid_fraction"] == 0.75
-  assert collected.metrics["buffer/countdown/own/size"] == 6
+  assert collected.metrics["buffer/countdown/proposed/size"] == 6
   assert collected.metrics["learnability/countdown/mean"] == 0.5
   # The policy solves the puzzles that it proposed.
   proposed_puzzles = {training_puzzle(number) for number in (1, 2, 3, 5, 6, 7)}

@@ -116,7 +116,8 @@ def test_rewards_are_weighted_and_failures_counted():
 
 
 def test_a_mean_reward_has_its_error_over_prompts():
-  response = types.Completion(np.zeros(0), np.zeros(0), np.zeros(0), "stop", "")
+  ids = np.zeros(0, np.int32)
+  response = types.Completion(ids, ids.astype("f4"), ids > 0, "stop", "")
   prompt = types.Prompt("", ())
   groups = [
     [types.Trajectory(prompt, response, reward, 0) for reward in rewards]

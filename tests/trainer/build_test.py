@@ -1,9 +1,10 @@
-"""Experiments whose devices cannot be laid out as configured."""
+"""Layouts that do not fit the devices, and what a model's memory is for."""
 
 import pytest
 
-from azr_jax.configs import orz
-from azr_jax.models import load
+from azr_jax.configs import countdown, orz, sft
+from azr_jax.models import load, presets
+from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.trainer import build, settings
 
 
@@ -35,3 +36,60 @@ def test_a_wrong_layout_is_told_before_a_model_is_downloaded(
   config.learner.row_length |= 1
   with pytest.raises(ValueError, match=expected):
     build.build(settings.read_train(config))
+
+
+def memory_held(monkeypatch, build_it):
+  """Returns what a model's recomputation is chosen for."""
+  asked = {}
+
+  def choose(remat, config, dtype, mesh, tokens, chunk, capacity, **held):
+    asked.update(held, tokens=tokens)
+    return "full"
+
+  monkeypatch.setattr(build.remat_lib, "choose", choose)
+  assert build_it().remat == "full"
+  return asked
+
+
+@pytest.mark.parametrize(
+  "config, critic, reference",
+  [
+    (orz.get_config("tiny"), True, False),
+    (countdown.get_config("tiny"), False, True),
+    (countdown.get_config("tiny+ours"), False, False),
+  ],
+)
+def test_a_policy_shares_memory_with_its_sampler_and_other_models(
+  monkeypatch, config, critic, reference
+):
+  c = settings.read_train(config).shared
+  mesh = build.learner_mesh(c)
+  model = presets.PRESETS["orz-tiny"]
+  held = memory_held(
+    monkeypatch, lambda: build.build_policy_model(c, model, mesh)
+  )
+  assert (held["critic"], held["reference"]) == (critic, reference)
+  assert held["sampled"]
+  rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
+  assert held["tokens"] == rows * c.learner.row_length
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_models_are_trained_without_a_sampler_or_sampled_without_rows(
+  monkeypatch, is_trained
+):
+  c = settings.read_supervised(sft.get_config("smoke")).shared
+  mesh = build.learner_mesh(c)
+  held = memory_held(
+    monkeypatch,
+    lambda: build.build_model(
+      c.model,
+      presets.PRESETS["azr-tiny"],
+      mesh,
+      c.sharding.rules(),
+      rows=c.learner if is_trained else None,
+      sampled=not is_trained,
+    ),
+  )
+  assert held["sampled"] != is_trained
+  assert (held["tokens"] > 1) == is_trained

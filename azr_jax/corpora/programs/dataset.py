@@ -17,7 +17,7 @@ import tensorflow_datasets as tfds
 
 from azr_jax.corpora.programs import conversations, heldout
 from azr_jax.corpora.programs.conversations import (
-  Conversation,
+  ProgramConversation,
   ProgramCorpusSettings,
 )
 from azr_jax.executor import Executor, Job
@@ -32,7 +32,7 @@ _CHECK_BATCH = 2048
 
 def generate(
   seed: int, count: int, settings: ProgramCorpusSettings
-) -> Iterator[Conversation]:
+) -> Iterator[ProgramConversation]:
   """Yields `count` conversations, three to solve for each to propose."""
   cycle = [
     (task_type, role)
@@ -52,7 +52,7 @@ def generate(
 
 
 def validate(
-  executor: Executor, batch: Sequence[Conversation]
+  executor: Executor, batch: Sequence[ProgramConversation]
 ) -> dict[str, int]:
   """Runs the cases of conversations; returns their count per task and role.
 
@@ -123,7 +123,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     return {"train": self._generate_examples()}
 
   def _generate_examples(self) -> Iterator[tuple[int, dict[str, str]]]:
-    batch: list[Conversation] = []
+    batch: list[ProgramConversation] = []
     stream = generate(self._seed, self._count, self._settings)
     for index, conversation in enumerate(stream):
       batch.append(conversation)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from azr_jax.corpora.programs import operations
-from azr_jax.corpora.programs.operations import Operation, Value
+from azr_jax.corpora.programs.operations import ChainOperation, Value
 
 # Probabilities of chains with one, two and three operations.
 CHAIN_LENGTH_PROBABILITIES = (0.45, 0.35, 0.2)
@@ -60,7 +60,7 @@ class ProceduralProgram:
   code: str
   variable: str
   opening: Opening
-  chain: tuple[Operation, ...]
+  chain: tuple[ChainOperation, ...]
 
   def phrases(self) -> list[str]:
     """Returns the steps of the program in words."""
@@ -163,7 +163,7 @@ def generate_program(rng: np.random.Generator) -> ProceduralProgram:
     opening = _draw_opening(rng, name)
     if name in opening.parameters and opening.line:
       continue
-    chain: list[Operation] = []
+    chain: list[ChainOperation] = []
     type_name = opening.output_type
     for _ in range(1 + rng.choice(3, p=CHAIN_LENGTH_PROBABILITIES)):
       if type_name not in operations.MAKERS:
@@ -179,7 +179,7 @@ def generate_program(rng: np.random.Generator) -> ProceduralProgram:
       return program
 
 
-def _render(name: str, opening: Opening, chain: list[Operation]) -> str:
+def _render(name: str, opening: Opening, chain: list[ChainOperation]) -> str:
   lines = [operation.helper for operation in chain if operation.helper]
   lines.append(f"def f({', '.join(opening.parameters)}):")
   if opening.line:
@@ -195,7 +195,7 @@ def _render(name: str, opening: Opening, chain: list[Operation]) -> str:
   return "\n".join(lines)
 
 
-def _statement(name: str, operation: Operation) -> list[str]:
+def _statement(name: str, operation: ChainOperation) -> list[str]:
   if operation.expression:
     return [f"  {name} = {operation.expression.format(v=name)}"]
   return ["  " + line.format(v=name) for line in operation.block]

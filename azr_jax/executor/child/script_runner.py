@@ -59,7 +59,7 @@ def warm_up():
     except ImportError:  # This Python was built without it.
       continue
   for script in ("print(1)", "1 / 0", "import random"):
-    _run(script, Stream(), Stream())
+    _run(script, OutputStream(), OutputStream())
   memory_imports.install(PACKAGES)
   for module in (script_files, script_threads, memory_imports):
     _hide_path(module)
@@ -96,7 +96,7 @@ _REPLACED = [
 ]
 
 
-class Stream(io.TextIOBase):
+class OutputStream(io.TextIOBase):
   """An output stream that keeps the start and the end of the text."""
 
   encoding = "utf-8"
@@ -153,9 +153,9 @@ class _Bytes(io.RawIOBase):
 def f(script):
   """Runs a script; returns (whether it failed, output, errors).
 
-  Output and errors have the form that `Stream.kept` returns.
+  Output and errors have the form that `OutputStream.kept` returns.
   """
-  output, errors = Stream(), Stream()
+  output, errors = OutputStream(), OutputStream()
   sys.stdin = io.StringIO()
   sys.argv = [_NAME]
   for module, replacements in (

@@ -30,7 +30,7 @@ from azr_jax.config import extras
 from azr_jax.executor.job import Job, Result
 from azr_jax.executor.pool import messages
 from azr_jax.executor.pool.dispatcher import Dispatcher, ServerLost
-from azr_jax.executor.pool.pending import ResultFuture, Task
+from azr_jax.executor.pool.pending import PoolTask, ResultFuture
 from azr_jax.executor.settings import ExecutorSettings
 
 NAMESPACE = "azr_jax"
@@ -157,7 +157,7 @@ class ActorServer:
       notify: called from any thread when `receive` has something to process.
     """
     self.workers = workers
-    self.in_flight: dict[int, Task] = {}
+    self.in_flight: dict[int, PoolTask] = {}
     self._ray, self._actor, self._name = ray, actor, name
     self._is_owner = is_owner
     self._notify = notify
@@ -193,7 +193,7 @@ class ActorServer:
   def _request_verdicts(self) -> None:
     self._call("verdicts", self._actor.verdicts.remote(self._client))
 
-  def send(self, tasks: Sequence[Task]) -> None:
+  def send(self, tasks: Sequence[PoolTask]) -> None:
     """Sends tasks, without waiting."""
     jobs = [(task.number, messages.job_fields(task.job)) for task in tasks]
     self._call("run", self._actor.run.remote(self._client, jobs))

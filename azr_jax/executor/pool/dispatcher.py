@@ -1,7 +1,7 @@
 """Spreads this process's jobs over pools in other processes.
 
 The life of a job:
-1. `Pending.submit` queues it and wakes the dispatcher's thread;
+1. `PendingJobs.submit` queues it and wakes the dispatcher's thread;
 2. the thread sends it, together with other waiting jobs, to the least loaded
    pool. Each pool holds a bounded number of jobs; the others wait here;
 3. the pool schedules it and decides its verdict (`pool.py`). Verdicts return
@@ -25,7 +25,7 @@ from typing import Protocol
 
 from azr_jax.executor.job import WORKER_DIED, Result
 from azr_jax.executor.pool import verdict
-from azr_jax.executor.pool.pending import Pending, Task
+from azr_jax.executor.pool.pending import PendingJobs, PoolTask
 
 # Maximum number of jobs per worker in a server, which gets more when half of
 # them are done. They last for a tenth of a second, during which a busy trainer
@@ -54,12 +54,12 @@ class Server(Protocol):
   """
 
   workers: int
-  in_flight: dict[int, Task]
+  in_flight: dict[int, PoolTask]
   layers: dict[str, bool] | None
   processes: list[int]
   descriptor: int | None
 
-  def send(self, tasks: Sequence[Task]) -> None:
+  def send(self, tasks: Sequence[PoolTask]) -> None:
     """Sends tasks, without waiting."""
     ...
 
@@ -122,7 +122,7 @@ class Dispatcher:
     self._wakes = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     self._ended = False
     self._wake_lock = threading.Lock()
-    self.pending = Pending(self._wake)
+    self.pending = PendingJobs(self._wake)
     self._servers: list[Server] = []
     self._last_loss: ServerLost | None = None
     self._notified: collections.deque[Server] = collections.deque()
@@ -253,7 +253,7 @@ class Dispatcher:
       if not tasks:
         return
       heapq.heapify(loads)
-      given: dict[int, list[Task]] = collections.defaultdict(list)
+      given: dict[int, list[PoolTask]] = collections.defaultdict(list)
       for task in tasks:
         _, index = loads[0]
         server = self._servers[index]

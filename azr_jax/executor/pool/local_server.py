@@ -19,7 +19,7 @@ from azr_jax.executor.job import Result
 from azr_jax.executor.pool import messages, worker
 from azr_jax.executor.pool.channel import Channel, Closed
 from azr_jax.executor.pool.dispatcher import ServerLost
-from azr_jax.executor.pool.pending import Task
+from azr_jax.executor.pool.pending import PoolTask
 from azr_jax.executor.settings import ExecutorSettings
 
 # Jobs fail after this many lost server processes with no verdict in between.
@@ -45,7 +45,7 @@ class LocalServer:
       library_names: libraries that programs may use.
     """
     self.workers = settings.workers
-    self.in_flight: dict[int, Task] = {}
+    self.in_flight: dict[int, PoolTask] = {}
     self._settings = settings
     self._libraries = tuple(library_names)
     self._losses = 0
@@ -80,7 +80,7 @@ class LocalServer:
   def _write(self, kind: str, content: object) -> None:
     self._channel.write(messages.pack(kind, content))
 
-  def send(self, tasks: Sequence[Task]) -> None:
+  def send(self, tasks: Sequence[PoolTask]) -> None:
     """Sends tasks, without waiting."""
     jobs = [(task.number, messages.job_fields(task.job)) for task in tasks]
     self._write(messages.JOBS, jobs)

@@ -1,8 +1,8 @@
 """Unfinished jobs and their waiters, in order of submission.
 
-`Pending` sits between the threads that submit jobs and the dispatcher's thread.
-Identical jobs in flight share one task, so they run once. Every future that
-`submit` returns is completed here, exactly once.
+`PendingJobs` sits between the threads that submit jobs and the dispatcher's
+thread. Identical jobs in flight share one task, so they run once. Every future
+that `submit` returns is completed here, exactly once.
 """
 
 import collections
@@ -20,8 +20,8 @@ ResultFuture = Future[Result]
 
 
 @dataclasses.dataclass(eq=False)
-class Task:
-  """An unfinished job, or several identical ones.
+class PoolTask:
+  """A pool's unit of work: an unfinished job, or several identical ones.
 
   Attributes:
     job: the first of the identical jobs.
@@ -45,7 +45,7 @@ class Task:
     return (*texts, tuple(job.libraries), job.runs, *switches)
 
 
-class Pending:
+class PendingJobs:
   """Submitted jobs without a verdict. Thread-safe."""
 
   def __init__(self, wake: Callable[[], None]):
@@ -58,9 +58,9 @@ class Pending:
     self._wake = wake
     self._lock = threading.Lock()
     self._numbers = itertools.count(1)
-    self._queue: collections.deque[Task] = collections.deque()
-    self._tasks: dict[tuple, Task] = {}
-    self._cancelled: list[Task] = []
+    self._queue: collections.deque[PoolTask] = collections.deque()
+    self._tasks: dict[tuple, PoolTask] = {}
+    self._cancelled: list[PoolTask] = []
     self._counts: collections.Counter[str] = collections.Counter()
     self._closed = False
 
@@ -79,13 +79,13 @@ class Pending:
       RuntimeError: the executor is closed.
     """
     futures = [ResultFuture() for _ in jobs]
-    tasks: list[Task] = []
+    tasks: list[PoolTask] = []
     with self._lock:
       if self._closed:
         raise RuntimeError("the executor is closed")
       idle = not self._queue
       for job, future in zip(jobs, futures, strict=True):
-        fresh = Task(job, next(self._numbers))
+        fresh = PoolTask(job, next(self._numbers))
         task = self._tasks.setdefault(fresh.content(), fresh)
         task.waiting.append((job.id, future))
         if task is fresh:
@@ -97,7 +97,7 @@ class Pending:
       future.add_done_callback(functools.partial(self._on_done, task))
     return futures
 
-  def _on_done(self, task: Task, future: ResultFuture) -> None:
+  def _on_done(self, task: PoolTask, future: ResultFuture) -> None:
     """Drops a task when its last waiter has cancelled its future."""
     if not future.cancelled():
       return
@@ -109,9 +109,9 @@ class Pending:
         self._cancelled.append(task)
         self._wake()
 
-  def take(self, max_tasks: int) -> list[Task]:
+  def take(self, max_tasks: int) -> list[PoolTask]:
     """Removes and returns the next tasks that still have a waiter."""
-    tasks: list[Task] = []
+    tasks: list[PoolTask] = []
     with self._lock:
       while self._queue and len(tasks) < max_tasks:
         task = self._queue.popleft()
@@ -119,18 +119,18 @@ class Pending:
           tasks.append(task)
     return tasks
 
-  def requeue(self, tasks: Iterable[Task]) -> None:
+  def requeue(self, tasks: Iterable[PoolTask]) -> None:
     """Puts taken tasks back at the front of the queue, in order."""
     with self._lock:
       self._queue.extendleft(reversed(list(tasks)))
 
-  def take_cancelled(self) -> list[Task]:
+  def take_cancelled(self) -> list[PoolTask]:
     """Returns the tasks that lost their last waiter since the last call."""
     with self._lock:
       cancelled, self._cancelled = self._cancelled, []
     return cancelled
 
-  def _forget(self, task: Task) -> bool:
+  def _forget(self, task: PoolTask) -> bool:
     """Stops later jobs from sharing a task; returns whether they could."""
     content = task.content()
     if self._tasks.get(content) is not task:
@@ -138,7 +138,7 @@ class Pending:
     del self._tasks[content]
     return True
 
-  def finish(self, task: Task, verdict: Result | Exception) -> None:
+  def finish(self, task: PoolTask, verdict: Result | Exception) -> None:
     """Completes a task's futures with its verdict, or with an exception."""
     with self._lock:
       self._forget(task)
@@ -184,5 +184,5 @@ class Pending:
     return counts | {"programs": sum(counts.values())}
 
 
-def _is_unwanted(task: Task) -> bool:
+def _is_unwanted(task: PoolTask) -> bool:
   return all(future.cancelled() for _, future in task.waiting)

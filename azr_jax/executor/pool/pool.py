@@ -22,7 +22,7 @@ import functools
 import math
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from azr_jax.executor import comparison, hash_seeds, selftest
 from azr_jax.executor.child import clock_steps, frames
@@ -31,7 +31,6 @@ from azr_jax.executor.limits import Limits
 from azr_jax.executor.pool import verdict
 from azr_jax.executor.pool.schedule import Deadlines, FreeSlots, RunQueue
 from azr_jax.executor.pool.worker import WorkerGone, Zygote
-from azr_jax.executor.settings import ExecutorSettings
 
 SLOTS = 2  # Concurrent children per zygote, so an endless loop blocks no job.
 # A zygote with runs counts as dead after this many seconds without a reply or
@@ -94,7 +93,7 @@ class _Run:
     return None
 
 
-class Pool:
+class ZygotePool:
   """The zygotes of this process, and the runs that wait for them.
 
   Attributes:
@@ -107,7 +106,10 @@ class Pool:
 
   def __init__(
     self,
-    settings: ExecutorSettings,
+    workers: int,
+    limits: Callable[[Job], Limits],
+    memory_mb: int,
+    layers: Collection[str],
     library_names: Sequence[str] = (),
     paths: Sequence[str] = (),
     start_zygote: Callable[..., Zygote] = Zygote,
@@ -115,24 +117,28 @@ class Pool:
     """Starts the zygotes, without waiting for them.
 
     Args:
-      settings: the number of zygotes, their limits and sandbox layers.
+      workers: number of programs that run at a time.
+      limits: job -> the time limits of each of its runs.
+      memory_mb: address space that a program may allocate, in MiB.
+      layers: the sandbox layers to activate, from `settings.LAYERS`.
       library_names: libraries that programs may use, from
         `libraries.LIBRARIES`; the caller has checked them.
       paths: folders from which zygotes import the libraries.
       start_zygote: creates a zygote; tests and benchmarks pass fakes.
     """
-    self._settings = settings
+    self._workers, self._limits = workers, limits
+    self._has_seccomp = "seccomp" in layers
     self._start_zygote = functools.partial(
       start_zygote,
-      layers=settings.layers(),
-      memory_mb=settings.memory_mb,
+      layers=layers,
+      memory_mb=memory_mb,
       libraries=tuple(library_names),
       paths=tuple(paths),
     )
     self.layers: dict[str, bool] | None = None
     self.verdicts: list[tuple[int, Result]] = []
     self.replaced = 0
-    zygote_seeds = hash_seeds.of_zygotes(settings.workers)
+    zygote_seeds = hash_seeds.of_zygotes(workers)
     self._unstarted = len(zygote_seeds)
     self._false_starts = 0
     self._wanted: set[int] = set()
@@ -189,7 +195,7 @@ class Pool:
         self._wanted.remove(number)
         self.verdicts.append((number, result))
 
-    self._queue_runs(job, self._settings.limits(job), finish, is_wanted)
+    self._queue_runs(job, self._limits(job), finish, is_wanted)
 
   def cancel(self, number: int) -> None:
     """Drops a job; runs that have not started never will."""
@@ -296,7 +302,7 @@ class Pool:
     """Queues a run that compares long outputs."""
     if not self._compares:
       self._compares = True
-      for _ in range(-(-self._settings.workers // WORKERS_PER_COMPARISON)):
+      for _ in range(-(-self._workers // WORKERS_PER_COMPARISON)):
         self._add_zygote(self._comparison_seed)
 
     def finish_comparison(result: Result) -> None:
@@ -440,8 +446,7 @@ class Pool:
 
   def _test_sandbox(self, layers: dict[str, bool]) -> None:
     """Runs programs that the sandbox must stop, then sets `layers`."""
-    seccomp = "seccomp" in self._settings.layers()
-    found = layers | {"seccomp": seccomp}
+    found = layers | {"seccomp": self._has_seccomp}
     jobs = selftest.jobs()
     left = len(jobs)
 
@@ -449,7 +454,7 @@ class Pool:
       nonlocal left
       left -= 1
       found[f"denies_{result.id}"] = selftest.is_denied(result)
-      if seccomp and not selftest.is_denied(result):
+      if self._has_seccomp and not selftest.is_denied(result):
         raise RuntimeError(
           f"executor self-test: {result.id} gave {result}; expected it to be "
           "denied. On a system without seccomp, set unsafe=True."

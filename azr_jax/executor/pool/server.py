@@ -15,7 +15,7 @@ import time
 from azr_jax.executor.job import Job
 from azr_jax.executor.pool import messages
 from azr_jax.executor.pool.channel import Channel, Closed
-from azr_jax.executor.pool.pool import Pool
+from azr_jax.executor.pool.pool import ZygotePool
 from azr_jax.executor.settings import ExecutorSettings
 
 # Seconds between heartbeats, and between checks that the trainer is alive: a
@@ -29,7 +29,7 @@ BATCH_DELAY_S = 0.005
 class _Server:
   """A pool and the socket that connects it to the trainer."""
 
-  def __init__(self, channel: Channel, pool: Pool):
+  def __init__(self, channel: Channel, pool: ZygotePool):
     self._channel = channel
     self._pool = pool
     self._sent_layers = False
@@ -120,7 +120,10 @@ def main() -> None:
   os.close(null)
   channel = Channel(socket, socket)
   settings, libraries, paths = _first_message(channel)
-  pool = Pool(ExecutorSettings(**settings), libraries, paths)
+  c = ExecutorSettings(**settings)
+  pool = ZygotePool(
+    c.workers, c.limits, c.memory_mb, c.layers(), libraries, paths
+  )
   try:
     _Server(channel, pool).serve()
   except RuntimeError as error:

@@ -29,9 +29,9 @@ def call_seconds(
   Returns:
     The seconds of the fastest call, and of compilation.
   """
-  settings, slots = engine.settings, engine.slot_counts[0]
+  shapes, slots = engine.shapes, engine.shapes.slot_counts[0]
   changes = measured_costs.busy_slots(
-    engine, slots, settings.prompt_buckets[-1], settings.decode_chunk
+    engine, slots, shapes.prompt_buckets[-1], shapes.decode_chunk
   )
   pool, state = engine.init_pool(), engine.init_slots(slots)
   inputs = changes, np.zeros(0, np.int32), np.int32(0)
@@ -43,7 +43,7 @@ def call_seconds(
     start = time.perf_counter()
     pool, state, output = decode(params, pool, state, *inputs)
     num_generated = jax.device_get(output.num_generated)
-    assert int(num_generated.sum()) == slots * settings.decode_chunk
+    assert int(num_generated.sum()) == slots * shapes.decode_chunk
     seconds.append(time.perf_counter() - start)
   return min(seconds[1:]), compile_s
 
@@ -69,26 +69,22 @@ def min_bytes(
 
 
 def report(
-  engine: Engine, params: Params, dtype: str, repeats: int
+  engine: Engine, params: Params, dtypes: SamplingDtypes, repeats: int
 ) -> dict[str, Any]:
   """Measures an engine's decoding, and compares it with the bandwidth.
 
   Args:
     engine: the engine.
     params: parameters from `engine.compute_params`.
-    dtype: name of the compute dtype.
+    dtypes: the dtypes that decoding reads.
     repeats: timed calls.
   """
-  settings, slots = engine.settings, engine.slot_counts[0]
+  shapes, slots = engine.shapes, engine.shapes.slot_counts[0]
   seconds, compile_s = call_seconds(engine, params, repeats)
   peak_rates = device.peak_rates()
-  tokens = settings.decode_chunk
+  tokens = shapes.decode_chunk
   read = min_bytes(
-    engine.model.config,
-    settings.dtypes(dtype),
-    slots,
-    settings.prompt_buckets[-1],
-    tokens,
+    engine.model.config, dtypes, slots, shapes.prompt_buckets[-1], tokens
   )
   return {
     "token_s": seconds / tokens,

@@ -18,6 +18,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.lab.compile.lengths import Lengths
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout.build import shapes_of
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.host_engine import LengthEngine
 from azr_jax.rollout.meter import Meter
@@ -83,10 +84,16 @@ def measure(
     return lengths.draw(1, random.Random(seed << 32 | sample))[0]
 
   ids = np.asarray(tokenizer.encode(text))
-  engine = _TimedEngine(settings, length, ids, devices=devices)
+  engine = _TimedEngine(shapes_of(settings, devices), length, ids)
   meter = Meter()
-  ends = ResponseEnds(tokenizer, settings)
-  stream = Stream(cast(Engine, engine), tokenizer, ends, meter, Weights({}))
+  stream = Stream(
+    cast(Engine, engine),
+    tokenizer,
+    ResponseEnds(tokenizer, settings.stop_strings, settings.stop_after),
+    meter,
+    Weights({}),
+    settings.max_tokens,
+  )
   key_data = np.zeros(2, np.uint32)
   for number in range(prompts):
     ids = (number + 3,) * prompt_tokens

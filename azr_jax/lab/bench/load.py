@@ -27,7 +27,7 @@ _CALIBRATIONS = 9
 
 
 @dataclasses.dataclass
-class AnswerCounts:
+class LoadResult:
   """Results for correct answers.
 
   Attributes:
@@ -87,7 +87,7 @@ def measure(
   fractions: Sequence[float] = FRACTIONS,
   conditions: Sequence[str] = tuple(CONDITIONS),
   core: int | None = None,
-) -> dict[str, AnswerCounts]:
+) -> dict[str, LoadResult]:
   """Runs correct answers at each fraction in each condition.
 
   Args:
@@ -100,7 +100,7 @@ def measure(
   Returns:
     The answers by `CONDITION/FRACTION`.
   """
-  found: dict[str, AnswerCounts] = {}
+  found: dict[str, LoadResult] = {}
   with on_one_core(core), Executor(1, timeout_s, MEMORY_MB) as executor:
     turns_per_s = _turns_per_s(executor, timeout_s)
     for condition in conditions:
@@ -108,7 +108,7 @@ def measure(
       with busy_processes(busy):
         for fraction in fractions:
           turns = int(turns_per_s * fraction * timeout_s)
-          answers = found[f"{condition}/{fraction:.0%}"] = AnswerCounts()
+          answers = found[f"{condition}/{fraction:.0%}"] = LoadResult()
           for _ in range(repeats):
             _run_group(executor, turns, endless, timeout_s, answers)
   return found
@@ -132,7 +132,7 @@ def _run_group(
   turns: int,
   endless: int,
   timeout_s: float,
-  answers: AnswerCounts,
+  answers: LoadResult,
 ) -> None:
   """Runs a group of correct answers once, beside endless ones."""
   loops = [

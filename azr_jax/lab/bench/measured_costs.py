@@ -33,11 +33,11 @@ def sampler_costs(engine: Engine, params: Params, repeats: int) -> SamplerCosts:
     params: parameters from `engine.compute_params`.
     repeats: runs of each call.
   """
-  calls = _Calls(engine, params, repeats)
+  calls, shapes = _Calls(engine, params, repeats), engine.shapes
   return SamplerCosts(
-    prefill_s={chunk: calls.prefill(chunk) for chunk in engine.prefill_chunks},
-    decode={slots: calls.decode(slots) for slots in engine.slot_counts},
-    compact_s={slots: calls.compact(slots) for slots in engine.slot_counts[1:]},
+    prefill_s={chunk: calls.prefill(chunk) for chunk in shapes.prefill_chunks},
+    decode={slots: calls.decode(slots) for slots in shapes.slot_counts},
+    compact_s={slots: calls.compact(slots) for slots in shapes.slot_counts[1:]},
     request_s=fastest(engine.init_pool, repeats),
     # The decode calls include sending and fetching.
     host=HostCosts(slot_s=sampler_forecast.HOST_SLOT_S),
@@ -53,12 +53,12 @@ class _Calls:
 
   def prefill(self, chunk: int) -> tuple[float, float]:
     """Returns the seconds of a call, and of each earlier page it reads."""
-    settings = self._engine.settings
-    batch = prefill_scheduler.empty_batch(self._engine, chunk)
+    shapes = self._engine.shapes
+    batch = prefill_scheduler.empty_batch(shapes, chunk)
     batch.counts[:] = chunk
 
     def seconds(pages: int) -> float:
-      starts = np.full_like(batch.starts, pages * settings.page_size)
+      starts = np.full_like(batch.starts, pages * shapes.page_size)
 
       def run() -> Any:
         self._pool = self._engine.prefill(
@@ -69,7 +69,7 @@ class _Calls:
       return fastest(run, self._repeats)
 
     first_s = seconds(0)
-    pages = (settings.longest - chunk) // settings.page_size
+    pages = (shapes.longest - chunk) // shapes.page_size
     if pages < 1:
       return first_s, 0.0
     return first_s, max(0.0, seconds(pages) - first_s) / pages
@@ -80,16 +80,16 @@ class _Calls:
     Comparing calls with few and many tokens gives the fixed cost of a call.
     Comparing short and long caches gives the cost of a page.
     """
-    settings = self._engine.settings
-    steps, few_steps = settings.decode_chunk, max(1, settings.decode_chunk // 4)
-    max_pages = (settings.longest - steps) // settings.page_size
-    rows = slots // self._engine.devices
+    shapes = self._engine.shapes
+    steps, few_steps = shapes.decode_chunk, max(1, shapes.decode_chunk // 4)
+    max_pages = (shapes.longest - steps) // shapes.page_size
+    rows = slots // shapes.devices
     platform = self._engine.mesh.devices.flat[0].platform
     blocks = rows // cached_attention.block_rows(rows, platform)
 
     def seconds(tokens: int, pages: int) -> float:
       changes = busy_slots(
-        self._engine, slots, pages * settings.page_size, tokens
+        self._engine, slots, pages * shapes.page_size, tokens
       )
       state = self._engine.init_slots(slots)
 
@@ -122,7 +122,7 @@ class _Calls:
 
   def compact(self, slots: int) -> float:
     """Returns the seconds of compacting the next larger slot count to this."""
-    counts = self._engine.slot_counts
+    counts = self._engine.shapes.slot_counts
     state = self._engine.init_slots(counts[counts.index(slots) - 1])
     kept = np.arange(slots, dtype=np.int32)
     return fastest(lambda: self._engine.compact(state, kept), self._repeats)
@@ -139,11 +139,12 @@ def busy_slots(
     length: cached tokens of each slot.
     tokens: new tokens of each slot.
   """
-  nothing = no_changes(slots, engine.devices, engine.max_pages_per_row)
-  per_device = slots // engine.devices
+  devices, max_pages = engine.shapes.devices, engine.shapes.max_pages_per_row
+  per_device = slots // devices
   # Slots have separate pages, as long as there are enough.
-  pages = np.arange(per_device * engine.max_pages_per_row) % engine.num_pages
-  table = np.tile(pages.reshape(per_device, -1), (engine.devices, 1))
+  pages = np.arange(per_device * max_pages) % engine.num_pages
+  table = np.tile(pages.reshape(per_device, -1), (devices, 1))
+  nothing = no_changes(slots, devices, max_pages)
   return nothing.replace(
     enters=np.ones(slots, bool),
     length=np.full(slots, length, np.int32),

@@ -28,6 +28,7 @@ class SamplerRunner:
   Attributes:
     tokenizer: a tokenizer without stop ids.
     sampler: the sampler.
+    dtypes: the dtypes that decoding reads.
     compile_s: seconds of compilation.
   """
 
@@ -55,6 +56,7 @@ class SamplerRunner:
     self._workload = workload
     self.tokenizer = EndlessTokenizer(source.tokenizer.vocab_size)
     self.sampler = Sampler(model, self.tokenizer, mesh, rules, settings)
+    self.dtypes = settings.dtypes(model.dtype)
     self._params = self.sampler.compute_params(params)
     ids = workload.prompt_ids(source.config.vocab_size)
     self._prompts = [types.Prompt("", tuple(row.tolist())) for row in ids]
@@ -97,9 +99,7 @@ class SamplerRunner:
     """Returns the scheduler's settings, for a forecast."""
     engine = self.sampler.engine
     return Rules(
-      self.sampler.settings,
-      engine.slot_counts,
-      engine.devices,
+      engine.shapes,
       mesh_lib.platform(engine.mesh),
       engine.lists_pages,
     )

@@ -73,7 +73,7 @@ class Layer(torch.nn.Module):
     return x + F.linear(F.silu(gate) * up, self.down.to(x.dtype))
 
 
-class Decoder(torch.nn.Module):
+class TorchDecoder(torch.nn.Module):
   """A Llama or Qwen2.5 decoder."""
 
   def __init__(self, config: ModelConfig):
@@ -114,18 +114,18 @@ class Decoder(torch.nn.Module):
     return norm(x, self.final_norm, self.config.norm_eps)
 
 
-def make(config: ModelConfig, dtype: torch.dtype) -> Decoder:
+def make(config: ModelConfig, dtype: torch.dtype) -> TorchDecoder:
   """Returns a decoder with random weights, on a GPU if there is one."""
   torch.manual_seed(0)
   # float32 products may use TF32; bfloat16 models have none.
   torch.set_float32_matmul_precision("high")
   with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-    decoder = Decoder(config)
+    decoder = TorchDecoder(config)
   return decoder.to(dtype)
 
 
 def updater(
-  decoder: Decoder,
+  decoder: TorchDecoder,
   sequences: int,
   length: int,
   chunk_tokens: int,
@@ -189,7 +189,7 @@ def updater(
 
 @torch.inference_mode()
 def generator(
-  decoder: Decoder, slots: int, cached_tokens: int, new_tokens: int
+  decoder: TorchDecoder, slots: int, cached_tokens: int, new_tokens: int
 ) -> Callable[[], float]:
   """Returns a function that decodes tokens of all slots; returns seconds.
 

@@ -28,8 +28,9 @@ HIDDEN_INPUTS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class StepTimes:
+class VerificationTimes:
   """The wall-clock seconds of one step's verification.
+
   Attributes:
     validation_s: seconds of validating the proposals.
     learnability_s: seconds of grading the learnability answers.
@@ -52,7 +53,7 @@ class StepTimes:
 
 def measure(
   executor: Executor, triplets: Sequence[Triplet], endless: int = 0
-) -> StepTimes:
+) -> VerificationTimes:
   """Verifies a step and measures how long it takes.
 
   Args:
@@ -74,7 +75,7 @@ def measure(
   correct += sum(_grade(executor, triplets, 1, endless=0))
   answers = 3 * TASKS_PER_TYPE * (LEARNABILITY_SAMPLES + 1)
   end = time.monotonic()
-  return StepTimes(
+  return VerificationTimes(
     validated - start, graded - validated, end - graded, correct, answers
   )
 

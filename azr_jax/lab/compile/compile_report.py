@@ -29,8 +29,9 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel import chips
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import engine, layout
+from azr_jax.rollout import layout
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.shapes import slot_counts
 from azr_jax.trainer import build
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
@@ -108,7 +109,7 @@ def compile_check(
   }
   can_forecast = chip.clock_hz and not program_names
   if can_forecast and not any(program.error for program in programs):
-    counts = engine.slot_counts(r.slots, sampling)
+    counts = slot_counts(r.slots, sampling)
     report["forecasts"] = {
       name: compiled_costs.forecast_step(
         by_name, chip, c, shapes, counts, load, distribution, report["hosts"]
@@ -145,7 +146,7 @@ def _estimate(
     chip,
     mesh.size,
     shapes.tensor,
-    build.build_model(c, config, mesh, 1).remat,
+    build.build_policy_model(c, config, mesh).remat,
     shapes.rows,
     load,
     {} if update is None else update.collectives,

@@ -29,6 +29,7 @@ from azr_jax.lab.compile.sampler_forecast import (
 )
 from azr_jax.parallel.chips import Chip
 from azr_jax.rollout import settings as rollout_settings
+from azr_jax.rollout.build import shapes_of
 from azr_jax.trainer.settings import TrainSettings
 
 # Assumed, not measured: seconds until the first byte of a collective arrives.
@@ -160,9 +161,7 @@ def forecast_step(
     draws: number of steps to average over.
   """
   rules = Rules(
-    c.rollout,
-    slot_counts,
-    shapes.chips // shapes.tensor,
+    shapes_of(c.rollout, shapes.chips // shapes.tensor, slot_counts),
     "tpu",
     c.rollout.attention != rollout_settings.LOOP,
   )

@@ -201,7 +201,7 @@ def forecast_steps(
   }
 
 
-def _parts(found: Sequence[forecast.Step]) -> dict[str, list[float]]:
+def _parts(found: Sequence[forecast.SimulatedStep]) -> dict[str, list[float]]:
   """Returns times and counts that make up each step."""
   return {
     "prefill_s": [step.sampled.prefill_s for step in found],

@@ -62,7 +62,7 @@ class LearnerRules:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class SimulatedStep:
   """A simulated training step.
 
   Attributes:
@@ -92,7 +92,7 @@ def step(
   costs: SamplerCosts,
   learner_rules: LearnerRules,
   learner_costs: LearnerCosts,
-) -> Step:
+) -> SimulatedStep:
   """Simulates a training step that trains on what it samples.
 
   Args:
@@ -116,4 +116,4 @@ def step(
   critic_s = min(learner_rules.critic_steps, micro_batches) * c.critic_step_s
   epoch_s = c.call_s + critic_s + micro_batches * c.micro_batch_s
   update_s = score_s + learner_rules.epochs * epoch_s
-  return Step(simulated, rows, micro_batches, update_s, c.params_s)
+  return SimulatedStep(simulated, rows, micro_batches, update_s, c.params_s)

@@ -57,7 +57,7 @@ class LogNormal:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mixture:
+class LengthMixture:
   """A mixture of distributions, each with a weight."""
 
   groups: tuple[tuple[float, LogNormal], ...]
@@ -97,7 +97,7 @@ def parse(text: str, longest: int) -> Lengths:
   )
 
 
-def of_run(folder: pathlib.Path, longest: int) -> Mixture:
+def of_run(folder: pathlib.Path, longest: int) -> LengthMixture:
   """Returns the lengths described by a run's metrics, over all of its steps.
 
   A metric `tokens/GROUP/mean` comes with the standard deviation
@@ -120,7 +120,7 @@ def of_run(folder: pathlib.Path, longest: int) -> Mixture:
       f"lengths=run:{folder}: expected a run's folder, whose metrics.jsonl has "
       "tokens/.../mean"
     )
-  return Mixture(tuple(groups))
+  return LengthMixture(tuple(groups))
 
 
 def _groups(

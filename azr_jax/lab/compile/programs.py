@@ -42,7 +42,7 @@ def start_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of the devices of a topology.
   """
-  model = build.build_model(c, config, mesh, c.learner.max_sequences_per_row)
+  model = build.build_policy_model(c, config, mesh)
   learner = build.build_learner(c, model, mesh)
   state = learner.abstract
   policy, programs = state, []
@@ -85,7 +85,7 @@ def make_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of the devices of a topology.
   """
-  model = build.build_model(c, config, mesh, c.learner.max_sequences_per_row)
+  model = build.build_policy_model(c, config, mesh)
   learner = build.build_learner(c, model, mesh)
   state = learner.abstract
   critic = None
@@ -219,7 +219,7 @@ def _critic_programs(
 def _abstract_batch(
   micro_batches: int, rows: int, length: int, mesh: Mesh
 ) -> types.Batch:
-  """Returns an abstract batch of micro-batches [A, rows, length]."""
+  """Returns an abstract batch of micro-batches [A, B, S]."""
   sharding = mesh_lib.token_sharding(mesh, axis=1)
 
   def array(dtype: DTypeLike) -> Any:

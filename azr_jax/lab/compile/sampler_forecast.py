@@ -27,7 +27,7 @@ from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.host_engine import LengthEngine
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
-from azr_jax.rollout.settings import SamplerSettings, SpeculationSettings
+from azr_jax.rollout.shapes import EngineShapes
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.rollout.weights import Weights
 
@@ -40,20 +40,15 @@ HOST_SLOT_S = 2e-6
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-  """The settings that the scheduler's decisions depend on.
+  """What the scheduler's decisions and the pages read depend on.
 
   Attributes:
-    settings: sampler settings. The forecast overrides `max_tokens` and those
-      that do not affect it, such as stop strings.
-    slot_counts: slot counts that decode is compiled for, descending.
-    devices: number of devices that rows and slots are split over.
+    shapes: the sizes of device calls. The forecast overrides `longest`.
     platform: cpu, gpu or tpu.
     lists_pages: whether decoding reads live pages only.
   """
 
-  settings: SamplerSettings
-  slot_counts: tuple[int, ...]
-  devices: int
+  shapes: EngineShapes
   platform: str
   lists_pages: bool = False
 
@@ -68,12 +63,12 @@ class Rules:
       lengths: cached tokens of each live slot.
       slots: total number of slots.
     """
-    pages = -(-lengths // self.settings.page_size)
+    pages = -(-lengths // self.shapes.page_size)
     if self.lists_pages:
       return float(pages.sum()) / slots
-    rows = slots // self.devices
-    block = cached_attention.block_rows(rows, self.platform) * self.devices
-    return float(np.sort(pages)[::-1][::block].sum())
+    devices = self.shapes.devices
+    block = cached_attention.block_rows(slots // devices, self.platform)
+    return float(np.sort(pages)[::-1][:: block * devices].sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,13 +179,10 @@ class _CostEngine(LengthEngine):
   def __init__(
     self,
     rules: Rules,
-    settings: SamplerSettings,
     costs: SamplerCosts,
     length: Callable[[int, int], int],
   ):
-    super().__init__(
-      settings, length, slot_counts=rules.slot_counts, devices=rules.devices
-    )
+    super().__init__(rules.shapes, length)
     self._rules, self._costs = rules, costs
     self.simulated = SimulatedSampling()
 
@@ -203,7 +195,7 @@ class _CostEngine(LengthEngine):
   def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
     """Runs a prefill call."""
     call_s, page_s = self._costs.prefill_s[batch.tokens.shape[1]]
-    pages = -(-int(batch.starts.max()) // self.settings.page_size)
+    pages = self.shapes.pages_for(int(batch.starts.max()))
     self.simulated.prefill_s += call_s + pages * page_s
     return super().prefill(params, pool, batch)
 
@@ -315,26 +307,26 @@ class _Run:
       costs: the costs of device calls.
       longest: tokens of the longest completion.
     """
-    settings = dataclasses.replace(
-      rules.settings,
-      max_tokens=longest,
-      cache_gib=0.0,
-      prefix_cache=False,
-      stop_strings=(),
-      stop_after="",
-      speculation=SpeculationSettings(),
+    shapes = rules.shapes
+    shapes = dataclasses.replace(
+      shapes, longest=shapes.prompt_buckets[-1] + longest - 1
     )
     self._completions: list[tuple[int, ...]] = []
     self.engine = _CostEngine(
-      rules,
-      settings,
+      dataclasses.replace(rules, shapes=shapes),
       costs,
       lambda number, sample: self._completions[number][sample],
     )
     tokenizer: Any = _Tokenizer()
-    ends = ResponseEnds(tokenizer, settings)
-    engine = cast(Engine, self.engine)
-    self.stream = Stream(engine, tokenizer, ends, Meter(), Weights({}))
+    self.stream = Stream(
+      cast(Engine, self.engine),
+      tokenizer,
+      ResponseEnds(tokenizer),
+      Meter(),
+      Weights({}),
+      longest,
+      shares_prefixes=False,
+    )
     self.unfinished: dict[int, int] = collections.defaultdict(int)
     self._follow_ups: list[tuple[PromptLoad, int]] = []
 

@@ -15,7 +15,8 @@ from azr_jax.rollout import (
   layout,
   prefill_scheduler,
 )
-from azr_jax.rollout import engine as engine_lib
+from azr_jax.rollout.build import build_engine
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.slots import no_changes
 from azr_jax.trainer.settings import TrainSettings
@@ -35,7 +36,7 @@ class Sampling:
     slots: slot state at the largest slot count.
   """
 
-  engine: engine_lib.Engine
+  engine: Engine
   params: types.Params
   pool: pages.Pool
   slots: decode_state.Slots
@@ -92,11 +93,12 @@ def make(
     train_bytes: bytes of the learner's arrays on one device.
   """
   engine, params = sampling.engine, sampling.params
+  shapes = engine.shapes
   pool, slots = sampling.pool, sampling.slots
   cache_bytes = abstract.device_bytes(pool.k)
 
   def prefill(chunk: int) -> Program:
-    batch = abstract.shapes_of(prefill_scheduler.empty_batch(engine, chunk))
+    batch = abstract.shapes_of(prefill_scheduler.empty_batch(shapes, chunk))
     return Program(
       prefill_name(c.rollout, chunk),
       lambda: engine.prefill.lower(params, pool, batch),
@@ -104,8 +106,8 @@ def make(
       cache_bytes,
     )
 
-  num_slots = engine.slot_counts[0]
-  nothing = no_changes(num_slots, engine.devices, engine.max_pages_per_row)
+  num_slots = shapes.slot_counts[0]
+  nothing = no_changes(num_slots, shapes.devices, shapes.max_pages_per_row)
 
   def decode(name: str, context: jax.ShapeDtypeStruct | None) -> Program:
     return Program(
@@ -122,7 +124,7 @@ def make(
       cache_bytes,
     )
 
-  programs = [*map(prefill, reversed(engine.prefill_chunks))]
+  programs = [*map(prefill, reversed(shapes.prefill_chunks))]
   programs.append(decode("decode", None))
   speculation = c.rollout.speculation
   if speculation.drafts:
@@ -136,7 +138,7 @@ def abstract_sampling(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> Sampling:
   """Returns the engine and its abstract arguments."""
-  engine = engine_lib.make_engine(
+  engine = build_engine(
     model,
     layout.rollout_mesh(c.rollout.mesh, mesh),
     c.sharding.rules(),
@@ -150,7 +152,8 @@ def abstract_sampling(
   )
   pool = jax.eval_shape(engine.init_pool)
   # The number of slots is a constant of the program.
-  slots = jax.eval_shape(lambda: decode_state.init_slots(engine.slot_counts[0]))
+  num_slots = engine.shapes.slot_counts[0]
+  slots = jax.eval_shape(lambda: decode_state.init_slots(num_slots))
   return Sampling(
     engine,
     abstract.with_shardings(params, engine.param_shardings),

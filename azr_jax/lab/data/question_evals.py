@@ -7,6 +7,7 @@
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from azr_jax.models import tokenizers
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.randomness import keys
 from azr_jax.randomness.purposes import Purpose
@@ -44,6 +45,7 @@ def answer(
   policy = loading.load_policy(
     settings, model_spec, step, lambda _: sizes.Workload(responses)
   )
+  policy.tokenizer = tokenizers.dated(policy.tokenizer, run.date)
   with build.build_executor(settings.executor, run.hosts) as executor:
     for number, eval_pass in enumerate(eval_passes):
       path = run.folder / f"{eval_pass.name}.jsonl"

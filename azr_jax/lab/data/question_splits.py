@@ -142,7 +142,7 @@ def build(
 
 def _distinct(
   pools: Mapping[str, Sequence[Question]],
-  tasks: Mapping[str, catalogue.Task],
+  tasks: Mapping[str, catalogue.CatalogueTask],
 ) -> dict[str, list[Question]]:
   """Returns the pools without near duplicates, within and across tasks."""
   keys: set[str] = set()
@@ -157,7 +157,7 @@ def _distinct(
 def _split(
   settings: SplitSettings,
   pools: Mapping[str, Sequence[Question]],
-  tasks: Mapping[str, catalogue.Task],
+  tasks: Mapping[str, catalogue.CatalogueTask],
 ) -> dict[str, list[Question]]:
   """Returns the questions of each split, in the order of the catalogue."""
   by_split: dict[str, list[Question]] = {name: [] for name in splits.NAMES}

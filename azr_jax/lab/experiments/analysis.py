@@ -246,7 +246,7 @@ def _of_seeds(sd: float, count: int) -> hypotheses.Mean:
 def _paired(
   workdir: Workdir, one: ArmComparison
 ) -> tuple[tuple[int, ...], np.ndarray, np.ndarray] | None:
-  """Returns common seeds, and values [S, N] of base and arm; None if none."""
+  """Returns the common seeds and [seeds, items] of base and arm, or None."""
   outcome = workdir.plan.outcomes[one.outcome]
   arm = outcomes.read(workdir, one.arm, outcome)
   if arm is None:

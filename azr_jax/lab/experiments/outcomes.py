@@ -14,13 +14,13 @@ START = "start"
 
 
 @dataclasses.dataclass(frozen=True)
-class Samples:
+class OutcomeValues:
   """An outcome of those runs of an arm that have it.
 
   Attributes:
     seeds: seeds of the runs.
     items: question by item id, sorted; {} for a metric.
-    values: values by seed and item, float64 [S, N].
+    values: values by seed and item, float64 [seeds, items].
   """
 
   seeds: tuple[int, ...]
@@ -34,7 +34,7 @@ class Samples:
 
 def read(
   workdir: Workdir, arm: str, outcome: OutcomeSettings
-) -> Samples | None:
+) -> OutcomeValues | None:
   """Returns an outcome of an arm or of the start; None if no run has it yet.
 
   Runs that have not reached the outcome's last step, or have no score yet, are
@@ -45,7 +45,7 @@ def read(
   return None if arm == START else _metric(workdir, arm, outcome)
 
 
-def check_same_items(first: Samples, second: Samples) -> None:
+def check_same_items(first: OutcomeValues, second: OutcomeValues) -> None:
   """Raises ValueError if two arms were scored on different items."""
   if first.items != second.items or (
     first.values.shape[1] != second.values.shape[1]
@@ -58,7 +58,7 @@ def check_same_items(first: Samples, second: Samples) -> None:
 
 def _metric(
   workdir: Workdir, arm: str, outcome: OutcomeSettings
-) -> Samples | None:
+) -> OutcomeValues | None:
   found = {
     seed: _mean(folders.read_rows(workdir.run(arm, seed)), outcome)
     for seed in workdir.plan.about.seeds
@@ -67,7 +67,7 @@ def _metric(
   if not known:
     return None
   values = np.array([*known.values()])[:, None]
-  return Samples(tuple(known), {}, values)
+  return OutcomeValues(tuple(known), {}, values)
 
 
 def _mean(rows: list[dict[str, float]], outcome: OutcomeSettings) -> float:
@@ -90,7 +90,7 @@ def _mean(rows: list[dict[str, float]], outcome: OutcomeSettings) -> float:
 
 def _score(
   workdir: Workdir, arm: str, outcome: OutcomeSettings
-) -> Samples | None:
+) -> OutcomeValues | None:
   if arm == START:
     by_seed = {0: workdir.start_scores(outcome.score)}
   else:
@@ -116,4 +116,6 @@ def _score(
         f"start with {outcome.items!r}; there are none"
       )
   values = score_files.values(correct, ids, num_items, outcome.k)
-  return Samples(tuple(done), {id_: questions[id_] for id_ in ids}, values)
+  return OutcomeValues(
+    tuple(done), {id_: questions[id_] for id_ in ids}, values
+  )

@@ -34,7 +34,7 @@ CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 
 
 @dataclasses.dataclass(frozen=True)
-class About(Settings):
+class PlanSettings(Settings):
   """The top level of a plan."""
 
   question: str = setting("", "the question, in one sentence", required=True)
@@ -221,7 +221,7 @@ class Plan:
   """
 
   name: str
-  about: About
+  about: PlanSettings
   preparations: Sequence[Preparation]
   arms: Mapping[str, Arm]
   scores: Mapping[str, ScoreSettings]

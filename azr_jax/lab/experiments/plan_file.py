@@ -10,12 +10,12 @@ from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid, SettingsT
 from azr_jax.lab.experiments.plan import (
-  About,
   Amendment,
   Arm,
   ArmComparison,
   OutcomeSettings,
   Plan,
+  PlanSettings,
   Preparation,
   ScoreSettings,
   Transition,
@@ -91,7 +91,7 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
     rehearse=_table(rest, "rehearse"),
     amendments=_list(rest, "amended", Amendment),
     transition=_transition(_table(rest, "transition")),
-    about=settings_lib.build(About, rest),
+    about=settings_lib.build(PlanSettings, rest),
   )
   _check(plan)
   return plan

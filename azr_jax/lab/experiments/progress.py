@@ -7,7 +7,7 @@ from azr_jax.lab.experiments import folders
 from azr_jax.lab.experiments.folders import Workdir
 
 
-class Progress:
+class ExperimentProgress:
   """Counts finished and remaining steps, and how long a step takes."""
 
   def __init__(self, workdir: Workdir, num_cores: int):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from azr_jax.lab.experiments import folders
 from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.lab.experiments.jobs import ExperimentJob
-from azr_jax.lab.experiments.progress import Progress
+from azr_jax.lab.experiments.progress import ExperimentProgress
 from azr_jax.run import sigterm
 
 _POLL_S = 0.2
@@ -73,7 +73,7 @@ class Runner:
     self._budget_s = 3600 * min(
       workdir.plan.about.core_hours, before / 3600 + budget_hours
     )
-    self._progress = Progress(workdir, len(cores))
+    self._progress = ExperimentProgress(workdir, len(cores))
 
   def run(self) -> bool:
     """Runs until every job is done, the budget is spent, or SIGTERM arrives.

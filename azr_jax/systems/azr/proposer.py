@@ -5,7 +5,7 @@ Each completion is parsed and validated while others are still being sampled.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import rewards, solver
 from azr_jax.systems.azr.extensions import composite, rewriting
-from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
@@ -88,66 +87,182 @@ class Proposal:
     return self.task is not None and self.rejection is None
 
 
-def propose_prompt(
-  policy: Policy,
-  task_type: str,
-  buffers: Mapping[str, TaskBuffer],
-  settings: AZRSettings,
-  prompt_builder: PromptBuilder,
-  rng: np.random.Generator,
-) -> types.Prompt:
-  """Draws references from the buffers and builds a proposer prompt.
+class Proposer:
+  """Builds proposer prompts, and samples and validates proposals."""
 
-  If the prompt is too long, draws references again a few times, then half as
-  many, and so on. The last resort shows only the zero triplet.
+  def __init__(
+    self,
+    prompt_builder: PromptBuilder,
+    *,
+    references: int,
+    induction_inputs: int,
+    recent_references: bool = False,
+    composite_prob: float = 0.0,
+    max_components: int = 0,
+    strip: Collection[str] = (),
+  ):
+    """Stores how to propose.
 
-  Args:
-    policy: tokenizes prompts and knows the largest prompt bucket.
-    task_type: the type of the proposal.
-    buffers: the tasks of each type.
-    settings: the config section, with the number of references.
-    prompt_builder: builds the prompt.
-    rng: draws the references.
+    Args:
+      prompt_builder: builds the prompts of proposers and solvers.
+      references: K, the number of buffered tasks that a prompt shows.
+      induction_inputs: N, the number of inputs of an induction task.
+      recent_references: whether newer tasks are shown more often (appendix
+        D.3).
+      composite_prob: the probability that a prompt has components (appendix
+        D.2).
+      max_components: the maximum number of components.
+      strip: the parts to strip from proposed programs (`rewriting.STRIPPED`).
+    """
+    self._prompt_builder = prompt_builder
+    self._references = references
+    self._induction_inputs = induction_inputs
+    self._recent_references = recent_references
+    self._composite_prob = composite_prob
+    self._max_components = max_components
+    self._strip = strip
 
-  Raises:
-    ValueError: even the shortest prompt exceeds the largest bucket.
-  """
-  counts = [settings.references]
-  while task_type != INDUCTION and counts[-1]:
-    counts.append(counts[-1] // 2)
-  for count in counts:
-    for _ in range(MAX_RESAMPLES):
-      if task_type == INDUCTION:
-        code = _draw_program(buffers, rng)
-        prompt = _induction_prompt(policy, code, settings, prompt_builder)
-      else:
-        buffer = buffers[task_type]
-        prompt = _triplet_prompt(
-          policy, task_type, buffer, count, settings, prompt_builder, rng
-        )
-      if policy.fits(prompt):
-        return prompt
-  if task_type == INDUCTION:
-    prompt = _induction_prompt(
-      policy, ZERO_TRIPLET.code, settings, prompt_builder
+  def prompt(
+    self,
+    policy: Policy,
+    task_type: str,
+    buffers: Mapping[str, TaskBuffer],
+    rng: np.random.Generator,
+  ) -> types.Prompt:
+    """Draws references from the buffers and builds a proposer prompt.
+
+    If the prompt is too long, draws references again a few times, then half as
+    many, and so on. The last resort shows only the zero triplet.
+
+    Args:
+      policy: tokenizes prompts and knows the largest prompt bucket.
+      task_type: the type of the proposal.
+      buffers: the tasks of each type.
+      rng: draws the references.
+
+    Raises:
+      ValueError: even the shortest prompt exceeds the largest bucket.
+    """
+    counts = [self._references]
+    while task_type != INDUCTION and counts[-1]:
+      counts.append(counts[-1] // 2)
+    for count in counts:
+      for _ in range(MAX_RESAMPLES):
+        if task_type == INDUCTION:
+          code = _draw_program(buffers, rng)
+          prompt = self._induction_prompt(policy, code)
+        else:
+          buffer = buffers[task_type]
+          prompt = self._triplet_prompt(policy, task_type, buffer, count, rng)
+        if policy.fits(prompt):
+          return prompt
+    if task_type == INDUCTION:
+      prompt = self._induction_prompt(policy, ZERO_TRIPLET.code)
+    else:
+      buffer = buffers[task_type]
+      prompt = self._triplet_prompt(
+        policy, task_type, buffer, 0, rng, composites=False
+      )
+    if policy.fits(prompt):
+      return prompt
+    raise ValueError(
+      f"a proposer prompt for {task_type} exceeds all rollout.prompt_buckets: "
+      "expected a larger last bucket"
     )
-  else:
-    prompt = _triplet_prompt(
-      policy,
-      task_type,
-      buffers[task_type],
-      0,
-      settings,
-      prompt_builder,
-      rng,
-      composites=False,
+
+  def _induction_prompt(self, policy: Policy, code: str) -> types.Prompt:
+    text = self._prompt_builder.propose_induction(code, self._induction_inputs)
+    return policy.prompt(text, task=PromptPrograms(program=code))
+
+  def _triplet_prompt(
+    self,
+    policy: Policy,
+    task_type: str,
+    buffer: TaskBuffer,
+    count: int,
+    rng: np.random.Generator,
+    composites: bool = True,
+  ) -> types.Prompt:
+    """Returns a prompt that asks for a triplet.
+
+    Args:
+      policy: tokenizes the prompt.
+      task_type: the type of the proposal.
+      buffer: the tasks of this type.
+      count: the maximum number of references; 0 shows the zero triplet.
+      rng: draws the references.
+      composites: whether the prompt may have components (appendix D.2).
+    """
+    draw = buffer.recent if self._recent_references else buffer.sample
+    drawn = draw(rng, min(count, len(buffer)))
+    references = [task for task in drawn if isinstance(task, Triplet)]
+    is_error = task_type == ERROR_DEDUCTION
+    references = references or [
+      ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET
+    ]
+    components: tuple[str, ...] = ()
+    can_compose = composites and not is_error
+    chance = self._composite_prob if can_compose else 0.0
+    if chance and rng.random() < chance:
+      num_parts = int(rng.integers(1, self._max_components, endpoint=True))
+      candidates = buffer.sample(
+        rng, min(_CANDIDATES_PER_COMPONENT * num_parts, len(buffer))
+      )
+      components = composite.components(candidates, num_parts)
+    return policy.prompt(
+      self._prompt_builder.propose_triplet(task_type, references, components),
+      task=PromptPrograms(tuple(r.code for r in references), components),
     )
-  if policy.fits(prompt):
-    return prompt
-  raise ValueError(
-    f"a proposer prompt for {task_type} exceeds all rollout.prompt_buckets: "
-    "expected a larger last bucket"
-  )
+
+  async def propose(
+    self,
+    policy: Policy,
+    jobs: SharedJobs,
+    prompt_seed: int,
+    task_type: str,
+    prompt: types.Prompt,
+  ) -> Proposal:
+    """Samples a proposal and validates it.
+
+    Args:
+      policy: samples the proposal, in phase 0.
+      jobs: validates the proposal.
+      prompt_seed: a part of the random key.
+      task_type: the type of the proposal.
+      prompt: the proposer prompt.
+    """
+    [(_, _, completion)] = [
+      one
+      async for one in policy.sample(
+        [prompt], prompt_seeds=[prompt_seed], call=0
+      )
+    ]
+    verdict = jobs.submit(
+      functools.partial(
+        _submit_validation,
+        task_type=task_type,
+        shown=prompt.task,
+        response=completion.text,
+        induction_inputs=self._induction_inputs,
+        strip=self._strip,
+      )
+    )
+    outcome = await Awaited(verdict, jobs)
+    return _proposal(
+      policy, task_type, prompt, completion, outcome, self._prompt_builder
+    )
+
+  async def propose_all(
+    self,
+    policy: Policy,
+    jobs: SharedJobs,
+    typed_prompts: Sequence[tuple[str, types.Prompt]],
+  ) -> list[Proposal]:
+    """Samples and validates one proposal per (task type, prompt), in order."""
+    return await policy.gather(
+      self.propose(policy, jobs, number, task_type, prompt)
+      for number, (task_type, prompt) in enumerate(typed_prompts)
+    )
 
 
 def _draw_program(
@@ -161,113 +276,6 @@ def _draw_program(
     for task in buffer.tasks()
   ] or [ZERO_TRIPLET.code]
   return programs[rng.integers(len(programs))]
-
-
-def _induction_prompt(
-  policy: Policy,
-  code: str,
-  settings: AZRSettings,
-  prompt_builder: PromptBuilder,
-) -> types.Prompt:
-  text = prompt_builder.propose_induction(code, settings.induction_inputs)
-  return policy.prompt(text, task=PromptPrograms(program=code))
-
-
-def _triplet_prompt(
-  policy: Policy,
-  task_type: str,
-  buffer: TaskBuffer,
-  count: int,
-  settings: AZRSettings,
-  prompt_builder: PromptBuilder,
-  rng: np.random.Generator,
-  composites: bool = True,
-) -> types.Prompt:
-  """Returns a prompt that asks for a triplet.
-
-  Args:
-    policy: tokenizes the prompt.
-    task_type: the type of the proposal.
-    buffer: the tasks of this type.
-    count: the maximum number of references; 0 shows the zero triplet.
-    settings: the config section.
-    prompt_builder: builds the prompt.
-    rng: draws the references.
-    composites: whether the prompt may have components (appendix D.2).
-  """
-  appendix = settings.appendix
-  is_recent = appendix.reference_sampling == "recent"
-  draw = buffer.recent if is_recent else buffer.sample
-  drawn = draw(rng, min(count, len(buffer)))
-  references = [task for task in drawn if isinstance(task, Triplet)]
-  is_error = task_type == ERROR_DEDUCTION
-  references = references or [ZERO_ERROR_TRIPLET if is_error else ZERO_TRIPLET]
-  components: tuple[str, ...] = ()
-  can_compose = composites and not is_error
-  chance = appendix.composite_prob if can_compose else 0.0
-  if chance and rng.random() < chance:
-    num_parts = int(rng.integers(1, appendix.max_components, endpoint=True))
-    candidates = buffer.sample(
-      rng, min(_CANDIDATES_PER_COMPONENT * num_parts, len(buffer))
-    )
-    components = composite.components(candidates, num_parts)
-  return policy.prompt(
-    prompt_builder.propose_triplet(task_type, references, components),
-    task=PromptPrograms(tuple(r.code for r in references), components),
-  )
-
-
-async def propose(
-  policy: Policy,
-  jobs: SharedJobs,
-  prompt_seed: int,
-  task_type: str,
-  prompt: types.Prompt,
-  settings: AZRSettings,
-  prompt_builder: PromptBuilder,
-) -> Proposal:
-  """Samples a proposal and validates it.
-
-  Args:
-    policy: samples the proposal, in phase 0.
-    jobs: validates the proposal.
-    prompt_seed: a part of the random key.
-    task_type: the type of the proposal.
-    prompt: the proposer prompt.
-    settings: the config section.
-    prompt_builder: builds the task's solver prompt, which must fit.
-  """
-  [(_, _, completion)] = [
-    one
-    async for one in policy.sample([prompt], prompt_seeds=[prompt_seed], call=0)
-  ]
-  verdict = jobs.submit(
-    functools.partial(
-      _submit_validation,
-      task_type=task_type,
-      prompt=prompt,
-      response=completion.text,
-      settings=settings,
-    )
-  )
-  outcome = await Awaited(verdict, jobs)
-  return _proposal(
-    policy, task_type, prompt, completion, outcome, prompt_builder
-  )
-
-
-async def sample_proposals(
-  policy: Policy,
-  jobs: SharedJobs,
-  typed_prompts: Sequence[tuple[str, types.Prompt]],
-  settings: AZRSettings,
-  prompt_builder: PromptBuilder,
-) -> list[Proposal]:
-  """Samples and validates one proposal per (task type, prompt), in order."""
-  return await policy.gather(
-    propose(policy, jobs, number, task_type, prompt, settings, prompt_builder)
-    for number, (task_type, prompt) in enumerate(typed_prompts)
-  )
 
 
 def _proposal(
@@ -303,30 +311,27 @@ def _proposal(
 def _submit_validation(
   executor: Executor,
   task_type: str,
-  prompt: types.Prompt,
+  shown: PromptPrograms,
   response: str,
-  settings: AZRSettings,
+  induction_inputs: int,
+  strip: Collection[str],
 ) -> validation.ValidationFuture:
   """Parses a proposal and submits its validation."""
   if task_type == INDUCTION:
-    parsed = parsing.parse_induction_proposal(
-      response, settings.induction_inputs
-    )
+    parsed = parsing.parse_induction_proposal(response, induction_inputs)
     if parsed is None:
       return futures.done(validation.Rejection("format"))
     inputs, message = parsed
     return validation.submit_induction_task(
-      executor, prompt.task.program, inputs, message
+      executor, shown.program, inputs, message
     )
   parsed = parsing.parse_triplet_proposal(response)
   if parsed is None:
     return futures.done(validation.Rejection("format"))
   code, argument_text = parsed
-  code = rewriting.strip(code, settings.appendix.strip)
+  code = rewriting.strip(code, strip)
   if task_type == ERROR_DEDUCTION:
     return validation.submit_error_triplet(executor, code, argument_text)
-  if prompt.task.components:
-    return composite.submit(
-      executor, code, prompt.task.components, argument_text
-    )
+  if shown.components:
+    return composite.submit(executor, code, shown.components, argument_text)
   return validation.submit_triplet(executor, code, argument_text)

@@ -24,8 +24,9 @@ from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
-from azr_jax.systems.azr import proposer, solver
+from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.extensions import rewriting
+from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
@@ -59,6 +60,7 @@ class Seeding:
     policy: Policy,
     context: Context,
     settings: AZRSettings,
+    proposer: Proposer,
     prompt_builder: PromptBuilder,
   ):
     """Reads seeds that the run has already written, if any.
@@ -67,11 +69,13 @@ class Seeding:
       policy: the untrained model.
       context: validates proposals and stores the seeds.
       settings: the config section.
-      prompt_builder: builds the prompts.
+      proposer: samples and validates proposals.
+      prompt_builder: builds the solver prompts, which seeds must fit.
     """
     self._policy = policy
     self._context = context
     self._settings = settings
+    self._proposer = proposer
     self._prompt_builder = prompt_builder
     self._target = min(
       settings.prompts * settings.seed_factor, settings.buffer.max_programs
@@ -182,17 +186,13 @@ class Seeding:
       else {task_type: self._seeds[kind]}
     )
     prompts = [
-      proposer.propose_prompt(
-        policy, task_type, shown, self._settings, self._prompt_builder, rng
-      )
+      self._proposer.prompt(policy, task_type, shown, rng)
       for _ in range(self._settings.prompts)
     ]
-    proposals = await proposer.sample_proposals(
+    proposals = await self._proposer.propose_all(
       policy,
       self._context.jobs,
       [(task_type, prompt) for prompt in prompts],
-      self._settings,
-      self._prompt_builder,
     )
     tasks = [p.task for p in proposals if p.task is not None]
     # Programs of induction tasks come from seeds, so they are stripped already.

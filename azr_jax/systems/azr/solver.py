@@ -15,6 +15,9 @@ from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
+# Phases of sampling. Proposals are phase 0 and get their slots first.
+LEARN, SOLVE, VOTE = 1, 2, 3
+
 
 @dataclasses.dataclass
 class Solution:
@@ -71,7 +74,7 @@ async def solve(
   Args:
     policy: samples the solutions.
     jobs: grades the solutions.
-    phase: a part of the random key.
+    phase: `LEARN`, `SOLVE` or `VOTE`, a part of the random key.
     prompt_seed: a part of the random key, unique among tasks of the phase.
     task_type: the type of the task.
     task: the task to solve.

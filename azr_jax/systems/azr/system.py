@@ -9,11 +9,12 @@ The life of a step (`AZR.collect`, Algorithm 1):
    trajectory with a composite reward (eq. 5, 6) and a (task type, role) group
    (eq. 8).
 
-Proposals pass through stages 2 to 4 independently (`episodes.py`).
+Proposals pass through stages 2 to 4 independently (`collector.py`).
 
 Paper: AZR (arXiv 2505.03335). Where the published code differs from the paper,
 a setting selects one of them; the default is the paper's. Experiments of
-appendix D and ideas from other papers are in `extensions/`.
+appendix D and ideas from other papers are in `extensions/`, which
+`extensions/hook.py` calls.
 """
 
 import operator
@@ -28,18 +29,14 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr import (
   metrics,
-  program_metrics,
-  proposer,
   seeding,
   trajectories,
 )
-from azr_jax.systems.azr.episodes import (
-  EpisodeCollector,
-  ProposalEpisode,
-  Start,
-)
-from azr_jax.systems.azr.extensions.labels import EXECUTOR, Labels
-from azr_jax.systems.azr.proposer import Proposal
+from azr_jax.systems.azr.collector import EpisodeCollector
+from azr_jax.systems.azr.episode import Episode, Start
+from azr_jax.systems.azr.extensions.hook import Extensions
+from azr_jax.systems.azr.extensions.labels import EXECUTOR
+from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import (
@@ -77,8 +74,6 @@ class AZR(System):
       )
       for task_type in settings.task_types
     }
-    self._answers = program_metrics.AnswerCounts()
-    self._surprise = program_metrics.Surprise()
     limits = context.sandbox
     self._prompt_builder = PromptBuilder(
       settings.prompt_format,
@@ -89,6 +84,19 @@ class AZR(System):
       templates.read(settings.prompt_templates, settings.task_types)
       if settings.prompt_templates
       else None,
+    )
+    appendix = settings.appendix
+    self._proposer = Proposer(
+      self._prompt_builder,
+      references=settings.references,
+      induction_inputs=settings.induction_inputs,
+      recent_references=appendix.reference_sampling == "recent",
+      composite_prob=appendix.composite_prob,
+      max_components=appendix.max_components,
+      strip=appendix.strip,
+    )
+    self._extensions = Extensions(
+      settings, context, self._prompt_builder, self.buffers
     )
 
   def solver_prompt(self, task_type: str, task: Task) -> str:
@@ -140,14 +148,10 @@ class AZR(System):
   def state_dict(self) -> dict[str, Any]:
     """Returns the buffers and the answer counts as JSON values."""
     buffers = {name: b.state_dict() for name, b in self.buffers.items()}
-    counts = {
-      "answers": self._answers.state_dict(),
-      "answered": self._surprise.state_dict(),
-    }
     templates = self._prompt_builder.custom_templates
     return {
       **buffers,
-      **counts,
+      **self._extensions.state_dict(),
       _TEMPLATES: templates.digest if templates else "",
     }
 
@@ -172,50 +176,46 @@ class AZR(System):
           "tasks: expected the run's original types, or another --workdir"
         )
       buffer.load_state_dict(state[name])
-    self._answers.load_state_dict(state["answers"])
-    self._surprise.load_state_dict(state["answered"])
+    self._extensions.load_state_dict(state)
 
   async def collect(self, policy: Policy, step: int) -> types.RolloutBatch:
-    """Collects one step; the module docstring lists its stages.
+    """Collects one step of Algorithm 1.
 
     Reads buffers and counts before sampling proposals, and updates them once
     the whole step is complete.
     """
-    settings, jobs = self.settings, self.context.jobs
-    seeding_s = 0.0
-    if not any(len(buffer) for buffer in self.buffers.values()):
-      start = self.context.now()
-      await seeding.Seeding(
-        policy,
-        self.context,
-        settings,
-        self._prompt_builder,
-      ).fill(self.buffers)
-      # Discard the metrics of seeding jobs. A run that is killed before its
-      # first checkpoint rereads its seeds, and its metrics must not differ.
-      jobs.metrics()
-      seeding_s = self.context.now() - start
-    labels = Labels(settings.labels, settings.proposer_labels, self.buffers)
-    collector = EpisodeCollector(
-      policy,
-      self.context,
-      settings,
-      self._prompt_builder,
-      labels,
-      self.buffers,
-      step,
-    )
+    # Line 1: seeds.
+    seeding_s = await self._seed(policy, step)
+
+    # Lines 4, 8 and 9: draw programs and references, and build B proposer
+    # prompts per task type. Line 13: draw tasks in case proposals are rejected.
+    prompts = self._prompts(policy, step)
+    fallbacks = self._tasks_to_solve(step)
     starts = [
       Start(task_type, prompt, task)
-      for (task_type, prompt), task in zip(
-        self._prompts(policy, step), self._tasks_to_solve(step), strict=True
-      )
+      for (task_type, prompt), task in zip(prompts, fallbacks, strict=True)
     ]
     starts += [Start.from_json(row, policy) for row in policy.partial.items]
-    episodes = await collector.collect(starts)
-    self._keep(episodes, collector.votes(episodes), labels, step)
+
+    # Lines 5 to 7 and 10 to 16: propose, validate, solve and verify.
+    extensions = self._extensions.begin_step(policy, step, starts)
+    episodes = await EpisodeCollector(
+      policy,
+      self.context.jobs,
+      self.settings,
+      self._proposer,
+      self._prompt_builder,
+      extensions,
+    ).collect(starts)
+
+    # Lines 7 and 12: valid tasks enter the buffers.
+    self._add_tasks(episodes, step)
+    extensions.after_step(episodes)
+    self._update_pass_rates(episodes)
+
+    # Line 16: rewards. The trainer does line 17, the update.
     batch = self._batch(episodes, step)
-    batch.metrics.update(labels.metrics(self.name))
+    batch.metrics.update(extensions.metrics(episodes))
     if seeding_s:
       batch.metrics["time/seed"] = seeding_s
     return batch
@@ -224,6 +224,23 @@ class AZR(System):
     """Returns whether the buffers have tasks; the first step fills them."""
     del step
     return any(len(buffer) for buffer in self.buffers.values())
+
+  async def _seed(self, policy: Policy, step: int) -> float:
+    """Fills empty buffers with seed tasks; returns the seconds it took."""
+    if self.can_sample_ahead(step):
+      return 0.0
+    start = self.context.now()
+    await seeding.Seeding(
+      policy,
+      self.context,
+      self.settings,
+      self._proposer,
+      self._prompt_builder,
+    ).fill(self.buffers)
+    # Discard the metrics of seeding jobs. A run that is killed before its first
+    # checkpoint rereads its seeds, and its metrics must not differ.
+    self.context.jobs.metrics()
+    return self.context.now() - start
 
   def _prompts(
     self, policy: Policy, step: int
@@ -234,9 +251,7 @@ class AZR(System):
     return [
       (
         task_type,
-        proposer.propose_prompt(
-          policy, task_type, self.buffers, settings, self._prompt_builder, rng
-        ),
+        self._proposer.prompt(policy, task_type, self.buffers, rng),
       )
       for task_type in settings.task_types
       for _ in range(settings.prompts)
@@ -261,72 +276,37 @@ class AZR(System):
       tasks += [*drawn, *[None] * (settings.prompts - len(drawn))]
     return tasks
 
-  def _keep(
-    self,
-    episodes: Sequence[ProposalEpisode],
-    votes: Sequence[Sequence[Solution]],
-    labels: Labels,
-    step: int,
-  ) -> None:
-    """Adds valid tasks to the buffers, and updates labels and pass rates.
-
-    Args:
-      episodes: the step's episodes.
-      votes: the rollouts of each vote on the label of a solved task.
-      labels: the labels of the step's tasks.
-      step: the training step.
-    """
+  def _add_tasks(self, episodes: Sequence[Episode], step: int) -> None:
+    """Adds the valid tasks of a step to the buffers."""
     for proposal in (episode.proposal for episode in episodes):
       if proposal.task is None:
         continue
       buffer = self.buffers[proposal.task_type]
       proposal.duplicate = buffer.has_equivalent(proposal.task)
       buffer.add(proposal.task, step)
-    for episode in episodes:
-      if episode.rollouts:
-        episode.proposal.solved = labels.vote(episode.rollouts)
-    for rollouts in votes:
-      labels.vote(rollouts)
-    solutions = _solutions(episodes)
-    labels.grade(solutions)
-    labels.keep()
-    self._observe(_rollouts(episodes))
-    self._observe(solutions)
-    if self.settings.measure_programs:
-      proposals = [episode.proposal for episode in episodes]
-      program_metrics.count_answers(proposals, self._answers)
-      self._surprise.rate_and_count(
-        proposals, [*_rollouts(episodes), *solutions]
-      )
 
-  def _observe(self, solutions: Sequence[Solution]) -> None:
+  def _update_pass_rates(self, episodes: Sequence[Episode]) -> None:
     """Updates the pass rates of buffered tasks with decided solutions."""
-    for solution in solutions:
+    for solution in [*_rollouts(episodes), *_solutions(episodes)]:
       if solution.outcome.is_undecided:
         continue
       buffer = self.buffers[solution.task_type]
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
   def _batch(
-    self, episodes: Sequence[ProposalEpisode], step: int
+    self, episodes: Sequence[Episode], step: int
   ) -> types.RolloutBatch:
     """Returns the trajectories and metrics of a step."""
     settings = self.settings
-    proposals = [episode.proposal for episode in episodes]
-    solutions = _solutions(episodes)
     proposed: list[types.Trajectory] = []
     if PROPOSE in settings.roles:
+      proposals = [episode.proposal for episode in episodes]
       proposed = trajectories.of_proposals(proposals, settings)
-    solved = [trajectories.of_solution(s, settings) for s in solutions]
-    step_metrics = self._metrics(proposals, _rollouts(episodes), step)
+    solved = [
+      trajectories.of_solution(s, settings) for s in _solutions(episodes)
+    ]
+    step_metrics = self._metrics(episodes, step)
     step_metrics |= metrics.step_metrics([*proposed, *solved])
-    if settings.unverified_fraction:
-      step_metrics |= metrics.gate_metrics(proposals, solutions)
-    if settings.measure_programs:
-      step_metrics |= program_metrics.metrics(proposals, self.name)
-      step_metrics |= program_metrics.solution_metrics(
-        [episode.gold_minus_answer for episode in episodes], self.name
-      )
     if settings.train_on_learnability:
       solved += [
         trajectories.of_solution(s, settings) for s in _rollouts(episodes)
@@ -336,14 +316,14 @@ class AZR(System):
     return types.RolloutBatch(learned, step_metrics)
 
   def _metrics(
-    self,
-    proposals: Sequence[Proposal],
-    rollouts: Sequence[Solution],
-    step: int,
+    self, episodes: Sequence[Episode], step: int
   ) -> dict[str, float]:
     """Returns metrics of proposals, rollouts and buffers."""
+    proposals = [episode.proposal for episode in episodes]
     step_metrics = metrics.response_metrics(PROPOSE, proposals)
-    step_metrics |= metrics.response_metrics("learnability", rollouts)
+    step_metrics |= metrics.response_metrics(
+      "learnability", _rollouts(episodes)
+    )
     step_metrics |= metrics.proposal_metrics(
       proposals,
       self.settings.learnability_samples,
@@ -352,9 +332,6 @@ class AZR(System):
     for name, buffer in self.buffers.items():
       prefix = f"buffer/{self.name}/{name}"
       step_metrics[f"{prefix}/size"] = float(len(buffer))
-      if self.settings.unverified_fraction:
-        fraction = buffer.unverified_fraction
-        step_metrics[f"{prefix}/unverified_fraction"] = fraction
       # Seeds never count as fresh.
       step_metrics[f"{prefix}/fresh_fraction"] = buffer.fraction_since(
         max(step - FRESH_STEPS, seeding.SEED_STEP) + 1
@@ -362,12 +339,12 @@ class AZR(System):
     return step_metrics
 
 
-def _rollouts(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
-  """Returns a step's learnability rollouts, in proposal order."""
+def _rollouts(episodes: Sequence[Episode]) -> list[Solution]:
+  """Returns a step's learnability rollouts, in episode order."""
   return [rollout for episode in episodes for rollout in episode.rollouts]
 
 
-def _solutions(episodes: Sequence[ProposalEpisode]) -> list[Solution]:
+def _solutions(episodes: Sequence[Episode]) -> list[Solution]:
   """Returns the solutions of a step, in episode order."""
   return [
     episode.solution for episode in episodes if episode.solution is not None

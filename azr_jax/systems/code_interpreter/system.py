@@ -31,7 +31,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.curricula.improvement_potential import OFFLINE, PassRate
-from azr_jax.curricula.stages import Stages
+from azr_jax.curricula.stages import CurriculumStages
 from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
 from azr_jax.parallel.decode_clock import DecodeClock
@@ -119,7 +119,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
         f"code_interpreter.prompts={settings.prompts}"
       )
     self._questions = list(questions)
-    self._stages = Stages(
+    self._stages = CurriculumStages(
       [question.id for question in questions],
       pass_rates,
       curriculum=settings.curriculum,

@@ -1,9 +1,8 @@
 """Reads or generates Countdown puzzles and builds the curriculum over them."""
 
 import dataclasses
-import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.tasks.countdown import difficulty, generator, puzzle_files
 
 # The bucket of puzzles that the policy proposed.
-PROPOSED = "own"
+PROPOSED = "proposed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,18 +33,21 @@ class Sources:
   curriculum: Curriculum
 
 
-def read(c: CountdownSettings, steps: int) -> Sources:
+def read(
+  c: CountdownSettings, steps: int, say: Callable[[str], None]
+) -> Sources:
   """Returns the puzzles, read or generated, and their curriculum.
 
   Args:
     c: the config section.
     steps: training steps of the run, for the static schedule.
+    say: prints how many puzzles of a file are skipped.
 
   Raises:
     ValueError: no puzzle has one of the sizes, or a file has only puzzles of
       the test split.
   """
-  puzzles, scores = _puzzles(c)
+  puzzles, scores = _puzzles(c, say)
   of_size = [i for i, p in enumerate(puzzles) if len(p.numbers) in c.sizes]
   if not of_size:
     raise ValueError(
@@ -57,7 +59,7 @@ def read(c: CountdownSettings, steps: int) -> Sources:
   curriculum = _curriculum(c, buckets, steps)
   sources = [puzzles]
   if c.mix.puzzles:
-    second, second_scores = _training_puzzles(c.mix.puzzles)
+    second, second_scores = _training_puzzles(c.mix.puzzles, say)
     mixed_buckets = _bucketed(difficulty.BUCKETS, second_scores, ())
     weights = mixture.proportional(mixed_buckets)
     if c.mix.bucket_weights:
@@ -111,10 +113,12 @@ def _bucketed(
   return Buckets(names, difficulty.buckets(scores, thresholds).tolist())
 
 
-def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
+def _puzzles(
+  c: CountdownSettings, say: Callable[[str], None]
+) -> tuple[list[Puzzle], np.ndarray]:
   """Returns the puzzles of source 0, with the difficulty of each."""
   if c.puzzles:
-    return _training_puzzles(c.puzzles)
+    return _training_puzzles(c.puzzles, say)
   # tensorflow-datasets takes a quarter of a second to import.
   from azr_jax.tasks.countdown import dataset
 
@@ -127,7 +131,9 @@ def _puzzles(c: CountdownSettings) -> tuple[list[Puzzle], np.ndarray]:
   )
 
 
-def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
+def _training_puzzles(
+  path: str, say: Callable[[str], None]
+) -> tuple[list[Puzzle], np.ndarray]:
   """Returns the training puzzles of a file, with the difficulty of each.
 
   Raises:
@@ -135,12 +141,12 @@ def _training_puzzles(path: str) -> tuple[list[Puzzle], np.ndarray]:
   """
   puzzles, scores = puzzle_files.read(pathlib.Path(path).expanduser())
   kept = [i for i, p in enumerate(puzzles) if not generator.is_test(p)]
-  logging.warning(
-    "%s: skipping %d of %d puzzles, which belong to the test split",
-    path,
-    len(puzzles) - len(kept),
-    len(puzzles),
-  )
+  skipped = len(puzzles) - len(kept)
+  if skipped:
+    say(
+      f"{path}: skipping {skipped} of {len(puzzles)} puzzles, which belong to "
+      "the test split"
+    )
   if not kept:
     raise ValueError(f"{path}: expected puzzles outside the test split")
   return [puzzles[i] for i in kept], scores[kept]

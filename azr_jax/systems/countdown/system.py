@@ -103,7 +103,8 @@ class Countdown(GroupSystem[StepPuzzles]):
   @classmethod
   def build(cls, settings: CountdownSettings, context: Context) -> "Countdown":
     """Reads or generates the puzzles and makes the system."""
-    return cls(settings, context, sources_lib.read(settings, context.steps))
+    sources = sources_lib.read(settings, context.steps, context.say)
+    return cls(settings, context, sources)
 
   @classmethod
   def check(cls, settings: CountdownSettings, rollout: SamplerSettings) -> None:

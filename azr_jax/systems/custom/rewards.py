@@ -36,7 +36,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class RewardPart:
   """One of the rewards in `custom.reward`.
 
   Attributes:
@@ -55,13 +55,13 @@ def plain_name(name: str) -> str:
   return _NOT_IN_NAMES.sub("_", name)
 
 
-def parse(text: str) -> list[Part]:
+def parse(text: str) -> list[RewardPart]:
   """Parses a comma-separated list of rewards with optional weights.
 
   Raises:
     Invalid: the list is empty, or a part is malformed.
   """
-  parts: list[Part] = []
+  parts: list[RewardPart] = []
   for piece in filter(str.strip, text.split(",")):
     match = _WEIGHT.match(piece)
     assert match is not None  # The piece is not empty.
@@ -86,7 +86,7 @@ def parse(text: str) -> list[Part]:
     unique = name
     while unique in names:
       unique += "_2"
-    parts.append(Part(plain_name(unique), spec, weight))
+    parts.append(RewardPart(plain_name(unique), spec, weight))
   if not parts:
     raise Invalid(
       "reward",
@@ -105,7 +105,7 @@ class _Reward:
     call: maps (executor, arguments by name) to the future of the result.
   """
 
-  part: Part
+  part: RewardPart
   taken: Signature
   call: Callable[..., Any]
 
@@ -175,7 +175,7 @@ class Rewards:
       raise
 
   def _reward(
-    self, part: Part, settings: CustomSettings, in_pool: Sequence[str]
+    self, part: RewardPart, settings: CustomSettings, in_pool: Sequence[str]
   ) -> _Reward:
     if part.name not in in_pool:
       program = sandboxed.read(part.spec)
@@ -251,7 +251,7 @@ class Rewards:
 
 
 def _function(
-  part: Part, settings: CustomSettings, given: Mapping[str, Function]
+  part: RewardPart, settings: CustomSettings, given: Mapping[str, Function]
 ) -> Function:
   """Returns a reward as a `Function` for the process pool."""
   if part.spec == judge.NAME:

@@ -39,7 +39,6 @@ from azr_jax.systems.dynamic_sampling import Group, Groups
 from azr_jax.systems.groups import GroupSystem
 from azr_jax.systems.scores import Score, ScoredItems
 from azr_jax.systems.system import About, Context
-from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.table import prompts, reading
 from azr_jax.tasks.table.reading import Row
 
@@ -434,8 +433,7 @@ def _check_prompts(
   """
   tokenizer = context.tokenizer
   prompts.text(rows[0], settings, tokenizer)
-  if prompts.is_chat(settings, tokenizer):
-    Chat(tokenizer, settings.arguments, rows[0].prefill).check()
+  prompts.check(rows[0], settings, tokenizer, context.say)
   count = reading.answers_left_out(rows, settings)
   if count:
     context.say(

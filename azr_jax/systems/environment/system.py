@@ -15,7 +15,7 @@ run stops, because the step has no signal.
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.curricula import passes
-from azr_jax.environments.client import Episodes
+from azr_jax.environments.client import EnvironmentTask, Episodes
 from azr_jax.environments.server import EpisodeServer
 from azr_jax.executor import futures
 from azr_jax.functions.pool import CallResult
@@ -45,7 +45,6 @@ from azr_jax.systems.groups import GroupSystem
 from azr_jax.systems.scores import Score, ScoredItems
 from azr_jax.systems.system import About, Context
 
-Task = Mapping[str, Any]
 _NAME = "environment"
 _SOLVE = f"{_NAME}/solve"
 _ORDER = "order"
@@ -64,8 +63,8 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     settings: EnvironmentSettings,
     context: Context,
     episodes: Episodes,
-    tasks: Sequence[Task],
-    evaluation_tasks: Sequence[Task] = (),
+    tasks: Sequence[EnvironmentTask],
+    evaluation_tasks: Sequence[EnvironmentTask] = (),
   ):
     """Makes the system.
 
@@ -87,6 +86,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
       settings.max_output_tokens,
       settings.system_prompt,
       settings,
+      context.say,
     )
     self._conversations = self._make_conversations(context.clock)
 
@@ -218,7 +218,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
   async def _run_episodes(
     self,
     policy: Policy,
-    task: Task,
+    task: EnvironmentTask,
     prompt_seed: int,
     n: int,
     conversations: Conversations,

@@ -7,10 +7,11 @@ model sees the plain contents, one per line.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.run import console
 from azr_jax.tasks.chats import Chat, ChatSettings
 
 Messages = Sequence[Mapping[str, Any]]
@@ -32,6 +33,7 @@ class TurnWriter:
     max_output_tokens: int,
     system_prompt: str = "",
     settings: ChatSettings | None = None,
+    say: Callable[[str], None] = console.print_status,
   ):
     """Makes a writer.
 
@@ -41,6 +43,7 @@ class TurnWriter:
       system_prompt: the system message of conversations without one; empty
         adds none.
       settings: the chat template's arguments and the prefill of replies.
+      say: prints a warning about the chat template.
 
     Raises:
       ValueError: the model's chat template does not use the given arguments.
@@ -52,7 +55,7 @@ class TurnWriter:
     self._prefill = settings.prefill
     self._writer = Chat(tokenizer, settings.arguments, settings.prefill)
     if tokenizer.has_chat_template or settings.arguments:
-      self._writer.check()
+      self._writer.check(say, system_prompt)
 
   def prompt(self, messages: Messages, tools: Messages = ()) -> str:
     """Returns the text up to the first reply.

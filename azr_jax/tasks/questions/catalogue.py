@@ -19,7 +19,7 @@ SPLITS = ("train", "test")
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class CatalogueTask:
   """A task of the catalogue.
 
   Attributes:
@@ -32,8 +32,10 @@ class Task:
 
 
 @functools.cache
-def tasks() -> dict[str, Task]:
+def tasks() -> dict[str, CatalogueTask]:
   """Returns all tasks by name, in the order of the paper's appendix G."""
   with _TABLE.open(encoding="utf-8", newline="") as file:
     rows = csv.DictReader(file, delimiter="\t")
-    return {row["task"]: Task(row["task"], row["split"]) for row in rows}
+    return {
+      row["task"]: CatalogueTask(row["task"], row["split"]) for row in rows
+    }

@@ -1,6 +1,6 @@
 """Turns a row into the text of its prompt."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from azr_jax.models.tokenizers import Message, Tokenizer
@@ -41,6 +41,29 @@ def messages(
   if system_prompt and found[0]["role"] != chats.SYSTEM:
     found.insert(0, {"role": chats.SYSTEM, "content": system_prompt})
   return found
+
+
+def check(
+  row: Row,
+  settings: TableSettings,
+  tokenizer: Tokenizer,
+  say: Callable[[str], None],
+) -> None:
+  """Tries the chat template, if it is used, on what a row needs.
+
+  Args:
+    row: a row with the prefill, and with the system message if rows have one.
+    settings: how prompts are written.
+    tokenizer: the model's tokenizer.
+    say: prints warnings.
+
+  Raises:
+    ValueError: see `Chat.check`.
+  """
+  if is_chat(settings, tokenizer):
+    first = messages(row.prompt, settings.system_prompt)[0]
+    system = first["content"] if first["role"] == chats.SYSTEM else ""
+    Chat(tokenizer, settings.arguments, row.prefill).check(say, system)
 
 
 def text(row: Row, settings: TableSettings, tokenizer: Tokenizer) -> str:

@@ -16,9 +16,9 @@ def test_costs_of_every_device_call_are_measured(one_device_mesh):
   costs = measured_costs.sampler_costs(
     engine, sampler.compute_params(params), repeats=1
   )
-  assert list(costs.prefill_s) == list(engine.prefill_chunks)
-  assert list(costs.decode) == list(engine.slot_counts)
-  assert list(costs.compact_s) == list(engine.slot_counts[1:])
+  assert list(costs.prefill_s) == list(engine.shapes.prefill_chunks)
+  assert list(costs.decode) == list(engine.shapes.slot_counts)
+  assert list(costs.compact_s) == list(engine.shapes.slot_counts[1:])
   assert costs.request_s > 0 and all(
     seconds > 0 for seconds, _ in costs.prefill_s.values()
   )

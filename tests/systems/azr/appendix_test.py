@@ -8,10 +8,12 @@ from scripted_azr import (
   SETTINGS,
   ScriptedPolicy,
   answer,
+  proposer,
   settings,
 )
 
-from azr_jax.systems.azr import proposer, solver
+from azr_jax.systems.azr import solver
+from azr_jax.systems.azr.proposer import PromptPrograms
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs.buffer import TaskBuffer
 from azr_jax.tasks.programs.task import (
@@ -161,15 +163,13 @@ def test_components_that_are_too_long_are_left_out(context):
   buffer = TaskBuffer(50)
   code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(code, "1", "201"), 0)
-  prompt = proposer.propose_prompt(
+  prompt = proposer(composite_prob=1.0, max_components=3).prompt(
     ScriptedPolicy(limit=300),
     "deduction",
     {"deduction": buffer},
-    settings(composite_prob=1.0),
-    PROMPT_BUILDER,
     np.random.default_rng(0),
   )
-  assert prompt.task == proposer.PromptPrograms((ZERO_TRIPLET.code,))
+  assert prompt.task == PromptPrograms((ZERO_TRIPLET.code,))
 
 
 def test_prompts_have_no_components_by_default(context):

@@ -13,11 +13,12 @@ from scripted_azr import (
   TASK_TYPES,
   ScriptedPolicy,
   answer,
+  proposer,
   settings,
 )
 
-from azr_jax.systems.azr import proposer, solver
-from azr_jax.systems.azr.episodes import LEARN, SOLVE
+from azr_jax.systems.azr import solver
+from azr_jax.systems.azr.solver import LEARN, SOLVE
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import prompts, templates
@@ -227,16 +228,13 @@ def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(context):
 
 
 def test_no_program_that_fits_leaves_the_zero_triplet(context):
-  chosen = settings()
   buffer = buffer_lib.TaskBuffer(50)
   long_code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(long_code, "1", "201"), 0)
-  prompt = proposer.propose_prompt(
+  prompt = proposer().prompt(
     ScriptedPolicy(limit=300),
     "induction",
     {"deduction": buffer},
-    chosen,
-    PROMPT_BUILDER,
     np.random.default_rng(0),
   )
   assert prompt.task.program == ZERO_TRIPLET.code

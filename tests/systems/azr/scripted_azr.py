@@ -9,6 +9,7 @@ import scripted
 from azr_jax import types
 from azr_jax.config.settings import build
 from azr_jax.systems.azr.extensions.settings import AppendixSettings
+from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.tasks.programs import prompts
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
@@ -46,6 +47,15 @@ def settings(**changes):
     else:
       values = values | {section: values[section] | {key: value}}
   return build(AZRSettings, values)
+
+
+def proposer(**changes):
+  """Returns the proposer of the default test settings with changes."""
+  values = SETTINGS | changes
+  names = ("references", "induction_inputs", "composite_prob", "max_components")
+  return Proposer(
+    PROMPT_BUILDER, **{name: values[name] for name in names if name in values}
+  )
 
 
 class ScriptedPolicy(scripted.Policy):

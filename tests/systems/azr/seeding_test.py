@@ -6,7 +6,13 @@ import json
 
 import pytest
 import scripted
-from scripted_azr import PROMPT_BUILDER, ScriptedPolicy, answer, settings
+from scripted_azr import (
+  PROMPT_BUILDER,
+  ScriptedPolicy,
+  answer,
+  proposer,
+  settings,
+)
 
 from azr_jax.run.records import Records
 from azr_jax.systems.azr import seeding
@@ -54,6 +60,7 @@ def seed(context, policy, run_seed=0, **changes):
     policy,
     dataclasses.replace(context, seed=run_seed),
     chosen,
+    proposer(**CHOSEN | changes),
     PROMPT_BUILDER,
   )
   policy.loop.run(seeds.fill(buffers))

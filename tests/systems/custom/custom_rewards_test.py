@@ -62,7 +62,9 @@ def file(tmp_path_factory):
 
 def completion(text, reason="stop"):
   ids = np.zeros(len(text), np.int32)
-  return types.Completion(ids, ids * 0.0, ids == 0, reason, text)
+  return types.Completion(
+    ids, np.zeros(len(ids), np.float32), ids == 0, reason, text
+  )
 
 
 def grade(made, context, texts, row=ROW):

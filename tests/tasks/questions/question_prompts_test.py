@@ -4,6 +4,7 @@ import contextlib
 import io
 import types as plain_types
 
+import jax
 import pytest
 import tokenizers as hf_tokenizers
 import transformers
@@ -105,7 +106,7 @@ def test_chat_prompts_have_the_ids_of_transformers(
     return_dict=False,
   )
   # Training, benchmarks, measurements and baselines tokenize with `Policy`.
-  policy = Policy(plain_types.SimpleNamespace(), ours, None, None)
+  policy = Policy(plain_types.SimpleNamespace(), ours, None, jax.random.key(0))
   text = prompts.ask(question, solution_style, "chat", Chat(ours))
   assert list(policy.prompt(text).token_ids) == expected
   assert theirs.decode(expected).endswith(

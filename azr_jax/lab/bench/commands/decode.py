@@ -13,7 +13,7 @@ from typing import Any
 
 from azr_jax.lab.bench import decoding, device
 from azr_jax.lab.bench.commands import decoder as decoder_lib
-from azr_jax.rollout.engine import make_engine
+from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.settings import SamplerSettings
 
 
@@ -36,9 +36,11 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     page_size=flags.page_size,
     stop_strings=(),
   )
-  engine = make_engine(decoder.model, decoder.mesh, decoder_lib.RULES, settings)
+  engine = build_engine(
+    decoder.model, decoder.mesh, decoder_lib.RULES, settings
+  )
   params = engine.compute_params(decoder.params)
   del decoder.params  # Of large models, only one copy fits beside the cache.
   return {"machine": machine} | decoding.report(
-    engine, params, flags.dtype, flags.repeats
+    engine, params, settings.dtypes(flags.dtype), flags.repeats
   )

@@ -41,7 +41,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     built,
     decoder.source.config,
     work,
-    built.sampler.settings.dtypes(flags.dtype),
+    built.dtypes,
     baseline,
     flags.repeats,
   )

@@ -12,7 +12,7 @@ import jax
 
 from azr_jax.lab.bench import decoding, device
 from azr_jax.lab.bench.commands import decoder as decoder_lib
-from azr_jax.rollout.engine import make_engine
+from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.settings import SamplerSettings
 
 
@@ -49,7 +49,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
       stop_strings=(),
       top_p=flags.top_p,
     )
-    engine = make_engine(
+    engine = build_engine(
       decoder.model, decoder.mesh, decoder_lib.RULES, settings
     )
     params = engine.compute_params(decoder.params)

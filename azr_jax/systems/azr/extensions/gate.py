@@ -19,13 +19,14 @@ Paper: Survive or Collapse (arXiv 2605.22217), section 4, with epsilon 0, 0.05,
 0.1, 0.2, 0.4, 0.7 and 1.
 """
 
+from collections.abc import Collection
+
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.systems.azr.proposer import Proposal
-from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.tasks.programs import parsing
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import DEDUCTION, UNKNOWN, Triplet
@@ -50,7 +51,8 @@ def admit(
   policy: Policy,
   proposal: Proposal,
   drawn: float,
-  settings: AZRSettings,
+  unverified_fraction: float,
+  strip: Collection[str],
   prompt_builder: PromptBuilder,
 ) -> None:
   """Gives a rejected proposal an unverified task, if the gate admits it.
@@ -62,21 +64,22 @@ def admit(
     policy: knows the largest prompt bucket.
     proposal: a proposal after validation.
     drawn: the proposal's value from `draw`.
-    settings: the config section, with epsilon.
+    unverified_fraction: epsilon.
+    strip: the parts to strip from the program (`rewriting.STRIPPED`).
     prompt_builder: builds the solver prompt, which must fit.
   """
   is_admitted = (
     proposal.task_type == DEDUCTION
     and proposal.rejection in FAILED_RUNS
     and not proposal.prompt.task.components
-    and drawn < settings.unverified_fraction
+    and drawn < unverified_fraction
   )
   if not is_admitted:
     return
   parsed = parsing.parse_triplet_proposal(proposal.completion.text)
   assert parsed is not None, "validation has read it"
   code, argument_text = parsed
-  code = rewriting.strip(code, settings.appendix.strip)
+  code = rewriting.strip(code, strip)
   task = Triplet(code, argument_text, UNKNOWN)
   if policy.fits(solver.solve_prompt(policy, DEDUCTION, task, prompt_builder)):
     proposal.task = task

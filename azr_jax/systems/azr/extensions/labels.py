@@ -80,15 +80,13 @@ class Labels:
     """Sets the label of one task, and grades its rollouts by the label.
 
     Args:
-      rollouts: the rollouts of one task, in sample order. Unchanged if the task
-        is not labelled by vote.
+      rollouts: the rollouts of one task for which `is_voted`, in sample order.
+        Their outcomes change if the task is labelled by vote.
 
     Returns:
       The outcome counts that reward the proposer.
     """
     task, task_type = rollouts[0].prompt.task, rollouts[0].task_type
-    if not self.is_voted(task):
-      return Solved.of([solution.outcome for solution in rollouts])
     label = majority([solution.vote for solution in rollouts])
     by_vote = [_outcome(solution, label) for solution in rollouts]
     sums = self._sums[task_type]

@@ -1,0 +1,84 @@
+"""The sizes that the sampler's programs are compiled for."""
+
+import dataclasses
+
+from jax.sharding import Mesh
+
+from azr_jax.parallel import mesh as mesh_lib
+
+# Each slot count is this many times smaller than the one before it.
+_COMPACT_FACTOR = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineShapes:
+  """The sizes of the arrays that device calls take.
+
+  Attributes:
+    devices: number of devices that slots are split over, in equal parts.
+    slot_counts: slot counts to decode with, descending. The first is B.
+    prompt_buckets: lengths of prompts that are prefilled together, ascending.
+      No prompt is longer than the last.
+    prefill_chunks: tokens per row that a prefill call may take, ascending.
+    prefill_tokens: tokens per prefill call, if they fill more than one row.
+    decode_chunk: N, the most tokens per slot and decode call.
+    page_size: C, tokens per page.
+    longest: the most tokens of a sequence that are cached: all but the last.
+  """
+
+  devices: int
+  slot_counts: tuple[int, ...]
+  prompt_buckets: tuple[int, ...]
+  prefill_chunks: tuple[int, ...]
+  prefill_tokens: int
+  decode_chunk: int
+  page_size: int
+  longest: int
+
+  def pages_for(self, tokens: int) -> int:
+    """Returns the number of pages that `tokens` tokens need."""
+    return -(-tokens // self.page_size)
+
+  @property
+  def max_pages_per_row(self) -> int:
+    """M, the number of pages of the longest sequence."""
+    return self.pages_for(self.longest)
+
+  def prefill_chunk(self, tokens: int) -> int:
+    """Returns the smallest chunk that holds the tokens, or the largest one."""
+    fitting = (chunk for chunk in self.prefill_chunks if chunk >= tokens)
+    return next(fitting, self.prefill_chunks[-1])
+
+  def prefill_rows(self, chunk: int) -> int:
+    """Returns the rows of a prefill call, equally many on each device."""
+    rows = max(1, self.prefill_tokens // chunk)
+    return rows + -rows % self.devices
+
+  @property
+  def num_slot_pages(self) -> int:
+    """Pages per device that let every slot hold the longest sequence."""
+    # Prefilled prompts that wait for slots also hold pages.
+    prefilled = max(
+      self.prefill_rows(bucket) * self.pages_for(bucket)
+      for bucket in self.prompt_buckets
+    )
+    slots = self.slot_counts[0] // self.devices
+    return slots * self.max_pages_per_row + prefilled // self.devices
+
+
+def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
+  """Returns the slot counts to compile the decode loop for, descending.
+
+  The first is the declared count, padded to the mesh. It is the only one if
+  slots are split over devices.
+  """
+  counts = [mesh_lib.padded_rows(slots, mesh)]
+  # A sequence stays on the device of its pages, and every device has equally
+  # many slots, so slots cannot be compacted across devices.
+  if mesh_lib.batch_devices(mesh) > 1:
+    return tuple(counts)
+  while True:
+    fewer = mesh_lib.padded_rows(max(1, counts[-1] // _COMPACT_FACTOR), mesh)
+    if fewer >= counts[-1]:
+      return tuple(counts)
+    counts.append(fewer)

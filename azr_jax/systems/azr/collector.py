@@ -1,0 +1,140 @@
+"""Collects the episodes of a step: from a proposal to its graded solution.
+
+As soon as a proposal is validated, its learnability rollouts and its solution
+are sampled. If it is rejected, a buffered task is solved instead. Proposals do
+not wait for each other. All random draws depend on the proposal's index, so a
+step has the same tasks and samples regardless of the order in which completions
+and verdicts arrive.
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.partial_rollouts import GroupPaused
+from azr_jax.rollout.policy import Policy
+from azr_jax.systems import partial
+from azr_jax.systems.azr import solver
+from azr_jax.systems.azr.episode import Episode, Start
+from azr_jax.systems.azr.extensions.hook import StepExtensions
+from azr_jax.systems.azr.proposer import Proposer
+from azr_jax.systems.azr.rewards import Solved
+from azr_jax.systems.azr.settings import AZRSettings
+from azr_jax.systems.azr.solver import LEARN, SOLVE, Solution
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
+from azr_jax.tasks.programs.task import Task
+
+
+class EpisodeCollector:
+  """Samples the episodes of one step concurrently."""
+
+  def __init__(
+    self,
+    policy: Policy,
+    jobs: SharedJobs,
+    settings: AZRSettings,
+    proposer: Proposer,
+    prompt_builder: PromptBuilder,
+    extensions: StepExtensions,
+  ):
+    """Makes the collector of a step.
+
+    Args:
+      policy: proposes and solves.
+      jobs: validates proposals and grades solutions.
+      settings: the config section.
+      proposer: samples and validates proposals.
+      prompt_builder: builds the solver prompts.
+      extensions: called at each stage of an episode.
+    """
+    self._policy = policy
+    self._jobs = jobs
+    self._settings = settings
+    self._proposer = proposer
+    self._prompt_builder = prompt_builder
+    self._extensions = extensions
+
+  async def collect(self, starts: Sequence[Start]) -> list[Episode]:
+    """Returns the episodes of the step's batch.
+
+    Episodes that the previous step paused come first, then the others in order.
+    Episodes that pause in this step are left out.
+
+    Args:
+      starts: the input of each episode. Inputs of episodes that the previous
+        step paused come last.
+    """
+    episodes = await partial.gather(
+      self._policy,
+      lambda index: self._collect_episode(index, starts[index]),
+      len(starts) - len(self._policy.partial.carried),
+      [start.to_json() for start in starts],
+    )
+    return [episode for episode in episodes if episode is not None]
+
+  async def _collect_episode(self, index: int, start: Start) -> Episode:
+    """Samples one episode.
+
+    Raises:
+      GroupPaused: a sequence of the episode is paused.
+    """
+    proposal = await self._proposer.propose(
+      self._policy, self._jobs, index, start.task_type, start.prompt
+    )
+    await self._extensions.after_proposal(index, proposal)
+    task = start.task
+    if self._settings.solve_from == "current" and proposal.task is not None:
+      task = proposal.task
+    episode = Episode(index, proposal)
+    parts = (
+      self._learn(episode),
+      self._solve(episode, task),
+      self._extensions.while_solving(episode),
+    )
+    if any(await self._policy.gather(map(_is_paused, parts))):
+      raise GroupPaused(index)
+    return episode
+
+  async def _learn(self, episode: Episode) -> None:
+    """Samples the learnability rollouts of a valid proposal (eq. 4)."""
+    proposal = episode.proposal
+    if not self._settings.uses_learnability or not proposal.earns_reward:
+      return
+    assert proposal.task is not None
+    episode.rollouts = await self._sample(
+      LEARN, episode, proposal.task, self._settings.learnability_samples
+    )
+    proposal.solved = Solved.of([r.outcome for r in episode.rollouts])
+
+  async def _solve(self, episode: Episode, task: Task | None) -> None:
+    """Samples a solution of a task."""
+    if not self._settings.uses_solutions or task is None:
+      return
+    self._extensions.before_solution(episode, task)
+    [episode.solution] = await self._sample(SOLVE, episode, task, 1)
+    await self._extensions.after_solution(episode, task)
+
+  async def _sample(
+    self, phase: int, episode: Episode, task: Task, n: int
+  ) -> list[Solution]:
+    """Returns n solutions of a task."""
+    return await solver.solve(
+      self._policy,
+      self._jobs,
+      phase,
+      episode.index,
+      episode.proposal.task_type,
+      task,
+      self._prompt_builder,
+      n,
+      self._extensions.is_voted(task),
+    )
+
+
+async def _is_paused(part: Coroutine[Any, Any, None]) -> bool:
+  """Runs a part of an episode; returns whether it was paused."""
+  try:
+    await part
+  except GroupPaused:
+    return True
+  return False

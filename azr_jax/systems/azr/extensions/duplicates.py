@@ -1,0 +1,46 @@
+"""Rejects proposals that differ from a known task only in names or layout."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+from azr_jax.rollout.event_loop import Awaited
+from azr_jax.systems.azr.proposer import Proposal
+from azr_jax.tasks.programs import buffer as buffer_lib
+
+
+class Duplicates:
+  """The known tasks of one step: those of the buffers and of its proposals."""
+
+  def __init__(self, buffers: Mapping[str, buffer_lib.TaskBuffer], count: int):
+    """Reads the buffers.
+
+    Args:
+      buffers: the tasks of earlier steps, by type.
+      count: the number of proposals.
+    """
+    self._known = {name: buffer.keys() for name, buffer in buffers.items()}
+    self._decided: list[Future[None]] = [Future() for _ in range(count)]
+
+  async def reject(self, index: int, proposal: Proposal) -> None:
+    """Rejects a task that a buffer or an earlier proposal already has.
+
+    Waits for all earlier proposals, so that the first of several is kept.
+
+    Args:
+      index: the index of the proposal in the step.
+      proposal: a validated proposal.
+    """
+    try:
+      for earlier in self._decided[:index]:
+        await Awaited(earlier)
+      if proposal.task is None:
+        return
+      known = self._known[proposal.task_type]
+      key = buffer_lib.task_key(proposal.task)
+      if key in known:
+        proposal.task, proposal.rejection = None, "duplicate"
+        proposal.duplicate = True
+      else:
+        known.add(key)
+    finally:
+      self._decided[index].set_result(None)

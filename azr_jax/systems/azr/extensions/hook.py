@@ -1,0 +1,200 @@
+"""Where the extensions change a step of self-play.
+
+| call | what happens there |
+| --- | --- |
+| `after_proposal` | the gate admits failed programs (`gate.py`); duplicates are
+  rejected (`duplicates.py`) |
+| `while_solving` | programs are measured (`program_metrics.py`) |
+| `before_solution` | a vote on a task's label starts (`voting.py`) |
+| `after_solution` | the vote ends; the answer is measured |
+| `after_step` | votes grade rollouts and solutions (`labels.py`); answers are
+  counted |
+| `metrics` | the metrics of all these |
+
+With the paper's settings, only the measurements do anything. Other extensions
+change a prompt (`composite.py`), a program (`rewriting.py`) or a reward
+(`intrinsic.py`, `repetition.py`) where it is made.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azr_jax.rollout.policy import Policy
+from azr_jax.systems.azr import metrics, program_metrics, solver
+from azr_jax.systems.azr.episode import Episode, Start
+from azr_jax.systems.azr.extensions import gate
+from azr_jax.systems.azr.extensions.duplicates import Duplicates
+from azr_jax.systems.azr.extensions.labels import Labels
+from azr_jax.systems.azr.extensions.voting import Voting
+from azr_jax.systems.azr.proposer import Proposal
+from azr_jax.systems.azr.settings import AZRSettings
+from azr_jax.systems.azr.solver import Solution
+from azr_jax.systems.system import Context
+from azr_jax.tasks.programs.buffer import TaskBuffer
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
+from azr_jax.tasks.programs.task import Task
+
+
+class Extensions:
+  """The extensions of a run. Their state is the answer counts."""
+
+  def __init__(
+    self,
+    settings: AZRSettings,
+    context: Context,
+    prompt_builder: PromptBuilder,
+    buffers: Mapping[str, TaskBuffer],
+  ):
+    """Makes extensions without any counts.
+
+    Args:
+      settings: the config section.
+      context: the resources of the run.
+      prompt_builder: builds the solver prompts.
+      buffers: the tasks of each type. They store the labels.
+    """
+    self.settings = settings
+    self.context = context
+    self.prompt_builder = prompt_builder
+    self.buffers = buffers
+    self.answers = program_metrics.AnswerCounts()
+    self.surprise = program_metrics.Surprise()
+
+  def state_dict(self) -> dict[str, Any]:
+    """Returns the answer counts as JSON values."""
+    return {
+      "answers": self.answers.state_dict(),
+      "answered": self.surprise.state_dict(),
+    }
+
+  def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    """Restores what `state_dict` returned; ignores other keys."""
+    self.answers.load_state_dict(state["answers"])
+    self.surprise.load_state_dict(state["answered"])
+
+  def begin_step(
+    self, policy: Policy, step: int, starts: Sequence[Start]
+  ) -> "StepExtensions":
+    """Returns the extensions of a step, whose episodes begin with `starts`."""
+    return StepExtensions(self, policy, step, starts)
+
+
+class StepExtensions:
+  """The extensions of one step; the module docstring lists the calls."""
+
+  def __init__(
+    self, run: Extensions, policy: Policy, step: int, starts: Sequence[Start]
+  ):
+    self._run = run
+    self._policy = policy
+    self._step = step
+    settings = run.settings
+    self._labels = Labels(
+      settings.labels, settings.proposer_labels, run.buffers
+    )
+    self._voting = Voting(
+      self._labels,
+      starts,
+      self._sample_votes,
+      policy.loop.spawn,
+      learns=settings.uses_learnability,
+    )
+    self._duplicates = None
+    if settings.buffer.duplicates == "reject":
+      self._duplicates = Duplicates(run.buffers, len(starts))
+
+  def is_voted(self, task: Task) -> bool:
+    """Returns whether to read the votes of a task's solutions."""
+    return self._labels.is_voted(task)
+
+  async def after_proposal(self, index: int, proposal: Proposal) -> None:
+    """May give a validated proposal a task, or take its task away."""
+    run = self._run
+    if run.settings.unverified_fraction:
+      gate.admit(
+        self._policy,
+        proposal,
+        gate.draw(run.context.seed, self._step, index),
+        run.settings.unverified_fraction,
+        run.settings.appendix.strip,
+        run.prompt_builder,
+      )
+    if self._duplicates is not None:
+      await self._duplicates.reject(index, proposal)
+
+  async def while_solving(self, episode: Episode) -> None:
+    """Measures the proposed program."""
+    if self._run.settings.measure_programs:
+      await program_metrics.measure(self._run.context.jobs, episode.proposal)
+
+  def before_solution(self, episode: Episode, task: Task) -> None:
+    """Starts a vote on the task to solve, if it has no label."""
+    self._voting.start(episode, task)
+
+  async def after_solution(self, episode: Episode, task: Task) -> None:
+    """Waits for the vote, and measures the answer."""
+    await self._voting.finish(episode, task)
+    assert episode.solution is not None
+    if self._run.settings.measure_programs:
+      episode.gold_minus_answer = await program_metrics.gold_minus_answer(
+        self._run.context.jobs, episode.solution
+      )
+
+  async def _sample_votes(
+    self, index: int, task_type: str, task: Task
+  ) -> list[Solution]:
+    return await solver.solve(
+      self._policy,
+      self._run.context.jobs,
+      solver.VOTE,
+      index,
+      task_type,
+      task,
+      self._run.prompt_builder,
+      self._run.settings.learnability_samples,
+      self._labels.is_voted(task),
+    )
+
+  def after_step(self, episodes: Sequence[Episode]) -> None:
+    """Grades by votes, and counts the answers of the step's tasks.
+
+    The buffers must have the step's tasks already, because they store labels.
+
+    Args:
+      episodes: the complete episodes of the step.
+    """
+    labels = self._labels
+    for episode in episodes:
+      rollouts = episode.rollouts
+      if rollouts and labels.is_voted(rollouts[0].prompt.task):
+        episode.proposal.solved = labels.vote(rollouts)
+    # Episodes that solve the same buffered task share a vote.
+    votes = {id(e.votes): e.votes for e in episodes if e.votes is not None}
+    for voting in votes.values():
+      labels.vote(voting)
+    solutions = [e.solution for e in episodes if e.solution is not None]
+    labels.grade(solutions)
+    labels.keep()
+    if self._run.settings.measure_programs:
+      proposals = [episode.proposal for episode in episodes]
+      rollouts = [r for episode in episodes for r in episode.rollouts]
+      program_metrics.count_answers(proposals, self._run.answers)
+      self._run.surprise.rate_and_count(proposals, [*rollouts, *solutions])
+
+  def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+    """Returns the metrics of the extensions, after `after_step`."""
+    settings = self._run.settings
+    proposals = [episode.proposal for episode in episodes]
+    solutions = [e.solution for e in episodes if e.solution is not None]
+    found = self._labels.metrics(metrics.NAME)
+    if settings.unverified_fraction:
+      found |= metrics.gate_metrics(proposals, solutions)
+      for name, buffer in self._run.buffers.items():
+        key = f"buffer/{metrics.NAME}/{name}/unverified_fraction"
+        found[key] = buffer.unverified_fraction
+    if settings.measure_programs:
+      found |= program_metrics.metrics(proposals, metrics.NAME)
+      found |= program_metrics.solution_metrics(
+        [episode.gold_minus_answer for episode in episodes], metrics.NAME
+      )
+    return found
