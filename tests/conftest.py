@@ -1,4 +1,8 @@
-"""Test setup: CPU with eight virtual devices, and strict checks."""
+"""Test setup: CPU with eight virtual devices, and strict checks.
+
+Every pytest process collects all modules, so tests import slow libraries such
+as PyTorch themselves, and no module imports them.
+"""
 
 import atexit
 import gc
