@@ -6,7 +6,7 @@ import training
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.tasks.questions import pass_rates, sources
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 
 QUESTIONS = ("gym:gcd", "gym:spell_backward")
 SMALL = {

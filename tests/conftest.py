@@ -1,4 +1,8 @@
-"""Test setup: CPU with eight virtual devices, and strict checks."""
+"""Test setup: CPU with eight virtual devices, and strict checks.
+
+Every pytest process collects all modules, so tests import slow libraries such
+as PyTorch themselves, and no module imports them.
+"""
 
 import atexit
 import gc
@@ -46,6 +50,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("busy")
 # Tracing creates many objects that stay alive, and few cycles.
 gc.set_threshold(200_000, 20, 100)
+# The collections at the interpreter's end would free what the exit frees.
+atexit.register(gc.freeze)
 # A shell ignores SIGINT for its background commands, and child processes
 # inherit that. A handler is not inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,6 +64,11 @@ def pytest_collection_modifyitems(items):
   """Runs the longest tests first, so that the end does not wait for them."""
   here = pathlib.Path(__file__).parent
   items.sort(key=lambda item: item.path.parent != here)
+
+
+def pytest_collection_finish():
+  """Keeps later garbage collections from visiting modules and tests again."""
+  gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import collections
 import fcntl
 import gzip
 import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import time
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 # The first jaxlib whose XLA only has fusion emitters. Without them it compiles
@@ -48,6 +51,17 @@ AZR = {
   "train.save_every": 2,
   "evaluation.every": 0,
 }
+
+
+def needs(package, extra):
+  """Skips the calling module if an optional package is not installed.
+
+  Nothing is imported: every pytest process collects all modules, and few of
+  them run a module's tests.
+  """
+  if importlib.util.find_spec(package) is None:
+    reason = f"needs the extra {extra}"
+    pytest.skip(reason, allow_module_level=True)
 
 
 def flags(config, changes):

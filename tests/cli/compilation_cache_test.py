@@ -19,8 +19,7 @@ NAMES = (
 )
 PROGRAM = """
 import jax
-from azr_jax import api
-from azr_jax.cli import compilation_cache, host_flags
+from azr_jax.cli import compilation_cache
 compilation_cache.enable()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 hits = []

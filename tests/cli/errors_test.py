@@ -130,17 +130,26 @@ def test_real_lines_of_the_package():
 
 
 @pytest.mark.parametrize(
-  "line, code, shown",
+  "module, line, code, shown",
   [
-    ("update.to_micro_batches({'x': np.zeros((5, 3))}, 2)", 1, "Traceback"),
-    ("OptimizerSettings(learning_rate=-1.0)", 2, "error: learning_rate=-1.0"),
+    (
+      "update",
+      "update.to_micro_batches({'x': np.zeros((5, 3))}, 2)",
+      *(1, "Traceback"),
+    ),
+    (
+      "settings",
+      "settings.OptimizerSettings(learning_rate=-1.0)",
+      *(2, "error: learning_rate=-1.0"),
+    ),
   ],
 )
-def test_a_command_shows_the_traceback_of_a_bug_alone(line, code, shown):
+def test_a_command_shows_the_traceback_of_a_bug_alone(
+  module, line, code, shown
+):
   program = (
     "import numpy as np\nfrom azr_jax.cli import errors\n"
-    "from azr_jax.learner import update\n"
-    "from azr_jax.learner.settings import OptimizerSettings\n"
+    f"from azr_jax.learner import {module}\n"
     f"def main():\n  {line}\n\nerrors.guard(main)"
   )
   done = subprocess.run(

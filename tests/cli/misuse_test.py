@@ -229,7 +229,7 @@ def test_debug_shows_the_traceback():
 
 def test_a_reader_that_has_seen_enough_is_no_error():
   done = subprocess.run(
-    f"{sys.executable} -m azr_jax.report --help | head -1",
+    f"{sys.executable} -m azr_jax.grading --help | head -1",
     shell=True,
     capture_output=True,
     text=True,

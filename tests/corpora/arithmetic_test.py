@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import training
 
 from azr_jax.corpora import arithmetic
 from azr_jax.grading.mathematics import extraction
@@ -13,7 +14,7 @@ from azr_jax.tasks.mathematics.problem import Problem
 
 SUMS = "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)"
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 
 
 @pytest.mark.parametrize("style", arithmetic.SOLUTION_STYLES)

@@ -5,6 +5,7 @@ The executor runs their scripts, so the shown tool outputs are real.
 
 import numpy as np
 import pytest
+import training
 
 from azr_jax.configs import code_interpreter
 from azr_jax.corpora import questions as corpus
@@ -15,7 +16,7 @@ from azr_jax.systems.code_interpreter import self_checks
 from azr_jax.tasks.questions import sources
 from azr_jax.tools import code_blocks, python_tool
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 
 
 TASKS = (

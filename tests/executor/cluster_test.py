@@ -6,14 +6,12 @@ import sys
 import time
 
 import pytest
+import training
 
 from azr_jax.executor import Executor, Job
 from tests.executor.process_table import is_alive, wait_until
 
-ray = pytest.importorskip("ray", reason="needs the extra ray")
-cluster_utils = pytest.importorskip(
-  "ray.cluster_utils", reason="needs the extra ray"
-)
+training.needs("ray", extra="ray")
 # Ray itself raises warnings.
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -46,6 +44,9 @@ NODE = {"num_cpus": 2, "object_store_memory": 80_000_000}
 @pytest.fixture(scope="module")
 def machines():
   """A Ray cluster: a head node without cores, and three machines."""
+  import ray
+  from ray import cluster_utils
+
   head = NODE | {"num_cpus": 0, "include_dashboard": False}
   cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
   for _ in range(3):

@@ -4,13 +4,14 @@ import ast
 
 import gym_solutions
 import pytest
+import training
 
 from azr_jax.executor import Executor
 from azr_jax.executor.literals import typed_key
 from azr_jax.grading.gym import grader
 from azr_jax.tasks.questions import gym
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 
 JUNK = ("zzz", "-7", "[]", "{}", "None", "x" * 50, "<answer>", "((((")
 # Sets without a stored answer, where several answers are correct.

@@ -54,10 +54,9 @@ def random_rows(seed, rows=3, length=24):
   return tuple(map(jnp.asarray, arrays))
 
 
-@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("gamma, lam", GAMMAS_AND_LAMBDAS)
-def test_gae_equals_the_definition(seed, gamma, lam):
-  values, rewards, mask, segments = random_rows(seed)
+def test_gae_equals_the_definition(gamma, lam):
+  values, rewards, mask, segments = random_rows(0, rows=15)
   advantages, returns = gae.estimate(
     values, rewards, mask, segments, gamma=gamma, gae_lambda=lam
   )

@@ -39,9 +39,12 @@ def make_prepare(mesh, seed=0, **settings):
   )
 
 
+compiled_prepare = functools.cache(make_prepare)
+
+
 def prepared(batch, mesh, **settings):
   """Returns the fields that preparation makes of a batch, and its metrics."""
-  prepare = make_prepare(mesh, **settings)
+  prepare = compiled_prepare(mesh, **settings)
   params = tiny_updates.init(jax.random.key(0))
   return prepare(params, jnp.int32(3), batch)
 

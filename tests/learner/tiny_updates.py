@@ -1,5 +1,7 @@
 """A tiny model with batches and updates for tests."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,17 +108,31 @@ def scored(batch):
   )
 
 
-def updated(mesh, batch, on_policy=False, ref_params=None, model=MODEL, **loss):
+@functools.cache
+def sgd_state(mesh):
+  """Returns an SGD optimizer, the shardings of its state, and its `init`."""
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(
     transformer.abstract_params(MODEL), optimizer, mesh, RULES
   )
-  params = jax.device_put(init(jax.random.key(0)), shardings.params)
-  state = train_state.make_init_state(optimizer, shardings)(params)
+  return optimizer, shardings, train_state.make_init_state(optimizer, shardings)
+
+
+@functools.cache
+def sgd_update(mesh, on_policy, model, **loss):
+  """Returns the update of `updated`, compiled once for each batch shape."""
+  optimizer, shardings, _ = sgd_state(mesh)
   loss_fn = policy_loss(mesh, on_policy, model, **loss)
-  update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
-  new_state, metrics = update_fn(state, batch, ref_params)
-  assert update_fn._cache_size() == 1
+  return update.make_update(loss_fn, optimizer, shardings, mesh)
+
+
+def updated(mesh, batch, on_policy=False, ref_params=None, model=MODEL, **loss):
+  _, shardings, init_state = sgd_state(mesh)
+  params = jax.device_put(init(jax.random.key(0)), shardings.params)
+  update_fn = sgd_update(mesh, on_policy, model, **loss)
+  programs = update_fn._cache_size()
+  new_state, metrics = update_fn(init_state(params), batch, ref_params)
+  assert update_fn._cache_size() <= programs + 1
   return jax.device_get(new_state.params), jax.device_get(metrics)
 
 

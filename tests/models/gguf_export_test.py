@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tokenizers
-import torch
 import transformers
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from azr_jax.models import (
   gguf_export,
@@ -135,6 +133,8 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
 
 def test_transformers_reads_the_same_logits(tmp_path, bpe):
   # Only llama's queries and keys have their channels reordered.
+  import torch
+
   path = tmp_path / "tiny.gguf"
   config, params = write(path, "llama", bpe, "float32")
   theirs = transformers.AutoModelForCausalLM.from_pretrained(
@@ -188,6 +188,8 @@ def test_every_end_token_is_read_back(tmp_path, bpe):
 
 
 def test_the_factors_of_llama_3_are_those_of_transformers(tmp_path, bpe):
+  from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
   scaling = Llama3RopeScaling(
     factor=8.0,
     low_freq_factor=1.0,

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 import transformers
 from gguf_files import END, REPLICATED, TEXT, write_gguf
 
@@ -30,6 +29,8 @@ from azr_jax.models import (
 def test_logits_match_transformers(
   tmp_path, vocabulary, one_device_mesh, architecture, kind
 ):
+  import torch
+
   path = tmp_path / "tiny.gguf"
   config = write_gguf(path, architecture, kind, vocabulary)
   model = gguf_io.GGUFModel(path)

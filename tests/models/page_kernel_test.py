@@ -32,18 +32,23 @@ def cache_of(lengths, kv_heads, head_size, dtype, seed=0):
 
 
 @pytest.mark.parametrize(
-  "lengths, kv_heads, group",
+  "lengths, kv_heads, group, tokens",
   [
-    (SHORT, 1, 7),
-    pytest.param(SHORT, 4, 2, marks=pytest.mark.slow),
-    ((0, 0), 1, 1),
+    (SHORT, 1, 7, 1),
+    (SHORT, 1, 7, 4),
+    ((0, 0), 1, 1, 1),
     *(
-      pytest.param(LENGTHS, *heads, marks=pytest.mark.slow)
-      for heads in ((1, 7), (4, 2), (8, 1))
+      pytest.param(lengths, *heads, tokens, marks=pytest.mark.slow)
+      for lengths, *heads in (
+        (SHORT, 4, 2),
+        (LENGTHS, 1, 7),
+        (LENGTHS, 4, 2),
+        (LENGTHS, 8, 1),
+      )
+      for tokens in (1, 4)
     ),
   ],
 )
-@pytest.mark.parametrize("tokens", [1, 4])
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
 def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens, platform):
   rows, head_size, layer = len(lengths), 64, jnp.int32(1)

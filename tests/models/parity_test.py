@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 import transformers
 
 from azr_jax.models import (
@@ -57,6 +56,9 @@ RULES = {
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
 def torch_folder(request, tmp_path_factory):
   """Saves a small random torch model, with random biases and norms too."""
+
+  import torch
+
   torch.manual_seed(0)
   model = transformers.AutoModelForCausalLM.from_config(
     FAMILIES[request.param]()
@@ -78,6 +80,8 @@ def our_logits(config, params, tokens, **options):
 
 
 def torch_logits(model, tokens):
+  import torch
+
   with torch.no_grad():
     return model(torch.tensor(tokens)).logits.numpy()
 
@@ -95,6 +99,8 @@ def load_folder(folder, mesh):
 
 
 def test_rms_norm_matches_torch():
+  import torch
+
   rng = np.random.default_rng(0)
   x = rng.normal(size=(2, 5, 64)).astype(np.float32)
   scale = rng.normal(size=64).astype(np.float32)
@@ -109,6 +115,8 @@ def test_rms_norm_matches_torch():
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_rotary_embedding_matches_torch(family):
+  import torch
+
   modeling = transformers.models.llama.modeling_llama
   theirs = FAMILIES[family]()
   config = huggingface_config.from_huggingface(theirs.to_diff_dict())

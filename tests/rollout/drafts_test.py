@@ -162,7 +162,8 @@ def chi_square(counts, probabilities):
   return statistic, freedom, np.sqrt(2 * freedom)
 
 
-@pytest.mark.parametrize("draft", range(4))
+# The likeliest of the six tokens, and the least likely one.
+@pytest.mark.parametrize("draft", [2, 4])
 def test_tokens_with_drafts_have_the_distribution_of_the_model(draft):
   """1e5 slots draw two tokens after a draft of any probability."""
   slots, words = 100_000, 6

@@ -167,13 +167,19 @@ class Requests:
         assert not any(cache.pages._ref_counts[device])
 
 
-@pytest.mark.parametrize("devices", [1, 4])
-@pytest.mark.parametrize("spare_pages", [0, 3, 60])
 @pytest.mark.parametrize(
-  "count", [300, pytest.param(17_000, marks=pytest.mark.slow)]
+  "count, spare_pages, devices",
+  [
+    *((300, 0, 1), (300, 0, 4), (300, 3, 4), (300, 60, 1)),
+    *(
+      pytest.param(17_000, spare, devices, marks=pytest.mark.slow)
+      for spare in (0, 3, 60)
+      for devices in (1, 4)
+    ),
+  ],
 )
 def test_completions_do_not_depend_on_pages_or_moments(
-  count, devices, spare_pages
+  count, spare_pages, devices
 ):
   counts = Requests(count, devices, spare_pages, SETTINGS).run(count)
   assert 0.05 * counts.prefilled < counts.reused

@@ -38,20 +38,23 @@ SYSTEMS = [functools.partial(Uneven, max_prompts=n) for n in (1, 4)]
 GREEDY = functools.partial(Greedy, max_prompts=1)
 
 
-@pytest.fixture(name="make")
+@pytest.fixture(name="make", scope="module")
 def make_steps(params, one_device_mesh):
   return Maker(params, one_device_mesh)
 
 
-def begin(make, make_system=SYSTEMS[0], step_tokens=BUDGET):
-  """Makes a system and its steps, which do not overlap."""
-  return make(0, make_system, max_staleness=0, step_tokens=step_tokens)
+# The steps do not overlap.
+OPTIONS = dict(max_staleness=0, step_tokens=BUDGET)
+
+
+def whole(make, make_system=SYSTEMS[0]):
+  """Returns the system, rollouts and states of an uninterrupted run."""
+  return make.whole(0, make_system, **OPTIONS)
 
 
 @pytest.mark.parametrize("make_system", SYSTEMS)
 def test_every_group_is_in_one_batch_within_the_bound(make, make_system):
-  system, steps = begin(make, make_system)
-  batches, states = play(make, steps)
+  system, batches, states = whole(make, make_system)
   for step, batch in enumerate(batches, 1):
     for trajectory in batch.trajectories:
       versions = trajectory.completion.versions
@@ -77,10 +80,10 @@ def test_every_group_is_in_one_batch_within_the_bound(make, make_system):
 def test_a_run_that_was_killed_goes_on_with_its_paused_groups(
   make, make_system
 ):
-  batches, states = play(make, begin(make, make_system)[1])
+  _, batches, states = whole(make, make_system)
   metrics = [batch.metrics for batch in batches]
   for step in range(1, STEPS):
-    _, steps = begin(make, make_system)
+    _, steps = make(0, make_system, **OPTIONS)
     steps.load_state_dict(json.loads(states[step - 1]))
     resumed, last = play(make, steps, first=step + 1)
     assert plain(resumed) == plain(batches[step:])
@@ -89,7 +92,7 @@ def test_a_run_that_was_killed_goes_on_with_its_paused_groups(
 
 
 def test_a_token_keeps_the_log_probability_of_its_own_parameters(make):
-  batches, _ = play(make, begin(make)[1])
+  _, batches, _ = whole(make)
   stale = [
     t
     for batch in batches
@@ -108,13 +111,13 @@ def test_a_token_keeps_the_log_probability_of_its_own_parameters(make):
       np.testing.assert_allclose(completion.logprobs[own], want[own], atol=2e-5)
 
 
-def test_greedy_responses_are_those_without_a_budget(make):
+def test_greedy_responses_are_those_without_a_budget(params, one_device_mesh):
   """With constant parameters, pauses change no response."""
-  make.growth = 0.0
+  make = Maker(params, one_device_mesh, growth=0.0)
   responses = []
   for step_tokens in (BUDGET, 0):
-    _, steps = begin(make, GREEDY, step_tokens)
-    batches, states = play(make, steps)
+    options = OPTIONS | dict(step_tokens=step_tokens)
+    _, batches, states = make.whole(0, GREEDY, **options)
     assert (PAUSED in states[-1]) == (step_tokens > 0)
     every = [t for batch in batches for t in batch.trajectories]
     responses.append(
@@ -127,14 +130,14 @@ def test_greedy_responses_are_those_without_a_budget(make):
 
 def test_a_step_in_which_no_group_ends_goes_on(make):
   """An update needs a batch, so all groups get another budget immediately."""
-  batches, _ = play(make, begin(make, Long)[1])
+  _, batches, _ = whole(make, Long)
   assert all(batch.trajectories for batch in batches)
   budgets = [batch.metrics["rollout/partial/budgets"] for batch in batches]
   assert budgets[0] > 1
 
 
 def test_metrics_count_what_is_paused_and_carried_over(make):
-  batches, states = play(make, begin(make)[1])
+  _, batches, states = whole(make)
   carried = paused = []
   for batch, state in zip(batches, states, strict=True):
     metrics = batch.metrics

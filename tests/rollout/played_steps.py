@@ -1,6 +1,7 @@
 """Steps of a small real model, run in sequence or concurrently."""
 
 import argparse
+import functools
 import json
 
 import jax
@@ -88,10 +89,12 @@ class Refilled(System):
 class Maker:
   """Makes a system and its steps, and the parameters after each update."""
 
-  def __init__(self, params, mesh):
+  def __init__(self, params, mesh, growth=0.05):
     self._params, self._mesh = params, mesh
     # Each step adds this fraction of the initial parameters.
-    self.growth = 0.05
+    self._growth = growth
+    # Sampling takes most of a test's time, so tests share uninterrupted runs.
+    self.whole = functools.cache(self._whole)
 
   def __call__(self, staleness, make_system, **changes):
     # Pages are small, so that prompts share some of them.
@@ -115,8 +118,13 @@ class Maker:
     )
     return system, steps
 
+  def _whole(self, *arguments, **changes):
+    """Returns the system, rollouts and states of an uninterrupted run."""
+    system, steps = self(*arguments, **changes)
+    return system, *play(self, steps)
+
   def params_before(self, step):
-    return jax.tree.map(lambda x: x * (1 + self.growth * step), self._params)
+    return jax.tree.map(lambda x: x * (1 + self._growth * step), self._params)
 
 
 def play(make, steps, first=1, last=STEPS):

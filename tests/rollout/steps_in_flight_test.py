@@ -66,15 +66,14 @@ class Chain(System):
     self.sums = {int(step): n for step, n in state["sums"].items()}
 
 
-@pytest.fixture(name="make")
+@pytest.fixture(name="make", scope="module")
 def make_steps(params, one_device_mesh):
   return Maker(params, one_device_mesh)
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_no_token_is_older_than_is_allowed(make, staleness):
-  system, steps = make(staleness, Chain)
-  batches, states = play(make, steps)
+  system, batches, states = make.whole(staleness, Chain)
   oldest = [
     step - 1 - int(t.completion.versions.min())
     for step, batch in enumerate(batches, 1)
@@ -90,7 +89,7 @@ def test_no_token_is_older_than_is_allowed(make, staleness):
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(make, staleness):
-  batches, states = play(make, make(staleness, Chain)[1])
+  _, batches, states = make.whole(staleness, Chain)
   again, _ = play(make, make(staleness, Chain)[1])
   assert plain(again) == plain(batches)
   for step in range(1, STEPS):
@@ -103,8 +102,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(make, staleness):
 
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_a_killed_run_replaces_the_prompts_that_it_would_have(make, staleness):
-  system, steps = make(staleness, Refilled)
-  batches, states = play(make, steps)
+  system, batches, states = make.whole(staleness, Refilled)
   metrics = [batch.metrics for batch in batches]
   assert sum(one["dynamic_sampling/x/sampled"] for one in metrics) > 4 * STEPS
   # No step samples a prompt of another one, even where they overlap.
@@ -122,7 +120,7 @@ def test_a_killed_run_replaces_the_prompts_that_it_would_have(make, staleness):
 def test_stale_tokens_have_the_logprobs_they_were_sampled_with(make, params):
   """Later parameters prefill the sequences again and continue them."""
   # With few slots, updates find sequences of the next step half done.
-  batches, _ = play(make, make(1, Chain, slots=4)[1])
+  _, batches, _ = make.whole(1, Chain, slots=4)
   mixed = [
     t.completion
     for batch in batches

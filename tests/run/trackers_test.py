@@ -7,7 +7,6 @@ import sqlite3
 import struct
 
 import pytest
-import wandb
 
 from azr_jax.config.settings import Invalid
 from azr_jax.run import trackers
@@ -50,6 +49,8 @@ def log_records(data):
 
 def wandb_records(folder):
   """Returns (run id, config, history rows) of each W&B file."""
+
+  import wandb
   from wandb.proto import wandb_internal_pb2
 
   wandb.teardown()  # Its service writes the files until it ends.
@@ -97,6 +98,8 @@ def test_a_resumed_run_continues_in_trackio(folder, tmp_path):
 def test_what_cannot_be_opened_is_refused_before_the_first_step(
   folder, monkeypatch
 ):
+  import wandb
+
   wandb.teardown()  # It reads the environment only once.
   monkeypatch.setenv("WANDB_MODE", "online")
   monkeypatch.setenv("WANDB_API_KEY", "not a key")

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import openai
 import pytest
-import torch
 import transformers
 
 from azr_jax.models import attention
@@ -27,6 +26,9 @@ def make_client(served):
 @pytest.fixture(name="log_softmax", scope="module")
 def make_log_softmax(model_folder):
   """Returns a function from ids to transformers' distribution after each."""
+
+  import torch
+
   model = transformers.AutoModelForCausalLM.from_pretrained(
     model_folder, dtype=torch.float32
   )

@@ -6,9 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
-from azr_jax.lab.bench import torch_decoder
 from azr_jax.models import presets, transformer
 
 CONFIG = dataclasses.replace(presets.PRESETS["azr-tiny"], qkv_bias=True)
@@ -17,12 +15,20 @@ TOKENS = np.random.default_rng(0).integers(1, CONFIG.vocab_size, (2, 6))
 
 def tensor(x):
   """Returns a float32 tensor of an array."""
+
+  import torch
+
   return torch.tensor(np.asarray(x, np.float32))
 
 
 @pytest.fixture(scope="module")
 def both():
   """Returns our parameters, and PyTorch's decoder with the same ones."""
+
+  import torch
+
+  from azr_jax.lab.bench import torch_decoder
+
   model = transformer.Transformer(CONFIG)
   params = transformer.init_params(model, jax.random.key(0))
   params = jax.tree.map(
@@ -50,6 +56,9 @@ def both():
 
 def states(decoder, caches):
   """Returns PyTorch's states, token by token if there are caches."""
+
+  import torch
+
   tokens, found = torch.tensor(TOKENS), []
   steps = tokens.split(1 if caches else tokens.shape[1], dim=1)
   first = 0
@@ -70,6 +79,8 @@ def states(decoder, caches):
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_states_equal_ours(both, cached):
+  import torch
+
   params, decoder = both
   positions = np.broadcast_to(np.arange(TOKENS.shape[1]), TOKENS.shape)
   want, _ = transformer.Transformer(CONFIG).apply(
@@ -83,6 +94,10 @@ def test_states_equal_ours(both, cached):
 
 @pytest.mark.slow
 def test_recomputed_layers_learn_the_same(both):
+  import torch
+
+  from azr_jax.lab.bench import torch_decoder
+
   _, decoder = both
   start = {name: x.clone() for name, x in decoder.state_dict().items()}
   after = []

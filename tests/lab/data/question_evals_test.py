@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import training
 
 from azr_jax import sft
 from azr_jax.configs import potential as potential_config
@@ -13,7 +14,7 @@ from azr_jax.lab.data import question_potential, rejection_sampling
 from azr_jax.tasks.questions import pass_rates, sources
 from azr_jax.tools import code_blocks
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 
 QUESTIONS = ("gym:gcd", "gym:spell_backward")
 MODEL = "embedded:code-tiny"

@@ -12,6 +12,7 @@ import tarfile
 import urllib.request
 
 import pytest
+import training
 
 from azr_jax.lab.data import public_questions, question_splits
 from azr_jax.lab.data.question_splits import SplitSettings
@@ -19,7 +20,7 @@ from azr_jax.tasks.questions import catalogue, duplicates, gym, sources, splits
 from azr_jax.tasks.questions import question as question_lib
 from azr_jax.tasks.questions.symbench import layouts, reader
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "grading/fixtures/symbench"
 SMALL = SplitSettings(train=8, sft=4, seen=4, test=6)

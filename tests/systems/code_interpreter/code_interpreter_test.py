@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 import scripted
+import training
 
 from azr_jax import types
 from azr_jax.curricula.improvement_potential import PassRate
@@ -25,7 +26,7 @@ from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.questions import gym, pass_rates
 from azr_jax.tools import code_blocks
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 
 RULES = RewardSettings()
 BLOCK = "```python\nprint(1)\n```"

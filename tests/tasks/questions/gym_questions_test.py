@@ -3,11 +3,11 @@
 import random
 
 import numpy as np
-import pytest
+import training
 
 from azr_jax.tasks.questions import gym, sources
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 COUNT = 60
 
 

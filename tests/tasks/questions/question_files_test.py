@@ -1,11 +1,12 @@
 """Files of questions and of pass rates."""
 
 import pytest
+import training
 
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.tasks.questions import pass_rates, question, sources
 
-pytest.importorskip("reasoning_gym", reason="needs the extra gym")
+training.needs("reasoning_gym", extra="gym")
 
 
 def test_files_keep_questions(tmp_path):
