@@ -1,5 +1,7 @@
 """A small scheduler and costs, for tests of forecasts."""
 
+from typing import Any
+
 from azr_jax.lab.compile import sampler_forecast
 from azr_jax.lab.compile.sampler_forecast import DecodeCost, PromptLoad
 from azr_jax.rollout.settings import SamplerSettings
@@ -7,16 +9,14 @@ from azr_jax.rollout.settings import SamplerSettings
 
 def rules(slot_counts=(4,), **changes):
   """Returns rules of calls of 16 tokens and pages of 4."""
+  settings: dict[str, Any] = {
+    "prompt_buckets": (8, 16),
+    "prefill_tokens": 64,
+    "decode_chunk": 16,
+    "page_size": 4,
+  }
   return sampler_forecast.Rules(
-    SamplerSettings(
-      **{
-        "prompt_buckets": (8, 16),
-        "prefill_tokens": 64,
-        "decode_chunk": 16,
-        "page_size": 4,
-      }
-      | changes
-    ),
+    SamplerSettings(**settings | changes),
     slot_counts,
     devices=1,
     platform="cpu",
@@ -26,14 +26,11 @@ def rules(slot_counts=(4,), **changes):
 def costs(call=0.0, token=1.0, page=0.0, prefill=(0.0, 0.0), **changes):
   """Returns costs of one second per token, and less with a single slot."""
   decode = DecodeCost(call, token, page)
-  return sampler_forecast.SamplerCosts(
-    **{
-      "prefill_s": {4: prefill, 8: prefill, 16: prefill},
-      "decode": {n: decode for n in (4, 8, 32)}
-      | {1: DecodeCost(call, 0.5, 0.0)},
-    }
-    | changes
-  )
+  numbers: dict[str, Any] = {
+    "prefill_s": {4: prefill, 8: prefill, 16: prefill},
+    "decode": {n: decode for n in (4, 8, 32)} | {1: DecodeCost(call, 0.5, 0.0)},
+  }
+  return sampler_forecast.SamplerCosts(**numbers | changes)
 
 
 def prompts(*counts, tokens=8):

@@ -3,12 +3,15 @@
 import dataclasses
 import itertools
 import random
+from typing import cast
 
 import numpy as np
 import pytest
 from rollout_model import ByteTokenizer
+from typed import present
 
 from azr_jax import types
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.host_engine import PageEngine, next_token
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
@@ -23,26 +26,30 @@ class Tools:
   def __init__(self, rng):
     self.rng, self.pending = rng, {}
 
-  def forget(self, name):
-    self.pending.pop(name, None)
+  def forget(self, sequence_id):
+    self.pending.pop(sequence_id, None)
 
-  def end_of_response(self, name, token_ids, response_start, num_checked):
+  def end_of_response(
+    self, sequence_id, token_ids, response_start, num_checked
+  ):
     end = response_start + 4
     return end if num_checked < end <= len(token_ids) else None
 
-  def step(self, name, prompt, responses):
+  def step(self, sequence_id, prompt, responses):
     if len(responses) > 2:
       return "turns"
-    self.pending[name] = [sum(map(sum, responses)) % 50] * (
+    self.pending[sequence_id] = [sum(map(sum, responses)) % 50] * (
       1 + len(responses) * 3
     )
     return None
 
   def tool_outputs(self, wait):
-    ready = [name for name in self.pending if self.rng.random() < 0.3]
+    ready = [
+      sequence_id for sequence_id in self.pending if self.rng.random() < 0.3
+    ]
     if wait and not ready:
       ready = list(self.pending)[:1]
-    return {name: self.pending.pop(name) for name in ready}
+    return {sequence_id: self.pending.pop(sequence_id) for sequence_id in ready}
 
   def record_occupancy(self, decoding, awaiting, slots):
     assert 0 < decoding <= slots
@@ -100,7 +107,7 @@ class Requests:
     tokenizer, self._meter = ByteTokenizer(), Meter()
     ends = ResponseEnds(tokenizer, settings)
     self._stream = Stream(
-      self._engine, tokenizer, ends, self._meter, Weights({})
+      cast(Engine, self._engine), tokenizer, ends, self._meter, Weights({})
     )
     self._tools = Tools(self._rng)
     self._numbers = itertools.count()
@@ -201,13 +208,13 @@ def test_no_device_is_idle_while_others_have_a_line(requests):
   host = PageEngine(SETTINGS, 4, 60)
   tokenizer = ByteTokenizer()
   ends = ResponseEnds(tokenizer, SETTINGS)
-  stream = Stream(host, tokenizer, ends, Meter(), Weights({}))
+  stream = Stream(cast(Engine, host), tokenizer, ends, Meter(), Weights({}))
   for number, (n, limit) in enumerate(requests):
     prompt = types.Prompt("", (number + 3,) * 9)
     stream.submit(prompt, n, SampleKey(np.zeros(2, np.uint32), number), limit)
   while not stream.is_empty:
     if stream.send():
-      scheduler = stream._scheduler
+      scheduler = present(stream._scheduler)
       slots = [slot is not None for slot in scheduler._slots.sequences]
       by_device = [any(slots[i : i + 2]) for i in range(0, 8, 2)]
       waiting = [len(group.waiting) for group in scheduler.stages.groups]

@@ -5,6 +5,7 @@ import gc
 import weakref
 
 import jax
+import numpy as np
 import pytest
 import rollout_model
 from rollout_model import TEXTS
@@ -94,7 +95,7 @@ def test_a_sequence_that_has_ended_is_in_no_circle(opened):
   """Dropping a stream frees everything, even without closing it."""
   with without_collector(), opened() as policy:
     stream = policy.sampler.open(policy.weights)
-    key = policy_lib.SampleKey(jax.random.key_data(policy.key), 0)
+    key = policy_lib.SampleKey(np.asarray(jax.random.key_data(policy.key)), 0)
     _, futures = stream.submit(policy.prompt(TEXTS[1]), SAMPLES, key)
     futures[0].add_done_callback(lambda _, s=stream: s.is_empty)
     while not stream.is_empty:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from typing import cast
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ from rollout_model import ByteTokenizer, policy
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.host_engine import PageEngine
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
@@ -38,7 +40,11 @@ class Host:
     self.engine = PageEngine(settings, devices, pages)
     ends = ResponseEnds(ByteTokenizer(), settings)
     self.stream = Stream(
-      self.engine, ByteTokenizer(), ends, self.meter, Weights({})
+      cast(Engine, self.engine),
+      ByteTokenizer(),
+      ends,
+      self.meter,
+      Weights({}),
     )
 
   def sample(self, prompts, n=1):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from typed import present
 
 from azr_jax import types
 from azr_jax.rollout.page_pool import CachedTokens
@@ -21,20 +22,21 @@ def test_a_cut_response_is_followed_by_any_tool_output(output, num_uncached):
   sequence.truncate(4)
   sequence.receive_tool_output(output, 0)
   assert sequence.num_uncached == num_uncached
+  count = present(sequence.cached).count
   assert (
     sequence.next_tokens(num_uncached)
-    == sequence.all_ids[
-      sequence.cached.count : sequence.cached.count + num_uncached
-    ]
+    == sequence.all_ids[count : count + num_uncached]
   )
-  assert sequence.cached.count + sequence.num_uncached == sequence.length - 1
+  assert count + sequence.num_uncached == sequence.length - 1
 
 
 @pytest.mark.parametrize(
   "count, ids", [(1, (5,)), (2, (4, 5)), (3, (3, 4, 5)), (9, (1, 2, 3, 4, 5))]
 )
 def test_the_last_tokens_of_prompt_and_response(count, ids):
-  request = Request(0, types.Prompt("", (1, 2, 3)), 1, 16, (0, 0), 0)
+  request = Request(
+    0, types.Prompt("", (1, 2, 3)), 1, 16, np.zeros(2, np.uint32), 0
+  )
   sequence = SequenceState(request, 0)
   assert sequence.last_ids(2) == (2, 3)
   sequence.add(sampled((4, 5), [0.0] * 2, 0))
@@ -45,7 +47,9 @@ def test_a_page_is_copied_until_the_copy_is_made_or_not_wanted():
   changes = ChangesBuilder(2, 4)
   sequences = []
   for device in range(2):
-    request = Request(0, types.Prompt("", (1, 2, 3)), 2, 16, (0, 0), 0)
+    request = Request(
+      0, types.Prompt("", (1, 2, 3)), 2, 16, np.zeros(2, np.uint32), 0
+    )
     one = SequenceState(request, 0, cached=CachedTokens(device, [5, 7], 2))
     changes.enter(device, one)
     changes.copy(one, page=6, to=7)

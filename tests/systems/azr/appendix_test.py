@@ -1,5 +1,7 @@
 """Error deduction and composite programs in a self-play step (D.1, D.2)."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 import scripted
@@ -10,7 +12,9 @@ from scripted_azr import (
   answer,
   settings,
 )
+from typed import instance_of
 
+from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import proposer, solver
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs.buffer import TaskBuffer
@@ -66,7 +70,9 @@ def test_errors_are_proposed_validated_and_deduced(context):
     context, policy, task_types=("deduction", "error_deduction")
   )
   tasks = system.buffers["error_deduction"].tasks()
-  assert tasks and {t.output for t in tasks} == {"ZeroDivisionError"}
+  assert tasks and {instance_of(Triplet, t).output for t in tasks} == {
+    "ZeroDivisionError"
+  }
   solved = [
     t
     for t in collected.trajectories
@@ -103,7 +109,7 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
   buffer = system.buffers["error_deduction"]
   for task in buffer.tasks():
     solving = solver.solve_prompt(
-      policy, "error_deduction", task, PROMPT_BUILDER
+      cast(Policy, policy), "error_deduction", task, PROMPT_BUILDER
     )
     assert policy.fits(solving)
   # Task types that are not configured get no prompts.
@@ -162,7 +168,7 @@ def test_components_that_are_too_long_are_left_out(context):
   code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(code, "1", "201"), 0)
   prompt = proposer.propose_prompt(
-    ScriptedPolicy(limit=300),
+    cast(Policy, ScriptedPolicy(limit=300)),
     "deduction",
     {"deduction": buffer},
     settings(composite_prob=1.0),
