@@ -3,7 +3,9 @@
 import functools
 import random
 import types
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 from azr_jax.rollout.partial_rollouts import PartialRollouts
@@ -64,7 +66,7 @@ class _Samples:
       yield sample
 
 
-def samples(generate):
+def samples(generate) -> Callable[..., Any]:
   """Wraps a generator of samples to act like the result of `Policy.sample`."""
 
   @functools.wraps(generate)

@@ -1,5 +1,7 @@
 """A tiny model with batches and updates for tests."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +42,7 @@ RULES = {
   "mlp": "tensor",
   "layers": None,
 }
-LOSS = dict(
+LOSS: dict[str, Any] = dict(
   clip_low=0.2,
   clip_high=0.2,
   entropy_coef=0.01,
@@ -53,7 +55,7 @@ LOSS = dict(
 def policy_loss(mesh, on_policy=True, model=MODEL, correction="none", **loss):
   """Returns the policy's loss, with ratios to itself or to the sampler."""
   ratio_to = "proximal" if on_policy else "sampled"
-  c = LearnerSettings(**dict(ratio_to=ratio_to) | LOSS | loss)
+  c = LearnerSettings(**LOSS | {"ratio_to": ratio_to} | loss)
   return objective.make_policy_loss(
     model,
     policy_losses.make(c.policy_loss, c),
@@ -114,7 +116,7 @@ def updated(mesh, batch, on_policy=False, ref_params=None, model=MODEL, **loss):
   params = jax.device_put(init(jax.random.key(0)), shardings.params)
   state = train_state.make_init_state(optimizer, shardings)(params)
   loss_fn = policy_loss(mesh, on_policy, model, **loss)
-  update_fn = update.make_update(loss_fn, optimizer, shardings, mesh)
+  update_fn: Any = update.make_update(loss_fn, optimizer, shardings, mesh)
   new_state, metrics = update_fn(state, batch, ref_params)
   assert update_fn._cache_size() == 1
   return jax.device_get(new_state.params), jax.device_get(metrics)

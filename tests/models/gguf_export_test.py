@@ -15,6 +15,7 @@ import tokenizers
 import torch
 import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from typed import instance_of
 
 from azr_jax.models import (
   gguf_export,
@@ -90,7 +91,7 @@ def make_bpe():
     pad_token="<|endoftext|>",
   )
   wrapped.chat_template = CHAT
-  ids = [wrapped.convert_tokens_to_ids("<|im_end|>")]
+  ids = [instance_of(int, wrapped.convert_tokens_to_ids("<|im_end|>"))]
   return tokenizers_lib.HuggingFaceTokenizer(wrapped, ids)
 
 

@@ -1,6 +1,7 @@
 """Who gets pages when few are free."""
 
 import dataclasses
+from typing import cast
 
 import numpy as np
 import pytest
@@ -52,10 +53,11 @@ def test_a_page_stays_free_for_each_sequence_that_will_need_one(
     prompt = types.Prompt("", (1,) * has)
     # The last token is not cached.
     request = Request(0, prompt, 1, more + 1, np.zeros(2, np.uint32), 0)
-    sequence = SequenceState(request, 0, cached=CachedTokens(device))
-    if pool.allocate(sequence.cached, has):
+    cached = CachedTokens(device)
+    sequence = SequenceState(request, 0, cached=cached)
+    if pool.allocate(cached, has):
       slots.enter(free[device].pop(), sequence)
-      pages = len(sequence.cached.pages)
+      pages = len(cached.pages)
       growing += device == 0 and -(-(has + more) // TOKENS) > pages
   pages, free, new = -(-wanted // TOKENS), pool.num_free(0), CachedTokens(0)
   is_enough = pages == 0 or pages + growing <= free
@@ -135,10 +137,11 @@ def test_the_sequence_that_started_last_gives_its_pages_up(slots):
   stages, table, allocator = made(pool)
   first, second = holding(pool, 1), holding(pool, 1)
   for slot, sequence in zip(slots, (first, second), strict=True):
-    sequence.cached.count = 2 * TOKENS
+    present(sequence.cached).count = 2 * TOKENS
     table.enter(slot, sequence)
   allocator.allocate_running()
-  assert [*stages.running] == [first] and len(first.cached.pages) == 3
+  assert [*stages.running] == [first]
+  assert len(present(first.cached).pages) == 3
   assert second.cached is None and stages.queue.num_sequences == 1
   assert table.occupied[slots[0]] and not table.occupied[slots[1]]
 
@@ -158,4 +161,4 @@ def test_a_sequence_grows_until_it_has_the_pages_of_its_last_token():
   # It has 8 to 24 tokens cached, and room for three more before each call.
   assert held == [(3, 1), (4, 1), (5, 1), (5, 1), (6, 0), (6, 0)]
   table.leave(sequence)
-  assert sequence.cached.count == 2 * TOKENS + 6 * 3
+  assert cached.count == 2 * TOKENS + 6 * 3

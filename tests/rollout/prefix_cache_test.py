@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from typing import cast
 
 import jax
 import numpy as np

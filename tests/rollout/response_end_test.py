@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from letters import Letters
 
 from azr_jax import types
 from azr_jax.configs import evaluate
@@ -18,12 +19,10 @@ PIECES += [b"\xc3", b"\xa9", b"a\xc3", b"\xa9>", b" >", b"> "]
 PIECES += [b"\n", b"b\n"]
 
 
-class PieceTokenizer:
+class PieceTokenizer(Letters):
   """Tokens of several bytes, some of them parts of a character."""
 
-  eos_ids = (0,)
-
-  def decode(self, ids):
+  def decode(self, ids, skip_special=False):
     return b"".join(PIECES[i] for i in ids).decode("utf-8", "replace")
 
   def token_id(self, piece):
@@ -80,18 +79,6 @@ def test_few_responses_are_searched_for_stop_strings():
   # The string may have started in the call before the fourth row's.
   assert found.tolist() == [False, False, True, True, False]
   assert not ends.may_end(block, np.full(len(rows), 1)).any()
-
-
-class LetterTokenizer:
-  """A token is the code of a letter."""
-
-  eos_ids = (0,)
-
-  def decode(self, ids):
-    return "".join(map(chr, ids))
-
-  def token_id(self, piece):
-    return ord(piece) if len(piece) == 1 else None
 
 
 def test_a_thought_that_quotes_an_answer_tag_is_not_cut():

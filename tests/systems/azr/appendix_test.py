@@ -1,5 +1,7 @@
 """Error deduction and composite programs in a self-play step (D.1, D.2)."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 import scripted
@@ -11,6 +13,7 @@ from scripted_azr import (
   proposer,
   settings,
 )
+from typed import instance_of
 
 from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.proposer import PromptPrograms
@@ -68,7 +71,9 @@ def test_errors_are_proposed_validated_and_deduced(context):
     context, policy, task_types=("deduction", "error_deduction")
   )
   tasks = system.buffers["error_deduction"].tasks()
-  assert tasks and {t.output for t in tasks} == {"ZeroDivisionError"}
+  assert tasks and {instance_of(Triplet, t).output for t in tasks} == {
+    "ZeroDivisionError"
+  }
   solved = [
     t
     for t in collected.trajectories
@@ -105,7 +110,7 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
   buffer = system.buffers["error_deduction"]
   for task in buffer.tasks():
     solving = solver.solve_prompt(
-      policy, "error_deduction", task, PROMPT_BUILDER
+      cast(Policy, policy), "error_deduction", task, PROMPT_BUILDER
     )
     assert policy.fits(solving)
   # Task types that are not configured get no prompts.

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from typing import Any
 
 import numpy as np
 import scripted
@@ -32,7 +33,10 @@ _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
 
 def settings(**changes):
   """Returns the default test settings with changes in any section."""
-  values = SETTINGS | {"buffer": {"max_programs": 50}, "appendix": {}}
+  values: dict[str, Any] = SETTINGS | {
+    "buffer": {"max_programs": 50},
+    "appendix": {},
+  }
   for key, value in changes.items():
     section = next(
       (
