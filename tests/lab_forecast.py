@@ -10,7 +10,7 @@ from azr_jax.rollout.settings import SamplerSettings
 
 def rules(slot_counts=(4,), **changes):
   """Returns rules of calls of 16 tokens and pages of 4."""
-  settings = {
+  settings: dict[str, Any] = {
     "prompt_buckets": (8, 16),
     "prefill_tokens": 64,
     "decode_chunk": 16,

@@ -170,6 +170,7 @@ def test_a_corpus_says_that_templates_have_no_system_role(
   path.write_text(json.dumps({"prompt": "q", "completion": "7"}) + "\n")
   settings = RowCorpusSettings(data=str(path), system_prompt=system_prompt)
   said = []
-  registry.KINDS["rows"].build(settings, None).check(tokenizer, said.append)
+  corpus = registry.KINDS["rows"].build(settings, stand_in(Resources))
+  corpus.check(tokenizer, said.append)
   assert len(said) == count
   assert all("no system role" in text for text in said)

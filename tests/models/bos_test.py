@@ -1,7 +1,5 @@
 """Prompts start with BOS where transformers' tokenizer adds it."""
 
-import types as plain_types
-
 import jax
 import pytest
 import tokenizers as hf_tokenizers
@@ -66,7 +64,7 @@ def test_a_prompt_has_the_ids_of_transformers(ours, theirs, text):
 
 
 def test_training_and_benchmarks_ask_with_bos(ours, theirs):
-  policy = Policy(plain_types.SimpleNamespace(), ours, None, jax.random.key(0))
+  policy = Policy(stand_in(Sampler), ours, Weights(), jax.random.key(0))
   assert list(policy.prompt(TEXTS[0]).token_ids) == theirs.encode(TEXTS[0])
 
 

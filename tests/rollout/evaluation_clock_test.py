@@ -10,6 +10,7 @@ from typing import cast
 import jax
 import pytest
 from rollout_model import ByteTokenizer, new_sampler, page_engine
+from typed import present, stand_in
 
 from azr_jax.environments.client import Episodes
 from azr_jax.executor import Executor, futures
@@ -19,6 +20,7 @@ from azr_jax.functions.pool import CallResult
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.weights import Weights
@@ -105,9 +107,10 @@ def make_policy(one_device_mesh):
     return ord(BLOCK[len(written)]) if len(written) < len(BLOCK) else 0
 
   sampler = copy.copy(new_sampler(one_device_mesh, SETTINGS))
-  sampler._engine = page_engine(SETTINGS, num_pages=40)
-  sampler._engine.next_token = next_token
-  return Policy(sampler, Tokenizer(), Weights({}), jax.random.key(0))
+  engine = page_engine(SETTINGS, num_pages=40)
+  engine.next_token = next_token
+  sampler._engine = cast(Engine, engine)
+  return Policy(sampler, ByteTokenizer(), Weights({}), jax.random.key(0))
 
 
 @pytest.mark.parametrize("purpose", ["benchmark", "pass_rates"])

@@ -3,11 +3,11 @@
 import dataclasses
 import itertools
 import random
-from typing import cast
 
 import numpy as np
 import pytest
 from rollout_model import host_stream, page_engine
+from typed import present
 
 from azr_jax import types
 from azr_jax.rollout.host_engine import next_token

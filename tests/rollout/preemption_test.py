@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout_model import SETTINGS, host_stream, page_engine
+from typed import present
 
 from azr_jax import types
 from azr_jax.rollout.build import shapes_of
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.host_engine import HostEngine
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
@@ -30,7 +32,8 @@ def made(pool, slots=2):
   settings = dataclasses.replace(SETTINGS, slots=slots, page_size=TOKENS)
   shapes = shapes_of(settings, devices=len(pool._free))
   stages = Stages((16,))
-  table = SlotTable(HostEngine(shapes), stages, RequestMeter(Meter()))
+  engine = cast(Engine, HostEngine(shapes))
+  table = SlotTable(engine, stages, RequestMeter(Meter()))
   allocator = PageAllocator(pool, stages, table, settings.decode_chunk)
   return stages, table, allocator
 
@@ -150,13 +153,14 @@ def test_a_sequence_grows_until_it_has_the_pages_of_its_last_token():
   pool = PagePool(1, 9, TOKENS)
   _, table, allocator = made(pool)
   sequence, held = holding(pool, 1), []
-  sequence.cached.count = 2 * TOKENS
+  cached = present(sequence.cached)
+  cached.count = 2 * TOKENS
   ids, counts = np.zeros((2, 3), np.int32), np.array([0, 3], np.int32)
   call = DecodedCall(ids, np.zeros((2, 3), np.float32), counts, 0)
   table.enter(1, sequence)
   for _ in range(6):
     allocator.allocate_running()
-    held.append((len(sequence.cached.pages), table.num_growing(0)))
+    held.append((len(cached.pages), table.num_growing(0)))
     table.add_tokens(dataclasses.replace(call, following=None))
   # It has 8 to 24 tokens cached, and room for three more before each call.
   assert held == [(3, 1), (4, 1), (5, 1), (5, 1), (6, 0), (6, 0)]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-from typing import cast
 
 import jax
 import numpy as np

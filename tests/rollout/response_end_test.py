@@ -71,7 +71,7 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
 
 
 def test_few_responses_are_searched_for_stop_strings():
-  tokenizer = LetterTokenizer()
+  tokenizer = Letters()
   ends = ResponseEnds(tokenizer, ("</a>",))
   rows = ["if a > b: c", "</ <- b > c", "a b c </a> ", "a> b c d ef", "b b </a"]
   block = np.array([[*map(ord, row.ljust(12))] for row in rows])
@@ -88,12 +88,8 @@ def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
   for variant, end in (("full", None), ("average16", len(quote))):
     config = evaluate.get_config(variant)
     rollout = settings.read(settings.EvaluateSettings, config).rollout
-    request = Request(
-      0, types.Prompt("", (1,)), 1, 99, np.zeros(2, np.uint32), 0
-    )
+    request = Request(0, types.Prompt("", (1,)), 1, 99, KEY_DATA, 0)
     sequence = SequenceState(request, 0)
     sequence.add(sampled([*map(ord, text)], [0.0] * len(text), 0))
-    ends = ResponseEnds(
-      LetterTokenizer(), rollout.stop_strings, rollout.stop_after
-    )
+    ends = ResponseEnds(Letters(), rollout.stop_strings, rollout.stop_after)
     assert ends.find(sequence, 0) == end

@@ -15,6 +15,7 @@ from scripted_azr import (
 )
 from typed import instance_of
 
+from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.proposer import PromptPrograms
 from azr_jax.systems.azr.system import AZR
@@ -169,7 +170,7 @@ def test_components_that_are_too_long_are_left_out(context):
   code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(code, "1", "201"), 0)
   prompt = proposer(composite_prob=1.0, max_components=3).prompt(
-    ScriptedPolicy(limit=300),
+    cast(Policy, ScriptedPolicy(limit=300)),
     "deduction",
     {"deduction": buffer},
     np.random.default_rng(0),

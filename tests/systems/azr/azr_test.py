@@ -19,6 +19,7 @@ from scripted_azr import (
 )
 from typed import instance_of, present
 
+from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.solver import LEARN, SOLVE
 from azr_jax.systems.azr.system import AZR
@@ -238,7 +239,7 @@ def test_no_program_that_fits_leaves_the_zero_triplet(context):
   long_code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(long_code, "1", "201"), 0)
   prompt = proposer().prompt(
-    ScriptedPolicy(limit=300),
+    cast(Policy, ScriptedPolicy(limit=300)),
     "induction",
     {"deduction": buffer},
     np.random.default_rng(0),
@@ -499,6 +500,7 @@ def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   # A file's seeds come in random order.
   program, method = sorted(of_file, key=lambda task: len(task.code))
   assert program == Triplet("def f(x):\n  return x * 9", "3", "27")
+  method = instance_of(Triplet, method)
   assert "Solution().add" in method.code and method.output == "[1, 2]"
   assert "return x + " in proposed.code  # The policy proposed it.
   path.write_text('{"text": "x"}')

@@ -15,7 +15,7 @@ from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.tasks.programs import prompts
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 
-SETTINGS = dict(
+SETTINGS: dict[str, Any] = dict(
   prompts=2,
   references=2,
   learnability_samples=4,
@@ -33,10 +33,7 @@ _NESTED = (("appendix", AppendixSettings), ("buffer", BufferSettings))
 
 def settings(**changes):
   """Returns the default test settings with changes in any section."""
-  values: dict[str, Any] = SETTINGS | {
-    "buffer": {"max_programs": 50},
-    "appendix": {},
-  }
+  values = SETTINGS | {"buffer": {"max_programs": 50}, "appendix": {}}
   for key, value in changes.items():
     section = next(
       (

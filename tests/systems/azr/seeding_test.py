@@ -13,6 +13,7 @@ from scripted_azr import (
   proposer,
   settings,
 )
+from typed import instance_of
 
 from azr_jax.run.records import Records
 from azr_jax.systems.azr import seeding

@@ -110,7 +110,7 @@ def test_chat_prompts_have_the_ids_of_transformers(
     return_dict=False,
   )
   # Training, benchmarks, measurements and baselines tokenize with `Policy`.
-  policy = Policy(plain_types.SimpleNamespace(), ours, None, jax.random.key(0))
+  policy = Policy(stand_in(Sampler), ours, Weights(), jax.random.key(0))
   text = prompts.ask(question, solution_style, "chat", Chat(ours))
   assert list(policy.prompt(text).token_ids) == expected
   assert instance_of(str, theirs.decode(expected)).endswith(
