@@ -157,7 +157,8 @@ def test_supervised_texts_have_the_date_of_the_first_start(
     raise Stop
 
   corpus = types.SimpleNamespace(
-    conversations=[types.SimpleNamespace(tokens=tokens)]
+    conversations=[types.SimpleNamespace(tokens=tokens)],
+    check=lambda *_: None,
   )
   kind = types.SimpleNamespace(build=lambda *_: corpus)
   settings = train_settings.read_supervised(sft.get_config())
