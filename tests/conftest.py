@@ -40,6 +40,7 @@ import jax
 import jaxtyping
 import pytest
 import shape_checks
+from typed import stand_in
 
 # On busy machines, drawing and trying examples is slow.
 hypothesis.settings.register_profile(
@@ -117,6 +118,7 @@ def executor():
 def make_context(executor):
   """Makes the context that a trainer gives a system, for this process only."""
   from azr_jax.executor.settings import ExecutorSettings
+  from azr_jax.models.tokenizers import Tokenizer
   from azr_jax.parallel.hosts import Hosts
   from azr_jax.parallel.shared_jobs import SharedJobs
   from azr_jax.systems.system import Context
@@ -130,7 +132,7 @@ def make_context(executor):
       jobs=jobs,
       executor=pool,
       hosts=hosts,
-      tokenizer=tokenizer,
+      tokenizer=tokenizer or stand_in(Tokenizer),
       sandbox=ExecutorSettings(timeout_s=3.0),
     )
 

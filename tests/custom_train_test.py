@@ -4,9 +4,11 @@ import json
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import training
+from typed import stand_in
 
 from azr_jax import api, train
 from azr_jax.config import settings as settings_lib
@@ -17,6 +19,7 @@ from azr_jax.report import command
 from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table import sums
 from azr_jax.trainer import build, sizes
+from azr_jax.trainer.interactive import Sample
 
 REWARDS = """
 import math
@@ -267,17 +270,19 @@ def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
   )
   assert model.prompt("1 +").text == "4\n\n1 + 2"
   assert model.prompt("1 +", system_prompt="5").text == "5\n\n1 + 2"
+  sample = stand_in(Sample)
   for reward in (float("nan"), 1.7e308, 10**400):
     with pytest.raises(ValueError, match="reward .*: expected a finite number"):
-      model.update([["a sample"]], [[reward]])
+      model.update([[sample]], [[reward]])
   with pytest.raises(ValueError, match="chat='on': the model has no chat"):
     api.load("embedded:orz-tiny", chat="on").prompt("1 +")
   positions = load.config_of("embedded:orz-tiny", "").max_positions
   with pytest.raises(ValueError, match="max_position_embeddings"):
     api.load("embedded:orz-tiny", max_tokens=positions + 1)
   for key, value in (("max_tokens", "256"), ("remat", "some")):
+    wrong: dict[str, Any] = {key: value}
     with pytest.raises(ValueError, match=f"{key}='{value}': expected"):
-      api.load("embedded:orz-tiny", **{key: value})
+      api.load("embedded:orz-tiny", **wrong)
 
 
 def test_a_call_gives_the_chat_template_a_dictionary():

@@ -1,6 +1,5 @@
 """Everything that pages name exists: paths, modules, commands, config keys."""
 
-import argparse
 import ast
 import dataclasses
 import functools
@@ -13,18 +12,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scripted
 import training
+from typed import stand_in
 
 from azr_jax import types
 from azr_jax.config.settings import build
 from azr_jax.curricula import curriculum
 from azr_jax.curricula.curriculum import Buckets
 from azr_jax.evals import registry as benchmarks
+from azr_jax.executor import Executor
 from azr_jax.learner import advantages, policy_losses
 from azr_jax.systems import registry
+from azr_jax.systems.system import Context
 from azr_jax.trainer import settings as train_settings
 from tests import metrics_page
 
@@ -386,7 +389,7 @@ def test_the_examples_of_parts_work(tmp_path):
   got = advantages.estimate(c.estimator, [3.0, 1.0, 2.0], "aaa", [1, 1, 1])
   np.testing.assert_array_equal(got, [1.0, -1.0, 0.0])
   loss = policy_losses.make(c.policy_loss, c).loss
-  ones = np.ones((1, 2), np.float32)
+  ones = jnp.ones((1, 2))
   targets = policy_losses.Targets(9 * ones, ones, ones, ones, ones, ones)
   np.testing.assert_array_equal(loss(targets)[0], -c.iw_clip_max * ones)
   buckets = Buckets(("easy", "hard"), [0, 1])
@@ -395,14 +398,16 @@ def test_the_examples_of_parts_work(tmp_path):
   assert made.metrics()["probability/hard"] == 0.75
   benchmark = benchmarks.find(f"{file}:CAPITALS")
   item = benchmark.read("")[0]
-  assert benchmark.grade(None, item, "It is Paris.").result().correct
+  assert (
+    benchmark.grade(stand_in(Executor), item, "It is Paris.").result().correct
+  )
 
 
 def test_the_example_of_a_system_works(tmp_path):
   file = tmp_path / f"{EXAMPLE}.py"
   _write_example("system.md", file, "(System)")
   system = registry.load(f"{file}:Palindromes")
-  context = argparse.Namespace(seed=0)
+  context = stand_in(Context, seed=0)
   settings = build(system.Settings, {"prompts": 3, "group_size": 2})
   rollouts = scripted.collect(system(settings, context), _Mirror(), 1)
   rewards = [t.reward for t in rollouts.trajectories]

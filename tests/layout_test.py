@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+from typed import present
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "azr_jax"
@@ -58,11 +59,10 @@ def imports_of(file):
   """Returns the paths of this package's modules that a file imports."""
   found = set()
   for node in ast.walk(ast.parse(file.read_text())):
-    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
-      "azr_jax"
-    ):
+    module = isinstance(node, ast.ImportFrom) and node.module or ""
+    if isinstance(node, ast.ImportFrom) and module.startswith("azr_jax"):
       for alias in node.names:
-        parts = [*node.module.split("."), alias.name]
+        parts = [*module.split("."), alias.name]
         for path in ("/".join(parts), "/".join(parts[:-1])):
           if (ROOT / f"{path}.py").exists():
             found.add(ROOT / f"{path}.py")
@@ -157,7 +157,7 @@ def test_nothing_but_commands_imports_the_laboratory():
 def test_functions_fit_a_screen_or_two(file):
   for node in ast.walk(ast.parse(file.read_text())):
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-      length = node.end_lineno - node.lineno + 1
+      length = present(node.end_lineno) - node.lineno + 1
       assert length <= MAX_FUNCTION_LINES, (node.name, length)
 
 

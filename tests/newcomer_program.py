@@ -135,7 +135,7 @@ def in_a_fork(words):
         run(words)
         code = 0
       except SystemExit as end:
-        code = end.code or 0
+        code = end.code if isinstance(end.code, int) else bool(end.code)
       except BaseException:  # noqa: BLE001 - the test looks at the traceback.
         traceback.print_exc()
       sys.stdout.flush()

@@ -4,6 +4,7 @@ import base64
 import pathlib
 import re
 import struct
+from typing import Any
 
 import nbclient
 import nbformat
@@ -47,7 +48,7 @@ def test_all_notebooks_are_tested():
 def test_outputs_are_stored_of_one_execution(name):
   path = FOLDER / f"{name}.ipynb"
   assert path.stat().st_size < MAX_BYTES
-  notebook = nbformat.read(path, as_version=4)
+  notebook: Any = nbformat.read(path, as_version=4)
   nbformat.validate(notebook)
   cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
   counts = [cell.execution_count for cell in cells]
@@ -65,7 +66,7 @@ def test_outputs_are_stored_of_one_execution(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_opens_on_colab_and_kaggle(name):
-  notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+  notebook: Any = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
   address = re.findall(r'url="(.+)"', (training.ROOT / "setup.py").read_text())
   (home,) = address
   file = f"{home}/blob/main/notebooks/{name}.ipynb"
@@ -79,7 +80,7 @@ def test_it_opens_on_colab_and_kaggle(name):
 
 def execute(name, folder):
   """Runs a notebook with the test's parameters and returns its output."""
-  notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+  notebook: Any = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
   parameters = PARAMETERS[name].format(folder=str(folder))
   tagged = [
     index

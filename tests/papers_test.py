@@ -377,6 +377,7 @@ class BrokenPackage:
     output = self.folder / "output"
     line = json.dumps([[*arguments, *tests], str(output)])
     print(line, file=self.pytest.stdin, flush=True)
+    assert self.pytest.stdout
     status = int(self.pytest.stdout.readline())
     return status, output.read_text("utf-8", "replace")
 

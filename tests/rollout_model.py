@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from letters import Letters
 
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
@@ -20,23 +21,14 @@ from azr_jax.rollout.stream import Stream
 from azr_jax.rollout.weights import Weights
 
 
-class ByteTokenizer:
+class ByteTokenizer(Letters):
   """Bytes as ids. Id 0 is the end-of-text token."""
-
-  eos_ids = (0,)
-  pad_id = 0
-  vocab_size = 128
 
   def encode(self, text):
     return list(text.encode("ascii"))
 
-  encode_prompt = encode
-
-  def decode(self, ids):
+  def decode(self, ids, skip_special=False):
     return bytes(i for i in ids if i).decode("latin-1")
-
-  def token_id(self, piece):
-    return ord(piece) if len(piece) == 1 else None
 
 
 CONFIG = ModelConfig(

@@ -3,7 +3,9 @@
 import functools
 import random
 import types
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 from azr_jax.rollout.event_loop import Awaited, EventLoop
 from azr_jax.rollout.partial_rollouts import PartialRollouts
@@ -13,9 +15,7 @@ class Policy:
   """The part of a policy that runs coroutines."""
 
   partial = PartialRollouts()
-  sampler = types.SimpleNamespace(
-    settings=types.SimpleNamespace(prompt_buckets=(8,))
-  )
+  sampler = types.SimpleNamespace(prompt_buckets=(8,))
 
   @functools.cached_property
   def loop(self):
@@ -64,7 +64,7 @@ class _Samples:
       yield sample
 
 
-def samples(generate):
+def samples(generate) -> Callable[..., Any]:
   """Wraps a generator of samples to act like the result of `Policy.sample`."""
 
   @functools.wraps(generate)

@@ -67,12 +67,14 @@ def _with_host_arrays(hint):
   if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
     if hint.array_type is not jax.Array:
       return hint
-    host = hint.dtype[np.ndarray | np.generic, hint.dim_str]
+    dtype: typing.Any = hint.dtype
+    host = dtype[np.ndarray | np.generic, hint.dim_str]
     either = hint | host
     return either if hint.dims else either | int | float
   origin, parts = typing.get_origin(hint), typing.get_args(hint)
   if origin in (types.UnionType, typing.Union):
     return functools.reduce(operator.or_, map(_with_host_arrays, parts))
+  assert origin is not None
   return origin[
     tuple(
       _with_host_arrays(part) if part is ... or _has_shape(part) else typing.Any

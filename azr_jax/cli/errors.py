@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
     raise UsageError(f"{message}; --help shows the arguments")
 
 
-def guard(main: Callable[[], None]) -> None:
+def guard(main: Callable[[], object]) -> None:
   """Runs a command that parses its own arguments, and reports its errors."""
   with reported(sys.argv):
     main()

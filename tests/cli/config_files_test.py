@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from typed import present
 
 from azr_jax.cli import config_files
 from azr_jax.cli.errors import UsageError
@@ -61,7 +62,7 @@ def test_the_config_is_the_first_flag(folder, words):
   resolved = config_files.resolve_argument(words)
   expected = ["--config=mine.py:large", "--a=1", "--config.a.name=y"]
   assert resolved == ["azr-train", *expected]
-  assert config_files.named(resolved).a.size == 2
+  assert present(config_files.named(resolved)).a.size == 2
 
 
 def test_a_default_is_used_where_no_word_names_a_config(folder):
@@ -128,7 +129,7 @@ def test_keys_that_the_config_has_are_allowed(folder):
 def test_another_system_brings_its_section(words):
   words = ["azr-train", TINY, *words, "--config.orz.prompts=3"]
   resolved = config_files.resolve_argument(words)
-  config = config_files.named(resolved)
+  config = present(config_files.named(resolved))
   assert config.system == "orz" and "azr" not in config
   assert config.orz.prompts == 128
   assert config.train.steps == 40  # The other sections come from the file.
@@ -141,7 +142,7 @@ def test_the_system_of_the_file_changes_nothing():
   words = ["azr-train", TINY, "--config.system=azr"]
   resolved = config_files.resolve_argument(words)
   assert "switched" not in resolved[1]
-  assert config_files.named(resolved).azr.prompts == 16
+  assert present(config_files.named(resolved)).azr.prompts == 16
 
 
 def test_an_unknown_system_is_refused():

@@ -4,6 +4,7 @@ import concurrent.futures
 import pathlib
 import subprocess
 import sys
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from azr_jax.config import settings
 from azr_jax.learner import update
 from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.parallel import hosts
+from azr_jax.types import Batch
 
 # Lines are executed as if they were in a file of the package.
 FILE = pathlib.Path(errors.__file__).with_name("made_by_a_test.py")
@@ -115,7 +117,7 @@ def test_a_missing_package_is_told_with_what_installs_it(
 def test_real_lines_of_the_package():
   rows = np.zeros((5, 3))
   assert not errors._is_users(
-    error_of(lambda: update.to_micro_batches({"rows": rows}, 2))
+    error_of(lambda: update.to_micro_batches(cast(Batch, {"rows": rows}), 2))
   )
   for refused in (
     lambda: OptimizerSettings(learning_rate=-1.0),

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from azr_jax.evals import (
   answer_extraction,
   cruxeval,
@@ -100,7 +102,7 @@ def read_sampled(text: str) -> None:
     text[start : start + _CHARS_PER_TOKEN]
     for start in range(0, len(text), _CHARS_PER_TOKEN)
   ]
-  tokens = range(len(pieces))
+  tokens = np.arange(len(pieces))
   finder = BlockFinder(lambda ids: "".join([pieces[i] for i in ids]))
   for count in range(0, len(tokens), _TOKENS_PER_CALL):
     so_far = tokens[: count + _TOKENS_PER_CALL]

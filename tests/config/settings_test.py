@@ -1,6 +1,7 @@
 """Settings: which values a field accepts, and the error messages."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -147,7 +148,8 @@ def test_fields_are_checked_where_a_class_is_made_by_hand():
   with pytest.raises(Invalid, match="arms=9"):
     Robot(arms=9)
   with pytest.raises(Invalid, match="clock=3: expected a section"):
-    Robot(clock=3)
+    wrong: Any = 3
+    Robot(clock=wrong)
 
 
 @pytest.mark.parametrize(

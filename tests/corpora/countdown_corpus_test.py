@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from typed import present
 
 from azr_jax.corpora import countdown, countdown_solutions
 from azr_jax.grading import countdown as verifier
@@ -90,7 +91,9 @@ def test_the_corpus_solves_and_proposes_puzzles_of_the_training_split(pairs):
     assert proposals.rejection(puzzle, ()) is None
   for prompt, response in pairs:
     if prompt.startswith("solve"):
-      puzzle = prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+      puzzle = present(
+        prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+      )
       assert verifier.verify(puzzle, response).correct
       assert not generator.is_test(puzzle)
 
@@ -101,7 +104,9 @@ def test_the_corpus_has_puzzles_of_the_chosen_sizes_alone(size):
     SETTINGS, count=40, sizes=(size,), propose_prob=0.0
   )
   for prompt, _ in countdown.conversations(settings):
-    puzzle = prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+    puzzle = present(
+      prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+    )
     assert len(puzzle.numbers) == size
 
 
@@ -111,7 +116,9 @@ def test_the_style_value_answers_with_the_target():
     SETTINGS, count=20, style_weights=weights, propose_prob=0.0
   )
   for prompt, response in countdown.conversations(settings):
-    puzzle = prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+    puzzle = present(
+      prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
+    )
     assert response.endswith(f"<answer>{puzzle.target}</answer>")
 
 

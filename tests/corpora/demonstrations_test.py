@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from letters import Letters
 
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Demonstration
@@ -13,17 +14,6 @@ from azr_jax.tools import code_blocks
 
 BLOCK = "so\n```python\nprint(6*7)\n```"
 OUTPUT = f"{code_blocks.OUTPUT_PREFIX}42\n{code_blocks.OUTPUT_SUFFIX}"
-
-
-class Letters:
-  """A tokenizer with one token per letter."""
-
-  eos_ids = (0,)
-
-  def encode(self, text):
-    return list(map(ord, text))
-
-  encode_prompt = encode
 
 
 def make(number, task="gym/products", turns=("<<<42>>>",)):

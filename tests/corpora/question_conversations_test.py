@@ -6,6 +6,8 @@ The executor runs their scripts, so the shown tool outputs are real.
 import numpy as np
 import pytest
 import training
+from letters import Letters
+from typed import present
 
 from azr_jax.configs import code_interpreter
 from azr_jax.corpora import questions as corpus
@@ -44,7 +46,7 @@ def test_conversations_are_correct_and_show_the_output_of_their_code(
     answers.append(code_blocks.find_answer(turns[-1]))
     references.append(grader.stored_answer(question.reference))
     for turn, shown in zip(turns[::2], turns[1::2], strict=False):
-      block = code_blocks.find_tool_call(turn)
+      block = present(code_blocks.find_tool_call(turn))
       result = executor.submit(scripts.script_job(block.code)).result(30)
       text = python_tool.output_text(scripts.read_result(result), 3.0)
       assert (
@@ -96,14 +98,6 @@ def test_requested_and_solution_styles_are_mixed_by_their_weights():
 
 
 def test_the_loss_mask_covers_assistant_turns_and_the_end():
-  class Letters:
-    eos_ids = (0,)
-
-    def encode(self, text):
-      return list(map(ord, text))
-
-    encode_prompt = encode
-
   conversation = Conversation("ab", ("cd", "!!", "e"))
   ids, loss_mask = conversation.tokens(Letters())
   assert "".join(map(chr, ids[:-1])) == "abcd!!e" and ids[-1] == 0

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from typed import stand_in
 
 from azr_jax.corpora import registry, rows
+from azr_jax.corpora.registry import Resources
 from azr_jax.corpora.rows import RowCorpusSettings
 
 USER, BOT, END = "user", "assistant", 0
@@ -53,7 +55,7 @@ def tokens(tmp_path, record, tokenizer, **settings):
   path = tmp_path / "rows.jsonl"
   path.write_text(json.dumps(record) + "\n")
   settings = RowCorpusSettings(data=str(path), **settings)
-  corpus = registry.KINDS["rows"].build(settings, None)
+  corpus = registry.KINDS["rows"].build(settings, stand_in(Resources))
   ids, mask = corpus.conversations[0].tokens(tokenizer)
   letters = ["~" if i == END else "^" if i == 1 else chr(i) for i in ids]
   trained = [x for x, own in zip(letters, mask, strict=True) if own]
@@ -168,6 +170,7 @@ def test_a_corpus_says_that_templates_have_no_system_role(
   path.write_text(json.dumps({"prompt": "q", "completion": "7"}) + "\n")
   settings = RowCorpusSettings(data=str(path), system_prompt=system_prompt)
   said = []
-  registry.KINDS["rows"].build(settings, None).check(tokenizer, said.append)
+  corpus = registry.KINDS["rows"].build(settings, stand_in(Resources))
+  corpus.check(tokenizer, said.append)
   assert len(said) == count
   assert all("no system role" in text for text in said)

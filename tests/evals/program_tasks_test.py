@@ -4,11 +4,14 @@ import functools
 
 import pytest
 from excerpts import FIXTURES
+from typed import instance_of, present, stand_in
 
 from azr_jax.configs import azr, orz
 from azr_jax.evals import cruxeval, program_tasks, registry
 from azr_jax.tasks import records
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.programs import prompts, solving
+from azr_jax.tasks.programs.task import Triplet
 from azr_jax.trainer import settings
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
 
@@ -37,7 +40,7 @@ def test_cruxeval_is_asked_and_graded_as_in_training(executor):
     benchmark = trained(name)
     pending = []
     for row, item in zip(raw, benchmark.read(raw), strict=True):
-      prompt = benchmark.prompt(item, "training", None)
+      prompt = present(benchmark.prompt)(item, "training", stand_in(Chat))
       assert row["code"] in prompt and row[given] in prompt
       assert prompt.endswith("<think>")
       for text in (response(label, row[label]), row[label]):
@@ -96,7 +99,8 @@ def test_functions_of_livecodebench_are_called_f(
 ):
   benchmark = trained("livecodebench_execution")
   (item,) = benchmark.read([{"code": code, "input": call, "output": "[1]"}])
-  task_type, task = benchmark.task_of(item)
+  task_type, task = present(benchmark.task_of)(item)
+  task = instance_of(Triplet, task)
   assert (task_type, task.code, task.input) == ("deduction", program, arguments)
   graded = benchmark.grade(executor, item, response("output", "[1]"))
   assert graded.result(60).correct
@@ -113,10 +117,10 @@ def test_cruxeval_can_be_asked_in_the_solver_s_formats(
   benchmark = registry.BENCHMARKS[name]
   benchmark = program_tasks.in_format(benchmark, prompt_format)
   (item,) = benchmark.read(raw)
-  assert benchmark.prompt(item, prompt_format, None) == (
-    solving.solve_prompt_text(
-      *benchmark.task_of(item), prompt_format=prompt_format
-    )
+  prompt = present(benchmark.prompt)(item, prompt_format, stand_in(Chat))
+  task_type, task = present(benchmark.task_of)(item)
+  assert prompt == solving.solve_prompt_text(
+    task_type, task, prompt_format=prompt_format
   )
   answer = response(label, raw[0][label])
   assert benchmark.grade(executor, item, answer).result(60).correct
@@ -140,7 +144,7 @@ def test_other_benchmarks_have_no_prompt_of_training():
     [{"question": "1+1?", "answer": "#### 2"}]
   )
   with pytest.raises(ValueError, match="training asks nothing like 'gsm8k'"):
-    trained("gsm8k").prompt(item, "training", None)
+    present(trained("gsm8k").prompt)(item, "training", stand_in(Chat))
 
 
 def test_the_paper_s_evaluation_is_that_of_figure_14():

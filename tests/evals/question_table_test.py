@@ -5,9 +5,11 @@ import sys
 
 import numpy as np
 import pytest
+from typed import present, stand_in
 
 from azr_jax.evals import question_table, questions, registry
 from azr_jax.evals.benchmark import Item
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import catalogue
 
 # Table 3, Qwen2.5-14B: means of SymBench, BIG-Bench Hard and reasoning-gym, and
@@ -88,11 +90,6 @@ def test_rows_are_agents_and_incomplete_columns_say_so(
   assert shown[2] == expected[2].replace("All", f"{tmp_path}: All")
 
 
-class Letters:
-  def prompt(self, text):
-    return f"[{text}]"
-
-
 @pytest.mark.parametrize(
   "name, reference, response, is_correct",
   [
@@ -114,9 +111,10 @@ def test_agents_answer_other_benchmarks_between_marks(
   item = Item("0", "How many?", reference)
   grade = benchmark.grade(executor, item, response)
   assert grade.result().correct == is_correct
-  prompt = benchmark.prompt(item, "full", Letters())
+  written = stand_in(Chat, prompt=lambda text: f"[{text}]")
+  prompt = present(benchmark.prompt)(item, "full", written)
   assert "How many?" in prompt and "<<<" in prompt and "python" not in prompt
-  chat = benchmark.prompt(item, "chat", Letters())
+  chat = present(benchmark.prompt)(item, "chat", written)
   assert chat.startswith("[") and chat.endswith("]")
 
 

@@ -3,17 +3,22 @@
 import dataclasses
 import json
 import types as plain_types
+from concurrent.futures import Future
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import scripted
+from typed import present, stand_in
 
 from azr_jax import types
 from azr_jax.evals import runner
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.outcome import Outcome
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.rollout.policy import Policy
 from azr_jax.tasks import records
 from azr_jax.tasks.chats import ChatSettings
 
@@ -29,9 +34,7 @@ SETTINGS = runner.ItemSettings(
 class ScriptedPolicy(scripted.Policy):
   """Responds "right" if prompt number + sample index is a multiple of 3."""
 
-  sampler = plain_types.SimpleNamespace(
-    settings=plain_types.SimpleNamespace(prompt_buckets=(8,))
-  )
+  sampler = plain_types.SimpleNamespace(prompt_buckets=(8,))
   tokenizer = None
 
   def __init__(self, breaks_after=None):
@@ -47,6 +50,7 @@ class ScriptedPolicy(scripted.Policy):
   @scripted.samples
   def sample(self, prompts, n=1, prompt_seeds=None):
     self.asked += [prompt.task.id for prompt in prompts]
+    seeds = present(prompt_seeds)
     # Responses finish out of order, so an interruption leaves gaps.
     for index in sorted(range(len(prompts)), key=lambda i: i * 5 % 8):
       for sample in range(n):
@@ -54,8 +58,8 @@ class ScriptedPolicy(scripted.Policy):
           self.left -= 1
           if self.left < 0:
             raise KeyboardInterrupt
-        ids = np.arange(prompt_seeds[index] + 1, dtype=np.int32)
-        text = "right" if (prompt_seeds[index] + sample) % 3 == 0 else "wrong"
+        ids = np.arange(seeds[index] + 1, dtype=np.int32)
+        text = "right" if (seeds[index] + sample) % 3 == 0 else "wrong"
         yield (
           index,
           sample,
@@ -66,7 +70,7 @@ class ScriptedPolicy(scripted.Policy):
 
 
 def benchmark(**changes):
-  settings = dict(
+  settings: dict[str, Any] = dict(
     name="toy",
     source="",
     read=lambda data: ITEMS,
@@ -133,7 +137,7 @@ def test_a_benchmark_with_its_own_prompts_takes_no_prefill():
   own = benchmark(prompt=lambda item, prompt_format, chat: item.question)
   settings = dataclasses.replace(SETTINGS, chat=ChatSettings(prefill="It is "))
   with pytest.raises(ValueError, match="toy: prefill='It is ': expected ''"):
-    runner.longest_prompt(own, settings, None)
+    runner.longest_prompt(own, settings, stand_in(Tokenizer))
 
 
 @pytest.mark.parametrize("breaks_after", [0, 4, 7, 23])
@@ -283,7 +287,7 @@ def test_a_benchmark_with_fixed_items_reads_no_data():
     raise OSError("the source is away")
 
   away = Benchmark(
-    "away", "hf:nobody/nothing", refuse, "words", lambda *_: None
+    "away", "hf:nobody/nothing", refuse, "words", lambda *_: Future()
   )
   held = away.with_items(ITEMS)
   settings = runner.ItemSettings("", 3, "plain", 1)
@@ -315,7 +319,12 @@ class Conversing(ScriptedPolicy):
 def test_records_of_conversations_contain_the_tool_output(executor, tmp_path):
   path = tmp_path / "records.jsonl"
   scores = runner.run(
-    benchmark(), Conversing(), executor, Hosts(10.0), SETTINGS, path
+    benchmark(),
+    cast(Policy, Conversing()),
+    executor,
+    Hosts(10.0),
+    SETTINGS,
+    path,
   )
   assert scores["toy/num_tool_calls"] == 0.5
   records = [json.loads(line) for line in path.read_text().splitlines()]

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 import pytest
 import training
@@ -37,7 +38,12 @@ JOBS = [
   for x in range(600)
 ]
 # Each of the three machines has two cores, enough for one actor.
-OPTIONS = {"workers": 2, "timeout_s": 2.0, "memory_mb": 256, "backend": "ray"}
+OPTIONS: dict[str, Any] = {
+  "workers": 2,
+  "timeout_s": 2.0,
+  "memory_mb": 256,
+  "backend": "ray",
+}
 NODE = {"num_cpus": 2, "object_store_memory": 80_000_000}
 
 

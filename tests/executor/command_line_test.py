@@ -78,6 +78,7 @@ def test_a_result_does_not_wait_for_the_next_line():
   command = [sys.executable, "-m", "azr_jax.executor", "--workers=1"]
   pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
   with subprocess.Popen(command, text=True, **pipes) as process:
+    assert process.stdin and process.stdout
     process.stdin.write(JOBS[0] + "\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["outputs"] == ["1", "[2]"]
@@ -103,6 +104,7 @@ def test_control_c_is_no_crash(module):
   with subprocess.Popen(
     command, text=True, stdin=pipe, stdout=pipe, stderr=pipe
   ) as process:
+    assert process.stdin and process.stdout and process.stderr
     process.stdin.write(JOBS[0] + "\n")
     process.stdin.flush()
     assert process.stdout.readline()

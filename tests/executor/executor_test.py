@@ -163,6 +163,7 @@ def test_however_the_trainer_ends_no_process_is_left(end):
     text=True,
   )
   with trainer:
+    assert trainer.stdin and trainer.stdout
     zygotes = [int(pid) for pid in trainer.stdout.readline().split()]
     [server] = children_of([trainer.pid])
     assert wait_until(lambda: children_of(zygotes))

@@ -8,6 +8,7 @@ import time
 import types
 
 import pytest
+from typed import present
 
 from azr_jax.executor import Executor, Job
 from azr_jax.executor.limits import Limits
@@ -158,7 +159,8 @@ def test_limits_of_a_job():
 
 def _stopwatch(monkeypatch, *limits, waits):
   """Returns a stopwatch and the clocks that it reads, all set to 0."""
-  folder = pathlib.Path(sys.modules[Zygote.__module__].__file__).parents[1]
+  file = present(sys.modules[Zygote.__module__].__file__)
+  folder = pathlib.Path(file).parents[1]
   monkeypatch.syspath_prepend(str(folder / "child"))
   module = importlib.import_module("stopwatch")
   clocks = {"wall": 0.0, "cpu": 0.0}

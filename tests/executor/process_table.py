@@ -44,7 +44,7 @@ def descriptors(pids):
 
   None for a process that only root may inspect, such as a zygote.
   """
-  counts = []
+  counts: list[int | None] = []
   for pid in pids:
     try:
       counts.append(len(os.listdir(f"/proc/{pid}/fd")))

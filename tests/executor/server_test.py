@@ -157,6 +157,7 @@ def test_a_signal_to_everybody_leaves_the_trainer_its_pool(name):
   )
   with trainer:
     try:
+      assert trainer.stdout
       zygotes = [int(pid) for pid in trainer.stdout.readline().split()]
       [server] = children_of([trainer.pid])
       assert wait_until(lambda: children_of(zygotes))

@@ -8,6 +8,7 @@ import threading
 
 import huggingface_hub
 import pytest
+from typed import instance_of
 
 from azr_jax.exports import hub_upload
 
@@ -15,10 +16,14 @@ TOKEN = "hf_of_tests"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-  """The requests of an upload. Uploaded files are in `server.files`."""
+  """The requests of an upload. Uploaded files are in `hub.files`."""
 
-  def log_message(self, *arguments):
-    del arguments
+  @property
+  def hub(self):
+    return instance_of(HubServer, self.server)
+
+  def log_message(self, format, *args):
+    del format, args
 
   def _answer(self, value, status=200):
     body = json.dumps(value).encode()
@@ -52,8 +57,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
   def do_POST(self):
     body = self._body()
     if self.path.endswith("/repos/create"):
-      self.server.created = json.loads(body)
-      self._answer({"url": f"{self.server.address}/me/model"})
+      self.hub.created = json.loads(body)
+      self._answer({"url": f"{self.hub.address}/me/model"})
     elif self.path == "/api/validate-yaml":
       self._answer({"errors": [], "warnings": []})
     elif "/preupload/" in self.path:
@@ -71,20 +76,27 @@ class Hub(http.server.BaseHTTPRequestHandler):
         record = json.loads(line)
         if record["key"] == "file":
           value = record["value"]
-          self.server.files[value["path"]] = base64.b64decode(value["content"])
+          self.hub.files[value["path"]] = base64.b64decode(value["content"])
         elif record["key"] == "header":
-          self.server.message = record["value"]["summary"]
-      url = f"{self.server.address}/me/model/commit/abc"
+          self.hub.message = record["value"]["summary"]
+      url = f"{self.hub.address}/me/model/commit/abc"
       self._answer({"commitUrl": url, "commitOid": "abc"})
     else:
       self._answer({"error": self.path}, 404)
 
 
+class HubServer(http.server.ThreadingHTTPServer):
+  """What the hub has received."""
+
+  def __init__(self):
+    super().__init__(("127.0.0.1", 0), Hub)
+    self.files, self.created, self.message = {}, None, None
+    self.address = f"http://127.0.0.1:{self.server_address[1]}"
+
+
 @pytest.fixture(name="hub")
 def make_hub(monkeypatch, tmp_path):
-  server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-  server.files, server.created, server.message = {}, None, None
-  server.address = f"http://127.0.0.1:{server.server_address[1]}"
+  server = HubServer()
   thread = threading.Thread(target=server.serve_forever)
   thread.start()
   _use(monkeypatch, tmp_path, server.address, TOKEN)

@@ -1,6 +1,7 @@
 """Model cards state what the run folder contains."""
 
 import json
+from typing import Any
 
 import huggingface_hub
 import pytest
@@ -44,10 +45,10 @@ def build(run, step=12):
 
 
 def test_the_hub_reads_the_front_matter(run):
-  card = huggingface_hub.ModelCard(build(run))
-  assert card.data.base_model == "Qwen/Qwen2.5-7B"
-  assert card.data.pipeline_tag == "text-generation"
-  assert "azr_jax" in card.data.tags
+  data: Any = huggingface_hub.ModelCard(build(run)).data
+  assert data.base_model == "Qwen/Qwen2.5-7B"
+  assert data.pipeline_tag == "text-generation"
+  assert "azr_jax" in data.tags
 
 
 def test_rewards_are_those_of_the_steps_before_the_export(run):

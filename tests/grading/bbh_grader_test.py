@@ -3,7 +3,9 @@
 import pathlib
 
 import pytest
+from typed import stand_in
 
+from azr_jax.executor import Executor
 from azr_jax.grading import bbh, questions
 from azr_jax.tasks.questions import bbh as reader
 from azr_jax.tasks.questions import sources
@@ -77,12 +79,18 @@ def check(path):
   for index, question in enumerate(read):
     task, reference = question.task, question.reference
     target = eval(reference)
-    assert questions.submit(None, task, reference, target).result()
+    assert questions.submit(
+      stand_in(Executor), task, reference, target
+    ).result()
     other = eval(read[index - 1].reference)
     if other.split() != target.split():
-      assert not questions.submit(None, task, reference, other).result()
+      assert not questions.submit(
+        stand_in(Executor), task, reference, other
+      ).result()
     for junk in ("", "zzz", target + "x", None):
-      assert not questions.submit(None, task, reference, junk).result()
+      assert not questions.submit(
+        stand_in(Executor), task, reference, junk
+      ).result()
   return read
 
 
@@ -97,7 +105,7 @@ def test_stored_answers_are_correct_and_others_are_not():
   with pytest.raises(FileNotFoundError, match="/nowhere.json"):
     sources.read("bbh:/nowhere.json", 1, 0)
   with pytest.raises(ValueError, match="no grader; expected"):
-    questions.submit(None, "chess/1", "1", "1")
+    questions.submit(stand_in(Executor), "chess/1", "1", "1")
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public files are not here")

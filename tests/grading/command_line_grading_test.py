@@ -161,6 +161,7 @@ def test_every_line_has_a_grade_in_order():
 def test_grades_do_not_wait_for_the_last_case():
   line = json.dumps({"id": "first"} | CASE).encode() + b"\n"
   with start() as process:
+    assert process.stdin and process.stdout and process.stderr
     try:
       process.stdin.write(line)
       process.stdin.flush()

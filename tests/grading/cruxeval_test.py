@@ -4,13 +4,16 @@ import importlib.util
 import pathlib
 
 import pytest
+from typed import present
 
 HERE = pathlib.Path(__file__).parent
-_SPEC = importlib.util.spec_from_file_location(
-  "cruxeval_agreement", HERE / "cruxeval_agreement.py"
+_SPEC = present(
+  importlib.util.spec_from_file_location(
+    "cruxeval_agreement", HERE / "cruxeval_agreement.py"
+  )
 )
 agreement = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(agreement)
+present(_SPEC.loader).exec_module(agreement)
 
 
 @pytest.mark.parametrize("kind, correct", [("output", 124), ("input", 155)])

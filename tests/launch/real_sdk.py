@@ -51,6 +51,7 @@ class Parser:
   def _ask(self, words):
     """Returns the parser's status, output and error for a tuple of words."""
     with self._lock:
+      assert self._process.stdout
       print(json.dumps(words), file=self._process.stdin, flush=True)
       return tuple(json.loads(self._process.stdout.readline()))
 

@@ -9,6 +9,7 @@ import tarfile
 
 import pytest
 from launching import QUOTA, wait_until
+from typed import present
 
 RENTED = "is rented and billed, whether anything runs or not"
 STOP = (
@@ -477,7 +478,7 @@ def test_files_of_any_name_are_packed(tmp_path, launchers):
   launchers("source_archive").write(root, str(archive))
   with tarfile.open(archive) as packed:
     found = {
-      member.name: packed.extractfile(member).read().decode()
+      member.name: present(packed.extractfile(member)).read().decode()
       for member in packed
     }
   folders = {f"folder/{name}": name for name in names}

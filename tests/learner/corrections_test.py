@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_updates
+from typed import present
 
 from azr_jax.config.settings import Invalid
 from azr_jax.learner import corrections
@@ -21,7 +22,7 @@ RATIOS = np.array([[0.3, 50.0, 4.0, 1.5, 1.2, 9.0]], np.float32)
 
 def weights(kind, **numbers):
   c = CorrectionSettings(cap=2.0, low=0.5, high=1.4, **numbers)
-  correct = corrections.make(kind, c)
+  correct = present(corrections.make(kind, c))
   got = correct(jnp.log(RATIOS), jnp.asarray(MASK), jnp.asarray(SEGMENTS))
   return [np.asarray(x)[0][MASK[0] > 0] for x in got]
 

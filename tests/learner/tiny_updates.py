@@ -1,6 +1,7 @@
 """A tiny model with batches and updates for tests."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ RULES = {
   "mlp": "tensor",
   "layers": None,
 }
-LOSS = dict(
+LOSS: dict[str, Any] = dict(
   clip_low=0.2,
   clip_high=0.2,
   entropy_coef=0.01,
@@ -55,7 +56,7 @@ LOSS = dict(
 def policy_loss(mesh, on_policy=True, model=MODEL, correction="none", **loss):
   """Returns the policy's loss, with ratios to itself or to the sampler."""
   ratio_to = "proximal" if on_policy else "sampled"
-  c = LearnerSettings(**dict(ratio_to=ratio_to) | LOSS | loss)
+  c = LearnerSettings(**LOSS | {"ratio_to": ratio_to} | loss)
   return objective.make_policy_loss(
     model,
     policy_losses.make(c.policy_loss, c),
@@ -126,10 +127,12 @@ def sgd_update(mesh, on_policy, model, **loss):
   return update.make_update(loss_fn, optimizer, shardings, mesh)
 
 
-def updated(mesh, batch, on_policy=False, ref_params=None, model=MODEL, **loss):
+def updated(
+  mesh, batch, on_policy=False, ref_params=None, model: Any = MODEL, **loss
+):
   _, shardings, init_state = sgd_state(mesh)
   params = jax.device_put(init(jax.random.key(0)), shardings.params)
-  update_fn = sgd_update(mesh, on_policy, model, **loss)
+  update_fn: Any = sgd_update(mesh, on_policy, model, **loss)
   programs = update_fn._cache_size()
   new_state, metrics = update_fn(init_state(params), batch, ref_params)
   assert update_fn._cache_size() <= programs + 1

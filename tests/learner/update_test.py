@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+from typing import NoReturn, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from tiny_updates import (
   sequences,
   updated,
 )
+from typed import present
 
 from azr_jax.configs import azr, code_interpreter, countdown, orz
 from azr_jax.lab.compile import collectives, cost, hlo
@@ -36,6 +38,7 @@ from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import attention, products, splash, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.trainer import settings
+from azr_jax.types import Params
 
 
 @pytest.mark.parametrize("count", [0, 1, 6, 20])
@@ -202,7 +205,7 @@ def test_chunks_move_the_head_once():
       return jnp.sum(found) + jnp.sum(entropy)
 
     grad = jax.jit(jax.grad(loss, argnums=(0, 1)))
-    return grad.lower(hidden, head, targets).compile().as_text()
+    return present(grad.lower(hidden, head, targets).compile().as_text())
 
   few, many = compiled(8), compiled(1)
 
@@ -385,6 +388,7 @@ def test_weight_decay_spares_scales():
   zeros = jax.tree.map(jnp.zeros_like, params)
   state = jax.jit(optimizer.init)(params)
   updates, _ = jax.jit(optimizer.update)(zeros, state, params)
+  updates = cast(Params, updates)
   assert float(jnp.abs(updates["final_norm"]["scale"]).max()) == 0
   assert float(jnp.abs(updates["embedding"]).max()) > 0
 
@@ -407,7 +411,7 @@ def test_each_moment_lies_like_its_parameter(muon_learning_rate):
   )
   found = []
   optax.tree.map_params(
-    optimizer,
+    optimizer.init,
     lambda moment, param: found.append((moment, param)),
     shardings.opt_state,
     shardings.params,
@@ -468,7 +472,7 @@ def test_linear_decay_reaches_its_end():
   rates = []
   for _ in range(8):
     updates, state = optimizer.update(params, state, params)
-    rates.append(-float(updates["w"]["kernel"][0]))
+    rates.append(-float(cast(Params, updates)["w"]["kernel"][0]))
   want = [0, 0.5, 1, 0.825, 0.65, 0.475, 0.3, 0.3]
   np.testing.assert_allclose(rates, want, atol=1e-5)
 
@@ -542,8 +546,12 @@ def test_a_paper_s_optimizer_is_adamw_of_the_paper_s_values(
     )
     moved = optax.apply_updates(moved, update)
     for name, change in want.items():
-      got = np.asarray(update[name])
+      got = np.asarray(cast(Params, update)[name])
       np.testing.assert_allclose(got, change, rtol=1e-4, atol=1e-12)
+
+
+def no_loss(*_) -> NoReturn:
+  raise AssertionError("No update was asked for.")
 
 
 @pytest.mark.slow
@@ -554,9 +562,7 @@ def test_a_reference_in_the_computation_s_type_changes_no_bit(
   model = MODEL.clone(dtype=jnp.dtype("bfloat16"))
   params = init(jax.random.key(1))
   options = dict(kl_coef=0.1, kl_estimator=estimator, model=model)
-  made = learner.make(
-    model, lambda *_: None, optax.sgd(1.0), one_device_mesh, RULES
-  )
+  made = learner.make(model, no_loss, optax.sgd(1.0), one_device_mesh, RULES)
   reference = made.make_reference(params)
   assert reference["layers"]["mlp"]["up"]["kernel"].dtype == jnp.bfloat16
   want, got = (
@@ -568,9 +574,7 @@ def test_a_reference_in_the_computation_s_type_changes_no_bit(
 
 
 def test_a_reference_is_a_copy(one_device_mesh):
-  made = learner.make(
-    MODEL, lambda *_: None, optax.sgd(1.0), one_device_mesh, RULES
-  )
+  made = learner.make(MODEL, no_loss, optax.sgd(1.0), one_device_mesh, RULES)
   params = jax.device_put(
     init(jax.random.key(0)), mesh_lib.replicated(one_device_mesh)
   )

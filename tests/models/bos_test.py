@@ -1,16 +1,17 @@
 """Prompts start with BOS where transformers' tokenizer adds it."""
 
-import types as plain_types
-
 import jax
 import pytest
 import tokenizers as hf_tokenizers
 import transformers
 from tokenizers import processors
+from typed import present, stand_in
 
 from azr_jax.corpora.corpus import Conversation
 from azr_jax.models import gguf_tokenizer, tokenizers
 from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.weights import Weights
 
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
 TEXTS = ["User: f(x)\n", " é", f"{BOS}User: f(x)", "", f"a{BOS}b"]
@@ -63,7 +64,7 @@ def test_a_prompt_has_the_ids_of_transformers(ours, theirs, text):
 
 
 def test_training_and_benchmarks_ask_with_bos(ours, theirs):
-  policy = Policy(plain_types.SimpleNamespace(), ours, None, jax.random.key(0))
+  policy = Policy(stand_in(Sampler), ours, Weights(), jax.random.key(0))
   assert list(policy.prompt(TEXTS[0]).token_ids) == theirs.encode(TEXTS[0])
 
 
@@ -85,7 +86,7 @@ def test_supervised_training_has_bos_before_the_prompt_alone(ours, theirs):
 
 def test_an_exported_tokenizer_keeps_its_template(ours, tmp_path):
   ours.save(tmp_path)
-  exported = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+  exported = present(transformers.AutoTokenizer.from_pretrained(str(tmp_path)))
   again = tokenizers.from_folder(tmp_path)
   for text in TEXTS[:2]:
     assert exported.encode(text) == ours.encode_prompt(text)

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import sentencepiece
 import transformers
+from typed import present
 
 from azr_jax.models import character_tokenizer, load, tokenizers
 
@@ -39,7 +40,7 @@ def test_transformers_gives_an_export_the_same_ids(name, tmp_path):
   # The model type decides how `transformers` reads tokenizer.model.
   shutil.copy(source / "config.json", tmp_path)
   ours.save(tmp_path)
-  theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+  theirs = present(transformers.AutoTokenizer.from_pretrained(str(tmp_path)))
   model = sentencepiece.SentencePieceProcessor(str(source / "tokenizer.model"))
   for text in texts_of(model, 300, seed=len(name)):
     ids = ours.encode_prompt(text)

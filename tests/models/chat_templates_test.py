@@ -4,6 +4,7 @@ import datetime
 import itertools
 import os
 import types
+from typing import Any
 
 import pytest
 import tokenizers as hf_tokenizers
@@ -145,7 +146,7 @@ class FakeProcess:
     self.events, self.is_ended = events, False
     self.read_fd, self.write_fd = os.pipe()
     os.write(self.write_fd, b"x")  # Makes the pipe always readable.
-    self.replies = [{"signatures": [], "pid": 1}]
+    self.replies: list[dict[str, Any]] = [{"signatures": [], "pid": 1}]
 
   def call(self, number, index, arguments):
     made = {"text": arguments["text"]}

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import struct
+from typing import Any
 
 import damage
 import gguf
@@ -214,5 +215,6 @@ def test_a_config_has_positive_sizes(field):
   for value in (0, -1, "16", None, True, float("nan"), 1e400, 1 << 31):
     if field.type is float and value == 1 << 31:
       continue
+    wrong: dict[str, Any] = {field.name: value}
     with pytest.raises(ValueError, match=f"{field.name}="):
-      dataclasses.replace(CONFIG, **{field.name: value})
+      dataclasses.replace(CONFIG, **wrong)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import transformers
+from typed import present
 
 from azr_jax import export
 from azr_jax.configs import evaluate as evaluate_config
@@ -38,7 +39,7 @@ def test_transformers_writes_the_same_greedy_text(
   spec = f"embedded:{name}"
   config = evaluate_config.get_config()
   export.export(config, spec, str(tmp_path), "float32")
-  tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+  tokenizer = present(transformers.AutoTokenizer.from_pretrained(tmp_path))
   model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
   prompt = tokenizer(
     PROMPTS[name], return_tensors="pt", return_token_type_ids=False

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import tokenizers
 import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from typed import instance_of
 
 from azr_jax.models import (
   gguf_export,
@@ -88,7 +90,7 @@ def make_bpe():
     pad_token="<|endoftext|>",
   )
   wrapped.chat_template = CHAT
-  ids = [wrapped.convert_tokens_to_ids("<|im_end|>")]
+  ids = [instance_of(int, wrapped.convert_tokens_to_ids("<|im_end|>"))]
   return tokenizers_lib.HuggingFaceTokenizer(wrapped, ids)
 
 
@@ -188,7 +190,6 @@ def test_every_end_token_is_read_back(tmp_path, bpe):
 
 
 def test_the_factors_of_llama_3_are_those_of_transformers(tmp_path, bpe):
-  from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
   scaling = Llama3RopeScaling(
     factor=8.0,

@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import tokenizers
 from gguf import quants
+from typed import present
 
 from azr_jax.models import weight_names
 from azr_jax.models.config import ModelConfig
@@ -102,4 +103,4 @@ def write_gguf(path, architecture, kind, vocabulary, extra=()):
 def gguf_name(name):
   """Returns a tensor's name by llama.cpp's map instead of ours."""
   names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)
-  return names.get_name(name, try_suffixes=(".weight", ".bias"))
+  return present(names.get_name(name, try_suffixes=(".weight", ".bias")))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import transformers
 from gguf_files import END, REPLICATED, TEXT, write_gguf
+from typed import present
 
 from azr_jax.models import (
   gguf_io,
@@ -71,8 +72,8 @@ def test_tokenizer_matches_transformers(tmp_path, vocabulary, architecture):
   kind = gguf.GGMLQuantizationType.F16
   write_gguf(path, architecture, kind, vocabulary)
   ours = gguf_tokenizer.from_metadata(gguf_io.GGUFModel(path).metadata)
-  theirs = transformers.AutoTokenizer.from_pretrained(
-    tmp_path, gguf_file=path.name
+  theirs = present(
+    transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
   )
   ids = ours.encode(TEXT)
   assert ids == theirs.encode(TEXT, add_special_tokens=False)

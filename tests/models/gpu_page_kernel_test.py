@@ -1,12 +1,14 @@
 """The GPU kernels' shares, and the kernels on several devices."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
+from typed import instance_of
 
 from azr_jax.lab.compile import topology
 from azr_jax.models import cached_attention, gpu_page_kernel, pages
@@ -170,12 +172,13 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here(
   )
   per_row = -(-14_240 // page_size)
 
-  def array(*shape, dtype=jnp.bfloat16):
+  def array(*shape, dtype=jnp.bfloat16) -> Any:
     sharding = mesh_lib.replicated(mesh)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
   def decode(q, new, pool, table, length, recent, layer):
-    shares = cached_attention.list_pages(pool, table, length, "gpu")
+    listed = cached_attention.list_pages(pool, table, length, "gpu")
+    shares = instance_of(pages.RowShares, listed)
     return gpu_page_kernel.attend(
       q, new, pool, table, shares, pages.RecentKV(recent, layer), layer
     )
@@ -214,7 +217,7 @@ def test_rows_that_go_on_differently_compile_for_several_gpus():
   by_row = PartitionSpec(mesh_lib.BATCH_AXES)
   spec = PartitionSpec(None, mesh_lib.BATCH_AXES, "tensor")
 
-  def array(*shape, dtype=jnp.bfloat16, spec=spec):
+  def array(*shape, dtype=jnp.bfloat16, spec=spec) -> Any:
     sharding = jax.sharding.NamedSharding(mesh, spec)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 

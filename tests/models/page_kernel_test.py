@@ -143,7 +143,9 @@ def test_live_pages_are_those_that_hold_entries(seed):
   rows, most = int(rng.integers(1, 9)), int(rng.integers(1, 6))
   table = rng.integers(0, 100, (rows, most)).astype(np.int32)
   lengths = rng.integers(0, most * PAGE + 1, rows).astype(np.int32)
-  live = jax.device_get(page_kernel.live_pages(table, lengths, PAGE))
+  live = jax.device_get(
+    page_kernel.live_pages(jnp.asarray(table), jnp.asarray(lengths), PAGE)
+  )
   want = [
     (table[row, number], row, min(PAGE, length - number * PAGE))
     for row, length in enumerate(lengths)

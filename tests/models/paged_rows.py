@@ -23,7 +23,8 @@ def empty_cache(shape, page_tokens, seed=0):
   table = jnp.asarray(order.reshape(R, of_row), jnp.int32)
   # Large values, to detect reads of entries that no row has.
   pool = jax.tree.map(lambda x: x + 1e6, pool)
-  return with_length(pages.PagedCache(pool, table, None, None), np.zeros(R))
+  length = jnp.zeros(R, jnp.int32)
+  return pages.PagedCache(pool, table, length, pages.by_length(length))
 
 
 def with_length(cache, length):

@@ -1,5 +1,7 @@
 """Our decoder agrees with torch's on random weights, whole and in parts."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,7 +120,7 @@ def test_rotary_embedding_matches_torch(family):
   import torch
 
   modeling = transformers.models.llama.modeling_llama
-  theirs = FAMILIES[family]()
+  theirs: Any = FAMILIES[family]()
   config = huggingface_config.from_huggingface(theirs.to_diff_dict())
   rng = np.random.default_rng(0)
   x = rng.normal(size=(1, TOKENS, 4, config.head_size)).astype(np.float32)

@@ -4,6 +4,8 @@ import types
 
 import numpy as np
 import pytest
+from jax.sharding import Mesh
+from typed import stand_in
 
 from azr_jax.models import presets
 from azr_jax.models import remat as remat_lib
@@ -12,7 +14,8 @@ from azr_jax.parallel import mesh as mesh_lib
 GIB = 1 << 30
 
 
-GPU = types.SimpleNamespace(
+GPU = stand_in(
+  Mesh,
   devices=np.array([types.SimpleNamespace(platform="gpu")]),
   shape=dict.fromkeys(mesh_lib.AXES, 1),
 )

@@ -7,8 +7,10 @@ import sys
 import pytest
 import transformers
 from tokenizer_files import EOS, TEXT, save_tokenizer
+from typed import instance_of, present
 
 from azr_jax.models import load, tokenizers
+from azr_jax.models.tokenizers import HuggingFaceTokenizer
 
 
 @pytest.fixture
@@ -42,7 +44,8 @@ def test_sentencepiece_interface():
   ids = tokenizer.encode(TEXT)
   assert tokenizer.decode([*ids, *tokenizer.eos_ids]) == TEXT
   assert 0 <= tokenizer.pad_id < tokenizer.vocab_size
-  assert tokenizer.decode([tokenizer.token_id("</answer>")]) == "</answer>"
+  tag = present(tokenizer.token_id("</answer>"))
+  assert tokenizer.decode([tag]) == "</answer>"
   assert tokenizer.token_id("</answer>\n\n") is None
 
 
@@ -71,7 +74,8 @@ def test_where_generation_ends(folder, files, want):
 def test_it_says_which_file_names_an_end(folder):
   generation = {"eos_token_id": [7, 0]}
   (folder / "generation_config.json").write_text(json.dumps(generation))
-  assert tokenizers.from_folder(folder).end_tokens == (
+  loaded = tokenizers.from_folder(folder)
+  assert instance_of(HuggingFaceTokenizer, loaded).end_tokens == (
     "'<|endoftext|>' (0, from the tokenizer and generation_config.json), "
     '"\'" (7, from generation_config.json)'
   )
@@ -83,7 +87,8 @@ def test_it_says_which_ends_the_vocabulary_lacks(folder):
     "generation_config.json": [0, 99999],
   }.items():
     (folder / name).write_text(json.dumps({"eos_token_id": ids}))
-  assert tokenizers.from_folder(folder).end_tokens == (
+  loaded = tokenizers.from_folder(folder)
+  assert instance_of(HuggingFaceTokenizer, loaded).end_tokens == (
     "'<|endoftext|>' (0, from the tokenizer and generation_config.json); "
     "ignored, not in the vocabulary: -1 (from config.json), 99999 (from "
     "generation_config.json)"
@@ -91,7 +96,7 @@ def test_it_says_which_ends_the_vocabulary_lacks(folder):
 
 
 def test_tags_that_are_special_tokens_are_decoded(folder):
-  loaded = transformers.AutoTokenizer.from_pretrained(str(folder))
+  loaded = present(transformers.AutoTokenizer.from_pretrained(str(folder)))
   loaded.add_special_tokens(
     {
       "bos_token": "<s>",
@@ -107,9 +112,9 @@ def test_tags_that_are_special_tokens_are_decoded(folder):
 
 
 def test_an_end_that_is_no_special_token_is_text(folder):
-  loaded = transformers.AutoTokenizer.from_pretrained(str(folder))
+  loaded = present(transformers.AutoTokenizer.from_pretrained(str(folder)))
   loaded.add_tokens(["<turn>"])
-  turn = loaded.convert_tokens_to_ids("<turn>")
+  turn = instance_of(int, loaded.convert_tokens_to_ids("<turn>"))
   tokenizer = tokenizers.HuggingFaceTokenizer(loaded, [0, turn, 7])
   assert tokenizer.decode([7, turn, 0]) == "'<turn>"
 

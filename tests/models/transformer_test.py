@@ -11,6 +11,8 @@ import numpy as np
 import optax
 import paged_rows
 import pytest
+from jax.sharding import Mesh
+from typed import present, stand_in
 
 from azr_jax.models import pages, transformer
 from azr_jax.models.config import ModelConfig
@@ -93,11 +95,11 @@ def test_cached_decode_of_ragged_prompts_equals_full_pass(params, chunk):
     np.testing.assert_allclose(hidden, want, atol=1e-5)
     if step < 4:  # The first four collect, as within one decode call.
       recent = pages.RecentKV(
-        pages.append(recent.entries, new, jnp.int32(step)),
+        pages.append(present(recent).entries, new, jnp.int32(step)),
         jnp.int32(step + 1),
       )
     if step == 3:
-      entries = recent.entries
+      entries = present(recent).entries
       cache = paged_rows.write_rows(cache, entries.k, entries.v, cache.length)
       cache = paged_rows.with_length(cache, cache.length + 4)
       recent = None
@@ -182,7 +184,8 @@ def test_unrolled_layers_stack_gradients_before_their_use(params):
 def test_auto_unrolls_shallow_models_on_one_gpu(
   platform, fsdp, layers, expected
 ):
-  mesh = types.SimpleNamespace(
+  mesh = stand_in(
+    Mesh,
     devices=np.array([types.SimpleNamespace(platform=platform)]),
     shape={"fsdp": fsdp},
   )

@@ -6,6 +6,8 @@ import jax
 import numpy as np
 import optax
 import pytest
+from jax.sharding import Mesh
+from typed import stand_in
 
 from azr_jax.config.settings import Invalid
 from azr_jax.learner import train_state, update
@@ -16,7 +18,7 @@ from tests.learner import tiny_updates
 
 def mesh_on(platform):
   device = types.SimpleNamespace(platform=platform)
-  return types.SimpleNamespace(devices=np.array([device], object))
+  return stand_in(Mesh, devices=np.array([device], object))
 
 
 def test_each_platform_has_its_own():

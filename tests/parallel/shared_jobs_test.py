@@ -1,21 +1,23 @@
 """Jobs shared by three hosts, which are threads here."""
 
-import argparse
 import concurrent.futures
 import gc
 import threading
 import weakref
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
+from typed import stand_in
 
 from azr_jax.parallel.decode_clock import DecodeClock
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 
 HOSTS = 3
 
 
-class ThreadHosts:
+class ThreadHosts(Hosts):
   """One of several hosts in this process, which exchange through a list."""
 
   def __init__(self, index, barrier, parts):
@@ -34,7 +36,7 @@ class ThreadHosts:
     return f"process {index}"
 
 
-def on_all_hosts(play):
+def on_all_hosts(play) -> list[Any]:
   """Returns the result of each host's thread."""
   barrier, parts = threading.Barrier(HOSTS), [b""] * HOSTS
   with concurrent.futures.ThreadPoolExecutor(HOSTS) as pool:
@@ -116,7 +118,7 @@ def test_an_outcome_that_was_polled_is_not_kept():
   class Outcome:
     pass
 
-  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1))
+  jobs = SharedJobs(None, stand_in(Hosts, index=0, count=1))
 
   def play():
     future = Future()
@@ -144,7 +146,7 @@ def test_the_slowest_host_gives_the_seconds_of_waiting():
 def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
   """A job's duration does not matter, so two runs take it at the same call."""
   clock = DecodeClock(delay)
-  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), clock)
+  jobs = SharedJobs(None, stand_in(Hosts, index=0, count=1), clock)
   jobs.submit(lambda _: done_later("slow", 0.3), "slow")
   taken = [jobs.poll(wait=False)]
   clock.calls += 1
@@ -161,7 +163,7 @@ def test_outcomes_are_taken_when_they_are_due_and_not_before(delay):
 
 def test_the_next_outcomes_are_due_where_nothing_else_is_done():
   clock = DecodeClock(5)
-  jobs = SharedJobs(None, argparse.Namespace(index=0, count=1), clock)
+  jobs = SharedJobs(None, stand_in(Hosts, index=0, count=1), clock)
   jobs.submit(lambda _: done_later(1, 0.1), "first")
   clock.calls += 1
   jobs.submit(lambda _: done_later(2, 0.0), "second")

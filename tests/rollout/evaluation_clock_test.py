@@ -5,18 +5,22 @@ long. The tool answers at once.
 """
 
 import copy
-import types as plain_types
+from typing import cast
 
 import jax
 import pytest
 from rollout_model import ByteTokenizer, new_sampler, page_engine
+from typed import present, stand_in
 
-from azr_jax.executor import futures
+from azr_jax.environments.client import Episodes
+from azr_jax.executor import Executor, futures
 from azr_jax.executor.job import Result
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.functions.pool import CallResult
 from azr_jax.parallel.decode_clock import DecodeClock
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.weights import Weights
@@ -42,11 +46,7 @@ SETTINGS = SamplerSettings(
 )
 
 
-class Tokenizer(ByteTokenizer):
-  has_chat_template = False
-
-
-class Executor:
+class InstantExecutor:
   """An executor whose scripts are done as soon as they are submitted."""
 
   def submit(self, job):
@@ -56,7 +56,7 @@ class Executor:
     return {}
 
 
-class Episodes:
+class TwoTurns:
   """Episodes of two turns, which record the order in which they end."""
 
   def __init__(self):
@@ -80,8 +80,8 @@ class Episodes:
 @pytest.fixture(name="training")
 def make_training():
   """Returns a system's context in a run with `rollout.max_staleness`."""
-  hosts = plain_types.SimpleNamespace(count=1, index=0, is_primary=True)
-  executor = Executor()
+  hosts = stand_in(Hosts, count=1, index=0, is_primary=True)
+  executor = cast(Executor, InstantExecutor())
   jobs = SharedJobs(executor, hosts, DecodeClock(2))
   return Context(
     seed=0,
@@ -89,7 +89,7 @@ def make_training():
     jobs=jobs,
     executor=executor,
     hosts=hosts,
-    tokenizer=Tokenizer(),
+    tokenizer=ByteTokenizer(),
     sandbox=ExecutorSettings(),
     clock=jobs.clock,
   )
@@ -107,9 +107,10 @@ def make_policy(one_device_mesh):
     return ord(BLOCK[len(written)]) if len(written) < len(BLOCK) else 0
 
   sampler = copy.copy(new_sampler(one_device_mesh, SETTINGS))
-  sampler._engine = page_engine(SETTINGS, num_pages=40)
-  sampler._engine.next_token = next_token
-  return Policy(sampler, Tokenizer(), Weights({}), jax.random.key(0))
+  engine = page_engine(SETTINGS, num_pages=40)
+  engine.next_token = next_token
+  sampler._engine = cast(Engine, engine)
+  return Policy(sampler, ByteTokenizer(), Weights({}), jax.random.key(0))
 
 
 @pytest.mark.parametrize("purpose", ["benchmark", "pass_rates"])
@@ -117,10 +118,10 @@ def test_the_code_agent_goes_on_while_others_decode(training, policy, purpose):
   settings = CodeInterpreterSettings(
     prompts=1, prompt_format="compact", pass_rate_agents=("code_agent",)
   )
-  question = Question("id", "task", "text", {})
+  question = Question("id", "task", "text", "1")
   system = CodeInterpreter(settings, training, [question])
   if purpose == "benchmark":
-    agent = system.benchmark_agent("questions")
+    agent = present(system.benchmark_agent("questions"))
   else:
     agent = system.make_agents()["code_agent"]
   prompts = [policy.prompt(text) for text in (LONG, SHORT)]
@@ -133,10 +134,12 @@ def test_the_code_agent_goes_on_while_others_decode(training, policy, purpose):
 
 
 def test_an_episode_goes_on_while_others_decode(training, policy, monkeypatch):
-  episodes = Episodes()
+  episodes = TwoTurns()
   tasks = [{"prompt": text} for text in (LONG, SHORT)]
   settings = EnvironmentSettings(evaluation_tasks=2, max_turns=2)
-  system = EnvironmentSystem(settings, training, episodes, [], tasks)
+  system = EnvironmentSystem(
+    settings, training, cast(Episodes, episodes), [], tasks
+  )
   # Steps in flight have their own jobs, which count their own calls.
   monkeypatch.setattr(training.jobs, "submit", None)
   scores = policy.run(system.evaluate(policy, limit=0, samples=1))

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from rollout_model import host_stream, page_engine
+from typed import present
 
 from azr_jax import types
 from azr_jax.rollout.host_engine import next_token
@@ -21,26 +22,30 @@ class Tools:
   def __init__(self, rng):
     self.rng, self.pending = rng, {}
 
-  def forget(self, name):
-    self.pending.pop(name, None)
+  def forget(self, sequence_id):
+    self.pending.pop(sequence_id, None)
 
-  def end_of_response(self, name, token_ids, response_start, num_checked):
+  def end_of_response(
+    self, sequence_id, token_ids, response_start, num_checked
+  ):
     end = response_start + 4
     return end if num_checked < end <= len(token_ids) else None
 
-  def step(self, name, prompt, responses):
+  def step(self, sequence_id, prompt, responses):
     if len(responses) > 2:
       return "turns"
-    self.pending[name] = [sum(map(sum, responses)) % 50] * (
+    self.pending[sequence_id] = [sum(map(sum, responses)) % 50] * (
       1 + len(responses) * 3
     )
     return None
 
   def tool_outputs(self, wait):
-    ready = [name for name in self.pending if self.rng.random() < 0.3]
+    ready = [
+      sequence_id for sequence_id in self.pending if self.rng.random() < 0.3
+    ]
     if wait and not ready:
       ready = list(self.pending)[:1]
-    return {name: self.pending.pop(name) for name in ready}
+    return {sequence_id: self.pending.pop(sequence_id) for sequence_id in ready}
 
   def record_occupancy(self, decoding, awaiting, slots):
     assert 0 < decoding <= slots
@@ -206,7 +211,7 @@ def test_no_device_is_idle_while_others_have_a_line(requests):
     stream.submit(prompt, n, SampleKey(np.zeros(2, np.uint32), number), limit)
   while not stream.is_empty:
     if stream.send():
-      scheduler = stream._scheduler
+      scheduler = present(stream._scheduler)
       slots = [slot is not None for slot in scheduler._slots.sequences]
       by_device = [any(slots[i : i + 2]) for i in range(0, 8, 2)]
       waiting = [len(group.waiting) for group in scheduler.stages.groups]

@@ -1,15 +1,16 @@
 """Steps of a small real model, run in sequence or concurrently."""
 
-import argparse
 import functools
 import json
 
 import jax
 from rollout_model import TEXTS, ByteTokenizer, policy
+from typed import stand_in
 
 from azr_jax import types
 from azr_jax.executor import futures
 from azr_jax.parallel.decode_clock import DecodeClock
+from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.systems import dynamic_sampling
@@ -27,7 +28,7 @@ class Refilled(System):
 
   name = "refilled"
   # The longest response to a position, in turn.
-  limits = (20,)
+  limits: tuple[int, ...] = (20,)
   temperature = None
 
   def __init__(self, jobs, max_prompts=4):
@@ -101,9 +102,7 @@ class Maker:
     settings = {"max_staleness": 1, "max_tokens": 20, "slots": 8}
     settings |= {"page_size": 4} | changes
     sampler = policy(self._params, self._mesh, **settings).sampler
-    jobs = SharedJobs(
-      None, argparse.Namespace(index=0, count=1), DecodeClock(2)
-    )
+    jobs = SharedJobs(None, stand_in(Hosts, index=0, count=1), DecodeClock(2))
     jobs.metrics = dict  # There are no hosts.
     system = make_system(jobs)
     steps = StepsInFlight(

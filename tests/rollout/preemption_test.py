@@ -1,15 +1,18 @@
 """Who gets pages when few are free."""
 
 import dataclasses
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout_model import SETTINGS, host_stream, page_engine
+from typed import present
 
 from azr_jax import types
 from azr_jax.rollout.build import shapes_of
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.host_engine import HostEngine
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
@@ -29,7 +32,8 @@ def made(pool, slots=2):
   settings = dataclasses.replace(SETTINGS, slots=slots, page_size=TOKENS)
   shapes = shapes_of(settings, devices=len(pool._free))
   stages = Stages((16,))
-  table = SlotTable(HostEngine(shapes), stages, RequestMeter(Meter()))
+  engine = cast(Engine, HostEngine(shapes))
+  table = SlotTable(engine, stages, RequestMeter(Meter()))
   allocator = PageAllocator(pool, stages, table, settings.decode_chunk)
   return stages, table, allocator
 
@@ -52,10 +56,11 @@ def test_a_page_stays_free_for_each_sequence_that_will_need_one(
     prompt = types.Prompt("", (1,) * has)
     # The last token is not cached.
     request = Request(0, prompt, 1, more + 1, np.zeros(2, np.uint32), 0)
-    sequence = SequenceState(request, 0, cached=CachedTokens(device))
-    if pool.allocate(sequence.cached, has):
+    cached = CachedTokens(device)
+    sequence = SequenceState(request, 0, cached=cached)
+    if pool.allocate(cached, has):
       slots.enter(free[device].pop(), sequence)
-      pages = len(sequence.cached.pages)
+      pages = len(cached.pages)
       growing += device == 0 and -(-(has + more) // TOKENS) > pages
   pages, free, new = -(-wanted // TOKENS), pool.num_free(0), CachedTokens(0)
   is_enough = pages == 0 or pages + growing <= free
@@ -135,10 +140,11 @@ def test_the_sequence_that_started_last_gives_its_pages_up(slots):
   stages, table, allocator = made(pool)
   first, second = holding(pool, 1), holding(pool, 1)
   for slot, sequence in zip(slots, (first, second), strict=True):
-    sequence.cached.count = 2 * TOKENS
+    present(sequence.cached).count = 2 * TOKENS
     table.enter(slot, sequence)
   allocator.allocate_running()
-  assert [*stages.running] == [first] and len(first.cached.pages) == 3
+  assert [*stages.running] == [first]
+  assert len(present(first.cached).pages) == 3
   assert second.cached is None and stages.queue.num_sequences == 1
   assert table.occupied[slots[0]] and not table.occupied[slots[1]]
 
@@ -147,15 +153,16 @@ def test_a_sequence_grows_until_it_has_the_pages_of_its_last_token():
   pool = PagePool(1, 9, TOKENS)
   _, table, allocator = made(pool)
   sequence, held = holding(pool, 1), []
-  sequence.cached.count = 2 * TOKENS
+  cached = present(sequence.cached)
+  cached.count = 2 * TOKENS
   ids, counts = np.zeros((2, 3), np.int32), np.array([0, 3], np.int32)
   call = DecodedCall(ids, np.zeros((2, 3), np.float32), counts, 0)
   table.enter(1, sequence)
   for _ in range(6):
     allocator.allocate_running()
-    held.append((len(sequence.cached.pages), table.num_growing(0)))
+    held.append((len(cached.pages), table.num_growing(0)))
     table.add_tokens(dataclasses.replace(call, following=None))
   # It has 8 to 24 tokens cached, and room for three more before each call.
   assert held == [(3, 1), (4, 1), (5, 1), (5, 1), (6, 0), (6, 0)]
   table.leave(sequence)
-  assert sequence.cached.count == 2 * TOKENS + 6 * 3
+  assert cached.count == 2 * TOKENS + 6 * 3

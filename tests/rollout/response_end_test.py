@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from letters import Letters
 
 from azr_jax import types
 from azr_jax.configs import evaluate
@@ -18,12 +19,10 @@ PIECES += [b"\xc3", b"\xa9", b"a\xc3", b"\xa9>", b" >", b"> "]
 PIECES += [b"\n", b"b\n"]
 
 
-class PieceTokenizer:
+class PieceTokenizer(Letters):
   """Tokens of several bytes, some of them parts of a character."""
 
-  eos_ids = (0,)
-
-  def decode(self, ids):
+  def decode(self, ids, skip_special=False):
     return b"".join(PIECES[i] for i in ids).decode("utf-8", "replace")
 
   def token_id(self, piece):
@@ -72,7 +71,7 @@ def test_a_response_ends_at_the_first_stop_string(calls, stops):
 
 
 def test_few_responses_are_searched_for_stop_strings():
-  tokenizer = LetterTokenizer()
+  tokenizer = Letters()
   ends = ResponseEnds(tokenizer, ("</a>",))
   rows = ["if a > b: c", "</ <- b > c", "a b c </a> ", "a> b c d ef", "b b </a"]
   block = np.array([[*map(ord, row.ljust(12))] for row in rows])
@@ -82,18 +81,6 @@ def test_few_responses_are_searched_for_stop_strings():
   assert not ends.may_end(block, np.full(len(rows), 1)).any()
 
 
-class LetterTokenizer:
-  """A token is the code of a letter."""
-
-  eos_ids = (0,)
-
-  def decode(self, ids):
-    return "".join(map(chr, ids))
-
-  def token_id(self, piece):
-    return ord(piece) if len(piece) == 1 else None
-
-
 def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
   quote = "<think> It goes into <answer> and </answer>"
   text = f"{quote}. </think> <answer> 4 </answer>"
@@ -101,12 +88,8 @@ def test_a_thought_that_quotes_an_answer_tag_is_not_cut():
   for variant, end in (("full", None), ("average16", len(quote))):
     config = evaluate.get_config(variant)
     rollout = settings.read(settings.EvaluateSettings, config).rollout
-    request = Request(
-      0, types.Prompt("", (1,)), 1, 99, np.zeros(2, np.uint32), 0
-    )
+    request = Request(0, types.Prompt("", (1,)), 1, 99, KEY_DATA, 0)
     sequence = SequenceState(request, 0)
     sequence.add(sampled([*map(ord, text)], [0.0] * len(text), 0))
-    ends = ResponseEnds(
-      LetterTokenizer(), rollout.stop_strings, rollout.stop_after
-    )
+    ends = ResponseEnds(Letters(), rollout.stop_strings, rollout.stop_after)
     assert ends.find(sequence, 0) == end

@@ -1,5 +1,7 @@
 """The sampling mesh: the learner's layout, or copies of the weights."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,9 +84,12 @@ def chosen(name, device_gib, devices, monkeypatch, **changes):
     presets.PRESETS[name], jnp.dtype(jnp.bfloat16)
   )
   mesh = mesh_lib.make_mesh({"fsdp": -1}, jax.devices()[:devices])
-  own = SamplerSettings(
-    **{"slots": 64, "prompt_buckets": (4096,), "max_tokens": 8000, **changes}
-  )
+  sizes: dict[str, Any] = {
+    "slots": 64,
+    "prompt_buckets": (4096,),
+    "max_tokens": 8000,
+  }
+  own = SamplerSettings(**sizes | changes)
   found = layout.rollout_mesh_with_copies(model, mesh, RULES, own)
   assert found.size == devices
   return dict(found.shape)

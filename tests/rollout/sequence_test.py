@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from typed import present
 
 from azr_jax import types
 from azr_jax.rollout.page_pool import CachedTokens
@@ -23,13 +24,12 @@ def test_a_cut_response_is_followed_by_any_tool_output(output, num_uncached):
   sequence.truncate(4)
   sequence.receive_tool_output(output, 0)
   assert sequence.num_uncached == num_uncached
+  count = present(sequence.cached).count
   assert (
     sequence.next_tokens(num_uncached)
-    == sequence.all_ids[
-      sequence.cached.count : sequence.cached.count + num_uncached
-    ]
+    == sequence.all_ids[count : count + num_uncached]
   )
-  assert sequence.cached.count + sequence.num_uncached == sequence.length - 1
+  assert count + sequence.num_uncached == sequence.length - 1
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from typed import present
 
 from azr_jax import types
 from azr_jax.rollout.sequence import Request, SequenceState
@@ -46,7 +47,7 @@ def test_a_sequence_has_the_tokens_of_its_calls(read_after):
     if number == 0:
       sequence.read_from(SlotTokens(1, calls[-1]))
     if number == 2:
-      sequence.unread.end(calls[-1], 0 + 3)
+      present(sequence.unread).end(calls[-1], 0 + 3)
     if number in read_after:
       assert len(sequence.tokens.ids) == sequence.num_tokens
     assert sequence.num_tokens == (1 if number < 2 else 4)
@@ -64,7 +65,7 @@ def test_another_slot_continues_the_tokens_of_the_first():
   sequence, first = new_sequence(), no_call()
   sequence.read_from(SlotTokens(0, first))
   first.following = decoded(0)
-  sequence.unread.end(first.following, 3)
+  present(sequence.unread).end(first.following, 3)
   sequence.read_from(SlotTokens(1, first.following))
   first.following.following = decoded(2)
   assert sequence.num_tokens == 6
@@ -81,7 +82,7 @@ def test_calls_are_freed_once_nobody_needs_them():
   del first
   gc.collect()
   assert freed() is not None
-  early.unread.end(last, 4)
+  present(early.unread).end(last, 4)
   assert early.token_ids.tolist() == [0, 1, 2, 20]
   assert freed() is None
   assert late.token_ids.tolist() == [120, 121, 122]
@@ -92,7 +93,7 @@ def test_a_cut_completion_keeps_its_first_tokens():
   sequence.add(sampled((5, 6), (0.0, -1.0), 3))
   sequence.read_from(SlotTokens(0, first))
   first.following = decoded(0)
-  sequence.unread.end(first.following, 3)
+  present(sequence.unread).end(first.following, 3)
   sequence.truncate(3)
   assert sequence.token_ids.tolist() == [5, 6, 0]
   assert sequence.num_tokens == sequence.num_written == 3

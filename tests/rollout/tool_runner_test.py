@@ -1,5 +1,7 @@
 """Conversations in slots, against full forward passes."""
 
+from collections.abc import Generator
+
 import jax
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from rollout_model import (
   next_logits,
   policy,
 )
+from typed import instance_of
 
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.preemption import PageAllocator
@@ -38,7 +41,9 @@ class ScriptedToolRunner:
   def forget(self, sequence_id):
     self.pending.pop(sequence_id, None)
 
-  def end_of_response(self, name, token_ids, response_start, num_checked):
+  def end_of_response(
+    self, sequence_id, token_ids, response_start, num_checked
+  ):
     end = response_start + 6
     return end if num_checked < end <= len(token_ids) else None
 
@@ -335,7 +340,8 @@ def test_a_cancelled_request_leaves_nothing_behind(params, one_device_mesh):
   expected = converse(first, ScriptedToolRunner((3,)))
   prompts = [first.prompt(text) for text in TEXTS]
   with first.with_key(first.key) as cancelled:
-    stream = iter(cancelled.sample(prompts, 3, tool_runner=tool_runner))
+    samples = cancelled.sample(prompts, 3, tool_runner=tool_runner)
+    stream = instance_of(Generator, iter(samples))
     next(stream)
     stream.close()
   with first.with_key(first.key) as again:

@@ -7,12 +7,15 @@ import types
 import pytest
 import tokenizers
 import transformers
+from typed import stand_in
 
 from azr_jax.configs import azr, evaluate, sft
 from azr_jax.lab.data import question_evals
+from azr_jax.models.config import ModelConfig
 from azr_jax.models.load import ModelSource
 from azr_jax.models.tokenizers import HuggingFaceTokenizer
 from azr_jax.run import dates, session
+from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.trainer import scoring, sft_loop
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer import start as trainer_start
@@ -27,6 +30,11 @@ def make_tokenizer():
   )
   wrapped.chat_template = "{{ strftime_now('%d %b %Y') }}: {{ messages }}"
   return HuggingFaceTokenizer(wrapped, [0])
+
+
+def source_of(tokenizer):
+  """Returns a model with this tokenizer and without parameters."""
+  return ModelSource(stand_in(ModelConfig), tokenizer, lambda *_: {})
 
 
 def on_day(day, monkeypatch):
@@ -64,7 +72,7 @@ class Parts:
 
 
 def test_a_training_run_prompts_with_its_date(tmp_path, tokenizer, monkeypatch):
-  source, seen = ModelSource(None, tokenizer, None), []
+  source, seen = source_of(tokenizer), []
   monkeypatch.setattr(
     trainer_start.build, "build", lambda checked, **_: Parts(checked, source)
   )
@@ -133,7 +141,7 @@ def test_demonstrations_are_sampled_with_the_date_of_the_first_start(
   settings = train_settings.EvaluateSettings()
   on_day(30, monkeypatch)
   with session.open_run(str(tmp_path), {}, 60.0) as run:
-    passes = [types.SimpleNamespace(samples=1)]
+    passes = [stand_in(EvalPass, samples=1)]
     with pytest.raises(Stop):
       next(question_evals.answer(settings, "m", None, [], passes, run))
   assert seen == ["30 Jan"]
@@ -149,11 +157,12 @@ def test_supervised_texts_have_the_date_of_the_first_start(
     raise Stop
 
   corpus = types.SimpleNamespace(
-    conversations=[types.SimpleNamespace(tokens=tokens)]
+    conversations=[types.SimpleNamespace(tokens=tokens)],
+    check=lambda *_: None,
   )
   kind = types.SimpleNamespace(build=lambda *_: corpus)
   settings = train_settings.read_supervised(sft.get_config())
-  source = ModelSource(None, tokenizer, None)
+  source = source_of(tokenizer)
   monkeypatch.setitem(sft_loop.corpora.KINDS, settings.shared.data.kind, kind)
   monkeypatch.setattr(sft_loop, "_initial_model", lambda *_: source)
   on_day(30, monkeypatch)

@@ -42,7 +42,7 @@ def test_a_store_has_lines_now_and_then_and_all_at_the_end(
   assert stored(tmp_path) == lines
   uploads = [found for found, _ in itertools.groupby(seen)]
   assert uploads[0] is None and 3 <= len(uploads) <= 6
-  assert all(found == lines[: len(found)] for found in uploads[1:])
+  assert all(found == lines[: len(found or "")] for found in uploads[1:])
   with GrowingFile(path, True) as file:
     assert file.here.read_text().split() == lines
     file.append("more\n")

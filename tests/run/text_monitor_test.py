@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from typed import present
 
 from azr_jax import types
 from azr_jax.run import text_monitor
@@ -136,7 +137,8 @@ def test_flagged_texts_are_counted_and_kept_apart(tmp_path):
 
 def test_a_classifier_is_named():
   assert text_monitor.load_classifier("") is None
-  assert text_monitor.load_classifier("math:isqrt")(9) == 3
+  count = present(text_monitor.load_classifier("builtins:len"))
+  assert count(["a", "b"]) == 2
   for name in ("math", "math:nothing", "no_module_of_this_name:f", ":"):
     with pytest.raises(ValueError, match="expected MODULE:FUNCTION"):
       text_monitor.load_classifier(name)

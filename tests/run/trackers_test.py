@@ -5,6 +5,7 @@ import json
 import pathlib
 import sqlite3
 import struct
+from typing import Any
 
 import pytest
 
@@ -53,12 +54,13 @@ def wandb_records(folder):
   import wandb
   from wandb.proto import wandb_internal_pb2
 
+  messages: Any = wandb_internal_pb2  # Its classes are made by protobuf.
   wandb.teardown()  # Its service writes the files until it ends.
   found = []
   for path in sorted(glob.glob(f"{folder}/wandb/offline-run-*/run-*.wandb")):
     run_id, config, rows = "", {}, []
     for data in log_records(pathlib.Path(path).read_bytes()):
-      record = wandb_internal_pb2.Record()
+      record = messages.Record()
       record.ParseFromString(data)
       if record.WhichOneof("record_type") == "run":
         run_id = record.run.run_id
@@ -115,7 +117,8 @@ def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(
   def full_disk(*_, **__):
     raise OSError("no space left on device")
 
-  monkeypatch.setattr(opened._open["trackio"]._run, "log", full_disk)
+  tracker: Any = opened._open["trackio"]
+  monkeypatch.setattr(tracker._run, "log", full_disk)
   for step in (1, 2):
     opened.write(step, {"loss": 1.0})
   opened.close()

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import threading
+from typing import Any
 
 import jax
 import openai
@@ -60,9 +61,13 @@ class Served:
 
   def client(self, **options):
     """Returns a client of the API without retries."""
-    options = {"api_key": "none", "max_retries": 0, "timeout": 300} | options
+    defaults: dict[str, Any] = {
+      "api_key": "none",
+      "max_retries": 0,
+      "timeout": 300,
+    }
     return self.clients.enter_context(
-      openai.OpenAI(base_url=self.url, **options)
+      openai.OpenAI(base_url=self.url, **defaults | options)
     )
 
   def sampled(self, text, n=1, seed=0, **options):

@@ -4,12 +4,14 @@ import concurrent.futures
 import json
 import threading
 import types
+from typing import Any, cast
 
 import httpx
 import openai
 import pytest
 
 from azr_jax.serving import follow
+from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.trainer import loading
 from tests.serving.conftest import serving
 
@@ -108,7 +110,8 @@ def test_the_weights_that_sampled_the_last_tokens_score_them(
   scored = []
   with serving(policy, settings, step=3) as served:
     worker = served.worker
-    fetch, score, swaps = worker._stream.fetch, worker._scorer.score, []
+    scorer: Any = worker._scorer
+    fetch, score, swaps = worker._stream.fetch, scorer.score, []
 
     def fetch_then_swap():
       fetch()
@@ -120,8 +123,8 @@ def test_the_weights_that_sampled_the_last_tokens_score_them(
       return score(*args)
 
     worker._stream.fetch = fetch_then_swap
-    worker._scorer.score = score_and_note
-    answer = served.client().completions.create(**LONG, logprobs=2)
+    scorer.score = score_and_note
+    answer: Any = served.client().completions.create(**LONG, logprobs=2)
     assert swaps[0].wait(60)
   assert scored == [3] and answer.steps == [3]
 
@@ -156,7 +159,7 @@ def test_following_goes_on_after_any_error(tmp_path, monkeypatch, capsys):
     return {"step": step}
 
   worker = Worker()
-  follower = follow.Follower(tmp_path, worker, load, 0.01)
+  follower = follow.Follower(tmp_path, cast(DecodeWorker, worker), load, 0.01)
   follower.start()
   assert worker.swapped.wait(60)
   follower.stop()

@@ -12,6 +12,7 @@ from scripted_countdown import (
   ScriptedPolicy,
   pool,
 )
+from typed import stand_in
 
 from azr_jax import types
 from azr_jax.curricula import mixed, replay
@@ -26,7 +27,10 @@ from azr_jax.systems.countdown.system import Countdown
 def test_gains_are_mean_absolute_advantages(skill):
   """With rewards of 0 and 1, 2 sqrt(p (1 - p))."""
   rewards = [1.0] * skill + [0.0] * (4 - skill)
-  group = [types.Trajectory(None, None, r, 0) for r in rewards]
+  group = [
+    types.Trajectory(stand_in(types.Prompt), stand_in(types.Completion), r, 0)
+    for r in rewards
+  ]
   rate = skill / 4
   want = 2 * np.sqrt(rate * (1 - rate))
   assert collect.gains([group]) == [pytest.approx(want, abs=1e-5)]
@@ -45,9 +49,7 @@ def countdown(**changes):
     items,
     mixed.Mixed(inner, second, 0.25),
   )
-  settings = CountdownSettings(
-    **(SETTINGS | {"curriculum": "bandit"} | changes)
-  )
+  settings = CountdownSettings(**SETTINGS | {"curriculum": "bandit"} | changes)
   return Countdown(settings, CONTEXT, sources)
 
 

@@ -14,6 +14,7 @@ from scripted_countdown import (
   pool,
   training_puzzle,
 )
+from typed import present
 
 from azr_jax.curricula import adaptive, mixed, mixture
 from azr_jax.curricula.curriculum import Buckets
@@ -119,7 +120,7 @@ def test_a_closed_loop_begins_by_proposing_within_the_budget():
   assert sorted(proposed) == [-0.5] * 2 + [0.5] * 6
   # As many completions as without proposals: 8 x 4.
   assert len(collected.trajectories) == 32
-  assert Countdown.about(system.settings).load.trained == 32
+  assert present(Countdown.about(system.settings).load).trained == 32
   assert collected.metrics["proposals/countdown/valid_fraction"] == 0.75
   assert collected.metrics["buffer/countdown/proposed/size"] == 6
   assert collected.metrics["learnability/countdown/mean"] == 0.5

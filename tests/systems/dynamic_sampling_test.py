@@ -5,6 +5,7 @@ The cases follow DAPO (arXiv 2503.14476), section 3.2.
 
 import itertools
 import json
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from azr_jax.curricula import mixture
 from azr_jax.curricula.curriculum import Buckets
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.rollout.event_loop import Awaited
+from azr_jax.rollout.policy import Policy
 from azr_jax.systems import dynamic_sampling
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.countdown.settings import CountdownSettings
@@ -55,7 +57,7 @@ def sample_groups(rewards, settings=UP_TO_THREE, batch_size=2):
   async def ask(number):
     return trajectories(number, rewards[number], number + 1)
 
-  policy = scripted.Policy()
+  policy = cast(Policy, scripted.Policy())
   return policy.loop.run(
     dynamic_sampling.sample_groups(policy, batch_size, settings, ask)
   )
@@ -116,7 +118,7 @@ def test_no_place_waits_for_another():
     return trajectories(number, (1, 1) if number == 1 else (0, 1))
 
   groups = policy.loop.run(
-    dynamic_sampling.sample_groups(policy, 2, UP_TO_THREE, ask)
+    dynamic_sampling.sample_groups(cast(Policy, policy), 2, UP_TO_THREE, ask)
   )
   assert numbers(groups.kept) == [0, 3]
 
@@ -240,7 +242,7 @@ def test_an_epoch_of_orz_has_every_problem_once(context):
   system, asked = orz(context), []
   for step in range(1, 5):
     seen = []
-    policy = Uneven()
+    policy: Any = Uneven()
     prompt = policy.prompt
     policy.prompt = lambda *a, p=prompt, s=seen: s.append(a[1]) or p(*a)
     scripted.collect(system, policy, step)
@@ -266,8 +268,8 @@ PUZZLES = [Puzzle((n, 2, 3), n + 5) for n in range(10, 22)]
 class Adder(Uneven):
   """Sometimes solves puzzles with an even number, always solves others."""
 
-  def reply(self, puzzle, sample):
-    numbers = list(puzzle.numbers)
+  def reply(self, problem, sample):
+    numbers = list(problem.numbers)
     if numbers[0] % 2 == 0 and sample:
       numbers.reverse()
       return "none"

@@ -2,22 +2,25 @@
 
 import dataclasses
 import json
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import scripted
+from typed import present
 
 from azr_jax import types
 from azr_jax.config.settings import Invalid, build
 from azr_jax.configs import evaluate, orz
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.evals import mathematics, registry, runner
+from azr_jax.rollout.policy import Policy
 from azr_jax.systems.orz.settings import ORZSettings
 from azr_jax.systems.orz.system import ORZ
 from azr_jax.tasks.mathematics import prompts
 from azr_jax.tasks.mathematics.problem import Problem
 
-SETTINGS = dict(
+SETTINGS: dict[str, Any] = dict(
   prompts=4,
   group_size=3,
   prompt_format="compact",
@@ -87,7 +90,7 @@ class Uneven(ScriptedPolicy):
 
 def test_a_bandit_prefers_the_source_that_is_learned_from(context):
   settings = ORZSettings(
-    **(SETTINGS | {"curriculum": "bandit"}),
+    **SETTINGS | {"curriculum": "bandit"},
     data=("a", "b"),
     bandit=BanditSettings(0.5, 0.1),
   )
@@ -191,12 +194,11 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
   scoring = EndingPolicy()
   scores = runner.run(
     benchmark.with_items(items),
-    scoring,
+    cast(Policy, scoring),
     executor,
     context.hosts,
     runner.ItemSettings("", 0, "full", count),
     None,
-    lambda policy, asked, n, seeds: policy.sample(asked, n, seeds),
   )
   assert scores[f"{name}/pass@1/unbiased"] == pytest.approx(np.mean(wanted))
   assert [p.text for p in scoring.asked] == [p.text for p in training.asked]
@@ -216,7 +218,7 @@ def test_average16_has_the_rule_of_the_reward_by_preset():
     assert score.rollout.max_tokens == train.rollout.max_tokens
     assert score.evaluate.prompt_format == train.orz.prompt_format
     command = ORZ.about(build(ORZSettings, train.orz.to_dict())).scoring
-    named = evaluate.get_config(command.variant)
+    named = evaluate.get_config(present(command).variant)
     assert named.evaluate.mathematics == rule
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import training
+from typed import present
 
 from azr_jax import train
 from azr_jax.cli import config_files
@@ -130,7 +131,7 @@ def test_its_keys_are_flags_of_the_command(tmp_path):
   ]
   resolved = config_files.resolve_argument(words)
   config_files.check_overrides(resolved)
-  config = config_files.named(resolved)
+  config = present(config_files.named(resolved))
   assert config.runs.prompts == 3 and "orz" not in config
   done = subprocess.run(
     [sys.executable, "-m", "azr_jax.train", *words[1:], "--help"],

@@ -1,17 +1,35 @@
 """A scripted policy for Countdown, and the settings of its tests."""
 
+from typing import Any
+
 import numpy as np
 import scripted
+from typed import stand_in
 
 from azr_jax import types
 from azr_jax.curricula.curriculum import Buckets
+from azr_jax.executor import Executor
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.parallel.hosts import Hosts
+from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.systems.system import Context
 from azr_jax.tasks.countdown import difficulty, generator, prompts
 
-SETTINGS = dict(prompts=8, group_size=4, prompt_format="compact")
+SETTINGS: dict[str, Any] = dict(
+  prompts=8, group_size=4, prompt_format="compact"
+)
 # Answers are verified in-process, so there are no jobs.
-CONTEXT = Context(0, 10, None, None, None, None, None)
+CONTEXT = Context(
+  0,
+  10,
+  stand_in(SharedJobs),
+  stand_in(Executor),
+  stand_in(Hosts),
+  stand_in(Tokenizer),
+  stand_in(ExecutorSettings),
+)
 PUZZLES = [Puzzle((index + 1, 20, 30), index + 51) for index in range(30)]
 
 

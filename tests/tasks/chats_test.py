@@ -4,6 +4,7 @@ Each template reproduces one quirk of a published model's template.
 """
 
 import types
+from typing import Any
 
 import pytest
 import tokenizers as hf_tokenizers
@@ -70,8 +71,8 @@ def make_plain(tmp_path_factory):
 @pytest.fixture(name="pair")
 def make_pair(plain):
   """Returns our tokenizer and transformers' tokenizer with a template."""
-  ours = tokenizers.from_folder(plain)
-  theirs = transformers.AutoTokenizer.from_pretrained(str(plain))
+  ours: Any = tokenizers.from_folder(plain)
+  theirs: Any = transformers.AutoTokenizer.from_pretrained(str(plain))
 
   def make(template):
     for tokenizer in (ours._tokenizer, theirs):

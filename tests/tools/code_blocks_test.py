@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typed import present
 
 from azr_jax.tools import code_blocks
 
@@ -50,7 +51,8 @@ def test_the_last_answer_counts_and_a_block_after_one_is_no_tool_call():
   assert code_blocks.find_answer("<<<1>>> or <<< 2\n>>>") == "2"
   assert code_blocks.find_answer("<<<1>> >") is None
   block = "```python\nprint(1)\n```"
-  assert code_blocks.find_tool_call(f"now {block}").code == "print(1)\n"
+  call = present(code_blocks.find_tool_call(f"now {block}"))
+  assert call.code == "print(1)\n"
   assert code_blocks.find_tool_call(f"<<<3>>> {block}") is None
 
 

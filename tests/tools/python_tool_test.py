@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from letters import Letters
 from rollout_model import CONFIG, RULES
 
 from azr_jax import types
@@ -56,11 +57,8 @@ COPIES = 40
 SLOW = "while"
 
 
-class PieceTokenizer:
+class PieceTokenizer(Letters):
   """Ids are bytes, then pieces; id 0 is the end-of-text token."""
-
-  eos_ids = (0,)
-  pad_id = 0
 
   def __init__(self):
     fast = [block for block in BLOCKS if SLOW not in block]
@@ -73,9 +71,7 @@ class PieceTokenizer:
   def encode(self, text):
     return list(text.encode())
 
-  encode_prompt = encode
-
-  def decode(self, ids):
+  def decode(self, ids, skip_special=False):
     return b"".join(self.pieces[i] for i in ids if i).decode("utf-8", "replace")
 
   def token_id(self, piece):

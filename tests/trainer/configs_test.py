@@ -1,5 +1,7 @@
 """Every config variant builds, and wrong values are rejected by name."""
 
+from typing import Any
+
 import jax
 import pytest
 
@@ -424,7 +426,7 @@ def test_every_key_has_a_doc_and_survives_json():
     }
 
 
-def _as_lists(part):
+def _as_lists(part) -> Any:
   def lists(value):
     if isinstance(value, dict):
       return {key: lists(inner) for key, inner in value.items()}

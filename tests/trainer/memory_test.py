@@ -11,9 +11,11 @@ import threading
 
 import jax
 import pytest
+from typed import instance_of
 
 from azr_jax import export
 from azr_jax.configs import evaluate, orz
+from azr_jax.learner.critic import ActorCritic
 from azr_jax.models import presets, safetensors_io
 from azr_jax.run import session
 from azr_jax.run.checkpoint import Checkpointer
@@ -157,7 +159,8 @@ def trained(tmp_path):
   save(experiment, folder)
   with session.open_run(str(folder), config, 1.0):
     pass
-  params = experiment.learner.abstract.policy.params
+  state = instance_of(ActorCritic, experiment.learner.abstract)
+  params = state.policy.params
   return folder, fullest(jax.tree.leaves(params))
 
 

@@ -6,18 +6,23 @@ import types
 
 import jax
 import pytest
+from letters import Letters
+from typed import stand_in
 
 from azr_jax.evals import runner
+from azr_jax.executor import Executor
 from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.weights import Weights
+from azr_jax.run.session import Run
 from azr_jax.systems.system import System
+from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 
 
-class Tokenizer:
+class Recorder(Letters):
   """Records the prompts that it encodes."""
-
-  has_chat_template = False
 
   def __init__(self):
     self.prompts = []
@@ -29,15 +34,16 @@ class Tokenizer:
 
 def evals_of(settings, key=None, tokenizer=None):
   """Evaluations of a run whose system has no benchmarks of its own."""
-  experiment = types.SimpleNamespace(
+  experiment = stand_in(
+    Experiment,
     settings=types.SimpleNamespace(
       shared=types.SimpleNamespace(evaluation=settings), system_settings=None
     ),
     evaluation_key=lambda: key,
-    source=types.SimpleNamespace(tokenizer=tokenizer or Tokenizer()),
+    source=types.SimpleNamespace(tokenizer=tokenizer or Recorder()),
   )
-  system = types.SimpleNamespace(about=System.about)
-  return PeriodicEvals(experiment, None, system, [].append)
+  system = stand_in(System, about=System.about)
+  return PeriodicEvals(experiment, stand_in(Executor), system, [].append)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6])
@@ -60,8 +66,10 @@ def test_benchmarks_have_the_temperature_of_evaluations(
 
   monkeypatch.setattr(runner, "run", score)
   evals = evals_of(settings, key)
-  sampling = Policy(None, None, None, jax.random.key(0), temperature=1.0)
-  run = types.SimpleNamespace(hosts=None, print_status=lambda _: None)
+  sampling = Policy(
+    stand_in(Sampler), Letters(), Weights(), jax.random.key(0), temperature=1.0
+  )
+  run = stand_in(Run, hosts=None, print_status=lambda _: None)
   scores = evals.run(sampling, 1, run)
   assert scores["evaluation/programs_heldout/pass@1/unbiased"] == 0.5
   [policy] = asked
@@ -70,7 +78,7 @@ def test_benchmarks_have_the_temperature_of_evaluations(
 
 
 def test_a_start_writes_a_prompt_of_each_subset():
-  tokenizer = Tokenizer()
+  tokenizer = Recorder()
   settings = PeriodicSettings(
     every=1,
     benchmarks="programs_heldout",

@@ -74,10 +74,8 @@ def test_supervised_training_says_how_long_its_conversations_are(
   longest = len(source.tokenizer.encode(texts[1] + "5")) + 1
 
   def show(shown, length, keys):
-    assert shown is source and (length, keys) == (
-      longest,
-      "config.learner.row_length",
-    )
+    assert shown.config == source.config and shown.notes == source.notes
+    assert (length, keys) == (longest, "config.learner.row_length")
     raise Shown
 
   monkeypatch.setattr(messages, "announce_model", show)

@@ -4,15 +4,20 @@ import json
 import pathlib
 import re
 import shlex
-import types
+from typing import cast
 
 import pytest
 import scripted
+from typed import stand_in
 
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
 from azr_jax.evals import registry, runner
+from azr_jax.evals.runner import ItemSettings
+from azr_jax.executor import Executor
+from azr_jax.rollout.policy import Policy
 from azr_jax.run import sigterm, storage
+from azr_jax.run.session import Run
 from azr_jax.tasks.questions import sources
 from azr_jax.trainer import messages, scoring, settings
 
@@ -185,11 +190,17 @@ def test_each_benchmark_has_its_longest_response(
 
   monkeypatch.setattr(runner, "run", run)
   said = []
-  folder = types.SimpleNamespace(
-    folder=tmp_path, hosts=None, print_status=said.append
-  )
+  folder = stand_in(Run, folder=tmp_path, hosts=None, print_status=said.append)
   benchmark = registry.BENCHMARKS[name]
-  found = scoring._score(benchmark, "", policy, None, folder, c, None)
+  found = scoring._score(
+    benchmark,
+    "",
+    cast(Policy, policy),
+    stand_in(Executor),
+    folder,
+    c,
+    stand_in(ItemSettings),
+  )
   assert len(found) == 2 and said == [benchmark.name]
   assert policy.limits.pop() == (None if limit is None else [limit] * 2)
 
@@ -218,7 +229,7 @@ def test_a_start_names_benchmarks_without_a_limit():
   c = settings.read(settings.EvaluateSettings, config)
   opened = [(registry.BENCHMARKS[name], "") for name in ("aime24", "gsm8k")]
   printed = []
-  run = types.SimpleNamespace(print_status=printed.append)
+  run = stand_in(Run, print_status=printed.append)
   scoring._print_limits(opened, c, run)
   assert printed[1:] == [
     "evaluate.max_tokens='math=96' names neither gsm8k nor its group: "
@@ -261,7 +272,7 @@ def test_a_start_says_which_responses_are_shorter(agents, most, words):
     for agent in agents or ("",)
   ]
   printed = []
-  run = types.SimpleNamespace(print_status=printed.append)
+  run = stand_in(Run, print_status=printed.append)
   scoring._print_limits(opened, c, run)
   assert printed == words
   if agents:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -214,18 +215,16 @@ def test_a_step_of_two_responses_has_two_slots_and_two_rows():
 
 
 def bounds(gib, **changes):
-  return sizes.Memory(
-    **{
-      "config": presets.PRESETS["smollm2-135m"],
-      "dtype": "float32",
-      "remat": "none",
-      "critic": False,
-      "available": int(gib * GIB),
-      "devices": 1,
-      "platform": "cpu",
-    }
-    | changes
-  )
+  fields: dict[str, Any] = {
+    "config": presets.PRESETS["smollm2-135m"],
+    "dtype": "float32",
+    "remat": "none",
+    "critic": False,
+    "available": int(gib * GIB),
+    "devices": 1,
+    "platform": "cpu",
+  }
+  return sizes.Memory(**fields | changes)
 
 
 def rows_of(fitted):

@@ -15,7 +15,7 @@ from azr_jax.rollout.partial_rollouts import GroupPaused
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
 from azr_jax.systems.azr import solver
-from azr_jax.systems.azr.episode import Episode, Start
+from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions.hook import StepExtensions
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.rewards import Solved
@@ -54,7 +54,7 @@ class EpisodeCollector:
     self._prompt_builder = prompt_builder
     self._extensions = extensions
 
-  async def collect(self, starts: Sequence[Start]) -> list[Episode]:
+  async def collect(self, starts: Sequence[Start]) -> list[SelfPlayEpisode]:
     """Returns the episodes of the step's batch.
 
     Episodes that the previous step paused come first, then the others in order.
@@ -72,7 +72,7 @@ class EpisodeCollector:
     )
     return [episode for episode in episodes if episode is not None]
 
-  async def _collect_episode(self, index: int, start: Start) -> Episode:
+  async def _collect_episode(self, index: int, start: Start) -> SelfPlayEpisode:
     """Samples one episode.
 
     Raises:
@@ -85,7 +85,7 @@ class EpisodeCollector:
     task = start.task
     if self._settings.solve_from == "current" and proposal.task is not None:
       task = proposal.task
-    episode = Episode(index, proposal)
+    episode = SelfPlayEpisode(index, proposal)
     parts = (
       self._learn(episode),
       self._solve(episode, task),
@@ -95,7 +95,7 @@ class EpisodeCollector:
       raise GroupPaused(index)
     return episode
 
-  async def _learn(self, episode: Episode) -> None:
+  async def _learn(self, episode: SelfPlayEpisode) -> None:
     """Samples the learnability rollouts of a valid proposal (eq. 4)."""
     proposal = episode.proposal
     if not self._settings.uses_learnability or not proposal.earns_reward:
@@ -106,7 +106,7 @@ class EpisodeCollector:
     )
     proposal.solved = Solved.of([r.outcome for r in episode.rollouts])
 
-  async def _solve(self, episode: Episode, task: Task | None) -> None:
+  async def _solve(self, episode: SelfPlayEpisode, task: Task | None) -> None:
     """Samples a solution of a task."""
     if not self._settings.uses_solutions or task is None:
       return
@@ -115,7 +115,7 @@ class EpisodeCollector:
     await self._extensions.after_solution(episode, task)
 
   async def _sample(
-    self, phase: int, episode: Episode, task: Task, n: int
+    self, phase: int, episode: SelfPlayEpisode, task: Task, n: int
   ) -> list[Solution]:
     """Returns n solutions of a task."""
     return await solver.solve(

@@ -48,7 +48,7 @@ class Start:
 
 
 @dataclasses.dataclass
-class Episode:
+class SelfPlayEpisode:
   """Everything sampled for one proposer prompt.
 
   Attributes:

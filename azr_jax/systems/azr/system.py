@@ -33,7 +33,7 @@ from azr_jax.systems.azr import (
   trajectories,
 )
 from azr_jax.systems.azr.collector import EpisodeCollector
-from azr_jax.systems.azr.episode import Episode, Start
+from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions.hook import Extensions
 from azr_jax.systems.azr.extensions.labels import EXECUTOR
 from azr_jax.systems.azr.proposer import Proposer
@@ -276,7 +276,7 @@ class AZR(System):
       tasks += [*drawn, *[None] * (settings.prompts - len(drawn))]
     return tasks
 
-  def _add_tasks(self, episodes: Sequence[Episode], step: int) -> None:
+  def _add_tasks(self, episodes: Sequence[SelfPlayEpisode], step: int) -> None:
     """Adds the valid tasks of a step to the buffers."""
     for proposal in (episode.proposal for episode in episodes):
       if proposal.task is None:
@@ -285,7 +285,7 @@ class AZR(System):
       proposal.duplicate = buffer.has_equivalent(proposal.task)
       buffer.add(proposal.task, step)
 
-  def _update_pass_rates(self, episodes: Sequence[Episode]) -> None:
+  def _update_pass_rates(self, episodes: Sequence[SelfPlayEpisode]) -> None:
     """Updates the pass rates of buffered tasks with decided solutions."""
     for solution in [*_rollouts(episodes), *_solutions(episodes)]:
       if solution.outcome.is_undecided:
@@ -294,7 +294,7 @@ class AZR(System):
       buffer.update(solution.prompt.task, int(solution.correct), 1)
 
   def _batch(
-    self, episodes: Sequence[Episode], step: int
+    self, episodes: Sequence[SelfPlayEpisode], step: int
   ) -> types.RolloutBatch:
     """Returns the trajectories and metrics of a step."""
     settings = self.settings
@@ -316,7 +316,7 @@ class AZR(System):
     return types.RolloutBatch(learned, step_metrics)
 
   def _metrics(
-    self, episodes: Sequence[Episode], step: int
+    self, episodes: Sequence[SelfPlayEpisode], step: int
   ) -> dict[str, float]:
     """Returns metrics of proposals, rollouts and buffers."""
     proposals = [episode.proposal for episode in episodes]
@@ -339,12 +339,12 @@ class AZR(System):
     return step_metrics
 
 
-def _rollouts(episodes: Sequence[Episode]) -> list[Solution]:
+def _rollouts(episodes: Sequence[SelfPlayEpisode]) -> list[Solution]:
   """Returns a step's learnability rollouts, in episode order."""
   return [rollout for episode in episodes for rollout in episode.rollouts]
 
 
-def _solutions(episodes: Sequence[Episode]) -> list[Solution]:
+def _solutions(episodes: Sequence[SelfPlayEpisode]) -> list[Solution]:
   """Returns the solutions of a step, in episode order."""
   return [
     episode.solution for episode in episodes if episode.solution is not None

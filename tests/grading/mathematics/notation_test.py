@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typed import present
 
 from azr_jax.grading.mathematics import (
   algebra,
@@ -189,7 +190,7 @@ def test_powers_of_units_are_bounded():
   ],
 )
 def test_choices(text, letter, has_value):
-  choice = words.choice(notation.read(text))
+  choice = present(words.choice(notation.read(text)))
   assert (choice.letter, bool(choice.value)) == (letter, has_value)
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from typed import instance_of, present
 
 from azr_jax.models import presets, transformer
 
@@ -39,12 +40,15 @@ def both():
   with torch.no_grad():
     decoder.embedding.copy_(tensor(params["embedding"]))
     decoder.final_norm.copy_(tensor(params["final_norm"]["scale"]))
-    for index, layer in enumerate(decoder.layers):
+    for index, module in enumerate(decoder.layers):
+      layer = instance_of(torch_decoder.Layer, module)
       one = jax.tree.map(lambda x, i=index: tensor(x[i]), params["layers"])
       mlp, heads = one["mlp"], one["attention"]
       qkv = [heads[name] for name in "qkv"]
       layer.qkv.copy_(torch.cat([x["kernel"].reshape(D, -1) for x in qkv], 1).T)
-      layer.qkv_bias.copy_(torch.cat([x["bias"].reshape(-1) for x in qkv]))
+      present(layer.qkv_bias).copy_(
+        torch.cat([x["bias"].reshape(-1) for x in qkv])
+      )
       layer.out.copy_(heads["o"]["kernel"].reshape(-1, D).T)
       gate_up = [mlp[name]["kernel"] for name in ("gate", "up")]
       layer.gate_up.copy_(torch.cat(gate_up, 1).T)

@@ -8,6 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from typed import present
 
 from azr_jax.lab.experiments import (
   archive,
@@ -147,19 +148,19 @@ def finished(tmp_path):
     with (scores / "problems.jsonl").open("w") as file:
       for item in range(ITEMS):
         chance = RATE[arm] + 0.3 * (hard[item] - 0.5)
-        record = {"id": str(item), "question": f"q{item}"}
-        record["correct"] = [bool(rng.random() < chance)]
+        correct = [bool(rng.random() < chance)]
+        record = {"id": str(item), "question": f"q{item}", "correct": correct}
         file.write(json.dumps(record) + "\n")
   return source, workdir
 
 
 def test_an_outcome_can_count_a_part_of_the_items(finished):
   _, workdir = finished
-  whole = outcomes.read(
-    workdir, "plain", OutcomeSettings(title="%", score="sums")
+  whole = present(
+    outcomes.read(workdir, "plain", OutcomeSettings(title="%", score="sums"))
   )
   tens = OutcomeSettings(title="%", score="sums", items="1")
-  part = outcomes.read(workdir, "plain", tens)
+  part = present(outcomes.read(workdir, "plain", tens))
   ids = ["1", *map(str, range(10, 20))]
   assert [*part.items] == ids
   columns = [[*whole.items].index(id_) for id_ in ids]

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from typed import present
 
 from azr_jax.lab.statistics import saturation
 from azr_jax.report import page, reading, references
@@ -14,7 +15,7 @@ from azr_jax.report.scores import Benchmarks
 
 
 def curve(steps, start, end, middle, exponent, noise=0.0, seed=0):
-  gain = (end - start) / (1 + (middle / steps) ** exponent)
+  gain = (end - start) / (1 + (middle / np.asarray(steps)) ** exponent)
   return start + gain + np.random.default_rng(seed).normal(0, noise, len(steps))
 
 
@@ -22,8 +23,8 @@ def curve(steps, start, end, middle, exponent, noise=0.0, seed=0):
   "numbers", [(0.2, 0.8, 20.0, 1.5), (0.7, 0.3, 40.0, 3.0)]
 )
 def test_numbers_of_a_curve_are_found(numbers):
-  steps = np.arange(1, 301)
-  found = saturation.fit(steps, curve(steps, *numbers))
+  steps = [*range(1, 301)]
+  found = present(saturation.fit(steps, curve(steps, *numbers)))
   assert (
     found.start,
     found.asymptote,
@@ -35,9 +36,9 @@ def test_numbers_of_a_curve_are_found(numbers):
 
 
 def test_errors_are_those_of_repeated_runs():
-  steps = np.arange(1, 301)
+  steps = [*range(1, 301)]
   fits = [
-    saturation.fit(steps, curve(steps, 0.2, 0.8, 30, 1.5, 0.05, seed))
+    present(saturation.fit(steps, curve(steps, 0.2, 0.8, 30, 1.5, 0.05, seed)))
     for seed in range(60)
   ]
   ends = [one.asymptote for one in fits]
@@ -47,13 +48,13 @@ def test_errors_are_those_of_repeated_runs():
 
 
 def test_a_run_that_still_rises_does_not_show_where_it_ends():
-  steps = np.arange(1, 41)
+  steps = [*range(1, 41)]
   found = saturation.fit(steps, curve(steps, 0.2, 0.9, 200, 1.5, 0.03))
   assert found is None or not found.is_determined
 
 
 def test_few_points_are_not_fitted():
-  steps = np.arange(1, 9)
+  steps = [*range(1, 9)]
   assert saturation.fit(steps, curve(steps, 0.2, 0.8, 3, 2)) is None
 
 
@@ -93,7 +94,7 @@ def test_the_track_record_is_that_of_the_papers_curves():
 def run_of(values):
   """Returns a run whose metric of correct responses has these values."""
   steps = [*range(1, len(values) + 1)]
-  named = {
+  named: dict[str, list[float | None]] = {
     "correct/orz/solve/mean": [*map(float, values)],
     "time/step": [1.0] * len(values),
   }

@@ -1,5 +1,7 @@
 """Error deduction and composite programs in a self-play step (D.1, D.2)."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 import scripted
@@ -11,7 +13,9 @@ from scripted_azr import (
   proposer,
   settings,
 )
+from typed import instance_of
 
+from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.proposer import PromptPrograms
 from azr_jax.systems.azr.system import AZR
@@ -68,7 +72,9 @@ def test_errors_are_proposed_validated_and_deduced(context):
     context, policy, task_types=("deduction", "error_deduction")
   )
   tasks = system.buffers["error_deduction"].tasks()
-  assert tasks and {t.output for t in tasks} == {"ZeroDivisionError"}
+  assert tasks and {instance_of(Triplet, t).output for t in tasks} == {
+    "ZeroDivisionError"
+  }
   solved = [
     t
     for t in collected.trajectories
@@ -105,7 +111,7 @@ def test_an_error_too_long_to_be_solved_is_no_seed(context):
   buffer = system.buffers["error_deduction"]
   for task in buffer.tasks():
     solving = solver.solve_prompt(
-      policy, "error_deduction", task, PROMPT_BUILDER
+      cast(Policy, policy), "error_deduction", task, PROMPT_BUILDER
     )
     assert policy.fits(solving)
   # Task types that are not configured get no prompts.
@@ -164,7 +170,7 @@ def test_components_that_are_too_long_are_left_out(context):
   code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(code, "1", "201"), 0)
   prompt = proposer(composite_prob=1.0, max_components=3).prompt(
-    ScriptedPolicy(limit=300),
+    cast(Policy, ScriptedPolicy(limit=300)),
     "deduction",
     {"deduction": buffer},
     np.random.default_rng(0),

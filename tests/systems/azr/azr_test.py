@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from scripted_azr import (
   proposer,
   settings,
 )
+from typed import instance_of, present
 
+from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.solver import LEARN, SOLVE
 from azr_jax.systems.azr.system import AZR
@@ -118,7 +121,8 @@ def test_expressions_are_tasks_and_answers(context):
   collected = scripted.collect(system, policy, 1)
   for buffer in system.buffers.values():
     for task in buffer.tasks():
-      inputs = getattr(task, "inputs", None) or [task.input]
+      is_induction = isinstance(task, InductionTask)
+      inputs = task.inputs if is_induction else (task.input,)
       assert all(text in ("0", "1", "2", "3") for text in inputs)
   assert not any("// 10" in prompt.text for prompt in policy.asked)
   for task_type in TASK_TYPES:
@@ -199,7 +203,7 @@ def test_prompts_state_the_limits_of_the_executor(context):
   assert all("within 3.5 seconds of CPU time" in text for text in proposing)
   task = InductionTask("", ("1", "2"), ("1", "2"), "same")
   solving = solver.solve_prompt(
-    policy, "induction", task, system._prompt_builder
+    cast(Policy, policy), "induction", task, system._prompt_builder
   )
   assert "within 7 seconds of CPU time" in solving.text
 
@@ -221,9 +225,12 @@ def test_a_seed_enters_only_the_buffers_whose_solver_it_fits(context):
   scripted.collect(system, policy, 1)
   for name, buffer in system.buffers.items():
     for task in buffer.tasks():
-      prompt = solver.solve_prompt(policy, name, task, PROMPT_BUILDER)
+      prompt = solver.solve_prompt(
+        cast(Policy, policy), name, task, PROMPT_BUILDER
+      )
       assert policy.fits(prompt)
-  outputs = [t.output for t in system.buffers["deduction"].tasks()]
+  tasks = system.buffers["deduction"].tasks()
+  outputs = [instance_of(Triplet, task).output for task in tasks]
   assert any(len(output) > 450 for output in outputs)
 
 
@@ -232,7 +239,7 @@ def test_no_program_that_fits_leaves_the_zero_triplet(context):
   long_code = "def f(x):\n  return x" + " + 1" * 200
   buffer.add(Triplet(long_code, "1", "201"), 0)
   prompt = proposer().prompt(
-    ScriptedPolicy(limit=300),
+    cast(Policy, ScriptedPolicy(limit=300)),
     "induction",
     {"deduction": buffer},
     np.random.default_rng(0),
@@ -354,7 +361,7 @@ def test_nothing_is_sampled_that_is_thrown_away(context, changes, streams):
     buffer.add(ZERO_TRIPLET, 0)  # Not empty, so there is no seeding.
   collected = scripted.collect(system, policy, 1)
   assert policy.streams == dict.fromkeys(streams, 6)
-  load = AZR.about(chosen).load
+  load = present(AZR.about(chosen).load)
   assert load.sequences == sum(6 * n for _, n in streams)
   assert load.prompts == 6 * len(streams)
   assert load.trained == len(collected.trajectories)
@@ -493,6 +500,7 @@ def test_seeds_come_from_a_file_and_the_model_adds_the_rest(context, tmp_path):
   # A file's seeds come in random order.
   program, method = sorted(of_file, key=lambda task: len(task.code))
   assert program == Triplet("def f(x):\n  return x * 9", "3", "27")
+  method = instance_of(Triplet, method)
   assert "Solution().add" in method.code and method.output == "[1, 2]"
   assert "return x + " in proposed.code  # The policy proposed it.
   path.write_text('{"text": "x"}')

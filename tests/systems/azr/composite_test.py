@@ -1,13 +1,14 @@
 """Composite programs with the real executor."""
 
 import pytest
+from typed import present
 
 from azr_jax.systems.azr.extensions import composite
 from azr_jax.tasks.programs.task import Triplet
 from azr_jax.tasks.programs.validation import Rejection
 
-DOUBLE = composite.as_component("def f(x):\n  return 2 * x", "g_0")
-NEXT = composite.as_component("def f(x):\n  return x + 1", "g_1")
+DOUBLE = present(composite.as_component("def f(x):\n  return 2 * x", "g_0"))
+NEXT = present(composite.as_component("def f(x):\n  return x + 1", "g_1"))
 
 
 @pytest.mark.parametrize(

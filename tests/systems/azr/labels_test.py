@@ -1,5 +1,7 @@
 """Majority labels for given votes."""
 
+from typed import stand_in
+
 from azr_jax import types
 from azr_jax.grading.outcome import Outcome
 from azr_jax.systems.azr.extensions.labels import Labels
@@ -19,7 +21,7 @@ def rollouts(votes, truths=None, task=TASK):
   return [
     Solution(
       types.Prompt("", (), task),
-      None,
+      stand_in(types.Completion),
       "deduction",
       True,
       WRONG if truth is None else truth,

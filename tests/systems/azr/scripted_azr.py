@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from typing import Any
 
 import numpy as np
 import scripted
@@ -14,7 +15,7 @@ from azr_jax.systems.azr.settings import AZRSettings, BufferSettings
 from azr_jax.tasks.programs import prompts
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 
-SETTINGS = dict(
+SETTINGS: dict[str, Any] = dict(
   prompts=2,
   references=2,
   learnability_samples=4,

@@ -13,13 +13,14 @@ from scripted_azr import (
   proposer,
   settings,
 )
+from typed import instance_of
 
 from azr_jax.run.records import Records
 from azr_jax.systems.azr import seeding
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs.seed_files import TRIPLETS
-from azr_jax.tasks.programs.task import ZERO_TRIPLET
+from azr_jax.tasks.programs.task import ZERO_TRIPLET, InductionTask, Triplet
 
 CHOSEN = dict(prompts=2, seed_factor=3, seed_rounds=20)
 
@@ -118,7 +119,7 @@ def test_a_run_starts_from_the_seeds_of_another(context, keeping, tmp_path):
   seed(context, policy, seeds=str(path), seed_factor=4)
   assert policy.rounds
   # Induction seeds with another number of cases are not used.
-  four = [len(t.inputs) for t in got["induction"]]
+  four = [len(instance_of(InductionTask, t).inputs) for t in got["induction"]]
   assert set(four) == {4}
 
 
@@ -139,7 +140,9 @@ def test_errors_are_read_as_errors(context, keeping, tmp_path):
   assert not policy.rounds
   errors = got["error_deduction"]
   assert set(errors) == set(want["error_deduction"])
-  assert {t.output for t in errors} == {"ZeroDivisionError"}
+  assert {instance_of(Triplet, t).output for t in errors} == {
+    "ZeroDivisionError"
+  }
 
 
 def test_a_file_is_shuffled_by_the_seed(context, tmp_path):

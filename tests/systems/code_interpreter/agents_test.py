@@ -5,6 +5,7 @@ import types as plain_types
 import numpy as np
 import pytest
 import scripted
+from typed import present
 
 from azr_jax import types
 from azr_jax.executor.settings import ExecutorSettings
@@ -56,7 +57,7 @@ class ScriptedPolicy(scripted.Policy):
     call=None,
   ):
     del tool_runner
-    assert len(prompt_seeds) == len(prompts)
+    assert len(present(prompt_seeds)) == len(prompts)
     for index, prompt in enumerate(prompts):
       self.asked.append(prompt.text)
       self.calls.append((call, temperature))
@@ -178,7 +179,7 @@ class DrawnReplies(ScriptedPolicy):
     for index, (prompt, seed) in enumerate(
       zip(prompts, prompt_seeds, strict=True)
     ):
-      number = call - phases._FIRST_PHASE
+      number = present(call) - phases._FIRST_PHASE
       self.names.append((seed, number))
       draw = np.random.default_rng((seed, number))
       role = next(key for key in DRAWN if key in prompt.text)

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import types as plain_types
+from typing import cast
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.executor import futures
 from azr_jax.grading.gym import grader
 from azr_jax.grading.outcome import Outcome
+from azr_jax.rollout.policy import Agent
 from azr_jax.run.records import Records
 from azr_jax.systems.code_interpreter import system as system_lib
 from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
@@ -25,6 +27,7 @@ from azr_jax.systems.code_interpreter.system import CodeInterpreter
 from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.questions import gym, pass_rates
 from azr_jax.tools import code_blocks
+from azr_jax.tools.python_tool import PythonTool
 
 training.needs("reasoning_gym", extra="gym")
 
@@ -147,9 +150,9 @@ class Scripted(CodeInterpreter):
   """The system with a scripted tool and agents."""
 
   def make_tool(self, clock=None):
-    return NoInterpreter("interpreter")
+    return cast(PythonTool, NoInterpreter("interpreter"))
 
-  def make_agents(self):
+  def make_agents(self) -> dict[str, Agent]:
     def ask(policy, prompts, samples, numbers):
       assert len(numbers) == len(prompts)
       return policy.sample(prompts, samples, tool_runner="interpreter")

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import re
 import time
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import scripted
 from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.functions import spec
+from azr_jax.rollout.policy import Policy
 from azr_jax.systems import dynamic_sampling
 from azr_jax.systems.custom import rewards, system
 from azr_jax.systems.custom.settings import CustomSettings
@@ -222,7 +224,7 @@ def test_data_without_a_usable_row_are_refused_in_one_line(
   with contextlib.closing(made):
     with pytest.raises(ValueError, match="of this step fits .*=.8,.: expected"):
       scripted.collect(made, Refusing(), 1)
-    policy = Refusing()
+    policy = cast(Policy, Refusing())
     with pytest.raises(ValueError, match="of the evaluation's rows fits"):
       policy.loop.run(made.evaluate(policy, 0, 1))
   data.write_text("prompt,answer\n1 + 2,3\n")

@@ -7,6 +7,7 @@ import re
 import threading
 
 import pytest
+from typed import instance_of
 
 from azr_jax.functions import by_value, pool
 from azr_jax.functions.spec import Function
@@ -33,7 +34,7 @@ class Server(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
   def do_POST(self):
     body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-    server = self.server
+    server = instance_of(Server, self.server)
     server.requests.append((self.path, self.headers["Authorization"], body))
     if server.failures:
       status = server.failures.pop(0)
@@ -52,7 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     self.end_headers()
     self.wfile.write(data)
 
-  def log_message(self, *args): ...
+  def log_message(self, format, *args): ...
 
 
 @contextlib.contextmanager

@@ -161,7 +161,7 @@ def test_long_output_loses_its_middle(tmp_path):
   tokenizer = tokenizer_of(CHATML, tmp_path)
   writer = TurnWriter(tokenizer, max_output_tokens=8)
   text = tokenizer.decode(
-    writer.turn([{"role": "user", "content": "x" * 40}], 1)
+    writer.turn([{"role": "user", "content": "x" * 40}], True)
   )
   assert "xxxx\n...\nxxxx" in text and text.count("x") == 8
 

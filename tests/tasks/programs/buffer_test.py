@@ -5,11 +5,16 @@ import json
 
 import numpy as np
 import pytest
+from typed import instance_of
 
 from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.tasks.programs.buffer import EVICTIONS, REVISITS, TaskBuffer
 from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import InductionTask, Triplet
+
+
+def output_of(task):
+  return instance_of(Triplet, task).output
 
 
 def triplet(number):
@@ -35,11 +40,11 @@ def test_tasks_of_a_step():
 def test_sampling_is_uniform_without_replacement():
   buffer = filled(6)
   sampled = buffer.sample(np.random.default_rng(0), 6)
-  assert sorted(t.output for t in sampled) == [str(n) for n in range(1, 7)]
+  assert sorted(output_of(t) for t in sampled) == [str(n) for n in range(1, 7)]
   rng = np.random.default_rng(1)
   counts = np.zeros(6)
   for _ in range(3000):
-    counts[int(buffer.sample(rng, 1)[0].output) - 1] += 1
+    counts[int(output_of(buffer.sample(rng, 1)[0])) - 1] += 1
   np.testing.assert_allclose(counts / 3000, 1 / 6, atol=0.03)
   assert len(buffer.sample(rng, 20)) == 20
   assert TaskBuffer(3).sample(rng, 2) == []
@@ -130,7 +135,7 @@ def test_tasks_are_revisited_by_their_weights(revisit, most_sampled):
   counts = np.zeros(3)
   for _ in range(2000):
     (sampled,) = buffer.revisit(rng, 1, before=99)
-    counts[int(sampled.output) - 1] += 1
+    counts[int(output_of(sampled)) - 1] += 1
   rates = np.array([14, 1, 31]) / 32
   weights = {
     "potential": rates * (1 - rates),
@@ -229,7 +234,7 @@ def test_recent_tasks_are_sampled_more_often():
   rng = np.random.default_rng(0)
   counts = np.zeros(4)
   for _ in range(3000):
-    counts[int(buffer.recent(rng, 1)[0].output) - 1] += 1
+    counts[int(output_of(buffer.recent(rng, 1)[0])) - 1] += 1
   expected = np.arange(1, 5) / 10
   np.testing.assert_allclose(counts / 3000, expected, atol=0.03)
   assert TaskBuffer(3).recent(rng, 2) == []

@@ -1,6 +1,7 @@
 """Validation with the real executor, and the cleanup of seed programs."""
 
 import pytest
+from typed import instance_of
 
 from azr_jax.executor import Executor
 from azr_jax.systems.azr.extensions import rewriting
@@ -167,6 +168,7 @@ def test_inputs_become_literals(executor, argument, literal):
   task = validation.submit_error_triplet(
     executor, code.replace("repr", "1 / "), argument
   ).result()
+  task = instance_of(Triplet, task)
   assert task.input == literal and task.output == "TypeError"
 
 
@@ -212,7 +214,7 @@ def test_inputs_of_an_induction_task_become_literals(executor):
       executor, code, inputs, "m"
     ).result()
 
-  task = submit("2", "1 + 2", "", "'a' * 2")
+  task = instance_of(InductionTask, submit("2", "1 + 2", "", "'a' * 2"))
   assert task.inputs == ("2", "3", "", "'aa'")
   assert task.outputs == ("2", "3", "1", "'aa'")
   assert submit("3", "1 + 2") == Rejection("input")  # the same case twice

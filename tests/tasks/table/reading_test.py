@@ -7,7 +7,9 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
+from letters import Letters
 from pyarrow import parquet
+from typed import instance_of
 
 from azr_jax.config.settings import Invalid
 from azr_jax.tasks.table import prompts, reading, sums
@@ -46,10 +48,6 @@ class Chatty:
   ):
     text = "".join(f"<{m['role']}>{m['content']}" for m in messages)
     return text if is_continued else f"{text}<a>"
-
-
-class Plain:
-  has_chat_template = False
 
 
 def written(folder, kind):
@@ -124,8 +122,8 @@ def test_columns_fill_a_template():
 @pytest.mark.parametrize(
   "prompt, settings, tokenizer, text",
   [
-    ("2+2=", {}, Plain, "2+2="),
-    ("2+2=", {"system_prompt": "Add."}, Plain, "Add.\n\n2+2="),
+    ("2+2=", {}, Letters, "2+2="),
+    ("2+2=", {"system_prompt": "Add."}, Letters, "Add.\n\n2+2="),
     ("2+2=", {}, Chatty, "<user>2+2=<a>"),
     ("2+2=", {"chat": "off"}, Chatty, "2+2="),
     ("2+2=", {"system_prompt": "Add."}, Chatty, "<system>Add.<user>2+2=<a>"),
@@ -149,7 +147,7 @@ def test_columns_fill_a_template():
       "<user>Hello<assistant>Hi!",
     ),
     ("2+2=", {"prefill": "It"}, Chatty, "<user>2+2=<assistant>It"),
-    ("2+2=", {"prefill": "It", "system_prompt": "A"}, Plain, "A\n\n2+2=It"),
+    ("2+2=", {"prefill": "It", "system_prompt": "A"}, Letters, "A\n\n2+2=It"),
     (IN_PARTS, {}, Chatty, "<user>Hello<a>"),
     (np.array(IN_PARTS), {}, Chatty, "<user>Hello<a>"),
   ],
@@ -188,15 +186,15 @@ def test_a_beginning_is_part_of_the_data():
 def test_arguments_of_a_template_need_chats():
   settings = TableSettings(chat_template_kwargs='{"a": 1}')
   with pytest.raises(Invalid, match="chat_template_kwargs='{\"a\": 1}': expec"):
-    prompts.text(Row("a", {}), settings, Plain())
+    prompts.text(Row("a", {}), settings, Letters())
 
 
 def test_a_chat_needs_a_template():
   row = Row(tuple(CHAT[:2]), {})
   with pytest.raises(ValueError, match="need a model with a chat template"):
-    prompts.text(row, TableSettings(), Plain())
+    prompts.text(row, TableSettings(), Letters())
   with pytest.raises(ValueError, match="chat='on': the model has no chat"):
-    prompts.text(Row("a", {}), TableSettings(chat="on"), Plain())
+    prompts.text(Row("a", {}), TableSettings(chat="on"), Letters())
 
 
 def test_held_out_rows_are_the_same_in_each_process():
@@ -215,7 +213,7 @@ def test_the_embedded_sums_are_right():
   for row in rows:
     [expression] = [
       line.removeprefix(sums._TASK).removesuffix(" =")
-      for line in row.prompt.splitlines()[:1]
+      for line in instance_of(str, row.prompt).splitlines()[:1]
     ]
     assert str(eval(expression)) == row.columns["answer"]
   with pytest.raises(ValueError, match="one of .'sums',."):

@@ -21,7 +21,7 @@ from typing import Any
 
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import metrics, program_metrics, solver
-from azr_jax.systems.azr.episode import Episode, Start
+from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions import gate
 from azr_jax.systems.azr.extensions.duplicates import Duplicates
 from azr_jax.systems.azr.extensions.labels import Labels
@@ -122,16 +122,16 @@ class StepExtensions:
     if self._duplicates is not None:
       await self._duplicates.reject(index, proposal)
 
-  async def while_solving(self, episode: Episode) -> None:
+  async def while_solving(self, episode: SelfPlayEpisode) -> None:
     """Measures the proposed program."""
     if self._run.settings.measure_programs:
       await program_metrics.measure(self._run.context.jobs, episode.proposal)
 
-  def before_solution(self, episode: Episode, task: Task) -> None:
+  def before_solution(self, episode: SelfPlayEpisode, task: Task) -> None:
     """Starts a vote on the task to solve, if it has no label."""
     self._voting.start(episode, task)
 
-  async def after_solution(self, episode: Episode, task: Task) -> None:
+  async def after_solution(self, episode: SelfPlayEpisode, task: Task) -> None:
     """Waits for the vote, and measures the answer."""
     await self._voting.finish(episode, task)
     assert episode.solution is not None
@@ -155,7 +155,7 @@ class StepExtensions:
       self._labels.is_voted(task),
     )
 
-  def after_step(self, episodes: Sequence[Episode]) -> None:
+  def after_step(self, episodes: Sequence[SelfPlayEpisode]) -> None:
     """Grades by votes, and counts the answers of the step's tasks.
 
     The buffers must have the step's tasks already, because they store labels.
@@ -181,7 +181,7 @@ class StepExtensions:
       program_metrics.count_answers(proposals, self._run.answers)
       self._run.surprise.rate_and_count(proposals, [*rollouts, *solutions])
 
-  def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+  def metrics(self, episodes: Sequence[SelfPlayEpisode]) -> dict[str, float]:
     """Returns the metrics of the extensions, after `after_step`."""
     settings = self._run.settings
     proposals = [episode.proposal for episode in episodes]

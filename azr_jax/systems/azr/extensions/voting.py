@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from azr_jax.rollout.event_loop import Awaited
-from azr_jax.systems.azr.episode import Episode, Start
+from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions.labels import Labels
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs.task import Task
 
-# (Episode index, task) for a new task, (task type, task) for a buffered one.
+# (episode's index, task) for a new task, (task type, task) for a buffered one.
 _Name: TypeAlias = tuple[int | str, Task]
-# (Episode index, task type, task) -> the rollouts of a vote.
+# (episode's index, task type, task) -> the rollouts of a vote.
 SampleVotes: TypeAlias = Callable[
   [int, str, Task], Coroutine[Any, Any, list[Solution]]
 ]
@@ -57,7 +57,7 @@ class Voting:
       if task is not None and labels.needs_vote(start.task_type, task):
         self._unlabelled.setdefault((start.task_type, task), index)
 
-  def start(self, episode: Episode, task: Task) -> None:
+  def start(self, episode: SelfPlayEpisode, task: Task) -> None:
     """Starts the vote on a task, if it needs one.
 
     A buffered task that is solved twice in a step is voted on once.
@@ -70,13 +70,13 @@ class Voting:
       index = self._unlabelled[task_type, task]
     self._votes[name] = self._spawn(self._sample(index, task_type, task))
 
-  async def finish(self, episode: Episode, task: Task) -> None:
+  async def finish(self, episode: SelfPlayEpisode, task: Task) -> None:
     """Waits for the vote on a task, if there is one, and stores it."""
     name = self._name(episode, task)
     if name is not None:
       episode.votes = await Awaited(self._votes[name])
 
-  def _name(self, episode: Episode, task: Task) -> _Name | None:
+  def _name(self, episode: SelfPlayEpisode, task: Task) -> _Name | None:
     """Returns the key of the vote on a task; None if it needs no vote."""
     proposal = episode.proposal
     if task is proposal.task:
