@@ -131,7 +131,7 @@ def test_short_sleeps_add_up(pool):
     job = Job("", SLEEP, 3 * inputs, per_call=per_call)
     result = pool.submit(job).result(60)
     assert (result.status, result.error) == ("timeout", "Asleep")
-    assert result.finished == 1
+    assert result.finished < 3  # The second may end on a busy machine.
 
 
 def test_validation_has_a_quarter_of_the_limits(pool):
