@@ -89,8 +89,13 @@ def shapes_of(
   )
 
 
-def drafting_of(settings: SpeculationSettings) -> Drafting | None:
-  """Returns when decode calls draft; None if they never do."""
+def drafting_of(settings: SpeculationSettings, mesh: Mesh) -> Drafting | None:
+  """Returns when decode calls draft; None if they never do.
+
+  Args:
+    settings: how many tokens are drafted, and when it pays.
+    mesh: the mesh to sample on.
+  """
   if not settings.drafts:
     return None
   return Drafting(
@@ -98,6 +103,8 @@ def drafting_of(settings: SpeculationSettings) -> Drafting | None:
     max_slots=settings.max_slots,
     min_gain=settings.min_gain,
     pause_calls=settings.pause_calls,
+    # Each of these devices multiplies the rows of all by its part of a kernel.
+    devices_per_copy=mesh.shape["fsdp"],
   )
 
 

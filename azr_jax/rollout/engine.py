@@ -51,7 +51,7 @@ class Engine:
     init_pool: () -> empty pages.
     init_slots: B -> slots, all done.
     prefill: `steps.prefill` without model and mesh; donates the pages.
-    compact: `decode_state.compact`.
+    compact: `decode_state.compact` of each device's slots.
     decode: `decode.decode` without model, mesh and everything that is the same
       in each call; donates pages and slots. Compiled separately with and
       without drafts.
@@ -112,6 +112,12 @@ def make_engine(
   # all sequences and so reads all of it.
   replicated = mesh_lib.replicated(mesh)
   on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
+  per_device = functools.partial(
+    jax.shard_map,
+    mesh=mesh,
+    in_specs=slots_sharding.spec,
+    out_specs=slots_sharding.spec,
+  )
   return Engine(
     shapes=shapes,
     model=model,
@@ -136,7 +142,9 @@ def make_engine(
       out_shardings=pool_sharding,
       donate_argnums=1,
     ),
-    compact=jax.jit(decode_state.compact, out_shardings=slots_sharding),
+    compact=jax.jit(
+      per_device(decode_state.compact), out_shardings=slots_sharding
+    ),
     decode=jax.jit(
       functools.partial(
         decode_lib.decode,

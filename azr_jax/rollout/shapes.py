@@ -16,7 +16,8 @@ class EngineShapes:
 
   Attributes:
     devices: number of devices that slots are split over, in equal parts.
-    slot_counts: slot counts to decode with, descending. The first is B.
+    slot_counts: slot counts to decode with, descending; each is a multiple of
+      `devices`. The first is B.
     prompt_buckets: lengths of prompts that are prefilled together, ascending.
       No prompt is longer than the last.
     prefill_chunks: tokens per row that a prefill call may take, ascending.
@@ -69,14 +70,10 @@ class EngineShapes:
 def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
   """Returns the slot counts to compile the decode loop for, descending.
 
-  The first is the declared count, padded to the mesh. It is the only one if
-  slots are split over devices.
+  The first is the declared count. Each is padded to the mesh, so that every
+  device has equally many slots.
   """
   counts = [mesh_lib.padded_rows(slots, mesh)]
-  # A sequence stays on the device of its pages, and every device has equally
-  # many slots, so slots cannot be compacted across devices.
-  if mesh_lib.batch_devices(mesh) > 1:
-    return tuple(counts)
   while True:
     fewer = mesh_lib.padded_rows(max(1, counts[-1] // _COMPACT_FACTOR), mesh)
     if fewer >= counts[-1]:

@@ -10,7 +10,7 @@ from rollout_model import TEXTS, policy
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import drafts, token_sampling
+from azr_jax.rollout import build, drafts, token_sampling
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SpeculationSettings
 from azr_jax.rollout.tokens import sampled
@@ -224,10 +224,38 @@ def test_a_context_has_the_sequence_then_its_siblings():
 def test_drafts_pause_where_they_do_not_pay():
   rules = drafts.Drafting(context=8, max_slots=4, min_gain=1.5, pause_calls=2)
   chosen = drafts.DraftPolicy(rules)
-  assert chosen.begin_call(5) == 0
-  assert chosen.begin_call(4) == 8
+  live = np.asarray([4])
+  assert chosen.begin_call(live) == 8
   chosen.end_call(15, 10)
-  assert chosen.begin_call(4)
+  assert chosen.begin_call(live)
   chosen.end_call(14, 10)
-  assert [chosen.begin_call(4) for _ in range(3)] == [0, 0, 8]
-  assert drafts.DraftPolicy(None).begin_call(1) == 0
+  assert [chosen.begin_call(live) for _ in range(3)] == [0, 0, 8]
+  assert drafts.DraftPolicy(None).begin_call(live) == 0
+
+
+@pytest.mark.parametrize(
+  "live, devices_per_copy, is_drafting",
+  [
+    ([5], 1, False),
+    ([4, 4, 4, 4], 1, True),
+    ([0, 0, 5, 0], 1, False),
+    ([4, 1, 2, 2], 2, False),
+    ([4, 0, 2, 2], 2, True),
+    ([1, 1, 1, 2], 4, False),
+  ],
+)
+def test_drafts_start_once_few_slots_are_live_per_copy_of_the_weights(
+  live, devices_per_copy, is_drafting
+):
+  rules = drafts.Drafting(8, 4, 1.5, 2, devices_per_copy)
+  chosen = drafts.DraftPolicy(rules)
+  assert bool(chosen.begin_call(np.asarray(live))) == is_drafting
+
+
+@pytest.mark.parametrize(
+  "sizes, shared",
+  [({"data": 8}, 1), ({"data": 2, "fsdp": 4}, 4), ({"tensor": 8}, 1)],
+)
+def test_devices_along_fsdp_share_a_copy_of_the_weights(sizes, shared):
+  mesh = mesh_lib.make_mesh(sizes)
+  assert build.drafting_of(SPECULATION, mesh).devices_per_copy == shared
