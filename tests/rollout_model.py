@@ -99,7 +99,7 @@ def page_engine(settings, devices=1, num_pages=None):
   return PageEngine(shapes_of(settings, devices, counts), num_pages)
 
 
-def host_stream(engine, settings, meter=None):
+def host_stream(engine, settings, meter=None, drafting=None):
   """Returns a stream on an engine without a device."""
   tokenizer = ByteTokenizer()
   return Stream(
@@ -110,6 +110,7 @@ def host_stream(engine, settings, meter=None):
     Weights({}),
     settings.max_tokens,
     shares_prefixes=settings.prefix_cache,
+    drafting=drafting,
   )
 
 

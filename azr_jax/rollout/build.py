@@ -37,11 +37,9 @@ def build_engine(
   model = model.clone(kernel_dtype=settings.kernel_dtype)
   unrolled = settings.unrolls(platform, sampling_params.layer_bytes(model))
   model = engine_lib.sampling_model(model, mesh, rules, unrolled)
-  shapes = shapes_of(
-    settings,
-    mesh_lib.batch_devices(mesh),
-    shapes_lib.slot_counts(settings.slots, mesh),
-  )
+  devices = mesh_lib.batch_devices(mesh)
+  slot_counts = shapes_lib.slot_counts(settings.slots, devices)
+  shapes = shapes_of(settings, devices, slot_counts)
   cache_dtype = settings.cache_dtype(model.dtype)
   lists_pages = settings.lists_pages(platform, config.head_size, model.dtype)
   num_pages = shapes.num_slot_pages

@@ -1,18 +1,23 @@
 """Drafts: what is proposed and accepted, and that samples do not change."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollout_model import TEXTS, policy
+from rollout_model import SETTINGS, TEXTS, host_stream, policy
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import build, drafts, token_sampling
+from azr_jax.rollout.build import shapes_of
+from azr_jax.rollout.host_engine import LengthEngine
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SpeculationSettings
+from azr_jax.rollout.stream import SampleKey
 from azr_jax.rollout.tokens import sampled
 
 PROPOSE = jax.jit(drafts.propose, static_argnames="drafts")
@@ -250,6 +255,38 @@ def test_drafts_start_once_few_slots_are_live_per_copy_of_the_weights(
   rules = drafts.Drafting(8, 4, 1.5, 2, devices_per_copy)
   chosen = drafts.DraftPolicy(rules)
   assert bool(chosen.begin_call(np.asarray(live))) == is_drafting
+
+
+class DraftingEngine(LengthEngine):
+  """Records the live slots of each call, and whether it drafts."""
+
+  def __init__(self, shapes, length):
+    super().__init__(shapes, length)
+    self.calls = []
+
+  def decode(self, params, pool, slots, changes, stop_ids, min_active):
+    done = self.change(slots, changes).done.reshape(self.shapes.devices, -1)
+    self.calls.append(((~done).sum(1).max(), changes.context is not None))
+    return super().decode(params, pool, slots, changes, stop_ids, min_active)
+
+
+def test_a_call_drafts_once_few_slots_are_live_on_each_device():
+  """Of four sequences on each of eight devices, two outlive two calls."""
+  settings = dataclasses.replace(SETTINGS, slots=32)
+  engine = DraftingEngine(
+    shapes_of(settings, 8, (32, 8)),
+    lambda seed, sample: 10 if sample < 2 else 4,
+  )
+  drafting = drafts.Drafting(8, max_slots=2, min_gain=1, pause_calls=1)
+  stream = host_stream(engine, settings, drafting=drafting)
+  for number in range(8):
+    prompt = types.Prompt("", (number + 3,) * 4)
+    stream.submit(prompt, 4, SampleKey(np.zeros(2, np.uint32), number))
+  while not stream.is_empty:
+    if stream.send():
+      stream.fetch()
+  # Calls of three tokens, with more live slots in all than a device may have.
+  assert engine.calls == [(4, False), (4, False), (2, True), (2, True)]
 
 
 @pytest.mark.parametrize(
