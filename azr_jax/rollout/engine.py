@@ -112,12 +112,6 @@ def make_engine(
   # all sequences and so reads all of it.
   replicated = mesh_lib.replicated(mesh)
   on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
-  per_device = functools.partial(
-    jax.shard_map,
-    mesh=mesh,
-    in_specs=slots_sharding.spec,
-    out_specs=slots_sharding.spec,
-  )
   return Engine(
     shapes=shapes,
     model=model,
@@ -142,9 +136,7 @@ def make_engine(
       out_shardings=pool_sharding,
       donate_argnums=1,
     ),
-    compact=jax.jit(
-      per_device(decode_state.compact), out_shardings=slots_sharding
-    ),
+    compact=_make_compact(slots_sharding),
     decode=jax.jit(
       functools.partial(
         decode_lib.decode,
@@ -160,6 +152,17 @@ def make_engine(
       donate_argnums=(1, 2),
     ),
   )
+
+
+def _make_compact(sharding: NamedSharding) -> Wrapped:
+  """Returns `decode_state.compact`, run by each device on its own slots."""
+  per_device = jax.shard_map(
+    decode_state.compact,
+    mesh=sharding.mesh,
+    in_specs=sharding.spec,
+    out_specs=sharding.spec,
+  )
+  return jax.jit(per_device, out_shardings=sharding)
 
 
 def sampling_model(
