@@ -336,6 +336,7 @@ class SlotTable:
     """Changes to this many slots: on each device, all live ones first."""
     devices, per_device = self._shapes.devices, slots // self._shapes.devices
     occupied = self.occupied.reshape(devices, -1)
+    assert max(self.num_running) <= per_device, "a live slot would be lost"
     kept = np.argsort(~occupied, axis=1, kind="stable")[:, :per_device]
     added = per_device - kept.shape[1]
     # New slots are copies of their device's first slot. `move` marks them as
