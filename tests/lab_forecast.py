@@ -8,7 +8,7 @@ from azr_jax.rollout.build import shapes_of
 from azr_jax.rollout.settings import SamplerSettings
 
 
-def rules(slot_counts=(4,), **changes):
+def rules(slot_counts=(4,), devices=1, **changes):
   """Returns rules of calls of 16 tokens and pages of 4."""
   settings: dict[str, Any] = {
     "prompt_buckets": (8, 16),
@@ -16,7 +16,8 @@ def rules(slot_counts=(4,), **changes):
     "decode_chunk": 16,
     "page_size": 4,
   }
-  shapes = shapes_of(SamplerSettings(**settings | changes), 1, slot_counts)
+  own = SamplerSettings(**settings | changes)
+  shapes = shapes_of(own, devices, slot_counts)
   return sampler_forecast.Rules(shapes, platform="cpu")
 
 

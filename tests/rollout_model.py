@@ -84,13 +84,14 @@ def policy(params, mesh, make_sampler=_shared_sampler, **changes):
 
 
 def page_engine(settings, devices=1, num_pages=None):
-  """Returns an engine on the host, with two slot counts on one device."""
+  """Returns an engine on the host, with two slot counts."""
   slots = settings.slots
-  counts = (slots,) if devices > 1 else (slots, -(-slots // 4))
+  per_device = slots // devices
+  counts = (slots, -(-per_device // 4) * devices)
   return PageEngine(shapes_of(settings, devices, counts), num_pages)
 
 
-def host_stream(engine, settings, meter=None):
+def host_stream(engine, settings, meter=None, drafting=None):
   """Returns a stream on an engine without a device."""
   tokenizer = ByteTokenizer()
   return Stream(
@@ -101,6 +102,7 @@ def host_stream(engine, settings, meter=None):
     Weights({}),
     settings.max_tokens,
     shares_prefixes=settings.prefix_cache,
+    drafting=drafting,
   )
 
 

@@ -1,6 +1,7 @@
 """Admission: which prompts leave the queue, and who gets a free slot."""
 
 import collections
+import heapq
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,6 +53,29 @@ class Admission:
     waiting = {group.cached.device for group in stages.groups}
     waiting |= {s.cached.device for s in stages.resuming if s.cached}
     return not free.isdisjoint(waiting)
+
+  def resize_slots(self) -> None:
+    """Changes to the fewest slots with which no device is short of them.
+
+    Queued prompts count for the devices with the fewest sequences.
+    """
+    stages, counts = self._stages, self._shapes.slot_counts
+    needed = stages.num_sequences
+    if len(counts) > 1 and needed <= counts[1]:
+      loads = self._loads()
+      heapq.heapify(loads)
+      for count in sorted(self._unplaced(), reverse=True):
+        heapq.heapreplace(loads, loads[0] + count)
+      needed = max(loads) * self._shapes.devices
+    self._slots.resize(needed)
+
+  def _unplaced(self) -> list[int]:
+    """Returns the sizes of the groups that no device has pages of."""
+    awaiting = self._stages.awaiting_tools
+    return [
+      *(len(group.sequences) for group in self._stages.queue.groups()),
+      *(1 for one in awaiting if one.cached is None or not one.cached.pages),
+    ]
 
   def prepare_groups(self) -> None:
     """Takes prompts from the queue for devices where no prompt waits for slots.

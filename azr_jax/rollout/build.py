@@ -37,11 +37,9 @@ def build_engine(
   model = model.clone(kernel_dtype=settings.kernel_dtype)
   unrolled = settings.unrolls(platform, sampling_params.layer_bytes(model))
   model = engine_lib.sampling_model(model, mesh, rules, unrolled)
-  shapes = shapes_of(
-    settings,
-    mesh_lib.batch_devices(mesh),
-    shapes_lib.slot_counts(settings.slots, mesh),
-  )
+  devices = mesh_lib.batch_devices(mesh)
+  slot_counts = shapes_lib.slot_counts(settings.slots, devices)
+  shapes = shapes_of(settings, devices, slot_counts)
   cache_dtype = settings.cache_dtype(model.dtype)
   lists_pages = settings.lists_pages(platform, config.head_size, model.dtype)
   num_pages = shapes.num_slot_pages
@@ -89,8 +87,13 @@ def shapes_of(
   )
 
 
-def drafting_of(settings: SpeculationSettings) -> Drafting | None:
-  """Returns when decode calls draft; None if they never do."""
+def drafting_of(settings: SpeculationSettings, mesh: Mesh) -> Drafting | None:
+  """Returns when decode calls draft; None if they never do.
+
+  Args:
+    settings: how many tokens are drafted, and when it pays.
+    mesh: the mesh to sample on.
+  """
   if not settings.drafts:
     return None
   return Drafting(
@@ -98,6 +101,8 @@ def drafting_of(settings: SpeculationSettings) -> Drafting | None:
     max_slots=settings.max_slots,
     min_gain=settings.min_gain,
     pause_calls=settings.pause_calls,
+    # Each of these devices multiplies the rows of all by its part of a kernel.
+    devices_per_copy=mesh.shape["fsdp"],
   )
 
 

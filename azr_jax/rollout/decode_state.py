@@ -135,7 +135,11 @@ def init_slots(slots: int) -> Slots:
 
 
 def compact(slots: Slots, kept: Int[Array, " kept"]) -> Slots:
-  """Returns the slots at the indices `kept`, in this order."""
+  """Returns the slots at the indices `kept`, in this order.
+
+  With several devices, it runs on each of them. `kept` counts from the first
+  slot of the device, so no slot moves to another device.
+  """
   return jax.tree.map(lambda x: x[kept], slots)
 
 

@@ -143,15 +143,19 @@ class Drafting:
 
   Attributes:
     context: T, the tokens of each slot that are searched for a match.
-    max_slots: draft only while at most this many sequences are in slots.
+    max_slots: draft only while at most this many sequences share a copy of the
+      weights.
     min_gain: tokens per slot and iteration; a call with fewer pauses drafts.
     pause_calls: number of decode calls in a pause.
+    devices_per_copy: number of consecutive devices whose slots share a copy of
+      the weights.
   """
 
   context: int
   max_slots: int
   min_gain: float
   pause_calls: int
+  devices_per_copy: int = 1
 
 
 class DraftPolicy:
@@ -170,20 +174,24 @@ class DraftPolicy:
     self._drafting = drafting
     self._pause = 0
 
-  def begin_call(self, decoding: int) -> int:
+  def begin_call(self, decoding: Int[np.ndarray, " devices"]) -> int:
     """Returns T, the tokens per slot that the next decode call drafts from.
 
     It is 0 if the call does not draft.
 
     Args:
-      decoding: number of sequences in slots.
+      decoding: number of sequences in each device's slots.
     """
-    if self._drafting is None or decoding > self._drafting.max_slots:
+    drafting = self._drafting
+    if drafting is None:
+      return 0
+    of_copies = decoding.reshape(-1, drafting.devices_per_copy).sum(1)
+    if of_copies.max() > drafting.max_slots:
       return 0
     if self._pause:
       self._pause -= 1
       return 0
-    return self._drafting.context
+    return drafting.context
 
   def end_call(self, tokens: int, iterations: int) -> None:
     """Records the yield of a call with drafts.

@@ -51,7 +51,7 @@ class Engine:
     init_pool: () -> empty pages.
     init_slots: B -> slots, all done.
     prefill: `steps.prefill` without model and mesh; donates the pages.
-    compact: `decode_state.compact`.
+    compact: `decode_state.compact` of each device's slots.
     decode: `decode.decode` without model, mesh and everything that is the same
       in each call; donates pages and slots. Compiled separately with and
       without drafts.
@@ -136,7 +136,7 @@ def make_engine(
       out_shardings=pool_sharding,
       donate_argnums=1,
     ),
-    compact=jax.jit(decode_state.compact, out_shardings=slots_sharding),
+    compact=_make_compact(slots_sharding),
     decode=jax.jit(
       functools.partial(
         decode_lib.decode,
@@ -152,6 +152,17 @@ def make_engine(
       donate_argnums=(1, 2),
     ),
   )
+
+
+def _make_compact(sharding: NamedSharding) -> Wrapped:
+  """Returns `decode_state.compact`, run by each device on its own slots."""
+  per_device = jax.shard_map(
+    decode_state.compact,
+    mesh=sharding.mesh,
+    in_specs=sharding.spec,
+    out_specs=sharding.spec,
+  )
+  return jax.jit(per_device, out_shardings=sharding)
 
 
 def sampling_model(

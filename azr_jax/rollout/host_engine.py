@@ -34,6 +34,12 @@ class _Ready(np.ndarray):
     return True
 
 
+def _taken(slots: Any, indices: Int[np.ndarray, " some"]) -> Any:
+  """Returns copies of the slots at some indices."""
+  fields = dataclasses.fields(slots)
+  return _Slots(*(getattr(slots, field.name)[indices] for field in fields))
+
+
 class HostEngine:
   """The part of `Engine` that the scheduler uses, on host arrays."""
 
@@ -58,9 +64,10 @@ class HostEngine:
   def compact(
     self, slots: decode_state.Slots, kept: Int[np.ndarray, " kept"]
   ) -> decode_state.Slots:
-    """Returns the slots at the indices `kept`."""
-    fields = dataclasses.fields(slots)
-    return _Slots(*(getattr(slots, field.name)[kept] for field in fields))
+    """Returns each device's slots at the indices `kept` of its own part."""
+    devices = self.shapes.devices
+    first = np.arange(devices) * (len(slots.done) // devices)
+    return _taken(slots, kept + np.repeat(first, len(kept) // devices))
 
   def prefill(self, params: Any, pool: Any, batch: Any) -> Any:
     """Returns the pages unchanged."""
@@ -70,7 +77,7 @@ class HostEngine:
     self, slots: decode_state.Slots, changes: decode_state.Changes
   ) -> decode_state.Slots:
     """Returns the slots with the changes applied."""
-    new: Any = self.compact(slots, np.arange(len(slots.done)))
+    new: Any = _taken(slots, np.arange(len(slots.done)))
     enters = changes.enters
     for name in ("token", "length", "num_tokens", "max_new_tokens"):
       getattr(new, name)[enters] = getattr(changes, name)[enters]

@@ -63,7 +63,7 @@ class Sampler:
     self._ends = ResponseEnds(
       tokenizer, settings.stop_strings, settings.stop_after
     )
-    self._drafting = drafting_of(settings.speculation)
+    self._drafting = drafting_of(settings.speculation, mesh)
     self._shares_prefixes = settings.prefix_cache
     self._max_tokens = settings.max_tokens
     self._temperature = settings.temperature

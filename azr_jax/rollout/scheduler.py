@@ -110,19 +110,19 @@ class Scheduler:
     decode call costs nearly as much with few live slots as with all of them.
     """
     self.receive_tool_outputs(wait=False)
-    self._slots.resize(self.stages.num_sequences)
+    self._admission.resize_slots()
     progress = True
     while progress:
       # Prefilled sequences get pages before new ones are prefilled.
       progress = self._admission.fill_slots()
       self._admission.prepare_groups()
+      self._admission.resize_slots()
       progress = self._prefill() or progress
       progress = self._admission.fill_slots() or progress
       if not progress:
         progress = self._allocator.free_some()
       elif not self._admission.has_takers:
         break
-    self._slots.resize(self.stages.num_sequences)
 
   def _prefill(self) -> bool:
     """Prefills the next pending tokens; returns whether there were any."""
@@ -186,7 +186,7 @@ class Scheduler:
       tool_runner.record_occupancy(
         decoding, len(self.stages.awaiting_tools), slots
       )
-    self._context = self._draft_policy.begin_call(decoding)
+    self._context = self._draft_policy.begin_call(self._slots.num_running)
     return self._send(self._context, max(0, min_active))
 
   def _send(

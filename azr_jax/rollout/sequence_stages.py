@@ -61,6 +61,10 @@ class WaitingQueue:
     """Yields the groups of a bucket, in no particular order."""
     return (group for _, group in self._heaps.get(bucket, ()))
 
+  def groups(self) -> Iterator[QueuedGroup]:
+    """Yields all groups, in no particular order."""
+    return itertools.chain.from_iterable(map(self.of_bucket, self._heaps))
+
   def pop(self, bucket: int) -> QueuedGroup:
     """Removes and returns a bucket's next group; there must be one."""
     heap = self._heaps[bucket]

@@ -94,8 +94,8 @@ class SpeculationSettings(Settings):
   )
   max_slots: int = setting(
     32,
-    "draft only while at most this many slots decode; beyond that, matrix "
-    "products take longer than reading the weights",
+    "draft only while at most this many slots decode with each copy of the "
+    "weights; beyond that, matrix products take longer than reading them",
     minimum=1,
     expert=True,
   )

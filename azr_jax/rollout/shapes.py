@@ -2,10 +2,6 @@
 
 import dataclasses
 
-from jax.sharding import Mesh
-
-from azr_jax.parallel import mesh as mesh_lib
-
 # Each slot count is this many times smaller than the one before it.
 _COMPACT_FACTOR = 4
 
@@ -16,7 +12,8 @@ class EngineShapes:
 
   Attributes:
     devices: number of devices that slots are split over, in equal parts.
-    slot_counts: slot counts to decode with, descending. The first is B.
+    slot_counts: slot counts to decode with, descending; each is a multiple of
+      `devices`. The first is B.
     prompt_buckets: lengths of prompts that are prefilled together, ascending.
       No prompt is longer than the last.
     prefill_chunks: tokens per row that a prefill call may take, ascending.
@@ -66,19 +63,19 @@ class EngineShapes:
     return slots * self.max_pages_per_row + prefilled // self.devices
 
 
-def slot_counts(slots: int, mesh: Mesh) -> tuple[int, ...]:
+def slot_counts(slots: int, devices: int) -> tuple[int, ...]:
   """Returns the slot counts to compile the decode loop for, descending.
 
-  The first is the declared count, padded to the mesh. It is the only one if
-  slots are split over devices.
+  All are multiples of `devices`, so that every device has equally many slots.
+
+  Args:
+    slots: the declared number of slots, which the first count rounds up.
+    devices: number of devices that slots are split over.
   """
-  counts = [mesh_lib.padded_rows(slots, mesh)]
-  # A sequence stays on the device of its pages, and every device has equally
-  # many slots, so slots cannot be compacted across devices.
-  if mesh_lib.batch_devices(mesh) > 1:
-    return tuple(counts)
+  counts = [slots + -slots % devices]
   while True:
-    fewer = mesh_lib.padded_rows(max(1, counts[-1] // _COMPACT_FACTOR), mesh)
+    fewer = max(1, counts[-1] // _COMPACT_FACTOR)
+    fewer += -fewer % devices
     if fewer >= counts[-1]:
       return tuple(counts)
     counts.append(fewer)

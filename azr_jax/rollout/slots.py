@@ -59,17 +59,16 @@ class ChangesBuilder:
       for sequence, (page, _) in self._copies.items()
     )
 
-  def move(self, kept: Sequence[int], slots: int) -> None:
+  def move(self, old: Sequence[int | None]) -> None:
     """Renumbers the slots.
 
     Args:
-      kept: the old index of each of the first slots.
-      slots: the new number of slots; those past `kept` are new.
+      old: the old index of each slot; None if the slot is new.
     """
-    new_slot = {old: new for new, old in enumerate(kept)}
+    new_slot = {slot: new for new, slot in enumerate(old) if slot is not None}
     self._entering = {new_slot[s]: q for s, q in self._entering.items()}
     stopped = {new_slot[slot] for slot in self._stopped if slot in new_slot}
-    self._stopped = stopped | set(range(len(kept), slots))
+    self._stopped = stopped | {s for s, slot in enumerate(old) if slot is None}
 
   def take(self, table: Int32[np.ndarray, "B M"]) -> Changes:
     """Returns the changes since the last call and clears them.
@@ -161,7 +160,8 @@ class SlotTable:
   A sequence gets its number of cached tokens back when it leaves its slot, and
   its tokens when somebody reads them (`tokens.py`).
 
-  On one device the number of slots follows demand, in a few fixed sizes.
+  The number of slots follows demand, in a few fixed sizes. Each device has
+  equally many slots, and a sequence stays on the device of its pages.
 
   Attributes:
     sequences: the sequence in each slot; None if the slot is free.
@@ -333,18 +333,27 @@ class SlotTable:
         self.change_count(slots)
 
   def change_count(self, slots: int) -> None:
-    """Changes to this many slots: all live ones first, then free ones."""
-    kept = np.argsort(~self.occupied, kind="stable")[:slots].tolist()
-    added = slots - len(kept)
-    self.sequences = [self.sequences[slot] for slot in kept] + [None] * added
-    self.changes.move(kept, slots)
+    """Changes to this many slots: on each device, all live ones first."""
+    devices, per_device = self._shapes.devices, slots // self._shapes.devices
+    occupied = self.occupied.reshape(devices, -1)
+    assert max(self.num_running) <= per_device, "a live slot would be lost"
+    kept = np.argsort(~occupied, axis=1, kind="stable")[:, :per_device]
+    added = per_device - kept.shape[1]
+    # New slots are copies of their device's first slot. `move` marks them as
+    # stopped, so they decode nothing.
+    local = np.pad(kept.astype(np.int32), ((0, 0), (0, added)))
+    is_new = np.tile(np.arange(per_device) >= kept.shape[1], devices)
+    from_slot = np.ravel(local + self.per_device * np.arange(devices)[:, None])
+    old = [
+      None if new else slot
+      for slot, new in zip(from_slot.tolist(), is_new, strict=True)
+    ]
+    self.sequences = [None if s is None else self.sequences[s] for s in old]
+    self.changes.move(old)
     self._meter.record_dispatch()
-    # New slots are copies of slot 0. `move` has marked them as stopped, so
-    # they decode nothing.
-    from_slot = np.asarray(kept + [0] * added, np.int32)
-    self.state = self._engine.compact(self.state, from_slot)
+    self.state = self._engine.compact(self.state, np.ravel(local))
     self._slots, self._table = self._slots[from_slot], self._table[from_slot]
-    self.occupied[len(kept) :] = False
+    self.occupied[is_new] = False
     for slot, sequence in enumerate(self.sequences):
       if sequence is not None:
         # Calls so far have the tokens at the old slot.

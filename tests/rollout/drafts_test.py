@@ -1,18 +1,23 @@
 """Drafts: what is proposed and accepted, and that samples do not change."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollout_model import TEXTS, policy
+from rollout_model import SETTINGS, TEXTS, host_stream, policy
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import drafts, token_sampling
+from azr_jax.rollout import build, drafts, token_sampling
+from azr_jax.rollout.build import shapes_of
+from azr_jax.rollout.host_engine import LengthEngine
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.settings import SpeculationSettings
+from azr_jax.rollout.stream import SampleKey
 from azr_jax.rollout.tokens import sampled
 
 PROPOSE = jax.jit(drafts.propose, static_argnames="drafts")
@@ -224,10 +229,70 @@ def test_a_context_has_the_sequence_then_its_siblings():
 def test_drafts_pause_where_they_do_not_pay():
   rules = drafts.Drafting(context=8, max_slots=4, min_gain=1.5, pause_calls=2)
   chosen = drafts.DraftPolicy(rules)
-  assert chosen.begin_call(5) == 0
-  assert chosen.begin_call(4) == 8
+  live = np.asarray([4])
+  assert chosen.begin_call(live) == 8
   chosen.end_call(15, 10)
-  assert chosen.begin_call(4)
+  assert chosen.begin_call(live)
   chosen.end_call(14, 10)
-  assert [chosen.begin_call(4) for _ in range(3)] == [0, 0, 8]
-  assert drafts.DraftPolicy(None).begin_call(1) == 0
+  assert [chosen.begin_call(live) for _ in range(3)] == [0, 0, 8]
+  assert drafts.DraftPolicy(None).begin_call(live) == 0
+
+
+@pytest.mark.parametrize(
+  "live, devices_per_copy, is_drafting",
+  [
+    ([5], 1, False),
+    ([4, 4, 4, 4], 1, True),
+    ([0, 0, 5, 0], 1, False),
+    ([4, 1, 2, 2], 2, False),
+    ([4, 0, 2, 2], 2, True),
+    ([1, 1, 1, 2], 4, False),
+  ],
+)
+def test_drafts_start_once_few_slots_are_live_per_copy_of_the_weights(
+  live, devices_per_copy, is_drafting
+):
+  rules = drafts.Drafting(8, 4, 1.5, 2, devices_per_copy)
+  chosen = drafts.DraftPolicy(rules)
+  assert bool(chosen.begin_call(np.asarray(live))) == is_drafting
+
+
+class DraftingEngine(LengthEngine):
+  """Records the live slots of each call, and whether it drafts."""
+
+  def __init__(self, shapes, length):
+    super().__init__(shapes, length)
+    self.calls = []
+
+  def decode(self, params, pool, slots, changes, stop_ids, min_active):
+    done = self.change(slots, changes).done.reshape(self.shapes.devices, -1)
+    self.calls.append(((~done).sum(1).max(), changes.context is not None))
+    return super().decode(params, pool, slots, changes, stop_ids, min_active)
+
+
+def test_a_call_drafts_once_few_slots_are_live_on_each_device():
+  """Of four sequences on each of eight devices, two outlive two calls."""
+  settings = dataclasses.replace(SETTINGS, slots=32)
+  engine = DraftingEngine(
+    shapes_of(settings, 8, (32, 8)),
+    lambda seed, sample: 10 if sample < 2 else 4,
+  )
+  drafting = drafts.Drafting(8, max_slots=2, min_gain=1, pause_calls=1)
+  stream = host_stream(engine, settings, drafting=drafting)
+  for number in range(8):
+    prompt = types.Prompt("", (number + 3,) * 4)
+    stream.submit(prompt, 4, SampleKey(np.zeros(2, np.uint32), number))
+  while not stream.is_empty:
+    if stream.send():
+      stream.fetch()
+  # Calls of three tokens, with more live slots in all than a device may have.
+  assert engine.calls == [(4, False), (4, False), (2, True), (2, True)]
+
+
+@pytest.mark.parametrize(
+  "sizes, shared",
+  [({"data": 8}, 1), ({"data": 2, "fsdp": 4}, 4), ({"tensor": 8}, 1)],
+)
+def test_devices_along_fsdp_share_a_copy_of_the_weights(sizes, shared):
+  mesh = mesh_lib.make_mesh(sizes)
+  assert build.drafting_of(SPECULATION, mesh).devices_per_copy == shared

@@ -244,8 +244,13 @@ def test_another_layout_than_the_parameters_samples_the_same(
     np.testing.assert_array_equal(completion.token_ids, other[key].token_ids)
 
 
-def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
-  ready = policy(params, one_device_mesh, new_sampler, slots=20, page_size=8)
+@pytest.mark.parametrize(
+  "sizes", [{}, pytest.param({"data": 4}, marks=pytest.mark.slow)]
+)
+def test_nothing_compiles_after_the_warm_up(params, sizes):
+  devices = jax.devices()[: sizes.get("data", 1)]
+  mesh = mesh_lib.make_mesh(sizes, devices)
+  ready = policy(params, mesh, new_sampler, slots=20, page_size=8)
   ready.sampler.warm_up(ready.params)
   compiled = []
   jax.monitoring.register_event_duration_secs_listener(
@@ -253,7 +258,7 @@ def test_nothing_compiles_after_the_warm_up(params, one_device_mesh):
   )
   sample(ready, n=3)
   sample(ready, n=20)
-  sample(ready, n=1)  # Few sequences, so slots are compacted twice.
+  sample(ready, n=1)  # Few sequences, so slots are compacted.
   assert list(ready.sample([])) == []
   assert not [name for name in compiled if "backend_compile" in name]
 

@@ -24,6 +24,7 @@ from azr_jax.rollout.host_engine import LengthEngine
 from azr_jax.rollout.meter import Meter
 from azr_jax.rollout.response_end import ResponseEnds
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.shapes import slot_counts
 from azr_jax.rollout.stream import SampleKey, Stream
 from azr_jax.rollout.weights import Weights
 
@@ -84,7 +85,9 @@ def measure(
     return lengths.draw(1, random.Random(seed << 32 | sample))[0]
 
   ids = np.asarray(tokenizer.encode(text))
-  engine = _TimedEngine(shapes_of(settings, devices), length, ids)
+  counts = slot_counts(settings.slots, devices)
+  shapes = shapes_of(settings, devices, counts)
+  engine = _TimedEngine(shapes, length, ids)
   meter = Meter()
   stream = Stream(
     cast(Engine, engine),

@@ -124,7 +124,8 @@ class _Calls:
     """Returns the seconds of compacting the next larger slot count to this."""
     counts = self._engine.shapes.slot_counts
     state = self._engine.init_slots(counts[counts.index(slots) - 1])
-    kept = np.arange(slots, dtype=np.int32)
+    devices = self._engine.shapes.devices
+    kept = np.tile(np.arange(slots // devices, dtype=np.int32), devices)
     return fastest(lambda: self._engine.compact(state, kept), self._repeats)
 
 

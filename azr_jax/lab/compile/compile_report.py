@@ -96,6 +96,10 @@ def compile_check(
   )
   shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
   trip_counts = assumed_trip_counts(c, shapes, prompt_tokens)
+  counts = slot_counts(r.slots, mesh_lib.batch_devices(sampling))
+  for slots in counts:
+    name = sampling_programs.decode_name(counts, slots)
+    trip_counts[name] = trip_counts["decode"]
   by_name = {program.name: program for program in programs}
   reports = _reports(programs, config, chip, shapes, trip_counts)
   update = by_name.get("update")
@@ -109,7 +113,6 @@ def compile_check(
   }
   can_forecast = chip.clock_hz and not program_names
   if can_forecast and not any(program.error for program in programs):
-    counts = slot_counts(r.slots, sampling)
     report["forecasts"] = {
       name: compiled_costs.forecast_step(
         by_name, chip, c, shapes, counts, load, distribution, report["hosts"]

@@ -293,5 +293,6 @@ def _estimate(report: dict[str, Any]) -> Iterator[str]:
   yield from _wrapped(report["rows_advice"])
   for name, program in report["programs"].items():
     if not program["fits"] and not program["error"]:
-      kind = name.partition("_")[0] if name.startswith("prefill") else name
+      is_sized = name.startswith(("prefill", "decode"))
+      kind = name.partition("_")[0] if is_sized else name
       yield f"{name} does not fit: try {_SUGGESTIONS[kind]}"

@@ -66,7 +66,7 @@ def sampler_costs(
   slot_counts: tuple[int, ...],
   hosts: int = 1,
 ) -> SamplerCosts:
-  """Returns the costs of sampling, assuming fewer slots cost as much as all.
+  """Returns the costs of sampling.
 
   Args:
     programs: compiled programs by name.
@@ -80,13 +80,19 @@ def sampler_costs(
     total = programs[sampling_programs.prefill_name(c.rollout, chunk)].cost
     page_s = seconds(total.iteration(cost.PAGE), chip)
     prefill_s[chunk] = (seconds(total, chip), page_s)
-  decode = decode_cost(programs["decode"], chip)
+  names = {
+    slots: sampling_programs.decode_name(slot_counts, slots)
+    for slots in slot_counts
+  }
+  decode = {
+    slots: decode_cost(programs[name], chip) for slots, name in names.items()
+  }
   host = HostCosts(
     HOST_CALL_S,
     sampler_forecast.HOST_SLOT_S,
     EXCHANGE_S if hosts > 1 else 0.0,
   )
-  return SamplerCosts(prefill_s, dict.fromkeys(slot_counts, decode), host=host)
+  return SamplerCosts(prefill_s, decode, host=host)
 
 
 def decode_cost(program: Compiled, chip: Chip) -> DecodeCost:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping, Sequence
 
 import jax
 from jax.sharding import Mesh, NamedSharding
@@ -33,19 +34,24 @@ class Sampling:
     engine: the engine.
     params: parameters as `engine.compute_params` returns them.
     pool: keys and values in pages.
-    slots: slot state at the largest slot count.
+    slots: slot state at each slot count.
   """
 
   engine: Engine
   params: types.Params
   pool: pages.Pool
-  slots: decode_state.Slots
+  slots: Mapping[int, decode_state.Slots]
 
 
 def prefill_name(settings: SamplerSettings, chunk: int) -> str:
   """Returns the name of the prefill program for chunks of this length."""
   is_widest = chunk == settings.prefill_chunks[-1]
   return "prefill" if is_widest else f"prefill_{chunk}"
+
+
+def decode_name(slot_counts: Sequence[int], slots: int) -> str:
+  """Returns the name of the decode program for one of the slot counts."""
+  return "decode" if slots == slot_counts[0] else f"decode_{slots}"
 
 
 def weights(
@@ -85,7 +91,7 @@ def weights(
 def make(
   c: TrainSettings, sampling: Sampling, train_bytes: float
 ) -> list[Program]:
-  """Returns prefill for each chunk length, and decode.
+  """Returns prefill for each chunk length, and decode for each slot count.
 
   Args:
     c: a training configuration.
@@ -94,7 +100,7 @@ def make(
   """
   engine, params = sampling.engine, sampling.params
   shapes = engine.shapes
-  pool, slots = sampling.pool, sampling.slots
+  pool, counts = sampling.pool, shapes.slot_counts
   cache_bytes = abstract.device_bytes(pool.k)
 
   def prefill(chunk: int) -> Program:
@@ -102,20 +108,20 @@ def make(
     return Program(
       prefill_name(c.rollout, chunk),
       lambda: engine.prefill.lower(params, pool, batch),
-      train_bytes + abstract.device_bytes(slots),
+      train_bytes + abstract.device_bytes(sampling.slots[counts[0]]),
       cache_bytes,
     )
 
-  num_slots = shapes.slot_counts[0]
-  nothing = no_changes(num_slots, shapes.devices, shapes.max_pages_per_row)
-
-  def decode(name: str, context: jax.ShapeDtypeStruct | None) -> Program:
+  def decode(
+    name: str, slots: int, context: jax.ShapeDtypeStruct | None = None
+  ) -> Program:
+    nothing = no_changes(slots, shapes.devices, shapes.max_pages_per_row)
     return Program(
       name,
       lambda: engine.decode.lower(
         params,
         pool,
-        slots,
+        sampling.slots[slots],
         abstract.shapes_of(nothing).replace(context=context),
         abstract.ints(_NUM_STOP_IDS),
         abstract.ints(),
@@ -125,12 +131,11 @@ def make(
     )
 
   programs = [*map(prefill, reversed(shapes.prefill_chunks))]
-  programs.append(decode("decode", None))
+  programs += [decode(decode_name(counts, slots), slots) for slots in counts]
   speculation = c.rollout.speculation
   if speculation.drafts:
-    programs.append(
-      decode("decode_drafts", abstract.ints(num_slots, speculation.context))
-    )
+    context = abstract.ints(counts[0], speculation.context)
+    programs.append(decode("decode_drafts", counts[0], context))
   return programs
 
 
@@ -151,16 +156,18 @@ def abstract_sampling(
     jax.random.key(0),
   )
   pool = jax.eval_shape(engine.init_pool)
-  # The number of slots is a constant of the program.
-  num_slots = engine.shapes.slot_counts[0]
-  slots = jax.eval_shape(lambda: decode_state.init_slots(num_slots))
+
+  def slots(count: int) -> decode_state.Slots:
+    # The number of slots is a constant of the program.
+    made = jax.eval_shape(functools.partial(decode_state.init_slots, count))
+    shardings = jax.tree.map(lambda _: engine.slots_sharding, made)
+    return abstract.with_shardings(made, shardings)
+
   return Sampling(
     engine,
     abstract.with_shardings(params, engine.param_shardings),
     abstract.with_shardings(
       pool, jax.tree.map(lambda _: engine.pool_sharding, pool)
     ),
-    abstract.with_shardings(
-      slots, jax.tree.map(lambda _: engine.slots_sharding, slots)
-    ),
+    {count: slots(count) for count in engine.shapes.slot_counts},
   )

@@ -39,7 +39,8 @@ def test_every_program_compiles_on_a_mesh():
   c = settings.read_train(config).shared
   found = {p.name: p for p in compiled.compile_all(c, model_config, mesh)}
   names = ["start_copy", "start_critic", "start_policy", "restore"]
-  names += ["weights", "prefill", "prefill_64", "prefill_8", "decode", "score"]
+  names += ["weights", "prefill", "prefill_64", "prefill_8"]
+  names += ["decode", "decode_24", "decode_8", "decode_4", "score"]
   names += ["estimate", "critic", "prepare", "update"]
   assert list(found) == names
   state = 3 * 4 * 1_728_192 / 8  # Parameters and two moments, in shards.

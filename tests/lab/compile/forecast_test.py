@@ -54,6 +54,24 @@ def test_slots_are_compacted_for_a_long_answer():
   assert found.slot_steps == 4 * 16 + 84
 
 
+@pytest.mark.parametrize(
+  "longest, decode_s",
+  [
+    # One on each of eight devices: 84 tokens are left, at half the cost.
+    (range(8), 16 + 84 * 0.5),
+    # Prompts 0 and 8 are on one device, whose two slots all others get too.
+    ((0, 8), 100),
+  ],
+)
+def test_the_fullest_device_decides_how_many_slots_are_left(longest, decode_s):
+  found = sampler_forecast.sample(
+    prompts(*(100 if number in longest else 10 for number in range(32))),
+    rules(slot_counts=(32, 8), devices=8),
+    costs(decode={32: DecodeCost(0.0, 1.0, 0.0), 8: DecodeCost(0.0, 0.5, 0.0)}),
+  )
+  assert found.decode_s == decode_s
+
+
 def test_attention_reads_the_pages_of_the_longest_live_slot():
   """Calls of 8 tokens start at 4, 12 and 20 entries: 1, 3 and 5 pages."""
   found = sampler_forecast.sample(
