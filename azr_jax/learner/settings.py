@@ -261,8 +261,8 @@ class CriticSettings(Settings):
   head_init: str = setting(
     "published_code",
     "initialization of the value head. published_code: N(0, 1/(D+1)), first "
-    "values near 0; paper: U(-sqrt 5, sqrt 5), first values of about 40 at 135M "
-    "parameters",
+    "values near 0; paper: U(-sqrt 5, sqrt 5), first values of about 40 at "
+    "135M parameters",
     paper="paper (appendix B)",
     choices=HEAD_INITS,
     expert=True,
