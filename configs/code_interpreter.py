@@ -43,7 +43,7 @@ VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
 SAMPLING_CHIPS = {"qwen2.5-3b": 1, "qwen2.5-7b": 4, "qwen2.5-14b": 4}
 # Search-R1's code differs from the paper in these keys.
 PUBLISHED_CODE = {
-  "learner.estimator": "grpo_unbiased",  # verl divides by G - 1.
+  "learner.estimator": "grpo_sample_std",  # verl divides by G - 1.
   "learner.aggregation": "token_mean",
   "learner.regularizer_aggregation": "token_mean",
   "optimizer.decay_vectors": True,

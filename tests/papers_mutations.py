@@ -792,7 +792,7 @@ _ORZ = (
     "orz | section 2.2, figures 5 and 7 |",
     file="azr_jax/learner/advantages.py",
     line='  "grpo": task_relative,  # GRPO',
-    broken='  "grpo": group_mean,  # GRPO',
+    broken='  "grpo": minus_group_mean,  # GRPO',
     tests="tests/learner/advantages_test.py",
   ),
   _of(

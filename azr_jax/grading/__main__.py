@@ -32,8 +32,8 @@ program cannot use `asyncio`. A thread runs to completion when it starts, so a
 thread that waits for a later one times out.
 
 `countdown`: scores 1.0 for a correct answer, 0.1 for a wrong answer in a tag,
-and 0.0 without a tag. `mode` is strict (the default), or compat for the rules
-of the published verifier.
+and 0.0 without a tag. `mode` is strict (the default), or published_code for
+the rules of the published verifier.
 
 `math`: compares an answer with the reference, by math-verify (the default
 `mode`) or by rules alone. In a `response`, the answer is the last box, either

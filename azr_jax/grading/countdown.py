@@ -3,7 +3,7 @@
 The score is 1.0 for a correct answer, 0.1 for a wrong answer in an answer tag,
 and 0.0 without an answer tag.
 
-| | strict (default) | compat: like the published verifier |
+| | strict (default) | published_code |
 | --- | --- | --- |
 | answer | the last closed tag, may span lines | the last tag within one line |
 | numbers | constants of the expression | runs of digits: 1.5 uses 1 and 5 |
@@ -30,14 +30,14 @@ from azr_jax.text import tags
 
 CORRECT_SCORE, INCORRECT_SCORE, NO_ANSWER_SCORE = 1.0, 0.1, 0.0
 MAX_ANSWER_CHARS = 1000
-MODES = ("strict", "compat")
+STRICT, PUBLISHED_CODE = MODES = ("strict", "published_code")
 # Size limit of results of `**`. No puzzle needs larger ones.
 _MAX_POWER_BITS = 4096
 # Nesting limit of operators. Python's own limit differs between versions.
 _MAX_DEPTH = 200
 _STRICT_TEXT = re.compile(r"[0-9+\-*/()\s]+")
-_COMPAT_TEXT = re.compile(r"[\d+\-*/().\s]+")
-_COMPAT_DISTANCE = 1e-5
+_PUBLISHED_TEXT = re.compile(r"[\d+\-*/().\s]+")
+_PUBLISHED_DISTANCE = 1e-5
 
 Number = int | float | Fraction
 
@@ -59,9 +59,7 @@ class CountdownScore:
     return self.value == CORRECT_SCORE
 
 
-def verify(
-  puzzle: Puzzle, response: str, mode: str = "strict"
-) -> CountdownScore:
+def verify(puzzle: Puzzle, response: str, mode: str = STRICT) -> CountdownScore:
   """Scores a response.
 
   Args:
@@ -74,13 +72,13 @@ def verify(
   """
   if mode not in MODES:
     raise ValueError(f"mode={mode!r}: expected one of {MODES}")
-  strict = mode == "strict"
+  strict = mode == STRICT
   find = answer_tags.last_answer if strict else _last_line_answer
   answer = find(response)
   if answer is None:
     return CountdownScore(NO_ANSWER_SCORE, "no answer tag")
   try:
-    value = (_strict_value if strict else _compat_value)(puzzle, answer)
+    value = (_strict_value if strict else _published_value)(puzzle, answer)
   except (_Invalid, literals.ParseError) as error:
     return CountdownScore(INCORRECT_SCORE, str(error))
   except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
@@ -88,7 +86,7 @@ def verify(
   if strict:
     reached = value == puzzle.target
   else:
-    reached = abs(value - puzzle.target) < _COMPAT_DISTANCE
+    reached = abs(value - puzzle.target) < _PUBLISHED_DISTANCE
   return (
     CountdownScore(CORRECT_SCORE, "correct")
     if reached
@@ -131,12 +129,12 @@ def _strict_value(puzzle: Puzzle, answer: str) -> Fraction:
   return Fraction(_evaluate(tree, _STRICT_OPERATORS, Fraction))
 
 
-def _compat_value(puzzle: Puzzle, answer: str) -> Number:
+def _published_value(puzzle: Puzzle, answer: str) -> Number:
   digits = [int(run) for run in re.findall(r"\d+", answer)]
   if sorted(digits) != sorted(puzzle.numbers):
     raise _Invalid("wrong numbers")
-  tree = _parse(answer, _COMPAT_TEXT)
-  return _evaluate(tree, _COMPAT_OPERATORS, lambda value: value)
+  tree = _parse(answer, _PUBLISHED_TEXT)
+  return _evaluate(tree, _PUBLISHED_OPERATORS, lambda value: value)
 
 
 def _evaluate(
@@ -175,7 +173,7 @@ _STRICT_OPERATORS: dict[type, Callable[..., Number]] = {
   ast.Mult: lambda a, b: a * b,
   ast.Div: lambda a, b: a / b,
 }
-_COMPAT_OPERATORS = _STRICT_OPERATORS | {
+_PUBLISHED_OPERATORS = _STRICT_OPERATORS | {
   ast.FloorDiv: lambda a, b: a // b,
   ast.Pow: _power,
   ast.UAdd: lambda a: +a,

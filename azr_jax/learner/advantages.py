@@ -127,7 +127,7 @@ def leave_one_out(
   return advantages
 
 
-def standardized_unbiased(
+def grpo_sample_std(
   rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " trajectories"],
@@ -149,7 +149,7 @@ def standardized_unbiased(
   return advantages
 
 
-def group_mean(
+def minus_group_mean(
   rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " trajectories"],
@@ -245,10 +245,10 @@ ESTIMATORS: dict[str, Estimator] = {
   "trr++_by_token": task_relative_by_token,
   "reinforce++": reinforce_plus_plus,
   "grpo": task_relative,  # GRPO is the same formula with prompts as groups.
-  "grpo_unbiased": standardized_unbiased,
-  "grpo_mean": group_mean,
+  "grpo_sample_std": grpo_sample_std,
+  "grpo_mean": minus_group_mean,
   # Dr. GRPO also needs learner.aggregation=fixed_length.
-  "dr_grpo": group_mean,
+  "dr_grpo": minus_group_mean,
   "rloo": leave_one_out,
   PASS_K: best_of_k,
   GAE: _rewards_unchanged,

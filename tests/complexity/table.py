@@ -132,12 +132,12 @@ READERS: Mapping[str, Reader] = {
     lambda text: r.read_countdown(text, "strict"),
     ("grading/countdown.py",),
   ),
-  "Countdown, compat": Reader(
-    lambda text: r.read_countdown(text, "compat"),
+  "Countdown, published_code": Reader(
+    lambda text: r.read_countdown(text, "published_code"),
     ("grading/countdown.py",),
   ),
   "Countdown, an answer": Reader(
-    lambda text: r.read_countdown(text, "compat"),
+    lambda text: r.read_countdown(text, "published_code"),
     ("grading/countdown.py",),
     frame=_ANSWER,
   ),

@@ -100,6 +100,7 @@ def test_a_benchmark_has_the_name_that_it_says():
     ("estimator", "outside_parts:nosuch", "no function or class 'nosuch'"),
     ("estimator", "outside_parts:NUMBER", "of an estimator; this is int"),
     ("estimator", "outside_parts", "one of ('trr++'"),
+    ("estimator", "grpo_unbiased", "'grpo_sample_std'"),
     ("policy_loss", "outside_parts:NUMBER", "of a policy loss; this is int"),
     ("policy_loss", "outside_parts:lacking", "unlike nowhere"),
     ("policy_loss", "nosuch_module:f", "No module named 'nosuch_module'"),

@@ -85,9 +85,11 @@ READERS = {
     answer_tags.answer_blocks,
     TAGS,
   ),
-  "countdown, compat": (
+  "countdown, published_code": (
     lambda text: _last("<answer>(.*?)</answer>", 0)(text) == "3",
-    lambda text: countdown.verify(Puzzle((3,), 3), text, "compat").correct,
+    lambda text: (
+      countdown.verify(Puzzle((3,), 3), text, "published_code").correct
+    ),
     [*TAGS, "3", "3"],
   ),
   "gym countdown": (
@@ -153,5 +155,5 @@ def test_signs_without_end_are_a_wrong_answer():
   """Brackets break up the signs, so operators may nest as deep as the text."""
   signs = ("-" * 64 + "(") * 14
   text = f"<answer>{signs}3{')' * 14}</answer>"
-  verdict = countdown.verify(Puzzle((3,), 3), text, "compat")
+  verdict = countdown.verify(Puzzle((3,), 3), text, "published_code")
   assert verdict.reason == "nested too deeply"

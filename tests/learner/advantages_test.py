@@ -102,10 +102,10 @@ def test_grpo_by_both_names():
   np.testing.assert_allclose(scaled, mean_only / deviation, atol=1e-5)
 
 
-def test_grpo_s_deviation_is_the_population_s_or_unbiased_by_name():
+def test_grpo_divides_by_the_population_s_deviation_or_the_sample_s():
   rewards, groups = [1.0, 0.0, 0.0, 1.0, 0.0, 7.0], ["a"] * 5 + ["b"]
   lengths = [1] * 6
-  got = advantages.estimate("grpo_unbiased", rewards, groups, lengths)
+  got = advantages.estimate("grpo_sample_std", rewards, groups, lengths)
   # Mean 0.4; the squared distances add up to 1.2, and 1.2 / 4 = 0.3.
   want = [0.6 / 0.3**0.5, -0.4 / 0.3**0.5]
   np.testing.assert_allclose(got[:2], want, rtol=1e-5)

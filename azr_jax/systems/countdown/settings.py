@@ -53,7 +53,7 @@ class CountdownSettings(Settings):
   )
   verifier: str = setting(
     "strict",
-    "verifier rules; compat scores like the published code",
+    "verifier rules; published_code accepts what the published verifier does",
     choices=verifier.MODES,
   )
   puzzles: str = setting(

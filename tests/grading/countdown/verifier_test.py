@@ -27,7 +27,7 @@ def tagged(text):
 
 
 @pytest.mark.parametrize(
-  "numbers, target, text, strict, compat",
+  "numbers, target, text, strict, published",
   [
     ((44, 19, 35), 98, "44 + 19 + 35", 1.0, 1.0),
     ((44, 19, 35), 98, "(44+19)+35", 1.0, 1.0),
@@ -64,12 +64,12 @@ def tagged(text):
     ((1, 2), 3, "1+2" + " " * 2000, 1.0, 1.0),
   ],
 )
-def test_an_answer_s_score(numbers, target, text, strict, compat):
-  assert scores(Puzzle(numbers, target), tagged(text)) == (strict, compat)
+def test_an_answer_s_score(numbers, target, text, strict, published):
+  assert scores(Puzzle(numbers, target), tagged(text)) == (strict, published)
 
 
 @pytest.mark.parametrize(
-  "response, strict, compat",
+  "response, strict, published",
   [
     ("44 + 19 + 35", 0.0, 0.0),
     ("<answer>44 + 19 + 35", 0.0, 0.0),
@@ -84,8 +84,8 @@ def test_an_answer_s_score(numbers, target, text, strict, compat):
     ("<answer>44\n</answer><answer>44+19+35</answer>", 1.0, 1.0),
   ],
 )
-def test_which_answer_counts(response, strict, compat):
-  assert scores(PUZZLE, response) == (strict, compat)
+def test_which_answer_counts(response, strict, published):
+  assert scores(PUZZLE, response) == (strict, published)
 
 
 def test_answer_tags_are_counted():
@@ -175,9 +175,9 @@ def test_real_answers_differ_only_where_a_tag_spans_lines():
   table = collections.Counter()
   for line in LLADA.read_text().splitlines():
     record = json.loads(line)
-    strict, compat = scores(from_record(record), record["response"])
-    table[strict, compat] += 1
-    if strict != compat:
+    strict, published = scores(from_record(record), record["response"])
+    table[strict, published] += 1
+    if strict != published:
       answer = record["response"].rpartition("<answer>")[2]
       assert "\n" in answer.partition("</answer>")[0]
       assert "boxed" in answer  # Neither mode accepts it as an expression.
