@@ -146,7 +146,7 @@ def sums(
   truncated: Float[Array, "B S"],
   mask: Float[Array, "B S"],
 ) -> Metrics:
-  """Returns a micro-batch's sums of the outputs of `weights`."""
+  """Sums a micro-batch's weights, their squares and truncations, for metrics."""
   return {
     _WEIGHT: masked.masked_sum(weights, mask),
     _SQUARE: masked.masked_sum(weights**2, mask),
