@@ -49,7 +49,7 @@ SMOLLM2_GPU_START = "azr_smollm2_gpu_sft/model"
 # The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
   "azr.unlearnable_reward": "published_code",  # -0.5 where eq. 4 is 0
-  "azr.solve_from": "previous",  # It asks for tasks of the step before.
+  "azr.solve_from": "previous",  # It solves the previous step's tasks.
   "learner.estimator": "trr++_by_token",  # moments over tokens
   "learner.aggregation": "group_mean",  # micro-batches of one task and role
   "learner.regularizer_aggregation": "group_mean",

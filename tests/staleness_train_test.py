@@ -87,7 +87,8 @@ def test_a_checkpoint_has_the_steps_in_flight(run, tmp_path):
     assert oldest >= 1
   else:
     assert oldest == 1
-  # Countdown's loss itself has the ratio to the policies that sampled.
+  # Countdown's loss already weights by the ratio to the sampler, so it logs
+  # `learner/weight`.
   corrected = {"learner/correction/effective_fraction", "learner/weight"}
   assert all(corrected & {*m} for m in metrics)
   cut = tmp_path / "cut"

@@ -100,7 +100,7 @@ _CONTENT_OF: Mapping[str, tuple[type[ast.expr], ...]] = {
   "set": _SEQUENCES,
   "tuple": _SEQUENCES,
 }
-# The literal that a constructor counts as when nested in another constructor.
+# When nested, `deque([...])` is treated as this kind of literal.
 _LITERAL_OF: Mapping[str, type[ast.expr]] = {
   "Counter": ast.Dict,
   "defaultdict": ast.Dict,

@@ -146,7 +146,10 @@ def sums(
   truncated: Float[Array, "B S"],
   mask: Float[Array, "B S"],
 ) -> Metrics:
-  """Returns a micro-batch's sums of the outputs of `weights`."""
+  """Returns the sums over a micro-batch that the metrics need.
+
+  They are sums of correction weights, of their squares and of truncations.
+  """
   return {
     _WEIGHT: masked.masked_sum(weights, mask),
     _SQUARE: masked.masked_sum(weights**2, mask),

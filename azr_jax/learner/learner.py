@@ -105,7 +105,9 @@ def make(
   prepare: Prepare | None = None,
   entropy_target: EntropyTarget | None = None,
 ) -> Learner:
-  """Makes a learner.
+  """Compiles the functions that initialize and update a policy.
+
+  With `critic`, they do the same for its critic.
 
   Args:
     model: the decoder of both policy and critic.

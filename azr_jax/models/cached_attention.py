@@ -324,11 +324,10 @@ def _attend(
   read: Pool | Entries,
   visible: Bool[Array, "#B #K #Q T"],
 ) -> _Softmax:
-  """Adds keys to the softmax.
+  """Returns the running softmax after attending to more keys.
 
   Args:
     softmax: the softmax over the keys so far. None if there are none.
-    q: queries.
     read: keys [B, K, E, T] and values [B, K, T, E], perhaps with scales
       [B, K, T].
     visible: which keys each query sees.

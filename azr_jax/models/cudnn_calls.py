@@ -97,7 +97,7 @@ def _call(
   arguments: Sequence[jax.Array],
   spans: Spans,
 ) -> list[jax.Array]:
-  """Calls cuDNN.
+  """Emits one cuDNN custom call and returns its outputs.
 
   Args:
     target: the custom call's name.

@@ -27,7 +27,7 @@ _TRAINED = (
   (r"tokens/[^/]+/(.+)/mean", "tokens per response"),
   (r"learner/entropy()", "entropy in nats"),
 )
-# A sentence reports the best kind of evidence that a run has.
+# Verb by direction of change.
 _VERBS = {"up": "rose", "down": "fell"}
 
 

@@ -181,6 +181,8 @@ class Policy:
     key: this step's random key; every call to `sample` derives its own.
     temperature: divisor of the logits; None uses the sampler's setting.
     calls: number of `sample` calls so far.
+    has_numbered_calls: whether callers number their calls; None before the
+      first call.
     sample_log: the completions of all calls.
     is_branch: whether `branch` made this policy.
     loop: the event loop for coroutines that sample with this policy.
@@ -195,6 +197,7 @@ class Policy:
   key: Key[Array, ""]
   temperature: float | None = None
   calls: int = 0
+  has_numbered_calls: bool | None = None
   sample_log: SampleLog = dataclasses.field(default_factory=SampleLog)
   is_branch: bool = False
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
@@ -218,7 +221,12 @@ class Policy:
     """
     key = keys.fold(self.key, Purpose.BRANCH, *numbers)
     return dataclasses.replace(
-      self, key=key, calls=0, is_branch=True, partial=PartialRollouts()
+      self,
+      key=key,
+      calls=0,
+      has_numbered_calls=None,
+      is_branch=True,
+      partial=PartialRollouts(),
     )
 
   def run(self, coroutine: Coroutine[Any, Any, Out]) -> Out:
@@ -286,7 +294,8 @@ class Policy:
       tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.
       temperature: divisor of the logits; None uses the policy's.
-      call: replaces the number of previous calls in the key.
+      call: replaces the number of previous calls in the key. A policy's calls
+        all have one or none does, so that no two share a key by accident.
       max_new_tokens: the most new tokens for each prompt's completions; None
         uses `rollout.max_tokens`.
 
@@ -295,7 +304,16 @@ class Policy:
       `async for` in a coroutine and with `for` elsewhere. With partial rollouts
       nothing is yielded until all have finished, and iterating raises
       `GroupPaused` if one is paused.
+
+    Raises:
+      ValueError: only some of the policy's calls have a number.
     """
+    if self.has_numbered_calls not in (None, call is not None):
+      raise ValueError(
+        f"call={call}: expected a number in all `sample` calls of a policy or "
+        "in none, because keys could repeat; use `policy.branch` for the others"
+      )
+    self.has_numbered_calls = call is not None
     number = self.calls if call is None else call
     self.calls += 1
     if temperature is None:

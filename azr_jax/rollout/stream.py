@@ -29,7 +29,7 @@ from azr_jax.rollout.weights import Weights
 
 
 class SampleKey(NamedTuple):
-  """Everything that a prompt's samples depend on beside weights and prompt.
+  """Everything that a prompt's samples depend on besides weights and prompt.
 
   Attributes:
     key_data: the data of a random key.

@@ -29,7 +29,8 @@ from azr_jax.trainer import settings as train_settings
 
 # Environment variable that holds the clients' API key.
 API_KEY = "AZR_SERVE_API_KEY"
-# Tells whether the chat template has a system role, which clients may use.
+# A probe: rendering it shows whether the chat template accepts a system
+# message.
 _SYSTEM = "Be brief."
 
 

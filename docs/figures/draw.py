@@ -217,7 +217,7 @@ def split(bars: list[Bar], done: float) -> list[Bar]:
 
 
 def draw_timeline():
-  """Draws one step in phases, as one stream, and with the next one begun."""
+  """Draws a step in phases, as one stream, and overlapping the next step."""
   d = Drawing(532, "One step of self-play with and without overlap")
   left, scale, row = 66, 13.6, 14
   panels = (

@@ -26,7 +26,7 @@ _MARKS = {
   "square": ("[", "]"),
   "curly": ("{", "}"),
 }
-# Pieces to repeat.
+# Texts that repetition may make slow to parse.
 _PIECES = {
   "digits": "1",
   "digits and points": "1.",

@@ -296,7 +296,7 @@ EXITS = {
 }
 
 
-# These retry for long, or end like other cases.
+# Slow: one waits through all retries; the other ends as a faster case does.
 _SLOW = ("gave up and could not delete", "failed, deleted when done")
 
 

@@ -105,3 +105,15 @@ def test_a_sequence_that_has_ended_is_in_no_circle(opened):
     held = weakref.ref(stream)
     del stream, futures
     assert held() is None
+
+
+@pytest.mark.parametrize("first, second", [(1, None), (None, 1)])
+def test_numbered_and_counted_calls_would_share_keys(opened, first, second):
+  with opened() as policy:
+    prompts = [policy.prompt(TEXTS[0])]
+    list(policy.sample(prompts, call=first))
+    with pytest.raises(ValueError, match="in all `sample` calls of a policy"):
+      policy.sample(prompts, call=second)
+    assert len(list(policy.sample(prompts, call=first))) == 1
+    # A branch has keys of its own.
+    assert len(list(policy.branch(1).sample(prompts, call=second))) == 1

@@ -102,7 +102,7 @@ def test_what_cannot_be_opened_is_refused_before_the_first_step(
 ):
   import wandb
 
-  wandb.teardown()  # It reads the environment only once.
+  wandb.teardown()  # Restarts it: it reads the environment at start.
   monkeypatch.setenv("WANDB_MODE", "online")
   monkeypatch.setenv("WANDB_API_KEY", "not a key")
   with pytest.raises(Invalid, match="train.trackers.names='wandb': expected"):

@@ -41,7 +41,6 @@ class HeldoutTask:
 
   Attributes:
     task_type: deduction, abduction or induction.
-    task: the task.
   """
 
   task_type: str

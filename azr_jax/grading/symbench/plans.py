@@ -118,7 +118,7 @@ def boxnet(reference: Reference, answer: str) -> bool:
 def _leaves(
   cells: Mapping[Cell, list[str]], move: tuple[str, ...]
 ) -> tuple[Cell, list[str]] | None:
-  """Removes a box from its cell.
+  """Takes a box from its cell and returns where it goes.
 
   Returns:
     The destination cell and the boxes that arrive there, which is an empty list

@@ -69,7 +69,7 @@ class Traffic:
         total += self._read_argument(op.called["calls"][0], index, size)
       elif op.kind in _PASSING and op.bytes:
         # The operation passes the value on in another type. If its users read
-        # a slice of the result, the fusion reads as much of the value.
+        # a slice of it, then the fusion reads the same fraction of the input.
         total += self._read(fused, op.name, op.bytes) * size / op.bytes
       elif op.kind != _UPDATE or index:
         return size

@@ -269,7 +269,7 @@ class Countdown(GroupSystem[StepPuzzles]):
       shown = [self._puzzles[items[i].source][items[i].index] for i in chosen]
       text = prompts.propose_prompt(shown, settings.prompt_format)
       proposer_prompts.append(policy.prompt(text))
-    samples = policy.sample(proposer_prompts)
+    samples = policy.sample(proposer_prompts, call=0)
     responses = {i: response async for i, _, response in samples}
     proposed = []
     for index, prompt in enumerate(proposer_prompts):

@@ -303,7 +303,7 @@ class Custom(GroupSystem[ScoredItems]):
     return metrics | self._order.metrics() | self._job_metrics()
 
   def _job_metrics(self) -> dict[str, float]:
-    """Returns the time spent waiting for rewards, if they have own jobs."""
+    """Returns the time waited for rewards, if they have jobs of their own."""
     if self._jobs is self.context.jobs:
       return {}
     metrics = self._jobs.metrics()
