@@ -37,7 +37,7 @@ from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
 from azr_jax.trainer import build, loading, messages, sizes, speed
 from azr_jax.trainer.settings import (
-  SupervisedExperiment,
+  SupervisedExperimentSettings,
   SupervisedTrainSettings,
 )
 
@@ -46,7 +46,7 @@ _PROGRESS_STEPS = 10
 
 
 @memory.explained(memory.TRAINING_KEYS)
-def train(settings: SupervisedExperiment, run: Run) -> None:
+def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   """Trains until the last step and writes the model."""
   c = settings.shared
   # Checked before a model is downloaded.
@@ -200,7 +200,7 @@ def _write_model(
 
 
 def _prepare(
-  settings: SupervisedExperiment, run: Run
+  settings: SupervisedExperimentSettings, run: Run
 ) -> tuple[types.Batch, load.ModelSource]:
   """Returns all rows of the corpus, arrays [rows, S], and the initial model.
 
