@@ -52,6 +52,8 @@ def train(
         with training.in_flight.sampling(training.state.params, step) as policy:
           scores = training.evals.run(policy, step, run)
           times = speed.begin()
+          # An earlier step's policy may have begun these rollouts, so the
+          # policy that sampled them can differ from this block's.
           rollouts, sampled_by = training.in_flight.collect(step)
 
         # Shape rewards.
