@@ -132,8 +132,12 @@ class _Log:
     self._may_skip = c.learner.nonfinite == learner_settings.SKIP
     self._writer = None
     if run.is_primary:
+      trackers = c.train.trackers
       self._writer = metrics_lib.MetricsWriter(
-        run.folder, first_step, rows, Trackers(c.train.trackers, run.folder)
+        run.folder,
+        first_step,
+        rows,
+        Trackers(trackers.names, trackers.project, run.folder),
       )
       self._progress = console.Progress(first_step, c.train.steps)
 
