@@ -130,6 +130,28 @@ def test_settings_end_where_something_is_built(package, builders):
   assert found == builders
 
 
+# Modules that take sections of a config, by folder. The log of a run builds the
+# trackers that `train.trackers` names.
+_TAKES_SECTIONS: dict[str, set[str]] = {
+  "curricula": set(),
+  "run": {"step_log.py"},
+  "tools": set(),
+}
+
+
+@pytest.mark.parametrize("package", _TAKES_SECTIONS)
+def test_sections_end_where_something_is_built(package):
+  folder = PACKAGE / package
+  found = {
+    file.relative_to(folder).as_posix()
+    for file in folder.rglob("*.py")
+    for node in ast.walk(ast.parse(file.read_text()))
+    if isinstance(node, ast.arg) and node.annotation is not None
+    if re.search(r"Settings\b", ast.unparse(node.annotation))
+  }
+  assert found == _TAKES_SECTIONS[package]
+
+
 def test_runs_draw_random_numbers_by_purpose():
   """The laboratory and the sandbox share no run's numbers."""
   apart = ("lab", "randomness", "executor")

@@ -872,21 +872,21 @@ _COUNTDOWN = (
   _of(
     "countdown | eq. 2 |",
     file="azr_jax/curricula/adaptive.py",
-    line="collections.deque(maxlen=settings.window)",
+    line="collections.deque(maxlen=window)",
     broken="collections.deque()",
     tests="tests/curricula/curricula_test.py",
   ),
   _of(
     "countdown | eq. 3 |",
     file="azr_jax/curricula/adaptive.py",
-    line="    scores = -np.abs(success - settings.target) /",
-    broken="    scores = np.abs(success - settings.target) /",
+    line="    scores = -np.abs(success - self._target) /",
+    broken="    scores = np.abs(success - self._target) /",
     tests="tests/curricula/curricula_test.py",
   ),
   _of(
     "countdown | eq. 4 |",
     file="azr_jax/curricula/adaptive.py",
-    line="(1 - settings.epsilon) * near_target + settings.epsilon * uniform",
+    line="(1 - self._epsilon) * near_target + self._epsilon * uniform",
     broken="near_target",
     tests="tests/curricula/curricula_test.py",
   ),
@@ -1000,16 +1000,16 @@ _COUNTDOWN = (
   _of(
     "countdown | section 4.1, replay |",
     file="azr_jax/curricula/replay.py",
-    line="    if step <= self._settings.warmup_steps:",
-    broken="    if step < self._settings.warmup_steps:",
+    line="    if step <= self._warmup_steps:",
+    broken="    if step < self._warmup_steps:",
     tests="tests/curricula/curricula_test.py::"
     "test_replay_respects_range_warm_up_bucket_and_fraction",
   ),
   _of(
     "countdown | section 4.1, conservative replay |",
     file="azr_jax/curricula/replay.py",
-    line="record.replays < settings.max_replays",
-    broken="record.replays <= settings.max_replays",
+    line="record.replays < self._max_replays",
+    broken="record.replays <= self._max_replays",
     tests="tests/curricula/curricula_test.py::"
     "test_replay_has_a_maximum_per_prompt_and_a_moving_mean",
   ),
@@ -1067,8 +1067,8 @@ _SAMPLING = (
   _of(
     "evaluate | R1-CI, section 4.1, sandbox |",
     file="azr_jax/tools/python_tool.py",
-    line="    if len(responses) > self._settings.max_calls:",
-    broken="    if len(responses) > self._settings.max_calls + 1:",
+    line="    if len(responses) > self._max_calls:",
+    broken="    if len(responses) > self._max_calls + 1:",
     tests="tests/tools/python_tool_test.py",
   ),
   _value(

@@ -59,11 +59,24 @@ class AdaptiveSettings(Settings):
 class Adaptive:
   """Samples each step's whole batch from one bucket."""
 
-  def __init__(self, buckets: Buckets, settings: AdaptiveSettings):
+  def __init__(
+    self,
+    buckets: Buckets,
+    *,
+    target: float,
+    temperature: float,
+    epsilon: float,
+    window: int,
+    warmup_steps: int,
+  ):
+    """Starts with empty windows; `AdaptiveSettings` describes the numbers."""
     self._buckets = buckets
-    self._settings = settings
+    self._target = target
+    self._temperature = temperature
+    self._epsilon = epsilon
+    self._warmup_steps = warmup_steps
     self._history: list[collections.deque[float]] = [
-      collections.deque(maxlen=settings.window) for _ in buckets.names
+      collections.deque(maxlen=window) for _ in buckets.names
     ]
     self._last_probabilities = np.zeros(len(buckets.names))
 
@@ -73,17 +86,16 @@ class Adaptive:
     Empty buckets have probability 0. The paper leaves the pass rate of an
     unsampled bucket undefined; here it counts as on target.
     """
-    settings = self._settings
     filled = self._buckets.filled()
     uniform = filled / filled.sum()
-    if step <= settings.warmup_steps:
+    if step <= self._warmup_steps:
       return uniform
     success = np.array(
-      [np.mean(past) if past else settings.target for past in self._history]
+      [np.mean(past) if past else self._target for past in self._history]
     )
-    scores = -np.abs(success - settings.target) / settings.temperature
+    scores = -np.abs(success - self._target) / self._temperature
     near_target = softmax(scores, filled)
-    return (1 - settings.epsilon) * near_target + settings.epsilon * uniform
+    return (1 - self._epsilon) * near_target + self._epsilon * uniform
 
   def sample_bucket(self, step: int, rng: np.random.Generator) -> int:
     """Samples a step's bucket and returns its index."""

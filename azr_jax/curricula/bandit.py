@@ -51,9 +51,19 @@ class BanditSettings(Settings):
 class Bandit:
   """Samples a bucket for each prompt, then an item of that bucket."""
 
-  def __init__(self, buckets: Buckets, settings: BanditSettings):
+  def __init__(
+    self,
+    buckets: Buckets,
+    *,
+    learning_rate: float,
+    temperature: float,
+    forgets_unseen: bool,
+  ):
+    """Starts with values of 0; `BanditSettings` describes the numbers."""
     self._buckets = buckets
-    self._settings = settings
+    self._learning_rate = learning_rate
+    self._temperature = temperature
+    self._forgets_unseen = forgets_unseen
     self._values = np.zeros(len(buckets.names))
     self._last_probabilities = np.zeros(len(buckets.names))
 
@@ -63,7 +73,7 @@ class Bandit:
     Empty buckets have probability 0. All values start at 0, so at first the
     other buckets are equally likely.
     """
-    scores = self._values / self._settings.temperature
+    scores = self._values / self._temperature
     return softmax(scores, self._buckets.filled())
 
   def sample(
@@ -83,10 +93,10 @@ class Bandit:
   ) -> None:
     """Moves the values of the sampled buckets towards their mean gain."""
     del step, pass_rates
-    rate = self._settings.learning_rate
+    rate = self._learning_rate
     seen = means(items, gains)
     for bucket in range(len(self._values)):
-      if bucket in seen or self._settings.forgets_unseen:
+      if bucket in seen or self._forgets_unseen:
         gain = seen.get(bucket, 0.0)
         self._values[bucket] += rate * (gain - self._values[bucket])
 

@@ -78,9 +78,25 @@ class _Record:
 class Replay:
   """Replaces some of another curriculum's samples by replayed prompts."""
 
-  def __init__(self, inner: Curriculum, settings: ReplaySettings):
+  def __init__(
+    self,
+    inner: Curriculum,
+    *,
+    fraction: float,
+    warmup_steps: int,
+    min_pass_rate: float,
+    max_pass_rate: float,
+    max_replays: int,
+    decay: float,
+  ):
+    """Starts without a history; `ReplaySettings` describes the numbers."""
     self._inner = inner
-    self._settings = settings
+    self._fraction = fraction
+    self._warmup_steps = warmup_steps
+    self._min_pass_rate = min_pass_rate
+    self._max_pass_rate = max_pass_rate
+    self._max_replays = max_replays
+    self._decay = decay
     # Keyed by (source, index).
     self._records: dict[tuple[int, int], _Record] = {}
     self._last_fraction = 0.0
@@ -94,9 +110,9 @@ class Replay:
     """
     items = self._inner.sample(step, count, rng)
     self._last_fraction = 0.0
-    if step <= self._settings.warmup_steps:
+    if step <= self._warmup_steps:
       return items
-    quota = int(round(self._settings.fraction * count))
+    quota = int(round(self._fraction * count))
     replaced = self._replace(items[:quota], rng)
     self._last_fraction = sum(item.replayed for item in replaced) / count
     return replaced + items[quota:]
@@ -125,13 +141,10 @@ class Replay:
     return replaced
 
   def _is_eligible(self, record: _Record, bucket: int) -> bool:
-    settings = self._settings
     return (
       record.bucket == bucket
-      and settings.min_pass_rate
-      <= record.mean_pass_rate
-      <= settings.max_pass_rate
-      and (settings.max_replays == 0 or record.replays < settings.max_replays)
+      and self._min_pass_rate <= record.mean_pass_rate <= self._max_pass_rate
+      and (self._max_replays == 0 or record.replays < self._max_replays)
     )
 
   def update(
@@ -143,7 +156,7 @@ class Replay:
   ) -> None:
     """Updates each prompt's moving average, which starts at its first rate."""
     self._inner.update(step, items, pass_rates, gains)
-    decay = self._settings.decay
+    decay = self._decay
     for item, rate in zip(items, pass_rates, strict=True):
       key = item.source, item.index
       record = self._records.get(key)

@@ -102,7 +102,10 @@ class StepLog:
     self._writer = None
     if hosts.is_primary:
       self._writer = metrics_lib.MetricsWriter(
-        folder, first_step, rows, Trackers(trackers, folder)
+        folder,
+        first_step,
+        rows,
+        Trackers(trackers.names, trackers.project, folder),
       )
       self._progress = console.Progress(first_step, steps)
     self._last: Callable[[], None] | None = None

@@ -15,7 +15,7 @@ import json
 import pathlib
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from azr_jax.config import user_files
@@ -117,11 +117,12 @@ _HINTS = {
 class Trackers:
   """The trackers of a run, on its primary host."""
 
-  def __init__(self, settings: TrackerSettings, path: pathlib.Path):
+  def __init__(self, names: Sequence[str], project: str, path: pathlib.Path):
     """Opens the run in each tracker.
 
     Args:
-      settings: the names of the trackers, and the project.
+      names: some of `TRACKERS`.
+      project: the name of the project in the trackers.
       path: the run's folder.
 
     Raises:
@@ -129,14 +130,12 @@ class Trackers:
       ModuleNotFoundError: the package of a tracker is not installed.
     """
     self._open: dict[str, Tracker] = {}
-    if not settings.names:
+    if not names:
       return
     run_id, config = _run_id(path), folder_lib.read_config(path)
-    for name in settings.names:
+    for name in names:
       try:
-        self._open[name] = _CLASSES[name](
-          settings.project, run_id, path, config
-        )
+        self._open[name] = _CLASSES[name](project, run_id, path, config)
       except ModuleNotFoundError:
         raise
       except Exception as error:

@@ -68,7 +68,14 @@ def build(
   """
   return agents.make(
     name,
-    PythonTool(c.tool, tokenizer, executor, hosts, sandbox),
+    PythonTool(
+      tokenizer,
+      executor,
+      hosts,
+      importable=sandbox.libraries,
+      timeout_s=sandbox.timeout_s,
+      **vars(c.tool),
+    ),
     SharedJobs(executor, hosts),
     c.prompt_format,
     c.steer,

@@ -18,7 +18,6 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.executor import Executor, scripts
 from azr_jax.executor.child import libraries
 from azr_jax.executor.pool.pending import ResultFuture
-from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
@@ -54,33 +53,40 @@ class PythonTool:
 
   def __init__(
     self,
-    settings: PythonToolSettings,
     tokenizer: Tokenizer,
     executor: Executor,
     hosts: Hosts,
-    sandbox: ExecutorSettings,
     clock: DecodeClock | None = None,
     now: Callable[[], float] = time.monotonic,
+    *,
+    max_calls: int,
+    max_output_tokens: int,
+    importable: tuple[str, ...],
+    timeout_s: float,
   ):
     """Creates the tool.
 
     Args:
-      settings: the limits on calls and output.
       tokenizer: decodes responses and encodes outputs.
       executor: runs this host's share of the scripts.
       hosts: the processes of the run, which share the scripts.
-      sandbox: the executor's settings: importable libraries, and the time limit
-        that timeout messages mention.
       clock: delays outputs by a fixed number of event loop iterations; None
         takes them as soon as they exist.
       now: returns seconds.
+      max_calls: the number of scripts that a conversation may run.
+      max_output_tokens: the number of tokens above which an output loses its
+        middle.
+      importable: the libraries that the executor lets scripts import.
+      timeout_s: the executor's time limit, which timeout messages mention.
 
     Raises:
       ValueError: a library is not installed.
     """
-    libraries.check(sandbox.libraries)
-    self._settings = settings
-    self._sandbox = sandbox
+    libraries.check(importable)
+    self._importable = importable
+    self._timeout_s = timeout_s
+    self._max_calls = max_calls
+    self._max_output_tokens = max_output_tokens
     self._tokenizer = tokenizer
     self._jobs: SharedJobs = SharedJobs(executor, hosts, clock, now)
     # Start of the last response and its block finder, by conversation.
@@ -95,7 +101,7 @@ class PythonTool:
   @property
   def libraries(self) -> tuple[str, ...]:
     """The libraries that scripts may import beside the standard ones."""
-    return self._sandbox.libraries
+    return self._importable
 
   def forget(self, sequence_id: SequenceId) -> None:
     """Drops a conversation that has ended or was cancelled."""
@@ -138,7 +144,7 @@ class PythonTool:
     block = code_blocks.find_tool_call(self._decode(responses[-1]))
     if block is None:
       return "stop"
-    if len(responses) > self._settings.max_calls:
+    if len(responses) > self._max_calls:
       return "turns"
     if not self._jobs.pending:
       self._busy_since = self._now()
@@ -177,9 +183,9 @@ class PythonTool:
   def _output_tokens(self, result: scripts.Result) -> list[int]:
     """Returns a script's output as token ids, without the middle if long."""
     body = self._tokenizer.encode(
-      output_text(scripts.read_result(result), self._sandbox.timeout_s)
+      output_text(scripts.read_result(result), self._timeout_s)
     )
-    limit = self._settings.max_output_tokens
+    limit = self._max_output_tokens
     if len(body) > limit:
       head = limit // 2
       tail = len(body) - (limit - head)

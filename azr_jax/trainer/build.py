@@ -81,16 +81,16 @@ class Experiment:
     self, executor: Executor, jobs: SharedJobs, run: Run
   ) -> System:
     """Builds the system of a run. It may read or generate its data."""
-    shared = self.settings.shared
+    c = self.settings.shared
     context = Context(
-      seed=shared.seed,
-      steps=shared.train.steps,
+      seed=c.seed,
+      steps=c.train.steps,
       jobs=jobs,
       executor=executor,
       hosts=run.hosts,
       tokenizer=self.source.tokenizer,
-      sandbox=shared.executor,
-      clock=jobs.clock if shared.rollout.may_be_stale else DecodeClock(),
+      sandbox=c.executor,
+      clock=jobs.clock if c.rollout.may_be_stale else DecodeClock(),
       records=Records(run.folder, run.hosts),
       say=run.print_status,
     )
@@ -98,16 +98,16 @@ class Experiment:
 
   def steps_in_flight(self, system: System, jobs: SharedJobs) -> StepsInFlight:
     """Builds the collector of rollouts, which can overlap steps."""
-    shared = self.settings.shared
+    c = self.settings.shared
     return StepsInFlight(
       self.sampler,
       self.source.tokenizer,
       self.sampling_key,
       system,
       jobs,
-      shared.rollout.max_staleness,
-      shared.rollout.step_tokens,
-      shared.train.steps,
+      c.rollout.max_staleness,
+      c.rollout.step_tokens,
+      c.train.steps,
     )
 
   def load_params(self) -> types.Params:
@@ -127,13 +127,13 @@ class Experiment:
     self, trajectories: Sequence[types.Trajectory]
   ) -> tuple[list[types.Trajectory], dict[str, float]]:
     """Penalizes or masks overlong responses; returns metrics, too."""
-    shared = self.settings.shared
+    c = self.settings.shared
     return shaping.shape_rewards(
       trajectories,
-      overlong_buffer=shared.shaping.overlong_buffer,
-      overlong_penalty=shared.shaping.overlong_penalty,
-      mask_truncated=shared.shaping.mask_truncated,
-      longest=shared.rollout.max_tokens,
+      overlong_buffer=c.shaping.overlong_buffer,
+      overlong_penalty=c.shaping.overlong_penalty,
+      mask_truncated=c.shaping.mask_truncated,
+      longest=c.rollout.max_tokens,
     )
 
   def drop_equal_groups(
@@ -160,16 +160,16 @@ class Experiment:
     self, trajectories: Sequence[types.Trajectory]
   ) -> list[float]:
     """Returns the advantage of each trajectory by `learner.estimator`."""
-    c = self.settings.shared.learner
+    learner = self.settings.shared.learner
     return [
       float(advantage)
       for advantage in advantages.estimate(
-        c.estimator,
+        learner.estimator,
         [t.reward for t in trajectories],
         [t.group_id for t in trajectories],
         [int(t.completion.loss_mask.sum()) for t in trajectories],
-        c.normalize_advantages,
-        c.pass_k,
+        learner.normalize_advantages,
+        learner.pass_k,
         [t.in_loss for t in trajectories],
       )
     ]
@@ -191,14 +191,14 @@ class Experiment:
     Returns:
       A batch of NumPy arrays [A, B, S]: micro-batches of packed rows.
     """
-    c = self.settings.shared.learner
+    learner = self.settings.shared.learner
     batch = packing.pack(
       packing.from_trajectories(trajectories, values),
-      row_length=c.row_length,
-      max_sequences_per_row=c.max_sequences_per_row,
-      rows_multiple=self.micro_rows * c.max_micro_batches,
-      aggregation=c.aggregation,
-      regularizer_aggregation=c.regularizer_aggregation,
+      row_length=learner.row_length,
+      max_sequences_per_row=learner.max_sequences_per_row,
+      rows_multiple=self.micro_rows * learner.max_micro_batches,
+      aggregation=learner.aggregation,
+      regularizer_aggregation=learner.regularizer_aggregation,
       rng=streams.generator(self.settings.shared.seed, Purpose.PACKING, step),
     )
     return update.to_micro_batches(batch, self.micro_rows)
@@ -216,7 +216,8 @@ def build(
   """Builds the experiment of a checked configuration. Compiles nothing.
 
   Slots and rows are reduced to what the workload can fill, and the cache to
-  what fits into memory.
+  what fits into memory. Downloads the model if needed, and prints a status line
+  about it.
 
   Args:
     settings: the configuration.
@@ -229,18 +230,18 @@ def build(
       devices cannot be laid out as configured.
     MemoryError: the devices lack memory for the smallest cache, or an update.
   """
-  shared = sizes.for_step(settings, workload)
+  c = sizes.for_step(settings, workload)
   # Both meshes are checked before a model is downloaded.
-  mesh = learner_mesh(shared)
-  sampling_mesh = layout.rollout_mesh(shared.rollout.mesh, mesh)
-  source = load.resolve(shared.model.source, shared.model.cache_dir)
-  messages.announce_model(source, shared.rollout.longest + 1)
-  rules = shared.sharding.rules()
-  model = build_policy_model(shared, source.config, mesh)
-  learner = build_learner(shared, model, mesh)
+  mesh = learner_mesh(c)
+  sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
+  source = load.resolve(c.model.source, c.model.cache_dir)
+  messages.announce_model(source, c.rollout.longest + 1)
+  rules = c.sharding.rules()
+  model = build_policy_model(c, source.config, mesh)
+  learner = build_learner(c, model, mesh)
   available = memory.available_bytes()
   state_bytes = sizes.check_update(
-    shared.learner,
+    c.learner,
     source.config,
     learner.abstract,
     mesh,
@@ -252,13 +253,13 @@ def build(
       model,
       sampling_mesh,
       rules,
-      shared.rollout,
+      c.rollout,
       available - state_bytes,
       may_choose_sizes,
     )
-    shared = dataclasses.replace(shared, rollout=rollout)
+    c = dataclasses.replace(c, rollout=rollout)
   return Experiment(
-    dataclasses.replace(settings, shared=shared),
+    dataclasses.replace(settings, shared=c),
     mesh,
     source,
     model,
@@ -268,9 +269,9 @@ def build(
       source.tokenizer,
       sampling_mesh,
       rules,
-      shared.rollout,
+      c.rollout,
     ),
-    mesh_lib.padded_rows(shared.learner.micro_rows, mesh),
+    mesh_lib.padded_rows(c.learner.micro_rows, mesh),
   )
 
 

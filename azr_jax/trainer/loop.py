@@ -47,8 +47,8 @@ def train(
     steps = profiling.profiled(training.steps, profile_steps, run)
     with contextlib.closing(steps):
       for step in steps:
-        # Collect. The end of the block frees the sampler's copy of the weights,
-        # because the update needs the memory.
+        # Collect; an earlier policy may have begun the step. The block's end
+        # frees the sampler's weights, because the update needs the memory.
         with training.in_flight.sampling(training.state.params, step) as policy:
           scores = training.evals.run(policy, step, run)
           times = speed.begin()

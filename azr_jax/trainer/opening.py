@@ -67,12 +67,12 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     RuntimeError: the hosts of the run do not agree.
     TimeoutError: a host did not arrive within `hosts.timeout_s`.
   """
-  settings = experiment.settings.shared
-  c = settings.train
+  c = experiment.settings.shared
+  train = c.train
   with contextlib.ExitStack() as at_exit:
     # Restore.
     checkpoints = at_exit.enter_context(
-      run.open_checkpoints(c.keep_checkpoints, c.checksums)
+      run.open_checkpoints(train.keep_checkpoints, train.checksums)
     )
     done = run.latest_step(checkpoints)
     state, ref_params, system_state = restore.training_state(
@@ -82,11 +82,11 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
 
     # Build.
     executor = at_exit.enter_context(
-      build.build_executor(settings.executor, run.hosts)
+      build.build_executor(c.executor, run.hosts)
     )
     counter = at_exit.enter_context(compile_counter.count_compiles())
     jobs = SharedJobs(
-      executor, run.hosts, steps_in_flight.decode_clock(settings.rollout)
+      executor, run.hosts, steps_in_flight.decode_clock(c.rollout)
     )
     system: System = run.build(
       "system", lambda: experiment.make_system(executor, jobs, run)
@@ -107,10 +107,10 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     starts.record(run.folder, run.hosts, done)
     first = done + 1 + evals.is_finished(run, done)
     rows = checkpoints.restore_rows(done)
-    log = at_exit.enter_context(_step_log(settings, run, first, rows))
+    log = at_exit.enter_context(_step_log(c, run, first, rows))
     training = Training(
       done,
-      range(done + 1, c.steps + 1),
+      range(done + 1, train.steps + 1),
       state,
       ref_params,
       checkpoints,
@@ -119,30 +119,30 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       counter,
       log,
       text_monitor.make(
-        run.folder, run.is_primary, c.flag_texts, c.flag_classifier
+        run.folder, run.is_primary, train.flag_texts, train.flag_classifier
       ),
-      SaveSchedule(run, c.steps, c.save_every, c.save_minutes),
+      SaveSchedule(run, train.steps, train.save_every, train.save_minutes),
     )
     del state  # See `Training.state`.
     yield training
 
 
 def _step_log(
-  settings: TrainSettings,
+  c: TrainSettings,
   run: Run,
   first_step: int,
   rows: Sequence[dict[str, Any]],
 ) -> step_log.StepLog:
   """Opens the log of a run; see `step_log.StepLog`."""
-  c = settings.train
+  train = c.train
   return step_log.StepLog(
     run.folder,
     run.hosts,
     first_step,
-    steps=c.steps,
-    samples_per_step=c.samples_per_step,
-    show_every=c.show_every,
-    trackers=c.trackers,
+    steps=train.steps,
+    samples_per_step=train.samples_per_step,
+    show_every=train.show_every,
+    trackers=train.trackers,
     rows=rows,
-    may_skip=settings.learner.nonfinite == learner_settings.SKIP,
+    may_skip=c.learner.nonfinite == learner_settings.SKIP,
   )

@@ -310,7 +310,7 @@ class SupervisedTrainSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class SupervisedExperiment:
+class SupervisedExperimentSettings:
   """Checked configuration of `azr_jax.sft`.
 
   Attributes:
@@ -330,7 +330,9 @@ def supervised_config(kind: str) -> ml_collections.ConfigDict:
   return config
 
 
-def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
+def read_supervised(
+  config: ml_collections.ConfigDict,
+) -> SupervisedExperimentSettings:
   """Checks a config of `azr_jax.sft` and returns its settings.
 
   Raises:
@@ -355,7 +357,7 @@ def read_supervised(config: ml_collections.ConfigDict) -> SupervisedExperiment:
     corpus = settings_lib.build(corpora.KINDS[kind].Settings, section)
   except Invalid as error:
     raise error.inside(kind).inside("config") from None
-  return SupervisedExperiment(shared, corpus)
+  return SupervisedExperimentSettings(shared, corpus)
 
 
 def read(cls: type[SettingsT], config: ml_collections.ConfigDict) -> SettingsT:

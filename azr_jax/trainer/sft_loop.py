@@ -37,7 +37,7 @@ from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
 from azr_jax.trainer import build, loading, messages, sizes, speed
 from azr_jax.trainer.settings import (
-  SupervisedExperiment,
+  SupervisedExperimentSettings,
   SupervisedTrainSettings,
 )
 
@@ -46,7 +46,7 @@ _PROGRESS_STEPS = 10
 
 
 @memory.explained(memory.TRAINING_KEYS)
-def train(settings: SupervisedExperiment, run: Run) -> None:
+def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   """Trains until the last step and writes the model."""
   c = settings.shared
   # Checked before a model is downloaded.
@@ -132,8 +132,12 @@ class _Log:
     self._may_skip = c.learner.nonfinite == learner_settings.SKIP
     self._writer = None
     if run.is_primary:
+      trackers = c.train.trackers
       self._writer = metrics_lib.MetricsWriter(
-        run.folder, first_step, rows, Trackers(c.train.trackers, run.folder)
+        run.folder,
+        first_step,
+        rows,
+        Trackers(trackers.names, trackers.project, run.folder),
       )
       self._progress = console.Progress(first_step, c.train.steps)
 
@@ -200,7 +204,7 @@ def _write_model(
 
 
 def _prepare(
-  settings: SupervisedExperiment, run: Run
+  settings: SupervisedExperimentSettings, run: Run
 ) -> tuple[types.Batch, load.ModelSource]:
   """Returns all rows of the corpus, arrays [rows, S], and the initial model.
 

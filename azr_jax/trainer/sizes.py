@@ -90,47 +90,47 @@ def for_step(
     settings: the configuration.
     workload: a step's workload. None asks the system.
   """
-  shared = settings.shared
-  rollout, learner = shared.rollout, shared.learner
+  c = settings.shared
+  rollout, learner = c.rollout, c.learner
   if workload is not None:
     rollout, trained = for_workload(rollout, workload), workload.responses
   else:
     load = settings.system.about(settings.system_settings).load
     if load is None:
-      return shared
+      return c
     trained = load.trained
     # Evaluations use slots too, and free slots let the next step start early.
     # With a fixed cache size, slots cost little.
-    is_open = shared.evaluation.every or rollout.max_staleness
+    is_open = c.evaluation.every or rollout.max_staleness
     if not is_open and not rollout.cache_gib:
       rollout = for_workload(rollout, Workload(load.sequences))
   learner = dataclasses.replace(
     learner, micro_rows=min(learner.micro_rows, max(trained, 1))
   )
-  return dataclasses.replace(shared, rollout=rollout, learner=learner)
+  return dataclasses.replace(c, rollout=rollout, learner=learner)
 
 
 def as_begun(
-  shared: TrainSettings,
+  c: TrainSettings,
   config: ml_collections.ConfigDict,
   begun_with: Mapping[str, Any] | None,
 ) -> tuple[TrainSettings, dict[str, Any]]:
   """Returns settings and config with the cache size of a run's first start.
 
   Args:
-    shared: the checked settings of the config.
+    c: the checked settings of the config.
     config: the command's config.
     begun_with: the config the run started with, or None for a new run.
   """
   values = config.to_dict()
-  if begun_with is None or shared.rollout.cache_gib:
-    return shared, values
+  if begun_with is None or c.rollout.cache_gib:
+    return c, values
   gib = begun_with.get("rollout", {}).get("cache_gib", 0.0)
   if not gib:
-    return shared, values
-  rollout = _with_cache(shared.rollout, gib)
+    return c, values
+  rollout = _with_cache(c.rollout, gib)
   keep(values, rollout)
-  return dataclasses.replace(shared, rollout=rollout), values
+  return dataclasses.replace(c, rollout=rollout), values
 
 
 def keep(values: dict[str, Any], c: SamplerSettings) -> None:

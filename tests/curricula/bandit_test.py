@@ -23,7 +23,7 @@ def values(bandit):
 
 
 def test_values_are_moving_means_of_the_gains():
-  bandit = Bandit(make_buckets(), BanditSettings(learning_rate=0.5))
+  bandit = Bandit(make_buckets(), **vars(BanditSettings(learning_rate=0.5)))
   learn(bandit, (0, 0, 1), (1.0, 0.5, 0.2))
   assert values(bandit) == pytest.approx([0.375, 0.1, 0.0])
   # A bucket that was not sampled keeps its value.
@@ -33,14 +33,14 @@ def test_values_are_moving_means_of_the_gains():
 
 def test_a_bucket_that_was_not_sampled_may_be_forgotten():
   settings = BanditSettings(learning_rate=0.25, forgets_unseen=True)
-  bandit = Bandit(make_buckets(), settings)
+  bandit = Bandit(make_buckets(), **vars(settings))
   learn(bandit, (0, 1), (1.0, 0.4))
   learn(bandit, (1,), (0.4,))
   assert values(bandit) == pytest.approx([0.25 * 0.75, 0.175, 0.0])
 
 
 def test_probabilities_are_a_softmax_of_the_values():
-  bandit = Bandit(make_buckets(), BanditSettings(1.0, temperature=0.5))
+  bandit = Bandit(make_buckets(), **vars(BanditSettings(1.0, temperature=0.5)))
   assert bandit.probabilities() == pytest.approx([1 / 3] * 3)
   learn(bandit, (0, 1, 2), (1.0, 0.5, 0.0))
   weights = np.exp([2.0, 1.0, 0.0])
@@ -53,6 +53,6 @@ def test_probabilities_are_a_softmax_of_the_values():
 
 
 def test_a_small_temperature_takes_the_best_bucket_that_has_items():
-  bandit = Bandit(make_buckets((3, 0, 3)), BanditSettings(1.0, 1e-4))
+  bandit = Bandit(make_buckets((3, 0, 3)), **vars(BanditSettings(1.0, 1e-4)))
   learn(bandit, (0, 1, 2), (0.2, 0.9, 0.5))
   assert bandit.probabilities().tolist() == [0.0, 0.0, 1.0]

@@ -74,7 +74,7 @@ def update(curriculum, step, bucket, rates):
 
 
 def test_adaptive_probabilities_match_a_hand_computed_example():
-  curriculum = adaptive.Adaptive(make_buckets(), PAPER)
+  curriculum = adaptive.Adaptive(make_buckets(), **vars(PAPER))
   assert curriculum.probabilities(10) == pytest.approx([1 / 3] * 3)
   update(curriculum, 1, 0, [1.0, 0.8])  # The mean is 0.9.
   update(curriculum, 2, 0, [0.7])  # The mean of 0.9 and 0.7 is 0.8.
@@ -87,7 +87,7 @@ def test_adaptive_probabilities_match_a_hand_computed_example():
 
 
 def test_adaptive_samples_one_bucket_per_step_and_forgets_beyond_its_window():
-  curriculum = adaptive.Adaptive(make_buckets(), PAPER)
+  curriculum = adaptive.Adaptive(make_buckets(), **vars(PAPER))
   for step in range(1, 30):
     assert len({d.bucket for d in curriculum.sample(step, 8, rng(step))}) == 1
   for step in range(20):
@@ -98,7 +98,7 @@ def test_adaptive_samples_one_bucket_per_step_and_forgets_beyond_its_window():
 
 
 def test_an_empty_bucket_is_never_chosen():
-  curriculum = adaptive.Adaptive(make_buckets((3, 0, 3)), PAPER)
+  curriculum = adaptive.Adaptive(make_buckets((3, 0, 3)), **vars(PAPER))
   for step in (1, 11):
     probabilities = curriculum.probabilities(step)
     assert probabilities[1] == 0 and probabilities.sum() == pytest.approx(1)
@@ -107,7 +107,7 @@ def test_an_empty_bucket_is_never_chosen():
 def replaying(settings=REPLAY):
   weights = mixture.constant((1, 0, 0))
   inner = mixture.Mixture(make_buckets((40, 5, 5)), weights)
-  return replay.Replay(inner, settings)
+  return replay.Replay(inner, **vars(settings))
 
 
 def test_a_small_temperature_samples_the_best_bucket():
@@ -115,7 +115,7 @@ def test_a_small_temperature_samples_the_best_bucket():
   settings = adaptive.AdaptiveSettings(
     temperature=1e-4, epsilon=0.0, warmup_steps=0
   )
-  curriculum = adaptive.Adaptive(buckets, settings)
+  curriculum = adaptive.Adaptive(buckets, **vars(settings))
   items = [SampledItem(0, bucket, bucket) for bucket in range(3)]
   learn(curriculum, 1, items, [1.0, 0.7, 0.0])
   # exp(-0.3 / 1e-4) underflows to 0 in float64.
@@ -172,8 +172,8 @@ def test_replay_has_a_maximum_per_prompt_and_a_moving_mean():
 
 
 def test_mixed_samples_from_both_and_updates_each_with_its_items():
-  first = adaptive.Adaptive(make_buckets(), PAPER)
-  second = adaptive.Adaptive(make_buckets((4, 4, 4)), PAPER)
+  first = adaptive.Adaptive(make_buckets(), **vars(PAPER))
+  second = adaptive.Adaptive(make_buckets((4, 4, 4)), **vars(PAPER))
   both = mixed.Mixed(first, second, 0.5)
   items = both.sample(1, 8, rng())
   assert [item.source for item in items] == [0] * 4 + [1] * 4
@@ -184,7 +184,9 @@ def test_mixed_samples_from_both_and_updates_each_with_its_items():
 
 
 def every_curriculum():
-  first = replay.Replay(adaptive.Adaptive(make_buckets(), PAPER), REPLAY)
+  first = replay.Replay(
+    adaptive.Adaptive(make_buckets(), **vars(PAPER)), **vars(REPLAY)
+  )
   buckets = make_buckets((4, 4, 4))
   second = mixture.Mixture(buckets, mixture.proportional(buckets))
   return mixed.Mixed(first, second, 0.5)

@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def write(folder, names, steps):
-  opened = Trackers(TrackerSettings(names=names, project="p"), folder)
+  opened = Trackers(names, "p", folder)
   for step in steps:
     opened.write(step, {"reward/solve/mean": step / 10})
   opened.close()
@@ -106,13 +106,13 @@ def test_what_cannot_be_opened_is_refused_before_the_first_step(
   monkeypatch.setenv("WANDB_MODE", "online")
   monkeypatch.setenv("WANDB_API_KEY", "not a key")
   with pytest.raises(Invalid, match="train.trackers.names='wandb': expected"):
-    Trackers(TrackerSettings(names=("wandb",)), folder)
+    Trackers(("wandb",), "p", folder)
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(
   folder, monkeypatch, capsys
 ):
-  opened = Trackers(TrackerSettings(names=("trackio",), project="p"), folder)
+  opened = Trackers(("trackio",), "p", folder)
 
   def full_disk(*_, **__):
     raise OSError("no space left on device")

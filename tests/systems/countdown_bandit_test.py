@@ -40,10 +40,10 @@ def countdown(**changes):
   """Returns Countdown with the bandit, replay and a second source."""
   items = pool()
   inner = replay.Replay(
-    Bandit(items, BanditSettings()),
-    replay.ReplaySettings(fraction=0.5, warmup_steps=1),
+    Bandit(items, **vars(BanditSettings())),
+    **vars(replay.ReplaySettings(fraction=0.5, warmup_steps=1)),
   )
-  second = Bandit(pool(), BanditSettings(0.1, 0.2))
+  second = Bandit(pool(), **vars(BanditSettings(0.1, 0.2)))
   sources = Sources(
     [PUZZLES, PUZZLES],
     items,

@@ -41,7 +41,9 @@ def closed_loop():
   settings = CountdownSettings(
     **(SETTINGS | {"proposals": 8, "curriculum": "adaptive"})
   )
-  sources = Sources([PUZZLES], items, adaptive.Adaptive(items, ADAPTIVE))
+  sources = Sources(
+    [PUZZLES], items, adaptive.Adaptive(items, **vars(ADAPTIVE))
+  )
   return Countdown(settings, CONTEXT, sources)
 
 

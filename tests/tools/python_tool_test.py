@@ -108,7 +108,14 @@ def conversations(one_device_mesh):
     types.Prompt(str(i), tuple(TOKENIZER.encode(f"{i:3} "))) for i in range(12)
   ]
   with Executor(workers=2, timeout_s=1.0, memory_mb=512) as executor:
-    tool = PythonTool(SETTINGS, TOKENIZER, executor, Hosts(1.0), SANDBOX)
+    tool = PythonTool(
+      TOKENIZER,
+      executor,
+      Hosts(1.0),
+      importable=SANDBOX.libraries,
+      timeout_s=SANDBOX.timeout_s,
+      **vars(SETTINGS),
+    )
     sampled = list(
       sampler.generate(
         sampler.compute_params(params),

@@ -148,11 +148,11 @@ class AZR(System):
   def state_dict(self) -> dict[str, Any]:
     """Returns the buffers and the answer counts as JSON values."""
     buffers = {name: b.state_dict() for name, b in self.buffers.items()}
-    templates = self._prompt_builder.custom_templates
+    custom = self._prompt_builder.custom_templates
     return {
       **buffers,
       **self._extensions.state_dict(),
-      _TEMPLATES: templates.digest if templates else "",
+      _TEMPLATES: custom.digest if custom else "",
     }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -162,8 +162,8 @@ class AZR(System):
       ValueError: the state has no buffer for one of the task types, or was
         saved with other prompt templates.
     """
-    templates = self._prompt_builder.custom_templates
-    if templates and state.get(_TEMPLATES) != templates.digest:
+    custom = self._prompt_builder.custom_templates
+    if custom and state.get(_TEMPLATES) != custom.digest:
       raise ValueError(
         f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "
         "files changed after the run started: expected the same prompts, or "

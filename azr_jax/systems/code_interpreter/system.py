@@ -200,12 +200,13 @@ class CodeInterpreter(GroupSystem[StepItems]):
     """
     context = self.context
     return PythonTool(
-      self.settings.tool,
       context.tokenizer,
       context.executor,
       context.hosts,
-      context.sandbox,
       clock,
+      importable=context.sandbox.libraries,
+      timeout_s=context.sandbox.timeout_s,
+      **vars(self.settings.tool),
     )
 
   def make_agents(self) -> dict[str, Agent]:

@@ -82,9 +82,9 @@ def _curriculum(
   """
   curriculum: Curriculum
   if c.curriculum == "adaptive":
-    curriculum = adaptive.Adaptive(buckets, c.adaptive)
+    curriculum = adaptive.Adaptive(buckets, **vars(c.adaptive))
   elif c.curriculum == "bandit":
-    curriculum = bandit.Bandit(buckets, c.bandit)
+    curriculum = bandit.Bandit(buckets, **vars(c.bandit))
   elif c.curriculum == "static":
     curriculum = mixture.Mixture(buckets, mixture.static(steps))
   elif named.is_spec(c.curriculum):
@@ -100,7 +100,7 @@ def _curriculum(
         )
     curriculum = mixture.Mixture(buckets, weights)
   if c.replay.fraction:
-    curriculum = replay.Replay(curriculum, c.replay)
+    curriculum = replay.Replay(curriculum, **vars(c.replay))
   return curriculum
 
 

@@ -144,13 +144,13 @@ def _buckets(settings: CustomSettings, rows: Sequence[Row]) -> Buckets:
 def _curriculum(settings: CustomSettings, buckets: Buckets) -> Curriculum:
   chosen: Curriculum
   if settings.curriculum == ADAPTIVE:
-    chosen = adaptive.Adaptive(buckets, settings.adaptive)
+    chosen = adaptive.Adaptive(buckets, **vars(settings.adaptive))
   elif settings.curriculum == BANDIT:
-    chosen = bandit.Bandit(buckets, settings.bandit)
+    chosen = bandit.Bandit(buckets, **vars(settings.bandit))
   elif named.is_spec(settings.curriculum):
     chosen = curriculum.make(settings.curriculum, buckets)
   else:
     chosen = mixture.Mixture(buckets, mixture.proportional(buckets))
   if settings.replay.fraction:
-    chosen = replay.Replay(chosen, settings.replay)
+    chosen = replay.Replay(chosen, **vars(settings.replay))
   return chosen

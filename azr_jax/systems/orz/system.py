@@ -84,7 +84,7 @@ class ORZ(GroupSystem[StepItems]):
     if settings.curriculum == BANDIT:
       names = [f"source{index}" for index in range(len(by_source))]
       buckets = Buckets(names, self._source_of)
-      self._bandit = bandit.Bandit(buckets, settings.bandit)
+      self._bandit = bandit.Bandit(buckets, **vars(settings.bandit))
 
   @classmethod
   def build(cls, settings: ORZSettings, context: Context) -> "ORZ":

@@ -98,7 +98,14 @@ def answers(
   settings = PythonToolSettings(max_output_tokens=100)
   ask = agents.make(
     agent,
-    PythonTool(settings, policy.tokenizer, executor, hosts, SANDBOX),
+    PythonTool(
+      policy.tokenizer,
+      executor,
+      hosts,
+      importable=SANDBOX.libraries,
+      timeout_s=SANDBOX.timeout_s,
+      **vars(settings),
+    ),
     SharedJobs(executor, hosts),
     "compact",
     steer,
