@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout_model import SETTINGS, TEXTS, host_stream, policy
+from typed import present
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
@@ -295,4 +296,5 @@ def test_a_call_drafts_once_few_slots_are_live_on_each_device():
 )
 def test_devices_along_fsdp_share_a_copy_of_the_weights(sizes, shared):
   mesh = mesh_lib.make_mesh(sizes)
-  assert build.drafting_of(SPECULATION, mesh).devices_per_copy == shared
+  drafting = present(build.drafting_of(SPECULATION, mesh))
+  assert drafting.devices_per_copy == shared

@@ -4,15 +4,18 @@ import dataclasses
 import itertools
 import random
 import re
+from typing import cast
 
 import jax
 import numpy as np
 import pytest
 from rollout_model import MODEL, RULES, SETTINGS, ByteTokenizer, page_engine
+from typed import present
 
 from azr_jax import types
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import decode_state, shapes
+from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.meter import Meter, RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens
 from azr_jax.rollout.sampler import Sampler
@@ -47,7 +50,8 @@ class Table:
     self.engine = page_engine(SamplerSettings(slots=slots), devices)
     self.stages = Stages((16,))
     meter = RequestMeter(Meter())
-    self.slots = SlotTable(self.engine, self.stages, meter)
+    engine = cast(Engine, self.engine)
+    self.slots = SlotTable(engine, self.stages, meter)
     self.devices = devices
     self._seeds = itertools.count(1)
 
@@ -73,9 +77,10 @@ class Table:
       assert is_live == (sequence is not None) == self.slots.occupied[slot]
       if sequence is not None:
         assert self.stages.running[sequence] == slot
-        assert sequence.cached.device == slot // self.slots.per_device
+        cached = present(sequence.cached)
+        assert cached.device == slot // self.slots.per_device
         assert self.slots.state.key_data[slot] == sequence.request.seed
-        assert changes.table[slot, 0] == sequence.cached.pages[0]
+        assert changes.table[slot, 0] == cached.pages[0]
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -147,7 +152,7 @@ def sample_in_bursts(params, mesh):
   submit(range(24))
   while not stream.is_empty:
     if stream.send():
-      sizes.append(len(stream._scheduler._slots))
+      sizes.append(len(present(stream._scheduler)._slots))
       stream.fetch()
     if len(sizes) == 3 and len(futures) == 24:
       submit(range(24, 48))
