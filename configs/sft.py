@@ -25,8 +25,8 @@ writes to the working directory:
   python -m azr_jax.trajectories --config=configs/trajectories.py \\
       --model=SPEC --workdir=trajectories
 
-docs/guide/models.md lists the costs and scores of the embedded models' recipes,
-docs/results those of the other recipes.
+docs/guide/models.md lists what the embedded models cost and score; docs/results
+has the other recipes.
 """
 
 import ml_collections

@@ -9,7 +9,7 @@ from azr_jax.tasks.programs import buffer as buffer_lib
 
 
 class Duplicates:
-  """The known tasks of one step: those of the buffers and of its proposals."""
+  """Knows the buffers' tasks and every new task of one step."""
 
   def __init__(self, buffers: Mapping[str, buffer_lib.TaskBuffer], count: int):
     """Reads the buffers.
