@@ -116,7 +116,7 @@ def init_params(
   Args:
     policy_params: parameters of the model that policy and critic start from.
     key: random key of the value head; consumed.
-    init: `published_code` draws a normal with deviation 1 / (D + 1), `paper`
+    init: `code` draws a normal with deviation 1 / (D + 1), `paper`
       draws uniformly from (-sqrt 5, sqrt 5), as in ORZ's appendix B.
 
   Raises:
@@ -128,7 +128,7 @@ def init_params(
   if init == "paper":
     limit = 5.0**0.5
     head = jax.random.uniform(key, (size,), jnp.float32, -limit, limit)
-  elif init == "published_code":
+  elif init == "code":
     head = jax.random.normal(key, (size,), jnp.float32) / (size + 1)
   else:
     raise ValueError(f"head_init={init!r}: expected one of {HEAD_INITS}")

@@ -13,7 +13,7 @@ from azr_jax.learner.policy_losses import PolicyLossSettings
 # the sampler.
 PROXIMAL, SAMPLED = "proximal", "sampled"
 DECAYS = ("cosine", "linear")
-HEAD_INITS = ("published_code", "paper")
+HEAD_INITS = ("code", "paper")
 # What a run may do when a loss or gradient is not finite.
 STOP, SKIP = "stop", "skip"
 
@@ -259,8 +259,8 @@ class CriticSettings(Settings):
     minimum=0,
   )
   head_init: str = setting(
-    "published_code",
-    "initialization of the value head. published_code: N(0, 1/(D+1)), first "
+    "code",
+    "initialization of the value head. code: N(0, 1/(D+1)), first "
     "values near 0; paper: U(-sqrt 5, sqrt 5), first values of about 40 at "
     "135M parameters",
     paper="paper (appendix B)",

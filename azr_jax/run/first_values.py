@@ -30,6 +30,6 @@ def warning(
   return (
     f"warning: the critic's first values have a mean size of {size:.3g}, but "
     f"no reward exceeds {largest:.3g}, so advantages hardly reflect rewards: "
-    "use --config.critic.head_init=published_code, or a critic trained on "
+    "use --config.critic.head_init=code, or a critic trained on "
     "rewards of this size"
   )

@@ -86,9 +86,7 @@ def test_value_loss_takes_the_larger_of_both_errors():
   np.testing.assert_allclose(free[0], [0.0, 0.5, 0.245], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-  "init, spread", [("paper", 5**0.5), ("published_code", 5 / 33)]
-)
+@pytest.mark.parametrize("init, spread", [("paper", 5**0.5), ("code", 5 / 33)])
 def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
   params = tiny_updates.init(jax.random.key(0))
   critic_params = critic.init_params(params, jax.random.key(1), init)
@@ -100,9 +98,7 @@ def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
     critic.init_params(params, jax.random.key(1), "other")
 
 
-@pytest.mark.parametrize(
-  "init, is_warned", [("paper", True), ("published_code", False)]
-)
+@pytest.mark.parametrize("init, is_warned", [("paper", True), ("code", False)])
 def test_first_values_of_the_paper_s_head_are_warned_of(init, is_warned):
   policy = tiny_updates.init(jax.random.key(0))
   params = critic.init_params(policy, jax.random.key(1), init)
@@ -133,7 +129,7 @@ STEPS = dict(num_minibatches=3, value_clip=0.2, grad_clip=MAX_NORM)
 def make_learner(mesh, epochs=1):
   """Returns an SGD learner with three critic steps per epoch."""
   parts = learner.CriticParts(
-    optax.sgd(0.1), **GAE, **STEPS, head_init="published_code", seed=3
+    optax.sgd(0.1), **GAE, **STEPS, head_init="code", seed=3
   )
   loss_fn = tiny_updates.policy_loss(mesh, on_policy=epochs == 1)
   return learner.make(
@@ -443,7 +439,7 @@ def test_explained_variance_is_zero_for_constant_values_and_falls(
     MODEL, one_device_mesh, gamma=1.0, gae_lambda=1.0, normalize=False
   )
   params = critic.init_params(
-    tiny_updates.init(jax.random.key(0)), jax.random.key(1), "published_code"
+    tiny_updates.init(jax.random.key(0)), jax.random.key(1), "code"
   )
   batch = rewarded(4)
   _, metrics = estimate(params | {critic.HEAD: params[critic.HEAD] * 0}, batch)
@@ -470,9 +466,7 @@ def test_an_untied_model_has_a_critic_without_its_head():
   params = jax.jit(lambda key: transformer.init_params(model, key))(
     jax.random.key(0)
   )
-  critic_params = critic.init_params(
-    params, jax.random.key(1), "published_code"
-  )
+  critic_params = critic.init_params(params, jax.random.key(1), "code")
   assert "head" in params and "head" not in critic_params
   assert critic_params.keys() == critic.abstract_params(model).keys()
   micro = update.micro_batch(rewarded(4), 0)

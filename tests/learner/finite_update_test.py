@@ -36,7 +36,7 @@ def make(mesh, rate=1e-3, minibatches=0, **optimizer):
       num_minibatches=minibatches,
       value_clip=0.0,
       grad_clip=numbers["grad_clip"],
-      head_init="published_code",
+      head_init="code",
       normalize=False,
       seed=3,
     )

@@ -1,5 +1,6 @@
 """Two real processes that exchange, agree, fail and wait for each other."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -42,14 +43,24 @@ def run(scenarios, folder):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-  """Returns the results of the scenarios in which both processes survive."""
-  folder = tmp_path_factory.mktemp("hosts")
-  with Checkpointer(folder / "damaged", keep=None) as checkpoints:
-    for step in (1, 2, 3):
-      checkpoints.save(step, {"weights": np.arange(4.0)}, {})
-  (folder / "damaged/checkpoints/3/system/metadata").write_text("{ }")
-  return run("exchange,make_data,damaged,save,lock,records,verify", folder)
+def results(tmp_path_factory, testrun_uid):
+  """Returns the results of the scenarios in which both processes survive.
+
+  The scenarios run once for all processes of the tests.
+  """
+  folder = tmp_path_factory.getbasetemp().parent / f"hosts_{testrun_uid}"
+  folder.mkdir(exist_ok=True)
+  stored = folder / "results.json"
+  with (folder / "lock").open("w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not stored.exists():
+      with Checkpointer(folder / "damaged", keep=None) as checkpoints:
+        for step in (1, 2, 3):
+          checkpoints.save(step, {"weights": np.arange(4.0)}, {})
+      (folder / "damaged/checkpoints/3/system/metadata").write_text("{ }")
+      scenarios = "exchange,make_data,damaged,save,lock,records,verify"
+      stored.write_text(json.dumps(run(scenarios, folder)))
+  return json.loads(stored.read_text())
 
 
 def test_two_processes_exchange_and_agree(results):

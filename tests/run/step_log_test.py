@@ -127,7 +127,7 @@ def test_first_values_beyond_all_rewards_are_warned_of_once(
       log.add(step, rollouts, future, 0, lambda _: {})
       log.write_last()
       said = capsys.readouterr().err
-      if "critic.head_init=published_code" in said:
+      if "critic.head_init=code" in said:
         warned.append(step)
         line, _, progress = said.partition("\n")
         assert f"{values:g}" in line and progress.startswith(f"step {step}/")

@@ -80,7 +80,7 @@ def test_smollm2_reads_what_its_template_writes():
 
 
 def check(tokenizer, has_end):
-  """Checks that turn by turn, ids equal the template's ids of the whole chat."""
+  """Checks that, turn by turn, ids equal the template's ids of the chat."""
   writer = TurnWriter(tokenizer, max_output_tokens=50)
   ids = tokenizer.encode_prompt(writer.prompt(PROMPT))
   messages = [*PROMPT]
