@@ -97,7 +97,6 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.azr.references = 6  # Table 3: K
   c.azr.learnability_samples = 8  # Table 3: n
   c.model.dtype = "bfloat16"
-  c.model.remat = "attention"
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
   c.rollout.mesh.tensor = 4

@@ -27,7 +27,7 @@ def choose(
   capacity: int | None,
   *,
   inlined: bool,
-  sampled: bool,
+  sampler_bytes: float | None,
   critic: bool = False,
   reference: bool = False,
   row_length: int = 0,
@@ -44,7 +44,8 @@ def choose(
     capacity: bytes of a device, or None if unknown.
     inlined: whether each layer has its own code in the program. A loop copies
       everything it keeps into stacks, so cheap parts are recomputed.
-    sampled: whether the devices also hold a sampler's weights and cache.
+    sampler_bytes: bytes of a sampler's weights and cache on each device. None
+      if the size of the cache is unknown: they then get half of the memory.
     critic: whether a critic of the same shape is trained beside the policy.
     reference: whether a reference policy is kept.
     row_length: tokens per row if attention computes whole matrices of scores,
@@ -64,11 +65,13 @@ def choose(
   # Policy and critic are updated one after the other, so the critic's gradients
   # do not exist while the policy is updated.
   room -= (4 * (_COPIES - 1) * critic + 4 * reference) * count
-  if sampled:
-    room /= 2
+  room = room / 2 if sampler_bytes is None else room - sampler_bytes
   shards = mesh_lib.batch_devices(mesh) * mesh.shape["context"]
   tokens = -(-tokens // shards)
   logits = (4 + size) * min(chunk_tokens, tokens) * config.vocab_size / tensor
+  if mesh.shape["fsdp"] > 1:
+    # The head is gathered, and so is its gradient before it is scattered.
+    logits += (4 + size) * config.vocab_size * config.hidden_size / tensor
   # The backward pass holds one layer's arrays and their gradients.
   layer = 2 * size * kept_numbers(config, "none", tensor)
   # Scores and their softmax are float32; only `none` keeps every layer's.

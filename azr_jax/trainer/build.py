@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from azr_jax import types
@@ -30,7 +31,7 @@ from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import LearnerSettings, SupervisedSettings
-from azr_jax.models import attention, load, transformer
+from azr_jax.models import attention, load, presets, transformer
 from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import ModelSettings
@@ -308,10 +309,27 @@ def build_policy_model(
     mesh,
     c.sharding.rules(),
     rows=c.learner,
-    sampled=True,
+    sampler_bytes=_sampler_bytes(c, config, mesh),
     critic=c.learner.estimator == advantages.GAE,
     reference=c.learner.kl_coef > 0,
   )
+
+
+def _sampler_bytes(
+  c: TrainSettings, config: ModelConfig, mesh: Mesh
+) -> float | None:
+  """Returns the bytes of a sampler's weights and cache on each device.
+
+  None if `rollout.cache_gib` leaves the size of the cache open. Weights count
+  in the compute type, although they may have 8 bits.
+  """
+  if not c.rollout.cache_gib:
+    return None
+  sampling = layout.rollout_mesh(c.rollout.mesh, mesh)
+  shards = sampling.shape["fsdp"] * sampling.shape["tensor"]
+  size = jnp.dtype(c.model.dtype).itemsize
+  weights = size * presets.parameter_count(config) / shards
+  return c.rollout.cache_gib * memory.GIB + weights
 
 
 def build_model(
@@ -321,7 +339,7 @@ def build_model(
   rules: types.Rules,
   *,
   rows: LearnerSettings | SupervisedSettings | None,
-  sampled: bool,
+  sampler_bytes: float | None,
   critic: bool = False,
   reference: bool = False,
 ) -> transformer.Transformer:
@@ -334,7 +352,8 @@ def build_model(
     rules: how parameters are sharded over the mesh.
     rows: section `learner`, with the packed rows of an update. None if the
       model is not trained.
-    sampled: whether the devices also hold a sampler's weights and cache.
+    sampler_bytes: bytes of a sampler's weights and cache on each device. None
+      if the size of the cache is unknown.
     critic: whether a critic of the same shape is trained beside the model.
     reference: whether a reference policy is kept.
   """
@@ -349,7 +368,7 @@ def build_model(
     rows.chunk_tokens if rows else 1,
     memory.capacity_bytes(mesh),
     inlined=transformer.is_inlined(model.layers, config.num_layers, mesh),
-    sampled=sampled,
+    sampler_bytes=sampler_bytes,
     critic=critic,
     reference=reference,
     row_length=rows.row_length if rows and whole else 0,

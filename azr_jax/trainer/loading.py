@@ -170,7 +170,7 @@ def load_policy(
   messages.announce_model(source, longest)
   rules = c.sharding.rules()
   model = build.build_model(
-    c.model, source.config, mesh, rules, rows=None, sampled=True
+    c.model, source.config, mesh, rules, rows=None, sampler_bytes=None
   )
   sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
   if sampling != mesh:

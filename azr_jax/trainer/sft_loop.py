@@ -56,7 +56,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
 
   rules = c.sharding.rules()
   model = build.build_model(
-    c.model, source.config, mesh, rules, rows=c.learner, sampled=False
+    c.model, source.config, mesh, rules, rows=c.learner, sampler_bytes=0.0
   )
   loss_fn = objective.make_supervised_loss(
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh

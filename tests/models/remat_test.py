@@ -36,25 +36,27 @@ def test_other_arrays_leave_less_room(others, expected):
     presets.PRESETS["qwen2.5-1.5b"],
     *("bfloat16", GPU, 16 * 1024, 2048, 70 * GIB),
     inlined=True,
-    sampled=False,
+    sampler_bytes=0.0,
     **others,
   )
   assert found == expected
 
 
 @pytest.mark.parametrize(
-  "gib, inlined, sampled, expected",
+  "gib, inlined, sampler_gib, expected",
   [
-    (80, True, False, "none"),
-    (80, False, False, "dots"),
-    (64, True, False, "dots"),
-    (80, True, True, "attention"),
-    (40, True, False, "attention"),
-    (33, True, False, "full"),
-    (None, True, False, "full"),
+    (80, True, 0, "none"),
+    (80, False, 0, "dots"),
+    (64, True, 0, "dots"),
+    (80, True, None, "attention"),
+    (80, True, 15, "dots"),
+    (80, True, 24, "attention"),
+    (40, True, 0, "attention"),
+    (33, True, 0, "full"),
+    (None, True, 0, "full"),
   ],
 )
-def test_what_is_recomputed_follows_memory(gib, inlined, sampled, expected):
+def test_what_is_recomputed_follows_memory(gib, inlined, sampler_gib, expected):
   """An update of 16 x 1,024 tokens; `none` takes 60 GiB by the compiler."""
   found = remat_lib.choose(
     "auto",
@@ -65,6 +67,32 @@ def test_what_is_recomputed_follows_memory(gib, inlined, sampled, expected):
     2048,
     None if gib is None else gib * GIB,
     inlined=inlined,
-    sampled=sampled,
+    sampler_bytes=None if sampler_gib is None else sampler_gib * GIB,
+  )
+  assert found == expected
+
+
+@pytest.mark.parametrize(
+  "sampler_gib, expected", [(19.5, "dots"), (45, "attention"), (80, "full")]
+)
+def test_an_update_on_tpus_keeps_products_beside_the_sampler(
+  sampler_gib, expected
+):
+  """A row of Qwen2.5-7B on each of 32 devices of 95 GiB.
+
+  By the compiler, `dots` takes 52.1 GiB, and 2.45 s where `attention` takes
+  2.81 s.
+  """
+  tpu = stand_in(
+    Mesh,
+    devices=np.array([types.SimpleNamespace(platform="tpu")]),
+    shape=dict.fromkeys(mesh_lib.AXES, 1) | {"fsdp": 32},
+  )
+  found = remat_lib.choose(
+    "auto",
+    presets.PRESETS["qwen2.5-7b"],
+    *("bfloat16", tpu, 32 * 14240, 1024, 95 * GIB),
+    inlined=False,
+    sampler_bytes=sampler_gib * GIB,
   )
   assert found == expected

@@ -69,7 +69,7 @@ def test_a_policy_shares_memory_with_its_sampler_and_other_models(
     monkeypatch, lambda: build.build_policy_model(c, model, mesh)
   )
   assert (held["critic"], held["reference"]) == (critic, reference)
-  assert held["sampled"]
+  assert held["sampler_bytes"] is None
   rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   assert held["tokens"] == rows * c.learner.row_length
 
@@ -88,8 +88,25 @@ def test_models_are_trained_without_a_sampler_or_sampled_without_rows(
       mesh,
       c.sharding.rules(),
       rows=c.learner if is_trained else None,
-      sampled=not is_trained,
+      sampler_bytes=0.0 if is_trained else None,
     ),
   )
-  assert held["sampled"] != is_trained
+  assert held["sampler_bytes"] == (0.0 if is_trained else None)
   assert (held["tokens"] > 1) == is_trained
+
+
+def test_a_sampler_of_known_size_leaves_the_rest_to_the_update(monkeypatch):
+  config = countdown.get_config("tiny")
+  config.mesh.update(data=1, fsdp=4, tensor=2)
+  config.rollout.mesh.update(data=4, fsdp=1, tensor=2)
+  config.rollout.cache_gib = 3.0
+  config.rollout.page_size = 64
+  c = settings.read_train(config).shared
+  model = presets.PRESETS["orz-tiny"]
+  mesh = build.learner_mesh(c)
+  held = memory_held(
+    monkeypatch, lambda: build.build_policy_model(c, model, mesh)
+  )
+  # Sampling splits float32 weights over `tensor` alone.
+  weights = 4 * presets.parameter_count(model) / 2
+  assert held["sampler_bytes"] == 3 * 2**30 + weights

@@ -133,7 +133,7 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
     mesh,
     rules,
     rows=shared.learner,
-    sampled=False,
+    sampler_bytes=0.0,
   )
   state = learner_lib.abstract_state(
     model,

@@ -55,7 +55,7 @@ class Decoder:
       inlined=transformer.is_inlined(
         flags.train_layers, self.source.config.num_layers, self.mesh
       ),
-      sampled=hasattr(flags, "slots"),
+      sampler_bytes=None if hasattr(flags, "slots") else 0.0,
     )
     self.model = transformer.training(
       self.source.config,
