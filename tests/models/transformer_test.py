@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import Mesh
 from typed import present, stand_in
 
-from azr_jax.models import pages, transformer
+from azr_jax.models import attention, pages, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.presets import parameter_count
 
@@ -197,3 +197,17 @@ def test_auto_unrolls_shallow_models_on_one_gpu(
 def test_unembedding_is_the_tied_table(params):
   table = transformer.unembedding(params, CONFIG)
   np.testing.assert_array_equal(table, params["embedding"].T)
+
+
+def test_a_program_of_separate_layers_traces_one_of_them():
+  traced = []
+
+  def attend(q, k, v, segment_ids):
+    traced.append(q.shape)
+    return attention.xla_attention(q, k, v, segment_ids)
+
+  model = MODEL.clone(unrolled=True, attend=attend)
+  params = nn.unbox(transformer.abstract_params(model))
+  tokens = tokens_of(2, 8)
+  jax.jit(model.apply).trace({"params": params}, tokens, tokens)
+  assert len(traced) == 1
