@@ -287,7 +287,7 @@ def estimate(
     normalize: give advantages mean 0 and deviation 1 over those tokens,
       counting trajectories in the loss only (ORZ). For `GAE` the device does
       this.
-    pass_k: k of `PASS_K`.
+    pass_k: responses per set of `PASS_K`; other estimators ignore it.
     in_loss: whether each trajectory is trained on. None if all are. The
       rewards of the others still count in the baselines.
 

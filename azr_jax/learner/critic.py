@@ -182,7 +182,7 @@ def make_estimate(
     model: the policy's decoder.
     mesh: the device mesh of the batch.
     gamma: discount factor.
-    gae_lambda: lambda of GAE.
+    gae_lambda: as in `gae.estimate`.
     normalize: give advantages mean 0 and deviation 1 over trained tokens.
     options: XLA compiler options.
 
@@ -451,8 +451,8 @@ def make_actor_critic_update(
 
   Args:
     estimate: computes advantages and returns.
-    critic_update: updates the critic.
-    policy_update: updates the policy.
+    critic_update: from `make_update`.
+    policy_update: from `update.make_update`.
     epochs: number of passes over a batch. Metrics come from the last epoch,
       except the gap to the sampler, which comes from the first.
     prepare: computes the whole-batch inputs of the policy update.

@@ -70,7 +70,7 @@ class CriticParts:
   Attributes:
     optimizer: the critic's own optimizer.
     gamma: discount factor.
-    gae_lambda: lambda of GAE.
+    gae_lambda: as in `gae.estimate`.
     num_minibatches: maximum number of optimizer steps per batch.
     value_clip: as in `critic.value_loss`.
     grad_clip: the gradient norm that the optimizer clips to; 0 if it does not.

@@ -192,7 +192,6 @@ def _attend_to_newer(
   """Returns the softmax over the tokens after the cache's.
 
   Args:
-    q: queries.
     index_Q: index of each query's token among the new tokens.
     new: keys and values of the new tokens.
     recent: tokens after the cache's and before the new ones.

@@ -31,7 +31,7 @@ class Pool(flax.struct.PyTreeNode):
 
   Attributes:
     k: keys, in the layout that the product with queries reads.
-    v: values.
+    v: values, in the layout that the product with softmax weights reads.
     k_scale: scales of 8-bit keys. None for other dtypes.
     v_scale: scales of the values, like `k_scale`.
   """

@@ -120,8 +120,7 @@ def save(
 
   Args:
     call: the policy call that made the request.
-    request: the request.
-    futures: the futures of its completions, all done.
+    futures: the futures of the request's completions, all done.
   """
   return [
     {

@@ -68,7 +68,7 @@ class SequenceState:
     step_tokens: number of tokens it may get before it is paused; 0 for no
       limit.
     siblings: all samples of its prompt, including itself; () once it has ended.
-    completion_future: the future of its completion.
+    completion_future: receives the completion when it ends or is paused.
   """
 
   request: Request

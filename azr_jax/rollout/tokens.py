@@ -99,7 +99,7 @@ class SlotTokens:
   """The unread tokens of a sequence, in the decode calls of its slot.
 
   Attributes:
-    slot: the slot.
+    slot: the slot's index.
     before: the call before the first unread one.
     last: the last call of the sequence; None while it is in the slot.
   """

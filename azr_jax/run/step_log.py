@@ -140,8 +140,7 @@ class StepLog:
     """Queues a step, whose update may still be running, for `write_last`.
 
     Args:
-      step: the step.
-      rollouts: the trajectories and metrics of its rollouts.
+      rollouts: the trajectories and metrics of the step's rollouts.
       update_metrics: the future from `fetch` of its update.
       num_compiled: the number of programs compiled during the step.
       timings: maps the completion time of the update to time and speed metrics.

@@ -203,7 +203,6 @@ class Reader:
 
     Args:
       fields: the unread fields.
-      prompts: the prompts.
       max_tokens_name: the field with the maximum number of new tokens.
       max_tokens: its default, which is lowered to what fits into the model's
         context.

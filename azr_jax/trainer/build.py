@@ -346,7 +346,6 @@ def build_model(
   """Builds a decoder, for computing on a mesh.
 
   Args:
-    model: section `model` of the config.
     config: the decoder's shape.
     mesh: the mesh of parameters and rows.
     rules: how parameters are sharded over the mesh.

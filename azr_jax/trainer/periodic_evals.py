@@ -99,7 +99,6 @@ class PeriodicEvals:
     """Returns whether a run has finished all steps and the final scoring.
 
     Args:
-      run: the run.
       done: the number of finished steps.
     """
     is_there = (
@@ -134,7 +133,6 @@ class PeriodicEvals:
     Args:
       params: the training parameters.
       done: the number of finished steps.
-      run: the run.
       log: receives the scores, as of the step after the last.
     """
     is_last = done == self._experiment.settings.shared.train.steps
