@@ -1,8 +1,8 @@
 """The policy as a system sees it: prompts in, completions out.
 
 A system calls `policy.sample(prompts, n)` and never sees meshes, slots or
-optimizers. An agent answers prompts with a policy in another way, for example
-with tools.
+optimizers. An agent answers prompts in a way of its own, for example with
+tools.
 """
 
 import collections
@@ -418,7 +418,7 @@ def open_policy(
     key: the random key of all samples.
     weights: holds the copy until the block ends; None uses a new instance.
     version: number of updates that produced the parameters.
-    now: returns seconds.
+    now: a clock in seconds, for metrics.
   """
   weights = Weights() if weights is None else weights
   start = now()

@@ -243,10 +243,10 @@ class SamplerSettings(Settings):
   def check(self) -> None:
     """Rejects combinations of settings that cannot work.
 
-    A step's tail may stay in its slots (`max_staleness`) or be paused
-    (`step_tokens`), not both. With a limited cache, a decode call may need at
-    most one new page per sequence: otherwise two sequences could preempt each
-    other forever.
+    A step's unfinished sequences may stay in their slots (`max_staleness`) or
+    be paused (`step_tokens`), not both. With a limited cache, a decode call may
+    need at most one new page per sequence: otherwise two sequences could
+    preempt each other forever.
     """
     if self.cache_gib and self.decode_chunk > self.page_size:
       raise self.invalid(

@@ -87,7 +87,7 @@ class Stream:
       max_tokens: the most tokens of a completion.
       temperature: divisor of the logits of prompts without their own.
       shares_prefixes: whether prompts with the same first tokens share pages.
-      drafting: when decode calls draft; None: never.
+      drafting: when decode calls draft. None never drafts.
     """
     self._engine = engine
     self._tokenizer = tokenizer

@@ -320,8 +320,8 @@ def _sampler_bytes(
 ) -> float | None:
   """Returns the bytes of a sampler's weights and cache on each device.
 
-  None if `rollout.cache_gib` leaves the size of the cache open. Weights count
-  in the compute type, although they may have 8 bits.
+  None if `rollout.cache_gib` leaves the size of the cache open. Counts weights
+  in the compute type, even if they have 8 bits.
   """
   if not c.rollout.cache_gib:
     return None
