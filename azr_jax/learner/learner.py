@@ -65,7 +65,7 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True)
 class CriticParts:
-  """The critic's optimizer and numbers.
+  """The critic's optimizer and hyperparameters.
 
   Attributes:
     optimizer: the critic's own optimizer.

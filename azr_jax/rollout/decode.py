@@ -60,7 +60,7 @@ def decode(
       given. The call then ends when the first slot that is not done has N
       tokens.
     min_match: number of matching tokens that a draft requires.
-    steps: N, the most tokens per slot.
+    steps: N, the maximum number of tokens per slot.
     lists_pages: whether attention reads live pages only, with the platform's
       kernel.
     mesh: the mesh that slots are split over.

@@ -131,7 +131,7 @@ def num_accepted(
     tokens: the tokens drawn after the last token and after each draft.
     drafts: the proposed tokens.
     is_stop: whether a token ends a response.
-    room: the most tokens that may count.
+    room: maximum number of tokens that may count.
   """
   is_right = jnp.cumprod(tokens[:, :-1] == drafts, axis=1)
   goes_on = jnp.cumprod(~is_stop[:, :-1], axis=1)

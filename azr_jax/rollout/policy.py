@@ -296,8 +296,8 @@ class Policy:
       temperature: divisor of the logits; None uses the policy's.
       call: replaces the number of previous calls in the key. A policy's calls
         all have one or none does, so that no two share a key by accident.
-      max_new_tokens: the most new tokens for each prompt's completions; None
-        uses `rollout.max_tokens`.
+      max_new_tokens: maximum number of new tokens per completion of each
+        prompt; None uses `rollout.max_tokens`.
 
     Returns:
       (prompt index, sample index, completion) as they finish. Iterate with

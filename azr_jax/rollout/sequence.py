@@ -26,7 +26,7 @@ class Request:
     number: identifies the request; part of its sequences' ids.
     prompt: the prompt to sample from.
     n: number of samples.
-    max_new_tokens: the most new tokens per completion.
+    max_new_tokens: maximum number of new tokens per completion.
     key_data: the data of the random key; sample s folds in (`seed`, s).
     seed: integer that separates the prompt's random numbers from others'.
     temperature: divisor of the logits; 0 is greedy.
@@ -154,7 +154,7 @@ class SequenceState:
 
   @property
   def max_cached(self) -> int:
-    """The most tokens it can have in the cache: all but the last one."""
+    """The maximum number of tokens that it can cache: all but the last."""
     return len(self.request.prompt.token_ids) + self.max_new_tokens - 1
 
   @property

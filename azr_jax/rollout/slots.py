@@ -27,7 +27,7 @@ class ChangesBuilder:
 
     Args:
       devices: number of devices that slots are split over, in equal parts.
-      max_pages_per_row: M, the most pages per slot.
+      max_pages_per_row: M, the maximum number of pages per slot.
     """
     self._devices = devices
     self._max_pages_per_row = max_pages_per_row
@@ -117,7 +117,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
   Args:
     slots: B.
     devices: number of devices that slots are split over.
-    max_pages_per_row: M, the most pages per slot.
+    max_pages_per_row: M, the maximum number of pages per slot.
   """
 
   def zeros(*shape: int, dtype: type = np.int32) -> Any:

@@ -353,7 +353,7 @@ def build_model(
       model is not trained.
     sampler_bytes: bytes of a sampler's weights and cache on each device. None
       if the size of the cache is unknown.
-    critic: whether a critic of the same shape is trained beside the model.
+    critic: whether a critic of the same shape is also trained.
     reference: whether a reference policy is kept.
   """
   micro_rows = mesh_lib.padded_rows(rows.micro_rows, mesh) if rows else 1

@@ -132,7 +132,7 @@ def _request(
   how: runner.ItemSettings,
   tokenizer: Tokenizer,
 ) -> sizes.Workload:
-  """Returns the most that any of the benchmarks needs; they run one by one.
+  """Returns the largest sizes that any benchmark needs; they run one by one.
 
   Raises:
     ValueError: a benchmark has no prompts in the format.
@@ -171,8 +171,8 @@ def _print_limits(
 ) -> None:
   """Prints which benchmarks limit responses below rollout.max_tokens.
 
-  Agents have no other limit, so with agents it prints that
-  `evaluate.max_tokens` has no effect. It also names the benchmarks that
+  Agents are limited by rollout.max_tokens alone, so with agents it prints that
+  `evaluate.max_tokens` has no effect. Otherwise it names the benchmarks that
   `evaluate.max_tokens` does not cover.
   """
   most, given = settings.rollout.max_tokens, settings.evaluate.max_tokens
