@@ -50,7 +50,8 @@ def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
 def await_fetches() -> None:
   """Waits for pending fetches of updates, but not forever for a lost host.
 
-  A process that ends while a thread is inside the JAX runtime is aborted.
+  If a thread is still inside the JAX runtime when the process ends, the process
+  is aborted.
   """
   end = time.monotonic() + EXIT_TIMEOUT_S
   for thread in threading.enumerate():
