@@ -84,7 +84,6 @@ def items_of(
   """Reads a benchmark's data and returns its items, up to the limit.
 
   Args:
-    benchmark: the benchmark.
     settings: which items to return.
     say: prints a status line.
 

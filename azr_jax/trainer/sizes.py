@@ -140,7 +140,7 @@ def keep(values: dict[str, Any], c: SamplerSettings) -> None:
 
 
 def describe(c: SamplerSettings) -> str:
-  """Describes a cache whose size memory decided, in one line."""
+  """Describes in one line a cache whose size was chosen from memory."""
   return (
     f"memory has room for a cache of {c.cache_gib:.3g} GiB on each device "
     f"(rollout.cache_gib): {c.slots} slots share it, so sequences may wait"
@@ -227,8 +227,8 @@ def fit_cache(
       "model",
     )
   fitting = int((layout.MAX_HELD * room - weights) // page)
-  # The size is later converted back to pages and rounded down. Half a page more
-  # makes that give the same number.
+  # The size is later converted back to pages and rounded down. With half a page
+  # more, the result is the same number.
   pages = max(fitting, least) + 0.5
   return _with_cache(c, pages * page / copies / memory.GIB)
 
@@ -346,7 +346,7 @@ class Memory:
     layer = 10 * c.hidden_size + 4 * c.mlp_size
     if is_cpu:  # On other devices, attention stores no scores.
       layer += 3 * c.num_heads * row_length
-    # Rows come first, and `auto` keeps what fits beside them.
+    # Rows take precedence: `auto` later keeps the activations that still fit.
     remat = self.remat
     if remat == transformer.AUTO:
       remat = "none" if is_cpu else "full"
@@ -382,10 +382,10 @@ def fitted(
     if not bounds.critic:
       most_rows = min(most_rows, bounds.device_rows(row_length))
   most_rows *= devices
-  # The fewest micro-batches with a row per response, evenly filled.
+  # The fewest micro-batches that have a row per response, evenly filled.
   micro_batches = -(-responses // most_rows)
   micro_rows = -(-responses // micro_batches)
-  micro_rows += -micro_rows % devices  # An update has no other row counts.
+  micro_rows += -micro_rows % devices  # Devices have equally many rows.
   return {
     "rollout.prompt_buckets": buckets,
     "rollout.slots": min(responses, _MOST_SLOTS),

@@ -42,7 +42,6 @@ class EpisodeCollector:
     Args:
       policy: proposes and solves.
       jobs: validates proposals and grades solutions.
-      settings: the config section.
       proposer: samples and validates proposals.
       prompt_builder: builds the solver prompts.
       extensions: called at each stage of an episode.

@@ -68,7 +68,6 @@ class Seeding:
     Args:
       policy: the untrained model.
       context: validates proposals and stores the seeds.
-      settings: the config section.
       proposer: samples and validates proposals.
       prompt_builder: builds the solver prompts, which seeds must fit.
     """

@@ -19,7 +19,6 @@ def of_proposals(
 
   Args:
     proposals: all proposals of the step, which the repetition penalty compares.
-    settings: the config section.
   """
   penalties = repetition.penalties(
     [(p.task_type, p.task) for p in proposals], settings.repetition

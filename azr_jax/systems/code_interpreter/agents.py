@@ -60,7 +60,6 @@ def make(
       same libraries.
     jobs: runs the scripts of `code` and `steer`.
     prompt_format: the prompt format of `steer`.
-    steer: the settings of `steer`.
     template: the arguments of the chat template, for `steer`.
 
   Raises:

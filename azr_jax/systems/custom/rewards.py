@@ -139,7 +139,6 @@ class Rewards:
     """Starts the worker processes and loads the functions.
 
     Args:
-      settings: the config section.
       columns: the names of the rows' columns.
       given: functions passed to `azr_jax.api`, by name.
 

@@ -84,7 +84,6 @@ class Custom(GroupSystem[ScoredItems]):
     """Makes the system.
 
     Args:
-      settings: the config section.
       context: the resources of the run.
       rows: the training rows.
       eval_rows: the evaluation rows; may be empty.

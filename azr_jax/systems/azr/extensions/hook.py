@@ -48,7 +48,6 @@ class Extensions:
     """Makes extensions without any counts.
 
     Args:
-      settings: the config section.
       context: the resources of the run.
       prompt_builder: builds the solver prompts.
       buffers: the tasks of each type. They store the labels.
