@@ -10,8 +10,8 @@ from errors over items. Each model is compared with the first.
 
 Errors are standard errors. Intervals come from a bootstrap over items, which
 are the same for both models, and over each model's seeds. The interval over
-items covers other questions. Only the interval over seeds covers training
-again.
+items allows for other questions. Only the interval over seeds also allows for
+another training run.
 """
 
 from azr_jax.cli import errors

@@ -2,10 +2,10 @@
 
   python -m azr_jax.fetch --model=hf:OWNER/NAME --out=gs://BUCKET/FOLDER
 
-So one machine, which may have a token, downloads the model once, instead of
-every host of a slice. Files pass through this machine one at a time. Runs use
-the folder as their model. After an interruption, the same command resumes; it
-does nothing if the model is complete.
+One machine, which may hold a hub token, downloads the model once for all hosts
+of a slice. Files pass through this machine one at a time. Runs use the folder
+as their model. After an interruption, the same command resumes; it does nothing
+if the model is complete.
 """
 
 import pathlib

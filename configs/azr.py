@@ -5,7 +5,7 @@
 | variant | model | expected |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters | 3 minutes on two cores, 46 to 65 % |
-| `smollm2-135m` | from `sft.py:azr_smollm2-135m` | 48 min, two cores: worse |
+| `smollm2-135m` | from `sft.py:azr_smollm2-135m` | 48 min, two cores; accuracy fell |
 | `smollm2-135m_gpu` | from `sft.py:azr_smollm2-135m_gpu` | H100: 63 to 89 % |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
@@ -59,7 +59,7 @@ PUBLISHED_CODE = {
 }
 # Our changes: also train on the learnability rollouts, four fifths of all
 # responses, which the paper samples and discards; and tell the solver in full
-# prompts that values are compared by type, as they are.
+# prompts that values are compared by type.
 OURS = {"azr.train_on_learnability": True, "azr.equality_rule": True}
 
 
@@ -164,7 +164,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.azr.learnability_samples = 4
   c.azr.induction_inputs = 4
   c.azr.seed_factor = 1
-  c.azr.prompt_format = "compact"  # The start was taught it.
+  c.azr.prompt_format = "compact"  # SFT used this format.
   c.rollout.slots = 96
   c.rollout.prompt_buckets = (64, 128, 192)
   c.rollout.max_tokens = 112
@@ -193,7 +193,7 @@ def _smollm2_gpu(c: ml_collections.ConfigDict) -> None:
   c.azr.learnability_samples = 4
   c.azr.induction_inputs = 4
   c.azr.seed_factor = 1
-  c.azr.prompt_format = "compact"  # The start was taught it.
+  c.azr.prompt_format = "compact"  # SFT used this format.
   c.rollout.slots = 256
   c.rollout.prompt_buckets = (64, 128, 192)
   c.rollout.max_tokens = 112

@@ -38,8 +38,8 @@ from azr_jax.trainer import settings
 
 SIZES = ("3b", "7b", "14b")
 VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
-# Chips per copy of the weights for sampling. If they were sharded over all
-# chips, as the state is, they would be gathered again for each token.
+# Chips per copy of the weights for sampling. Weights sharded over all chips, as
+# the state is, would be gathered again for each token.
 SAMPLING_CHIPS = {"qwen2.5-3b": 1, "qwen2.5-7b": 4, "qwen2.5-14b": 4}
 # Search-R1's code differs from the paper in these keys.
 PUBLISHED_CODE = {
@@ -168,7 +168,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.data_seed = 1  # The warm start has 0.
   c.code_interpreter.prompts = 16
   c.code_interpreter.group_size = 8
-  c.code_interpreter.prompt_format = "compact"  # The start was taught it.
+  c.code_interpreter.prompt_format = "compact"  # SFT used this format.
   c.code_interpreter.tool.max_output_tokens = 40
   c.code_interpreter.curriculum = "none"
   c.code_interpreter.grouping = "quantiles"

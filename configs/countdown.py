@@ -119,8 +119,8 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.model.preset = "qwen2.5-0.5b"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"
-  # Each device holds a copy of the weights to sample with. Sharded, as the
-  # state is, they would be gathered again for each token.
+  # Each device holds a copy of the weights to sample with. Weights sharded like
+  # the state would be gathered again for each token.
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
   c.rollout.mesh.tensor = 1
@@ -170,7 +170,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.countdown.prompts = 16
-  c.countdown.prompt_format = "compact"  # The start was taught it.
+  c.countdown.prompt_format = "compact"  # SFT used this format.
   c.countdown.count = 20_000
   c.countdown.sizes = (3,)
   # After SFT it solves one in six of these, and one in seventy hard ones.

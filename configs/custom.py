@@ -50,8 +50,8 @@ def _qwen(c: ml_collections.ConfigDict, size: str) -> None:
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.custom.prompts = 64
-  # Each device holds a copy of the weights to sample with. Sharded, as the
-  # state is, they would be gathered again for each token.
+  # Each device holds a copy of the weights to sample with. Weights sharded like
+  # the state would be gathered again for each token.
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
   c.rollout.mesh.tensor = 1

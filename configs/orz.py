@@ -42,8 +42,8 @@ VARIANTS = (
   "32b_anneal",
   "distill_14b",
 )
-# Chips per copy of the weights for sampling. If they were sharded over all
-# chips, as the state is, they would be gathered again for each token.
+# Chips per copy of the weights for sampling. Weights sharded over all chips, as
+# the state is, would be gathered again for each token.
 SAMPLING_CHIPS = {"0.5b": 1, "1.5b": 1, "7b": 4, "14b": 4, "32b": 8}
 # The model that `configs/sft.py:orz_smollm2-135m` writes to `orz_sft`.
 SFT_START = "orz_sft/model"
@@ -60,8 +60,8 @@ PUBLISHED_CODE = {
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
 }
-# Our change: a response that is truncated after its answer earns nothing, so
-# that writing on is never rewarded.
+# Our change: a response that is truncated after its answer earns nothing, so a
+# model is never rewarded for text after its answer.
 OURS = {
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
@@ -217,7 +217,7 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.orz.data_seed = 1  # The warm start has 0.
   c.orz.prompts = 8
   c.orz.group_size = 8
-  c.orz.prompt_format = "compact"  # The start was taught it.
+  c.orz.prompt_format = "compact"  # SFT used this format.
   c.orz.grader = "rules"
   c.rollout.slots = 64  # prompts x group_size
   c.rollout.prompt_buckets = (40,)

@@ -114,7 +114,7 @@ def _protocol() -> ml_collections.ConfigDict:
   c = settings.supervised_config("programs")
   _warm_smollm2(c, steps=100)
   c.programs.count = 6000
-  c.programs.mix.flaw_prob = 0.0  # Its own mistakes are enough.
+  c.programs.mix.flaw_prob = 0.0  # The model makes enough mistakes itself.
   return c
 
 
@@ -123,7 +123,7 @@ def _long_protocol() -> ml_collections.ConfigDict:
   c = settings.supervised_config("programs")
   _warm_smollm2(c, steps=1000)
   c.programs.count = 72_000
-  c.programs.mix.flaw_prob = 0.0  # Its own mistakes are enough.
+  c.programs.mix.flaw_prob = 0.0  # The model makes enough mistakes itself.
   c.model.dtype = "bfloat16"
   c.learner.micro_rows = 64
   c.learner.chunk_tokens = 4096
@@ -207,7 +207,7 @@ def _habits() -> ml_collections.ConfigDict:
   _warm_smollm2(c, steps=30)
   c.questions.sources = code_interpreter.TINY_QUESTIONS
   c.questions.count = 400
-  c.questions.free_prob = 1.0  # Reinforcement learning asks no other way.
+  c.questions.free_prob = 1.0  # RL uses no other style.
   return c
 
 

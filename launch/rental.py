@@ -1,6 +1,6 @@
 """The life of a slice: request, wait, run a job, delete.
 
-`Rental` knows what is billed. `watch.py` keeps a job running on it.
+`Rental` tracks what is billed. `watch.py` keeps a job running on it.
 """
 
 import concurrent.futures

@@ -84,8 +84,7 @@ def watch(rental: Rental, job: Job, restarts: int) -> bool:
       return True
     if outcome == "preempted":
       print("the slice was preempted; requesting another", flush=True)
-    # If every worker was restarted, no worker runs the job. That is no end
-    # either.
+    # "gone": all machines restarted, so no worker runs the job any more.
     failures += outcome in ("failed", "gone")
   return False
 

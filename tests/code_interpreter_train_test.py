@@ -68,8 +68,8 @@ def test_a_run_killed_in_its_second_stage_goes_on_in_it(tmp_path):
   training.finish(training.start(cut, 5, config=config))
   found = metrics_of(whole)
   for mine, theirs in zip(metrics_of(cut), found, strict=True):
-    # The arrival time of a result decides which tokens are read together with
-    # it, and so the last bits of what follows.
+    # The arrival time of a result decides which tokens are prefilled with it,
+    # which changes the last bits of later log-probabilities.
     assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-5)
   stages = [one["stage/code_interpreter/number"] for one in found]
   assert stages == [1.0, 1.0, 2.0, 2.0, 3.0]

@@ -32,7 +32,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # The workers inherit it.
     shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True
   )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-# Nobody looks at where the operations of a test's program come from.
+# Tests do not need source locations in compiled programs.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import hypothesis
@@ -51,7 +51,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("busy")
 # Tracing creates many objects that stay alive, and few cycles.
 gc.set_threshold(200_000, 20, 100)
-# The collections at the interpreter's end would free what the exit frees.
+# The exit frees all memory, so skip the garbage collections before it.
 atexit.register(gc.freeze)
 # A shell ignores SIGINT for its background commands, and child processes
 # inherit that. A handler is not inherited.

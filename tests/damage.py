@@ -11,7 +11,7 @@ LIMIT_S = 30
 
 
 def variants(data, header=48, flips=24):
-  """Yields a name, the damaged bytes, and whether the file is hopeless.
+  """Yields a name, the damaged bytes, and whether readers must reject them.
 
   Args:
     data: the bytes of an intact file.

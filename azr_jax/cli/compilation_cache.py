@@ -1,8 +1,8 @@
 """Keeps compiled programs between processes, so that later starts are fast.
 
-JAX's own variables come first: JAX_COMPILATION_CACHE_DIR moves the folder, also
-into a bucket, and JAX_ENABLE_COMPILATION_CACHE=false keeps nothing. JAX warns
-about an entry that it cannot read or write, and compiles.
+JAX's environment variables take precedence: JAX_COMPILATION_CACHE_DIR moves the
+folder, also into a bucket, and JAX_ENABLE_COMPILATION_CACHE=false keeps
+nothing. If JAX cannot read or write an entry, it warns and compiles.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ _MIN_COMPILE_S = 0.2
 def enable() -> None:
   """Keeps this process's programs; call it after joining other processes.
 
-  The default folder is for a single process, because each host would have its
-  own: programs that only some hosts find are compiled at different times.
+  Only single-process runs use the default folder. Hosts with separate folders
+  would find different programs, and compile at different times.
   """
   chosen = getattr(jax.config, _DIRECTORY)
   if chosen is None and not jax.distributed.is_initialized():
@@ -33,7 +33,7 @@ def enable() -> None:
 
 
 def _enable_default() -> None:
-  """Keeps programs in a folder for processors like this one, if it may."""
+  """Keeps programs in a folder of this type of processor, if writable."""
   try:
     folder = _FOLDER.expanduser() / _processor()
     folder.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ def reading(path: object, expected: str) -> Iterator[None]:
   """Turns any error inside the context into one that names the file.
 
   Args:
-    path: the file, or the thing it is part of.
+    path: the file, or a part of it such as `FILE:LINE`, for the message.
     expected: the expected contents of the file.
 
   Raises:

@@ -47,7 +47,8 @@ class Corpus:
     conversations: the conversations in any order; training shuffles them.
     train_tokenizer: trains a tokenizer on texts, writes it to a folder and
       returns the path of its file.
-    check: tries the model's tokenizer, and says what it does differently.
+    check: prints a warning if the model's tokenizer does not suit the corpus,
+      for example if its chat template changes the prefill.
   """
 
   conversations: Sequence[Conversation]

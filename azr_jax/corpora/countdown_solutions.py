@@ -9,8 +9,8 @@
 | `answer_only` | with an empty chain of thought |
 | `value` | as in `guess`, but the answer is the target, not the expression |
 
-A model that starts with the last two has a habit to unlearn: `value` earns
-little, and `answer_only` cannot check itself.
+The last two are habits that training should unlearn: `value` earns little, and
+`answer_only` leaves no steps in which to notice a mistake.
 
 All intermediate values are natural numbers up to `MAX_VALUE`.
 """

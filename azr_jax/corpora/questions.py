@@ -4,6 +4,7 @@ The base model learns to write a script and to read its output, but often
 answers without one. Reinforcement learning has to discover when code helps.
 Scripts of a source may be wrong with a given probability, which sets how many
 of its questions the warm-started model solves.
+
 | solution style | conversation |
 | --- | --- |
 | `text` | the answer; the running totals precede it for sums |

@@ -43,7 +43,7 @@ class DemonstrationsSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-  """What corpora need to be built.
+  """The resources for building corpora.
 
   Attributes:
     make_executor: starts an executor for checking programs.

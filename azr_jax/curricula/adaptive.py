@@ -69,7 +69,7 @@ class Adaptive:
     window: int,
     warmup_steps: int,
   ):
-    """Starts with empty windows; `AdaptiveSettings` describes the numbers."""
+    """Starts with empty windows; `AdaptiveSettings` explains the arguments."""
     self._buckets = buckets
     self._target = target
     self._temperature = temperature

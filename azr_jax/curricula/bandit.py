@@ -59,7 +59,7 @@ class Bandit:
     temperature: float,
     forgets_unseen: bool,
   ):
-    """Starts with values of 0; `BanditSettings` describes the numbers."""
+    """Starts with values of 0; `BanditSettings` explains the arguments."""
     self._buckets = buckets
     self._learning_rate = learning_rate
     self._temperature = temperature

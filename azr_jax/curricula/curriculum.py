@@ -1,8 +1,7 @@
 """The curriculum interface, and the buckets of items that curricula sample.
 
 A curriculum samples the prompts of a step and is updated with their pass rates.
-It knows nothing about prompts, only items in buckets, so every system can use
-it.
+It sees only items in buckets, never prompts, so every system can use it.
 """
 
 import dataclasses

@@ -63,8 +63,8 @@ class PassRate:
 def group_by_thresholds(pass_rates: Sequence[PassRate]) -> list[int]:
   """Returns each question's group, 1 to 4, by the paper's thresholds.
 
-  It compares integers: 4 or 16 correct responses of 20 have a potential of
-  exactly 0.64, which floating point would miss.
+  Compares integers, because 4 or 16 correct responses of 20 have a potential
+  of exactly 0.64, which floating point would miss.
   """
   groups = []
   for rate in pass_rates:

@@ -17,7 +17,7 @@ def epoch_indices(
     seed: the seed of the run.
     total: number of items per epoch.
     positions: positions in the concatenated epochs, from 0.
-    stage: stages have epochs of their own.
+    stage: the stage. Each one shuffles differently.
 
   Returns:
     An index below `total` for each position.

@@ -89,7 +89,7 @@ class Replay:
     max_replays: int,
     decay: float,
   ):
-    """Starts without a history; `ReplaySettings` describes the numbers."""
+    """Starts without a history; `ReplaySettings` explains the arguments."""
     self._inner = inner
     self._fraction = fraction
     self._warmup_steps = warmup_steps

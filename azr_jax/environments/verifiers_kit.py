@@ -9,7 +9,7 @@ a request waits until the trainer's model has replied.
 2. `step` answers the request with the reply and runs up to the next request,
    whose additional messages are the turn.
 3. The rollout ends by itself, or because its next request is refused as too
-   long. The environment's own rubric then has scored it.
+   long. By then the environment's own rubric has scored it.
 
 It supports environments with `load_environment` and `rollout`, which
 `verifiers` 0.1.10 to 0.3 has. The package is an optional dependency, so it is

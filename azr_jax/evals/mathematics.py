@@ -54,10 +54,9 @@ def _from_problem(index: int, problem: problem_lib.Problem) -> Item:
 
 
 def read_minerva(raw: Iterable[Mapping[str, Any]]) -> list[Item]:
-  r"""Converts records.
+  r"""Converts Minerva's records.
 
-  Takes the answer from the last `\boxed` of the solution where the record has
-  none.
+  If a record has no answer, takes the last `\boxed` of its solution.
   """
   items = []
   for index, record in enumerate(raw):

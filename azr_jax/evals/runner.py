@@ -38,7 +38,7 @@ from azr_jax.tasks.chats import Chat, ChatSettings
 KS = (1, 4, 8, 16, 32, 64)
 TOO_LONG = "the prompt is too long"
 PROGRESS_LINES = 10
-# In the message about a public source that cannot be read.
+# Starts the hint that is appended to errors about public sources.
 PASS_DATA = "; or pass the data with"
 # The keys that scoring reads from a record.
 _KEYS = (

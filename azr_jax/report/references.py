@@ -6,8 +6,8 @@ A file is CSV with one value per line:
   evaluation/aime24/pass@1/unbiased,,0.481,ORZ-32B (table 4)
 
 The metric is one of `metrics.jsonl`. A value without a step is a level, drawn
-over all steps. Values with steps, of one label and metric, are points, joined
-by a line for readability.
+over all steps. Values with steps that share a label and a metric are points,
+joined by a line for readability.
 """
 
 import csv

@@ -172,7 +172,7 @@ def _differences(runs: Sequence[LoggedRun]) -> str:
 def seed_groups(runs: Sequence[LoggedRun]) -> dict[str, list[LoggedRun]]:
   """Groups runs that differ only in their seed.
 
-  Repeated runs of one seed are no independent evidence, so only the first one
+  Repeated runs of one seed are not independent evidence, so only the first one
   counts.
 
   Returns:

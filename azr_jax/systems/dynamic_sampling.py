@@ -73,7 +73,7 @@ class Group:
 
   @property
   def has_signal(self) -> bool:
-    """Whether the rewards differ by more than rounding."""
+    """Whether the rewards differ by more than a rounding error."""
     rewards = np.array([t.reward for t in self.trajectories], np.float64)
     return len(rewards) > 1 and not advantages.are_equal(rewards)
 
@@ -154,7 +154,10 @@ async def sample_groups(
   sample_group: Callable[[int], Coroutine[Any, Any, list[types.Trajectory]]],
   items: Sequence[Any] = (),
 ) -> Groups:
-  """Samples groups, replacing those without signal up to `max_prompts` times.
+  """Samples groups; replaces a group without signal by the next prompt's.
+
+  An index of the batch tries at most `max_prompts` prompts. Groups carried over
+  from the previous step are not replaced.
 
   Args:
     policy: samples for all indices of the batch concurrently.
@@ -163,8 +166,7 @@ async def sample_groups(
     sample_group: maps a prompt index to the prompt's graded responses; empty if
       the prompt is too long. The argument is an index below P x `max_prompts`,
       or that of a carried group.
-    items: the item of each prompt index, for `partial.gather`. Groups carried
-      over from the previous step are not replaced.
+    items: the item of each prompt index, for `partial.gather`.
   """
   first = batch_size * settings.max_prompts
   tried: dict[int, list[Group]] = {}

@@ -100,7 +100,7 @@ class PythonTool:
 
   @property
   def libraries(self) -> tuple[str, ...]:
-    """The libraries that scripts may import beside the standard ones."""
+    """The libraries that scripts may import besides the standard library."""
     return self._importable
 
   def forget(self, sequence_id: SequenceId) -> None:
@@ -212,10 +212,11 @@ class PythonTool:
     `interpreter/calls` counts scripts, and `interpreter/STATUS` those that
     ended with that status. `interpreter/slots_decoding` is the fraction of
     slots that decode, and `interpreter/awaiting` the number of conversations
-    that wait for a tool output, relative to the slots; both are means over
-    decode calls. `time/interpreter_busy` is the number of seconds in which a
-    script ran. During `time/interpreter_wait` of them the device was idle;
-    `time/interpreter_overlap_fraction` is the fraction in which it was not.
+    that wait for a tool output, divided by the number of slots; both are means
+    over decode calls. `time/interpreter_busy` is the seconds in which any
+    script ran, and `time/interpreter_wait` those seconds of them in which the
+    device was idle. `time/interpreter_overlap_fraction` is the fraction of the
+    busy seconds in which the device was not idle.
     """
     totals, self._totals = self._totals, collections.defaultdict(float)
     metrics = {

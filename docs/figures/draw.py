@@ -138,8 +138,8 @@ def draw_parts():
   d.save("parts.svg")
 
 
-# The step of the timeline: lengths of six proposals, and of the two
-# solutions that each of them asks for.
+# The step of the timeline: lengths of six proposals, and of the two solutions
+# that follow each proposal.
 PROPOSALS = (6.0, 2.0, 3.0, 4.0, 2.0, 3.0)
 SOLUTIONS = ((2.0, 3.0), (7.0, 2.0), (3.0, 2.0), (2.0, 4.0), (3.0, 9.0), (2, 3))
 NEXT = (3.0, 5.0, 2.0, 4.0, 3.0, 2.0, 4.0, 3.0)
@@ -148,7 +148,7 @@ Bar = tuple[int, float, float, str]  # slot, start, end, kind
 
 
 def in_phases() -> tuple[list[Bar], list[tuple[float, float]], float]:
-  """Returns bars of slots, times of grading, and the end of sampling."""
+  """Returns the slots' bars, the grading intervals, and the step's end."""
   bars: list[Bar] = []
   grading: list[tuple[float, float]] = []
   now = 0.0
@@ -168,7 +168,7 @@ def in_phases() -> tuple[list[Bar], list[tuple[float, float]], float]:
 def as_stream(
   ahead: Sequence[float] = (),
 ) -> tuple[list[Bar], list[tuple[float, float]], float]:
-  """The same step where a verdict at once makes prompts.
+  """Returns the same for a step in which each verdict adds prompts at once.
 
   Args:
     ahead: lengths of sequences of the next step, which take the slots that
@@ -205,7 +205,7 @@ def as_stream(
 
 
 def split(bars: list[Bar], done: float) -> list[Bar]:
-  """Lets bars that the update interrupts continue after it."""
+  """Splits the bars that the update interrupts in two."""
   parts = []
   for slot, start, end, kind in bars:
     if end <= done:

@@ -35,7 +35,7 @@ def test_a_command_of_the_list_names_its_own_script(monkeypatch, capsys):
 
 
 def test_a_start_does_not_wait_for_what_few_runs_need():
-  """These take a tenth of the time to the first line of a command."""
+  """Importing these libraries takes a tenth of a command's start."""
   program = """
 import sys, azr_jax.train, azr_jax.evaluate, azr_jax.sft, azr_jax.serve
 from azr_jax.systems.azr import system
@@ -68,6 +68,6 @@ def test_an_extra_that_is_named_exists():
   for module, name in extras.EXTRAS.items():
     assert name in extra, module
   everything = " ".join(word for words in extra.values() for word in words)
-  # Not all can be installed at once: gem-llm pins another version.
+  # gem-llm is separate, because it pins an old version of reasoning-gym.
   assert "gem-llm" not in " ".join(extra["environments"] + extra["test"])
   assert "gem-llm" in everything

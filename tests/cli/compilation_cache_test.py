@@ -31,7 +31,7 @@ print("hits", hits.count("/jax/compilation_cache/cache_hits"))
 
 @pytest.fixture
 def config(monkeypatch, tmp_path):
-  """Forgets the tests' cache, and restores it."""
+  """Unsets the tests' compilation cache, and restores it afterwards."""
   before = {name: getattr(jax.config, name) for name in NAMES}
   monkeypatch.setattr(compilation_cache, "_FOLDER", tmp_path / "compiled")
   jax.config.update(NAMES[0], None)

@@ -103,7 +103,7 @@ def test_what_our_statements_refuse_can_be_mended(name):
 def test_a_missing_package_is_told_with_what_installs_it(
   monkeypatch, capsys, module, advice
 ):
-  """The extra is neither another device's nor the tests'."""
+  """The suggested extra is neither for another device nor for tests."""
   monkeypatch.setattr(sys, "argv", ["command"])
 
   def main():

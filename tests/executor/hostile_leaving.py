@@ -16,7 +16,7 @@ def _counts(setup, count, number):
   return gives(code, *("1", "1", "1"), inputs=("1", "2", "3"))
 
 
-# The change, then of the next program: setup, expression, and its output.
+# Name -> the change; then the next program's setup, expression and output.
 BETWEEN_PROGRAMS = {
   "builtins": (
     "import builtins\nbuiltins.len = builtins.leak = lambda *a: 7",

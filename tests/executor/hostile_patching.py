@@ -29,14 +29,14 @@ def report():
 
 
 def _patches(*lines, inputs=("",)):
-  """Returns a case whose patch leaves the value right, or without value."""
+  """Returns a case that must give the right value or an error."""
   code = f"{_GLOBALS}def f(x=0):{body(lines)}\n  return [1]"
   outputs = ("[1]",) * len(inputs)
   return Case(code, inputs, statuses=("ok", "error"), outputs=outputs)
 
 
 def _spoils(*lines, errors=UNBELIEVED):
-  """Returns a case whose patch leaves no report, or one that is refused.
+  """Returns a case whose report must be missing or refused.
 
   It makes two calls in one process, because the first may already use the
   unpatched code.

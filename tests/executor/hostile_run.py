@@ -30,7 +30,7 @@ from tests.executor.hostile_case import Case
 from tests.executor.hostile_programs import CASES
 
 TIMEOUT_S = 0.6
-# A page costs microseconds, so that much is reached well within the time limit.
+# Touching a page takes microseconds, so programs reach this in time.
 MEMORY_MB = 128
 LIBRARIES_MB = 800  # The libraries themselves take 600.
 WAIT_S = 60.0
@@ -44,7 +44,7 @@ _SHOWN_CHARS = 200
 
 
 class Surroundings:
-  """The trusted side: what programs are told of it, and could change in it."""
+  """The trusted side: the facts that programs get, and files to attack."""
 
   def __init__(self) -> None:
     self.watch = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX))

@@ -186,7 +186,7 @@ _SLOW_ABLATIONS = (
   ],
 )
 def test_ablation(flags):
-  """Each layer stops just these of the programs that some layer must stop."""
+  """Without some layers, exactly the listed programs get through."""
   _needs_root_and_every_layer()
   report = _run(sys.executable, *flags.split(), f"--only={','.join(ABLATED)}")
   assert set(report["got_through"]) == ABLATIONS[flags]

@@ -86,7 +86,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 
 class HubServer(http.server.ThreadingHTTPServer):
-  """What the hub has received."""
+  """A hub that stores what it receives."""
 
   def __init__(self):
     super().__init__(("127.0.0.1", 0), Hub)

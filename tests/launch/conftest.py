@@ -127,6 +127,6 @@ def gcloud(tmp_path, sdk_socket):
 
 @pytest.fixture
 def launchers(monkeypatch):
-  """Imports a module that lies beside the launchers."""
+  """Imports a module from the folder of the launchers."""
   monkeypatch.syspath_prepend(str(training.ROOT / "launch"))
   return importlib.import_module

@@ -172,7 +172,7 @@ def sampling_config():
 
 
 def test_an_export_loads_the_parameters_once(trained, tmp_path):
-  """Plus one tensor at a time, cast and gathered, to be written."""
+  """Also holds one tensor at a time, cast and gathered, for writing."""
   folder, one = trained
   peak = PeakBytes()
   export.export(

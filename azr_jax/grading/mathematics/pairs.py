@@ -15,7 +15,7 @@ from azr_jax.grading.outcome import Outcome
 
 COLUMNS = ("kind", "label", "reference", "answer")
 LABELS = ("right", "wrong")
-# math-verify at its best: each text is put in a box, which it reads first.
+# The best case for math-verify: each text is in a box, which it reads first.
 _ALONE = r"""
 from math_verify import ExprExtractionConfig, LatexExtractionConfig
 from math_verify import parse, verify

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from azr_jax.lab.bench import device
 
-# A kernel is wrong if its worst error exceeds this multiple of plain XLA's in
-# the same dtype, plus what a different summation order causes in float32.
+# A kernel is wrong if its worst error exceeds `_FACTOR` times plain XLA's in
+# the same dtype plus `_LEAST`, which allows for float32 summation order.
 _FACTOR, _LEAST = 3.0, 1e-4
 
 # This fraction of the mean norm is added to each vector's norm, because vectors
@@ -52,8 +52,8 @@ def compare(programs: Programs, repeats: int) -> dict[str, Any]:
     array, relative to the exact norm. NAME_worst is the largest such error of a
     vector [E], relative to its norm plus a tenth of the mean norm. Plain XLA's
     errors end in `_plain`. `wrong` lists the names whose worst error is too
-    large. Then come the seconds of both and their ratio. Without a kernel, only
-    plain XLA's errors and seconds.
+    large. `seconds`, `plain_seconds` and `speedup` compare the times. Without a
+    kernel, there are only plain XLA's errors and seconds.
   """
   inputs, p = programs.inputs, programs
   with jax.default_matmul_precision("highest"):

@@ -16,7 +16,7 @@ from azr_jax.lab.bench.gpu_plan import Case
 Row: TypeAlias = dict[str, Any]
 
 ERROR = "error"
-# Cases with less time left than this are not started.
+# Seconds before the deadline after which no case is started.
 _LEAST_S = 15.0
 _SHOWN_LINES = 3
 _MODULE = "azr_jax.benchmark"

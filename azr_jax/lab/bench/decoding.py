@@ -61,8 +61,8 @@ def min_bytes(
     config: the decoder's config.
     dtypes: dtypes of weights and cache.
     slots: sequences decoded together.
-    cached_tokens: tokens of each at the start.
-    new_tokens: tokens to decode of each.
+    cached_tokens: cached tokens per sequence at the start.
+    new_tokens: tokens to decode per sequence.
   """
   entries = new_tokens * cached_tokens + new_tokens * (new_tokens - 1) / 2
   return decode_bytes(config, dtypes, new_tokens, slots * entries)

@@ -30,7 +30,7 @@ class Case:
     seconds_key: key of its output with the seconds to compare; "" if none.
     least: minimum FLOPs of a step, or bytes of a token.
     rate: which of the peak rates limits it.
-    limit_s: seconds after which it is ended.
+    limit_s: seconds after which the command is killed.
   """
 
   name: str
@@ -54,7 +54,7 @@ class Shape:
   Attributes:
     preset: key of `presets.PRESETS`.
     sequences: sequences of an update.
-    length: tokens of each.
+    length: tokens per sequence.
     num_layers: layers to keep; 0 keeps all.
   """
 

@@ -121,8 +121,9 @@ def _play(
   """Runs a stream to its end.
 
   Returns:
-    Gaps, host times from tokens to the next decode call, those of them after
-    calls that ended every sequence, and times of delivery, in seconds.
+    Four lists of seconds: gaps; host times from a call's tokens to the next
+    decode call; the same host times, only after calls that ended every
+    sequence; and times of delivery.
   """
   gaps, hosts, turnovers, delivered = [], [], [], []
   ready, all_ended = None, False

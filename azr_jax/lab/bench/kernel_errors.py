@@ -58,7 +58,8 @@ def training(
   """
   if name == "auto":
     name = attention.backend_for(mesh_lib.platform(mesh), dtype)
-  # Packing keeps to this limit, and a kernel built for it rejects more.
+  # Packed rows respect this limit, and a kernel built for it rejects rows with
+  # more sequences.
   room = max(LearnerSettings().max_sequences_per_row, int(segments.max()))
   by_query = (*segments.shape, config.num_heads, config.head_size)
   by_key = (*segments.shape, config.num_kv_heads, config.head_size)

@@ -121,7 +121,7 @@ class _Calls:
     return DecodeCost(call_s, max(0.0, token_s), page_s)
 
   def compact(self, slots: int) -> float:
-    """Returns the seconds of compacting the next larger slot count to this."""
+    """Returns the seconds to compact the next larger slot count to `slots`."""
     counts = self._engine.shapes.slot_counts
     state = self._engine.init_slots(counts[counts.index(slots) - 1])
     devices = self._engine.shapes.devices

@@ -31,7 +31,7 @@ class Snippet:
 
 
 def cases(programs: Sequence[Snippet]) -> dict[str, list[Job]]:
-  """Returns jobs by name of the way in which training uses the executor."""
+  """Returns the jobs of each case: validation, determinism and judging."""
 
   def jobs(runs: int, inputs: int) -> list[Job]:
     return [

@@ -139,7 +139,7 @@ def updater(
   Args:
     decoder: the decoder, updated in place.
     sequences: number of sequences.
-    length: tokens of each.
+    length: tokens per sequence.
     chunk_tokens: tokens whose logits exist at once.
     recomputes: whether the backward pass recomputes each layer.
   """
@@ -198,8 +198,8 @@ def generator(
 
   Args:
     slots: sequences decoded together.
-    cached_tokens: tokens of each at the start.
-    new_tokens: tokens to decode of each.
+    cached_tokens: cached tokens per sequence at the start.
+    new_tokens: tokens to decode per sequence.
   """
   c, like = decoder.config, decoder.embedding
   shape = slots, c.num_kv_heads, cached_tokens + new_tokens, c.head_size

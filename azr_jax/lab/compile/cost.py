@@ -1,4 +1,4 @@
-"""What a compiled program costs: its operations, with loops multiplied out.
+"""The cost of a compiled program: its operations, with loops multiplied out.
 
 The TPU compiler annotates every operation with estimated cycles, except
 collectives and the insides of kernels, which are listed separately. A loop

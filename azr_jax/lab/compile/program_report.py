@@ -148,8 +148,8 @@ def _kernels(whole: Cost, chip: Chip) -> list[dict[str, Any]]:
 def _collectives(whole: Cost, chip: Chip) -> list[dict[str, Any]]:
   """Returns the collectives of each kind and size, longest first.
 
-  Exposed time is all of a synchronous collective, and what the operations
-  between start and end do not hide of an asynchronous one.
+  A synchronous collective is exposed for its whole duration, an asynchronous
+  one for the part that the operations between its start and end do not hide.
   """
   found = []
   sizes: dict[collectives.Collective, tuple[float, float]] = {}

@@ -47,7 +47,7 @@ class Traffic:
     return op.bytes if op is not None else 0.0
 
   def _read_argument(self, fused: str, index: int, size: float) -> float:
-    """Returns how many bytes of its argument `index` a fusion reads."""
+    """Returns how many bytes a fusion reads of its argument `index`."""
     for op in self._program.computations[fused]:
       if op.kind == "parameter" and op.attributes.startswith(f"{index})"):
         return self._read(fused, op.name, size)

@@ -11,8 +11,8 @@ Bulletin 1946; Cochran, Biometrics 1951). If a few seeds happen to agree, this
 test takes its degrees of freedom from the many items. It then finds the small
 p-values that a correction for several tests needs four times too often. So we
 also do the paired t-test over the seeds' means, and report the wider of the two
-intervals and the larger p-value. With one item, both are that test. With one
-seed, there is only the test over items.
+intervals and the larger p-value. With one item, both tests are the t-test over
+seeds. With one seed, there is only the test over items.
 
 Axes: s seeds (index i), n items (index j).
 """

@@ -101,7 +101,7 @@ class Proposer:
     max_components: int = 0,
     strip: Collection[str] = (),
   ):
-    """Stores how to propose.
+    """Makes the proposer.
 
     Args:
       prompt_builder: builds the prompts of proposers and solvers.
@@ -135,7 +135,7 @@ class Proposer:
     many, and so on. The last resort shows only the zero triplet.
 
     Args:
-      policy: tokenizes prompts and knows the largest prompt bucket.
+      policy: tokenizes prompts and limits their length.
       task_type: the type of the proposal.
       buffers: the tasks of each type.
       rng: draws the references.

@@ -37,7 +37,7 @@ from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tasks.questions import prompts as question_prompts
 from azr_jax.tools import code_blocks
 
-# The setting that selects the temperature of the other roles.
+# `solver_temperature` that uses the temperature of the other roles.
 _AS_SAMPLED = -1.0
 # The guidance model's choices that accept an answer.
 _ACCEPTED = ("return answer", "terminate")

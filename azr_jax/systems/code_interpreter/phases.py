@@ -19,8 +19,8 @@ from azr_jax.tasks.chats import Chat, TemplateSettings
 from azr_jax.tasks.questions import prompts
 from azr_jax.tools import code_blocks
 
-# Call number of phase 0. It is part of the random keys, so that changing it
-# would change all of CodeSteer's samples.
+# Call number of phase 0. It is part of the random keys: changing it would
+# change all of CodeSteer's samples.
 _FIRST_PHASE = 1 << 20
 TOO_LONG = "(its output is too long to be shown)"
 _EMPTY = types.Completion(

@@ -2,7 +2,7 @@
 
 The keys:
 
-  token_s                one token of all slots
+  token_s                seconds for one token in every slot
   decode_roofline_fraction  minimum time at the device's bandwidth, divided by
                          the measured time
   reads_live_pages       whether attention's kernel reads only live pages

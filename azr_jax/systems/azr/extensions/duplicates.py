@@ -9,7 +9,7 @@ from azr_jax.tasks.programs import buffer as buffer_lib
 
 
 class Duplicates:
-  """Knows the buffers' tasks and every new task of one step."""
+  """Finds proposals that repeat a buffered task or a new task of the step."""
 
   def __init__(self, buffers: Mapping[str, buffer_lib.TaskBuffer], count: int):
     """Reads the buffers.

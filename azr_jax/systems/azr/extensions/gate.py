@@ -61,7 +61,7 @@ def admit(
   apart.
 
   Args:
-    policy: knows the largest prompt bucket.
+    policy: tokenizes the solver prompt and limits its length.
     proposal: a proposal after validation.
     drawn: the proposal's value from `draw`.
     unverified_fraction: epsilon.

@@ -9,7 +9,7 @@
 | `after_solution` | the vote ends; the answer is measured |
 | `after_step` | votes grade rollouts and solutions (`labels.py`); answers are
   counted |
-| `metrics` | the metrics of all these |
+| `metrics` | the metrics of all extensions are computed |
 
 With the paper's settings, only the measurements do anything. Other extensions
 change a prompt (`composite.py`), a program (`rewriting.py`) or a reward
@@ -107,7 +107,7 @@ class StepExtensions:
     return self._labels.is_voted(task)
 
   async def after_proposal(self, index: int, proposal: Proposal) -> None:
-    """May give a validated proposal a task, or take its task away."""
+    """Applies the gate and the duplicate check to a validated proposal."""
     run = self._run
     if run.settings.unverified_fraction:
       gate.admit(

@@ -65,7 +65,7 @@ class Labels:
     return self._kind == MAJORITY or not is_verified(task)
 
   def is_voted(self, task: Task) -> bool:
-    """Returns whether anything needs the vote on a task."""
+    """Returns whether the solver's or the proposer's reward uses a vote."""
     return self.by_vote(task) or self._for_proposers == MAJORITY
 
   def needs_vote(self, task_type: str, task: Task) -> bool:

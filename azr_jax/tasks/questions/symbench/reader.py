@@ -167,9 +167,9 @@ def _arrangement(row: Row) -> TextAndReference:
 
 
 def _decomposition(row: Row) -> TextAndReference:
-  """Reads a question about the initial crops and X.
+  """Reads a question that asks for the initial crops and X.
 
-  The stored answer has the amounts of A, B, C, X and Y. Both forms are correct.
+  The stored answer also contains Y. Answers with and without Y are correct.
   """
   solution = _solution(row)
   stored = solution["solution"]["answer"]
