@@ -71,7 +71,7 @@ TEST_REQUIRES = [
   "math-verify>=0.7",
   "matplotlib>=3.8",
   "nbclient>=0.10",
-  "openai>=1.40",  # asks `azr_jax.serve`.
+  "openai>=1.40",  # The client in the tests of `azr_jax.serve`.
   "pyarrow>=15",  # reads Countdown's puzzles where they are parquet.
   "pyrefly==1.4.1",  # Pinned, like ruff: new versions report new errors.
   "pytest>=8.0",

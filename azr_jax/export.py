@@ -4,8 +4,8 @@ python -m azr_jax.export --workdir=RUN --out=DIR [--dtype=float32]
 
 `--formats=safetensors` writes a folder that `transformers` and vLLM load,
 `gguf` the file `model.gguf` for llama.cpp; both can be combined. README.md
-becomes the model card: method, steps, rewards, the benchmarks of `RUN_scores`
-(or `--scores`) next to those of `--base`, and the config.
+becomes the model card: method, steps, rewards, config, and the benchmark scores
+in `RUN_scores` (or `--scores`) next to the scores in `--base`.
 `--push_to=OWNER/NAME` uploads the folder to the Hugging Face hub, with
 HF_TOKEN.
 """

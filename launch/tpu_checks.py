@@ -1,4 +1,4 @@
-"""Checks what would otherwise fail after paying for a slice."""
+"""Finds mistakes before a slice has to be paid for."""
 
 import json
 import os

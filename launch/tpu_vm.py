@@ -152,7 +152,7 @@ def up(rental: Rental, job: Job) -> None:
 
 
 def check(rental: Rental, job: Job) -> None:
-  """Checks what would otherwise fail later. Creates nothing."""
+  """Checks the job, the account and the slice. Creates nothing."""
   if tpu_flags.CHECK_JOB.value:
     words = list(job.words)
     if job.weights:

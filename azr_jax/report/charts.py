@@ -85,8 +85,8 @@ def lines(
       values, or instead of them in a chart with many lines.
 
   Returns:
-    An `svg` element. Its polylines carry the label as `data-label`; those of
-    values under a running mean have the class `raw`.
+    An `svg` element. Its polylines carry the label as `data-label`. Values
+    under a running mean have the class `raw`.
   """
   shapes = []
   for line in drawn:

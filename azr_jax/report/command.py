@@ -11,7 +11,7 @@ from azr_jax.run.console import print_status
 
 @dataclasses.dataclass(frozen=True)
 class PageRequest:
-  """What to report, and where to write it.
+  """A page to write: its runs, its options and its file.
 
   Attributes:
     paths: the run folders.

@@ -40,7 +40,7 @@ def about(runs: Sequence[LoggedRun]) -> str:
 
 
 def _facts_table(runs: Sequence[LoggedRun]) -> str:
-  """Returns a table of what the runs share, then one of what differs."""
+  """Returns a table of the facts that runs share, and one of the others."""
   facts = [_facts(run) for run in runs]
   same, differing = [], []
   for key, first in facts[0].items():

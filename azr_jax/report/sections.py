@@ -50,7 +50,7 @@ PAPER_FIGURES = {
   ),
 }
 SOLVED = r"learnability/[^/]+/(.+)/solved_(\d+)_of_(\d+)"
-# Charts of what a run learned, best evidence first. The page starts with the
+# Charts that show learning, best evidence first. The page starts with the
 # first one that its runs have.
 MAIN = (
   Chart("Held-out problems solved", r"evaluation/(.+)/pass@1/unbiased"),

@@ -142,7 +142,7 @@ def _time(reader: Reader, text: str) -> tuple[float, str]:
       reader.read(written)
     except reader.errors:
       pass
-    except Exception as raised:  # noqa: BLE001 - it is what is looked for.
+    except Exception as raised:  # noqa: BLE001 - an error is a result.
       error = f"{type(raised).__name__}: {raised!s:.60}"
     cpu_s = time.process_time() - cpu_start
     least = min(least, cpu_s + _TICK_S, time.perf_counter() - start)

@@ -36,7 +36,7 @@ class Case:
   Attributes:
     code, inputs, runs, forbidden: the fields of the job.
     before: a program that each zygote runs first, on the secret; or empty.
-    shares: whether its calls share a process whatever it does.
+    shares: whether its calls always share a process.
     copies: number of jobs that run at the same time.
     statuses: the statuses that the verdict may have.
     errors: the errors that it may name if it is not `ok`; None for any.

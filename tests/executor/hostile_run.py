@@ -234,7 +234,7 @@ def _max_s(case: Case) -> float:
 
 
 def batches(names: list[str]) -> list[list[str]]:
-  """Returns one batch per case, and at the end one of those that time out."""
+  """Returns one batch per case, and a last batch of the cases that time out."""
   slow = [name for name in names if "timeout" in CASES[name].statuses]
   return [[name] for name in names if name not in slow] + [slow]
 

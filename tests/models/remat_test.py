@@ -1,4 +1,4 @@
-"""What is recomputed, by the memory of a device."""
+"""The remat policy that `auto` chooses for a device's memory."""
 
 import types
 

@@ -99,7 +99,7 @@ def test_a_run_saves_by_steps_by_minutes_and_at_its_end(tmp_path, monkeypatch):
 
 
 def test_hosts_are_asked_after_the_last_step_too(tmp_path, monkeypatch):
-  # Their exchange waits for the update, for which the log allows less time.
+  # The exchange waits for the last update. The log would time out earlier.
   asked = []
   with opened(tmp_path) as run:
     exchange = Hosts.any_of_each

@@ -1,4 +1,4 @@
-"""Layouts that do not fit the devices, and what a model's memory is for."""
+"""Layouts that do not fit the devices, and the memory that remat plans for."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_a_wrong_layout_is_told_before_a_model_is_downloaded(
 
 
 def memory_held(monkeypatch, build_it):
-  """Returns what a model's recomputation is chosen for."""
+  """Returns the arguments by which a model's remat policy is chosen."""
   asked = {}
 
   def choose(remat, config, dtype, mesh, tokens, chunk, capacity, **held):

@@ -115,8 +115,8 @@ def _measure(command: Sequence[str], limit_s: float) -> Row:
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
   """Returns the environment of a case.
 
-  JAX may take nearly the whole GPU, because nothing else runs on it. It reuses
-  no compiled program, so that `compile_s` is that of a first start.
+  JAX may take nearly the whole GPU, because nothing else runs there. It reuses
+  no compiled program, so that `compile_s` measures a first start.
   """
   return {
     "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.92",

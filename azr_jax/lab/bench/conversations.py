@@ -61,8 +61,8 @@ class ScriptedToolRunner:
   Attributes:
     wait_s: seconds during which every slot was waiting for a script.
     decoding: number of decoding slots, summed over calls of the decode loop.
-    awaiting: number of slots waiting for a script, summed likewise.
-    slots: total number of slots, summed likewise.
+    awaiting: number of slots waiting for a script, summed over the same calls.
+    slots: total number of slots, summed over the same calls.
   """
 
   def __init__(

@@ -1,4 +1,4 @@
-"""Compiles every device program ahead of time and measures what it needs."""
+"""Compiles every device program ahead of time; reads its memory and its cost."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-  """What one program needs on one device of the mesh.
+  """The memory and the work of one program on one device of the mesh.
 
   Attributes:
     name: name of the program; see `abstract.Program`.

@@ -140,7 +140,7 @@ class Loop:
   """A loop whose length the compiler does not know.
 
   Attributes:
-    name: what one iteration handles; see `loop_name`.
+    name: the unit that one iteration handles; see `loop_name`.
     times: how often the loop is entered per run of the code that contains it.
     max_trip_count: upper bound of its length, or None if unknown.
     body: the cost of one iteration, including the condition.
@@ -153,7 +153,7 @@ class Loop:
 
 
 def loop_name(op_name: str) -> str:
-  """Returns what one iteration of a loop of unknown length handles.
+  """Returns the unit that one iteration of a loop handles, such as a token.
 
   Attention's loop reads a page of each row. The outermost loop of a decode is
   over tokens, and that of an update over micro-batches. A critic's outermost

@@ -31,7 +31,7 @@ from azr_jax.trainer.settings import TrainSettings
 def start_programs(
   c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> list[Program]:
-  """Returns what a run does before its first step: start or restore.
+  """Returns the programs before a run's first step: start or restore.
 
   A new state takes over the loaded parameters; a critic starts from a copy of
   them. A restored state is read straight into its shards, so nothing else is

@@ -40,7 +40,7 @@ HOST_SLOT_S = 2e-6
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-  """What the scheduler's decisions and the pages read depend on.
+  """The settings that determine the schedule and the number of pages read.
 
   Attributes:
     shapes: the sizes of device calls. The forecast overrides `longest`.

@@ -83,7 +83,7 @@ class Finding:
 
 
 def check_runs(workdir: Workdir) -> None:
-  """Checks that there are runs, and that they were trained as their arms say.
+  """Checks that there are runs, trained with the settings of their arms.
 
   Settings that were added after a run started are not compared: their defaults
   keep the old behavior.

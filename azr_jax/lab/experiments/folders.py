@@ -1,4 +1,4 @@
-"""The layout of an experiment's working directory, and what in it is done.
+"""An experiment's working directory: its layout, and which parts are done.
 
 | path | content |
 | --- | --- |

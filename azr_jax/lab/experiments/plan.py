@@ -28,7 +28,7 @@ from typing import Any
 
 from azr_jax.config.settings import Settings, setting
 
-# What a comparison claims about the difference: arm minus base.
+# Claims about a difference, arm minus base.
 HIGHER, LOWER, NOT_LOWER = "higher", "lower", "not_lower"
 CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 

@@ -51,7 +51,7 @@ class Runner:
     budget_hours: float,
     keep: Callable[[], None] = lambda: None,
   ):
-    """Starts nothing yet.
+    """Stores the jobs; `run` starts them.
 
     Args:
       workdir: the experiment's working directory.

@@ -161,7 +161,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     return SampledItem(self._buckets.add(bucket), bucket)
 
   async def take(self, policy: Policy, step: int) -> StepPuzzles:
-    """Draws puzzles from the curriculum; samples proposals if it is time."""
+    """Draws puzzles from the curriculum; samples proposals if they are due."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
       settings.dynamic_sampling, self.context.seed, step

@@ -26,7 +26,7 @@ COMMAND = (sys.executable, "-c", _FAKE)
 
 
 def run(cases, path, deadline_s=60.0):
-  """Runs cases; returns what was said and the rows."""
+  """Runs cases; returns the status lines and the rows."""
   said = []
   case_runs.run(cases, path, deadline_s, said.append, COMMAND)
   return said, case_runs.read(path)

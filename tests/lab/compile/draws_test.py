@@ -81,7 +81,7 @@ def test_more_steps_ahead_take_no_longer_and_differ_in_their_draws():
 
 
 def test_only_steps_between_others_are_timed():
-  """One long step: its own time counts, that of steps around it does not."""
+  """One long step: its own time counts, but not that of its neighbours."""
   long, short = prompts(100, 100, 100, 100), prompts(10, 10, 10, 10)
   seconds = draws.ahead([long, short, short, long], 1, rules(), costs())
   assert len(seconds) == 1 and seconds[0] < 100
