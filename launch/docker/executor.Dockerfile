@@ -1,16 +1,17 @@
-# A node that verifies programs for runs on other machines. From the root:
+# A node that verifies programs for runs on other machines. In the repository's
+# root:
 #
 #   docker build -f launch/docker/executor.Dockerfile -t azr_jax:executor .
 #   docker run --network=host azr_jax:executor --head --port=6379
 #   docker run --network=host azr_jax:executor --address=HEAD:6379
 #
-# A run joins by `ray start --address=HEAD:6379 --num-cpus=0`, and is given
-# `--config.executor.backend=ray --config.executor.address=HEAD:6379`. It must
-# have this image's minor version of Python, and the same version of Ray:
-# `--build-arg RAY=2.60.0`. The executor needs the standard library alone, so
-# JAX is not installed.
-# `docker run azr_jax:executor` with `--entrypoint python`, then
-# `-m azr_jax.executor --doctor`, says which layers of the sandbox there are.
+# A run joins with `ray start --address=HEAD:6379 --num-cpus=0` and the flags
+# `--config.executor.backend=ray --config.executor.address=HEAD:6379`. It needs
+# this image's minor version of Python and version of Ray (`--build-arg
+# RAY=2.60.0`). The executor only needs the standard library, so JAX is not
+# installed. This lists the available sandbox layers:
+#
+#   docker run --entrypoint python azr_jax:executor -m azr_jax.executor --doctor
 ARG PYTHON=3.12
 FROM python:${PYTHON}-slim-bookworm
 
@@ -21,7 +22,7 @@ WORKDIR /opt/azr_jax
 COPY setup.py pyproject.toml README.md LICENSE ./
 COPY azr_jax ./azr_jax
 COPY configs ./configs
-# What scripts of the Code Interpreter may import comes with the last three.
+# The last three packages are libraries for scripts of the Code Interpreter.
 RUN pip install --no-cache-dir --no-deps . \
     && pip install --no-cache-dir "ray==${RAY}" 'networkx>=3.2' 'pandas>=2.2' \
        'sympy>=1.12' \

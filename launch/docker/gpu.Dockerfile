@@ -1,12 +1,12 @@
-# Training on NVIDIA GPUs. From the repository's root:
+# Training on NVIDIA GPUs. In the repository's root:
 #
 #   docker build -f launch/docker/gpu.Dockerfile -t azr_jax:gpu .
 #   docker run --gpus=all --ipc=host -v /runs:/runs azr_jax:gpu azr_jax.train \
 #       --config=configs/azr.py:qwen2.5-7b --workdir=/runs/azr
 #
-# CUDA's libraries come with JAX's wheels, so that the host needs a driver and
-# the NVIDIA container toolkit, and this image no CUDA. Programs that a model
-# writes run in the executor's own sandbox, inside of the container.
+# JAX's wheels contain CUDA's libraries, so the image needs no CUDA, and the
+# host only needs a driver and the NVIDIA container toolkit. Programs that a
+# model writes run in the executor's own sandbox inside the container.
 FROM python:3.12-slim-bookworm
 
 ENV NVIDIA_VISIBLE_DEVICES=all \
@@ -18,7 +18,7 @@ WORKDIR /opt/azr_jax
 COPY setup.py pyproject.toml README.md LICENSE ./
 COPY azr_jax ./azr_jax
 COPY configs ./configs
-# hadolint ignore=DL3013 # the package itself has the ranges of versions
+# hadolint ignore=DL3013 # setup.py has the version ranges
 RUN pip install --no-cache-dir '.[cuda,eval,gym,ray,scripts,serve,wandb]' \
     && rm -rf /opt/azr_jax
 

@@ -1,4 +1,4 @@
-"""Compiles every device program ahead of time; reads its memory and its cost."""
+"""Compiles every device program ahead of time; reports memory and cost."""
 
 import dataclasses
 import re
