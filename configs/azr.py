@@ -106,7 +106,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (1024, 2048, 4096, 6144)  # Table 3: 6144
   c.rollout.max_tokens = 8096  # Table 3
   c.rollout.temperature = 1.0  # Table 3
-  c.rollout.prefill_tokens = 2048  # fewest cycles a token on v5p, of 1k to 6k
+  c.rollout.prefill_tokens = 2048  # fewest cycles per token on v5p, of 1k to 6k
   c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
   c.rollout.decode_chunk = 128
   c.rollout.page_size = 512

@@ -14,7 +14,7 @@ from azr_jax.parallel.chips import Chip
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FLOPS = re.compile(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)')
 _BYTES = re.compile(r'"cost_estimate":\s*\{[^}]*"bytes_accessed":\s*"?(\d+)')
-# Custom calls that are kernels; others are compiler helpers or products.
+# Custom calls that are kernels; others are compiler helpers or matrix products.
 _KERNELS = re.compile(r"tpu_custom_call|cudnn\$fmha|triton|mosaic_gpu")
 # Last components of many kernels' paths, which do not tell kernels apart.
 _GENERIC_NAMES = ("while", "body", "closed_call", "pallas_call")
@@ -34,7 +34,7 @@ _ATTENTION_PRODUCTS = {
 _NAMED = ("tpu_custom_call", "__gpu$xla.gpu.triton")
 # Kernels whose cost is estimated per page of every row.
 _PER_PAGE = frozenset(("decode_attention",))
-# Rank of the pages, and of the recent tokens' entries, of all layers.
+# Number of axes of an array with the pages or recent entries of all layers.
 _LAYERED_AXES = 5
 # Targets without a causal mask: they hide tokens by a bias instead.
 _DENSE = "ScaleBias"

@@ -8,7 +8,7 @@ papers:
 | --- | --- | --- | --- |
 | `learnability` | 1 - p, and 0 at p = 0 (AZR, eq. 4) | 0, 1 | just above 0 |
 | `difficulty` | 1 - p (Survive or Collapse, arXiv 2605.22217) | 1 | 0 |
-| `variance` | p (1 - p), of correctness (arXiv 2502.12272) | 0, 1 | 1/2 |
+| `variance` | p (1 - p), the variance (arXiv 2502.12272) | 0, 1 | 1/2 |
 | `uncertainty` | 1 - 2 abs(p - 1/2) (R-Zero, arXiv 2508.05004) | 0, 1 | 1/2 |
 
 Timeouts: in abduction the proposer's program runs on the solver's input, in

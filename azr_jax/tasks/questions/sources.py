@@ -35,7 +35,7 @@ TRAINING_SEED = (
   lambda seed: seed != HELD_OUT_SEED,
   f"a seed other than {HELD_OUT_SEED}, which holds questions out",
 )
-# This holds out 100 questions of the largest BIG-Bench Hard tasks, with 250.
+# The largest BIG-Bench Hard tasks have 250 questions; this holds out 100.
 _HELD_OUT_FRACTION = 2, 5
 # A placeholder for a file that only the user can name.
 UNKNOWN = "QUESTIONS_NOT_TRAINED_ON.jsonl"
