@@ -149,8 +149,8 @@ def context(make_context):
 def make_strict_store(tmp_path, monkeypatch):
   """A folder as a store whose paths cannot be opened like local paths.
 
-  Orbax and etils, which support stores, may still ask for the name. Appending
-  is impossible: gcsfs would overwrite the contents.
+  Orbax and etils support stores, so they may still get the path. Appending
+  raises an error, because gcsfs would overwrite the contents.
   """
   import sys
 

@@ -33,7 +33,7 @@ IMPORT_SYSTEMS = (*KNOW_SYSTEMS, "lab")
 SYSTEM_NAME = re.compile(
   r"[\"'](azr|orz|countdown|code_interpreter|custom)[\"']"
 )
-# Generators and keys from a seed. The key of 0 is a placeholder or a shape.
+# Generators and keys made from a seed. A key of seed 0 is only a placeholder.
 SEEDED = re.compile(
   r"default_rng\(|RandomState\(|\bRandom\(|SeedSequence\("
   r"|random\.(key|PRNGKey)\((?!0\))"
@@ -153,7 +153,7 @@ def test_sections_end_where_something_is_built(package):
 
 
 def test_runs_draw_random_numbers_by_purpose():
-  """The laboratory and the sandbox share no run's numbers."""
+  """Excludes `lab/` and the sandbox, whose numbers belong to no run."""
   apart = ("lab", "randomness", "executor")
   found = {
     file.relative_to(PACKAGE).as_posix()

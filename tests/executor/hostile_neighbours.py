@@ -1,7 +1,8 @@
-"""Programs that ask about other processes, wake them, or use them up.
+"""Programs that ask about other processes, wake them, or affect their memory.
 
-Most make a system call with arguments that work elsewhere. Numbers are those of
-x86-64; on another machine they stand for other calls, which are denied too.
+Most make a system call whose arguments work outside the sandbox. The numbers of
+calls are those of x86-64; on another machine they mean other calls, which are
+denied too.
 """
 
 from tests.executor.hostile_case import (

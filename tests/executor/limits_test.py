@@ -122,8 +122,8 @@ def test_to_wait_for_a_core_is_no_sleep():
 
 
 def test_short_sleeps_add_up(pool):
-  # The limit is reached 0.4 of it before the second sleep ends, so a zygote
-  # that gets its core late still ends it.
+  # Two sleeps exceed the limit by 0.4 of it, so even a zygote that gets its
+  # core late stops the second one.
   inputs = (f"{0.7 * LIMIT_S}",)
   assert pool.submit(Job("", SLEEP, inputs)).result(60).status == "ok"
   # In one process, and in a process per call.

@@ -11,7 +11,7 @@ import real_sdk
 import training
 
 PAGE = training.ROOT / "docs" / "guide" / "tpu.md"
-# The command that `up` ran first until commands were parsed here.
+# A wrong command that `up` once used: `quotas` is only in the track `beta`.
 OLD_QUOTA = (
   "gcloud quotas info describe TPUV5PPerProjectPerZoneForTPUAPI "
   "--service=tpu.googleapis.com --project=p --format=json"
@@ -20,7 +20,7 @@ COMMANDS = (
   *("up", "check", "create", "copy"),
   *("run", "logs", "status", "delete"),
 )
-# Options that can be combined, in addition to those of every command.
+# Name -> options that are used together, besides those of every command.
 OPTIONS = {
   "plain": (),
   "spot on a private network": (

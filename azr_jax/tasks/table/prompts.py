@@ -49,7 +49,7 @@ def check(
   tokenizer: Tokenizer,
   say: Callable[[str], None],
 ) -> None:
-  """Tries the chat template, if used, with a row's system message and prefill.
+  """Tries the chat template, if it is used, on what a row needs.
 
   Args:
     row: a row with the prefill, and with the system message if rows have one.
