@@ -148,7 +148,7 @@ Bar = tuple[int, float, float, str]  # slot, start, end, kind
 
 
 def in_phases() -> tuple[list[Bar], list[tuple[float, float]], float]:
-  """Returns the slots' bars, the grading intervals, and the step's end."""
+  """Returns the slots' bars, the grading intervals, and the end of grading."""
   bars: list[Bar] = []
   grading: list[tuple[float, float]] = []
   now = 0.0

@@ -16,7 +16,7 @@ from azr_jax.lab.bench.gpu_plan import Case
 Row: TypeAlias = dict[str, Any]
 
 ERROR = "error"
-# Seconds before the deadline after which no case is started.
+# No case starts within this many seconds of the deadline.
 _LEAST_S = 15.0
 _SHOWN_LINES = 3
 _MODULE = "azr_jax.benchmark"
