@@ -196,11 +196,10 @@ def load(
   experiment = build.build(checked)
   if not is_run:
     return Model(experiment, experiment.load_params())
-  shared = checked.shared
   sampling = train_settings.SamplingSettings(
-    mesh=shared.mesh, sharding=shared.sharding
+    mesh=checked.shared.mesh, sharding=checked.shared.sharding
   )
-  mesh = mesh_lib.make_mesh(shared.mesh.sizes())
+  mesh = mesh_lib.make_mesh(sampling.mesh.sizes())
   _, params = loading.load_model(sampling, spec, mesh)
   return Model(experiment, params)
 

@@ -211,15 +211,15 @@ class Model:
   def _scores(self) -> preparation.Scores:
     """The jitted scoring program."""
     experiment = self._experiment
-    shared = experiment.settings.shared
+    c = experiment.settings.shared
     return jax.jit(
       preparation.make_scores(
         experiment.model,
-        shared.learner.chunk_tokens,
-        temperature=shared.rollout.temperature,
+        c.learner.chunk_tokens,
+        temperature=c.rollout.temperature,
         mesh=experiment.mesh,
       ),
-      compiler_options=shared.compiler.options(experiment.mesh),
+      compiler_options=c.compiler.options(experiment.mesh),
     )
 
   def update(
