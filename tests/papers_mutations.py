@@ -459,8 +459,8 @@ _R1_CI = (
   _of(
     "code_interpreter | section 4.1 | 1 if right",
     file="azr_jax/systems/code_interpreter/rewards.py",
-    line='"turns": -c.turn_penalty if len(responses) > c.max_turns else 0.0',
-    broken='"turns": -c.turn_penalty if len(responses) >= c.max_turns else 0.0',
+    line='"turns": -turn_penalty if len(responses) > max_turns else 0.0',
+    broken='"turns": -turn_penalty if len(responses) >= max_turns else 0.0',
     tests="tests/systems/code_interpreter/code_interpreter_test.py::"
     "test_the_parts_of_the_reward",
   ),
@@ -538,7 +538,7 @@ _R1_CI = (
     "code_interpreter | Table 2, CodeSteer |",
     "evaluate | R1-CI, Table 2, CodeSteer |",
     file="azr_jax/systems/code_interpreter/codesteer.py",
-    line="        settings.check_tries,\n",
+    line="        self._check_tries,\n",
     broken="        1,\n",
     tests="tests/systems/code_interpreter/agents_test.py::"
     "test_codesteer_checks_by_three_scripts_of_five_responses",

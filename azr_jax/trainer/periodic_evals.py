@@ -154,14 +154,14 @@ class PeriodicEvals:
     """Scores the policy after `done` steps."""
     start = time.monotonic()
     scores: dict[str, float] = {}
-    for benchmark, settings in self._benchmarks.items():
+    for benchmark, options in self._benchmarks.items():
       with policy.with_key(self._key, self._temperature) as asked:
         scores |= runner.run(
           benchmark,
           asked,
           self._executor,
           run.hosts,
-          settings,
+          options,
           None,
           self._agents[benchmark.name],
           run.print_status,
@@ -196,7 +196,7 @@ def _read(
   experiment: Experiment,
   system: System,
   say: Callable[[str], None],
-) -> dict[Benchmark, runner.ItemSettings]:
+) -> dict[Benchmark, runner.ItemOptions]:
   """Returns the benchmarks with their items, and how to run each.
 
   Raises:
@@ -205,12 +205,19 @@ def _read(
   """
   names = registry.names(c.benchmarks)
   paths = registry.paths(names, c.data)
-  benchmarks: dict[Benchmark, runner.ItemSettings] = {}
+  benchmarks: dict[Benchmark, runner.ItemOptions] = {}
   for name in names:
-    settings = runner.ItemSettings(
-      paths.get(name, ""), c.limit, c.prompt_format, c.samples, c
+    options = runner.ItemOptions(
+      paths.get(name, ""),
+      c.limit,
+      c.prompt_format,
+      c.samples,
+      c.arguments,
+      c.prefill,
     )
-    benchmark = mathematics.with_grading(c.mathematics, registry.find(name))
+    benchmark = mathematics.with_grading(
+      registry.find(name), **vars(c.mathematics)
+    )
     if c.prompt_format == program_tasks.TRAINING:
       benchmark = program_tasks.with_training_prompt(
         benchmark,
@@ -218,9 +225,7 @@ def _read(
       )
     benchmark = program_tasks.in_format(benchmark, c.prompt_format)
     try:
-      benchmark = benchmark.with_items(
-        runner.items_of(benchmark, settings, say)
-      )
+      benchmark = benchmark.with_items(runner.items_of(benchmark, options, say))
     except ValueError as error:
       first = str(error).splitlines()[0].partition(runner.PASS_DATA)[0]
       raise ValueError(
@@ -229,9 +234,9 @@ def _read(
         "out"
       ) from error
     # One prompt per subset is enough to check that the format works.
-    items = reversed(runner.items_of(benchmark, settings))
+    items = reversed(runner.items_of(benchmark, options))
     firsts = benchmark.with_items(list({i.subset: i for i in items}.values()))
     tokenizer = experiment.source.tokenizer
-    runner.longest_prompt(firsts, settings, tokenizer, say)
-    benchmarks[benchmark] = settings
+    runner.longest_prompt(firsts, options, tokenizer, say)
+    benchmarks[benchmark] = options
   return benchmarks

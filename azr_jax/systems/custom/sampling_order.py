@@ -46,7 +46,7 @@ class SamplingOrder:
     """
     self._settings, self._seed, self._total = settings, context.seed, len(rows)
     self._epochs = dynamic_sampling.EpochOrder(
-      settings.prompts, settings.dynamic_sampling
+      settings.prompts, settings.dynamic_sampling.max_prompts
     )
     self._curriculum: Curriculum | None = None
     if settings.curriculum != EPOCHS:
@@ -60,7 +60,7 @@ class SamplingOrder:
       indices = passes.epoch_indices(self._seed, self._total, positions)
       return ScoredItems(indices, positions)
     rngs = dynamic_sampling.generators(
-      settings.dynamic_sampling, self._seed, step
+      settings.dynamic_sampling.max_prompts, self._seed, step
     )
     # Draw the first round last: the curriculum's metrics describe its latest
     # draw.
