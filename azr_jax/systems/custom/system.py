@@ -32,6 +32,7 @@ from azr_jax.systems import collect, text_metrics
 from azr_jax.systems import groups as groups_lib
 from azr_jax.systems import scores as scores_lib
 from azr_jax.systems.custom import judge, sampling_order
+from azr_jax.systems.custom.build import build_curriculum, build_rewards
 from azr_jax.systems.custom.rewards import Rewards, parse
 from azr_jax.systems.custom.sampling_order import SamplingOrder
 from azr_jax.systems.custom.settings import DROP, EXECUTOR, CustomSettings
@@ -93,7 +94,13 @@ class Custom(GroupSystem[ScoredItems]):
     super().__init__(settings, context)
     self._rows, self._eval_rows = list(rows), list(eval_rows)
     self._rewards = rewards
-    self._order = SamplingOrder(settings, context, self._rows)
+    self._order = SamplingOrder(
+      len(self._rows),
+      settings.prompts,
+      settings.dynamic_sampling.max_prompts,
+      context.seed,
+      build_curriculum(settings, self._rows),
+    )
     self._digest = reading.digest(self._rows)
     self._jobs = _jobs(settings, context)
 
@@ -116,7 +123,7 @@ class Custom(GroupSystem[ScoredItems]):
         )
       _check_prompts(rows, settings, context)
       columns = {name for row in (*rows, *eval_rows) for name in row.columns}
-      rewards = Rewards(settings, columns, cls.given.functions)
+      rewards = build_rewards(settings, columns, cls.given.functions)
     except Invalid as error:
       raise error.inside(f"config.{cls.name}") from None
     return cls(settings, context, rows, eval_rows, rewards)
