@@ -16,7 +16,6 @@ from azr_jax.corpora import (
 from azr_jax.corpora.corpus import Corpus, from_pairs
 from azr_jax.corpora.programs import conversations, tokenizer
 from azr_jax.executor import Executor
-from azr_jax.tasks.table import prompts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,11 +102,11 @@ def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
 
 def _rows(c: rows.RowCorpusSettings, resources: Resources) -> Corpus:
   del resources
-  found = rows.conversations(c)
+  found = rows.conversations(c.data, c.completion_column, c.reader, c.writer)
   return Corpus(
     found,
     rows.train_tokenizer,
-    lambda tokenizer, say: prompts.check(found[0].row, c, tokenizer, say),
+    lambda tokenizer, say: c.writer.check(found[0].row, tokenizer, say),
   )
 
 

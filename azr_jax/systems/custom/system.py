@@ -40,7 +40,7 @@ from azr_jax.systems.dynamic_sampling import Group, Groups
 from azr_jax.systems.groups import GroupSystem
 from azr_jax.systems.scores import Score, ScoredItems
 from azr_jax.systems.system import About, Context
-from azr_jax.tasks.table import prompts, reading
+from azr_jax.tasks.table import reading
 from azr_jax.tasks.table.reading import Row
 
 # Prefix of `data` for rows passed to `azr_jax.api`.
@@ -94,6 +94,7 @@ class Custom(GroupSystem[ScoredItems]):
     super().__init__(settings, context)
     self._rows, self._eval_rows = list(rows), list(eval_rows)
     self._rewards = rewards
+    self._writer = settings.writer
     self._order = SamplingOrder(
       len(self._rows),
       settings.prompts,
@@ -199,9 +200,7 @@ class Custom(GroupSystem[ScoredItems]):
   ) -> list[types.Trajectory]:
     """Returns graded responses to a row; stores their scores in `taken`."""
     row = self._rows[sampling_order.row_of(taken.items[index])]
-    prompt = policy.prompt(
-      prompts.text(row, self.settings, self.context.tokenizer), row
-    )
+    prompt = policy.prompt(self._writer.text(row, self.context.tokenizer), row)
     if not policy.fits(prompt):
       return []
     trajectories, taken.scores[index] = await self._sample_group(
@@ -326,9 +325,7 @@ class Custom(GroupSystem[ScoredItems]):
     rows = self._eval_rows[: limit or None]
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     found = [
-      policy.prompt(
-        prompts.text(row, self.settings, self.context.tokenizer), row
-      )
+      policy.prompt(self._writer.text(row, self.context.tokenizer), row)
       for row in rows
     ]
     fitting = [
@@ -421,12 +418,12 @@ def _read(
         f"={settings.data!r}: these rows were passed to azr_jax.api: expected "
         "the same call again",
       )
-    rows = reading.read(settings)
+    rows = settings.reader.read(settings.data)
   rows, eval_rows = reading.hold_out(rows, settings.eval_fraction, seed)
   if given.eval_rows is not None:
     return rows, given.eval_rows
   if settings.eval_data:
-    return rows, reading.read(settings, settings.eval_data)
+    return rows, settings.reader.read(settings.eval_data)
   return rows, eval_rows
 
 
@@ -438,10 +435,9 @@ def _check_prompts(
   Raises:
     ValueError: the first prompt cannot be rendered.
   """
-  tokenizer = context.tokenizer
-  prompts.text(rows[0], settings, tokenizer)
-  prompts.check(rows[0], settings, tokenizer, context.say)
-  count = reading.answers_left_out(rows, settings)
+  settings.writer.text(rows[0], context.tokenizer)
+  settings.writer.check(rows[0], context.tokenizer, context.say)
+  count = settings.reader.answers_left_out(rows)
   if count:
     context.say(
       f"{count} of {len(rows)} rows end with the assistant's message, which is "
