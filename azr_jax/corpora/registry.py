@@ -61,7 +61,7 @@ def _programs(c: ProgramsSettings, resources: Resources) -> Corpus:
     pairs = dataset.load(
       seed=c.seed,
       count=c.count,
-      settings=c.mix,
+      mix=conversations.ProgramMix(**vars(c.mix)),
       executor=executor,
       data_dir=resources.folder,
     )
@@ -72,7 +72,7 @@ def _countdown(
   c: countdown.CountdownCorpusSettings, resources: Resources
 ) -> Corpus:
   del resources
-  pairs = list(countdown.conversations(c))
+  pairs = list(countdown.conversations(**vars(c)))
   return Corpus(from_pairs(pairs), countdown.train_tokenizer)
 
 
@@ -80,7 +80,7 @@ def _arithmetic(
   c: arithmetic.ArithmeticSettings, resources: Resources
 ) -> Corpus:
   del resources
-  pairs = list(arithmetic.conversations(c))
+  pairs = list(arithmetic.conversations(**vars(c)))
   return Corpus(from_pairs(pairs), arithmetic.train_tokenizer)
 
 
@@ -88,7 +88,9 @@ def _questions(
   c: questions.QuestionCorpusSettings, resources: Resources
 ) -> Corpus:
   del resources
-  return Corpus(list(questions.conversations(c)), questions.train_tokenizer)
+  return Corpus(
+    list(questions.conversations(**vars(c))), questions.train_tokenizer
+  )
 
 
 def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
