@@ -130,14 +130,6 @@ def test_settings_end_where_something_is_built(package, builders):
   assert found == builders
 
 
-_SYSTEMS = (
-  "azr",
-  "code_interpreter",
-  "countdown",
-  "custom",
-  "environment",
-  "orz",
-)
 # Modules that take sections of a config, by folder: those that build something
 # from them. The log of a run builds the trackers that `train.trackers` names.
 _TAKES_SECTIONS: dict[str, set[str]] = {
@@ -153,7 +145,9 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "run": {"step_log.py"},
   "systems": {
     "system.py",
-    *(f"{system}/system.py" for system in _SYSTEMS),
+    *(
+      f"{f.parent.name}/system.py" for f in PACKAGE.glob("systems/*/system.py")
+    ),
     "benchmark_agents.py",
     "countdown/sources.py",
     "custom/build.py",

@@ -12,7 +12,12 @@ from azr_jax.functions import by_value
 from azr_jax.functions.pool import FunctionPool
 from azr_jax.functions.spec import Function
 from azr_jax.systems.custom import judge
-from azr_jax.systems.custom.judge import Grades, Judge, JudgeSettings, Server
+from azr_jax.systems.custom.judge import (
+  Grades,
+  Judge,
+  JudgeServer,
+  JudgeSettings,
+)
 from azr_jax.systems.custom.rewards import GIVEN, RewardPart, Rewards, parse
 from azr_jax.systems.custom.settings import (
   ADAPTIVE,
@@ -88,7 +93,7 @@ def build_judge(c: JudgeSettings, concurrency: int) -> Judge:
   if c.endpoint == judge.CHAT:
     request |= {"temperature": c.temperature, "max_tokens": c.max_tokens}
     grades = Grades(c.pattern, c.lowest, c.highest)
-  server = Server(c.url, c.key_variable, c.timeout_s, c.retries)
+  server = JudgeServer(c.url, c.key_variable, c.timeout_s, c.retries)
   return Judge(server, c.template, request, grades, concurrency)
 
 

@@ -117,7 +117,7 @@ def pause_s(attempt: int) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Server:
+class JudgeServer:
   """A server, and how patiently to ask it.
 
   Attributes:
@@ -236,7 +236,7 @@ class Judge:
 
   def __init__(
     self,
-    server: Server,
+    server: JudgeServer,
     template: str,
     request: Mapping[str, Any],
     grades: Grades | None,
