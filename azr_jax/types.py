@@ -106,7 +106,6 @@ class Trajectory:
   """A graded completion.
 
   Attributes:
-    prompt: the prompt.
     completion: the sampled completion.
     reward: the reward of the whole completion.
     group_id: identifies the trajectories that share a reward baseline: the

@@ -253,6 +253,67 @@ def test_every_ignore_names_its_rule_and_its_reason():
       assert found is None or good.fullmatch(found[0]), (file, line)
 
 
+# A section of a docstring that describes arguments or attributes, and an entry
+# of it: the name, the text, and its continuation lines.
+_DESCRIBED = re.compile(r"^(?:Args|Attributes):\n((?: +.*\n*)+)", re.M)
+_ENTRY = re.compile(r"^  \*{0,2}([\w, ]+): (.*(?:\n   .*)*)", re.M)
+
+
+def repeats_name(name, text):
+  """Returns whether a description has no word beyond those of the name."""
+
+  def words(text):
+    found = re.findall(r"[a-z0-9]+", text.lower())
+    return {word.removesuffix("s") for word in found}
+
+  # "A" may be a symbol.
+  said = words(re.sub(r"\b(a|an|its|of|the)\b", "", text))
+  if len(name) == 1 and len(said) == 1:
+    said = {word for word in said if word[0] != name}
+  return said <= words(name) | {"config", "section", "setting"}
+
+
+@pytest.mark.parametrize(
+  "name, text",
+  [
+    ("task", "the task."),
+    ("task_types", "the types of the task."),
+    ("q", "queries."),
+    ("settings", "its config section."),
+    ("c", "the settings."),
+  ],
+)
+def test_a_description_that_repeats_the_name_is_found(name, text):
+  assert repeats_name(name, text)
+
+
+@pytest.mark.parametrize(
+  "name, text",
+  [
+    ("prefill_s", "seconds of prefill."),
+    ("k", "keys of T tokens."),
+    ("advantages", "A."),
+    ("task", "the task to solve."),
+  ],
+)
+def test_a_description_that_adds_a_word_is_not(name, text):
+  assert not repeats_name(name, text)
+
+
+def test_no_argument_is_described_by_its_name_alone():
+  count = 0
+  for file in ALL_FILES:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+      if isinstance(
+        node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+      ):
+        for section in _DESCRIBED.findall(ast.get_docstring(node) or ""):
+          for name, text in _ENTRY.findall(section):
+            count += 1
+            assert not repeats_name(name, text), (file, node.name, name, text)
+  assert count > 3000
+
+
 def test_no_two_files_of_tests_share_a_name():
   """Pytest imports them as top-level modules, so one would be lost."""
   names = [path.name for path in pathlib.Path(__file__).parent.rglob("*.py")]

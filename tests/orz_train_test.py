@@ -28,6 +28,10 @@ ORZ = {
 def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
   config = orz.get_config("tiny")
   config.update_from_flattened_dict(ORZ)
+  held_out = tmp_path / "held_out.jsonl"
+  sums = [{"question": f"{n} + 25", "answer": str(n + 25)} for n in range(20)]
+  held_out.write_text("\n".join(map(json.dumps, sums)))
+  config.evaluation.data = str(held_out)
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   train.train(config, str(whole))
   training.copy_cut_after(2, whole, cut)

@@ -60,7 +60,6 @@ def choose_solution(
   """Returns one of the cheapest solutions with small values, or None.
 
   Args:
-    puzzle: the puzzle.
     solutions: int64 [solutions], from `solver.natural_solutions`; only the
       first `_MAX_SOLUTIONS` are considered.
     rng: breaks ties.
@@ -109,8 +108,7 @@ def format_solution(
   """Returns the chain of thought that leads to a solution, possibly "".
 
   Args:
-    puzzle: the puzzle.
-    term: its solution.
+    term: the puzzle's solution.
     solution_style: one of `SOLUTION_STYLES`.
     incorrect_try_prob: probability of an incorrect try before each correct step
       (`search`) or guess (`guess`, `value`), and again after each incorrect

@@ -88,7 +88,6 @@ def items_of(
   """Reads a benchmark's data and returns its items, up to the limit.
 
   Args:
-    benchmark: the benchmark.
     options: which items to return.
     say: prints a status line.
 

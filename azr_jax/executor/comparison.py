@@ -55,7 +55,7 @@ def job(results: Sequence[Result]) -> Job:
 def read(result: Result) -> tuple[bool, bool]:
   """Returns the answer of a `job`, as `literals.compare_runs` returns it.
 
-  Outputs that could not be compared in time count as not being values.
+  If the comparison ran out of time, the outputs do not count as values.
   """
   if result.status != "ok" or result.outputs[0] is None:
     return False, False

@@ -46,7 +46,7 @@ def jobs() -> list[Job]:
 
 
 def limits(job: Job) -> Limits:
-  """Returns a job's limits. The endless loop has short ones to reach."""
+  """Returns a job's limits, which are short for the endless loop."""
   seconds = 0.2 if job.id == "endless" else 10.0
   return Limits(call_s=seconds, run_s=seconds, sleep_s=seconds)
 

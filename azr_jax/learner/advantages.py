@@ -14,8 +14,8 @@ from azr_jax.config import named
 
 # Added to a standard deviation before dividing by it.
 EPSILON = 1e-6
-# Rewards that differ by at most this count as equal, because sums of the same
-# terms round differently (0.1 + 0.2 and 0.3). Relative for rewards above 1.
+# Rewards that differ by at most this much count as equal, because 0.1 + 0.2 and
+# 0.3 round differently. For rewards above 1 the tolerance is relative.
 _TOLERANCE = 1e-9
 # Lower bound of the variance when advantages are normalized.
 _MIN_VARIANCE = 1e-8
@@ -205,13 +205,13 @@ def _best_of_sets(
   count = len(rewards)
   order = np.argsort(rewards, kind="stable")
   ranked = rewards[order]
-  # Fraction of sets whose best response has each rank; the others rank below.
+  # For each rank, the fraction of sets whose best response has that rank.
   sets = math.comb(count, k)
   best = np.array([math.comb(rank, k - 1) / sets for rank in range(count)])
   mean = float(best @ ranked)
   deviation = math.sqrt(float(best @ (ranked - mean) ** 2))
   # The same for the sets that contain a given response. Either it is the best,
-  # or a better one is and the k - 2 others rank below that one.
+  # or a better one is, and the other k - 2 rank below that one.
   sets = math.comb(count - 1, k - 1)
   is_best = np.array([math.comb(m, k - 1) / sets for m in range(count)])
   better = [
@@ -231,7 +231,7 @@ def _rewards_unchanged(
   groups: Sequence[Hashable],
   lengths: Int[np.ndarray, " trajectories"],
 ) -> Float[np.ndarray, " trajectories"]:
-  """Returns the rewards, from which GAE starts on the device (`gae.py`)."""
+  """Returns the rewards; GAE runs on the device (`gae.py`)."""
   del groups, lengths
   return rewards
 
@@ -256,14 +256,14 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def load(name: str) -> Estimator:
-  """Returns the estimator of a name.
+  """Returns an estimator by its name.
 
   Args:
     name: a key of `ESTIMATORS`, or MODULE:NAME of a function of rewards, groups
       and lengths.
 
   Raises:
-    ValueError: there is no such estimator; the message continues "expected".
+    ValueError: there is no such estimator. The message says what was expected.
   """
   return named.choose(name, ESTIMATORS, callable, "an estimator")
 
@@ -285,9 +285,9 @@ def estimate(
     groups: the group of each trajectory.
     lengths: number of tokens that the model wrote in each trajectory.
     normalize: give advantages mean 0 and deviation 1 over those tokens,
-      counting trajectories in the loss only (ORZ). For `GAE` the device does
+      counting only trajectories in the loss (ORZ). For `GAE` the device does
       this.
-    pass_k: k of `PASS_K`.
+    pass_k: responses per set of `PASS_K`; other estimators ignore it.
     in_loss: whether each trajectory is trained on. None if all are. The
       rewards of the others still count in the baselines.
 

@@ -32,7 +32,8 @@ from azr_jax.types import Metrics
 AUTO, NONE = "auto", "none"
 KINDS = ("truncate", "mask", "sequence_truncate", "sequence_mask")
 SEQUENCE_RATIOS = ("geometric_mean", "product")
-# Metric names; the effective fraction is computed from the weight square.
+# Metric names. The effective fraction is computed from the mean square of the
+# weights.
 _WEIGHT, _SQUARE, _EFFECTIVE, _TRUNCATED = (
   f"learner/correction/{name}"
   for name in (
@@ -146,10 +147,7 @@ def sums(
   truncated: Float[Array, "B S"],
   mask: Float[Array, "B S"],
 ) -> Metrics:
-  """Returns the sums over a micro-batch that the metrics need.
-
-  They are sums of correction weights, of their squares and of truncations.
-  """
+  """Returns a micro-batch's sums of weights, their squares and truncations."""
   return {
     _WEIGHT: masked.masked_sum(weights, mask),
     _SQUARE: masked.masked_sum(weights**2, mask),
@@ -160,8 +158,8 @@ def sums(
 def effective_fraction(metrics: Metrics) -> Metrics:
   """Returns the effective sample size as a fraction of the targets.
 
-  (sum w)^2 / (n sum w^2). Empty without a correction. Removes the mean square
-  from `metrics`.
+  The fraction is (sum w)^2 / (n sum w^2). Returns {} without a correction.
+  Removes the mean square from `metrics`.
   """
   if _SQUARE not in metrics:
     return {}

@@ -44,11 +44,11 @@ from azr_jax.types import BoxedParams, Leaf, Metrics, Params
 
 # Name of the critic's parameter [D] that replaces the policy's output head.
 HEAD = "value_head"
-# Lower bound of a variance in a denominator: of the advantages when they are
-# normalized, and of the returns in the explained variance.
+# Lower bound of a variance, before dividing by it: the variance of advantages
+# when they are normalized, and of returns in the explained variance.
 MIN_VARIANCE = 1e-8
-# Lower bound of a minibatch's share of the loss in a denominator. A smaller
-# share has no trained tokens.
+# Lower bound of a minibatch's share of the loss, before dividing by it. Only a
+# minibatch without trained tokens has a smaller share.
 MIN_WEIGHT = 1e-12
 
 
@@ -182,7 +182,7 @@ def make_estimate(
     model: the policy's decoder.
     mesh: the device mesh of the batch.
     gamma: discount factor.
-    gae_lambda: lambda of GAE.
+    gae_lambda: as in `gae.estimate`.
     normalize: give advantages mean 0 and deviation 1 over trained tokens.
     options: XLA compiler options.
 
@@ -239,12 +239,12 @@ def _of_repetition(
   advantages: Float[Array, "A B S"],
   batch: types.Batch,
 ) -> Metrics:
-  """Returns metrics of how the critic treats repetition (ORZ, figure 5).
+  """Returns metrics that show how the critic treats repetition (ORZ, figure 5).
 
-  One is the mean advantage of repeated tokens. The other is how far the value
-  falls where a response starts to repeat itself: its mean before that point
-  minus its mean from there on, averaged over responses that have both. A metric
-  is NaN if there is no such token or no such response.
+  One is the mean advantage of repeated tokens. The other is the drop in value
+  where a response starts to repeat itself: the mean value before that point
+  minus the mean from there on, averaged over responses that have both. A metric
+  is NaN if no token or response qualifies.
   """
   mask, ids = batch.loss_mask, batch.segment_ids
   repeated = batch.repetition * mask
@@ -307,9 +307,10 @@ def make_update(
 ) -> update.Update:
   """Returns jitted `(state, ValueBatch) -> (state, metrics)`; donates `state`.
 
-  The batch is split into `num_minibatches` runs of micro-batches, and each run
-  gives one optimizer step on its loss, aggregated like the policy's. A batch
-  with fewer non-empty micro-batches gets one step per non-empty micro-batch.
+  The update splits the batch into `num_minibatches` minibatches of consecutive
+  micro-batches and takes one optimizer step on the loss of each, aggregated
+  like the policy's. A batch with fewer non-empty micro-batches gets one step
+  per non-empty micro-batch.
 
   Args:
     model: the policy's decoder.
@@ -375,7 +376,7 @@ def make_update(
 
 
 def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
-  """Returns the value loss of a micro-batch: the weighted and the plain sum."""
+  """Returns the loss of a micro-batch: its weighted sum, and its plain sum."""
 
   def loss_fn(
     params: Params, micro: ValueBatch, ref_params: Params | None
@@ -396,9 +397,9 @@ def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
 def _fractions(batch: types.Batch, aggregation: str) -> Float[Array, " A"]:
   """Returns each micro-batch's share of the batch's loss.
 
-  The share counts sequences where the loss is a mean over the sequences' sums,
-  and loss weights otherwise. Dividing a minibatch's loss by its share therefore
-  gives the aggregation of that minibatch alone.
+  The share counts sequences if the loss is a mean over the sequences' sums, and
+  adds up loss weights otherwise. Dividing a minibatch's loss by its share
+  therefore gives the aggregation of that minibatch alone.
   """
   if aggregation in packing.SUMS:
     parts = jnp.sum(jnp.max(batch.segment_ids, axis=-1), axis=-1)
@@ -451,8 +452,8 @@ def make_actor_critic_update(
 
   Args:
     estimate: computes advantages and returns.
-    critic_update: updates the critic.
-    policy_update: updates the policy.
+    critic_update: from `make_update`.
+    policy_update: from `update.make_update`.
     epochs: number of passes over a batch. Metrics come from the last epoch,
       except the gap to the sampler, which comes from the first.
     prepare: computes the whole-batch inputs of the policy update.

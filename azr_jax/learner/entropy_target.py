@@ -78,7 +78,7 @@ class EntropyControl(flax.struct.PyTreeNode):
 
 
 class EntropyTarget(NamedTuple):
-  """The numbers of an adaptive coefficient; see `EntropyTargetSettings`."""
+  """Hyperparameters of an adaptive coefficient; see `EntropyTargetSettings`."""
 
   nats: float
   start: float

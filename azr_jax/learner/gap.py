@@ -1,6 +1,7 @@
 """The gap between the sampler's log-probabilities and the learner's.
 
-`sums.py` adds up the sums of micro-batches, from which metrics are made here.
+`sums.py` adds up the micro-batches' sums, and `percentiles` turns them into
+metrics.
 """
 
 import jax.numpy as jnp
@@ -51,7 +52,7 @@ def keep_first(first: Metrics, last: Metrics) -> Metrics:
 
 
 def percentiles(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
-  """Returns percentiles in nats, and removes the counts from the sums.
+  """Returns percentiles of |log p - log q| in nats; removes counts from `sums`.
 
   Args:
     sums: sums over all micro-batches.

@@ -65,12 +65,12 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True)
 class CriticParts:
-  """The critic's optimizer and numbers.
+  """The critic's optimizer and hyperparameters.
 
   Attributes:
     optimizer: the critic's own optimizer.
     gamma: discount factor.
-    gae_lambda: lambda of GAE.
+    gae_lambda: as in `gae.estimate`.
     num_minibatches: maximum number of optimizer steps per batch.
     value_clip: as in `critic.value_loss`.
     grad_clip: the gradient norm that the optimizer clips to; 0 if it does not.

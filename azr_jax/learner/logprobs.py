@@ -27,7 +27,7 @@ _Arrays = TypeVar("_Arrays")
 _Rows = tuple[jax.Array, ...]
 # The device's part of each output head.
 _Heads = tuple[jax.Array, ...]
-# Results of each token, then what the backward pass needs of it.
+# Results per token, then values per token that only the backward pass needs.
 _Found = tuple[jax.Array, ...]
 
 
@@ -257,8 +257,8 @@ def _softmax(
   """Returns a softmax over a vocabulary that may be sharded over devices.
 
   Returns:
-    Logits less their maximum, unnormalized weights of this device's part, the
-    weights' sum over all parts, and the log-normalizer.
+    Logits minus their maximum, the unnormalized weights of this device's part,
+    the sum of the weights over all parts, and the log-normalizer.
   """
   maximum = jnp.max(logits, axis=1)
   if vocab_axis is not None:
@@ -309,7 +309,7 @@ def _over_chunks(
     order = jnp.argsort(flat == 0, stable=True)
     places = places.at[order].set(places, unique_indices=True)
     live = -(-jnp.sum(flat != 0, dtype=jnp.int32) // chunk)
-    if vocab_axis is not None:  # Each chunk's sums need all of these devices.
+    if vocab_axis is not None:  # These devices sum every chunk together.
       live = jax.lax.pmax(live, mesh_lib.AXES)
 
   def to_chunks(x: jax.Array) -> jax.Array:
@@ -332,7 +332,7 @@ def _over_chunks(
 
 @jax.custom_vjp
 def _permuted(x: jax.Array, order: jax.Array, places: jax.Array) -> jax.Array:
-  """Returns x[order]. Its inverse, `places`, saves the gradient a scatter."""
+  """Returns x[order]. With `places`, its inverse, the gradient gathers too."""
   return x[order]
 
 

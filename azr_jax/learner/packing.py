@@ -29,7 +29,7 @@ MAX_SEQUENCES_PER_ROW = 32
 # Aggregations that average each sequence's sum over tokens. In the others, the
 # weights of all tokens add up to 1.
 SUMS = ("sequence_sum", "fixed_length")
-# The fields of `types.Batch`.
+# The dtype of each field of `types.Batch`.
 _DTYPES = {
   "tokens": np.int32,
   "targets": np.int32,
@@ -54,7 +54,7 @@ class TrainingExample:
     advantage: the advantage of each of these ids.
     logprobs: sampling log-probabilities (0 on the prompt).
     repetition_onset: the id from which the sequence repeats itself, or None.
-    group: names the sequences that `group_mean` averages together.
+    group: sequences of the same group are averaged together by `group_mean`.
   """
 
   token_ids: Int32[np.ndarray, " n"]
@@ -121,15 +121,15 @@ def loss_weights(
     sequence_sum: 1 / n, so that long sequences weigh more (ORZ, eq. 2 and 3);
     fixed_length: 1 / (n `fixed_length`);
     group_mean: 1 / (g m), with g groups, where i's group has m trained tokens:
-      one token mean per task and role of AZR. The published code takes a mean
-      per micro-batch of 16 responses of one task and role, so the 64 responses
-      of a role are a mean of four means there;
+      one token mean per task and role of AZR. The published code averages each
+      micro-batch of 16 responses of a task and role, then averages the means of
+      four micro-batches;
     row_mean: 1 / (r m), with r rows, where i's row has m trained tokens:
       a token mean in each packed row, as in ORZ's published code.
 
   Args:
     sequences: the training examples.
-    rows: the sequence indices of each row, of `assign_rows`.
+    rows: the sequence indices of each row, from `assign_rows`.
     aggregation: one of `AGGREGATIONS`.
     fixed_length: the length that `fixed_length` divides by.
 
@@ -164,8 +164,8 @@ def _mean_of_means(
 
   Args:
     counts: trained tokens of each sequence.
-    groups: the group of each sequence. Groups without trained tokens are left
-      out.
+    groups: the group of each sequence. Groups without trained tokens do not
+      count.
   """
   tokens: dict[Hashable, int] = {}
   for count, group in zip(counts, groups, strict=True):
@@ -225,11 +225,12 @@ def pack(
   Args:
     sequences: training examples of at most `row_length` + 1 ids.
     row_length: tokens per row.
-    rows_multiple: the row count is padded with empty rows to a multiple.
+    rows_multiple: empty rows are added until the row count is a multiple of
+      this.
     aggregation: one of `AGGREGATIONS`; becomes the batch's loss weights.
     regularizer_aggregation: the same for the entropy and KL terms.
-    rng: shuffles the rows, which matters when several optimizer steps each
-      take some of them; None: rows of long sequences come first.
+    rng: shuffles the rows, which matters when several optimizer steps each take
+      some of them. None keeps rows of long sequences first.
     max_sequences_per_row: maximum sequences per row.
 
   Returns:

@@ -355,7 +355,7 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
 
 
 def load(name: str) -> PolicyLoss:
-  """Returns the policy loss of a name, with its hyperparameters unbound.
+  """Returns a policy loss by its name, with its hyperparameters unbound.
 
   Args:
     name: a key of `POLICY_LOSSES`, or MODULE:NAME of a function or a
@@ -363,7 +363,7 @@ def load(name: str) -> PolicyLoss:
 
   Raises:
     ValueError: there is no such loss, or one of its keywords is neither a
-      setting nor has a default; the message continues "expected".
+      setting nor has a default. The message says what was expected.
   """
   found = named.choose(name, POLICY_LOSSES, _is_loss, "a policy loss")
   loss = found if isinstance(found, PolicyLoss) else PolicyLoss(found)
@@ -388,7 +388,7 @@ def _is_loss(found: Any) -> bool:
 
 
 def make(name: str, c: PolicyLossSettings) -> PolicyLoss:
-  """Returns the policy loss of a name, with hyperparameters from settings."""
+  """Returns a policy loss by its name, with hyperparameters from settings."""
   row = load(name)
   own = vars(getattr(c, row.section)) if row.section else {}
   numbers = vars(c) | own

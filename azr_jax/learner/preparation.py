@@ -4,8 +4,8 @@ The papers rank targets within a micro-batch. We rank them over the whole batch,
 because results must not depend on the number of micro-batches or devices. Three
 things need the whole batch:
 
-1. log-probabilities under the policy at the update's start, for the ratios of
-   several epochs. A forward pass without gradients scores the batch.
+1. the log-probabilities under the policy at the update's start, for the ratios
+   of several epochs. A forward pass without gradients computes them.
 2. the targets with the largest entropies, to which the policy loss is confined
    (Beyond the 80/20 Rule, arXiv 2506.01939, eq. 5). The same pass gives
    entropies.
@@ -71,7 +71,8 @@ def make_prepare(
       start, because there are several epochs.
     top_entropy_fraction: fraction of the targets, by entropy, in the policy
       loss.
-    choose: the policy loss's selection, from `policy_losses.make`.
+    choose: selects targets for the policy loss, from `policy_losses.make`. None
+      if the loss selects none.
     options: XLA compiler options.
 
   Returns:

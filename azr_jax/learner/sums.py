@@ -1,7 +1,7 @@
 """Combines sums of micro-batches into the metrics of an update.
 
-A name that ends with `_max` is a maximum. Any other is a sum over targets,
-divided by their number unless the batch's weights already average it.
+A metric whose name ends with `_max` is a maximum. Any other is a sum over
+targets, divided by their number unless the batch's weights already average it.
 """
 
 import jax.numpy as jnp

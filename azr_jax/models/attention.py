@@ -29,7 +29,7 @@ AttentionFn = Callable[
 
 
 def causal_mask(segment_ids: Int[Array, "B S"]) -> Bool[Array, "B S S"]:
-  """Returns true where a query may see a key: its own sequence up to itself."""
+  """Returns whether each query sees each key: same sequence, and not later."""
   same = segment_ids[:, :, None] == segment_ids[:, None, :]
   return jnp.tril(same)
 
@@ -67,7 +67,7 @@ NAMES = ("auto", *BACKENDS)
 
 
 def backend_for(platform: str, dtype: DTypeLike) -> str:
-  """Returns the fastest backend of a platform, which `auto` means.
+  """Returns the backend that `auto` chooses: the fastest of a platform.
 
   Args:
     platform: cpu, gpu or tpu.

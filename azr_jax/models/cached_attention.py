@@ -35,8 +35,8 @@ CachedAttentionFn = Callable[
   Float[Array, "B S H E"],
 ]
 # On a CPU, rows of similar length are read in blocks: at most `_BLOCKS` blocks,
-# of at least `_BLOCK_ROWS` rows each. On accelerators, so many small operations
-# are slow.
+# of at least `_BLOCK_ROWS` rows each. Accelerators read all rows together,
+# because small operations are slow there.
 _BLOCKS, _BLOCK_ROWS = 8, 8
 
 
@@ -189,16 +189,15 @@ def _attend_to_newer(
   recent: RecentKV | None,
   layer: Int[Array, ""],
 ) -> _Softmax:
-  """Returns the softmax over the tokens after the cache's.
+  """Returns the softmax over the tokens that are not in the cache yet.
 
   Args:
-    q: queries.
     index_Q: index of each query's token among the new tokens.
     new: keys and values of the new tokens.
     recent: tokens after the cache's and before the new ones.
     layer: index of the layer in `recent`.
   """
-  # Every token sees itself, so the first maximum is a visible score.
+  # Every token sees itself, so the running maximum starts at a visible score.
   last_BQ, newer = index_Q[None], new
   if recent is not None:
     # A single count applies to all rows.

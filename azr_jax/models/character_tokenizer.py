@@ -3,7 +3,7 @@
 `tokenizer_training.py` makes such models. `transformers` reads their
 `tokenizer.model` as if it were Llama 2's: it adds a BOS token and does not know
 the symbols. With the files written here it gives the same ids as sentencepiece.
-Other sentencepiece models (BPE, unigram) are not supported on purpose.
+Other sentencepiece models (BPE, unigram) are deliberately not supported.
 """
 
 import json

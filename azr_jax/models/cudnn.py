@@ -3,8 +3,8 @@
 How packed attention runs:
 1. `spans.py` derives the lengths and starts of a row's sequences from its
    segment ids;
-2. cuDNN gets those of all rows of a device as one list, and runs causal
-   attention within each sequence (`cudnn_calls.py`);
+2. cuDNN gets the lengths and starts of all rows of a device as one list, and
+   runs causal attention within each sequence (`cudnn_calls.py`);
 3. it does not write the outputs of padding, so this module sets them to zero.
 """
 
@@ -25,11 +25,11 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # The first compute capability with packed attention: Hopper.
 _PACKED_CAPABILITY = 9.0
-# The largest head size with which all of these GPUs can train packed.
+# The largest head size for which packed training works on all of these GPUs.
 _PACKED_HEAD_SIZE = 128
 # Rows are padded to a multiple of this.
 _ROW_MULTIPLE = 8
-# cuDNN's offsets count elements in int32.
+# Arrays must be smaller, because cuDNN's offsets count elements in int32.
 _MAX_ELEMENTS = 2**31
 
 

@@ -42,8 +42,6 @@ def forward(
 
   Args:
     q: queries; they are scaled by 1 / sqrt(E) here.
-    k: keys.
-    v: values.
     spans: the n sequences of all rows.
 
   Returns:

@@ -3,8 +3,8 @@
 `transformers` can read GGUF files only if torch is installed, and it splits
 numbers differently from SmolLM2's training. Sentencepiece vocabularies in GGUF
 files (Llama 2) are not read. This module writes byte-level BPE (GGUF's "gpt2")
-and sentencepiece of characters and declared symbols (GGUF's "llama"), as the
-embedded models have it.
+and sentencepiece of characters and declared symbols (GGUF's "llama"), which the
+embedded models use.
 """
 
 import json

@@ -283,7 +283,6 @@ def _with_tokens(
 
   Args:
     softmax: the softmax over the tokens so far.
-    q: queries.
     k: keys of T tokens.
     v: values of the T tokens.
     seen: which tokens are visible, [T]; the first one must be.

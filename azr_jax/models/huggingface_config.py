@@ -75,7 +75,7 @@ _REQUIRED: dict[str, str | bool | float] = {
 }
 
 
-# Limit on sizes, which a damaged file may exceed.
+# Upper limit of sizes; larger ones come from damaged files.
 _MAX_SIZE = 1 << 31
 _ORIGINAL_POSITIONS = "original_max_position_embeddings"
 

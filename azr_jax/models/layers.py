@@ -15,7 +15,7 @@ from azr_jax.models.config import ModelConfig
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
-  """How a decoder computes, whatever the values of its parameters.
+  """How a decoder computes: its dtypes, attention and matrix products.
 
   Attributes:
     dtype: compute type; parameters are float32.
@@ -26,7 +26,7 @@ class Computation:
     quantized: whether kernels have 8 bits and scales (`sampling_params.py`).
     joined: whether projections of the same input are computed as one product,
       although their kernels are separate. A GPU then runs fewer and larger
-      products. Wrong if heads are sharded over devices.
+      products. Must be false if heads are sharded over devices.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -72,8 +72,8 @@ def _rms_norm(
 ) -> Float[Array, "*B D"]:
   """Returns x over its root mean square, times `scale`.
 
-  For the backward pass it keeps x in its own type and one number per token,
-  not the formula's float32 arrays.
+  For the backward pass it keeps x in its own dtype and one number per token,
+  instead of the formula's float32 arrays.
   """
   return _rms_norm_forward(x, scale, eps)[0]
 

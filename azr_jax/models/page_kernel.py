@@ -78,7 +78,7 @@ def live_pages(
 
 
 def _whole(*shape: int) -> pl.BlockSpec:
-  """Returns the block spec of a whole array, which never moves."""
+  """Returns the block spec of a whole array, the same for every grid step."""
   return pl.BlockSpec(shape, lambda *_: (0,) * len(shape))
 
 

@@ -31,7 +31,7 @@ class Pool(flax.struct.PyTreeNode):
 
   Attributes:
     k: keys, in the layout that the product with queries reads.
-    v: values.
+    v: values, in the layout that the product with softmax weights reads.
     k_scale: scales of 8-bit keys. None for other dtypes.
     v_scale: scales of the values, like `k_scale`.
   """
@@ -100,7 +100,7 @@ class RowShares(flax.struct.PyTreeNode):
     row: the row of each share.
     start: the first entry of each share.
     end: one past the last entry; shares past the last one are empty.
-    first: the first share of each row, and the number of shares.
+    first: the first share of each row, followed by the number of shares.
   """
 
   row: Int32[Leaf, " W"]
@@ -236,7 +236,7 @@ def _with_token_axes(arrays: Pool | Entries) -> list[tuple[jax.Array, int]]:
 def _change_page(
   pool: Pool, page: jax.Array, fresh: list[jax.Array], is_new: jax.Array
 ) -> Pool:
-  """Replaces the new entries of a page."""
+  """Writes the new entries of one page."""
   zero = jnp.int32(0)
   changed = []
   for (array, along), new in zip(_with_token_axes(pool), fresh, strict=True):

@@ -50,7 +50,7 @@ def multiply_rows(
   axes: tuple[str | None, ...],
   summed: int,
 ) -> Float[Array, "B S ..."]:
-  """Returns the same product, as one of two matrices.
+  """Returns the same product, computed as a product of two matrices.
 
   XLA:CPU sums over two axes, as the kernel's gradient does over B and S, by
   transposing an operand first. That takes a third of an MLP's backward pass.

@@ -10,8 +10,8 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # Fraction of a device that an update's state and activations may take.
 _ROOM = 0.92
-# float32 copies of the parameters: themselves, two moments and the summed
-# gradients. A copy in the compute type comes on top.
+# float32 arrays per parameter: its value, two moments and the summed gradient.
+# A copy in the compute type is counted separately.
 _COPIES = 4
 # Values of `model.remat` that suit a loop over layers.
 _LOOP_KINDS = ("dots", "attention")
@@ -42,11 +42,13 @@ def choose(
     tokens: tokens of a micro-batch, on all devices.
     chunk_tokens: tokens whose logits exist at once.
     capacity: bytes of a device, or None if unknown.
-    inlined: whether each layer has its own code in the program. A loop copies
-      everything it keeps into stacks, so cheap parts are recomputed.
+    inlined: whether each layer has its own code in the program. Otherwise a
+      loop copies all activations that it keeps into stacks, so cheap ones are
+      recomputed.
     sampler_bytes: bytes of a sampler's weights and cache on each device. None
-      if the size of the cache is unknown: they then get half of the memory.
-    critic: whether a critic of the same shape is trained beside the policy.
+      if the size of the cache is unknown; the sampler then gets half of the
+      memory.
+    critic: whether a critic of the same shape is also trained.
     reference: whether a reference policy is kept.
     row_length: tokens per row if attention computes whole matrices of scores,
       0 for flash attention.

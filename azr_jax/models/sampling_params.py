@@ -99,7 +99,7 @@ def quantize(params: Params, dtype: DTypeLike) -> Params:
     dtype: a dtype of `quantization.DTYPES`.
 
   Returns:
-    The parameters with layer kernels in this dtype, and beside each kernel its
+    The parameters with layer kernels in this dtype, and next to each kernel its
     `scale`, float32 [L, *O], where O are the kernel's output axes.
   """
   layers: dict[str, Any] = dict(params[transformer.LAYERS])

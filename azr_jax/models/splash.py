@@ -123,8 +123,8 @@ def _attend_shard(
     ids = splash_attention.SegmentIds(own, seen)
     return cast(jax.Array, kernel(q, k, v, ids))
 
-  # Tokens added here have segment 0, like a row's own padding; the causal mask
-  # hides them from it.
+  # Padding added here has segment 0, like a row's own padding, but comes later,
+  # so the causal mask hides it.
   segments = jnp.pad(segment_ids, ((0, 0), (0, block)))
   out = jax.vmap(attend_row)(q, k, v, segments)
   return jnp.swapaxes(out, 1, 2)[:, :S, :, :E]

@@ -28,7 +28,7 @@ def render(
   date: datetime.datetime,
   options: Mapping[str, Any],
 ) -> dict[str, str]:
-  """Returns the `text` that a template makes of messages, or why there is none.
+  """Returns the `text` that a template makes of messages, or why it failed.
 
   An `error` comes from the template itself; a `failure` is an exceeded limit.
 

@@ -118,7 +118,7 @@ class Tokenizer(Protocol):
     Raises:
       ValueError: the model has no chat template, the template rejects the
         messages, or it does not use one of the arguments.
-        chat_templates.RenderingFailed: the template exceeds a limit, or its
+      chat_templates.RenderingFailed: the template exceeds a limit, or its
         process ends twice.
     """
     ...

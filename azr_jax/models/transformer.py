@@ -39,14 +39,14 @@ REMAT_POLICIES = {
     jax.checkpoint_policies.save_only_these_names(splash.RESIDUALS),
   ),
 }
-# A value of `model.remat` and `model.layers` that leaves it to the mesh.
+# A value of `model.remat` and `model.layers` that lets the mesh decide.
 AUTO = "auto"
 # How training runs the layers: values of `model.layers` besides `AUTO`.
 SCAN, UNROLLED = "scan", "unrolled"
 # Maximum number of layers that `auto` unrolls. Each takes half a CPU second to
-# compile. Scanning over blocks of layers is no compromise: it copies more than
-# scanning over layers, because `jax.lax.scan` joins what a block keeps for the
-# backward pass before it stacks the blocks.
+# compile. Scanning over blocks of layers would not help: it copies more than
+# scanning over layers, because `jax.lax.scan` joins the arrays that a block
+# keeps for the backward pass before it stacks the blocks.
 MAX_UNROLLED = 64
 
 

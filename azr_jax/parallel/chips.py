@@ -61,7 +61,8 @@ TPUS = {
   "v5p": Chip(95 * GIB, 2765e9, 459e12, 600e9, 8 * 128**2),
   "v6e": Chip(32 * GIB, 1640e9, 918e12, 400e9, 4 * 256**2),
 }
-# By the names used for renting them. From NVIDIA's data sheets.
+# Keys are the names used for renting GPUs; values are from NVIDIA's data
+# sheets.
 GPUS = {
   "a100": Chip(80e9, 2039e9, 312e12, 300e9),
   "h100": Chip(80e9, 3350e9, 989e12, 450e9),

@@ -1,4 +1,4 @@
-"""The processes of a run: joining, waiting for each other, and exchange.
+"""How the processes of a run join, wait for each other and exchange data.
 
 On a pod, every host runs one process of the same program, with the same data
 and random draws. Device programs span all hosts, so every host holds the same

@@ -49,7 +49,7 @@ class SharedJobs:
       hosts: the processes of the run.
       clock: decides when outcomes are used; None uses them as soon as they
         exist.
-      now: returns seconds.
+      now: a clock in seconds, for metrics.
     """
     self._executor: Any = executor
     self._hosts = hosts
@@ -70,7 +70,7 @@ class SharedJobs:
     return len(self._pending)
 
   def submit(self, start: "Start[Out]", name: Hashable = None) -> "Future[Out]":
-    """Has one host start a job.
+    """Makes one host start a job.
 
     Args:
       start: starts the job on the given executor.

@@ -14,7 +14,8 @@ def of(
   Args:
     seed: the seed of the run.
     purpose: a purpose whose keys come from the seed.
-    numbers: non-negative, below 2^32, and as many for each key of a purpose.
+    numbers: non-negative, below 2^32, and the same count for all keys of a
+      purpose.
   """
   return fold(jax.random.key(seed), purpose, *numbers)
 

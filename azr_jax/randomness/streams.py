@@ -15,8 +15,9 @@ def generator(
 ) -> np.random.Generator:
   """Returns the generator of a seed, a purpose and numbers such as the step.
 
-  Any other seed, purpose or tuple of numbers gives an independent stream. NumPy
-  alone would ignore zeros at the end of a short tuple, so the text is hashed.
+  Any other seed, purpose or tuple of numbers gives an independent stream. They
+  are hashed as text, because NumPy alone would ignore zeros at the end of a
+  short tuple.
   """
   text = " ".join(str(int(part)) for part in (seed, purpose, *numbers))
   digest = hashlib.sha256(text.encode()).digest()

@@ -118,7 +118,6 @@ def of_evaluations(run: LoggedRun, name: str, last_step: int) -> Change | None:
   """Returns the change from the first to the last evaluation.
 
   Args:
-    run: the run.
     name: the evaluation's metric. `NAME_stderr` holds its standard errors.
     last_step: the last step to consider.
 

@@ -28,7 +28,7 @@ class Line:
 
   Attributes:
     label: the name in the legend.
-    steps: the steps of the values.
+    steps: the step of each value.
     values: one value per step. The line is interrupted where it is None.
     errors: standard errors, drawn as bars. () if unknown.
     colour: the index of the colour and dashes.
@@ -156,7 +156,7 @@ def stacked(
   """Draws stacked areas, such as the seconds of a step's phases.
 
   Args:
-    steps: the steps of the values.
+    steps: the step of each value.
     series: values by label, from the lowest area to the highest. None counts
       as 0.
     top: the end of the vertical axis, where areas are clipped.

@@ -56,8 +56,7 @@ def quantities(
   """Returns the quantities to compare, best evidence first.
 
   Args:
-    runs: the runs.
-    benchmarks: their scores before and after.
+    benchmarks: the runs' scores before and after training.
     last_step: the last step to consider.
     steps: number of steps averaged at each end.
   """

@@ -31,7 +31,7 @@ class LoggedRun:
     samples: records of sampled texts with their `step`, oldest first.
     flagged: records of texts flagged by the text monitor, likewise.
     scores: for each benchmark, pass@1 and its standard error.
-    scores_folder: the folder of the scores.
+    scores_folder: the folder with the results of `azr_jax.evaluate`.
     starts: records of `run/starts.py`, oldest first.
     updated: when the metrics were last written, in seconds since 1970.
   """

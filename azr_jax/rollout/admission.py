@@ -44,7 +44,7 @@ class Admission:
 
   @property
   def has_takers(self) -> bool:
-    """Whether a device has a free slot that something waiting may take."""
+    """Whether some device has a free slot that a waiting sequence may take."""
     stages = self._stages
     is_free = self._slots.num_running < self._slots.per_device
     free = {*np.flatnonzero(is_free).tolist()}
@@ -55,9 +55,9 @@ class Admission:
     return not free.isdisjoint(waiting)
 
   def resize_slots(self) -> None:
-    """Changes to the fewest slots with which no device is short of them.
+    """Changes to the smallest number of slots that suffices on every device.
 
-    Queued prompts count for the devices with the fewest sequences.
+    Queued prompts are counted on the devices with the fewest sequences.
     """
     stages, counts = self._stages, self._shapes.slot_counts
     needed = stages.num_sequences
@@ -70,7 +70,7 @@ class Admission:
     self._slots.resize(needed)
 
   def _unplaced(self) -> list[int]:
-    """Returns the sizes of the groups that no device has pages of."""
+    """Returns the sizes of groups that have pages on no device."""
     awaiting = self._stages.awaiting_tools
     return [
       *(len(group.sequences) for group in self._stages.queue.groups()),
@@ -80,8 +80,8 @@ class Admission:
   def prepare_groups(self) -> None:
     """Takes prompts from the queue for devices where no prompt waits for slots.
 
-    If the queue is empty, such a device takes over half of the samples of a
-    prompt that waits for slots on another device.
+    If the queue is empty, such a device receives half of a prompt's samples
+    that wait for slots on another device.
     """
     stages, devices = self._stages, range(self._shapes.devices)
     served = {group.cached.device for group in stages.groups}
@@ -104,8 +104,8 @@ class Admission:
   def _take_prompts(self, idle: list[int]) -> None:
     """Takes prompts of one bucket, as many as one prefill call holds.
 
-    If most of a prompt's tokens are known, its row is shorter, so a call holds
-    more prompts.
+    If the prefix cache holds most of a prompt's tokens, its row is shorter, so
+    a call holds more prompts.
 
     Args:
       idle: the devices to take prompts for.
@@ -143,7 +143,7 @@ class Admission:
   ) -> PromptGroup:
     """Assigns a group to an idle device with the fewest sequences.
 
-    Ties go to the device that knows most of the group's tokens.
+    Ties go to the device whose prefix cache holds most of the group's tokens.
 
     Args:
       group: a prompt with its sequences.
@@ -223,7 +223,7 @@ class Admission:
         self._slots.enter(slot, sequence)
         has_run = True
       else:
-        slots.clear()  # Pages that become free go to this sequence.
+        slots.clear()  # This sequence gets the next free pages.
     for group in stages.groups:
       has_run = self._start_group(group, free) or has_run
     stages.groups = [group for group in stages.groups if group.waiting]
@@ -251,7 +251,7 @@ class Admission:
     return began
 
   def _share_prompt(self, group: PromptGroup, sequence: SequenceState) -> bool:
-    """Gives a sequence its prompt's cache; returns whether pages sufficed."""
+    """Gives a sequence its prompt's cache; returns whether there were pages."""
     prompt = group.cached
     # When the last sequence reuses its own cache, the prompt's pages are
     # released. They could then be overwritten before their copies are made.
@@ -282,7 +282,7 @@ class Admission:
     return True
 
   def _reuse_own(self, prompt: CachedTokens, sequence: SequenceState) -> bool:
-    """Gives a preempted sequence what remains of its own cached tokens.
+    """Gives a preempted sequence its own tokens that are still cached.
 
     Args:
       prompt: the prompt's cache.

@@ -72,8 +72,8 @@ def shapes_of(
   Args:
     settings: shapes and rules of sampling.
     devices: number of devices that slots are split over.
-    slot_counts: slot counts to decode with, descending; () uses the slots of
-      the settings alone.
+    slot_counts: slot counts to decode with, descending; () always uses
+      `settings.slots`.
   """
   return EngineShapes(
     devices=devices,
@@ -88,7 +88,7 @@ def shapes_of(
 
 
 def drafting_of(settings: SpeculationSettings, mesh: Mesh) -> Drafting | None:
-  """Returns when decode calls draft; None if they never do.
+  """Returns the rules of speculative decoding; None if it is off.
 
   Args:
     settings: how many tokens are drafted, and when it pays.
@@ -101,7 +101,8 @@ def drafting_of(settings: SpeculationSettings, mesh: Mesh) -> Drafting | None:
     max_slots=settings.max_slots,
     min_gain=settings.min_gain,
     pause_calls=settings.pause_calls,
-    # Each of these devices multiplies the rows of all by its part of a kernel.
+    # These devices share a copy: each multiplies the rows of all of them by its
+    # part of a kernel.
     devices_per_copy=mesh.shape["fsdp"],
   )
 

@@ -59,8 +59,8 @@ def decode(
     num_drafts: J, the drafts per slot and iteration if `changes.context` is
       given. The call then ends when the first slot that is not done has N
       tokens.
-    min_match: number of tokens that must match to draft from a place.
-    steps: N, the most tokens per slot.
+    min_match: number of matching tokens that a draft requires.
+    steps: N, the maximum number of tokens per slot.
     lists_pages: whether attention reads live pages only, with the platform's
       kernel.
     mesh: the mesh that slots are split over.

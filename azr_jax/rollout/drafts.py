@@ -1,13 +1,13 @@
 """Drafts of the next tokens, and how many of them are accepted.
 
-A draft continues the text as an earlier occurrence of its suffix continued, in
-the sequence itself, in its prompt, or in another sample of the prompt. The
-decoder runs all drafts of a slot in one iteration. After each it draws a token
-with the key that this token has anyway. A draw counts if all drafts before it
-equal the draws before it. A sequence therefore gets the same tokens as without
-drafts, up to rounding, and each draft is accepted with its probability, as in
-speculative sampling (Leviathan et al., arXiv 2211.17192) with drafts of
-probability 1.
+A draft copies the tokens that followed an earlier occurrence of the text's last
+tokens, in the sequence itself, in its prompt, or in another sample of the
+prompt. The decoder runs all drafts of a slot in one iteration. After each draft
+it draws a token, with the same key as without drafts. A draw counts if all
+drafts before it equal the draws before it. A sequence therefore gets the same
+tokens as without drafts, up to rounding, and each draft is accepted with its
+probability, as in speculative sampling (Leviathan et al., arXiv 2211.17192)
+with drafts of probability 1.
 
 Axis letters: B counts slots, T tokens of the context, S = J + 1.
 """
@@ -25,7 +25,7 @@ from azr_jax.rollout.sequence import SequenceState
 
 # Fills context without a token. It matches nothing and is never accepted.
 NO_TOKEN = -1
-# Matches longer than this are not told apart.
+# Matches of at least this length count as equally long.
 _LONGEST_MATCH = 8
 
 
@@ -38,18 +38,19 @@ def propose(
 ) -> Int[Array, "B J"]:
   """Proposes the next tokens of each slot.
 
-  It continues the earlier place with the longest match of the last tokens, or
-  the last such place. A place near the end is repeated cyclically.
+  It copies the tokens after the longest earlier match of the last tokens, or
+  after the latest of equally long matches. A copy that reaches the end of the
+  text starts again after the match.
 
   Args:
     context: the tokens to search; NO_TOKEN where there is none.
     end: number of filled entries in each row; the last of them is the token
       to continue from.
     drafts: J.
-    min_match: number of tokens that must match.
+    min_match: number of matching tokens that a draft requires.
 
   Returns:
-    Token ids; NO_TOKEN where nothing matches or the place has no next token.
+    Token ids; NO_TOKEN where nothing matches or no token follows the match.
   """
   B, T = context.shape
   end = jnp.broadcast_to(end, B)[:, None]
@@ -79,7 +80,7 @@ def append(
   new: Shaped[Array, "B S"],
   counts: Int[Array, " B"],
 ) -> Shaped[Array, "B T"]:
-  """Returns the rows with the first `counts` new entries written at `end`."""
+  """Returns the rows with the first `counts` of `new` written at `end`."""
   B, S = new.shape
   at = jnp.arange(S)[None, :]
   # Out-of-bounds indices are dropped.
@@ -130,7 +131,7 @@ def num_accepted(
     tokens: the tokens drawn after the last token and after each draft.
     drafts: the proposed tokens.
     is_stop: whether a token ends a response.
-    room: the most tokens that may count.
+    room: maximum number of tokens that may count.
   """
   is_right = jnp.cumprod(tokens[:, :-1] == drafts, axis=1)
   goes_on = jnp.cumprod(~is_stop[:, :-1], axis=1)
@@ -145,7 +146,8 @@ class Drafting:
     context: T, the tokens of each slot that are searched for a match.
     max_slots: draft only while at most this many sequences share a copy of the
       weights.
-    min_gain: tokens per slot and iteration; a call with fewer pauses drafts.
+    min_gain: tokens per slot and iteration; a call that yields fewer pauses
+      drafting.
     pause_calls: number of decode calls in a pause.
     devices_per_copy: number of consecutive devices whose slots share a copy of
       the weights.
@@ -169,7 +171,7 @@ class DraftPolicy:
     """Starts with a trial call.
 
     Args:
-      drafting: when to draft; None: never.
+      drafting: when to draft. None never drafts.
     """
     self._drafting = drafting
     self._pause = 0
@@ -197,7 +199,7 @@ class DraftPolicy:
     """Records the yield of a call with drafts.
 
     Args:
-      tokens: number of tokens, summed over slots.
+      tokens: number of tokens that the call yielded, summed over slots.
       iterations: number of iterations in which a slot got tokens, summed over
         slots.
     """

@@ -98,7 +98,7 @@ def make_engine(
     lists_pages: whether decoding reads live pages only, by a kernel.
     truncation: top-k and top-p of the token distribution.
     num_drafts: J, the drafts per slot and iteration.
-    min_match: number of tokens that must match to draft from a place.
+    min_match: number of matching tokens that a draft requires.
   """
   pool_sharding = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
   slots_sharding = mesh_lib.batch_sharding(mesh)

@@ -35,7 +35,7 @@ Out = TypeVar("Out")
 
 
 class Jobs(Protocol):
-  """Jobs that run beside the device, for example `SharedJobs`."""
+  """Jobs that run while the device decodes, such as `SharedJobs`."""
 
   @property
   def pending(self) -> int:

@@ -82,7 +82,7 @@ class Meter:
 
   @contextlib.contextmanager
   def spanning(self) -> Iterator[None]:
-    """Adds the interval of its block to `spans`."""
+    """Adds the start and end of the `with` block to `spans`."""
     start = self.now()
     try:
       with jax.profiler.TraceAnnotation("rollout"):

@@ -5,7 +5,7 @@ or sampled b tokens. The life of a group:
 1. A step samples it. If a sequence reaches b tokens without ending, the group
    is paused as soon as none of its sequences decodes.
 2. The step's batch consists of the groups whose sequences have all ended.
-3. The next step resumes the paused group from its item. Ended sequences are
+3. The next step rebuilds the prompt and resumes the group. Ended sequences are
    reused as they are; paused ones are prefilled with the new parameters and
    continue. Each token keeps its log-probability and version.
 
@@ -120,8 +120,7 @@ def save(
 
   Args:
     call: the policy call that made the request.
-    request: the request.
-    futures: the futures of its completions, all done.
+    futures: the futures of the request's completions, all done.
   """
   return [
     {
@@ -135,7 +134,7 @@ def save(
 def restore(
   saved: Saved, key_data: UInt32[np.ndarray, " U"], prompt_seed: int
 ) -> SequenceState:
-  """Returns a saved sequence, rekeyed to the random numbers of this step.
+  """Returns a saved sequence, with the random key of this step.
 
   Args:
     saved: a sequence of an earlier step or of this one.

@@ -1,8 +1,8 @@
 """The policy as a system sees it: prompts in, completions out.
 
 A system calls `policy.sample(prompts, n)` and never sees meshes, slots or
-optimizers. An agent answers prompts with a policy in another way, for example
-with tools.
+optimizers. An agent answers prompts in a way of its own, for example with
+tools.
 """
 
 import collections
@@ -296,8 +296,8 @@ class Policy:
       temperature: divisor of the logits; None uses the policy's.
       call: replaces the number of previous calls in the key. A policy's calls
         all have one or none does, so that no two share a key by accident.
-      max_new_tokens: the most new tokens for each prompt's completions; None
-        uses `rollout.max_tokens`.
+      max_new_tokens: maximum number of new tokens per completion of each
+        prompt; None uses `rollout.max_tokens`.
 
     Returns:
       (prompt index, sample index, completion) as they finish. Iterate with
@@ -418,7 +418,7 @@ def open_policy(
     key: the random key of all samples.
     weights: holds the copy until the block ends; None uses a new instance.
     version: number of updates that produced the parameters.
-    now: returns seconds.
+    now: a clock in seconds, for metrics.
   """
   weights = Weights() if weights is None else weights
   start = now()

@@ -10,7 +10,7 @@ Whatever loses its pages is prefilled again later.
 With `rollout.max_staleness` the update waits for the earliest step. Within each
 of these classes, the last step therefore loses its pages first, and decoding
 sequences take no pages from prompts of earlier steps while sequences of their
-own step can give theirs up.
+own step still have pages to give.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class PageAllocator:
       pages: the page pool.
       stages: the scheduler's sequences.
       slots: the slots of these sequences.
-      decode_chunk: N, the most tokens per slot and decode call.
+      decode_chunk: N, the maximum number of tokens per slot and decode call.
     """
     self._pages, self._decode_chunk = pages, decode_chunk
     self._stages, self._slots = stages, slots
@@ -67,7 +67,7 @@ class PageAllocator:
     return True
 
   def _reserve(self, cached: CachedTokens, tokens: int) -> int:
-    """Returns how many pages must stay free, or 0 if enough do anyway."""
+    """Returns how many pages must stay free; 0 if there are plenty."""
     missing = self._pages.missing(cached, tokens)
     spare = self._pages.num_free(cached.device) - missing
     if missing <= 0 or spare >= self._slots.per_device:
@@ -120,7 +120,7 @@ class PageAllocator:
     self.drop(sequence)
 
   def free_some(self) -> bool:
-    """Frees pages on devices where nothing decodes for lack of pages.
+    """Frees pages on devices that cannot decode because they lack pages.
 
     Returns:
       Whether any page was freed. On each device, the oldest prompt or sequence

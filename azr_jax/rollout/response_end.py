@@ -100,7 +100,7 @@ class ResponseEnds:
   ) -> Bool[np.ndarray, " B"]:
     """Returns where `find` must look for this object's stop strings.
 
-    Few responses need it, so few must be decoded between two calls.
+    Few responses may have ended, so the host decodes few between two calls.
 
     Args:
       token_ids: the new tokens of each slot, with padding.

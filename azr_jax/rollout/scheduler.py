@@ -46,7 +46,7 @@ class Scheduler:
 
   Attributes:
     meter: counts the calls of the decode loop.
-    stages: the sequences, by the stage of their life.
+    stages: the sequences, by stage.
   """
 
   def __init__(
@@ -64,9 +64,9 @@ class Scheduler:
       engine: the compiled functions.
       weights: the parameters to sample with.
       cache: keys and values of these parameters; no sequence may use its pages.
-      ends: the tokens that end a response, and what else does.
+      ends: finds the ends of responses.
       meter: counts the calls of the decode loop.
-      drafting: when decode calls draft; None: never.
+      drafting: when decode calls draft. None never drafts.
     """
     self.meter = meter
     self._engine = engine
@@ -106,8 +106,8 @@ class Scheduler:
   def admit(self) -> None:
     """Receives tool outputs, prefills pending tokens, and fills free slots.
 
-    It prefills until no free slot could be taken by what waits, because a
-    decode call costs nearly as much with few live slots as with all of them.
+    It prefills until no waiting sequence can take a free slot, because a decode
+    call costs nearly as much with few live slots as with all of them.
     """
     self.receive_tool_outputs(wait=False)
     self._admission.resize_slots()

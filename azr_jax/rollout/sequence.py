@@ -26,7 +26,7 @@ class Request:
     number: identifies the request; part of its sequences' ids.
     prompt: the prompt to sample from.
     n: number of samples.
-    max_new_tokens: the most new tokens per completion.
+    max_new_tokens: maximum number of new tokens per completion.
     key_data: the data of the random key; sample s folds in (`seed`, s).
     seed: integer that separates the prompt's random numbers from others'.
     temperature: divisor of the logits; 0 is greedy.
@@ -57,18 +57,19 @@ class SequenceState:
     request: the prompt and how to sample it.
     sample_index: index among the prompt's samples.
     read: the completion so far without the unread tokens; see `tokens`.
-    unread: the tokens after these, in the outputs of decode calls; None if it
-      has not been in a slot since the last read.
+    unread: the tokens after these, in the outputs of decode calls; None if the
+      sequence has not been in a slot since the last read.
     response_start: index of the first token of the current response.
     awaiting_tool: whether the tool runner has yet to answer the last response.
-    cached: the pages of prompt and completion; None if it has none. While it
-      is in a slot, the count leaves `unread` out.
+    cached: the pages of prompt and completion; None without pages. While the
+      sequence is in a slot, the count leaves `unread` out.
     finish_reason: why the completion ended; None while it is being sampled.
-    num_known: number of its tokens that an earlier step sampled.
-    step_tokens: number of tokens it may get before it is paused; 0 for no
+    num_known: number of tokens that an earlier step sampled.
+    step_tokens: number of tokens after which the sequence is paused; 0 for no
       limit.
-    siblings: all samples of its prompt, including itself; () once it has ended.
-    completion_future: the future of its completion.
+    siblings: all samples of the prompt, including this one; () once it has
+      ended.
+    completion_future: receives the completion when it ends or is paused.
   """
 
   request: Request
@@ -153,7 +154,7 @@ class SequenceState:
 
   @property
   def max_cached(self) -> int:
-    """The most tokens it can have in the cache: all but the last one."""
+    """The maximum number of tokens that it can cache: all but the last."""
     return len(self.request.prompt.token_ids) + self.max_new_tokens - 1
 
   @property

@@ -243,10 +243,10 @@ class SamplerSettings(Settings):
   def check(self) -> None:
     """Rejects combinations of settings that cannot work.
 
-    A step's tail may stay in its slots (`max_staleness`) or be paused
-    (`step_tokens`), not both. With a limited cache, a decode call may need at
-    most one new page per sequence: otherwise two sequences could preempt each
-    other forever.
+    A step's unfinished sequences may stay in their slots (`max_staleness`) or
+    be paused (`step_tokens`), not both. With a limited cache, a decode call may
+    need at most one new page per sequence: otherwise two sequences could
+    preempt each other forever.
     """
     if self.cache_gib and self.decode_chunk > self.page_size:
       raise self.invalid(
@@ -263,7 +263,7 @@ class SamplerSettings(Settings):
 
   @property
   def prefill_chunks(self) -> tuple[int, ...]:
-    """The token counts of a row that one device call may prefill, ascending."""
+    """The row lengths in tokens that a prefill call may have, ascending."""
     chunks = {min(b, self.prefill_tokens) for b in self.prompt_buckets}
     if self.extend_chunk:
       chunks.add(self.extend_chunk)
@@ -271,7 +271,7 @@ class SamplerSettings(Settings):
 
   @property
   def longest(self) -> int:
-    """The most tokens of a sequence that are cached: all but the last."""
+    """The maximum number of cached tokens per sequence: all but the last."""
     return self.prompt_buckets[-1] + self.max_tokens - 1
 
   def lists_pages(

@@ -16,11 +16,12 @@ class EngineShapes:
       `devices`. The first is B.
     prompt_buckets: lengths of prompts that are prefilled together, ascending.
       No prompt is longer than the last.
-    prefill_chunks: tokens per row that a prefill call may take, ascending.
-    prefill_tokens: tokens per prefill call, if they fill more than one row.
-    decode_chunk: N, the most tokens per slot and decode call.
+    prefill_chunks: row lengths in tokens that a prefill call may have,
+      ascending.
+    prefill_tokens: tokens per prefill call, from which `prefill_rows` follows.
+    decode_chunk: N, the maximum number of tokens per slot and decode call.
     page_size: C, tokens per page.
-    longest: the most tokens of a sequence that are cached: all but the last.
+    longest: maximum number of cached tokens per sequence: all but the last.
   """
 
   devices: int

@@ -27,7 +27,7 @@ class ChangesBuilder:
 
     Args:
       devices: number of devices that slots are split over, in equal parts.
-      max_pages_per_row: M, the most pages per slot.
+      max_pages_per_row: M, the maximum number of pages per slot.
     """
     self._devices = devices
     self._max_pages_per_row = max_pages_per_row
@@ -117,7 +117,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
   Args:
     slots: B.
     devices: number of devices that slots are split over.
-    max_pages_per_row: M, the most pages per slot.
+    max_pages_per_row: M, the maximum number of pages per slot.
   """
 
   def zeros(*shape: int, dtype: type = np.int32) -> Any:
@@ -140,7 +140,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
   )
 
 
-# A slot on the host. In a free slot, only `occupied` means anything.
+# A slot on the host. In a free slot, only `occupied` is valid.
 _SLOT = np.dtype(
   [
     ("occupied", bool),
@@ -158,7 +158,7 @@ class SlotTable:
 
   A decode call changes most slots in the same way, so their numbers are arrays.
   A sequence gets its number of cached tokens back when it leaves its slot, and
-  its tokens when somebody reads them (`tokens.py`).
+  its tokens when they are read (`tokens.py`).
 
   The number of slots follows demand, in a few fixed sizes. Each device has
   equally many slots, and a sequence stays on the device of its pages.
@@ -296,7 +296,7 @@ class SlotTable:
     return int(np.count_nonzero(more & slots["occupied"]))
 
   def update_pages(self, sequence: SequenceState) -> None:
-    """Takes over the pages that were added to a sequence in a slot."""
+    """Records the pages that were added to a sequence in a slot."""
     slot, cached = self._stages.running[sequence], sequence.cached
     assert cached is not None
     self._slots["num_pages"][slot] = len(cached.pages)
@@ -333,7 +333,7 @@ class SlotTable:
         self.change_count(slots)
 
   def change_count(self, slots: int) -> None:
-    """Changes to this many slots: on each device, all live ones first."""
+    """Sets the number of slots; each device's live slots move to the front."""
     devices, per_device = self._shapes.devices, slots // self._shapes.devices
     occupied = self.occupied.reshape(devices, -1)
     assert max(self.num_running) <= per_device, "a live slot would be lost"
@@ -356,7 +356,7 @@ class SlotTable:
     self.occupied[is_new] = False
     for slot, sequence in enumerate(self.sequences):
       if sequence is not None:
-        # Calls so far have the tokens at the old slot.
+        # The outputs of earlier calls have the tokens at the old slot.
         sequence.read_from(SlotTokens(slot, self._call))
         assert sequence.cached is not None
         sequence.cached.count = int(self.lengths[slot])

@@ -84,10 +84,10 @@ class Stream:
       meter: records tokens, calls and device times.
       weights: the parameters to sample with. While they are released, prompts
         wait.
-      max_tokens: the most tokens of a completion.
+      max_tokens: maximum number of tokens of a completion.
       temperature: divisor of the logits of prompts without their own.
       shares_prefixes: whether prompts with the same first tokens share pages.
-      drafting: when decode calls draft; None: never.
+      drafting: when decode calls draft. None never drafts.
     """
     self._engine = engine
     self._tokenizer = tokenizer
@@ -126,8 +126,8 @@ class Stream:
       prompt: a prompt of any length up to the largest bucket.
       n: number of completions.
       key: determines the samples.
-      max_new_tokens: the most new tokens per completion, tool outputs included,
-        from 1 to `max_tokens`, the default.
+      max_new_tokens: maximum number of new tokens per completion, tool outputs
+        included, from 1 to `max_tokens`, the default.
       priority: prompts with a smaller priority get slots first.
       tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.

@@ -1,8 +1,8 @@
-"""The tokens of completions, and how they get there from decode calls.
+"""The tokens of completions, and how they are read from decode calls.
 
 A sequence that decodes gets tokens in each call. The host does not copy them
 slot by slot: the outputs of the calls are linked, and the tokens of a sequence
-are cut from them when somebody reads them.
+are cut from them when they are read.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ class SlotTokens:
   """The unread tokens of a sequence, in the decode calls of its slot.
 
   Attributes:
-    slot: the slot.
+    slot: the slot's index.
     before: the call before the first unread one.
     last: the last call of the sequence; None while it is in the slot.
   """

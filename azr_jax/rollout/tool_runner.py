@@ -65,7 +65,7 @@ class ToolRunner(Protocol):
   ) -> int | None:
     """Finds the end of a response, other than by stop id or stop string.
 
-    It is called in order with every few new tokens of a response.
+    Called repeatedly, each time with a few more tokens of the response.
 
     Args:
       sequence_id: the conversation.

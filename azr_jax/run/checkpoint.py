@@ -1,7 +1,7 @@
 """Saves and restores everything that a run owns, together, with Orbax.
 
-Saves are asynchronous and atomic: a checkpoint cut off by a kill is never seen.
-A checkpoint of a step holds:
+Saves are asynchronous and atomic: if the process is killed, readers never see
+the unfinished checkpoint. A checkpoint holds:
 - the device state: parameters, optimizer, step, and if they exist the critic's
   state and the entropy coefficient;
 - the system's host state: task buffers and, with `rollout.max_staleness` or
@@ -37,8 +37,8 @@ FOLDER, DAMAGED = "checkpoints", "damaged_checkpoints"
 # Orbax reads an item named "metrics" of every step, before we can look for
 # damage.
 _STATE, _SYSTEM, _ROWS = "state", "system", "rows"
-# How long one host may take to see a file that another has finished, on a
-# shared disk.
+# How long a host may take to see a file that another host has finished on a
+# shared disk, in seconds.
 _SEEN_S = 60.0
 # A run's device state: any pytree of arrays.
 State = TypeVar("State")

@@ -27,7 +27,8 @@ def write(folder: pathlib.Path, index: int = 0, count: int = 1) -> None:
   """Writes the checksums of a share of the files below a folder.
 
   The file is written atomically. Hosts choose their shares by file name alone,
-  so a host whose view of a shared disk is late misses no file of another's.
+  so a stale listing of a shared disk on one host does not change the shares of
+  the others.
 
   Args:
     folder: a finished checkpoint.

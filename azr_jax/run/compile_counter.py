@@ -24,7 +24,7 @@ class CompileCounter:
     """Returns the number of programs a step compiled, since the last call.
 
     Args:
-      step: the step.
+      step: the step that has just run.
       first_step: the only step that is expected to compile.
       fail: whether to raise if another step compiles.
 

@@ -17,7 +17,7 @@ DATE = "date.json"
 
 
 def first_start(folder: pathlib.Path, hosts: Hosts) -> datetime.datetime:
-  """Returns the date of a run's first start, and stores it then.
+  """Returns the date of a run's first start; stores it if this is the first.
 
   Args:
     folder: the run's folder.

@@ -67,7 +67,7 @@ def lock(
   section: str = "config.",
   defaults: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
-  """Locks a folder inside the context, and writes config.json into it.
+  """Holds a lock on a folder inside the context; writes config.json into it.
 
   The primary host creates and locks the folder, which all hosts share. If a run
   has started in it, its config.json must be equal except for `mutable_keys`.

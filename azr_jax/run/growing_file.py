@@ -1,6 +1,6 @@
 """A file to append lines to, which object stores do not support.
 
-An object store only holds whole files. For one, lines go to a local file, which
+An object store only holds whole files. There, lines go to a local file, which
 is uploaded from time to time and at the end.
 """
 

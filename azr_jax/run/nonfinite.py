@@ -19,7 +19,7 @@ def check(
   """Raises an error unless training may continue after an update.
 
   Args:
-    step: the step.
+    step: the step, for the message.
     metrics: the metrics of its update.
     may_skip: whether skipped updates are allowed.
     rewards: the step's rewards. The message shows their range.

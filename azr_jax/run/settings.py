@@ -28,7 +28,7 @@ class TrainingRunSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(TrainingRunSettings):
-  """Also where a run starts from, and which texts it stores."""
+  """Adds where a run starts from, and which texts it stores."""
 
   init_from_run: str = setting(
     "", "run folder whose newest checkpoint a new run starts from"

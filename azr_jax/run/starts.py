@@ -1,7 +1,7 @@
 """Records when a run was started, by which code and on which devices.
 
-A resumed run has several starts, maybe with other code or devices. Its config
-says what it learns from; this says what it ran on.
+A resumed run has several starts, maybe with other code or devices. The config
+says what a run learns from; these records say what it ran on.
 """
 
 import collections

@@ -50,7 +50,8 @@ def fetch(metrics: types.Metrics) -> "Future[tuple[dict[str, float], float]]":
 def await_fetches() -> None:
   """Waits for pending fetches of updates, but not forever for a lost host.
 
-  A process that ends while a thread is inside the JAX runtime is aborted.
+  If a thread is still inside the JAX runtime when the process ends, the process
+  is aborted.
   """
   end = time.monotonic() + EXIT_TIMEOUT_S
   for thread in threading.enumerate():
@@ -140,8 +141,7 @@ class StepLog:
     """Queues a step, whose update may still be running, for `write_last`.
 
     Args:
-      step: the step.
-      rollouts: the trajectories and metrics of its rollouts.
+      rollouts: the trajectories and metrics of the step's rollouts.
       update_metrics: the future from `fetch` of its update.
       num_compiled: the number of programs compiled during the step.
       timings: maps the completion time of the update to time and speed metrics.

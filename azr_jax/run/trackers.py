@@ -150,7 +150,7 @@ class Trackers:
     for name, tracker in list(self._open.items()):
       try:
         tracker.write(step, metrics)
-      except Exception as error:  # noqa: BLE001 - a library's, of any kind.
+      except Exception as error:  # noqa: BLE001 - trackers may raise anything.
         del self._open[name]
         print_status(f"{name} receives no more metrics of this run: {error}")
 
@@ -159,7 +159,7 @@ class Trackers:
     for name, tracker in self._open.items():
       try:
         tracker.close()
-      except Exception as error:  # noqa: BLE001 - a library's, of any kind.
+      except Exception as error:  # noqa: BLE001 - trackers may raise anything.
         print_status(f"{name} may lack the last metrics of this run: {error}")
 
 

@@ -21,8 +21,8 @@ class ChoiceOutput:
     choice: the index of the choice.
     text: new text.
     token_ids: new tokens.
-    shown: tokens whose log-probabilities are returned: the new tokens, after
-      those of an echoed prompt. Empty if the client wants none.
+    shown: tokens whose log-probabilities are returned: first an echoed
+      prompt's, then the new tokens. Empty if the client wants none.
     finish_reason: the API's finish reason. None while the choice runs.
   """
 

@@ -122,7 +122,6 @@ def served_model(
   """Returns the model as clients see it.
 
   Args:
-    c: the settings.
     policy: the model's policy.
     name: the model's id, without a step.
     step: the step of the weights. None if they are no checkpoint of a run.
@@ -169,7 +168,6 @@ def checkpoint_loader(
   """Returns a function that loads the parameters of a run's step.
 
   Args:
-    c: the settings.
     spec: the run folder.
     policy: the policy of an earlier step.
   """

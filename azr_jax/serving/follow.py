@@ -75,7 +75,7 @@ class Follower:
         pause_s = self._poll_s
       # A run deletes old checkpoints and a store may be unreachable. Keep the
       # current weights until a later poll succeeds.
-      except Exception as error:  # noqa: BLE001 - any would end the thread.
+      except Exception as error:  # noqa: BLE001 - any error ends the thread.
         pause_s = max(self._poll_s, min(2 * pause_s, _MAX_PAUSE_S))
         line = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         print_status(

@@ -168,7 +168,7 @@ class HttpServer:
   async def _check(
     self, request: web.Request, handler: Handler
   ) -> web.StreamResponse:
-    """Refuses clients without the key and forms from foreign web pages."""
+    """Refuses clients without the key, and forms sent by other web pages."""
     given = request.headers.get("Authorization", "").removeprefix("Bearer ")
     is_open = request.path in _OPEN_PATHS or not self._api_key
     if not is_open and not hmac.compare_digest(

@@ -24,7 +24,7 @@ class SamplingJob:
       choice's tokens are delivered together when it ends.
     step: the step of the weights that must sample the whole job. None accepts
       any.
-    is_scored: whether to score finished choices; excludes streaming.
+    is_scored: whether to score finished choices. Such a job cannot be streamed.
     scores_prompts: whether to score the prompts' tokens, too.
   """
 

@@ -32,8 +32,8 @@ _MAX_N, _MAX_PROMPTS, _MAX_STOPS = 64, 256, 16
 # less overflows float32.
 _MIN_TEMPERATURE = 1e-5
 _MOST_TOP = " (serve.max_logprobs)"
-# vLLM's sampling fields -> (neutral values, why others are refused). Special
-# tokens have no text, so there is nothing to put spaces between.
+# vLLM's sampling fields -> (neutral values, why others are refused). Spaces
+# between special tokens have no effect, because special tokens have no text.
 _NEUTRAL = {
   "min_p": ((0,), "the sampler has no min-p"),
   "repetition_penalty": ((1,), "the sampler has no penalties"),
@@ -203,7 +203,6 @@ class Reader:
 
     Args:
       fields: the unread fields.
-      prompts: the prompts.
       max_tokens_name: the field with the maximum number of new tokens.
       max_tokens: its default, which is lowered to what fits into the model's
         context.

@@ -45,7 +45,8 @@ class Scores(NamedTuple):
   top_logprobs: Float32[np.ndarray, "S-1 top"]
 
 
-# `Scores` of the targets of some rows: of S tokens, or of a chunk of C.
+# The arrays of `Scores` for the targets of some rows: S tokens, or a chunk of
+# C.
 _OfRows: TypeAlias = tuple[
   Float32[Array, "B S"], Int32[Array, "B S top"], Float32[Array, "B S top"]
 ]

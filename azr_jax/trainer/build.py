@@ -320,8 +320,8 @@ def _sampler_bytes(
 ) -> float | None:
   """Returns the bytes of a sampler's weights and cache on each device.
 
-  None if `rollout.cache_gib` leaves the size of the cache open. Weights count
-  in the compute type, although they may have 8 bits.
+  None if `rollout.cache_gib` leaves the size of the cache open. Counts weights
+  in the compute type, even if they have 8 bits.
   """
   if not c.rollout.cache_gib:
     return None
@@ -346,7 +346,6 @@ def build_model(
   """Builds a decoder, for computing on a mesh.
 
   Args:
-    model: section `model` of the config.
     config: the decoder's shape.
     mesh: the mesh of parameters and rows.
     rules: how parameters are sharded over the mesh.
@@ -354,7 +353,7 @@ def build_model(
       model is not trained.
     sampler_bytes: bytes of a sampler's weights and cache on each device. None
       if the size of the cache is unknown.
-    critic: whether a critic of the same shape is trained beside the model.
+    critic: whether a critic of the same shape is also trained.
     reference: whether a reference policy is kept.
   """
   micro_rows = mesh_lib.padded_rows(rows.micro_rows, mesh) if rows else 1

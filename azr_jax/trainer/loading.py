@@ -151,7 +151,7 @@ def load_policy(
     c: the sections of the command. The seed creates the policy's key.
     spec: a model spec, or the folder of a run.
     step: the checkpoint of a run. None means the newest.
-    workload: returns the workload; None if unknown.
+    workload: the workload by tokenizer. None if unknown.
     keeps_to_context: whether the command itself limits responses to the model's
       maximum length.
 

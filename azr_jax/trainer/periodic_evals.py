@@ -101,7 +101,6 @@ class PeriodicEvals:
     """Returns whether a run has finished all steps and the final scoring.
 
     Args:
-      run: the run.
       done: the number of finished steps.
     """
     is_there = (
@@ -113,7 +112,7 @@ class PeriodicEvals:
     return run.any_host("final scores", is_there)[0]
 
   def run(self, policy: Policy, step: int, run: Run) -> dict[str, float]:
-    """Scores the policy before a step, by metric name.
+    """Returns the scores of the policy before a step, by metric name.
 
     Returns {} unless an evaluation is due: before the first step and after
     every `evaluation.every` steps. All evaluations use the same items and
@@ -136,8 +135,7 @@ class PeriodicEvals:
     Args:
       params: the training parameters.
       done: the number of finished steps.
-      run: the run.
-      log: receives the scores, as of the step after the last.
+      log: receives the scores, under the number of the step after the last.
     """
     is_last = done == self._experiment.settings.shared.train.steps
     if not self._every or not is_last or self.is_finished(run, done):

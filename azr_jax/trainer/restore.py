@@ -109,7 +109,6 @@ def training_state(
 
   Args:
     experiment: the experiment that `build.build` returned.
-    run: the run.
     checkpoints: the run's checkpoints.
     step: the step to restore; 0 for a new run.
 

@@ -57,8 +57,8 @@ def evaluate(
 ) -> dict[str, float]:
   """Scores a model on benchmarks and returns the scores.
 
-  The primary host also writes the scores to `RESULTS`. It returns them with
-  averages and with the earlier scores in that file.
+  The primary host also writes the scores to `RESULTS`. On that host, the result
+  includes averages and the earlier scores in the file.
 
   Args:
     config: a config of `configs/evaluate.py`.
@@ -133,7 +133,7 @@ def _request(
   how: runner.ItemOptions,
   tokenizer: Tokenizer,
 ) -> sizes.Workload:
-  """Returns the largest request of benchmarks that run one after the other.
+  """Returns the largest sizes that any benchmark needs; they run one by one.
 
   Raises:
     ValueError: a benchmark has no prompts in the format.
@@ -141,7 +141,7 @@ def _request(
   longest, responses, limits = [], [], []
   for benchmark, agent in opened:
     tokens = runner.longest_prompt(benchmark, how, tokenizer)
-    # Agents write their own prompts.
+    # Agents write their own prompts, whose length is unknown.
     longest.append(0 if agent else tokens)
     items = runner.items_of(benchmark, how)
     responses.append(len(items) * how.samples)
@@ -172,8 +172,8 @@ def _print_limits(
 ) -> None:
   """Prints which benchmarks limit responses below rollout.max_tokens.
 
-  Agents have no other limit, so with agents it prints that
-  `evaluate.max_tokens` has no effect. It also names the benchmarks that
+  Agents are limited by rollout.max_tokens alone, so with agents it prints that
+  `evaluate.max_tokens` has no effect. Otherwise it names the benchmarks that
   `evaluate.max_tokens` does not cover.
   """
   most, given = settings.rollout.max_tokens, settings.evaluate.max_tokens

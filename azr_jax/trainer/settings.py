@@ -363,9 +363,6 @@ def read_supervised(
 def read(cls: type[SettingsT], config: ml_collections.ConfigDict) -> SettingsT:
   """Checks a config and returns its settings as an instance of `cls`.
 
-  Args:
-    config: the config.
-
   Raises:
     Invalid: as `read_train`.
   """

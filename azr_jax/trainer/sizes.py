@@ -144,7 +144,7 @@ def keep(values: dict[str, Any], rollout: SamplerSettings) -> None:
 
 
 def describe(rollout: SamplerSettings) -> str:
-  """Describes a cache whose size memory decided, in one line."""
+  """Describes in one line a cache whose size was chosen from memory."""
   return (
     f"memory has room for a cache of {rollout.cache_gib:.3g} GiB on each "
     f"device (rollout.cache_gib): {rollout.slots} slots share it, so sequences "
@@ -234,8 +234,8 @@ def fit_cache(
       "smaller model",
     )
   fitting = int((layout.MAX_HELD * room - weights) // page)
-  # The size is later converted back to pages and rounded down. Half a page more
-  # makes that give the same number.
+  # The size is later converted back to pages and rounded down. With half a page
+  # more, the result is the same number.
   pages = max(fitting, least) + 0.5
   return _with_cache(rollout, pages * page / copies / memory.GIB)
 
@@ -354,7 +354,7 @@ class Memory:
     layer = 10 * c.hidden_size + 4 * c.mlp_size
     if is_cpu:  # On other devices, attention stores no scores.
       layer += 3 * c.num_heads * row_length
-    # Rows come first, and `auto` keeps what fits beside them.
+    # Rows take precedence: `auto` later keeps the activations that still fit.
     remat = self.remat
     if remat == transformer.AUTO:
       remat = "none" if is_cpu else "full"
@@ -390,10 +390,10 @@ def fitted(
     if not bounds.critic:
       most_rows = min(most_rows, bounds.device_rows(row_length))
   most_rows *= devices
-  # The fewest micro-batches with a row per response, evenly filled.
+  # The fewest micro-batches that have a row per response, evenly filled.
   micro_batches = -(-responses // most_rows)
   micro_rows = -(-responses // micro_batches)
-  micro_rows += -micro_rows % devices  # An update has no other row counts.
+  micro_rows += -micro_rows % devices  # Devices have equally many rows.
   return {
     "rollout.prompt_buckets": buckets,
     "rollout.slots": min(responses, _MOST_SLOTS),

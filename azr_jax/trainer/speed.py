@@ -1,8 +1,8 @@
 """How fast a run is: utilization of its chips, and where they idle.
 
-Everything is counted on the host, from lengths it knows anyway. Times are when
-programs were dispatched and when they were seen to be done; nothing waits for a
-measurement. docs/guide/speed.md explains the metrics.
+Everything is counted on the host, from lengths it knows anyway. Times are taken
+when programs are dispatched and when they are seen to be done; nothing waits
+for a measurement. docs/guide/speed.md explains the metrics.
 """
 
 from collections.abc import Sequence

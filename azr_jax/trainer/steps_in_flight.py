@@ -6,7 +6,8 @@ steps up to k + s while the tail of step k decodes. When step k is complete:
 2. every sequence leaves its slot, and the update runs;
 3. the tokens of these sequences are prefilled with the new parameters, and
    decoding continues.
-So tokens are the only state, and a token of step k is at most s updates old.
+So tokens are the only state that crosses an update, and a token of step k is at
+most s updates old.
 
 What a step samples depends only on the system's state when it starts (the state
 after step k - s - 1 or later) and on its prompt seeds, which determine the
@@ -94,7 +95,8 @@ class StepsInFlight:
       jobs: the system's jobs, with their clock.
       staleness: s, the number of steps that may start before an earlier one is
         complete.
-      step_tokens: number of tokens after which a sequence is paused; 0: never.
+      step_tokens: number of tokens after which a sequence is paused; 0 never
+        pauses.
       last: the last step of the run.
     """
     self._sampler, self._tokenizer = sampler, tokenizer
@@ -239,7 +241,7 @@ def _sequence(
   future: "Future[types.Completion]",
   suspended: Mapping[Any, SequenceState],
 ) -> SequenceState | None:
-  """Returns a sequence that has tokens, ended or not, or None without any."""
+  """Returns a sequence, ended or not; None if it has no tokens yet."""
   sequence = SequenceState(request, sample)
   if not future.done():
     known = suspended.get(sample_id(sequence))
@@ -248,7 +250,7 @@ def _sequence(
 
 
 def _staleness(rollouts: types.RolloutBatch, step: int) -> dict[str, float]:
-  """Returns how many updates old the tokens of a step are."""
+  """Returns metrics of how many updates old the tokens of a step are."""
   ages = [
     step - 1 - trajectory.completion.versions[trajectory.completion.loss_mask]
     for trajectory in rollouts.trajectories

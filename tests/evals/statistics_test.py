@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 from typed import present
 
 from azr_jax.evals import statistics
@@ -32,8 +32,12 @@ def test_the_errors_of_a_score_are_those_of_scipy():
   values = outcomes(3, 50, 0.4, seed=1)
   found = statistics.estimate(values)
   assert found.mean == pytest.approx(values.mean())
-  assert found.item_stderr == pytest.approx(stats.sem(values.mean(axis=0)))
-  assert found.seed_stderr == pytest.approx(stats.sem(values.mean(axis=1)))
+  assert found.item_stderr == pytest.approx(
+    scipy.stats.sem(values.mean(axis=0))
+  )
+  assert found.seed_stderr == pytest.approx(
+    scipy.stats.sem(values.mean(axis=1))
+  )
   one = statistics.estimate(values[:1])
   # The closed form of a proportion's error.
   fraction = values[0].mean()
@@ -46,7 +50,7 @@ def test_the_errors_of_a_score_are_those_of_scipy():
 def test_a_paired_difference_is_that_of_a_paired_t_test():
   first, second = outcomes(1, 80, 0.4, seed=2), outcomes(1, 80, 0.6, seed=3)
   found = compared(first, second)
-  test = stats.ttest_rel(second[0], first[0])
+  test = scipy.stats.ttest_rel(second[0], first[0])
   assert found.mean == pytest.approx(second.mean() - first.mean())
   assert found.mean / found.item_stderr == pytest.approx(test.statistic)
   assert found.seed_stderr is None and found.over_both is None
@@ -58,7 +62,7 @@ def test_a_paired_difference_is_that_of_a_paired_t_test():
 def test_the_interval_over_items_is_scipy_s():
   first, second = outcomes(2, 60, 0.3, seed=4), outcomes(1, 60, 0.5, seed=5)
   found = compared(first, second, confidence=0.9)
-  expected = stats.bootstrap(
+  expected = scipy.stats.bootstrap(
     (second.mean(axis=0) - first.mean(axis=0),),
     np.mean,
     n_resamples=RESAMPLES,
@@ -107,14 +111,16 @@ def test_the_interval_over_seeds_has_their_variance():
   first = np.repeat([[0.1], [0.2], [0.6]], 40, axis=1)
   second = np.repeat([[0.5], [0.9]], 40, axis=1)
   found = compared(first, second, confidence=0.68)
-  error = math.hypot(stats.sem([0.1, 0.2, 0.6]), stats.sem([0.5, 0.9]))
+  error = math.hypot(
+    scipy.stats.sem([0.1, 0.2, 0.6]), scipy.stats.sem([0.5, 0.9])
+  )
   assert found.seed_stderr == pytest.approx(error)
   assert found.item_stderr == 0 and found.over_items == pytest.approx(
     (0.4, 0.4)
   )
   rng = np.random.default_rng(9)
   effects = statistics._seed_effects(second, RESAMPLES, rng)
-  assert effects.std() == pytest.approx(stats.sem([0.5, 0.9]), rel=0.02)
+  assert effects.std() == pytest.approx(scipy.stats.sem([0.5, 0.9]), rel=0.02)
   low, high = present(found.over_both)
   assert low < found.mean - 0.5 * error and high > found.mean + 0.5 * error
 

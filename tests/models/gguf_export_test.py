@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tokenizers
 import transformers
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from typed import instance_of
 
 from azr_jax.models import (
@@ -218,6 +217,8 @@ def test_the_factors_of_llama_3_are_those_of_transformers(tmp_path, bpe):
       "original_max_position_embeddings": 8192,
     },
   )
+  from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
   scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](described, "cpu")
   plain = 500000.0 ** -(np.arange(0, 128, 2, dtype=np.float32) / 128)
   (found,) = (

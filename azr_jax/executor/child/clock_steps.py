@@ -1,8 +1,8 @@
 """Draws the time step between the clocks of a job's runs (`clocks.py`).
 
-One step, and also two, change the year, month, day of the month, weekday, hour,
-minute and second. The step is drawn for each job, so a program cannot subtract
-it.
+Both one step and two steps change the year, month, day of the month, weekday,
+hour, minute and second. The step is drawn for each job, so a program cannot
+subtract it.
 """
 
 import random

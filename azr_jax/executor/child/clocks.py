@@ -5,7 +5,7 @@ unless their clocks are far apart. So in run n of a job, counted from 0, the
 clocks are n steps ahead: a different year, month, day of the month, weekday,
 hour, minute and second (`clock_steps.py`). Differences between two readings do
 not change. The first run, with a shift of 0, has the same replacements, and so
-has the only run of a job with rules. So all runs look alike.
+does a job's only run if the job has rules. So all runs look alike.
 
 The functions of `time`, and `os.times`, are replaced in every module that has
 them; `now` and `utcnow` are replaced in the type `datetime` itself. So a

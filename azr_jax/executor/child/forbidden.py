@@ -1,7 +1,8 @@
 """Finds forbidden imports in a program's syntax tree.
 
 The rules are about task quality: a program that reads the clock has no
-reproducible answer. They are not a protection; the sandbox is in `kernel.py`.
+reproducible answer. They do not protect the machine; the sandbox does
+(`kernel.py`).
 """
 
 import ast

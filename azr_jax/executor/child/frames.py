@@ -36,7 +36,8 @@ def pack_request(
     number: the request's number.
     limits: CPU seconds per call and of all calls, and seconds of sleep.
     code, inputs, entry, forbidden: as in `job.Job`.
-    may_share: whether the calls may share a process whatever the program does.
+    may_share: whether the calls may share a process without a check of the
+      program.
     shift_s: how many seconds to set the clocks ahead; None if they are not
       replaced.
   """

@@ -1,4 +1,4 @@
-"""Measures how much of its time limits a child has used, whatever the load.
+"""Measures how much of its time limits a child has used, independent of load.
 
 | limit | what counts |
 | --- | --- |

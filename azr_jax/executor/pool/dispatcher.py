@@ -27,9 +27,9 @@ from azr_jax.executor.job import WORKER_DIED, Result
 from azr_jax.executor.pool import verdict
 from azr_jax.executor.pool.pending import PendingJobs, PoolTask
 
-# Maximum number of jobs per worker in a server, which gets more when half of
-# them are done. They last for a tenth of a second, during which a busy trainer
-# may not run this thread.
+# Maximum number of jobs per worker that a server holds; it gets more when half
+# of them are done. That many last for a tenth of a second, for which a busy
+# trainer may not run this thread.
 JOBS_PER_WORKER = 64
 BATCH = 64  # Jobs assigned at a time.
 MAX_TRIES = 3

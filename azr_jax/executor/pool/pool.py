@@ -52,7 +52,7 @@ class _Run:
     limits: the run's time limits.
     seed: the hash seed that the run needs.
     finish: called with the run's result.
-    is_wanted: returns whether anybody still awaits the result.
+    is_wanted: returns whether a caller still awaits the result.
     is_split: whether each call has a process of its own.
     parts: the results of the finished calls, if the run is split.
     slept_s: how long these calls slept, in seconds.

@@ -48,8 +48,8 @@ class Zygote:
     in_flight: the unfinished runs by request number; used only by the pool.
     layers: which sandbox layers are active; None until the zygote has started.
     started_at: when the process was created, on the monotonic clock.
-    last_activity: when the zygote last wrote, or last got work after being
-      idle.
+    last_activity: when the zygote last wrote, or when it last got work after
+      being idle.
     start_timeout_s: seconds that the zygote may take to start.
     read_fd, write_fd: descriptors to poll.
   """

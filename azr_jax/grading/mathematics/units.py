@@ -50,7 +50,7 @@ class Quantity:
   """A value with its unit.
 
   Attributes:
-    nodes: the value.
+    nodes: the value without its scale, unit and percent sign.
     scale: the factor of a word after the value, such as "million".
     is_percent: whether the value is a percentage.
     unit: the unit. None if there is none, or only the word "units".

@@ -74,7 +74,6 @@ def report(
   """Measures an engine's decoding, and compares it with the bandwidth.
 
   Args:
-    engine: the engine.
     params: parameters from `engine.compute_params`.
     dtypes: the dtypes that decoding reads.
     repeats: timed calls.

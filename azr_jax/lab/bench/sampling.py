@@ -27,7 +27,6 @@ class SamplerRunner:
 
   Attributes:
     tokenizer: a tokenizer without stop ids.
-    sampler: the sampler.
     dtypes: the dtypes that decoding reads.
     compile_s: seconds of compilation.
   """

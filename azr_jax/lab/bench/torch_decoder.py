@@ -197,7 +197,6 @@ def generator(
   cache, which has room for the new tokens.
 
   Args:
-    decoder: the decoder.
     slots: sequences decoded together.
     cached_tokens: tokens of each at the start.
     new_tokens: tokens to decode of each.

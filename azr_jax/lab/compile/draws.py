@@ -32,7 +32,6 @@ class Spread:
   """The mean of a quantity over several steps.
 
   Attributes:
-    mean: the mean.
     deviation: the standard deviation of one step; 0 for a single step.
     error: the standard error of the mean.
   """

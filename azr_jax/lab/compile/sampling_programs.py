@@ -31,7 +31,6 @@ class Sampling:
   """An engine and its abstract arguments.
 
   Attributes:
-    engine: the engine.
     params: parameters as `engine.compute_params` returns them.
     pool: keys and values in pages.
     slots: slot state at each slot count.

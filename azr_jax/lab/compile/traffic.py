@@ -58,7 +58,7 @@ class Traffic:
 
     Args:
       fused: the fusion's computation.
-      name: the value.
+      name: the operation that computes the value.
       size: bytes of the whole value.
     """
     total = 0.0

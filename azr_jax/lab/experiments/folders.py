@@ -273,7 +273,7 @@ def check_run(
 
   Args:
     run: the run's folder.
-    expected: the config.
+    expected: the config in the plan, nested by section.
     named: keys that the run must have. It may lack other keys, and may differ
       in keys that a resumed run may change.
 

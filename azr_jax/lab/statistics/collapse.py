@@ -96,7 +96,6 @@ def of_best(run: LoggedRun, name: str) -> Fall | None:
   """Returns how far a score has fallen from its best evaluation to its last.
 
   Args:
-    run: the run.
     name: a metric of evaluations; `NAME_stderr` has its standard errors.
 
   Returns:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special, stats
+import scipy
 
 _QUANTILES = 4000
 
@@ -37,7 +37,7 @@ class Error:
 
   def width(self, confidence: float) -> float:
     """Returns half the width of Student's t interval."""
-    return float(stats.t.ppf((1 + confidence) / 2, self.df)) * self.stderr
+    return float(scipy.stats.t.ppf((1 + confidence) / 2, self.df)) * self.stderr
 
   def p_value(self, distance: float, one_sided: bool) -> float:
     """Returns the p-value of a mean at this distance from the tested one."""
@@ -46,8 +46,8 @@ class Error:
       return 0.0 if is_against else 1.0
     t = distance / self.stderr
     if one_sided:
-      return float(stats.t.sf(t, self.df))
-    return float(2 * stats.t.sf(abs(t), self.df))
+      return float(scipy.stats.t.sf(t, self.df))
+    return float(2 * scipy.stats.t.sf(abs(t), self.df))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,19 +156,19 @@ def _detectable(
   error: Error, alpha: float, power: float, one_sided: bool
 ) -> float:
   tail = alpha if one_sided else alpha / 2
-  limit = float(stats.t.isf(tail, error.df))
+  limit = float(scipy.stats.t.isf(tail, error.df))
   # A noncentral t variate is a shifted normal one divided by a chi one, whose
   # quantiles these are. scipy's noncentral t is nan for large shifts.
   quantiles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-  limits = limit * np.sqrt(stats.chi2.ppf(quantiles, error.df) / error.df)
+  limits = limit * np.sqrt(scipy.stats.chi2.ppf(quantiles, error.df) / error.df)
 
   def missing(shift: float) -> float:
-    seen = special.ndtr(shift - limits)
+    seen = scipy.special.ndtr(shift - limits)
     if not one_sided:
-      seen = seen + special.ndtr(-shift - limits)
+      seen = seen + scipy.special.ndtr(-shift - limits)
     return float(seen.mean()) - power
 
   # The power is alpha at shift 0 and nearly 1 this far out.
   far = limit + 10 * math.sqrt(1 + limit**2 / error.df)
-  shift: Any = optimize.brentq(missing, 0.0, far)
+  shift: Any = scipy.optimize.brentq(missing, 0.0, far)
   return float(shift) * error.stderr

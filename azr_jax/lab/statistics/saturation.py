@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from azr_jax.report import axes, changes, html_parts, units
 from azr_jax.report.html_parts import Cell
@@ -108,7 +108,7 @@ def fit(steps: Sequence[float], values: Sequence[float]) -> Fit | None:
     )
 
   try:
-    found, covariance = optimize.curve_fit(
+    found, covariance = scipy.optimize.curve_fit(
       curve, x, y, np.clip(guess, *bounds), bounds=bounds
     )[:2]
   except RuntimeError:  # The fit did not converge.

@@ -76,7 +76,6 @@ async def solve(
     jobs: grades the solutions.
     phase: `LEARN`, `SOLVE` or `VOTE`, a part of the random key.
     prompt_seed: a part of the random key, unique among tasks of the phase.
-    task_type: the type of the task.
     task: the task to solve.
     prompt_builder: builds the prompt.
     n: the number of solutions.

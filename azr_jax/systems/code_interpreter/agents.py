@@ -52,7 +52,7 @@ def make(
     tool: runs the code of `code_agent`. Scripts of other agents may import the
       same libraries.
     jobs: runs the scripts of `code`.
-    steer: the agent `steer`.
+    steer: answers as agent `steer`.
 
   Raises:
     ValueError: the agent is unknown.

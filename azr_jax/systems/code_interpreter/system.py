@@ -105,7 +105,6 @@ class CodeInterpreter(GroupSystem[StepItems]):
     """Makes the system.
 
     Args:
-      settings: its config section.
       context: the resources of the run.
       questions: the training questions.
       pass_rates: the pass rate of each question, for stages. None if unknown.

@@ -39,7 +39,6 @@ def read(
   """Returns the puzzles, read or generated, and their curriculum.
 
   Args:
-    c: the config section.
     steps: training steps of the run, for the static schedule.
     say: prints how many puzzles of a file are skipped.
 

@@ -139,7 +139,7 @@ class Rewards:
     """Checks the functions. `close` also closes the pool.
 
     Args:
-      parts: the rewards.
+      parts: the rewards, with their weights.
       columns: the names of the rows' columns.
       pool: the processes that call functions; None if all are sandboxed.
       in_pool: the names of the rewards in the pool, in its order. The sandbox

@@ -85,7 +85,6 @@ class Custom(GroupSystem[ScoredItems]):
     """Makes the system.
 
     Args:
-      settings: the config section.
       context: the resources of the run.
       rows: the training rows.
       eval_rows: the evaluation rows; may be empty.

@@ -69,7 +69,6 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     """Makes the system.
 
     Args:
-      settings: its config section.
       context: the resources of the run.
       episodes: the environment's processes.
       tasks: the training tasks.

@@ -59,7 +59,6 @@ class ORZ(GroupSystem[StepItems]):
     """Makes the system.
 
     Args:
-      settings: the config section.
       context: the resources of the run.
       by_source: the training problems of each source in `orz.data`.
 

@@ -53,7 +53,6 @@ class _Entry:
 
   Attributes:
     step: the step that added the task.
-    task: the task.
     key: the key of the task, equal if only names or layout differ.
     num_correct: the weighted number of correct responses.
     num_responses: the weighted number of responses.

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 from typed import present
 
 from azr_jax.lab.statistics import hypotheses
@@ -14,14 +14,14 @@ def of_seeds(stderr, df):
 
 def test_one_item_is_the_t_test_over_seeds_and_one_seed_that_over_items():
   values = np.random.default_rng(0).normal(0.3, 1.0, 8)
-  expected = stats.ttest_1samp(values, 0.0)
+  expected = scipy.stats.ttest_1samp(values, 0.0)
   for layout in (values[:, None], values[None, :]):
     mean = hypotheses.mean_of(layout)
     assert present(mean.error(0.95)).df == 7
     assert mean.p_value() == pytest.approx(expected.pvalue)
     interval = expected.confidence_interval(0.95)
     assert mean.interval(0.95) == pytest.approx(tuple(interval))
-  one_sided = stats.ttest_1samp(values, -0.5, alternative="greater")
+  one_sided = scipy.stats.ttest_1samp(values, -0.5, alternative="greater")
   mean = hypotheses.mean_of(values[:, None])
   assert mean.p_value(-0.5, one_sided=True) == pytest.approx(one_sided.pvalue)
 

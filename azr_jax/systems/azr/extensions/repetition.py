@@ -19,8 +19,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.cluster import hierarchy
-from scipy.spatial import distance as distances
+import scipy
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.tasks.programs.task import InductionTask, Task
@@ -102,8 +101,11 @@ def cluster_sizes(texts: Sequence[str], distance: float) -> list[int]:
     for j in range(i):
       similarity = (_bleu(grams[i], grams[j]) + _bleu(grams[j], grams[i])) / 2
       matrix[i, j] = matrix[j, i] = max(1.0 - similarity, 0.0)
-  linked = hierarchy.linkage(distances.squareform(matrix), method="average")
-  labels = hierarchy.fcluster(linked, distance, criterion="distance")
+  pairs = scipy.spatial.distance.squareform(matrix)
+  linked = scipy.cluster.hierarchy.linkage(pairs, method="average")
+  labels = scipy.cluster.hierarchy.fcluster(
+    linked, distance, criterion="distance"
+  )
   sizes = collections.Counter(labels.tolist())
   return [sizes[label] for label in labels.tolist()]
 
