@@ -42,8 +42,9 @@ from azr_jax.systems.custom import rewards as rewards_lib
 from azr_jax.systems.custom import system as custom
 from azr_jax.systems.custom.judge import JudgeSettings as Judge
 from azr_jax.systems.custom.settings import CustomSettings
-from azr_jax.tasks.table import prompts, reading
-from azr_jax.tasks.table.reading import Row
+from azr_jax.tasks.table import reading
+from azr_jax.tasks.table.prompts import PromptWriter
+from azr_jax.tasks.table.reading import Row, RowReader
 from azr_jax.trainer import build, loading, sizes, start
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.interactive import Model, Sample
@@ -139,20 +140,22 @@ def train(
   parts, functions = _rewards(reward, c)
   c.custom.reward = ",".join(parts)
   table = settings_lib.build(CustomSettings, c.custom.to_dict())
-  rows, c.custom.data = _rows(data, table)
+  rows, c.custom.data = _rows(data, table.reader)
   if "custom.prompts" not in changes:
     trained, _ = reading.hold_out(rows, c.custom.eval_fraction, c.seed)
     c.custom.prompts = max(1, min(c.custom.prompts, len(trained)))
   eval_rows = None
   if eval_data is not None:
-    eval_rows, c.custom.eval_data = _rows(eval_data, table)
+    eval_rows, c.custom.eval_data = _rows(eval_data, table.reader)
   if eval_rows is not None or c.custom.eval_fraction:
     c.evaluation.every = changes.get("evaluation.every", c.train.save_every)
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
   folder = storage.resolve(workdir)
   # Templates may show the date, and a resumed run must keep its sizes.
   source = source.dated(dates.read(folder))
-  longest = _longest([*rows, *(eval_rows or ())], table, source.tokenizer)
+  longest = _longest(
+    [*rows, *(eval_rows or ())], table.writer, source.tokenizer
+  )
   responses = c.custom.prompts * c.custom.group_size
   begun_with = folder_lib.begun_config(folder)
   _fit(c, longest, responses, changes, source.config, begun_with)
@@ -196,11 +199,10 @@ def load(
   experiment = build.build(checked)
   if not is_run:
     return Model(experiment, experiment.load_params())
-  shared = checked.shared
   sampling = train_settings.SamplingSettings(
-    mesh=shared.mesh, sharding=shared.sharding
+    mesh=checked.shared.mesh, sharding=checked.shared.sharding
   )
-  mesh = mesh_lib.make_mesh(shared.mesh.sizes())
+  mesh = mesh_lib.make_mesh(sampling.mesh.sizes())
   _, params = loading.load_model(sampling, spec, mesh)
   return Model(experiment, params)
 
@@ -287,23 +289,23 @@ def _rewards(
   return parts, functions
 
 
-def _rows(data: Data, table: CustomSettings) -> tuple[list[Row], str]:
+def _rows(data: Data, reader: RowReader) -> tuple[list[Row], str]:
   """Returns rows, and the value of `custom.data` that identifies them."""
   if isinstance(data, str):
-    return reading.read(table, data), data
+    return reader.read(data), data
   if hasattr(data, "to_dict") and hasattr(data, "columns"):  # A data frame.
     data = data.to_dict("records")
-  rows = reading.of_records(data, table)
+  rows = reader.of_records(data)
   if not rows:
     raise ValueError("data: expected at least one row")
   return rows, f"{custom.GIVEN_DATA}{len(rows)} rows, {reading.digest(rows)}"
 
 
 def _longest(
-  rows: Sequence[Row], table: CustomSettings, tokenizer: Tokenizer
+  rows: Sequence[Row], writer: PromptWriter, tokenizer: Tokenizer
 ) -> int:
   """Returns the length of the longest prompt in tokens."""
-  texts = (prompts.text(row, table, tokenizer) for row in rows)
+  texts = (writer.text(row, tokenizer) for row in rows)
   return max(len(tokenizer.encode_prompt(text)) for text in texts)
 
 

@@ -130,11 +130,30 @@ def test_settings_end_where_something_is_built(package, builders):
   assert found == builders
 
 
-# Modules that take sections of a config, by folder. The log of a run builds the
-# trackers that `train.trackers` names.
+# Modules that take sections of a config, by folder: those that build something
+# from them. The log of a run builds the trackers that `train.trackers` names.
 _TAKES_SECTIONS: dict[str, set[str]] = {
+  "corpora": {"registry.py"},
   "curricula": set(),
+  "environments": set(),
+  "evals": set(),
+  "functions": set(),
+  "grading": set(),
+  "learner": {"corrections.py", "policy_losses.py"},
+  "models": set(),
+  "parallel": set(),
   "run": {"step_log.py"},
+  "systems": {
+    "system.py",
+    *(
+      f"{f.parent.name}/system.py" for f in PACKAGE.glob("systems/*/system.py")
+    ),
+    "benchmark_agents.py",
+    "countdown/sources.py",
+    "custom/build.py",
+  },
+  "tasks": set(),
+  "text": set(),
   "tools": set(),
 }
 
@@ -147,7 +166,7 @@ def test_sections_end_where_something_is_built(package):
     for file in folder.rglob("*.py")
     for node in ast.walk(ast.parse(file.read_text()))
     if isinstance(node, ast.arg) and node.annotation is not None
-    if re.search(r"Settings\b", ast.unparse(node.annotation))
+    if re.search(r"\wSettings\b", ast.unparse(node.annotation))
   }
   assert found == _TAKES_SECTIONS[package]
 

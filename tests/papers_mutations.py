@@ -59,8 +59,8 @@ _AZR = (
   _of(
     "azr | eq. 2 |",
     file="azr_jax/systems/azr/trajectories.py",
-    line="    solution.formatted, solution.correct, settings.rewards\n",
-    broken="    solution.formatted, False, settings.rewards\n",
+    line="(solution.formatted, solution.correct, rules)",
+    broken="(solution.formatted, False, rules)",
     tests="tests/systems/azr/azr_test.py",
   ),
   _of(
@@ -131,9 +131,9 @@ _AZR = (
   _of(
     "azr | algorithm 1, line 1; section 3.3.1 |",
     "azr | Table 3 | seed batch factor 4",
-    file="azr_jax/systems/azr/seeding.py",
-    line="settings.prompts * settings.seed_factor",
-    broken="settings.prompts",
+    file="azr_jax/systems/azr/settings.py",
+    line="self.prompts * self.seed_factor",
+    broken="self.prompts",
     tests="tests/systems/azr/seeding_test.py",
   ),
   _of(
@@ -153,15 +153,15 @@ _AZR = (
   _of(
     "azr | algorithm 1, lines 13 to 15; section 3.3.2 |",
     file="azr_jax/systems/azr/collector.py",
-    line='if self._settings.solve_from == "current" and',
-    broken='if self._settings.solve_from == "never" and',
+    line='if self._solve_from == "current" and',
+    broken='if self._solve_from == "never" and',
     tests="tests/systems/azr/azr_test.py::"
     "test_current_tasks_are_solved_in_the_same_step",
   ),
   _of(
     "azr | algorithm 1, line 16 |",
     file="azr_jax/systems/azr/collector.py",
-    line="proposal.task, self._settings.learnability_samples\n",
+    line="proposal.task, self._learnability_rollouts\n",
     broken="proposal.task, 1\n",
     tests="tests/systems/azr/azr_test.py::"
     "test_half_solved_proposals_earn_learnability",
@@ -399,7 +399,7 @@ _AZR = (
   _of(
     "azr | D.4 |",
     file="azr_jax/systems/azr/trajectories.py",
-    line='    if is_learnable or appendix.intrinsic_for == "valid":',
+    line="    if is_learnable or not extra.only_learnable:",
     broken="    if is_learnable:",
     tests="tests/systems/azr/azr_test.py::test_intrinsic_rewards_where_eq_4_is_0",
   ),
@@ -459,8 +459,8 @@ _R1_CI = (
   _of(
     "code_interpreter | section 4.1 | 1 if right",
     file="azr_jax/systems/code_interpreter/rewards.py",
-    line='"turns": -c.turn_penalty if len(responses) > c.max_turns else 0.0',
-    broken='"turns": -c.turn_penalty if len(responses) >= c.max_turns else 0.0',
+    line='"turns": -turn_penalty if len(responses) > max_turns else 0.0',
+    broken='"turns": -turn_penalty if len(responses) >= max_turns else 0.0',
     tests="tests/systems/code_interpreter/code_interpreter_test.py::"
     "test_the_parts_of_the_reward",
   ),
@@ -538,7 +538,7 @@ _R1_CI = (
     "code_interpreter | Table 2, CodeSteer |",
     "evaluate | R1-CI, Table 2, CodeSteer |",
     file="azr_jax/systems/code_interpreter/codesteer.py",
-    line="        settings.check_tries,\n",
+    line="        self._check_tries,\n",
     broken="        1,\n",
     tests="tests/systems/code_interpreter/agents_test.py::"
     "test_codesteer_checks_by_three_scripts_of_five_responses",

@@ -14,7 +14,7 @@ reinforcement learning has to discover which style is rewarded.
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -62,11 +62,16 @@ class ArithmeticSettings(Settings):
   )
 
 
-def conversations(settings: ArithmeticSettings) -> Iterator[tuple[str, str]]:
-  """Yields (prompt, response) for at most `settings.count` problems."""
-  rng = streams.generator(settings.seed, Purpose.ARITHMETIC_CORPUS)
-  weights = np.array(settings.style_weights) / sum(settings.style_weights)
-  for problem in sources.read(settings.data, settings.count, settings.seed):
+def conversations(
+  *, seed: int, count: int, data: str, style_weights: Sequence[float]
+) -> Iterator[tuple[str, str]]:
+  """Yields (prompt, response) for at most `count` problems.
+
+  `ArithmeticSettings` describes the values.
+  """
+  rng = streams.generator(seed, Purpose.ARITHMETIC_CORPUS)
+  weights = np.array(style_weights) / sum(style_weights)
+  for problem in sources.read(data, count, seed):
     style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
     yield (
       prompts.solve_prompt(problem.question, "compact"),

@@ -83,22 +83,29 @@ class CountdownCorpusSettings(Settings):
 
 
 def conversations(
-  settings: CountdownCorpusSettings,
+  *,
+  seed: int,
+  count: int,
+  prompt_format: str,
+  sizes: Sequence[int],
+  style_weights: Sequence[float],
+  incorrect_try_prob: float,
+  propose_prob: float,
+  references: int,
 ) -> Iterator[tuple[str, str]]:
-  """Yields (prompt, response) for `settings.count` conversations."""
-  rng = streams.generator(settings.seed, Purpose.COUNTDOWN_CORPUS)
-  weights = np.array(settings.style_weights) / sum(settings.style_weights)
+  """Yields (prompt, response) for `count` conversations.
+
+  `CountdownCorpusSettings` describes the values.
+  """
+  rng = streams.generator(seed, Purpose.COUNTDOWN_CORPUS)
+  weights = np.array(style_weights) / sum(style_weights)
   recent: list[Puzzle] = []
-  solved = _solved_puzzles(settings.seed, settings.sizes, rng)
-  for _ in range(settings.count):
+  solved = _solved_puzzles(seed, sizes, rng)
+  for _ in range(count):
     puzzle, term = next(solved)
-    if len(recent) >= settings.references and (
-      rng.random() < settings.propose_prob
-    ):
+    if len(recent) >= references and (rng.random() < propose_prob):
       yield (
-        prompts.propose_prompt(
-          recent[-settings.references :], settings.prompt_format
-        ),
+        prompts.propose_prompt(recent[-references:], prompt_format),
         prompts.format_response(
           countdown_solutions.format_solution(puzzle, term, "direct", 0.0, rng),
           prompts.puzzle_line(puzzle),
@@ -108,15 +115,15 @@ def conversations(
       style_index = rng.choice(len(weights), p=weights)
       solution_style = countdown_solutions.SOLUTION_STYLES[style_index]
       yield (
-        prompts.solve_prompt(puzzle, settings.prompt_format),
+        prompts.solve_prompt(puzzle, prompt_format),
         prompts.format_response(
           countdown_solutions.format_solution(
-            puzzle, term, solution_style, settings.incorrect_try_prob, rng
+            puzzle, term, solution_style, incorrect_try_prob, rng
           ),
           countdown_solutions.format_answer(term, solution_style),
         ),
       )
-    recent = [*recent, puzzle][-max(settings.references, 1) :]
+    recent = [*recent, puzzle][-max(references, 1) :]
 
 
 def _solved_puzzles(

@@ -15,7 +15,7 @@ of its questions the warm-started model solves.
 import dataclasses
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -25,7 +25,8 @@ from azr_jax.corpora.corpus import Conversation
 from azr_jax.models import tokenizer_training
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
-from azr_jax.tasks.questions import prompts, sources
+from azr_jax.tasks.questions import prompts
+from azr_jax.tasks.questions import sources as sources_lib
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tools import code_blocks
 
@@ -102,25 +103,34 @@ class QuestionCorpusSettings(Settings):
 
   def check(self) -> None:
     """Raises an error unless there is one probability per source."""
-    count = len(sources.split_all(self.sources))
+    count = len(sources_lib.split_all(self.sources))
     if self.correct_probs and len(self.correct_probs) != count:
       raise self.invalid("correct_probs", f"one for each of {count} sources")
 
 
-def conversations(settings: QuestionCorpusSettings) -> Iterator[Conversation]:
-  """Yields at most `settings.count` conversations about each task.
+def conversations(
+  *,
+  seed: int,
+  count: int,
+  sources: Sequence[str],
+  correct_probs: Sequence[float],
+  style_weights: Sequence[float],
+  free_prob: float,
+) -> Iterator[Conversation]:
+  """Yields at most `count` conversations about each task.
 
-  Tasks that repeat their questions yield fewer.
+  Tasks that repeat their questions yield fewer. `QuestionCorpusSettings`
+  describes the values.
   """
-  rng = streams.generator(settings.seed, Purpose.QUESTION_CORPUS)
-  weights = np.array(settings.style_weights) / sum(settings.style_weights)
-  specs = sources.split_all(settings.sources)
-  probs = settings.correct_probs or (1.0,) * len(specs)
+  rng = streams.generator(seed, Purpose.QUESTION_CORPUS)
+  weights = np.array(style_weights) / sum(style_weights)
+  specs = sources_lib.split_all(sources)
+  probs = correct_probs or (1.0,) * len(specs)
   for spec, correct_prob in zip(specs, probs, strict=True):
-    for question in sources.read(spec, settings.count, settings.seed):
+    for question in sources_lib.read(spec, count, seed):
       requested_style = "free"
       style = SOLUTION_STYLES[rng.choice(len(SOLUTION_STYLES), p=weights)]
-      if rng.random() >= settings.free_prob:
+      if rng.random() >= free_prob:
         requested_style = style = ("text", "code")[rng.integers(2)]
       # Draw nothing for a source whose scripts are all correct, so that its
       # conversations do not depend on this setting.

@@ -16,7 +16,6 @@ from azr_jax.corpora import (
 from azr_jax.corpora.corpus import Corpus, from_pairs
 from azr_jax.corpora.programs import conversations, tokenizer
 from azr_jax.executor import Executor
-from azr_jax.tasks.table import prompts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +61,7 @@ def _programs(c: ProgramsSettings, resources: Resources) -> Corpus:
     pairs = dataset.load(
       seed=c.seed,
       count=c.count,
-      settings=c.mix,
+      mix=conversations.ProgramMix(**vars(c.mix)),
       executor=executor,
       data_dir=resources.folder,
     )
@@ -73,7 +72,7 @@ def _countdown(
   c: countdown.CountdownCorpusSettings, resources: Resources
 ) -> Corpus:
   del resources
-  pairs = list(countdown.conversations(c))
+  pairs = list(countdown.conversations(**vars(c)))
   return Corpus(from_pairs(pairs), countdown.train_tokenizer)
 
 
@@ -81,7 +80,7 @@ def _arithmetic(
   c: arithmetic.ArithmeticSettings, resources: Resources
 ) -> Corpus:
   del resources
-  pairs = list(arithmetic.conversations(c))
+  pairs = list(arithmetic.conversations(**vars(c)))
   return Corpus(from_pairs(pairs), arithmetic.train_tokenizer)
 
 
@@ -89,7 +88,9 @@ def _questions(
   c: questions.QuestionCorpusSettings, resources: Resources
 ) -> Corpus:
   del resources
-  return Corpus(list(questions.conversations(c)), questions.train_tokenizer)
+  return Corpus(
+    list(questions.conversations(**vars(c))), questions.train_tokenizer
+  )
 
 
 def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
@@ -103,11 +104,11 @@ def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
 
 def _rows(c: rows.RowCorpusSettings, resources: Resources) -> Corpus:
   del resources
-  found = rows.conversations(c)
+  found = rows.conversations(c.data, c.completion_column, c.reader, c.writer)
   return Corpus(
     found,
     rows.train_tokenizer,
-    lambda tokenizer, say: prompts.check(found[0].row, c, tokenizer, say),
+    lambda tokenizer, say: c.writer.check(found[0].row, tokenizer, say),
   )
 
 

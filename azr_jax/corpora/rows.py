@@ -22,8 +22,9 @@ from azr_jax.corpora.corpus import Conversation
 from azr_jax.models import tokenizer_training
 from azr_jax.models.tokenizers import Message, Tokenizer
 from azr_jax.tasks.chats import ASSISTANT, Chat
-from azr_jax.tasks.table import prompts, reading
-from azr_jax.tasks.table.reading import Row
+from azr_jax.tasks.table import reading
+from azr_jax.tasks.table.prompts import PromptWriter
+from azr_jax.tasks.table.reading import Row, RowReader
 from azr_jax.tasks.table.settings import TableSettings
 
 # The maximum for a new tokenizer, of which 256 are bytes.
@@ -49,12 +50,14 @@ class RowConversation(Conversation):
   Attributes:
     row: the prompt.
     answer: the messages from the first assistant message on.
-    settings: how prompts are written.
+    writer: writes the prompt.
+    prefill: the start of every assistant message.
   """
 
   row: Row = dataclasses.field(kw_only=True)
   answer: tuple[Message, ...] = dataclasses.field(kw_only=True)
-  settings: RowCorpusSettings = dataclasses.field(kw_only=True)
+  writer: PromptWriter = dataclasses.field(kw_only=True)
+  prefill: str = dataclasses.field(default="", kw_only=True)
 
   def tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[bool]]:
     """Returns token ids and loss mask, as `Conversation` does.
@@ -62,17 +65,17 @@ class RowConversation(Conversation):
     Raises:
       ValueError: the row has messages but the model has no chat template.
     """
-    settings = self.settings
-    if prompts.is_chat(settings, tokenizer):
-      prefills = [self.row.prefill] + [settings.prefill] * len(self.answer)
+    writer = self.writer
+    if writer.is_chat(tokenizer):
+      prefills = [self.row.prefill] + [self.prefill] * len(self.answer)
       return _chat_tokens(
-        prompts.messages(self.row.prompt, settings.system_prompt),
+        writer.messages(self.row.prompt),
         self.answer,
         prefills,
         tokenizer,
-        Chat(tokenizer, settings.arguments),
+        Chat(tokenizer, writer.template_arguments),
       )
-    text = prompts.text(self.row, settings, tokenizer)
+    text = writer.text(self.row, tokenizer)
     first, *rest = self.turns
     turns = (first.removeprefix(self.row.prefill), *rest)
     return Conversation(text, turns).tokens(tokenizer)
@@ -125,50 +128,59 @@ def _chat_tokens(
   return [*ids, tokenizer.eos_ids[0]], [*mask, True]
 
 
-def conversations(settings: RowCorpusSettings) -> list[RowConversation]:
+def conversations(
+  data: str, completion_column: str, reader: RowReader, writer: PromptWriter
+) -> list[RowConversation]:
   """Reads the rows as conversations.
+
+  Args:
+    data: comma-separated sources of rows.
+    completion_column: the column of the response.
+    reader: reads the rows.
+    writer: writes the prompts.
 
   Raises:
     ValueError: the data cannot be read, or a row has no completion.
   """
-  if not settings.data:
+  if not data:
     raise ValueError(
       "config.rows.data='': expected a file of rows, or a source"
     )
   found = []
-  for number, row in enumerate(reading.read(settings), 1):
-    answer = _answer(row, settings, f"{settings.data}, row {number}")
+  for number, row in enumerate(reader.read(data), 1):
+    answer = _answer(row, completion_column, reader, f"{data}, row {number}")
     found.append(
       RowConversation(
         row.prompt if isinstance(row.prompt, str) else "",
         tuple(message["content"] for message in answer),
         row=row,
         answer=answer,
-        settings=settings,
+        writer=writer,
+        prefill=reader.prefill,
       )
     )
   return found
 
 
 def _answer(
-  row: Row, settings: RowCorpusSettings, where: str
+  row: Row, completion_column: str, reader: RowReader, where: str
 ) -> tuple[Message, ...]:
   """Returns the messages of a row's completion."""
   columns: Mapping[str, Any] = row.columns
-  completion = columns.get(settings.completion_column)
+  completion = columns.get(completion_column)
   if isinstance(completion, str):
     return ({"role": ASSISTANT, "content": completion},)
   # TRL's format, which Parquet returns as a NumPy array.
   if isinstance(completion, Sequence | np.ndarray) and len(completion):
     return reading.messages_of(
-      completion, f"{where}, column {settings.completion_column!r}"
+      completion, f"{where}, column {completion_column!r}"
     )
-  if not isinstance(row.prompt, str) and not settings.continue_final_message:
-    every = reading.messages_of(columns[settings.prompt_column], where)
+  if not isinstance(row.prompt, str) and not reader.continue_final_message:
+    every = reading.messages_of(columns[reader.prompt_column], where)
     if len(every) > len(row.prompt):
       return every[len(row.prompt) :]
   raise ValueError(
-    f"{where}: expected a text in column {settings.completion_column!r}, or "
+    f"{where}: expected a text in column {completion_column!r}, or "
     f"messages that end with the assistant's; its columns are {list(columns)}"
   )
 

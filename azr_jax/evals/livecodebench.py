@@ -148,12 +148,17 @@ def _int(digits: str) -> int:
   return sign * value
 
 
-def for_release(settings: ContestSettings) -> Benchmark:
+def for_release(*, release: str, first_date: str, last_date: str) -> Benchmark:
   """Returns the benchmark for a release and a range of contest dates."""
   return Benchmark(
     NAME,
     livecodebench_files.SOURCE,
-    functools.partial(livecodebench_files.read, settings=settings),
+    functools.partial(
+      livecodebench_files.read,
+      release=release,
+      first_date=first_date,
+      last_date=last_date,
+    ),
     "code",
     grade,
     opens_data=True,
@@ -161,4 +166,4 @@ def for_release(settings: ContestSettings) -> Benchmark:
   )
 
 
-BENCHMARKS = (for_release(ContestSettings()),)
+BENCHMARKS = (for_release(**vars(ContestSettings())),)

@@ -89,13 +89,16 @@ class PackedTests:
     return [*unpack(self.public), *unpack(self.private or "[]")]
 
 
-def read(data: str, settings: ContestSettings) -> list[Item]:
+def read(
+  data: str, *, release: str, first_date: str, last_date: str
+) -> list[Item]:
   """Reads the problems of a release.
 
   Args:
     data: a folder with the release's files, or a single file of records, whose
       problems are all read. "" downloads the release.
-    settings: the release and the range of dates.
+    release: a key of `RELEASES`.
+    first_date, last_date: the range of contest dates, YYYY-MM-DD; "" for any.
 
   Raises:
     ValueError: a file is missing, damaged or cannot be downloaded, or no
@@ -103,36 +106,39 @@ def read(data: str, settings: ContestSettings) -> list[Item]:
   """
   path = pathlib.Path(data).expanduser()
   if data and not path.is_dir():
-    kept = _within(records.read(data), settings)
+    kept = _within(records.read(data), first_date, last_date)
   else:
-    names = RELEASES[settings.release]
+    names = RELEASES[release]
     paths = _in_folder(path, names) if data else map(_download, names)
     kept = _within(
-      (record for path in paths for record in _lines(path)), settings
+      (record for path in paths for record in _lines(path)),
+      first_date,
+      last_date,
     )
   items = list(kept)
   dates = [item.reference["date"] for item in items]
   if not items:
     raise ValueError(
       f"{data or SOURCE}: expected problems from "
-      f"{settings.first_date or 'any date'} to "
-      f"{settings.last_date or 'any date'}, but there are none"
+      f"{first_date or 'any date'} to {last_date or 'any date'}, but there "
+      "are none"
     )
+  is_release = not data or path.is_dir()
+  is_whole = is_release and not first_date and not last_date
+  note = _other_count(release, len(items)) if is_whole else ""
   console.print_status(
     f"livecodebench: {len(items)} problems, {min(dates) or 'undated'} to "
-    f"{max(dates) or 'undated'}{_other_count(data, settings, len(items))}"
+    f"{max(dates) or 'undated'}{note}"
   )
   return items
 
 
-def _other_count(data: str, settings: ContestSettings, count: int) -> str:
-  """Returns a remark if a whole release lacks or gained problems, or ""."""
-  is_whole = not settings.first_date and not settings.last_date
-  is_release = not data or pathlib.Path(data).expanduser().is_dir()
-  expected = _PROBLEMS[list(RELEASES).index(settings.release)]
-  if not (is_whole and is_release) or count == expected:
+def _other_count(release: str, count: int) -> str:
+  """Returns a remark if a release lacks or gained problems, or ""."""
+  expected = _PROBLEMS[list(RELEASES).index(release)]
+  if count == expected:
     return ""
-  return f", though the public {settings.release} has {expected}"
+  return f", though the public {release} has {expected}"
 
 
 def _in_folder(
@@ -175,10 +181,9 @@ def _lines(path: pathlib.Path) -> Iterator[Any]:
 
 
 def _within(
-  raw: Iterable[Mapping[str, Any]], settings: ContestSettings
+  raw: Iterable[Mapping[str, Any]], first: str, last: str
 ) -> Iterator[Item]:
   """Yields the items whose contest date is in range."""
-  first, last = settings.first_date, settings.last_date
   for record in raw:
     date = str(record.get("contest_date") or "")[:10]
     if (first or last) and not _is_date(date):

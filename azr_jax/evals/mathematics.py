@@ -23,7 +23,8 @@ from azr_jax.config.settings import Settings, setting
 from azr_jax.evals import answer_extraction
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
-from azr_jax.grading.mathematics import extraction, grader, numbers, reward
+from azr_jax.grading.mathematics import extraction, numbers, reward
+from azr_jax.grading.mathematics import grader as grader_lib
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.mathematics import problem as problem_lib
 from azr_jax.tasks.mathematics import prompts, sources
@@ -106,7 +107,7 @@ def grade(
   answer = answer_extraction.math(response)
   tolerance = numbers.Tolerance(absolute=item.reference.get("tolerance", 0.0))
   return futures.then(
-    grader.submit(
+    grader_lib.submit(
       executor, item.reference["answer"], answer, tolerance=tolerance
     ),
     lambda outcome: ItemOutcome.of(
@@ -118,7 +119,7 @@ def grade(
 def _grade_as_reward(
   executor: Executor, item: Item, response: str, mode: str
 ) -> "Future[ItemOutcome]":
-  """Grades a response by ORZ's reward rule, in one of `grader.MODES`."""
+  """Grades a response by ORZ's reward rule, in one of `grader_lib.MODES`."""
   answer = reward.find_answer(response, "stop", reward.GRADED)
   tolerance = numbers.Tolerance(absolute=item.reference.get("tolerance", 0.0))
   return futures.then(
@@ -151,7 +152,7 @@ class MathematicsSettings(Settings):
   grader: str = setting(
     "math_verify",
     "grader of the reward rule",
-    choices=grader.MODES,
+    choices=grader_lib.MODES,
   )
   truncated_grade: str = setting(
     reward.GRADED,
@@ -161,22 +162,23 @@ class MathematicsSettings(Settings):
 
 
 def with_grading(
-  settings: MathematicsSettings, benchmark: Benchmark
+  benchmark: Benchmark, *, answer: str, grader: str, truncated_grade: str
 ) -> Benchmark:
-  """Returns a benchmark with the prompts and grading of the settings.
+  """Returns a benchmark with the prompts and grading that the values name.
 
   Benchmarks with answers other than math or choices are returned unchanged.
+  `MathematicsSettings` describes the values.
   """
-  uses_reward_prompt = settings.answer == REWARD and (
+  uses_reward_prompt = answer == REWARD and (
     benchmark.answer_format in ("math", "choice")
   )
   if benchmark.name != PROBLEMS and not uses_reward_prompt:
     return benchmark
   return dataclasses.replace(
     benchmark,
-    grade=functools.partial(_grade_as_reward, mode=settings.grader),
+    grade=functools.partial(_grade_as_reward, mode=grader),
     prompt=_training_prompt,
-    grade_truncated=settings.truncated_grade == reward.GRADED,
+    grade_truncated=truncated_grade == reward.GRADED,
   )
 
 

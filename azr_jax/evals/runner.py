@@ -33,7 +33,7 @@ from azr_jax.rollout.tool_runner import split_turns
 from azr_jax.run import console, growing_file
 from azr_jax.run.growing_file import GrowingFile
 from azr_jax.tasks import records as records_lib
-from azr_jax.tasks.chats import Chat, ChatSettings
+from azr_jax.tasks.chats import Chat
 
 KS = (1, 4, 8, 16, 32, 64)
 TOO_LONG = "the prompt is too long"
@@ -55,7 +55,7 @@ Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class ItemSettings:
+class ItemOptions:
   """Which items to run, and how.
 
   Attributes:
@@ -65,33 +65,37 @@ class ItemSettings:
     prompt_format: one of `prompt_formats.PROMPT_FORMATS`, or a format of the
       benchmark's own `prompt`.
     samples: the number of responses per item.
-    chat: settings of the prompt format `chat`. Its prefill is prepended to
-      responses before they are graded and recorded.
+    template_arguments: extra arguments of the chat template, by name.
+    prefill: the start of replies in the prompt format `chat`. It is prepended
+      to responses before they are graded and recorded.
   """
 
   data: str
   limit: int
   prompt_format: str
   samples: int
-  chat: ChatSettings = ChatSettings()
+  template_arguments: Mapping[str, Any] = dataclasses.field(
+    default_factory=dict
+  )
+  prefill: str = ""
 
 
 def items_of(
   benchmark: Benchmark,
-  settings: ItemSettings,
+  options: ItemOptions,
   say: Callable[[str], None] = console.print_status,
 ) -> list[Item]:
   """Reads a benchmark's data and returns its items, up to the limit.
 
   Args:
-    settings: which items to return.
+    options: which items to return.
     say: prints a status line.
 
   Raises:
     ValueError: the data cannot be read.
   """
-  items = _read_items(benchmark, settings.data, say)
-  limit = settings.limit or benchmark.default_limit
+  items = _read_items(benchmark, options.data, say)
+  limit = options.limit or benchmark.default_limit
   if not limit:
     return items
   if not benchmark.limit_per_subset:
@@ -106,7 +110,7 @@ def items_of(
 
 def longest_prompt(
   benchmark: Benchmark,
-  settings: ItemSettings,
+  options: ItemOptions,
   tokenizer: Tokenizer,
   say: Callable[[str], None] = console.print_status,
 ) -> int:
@@ -114,7 +118,7 @@ def longest_prompt(
 
   Args:
     benchmark: the benchmark with its items.
-    settings: which items, and the format of their prompts.
+    options: which items, and the format of their prompts.
     tokenizer: the model's tokenizer.
     say: prints a warning about the chat template.
 
@@ -122,20 +126,20 @@ def longest_prompt(
     ValueError: the benchmark does not support the prompt format, or a prefill
       is set although the benchmark writes its own prompts.
   """
-  if settings.chat.prefill and benchmark.prompt is not None:
+  if options.prefill and benchmark.prompt is not None:
     raise ValueError(
-      f"{benchmark.name}: prefill={settings.chat.prefill!r}: expected '', "
+      f"{benchmark.name}: prefill={options.prefill!r}: expected '', "
       "because this benchmark writes its own prompts"
     )
   longest = 0
-  for item in items_of(benchmark, settings):
+  for item in items_of(benchmark, options):
     try:
-      text = _prompt_text(benchmark, item, settings, tokenizer)
+      text = _prompt_text(benchmark, item, options, tokenizer)
     except ValueError as error:
       raise ValueError(f"{benchmark.name}: {error}") from error
     longest = max(longest, len(tokenizer.encode_prompt(text)))
-  if settings.prompt_format == "chat" and tokenizer.has_chat_template:
-    _chat(settings, tokenizer).check(say)
+  if options.prompt_format == "chat" and tokenizer.has_chat_template:
+    _chat(options, tokenizer).check(say)
   return longest
 
 
@@ -176,7 +180,7 @@ def run(
   policy: Policy,
   executor: Executor,
   hosts: Hosts,
-  settings: ItemSettings,
+  options: ItemOptions,
   path: pathlib.Path | None,
   agent: Agent = policy_lib.single_turn,
   say: Callable[[str], None] = console.print_status,
@@ -189,7 +193,7 @@ def run(
       because sampling dominates the run time.
     hosts: the hosts of this run. Either all of them see the records file, or
       none does.
-    settings: which items to run, and how.
+    options: which items to run, and how.
     path: the records file, local or in an object store. Its records are
       reused. None writes no records.
     agent: answers the prompts with the policy, possibly in several turns.
@@ -213,24 +217,24 @@ def run(
       f"{benchmark.name}: executor.timeout_s={executor.timeout_s:g} CPU "
       f"seconds per test differs from the benchmark's {benchmark.timeout_s:g}"
     )
-  items = items_of(benchmark, settings, say)
+  items = items_of(benchmark, options, say)
   with contextlib.ExitStack() as stack:
     file, records = None, {}
     if path is not None:
       file = stack.enter_context(GrowingFile(path, hosts.is_primary))
-      records = _read_records(file.here, path, items, settings.samples)
+      records = _read_records(file.here, path, items, options.samples)
     # Hosts that disagree on the missing items would deadlock in sampling.
     hosts.assert_equal(f"records of {benchmark.name}", sorted(records))
     missing = [i for i, item in enumerate(items) if item.id not in records]
     prompts = {
-      i: _prompt(benchmark, items[i], settings, policy) for i in missing
+      i: _prompt(benchmark, items[i], options, policy) for i in missing
     }
     for index in _too_long(benchmark, policy, items, prompts, say):
       item = items[index]
-      records[item.id] = _too_long_record(item, settings.samples)
+      records[item.id] = _too_long_record(item, options.samples)
       del prompts[index]
     graded = _sample_and_grade(
-      benchmark, policy, executor, items, prompts, settings, agent
+      benchmark, policy, executor, items, prompts, options, agent
     )
     _collect(graded, benchmark.name, items, records, hosts, file)
   in_order = [records[item.id] for item in items]
@@ -239,20 +243,20 @@ def run(
 
 
 def _prompt(
-  benchmark: Benchmark, item: Item, settings: ItemSettings, policy: Policy
+  benchmark: Benchmark, item: Item, options: ItemOptions, policy: Policy
 ) -> types.Prompt:
-  text = _prompt_text(benchmark, item, settings, policy.tokenizer)
+  text = _prompt_text(benchmark, item, options, policy.tokenizer)
   return policy.prompt(text, item)
 
 
 def _prompt_text(
-  benchmark: Benchmark, item: Item, settings: ItemSettings, tokenizer: Tokenizer
+  benchmark: Benchmark, item: Item, options: ItemOptions, tokenizer: Tokenizer
 ) -> str:
-  chat = _chat(settings, tokenizer)
+  chat = _chat(options, tokenizer)
   if benchmark.prompt is not None:
-    return benchmark.prompt(item, settings.prompt_format, chat)
+    return benchmark.prompt(item, options.prompt_format, chat)
   return prompt_formats.prompt(
-    item.question, benchmark.answer_format, settings.prompt_format, chat
+    item.question, benchmark.answer_format, options.prompt_format, chat
   )
 
 
@@ -271,8 +275,8 @@ def _warn_of_limits(
     )
 
 
-def _chat(settings: ItemSettings, tokenizer: Tokenizer) -> Chat:
-  return Chat(tokenizer, settings.chat.arguments, settings.chat.prefill)
+def _chat(options: ItemOptions, tokenizer: Tokenizer) -> Chat:
+  return Chat(tokenizer, options.template_arguments, options.prefill)
 
 
 def _too_long(
@@ -340,7 +344,7 @@ def _sample_and_grade(
   executor: Executor,
   items: Sequence[Item],
   prompts: Mapping[int, types.Prompt],
-  settings: ItemSettings,
+  options: ItemOptions,
   agent: Agent,
 ) -> Iterator[tuple[Item, Record]]:
   """Yields each item with its record once all its responses are graded.
@@ -351,7 +355,7 @@ def _sample_and_grade(
     executor: the executor of the graders.
     items: all items of the benchmark.
     prompts: the prompts to sample, by item index.
-    settings: the number of responses per prompt and their prefill are read.
+    options: the number of responses per prompt and their prefill are read.
     agent: answers the prompts with the policy.
   """
   indices = list(prompts)
@@ -359,7 +363,7 @@ def _sample_and_grade(
     int, dict[int, tuple[types.Completion, Future[ItemOutcome]]]
   ] = {}
   sampled: list[int] = []  # indices of items whose responses are all sampled
-  samples, prefill = settings.samples, settings.chat.prefill
+  samples, prefill = options.samples, options.prefill
   answers = agent(policy, list(prompts.values()), samples, indices)
   for position, sample, completion in policy.loop.iterate(answers):
     index = indices[position]

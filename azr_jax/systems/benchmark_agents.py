@@ -4,8 +4,8 @@ All of them are Code Interpreter agents (`code_interpreter/agents.py`). The
 trainer and the evaluations import them only through this module.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from azr_jax.config.settings import Invalid
 from azr_jax.evals import questions, registry
@@ -16,8 +16,10 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Agent
 from azr_jax.systems.code_interpreter import agents
-from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
-from azr_jax.tasks.chats import TemplateSettings
+from azr_jax.systems.code_interpreter.codesteer import (
+  CodeSteer,
+  CodeSteerSettings,
+)
 from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
 AGENTS = agents.AGENTS
@@ -30,6 +32,7 @@ class AgentSettings(Protocol):
   Attributes:
     agents: the agents that answer; if empty, the model answers alone.
     prompt_format: the prompt format of `steer`.
+    arguments: extra arguments of the chat template, for `steer`.
     tool: limits of the code interpreter.
   """
 
@@ -38,7 +41,7 @@ class AgentSettings(Protocol):
   @property
   def prompt_format(self) -> str: ...
   @property
-  def chat_template_kwargs(self) -> str: ...
+  def arguments(self) -> Mapping[str, Any]: ...
   @property
   def tool(self) -> PythonToolSettings: ...
   @property
@@ -66,21 +69,19 @@ def build(
   Raises:
     ValueError: the agent is unknown.
   """
-  return agents.make(
-    name,
-    PythonTool(
-      tokenizer,
-      executor,
-      hosts,
-      importable=sandbox.libraries,
-      timeout_s=sandbox.timeout_s,
-      **vars(c.tool),
-    ),
-    SharedJobs(executor, hosts),
-    c.prompt_format,
-    c.steer,
-    TemplateSettings(c.chat_template_kwargs),
+  tool = PythonTool(
+    tokenizer,
+    executor,
+    hosts,
+    importable=sandbox.libraries,
+    timeout_s=sandbox.timeout_s,
+    **vars(c.tool),
   )
+  jobs = SharedJobs(executor, hosts)
+  steer = CodeSteer(
+    jobs, c.prompt_format, tool.libraries, c.arguments, **vars(c.steer)
+  )
+  return agents.make(name, tool, jobs, steer.ask)
 
 
 def agent_names(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:

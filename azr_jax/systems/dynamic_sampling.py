@@ -150,7 +150,7 @@ class Groups:
 async def sample_groups(
   policy: Policy,
   batch_size: int,
-  settings: DynamicSamplingSettings,
+  max_prompts: int,
   sample_group: Callable[[int], Coroutine[Any, Any, list[types.Trajectory]]],
   items: Sequence[Any] = (),
 ) -> Groups:
@@ -162,13 +162,13 @@ async def sample_groups(
   Args:
     policy: samples for all indices of the batch concurrently.
     batch_size: P, the number of groups in the step.
-    settings: the maximum number of prompts per group.
+    max_prompts: the maximum number of prompts to try per group.
     sample_group: maps a prompt index to the prompt's graded responses; empty if
       the prompt is too long. The argument is an index below P x `max_prompts`,
       or that of a carried group.
     items: the item of each prompt index, for `partial.gather`.
   """
-  first = batch_size * settings.max_prompts
+  first = batch_size * max_prompts
   tried: dict[int, list[Group]] = {}
 
   def prompts_of(index: int) -> Sequence[int]:
@@ -190,13 +190,11 @@ async def sample_groups(
     if groups_of is None:
       prompt = prompts_of(index)[len(tried[index])]
       tried[index].append(Group(prompt, is_paused=True))
-  return Groups(
-    [tried[index] for index in indices], settings.max_prompts, len(carried)
-  )
+  return Groups([tried[index] for index in indices], max_prompts, len(carried))
 
 
 def generators(
-  settings: DynamicSamplingSettings, seed: int, step: int
+  max_prompts: int, seed: int, step: int
 ) -> list[np.random.Generator]:
   """Returns generators for a step's prompts and for each replacement round.
 
@@ -205,7 +203,7 @@ def generators(
   """
   return [
     streams.generator(seed, Purpose.CURRICULUM, step, attempt)
-    for attempt in range(settings.max_prompts)
+    for attempt in range(max_prompts)
   ]
 
 
@@ -217,8 +215,8 @@ class EpochOrder:
   later steps, so an epoch still covers every item once.
   """
 
-  def __init__(self, batch_size: int, settings: DynamicSamplingSettings):
-    self._batch_size, self._settings = batch_size, settings
+  def __init__(self, batch_size: int, max_prompts: int):
+    self._batch_size, self._max_prompts = batch_size, max_prompts
     self._epochs_of = 0
     self._next = 0
     self._returned: list[int] = []
@@ -233,11 +231,11 @@ class EpochOrder:
       epochs_of: identifies the set of items. Epochs restart when it changes.
     """
     first = steps_before * self._batch_size
-    if not self._settings.is_enabled:
+    if self._max_prompts == 1:
       return list(range(first, first + self._batch_size))
     if self._epochs_of != epochs_of:
       self._epochs_of, self._next, self._returned = epochs_of, 0, []
-    count = self._batch_size * self._settings.max_prompts
+    count = self._batch_size * self._max_prompts
     taken, self._returned = self._returned[:count], self._returned[count:]
     end = self._next + count - len(taken)
     taken += range(self._next, end)
@@ -262,7 +260,7 @@ class EpochOrder:
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the state as JSON values; {} without dynamic sampling."""
-    if not self._settings.is_enabled:
+    if self._max_prompts == 1:
       return {}
     return {
       "epochs_of": self._epochs_of,
@@ -272,6 +270,6 @@ class EpochOrder:
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned."""
-    if self._settings.is_enabled and state:
+    if self._max_prompts > 1 and state:
       self._epochs_of, self._next = state["epochs_of"], state["next"]
       self._returned = list(state["returned"])

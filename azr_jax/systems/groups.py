@@ -98,14 +98,14 @@ class GroupSystem(System, Generic[Items]):
     Raises:
       ValueError: no prompt of the step fits the largest bucket.
     """
-    settings = self.settings.dynamic_sampling
+    max_prompts = self.settings.dynamic_sampling.max_prompts
     taken = await self.take(policy, step)
-    batch_size = len(taken.items) // settings.max_prompts
+    batch_size = len(taken.items) // max_prompts
     taken.items = [*taken.items, *policy.partial.items]
     groups = await dynamic_sampling.sample_groups(
       policy,
       batch_size,
-      settings,
+      max_prompts,
       lambda index: self.sample_group(policy, taken, index),
       taken.items,
     )

@@ -457,21 +457,23 @@ def build_learner(
   )
 
 
-def build_executor(c: ExecutorSettings, hosts: Hosts | None = None) -> Executor:
+def build_executor(
+  sandbox: ExecutorSettings, hosts: Hosts | None = None
+) -> Executor:
   """Returns a started executor, a context manager that ends its processes.
 
   Args:
-    c: section `executor` of the config.
+    sandbox: section `executor` of the config.
     hosts: the hosts of the run, if all of them call this at the same time. On a
       Ray cluster they share the actors that the primary host starts.
   """
-  if hosts is None or hosts.count == 1 or c.backend != "ray":
-    return Executor(**vars(c))
+  if hosts is None or hosts.count == 1 or sandbox.backend != "ray":
+    return Executor(**vars(sandbox))
   started: list[Executor] = []
 
   def start() -> str:
-    started.append(Executor(**vars(c)))
+    started.append(Executor(**vars(sandbox)))
     return started[0].service
 
   service = hosts.from_primary("executor", start)
-  return started[0] if started else Executor(**vars(c), service=service)
+  return started[0] if started else Executor(**vars(sandbox), service=service)

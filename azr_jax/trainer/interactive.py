@@ -24,7 +24,6 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.systems import scores
-from azr_jax.tasks.table import prompts as prompt_lib
 from azr_jax.tasks.table.reading import Row
 from azr_jax.tasks.table.settings import TableSettings
 from azr_jax.trainer.build import Experiment
@@ -100,7 +99,7 @@ class Model:
       settings = dataclasses.replace(settings, system_prompt=system_prompt)
     value = prompt if isinstance(prompt, str) else tuple(prompt)
     row = Row(value, {}, prefill=settings.prefill)
-    text = prompt_lib.text(row, settings, self.tokenizer)
+    text = settings.writer.text(row, self.tokenizer)
     return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), prompt)
 
   def sample(
@@ -211,15 +210,15 @@ class Model:
   def _scores(self) -> preparation.Scores:
     """The jitted scoring program."""
     experiment = self._experiment
-    shared = experiment.settings.shared
+    c = experiment.settings.shared
     return jax.jit(
       preparation.make_scores(
         experiment.model,
-        shared.learner.chunk_tokens,
-        temperature=shared.rollout.temperature,
+        c.learner.chunk_tokens,
+        temperature=c.rollout.temperature,
         mesh=experiment.mesh,
       ),
-      compiler_options=shared.compiler.options(experiment.mesh),
+      compiler_options=c.compiler.options(experiment.mesh),
     )
 
   def update(

@@ -71,18 +71,20 @@ class PeriodicEvals:
       ValueError: a benchmark needs an agent or a prompt that the system lacks,
         or its data cannot be read.
     """
-    c = experiment.settings.shared.evaluation
-    self._every = c.every
+    evaluation = experiment.settings.shared.evaluation
+    self._every = evaluation.every
     self._key = experiment.evaluation_key()
     self._executor = executor
     self._experiment = experiment
-    self._temperature = c.temperature
-    self._limit, self._samples = c.limit, c.samples
+    self._temperature = evaluation.temperature
+    self._limit, self._samples = evaluation.limit, evaluation.samples
     self._system = system
     about = system.about(experiment.settings.system_settings)
     self._has_own = about.has_evaluation
-    names = c.every and c.benchmarks
-    self._benchmarks = _read(c, experiment, system, say) if names else {}
+    names = evaluation.every and evaluation.benchmarks
+    self._benchmarks = (
+      _read(evaluation, experiment, system, say) if names else {}
+    )
     self._agents = {
       name: _agent(system, name)
       for name in (benchmark.name for benchmark in self._benchmarks)
@@ -91,7 +93,7 @@ class PeriodicEvals:
     # score too low.
     if self._agents.get(questions.NAME) is policy_lib.single_turn:
       raise ValueError(
-        f"config.evaluation.benchmarks={c.benchmarks!r}: expected no "
+        f"config.evaluation.benchmarks={evaluation.benchmarks!r}: expected no "
         f"{questions.NAME!r}, because this system runs no code in answers"
       )
 
@@ -152,14 +154,14 @@ class PeriodicEvals:
     """Scores the policy after `done` steps."""
     start = time.monotonic()
     scores: dict[str, float] = {}
-    for benchmark, settings in self._benchmarks.items():
+    for benchmark, options in self._benchmarks.items():
       with policy.with_key(self._key, self._temperature) as asked:
         scores |= runner.run(
           benchmark,
           asked,
           self._executor,
           run.hosts,
-          settings,
+          options,
           None,
           self._agents[benchmark.name],
           run.print_status,
@@ -190,35 +192,40 @@ def _agent(system: System, benchmark: str) -> Agent:
 
 
 def _read(
-  c: PeriodicSettings,
+  evaluation: PeriodicSettings,
   experiment: Experiment,
   system: System,
   say: Callable[[str], None],
-) -> dict[Benchmark, runner.ItemSettings]:
+) -> dict[Benchmark, runner.ItemOptions]:
   """Returns the benchmarks with their items, and how to run each.
 
   Raises:
     ValueError: the data of a benchmark cannot be read, or a benchmark with
       training prompts has no counterpart in training.
   """
-  names = registry.names(c.benchmarks)
-  paths = registry.paths(names, c.data)
-  benchmarks: dict[Benchmark, runner.ItemSettings] = {}
+  names = registry.names(evaluation.benchmarks)
+  paths = registry.paths(names, evaluation.data)
+  benchmarks: dict[Benchmark, runner.ItemOptions] = {}
   for name in names:
-    settings = runner.ItemSettings(
-      paths.get(name, ""), c.limit, c.prompt_format, c.samples, c
+    options = runner.ItemOptions(
+      paths.get(name, ""),
+      evaluation.limit,
+      evaluation.prompt_format,
+      evaluation.samples,
+      evaluation.arguments,
+      evaluation.prefill,
     )
-    benchmark = mathematics.with_grading(c.mathematics, registry.find(name))
-    if c.prompt_format == program_tasks.TRAINING:
+    benchmark = mathematics.with_grading(
+      registry.find(name), **vars(evaluation.mathematics)
+    )
+    if evaluation.prompt_format == program_tasks.TRAINING:
       benchmark = program_tasks.with_training_prompt(
         benchmark,
         system.solver_prompt if isinstance(system, SolvesPrograms) else None,
       )
-    benchmark = program_tasks.in_format(benchmark, c.prompt_format)
+    benchmark = program_tasks.in_format(benchmark, evaluation.prompt_format)
     try:
-      benchmark = benchmark.with_items(
-        runner.items_of(benchmark, settings, say)
-      )
+      benchmark = benchmark.with_items(runner.items_of(benchmark, options, say))
     except ValueError as error:
       first = str(error).splitlines()[0].partition(runner.PASS_DATA)[0]
       raise ValueError(
@@ -227,9 +234,9 @@ def _read(
         "out"
       ) from error
     # One prompt per subset is enough to check that the format works.
-    items = reversed(runner.items_of(benchmark, settings))
+    items = reversed(runner.items_of(benchmark, options))
     firsts = benchmark.with_items(list({i.subset: i for i in items}.values()))
     tokenizer = experiment.source.tokenizer
-    runner.longest_prompt(firsts, settings, tokenizer, say)
-    benchmarks[benchmark] = settings
+    runner.longest_prompt(firsts, options, tokenizer, say)
+    benchmarks[benchmark] = options
   return benchmarks

@@ -36,9 +36,9 @@ def pin_start(experiment: Experiment, folder: pathlib.Path) -> int:
     ValueError: `train.init_from_run` is a run without a checkpoint, or missing
       although `train.keep_moments` needs it, or the stored step is damaged.
   """
-  c = experiment.settings.shared.train
-  spec = c.init_from_run
-  if not spec and c.keep_moments:
+  train = experiment.settings.shared.train
+  spec = train.init_from_run
+  if not spec and train.keep_moments:
     raise ValueError(
       "config.train.init_from_run='': expected a run's folder, because "
       "config.train.keep_moments=True starts from its moments"

@@ -85,12 +85,13 @@ def evaluate(
     agent_names = benchmark_agents.agent_names(settings.evaluate, names)
     if any(agent_names):
       require_same_sandbox(settings, model_spec)
-    how = runner.ItemSettings(
+    how = runner.ItemOptions(
       "",
       limit,
       settings.evaluate.prompt_format,
       settings.evaluate.samples,
-      settings.evaluate,
+      settings.evaluate.arguments,
+      settings.evaluate.prefill,
     )
     # Read all data before the weights, and build all prompts before sampling:
     # an error should show up now, not hours later.
@@ -129,7 +130,7 @@ def evaluate(
 def _request(
   opened: Collection[tuple[Benchmark, str]],
   settings: EvaluateSettings,
-  how: runner.ItemSettings,
+  how: runner.ItemOptions,
   tokenizer: Tokenizer,
 ) -> sizes.Workload:
   """Returns the largest sizes that any benchmark needs; they run one by one.
@@ -278,7 +279,7 @@ def _open(
   paths: dict[str, str],
   agent_names: Sequence[str],
   settings: EvaluateSettings,
-  how: runner.ItemSettings,
+  how: runner.ItemOptions,
   say: Callable[[str], None],
 ) -> list[tuple[Benchmark, str]]:
   """Returns a benchmark with its items, paired with each agent's name.
@@ -301,9 +302,9 @@ def _open(
 def _benchmark(name: str, settings: EvaluateSettings) -> Benchmark:
   """Returns a benchmark with the configured grading and prompts."""
   if name == livecodebench.NAME:
-    return livecodebench.for_release(settings.evaluate.livecodebench)
+    return livecodebench.for_release(**vars(settings.evaluate.livecodebench))
   benchmark = mathematics.with_grading(
-    settings.evaluate.mathematics, registry.find(name)
+    registry.find(name), **vars(settings.evaluate.mathematics)
   )
   return program_tasks.in_format(benchmark, settings.evaluate.prompt_format)
 
@@ -315,7 +316,7 @@ def _score(
   executor: Executor,
   run: Run,
   settings: EvaluateSettings,
-  how: runner.ItemSettings,
+  how: runner.ItemOptions,
 ) -> dict[str, float]:
   """Scores one benchmark.
 

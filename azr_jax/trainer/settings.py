@@ -203,12 +203,12 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
       if key not in known:
         names = dict.fromkeys((*known, cls.name))
         raise settings_lib.unknown(key, value, names)
-    shared = settings_lib.build(TrainSettings, values)
+    c = settings_lib.build(TrainSettings, values)
     try:
       settings = settings_lib.build(cls.Settings, section)
     except Invalid as error:
       raise error.inside(cls.name) from None
-    step_tokens = shared.rollout.step_tokens
+    step_tokens = c.rollout.step_tokens
     about = cls.about(settings)
     if step_tokens and not about.can_pause:
       raise Invalid(
@@ -216,8 +216,8 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
         f"={step_tokens}: expected 0, because system {cls.name!r} keeps no "
         "paused groups",
       )
-    cls.check(settings, shared.rollout)
-    evaluation = shared.evaluation
+    cls.check(settings, c.rollout)
+    evaluation = c.evaluation
     if evaluation.every and not (evaluation.benchmarks or about.has_evaluation):
       raise Invalid(
         "evaluation.benchmarks",
@@ -226,7 +226,7 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
       )
   except Invalid as error:
     raise error.inside("config") from None
-  return ExperimentSettings(shared, cls, settings)
+  return ExperimentSettings(c, cls, settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,8 +324,8 @@ class SupervisedExperimentSettings:
 
 def supervised_config(kind: str) -> ml_collections.ConfigDict:
   """Returns the default config of supervised training on a kind of corpus."""
-  shared = SupervisedTrainSettings(data=CorpusSettings(kind=kind))
-  config = overrides.to_config(shared)
+  c = SupervisedTrainSettings(data=CorpusSettings(kind=kind))
+  config = overrides.to_config(c)
   config[kind] = overrides.to_config(corpora.KINDS[kind].Settings())
   return config
 
@@ -352,12 +352,12 @@ def read_supervised(
       "another variant of configs/sft.py has another corpus",
     )
   section = values.pop(kind, {})
-  shared = overrides.build(SupervisedTrainSettings, values)
+  c = overrides.build(SupervisedTrainSettings, values)
   try:
     corpus = settings_lib.build(corpora.KINDS[kind].Settings, section)
   except Invalid as error:
     raise error.inside(kind).inside("config") from None
-  return SupervisedExperimentSettings(shared, corpus)
+  return SupervisedExperimentSettings(c, corpus)
 
 
 def read(cls: type[SettingsT], config: ml_collections.ConfigDict) -> SettingsT:

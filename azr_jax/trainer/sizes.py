@@ -63,21 +63,25 @@ class Workload:
   max_tokens: int = 0
 
 
-def for_workload(c: SamplerSettings, workload: Workload) -> SamplerSettings:
+def for_workload(
+  rollout: SamplerSettings, workload: Workload
+) -> SamplerSettings:
   """Returns settings without slots, buckets or tokens that nothing needs.
 
   Prompts beyond the largest bucket are never sampled, so they need no bucket.
   """
-  buckets = c.prompt_buckets
+  buckets = rollout.prompt_buckets
   if workload.longest_prompt:
     fitting = [b for b in buckets if b >= workload.longest_prompt]
     longest = (fitting or buckets[-1:])[0]
     buckets = tuple(b for b in buckets if b <= longest)
   return dataclasses.replace(
-    c,
-    slots=min(c.slots, max(workload.responses, 1)),
+    rollout,
+    slots=min(rollout.slots, max(workload.responses, 1)),
     prompt_buckets=buckets,
-    max_tokens=min(c.max_tokens, workload.max_tokens or c.max_tokens),
+    max_tokens=min(
+      rollout.max_tokens, workload.max_tokens or rollout.max_tokens
+    ),
   )
 
 
@@ -133,39 +137,40 @@ def as_begun(
   return dataclasses.replace(c, rollout=rollout), values
 
 
-def keep(values: dict[str, Any], c: SamplerSettings) -> None:
+def keep(values: dict[str, Any], rollout: SamplerSettings) -> None:
   """Writes the sizes chosen from memory into a config."""
-  values["rollout"]["cache_gib"] = c.cache_gib
-  values["rollout"]["decode_chunk"] = c.decode_chunk
+  values["rollout"]["cache_gib"] = rollout.cache_gib
+  values["rollout"]["decode_chunk"] = rollout.decode_chunk
 
 
-def describe(c: SamplerSettings) -> str:
+def describe(rollout: SamplerSettings) -> str:
   """Describes in one line a cache whose size was chosen from memory."""
   return (
-    f"memory has room for a cache of {c.cache_gib:.3g} GiB on each device "
-    f"(rollout.cache_gib): {c.slots} slots share it, so sequences may wait"
+    f"memory has room for a cache of {rollout.cache_gib:.3g} GiB on each "
+    f"device (rollout.cache_gib): {rollout.slots} slots share it, so sequences "
+    "may wait"
   )
 
 
-def _with_cache(c: SamplerSettings, gib: float) -> SamplerSettings:
+def _with_cache(rollout: SamplerSettings, gib: float) -> SamplerSettings:
   """Returns settings with a cache that may be too small for all slots."""
-  chunk = min(c.decode_chunk, c.page_size)
-  return dataclasses.replace(c, cache_gib=gib, decode_chunk=chunk)
+  chunk = min(rollout.decode_chunk, rollout.page_size)
+  return dataclasses.replace(rollout, cache_gib=gib, decode_chunk=chunk)
 
 
 def without_spare_pages(
   model: transformer.Transformer,
   mesh: Mesh,
   rules: Rules,
-  c: SamplerSettings,
+  rollout: SamplerSettings,
 ) -> SamplerSettings:
   """Drops cache pages that no slot can use."""
-  if not c.cache_gib:
-    return c
-  whole = dataclasses.replace(c, cache_gib=0.0)
+  if not rollout.cache_gib:
+    return rollout
+  whole = dataclasses.replace(rollout, cache_gib=0.0)
   engine = build_engine(model, mesh, rules, whole)
-  if layout.cache_bytes(engine) > c.cache_gib * memory.GIB:
-    return c
+  if layout.cache_bytes(engine) > rollout.cache_gib * memory.GIB:
+    return rollout
   return whole
 
 
@@ -173,7 +178,7 @@ def fit_cache(
   model: transformer.Transformer,
   mesh: Mesh,
   rules: Rules,
-  c: SamplerSettings,
+  rollout: SamplerSettings,
   room: int,
   may_choose: bool = True,
 ) -> SamplerSettings:
@@ -187,7 +192,7 @@ def fit_cache(
     model: the training decoder.
     mesh: the mesh to sample on.
     rules: logical parameter axis to mesh axis.
-    c: the shapes of sampling.
+    rollout: the shapes of sampling.
     room: bytes per device that sampling may use.
     may_choose: False for a resumed run, whose sizes are fixed.
 
@@ -195,42 +200,44 @@ def fit_cache(
     MemoryError: the configured cache, or the smallest one, does not fit.
     ValueError: `cache_gib` is too small for the longest sequence.
   """
-  engine = build_engine(model, mesh, rules, c)
+  engine = build_engine(model, mesh, rules, rollout)
   weights = layout.weight_bytes(engine)
-  is_half = c.cache_dtype(model.dtype) == jnp.bfloat16
+  is_half = rollout.cache_dtype(model.dtype) == jnp.bfloat16
   is_cpu = mesh_lib.platform(mesh) == "cpu"
   copies = _CPU_HALF_COPIES if is_cpu and is_half else 1
   page = layout.cache_bytes(engine) // engine.num_pages * copies
   needed = weights + engine.num_pages * page
   if needed <= layout.MAX_HELD * room:
-    return c
+    return rollout
   shapes = engine.shapes
-  least = shapes.max_pages_per_row + shapes.pages_for(c.prompt_buckets[-1])
-  if c.cache_gib or not may_choose:
+  least = shapes.max_pages_per_row + shapes.pages_for(
+    rollout.prompt_buckets[-1]
+  )
+  if rollout.cache_gib or not may_choose:
     if needed <= room:
-      return c
+      return rollout
     advice = (
       "lower config.rollout.slots or config.rollout.max_tokens"
-      if not c.cache_gib
-      else f"lower config.rollout.cache_gib={c.cache_gib:g}"
+      if not rollout.cache_gib
+      else f"lower config.rollout.cache_gib={rollout.cache_gib:g}"
     )
     if not may_choose:
       advice = _RESUMED
     raise memory.too_little("sampling", needed, room, advice)
   if weights + least * page > room:
     raise memory.too_little(
-      f"sampling one sequence of {c.longest + 1} tokens",
+      f"sampling one sequence of {rollout.longest + 1} tokens",
       weights + least * page,
       room,
-      f"lower config.rollout.max_tokens={c.max_tokens} or the last of "
-      f"config.rollout.prompt_buckets={c.prompt_buckets}, or take a smaller "
-      "model",
+      f"lower config.rollout.max_tokens={rollout.max_tokens} or the last of "
+      f"config.rollout.prompt_buckets={rollout.prompt_buckets}, or take a "
+      "smaller model",
     )
   fitting = int((layout.MAX_HELD * room - weights) // page)
   # The size is later converted back to pages and rounded down. With half a page
   # more, the result is the same number.
   pages = max(fitting, least) + 0.5
-  return _with_cache(c, pages * page / copies / memory.GIB)
+  return _with_cache(rollout, pages * page / copies / memory.GIB)
 
 
 def check_weights(config: ModelConfig, mesh: Mesh, rules: Rules) -> None:
@@ -250,7 +257,8 @@ def check_weights(config: ModelConfig, mesh: Mesh, rules: Rules) -> None:
 
 
 def check_update(
-  c: learner_settings.LearnerSettings | learner_settings.SupervisedSettings,
+  learner: learner_settings.LearnerSettings
+  | learner_settings.SupervisedSettings,
   config: ModelConfig,
   state: State,
   mesh: Mesh,
@@ -260,7 +268,7 @@ def check_update(
   """Checks that an update fits; returns the bytes of its state per device.
 
   Args:
-    c: rows and chunks of the learner.
+    learner: rows and chunks of the learner.
     config: the model's config.
     state: the learner's state, as sharded shapes.
     mesh: the learner's mesh.
@@ -272,18 +280,18 @@ def check_update(
   """
   params_bytes = layout.shard_bytes(state.params)
   state_bytes = layout.shard_bytes(state)
-  if getattr(c, "kl_coef", 0):  # The KL penalty keeps a reference model.
+  if getattr(learner, "kl_coef", 0):  # The KL penalty keeps a reference model.
     state_bytes += params_bytes
-  rows = mesh_lib.padded_rows(c.micro_rows, mesh)
-  tokens = rows * c.row_length // mesh_lib.batch_devices(mesh)
+  rows = mesh_lib.padded_rows(learner.micro_rows, mesh)
+  tokens = rows * learner.row_length // mesh_lib.batch_devices(mesh)
   vocab = config.vocab_size // mesh.shape["tensor"]
-  logits = 4 * vocab * min(c.chunk_tokens, tokens)
+  logits = 4 * vocab * min(learner.chunk_tokens, tokens)
   held = state_bytes + params_bytes  # Gradients, at best summed in place.
   if available is None or held + logits <= available:
     return state_bytes
   advice = "take a smaller model, or more devices with config.mesh.fsdp"
   if held <= available:
-    advice = f"lower config.learner.chunk_tokens={c.chunk_tokens}"
+    advice = f"lower config.learner.chunk_tokens={learner.chunk_tokens}"
   if not may_choose:
     advice = _RESUMED
   raise memory.too_little("an update", held + logits, available, advice)

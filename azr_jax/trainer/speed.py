@@ -39,17 +39,17 @@ class Speed:
       chip: the peak rates of a device. None looks up the experiment's devices,
         which may be unknown.
     """
-    shared = experiment.settings.shared
+    c = experiment.settings.shared
     mesh = experiment.mesh
     self._chip = chip or chip_of(mesh)
     self._config = experiment.source.config
-    self._dtypes = shared.rollout.dtypes(shared.model.dtype)
-    self._has_drafts = shared.rollout.speculation.drafts > 0
+    self._dtypes = c.rollout.dtypes(c.model.dtype)
+    self._has_drafts = c.rollout.speculation.drafts > 0
     self._devices = mesh.size
     self._num_replicas = experiment.sampler.num_replicas
     # A critic is a second network of the same shape.
-    networks = 2 if shared.learner.estimator == GAE else 1
-    self._passes = networks * shared.learner.epochs
+    networks = 2 if c.learner.estimator == GAE else 1
+    self._passes = networks * c.learner.epochs
     self._meter = experiment.sampler.meter
     self._meter.take()  # Discard the work of warming up.
     self._done_at = self.now()

@@ -62,13 +62,13 @@ class _Step:
   state: dict[str, Any]
 
 
-def decode_clock(c: SamplerSettings) -> DecodeClock:
+def decode_clock(rollout: SamplerSettings) -> DecodeClock:
   """Returns the clock that decides when outcomes of jobs are read.
 
   Reading times decide which prompts are prefilled together, and so how values
   are rounded. Without the clock, two runs with the same seed would differ.
   """
-  return DecodeClock(c.verdict_delay_calls)
+  return DecodeClock(rollout.verdict_delay_calls)
 
 
 class StepsInFlight:

@@ -40,7 +40,7 @@ def test_solution_styles_are_mixed_by_their_weights():
   settings = arithmetic.ArithmeticSettings(
     seed=0, count=300, data=SUMS, style_weights=(1.0, 0.0, 1.0, 0.0)
   )
-  responses = [text for _, text in arithmetic.conversations(settings)]
+  responses = [text for _, text in arithmetic.conversations(**vars(settings))]
   boxed = sum("boxed" in text for text in responses) / len(responses)
   assert 0.4 < boxed < 0.6
   assert all("=" in text for text in responses)

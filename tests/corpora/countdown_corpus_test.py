@@ -24,7 +24,7 @@ SETTINGS = countdown.CountdownCorpusSettings(
 
 @pytest.fixture(scope="module")
 def pairs():
-  return list(countdown.conversations(SETTINGS))
+  return list(countdown.conversations(**vars(SETTINGS)))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_dead_end_never_begins_with_the_correct_step():
 
 
 def test_the_same_seed_gives_the_same_corpus(pairs):
-  assert pairs == list(countdown.conversations(SETTINGS))
+  assert pairs == list(countdown.conversations(**vars(SETTINGS)))
 
 
 def test_the_corpus_solves_and_proposes_puzzles_of_the_training_split(pairs):
@@ -103,7 +103,7 @@ def test_the_corpus_has_puzzles_of_the_chosen_sizes_alone(size):
   settings = dataclasses.replace(
     SETTINGS, count=40, sizes=(size,), propose_prob=0.0
   )
-  for prompt, _ in countdown.conversations(settings):
+  for prompt, _ in countdown.conversations(**vars(settings)):
     puzzle = present(
       prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
     )
@@ -115,7 +115,7 @@ def test_the_style_value_answers_with_the_target():
   settings = dataclasses.replace(
     SETTINGS, count=20, style_weights=weights, propose_prob=0.0
   )
-  for prompt, response in countdown.conversations(settings):
+  for prompt, response in countdown.conversations(**vars(settings)):
     puzzle = present(
       prompts.parse_proposal(f"<answer>{prompt}</answer>", "full")
     )

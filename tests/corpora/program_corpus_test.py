@@ -1,15 +1,17 @@
 """The program corpus: its claims hold, and held-out programs stay out."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from azr_jax.corpora.programs import conversations, dataset, heldout, tokenizer
-from azr_jax.corpora.programs.conversations import ProgramCorpusSettings
+from azr_jax.corpora.programs.conversations import ProgramMix
 from azr_jax.models.tokenizers import SentencePieceTokenizer
 from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.task import ROLES, TASK_TYPES
 
-SETTINGS = ProgramCorpusSettings(
+MIX = ProgramMix(
   chain_of_thought_prob=0.5,
   table_prob=0.5,
   flaw_prob=0.25,
@@ -20,7 +22,7 @@ SETTINGS = ProgramCorpusSettings(
 
 
 def generate(count=300, seed=3):
-  return list(dataset.generate(seed, count, SETTINGS))
+  return list(dataset.generate(seed, count, MIX))
 
 
 def test_claimed_cases_hold(executor):
@@ -57,13 +59,11 @@ def test_responses_follow_the_protocol_and_are_correct():
 
 
 def test_most_flawed_proposals_are_rejected(executor):
-  settings = SETTINGS.__class__(**(vars(SETTINGS) | {"flaw_prob": 1.0}))
+  mix = dataclasses.replace(MIX, flaw_prob=1.0)
   rng = np.random.default_rng(0)
   validations = []
   for _ in range(60):
-    flawed = conversations.make_conversation(
-      rng, "deduction", "propose", settings
-    )
+    flawed = mix.draw(rng, "deduction", "propose")
     parsed = parsing.parse_triplet_proposal(flawed.response)
     if parsed is not None:
       validations.append(validation.submit_triplet(executor, *parsed))

@@ -68,7 +68,7 @@ def test_a_source_has_as_many_correct_scripts_as_is_wished():
   )
   wrong = [
     ("+" in c.turns[0], "max(" in c.turns[0])
-    for c in corpus.conversations(settings)
+    for c in corpus.conversations(**vars(settings))
   ]
   products, multiples = (
     np.mean(wrong[:400], axis=0)[0],
@@ -85,8 +85,8 @@ def test_requested_and_solution_styles_are_mixed_by_their_weights():
     style_weights=(1.0, 1.0, 0.0),
     free_prob=0.5,
   )
-  conversations = list(corpus.conversations(settings))
-  assert conversations == list(corpus.conversations(settings))
+  conversations = list(corpus.conversations(**vars(settings)))
+  assert conversations == list(corpus.conversations(**vars(settings)))
   for style, num_turns in (("text", 1), ("code", 3)):
     of_form = [
       one for one in conversations if one.prompt.splitlines()[-1] == style

@@ -5,7 +5,7 @@ import json
 import pytest
 from typed import stand_in
 
-from azr_jax.corpora import registry, rows
+from azr_jax.corpora import registry
 from azr_jax.corpora.registry import Resources
 from azr_jax.corpora.rows import RowCorpusSettings
 
@@ -150,7 +150,7 @@ def test_a_row_without_an_answer_is_named(tmp_path, record, settings, message):
 
 def test_data_must_be_named():
   with pytest.raises(ValueError, match="config.rows.data='': expected a file"):
-    rows.conversations(RowCorpusSettings())
+    registry.KINDS["rows"].build(RowCorpusSettings(), stand_in(Resources))
 
 
 class NoSystem(Chatty):

@@ -241,9 +241,11 @@ def folder(tmp_path):
 
 
 def ids(data, **choice):
-  choice = {"release": "release_v3"} | choice
-  chosen = livecodebench_files.ContestSettings(**choice)
-  return [item.id for item in livecodebench_files.read(str(data), chosen)]
+  chosen = livecodebench_files.ContestSettings(
+    **({"release": "release_v3"} | choice)
+  )
+  items = livecodebench_files.read(str(data), **vars(chosen))
+  return [item.id for item in items]
 
 
 def test_a_release_is_its_first_files(folder, capsys):

@@ -20,13 +20,12 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks import records
-from azr_jax.tasks.chats import ChatSettings
 
 ITEMS = [
   Item(f"q{i}", f"question {i}", {"answer": i}, "even" if i % 2 == 0 else "odd")
   for i in range(8)
 ]
-SETTINGS = runner.ItemSettings(
+SETTINGS = runner.ItemOptions(
   data="", limit=0, prompt_format="plain", samples=3
 )
 
@@ -117,7 +116,7 @@ def test_scores_of_a_whole_run(executor, tmp_path):
 
 def test_responses_are_graded_behind_a_prefill(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
-  settings = dataclasses.replace(SETTINGS, chat=ChatSettings(prefill="It is "))
+  settings = dataclasses.replace(SETTINGS, prefill="It is ")
   scores = run(
     ScriptedPolicy(),
     executor,
@@ -135,7 +134,7 @@ def test_responses_are_graded_behind_a_prefill(executor, tmp_path):
 
 def test_a_benchmark_with_its_own_prompts_takes_no_prefill():
   own = benchmark(prompt=lambda item, prompt_format, chat: item.question)
-  settings = dataclasses.replace(SETTINGS, chat=ChatSettings(prefill="It is "))
+  settings = dataclasses.replace(SETTINGS, prefill="It is ")
   with pytest.raises(ValueError, match="toy: prefill='It is ': expected ''"):
     runner.longest_prompt(own, settings, stand_in(Tokenizer))
 
@@ -244,7 +243,7 @@ def test_a_benchmark_without_data_is_named(executor):
 def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
   run(ScriptedPolicy(), executor, path)
-  fewer = runner.ItemSettings("", 0, "plain", samples=2)
+  fewer = runner.ItemOptions("", 0, "plain", samples=2)
   with pytest.raises(ValueError, match="another --workdir"):
     run(ScriptedPolicy(), executor, path, fewer)
   other = [Item("q0", "another question", {})]
@@ -253,7 +252,7 @@ def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
 
 
 def test_limits_count_items_or_items_of_each_kind(executor):
-  settings = runner.ItemSettings("", 3, "plain", 1)
+  settings = runner.ItemOptions("", 3, "plain", 1)
   for limit_per_subset, want in (
     (False, ["q0", "q1", "q2"]),
     (True, ["q0", "q2", "q4"]),
@@ -290,7 +289,7 @@ def test_a_benchmark_with_fixed_items_reads_no_data():
     "away", "hf:nobody/nothing", refuse, "words", lambda *_: Future()
   )
   held = away.with_items(ITEMS)
-  settings = runner.ItemSettings("", 3, "plain", 1)
+  settings = runner.ItemOptions("", 3, "plain", 1)
   assert runner.items_of(held, settings) == ITEMS[:3]
 
 

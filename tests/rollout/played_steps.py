@@ -33,8 +33,8 @@ class Refilled(System):
 
   def __init__(self, jobs, max_prompts=4):
     self.jobs = jobs
-    self.settings = dynamic_sampling.DynamicSamplingSettings(max_prompts)
-    self.order = dynamic_sampling.EpochOrder(4, self.settings)
+    self.max_prompts = max_prompts
+    self.order = dynamic_sampling.EpochOrder(4, max_prompts)
     self.asked = []
 
   async def collect(self, policy, step):
@@ -43,7 +43,7 @@ class Refilled(System):
     groups = await dynamic_sampling.sample_groups(
       policy,
       4,
-      self.settings,
+      self.max_prompts,
       lambda number: self._ask(policy, number, items[number]),
       items,
     )

@@ -29,7 +29,7 @@ from azr_jax.systems.orz.system import ORZ
 from azr_jax.tasks.mathematics import prompts
 from azr_jax.tasks.mathematics.problem import Problem
 
-UP_TO_THREE = DynamicSamplingSettings(max_prompts=3)
+UP_TO_THREE = 3
 
 
 def completion(text, length):
@@ -51,7 +51,7 @@ def trajectories(number, rewards, length=1):
   ]
 
 
-def sample_groups(rewards, settings=UP_TO_THREE, batch_size=2):
+def sample_groups(rewards, max_prompts=UP_TO_THREE, batch_size=2):
   """Samples groups from {number: rewards}; responses have `number` tokens."""
 
   async def ask(number):
@@ -59,7 +59,7 @@ def sample_groups(rewards, settings=UP_TO_THREE, batch_size=2):
 
   policy = cast(Policy, scripted.Policy())
   return policy.loop.run(
-    dynamic_sampling.sample_groups(policy, batch_size, settings, ask)
+    dynamic_sampling.sample_groups(policy, batch_size, max_prompts, ask)
   )
 
 
@@ -102,7 +102,7 @@ def test_a_prompt_that_is_too_long_is_replaced_too():
 
 
 def test_without_replacements_every_group_stays():
-  groups = sample_groups({0: (1, 1), 1: (0, 1)}, DynamicSamplingSettings())
+  groups = sample_groups({0: (1, 1), 1: (0, 1)}, max_prompts=1)
   assert numbers(groups.kept) == [0, 1]
   assert set(groups.metrics("x")) == {"count/x/too_long"}
 

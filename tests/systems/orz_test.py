@@ -187,7 +187,9 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
   ]
   assert rewards == wanted
   settings = mathematics.MathematicsSettings("reward", "rules", rule)
-  benchmark = mathematics.with_grading(settings, registry.BENCHMARKS[name])
+  benchmark = mathematics.with_grading(
+    registry.BENCHMARKS[name], **vars(settings)
+  )
   items = mathematics.read_problems(
     [{"question": "what is 5 + 1", "answer": "6"}]
   )
@@ -197,7 +199,7 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
     cast(Policy, scoring),
     executor,
     context.hosts,
-    runner.ItemSettings("", 0, "full", count),
+    runner.ItemOptions("", 0, "full", count),
     None,
   )
   assert scores[f"{name}/pass@1/unbiased"] == pytest.approx(np.mean(wanted))

@@ -13,7 +13,7 @@ from typed import stand_in
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
 from azr_jax.evals import registry, runner
-from azr_jax.evals.runner import ItemSettings
+from azr_jax.evals.runner import ItemOptions
 from azr_jax.executor import Executor
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import sigterm, storage
@@ -199,7 +199,7 @@ def test_each_benchmark_has_its_longest_response(
     stand_in(Executor),
     folder,
     c,
-    stand_in(ItemSettings),
+    stand_in(ItemOptions),
   )
   assert len(found) == 2 and said == [benchmark.name]
   assert policy.limits.pop() == (None if limit is None else [limit] * 2)
@@ -283,7 +283,7 @@ def test_the_data_is_read_once_for_all_agents():
   config = evaluate.get_config("questions_tiny")
   config.evaluate.agents = ("text", "code_agent")
   c = settings.read(settings.EvaluateSettings, config)
-  how = runner.ItemSettings("", 2, c.evaluate.prompt_format, 1)
+  how = runner.ItemOptions("", 2, c.evaluate.prompt_format, 1)
   paths = {"questions": "gym:gcd+gym:lcm"}
   said = []
   opened = scoring._open(

@@ -117,22 +117,149 @@ class ProgramConversation:
   case: ClaimedCase
 
 
-def make_conversation(
-  rng: np.random.Generator,
-  task_type: str,
-  role: str,
-  settings: ProgramCorpusSettings,
-) -> ProgramConversation:
-  """Draws one conversation of a task type and role."""
-  if role == PROPOSE:
-    if task_type in (DEDUCTION, ABDUCTION):
-      return _propose_triplet(rng, task_type, settings)
-    return _propose_induction(rng, settings)
-  if task_type == DEDUCTION:
-    return _solve_deduction(rng, settings)
-  if task_type == ABDUCTION:
-    return _solve_abduction(rng, settings)
-  return _solve_induction(rng, settings)
+@dataclasses.dataclass(frozen=True)
+class ProgramMix:
+  """Draws conversations; `ProgramCorpusSettings` describes the values."""
+
+  chain_of_thought_prob: float
+  table_prob: float
+  flaw_prob: float
+  vague_prob: float
+  num_inputs: int
+  references: int
+
+  def draw(
+    self, rng: np.random.Generator, task_type: str, role: str
+  ) -> ProgramConversation:
+    """Draws one conversation of a task type and role."""
+    if role == PROPOSE:
+      if task_type in (DEDUCTION, ABDUCTION):
+        return self._propose_triplet(rng, task_type)
+      return self._propose_induction(rng)
+    if task_type == DEDUCTION:
+      return self._solve_deduction(rng)
+    if task_type == ABDUCTION:
+      return self._solve_abduction(rng)
+    return self._solve_induction(rng)
+
+  def _solve_deduction(self, rng: np.random.Generator) -> ProgramConversation:
+    program, arguments, triplet = draw_triplet(rng)
+    think = DIRECT
+    if rng.random() < self.chain_of_thought_prob:
+      values = program.trace(arguments)
+      assert values is not None
+      think = write_trace(program, values)
+    return ProgramConversation(
+      prompts.solve_deduction_prompt(
+        triplet.code, triplet.input, prompts.COMPACT
+      ),
+      prompts.response(think, prompts.fence("output", triplet.output)),
+      DEDUCTION,
+      SOLVE,
+      (triplet.code,),
+      ClaimedCase(triplet.code, (triplet.input,), (triplet.output,)),
+    )
+
+  def _solve_abduction(self, rng: np.random.Generator) -> ProgramConversation:
+    while True:
+      program, _, triplet = draw_triplet(rng)
+      values = program.trace(program.draw_arguments(rng))
+      traced = None if values is None else program.trace_back(values[-1])
+      if values is not None and traced is not None:
+        break
+    backward_values, arguments = traced
+    think = DIRECT
+    if rng.random() < self.chain_of_thought_prob:
+      steps = [
+        f"{program.variable} = {value!r}" for value in backward_values[1:]
+      ]
+      think = "; ".join([f"return {backward_values[0]!r}", *steps])
+    return ProgramConversation(
+      prompts.solve_abduction_prompt(
+        triplet.code, repr(values[-1]), prompts.COMPACT
+      ),
+      prompts.response(think, prompts.fence("input", argument_text(arguments))),
+      ABDUCTION,
+      SOLVE,
+      (triplet.code,),
+      ClaimedCase(
+        triplet.code, (argument_text(arguments),), (repr(values[-1]),)
+      ),
+    )
+
+  def _solve_induction(self, rng: np.random.Generator) -> ProgramConversation:
+    program, task = draw_induction(rng, self.num_inputs, self.vague_prob)
+    num_shown = len(task.inputs) // 2
+    code = task.code
+    if rng.random() < self.chain_of_thought_prob:
+      think = ", then ".join(program.phrases())
+    else:
+      think = DIRECT
+      is_long = len(program.chain) > 1
+      if is_long and rng.random() < self.table_prob:
+        code = _case_table(program, task, num_shown)
+    return ProgramConversation(
+      prompts.solve_induction_prompt(
+        task.inputs[:num_shown],
+        task.outputs[:num_shown],
+        task.message,
+        prompts.COMPACT,
+      ),
+      prompts.response(think, prompts.fence("python", code)),
+      INDUCTION,
+      SOLVE,
+      (task.code,),
+      ClaimedCase(task.code, task.inputs, task.outputs),
+    )
+
+  def _propose_triplet(
+    self, rng: np.random.Generator, task_type: str
+  ) -> ProgramConversation:
+    references = [
+      draw_triplet(rng)[2]
+      for _ in range(int(rng.integers(0, self.references + 1)))
+    ]
+    program, arguments, triplet = draw_triplet(rng)
+    code, input_text = triplet.code, triplet.input
+    if rng.random() < self.flaw_prob:
+      code, input_text = _with_flaw(rng, code, input_text)
+    answer = "\n".join(
+      [prompts.fence("python", code), prompts.fence("input", input_text)]
+    )
+    return ProgramConversation(
+      prompts.propose_triplet_prompt(
+        task_type, references or [ZERO_TRIPLET], prompts.COMPACT
+      ),
+      prompts.response(", then ".join(program.phrases()), answer),
+      task_type,
+      PROPOSE,
+      (triplet.code, *(reference.code for reference in references)),
+      ClaimedCase(triplet.code, (triplet.input,), (triplet.output,)),
+    )
+
+  def _propose_induction(self, rng: np.random.Generator) -> ProgramConversation:
+    program, task = draw_induction(rng, self.num_inputs, self.vague_prob)
+    inputs = list(task.inputs)
+    if rng.random() < self.flaw_prob:
+      if rng.random() < 0.5:
+        inputs = inputs[:-1]
+      else:
+        inputs[rng.integers(len(inputs))] = inputs[0]
+        inputs[-1] = "None"
+    answer = "\n".join(
+      [prompts.fence("input", text) for text in inputs]
+      + [prompts.fence("message", task.message)]
+    )
+    return ProgramConversation(
+      prompts.propose_induction_prompt(
+        task.code, self.num_inputs, prompts.COMPACT
+      ),
+      prompts.response(", then ".join(program.phrases()), answer),
+      INDUCTION,
+      PROPOSE,
+      (task.code,),
+      ClaimedCase(task.code, task.inputs, task.outputs),
+    )
 
 
 def draw_triplet(
@@ -182,85 +309,10 @@ def draw_induction(
       )
 
 
-def _solve_deduction(
-  rng: np.random.Generator, settings: ProgramCorpusSettings
-) -> ProgramConversation:
-  program, arguments, triplet = draw_triplet(rng)
-  think = DIRECT
-  if rng.random() < settings.chain_of_thought_prob:
-    values = program.trace(arguments)
-    assert values is not None
-    think = write_trace(program, values)
-  return ProgramConversation(
-    prompts.solve_deduction_prompt(
-      triplet.code, triplet.input, prompts.COMPACT
-    ),
-    prompts.response(think, prompts.fence("output", triplet.output)),
-    DEDUCTION,
-    SOLVE,
-    (triplet.code,),
-    ClaimedCase(triplet.code, (triplet.input,), (triplet.output,)),
-  )
-
-
 def write_trace(program: ProceduralProgram, values: list) -> str:
   """Returns the value after each step, as in `x = 8; x = 16; return 17`."""
   steps = [f"{program.variable} = {value!r}" for value in values[:-1]]
   return "; ".join([*steps, f"return {values[-1]!r}"])
-
-
-def _solve_abduction(
-  rng: np.random.Generator, settings: ProgramCorpusSettings
-) -> ProgramConversation:
-  while True:
-    program, _, triplet = draw_triplet(rng)
-    values = program.trace(program.draw_arguments(rng))
-    traced = None if values is None else program.trace_back(values[-1])
-    if values is not None and traced is not None:
-      break
-  backward_values, arguments = traced
-  think = DIRECT
-  if rng.random() < settings.chain_of_thought_prob:
-    steps = [f"{program.variable} = {value!r}" for value in backward_values[1:]]
-    think = "; ".join([f"return {backward_values[0]!r}", *steps])
-  return ProgramConversation(
-    prompts.solve_abduction_prompt(
-      triplet.code, repr(values[-1]), prompts.COMPACT
-    ),
-    prompts.response(think, prompts.fence("input", argument_text(arguments))),
-    ABDUCTION,
-    SOLVE,
-    (triplet.code,),
-    ClaimedCase(triplet.code, (argument_text(arguments),), (repr(values[-1]),)),
-  )
-
-
-def _solve_induction(
-  rng: np.random.Generator, settings: ProgramCorpusSettings
-) -> ProgramConversation:
-  program, task = draw_induction(rng, settings.num_inputs, settings.vague_prob)
-  num_shown = len(task.inputs) // 2
-  code = task.code
-  if rng.random() < settings.chain_of_thought_prob:
-    think = ", then ".join(program.phrases())
-  else:
-    think = DIRECT
-    is_long = len(program.chain) > 1
-    if is_long and rng.random() < settings.table_prob:
-      code = _case_table(program, task, num_shown)
-  return ProgramConversation(
-    prompts.solve_induction_prompt(
-      task.inputs[:num_shown],
-      task.outputs[:num_shown],
-      task.message,
-      prompts.COMPACT,
-    ),
-    prompts.response(think, prompts.fence("python", code)),
-    INDUCTION,
-    SOLVE,
-    (task.code,),
-    ClaimedCase(task.code, task.inputs, task.outputs),
-  )
 
 
 def _case_table(
@@ -282,32 +334,6 @@ def _case_table(
   )
 
 
-def _propose_triplet(
-  rng: np.random.Generator, task_type: str, settings: ProgramCorpusSettings
-) -> ProgramConversation:
-  references = [
-    draw_triplet(rng)[2]
-    for _ in range(int(rng.integers(0, settings.references + 1)))
-  ]
-  program, arguments, triplet = draw_triplet(rng)
-  code, input_text = triplet.code, triplet.input
-  if rng.random() < settings.flaw_prob:
-    code, input_text = _with_flaw(rng, code, input_text)
-  answer = "\n".join(
-    [prompts.fence("python", code), prompts.fence("input", input_text)]
-  )
-  return ProgramConversation(
-    prompts.propose_triplet_prompt(
-      task_type, references or [ZERO_TRIPLET], prompts.COMPACT
-    ),
-    prompts.response(", then ".join(program.phrases()), answer),
-    task_type,
-    PROPOSE,
-    (triplet.code, *(reference.code for reference in references)),
-    ClaimedCase(triplet.code, (triplet.input,), (triplet.output,)),
-  )
-
-
 def _with_flaw(
   rng: np.random.Generator, code: str, input_text: str
 ) -> tuple[str, str]:
@@ -320,30 +346,3 @@ def _with_flaw(
   if flaw == 2:
     return code, "None"
   return code, input_text.rstrip("])'") + ","
-
-
-def _propose_induction(
-  rng: np.random.Generator, settings: ProgramCorpusSettings
-) -> ProgramConversation:
-  program, task = draw_induction(rng, settings.num_inputs, settings.vague_prob)
-  inputs = list(task.inputs)
-  if rng.random() < settings.flaw_prob:
-    if rng.random() < 0.5:
-      inputs = inputs[:-1]
-    else:
-      inputs[rng.integers(len(inputs))] = inputs[0]
-      inputs[-1] = "None"
-  answer = "\n".join(
-    [prompts.fence("input", text) for text in inputs]
-    + [prompts.fence("message", task.message)]
-  )
-  return ProgramConversation(
-    prompts.propose_induction_prompt(
-      task.code, settings.num_inputs, prompts.COMPACT
-    ),
-    prompts.response(", then ".join(program.phrases()), answer),
-    INDUCTION,
-    PROPOSE,
-    (task.code,),
-    ClaimedCase(task.code, task.inputs, task.outputs),
-  )

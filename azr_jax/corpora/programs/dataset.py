@@ -15,10 +15,10 @@ from typing import Any, overload
 
 import tensorflow_datasets as tfds
 
-from azr_jax.corpora.programs import conversations, heldout
+from azr_jax.corpora.programs import heldout
 from azr_jax.corpora.programs.conversations import (
   ProgramConversation,
-  ProgramCorpusSettings,
+  ProgramMix,
 )
 from azr_jax.executor import Executor, Job
 from azr_jax.grading import values
@@ -31,7 +31,7 @@ _CHECK_BATCH = 2048
 
 
 def generate(
-  seed: int, count: int, settings: ProgramCorpusSettings
+  seed: int, count: int, mix: ProgramMix
 ) -> Iterator[ProgramConversation]:
   """Yields `count` conversations, three to solve for each to propose."""
   cycle = [
@@ -43,9 +43,7 @@ def generate(
   for index in range(count):
     task_type, role = cycle[index % len(cycle)]
     while True:
-      conversation = conversations.make_conversation(
-        rng, task_type, role, settings
-      )
+      conversation = mix.draw(rng, task_type, role)
       if not any(heldout.is_heldout(code) for code in conversation.programs):
         break
     yield conversation
@@ -89,22 +87,22 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
     *,
     seed: int,
     count: int,
-    settings: ProgramCorpusSettings,
+    mix: ProgramMix,
     executor: Executor,
     data_dir: pathlib.Path,
   ):
-    """Creates the builder of a folder named by a hash of the settings.
+    """Creates the builder of a folder named by a hash of seed, count and mix.
 
     Args:
       seed: seed for all random draws.
       count: number of conversations.
-      settings: the mix of the corpus.
+      mix: draws the conversations.
       executor: checks the claimed outputs.
       data_dir: parent of the dataset's folder.
     """
-    self._seed, self._count, self._settings = seed, count, settings
+    self._seed, self._count, self._mix = seed, count, mix
     self._executor = executor
-    fingerprint = json.dumps([seed, count, dataclasses.asdict(settings)])
+    fingerprint = json.dumps([seed, count, dataclasses.asdict(mix)])
     digest = hashlib.sha256(fingerprint.encode()).hexdigest()[:12]
     super().__init__(
       data_dir=str(data_dir / digest), file_format="array_record"
@@ -124,7 +122,7 @@ class ProgramCorpus(tfds.core.GeneratorBasedBuilder):
 
   def _generate_examples(self) -> Iterator[tuple[int, dict[str, str]]]:
     batch: list[ProgramConversation] = []
-    stream = generate(self._seed, self._count, self._settings)
+    stream = generate(self._seed, self._count, self._mix)
     for index, conversation in enumerate(stream):
       batch.append(conversation)
       if len(batch) == _CHECK_BATCH or index == self._count - 1:
@@ -167,7 +165,7 @@ def load(
   *,
   seed: int,
   count: int,
-  settings: ProgramCorpusSettings,
+  mix: ProgramMix,
   executor: Executor,
   data_dir: pathlib.Path,
 ) -> Pairs:
@@ -175,7 +173,7 @@ def load(
   builder = ProgramCorpus(
     seed=seed,
     count=count,
-    settings=settings,
+    mix=mix,
     executor=executor,
     data_dir=data_dir,
   )

@@ -45,18 +45,18 @@ def measure(
     equal, and the mean, quantiles and maximum of |delta log p| in nats.
   """
   experiment = build.build(settings, sizes.Workload(prompts))
-  shared = experiment.settings.shared
+  c = experiment.settings.shared
   params = experiment.load_params()
   trajectories = _sample(experiment, params, prompts, new_tokens)
   batch = experiment.pack(trajectories, [0.0] * len(trajectories), step=0)
   scored = jax.jit(
     preparation.make_scores(
       experiment.model,
-      shared.learner.chunk_tokens,
-      temperature=shared.rollout.temperature,
+      c.learner.chunk_tokens,
+      temperature=c.rollout.temperature,
       mesh=experiment.mesh,
     ),
-    compiler_options=shared.compiler.options(experiment.mesh),
+    compiler_options=c.compiler.options(experiment.mesh),
   )(params, update.place(batch, experiment.mesh))
   logprobs = np.asarray(jax.device_get(scored[0]))
   trained = batch.loss_mask > 0
@@ -64,7 +64,7 @@ def measure(
   return {
     "device": jax.devices()[0].device_kind,
     "machine": device.machine(),
-    "dtype": shared.model.dtype,
+    "dtype": c.model.dtype,
     "tokens": int(gap.size),
     "equal_fraction": float(np.mean(gap == 0)),
     "mean": float(gap.mean()),

@@ -68,7 +68,7 @@ def answer(
           settings.evaluate.prompt_format,
           path,
           agent,
-          settings.evaluate,
+          settings.evaluate.arguments,
           run.print_status,
         )
       run.barrier(f"{eval_pass.name} is written")

@@ -19,7 +19,6 @@ from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions.hook import StepExtensions
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.rewards import Solved
-from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import LEARN, SOLVE, Solution
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
@@ -32,10 +31,13 @@ class EpisodeCollector:
     self,
     policy: Policy,
     jobs: SharedJobs,
-    settings: AZRSettings,
     proposer: Proposer,
     prompt_builder: PromptBuilder,
     extensions: StepExtensions,
+    *,
+    learnability_rollouts: int,
+    uses_solutions: bool,
+    solve_from: str,
   ):
     """Makes the collector of a step.
 
@@ -45,13 +47,19 @@ class EpisodeCollector:
       proposer: samples and validates proposals.
       prompt_builder: builds the solver prompts.
       extensions: called at each stage of an episode.
+      learnability_rollouts: n, the rollouts per valid proposal; 0 for none.
+      uses_solutions: whether to sample a solution per episode.
+      solve_from: "current" to solve valid proposals; otherwise the episode's
+        buffered task is solved.
     """
     self._policy = policy
     self._jobs = jobs
-    self._settings = settings
     self._proposer = proposer
     self._prompt_builder = prompt_builder
     self._extensions = extensions
+    self._learnability_rollouts = learnability_rollouts
+    self._uses_solutions = uses_solutions
+    self._solve_from = solve_from
 
   async def collect(self, starts: Sequence[Start]) -> list[SelfPlayEpisode]:
     """Returns the episodes of the step's batch.
@@ -82,7 +90,7 @@ class EpisodeCollector:
     )
     await self._extensions.after_proposal(index, proposal)
     task = start.task
-    if self._settings.solve_from == "current" and proposal.task is not None:
+    if self._solve_from == "current" and proposal.task is not None:
       task = proposal.task
     episode = SelfPlayEpisode(index, proposal)
     parts = (
@@ -97,17 +105,17 @@ class EpisodeCollector:
   async def _learn(self, episode: SelfPlayEpisode) -> None:
     """Samples the learnability rollouts of a valid proposal (eq. 4)."""
     proposal = episode.proposal
-    if not self._settings.uses_learnability or not proposal.earns_reward:
+    if not self._learnability_rollouts or not proposal.earns_reward:
       return
     assert proposal.task is not None
     episode.rollouts = await self._sample(
-      LEARN, episode, proposal.task, self._settings.learnability_samples
+      LEARN, episode, proposal.task, self._learnability_rollouts
     )
     proposal.solved = Solved.of([r.outcome for r in episode.rollouts])
 
   async def _solve(self, episode: SelfPlayEpisode, task: Task | None) -> None:
     """Samples a solution of a task."""
-    if not self._settings.uses_solutions or task is None:
+    if not self._uses_solutions or task is None:
       return
     self._extensions.before_solution(episode, task)
     [episode.solution] = await self._sample(SOLVE, episode, task, 1)

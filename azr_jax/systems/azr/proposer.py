@@ -88,7 +88,11 @@ class Proposal:
 
 
 class Proposer:
-  """Builds proposer prompts, and samples and validates proposals."""
+  """Builds proposer prompts, and samples and validates proposals.
+
+  Attributes:
+    induction_inputs: N, the number of inputs of an induction task.
+  """
 
   def __init__(
     self,
@@ -116,7 +120,7 @@ class Proposer:
     """
     self._prompt_builder = prompt_builder
     self._references = references
-    self._induction_inputs = induction_inputs
+    self.induction_inputs = induction_inputs
     self._recent_references = recent_references
     self._composite_prob = composite_prob
     self._max_components = max_components
@@ -171,7 +175,7 @@ class Proposer:
     )
 
   def _induction_prompt(self, policy: Policy, code: str) -> types.Prompt:
-    text = self._prompt_builder.propose_induction(code, self._induction_inputs)
+    text = self._prompt_builder.propose_induction(code, self.induction_inputs)
     return policy.prompt(text, task=PromptPrograms(program=code))
 
   def _triplet_prompt(
@@ -243,7 +247,7 @@ class Proposer:
         task_type=task_type,
         shown=prompt.task,
         response=completion.text,
-        induction_inputs=self._induction_inputs,
+        induction_inputs=self.induction_inputs,
         strip=self._strip,
       )
     )

@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from azr_jax.grading.outcome import Outcome
+from azr_jax.systems.azr.extensions.intrinsic import IntrinsicRewards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +44,18 @@ class RewardRules:
     bad_format: the reward of a malformed response or an invalid proposal.
     proposer: the reward function of a valid proposal, a key of
       `PROPOSER_REWARDS`.
+    repetition, repetition_distance: the repetition penalty and its distance
+      threshold (`extensions/repetition.py`). A penalty of 0 disables it.
+    intrinsic: the intrinsic rewards of valid proposals (appendix D.4).
   """
 
   unlearnable: float
   wrong: float
   bad_format: float
   proposer: str = "learnability"
+  repetition: float = 0.0
+  repetition_distance: float = 0.5
+  intrinsic: IntrinsicRewards | None = None
 
 
 # `azr.unlearnable_reward` -> the reward.

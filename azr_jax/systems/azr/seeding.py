@@ -27,7 +27,6 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
 from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.systems.azr.proposer import Proposer
-from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import seed_files, validation
@@ -59,9 +58,14 @@ class Seeding:
     self,
     policy: Policy,
     context: Context,
-    settings: AZRSettings,
     proposer: Proposer,
     prompt_builder: PromptBuilder,
+    *,
+    task_types: Sequence[str],
+    prompts: int,
+    target: int,
+    max_rounds: int,
+    file: str = "",
   ):
     """Reads seeds that the run has already written, if any.
 
@@ -70,20 +74,23 @@ class Seeding:
       context: validates proposals and stores the seeds.
       proposer: samples and validates proposals.
       prompt_builder: builds the solver prompts, which seeds must fit.
+      task_types: the task types of self-play.
+      prompts: B, the prompts of a round.
+      target: B x S, the number of seeds per buffer.
+      max_rounds: the maximum number of rounds per kind of seed.
+      file: a source of seeds (`seed_files.py`); "" for none.
     """
     self._policy = policy
     self._context = context
-    self._settings = settings
     self._proposer = proposer
     self._prompt_builder = prompt_builder
-    self._target = min(
-      settings.prompts * settings.seed_factor, settings.buffer.max_programs
-    )
+    self._task_types = task_types
+    self._prompts = prompts
+    self._target = target
+    self._max_rounds = max_rounds
+    self._file = file
     self._rows: list[dict[str, Any]] = context.records.read(FILE)
-    self._seeds = {
-      kind: buffer_lib.TaskBuffer(settings.buffer.max_programs)
-      for kind in KINDS
-    }
+    self._seeds = {kind: buffer_lib.TaskBuffer(target) for kind in KINDS}
     self._done = dict.fromkeys(KINDS, _FROM_FILE - 1)
     for row in self._rows:
       self._seeds[row["kind"]].add(task_lib.from_json(row), SEED_STEP)
@@ -92,18 +99,16 @@ class Seeding:
   async def fill(self, buffers: Mapping[str, buffer_lib.TaskBuffer]) -> None:
     """Fills the empty buffers with B x S seeds each.
 
-    If seeds are still missing after `seed_rounds` rounds, prints a status line.
+    If seeds are still missing after `max_rounds` rounds, prints a status line.
     If the model proposed no valid triplet, training starts from the zero
     triplet.
 
     Raises:
-      ValueError: the file of `appendix.seeds` cannot be read.
+      ValueError: the file of seeds cannot be read.
     """
     types_of = {
       TRIPLETS: [
-        t
-        for t in self._settings.task_types
-        if t not in (INDUCTION, ERROR_DEDUCTION)
+        t for t in self._task_types if t not in (INDUCTION, ERROR_DEDUCTION)
       ],
       ERRORS: [t for t in (ERROR_DEDUCTION,) if t in buffers],
       CASES: [t for t in (INDUCTION,) if t in buffers],
@@ -122,19 +127,18 @@ class Seeding:
         self._add_fitting(kind, task_type, buffers[task_type])
 
   async def _read_file(self, kinds: Sequence[str]) -> None:
-    """Adds valid seeds from `appendix.seeds`, up to the target of each kind."""
-    spec = self._settings.appendix.seeds
-    if not spec:
+    """Adds valid seeds from the file, up to the target of each kind."""
+    if not self._file:
       return
-    read = seed_files.read(spec)
+    read = seed_files.read(self._file)
     order = streams.generator(
       self._context.seed, Purpose.SEED_FILE
     ).permutation(len(read))
     shuffled = [read[index] for index in order]
     if not any(seed.kind in kinds for seed in read):
       raise ValueError(
-        f"{spec}: expected records of {' or '.join(kinds)}, which config.azr."
-        f"task_types={self._settings.task_types!r} needs as seeds"
+        f"{self._file}: expected records of {' or '.join(kinds)}, which config."
+        f"azr.task_types={self._task_types!r} needs as seeds"
       )
     for kind in kinds:
       if self._done[kind] >= _FROM_FILE:
@@ -151,8 +155,8 @@ class Seeding:
 
   async def _sample_rounds(self, kind: str, task_types: Sequence[str]) -> None:
     """Samples rounds, cycling over the types, until there are B x S seeds."""
-    settings, seeds = self._settings, self._seeds[kind]
-    for number in range(max(self._done[kind] + 1, 0), settings.seed_rounds):
+    seeds = self._seeds[kind]
+    for number in range(max(self._done[kind] + 1, 0), self._max_rounds):
       if len(seeds) >= self._target:
         return
       await self._sample_round(
@@ -165,7 +169,7 @@ class Seeding:
     if len(seeds) < self._target:
       self._context.say(
         f"seeding has {len(seeds)} of {self._target} {kind} after azr."
-        f"seed_rounds={settings.seed_rounds}; training starts with these"
+        f"seed_rounds={self._max_rounds}; training starts with these"
       )
     if not len(seeds) and kind != CASES:
       zero = ZERO_ERROR_TRIPLET if kind == ERRORS else ZERO_TRIPLET
@@ -186,7 +190,7 @@ class Seeding:
     )
     prompts = [
       self._proposer.prompt(policy, task_type, shown, rng)
-      for _ in range(self._settings.prompts)
+      for _ in range(self._prompts)
     ]
     proposals = await self._proposer.propose_all(
       policy,
@@ -205,7 +209,7 @@ class Seeding:
     """Returns whether a task, if induction, has `induction_inputs` cases."""
     if not isinstance(task, InductionTask):
       return True
-    return len(set(task.inputs)) == self._settings.induction_inputs
+    return len(set(task.inputs)) == self._proposer.induction_inputs
 
   async def _validated(self, kind: str, tasks: Sequence[Task]) -> list[Task]:
     """Strips tasks, revalidates them, and returns the valid ones."""

@@ -3,6 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import Invalid, Settings, setting
+from azr_jax.systems.azr.extensions.intrinsic import IntrinsicRewards
 from azr_jax.systems.azr.extensions.labels import (
   EXECUTOR,
   LABELS,
@@ -195,13 +196,28 @@ class AZRSettings(Settings):
 
   @property
   def rewards(self) -> RewardRules:
-    """The values of the composite reward (eq. 6)."""
+    """The values of the composite reward (eq. 6), with its extensions."""
+    appendix, intrinsic = self.appendix, None
+    if appendix.intrinsic:
+      intrinsic = IntrinsicRewards(
+        appendix.weights,
+        appendix.aggregation,
+        only_learnable=appendix.intrinsic_for == "learnable",
+      )
     return RewardRules(
       unlearnable=UNLEARNABLE_REWARDS[self.unlearnable_reward],
       wrong=self.wrong_reward,
       bad_format=self.bad_format_reward,
       proposer=self.proposer_reward,
+      repetition=self.repetition.penalty,
+      repetition_distance=self.repetition.distance,
+      intrinsic=intrinsic,
     )
+
+  @property
+  def seed_target(self) -> int:
+    """B x S, the number of seeds per buffer, at most the capacity."""
+    return min(self.prompts * self.seed_factor, self.buffer.max_programs)
 
   @property
   def _uses_pass_rates(self) -> bool:
@@ -210,10 +226,12 @@ class AZRSettings(Settings):
     return self.buffer.evict in by_rate or self.buffer.revisit in by_rate
 
   @property
-  def uses_learnability(self) -> bool:
-    """Whether anything uses the learnability rollouts."""
+  def learnability_rollouts(self) -> int:
+    """The learnability rollouts per valid proposal; 0 if nothing uses them."""
     learned = SOLVE in self.roles and self.train_on_learnability
-    return PROPOSE in self.roles or learned or self._uses_pass_rates
+    if PROPOSE in self.roles or learned or self._uses_pass_rates:
+      return self.learnability_samples
+    return 0
 
   @property
   def uses_solutions(self) -> bool:

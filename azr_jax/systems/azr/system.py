@@ -34,7 +34,7 @@ from azr_jax.systems.azr import (
 )
 from azr_jax.systems.azr.collector import EpisodeCollector
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
-from azr_jax.systems.azr.extensions.hook import Extensions
+from azr_jax.systems.azr.extensions.hook import ExtensionRules, Extensions
 from azr_jax.systems.azr.extensions.labels import EXECUTOR
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.settings import AZRSettings
@@ -96,7 +96,19 @@ class AZR(System):
       strip=appendix.strip,
     )
     self._extensions = Extensions(
-      settings, context, self._prompt_builder, self.buffers
+      ExtensionRules(
+        settings.labels,
+        settings.proposer_labels,
+        vote_samples=settings.learnability_samples,
+        learns=settings.learnability_rollouts > 0,
+        rejects_duplicates=settings.buffer.duplicates == "reject",
+        unverified_fraction=settings.unverified_fraction,
+        strip=appendix.strip,
+        measures_programs=settings.measure_programs,
+      ),
+      context,
+      self._prompt_builder,
+      self.buffers,
     )
 
   def solver_prompt(self, task_type: str, task: Task) -> str:
@@ -127,7 +139,7 @@ class AZR(System):
     The load assumes that every proposal is valid.
     """
     tasks = len(settings.task_types) * settings.prompts
-    n = settings.learnability_samples if settings.uses_learnability else 0
+    n = settings.learnability_rollouts
     learned = n if settings.train_on_learnability else 0
     samples = (1, n, 1 if settings.uses_solutions else 0)
     return About(
@@ -202,10 +214,12 @@ class AZR(System):
     episodes = await EpisodeCollector(
       policy,
       self.context.jobs,
-      self.settings,
       self._proposer,
       self._prompt_builder,
       extensions,
+      learnability_rollouts=self.settings.learnability_rollouts,
+      uses_solutions=self.settings.uses_solutions,
+      solve_from=self.settings.solve_from,
     ).collect(starts)
 
     # Lines 7 and 12: valid tasks enter the buffers.
@@ -229,13 +243,17 @@ class AZR(System):
     """Fills empty buffers with seed tasks; returns the seconds it took."""
     if self.can_sample_ahead(step):
       return 0.0
-    start = self.context.now()
+    start, settings = self.context.now(), self.settings
     await seeding.Seeding(
       policy,
       self.context,
-      self.settings,
       self._proposer,
       self._prompt_builder,
+      task_types=settings.task_types,
+      prompts=settings.prompts,
+      target=settings.seed_target,
+      max_rounds=settings.seed_rounds,
+      file=settings.appendix.seeds,
     ).fill(self.buffers)
     # Discard the metrics of seeding jobs. A run that is killed before its first
     # checkpoint rereads its seeds, and its metrics must not differ.
@@ -297,19 +315,17 @@ class AZR(System):
     self, episodes: Sequence[SelfPlayEpisode], step: int
   ) -> types.RolloutBatch:
     """Returns the trajectories and metrics of a step."""
-    settings = self.settings
+    settings, rules = self.settings, self.settings.rewards
     proposed: list[types.Trajectory] = []
     if PROPOSE in settings.roles:
       proposals = [episode.proposal for episode in episodes]
-      proposed = trajectories.of_proposals(proposals, settings)
-    solved = [
-      trajectories.of_solution(s, settings) for s in _solutions(episodes)
-    ]
+      proposed = trajectories.of_proposals(proposals, rules)
+    solved = [trajectories.of_solution(s, rules) for s in _solutions(episodes)]
     step_metrics = self._metrics(episodes, step)
     step_metrics |= metrics.step_metrics([*proposed, *solved])
     if settings.train_on_learnability:
       solved += [
-        trajectories.of_solution(s, settings) for s in _rollouts(episodes)
+        trajectories.of_solution(s, rules) for s in _rollouts(episodes)
       ]
     by_role = {PROPOSE: proposed, SOLVE: solved}
     learned = [t for role in settings.roles for t in by_role[role]]

@@ -7,49 +7,49 @@ from azr_jax.systems import collect
 from azr_jax.systems.azr import rewards
 from azr_jax.systems.azr.extensions import intrinsic, repetition
 from azr_jax.systems.azr.proposer import Proposal
-from azr_jax.systems.azr.settings import AZRSettings
+from azr_jax.systems.azr.rewards import RewardRules
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs.task import DEDUCTION, PROPOSE, SOLVE
 
 
 def of_proposals(
-  proposals: Sequence[Proposal], settings: AZRSettings
+  proposals: Sequence[Proposal], rules: RewardRules
 ) -> list[types.Trajectory]:
   """Returns the trajectories of a step's proposals.
 
   Args:
     proposals: all proposals of the step, which the repetition penalty compares.
+    rules: the values of the composite reward.
   """
   penalties = repetition.penalties(
-    [(p.task_type, p.task) for p in proposals], settings.repetition
+    [(p.task_type, p.task) for p in proposals],
+    rules.repetition,
+    rules.repetition_distance,
   )
   return [
-    _of_proposal(proposal, settings, penalty)
+    _of_proposal(proposal, rules, penalty)
     for proposal, penalty in zip(proposals, penalties, strict=True)
   ]
 
 
 def _of_proposal(
-  proposal: Proposal, settings: AZRSettings, penalty: float
+  proposal: Proposal, rules: RewardRules, penalty: float
 ) -> types.Trajectory:
   """Returns a proposal's trajectory, whose group is (task type, propose).
 
   Args:
     proposal: the proposal. `solved` is set if it earns its role's reward (eq.
       6), because only then it has learnability rollouts.
-    settings: the config section, with the intrinsic rewards of appendix D.4.
+    rules: the values of the composite reward.
     penalty: the repetition penalty, subtracted from the reward.
   """
-  solved, appendix = proposal.solved, settings.appendix
-  reward = rewards.proposal_reward(solved, settings.rewards, penalty)
-  if appendix.intrinsic and solved is not None:
-    is_learnable = rewards.min_reward(solved, settings.proposer_reward) > 0
-    if is_learnable or appendix.intrinsic_for == "valid":
+  solved, extra = proposal.solved, rules.intrinsic
+  reward = rewards.proposal_reward(solved, rules, penalty)
+  if extra is not None and solved is not None:
+    is_learnable = rewards.min_reward(solved, rules.proposer) > 0
+    if is_learnable or not extra.only_learnable:
       reward = intrinsic.reward(
-        reward,
-        proposal.program_metrics,
-        appendix.weights,
-        appendix.aggregation,
+        reward, proposal.program_metrics, extra.weights, extra.aggregation
       )
   metrics = {
     "valid": float(proposal.earns_reward),
@@ -57,7 +57,7 @@ def _of_proposal(
   }
   if solved and solved.rate is not None:
     metrics["solve_rate"] = solved.rate
-  if settings.repetition.penalty:
+  if rules.repetition:
     metrics["repetition"] = penalty
   return types.Trajectory(
     prompt=proposal.prompt,
@@ -68,11 +68,9 @@ def _of_proposal(
   )
 
 
-def of_solution(solution: Solution, settings: AZRSettings) -> types.Trajectory:
+def of_solution(solution: Solution, rules: RewardRules) -> types.Trajectory:
   """Returns a solution's trajectory, whose group is (task type, solve)."""
-  reward = rewards.solution_reward(
-    solution.formatted, solution.correct, settings.rewards
-  )
+  reward = rewards.solution_reward(solution.formatted, solution.correct, rules)
   metrics = collect.outcome_metrics(solution.outcome)
   metrics["formatted"] = float(solution.formatted)
   if solution.task_type == DEDUCTION:

@@ -24,11 +24,6 @@ from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Agent, Answers, Policy
 from azr_jax.rollout.tool_runner import split_responses, split_turns
-from azr_jax.systems.code_interpreter.codesteer import (
-  CodeSteer,
-  CodeSteerSettings,
-)
-from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tools import code_blocks
 from azr_jax.tools.python_tool import PythonTool
 
@@ -48,19 +43,16 @@ def make(
   agent: str,
   tool: PythonTool,
   jobs: SharedJobs,
-  prompt_format: str,
-  steer: CodeSteerSettings,
-  template: TemplateSettings | None = None,
+  steer: Agent,
 ) -> Agent:
-  """Builds an agent.
+  """Returns an agent by name.
 
   Args:
     agent: one of `AGENTS`, or `CONVERSATION`.
     tool: runs the code of `code_agent`. Scripts of other agents may import the
       same libraries.
-    jobs: runs the scripts of `code` and `steer`.
-    prompt_format: the prompt format of `steer`.
-    template: the arguments of the chat template, for `steer`.
+    jobs: runs the scripts of `code`.
+    steer: answers as agent `steer`.
 
   Raises:
     ValueError: the agent is unknown.
@@ -70,9 +62,7 @@ def make(
     "code": _all_code_agent(jobs, tool.libraries),
     "code_agent": _code_agent(tool, _last_response),
     CONVERSATION: _code_agent(tool, _conversation),
-    "steer": CodeSteer(
-      jobs, prompt_format, tool.libraries, steer, template
-    ).ask,
+    "steer": steer,
   }
   if agent not in agents:
     raise ValueError(f"agent {agent!r}: expected one of {tuple(agents)}")

@@ -20,7 +20,8 @@ because a retry at temperature 0 would repeat the first response.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
@@ -33,7 +34,6 @@ from azr_jax.systems.code_interpreter.phases import (
   SteeredConversation,
   printed,
 )
-from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tasks.questions import prompts as question_prompts
 from azr_jax.tools import code_blocks
 
@@ -107,23 +107,31 @@ class CodeSteer:
     jobs: SharedJobs,
     prompt_format: str,
     libraries: tuple[str, ...],
-    settings: CodeSteerSettings,
-    template: TemplateSettings | None = None,
+    template_arguments: Mapping[str, Any] | None = None,
+    *,
+    rounds: int,
+    check_tries: int,
+    check_generations: int,
+    report_tokens: int,
+    solver_temperature: float,
   ):
-    """Makes the agent.
+    """Makes the agent; `CodeSteerSettings` describes the numbers.
 
     Args:
       jobs: runs scripts.
       prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
       libraries: packages that scripts may import besides the standard library.
-      settings: limits of the rounds and checks.
-      template: the arguments of the chat template.
+      template_arguments: extra arguments of the chat template, by name.
     """
     self._jobs = jobs
     self._libraries = libraries
     self._prompt_format = prompt_format
-    self._settings = settings
-    self._template = template or TemplateSettings()
+    self._template_arguments = template_arguments or {}
+    self._rounds = rounds
+    self._check_tries = check_tries
+    self._check_generations = check_generations
+    self._report_tokens = report_tokens
+    self._solver_temperature = solver_temperature
 
   async def ask(
     self,
@@ -145,8 +153,8 @@ class CodeSteer:
       self._jobs,
       self._libraries,
       self._prompt_format,
-      self._settings.report_tokens,
-      self._template,
+      self._report_tokens,
+      self._template_arguments,
     )
     names = {
       policy.loop.spawn(
@@ -165,18 +173,17 @@ class CodeSteer:
     self, phases: Phases, conversation: SteeredConversation
   ) -> types.Completion:
     """Returns the accepted answer to a question, or the last one."""
-    settings = self._settings
     # A round has one phase for the guidance model, one for the solver, and the
     # checker's.
-    checks = settings.check_tries * settings.check_generations
+    checks = self._check_tries * self._check_generations
     await self._choose(phases, conversation, 0)
     await self._answer(phases, conversation, 1)
-    for phase in range(2, 2 + settings.rounds * (2 + checks), 2 + checks):
+    for phase in range(2, 2 + self._rounds * (2 + checks), 2 + checks):
       conversation.check = await checker.check(
         phases,
         conversation,
-        settings.check_tries,
-        settings.check_generations,
+        self._check_tries,
+        self._check_generations,
         phase + 2,
       )
       if await self._accepts(phases, conversation, phase):
@@ -209,7 +216,7 @@ class CodeSteer:
       self._prompt_format,
       phases.chat,
     )
-    temperature: float | None = self._settings.solver_temperature
+    temperature: float | None = self._solver_temperature
     if temperature == _AS_SAMPLED:
       temperature = None
     answer = await phases.sample(conversation, text, phase, temperature)

@@ -6,8 +6,9 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.evals import questions as benchmark_lib
@@ -17,7 +18,6 @@ from azr_jax.executor import Executor
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.systems.code_interpreter import agents as agents_lib
-from azr_jax.tasks.chats import ChatSettings, TemplateSettings
 from azr_jax.tasks.questions import prompts
 from azr_jax.tasks.questions.question import Question
 
@@ -70,7 +70,7 @@ def run(
   prompt_format: str,
   path: pathlib.Path,
   agent: Agent,
-  template: TemplateSettings,
+  template_arguments: Mapping[str, Any],
   say: Callable[[str], None],
 ) -> None:
   """Answers and grades the questions without a record, and records the results.
@@ -84,14 +84,15 @@ def run(
     prompt_format: one of `prompts.PROMPT_FORMATS`.
     path: the record file.
     agent: the agent of `eval_pass.agent`.
-    template: the arguments of the chat template.
+    template_arguments: extra arguments of the chat template, by name.
     say: prints a status line.
   """
   items = [benchmark_lib.item(question) for question in questions]
-  chat = ChatSettings(template.chat_template_kwargs)
-  settings = runner.ItemSettings("", 0, prompt_format, eval_pass.samples, chat)
+  options = runner.ItemOptions(
+    "", 0, prompt_format, eval_pass.samples, template_arguments
+  )
   benchmark = _benchmark(eval_pass, items)
-  runner.run(benchmark, policy, executor, hosts, settings, path, agent, say)
+  runner.run(benchmark, policy, executor, hosts, options, path, agent, say)
 
 
 def rates(

@@ -14,6 +14,7 @@ The life of a measurement:
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,6 @@ from azr_jax.run.records import MeasurementFiles
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.systems.system import Context
-from azr_jax.tasks.chats import TemplateSettings
 from azr_jax.tasks.questions import pass_rates
 from azr_jax.tasks.questions.question import Question
 from azr_jax.types import Params
@@ -43,7 +43,7 @@ def estimate(
   prompt_format: str,
   context: Context,
   stage: int,
-  template: TemplateSettings,
+  template_arguments: Mapping[str, Any],
 ) -> list[PassRate]:
   """Measures how often the policy solves each question.
 
@@ -55,7 +55,7 @@ def estimate(
     prompt_format: one of `prompts.PROMPT_FORMATS`.
     context: the resources of the run, with its records.
     stage: the stage that is about to start.
-    template: the arguments of the chat template.
+    template_arguments: extra arguments of the chat template, by name.
   """
   identity = {
     "params": _fingerprint(policy.params),
@@ -77,7 +77,7 @@ def estimate(
           prompt_format,
           path,
           agents[eval_pass.agent],
-          template,
+          template_arguments,
           context.say,
         )
       files.keep(path.name)

@@ -6,6 +6,8 @@ other conversations nor on how many phases came before.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from azr_jax.executor.scripts import ScriptResult
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
-from azr_jax.tasks.chats import Chat, TemplateSettings
+from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import prompts
 from azr_jax.tools import code_blocks
 
@@ -80,7 +82,7 @@ class Phases:
     libraries: packages that scripts may import besides the standard library.
     prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
     max_tokens: the maximum tokens of text shown to another role.
-    template: the arguments of the chat template.
+    template_arguments: extra arguments of the chat template, by name.
   """
 
   policy: Policy
@@ -88,12 +90,14 @@ class Phases:
   libraries: tuple[str, ...]
   prompt_format: str
   max_tokens: int
-  template: TemplateSettings = TemplateSettings()
+  template_arguments: Mapping[str, Any] = dataclasses.field(
+    default_factory=dict
+  )
 
   @property
   def chat(self) -> Chat:
     """The chat template, with its arguments."""
-    return Chat(self.policy.tokenizer, self.template.arguments)
+    return Chat(self.policy.tokenizer, self.template_arguments)
 
   async def ask(
     self, conversation: SteeredConversation, text: str, phase: int

@@ -38,19 +38,25 @@ class RewardSettings(Settings):
 
 
 def parts(
-  c: RewardSettings,
   responses: Sequence[str],
   finish_reason: str,
   correct: bool,
+  *,
+  format_reward: float,
+  turn_penalty: float,
+  max_turns: int,
 ) -> dict[str, float]:
   """Returns the terms whose sum is a conversation's reward.
 
   Args:
-    c: the values of the terms.
     responses: the texts of the model's turns.
     finish_reason: the completion's finish reason. Truncated conversations are
       malformed.
     correct: whether the answer is correct.
+    format_reward: the reward of a well-formed conversation; a malformed one
+      loses as much.
+    turn_penalty: the penalty for more than `max_turns` turns.
+    max_turns: the maximum turns without penalty.
   """
   last = len(responses) - 1
   is_well_formed = finish_reason == "stop" and all(
@@ -59,6 +65,6 @@ def parts(
   )
   return {
     "correct": float(correct),
-    "format": c.format if is_well_formed else -c.format,
-    "turns": -c.turn_penalty if len(responses) > c.max_turns else 0.0,
+    "format": format_reward if is_well_formed else -format_reward,
+    "turns": -turn_penalty if len(responses) > max_turns else 0.0,
   }

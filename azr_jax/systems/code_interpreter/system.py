@@ -50,6 +50,7 @@ from azr_jax.systems.code_interpreter import (
   self_checks,
 )
 from azr_jax.systems.code_interpreter import rewards as rewards_lib
+from azr_jax.systems.code_interpreter.codesteer import CodeSteer
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.dynamic_sampling import Groups
 from azr_jax.systems.groups import GroupSystem, StepItems
@@ -127,7 +128,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
       seed=context.seed,
     )
     self._order = dynamic_sampling.EpochOrder(
-      settings.prompts, settings.dynamic_sampling
+      settings.prompts, settings.dynamic_sampling.max_prompts
     )
     self._tool = self.make_tool(context.clock)
 
@@ -180,14 +181,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
     if benchmark != "questions":
       return None
     jobs = SharedJobs(self.context.executor, self.context.hosts)
-    return agents.make(
-      "code_agent",
-      self.make_tool(),
-      jobs,
-      self.settings.prompt_format,
-      self.settings.steer,
-      self.settings,
-    )
+    return self._make_agent("code_agent", self.make_tool(), jobs)
 
   def make_tool(self, clock: DecodeClock | None = None) -> PythonTool:
     """Returns a tool that runs the code of conversations.
@@ -210,14 +204,23 @@ class CodeInterpreter(GroupSystem[StepItems]):
 
   def make_agents(self) -> dict[str, Agent]:
     """Returns the agents that estimate pass rates, by name."""
-    settings, tool = self.settings, self.make_tool()
+    tool = self.make_tool()
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     return {
-      name: agents.make(
-        name, tool, jobs, settings.prompt_format, settings.steer, settings
-      )
-      for name in settings.pass_rate_agents
+      name: self._make_agent(name, tool, jobs)
+      for name in self.settings.pass_rate_agents
     }
+
+  def _make_agent(self, name: str, tool: PythonTool, jobs: SharedJobs) -> Agent:
+    settings = self.settings
+    steer = CodeSteer(
+      jobs,
+      settings.prompt_format,
+      tool.libraries,
+      settings.arguments,
+      **vars(settings.steer),
+    )
+    return agents.make(name, tool, jobs, steer.ask)
 
   def state_dict(self) -> dict[str, Any]:
     """Returns the state of the stages, the epoch order and the tool."""
@@ -282,10 +285,12 @@ class CodeInterpreter(GroupSystem[StepItems]):
     for one in graded:
       turns = _turns(policy, one.completion)
       parts = rewards_lib.parts(
-        settings.rewards,
         turns[::2],
         one.completion.finish_reason,
         bool(one.grade),
+        format_reward=settings.rewards.format,
+        turn_penalty=settings.rewards.turn_penalty,
+        max_turns=settings.rewards.max_turns,
       )
       trajectories.append(_trajectory(prompt, one, turns, parts, index))
     return trajectories
@@ -303,7 +308,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
       settings.prompt_format,
       self.context,
       self._stages.stage(step),
-      settings,
+      settings.arguments,
     )
 
   def _grade(self, question: Question, answer: str | None) -> "Future[Outcome]":

@@ -164,7 +164,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     """Draws puzzles from the curriculum; samples proposals if they are due."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
-      settings.dynamic_sampling, self.context.seed, step
+      settings.dynamic_sampling.max_prompts, self.context.seed, step
     )
     items, *extra = reversed(
       [

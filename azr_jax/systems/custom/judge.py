@@ -21,8 +21,8 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from azr_jax.config.settings import Invalid, Settings, setting
 
@@ -38,6 +38,8 @@ _PATTERN = r"(?i)score\W*(-?\d+(?:\.\d+)?)"
 # HTTP statuses that are worth a retry.
 _BUSY = (408, 409, 425, 429, 500, 502, 503, 504)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
+
+_Read = TypeVar("_Read")
 
 
 def _is_pattern(text: str) -> bool:
@@ -108,29 +110,152 @@ class JudgeSettings(Settings):
         f"={self.url!r}: expected an address, such as http://localhost:8000/v1",
       )
 
-  @property
-  def limit_s(self) -> float:
-    """The maximum seconds per grade, including all retries and pauses."""
-    pauses = sum(map(pause_s, range(self.retries)))
-    return (self.retries + 1) * self.timeout_s + pauses + 5.0
-
 
 def pause_s(attempt: int) -> float:
   """Returns the seconds to wait after failed attempt 0, 1, ..."""
   return min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)
 
 
-class Judge:
-  """A reward function that queries a model; calls run concurrently."""
+@dataclasses.dataclass(frozen=True)
+class JudgeServer:
+  """A server, and how patiently to ask it.
 
-  def __init__(self, settings: JudgeSettings, concurrency: int):
+  Attributes:
+    url: the base URL, including the version.
+    key_variable: the environment variable with the API key; "" if none is
+      needed.
+    timeout_s: the timeout of a request, in seconds.
+    retries: the number of retries if the server is busy or unreachable.
+  """
+
+  url: str
+  key_variable: str
+  timeout_s: float
+  retries: int
+
+  @property
+  def limit_s(self) -> float:
+    """The maximum seconds per answer, including all retries and pauses."""
+    pauses = sum(map(pause_s, range(self.retries)))
+    return (self.retries + 1) * self.timeout_s + pauses + 5.0
+
+  def read_key(self, environment: Mapping[str, str]) -> str:
+    """Returns the API key; "" if none is needed.
+
+    Raises:
+      ValueError: the environment variable is not set.
+    """
+    name = self.key_variable
+    if name and name not in environment:
+      raise ValueError(
+        f"environment variable {name} is not set: expected the key of "
+        f"{self.url} (judge.key_variable)"
+      )
+    return environment[name] if name else ""
+
+  def ask(
+    self, path: str, body: Mapping[str, Any], key: str
+  ) -> tuple[dict[str, Any], int]:
+    """Sends a request, with retries.
+
+    Returns:
+      The decoded answer, and the number of requests it took.
+
+    Raises:
+      RuntimeError: the server refuses the request, or does not answer.
+    """
+    problem = ""
+    for attempt in range(self.retries + 1):
+      try:
+        return self._request(path, body, key), attempt + 1
+      except urllib.error.HTTPError as error:
+        problem = f"HTTP {error.code} {_body(error)}"
+        if error.code not in _BUSY:
+          raise RuntimeError(f"{self.url}: {problem}") from None
+        wait = _retry_after(error.headers.get("Retry-After"))
+      except (OSError, http.client.HTTPException) as error:
+        problem, wait = f"{type(error).__name__}: {error}", 0.0
+      if attempt < self.retries:
+        time.sleep(min(max(wait, pause_s(attempt)), _LONGEST_PAUSE_S))
+    raise RuntimeError(
+      f"{self.url}: no answer to {self.retries + 1} requests: {problem}"
+    )
+
+  def _request(
+    self, path: str, body: Mapping[str, Any], key: str
+  ) -> dict[str, Any]:
+    """Sends one request and returns the decoded answer."""
+    headers = {"Content-Type": "application/json"}
+    if key:
+      headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(
+      self.url.rstrip("/") + path, json.dumps(body).encode(), headers
+    )
+    with urllib.request.urlopen(request, timeout=self.timeout_s) as reply:
+      return json.loads(reply.read())
+
+
+@dataclasses.dataclass(frozen=True)
+class Grades:
+  """How the grade in a chat reply becomes a reward.
+
+  Attributes:
+    pattern: a regular expression with one group, the grade; the last match
+      counts.
+    lowest, highest: the grades that map to rewards 0 and 1.
+  """
+
+  pattern: str
+  lowest: float
+  highest: float
+
+  def reward(self, text: str) -> float:
+    """Returns the reward of the last grade in a text, in [0, 1].
+
+    Raises:
+      ValueError: there is no grade, or it is out of range.
+    """
+    found = re.findall(self.pattern, text)
+    if not found:
+      raise ValueError(f"no grade in {text[-100:]!r}: see judge.pattern")
+    grade = float(found[-1])
+    if not self.lowest <= grade <= self.highest:
+      raise ValueError(
+        f"grade {grade:g}: expected one from {self.lowest:g} to "
+        f"{self.highest:g}"
+      )
+    return (grade - self.lowest) / (self.highest - self.lowest)
+
+
+class Judge:
+  """A reward function that queries a model; calls run concurrently.
+
+  Attributes:
+    limit_s: the maximum seconds per grade.
+  """
+
+  def __init__(
+    self,
+    server: JudgeServer,
+    template: str,
+    request: Mapping[str, Any],
+    grades: Grades | None,
+    concurrency: int,
+  ):
     """Makes the function without connecting. Call `bind` before using it.
 
     Args:
-      settings: section `custom.judge`.
+      server: answers the requests.
+      template: the judge's prompt, with the names of values in braces.
+      request: the fields of a request besides the prompt, such as `model`.
+      grades: reads the grade in a chat reply. None asks the embeddings endpoint
+        for one number, the reward.
       concurrency: the maximum number of concurrent requests.
     """
-    self._settings, self._concurrency = settings, concurrency
+    self.limit_s = server.limit_s
+    self._server, self._template = server, template
+    self._request, self._grades = request, grades
+    self._concurrency = concurrency
     self._key = ""
     self._threads: Any = None
 
@@ -140,13 +265,7 @@ class Judge:
     Raises:
       ValueError: the environment variable is not set.
     """
-    name = self._settings.key_variable
-    if name and name not in environment:
-      raise ValueError(
-        f"environment variable {name} is not set: expected the key of "
-        f"{self._settings.url} (judge.key_variable)"
-      )
-    self._key = environment[name] if name else ""
+    self._key = self._server.read_key(environment)
     self._threads = concurrent.futures.ThreadPoolExecutor(self._concurrency)
 
   async def __call__(
@@ -155,7 +274,7 @@ class Judge:
     """Returns the reward and the number of requests it took."""
     values = {**columns, "prompt": as_text(prompt), "completion": completion}
     try:
-      text = self._settings.template.format_map(values)
+      text = self._template.format_map(values)
     except (KeyError, IndexError, ValueError) as error:
       raise ValueError(
         f"judge.template cannot be filled ({type(error).__name__}: {error}): "
@@ -165,74 +284,47 @@ class Judge:
     return await loop.run_in_executor(self._threads, self._ask, text)
 
   def _ask(self, text: str) -> dict[str, float]:
-    """Sends a request, with retries, and returns the reward."""
-    settings = self._settings
-    problem = ""
-    for attempt in range(settings.retries + 1):
-      try:
-        answer = self._request(text)
-        return {"reward": self._reward(answer), "requests": attempt + 1.0}
-      except urllib.error.HTTPError as error:
-        problem = f"HTTP {error.code} {_body(error)}"
-        if error.code not in _BUSY:
-          raise RuntimeError(f"{settings.url}: {problem}") from None
-        wait = _retry_after(error.headers.get("Retry-After"))
-      except (OSError, http.client.HTTPException) as error:
-        problem, wait = f"{type(error).__name__}: {error}", 0.0
-      if attempt < settings.retries:
-        time.sleep(min(max(wait, pause_s(attempt)), _LONGEST_PAUSE_S))
-    raise RuntimeError(
-      f"{settings.url}: no answer to {settings.retries + 1} requests: {problem}"
-    )
-
-  def _request(self, text: str) -> dict[str, Any]:
-    """Sends one request and returns the decoded response."""
-    settings = self._settings
-    body: dict[str, Any] = {"model": settings.model}
-    if settings.endpoint == CHAT:
-      body["messages"] = [{"role": "user", "content": text}]
-      body["temperature"] = settings.temperature
-      body["max_tokens"] = settings.max_tokens
+    """Sends a filled template and returns the reward."""
+    if self._grades is None:
+      reward, requests = self._post(EMBEDDINGS, {"input": text}, _number)
     else:
-      body["input"] = text
-    headers = {"Content-Type": "application/json"}
-    if self._key:
-      headers["Authorization"] = f"Bearer {self._key}"
-    request = urllib.request.Request(
-      settings.url.rstrip("/") + _PATHS[settings.endpoint],
-      json.dumps(body).encode(),
-      headers,
-    )
-    with urllib.request.urlopen(request, timeout=settings.timeout_s) as reply:
-      return json.loads(reply.read())
+      messages = [{"role": "user", "content": text}]
+      reply, requests = self._post(CHAT, {"messages": messages}, _reply)
+      reward = self._grades.reward(reply)
+    return {"reward": reward, "requests": float(requests)}
 
-  def _reward(self, answer: dict[str, Any]) -> float:
-    """Parses the reward from a response.
+  def _post(
+    self,
+    endpoint: str,
+    prompt: Mapping[str, Any],
+    read: Callable[[Mapping[str, Any]], _Read],
+  ) -> tuple[_Read, int]:
+    """Returns what `read` finds in the answer, and the number of requests.
 
     Raises:
-      ValueError: the response has no grade.
+      ValueError: the answer has another layout.
     """
-    settings = self._settings
+    path = _PATHS[endpoint]
+    answer, requests = self._server.ask(
+      path, {**self._request, **prompt}, self._key
+    )
     try:
-      if settings.endpoint == EMBEDDINGS:
-        (number,) = answer["data"][0]["embedding"]
-        return float(number)
-      text = answer["choices"][0]["message"]["content"] or ""
+      return read(answer), requests
     except (KeyError, IndexError, TypeError, ValueError):
       raise ValueError(
-        f"{json.dumps(answer)[:150]}: expected an answer of "
-        f"{_PATHS[settings.endpoint]}"
+        f"{json.dumps(answer)[:150]}: expected an answer of {path}"
       ) from None
-    found = re.findall(settings.pattern, text)
-    if not found:
-      raise ValueError(f"no grade in {text[-100:]!r}: see judge.pattern")
-    grade = float(found[-1])
-    if not settings.lowest <= grade <= settings.highest:
-      raise ValueError(
-        f"grade {grade:g}: expected one from {settings.lowest:g} to "
-        f"{settings.highest:g}"
-      )
-    return (grade - settings.lowest) / (settings.highest - settings.lowest)
+
+
+def _reply(answer: Mapping[str, Any]) -> str:
+  """Returns the text of a chat completion."""
+  return answer["choices"][0]["message"]["content"] or ""
+
+
+def _number(answer: Mapping[str, Any]) -> float:
+  """Returns the only number of an embedding."""
+  (number,) = answer["data"][0]["embedding"]
+  return float(number)
 
 
 def as_text(prompt: Any) -> str:

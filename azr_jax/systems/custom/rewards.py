@@ -16,13 +16,11 @@ from azr_jax import types
 from azr_jax.config import named
 from azr_jax.config.settings import Invalid
 from azr_jax.executor import futures
-from azr_jax.functions import by_value
 from azr_jax.functions.pool import FunctionPool
-from azr_jax.functions.spec import Function, Signature
+from azr_jax.functions.spec import Signature
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.systems import scores
 from azr_jax.systems.custom import judge, sandboxed
-from azr_jax.systems.custom.settings import EXECUTOR, CustomSettings
 from azr_jax.systems.scores import Score
 from azr_jax.tasks.table.reading import Row
 
@@ -132,56 +130,47 @@ class Rewards:
 
   def __init__(
     self,
-    settings: CustomSettings,
+    parts: Sequence[RewardPart],
     columns: Iterable[str],
-    given: Mapping[str, Function] | None = None,
+    pool: FunctionPool | None,
+    in_pool: Sequence[str],
+    judge_limit_s: float,
   ):
-    """Starts the worker processes and loads the functions.
+    """Checks the functions. `close` also closes the pool.
 
     Args:
+      parts: the rewards, with their weights.
       columns: the names of the rows' columns.
-      given: functions passed to `azr_jax.api`, by name.
+      pool: the processes that call functions; None if all are sandboxed.
+      in_pool: the names of the rewards in the pool, in its order. The sandbox
+        calls the others.
+      judge_limit_s: the time limit of the judge.
 
     Raises:
-      ValueError: a function cannot be loaded, or has a required parameter that
-        the rows lack.
+      ValueError: a function has a required parameter that the rows lack, or
+        cannot run in the sandbox.
     """
-    parts = parse(settings.reward)
     self.names = [part.name for part in parts]
     self.weights = [part.weight for part in parts]
-    self._pool: FunctionPool | None = None
-    functions = {
-      part.name: _function(part, settings, given or {})
-      for part in parts
-      if settings.where != EXECUTOR or part.spec == judge.NAME
-    }
-    if functions:
-      self._pool = FunctionPool(
-        list(functions.values()),
-        settings.workers,
-        settings.timeout_s,
-        settings.concurrency,
-        settings.memory_gib,
-      )
+    self._pool = pool
+    self._judge_limit_s = judge_limit_s
     self._rewards = []
     try:
       for part in parts:
-        reward = self._reward(part, settings, list(functions))
+        reward = self._reward(part, in_pool)
         _check(reward, {*columns})
         self._rewards.append(reward)
     except ValueError:
       self.close()
       raise
 
-  def _reward(
-    self, part: RewardPart, settings: CustomSettings, in_pool: Sequence[str]
-  ) -> _Reward:
+  def _reward(self, part: RewardPart, in_pool: Sequence[str]) -> _Reward:
     if part.name not in in_pool:
       program = sandboxed.read(part.spec)
       return _Reward(part, program.taken, program.submit)
     pool, index = self._pool, in_pool.index(part.name)
     assert pool is not None
-    limit_s = settings.judge.limit_s if part.spec == judge.NAME else 0.0
+    limit_s = self._judge_limit_s if part.spec == judge.NAME else 0.0
     return _Reward(
       part,
       pool.signatures[index],
@@ -247,24 +236,6 @@ class Rewards:
       )
 
     return jobs.submit(start)
-
-
-def _function(
-  part: RewardPart, settings: CustomSettings, given: Mapping[str, Function]
-) -> Function:
-  """Returns a reward as a `Function` for the process pool."""
-  if part.spec == judge.NAME:
-    made = judge.Judge(settings.judge, settings.concurrency)
-    return Function(part.name, data=by_value.dumps(made))
-  if not part.spec.startswith(GIVEN):
-    return Function(part.name, part.spec)
-  name = part.spec.removeprefix(GIVEN)
-  if name not in given:
-    raise Invalid(
-      "reward",
-      f": {part.spec!r} was passed to azr_jax.api: expected the same call",
-    )
-  return dataclasses.replace(given[name], name=part.name)
 
 
 def _known(row: Row, completion: types.Completion) -> dict[str, Any]:

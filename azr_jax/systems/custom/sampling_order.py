@@ -6,26 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from azr_jax.config import named
-from azr_jax.curricula import (
-  adaptive,
-  bandit,
-  curriculum,
-  mixture,
-  passes,
-  replay,
-)
-from azr_jax.curricula.curriculum import Buckets, Curriculum, SampledItem
+from azr_jax.curricula import passes
+from azr_jax.curricula.curriculum import Curriculum, SampledItem
 from azr_jax.systems import collect, dynamic_sampling
-from azr_jax.systems.custom.settings import (
-  ADAPTIVE,
-  BANDIT,
-  EPOCHS,
-  CustomSettings,
-)
 from azr_jax.systems.scores import ScoredItems
-from azr_jax.systems.system import Context
-from azr_jax.tasks.table.reading import Row
 
 
 def row_of(item: int | Sequence[Any]) -> int:
@@ -37,35 +21,38 @@ class SamplingOrder:
   """Chooses the rows of each step; stateful."""
 
   def __init__(
-    self, settings: CustomSettings, context: Context, rows: Sequence[Row]
+    self,
+    total: int,
+    prompts: int,
+    max_prompts: int,
+    seed: int,
+    curriculum: Curriculum | None,
   ):
-    """Sorts the rows into buckets if a curriculum chooses them.
+    """Starts at the first row of the first epoch.
 
-    Raises:
-      ValueError: the rows lack `custom.bucket_column`.
+    Args:
+      total: the number of rows.
+      prompts: the number of prompts per step.
+      max_prompts: the maximum number of prompts to try per group.
+      seed: the seed of the run.
+      curriculum: chooses the rows; None takes them by epochs.
     """
-    self._settings, self._seed, self._total = settings, context.seed, len(rows)
-    self._epochs = dynamic_sampling.EpochOrder(
-      settings.prompts, settings.dynamic_sampling
-    )
-    self._curriculum: Curriculum | None = None
-    if settings.curriculum != EPOCHS:
-      self._curriculum = _curriculum(settings, _buckets(settings, rows))
+    self._total, self._seed = total, seed
+    self._prompts, self._max_prompts = prompts, max_prompts
+    self._epochs = dynamic_sampling.EpochOrder(prompts, max_prompts)
+    self._curriculum = curriculum
 
   def take(self, step: int) -> ScoredItems:
     """Takes the rows of a step, as indices or as fields of `SampledItem`."""
-    settings = self._settings
     if self._curriculum is None:
       positions = self._epochs.take(step - 1)
       indices = passes.epoch_indices(self._seed, self._total, positions)
       return ScoredItems(indices, positions)
-    rngs = dynamic_sampling.generators(
-      settings.dynamic_sampling, self._seed, step
-    )
+    rngs = dynamic_sampling.generators(self._max_prompts, self._seed, step)
     # Draw the first round last: the curriculum's metrics describe its latest
     # draw.
     rounds = [
-      self._curriculum.sample(step, settings.prompts, rng)
+      self._curriculum.sample(step, self._prompts, rng)
       for rng in reversed(rngs)
     ]
     return ScoredItems(
@@ -121,36 +108,3 @@ class SamplingOrder:
       self._epochs.load_state_dict(state)
     else:
       self._curriculum.load_state_dict(state)
-
-
-def _buckets(settings: CustomSettings, rows: Sequence[Row]) -> Buckets:
-  """Returns buckets of rows, by source or by the value of a column."""
-  column = settings.bucket_column
-  if not column:
-    numbers = [row.source for row in rows]
-    names = [f"source{number}" for number in range(max(numbers) + 1)]
-    return Buckets(names, numbers)
-  lacking = [i for i, row in enumerate(rows) if column not in row.columns]
-  if lacking:
-    raise ValueError(
-      f"config.custom.bucket_column={column!r}: row {lacking[0] + 1} lacks it: "
-      f"expected one of {list(rows[lacking[0]].columns)}"
-    )
-  values = [str(row.columns[column]) for row in rows]
-  names = sorted({*values})
-  return Buckets(names, [names.index(value) for value in values])
-
-
-def _curriculum(settings: CustomSettings, buckets: Buckets) -> Curriculum:
-  chosen: Curriculum
-  if settings.curriculum == ADAPTIVE:
-    chosen = adaptive.Adaptive(buckets, **vars(settings.adaptive))
-  elif settings.curriculum == BANDIT:
-    chosen = bandit.Bandit(buckets, **vars(settings.bandit))
-  elif named.is_spec(settings.curriculum):
-    chosen = curriculum.make(settings.curriculum, buckets)
-  else:
-    chosen = mixture.Mixture(buckets, mixture.proportional(buckets))
-  if settings.replay.fraction:
-    chosen = replay.Replay(chosen, **vars(settings.replay))
-  return chosen

@@ -32,6 +32,7 @@ from azr_jax.systems import collect, text_metrics
 from azr_jax.systems import groups as groups_lib
 from azr_jax.systems import scores as scores_lib
 from azr_jax.systems.custom import judge, sampling_order
+from azr_jax.systems.custom.build import build_curriculum, build_rewards
 from azr_jax.systems.custom.rewards import Rewards, parse
 from azr_jax.systems.custom.sampling_order import SamplingOrder
 from azr_jax.systems.custom.settings import DROP, EXECUTOR, CustomSettings
@@ -39,7 +40,7 @@ from azr_jax.systems.dynamic_sampling import Group, Groups
 from azr_jax.systems.groups import GroupSystem
 from azr_jax.systems.scores import Score, ScoredItems
 from azr_jax.systems.system import About, Context
-from azr_jax.tasks.table import prompts, reading
+from azr_jax.tasks.table import reading
 from azr_jax.tasks.table.reading import Row
 
 # Prefix of `data` for rows passed to `azr_jax.api`.
@@ -92,7 +93,14 @@ class Custom(GroupSystem[ScoredItems]):
     super().__init__(settings, context)
     self._rows, self._eval_rows = list(rows), list(eval_rows)
     self._rewards = rewards
-    self._order = SamplingOrder(settings, context, self._rows)
+    self._writer = settings.writer
+    self._order = SamplingOrder(
+      len(self._rows),
+      settings.prompts,
+      settings.dynamic_sampling.max_prompts,
+      context.seed,
+      build_curriculum(settings, self._rows),
+    )
     self._digest = reading.digest(self._rows)
     self._jobs = _jobs(settings, context)
 
@@ -115,7 +123,7 @@ class Custom(GroupSystem[ScoredItems]):
         )
       _check_prompts(rows, settings, context)
       columns = {name for row in (*rows, *eval_rows) for name in row.columns}
-      rewards = Rewards(settings, columns, cls.given.functions)
+      rewards = build_rewards(settings, columns, cls.given.functions)
     except Invalid as error:
       raise error.inside(f"config.{cls.name}") from None
     return cls(settings, context, rows, eval_rows, rewards)
@@ -191,9 +199,7 @@ class Custom(GroupSystem[ScoredItems]):
   ) -> list[types.Trajectory]:
     """Returns graded responses to a row; stores their scores in `taken`."""
     row = self._rows[sampling_order.row_of(taken.items[index])]
-    prompt = policy.prompt(
-      prompts.text(row, self.settings, self.context.tokenizer), row
-    )
+    prompt = policy.prompt(self._writer.text(row, self.context.tokenizer), row)
     if not policy.fits(prompt):
       return []
     trajectories, taken.scores[index] = await self._sample_group(
@@ -318,9 +324,7 @@ class Custom(GroupSystem[ScoredItems]):
     rows = self._eval_rows[: limit or None]
     jobs = SharedJobs(self.context.executor, self.context.hosts)
     found = [
-      policy.prompt(
-        prompts.text(row, self.settings, self.context.tokenizer), row
-      )
+      policy.prompt(self._writer.text(row, self.context.tokenizer), row)
       for row in rows
     ]
     fitting = [
@@ -413,12 +417,12 @@ def _read(
         f"={settings.data!r}: these rows were passed to azr_jax.api: expected "
         "the same call again",
       )
-    rows = reading.read(settings)
+    rows = settings.reader.read(settings.data)
   rows, eval_rows = reading.hold_out(rows, settings.eval_fraction, seed)
   if given.eval_rows is not None:
     return rows, given.eval_rows
   if settings.eval_data:
-    return rows, reading.read(settings, settings.eval_data)
+    return rows, settings.reader.read(settings.eval_data)
   return rows, eval_rows
 
 
@@ -430,10 +434,9 @@ def _check_prompts(
   Raises:
     ValueError: the first prompt cannot be rendered.
   """
-  tokenizer = context.tokenizer
-  prompts.text(rows[0], settings, tokenizer)
-  prompts.check(rows[0], settings, tokenizer, context.say)
-  count = reading.answers_left_out(rows, settings)
+  settings.writer.text(rows[0], context.tokenizer)
+  settings.writer.check(rows[0], context.tokenizer, context.say)
+  count = settings.reader.answers_left_out(rows)
   if count:
     context.say(
       f"{count} of {len(rows)} rows end with the assistant's message, which is "

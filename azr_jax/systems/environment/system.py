@@ -78,13 +78,14 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     self._episodes = episodes
     self._tasks, self._evaluation_tasks = tasks, evaluation_tasks
     self._order = dynamic_sampling.EpochOrder(
-      settings.prompts, settings.dynamic_sampling
+      settings.prompts, settings.dynamic_sampling.max_prompts
     )
     self._writer = TurnWriter(
       context.tokenizer,
       settings.max_output_tokens,
       settings.system_prompt,
-      settings,
+      settings.arguments,
+      settings.prefill,
       context.say,
     )
     self._conversations = self._make_conversations(context.clock)

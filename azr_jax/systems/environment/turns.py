@@ -12,7 +12,7 @@ from typing import Any
 
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.run import console
-from azr_jax.tasks.chats import Chat, ChatSettings
+from azr_jax.tasks.chats import Chat
 
 Messages = Sequence[Mapping[str, Any]]
 # A placeholder reply, to find the template's text after it.
@@ -32,7 +32,8 @@ class TurnWriter:
     tokenizer: Tokenizer,
     max_output_tokens: int,
     system_prompt: str = "",
-    settings: ChatSettings | None = None,
+    template_arguments: Mapping[str, Any] | None = None,
+    prefill: str = "",
     say: Callable[[str], None] = console.print_status,
   ):
     """Makes a writer.
@@ -42,19 +43,19 @@ class TurnWriter:
       max_output_tokens: the maximum tokens of a message after a reply.
       system_prompt: the system message of conversations without one; empty
         adds none.
-      settings: the chat template's arguments and the prefill of replies.
+      template_arguments: extra arguments of the chat template, by name.
+      prefill: the start of every reply, which the model continues.
       say: prints a warning about the chat template.
 
     Raises:
       ValueError: the model's chat template does not use the given arguments.
     """
-    settings = settings or ChatSettings()
     self._tokenizer = tokenizer
     self._limit = max_output_tokens
     self._system = system_prompt
-    self._prefill = settings.prefill
-    self._writer = Chat(tokenizer, settings.arguments, settings.prefill)
-    if tokenizer.has_chat_template or settings.arguments:
+    self._prefill = prefill
+    self._writer = Chat(tokenizer, template_arguments, prefill)
+    if tokenizer.has_chat_template or template_arguments:
       self._writer.check(say, system_prompt)
 
   def prompt(self, messages: Messages, tools: Messages = ()) -> str:

@@ -77,7 +77,7 @@ class ORZ(GroupSystem[StepItems]):
     self._solved: dict[int, tuple[int, int]] = {}
     self._source_of = [i for i, part in enumerate(by_source) for _ in part]
     self._order = dynamic_sampling.EpochOrder(
-      settings.prompts, settings.dynamic_sampling
+      settings.prompts, settings.dynamic_sampling.max_prompts
     )
     self._bandit: bandit.Bandit | None = None
     if settings.curriculum == BANDIT:
@@ -147,7 +147,7 @@ class ORZ(GroupSystem[StepItems]):
     """Draws all problem indices that a step may need from the bandit."""
     settings = self.settings
     rngs = dynamic_sampling.generators(
-      settings.dynamic_sampling, self.context.seed, step
+      settings.dynamic_sampling.max_prompts, self.context.seed, step
     )
     # Draw the first round last: the bandit's metrics describe its latest draw.
     rounds = [

@@ -1,7 +1,7 @@
 """Reads the rows of a user's own data.
 
-A row is a dictionary with one value per column. `TableSettings` selects the
-prompt column. Graders receive all columns by name.
+A row is a dictionary with one value per column. `RowReader` finds the prompt in
+it. Graders receive all columns by name.
 """
 
 import dataclasses
@@ -21,7 +21,6 @@ from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks import records
 from azr_jax.tasks.chats import ASSISTANT
 from azr_jax.tasks.table import sums
-from azr_jax.tasks.table.settings import TableSettings
 from azr_jax.text import contents
 
 EMBEDDED = {"sums": sums.rows}
@@ -49,23 +48,116 @@ def sources(data: str) -> list[str]:
   return [part.strip() for part in data.split(",") if part.strip()]
 
 
-def read(settings: TableSettings, data: str = "") -> list[Row]:
-  """Returns the rows of all sources, one source after another.
+@dataclasses.dataclass(frozen=True)
+class RowReader:
+  """Reads rows, and finds the prompt of each.
 
-  Args:
-    settings: where the rows are, and which column is the prompt.
-    data: overrides `settings.data` if not empty.
-
-  Raises:
-    ValueError: a source cannot be read, is empty, or lacks the column.
+  Attributes:
+    prompt_column: the column with the prompt: a text or messages.
+    prompt_template: a template of the prompt with columns in braces; "" uses
+      `prompt_column`.
+    continue_final_message: whether the model continues a row's final assistant
+      message. Otherwise the prompt leaves it out.
+    prefill: the start of every reply.
+    limit: the maximum number of rows per source; 0 for all.
   """
-  rows = []
-  for number, source in enumerate(sources(data or settings.data)):
-    found = of_records(_records(source), settings, source, number)
-    if not found:
-      raise ValueError(f"{source}: expected at least one row")
-    rows += found
-  return rows
+
+  prompt_column: str = "prompt"
+  prompt_template: str = ""
+  continue_final_message: bool = False
+  prefill: str = ""
+  limit: int = 0
+
+  def read(self, data: str) -> list[Row]:
+    """Returns the rows of all sources, one source after another.
+
+    Args:
+      data: comma-separated sources.
+
+    Raises:
+      ValueError: a source cannot be read, is empty, or lacks the column.
+    """
+    rows = []
+    for number, source in enumerate(sources(data)):
+      found = self.of_records(_records(source), source, number)
+      if not found:
+        raise ValueError(f"{source}: expected at least one row")
+      rows += found
+    return rows
+
+  def of_records(
+    self, found: Iterable[Any], source: str = "data", number: int = 0
+  ) -> list[Row]:
+    """Converts records to rows, up to the limit.
+
+    Args:
+      found: the records, which must be dictionaries.
+      source: the name of the source, for errors.
+      number: the index of the source.
+
+    Raises:
+      ValueError: a record is not a dictionary, or has no prompt.
+    """
+    rows = []
+    for index, record in enumerate(found):
+      if self.limit and index == self.limit:
+        break
+      where = f"{source}, row {index + 1}"
+      if not isinstance(record, Mapping):
+        raise ValueError(
+          f"{where}: {record!r:.80} is not a row: expected an object with "
+          "columns"
+        )
+      with user_files.reading(where, "a row"):
+        prompt, prefill = self._prompt(record, where)
+      prefill += self.prefill
+      rows.append(Row(prompt, dict(record), number, prefill))
+    return rows
+
+  def answers_left_out(self, rows: Sequence[Row]) -> int:
+    """Returns the number of rows whose prompt leaves out a final answer."""
+    return sum(
+      not isinstance(row.prompt, str)
+      and not self.continue_final_message
+      and len(row.columns[self.prompt_column]) > len(row.prompt)
+      for row in rows
+    )
+
+  def _prompt(
+    self, record: Mapping[str, Any], where: str
+  ) -> tuple[str | tuple[Message, ...], str]:
+    """Returns a record's prompt and its prefill, if it contains one."""
+    if self.prompt_template:
+      try:
+        return self.prompt_template.format_map(record), ""
+      except (KeyError, IndexError, AttributeError, ValueError) as error:
+        raise ValueError(
+          f"{where}: prompt_template={self.prompt_template!r} cannot be "
+          f"filled ({type(error).__name__}: {error}): expected columns from "
+          f"{list(record)}; double literal braces"
+        ) from error
+    name = self.prompt_column
+    if name not in record:
+      near = difflib.get_close_matches(name, record, n=1, cutoff=0.5)
+      hint = f"; did you mean {near[0]!r}?" if near else ""
+      raise Invalid(
+        "prompt_column",
+        f"={name!r}: {where} has no such column: expected one of "
+        f"{list(record)}{hint}",
+      )
+    value = record[name]
+    if isinstance(value, str):
+      return value, ""
+    where = f"{where}, column {name!r}"
+    asked = list(messages_of(value, where))
+    prefill = ""
+    if self.continue_final_message and _is_answer(asked):
+      prefill = asked.pop()["content"]
+    while _is_answer(asked):
+      asked.pop()
+    if not asked:
+      raise ValueError(f"{where}: expected a message before the assistant's")
+    return tuple(asked), prefill
 
 
 def _records(source: str) -> Iterable[Any]:
@@ -77,76 +169,6 @@ def _records(source: str) -> Iterable[Any]:
       f"{source!r}: expected embedded: and one of {tuple(EMBEDDED)}"
     )
   return EMBEDDED[name]()
-
-
-def of_records(
-  found: Iterable[Any],
-  settings: TableSettings,
-  source: str = "data",
-  number: int = 0,
-) -> list[Row]:
-  """Converts records to rows, up to `settings.limit`.
-
-  Args:
-    found: the records, which must be dictionaries.
-    settings: which column is the prompt, and the limit.
-    source: the name of the source, for errors.
-    number: the index of the source.
-
-  Raises:
-    ValueError: a record is not a dictionary, or has no prompt.
-  """
-  rows = []
-  for index, record in enumerate(found):
-    if settings.limit and index == settings.limit:
-      break
-    where = f"{source}, row {index + 1}"
-    if not isinstance(record, Mapping):
-      raise ValueError(
-        f"{where}: {record!r:.80} is not a row: expected an object with columns"
-      )
-    with user_files.reading(where, "a row"):
-      prompt, prefill = _prompt(record, settings, where)
-    prefill += settings.prefill
-    rows.append(Row(prompt, dict(record), number, prefill))
-  return rows
-
-
-def _prompt(
-  record: Mapping[str, Any], settings: TableSettings, where: str
-) -> tuple[str | tuple[Message, ...], str]:
-  """Returns a record's prompt and its prefill, if it contains one."""
-  if settings.prompt_template:
-    try:
-      return settings.prompt_template.format_map(record), ""
-    except (KeyError, IndexError, AttributeError, ValueError) as error:
-      raise ValueError(
-        f"{where}: prompt_template={settings.prompt_template!r} cannot be "
-        f"filled ({type(error).__name__}: {error}): expected columns from "
-        f"{list(record)}; double literal braces"
-      ) from error
-  name = settings.prompt_column
-  if name not in record:
-    near = difflib.get_close_matches(name, record, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise Invalid(
-      "prompt_column",
-      f"={name!r}: {where} has no such column: expected one of "
-      f"{list(record)}{hint}",
-    )
-  value = record[name]
-  if isinstance(value, str):
-    return value, ""
-  where = f"{where}, column {name!r}"
-  asked = list(messages_of(value, where))
-  prefill = ""
-  if settings.continue_final_message and _is_answer(asked):
-    prefill = asked.pop()["content"]
-  while _is_answer(asked):
-    asked.pop()
-  if not asked:
-    raise ValueError(f"{where}: expected a message before the assistant's")
-  return tuple(asked), prefill
 
 
 def _is_answer(messages: Sequence[Message]) -> bool:
@@ -182,16 +204,6 @@ def _no_messages(value: Any, where: str) -> str:
   return (
     f"{where}: {value!r:.80}: expected a text, or messages with role and "
     "content"
-  )
-
-
-def answers_left_out(rows: Sequence[Row], settings: TableSettings) -> int:
-  """Returns the number of rows whose final answer is left out of the prompt."""
-  return sum(
-    not isinstance(row.prompt, str)
-    and not settings.continue_final_message
-    and len(row.columns[settings.prompt_column]) > len(row.prompt)
-    for row in rows
   )
 
 

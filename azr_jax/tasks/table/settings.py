@@ -4,9 +4,8 @@ import dataclasses
 
 from azr_jax.config.settings import setting
 from azr_jax.tasks.chats import ChatSettings
-
-# Values of `TableSettings.chat`.
-AUTO, ON, OFF = CHATS = "auto", "on", "off"
+from azr_jax.tasks.table.prompts import AUTO, CHATS, PromptWriter
+from azr_jax.tasks.table.reading import RowReader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,3 +44,19 @@ class TableSettings(ChatSettings):
     "whether the model continues a row's final assistant message; otherwise "
     "the message is an answer, which the prompt leaves out",
   )
+
+  @property
+  def reader(self) -> RowReader:
+    """Reads rows, and finds the prompt of each."""
+    return RowReader(
+      self.prompt_column,
+      self.prompt_template,
+      self.continue_final_message,
+      self.prefill,
+      self.limit,
+    )
+
+  @property
+  def writer(self) -> PromptWriter:
+    """Writes the prompts of rows."""
+    return PromptWriter(self.chat, self.system_prompt, self.arguments)

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from azr_jax.systems.azr.extensions import repetition
-from azr_jax.systems.azr.extensions.repetition import RepetitionSettings
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 
 
@@ -73,7 +72,6 @@ def test_a_penalty_is_the_fraction_of_the_cluster_among_all_of_the_type():
     ("abduction", triplet("x + 1")),
     ("induction", InductionTask("", ("1", "2"), ("1", "2"), "adds one")),
   ]
-  settings = RepetitionSettings(penalty=0.5, distance=0.3)
-  lost = repetition.penalties(proposed, settings)
+  lost = repetition.penalties(proposed, penalty=0.5, distance=0.3)
   assert lost == [0.25, 0.0, 0.25, 0.125, 0.5, 0.5]
-  assert repetition.penalties(proposed, RepetitionSettings()) == [0.0] * 6
+  assert repetition.penalties(proposed, 0.0, 0.3) == [0.0] * 6

@@ -60,9 +60,13 @@ def seed(context, policy, run_seed=0, **changes):
   seeds = seeding.Seeding(
     policy,
     dataclasses.replace(context, seed=run_seed),
-    chosen,
     proposer(**CHOSEN | changes),
     PROMPT_BUILDER,
+    task_types=chosen.task_types,
+    prompts=chosen.prompts,
+    target=chosen.seed_target,
+    max_rounds=chosen.seed_rounds,
+    file=chosen.appendix.seeds,
   )
   policy.loop.run(seeds.fill(buffers))
   return {name: buffer.tasks() for name, buffer in buffers.items()}

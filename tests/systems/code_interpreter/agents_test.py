@@ -13,7 +13,10 @@ from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.systems.code_interpreter import agents, checker, phases
 from azr_jax.systems.code_interpreter import script_complexity as complexity
-from azr_jax.systems.code_interpreter.codesteer import CodeSteerSettings
+from azr_jax.systems.code_interpreter.codesteer import (
+  CodeSteer,
+  CodeSteerSettings,
+)
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
@@ -96,20 +99,17 @@ def answers(
 ):
   hosts = Hosts(1.0)
   settings = PythonToolSettings(max_output_tokens=100)
-  ask = agents.make(
-    agent,
-    PythonTool(
-      policy.tokenizer,
-      executor,
-      hosts,
-      importable=SANDBOX.libraries,
-      timeout_s=SANDBOX.timeout_s,
-      **vars(settings),
-    ),
-    SharedJobs(executor, hosts),
-    "compact",
-    steer,
+  tool = PythonTool(
+    policy.tokenizer,
+    executor,
+    hosts,
+    importable=SANDBOX.libraries,
+    timeout_s=SANDBOX.timeout_s,
+    **vars(settings),
   )
+  jobs = SharedJobs(executor, hosts)
+  steered = CodeSteer(jobs, "compact", tool.libraries, **vars(steer))
+  ask = agents.make(agent, tool, jobs, steered.ask)
   prompts = [policy.prompt(text, task_of(text)) for text in questions]
   stream = policy.loop.iterate(
     ask(policy, prompts, samples, range(len(prompts)))

@@ -21,7 +21,7 @@ from azr_jax.grading.outcome import Outcome
 from azr_jax.rollout.policy import Agent
 from azr_jax.run.records import Records
 from azr_jax.systems.code_interpreter import system as system_lib
-from azr_jax.systems.code_interpreter.rewards import RewardSettings, parts
+from azr_jax.systems.code_interpreter.rewards import parts
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
 from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
@@ -31,7 +31,6 @@ from azr_jax.tools.python_tool import PythonTool
 
 training.needs("reasoning_gym", extra="gym")
 
-RULES = RewardSettings()
 BLOCK = "```python\nprint(1)\n```"
 LAST = "so <<<4>>>"
 
@@ -51,7 +50,14 @@ LAST = "so <<<4>>>"
   ],
 )
 def test_the_parts_of_the_reward(replies, finish, correct, total):
-  rewards = parts(RULES, replies, finish, correct)
+  rewards = parts(
+    replies,
+    finish,
+    correct,
+    format_reward=0.1,
+    turn_penalty=0.1,
+    max_turns=6,
+  )
   assert set(rewards) == {"correct", "format", "turns"}
   assert sum(rewards.values()) == pytest.approx(total)
 

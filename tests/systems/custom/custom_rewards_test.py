@@ -16,6 +16,7 @@ from azr_jax.functions import spec
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import dynamic_sampling
 from azr_jax.systems.custom import rewards, system
+from azr_jax.systems.custom.build import build_rewards
 from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table.reading import Row
 
@@ -94,7 +95,7 @@ def settings_of(file, names, **more):
 def test_a_reward_reads_the_prefill_before_the_response(file, context):
   settings = settings_of(file, ["1*right", "1*of_all"])
   row = dataclasses.replace(ROW, prefill="y")
-  made = rewards.Rewards(settings, row.columns)
+  made = build_rewards(settings, row.columns)
   try:
     found = grade(made, context, ["es", "yes"], row)
   finally:
@@ -106,7 +107,7 @@ def test_a_reward_reads_the_prefill_before_the_response(file, context):
 
 def test_several_forms_with_weights(file, context):
   names = ["1*right", "0.5*of_all", "-2*later", "1*everything", "1*ended"]
-  made = rewards.Rewards(settings_of(file, names), ROW.columns)
+  made = build_rewards(settings_of(file, names), ROW.columns)
   try:
     found = grade(made, context, ["yes", "asked!"])
   finally:
@@ -125,7 +126,7 @@ def test_several_forms_with_weights(file, context):
 
 
 def test_failures_are_scores_and_other_completions_have_theirs(file, context):
-  made = rewards.Rewards(
+  made = build_rewards(
     settings_of(file, ["1*picky"], timeout_s=1.0), ROW.columns
   )
   texts = ["good", "raise", "hang", "nan", "list", "none", *NUMBERS]
@@ -151,7 +152,7 @@ def test_the_sandbox_gives_the_same_scores(file, context, tmp_path):
   settings = settings_of(
     alone, ["1*right", "1*of_all", "1*picky"], where="executor"
   )
-  made = rewards.Rewards(settings, ROW.columns)
+  made = build_rewards(settings, ROW.columns)
   assert made.processes() == []
   found = grade(made, context, ["yes", "raise", "nan", "list", *NUMBERS])
   assert [s.value for s in found["right"]] == [1.0, *[0.0] * 7]
@@ -179,7 +180,7 @@ def test_a_reward_that_cannot_work_is_refused_at_the_start(
 ):
   pattern = re.escape(message).replace(r"\.\*", ".*")
   with pytest.raises(ValueError, match=pattern) as refusal:
-    rewards.Rewards(settings_of(file, names, **more), ROW.columns)
+    build_rewards(settings_of(file, names, **more), ROW.columns)
   assert "\n" not in str(refusal.value)
 
 
@@ -266,10 +267,10 @@ def test_functions_that_were_passed_are_found_by_name(context):
   secret = 3.0
   given = {"f": spec.given(lambda completion: secret * len(completion), "f")}
   settings = CustomSettings(data="x", reward="0.5*given:f")
-  made = rewards.Rewards(settings, ROW.columns, given)
+  made = build_rewards(settings, ROW.columns, given)
   try:
     assert [s.value for s in grade(made, context, ["ab"])["f"]] == [6.0]
   finally:
     made.close()
   with pytest.raises(Invalid, match="'given:f' was passed to azr_jax.api"):
-    rewards.Rewards(settings, ROW.columns)
+    build_rewards(settings, ROW.columns)

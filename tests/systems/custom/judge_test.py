@@ -11,7 +11,8 @@ from typed import instance_of
 
 from azr_jax.functions import by_value, pool
 from azr_jax.functions.spec import Function
-from azr_jax.systems.custom.judge import Judge, JudgeSettings
+from azr_jax.systems.custom.build import build_judge
+from azr_jax.systems.custom.judge import JudgeSettings
 
 KEY = "sk-of-this-test"
 
@@ -74,8 +75,9 @@ def chat(text):
 
 def ask(settings, count=1):
   """Judges completions in a worker process."""
-  function = Function("judge", data=by_value.dumps(Judge(settings, 8)))
-  with pool.FunctionPool([function], 1, settings.limit_s) as made:
+  judge = build_judge(settings, 8)
+  function = Function("judge", data=by_value.dumps(judge))
+  with pool.FunctionPool([function], 1, judge.limit_s) as made:
     calls = [
       made.submit(0, {"prompt": "Add 1", "completion": str(i), "answer": "2"})
       for i in range(count)

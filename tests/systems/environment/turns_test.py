@@ -9,7 +9,6 @@ import transformers
 
 from azr_jax.models import chat_templates, load, tokenizers
 from azr_jax.systems.environment.turns import TurnWriter
-from azr_jax.tasks.chats import ChatSettings
 from azr_jax.tools import function_tool
 
 CHATML = (
@@ -128,8 +127,7 @@ def test_a_model_is_told_of_its_tools(template, tmp_path):
 
 def test_every_reply_has_the_options_of_the_chat(tmp_path):
   tokenizer = tokenizer_of(BARE, tmp_path)
-  calm = ChatSettings(chat_template_kwargs='{"calm": true}')
-  writer = TurnWriter(tokenizer, 50, "Be brief.", calm)
+  writer = TurnWriter(tokenizer, 50, "Be brief.", {"calm": True})
   begin = "<|start|>assistant\ncalmly\n"
   text = "<|start|>user\nBe brief.\n\nGuess a number.<|end|>\n"
   assert writer.prompt(PROMPT) == text + begin
@@ -137,7 +135,7 @@ def test_every_reply_has_the_options_of_the_chat(tmp_path):
   assert writer.turn(TURNS[0], has_end=False) == turn
   assert writer.turn(TURNS[0], has_end=True) == turn[1:]
   with pytest.raises(ValueError, match="chat_template_kwargs has 'clam'"):
-    TurnWriter(tokenizer, 50, "", ChatSettings('{"clam": true}'))
+    TurnWriter(tokenizer, 50, "", {"clam": True})
 
 
 @pytest.mark.parametrize("turn", [*TURNS, []])
@@ -145,7 +143,7 @@ def test_every_reply_has_the_options_of_the_chat(tmp_path):
 def test_every_reply_continues_the_prefill(template, turn, tmp_path):
   tokenizer = tokenizer_of(TEMPLATES[template], tmp_path)
   plain = TurnWriter(tokenizer, 50)
-  writer = TurnWriter(tokenizer, 50, "", ChatSettings(prefill="I say:"))
+  writer = TurnWriter(tokenizer, 50, prefill="I say:")
   assert writer.prompt(PROMPT) == f"{plain.prompt(PROMPT)}I say:"
   expected = tokenizer.decode(plain.turn(turn, False))
   found = writer.turn(turn, False)
@@ -171,6 +169,6 @@ def test_a_model_without_a_template_reads_lines():
   writer = TurnWriter(tokenizer, 50, system_prompt="Be brief.")
   assert writer.prompt(PROMPT) == "Be brief.\nGuess a number."
   assert tokenizer.decode(writer.turn(TURNS[0], True)) == "\nNo."
-  writer = TurnWriter(tokenizer, 50, "", ChatSettings(prefill=" So"))
+  writer = TurnWriter(tokenizer, 50, prefill=" So")
   assert writer.prompt(PROMPT) == "Guess a number. So"
   assert tokenizer.decode(writer.turn(TURNS[0], True)) == "\nNo. So"

@@ -12,8 +12,9 @@ from pyarrow import parquet
 from typed import instance_of
 
 from azr_jax.config.settings import Invalid
-from azr_jax.tasks.table import prompts, reading, sums
-from azr_jax.tasks.table.reading import Row
+from azr_jax.tasks.table import reading, sums
+from azr_jax.tasks.table.prompts import PromptWriter
+from azr_jax.tasks.table.reading import Row, RowReader
 from azr_jax.tasks.table.settings import TableSettings
 
 ROWS = [{"question": f"{i} + 1 =", "answer": i + 1} for i in range(6)]
@@ -73,16 +74,14 @@ def written(folder, kind):
 )
 def test_files_of_all_kinds_have_the_same_rows(tmp_path, kind):
   path = written(tmp_path, kind)
-  settings = TableSettings(data=str(path), prompt_column="question")
-  rows = reading.read(settings)
+  rows = RowReader(prompt_column="question").read(str(path))
   assert [row.prompt for row in rows] == [row["question"] for row in ROWS]
   assert [int(row.columns["answer"]) for row in rows] == [1, 2, 3, 4, 5, 6]
 
 
 def test_sources_are_joined_and_limited(tmp_path):
   data = f"{written(tmp_path, 'json')}, {written(tmp_path, 'csv')}"
-  settings = TableSettings(data=data, prompt_column="question", limit=4)
-  rows = reading.read(settings)
+  rows = RowReader(prompt_column="question", limit=4).read(data)
   assert [row.source for row in rows] == [0] * 4 + [1] * 4
   digests = {reading.digest(rows[:count]) for count in range(9)}
   assert len(digests) == 9 and reading.digest(rows[:8]) in digests
@@ -103,19 +102,19 @@ def test_sources_are_joined_and_limited(tmp_path):
 )
 def test_a_row_without_a_prompt_is_named(settings, message):
   with pytest.raises(ValueError, match=message) as refusal:
-    reading.of_records(ROWS, TableSettings(**settings))
+    RowReader(**settings).of_records(ROWS)
   assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("value", [[], [{"role": "user"}], [1], CHAT[2:], None])
 def test_messages_must_ask_something(value):
   with pytest.raises(ValueError, match="data, row 1"):
-    reading.of_records([{"prompt": value}], TableSettings())
+    RowReader().of_records([{"prompt": value}])
 
 
 def test_columns_fill_a_template():
-  settings = TableSettings(prompt_template="Q: {question}\nA: \\boxed{{")
-  [row, *_] = reading.of_records(ROWS, settings)
+  reader = RowReader(prompt_template="Q: {question}\nA: \\boxed{{")
+  [row, *_] = reader.of_records(ROWS)
   assert row.prompt == "Q: 0 + 1 =\nA: \\boxed{"
 
 
@@ -154,8 +153,8 @@ def test_columns_fill_a_template():
 )
 def test_a_prompt_is_a_text_or_a_chat(prompt, settings, tokenizer, text):
   settings = TableSettings(**settings)
-  [row] = reading.of_records([{"prompt": prompt}], settings)
-  assert prompts.text(row, settings, tokenizer()) == text
+  [row] = settings.reader.of_records([{"prompt": prompt}])
+  assert settings.writer.text(row, tokenizer()) == text
 
 
 def test_parts_that_are_no_texts_are_named():
@@ -163,21 +162,21 @@ def test_parts_that_are_no_texts_are_named():
   for content in ([image], [*IN_PARTS[0]["content"], image]):
     record = {"prompt": [{"role": "user", "content": content}]}
     with pytest.raises(ValueError, match="row 1, column 'prompt': .*image_url"):
-      reading.of_records([record], TableSettings())
+      RowReader().of_records([record])
 
 
 def test_answers_that_prompts_leave_out_are_counted():
   records = [{"prompt": CHAT}, {"prompt": CHAT[:2]}, {"prompt": "2+2="}]
   for continues, count in ((False, 1), (True, 0)):
-    settings = TableSettings(continue_final_message=continues)
-    rows = reading.of_records(records, settings)
-    assert reading.answers_left_out(rows, settings) == count
+    reader = RowReader(continue_final_message=continues)
+    rows = reader.of_records(records)
+    assert reader.answers_left_out(rows) == count
     assert [row.prefill for row in rows] == ["Hi" * continues, "", ""]
 
 
 def test_a_beginning_is_part_of_the_data():
   rows = [
-    reading.of_records([{"prompt": CHAT}], TableSettings(prefill=prefill))
+    RowReader(prefill=prefill).of_records([{"prompt": CHAT}])
     for prefill in ("", "<think>")
   ]
   assert reading.digest(rows[0]) != reading.digest(rows[1])
@@ -186,19 +185,19 @@ def test_a_beginning_is_part_of_the_data():
 def test_arguments_of_a_template_need_chats():
   settings = TableSettings(chat_template_kwargs='{"a": 1}')
   with pytest.raises(Invalid, match="chat_template_kwargs='{\"a\": 1}': expec"):
-    prompts.text(Row("a", {}), settings, Letters())
+    settings.writer.text(Row("a", {}), Letters())
 
 
 def test_a_chat_needs_a_template():
   row = Row(tuple(CHAT[:2]), {})
   with pytest.raises(ValueError, match="need a model with a chat template"):
-    prompts.text(row, TableSettings(), Letters())
+    PromptWriter().text(row, Letters())
   with pytest.raises(ValueError, match="chat='on': the model has no chat"):
-    prompts.text(Row("a", {}), TableSettings(chat="on"), Letters())
+    PromptWriter(chat="on").text(Row("a", {}), Letters())
 
 
 def test_held_out_rows_are_the_same_in_each_process():
-  rows = reading.of_records(ROWS, TableSettings(prompt_column="question"))
+  rows = RowReader(prompt_column="question").of_records(ROWS)
   kept, held = reading.hold_out(rows, 0.34, seed=0)
   assert (kept, held) == reading.hold_out(rows, 0.34, seed=0)
   assert len(kept) == 4 and len(held) == 2
@@ -209,7 +208,7 @@ def test_held_out_rows_are_the_same_in_each_process():
 
 
 def test_the_embedded_sums_are_right():
-  rows = reading.read(TableSettings(data="embedded:sums", limit=50))
+  rows = RowReader(limit=50).read("embedded:sums")
   for row in rows:
     [expression] = [
       line.removeprefix(sums._TASK).removesuffix(" =")
@@ -217,15 +216,15 @@ def test_the_embedded_sums_are_right():
     ]
     assert str(eval(expression)) == row.columns["answer"]
   with pytest.raises(ValueError, match="one of .'sums',."):
-    reading.read(TableSettings(data="embedded:sum"))
+    RowReader().read("embedded:sum")
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
   monkeypatch.setitem(sys.modules, "datasets", None)
   with pytest.raises(ValueError, match=r"pip install 'azr_jax\[eval\]'"):
-    reading.read(TableSettings(data="hf:OWNER/NAME"))
+    RowReader().read("hf:OWNER/NAME")
 
 
 def test_unknown_columns_are_the_user_s_fault():
   with pytest.raises(Invalid):
-    reading.of_records([{"text": "a"}], TableSettings())
+    RowReader().of_records([{"text": "a"}])

@@ -16,7 +16,8 @@ change a prompt (`composite.py`), a program (`rewriting.py`) or a reward
 (`intrinsic.py`, `repetition.py`) where it is made.
 """
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from azr_jax.rollout.policy import Policy
@@ -24,10 +25,9 @@ from azr_jax.systems.azr import metrics, program_metrics, solver
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions import gate
 from azr_jax.systems.azr.extensions.duplicates import Duplicates
-from azr_jax.systems.azr.extensions.labels import Labels
+from azr_jax.systems.azr.extensions.labels import EXECUTOR, SAME, Labels
 from azr_jax.systems.azr.extensions.voting import Voting
 from azr_jax.systems.azr.proposer import Proposal
-from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs.buffer import TaskBuffer
@@ -35,12 +35,38 @@ from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
 
+@dataclasses.dataclass(frozen=True)
+class ExtensionRules:
+  """Which extensions a run has. The defaults are the paper's.
+
+  Attributes:
+    labels, proposer_labels: what grades solutions and the rollouts of proposals
+      (`labels.py`).
+    vote_samples: the number of rollouts that vote on a label.
+    learns: whether valid proposals get learnability rollouts, which also vote.
+    rejects_duplicates: whether proposals must differ from all known tasks.
+    unverified_fraction: the probability of admitting a task whose program
+      failed (`gate.py`).
+    strip: the parts to strip from admitted programs (`rewriting.STRIPPED`).
+    measures_programs: whether to measure programs and answers.
+  """
+
+  labels: str = EXECUTOR
+  proposer_labels: str = SAME
+  vote_samples: int = 8
+  learns: bool = True
+  rejects_duplicates: bool = False
+  unverified_fraction: float = 0.0
+  strip: Collection[str] = ()
+  measures_programs: bool = True
+
+
 class Extensions:
   """The extensions of a run. Their state is the answer counts."""
 
   def __init__(
     self,
-    settings: AZRSettings,
+    rules: ExtensionRules,
     context: Context,
     prompt_builder: PromptBuilder,
     buffers: Mapping[str, TaskBuffer],
@@ -48,11 +74,12 @@ class Extensions:
     """Makes extensions without any counts.
 
     Args:
+      rules: which extensions there are.
       context: the resources of the run.
       prompt_builder: builds the solver prompts.
       buffers: the tasks of each type. They store the labels.
     """
-    self.settings = settings
+    self.rules = rules
     self.context = context
     self.prompt_builder = prompt_builder
     self.buffers = buffers
@@ -87,19 +114,17 @@ class StepExtensions:
     self._run = run
     self._policy = policy
     self._step = step
-    settings = run.settings
-    self._labels = Labels(
-      settings.labels, settings.proposer_labels, run.buffers
-    )
+    rules = run.rules
+    self._labels = Labels(rules.labels, rules.proposer_labels, run.buffers)
     self._voting = Voting(
       self._labels,
       starts,
       self._sample_votes,
       policy.loop.spawn,
-      learns=settings.uses_learnability,
+      learns=rules.learns,
     )
     self._duplicates = None
-    if settings.buffer.duplicates == "reject":
+    if rules.rejects_duplicates:
       self._duplicates = Duplicates(run.buffers, len(starts))
 
   def is_voted(self, task: Task) -> bool:
@@ -109,13 +134,13 @@ class StepExtensions:
   async def after_proposal(self, index: int, proposal: Proposal) -> None:
     """Applies the gate and the duplicate check to a validated proposal."""
     run = self._run
-    if run.settings.unverified_fraction:
+    if run.rules.unverified_fraction:
       gate.admit(
         self._policy,
         proposal,
         gate.draw(run.context.seed, self._step, index),
-        run.settings.unverified_fraction,
-        run.settings.appendix.strip,
+        run.rules.unverified_fraction,
+        run.rules.strip,
         run.prompt_builder,
       )
     if self._duplicates is not None:
@@ -123,7 +148,7 @@ class StepExtensions:
 
   async def while_solving(self, episode: SelfPlayEpisode) -> None:
     """Measures the proposed program."""
-    if self._run.settings.measure_programs:
+    if self._run.rules.measures_programs:
       await program_metrics.measure(self._run.context.jobs, episode.proposal)
 
   def before_solution(self, episode: SelfPlayEpisode, task: Task) -> None:
@@ -134,7 +159,7 @@ class StepExtensions:
     """Waits for the vote, and measures the answer."""
     await self._voting.finish(episode, task)
     assert episode.solution is not None
-    if self._run.settings.measure_programs:
+    if self._run.rules.measures_programs:
       episode.gold_minus_answer = await program_metrics.gold_minus_answer(
         self._run.context.jobs, episode.solution
       )
@@ -150,7 +175,7 @@ class StepExtensions:
       task_type,
       task,
       self._run.prompt_builder,
-      self._run.settings.learnability_samples,
+      self._run.rules.vote_samples,
       self._labels.is_voted(task),
     )
 
@@ -174,7 +199,7 @@ class StepExtensions:
     solutions = [e.solution for e in episodes if e.solution is not None]
     labels.grade(solutions)
     labels.keep()
-    if self._run.settings.measure_programs:
+    if self._run.rules.measures_programs:
       proposals = [episode.proposal for episode in episodes]
       rollouts = [r for episode in episodes for r in episode.rollouts]
       program_metrics.count_answers(proposals, self._run.answers)
@@ -182,16 +207,16 @@ class StepExtensions:
 
   def metrics(self, episodes: Sequence[SelfPlayEpisode]) -> dict[str, float]:
     """Returns the metrics of the extensions, after `after_step`."""
-    settings = self._run.settings
+    rules = self._run.rules
     proposals = [episode.proposal for episode in episodes]
     solutions = [e.solution for e in episodes if e.solution is not None]
     found = self._labels.metrics(metrics.NAME)
-    if settings.unverified_fraction:
+    if rules.unverified_fraction:
       found |= metrics.gate_metrics(proposals, solutions)
       for name, buffer in self._run.buffers.items():
         key = f"buffer/{metrics.NAME}/{name}/unverified_fraction"
         found[key] = buffer.unverified_fraction
-    if settings.measure_programs:
+    if rules.measures_programs:
       found |= program_metrics.metrics(proposals, metrics.NAME)
       found |= program_metrics.solution_metrics(
         [episode.gold_minus_answer for episode in episodes], metrics.NAME

@@ -5,6 +5,7 @@ has seen. `answer_diversity` is relative to all proposals, as in the published
 code.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -29,6 +30,22 @@ AGGREGATIONS: dict[str, Callable[[float, Sequence[float]], float]] = {
   "times_product": lambda r, parts: r * math.prod(parts),
   "plus_product": lambda r, parts: r + math.prod(parts),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class IntrinsicRewards:
+  """The intrinsic rewards of a run.
+
+  Attributes:
+    weights: {name of `INTRINSIC`: weight}.
+    aggregation: a name of `AGGREGATIONS`.
+    only_learnable: whether only proposals with a learnability above 0 earn
+      them, as in the published code, or all valid ones.
+  """
+
+  weights: Mapping[str, float]
+  aggregation: str
+  only_learnable: bool
 
 
 def reward(

@@ -51,16 +51,17 @@ class RepetitionSettings(Settings):
 
 
 def penalties(
-  proposed: Sequence[tuple[str, Task | None]], settings: RepetitionSettings
+  proposed: Sequence[tuple[str, Task | None]], penalty: float, distance: float
 ) -> list[float]:
   """Returns the penalty of each proposal of a step; 0 without a task.
 
   Args:
     proposed: (task type, task or None) of each proposal.
-    settings: lambda and the distance threshold.
+    penalty: lambda, the penalty if all proposals of a type are alike.
+    distance: the maximum mean BLEU distance for merging clusters.
   """
   lost = [0.0] * len(proposed)
-  if not settings.penalty:
+  if not penalty:
     return lost
   members_of: dict[str, list[int]] = {}
   for index, (task_type, _) in enumerate(proposed):
@@ -71,9 +72,9 @@ def penalties(
       for index in members
       if (task := proposed[index][1]) is not None
     }
-    sizes = cluster_sizes([*texts.values()], settings.distance)
+    sizes = cluster_sizes([*texts.values()], distance)
     for index, size in zip(texts, sizes, strict=True):
-      lost[index] = settings.penalty * size / len(members)
+      lost[index] = penalty * size / len(members)
   return lost
 
 
