@@ -110,7 +110,7 @@ def executor():
   """A pool shared by tests that only need programs to run."""
   from azr_jax.executor import Executor
 
-  with Executor(workers=2, timeout_s=3.0, memory_mb=512) as pool:
+  with Executor(workers=2, timeout_s=1.0, memory_mb=512) as pool:
     yield pool
 
 
@@ -133,7 +133,7 @@ def make_context(executor):
       executor=pool,
       hosts=hosts,
       tokenizer=tokenizer or stand_in(Tokenizer),
-      sandbox=ExecutorSettings(timeout_s=3.0),
+      sandbox=ExecutorSettings(timeout_s=1.0),
     )
 
   return make

@@ -24,7 +24,7 @@ LOOP_ON_9 = "def f(x):\n  while x == 9: pass\n  return x + 1"
 @pytest.fixture(scope="module")
 def brief():
   """An executor with a short limit, for expressions that never finish."""
-  with Executor(workers=2, timeout_s=1.0, memory_mb=512) as pool:
+  with Executor(workers=2, timeout_s=0.3, memory_mb=512) as pool:
     yield pool
 
 
