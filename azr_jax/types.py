@@ -20,12 +20,14 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 | G | members of a group | U | words of a random key |
 | H | query heads | V | vocabulary |
 | I | ids that stop a sequence | W | work items of a kernel |
-| J | drafts of a token | *A, *L | A or L, or no such axis |
+| J | drafts of a token | *A, *L, *S | A, L or S, or no such axis |
 | K | key-value heads | | |
 
 A row is a packed row of the learner, a slot of a decode call, or a sequence of
 a prefill call. The groups are the responses to a prompt and the query heads of
-a key head. Lower-case names are axes of a single module.
+a key head. Lower-case names are axes that few modules share, such as `seeds`
+and `items` in `evals/`. After an underscore (`_G`), sizes may differ from array
+to array.
 """
 
 import dataclasses
@@ -35,7 +37,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import flax.struct
 import jax
 import numpy as np
-from jaxtyping import Bool, Float32, Int32
+from jaxtyping import Array, Bool, Float32, Int32
 
 if TYPE_CHECKING:
   Leaf: TypeAlias = jax.Array
@@ -52,8 +54,8 @@ Params: TypeAlias = dict[str, Any]
 Shardings: TypeAlias = dict[str, Any]
 # The same structure, with shape and dtype, boxed with the logical axis names.
 BoxedParams: TypeAlias = dict[str, Any]
-# Metric path -> float32 scalar on the device.
-Metrics: TypeAlias = dict[str, jax.Array]
+# Metric path -> scalar on the device.
+Metrics: TypeAlias = dict[str, Float32[Array, ""]]
 # Logical parameter axis -> mesh axis, or None to replicate it.
 Rules: TypeAlias = Mapping[str, str | None]
 

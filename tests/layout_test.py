@@ -53,6 +53,9 @@ OWN_GENERATORS = {
   "rollout/host_engine.py",
   "serving/protocol.py",
 }
+# An array type, and one with a shape, such as `Float[Array, 'B S']`.
+ARRAY = re.compile(r"\b(Array|np\.ndarray|jnp\.ndarray|Leaf)\b")
+SHAPED = re.compile(r"\w+\[[\w.]+, '[^']*'\]")
 
 
 def imports_of(file):
@@ -318,3 +321,54 @@ def test_no_two_files_of_tests_share_a_name():
   """Pytest imports them as top-level modules, so one would be lost."""
   names = [path.name for path in pathlib.Path(__file__).parent.rglob("*.py")]
   assert {name for name in names if names.count(name) > 1} == {"conftest.py"}
+
+
+def has_bare_array(annotation):
+  """Returns whether an array type in an annotation states no shape."""
+  return ARRAY.search(SHAPED.sub("", ast.unparse(annotation))) is not None
+
+
+def annotations_of(body):
+  """Yields (line, annotation) of functions, methods, fields and aliases."""
+  for node in body:
+    match node:
+      case ast.FunctionDef() | ast.AsyncFunctionDef():
+        # Nested functions are left out: their arrays may be parts of trees.
+        arguments = [n for n in ast.walk(node.args) if isinstance(n, ast.arg)]
+        for hint in (*(a.annotation for a in arguments), node.returns):
+          if hint is not None:
+            yield node.lineno, hint
+      case ast.ClassDef():
+        yield from annotations_of(node.body)
+      case ast.AnnAssign():
+        yield node.lineno, node.annotation
+        if ast.unparse(node.annotation) == "TypeAlias":
+          yield node.lineno, present(node.value)
+      case ast.Assign(value=ast.Subscript() | ast.BinOp() | ast.Attribute()):
+        yield node.lineno, node.value
+
+
+@pytest.mark.parametrize(
+  "annotation, expected",
+  [
+    ("jax.Array", True),
+    ("'np.ndarray | None'", True),
+    ('tuple[Float[Array, "B S"], Callable[[Leaf], int]]', True),
+    ('Float[Array, "B S"]', False),
+    ('dict[str, Float32[np.ndarray, " S"]] | None', False),
+    ("np.random.Generator", False),
+  ],
+)
+def test_array_types_without_a_shape_are_found(annotation, expected):
+  tree = ast.parse(annotation, mode="eval").body
+  assert has_bare_array(tree) == expected
+
+
+def test_arrays_state_their_shapes():
+  found = [
+    f"{file.relative_to(ROOT)}:{line}: {ast.unparse(annotation)}"
+    for file in FILES
+    for line, annotation in annotations_of(ast.parse(file.read_text()).body)
+    if has_bare_array(annotation)
+  ]
+  assert not found

@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Int
 
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import solver
@@ -55,13 +56,15 @@ class Step:
 
 
 def choose_solution(
-  puzzle: Puzzle, solutions: np.ndarray, rng: np.random.Generator
+  puzzle: Puzzle,
+  solutions: Int[np.ndarray, " solutions"],
+  rng: np.random.Generator,
 ) -> solver.Term | None:
   """Returns one of the cheapest solutions with small values, or None.
 
   Args:
-    solutions: int64 [solutions], from `solver.natural_solutions`; only the
-      first `_MAX_SOLUTIONS` are considered.
+    solutions: from `solver.natural_solutions`; only the first `_MAX_SOLUTIONS`
+      are considered.
     rng: breaks ties.
   """
   terms = [

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.curriculum import Buckets, SampledItem, means, softmax
@@ -80,8 +81,8 @@ class Adaptive:
     ]
     self._last_probabilities = np.zeros(len(buckets.names))
 
-  def probabilities(self, step: int) -> np.ndarray:
-    """Returns q_t, the probability of each bucket, float64 [buckets].
+  def probabilities(self, step: int) -> Float[np.ndarray, " buckets"]:
+    """Returns q_t, the probability of each bucket.
 
     Empty buckets have probability 0. The paper leaves the pass rate of an
     unsampled bucket undefined; here it counts as on target.

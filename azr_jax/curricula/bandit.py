@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.curricula.curriculum import Buckets, SampledItem, means, softmax
@@ -67,8 +68,8 @@ class Bandit:
     self._values = np.zeros(len(buckets.names))
     self._last_probabilities = np.zeros(len(buckets.names))
 
-  def probabilities(self) -> np.ndarray:
-    """Returns the probability of each bucket, float64 [buckets].
+  def probabilities(self) -> Float[np.ndarray, " buckets"]:
+    """Returns the probability of each bucket.
 
     Empty buckets have probability 0. All values start at 0, so at first the
     other buckets are equally likely.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from azr_jax.config import named
 
@@ -61,8 +62,8 @@ class Buckets:
     """Returns the number of items in a bucket."""
     return len(self._members[bucket])
 
-  def filled(self) -> np.ndarray:
-    """Returns whether each bucket has an item, bool [buckets]."""
+  def filled(self) -> Bool[np.ndarray, " buckets"]:
+    """Returns whether each bucket has an item."""
     return np.array([bool(members) for members in self._members])
 
   def sample(self, bucket: int, rng: np.random.Generator) -> SampledItem:
@@ -71,12 +72,15 @@ class Buckets:
     return SampledItem(members[rng.integers(len(members))], bucket)
 
   def sample_each(
-    self, probabilities: np.ndarray, count: int, rng: np.random.Generator
+    self,
+    probabilities: Float[np.ndarray, " buckets"],
+    count: int,
+    rng: np.random.Generator,
   ) -> list[SampledItem]:
     """Samples a bucket for each of `count` items, then the items.
 
     Args:
-      probabilities: probability of each bucket, [buckets]; 0 if it is empty.
+      probabilities: probability of each bucket; 0 if it is empty.
       count: number of items.
       rng: draws all buckets first, then an item of each.
     """
@@ -84,11 +88,13 @@ class Buckets:
     return [self.sample(int(bucket), rng) for bucket in chosen]
 
 
-def softmax(scores: np.ndarray, filled: np.ndarray) -> np.ndarray:
-  """Returns the softmax of scores over the filled buckets, float64 [buckets].
+def softmax(
+  scores: Float[np.ndarray, " buckets"], filled: Bool[np.ndarray, " buckets"]
+) -> Float[np.ndarray, " buckets"]:
+  """Returns the softmax of scores over the filled buckets.
 
   Args:
-    scores: score of each bucket, [buckets].
+    scores: score of each bucket.
     filled: whether each bucket has an item; empty ones get probability 0.
   """
   # Subtracting the maximum keeps the weights from all underflowing to 0.

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.curricula.curriculum import Buckets, SampledItem
 
-# Maps a step (from 1) to a weight per bucket, [buckets].
-BucketWeights = Callable[[int], np.ndarray]
+# Maps a step (from 1) to a weight per bucket.
+BucketWeights = Callable[[int], Float[np.ndarray, " buckets"]]
 
 
 class Mixture:

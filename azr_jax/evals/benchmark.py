@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
@@ -61,9 +62,14 @@ class ItemOutcome:
 
 
 Grader = Callable[[Executor, Item, str], "Future[ItemOutcome]"]
-# Maps items, correctness [items, samples] and responses to additional scores.
+# Maps items, correctness and responses to additional scores.
 Summary = Callable[
-  [Sequence[Item], np.ndarray, Sequence[Sequence[str]]], dict[str, float]
+  [
+    Sequence[Item],
+    Bool[np.ndarray, "items samples"],
+    Sequence[Sequence[str]],
+  ],
+  dict[str, float],
 ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 import numpy as np
+from jaxtyping import Bool
 
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
@@ -85,13 +86,13 @@ def grade(
 
 def summarize(
   items: Sequence[Item],
-  correct: np.ndarray,
+  correct: Bool[np.ndarray, "items samples"],
   responses: Sequence[Sequence[str]],
 ) -> dict[str, float]:
   """Returns pass@1 by thirds of difficulty, and answer blocks per response.
 
   Args:
-    correct: bool [items, samples].
+    correct: whether each response is correct.
     responses: the responses to each item.
   """
   scores = np.array([item.reference["difficulty"] for item in items])

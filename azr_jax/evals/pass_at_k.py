@@ -4,35 +4,33 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 
-def first_k(correct: np.ndarray, k: int) -> np.ndarray:
-  """Returns whether any of the first k samples is correct.
+def first_k(
+  correct: Bool[np.ndarray, "items samples"], k: int
+) -> Float[np.ndarray, " items"]:
+  """Returns 1 where any of the first k samples is correct, else 0.
 
   Args:
-    correct: bool [items, n].
-    k: the number of samples to use, at most n.
-
-  Returns:
-    float [items], 0 or 1.
+    correct: whether each sample is correct.
+    k: the number of samples to use, at most as many as there are.
   """
-  return np.asarray(correct, bool)[:, :k].any(axis=1).astype(float)
+  return correct[:, :k].any(axis=1).astype(float)
 
 
-def unbiased(correct: np.ndarray, k: int) -> np.ndarray:
+def unbiased(
+  correct: Bool[np.ndarray, "items samples"], k: int
+) -> Float[np.ndarray, " items"]:
   """Returns the probability that at least one of k samples is correct.
 
   1 - C(n - c, k) / C(n, k), where c of n samples are correct and k of the n are
   drawn without replacement (Chen et al. 2021, arXiv 2107.03374, equation 1).
 
   Args:
-    correct: bool [items, n].
+    correct: whether each of the n samples is correct.
     k: the number of samples to draw, at most n.
-
-  Returns:
-    float [items].
   """
-  correct = np.asarray(correct, bool)
   n = correct.shape[1]
   return np.array(
     [
@@ -43,12 +41,12 @@ def unbiased(correct: np.ndarray, k: int) -> np.ndarray:
 
 
 def scores(
-  correct: np.ndarray, ks: Sequence[int], prefix: str
+  correct: Bool[np.ndarray, "items samples"], ks: Sequence[int], prefix: str
 ) -> dict[str, float]:
   """Returns both versions of pass@k with standard errors over items.
 
   Args:
-    correct: bool [items, n].
+    correct: whether each of the n samples is correct.
     ks: the values of k; values above n are skipped.
     prefix: the prefix of the names `PREFIX/pass@K/unbiased` and
       `PREFIX/pass@K/first`, each also with `_stderr`.

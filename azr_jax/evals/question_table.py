@@ -14,6 +14,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from azr_jax.cli import errors
 from azr_jax.config import user_files
@@ -33,12 +34,14 @@ OTHERS = {"gpqa": "GPQA", "aime24": "AIME 24", "aime25": "AIME 25"}
 _QUESTIONS = "questions"
 
 
-def means(tasks: Sequence[str], correct: np.ndarray) -> dict[str, float]:
+def means(
+  tasks: Sequence[str], correct: Bool[np.ndarray, "questions samples"]
+) -> dict[str, float]:
   """Returns mean scores over the tasks of each split and collection.
 
   Args:
     tasks: the task of each question.
-    correct: bool [questions, samples].
+    correct: whether each sample is correct.
 
   Returns:
     `mean/SPLIT/COLLECTION` and `mean/SPLIT`, both also with `_stderr`, and the
@@ -66,7 +69,9 @@ def means(tasks: Sequence[str], correct: np.ndarray) -> dict[str, float]:
   return found
 
 
-def _mean(name: str, by_task: Sequence[np.ndarray]) -> dict[str, float]:
+def _mean(
+  name: str, by_task: Sequence[Float[np.ndarray, " _questions"]]
+) -> dict[str, float]:
   """Returns the mean over tasks, its standard error, and the task count."""
   if not by_task:
     return {}

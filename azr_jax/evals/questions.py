@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 import numpy as np
+from jaxtyping import Bool
 
 from azr_jax.evals import question_table
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
@@ -140,7 +141,7 @@ def answered_by(
 
 def summarize(
   items: Sequence[Item],
-  correct: np.ndarray,
+  correct: Bool[np.ndarray, "items samples"],
   responses: Sequence[Sequence[str]],
 ) -> dict[str, float]:
   """Returns the means of `question_table.means`."""

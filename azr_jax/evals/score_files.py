@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.config import user_files
 from azr_jax.evals import pass_at_k, registry
@@ -113,13 +114,13 @@ def values(
   ids: Sequence[str],
   num_items: int,
   k: int,
-) -> np.ndarray:
-  """Returns pass@k [seeds, items] of all items; items without a record have 0.
+) -> Float[np.ndarray, "seeds items"]:
+  """Returns pass@k of all items; items without a record have 0.
 
   Args:
     correct: for each seed, the samples' correctness by item id.
-    ids: the items with a record, in the order of axis N.
-    num_items: N, including items without any record.
+    ids: the items with a record, in the order of the result.
+    num_items: number of items, including those without any record.
     k: the k of pass@k.
 
   Raises:

@@ -14,6 +14,7 @@ import dataclasses
 import math
 
 import numpy as np
+from jaxtyping import Float
 
 # Maximum number of random indices in memory at a time.
 _CHUNK = 1 << 22
@@ -60,14 +61,14 @@ class Difference:
   worse: int
 
 
-def standard_error(values: np.ndarray) -> float:
-  """Returns the standard error of the mean of values [n]; 0 if n is 1."""
+def standard_error(values: Float[np.ndarray, " n"]) -> float:
+  """Returns the standard error of the mean; 0 for a single value."""
   count = len(values)
   return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
 
 
-def estimate(values: np.ndarray) -> ModelScore:
-  """Returns the mean and the errors of values [seeds, items]."""
+def estimate(values: Float[np.ndarray, "seeds items"]) -> ModelScore:
+  """Returns the mean and its errors over items and over seeds."""
   seeds = values.mean(axis=1)
   return ModelScore(
     float(values.mean()),
@@ -77,8 +78,8 @@ def estimate(values: np.ndarray) -> ModelScore:
 
 
 def difference(
-  first: np.ndarray,
-  second: np.ndarray,
+  first: Float[np.ndarray, "_seeds _items"],
+  second: Float[np.ndarray, "_seeds _items"],
   resamples: int,
   confidence: float,
   rng: np.random.Generator,
@@ -93,9 +94,8 @@ def difference(
   sample, so seed deviations are scaled by sqrt(s / (s - 1)).
 
   Args:
-    first: values [seeds, items] of the first model.
-    second: values [seeds, items] of the second model; its number of seeds may
-      differ.
+    first: values of the first model.
+    second: values of the second model; its number of seeds may differ.
     resamples: number of bootstrap resamples.
     confidence: the confidence level of the intervals, between 0 and 1.
     rng: the generator of the resamples.
@@ -136,9 +136,9 @@ def difference(
 
 
 def _resampled_means(
-  values: np.ndarray, resamples: int, rng: np.random.Generator
-) -> np.ndarray:
-  """Returns the means [resamples] of resampled values [items]."""
+  values: Float[np.ndarray, " items"], resamples: int, rng: np.random.Generator
+) -> Float[np.ndarray, " resamples"]:
+  """Returns the mean of each resample of the values."""
   count = len(values)
   rows = max(1, _CHUNK // count)
   means = [
@@ -151,9 +151,11 @@ def _resampled_means(
 
 
 def _seed_effects(
-  values: np.ndarray, resamples: int, rng: np.random.Generator
-) -> np.ndarray:
-  """Returns by how much resampled seeds shift the mean, [resamples]."""
+  values: Float[np.ndarray, "seeds items"],
+  resamples: int,
+  rng: np.random.Generator,
+) -> Float[np.ndarray, " resamples"]:
+  """Returns by how much each resample of the seeds shifts the mean."""
   seeds = values.mean(axis=1)
   count = len(seeds)
   if count == 1:
@@ -162,8 +164,10 @@ def _seed_effects(
   return deviations[rng.integers(count, size=(resamples, count))].mean(axis=1)
 
 
-def _interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
-  """Returns the central interval of resampled values [resamples]."""
+def _interval(
+  values: Float[np.ndarray, " resamples"], confidence: float
+) -> tuple[float, float]:
+  """Returns the central interval of resampled values."""
   tail = (1 - confidence) / 2
   low, high = np.quantile(values, (tail, 1 - tail))
   return float(low), float(high)

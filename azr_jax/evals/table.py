@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.cli import errors
 from azr_jax.evals import registry, score_files, statistics
@@ -113,8 +114,8 @@ def merged(model: ScoredModel) -> dict[str, float]:
   return scores
 
 
-def _values(model: ScoredModel, name: str) -> np.ndarray:
-  """Returns pass@1 [seeds, items] on a benchmark.
+def _values(model: ScoredModel, name: str) -> Float[np.ndarray, "seeds items"]:
+  """Returns pass@1 on a benchmark.
 
   Raises:
     ValueError: the folders have different items.

@@ -21,11 +21,11 @@ _TOLERANCE = 1e-9
 _MIN_VARIANCE = 1e-8
 
 # (rewards, groups, lengths) -> advantages; `PASS_K` also takes k.
-Estimator = Callable[..., np.ndarray]
+Estimator = Callable[..., Float[np.ndarray, " trajectories"]]
 
 
-def _members(groups: Sequence[Hashable]) -> list[np.ndarray]:
-  """Returns the member indices of each group, in order, as int arrays."""
+def _members(groups: Sequence[Hashable]) -> list[Int[np.ndarray, " _G"]]:
+  """Returns the member indices of each group, in order."""
   indices: dict[Hashable, list[int]] = {}
   for index, group in enumerate(groups):
     indices.setdefault(group, []).append(index)
@@ -43,7 +43,8 @@ def are_equal(rewards: Float[np.ndarray, "*B G"]) -> Bool[np.ndarray, "*B"]:
 
 
 def _standardize(
-  rewards: Float[np.ndarray, " trajectories"], weights: np.ndarray
+  rewards: Float[np.ndarray, " trajectories"],
+  weights: Float[np.ndarray, " trajectories"],
 ) -> Float[np.ndarray, " trajectories"]:
   """Returns (r - mean) / std with weighted moments; 0 if all r are equal.
 
@@ -69,7 +70,7 @@ def reinforce_plus_plus(
 def _standardize_groups(
   rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
-  weights: np.ndarray,
+  weights: Float[np.ndarray, " trajectories"],
 ) -> Float[np.ndarray, " trajectories"]:
   """Applies `_standardize` to each group separately."""
   advantages = np.zeros_like(rewards)

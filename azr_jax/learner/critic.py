@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Float32, Key
+from jaxtyping import Array, Float, Float32, Int, Key
 
 from azr_jax import types
 from azr_jax.learner import (
@@ -85,12 +85,16 @@ ActorCriticUpdate: TypeAlias = Callable[
   [ActorCritic, types.Batch, Params | None], tuple[ActorCritic, Metrics]
 ]
 _Loss: TypeAlias = Callable[
-  [Params, ValueBatch, Params | None], tuple[jax.Array, Metrics]
+  [Params, ValueBatch, Params | None], tuple[Float[Array, ""], Metrics]
 ]
 # Carry of the loop over minibatches: the train state, then running sums of
 # losses, gradient norms, clipped steps and skipped steps.
 _Carry: TypeAlias = tuple[
-  TrainState, jax.Array, jax.Array, jax.Array, jax.Array
+  TrainState,
+  Float[Array, ""],
+  Float[Array, ""],
+  Float[Array, ""],
+  Float[Array, ""],
 ]
 
 
@@ -266,14 +270,18 @@ def _of_repetition(
   }
 
 
-def _variance(x: jax.Array, mask: jax.Array) -> Float[Array, ""]:
+def _variance(
+  x: Float[Array, "*B"], mask: Float[Array, "*B"]
+) -> Float[Array, ""]:
   """Returns the variance of x where mask is 1."""
   mean = masked.masked_mean(x, mask)
   return masked.masked_mean((x - mean) ** 2, mask)
 
 
 def _explained_variance(
-  values: jax.Array, returns: jax.Array, mask: jax.Array
+  values: Float[Array, "*B"],
+  returns: Float[Array, "*B"],
+  mask: Float[Array, "*B"],
 ) -> Float[Array, ""]:
   """Returns 1 - Var(R - V) / Var(R) where mask is 1; 0 if R is constant."""
   variance = _variance(returns, mask)
@@ -285,7 +293,9 @@ def _explained_variance(
   )
 
 
-def _normalized(advantages: jax.Array, mask: jax.Array) -> jax.Array:
+def _normalized(
+  advantages: Float[Array, "*B"], mask: Float[Array, "*B"]
+) -> Float[Array, "*B"]:
   """Returns advantages with mean 0 and deviation 1 where mask is 1, else 0."""
   mean = masked.masked_mean(advantages, mask)
   variance = _variance(advantages, mask)
@@ -414,8 +424,8 @@ def _minibatch_gradients(
   params: Params,
   batch: ValueBatch,
   fractions: Float[Array, " A"],
-  start: jax.Array,
-  stop: jax.Array,
+  start: Int[Array, ""],
+  stop: Int[Array, ""],
 ) -> tuple[Float[Array, ""], Params]:
   """Returns the loss and gradients of micro-batches [start, stop).
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import flax.struct
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Float32
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.types import Leaf
@@ -38,15 +38,15 @@ class EntropyTargetSettings(Settings):
 
 
 class EntropyControl(flax.struct.PyTreeNode):
-  """The coefficient's state between two updates; float32 [].
+  """The coefficient's state between two updates.
 
   Attributes:
     coef: c, 0 or more.
     entropy: entropy of the last update; infinite before the first.
   """
 
-  coef: Leaf
-  entropy: Leaf
+  coef: Float32[Leaf, ""]
+  entropy: Float32[Leaf, ""]
 
   def active_coef(self, nats: float) -> Float[Array, ""]:
     """Returns the coefficient of the next update's bonus.

@@ -15,11 +15,11 @@ from jaxtyping import Array, Float, Int
 
 
 class _Next(NamedTuple):
-  """The next trained token of each row, [B]; the scan runs right to left."""
+  """The next trained token of each row; the scan runs right to left."""
 
-  value_B: jax.Array
-  advantage_B: jax.Array
-  segment_B: jax.Array
+  value_B: Float[Array, " B"]
+  advantage_B: Float[Array, " B"]
+  segment_B: Int[Array, " B"]
 
 
 def estimate(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from azr_jax.parallel import mesh as mesh_lib
 
@@ -24,11 +24,11 @@ _PerToken = TypeVar("_PerToken")
 # The carry of a loop over chunks.
 _Arrays = TypeVar("_Arrays")
 # Arrays of a device's tokens: [B, S, ...], or [C, ...] in a chunk.
-_Rows = tuple[jax.Array, ...]
+_Rows = tuple[Num[Array, "..."], ...]
 # The device's part of each output head.
-_Heads = tuple[jax.Array, ...]
+_Heads = tuple[Float[Array, "D V"], ...]
 # Results per token, then values per token that only the backward pass needs.
-_Found = tuple[jax.Array, ...]
+_Found = tuple[Float[Array, "..."], ...]
 
 
 def chunked_logprobs(
@@ -110,7 +110,7 @@ def chunked_kl(
 
 def _on_mesh(
   function: Callable[..., _PerToken],
-  mask: jax.Array | None,
+  mask: Float[Array, "B S"] | None,
   rows: _Rows,
   heads: _Heads,
   mesh: Mesh | None,
@@ -241,7 +241,7 @@ def _logits(
   return logits / temperature
 
 
-def _psum(x: jax.Array, vocab_axis: str | None) -> jax.Array:
+def _psum(x: Float[Array, "*B"], vocab_axis: str | None) -> Float[Array, "*B"]:
   """Sums over the devices that share the vocabulary, if any do."""
   return x if vocab_axis is None else jax.lax.psum(x, vocab_axis)
 
@@ -271,7 +271,7 @@ def _softmax(
 
 def _over_chunks(
   value: Callable[[_Rows, _Heads], _Found],
-  slope: Callable[[_Rows, _Heads, _Found, _Found], jax.Array],
+  slope: Callable[[_Rows, _Heads, _Found, _Found], Float[Array, "C V"]],
   results: int,
   mask: Float[Array, "B S"] | None,
   rows: _Rows,
@@ -331,7 +331,11 @@ def _over_chunks(
 
 
 @jax.custom_vjp
-def _permuted(x: jax.Array, order: jax.Array, places: jax.Array) -> jax.Array:
+def _permuted(
+  x: Num[Array, "tokens ..."],
+  order: Int[Array, " tokens"],
+  places: Int[Array, " tokens"],
+) -> Num[Array, "tokens ..."]:
   """Returns x[order]. With `places`, its inverse, the gradient gathers too."""
   return x[order]
 
@@ -344,11 +348,11 @@ _permuted.defvjp(
 
 def _chunked(
   value: Callable[[_Rows, _Heads], _Found],
-  slope: Callable[[_Rows, _Heads, _Found, _Found], jax.Array],
+  slope: Callable[[_Rows, _Heads, _Found, _Found], Float[Array, "C V"]],
   results: int,
   temperature: float,
   vocab_axis: str | None,
-) -> Callable[[_Rows, _Heads, jax.Array | None], _Found]:
+) -> Callable[[_Rows, _Heads, Int[Array, ""] | None], _Found]:
   """Returns the differentiable map of `_over_chunks` over arrays [n, C, ...].
 
   Its last argument is the number of chunks to compute; None computes all.
@@ -412,8 +416,8 @@ def _chunked(
 
 def _loop(
   count: int,
-  live: jax.Array | None,
-  body: Callable[[jax.Array, _Arrays], _Arrays],
+  live: Int[Array, ""] | None,
+  body: Callable[[Int[Array, ""], _Arrays], _Arrays],
   start: _Arrays,
 ) -> _Arrays:
   """Runs a body for the first `live` of `count` chunks; None runs all."""
@@ -430,9 +434,13 @@ def _loop(
   return result
 
 
-def _take(x: jax.Array, index: jax.Array) -> jax.Array:
+def _take(
+  x: Num[Array, "chunks ..."], index: Int[Array, ""]
+) -> Num[Array, "..."]:
   return jax.lax.dynamic_index_in_dim(x, index, keepdims=False)
 
 
-def _put(x: jax.Array, part: jax.Array, index: jax.Array) -> jax.Array:
+def _put(
+  x: Num[Array, "chunks ..."], part: Num[Array, "..."], index: Int[Array, ""]
+) -> Num[Array, "chunks ..."]:
   return jax.lax.dynamic_update_index_in_dim(x, part, index, 0)

@@ -3,6 +3,7 @@
 import jax
 import optax
 import optax.contrib
+from jaxtyping import Array, Float
 
 from azr_jax.types import Params
 
@@ -88,7 +89,7 @@ def _decay_mask(params: Params) -> Params:
 
 
 def _muon_axes(
-  path: jax.tree_util.KeyPath, leaf: jax.Array
+  path: jax.tree_util.KeyPath, leaf: Float[Array, "..."]
 ) -> optax.contrib.MuonDimensionNumbers | None:
   """Returns input and output axes of a layer's matrix, or None for AdamW."""
   names = [entry.key for entry in path]

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32
+from jaxtyping import Bool, Float32, Int32, Shaped
 
 from azr_jax import types
 
@@ -269,8 +269,8 @@ def _columns(
   segment: int,
   weight: float,
   regularizer_weight: float,
-) -> dict[str, np.ndarray]:
-  """Returns one sequence's entries [S] in each array of a batch."""
+) -> dict[str, Shaped[np.ndarray, " S"]]:
+  """Returns one sequence's entries in each array of a batch."""
   length = len(sequence.token_ids) - 1
   mask = sequence.loss_mask[1:].astype(np.float32)
   # Target t is id t + 1, so the repetition begins one target earlier.

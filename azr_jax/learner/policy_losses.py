@@ -168,15 +168,21 @@ def clipped(
 
 
 def _clipped(
-  ratio: jax.Array, advantages: jax.Array, clip_low: float, clip_high: float
-) -> jax.Array:
+  ratio: Float[Array, "B S"],
+  advantages: Float[Array, "B S"],
+  clip_low: float,
+  clip_high: float,
+) -> Float[Array, "B S"]:
   clipped = jnp.clip(ratio, 1.0 - clip_low, 1.0 + clip_high)
   return -jnp.minimum(ratio * advantages, clipped * advantages)
 
 
 def _clip_fraction(
-  targets: Targets, ratio: jax.Array, clip_low: float, clip_high: float
-) -> dict[str, jax.Array]:
+  targets: Targets,
+  ratio: Float[Array, "B S"],
+  clip_low: float,
+  clip_high: float,
+) -> dict[str, Float[Array, "B S"]]:
   """Returns where ratios are outside the clip range; empty if all are 1."""
   if targets.is_on_policy:
     return {}
@@ -311,7 +317,7 @@ def choose_kl_cov(
   return order_statistics.largest(covariances, mask, _count(mask, fraction))
 
 
-def _count(mask: jax.Array, fraction: float) -> jax.Array:
+def _count(mask: Float[Array, "*B"], fraction: float) -> Int[Array, ""]:
   """Returns a fraction of the target count, rounded down, at least 1."""
   count = jnp.floor(fraction * jnp.sum(mask)).astype(jnp.int32)
   return jnp.maximum(count, 1)

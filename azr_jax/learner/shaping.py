@@ -19,6 +19,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Shaped
 
 from azr_jax import types
 from azr_jax.config.settings import Settings, setting
@@ -109,9 +110,9 @@ def shape_rewards(
       dataclasses.replace(t, in_loss=t.in_loss and not is_cut)
       for t, is_cut in zip(shaped, truncated, strict=True)
     ]
-    metrics["shaping/masked_fraction"] = _mean(truncated)
+    metrics["shaping/masked_fraction"] = _mean(np.array(truncated))
   return shaped, metrics
 
 
-def _mean(values: Sequence[float] | np.ndarray) -> float:
+def _mean(values: Shaped[np.ndarray, " trajectories"]) -> float:
   return float(np.mean(values)) if len(values) else 0.0

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Int32
+from jaxtyping import Array, Int, Int32
 
 from azr_jax.learner import entropy_target
 from azr_jax.learner.entropy_target import EntropyControl
@@ -77,7 +77,7 @@ def state_shardings(
 def _sharding_like(
   by_path: Mapping[tuple[str, ...], jax.ShapeDtypeStruct],
   path: jax.tree_util.KeyPath,
-  leaf: Leaf,
+  leaf: jax.ShapeDtypeStruct,
 ) -> jax.sharding.Sharding | None:
   """Returns the sharding of the parameter that a leaf of the state belongs to.
 
@@ -87,7 +87,7 @@ def _sharding_like(
   Args:
     by_path: each parameter by the dictionary keys of its path.
     path: path of the leaf in the state.
-    leaf: the leaf's shape.
+    leaf: shape and dtype of the leaf.
 
   Returns:
     The sharding. None if the leaf matches no parameter's path and shape.
@@ -176,7 +176,7 @@ def restarted(state: TrainState) -> TrainState:
   )
 
 
-def _zero_like(x: jax.Array) -> jax.Array:
+def _zero_like(x: Int[Array, ""]) -> Int[Array, ""]:
   """Returns zeros with an array's sharding."""
   return jnp.zeros_like(x, device=x.sharding)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import layout
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from azr_jax.models import gpu_page_kernel, page_kernel, pages
 from azr_jax.models.attention import MASK_VALUE
@@ -43,9 +43,9 @@ _BLOCKS, _BLOCK_ROWS = 8, 8
 class _Softmax(NamedTuple):
   """A softmax-weighted sum of values over the keys read so far."""
 
-  maximum_BKQ: jax.Array
-  total_BKQ: jax.Array
-  sum_BKQE: jax.Array
+  maximum_BKQ: Float[Array, "B K Q"]
+  total_BKQ: Float[Array, "B K Q"]
+  sum_BKQE: Float[Array, "B K Q E"]
 
 
 def make(
@@ -305,8 +305,11 @@ def _attend_block(
 
 
 def _read_pages(
-  pool: jax.Array, layer: jax.Array, page_B: jax.Array, platform: str
-) -> jax.Array:
+  pool: Num[Array, "L P ..."],
+  layer: Int[Array, ""],
+  page_B: Int[Array, " B"],
+  platform: str,
+) -> Num[Array, "B ..."]:
   """Returns one page of one layer for each row."""
   page = pool.at[layer, page_B].get(mode="promise_in_bounds")
   if platform != "tpu":

@@ -151,15 +151,25 @@ def _attend_packed(
 
 
 def _padded(
-  q: jax.Array, k: jax.Array, v: jax.Array, segment_ids: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  segment_ids: Int[Array, "B S"],
+) -> tuple[
+  Float[Array, "B padded H E"],
+  Float[Array, "B padded K E"],
+  Float[Array, "B padded K E"],
+  Int[Array, "B padded"],
+]:
   """Pads rows with tokens of segment 0, to a length that cuDNN accepts."""
   pad = (0, -q.shape[1] % _ROW_MULTIPLE)
   q, k, v = (jnp.pad(x, ((0, 0), pad, (0, 0), (0, 0))) for x in (q, k, v))
   return q, k, v, jnp.pad(segment_ids, ((0, 0), pad))
 
 
-def _differentiable(kernels: Kernels) -> Callable[..., jax.Array]:
+def _differentiable(
+  kernels: Kernels,
+) -> Callable[..., Float[Array, "B S H E"]]:
   """Returns the function (q, k, v, live, spans) -> outputs, 0 if not live."""
 
   @jax.custom_vjp

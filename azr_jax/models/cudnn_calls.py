@@ -90,17 +90,17 @@ def offsets(x: Float[Array, "B S H E"], spans: Spans) -> Int[Array, " ends"]:
 def _call(
   target: str,
   products: dict[str, str],
-  results: Sequence[jax.Array],
+  results: Sequence[Float[Array, "B S _ E"]],
   kept: Sequence[jax.ShapeDtypeStruct],
-  arguments: Sequence[jax.Array],
+  arguments: Sequence[Float[Array, "..."]],
   spans: Spans,
-) -> list[jax.Array]:
+) -> list[Float[Array, "..."]]:
   """Emits one cuDNN custom call and returns its outputs.
 
   Args:
     target: the custom call's name.
     products: its matrix products, by XLA's names.
-    results: arrays [B, S, H, E] shaped like the first results.
+    results: arrays shaped like the first results.
     kept: shapes of the other results.
     arguments: the input arrays, queries and keys first.
     spans: the sequences of all rows.
@@ -133,7 +133,10 @@ def _call(
 
 
 def _config(
-  q: jax.Array, k: jax.Array, products: dict[str, str], spans: Spans
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  products: dict[str, str],
+  spans: Spans,
 ) -> str:
   """Returns the fields of the custom call."""
   B, S, H, E = q.shape

@@ -12,6 +12,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from jaxtyping import Float, Num
 
 from azr_jax.models import (
   gguf_io,
@@ -35,7 +36,7 @@ _FILE_TYPES = {
 DTYPES = tuple(_FILE_TYPES)
 _ROPE_FACTORS = "rope_freqs.weight"
 # Name, shape in the checkpoint, and a function that returns the values.
-_Tensor = tuple[str, tuple[int, ...], Callable[[], np.ndarray]]
+_Tensor = tuple[str, tuple[int, ...], Callable[[], Float[np.ndarray, "..."]]]
 
 
 def save(
@@ -171,7 +172,9 @@ def _raw_kind(shape: tuple[int, ...], name: str, kind: _Kind) -> _Kind:
   return _Kind.F32 if len(shape) == 1 or name == _ROPE_FACTORS else kind
 
 
-def _packed(name: str, tensor: np.ndarray, kind: _Kind) -> np.ndarray:
+def _packed(
+  name: str, tensor: Float[np.ndarray, "..."], kind: _Kind
+) -> Num[np.ndarray, "..."]:
   """Converts a tensor to the file's type.
 
   Raises:

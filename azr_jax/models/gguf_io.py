@@ -202,7 +202,9 @@ def _huggingface_name(name: str) -> str:
   return f"{layer}{_HUGGINGFACE_NAMES[stem]}.{kind}"
 
 
-def _split_rotary_halves(weights: np.ndarray, head_size: int) -> np.ndarray:
+def _split_rotary_halves(
+  weights: Float[np.ndarray, "channels ..."], head_size: int
+) -> Float[np.ndarray, "channels ..."]:
   """Reorders the channels of llama's q and k from pairs to halves.
 
   GGUF interleaves the two channels of a rotary pair; here they are E/2 apart.

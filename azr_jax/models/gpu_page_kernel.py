@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax.models.attention import MASK_VALUE
 from azr_jax.models.pages import Entries, Pool, RecentKV, RowShares
@@ -44,9 +44,11 @@ SUPPORTED = (
 # Programs that keep a GPU busy: four on each of 132 multiprocessors.
 _PROGRAMS = 528
 _PARAMS = plgpu.CompilerParams(num_warps=4, num_stages=2)
-# The maximum score [Q] and the sum of weights [Q] over some tokens, and the
-# weighted sum of their values [Q, E].
-Softmax: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
+# The maximum score and the sum of weights over some tokens, and the weighted
+# sum of their values.
+Softmax: TypeAlias = tuple[
+  Float[Array, " Q"], Float[Array, " Q"], Float[Array, "Q E"]
+]
 
 
 def supports(page_size: int, head_size: int, dtype: DTypeLike) -> bool:
@@ -277,7 +279,7 @@ def _with_tokens(
   q: Float[Array, "Q E"],
   k: Float[Array, "E T"],
   v: Float[Array, "T E"],
-  seen: Array,
+  seen: Bool[Array, " T"],
 ) -> Softmax:
   """Adds tokens to a softmax.
 
@@ -285,7 +287,7 @@ def _with_tokens(
     softmax: the softmax over the tokens so far.
     k: keys of T tokens.
     v: values of the T tokens.
-    seen: which tokens are visible, [T]; the first one must be.
+    seen: which tokens are visible; the first one must be.
   """
   scores = jnp.where(seen[None, :], plgpu.dot(q, k), MASK_VALUE)
   maximum = jnp.maximum(softmax[0], jnp.max(scores, axis=1))

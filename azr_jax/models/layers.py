@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Float32, Int, Num
 
 from azr_jax.models import attention, cached_attention, pages, products, rope
 from azr_jax.models.config import ModelConfig
@@ -38,6 +38,13 @@ class Computation:
   fused: bool = False
   quantized: bool = False
   joined: bool = False
+
+
+# What the backward pass of `_rms_norm` keeps: x, the scale, and the inverse of
+# each token's root mean square.
+_Normed: TypeAlias = tuple[
+  Float[Array, "*B D"], Float[Array, " D"], Float32[Array, "*B 1"]
+]
 
 
 def named(
@@ -79,8 +86,8 @@ def _rms_norm(
 
 
 def _rms_norm_forward(
-  x: jax.Array, scale: jax.Array, eps: float
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+  x: Float[Array, "*B D"], scale: Float[Array, " D"], eps: float
+) -> tuple[Float[Array, "*B D"], _Normed]:
   x32 = x.astype(jnp.float32)
   mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
   inverse = jax.lax.rsqrt(mean_square + eps)
@@ -89,8 +96,8 @@ def _rms_norm_forward(
 
 
 def _rms_norm_backward(
-  eps: float, kept: tuple[jax.Array, ...], grad: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+  eps: float, kept: _Normed, grad: Float[Array, "*B D"]
+) -> tuple[Float[Array, "*B D"], Float[Array, " D"]]:
   del eps
   x, scale, inverse = kept
   normed = x.astype(jnp.float32) * inverse
@@ -168,12 +175,14 @@ class Projection(nn.Module):
     initializer: nn.initializers.Initializer,
     axes: tuple[str | None, ...],
     shape: tuple[int, ...],
-  ) -> jax.Array:
+  ) -> Num[Array, "..."]:
     return self.param(name, named(initializer, axes), shape, jnp.float32)
 
 
-def _biased(y: jax.Array, bias: jax.Array) -> jax.Array:
-  """Returns y plus a bias of its last axes, in the type of y."""
+def _biased(
+  y: Float[Array, "B S *out"], bias: Float[Array, "*out"]
+) -> Float[Array, "B S *out"]:
+  """Returns y plus a bias, in the type of y."""
   return y + jnp.expand_dims(bias, range(y.ndim - bias.ndim)).astype(y.dtype)
 
 
@@ -318,14 +327,17 @@ def _gated(
 
 
 def _gated_forward(
-  gate: jax.Array, up: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+  gate: Float[Array, "B S F"], up: Float[Array, "B S F"]
+) -> tuple[
+  Float[Array, "B S F"], tuple[Float[Array, "B S F"], Float[Array, "B S F"]]
+]:
   return nn.silu(gate) * up, (gate, up)
 
 
 def _gated_backward(
-  kept: tuple[jax.Array, jax.Array], grad: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+  kept: tuple[Float[Array, "B S F *pair"], Float[Array, "B S F *pair"]],
+  grad: Float[Array, "B S F *#pair"],
+) -> tuple[Float[Array, "B S F *pair"], Float[Array, "B S F *pair"]]:
   dtype = kept[0].dtype
   gate, up, grad = (x.astype(jnp.float32) for x in (*kept, grad))
   part = jax.nn.sigmoid(gate)
@@ -342,13 +354,15 @@ def _gated_pairs(pairs: Float[Array, "B S F 2"]) -> Float[Array, "B S F"]:
   return nn.silu(pairs[..., 0]) * pairs[..., 1]
 
 
-def _gated_pairs_forward(pairs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gated_pairs_forward(
+  pairs: Float[Array, "B S F 2"],
+) -> tuple[Float[Array, "B S F"], Float[Array, "B S F 2"]]:
   return _gated_pairs(pairs), pairs
 
 
 def _gated_pairs_backward(
-  pairs: jax.Array, grad: jax.Array
-) -> tuple[jax.Array]:
+  pairs: Float[Array, "B S F 2"], grad: Float[Array, "B S F"]
+) -> tuple[Float[Array, "B S F 2"]]:
   # Swapping the pairs gives each number its partner, so one elementwise pass
   # writes both gradients.
   is_gate = jax.lax.broadcasted_iota(jnp.int32, pairs.shape, 3) == 0

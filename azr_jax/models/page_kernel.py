@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from azr_jax.models import quantization
 from azr_jax.models.attention import MASK_VALUE
@@ -43,9 +43,11 @@ _VMEM_BYTES = 16 * 2**20
 # Sublanes of a register, to which the queries of a key head are padded, and
 # lanes, over which each per-query scalar is broadcast.
 _SUBLANES, _LANES = 8, 128
-# The maximum score and the sum of weights of G queries, each [G, lanes], and
-# the weighted sum of values [G, E].
-Softmax: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
+# The maximum score and the sum of weights of the queries, in each lane, and the
+# weighted sum of values.
+Softmax: TypeAlias = tuple[
+  Float[Array, "Q lanes"], Float[Array, "Q lanes"], Float[Array, "Q E"]
+]
 
 
 def live_pages(
@@ -229,10 +231,12 @@ def _cost(pool: Pool, padded: int, rows: int) -> pl.CostEstimate:
   )
 
 
-def _own(new: Entries) -> tuple[jax.Array, jax.Array]:
+def _own(
+  new: Entries,
+) -> tuple[Num[Array, "B K *S E"], Num[Array, "B K *S E"]]:
   """Returns keys and values of the new tokens.
 
-  They are [B, K, E] with one token per row, and [B, K, S, E] with several.
+  The axis S is missing with one token per row.
   """
   k, v = new.k, new.v
   if new.k_scale is not None and new.v_scale is not None:
@@ -308,14 +312,10 @@ def _kernel(
         out_ref[row, head] = (weighted / total[:, :1]).astype(out_ref.dtype)
 
 
-def _of_itself(q: jax.Array, k: jax.Array, v: jax.Array) -> Softmax:
-  """Returns the softmax over a single token.
-
-  Args:
-    q: queries [G, E].
-    k: the token's key [1, E].
-    v: the token's value [1, E].
-  """
+def _of_itself(
+  q: Float[Array, "Q E"], k: Num[Array, "1 E"], v: Num[Array, "1 E"]
+) -> Softmax:
+  """Returns the softmax over a single token, given its key and value."""
   # The compiler does not treat a product with a single key as a matrix product.
   score = jnp.sum(
     q.astype(jnp.float32) * k.astype(jnp.float32), axis=-1, keepdims=True
@@ -330,8 +330,12 @@ def _of_itself(q: jax.Array, k: jax.Array, v: jax.Array) -> Softmax:
 
 def _read(
   refs: Sequence[Any], at: tuple[int, ...], head: int
-) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
-  """Returns a head's keys, values and, if there are any, their scales [1, T].
+) -> tuple[
+  Num[Array, "..."], Num[Array, "T E"], tuple[Float[Array, "1 T"], ...]
+]:
+  """Returns a head's keys, values and, if there are any, their scales.
+
+  Keys are [E, T] in pages and [T, E] elsewhere.
 
   Args:
     refs: references to keys, values and, if they are quantized, scales.
@@ -345,22 +349,21 @@ def _read(
 
 
 def _softmax(
-  q: jax.Array,
-  k: jax.Array,
-  v: jax.Array,
-  scales: tuple[jax.Array, ...],
+  q: Float[Array, "Q E"],
+  k: Num[Array, "T E"] | Num[Array, "E T"],
+  v: Num[Array, "T E"],
+  scales: tuple[Float[Array, "1 T"], ...],
   axis: int,
-  seen: jax.Array,
+  seen: Int[Array, ""] | Int[Array, "Q 1"],
 ) -> Softmax:
   """Returns the softmax over T tokens.
 
   Args:
-    q: queries [G, E].
     k: keys of the T tokens.
-    v: values [T, E].
-    scales: scales [1, T] of keys and of values; empty if not quantized.
+    v: values of the T tokens.
+    scales: scales of keys and of values; empty if not quantized.
     axis: the channel axis of the keys.
-    seen: number of visible tokens, a scalar or one per query [G, 1].
+    seen: number of visible tokens, of all queries or per query.
   """
   scores = jax.lax.dot_general(
     q,

@@ -17,7 +17,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Float32, Int, Int32, Num
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Num
 
 from azr_jax.models import quantization
 from azr_jax.types import Leaf
@@ -228,13 +228,18 @@ def write_entries(
   return jax.lax.fori_loop(0, starts.shape[0], write_row, pool)
 
 
-def _with_token_axes(arrays: Pool | Entries) -> list[tuple[jax.Array, int]]:
+def _with_token_axes(
+  arrays: Pool | Entries,
+) -> list[tuple[Num[Array, "L _ K ..."], int]]:
   """Returns each array, laid out as in a pool, with its token axis."""
   return list(zip(jax.tree.leaves(arrays), _TOKEN_AXES, strict=False))
 
 
 def _change_page(
-  pool: Pool, page: jax.Array, fresh: list[jax.Array], is_new: jax.Array
+  pool: Pool,
+  page: Int[Array, ""],
+  fresh: list[Num[Array, "L 1 K ..."]],
+  is_new: Bool[Array, " C"],
 ) -> Pool:
   """Writes the new entries of one page."""
   zero = jnp.int32(0)

@@ -33,8 +33,8 @@ def scaling_factors(config: ModelConfig) -> Float32[np.ndarray, " pairs"]:
 
 
 def _scale_llama3(
-  frequencies: np.ndarray, scaling: Llama3RopeScaling
-) -> np.ndarray:
+  frequencies: Float[np.ndarray, " pairs"], scaling: Llama3RopeScaling
+) -> Float[np.ndarray, " pairs"]:
   """Divides frequencies with long wavelengths by `factor`.
 
   Short wavelengths keep their frequency, and the band in between is blended.

@@ -231,7 +231,7 @@ def _plan(
 
 def _fetch(
   params: Params, entry: weight_names.Entry, name: str, layer: int, dtype: str
-) -> np.ndarray:
+) -> Float[np.ndarray, "..."]:
   """Returns one tensor on the host, in the checkpoint's layout and dtype.
 
   Raises:

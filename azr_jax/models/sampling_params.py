@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
+from jaxtyping import Array, Num
 
 from azr_jax.models import quantization, transformer
 from azr_jax.models.config import ModelConfig
@@ -75,9 +76,12 @@ def fuse(params: Params, config: ModelConfig) -> Params:
 
 
 def _join_heads(
-  config: ModelConfig, q: jax.Array, k: jax.Array, v: jax.Array
-) -> jax.Array:
-  """Joins q [..., H, E] and k, v [..., K, E] to [..., K, H / K + 2, E]."""
+  config: ModelConfig,
+  q: Num[Array, "... H E"],
+  k: Num[Array, "... K E"],
+  v: Num[Array, "... K E"],
+) -> Num[Array, "... K H//K+2 E"]:
+  """Joins the queries of each key head with its key and value."""
   c = config
   group = c.num_heads // c.num_kv_heads
   q = q.reshape(*q.shape[:-2], c.num_kv_heads, group, c.head_size)

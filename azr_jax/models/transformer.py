@@ -304,7 +304,7 @@ def init_params(model: Transformer, key: Key[Array, ""]) -> Params:
   return nn.unbox(_init(model, key))
 
 
-def _init(model: Transformer, key: jax.Array) -> BoxedParams:
+def _init(model: Transformer, key: Key[Array, ""]) -> BoxedParams:
   """Draws random parameters, boxed with the names of their logical axes."""
   token = jnp.zeros((1, 1), jnp.int32)
   return dict(model.init(key, token, token)["params"])

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Float32
 
 from azr_jax.models import transformer, weight_names
 from azr_jax.models.config import ModelConfig
@@ -114,7 +114,7 @@ def _load(
   num_layers: int,
   reader: TensorReader,
   sharding: NamedSharding,
-) -> jax.Array:
+) -> Float32[Array, "..."]:
   """Loads one parameter; reads each distinct shard of this host once."""
   shape = (num_layers, *entry.shape) if entry.stacked else entry.shape
   devices: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
@@ -148,8 +148,8 @@ def _read(
   name: str,
   index: tuple[slice, ...],
   reader: TensorReader,
-) -> np.ndarray:
-  """Returns the part of a tensor that `index` selects in our layout, float32.
+) -> Float32[np.ndarray, "..."]:
+  """Returns the part of a tensor that `index` selects, in our layout.
 
   Where a checkpoint axis merges several axes of the parameter, only a range of
   the first of them is contiguous in the file. That axis is sliced while
@@ -221,7 +221,9 @@ def _at(tree: Params | Shardings, path: tuple[str, ...]) -> Any:
   return tree
 
 
-def _put(params: Params, path: tuple[str, ...], value: jax.Array) -> None:
+def _put(
+  params: Params, path: tuple[str, ...], value: Float[Array, "..."]
+) -> None:
   """Adds a parameter at a path of keys."""
   for key in path[:-1]:
     params = params.setdefault(key, {})

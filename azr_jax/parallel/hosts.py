@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
+from jaxtyping import Shaped
 
 T = TypeVar("T")
 # Messages are exchanged in chunks of this fixed size, so that one compiled
@@ -245,7 +246,9 @@ class Hosts:
     self.raise_on_all(what, error)
     return self.all_gather(what, text.encode())[0].decode()
 
-  def assert_equal_arrays(self, what: str, *arrays: np.ndarray) -> None:
+  def assert_equal_arrays(
+    self, what: str, *arrays: Shaped[np.ndarray, "..."]
+  ) -> None:
     """Checks that every process holds the same arrays.
 
     Processes sample with the same seeds, so a difference is a fault: another

@@ -120,7 +120,7 @@ def _changed(slots: Slots, changes: Changes) -> Slots:
 def _start(
   pool: pages.Pool,
   slots: Slots,
-  context: jax.Array | None,
+  context: Int[Array, "B T"] | None,
   steps: int,
   num_drafts: int,
 ) -> Carry:
@@ -210,11 +210,11 @@ def _open_cache(
 
 def _begin_call(
   pool: pages.Pool,
-  copy_sources: jax.Array,
-  copy_targets: jax.Array,
-  num_copies: jax.Array,
-  length: jax.Array,
-) -> tuple[pages.Pool, jax.Array]:
+  copy_sources: Int[Array, " B"],
+  copy_targets: Int[Array, " B"],
+  num_copies: Int[Array, "1"],
+  length: Int[Array, " B"],
+) -> tuple[pages.Pool, Int[Array, " B"]]:
   """Copies pages and orders the slots by length, on one device."""
   pool = pages.copy_pages(pool, copy_sources, copy_targets, num_copies[0])
   return pool, pages.by_length(length)

@@ -229,7 +229,7 @@ def contexts(
   return found
 
 
-def _fill(row: np.ndarray, sequence: SequenceState) -> None:
+def _fill(row: Int32[np.ndarray, " T"], sequence: SequenceState) -> None:
   """Writes a sequence's tokens and its siblings' into a row, from the end."""
   end = len(row)
   siblings = [

@@ -184,8 +184,8 @@ class PageEngine(HostEngine):
 
   def _write(
     self,
-    pages: np.ndarray,
-    table: np.ndarray,
+    pages: Int[np.ndarray, "P C"],
+    table: Int[np.ndarray, " M"],
     start: int,
     tokens: Sequence[int],
   ) -> None:
@@ -193,7 +193,12 @@ class PageEngine(HostEngine):
       page, place = divmod(position, self.shapes.page_size)
       pages[table[page], place] = token
 
-  def _held(self, pages: np.ndarray, table: np.ndarray, length: int) -> list:
+  def _held(
+    self,
+    pages: Int[np.ndarray, "P C"],
+    table: Int[np.ndarray, " M"],
+    length: int,
+  ) -> list[int]:
     used = self.shapes.pages_for(length)
     held = pages[table[:used]].reshape(-1)[:length]
     assert (held >= 0).all()

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 
 import jax
 import numpy as np
+from jaxtyping import Bool
 
 from azr_jax.rollout import decode_state
 from azr_jax.rollout.admission import Admission
@@ -236,13 +237,13 @@ class Scheduler:
     return [*self.stages.take_ended(), *left]
 
   def _end_responses(
-    self, call: DecodedCall, done: np.ndarray
+    self, call: DecodedCall, done: Bool[np.ndarray, " B"]
   ) -> list[SequenceState]:
     """Ends the responses that a call completed.
 
     Args:
       call: the tokens of the call, already added to the slots.
-      done: bool [B], the slots whose responses the device stopped.
+      done: the slots whose responses the device stopped.
 
     Returns:
       The sequences that ended with their response.

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from jaxtyping import Shaped
 
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import (
@@ -78,7 +79,7 @@ class Run:
     """Waits for all hosts. If a host is too slow, the error names it."""
     self.hosts.barrier(what)
 
-  def assert_same(self, what: str, *arrays: np.ndarray) -> None:
+  def assert_same(self, what: str, *arrays: Shaped[np.ndarray, "..."]) -> None:
     """Raises RuntimeError with the hosts' names unless all arrays are equal."""
     self.hosts.assert_equal_arrays(what, *arrays)
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Bool, Float, Float32, Int, Int32
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Shaped
 
 from azr_jax.models import transformer
 from azr_jax.models.attention import AttentionFn
@@ -225,8 +225,10 @@ def _of_logits(
   return drawn[..., 0], ids, top
 
 
-def _chunks(x: jax.Array, chunk: int) -> jax.Array:
-  """Reshapes [B, S, ...] to [chunks, B, C, ...], padded at the end.
+def _chunks(
+  x: Shaped[Array, "B S ..."], chunk: int
+) -> Shaped[Array, "chunks B C ..."]:
+  """Cuts the tokens of rows into chunks, padded at the end.
 
   The batch axis is not split, because it is sharded over devices.
   """
@@ -237,7 +239,9 @@ def _chunks(x: jax.Array, chunk: int) -> jax.Array:
   return jnp.moveaxis(rows, 1, 0)
 
 
-def _whole(x: jax.Array, length: int) -> jax.Array:
-  """Undoes `_chunks`: reshapes [chunks, B, C, ...] to [B, S, ...]."""
+def _whole(
+  x: Shaped[Array, "chunks B C ..."], length: int
+) -> Shaped[Array, "B S ..."]:
+  """Undoes `_chunks`: joins chunks to rows of `length` tokens."""
   rows = jnp.moveaxis(x, 0, 1)
   return rows.reshape(len(rows), -1, *x.shape[3:])[:, :length]

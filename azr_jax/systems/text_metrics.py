@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from azr_jax import types
 
@@ -54,8 +55,10 @@ def repeat_score(text: str) -> float:
   return float(2.0 * common.sum() / (n * (n + 1)))
 
 
-def _prefix_ranks(codes: np.ndarray) -> list[np.ndarray]:
-  """Returns the ranks [n] of every suffix's first 1, 2, 4, ... characters."""
+def _prefix_ranks(
+  codes: Int[np.ndarray, " n"],
+) -> list[Int[np.ndarray, " n"]]:
+  """Returns the ranks of every suffix's first 1, 2, 4, ... characters."""
   n = len(codes)
   rank = np.unique(codes, return_inverse=True)[1]
   ranks = [rank]
@@ -70,14 +73,11 @@ def _prefix_ranks(codes: np.ndarray) -> list[np.ndarray]:
   return ranks
 
 
-def repetition_onset(token_ids: np.ndarray) -> int | None:
+def repetition_onset(token_ids: Int[np.ndarray, " S"]) -> int | None:
   """Returns the index from which a completion repeats itself to its end.
 
   The first period does not count as repeated. Returns None if the completion
   does not end in a repetition.
-
-  Args:
-    token_ids: int32 [S].
   """
   n = len(token_ids)
   first = None
@@ -142,8 +142,8 @@ def metrics(
 
 def _lengths_by_grade(
   trajectories: Sequence[types.Trajectory],
-  lengths: np.ndarray,
-  reflective: np.ndarray,
+  lengths: Float[np.ndarray, " trajectories"],
+  reflective: Bool[np.ndarray, " trajectories"],
 ) -> dict[str, float]:
   """Returns mean tokens of correct, wrong, and correct reflective answers.
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jaxtyping import Array, Key
 
 from azr_jax import types
 from azr_jax.executor import Executor
@@ -116,11 +117,11 @@ class Experiment:
     rules = self.settings.shared.sharding.rules()
     return self.source.load_params(self.mesh, rules)
 
-  def sampling_key(self, step: int) -> jax.Array:
+  def sampling_key(self, step: int) -> Key[Array, ""]:
     """Returns the random key of a step's rollouts."""
     return keys.of(self.settings.shared.seed, Purpose.SAMPLING, step)
 
-  def evaluation_key(self) -> jax.Array:
+  def evaluation_key(self) -> Key[Array, ""]:
     """Returns the random key of evaluations, the same at every step."""
     return keys.of(self.settings.shared.seed, Purpose.EVALUATION)
 

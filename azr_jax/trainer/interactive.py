@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jaxtyping import Float32
 
 from azr_jax import types
 from azr_jax.learner import preparation, update
@@ -159,7 +160,7 @@ class Model:
     self,
     prompts: Sequence[Prompt | types.Prompt],
     completions: Sequence[str | Sample],
-  ) -> list[np.ndarray]:
+  ) -> list[Float32[np.ndarray, " _S"]]:
     """Returns the log-probabilities of the tokens of completions.
 
     They are computed at the configuration's sampling temperature.
@@ -169,7 +170,7 @@ class Model:
       completions: texts, or samples. A sample's own token ids are scored.
 
     Returns:
-      A float32 array [S] for each completion, in nats.
+      An array for each completion, in nats.
 
     Raises:
       ValueError: a sequence is longer than a row.

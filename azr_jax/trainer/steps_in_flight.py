@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import jax
 import numpy as np
+from jaxtyping import Array, Key
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
@@ -78,7 +78,7 @@ class StepsInFlight:
     self,
     sampler: Sampler,
     tokenizer: Tokenizer,
-    sampling_key: Callable[[int], jax.Array],
+    sampling_key: Callable[[int], Key[Array, ""]],
     system: System,
     jobs: SharedJobs,
     staleness: int,

@@ -8,7 +8,9 @@ import pytest
 
 from azr_jax.evals import pass_at_k
 
-CORRECT = np.array([[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]])
+CORRECT = np.array(
+  [[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], bool
+)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])

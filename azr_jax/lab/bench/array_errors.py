@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from azr_jax.lab.bench import device
 
@@ -34,9 +35,9 @@ class Programs:
 
   inputs: tuple[Any, ...]
   names: tuple[str, ...]
-  exact: Callable[..., tuple[jax.Array, ...]]
-  plain: Callable[..., tuple[jax.Array, ...]]
-  kernel: Callable[..., tuple[jax.Array, ...]] | None
+  exact: Callable[..., tuple[Float[Array, "..."], ...]]
+  plain: Callable[..., tuple[Float[Array, "..."], ...]]
+  kernel: Callable[..., tuple[Float[Array, "..."], ...]] | None
   calls: int = 1
 
 
@@ -82,8 +83,8 @@ def compare(programs: Programs, repeats: int) -> dict[str, Any]:
 
 def _errors(
   names: tuple[str, ...],
-  found: tuple[jax.Array, ...],
-  exact: tuple[jax.Array, ...],
+  found: tuple[Float[Array, "..."], ...],
+  exact: tuple[Float[Array, "..."], ...],
 ) -> dict[str, float]:
   """Returns the errors of each array, overall and of its worst vector."""
   errors = {}
@@ -94,7 +95,9 @@ def _errors(
 
 
 @jax.jit
-def _error(found: jax.Array, exact: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _error(
+  found: Float[Array, "*B E"], exact: Float[Array, "*B E"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
   """Returns the relative error of an array and of its worst vector."""
   off = jnp.linalg.norm(found.astype(jnp.float32) - exact, axis=-1)
   size = jnp.linalg.norm(exact, axis=-1)

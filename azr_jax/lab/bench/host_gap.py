@@ -14,6 +14,7 @@ import time
 from typing import Any, cast
 
 import numpy as np
+from jaxtyping import Int
 
 from azr_jax import types
 from azr_jax.lab.compile.lengths import Lengths
@@ -176,7 +177,7 @@ class _TimedEngine(LengthEngine):
     pool: Any,
     slots: Any,
     changes: Any,
-    stop_ids: np.ndarray,
+    stop_ids: Int[np.ndarray, " I"],
     min_active: int,
   ) -> tuple[Any, Any, Any]:
     """Runs a call of the decode loop and records times before and after it."""

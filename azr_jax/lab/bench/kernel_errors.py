@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int32
 
 from azr_jax.lab.bench import array_errors
 from azr_jax.learner.settings import LearnerSettings
@@ -37,7 +38,7 @@ def training(
   mesh: Mesh,
   config: ModelConfig,
   dtype: DTypeLike,
-  segments: np.ndarray,
+  segments: Int32[np.ndarray, "B S"],
   name: str = "auto",
   repeats: int = 5,
 ) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def training(
     mesh: a mesh of one device.
     config: the model whose heads attend.
     dtype: dtype of queries, keys and values.
-    segments: sequence numbers in packed rows, int32 [B, S].
+    segments: sequence numbers in packed rows.
     name: one of `attention.NAMES`.
     repeats: timed calls of each; the fastest counts.
 
@@ -165,7 +166,9 @@ def _decoding_inputs(
   lengths: list[int],
   page_size: int,
   tokens: int,
-) -> tuple[jax.Array, pages.Entries, pages.PagedCache, pages.RecentKV]:
+) -> tuple[
+  Float[Array, "B S H E"], pages.Entries, pages.PagedCache, pages.RecentKV
+]:
   """Returns queries, their own entries, the cache, and recent tokens."""
   rows, K, E = len(lengths), config.num_kv_heads, config.head_size
   q, *entries = _normal(
@@ -227,7 +230,7 @@ def _exact_by_layer(attend: CachedAttentionFn) -> Callable[..., Any]:
 
 def _normal(
   seed: int, *shapes: tuple[int, ...], dtype: DTypeLike
-) -> list[jax.Array]:
+) -> list[Float[Array, "..."]]:
   """Returns normally distributed arrays of these shapes."""
   keys = jax.random.split(jax.random.key(seed), len(shapes))
   return [

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+from jaxtyping import Int32
 
 # Longest response of a ragged workload, divided by the median response.
 RAGGED_SPREAD = 8
@@ -48,8 +49,8 @@ class SamplerWorkload:
     """Returns the total number of tokens of all responses."""
     return self.samples * sum(self.max_new_tokens())
 
-  def prompt_ids(self, vocab_size: int) -> np.ndarray:
-    """Returns random prompts, int32 [prompts, prompt_tokens]."""
+  def prompt_ids(self, vocab_size: int) -> Int32[np.ndarray, "B S"]:
+    """Returns random prompts, all of the same length."""
     rng = np.random.default_rng(1)
     shape = (self.prompts, self.prompt_tokens)
     return rng.integers(1, vocab_size, shape, dtype=np.int32)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+from jaxtyping import Int
 
 from azr_jax import types
 from azr_jax.models import cached_attention
@@ -52,7 +53,7 @@ class Rules:
   platform: str
   lists_pages: bool = False
 
-  def pages_read(self, lengths: np.ndarray, slots: int) -> float:
+  def pages_read(self, lengths: Int[np.ndarray, " live"], slots: int) -> float:
     """Returns how many pages attention reads sequentially per token.
 
     If only live pages are read, this is the mean number of pages per slot, as
@@ -186,7 +187,7 @@ class _CostEngine(LengthEngine):
     self._rules, self._costs = rules, costs
     self.simulated = SimulatedSampling()
 
-  def compact(self, slots: Any, kept: np.ndarray) -> Any:
+  def compact(self, slots: Any, kept: Int[np.ndarray, " kept"]) -> Any:
     """Changes the number of slots."""
     if len(kept) != len(slots.done):
       self.simulated.compact_s += self._costs.compact_s.get(len(kept), 0.0)
@@ -205,7 +206,7 @@ class _CostEngine(LengthEngine):
     pool: Any,
     slots: Any,
     changes: Any,
-    stop_ids: np.ndarray,
+    stop_ids: Int[np.ndarray, " I"],
     min_active: int,
   ) -> tuple[Any, Any, Any]:
     """Runs a call of the decode loop."""

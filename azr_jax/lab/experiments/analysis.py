@@ -9,6 +9,7 @@ import dataclasses
 import math
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.evals import statistics
 from azr_jax.lab.experiments import checks, folders, outcomes
@@ -245,8 +246,15 @@ def _of_seeds(sd: float, count: int) -> hypotheses.Mean:
 
 def _paired(
   workdir: Workdir, one: ArmComparison
-) -> tuple[tuple[int, ...], np.ndarray, np.ndarray] | None:
-  """Returns the common seeds and [seeds, items] of base and arm, or None."""
+) -> (
+  tuple[
+    tuple[int, ...],
+    Float[np.ndarray, "seeds items"],
+    Float[np.ndarray, "seeds items"],
+  ]
+  | None
+):
+  """Returns the common seeds, and the values of base and arm; or None."""
   outcome = workdir.plan.outcomes[one.outcome]
   arm = outcomes.read(workdir, one.arm, outcome)
   if arm is None:

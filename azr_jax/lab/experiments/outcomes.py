@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.evals import score_files
 from azr_jax.lab.experiments import folders
@@ -20,14 +21,14 @@ class OutcomeValues:
   Attributes:
     seeds: seeds of the runs.
     items: question by item id, sorted; {} for a metric.
-    values: values by seed and item, float64 [seeds, items].
+    values: values by seed and item.
   """
 
   seeds: tuple[int, ...]
   items: dict[str, str]
-  values: np.ndarray
+  values: Float[np.ndarray, "seeds items"]
 
-  def of(self, seeds: tuple[int, ...]) -> np.ndarray:
+  def of(self, seeds: tuple[int, ...]) -> Float[np.ndarray, "seeds items"]:
     """Returns the values of the given seeds, in their order."""
     return self.values[[self.seeds.index(seed) for seed in seeds]]
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import scipy
+from jaxtyping import Float
 
 _QUANTILES = 4000
 
@@ -88,8 +89,8 @@ class Mean:
     )
 
 
-def mean_of(values: np.ndarray) -> Mean:
-  """Returns the mean of values [s, n] with its errors."""
+def mean_of(values: Float[np.ndarray, "seeds items"]) -> Mean:
+  """Returns the mean of s x n values with its errors."""
   num_seeds, num_items = values.shape
   mean = float(values.mean())
   by_seed, by_item = values.mean(axis=1), values.mean(axis=0)
@@ -114,7 +115,7 @@ def mean_of(values: np.ndarray) -> Mean:
   return Mean(mean, (Error(math.sqrt(variance), df), over_seeds))
 
 
-def _variance(values: np.ndarray) -> float:
+def _variance(values: Float[np.ndarray, " n"]) -> float:
   return float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
 
 

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.config import named
 from azr_jax.curricula import adaptive, bandit, mixed, mixture, replay
@@ -104,7 +105,9 @@ def _curriculum(
 
 
 def _bucketed(
-  names: tuple[str, ...], scores: np.ndarray, limits: Sequence[float]
+  names: tuple[str, ...],
+  scores: Float[np.ndarray, " puzzles"],
+  limits: Sequence[float],
 ) -> Buckets:
   """Returns buckets by difficulty, split into thirds if there are no limits."""
   low, high = limits or difficulty.thresholds(scores)
@@ -114,7 +117,7 @@ def _bucketed(
 
 def _puzzles(
   c: CountdownSettings, say: Callable[[str], None]
-) -> tuple[list[Puzzle], np.ndarray]:
+) -> tuple[list[Puzzle], Float[np.ndarray, " puzzles"]]:
   """Returns the puzzles of source 0, with the difficulty of each."""
   if c.puzzles:
     return _training_puzzles(c.puzzles, say)
@@ -132,7 +135,7 @@ def _puzzles(
 
 def _training_puzzles(
   path: str, say: Callable[[str], None]
-) -> tuple[list[Puzzle], np.ndarray]:
+) -> tuple[list[Puzzle], Float[np.ndarray, " puzzles"]]:
   """Returns the training puzzles of a file, with the difficulty of each.
 
   Raises:

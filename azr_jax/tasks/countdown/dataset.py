@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
+from jaxtyping import Float32
 
 from azr_jax.grading.countdown_puzzle import Puzzle, from_record
 from azr_jax.tasks.countdown import generator
@@ -72,7 +73,7 @@ class CountdownPuzzles(tfds.core.GeneratorBasedBuilder):
 
 def load(
   *, seed: int, train: int, test: int, data_dir: pathlib.Path, split: str
-) -> tuple[list[Puzzle], np.ndarray]:
+) -> tuple[list[Puzzle], Float32[np.ndarray, " puzzles"]]:
   """Reads a split, after building the dataset if the folder lacks it.
 
   Args:
@@ -83,7 +84,7 @@ def load(
     split: `train` or `test`.
 
   Returns:
-    The puzzles, and their difficulties, float32 [puzzles].
+    The puzzles, and their difficulties.
   """
   arguments: dict[str, Any] = dict(
     seed=seed, train=train, test=test, data_dir=data_dir

@@ -24,6 +24,7 @@ these two features are 0 for them.
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import solver
@@ -35,8 +36,8 @@ _MAX_NEAR = 200
 _MAX_EXTRA_COST = 1.2  # Extra cost relative to a solution of additions only.
 
 
-def score(analysis: solver.Analysis, count: int) -> np.ndarray:
-  """Returns the difficulty of puzzles with `count` numbers, float64 [rows].
+def score(analysis: solver.Analysis, count: int) -> Float[np.ndarray, " rows"]:
+  """Returns the difficulty of puzzles with `count` numbers.
 
   Scores of unsolvable puzzles are meaningless.
   """
@@ -62,8 +63,8 @@ def score(analysis: solver.Analysis, count: int) -> np.ndarray:
   )
 
 
-def score_puzzles(puzzles: Sequence[Puzzle]) -> np.ndarray:
-  """Returns each puzzle's difficulty, float64 [puzzles]; nan if unsolvable."""
+def score_puzzles(puzzles: Sequence[Puzzle]) -> Float[np.ndarray, " puzzles"]:
+  """Returns each puzzle's difficulty; nan if unsolvable."""
   scores = np.full(len(puzzles), np.nan)
   counts = np.array([len(puzzle.numbers) for puzzle in puzzles])
   for count in np.unique(counts):
@@ -77,14 +78,16 @@ def score_puzzles(puzzles: Sequence[Puzzle]) -> np.ndarray:
   return scores
 
 
-def thresholds(scores: np.ndarray) -> tuple[float, float]:
+def thresholds(scores: Float[np.ndarray, " puzzles"]) -> tuple[float, float]:
   """Returns the 1/3 and 2/3 quantiles of the scores."""
   low, high = np.quantile(scores, [1 / 3, 2 / 3])
   return float(low), float(high)
 
 
-def buckets(scores: np.ndarray, thresholds: tuple[float, float]) -> np.ndarray:
-  """Returns indices into `BUCKETS`, int64 [scores].
+def buckets(
+  scores: Float[np.ndarray, " puzzles"], thresholds: tuple[float, float]
+) -> Int[np.ndarray, " puzzles"]:
+  """Returns the index of each puzzle's bucket in `BUCKETS`.
 
   Args:
     thresholds: the highest easy difficulty and the lowest hard one.

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float32
 
 from azr_jax.config import user_files
 from azr_jax.grading.countdown_puzzle import Puzzle, from_record
@@ -15,14 +16,16 @@ from azr_jax.tasks import records
 from azr_jax.tasks.countdown import difficulty
 
 
-def read(path: pathlib.Path) -> tuple[list[Puzzle], np.ndarray]:
+def read(
+  path: pathlib.Path,
+) -> tuple[list[Puzzle], Float32[np.ndarray, " puzzles"]]:
   """Reads the solvable puzzles of a file in the public layout.
 
   Args:
     path: a file that `azr_jax/tasks/records.py` reads.
 
   Returns:
-    The puzzles, and their difficulties, float32 [puzzles].
+    The puzzles, and their difficulties.
 
   Raises:
     ValueError: a record is not a puzzle, or no puzzle is solvable.

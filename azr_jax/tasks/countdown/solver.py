@@ -18,6 +18,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
+from jaxtyping import Bool, Float, Int, Int64
 
 APPLY: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
   "+": operators.add,
@@ -69,75 +70,77 @@ class _Expressions:
 
   Attributes:
     blocks: the blocks of expressions in order; empty for a single number.
-    cost: float64 [expressions], the sum over all operations.
-    depth: int64 [expressions], the depth of the expression tree.
-    plus_minus: bool [expressions], whether all operations are + or -.
-    divides: bool [expressions], whether any operation is a division.
+    cost: the sum over all operations.
+    depth: the depth of the expression tree.
+    plus_minus: whether all operations are + or -.
+    divides: whether any operation is a division.
   """
 
   blocks: tuple[_Block, ...]
-  cost: np.ndarray
-  depth: np.ndarray
-  plus_minus: np.ndarray
-  divides: np.ndarray
+  cost: Float[np.ndarray, " expressions"]
+  depth: Int[np.ndarray, " expressions"]
+  plus_minus: Bool[np.ndarray, " expressions"]
+  divides: Bool[np.ndarray, " expressions"]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Values:
-  """The values of the expressions of one subset, arrays [rows, expressions].
+  """The values of the expressions of one subset.
 
   Attributes:
-    numerator: int64.
-    denominator: int64, positive; 0 if the expression divides by zero.
-    negative: bool, whether any intermediate or final value is negative.
-    fractional: bool, whether any intermediate or final value is not an integer.
+    numerator: the numerators, not reduced.
+    denominator: positive; 0 if the expression divides by zero.
+    negative: whether any intermediate or final value is negative.
+    fractional: whether any intermediate or final value is not an integer.
   """
 
-  numerator: np.ndarray
-  denominator: np.ndarray
-  negative: np.ndarray
-  fractional: np.ndarray
+  numerator: Int64[np.ndarray, "rows expressions"]
+  denominator: Int64[np.ndarray, "rows expressions"]
+  negative: Bool[np.ndarray, "rows expressions"]
+  fractional: Bool[np.ndarray, "rows expressions"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-  """Properties of puzzles, arrays [rows].
+  """Properties of puzzles.
 
   The `all_` fields are False for puzzles without a solution.
 
   Attributes:
-    num_solutions: int64, the number of expressions that reach the target.
-    best: int64, the index of the cheapest solution, for `term`; -1 if none.
-    cost: float64, the cost of the cheapest solution; inf if none.
-    depth: int64, the minimum depth of a solution; 0 if none.
-    natural: bool, whether some solution has no negative or fractional value.
-    plus_minus: bool, whether some solution uses only + and -.
-    all_divide: bool, whether all solutions divide.
-    all_fractional: bool, whether all solutions have a fractional value.
-    all_negative: bool, whether all solutions have a negative value.
-    near: int64, the number of near misses.
-    two_suffice: bool, whether two of the numbers reach the target.
+    num_solutions: the number of expressions that reach the target.
+    best: the index of the cheapest solution, for `term`; -1 if none.
+    cost: the cost of the cheapest solution; inf if none.
+    depth: the minimum depth of a solution; 0 if none.
+    natural: whether some solution has no negative or fractional value.
+    plus_minus: whether some solution uses only + and -.
+    all_divide: whether all solutions divide.
+    all_fractional: whether all solutions have a fractional value.
+    all_negative: whether all solutions have a negative value.
+    near: the number of near misses.
+    two_suffice: whether two of the numbers reach the target.
   """
 
-  num_solutions: np.ndarray
-  best: np.ndarray
-  cost: np.ndarray
-  depth: np.ndarray
-  natural: np.ndarray
-  plus_minus: np.ndarray
-  all_divide: np.ndarray
-  all_fractional: np.ndarray
-  all_negative: np.ndarray
-  near: np.ndarray
-  two_suffice: np.ndarray
+  num_solutions: Int[np.ndarray, " rows"]
+  best: Int[np.ndarray, " rows"]
+  cost: Float[np.ndarray, " rows"]
+  depth: Int[np.ndarray, " rows"]
+  natural: Bool[np.ndarray, " rows"]
+  plus_minus: Bool[np.ndarray, " rows"]
+  all_divide: Bool[np.ndarray, " rows"]
+  all_fractional: Bool[np.ndarray, " rows"]
+  all_negative: Bool[np.ndarray, " rows"]
+  near: Int[np.ndarray, " rows"]
+  two_suffice: Bool[np.ndarray, " rows"]
 
 
-def analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
+def analyse(
+  numbers: Int[np.ndarray, "rows n"], targets: Int[np.ndarray, " rows"]
+) -> Analysis:
   """Solves a batch of puzzles with n numbers each.
 
   Args:
-    numbers: positive integers [rows, n], n from 2 to 6.
-    targets: integers [rows].
+    numbers: positive numbers, n from 2 to 6 per puzzle.
+    targets: the target of each puzzle.
 
   Raises:
     ValueError: n is out of range, or exact values might not fit 64 bits.
@@ -160,7 +163,9 @@ def analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
   )
 
 
-def _check(numbers: np.ndarray, targets: np.ndarray) -> None:
+def _check(
+  numbers: Int[np.ndarray, "rows n"], targets: Int[np.ndarray, " rows"]
+) -> None:
   if numbers.ndim != 2 or not 2 <= numbers.shape[1] <= 6 or not len(numbers):
     raise ValueError(
       f"numbers of shape {numbers.shape}: expected [rows, 2 to 6]"
@@ -224,15 +229,15 @@ def _left_parts(mask: int) -> list[int]:
 
 
 def natural_solutions(
-  numbers: np.ndarray, targets: np.ndarray
-) -> list[np.ndarray]:
+  numbers: Int[np.ndarray, "rows n"], targets: Int[np.ndarray, " rows"]
+) -> list[Int[np.ndarray, " _solutions"]]:
   """Returns each puzzle's solutions without negative or fractional values.
 
   The arguments and errors are the same as for `analyse`. Rows are not batched,
   so memory grows with their number.
 
   Returns:
-    For each row, the indices of expressions, int64 [solutions].
+    For each row, the indices of expressions.
   """
   numbers = np.asarray(numbers, np.int64)
   targets = np.asarray(targets, np.int64)
@@ -242,7 +247,7 @@ def natural_solutions(
   return [np.flatnonzero(row) for row in hits]
 
 
-def _values(numbers: np.ndarray) -> dict[int, _Values]:
+def _values(numbers: Int[np.ndarray, "rows n"]) -> dict[int, _Values]:
   """Returns the values of every subset, by bit mask."""
   values: dict[int, _Values] = {}
   for mask, expressions in _tables(numbers.shape[1]).items():
@@ -255,7 +260,9 @@ def _values(numbers: np.ndarray) -> dict[int, _Values]:
   return values
 
 
-def _analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
+def _analyse(
+  numbers: Int[np.ndarray, "rows n"], targets: Int[np.ndarray, " rows"]
+) -> Analysis:
   size = numbers.shape[1]
   tables, values = _tables(size), _values(numbers)
   all_numbers = (1 << size) - 1
@@ -291,8 +298,10 @@ def _analyse(numbers: np.ndarray, targets: np.ndarray) -> Analysis:
   )
 
 
-def _reaches(values: _Values, targets: np.ndarray) -> np.ndarray:
-  """Returns which expressions reach the target, bool [rows, expressions]."""
+def _reaches(
+  values: _Values, targets: Int[np.ndarray, " rows"]
+) -> Bool[np.ndarray, "rows expressions"]:
+  """Returns which expressions reach the target."""
   expected = targets[:, None] * values.denominator
   return (values.numerator == expected) & (values.denominator > 0)
 
@@ -320,8 +329,10 @@ def _combine(expressions: _Expressions, values: dict[int, _Values]) -> _Values:
 
 def _operate(
   left: _Values, right: _Values, operator: str, swapped: bool
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns numerators and denominators [rows, left, right expressions]."""
+) -> tuple[
+  Int64[np.ndarray, "rows left right"], Int64[np.ndarray, "rows left right"]
+]:
+  """Returns numerators and denominators of all pairs of expressions."""
   a, b = left.numerator[:, :, None], left.denominator[:, :, None]
   c, d = right.numerator[:, None, :], right.denominator[:, None, :]
   if operator == "*":

@@ -32,6 +32,7 @@ import heapq
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from azr_jax.executor import literals
 from azr_jax.tasks.programs import task as task_lib
@@ -260,7 +261,7 @@ class TaskBuffer:
     self,
     rng: np.random.Generator,
     count: int,
-    weights: np.ndarray | None,
+    weights: Float[np.ndarray, " entries"] | None,
     entries: dict[int, _Entry] | None = None,
   ) -> list[Task]:
     """Samples tasks, without replacement if there are enough.
@@ -268,7 +269,7 @@ class TaskBuffer:
     Args:
       rng: the random generator.
       count: the number of tasks.
-      weights: the probabilities [entries]. None samples uniformly.
+      weights: the probability of each entry. None samples uniformly.
       entries: the entries to sample from. None samples from all.
     """
     entries = self._entries if entries is None else entries

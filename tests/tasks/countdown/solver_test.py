@@ -106,11 +106,11 @@ def test_every_puzzle_of_a_public_set_is_solved():
 
 
 @pytest.mark.parametrize(
-  "numbers", [[[0, 1]], [[1]], [[10**9] * 4], np.zeros((0, 3))]
+  "numbers", [[[0, 1]], [[1]], [[10**9] * 4], np.zeros((0, 3), int)]
 )
 def test_inputs_without_exact_values_are_refused(numbers):
   with pytest.raises(ValueError, match="expected"):
-    solver.analyse(np.asarray(numbers), np.ones(len(numbers)))
+    solver.analyse(np.asarray(numbers), np.ones(len(numbers), int))
 
 
 def test_a_target_that_would_overflow_is_refused():

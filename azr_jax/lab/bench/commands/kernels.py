@@ -28,6 +28,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int32
 
 from azr_jax.lab.bench import device, kernel_errors
 from azr_jax.lab.compile import lengths as lengths_lib
@@ -108,7 +109,9 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
   }
 
 
-def _segments(rows: int, row_length: int, sequences: int) -> np.ndarray:
+def _segments(
+  rows: int, row_length: int, sequences: int
+) -> Int32[np.ndarray, "B S"]:
   """Returns rows of sequences of random lengths, padded at the end."""
   rng = np.random.default_rng(0)
   ends = rng.integers(1, row_length + 1, (rows, sequences))
