@@ -53,15 +53,15 @@ class Resources:
   folder: pathlib.Path
 
 
-def _programs(c: ProgramsSettings, resources: Resources) -> Corpus:
+def _programs(settings: ProgramsSettings, resources: Resources) -> Corpus:
   # tensorflow-datasets takes a quarter of a second to import.
   from azr_jax.corpora.programs import dataset
 
   with resources.make_executor() as executor:
     pairs = dataset.load(
-      seed=c.seed,
-      count=c.count,
-      mix=conversations.ProgramMix(**vars(c.mix)),
+      seed=settings.seed,
+      count=settings.count,
+      mix=conversations.ProgramMix(**vars(settings.mix)),
       executor=executor,
       data_dir=resources.folder,
     )
@@ -69,46 +69,50 @@ def _programs(c: ProgramsSettings, resources: Resources) -> Corpus:
 
 
 def _countdown(
-  c: countdown.CountdownCorpusSettings, resources: Resources
+  settings: countdown.CountdownCorpusSettings, resources: Resources
 ) -> Corpus:
   del resources
-  pairs = list(countdown.conversations(**vars(c)))
+  pairs = list(countdown.conversations(**vars(settings)))
   return Corpus(from_pairs(pairs), countdown.train_tokenizer)
 
 
 def _arithmetic(
-  c: arithmetic.ArithmeticSettings, resources: Resources
+  settings: arithmetic.ArithmeticSettings, resources: Resources
 ) -> Corpus:
   del resources
-  pairs = list(arithmetic.conversations(**vars(c)))
+  pairs = list(arithmetic.conversations(**vars(settings)))
   return Corpus(from_pairs(pairs), arithmetic.train_tokenizer)
 
 
 def _questions(
-  c: questions.QuestionCorpusSettings, resources: Resources
+  settings: questions.QuestionCorpusSettings, resources: Resources
 ) -> Corpus:
   del resources
   return Corpus(
-    list(questions.conversations(**vars(c))), questions.train_tokenizer
+    list(questions.conversations(**vars(settings))), questions.train_tokenizer
   )
 
 
-def _demonstrations(c: DemonstrationsSettings, resources: Resources) -> Corpus:
+def _demonstrations(
+  settings: DemonstrationsSettings, resources: Resources
+) -> Corpus:
   del resources
-  found = demonstrations.read(pathlib.Path(c.path).expanduser())
+  found = demonstrations.read(pathlib.Path(settings.path).expanduser())
   return Corpus(
     [demonstration.conversation() for demonstration in found],
     questions.train_tokenizer,
   )
 
 
-def _rows(c: rows.RowCorpusSettings, resources: Resources) -> Corpus:
+def _rows(settings: rows.RowCorpusSettings, resources: Resources) -> Corpus:
   del resources
-  found = rows.conversations(c.data, c.completion_column, c.reader, c.writer)
+  found = rows.conversations(
+    settings.data, settings.completion_column, settings.reader, settings.writer
+  )
   return Corpus(
     found,
     rows.train_tokenizer,
-    lambda tokenizer, say: c.writer.check(found[0].row, tokenizer, say),
+    lambda tokenizer, say: settings.writer.check(found[0].row, tokenizer, say),
   )
 
 

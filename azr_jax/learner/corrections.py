@@ -100,11 +100,11 @@ def resolve(kind: str, may_be_off_policy: bool, is_weighted: bool) -> str:
   return kind
 
 
-def make(kind: str, c: CorrectionSettings) -> Correct | None:
+def make(kind: str, settings: CorrectionSettings) -> Correct | None:
   """Returns `weights` with its kind and limits bound; None for `NONE`."""
   if kind == NONE:
     return None
-  return functools.partial(weights, kind, **vars(c))
+  return functools.partial(weights, kind, **vars(settings))
 
 
 def weights(

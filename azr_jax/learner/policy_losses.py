@@ -393,11 +393,11 @@ def _is_loss(found: Any) -> bool:
   return isinstance(found, PolicyLoss) or callable(found)
 
 
-def make(name: str, c: PolicyLossSettings) -> PolicyLoss:
+def make(name: str, settings: PolicyLossSettings) -> PolicyLoss:
   """Returns a policy loss by its name, with hyperparameters from settings."""
   row = load(name)
-  own = vars(getattr(c, row.section)) if row.section else {}
-  numbers = vars(c) | own
+  own = vars(getattr(settings, row.section)) if row.section else {}
+  numbers = vars(settings) | own
   choose = _bound(row.choose, numbers) if row.choose else None
   return dataclasses.replace(row, loss=_bound(row.loss, numbers), choose=choose)
 

@@ -27,28 +27,30 @@ class SamplingDtypes(NamedTuple):
   cache: DTypeLike
 
 
-def multiplied_weights(c: ModelConfig) -> int:
+def multiplied_weights(config: ModelConfig) -> int:
   """Returns the number of weights that multiply every token.
 
   An input table that is not also the output head is indexed, not multiplied.
   """
-  table = 0 if c.tie_embeddings else c.vocab_size * c.hidden_size
-  return parameter_count(c) - table
+  table = 0 if config.tie_embeddings else config.vocab_size * config.hidden_size
+  return parameter_count(config) - table
 
 
-def forward_flops(c: ModelConfig, tokens: float, context: float) -> float:
+def forward_flops(config: ModelConfig, tokens: float, context: float) -> float:
   """Returns the FLOPs of a forward pass.
 
   Args:
-    c: the decoder's config.
+    config: the decoder's config.
     tokens: number of tokens.
     context: mean number of tokens that each token attends to.
   """
-  attention = 4.0 * c.num_layers * c.num_heads * c.head_size * context
-  return tokens * (2.0 * multiplied_weights(c) + attention)
+  attention = (
+    4.0 * config.num_layers * config.num_heads * config.head_size * context
+  )
+  return tokens * (2.0 * multiplied_weights(config) + attention)
 
 
-def training_flops(c: ModelConfig, lengths: Iterable[int]) -> float:
+def training_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
   """Returns the FLOPs of training on whole sequences once.
 
   The backward pass has twice the FLOPs of the forward pass; recomputation is
@@ -56,31 +58,31 @@ def training_flops(c: ModelConfig, lengths: Iterable[int]) -> float:
   attends to t tokens, including itself.
 
   Args:
-    c: the decoder's config.
+    config: the decoder's config.
     lengths: number of tokens of each sequence.
   """
-  return 3.0 * sum(forward_flops(c, n, (n + 1) / 2) for n in lengths)
+  return 3.0 * sum(forward_flops(config, n, (n + 1) / 2) for n in lengths)
 
 
-def weight_bytes(c: ModelConfig, dtypes: SamplingDtypes) -> float:
+def weight_bytes(config: ModelConfig, dtypes: SamplingDtypes) -> float:
   """Returns the bytes of the weights that multiply every token."""
-  head = c.vocab_size * c.hidden_size
-  kernels = multiplied_weights(c) - head
+  head = config.vocab_size * config.hidden_size
+  kernels = multiplied_weights(config) - head
   return float(
     jnp.dtype(dtypes.head).itemsize * head
     + jnp.dtype(dtypes.kernels).itemsize * kernels
   )
 
 
-def cache_entry_bytes(c: ModelConfig, dtype: DTypeLike) -> int:
+def cache_entry_bytes(config: ModelConfig, dtype: DTypeLike) -> int:
   """Returns the bytes of one token's keys and values in all layers."""
   scale = _SCALE_BYTES if quantization.is_quantized(dtype) else 0
-  per_head = jnp.dtype(dtype).itemsize * c.head_size + scale
-  return 2 * c.num_layers * c.num_kv_heads * per_head
+  per_head = jnp.dtype(dtype).itemsize * config.head_size + scale
+  return 2 * config.num_layers * config.num_kv_heads * per_head
 
 
 def decode_bytes(
-  c: ModelConfig,
+  config: ModelConfig,
   dtypes: SamplingDtypes,
   weight_reads: float,
   entry_reads: float,
@@ -88,12 +90,12 @@ def decode_bytes(
   """Returns the bytes that decoding must read from device memory.
 
   Args:
-    c: the decoder's config.
+    config: the decoder's config.
     dtypes: dtypes of weights and cache.
     weight_reads: number of times a copy of the weights was read. A group of
       devices with one copy reads it once per token, for all its slots together.
     entry_reads: number of cache entries read. Each token reads as many as its
       sequence had before it.
   """
-  weights = weight_bytes(c, dtypes) * weight_reads
-  return weights + cache_entry_bytes(c, dtypes.cache) * entry_reads
+  weights = weight_bytes(config, dtypes) * weight_reads
+  return weights + cache_entry_bytes(config, dtypes.cache) * entry_reads

@@ -26,19 +26,19 @@ from azr_jax.types import Rules
 MAX_HELD = 0.85
 
 
-def rollout_mesh(c: RolloutMeshSettings, mesh: Mesh) -> Mesh:
+def rollout_mesh(settings: RolloutMeshSettings, mesh: Mesh) -> Mesh:
   """Returns the mesh to sample on: the learner's devices, perhaps reshaped.
 
   A sampled row lies on one device, so the `context` axis is folded into `data`.
 
   Args:
-    c: the axis sizes; all 0 uses the learner's.
+    settings: the axis sizes; all 0 uses the learner's.
     mesh: the learner's mesh.
 
   Raises:
     ValueError: the sizes do not multiply to the number of devices.
   """
-  sizes = c.sizes()
+  sizes = settings.sizes()
   if not any(sizes.values()):
     context = mesh.shape["context"]
     if context == 1:

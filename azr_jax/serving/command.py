@@ -117,7 +117,7 @@ def serve(
 
 
 def served_model(
-  c: ServeSettings, policy: Policy, name: str, step: int | None
+  settings: ServeSettings, policy: Policy, name: str, step: int | None
 ) -> ServedModel:
   """Returns the model as clients see it.
 
@@ -130,14 +130,16 @@ def served_model(
     name=name,
     has_steps=step is not None,
     tokenizer=policy.tokenizer,
-    rollout=c.rollout,
-    limits=c.serve,
+    rollout=settings.rollout,
+    limits=settings.serve,
     context=policy.sampler.engine.model.config.max_positions,
     created=int(time.time()),
   )
 
 
-def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
+def make_worker(
+  policy: Policy, settings: ServeSettings, step: int
+) -> DecodeWorker:
   """Returns a worker that samples as a policy's first `sample` call would.
 
   `policy.sample(prompts, n, prompt_seeds=[seed])` returns the same tokens that
@@ -145,11 +147,14 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
   swap.
   """
   policy.weights.version = step
-  num_top, scorer = c.serve.max_logprobs, None
+  num_top, scorer = settings.serve.max_logprobs, None
   if num_top:
     engine = policy.sampler.engine
     attend = attention.make(
-      c.model.attention, engine.mesh, c.model.dtype, max_sequences_per_row=1
+      settings.model.attention,
+      engine.mesh,
+      settings.model.dtype,
+      max_sequences_per_row=1,
     )
     scorer = scoring.Scorer(engine, num_top, attend)
   return DecodeWorker(
@@ -157,13 +162,13 @@ def make_worker(policy: Policy, c: ServeSettings, step: int) -> DecodeWorker:
     policy.weights,
     policy.call_key_data(0),
     step,
-    c.serve.max_waiting,
+    settings.serve.max_waiting,
     scorer,
   )
 
 
 def checkpoint_loader(
-  c: ServeSettings, spec: str, policy: Policy
+  settings: ServeSettings, spec: str, policy: Policy
 ) -> Callable[[int], types.Params]:
   """Returns a function that loads the parameters of a run's step.
 
@@ -171,10 +176,12 @@ def checkpoint_loader(
     spec: the run folder.
     policy: the policy of an earlier step.
   """
-  mesh = mesh_lib.make_mesh(c.mesh.sizes())
+  mesh = mesh_lib.make_mesh(settings.mesh.sizes())
   config = policy.sampler.engine.model.config
   folder = storage.resolve(spec)
-  return lambda step: loading.load_checkpoint(c, folder, config, mesh, step)
+  return lambda step: loading.load_checkpoint(
+    settings, folder, config, mesh, step
+  )
 
 
 @contextlib.contextmanager

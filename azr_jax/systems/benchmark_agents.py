@@ -49,7 +49,7 @@ class AgentSettings(Protocol):
 
 
 def build(
-  c: AgentSettings,
+  settings: AgentSettings,
   name: str,
   tokenizer: Tokenizer,
   executor: Executor,
@@ -59,7 +59,7 @@ def build(
   """Builds an agent.
 
   Args:
-    c: section `evaluate`.
+    settings: section `evaluate`.
     name: one of `AGENTS`, or `code_interpreter.agents.CONVERSATION`.
     tokenizer: the policy's tokenizer.
     executor: runs the agent's scripts.
@@ -75,32 +75,40 @@ def build(
     hosts,
     importable=sandbox.libraries,
     timeout_s=sandbox.timeout_s,
-    **vars(c.tool),
+    **vars(settings.tool),
   )
   jobs = SharedJobs(executor, hosts)
   steer = CodeSteer(
-    jobs, c.prompt_format, tool.libraries, c.arguments, **vars(c.steer)
+    jobs,
+    settings.prompt_format,
+    tool.libraries,
+    settings.arguments,
+    **vars(settings.steer),
   )
   return agents.make(name, tool, jobs, steer.ask)
 
 
-def agent_names(c: AgentSettings, benchmarks: Sequence[str]) -> tuple[str, ...]:
+def agent_names(
+  settings: AgentSettings, benchmarks: Sequence[str]
+) -> tuple[str, ...]:
   """Returns the agents that answer; ("",) if the model answers alone.
 
   Args:
-    c: section `evaluate`.
+    settings: section `evaluate`.
     benchmarks: names of `evals/registry.py`.
 
   Raises:
     Invalid: a benchmark needs an agent.
     ValueError: no agent can answer a benchmark.
   """
-  if questions.NAME in benchmarks and not c.agents:
+  if questions.NAME in benchmarks and not settings.agents:
     raise Invalid(
       "config.evaluate.agents",
       f"=(): expected some of {AGENTS} with benchmark "
       f"{questions.NAME!r}, as in configs/evaluate.py:questions",
     )
-  for name in benchmarks if c.agents else ():
-    questions.answered_by(registry.find(name), c.agents[0], c.agents)
-  return c.agents or ("",)
+  for name in benchmarks if settings.agents else ():
+    questions.answered_by(
+      registry.find(name), settings.agents[0], settings.agents
+    )
+  return settings.agents or ("",)

@@ -59,12 +59,12 @@ def untrained(name: str, folder: pathlib.Path, seed: int) -> load.ModelSource:
 
 
 def load_model(
-  c: SamplingSettings, spec: str, mesh: Mesh, step: int | None = None
+  settings: SamplingSettings, spec: str, mesh: Mesh, step: int | None = None
 ) -> tuple[load.ModelSource, types.Params]:
   """Loads a model spec, or a run's checkpoint, sharded on a mesh.
 
   Args:
-    c: the settings with sharding rules and the download folder.
+    settings: the settings with sharding rules and the download folder.
     spec: a model spec, or the folder of a run.
     mesh: the mesh of the parameters.
     step: the checkpoint of a run. None means the newest.
@@ -74,7 +74,7 @@ def load_model(
       the run's initial model no longer exists.
     MemoryError: a device has no room for the weights.
   """
-  rules = c.sharding.rules()
+  rules = settings.sharding.rules()
   folder = storage.resolve(spec)
   if not (folder / checkpoint.FOLDER).is_dir():
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
@@ -82,7 +82,7 @@ def load_model(
         f"{folder}: expected a run's folder with checkpoints, or a model's "
         "with config.json and safetensors"
       )
-    source = load.resolve(spec, c.model.cache_dir)
+    source = load.resolve(spec, settings.model.cache_dir)
     sizes.check_weights(source.config, mesh, rules)
     return source, source.load_params(mesh, rules)
   config = read_run_config(folder)
@@ -91,9 +91,9 @@ def load_model(
     source = untrained(name, folder, config.seed)
   else:
     _require_path(folder, config.model.source)
-    source = load.resolve(config.model.source, c.model.cache_dir)
+    source = load.resolve(config.model.source, settings.model.cache_dir)
   sizes.check_weights(source.config, mesh, rules)
-  return source, load_checkpoint(c, folder, source.config, mesh, step)
+  return source, load_checkpoint(settings, folder, source.config, mesh, step)
 
 
 def _require_path(folder: pathlib.Path, source: str) -> None:
@@ -107,7 +107,7 @@ def _require_path(folder: pathlib.Path, source: str) -> None:
 
 
 def load_checkpoint(
-  c: SamplingSettings,
+  settings: SamplingSettings,
   folder: pathlib.Path,
   config: ModelConfig,
   mesh: Mesh,
@@ -116,7 +116,7 @@ def load_checkpoint(
   """Loads the parameters of a run's checkpoint, sharded on a mesh.
 
   Args:
-    c: the settings with sharding rules.
+    settings: the settings with sharding rules.
     folder: the run's folder.
     config: the config of the run's model.
     mesh: the mesh of the parameters.
@@ -128,14 +128,14 @@ def load_checkpoint(
   model = transformer.Transformer(config)
   with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
     abstract = mesh_lib.sharded_shapes(
-      transformer.abstract_params(model), mesh, c.sharding.rules()
+      transformer.abstract_params(model), mesh, settings.sharding.rules()
     )
     (params,) = checkpoints.restore_params(step, abstract)
   return params
 
 
 def load_policy(
-  c: SamplingSettings,
+  settings: SamplingSettings,
   spec: str,
   step: int | None = None,
   workload: Callable[[Tokenizer], sizes.Workload] | None = None,
@@ -148,7 +148,7 @@ def load_policy(
   large as the workload needs and memory allows.
 
   Args:
-    c: the sections of the command. The seed creates the policy's key.
+    settings: the sections of the command. The seed creates the policy's key.
     spec: a model spec, or the folder of a run.
     step: the checkpoint of a run. None means the newest.
     workload: the workload by tokenizer. None if unknown.
@@ -160,17 +160,17 @@ def load_policy(
       sequence.
   """
   available = memory.available_bytes()
-  mesh = mesh_lib.make_mesh(c.mesh.sizes())
-  layout.rollout_mesh(c.rollout.mesh, mesh)  # Checked before a download.
-  source, params = load_model(c, spec, mesh, step)
-  rollout = c.rollout
+  mesh = mesh_lib.make_mesh(settings.mesh.sizes())
+  layout.rollout_mesh(settings.rollout.mesh, mesh)  # Checked before a download.
+  source, params = load_model(settings, spec, mesh, step)
+  rollout = settings.rollout
   if workload is not None:
     rollout = sizes.for_workload(rollout, workload(source.tokenizer))
   longest = 0 if keeps_to_context else rollout.longest + 1
   messages.announce_model(source, longest)
-  rules = c.sharding.rules()
+  rules = settings.sharding.rules()
   model = build.build_model(
-    c.model, source.config, mesh, rules, rows=None, sampler_bytes=None
+    settings.model, source.config, mesh, rules, rows=None, sampler_bytes=None
   )
   sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
   if sampling != mesh:
@@ -189,5 +189,5 @@ def load_policy(
     sampler,
     source.tokenizer,
     Weights(sampler.compute_params(params)),
-    keys.of(c.seed, Purpose.EVALUATION),
+    keys.of(settings.seed, Purpose.EVALUATION),
   )

@@ -23,20 +23,20 @@ class Layer(torch.nn.Module):
   It computes in the type of its input, whatever the type of its parameters.
   """
 
-  def __init__(self, c: ModelConfig):
+  def __init__(self, config: ModelConfig):
     super().__init__()
-    self._heads, self._kv_heads = c.num_heads, c.num_kv_heads
-    self._head_size, self._eps = c.head_size, c.norm_eps
-    joined = c.num_heads + 2 * c.num_kv_heads
-    self.attention_norm = _ones(c.hidden_size)
-    self.qkv = _matrix(joined * c.head_size, c.hidden_size)
+    self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
+    self._head_size, self._eps = config.head_size, config.norm_eps
+    joined = config.num_heads + 2 * config.num_kv_heads
+    self.attention_norm = _ones(config.hidden_size)
+    self.qkv = _matrix(joined * config.head_size, config.hidden_size)
     self.qkv_bias = None
-    if c.qkv_bias:
-      self.qkv_bias = torch.nn.Parameter(torch.zeros(joined * c.head_size))
-    self.out = _matrix(c.hidden_size, c.num_heads * c.head_size)
-    self.mlp_norm = _ones(c.hidden_size)
-    self.gate_up = _matrix(2 * c.mlp_size, c.hidden_size)
-    self.down = _matrix(c.hidden_size, c.mlp_size)
+    if config.qkv_bias:
+      self.qkv_bias = torch.nn.Parameter(torch.zeros(joined * config.head_size))
+    self.out = _matrix(config.hidden_size, config.num_heads * config.head_size)
+    self.mlp_norm = _ones(config.hidden_size)
+    self.gate_up = _matrix(2 * config.mlp_size, config.hidden_size)
+    self.down = _matrix(config.hidden_size, config.mlp_size)
 
   def forward(
     self,

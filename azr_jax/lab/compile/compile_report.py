@@ -41,11 +41,13 @@ RESERVED_BYTES = 0.3e9
 MEAN_TOKENS = 1024
 
 
-def config_of(c: ModelSettings) -> ModelConfig:
+def config_of(settings: ModelSettings) -> ModelConfig:
   """Returns the config of a run's model, which need not exist yet."""
-  if c.preset and not pathlib.Path(c.source).expanduser().is_dir():
-    return presets.PRESETS[c.preset]
-  return load.config_of(c.source, c.cache_dir)
+  if (
+    settings.preset and not pathlib.Path(settings.source).expanduser().is_dir()
+  ):
+    return presets.PRESETS[settings.preset]
+  return load.config_of(settings.source, settings.cache_dir)
 
 
 def compile_check(

@@ -21,30 +21,33 @@ _LANES = 128
 
 
 def advice(
-  trained: Sequence[int], c: LearnerSettings, config: MeshSettings, mesh: Mesh
+  trained: Sequence[int],
+  learner: LearnerSettings,
+  config: MeshSettings,
+  mesh: Mesh,
 ) -> str:
   """Returns what to change if most rows are padding, else "".
 
   Args:
     trained: tokens of each trained sequence, prompt included.
-    c: the learner's settings.
+    learner: the learner's settings.
     config: the sizes of the mesh as configured.
     mesh: the learner's mesh.
   """
-  padded = mesh_lib.padded_rows(c.micro_rows, mesh)
-  rows = _rows(trained, c.row_length, c.max_sequences_per_row)
+  padded = mesh_lib.padded_rows(learner.micro_rows, mesh)
+  rows = _rows(trained, learner.row_length, learner.max_sequences_per_row)
   now = rows / _rounded(rows, padded)
   if now >= 0.5:
     return ""
   best, best_fill = "", now
   for context in _contexts(mesh):
     shards = mesh.size // mesh.shape["tensor"] // context
-    row_length = _rounded(c.row_length, context * _LANES)
-    filled = _rows(trained, row_length, c.max_sequences_per_row)
+    row_length = _rounded(learner.row_length, context * _LANES)
+    filled = _rows(trained, row_length, learner.max_sequences_per_row)
     found = filled / _rounded(filled, shards)
     if found > best_fill:
       best_fill = found
-      best = _changes(context, row_length, shards, c, config, mesh)
+      best = _changes(context, row_length, shards, learner, config, mesh)
     if best_fill >= _ENOUGH:
       break
   text = (
@@ -69,7 +72,7 @@ def _changes(
   context: int,
   row_length: int,
   shards: int,
-  c: LearnerSettings,
+  learner: LearnerSettings,
   config: MeshSettings,
   mesh: Mesh,
 ) -> str:
@@ -79,9 +82,9 @@ def _changes(
     changes["mesh.context"] = context
     if -1 not in (config.fsdp, config.data):
       changes["mesh.fsdp"] = shards // mesh.shape["data"]
-  if row_length != c.row_length:
+  if row_length != learner.row_length:
     changes["learner.row_length"] = row_length
-  if shards < c.micro_rows:
+  if shards < learner.micro_rows:
     changes["learner.micro_rows"] = shards
   return " ".join(f"{key}={value}" for key, value in changes.items())
 

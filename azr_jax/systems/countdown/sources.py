@@ -35,7 +35,7 @@ class Sources:
 
 
 def read(
-  c: CountdownSettings, steps: int, say: Callable[[str], None]
+  settings: CountdownSettings, steps: int, say: Callable[[str], None]
 ) -> Sources:
   """Returns the puzzles, read or generated, and their curriculum.
 
@@ -47,32 +47,35 @@ def read(
     ValueError: no puzzle has one of the sizes, or a file has only puzzles of
       the test split.
   """
-  puzzles, scores = _puzzles(c, say)
-  of_size = [i for i, p in enumerate(puzzles) if len(p.numbers) in c.sizes]
+  puzzles, scores = _puzzles(settings, say)
+  of_size = [
+    i for i, p in enumerate(puzzles) if len(p.numbers) in settings.sizes
+  ]
   if not of_size:
     raise ValueError(
-      f"config.countdown.sizes={c.sizes}: expected sizes that some puzzles have"
+      f"config.countdown.sizes={settings.sizes}: expected sizes that some "
+      "puzzles have"
     )
   puzzles, scores = [puzzles[i] for i in of_size], scores[of_size]
-  names = difficulty.BUCKETS + ((PROPOSED,) if c.proposals else ())
-  buckets = _bucketed(names, scores, c.bucket_limits)
-  curriculum = _curriculum(c, buckets, steps)
+  names = difficulty.BUCKETS + ((PROPOSED,) if settings.proposals else ())
+  buckets = _bucketed(names, scores, settings.bucket_limits)
+  curriculum = _curriculum(settings, buckets, steps)
   sources = [puzzles]
-  if c.mix.puzzles:
-    second, second_scores = _training_puzzles(c.mix.puzzles, say)
+  if settings.mix.puzzles:
+    second, second_scores = _training_puzzles(settings.mix.puzzles, say)
     mixed_buckets = _bucketed(difficulty.BUCKETS, second_scores, ())
     weights = mixture.proportional(mixed_buckets)
-    if c.mix.bucket_weights:
-      weights = mixture.constant(c.mix.bucket_weights)
+    if settings.mix.bucket_weights:
+      weights = mixture.constant(settings.mix.bucket_weights)
     sources.append(second)
     curriculum = mixed.Mixed(
-      curriculum, mixture.Mixture(mixed_buckets, weights), c.mix.fraction
+      curriculum, mixture.Mixture(mixed_buckets, weights), settings.mix.fraction
     )
   return Sources(sources, buckets, curriculum)
 
 
 def _curriculum(
-  c: CountdownSettings, buckets: Buckets, steps: int
+  settings: CountdownSettings, buckets: Buckets, steps: int
 ) -> Curriculum:
   """Returns the curriculum over the first source.
 
@@ -81,26 +84,26 @@ def _curriculum(
       not make a curriculum.
   """
   curriculum: Curriculum
-  if c.curriculum == "adaptive":
-    curriculum = adaptive.Adaptive(buckets, **vars(c.adaptive))
-  elif c.curriculum == "bandit":
-    curriculum = bandit.Bandit(buckets, **vars(c.bandit))
-  elif c.curriculum == "static":
+  if settings.curriculum == "adaptive":
+    curriculum = adaptive.Adaptive(buckets, **vars(settings.adaptive))
+  elif settings.curriculum == "bandit":
+    curriculum = bandit.Bandit(buckets, **vars(settings.bandit))
+  elif settings.curriculum == "static":
     curriculum = mixture.Mixture(buckets, mixture.static(steps))
-  elif named.is_spec(c.curriculum):
-    curriculum = curriculum_lib.make(c.curriculum, buckets)
+  elif named.is_spec(settings.curriculum):
+    curriculum = curriculum_lib.make(settings.curriculum, buckets)
   else:
     weights = mixture.proportional(buckets)
-    if c.bucket_weights:
-      weights = mixture.constant(c.bucket_weights)
+    if settings.bucket_weights:
+      weights = mixture.constant(settings.bucket_weights)
       if not (weights(1) * buckets.filled()).any():
         raise ValueError(
-          f"config.countdown.bucket_weights={c.bucket_weights}: expected a "
-          "positive weight for a bucket with puzzles"
+          f"config.countdown.bucket_weights={settings.bucket_weights}: "
+          "expected a positive weight for a bucket with puzzles"
         )
     curriculum = mixture.Mixture(buckets, weights)
-  if c.replay.fraction:
-    curriculum = replay.Replay(curriculum, **vars(c.replay))
+  if settings.replay.fraction:
+    curriculum = replay.Replay(curriculum, **vars(settings.replay))
   return curriculum
 
 
@@ -116,19 +119,19 @@ def _bucketed(
 
 
 def _puzzles(
-  c: CountdownSettings, say: Callable[[str], None]
+  settings: CountdownSettings, say: Callable[[str], None]
 ) -> tuple[list[Puzzle], Float[np.ndarray, " puzzles"]]:
   """Returns the puzzles of source 0, with the difficulty of each."""
-  if c.puzzles:
-    return _training_puzzles(c.puzzles, say)
+  if settings.puzzles:
+    return _training_puzzles(settings.puzzles, say)
   # tensorflow-datasets takes a quarter of a second to import.
   from azr_jax.tasks.countdown import dataset
 
   return dataset.load(
-    seed=c.data_seed,
-    train=c.count,
+    seed=settings.data_seed,
+    train=settings.count,
     test=0,
-    data_dir=pathlib.Path(c.data_dir).expanduser(),
+    data_dir=pathlib.Path(settings.data_dir).expanduser(),
     split="train",
   )
 

@@ -30,14 +30,14 @@ from azr_jax.tasks.table.reading import Row
 
 
 def build_rewards(
-  c: CustomSettings,
+  settings: CustomSettings,
   columns: Iterable[str],
   given: Mapping[str, Function] | None = None,
 ) -> Rewards:
   """Starts the worker processes and loads the rewards.
 
   Args:
-    c: section `custom`.
+    settings: section `custom`.
     columns: the names of the rows' columns.
     given: functions passed to `azr_jax.api`, by name.
 
@@ -45,21 +45,21 @@ def build_rewards(
     ValueError: a function cannot be loaded, or has a required parameter that
       the rows lack.
   """
-  parts = parse(c.reward)
-  judged = build_judge(c.judge, c.concurrency)
+  parts = parse(settings.reward)
+  judged = build_judge(settings.judge, settings.concurrency)
   functions = {
     part.name: _function(part, judged, given or {})
     for part in parts
-    if c.where != EXECUTOR or part.spec == judge.NAME
+    if settings.where != EXECUTOR or part.spec == judge.NAME
   }
   pool = None
   if functions:
     pool = FunctionPool(
       list(functions.values()),
-      c.workers,
-      c.timeout_s,
-      c.concurrency,
-      c.memory_gib,
+      settings.workers,
+      settings.timeout_s,
+      settings.concurrency,
+      settings.memory_gib,
     )
   return Rewards(parts, columns, pool, list(functions), judged.limit_s)
 
@@ -81,44 +81,49 @@ def _function(
   return dataclasses.replace(given[name], name=part.name)
 
 
-def build_judge(c: JudgeSettings, concurrency: int) -> Judge:
+def build_judge(settings: JudgeSettings, concurrency: int) -> Judge:
   """Builds a judge, which does not connect yet.
 
   Args:
-    c: section `custom.judge`.
+    settings: section `custom.judge`.
     concurrency: the maximum number of concurrent requests.
   """
-  request: dict[str, Any] = {"model": c.model}
+  request: dict[str, Any] = {"model": settings.model}
   grades = None
-  if c.endpoint == judge.CHAT:
-    request |= {"temperature": c.temperature, "max_tokens": c.max_tokens}
-    grades = Grades(c.pattern, c.lowest, c.highest)
-  server = JudgeServer(c.url, c.key_variable, c.timeout_s, c.retries)
-  return Judge(server, c.template, request, grades, concurrency)
+  if settings.endpoint == judge.CHAT:
+    request |= {
+      "temperature": settings.temperature,
+      "max_tokens": settings.max_tokens,
+    }
+    grades = Grades(settings.pattern, settings.lowest, settings.highest)
+  server = JudgeServer(
+    settings.url, settings.key_variable, settings.timeout_s, settings.retries
+  )
+  return Judge(server, settings.template, request, grades, concurrency)
 
 
 def build_curriculum(
-  c: CustomSettings, rows: Sequence[Row]
+  settings: CustomSettings, rows: Sequence[Row]
 ) -> Curriculum | None:
   """Builds the curriculum over rows; None if epochs visit them in turn.
 
   Raises:
     ValueError: the rows lack `custom.bucket_column`.
   """
-  if c.curriculum == EPOCHS:
+  if settings.curriculum == EPOCHS:
     return None
-  buckets = _buckets(c.bucket_column, rows)
+  buckets = _buckets(settings.bucket_column, rows)
   chosen: Curriculum
-  if c.curriculum == ADAPTIVE:
-    chosen = adaptive.Adaptive(buckets, **vars(c.adaptive))
-  elif c.curriculum == BANDIT:
-    chosen = bandit.Bandit(buckets, **vars(c.bandit))
-  elif named.is_spec(c.curriculum):
-    chosen = curriculum.make(c.curriculum, buckets)
+  if settings.curriculum == ADAPTIVE:
+    chosen = adaptive.Adaptive(buckets, **vars(settings.adaptive))
+  elif settings.curriculum == BANDIT:
+    chosen = bandit.Bandit(buckets, **vars(settings.bandit))
+  elif named.is_spec(settings.curriculum):
+    chosen = curriculum.make(settings.curriculum, buckets)
   else:
     chosen = mixture.Mixture(buckets, mixture.proportional(buckets))
-  if c.replay.fraction:
-    chosen = replay.Replay(chosen, **vars(c.replay))
+  if settings.replay.fraction:
+    chosen = replay.Replay(chosen, **vars(settings.replay))
   return chosen
 
 
