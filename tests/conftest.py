@@ -37,7 +37,6 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import hypothesis
 import jax
-import jaxtyping
 import pytest
 import shape_checks
 from typed import stand_in
@@ -58,7 +57,7 @@ atexit.register(gc.freeze)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
-jaxtyping.install_import_hook(shape_checks.modules(), "shape_checks.check")
+shape_checks.install()
 
 
 def pytest_collection_modifyitems(items):

@@ -28,6 +28,27 @@ def modules():
   ]
 
 
+def install():
+  """Hooks the checks into the imports of these modules.
+
+  Jaxtyping would wrap all of their functions. That costs a tenth of the tests'
+  time, so functions and dataclasses without shapes stay as they are.
+  """
+  wrap = jaxtyping.jaxtyped
+
+  def wrap_shapes(target, *, typechecker):
+    function = target.__init__ if isinstance(target, type) else target
+    hints = getattr(function, "__annotations__", {})
+    if not any(map(_has_shape, hints.values())):
+      return target
+    return wrap(target, typechecker=typechecker)
+
+  jaxtyping.jaxtyped = lambda typechecker: functools.partial(
+    wrap_shapes, typechecker=typechecker
+  )
+  jaxtyping.install_import_hook(modules(), "shape_checks.check")
+
+
 def check(function):
   """Returns a function that checks its array arguments.
 

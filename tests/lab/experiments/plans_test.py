@@ -16,10 +16,11 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.trainer import settings
 
 NAMES = sorted(p.parent.name for p in plan_file.EXPERIMENTS.glob("*/*.toml"))
+# The first arm of a plan is tested always, the others in slow tests.
 ARMS = [
-  (name, arm)
+  pytest.param(name, arm, marks=[pytest.mark.slow] if index else [])
   for name in NAMES
-  for arm in plan_file.read(plan_file.folder_of(name)).arms
+  for index, arm in enumerate(plan_file.read(plan_file.folder_of(name)).arms)
 ]
 READERS = {
   "azr_jax.sft": settings.read_supervised,
