@@ -115,7 +115,7 @@ def attend(
   """Returns causal attention of S tokens per row, including earlier tokens.
 
   Args:
-    q: scaled queries, grouped by key head, Q = G x S.
+    q: queries, grouped by key head, Q = G x S; scores are scaled.
     new: keys and values of the same tokens. S is above 1 with drafts.
     pool: the device's pages.
     table: the pages of each row.
@@ -273,11 +273,12 @@ def _join_row(
 def _queries(
   qkv_ref: Any, row: jax.Array, head: jax.Array, queries: int, padded: int
 ) -> Float[Array, "Q E"]:
-  """Returns the queries of one row and key head, followed by zeros."""
+  """Returns a row's scaled queries of a key head, followed by zeros."""
   is_query = jnp.arange(padded) < queries
-  return plgpu.load(
+  q = plgpu.load(
     qkv_ref.at[row, head, pl.ds(0, padded)], mask=is_query[:, None], other=0
   )
+  return q * q.shape[-1] ** -0.5
 
 
 def _nothing(q: Float[Array, "Q E"]) -> Softmax:
