@@ -43,9 +43,11 @@ def install():
       return target
     return wrap(target, typechecker=typechecker)
 
-  jaxtyping.jaxtyped = lambda typechecker: functools.partial(
-    wrap_shapes, typechecker=typechecker
-  )
+  def make_wrapper(*, typechecker):
+    return functools.partial(wrap_shapes, typechecker=typechecker)
+
+  # Modules of the hook look it up here.
+  setattr(jaxtyping, wrap.__name__, make_wrapper)
   jaxtyping.install_import_hook(modules(), "shape_checks.check")
 
 

@@ -160,7 +160,7 @@ def cached_attention(
   B, S, H, E = q.shape
   K = new.k.shape[1]
   G = H // K
-  q_BSKGE = q.reshape(B, S, K, G, E) * E**-0.5
+  q_BSKGE = q.reshape(B, S, K, G, E)
   # Queries of a group differ only in their mask, so G and S merge: Q = G x S.
   q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
   if isinstance(cache.live, RowShares) and recent is not None:
@@ -170,10 +170,11 @@ def cached_attention(
     )
   elif isinstance(cache.live, LivePages) and recent is not None:
     out_BKQE = page_kernel.attend(
-      *(q_BKQE, new, cache.pool, cache.live, recent, layer),
+      *(q_BKQE * E**-0.5, new, cache.pool, cache.live, recent, layer),
       interpret=interpret,
     )
   else:
+    q_BKQE *= E**-0.5
     index_Q = jnp.tile(jnp.arange(S), G)
     softmax = _attend_to_newer(q_BKQE, index_Q, new, recent, layer)
     softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)

@@ -117,7 +117,7 @@ def attend(
   """Returns causal attention of S tokens per row, including earlier tokens.
 
   Args:
-    q: scaled queries, grouped by key head, Q = G x S.
+    q: queries, grouped by key head, Q = G x S; scores are scaled.
     new: keys and values of the same tokens. S is above 1 with drafts.
     pool: the device's pages.
     table: the pages of each row.
@@ -129,11 +129,12 @@ def attend(
   B, K, Q, E = q.shape
   C, W = pool.v.shape[3], shares.row.shape[0]
   padded = max(_PRODUCT, pl.next_power_of_2(Q))
-  q = jnp.pad(q, ((0, 0), (0, 0), (0, padded - Q), (0, 0)))
+  # As one array, because XLA launches an operation for each that it writes.
+  qkv = jnp.concatenate([q, new.k, new.v], axis=2)
   at_layer = jnp.reshape(layer, 1).astype(jnp.int32)
   number = jax.ShapeDtypeStruct((W, K, padded), jnp.float32)
   parts = pl.pallas_call(
-    functools.partial(_read_share, block=_block(C), page_size=C),
+    functools.partial(_read_share, queries=Q, block=_block(C), page_size=C),
     grid=(W, K),
     out_shape=(
       number,
@@ -145,21 +146,20 @@ def attend(
     interpret=interpret,
   )(
     *(at_layer, shares.row, shares.start, shares.end, table),
-    *(q, pool.k, pool.v),
+    *(qkv, pool.k, pool.v),
   )
-  out = pl.pallas_call(
-    functools.partial(_join_row, tokens=new.v.shape[2]),
+  return pl.pallas_call(
+    functools.partial(_join_row, queries=Q),
     grid=(B, K),
-    out_shape=jax.ShapeDtypeStruct((B, K, padded, E), q.dtype),
+    out_shape=jax.ShapeDtypeStruct((B, K, Q, E), q.dtype),
     compiler_params=_PARAMS,
     name="decode_attention_join",
     interpret=interpret,
   )(
-    *(at_layer, shares.first, jnp.broadcast_to(recent.count, B)),
-    *(q, new.k, new.v, recent.entries.k, recent.entries.v),
+    *(at_layer, shares.first, jnp.reshape(recent.count, -1)),
+    *(qkv, recent.entries.k, recent.entries.v),
     *parts,
   )
-  return out[:, :, :Q]
 
 
 def _read_share(
@@ -168,13 +168,14 @@ def _read_share(
   start_ref: Any,
   end_ref: Any,
   table_ref: Any,
-  q_ref: Any,
+  qkv_ref: Any,
   k_ref: Any,
   v_ref: Any,
   maximum_ref: Any,
   total_ref: Any,
   sum_ref: Any,
   *,
+  queries: int,
   block: int,
   page_size: int,
 ) -> None:
@@ -185,7 +186,7 @@ def _read_share(
   @pl.when(start < end)
   def _read() -> None:
     layer, row = layer_ref[0], row_ref[share]
-    q = q_ref[row, head]
+    q = _queries(qkv_ref, row, head, queries, maximum_ref.shape[2])
     in_page = page_size // block
 
     def add(number: jax.Array, softmax: Softmax) -> Softmax:
@@ -213,9 +214,7 @@ def _join_row(
   layer_ref: Any,
   first_ref: Any,
   count_ref: Any,
-  q_ref: Any,
-  new_k_ref: Any,
-  new_v_ref: Any,
+  qkv_ref: Any,
   recent_k_ref: Any,
   recent_v_ref: Any,
   maximum_ref: Any,
@@ -223,12 +222,15 @@ def _join_row(
   sum_ref: Any,
   out_ref: Any,
   *,
-  tokens: int,
+  queries: int,
 ) -> None:
   """Writes the outputs of one row and key head."""
   row, head = pl.program_id(0), pl.program_id(1)
-  layer, count = layer_ref[0], count_ref[row]
-  q = q_ref[row, head]
+  layer, padded = layer_ref[0], maximum_ref.shape[2]
+  # A single count applies to all rows.
+  count = count_ref[row if count_ref.shape[0] > 1 else 0]
+  q = _queries(qkv_ref, row, head, queries, padded)
+  tokens = (qkv_ref.shape[2] - queries) // 2
   room = pl.next_power_of_2(recent_k_ref.shape[3])
   block = min(max(room, _PRODUCT), _BLOCK)
 
@@ -251,9 +253,10 @@ def _join_row(
   softmax = jax.lax.fori_loop(
     first_ref[row], first_ref[row + 1], add_share, softmax
   )
-  query = jnp.arange(q.shape[0])
+  query = jnp.arange(padded)
   for token in range(tokens):
-    k, v = new_k_ref[row, head, token], new_v_ref[row, head, token]
+    k = qkv_ref[row, head, queries + token]
+    v = qkv_ref[row, head, queries + tokens + token]
     score = jnp.sum(
       q.astype(jnp.float32) * k.astype(jnp.float32)[None, :], axis=1
     )
@@ -262,7 +265,26 @@ def _join_row(
     value = jnp.broadcast_to(v.astype(jnp.float32)[None, :], q.shape)
     softmax = _joined(softmax, (score, jnp.ones_like(score), value))
   _, total, weighted = softmax
-  out_ref[row, head] = (weighted / total[:, None]).astype(out_ref.dtype)
+  plgpu.store(
+    out_ref.at[row, head, pl.ds(0, padded)],
+    (weighted / total[:, None]).astype(out_ref.dtype),
+    mask=(query < queries)[:, None],
+  )
+
+
+def _queries(
+  qkv_ref: Any,
+  row: Int[Array, ""],
+  head: Int[Array, ""],
+  queries: int,
+  padded: int,
+) -> Float[Array, "Q E"]:
+  """Returns a row's scaled queries of a key head, followed by zeros."""
+  is_query = jnp.arange(padded) < queries
+  q = plgpu.load(
+    qkv_ref.at[row, head, pl.ds(0, padded)], mask=is_query[:, None], other=0
+  )
+  return q * q.shape[-1] ** -0.5
 
 
 def _nothing(q: Float[Array, "Q E"]) -> Softmax:

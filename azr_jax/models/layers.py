@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32, Int, Num
 
-from azr_jax.models import attention, cached_attention, pages, products, rope
+from azr_jax.models import (
+  attention,
+  cached_attention,
+  gpu_projection_kernel,
+  pages,
+  products,
+  rope,
+)
 from azr_jax.models.config import ModelConfig
 
 
@@ -27,6 +34,8 @@ class Computation:
     joined: whether projections of the same input are computed as one product,
       although their kernels are separate. A GPU then runs fewer and larger
       products. Must be false if heads are sharded over devices.
+    project: the kernel for the heads of a few tokens, from
+      `gpu_projection_kernel.make`; None computes them without it.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -38,6 +47,7 @@ class Computation:
   fused: bool = False
   quantized: bool = False
   joined: bool = False
+  project: gpu_projection_kernel.HeadProjection | None = None
 
 
 # What the backward pass of `_rms_norm` keeps: x, the scale, and the inverse of
@@ -57,20 +67,29 @@ def named(
 
 
 class RMSNorm(nn.Module):
-  """Root-mean-square normalization in float32, with a learned scale."""
+  """Root-mean-square normalization in float32, with a learned scale.
+
+  Attributes:
+    eps: added to the mean square.
+    axis_name: logical name of the normalized axis.
+    is_applied: False returns the scale alone, for a kernel that normalizes.
+  """
 
   eps: float
   axis_name: str
+  is_applied: bool = True
 
   @nn.compact
-  def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+  def __call__(
+    self, x: Float[Array, "*B D"]
+  ) -> Float[Array, "*B D"] | Float[Array, " D"]:
     scale = self.param(
       "scale",
       named(nn.initializers.ones, (self.axis_name,)),
       (x.shape[-1],),
       jnp.float32,
     )
-    return _rms_norm(x, scale, self.eps)
+    return _rms_norm(x, scale, self.eps) if self.is_applied else scale
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -193,6 +212,8 @@ class Attention(nn.Module):
     config: shapes and constants.
     how: types, kernels and layout of the computation.
 
+  The input is normalized, unless it comes with the norm's scale.
+
   Returns:
     The output and, with a cache, the keys and values of this call.
   """
@@ -204,6 +225,7 @@ class Attention(nn.Module):
   def __call__(
     self,
     x: Float[Array, "B S D"],
+    scale: Float[Array, " D"] | None,
     positions: Int[Array, "B S"],
     segment_ids: Int[Array, "B S"],
     cache: pages.PagedCache | None,
@@ -211,13 +233,7 @@ class Attention(nn.Module):
     layer: Int[Array, ""],
   ) -> tuple[Float[Array, "B S D"], pages.Entries | None]:
     c = self.config
-    q, k, v = self._project(x)
-    if c.qk_norm:
-      q = RMSNorm(c.norm_eps, "head_size", name="q_norm")(q)
-      k = RMSNorm(c.norm_eps, "head_size", name="k_norm")(k)
-    frequencies = rope.inverse_frequencies(c)
-    q = rope.rotate(q, positions, frequencies)
-    k = rope.rotate(k, positions, frequencies)
+    q, k, v = self._heads(x, positions, scale)
     new = None
     if cache is not None:
       new = pages.make_entries(k, v, cache.pool)
@@ -235,41 +251,33 @@ class Attention(nn.Module):
     )(out)
     return out, new
 
-  def _project(
-    self, x: Float[Array, "B S D"]
-  ) -> tuple[
-    Float[Array, "B S H E"], Float[Array, "B S K E"], Float[Array, "B S K E"]
-  ]:
-    """Returns queries, keys and values."""
+  @nn.nowrap
+  def _heads(
+    self,
+    x: Float[Array, "B S D"],
+    positions: Int[Array, "B S"],
+    scale: Float[Array, " D"] | None,
+  ) -> gpu_projection_kernel.Heads:
+    """Returns rotated queries and keys, and values."""
     c = self.config
+    if scale is not None:
+      assert self.how.project is not None
+      kernel, bias = self._joined(None)
+      with jax.named_scope("qkv"):
+        return self.how.project(x, scale, kernel, bias, positions)
+    q, k, v = self._project(x)
+    if c.qk_norm:
+      q = RMSNorm(c.norm_eps, "head_size", name="q_norm")(q)
+      k = RMSNorm(c.norm_eps, "head_size", name="k_norm")(k)
+    frequencies = rope.inverse_frequencies(c)
+    q = rope.rotate(q, positions, frequencies)
+    return q, rope.rotate(k, positions, frequencies), v
 
-    def project(
-      x: jax.Array | None,
-      shape: tuple[int, ...],
-      axes: tuple[str | None, ...],
-      name: str,
-    ) -> Any:
-      return Projection(
-        (c.hidden_size,),
-        shape,
-        ("embed",),
-        axes,
-        c.qkv_bias,
-        self.how,
-        name=name,
-      )(x)
-
+  def _project(self, x: Float[Array, "B S D"]) -> gpu_projection_kernel.Heads:
+    """Returns queries, keys and values."""
+    c, project = self.config, self._projection
     if self.how.fused:
-      B, S, _ = x.shape
-      group, E = c.num_heads // c.num_kv_heads, c.head_size
-      qkv = project(
-        x,
-        (c.num_kv_heads, group + 2, E),
-        ("kv_heads", None, "head_size"),
-        "qkv",
-      )
-      q = qkv[..., :group, :].reshape(B, S, c.num_heads, E)
-      return q, qkv[..., group, :], qkv[..., group + 1, :]
+      return self._split(self._joined(x))
     axes = "heads", "head_size"
     of_q = (c.num_heads, c.head_size), axes, "q"
     of_k, of_v = (
@@ -289,6 +297,36 @@ class Attention(nn.Module):
     ends = c.num_heads, c.num_heads + c.num_kv_heads
     q, k, v = jnp.split(qkv, ends, axis=2)
     return q, k, v
+
+  @nn.nowrap
+  def _joined(self, x: Float[Array, "B S D"] | None) -> Any:
+    """Returns the product with the kernel that query, key and value share."""
+    c = self.config
+    group = c.num_heads // c.num_kv_heads
+    shape = c.num_kv_heads, group + 2, c.head_size
+    return self._projection(x, shape, ("kv_heads", None, "head_size"), "qkv")
+
+  @nn.nowrap
+  def _split(
+    self, qkv: Float[Array, "B S K members E"]
+  ) -> gpu_projection_kernel.Heads:
+    """Returns the queries, keys and values of a product."""
+    q, k, v = qkv[..., :-2, :], qkv[..., -2, :], qkv[..., -1, :]
+    return q.reshape(*qkv.shape[:2], -1, qkv.shape[-1]), k, v
+
+  @nn.nowrap
+  def _projection(
+    self,
+    x: Float[Array, "B S D"] | None,
+    shape: tuple[int, ...],
+    axes: tuple[str | None, ...],
+    name: str,
+  ) -> Any:
+    c = self.config
+    return Projection(
+      *((c.hidden_size,), shape, ("embed",), axes, c.qkv_bias, self.how),
+      name=name,
+    )(x)
 
 
 class MLP(nn.Module):
@@ -398,8 +436,11 @@ class Block(nn.Module):
   ]:
     x, layer = carry
     eps = self.config.norm_eps
+    project = self.how.project
+    in_kernel = project is not None and project.fits(x.shape[0] * x.shape[1])
+    norm = RMSNorm(eps, "embed", not in_kernel, name="attention_norm")(x)
     attended, new = Attention(self.config, self.how, name="attention")(
-      RMSNorm(eps, "embed", name="attention_norm")(x),
+      *((x, norm) if in_kernel else (norm, None)),
       positions,
       segment_ids,
       cache,

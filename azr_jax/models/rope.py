@@ -66,12 +66,26 @@ def rotate(
   Returns:
     The rotated heads, computed in float32, in the dtype of `x`.
   """
-  angles = positions[..., None, None].astype(jnp.float32) * jnp.asarray(
-    frequencies[None, None, None, :]
-  )
-  sin, cos = jnp.sin(angles), jnp.cos(angles)
+  turns = angles(positions, frequencies)[:, :, None]
+  sin, cos = jnp.sin(turns), jnp.cos(turns)
   first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-  rotated = jnp.concatenate(
-    [first * cos - second * sin, second * cos + first * sin], axis=-1
-  )
+  rotated = jnp.concatenate(rotate_pairs(first, second, cos, sin), axis=-1)
   return jax.lax.convert_element_type(rotated, x.dtype)
+
+
+def angles(
+  positions: Int[Array, "*B"], frequencies: Float32[np.ndarray, " pairs"]
+) -> Float32[Array, "*B pairs"]:
+  """Returns the angle of each channel pair at each position."""
+  per_pair = jnp.expand_dims(frequencies, range(positions.ndim))
+  return positions[..., None].astype(jnp.float32) * per_pair
+
+
+def rotate_pairs(
+  first: Float32[Array, "..."],
+  second: Float32[Array, "..."],
+  cos: Float32[Array, "..."],
+  sin: Float32[Array, "..."],
+) -> tuple[Float32[Array, "..."], Float32[Array, "..."]]:
+  """Returns the rotated channels of pairs."""
+  return first * cos - second * sin, second * cos + first * sin

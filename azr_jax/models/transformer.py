@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 from azr_jax.models import (
   attention,
   cached_attention,
+  gpu_projection_kernel,
   products,
   quantization,
   splash,
@@ -69,6 +70,7 @@ class Transformer(nn.Module):
     inlined: whether each layer has its own code although parameters are
       stacked. Compiling takes longer, but activations are not stacked.
     joined: see `layers.Computation`.
+    project: see `layers.Computation`.
   """
 
   config: ModelConfig
@@ -84,6 +86,7 @@ class Transformer(nn.Module):
   )
   inlined: bool = False
   joined: bool = False
+  project: gpu_projection_kernel.HeadProjection | None = None
 
   @nn.compact
   def __call__(
@@ -135,6 +138,7 @@ class Transformer(nn.Module):
       self.fused,
       self.kernel_dtype is not None,
       self.joined,
+      self.project,
     )
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
     carry = x, jnp.zeros((), jnp.int32)

@@ -90,6 +90,7 @@ def decode(
     out_specs=pool_spec,
   )(cache.pool, recent, changes.table, cache.length, output.num_generated)
   length = cache.length + output.num_generated
+  output = output.replace(done=slots.done)
   return pool, slots.replace(length=length), output
 
 

@@ -107,7 +107,7 @@ class Carry(NamedTuple):
   Attributes:
     step: iterations so far.
     slots: the slots, with their cache lengths before the call.
-    output: the tokens generated so far in this call.
+    output: the tokens generated so far in this call. `done` is set at its end.
     recent: keys and values of the tokens run so far.
     context: the tokens to draft from, including those of this call; None
       without drafts.

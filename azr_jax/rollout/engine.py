@@ -19,6 +19,7 @@ from jax.typing import DTypeLike
 
 from azr_jax.models import (
   cached_attention,
+  gpu_projection_kernel,
   pages,
   products,
   sampling_params,
@@ -176,13 +177,17 @@ def sampling_model(
     rules: logical parameter axis -> mesh axis.
     unrolled: whether each layer is compiled separately.
   """
+  fused, project = sampling_params.fits(model.config, mesh, rules), None
+  if fused and model.kernel_dtype is None:
+    project = gpu_projection_kernel.make(mesh, model.config, model.dtype)
   return model.clone(
     # A token has few activations, so summing partial products of split kernels
     # is cheaper than gathering the kernels per token, as training does.
     multiply=products.multiply,
     inlined=False,
     joined=False,
-    fused=sampling_params.fits(model.config, mesh, rules),
+    fused=fused,
+    project=project,
     unrolled=unrolled,
     attend_cached=cached_attention.make(
       # On a CPU, a requested kernel runs in interpret mode, for tests.

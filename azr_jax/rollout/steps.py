@@ -57,14 +57,18 @@ def decode_step(
   )
   active = ~slots.done
   num_tokens = slots.num_tokens + active
-  stopped = jnp.any(token[:, None] == stop_ids[None, :], axis=-1)
-  done = slots.done | stopped | (num_tokens >= slots.max_new_tokens)
+  # `jnp.any` would be a reduction, which a GPU runs as one more operation.
+  is_last = functools.reduce(
+    jnp.logical_or,
+    [token == stop_id for stop_id in stop_ids],
+    num_tokens >= slots.max_new_tokens,
+  )
   slots = slots.replace(
     token=jnp.where(active, token, slots.token),
     num_tokens=num_tokens,
-    done=done,
+    done=slots.done | is_last,
   )
-  output = _add_tokens(output, token, logprob, active).replace(done=done)
+  output = _add_tokens(output, token, logprob, active)
   return Carry(step + 1, slots, output, recent)
 
 
@@ -75,13 +79,12 @@ def _add_tokens(
   active: Bool[Array, " B"],
 ) -> DecodeOutput:
   """Appends a token to each active slot's output."""
-  B, N = output.tokens.shape
-  rows = jnp.arange(B)
-  # Slots that are done have an out-of-bounds index, which drops their token.
-  index = jnp.where(active, output.num_generated, N)
+  index = jnp.arange(output.tokens.shape[1])[None, :]
+  # A GPU runs both selections as one operation, but two scatters as two.
+  is_next_BN = active[:, None] & (index == output.num_generated[:, None])
   return output.replace(
-    tokens=output.tokens.at[rows, index].set(token, mode="drop"),
-    logprobs=output.logprobs.at[rows, index].set(logprob, mode="drop"),
+    tokens=jnp.where(is_next_BN, token[:, None], output.tokens),
+    logprobs=jnp.where(is_next_BN, logprob[:, None], output.logprobs),
     num_generated=output.num_generated + active,
     iterations=output.iterations + active,
   )
@@ -156,7 +159,6 @@ def draft_step(
     tokens=drafts_lib.append(output.tokens, start, tokens, counts),
     logprobs=drafts_lib.append(output.logprobs, start, logprobs, counts),
     num_generated=start + counts,
-    done=done,
     iterations=output.iterations + (counts > 0),
   )
   context = drafts_lib.append(context, end, tokens, counts)

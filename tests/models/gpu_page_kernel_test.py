@@ -42,11 +42,14 @@ def cache_of(rng, lengths, kv_heads, devices=1):
 
 def tokens_of(rng, rows, kv_heads, group, room):
   """Returns a query, its own key and value, and space for newer ones."""
-  entries = (draw(rng, LAYERS, rows, kv_heads, room, HEAD_SIZE),) * 2
+
+  def entries(*shape):
+    return pages.Entries(draw(rng, *shape), draw(rng, *shape))
+
   return (
     draw(rng, rows, 1, kv_heads * group, HEAD_SIZE),
-    pages.Entries(*(draw(rng, rows, kv_heads, 1, HEAD_SIZE),) * 2),
-    pages.Entries(*entries),
+    entries(rows, kv_heads, 1, HEAD_SIZE),
+    entries(LAYERS, rows, kv_heads, room, HEAD_SIZE),
   )
 
 

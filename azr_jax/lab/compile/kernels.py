@@ -112,8 +112,9 @@ def _reader_of_pages(name: str, operands: list[Operation]) -> Kernel:
 
   Args:
     name: name of the kernel.
-    operands: the kernel's operands, including queries [B, K, Q, E], and keys
-      and values in pages [L, P, K, ...].
+    operands: the kernel's operands, including queries [B, K, Q, E], which may
+      be followed by the tokens' own keys and values, and keys and values in
+      pages [L, P, K, ...].
   """
   arrays = [array for operand in operands for array in operand.arrays]
   (queries,) = (shape for _, shape in arrays if len(shape) == _LAYERED_AXES - 1)
