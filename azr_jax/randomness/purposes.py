@@ -15,7 +15,7 @@ class Purpose(enum.IntEnum):
   # Keys of the device, derived from the seed by `keys.of`.
   SAMPLING = 1  # rollouts: step
   EVALUATION = 2  # samples that no step trains on
-  SELECTION = 3  # tokens that a policy loss selects: step
+  SELECTION = 3  # tokens that a policy loss selects: updates so far
   VALUE_HEAD = 4  # the critic's value head before training
   INIT = 5  # untrained parameters
 

@@ -242,8 +242,9 @@ class Model:
         finite or its magnitude exceeds `scores.MAX_REWARD`.
     """
     trajectories = []
-    for group, (ours, theirs) in enumerate(zip(samples, rewards, strict=True)):
-      for sample, reward in zip(ours, theirs, strict=True):
+    pairs = zip(samples, rewards, strict=True)
+    for group, (group_samples, group_rewards) in enumerate(pairs):
+      for sample, reward in zip(group_samples, group_rewards, strict=True):
         if not abs(reward) <= scores.MAX_REWARD:  # Rejects NaN too.
           raise ValueError(
             f"reward {reward!r:.60}: expected a finite number of at most "
