@@ -160,9 +160,14 @@ class Experiment:
   @functools.partial(jax.profiler.annotate_function, name="advantages")
   def estimate_advantages(
     self, trajectories: Sequence[types.Trajectory]
-  ) -> list[float]:
-    """Returns the advantage of each trajectory by `learner.estimator`."""
+  ) -> list[float] | None:
+    """Returns the advantage of each trajectory by `learner.estimator`.
+
+    None if the critic estimates them on the device, from rewards (`GAE`).
+    """
     learner = self.settings.shared.learner
+    if learner.estimator == advantages.GAE:
+      return None
     return [
       float(advantage)
       for advantage in advantages.estimate(
@@ -180,14 +185,14 @@ class Experiment:
   def pack(
     self,
     trajectories: Sequence[types.Trajectory],
-    values: Sequence[float],
+    values: Sequence[float] | None,
     step: int,
   ) -> types.Batch:
     """Packs the trajectories into micro-batches, on the host.
 
     Args:
       trajectories: the trajectories to train on.
-      values: the advantage of each trajectory.
+      values: the advantage of each trajectory. None packs rewards.
       step: seeds the order of the rows.
 
     Returns:
@@ -202,6 +207,7 @@ class Experiment:
       aggregation=learner.aggregation,
       regularizer_aggregation=learner.regularizer_aggregation,
       rng=streams.generator(self.settings.shared.seed, Purpose.PACKING, step),
+      for_critic=values is None,
     )
     return update.to_micro_batches(batch, self.micro_rows)
 

@@ -184,15 +184,12 @@ class Model:
       if not isinstance(prompt, types.Prompt):
         prompt = self.prompt(prompt)
       trajectories.append(types.Trajectory(prompt, done, 0.0, 0))
-    # Advantages are not used here, so they carry the index of the sequence.
-    numbers = [float(index) for index in range(len(trajectories))]
-    batch = self._fitting(self._experiment.pack(trajectories, numbers, step=0))
+    packed, rows = self._experiment.pack_in_order(trajectories)
+    batch = self._fitting(packed)
     placed = update.place(batch, self._experiment.mesh)
     with memory.explained(memory.TRAINING_KEYS):
       scored = jax.device_get(self._scores(self._state.params, placed)[0])
-    wanted = batch.loss_mask > 0
-    found, of = np.asarray(scored)[wanted], batch.advantages[wanted]
-    return [found[of == number] for number in numbers]
+    return _by_sequence(np.asarray(scored), batch, rows)
 
   def _fitting(self, batch: types.Batch) -> types.Batch:
     """Drops most of the empty rows of a batch.
@@ -283,6 +280,30 @@ class Model:
       eos_ids=source.tokenizer.eos_ids,
     )
     source.tokenizer.save(path)
+
+
+def _by_sequence(
+  values: Float32[np.ndarray, "A B S"],
+  batch: types.Batch,
+  rows: Sequence[Sequence[int]],
+) -> list[Float32[np.ndarray, " _S"]]:
+  """Returns the values of each sequence's trained targets.
+
+  Args:
+    values: a value per target.
+    batch: the batch of the targets.
+    rows: the sequence indices of each row that holds any, in order.
+  """
+  length = values.shape[-1]
+  flat = values.reshape(-1, length)
+  segment_ids = np.reshape(batch.segment_ids, (-1, length))
+  trained = np.reshape(batch.loss_mask, (-1, length)) > 0
+  found = {
+    index: flat[row, trained[row] & (segment_ids[row] == segment)]
+    for row, members in enumerate(rows)
+    for segment, index in enumerate(members, start=1)
+  }
+  return [found[index] for index in sorted(found)]
 
 
 def _completion(text: str, tokenizer: Tokenizer) -> types.Completion:

@@ -60,7 +60,7 @@ def train(
         )
         times.collected(trajectories)
 
-        # Estimate advantages.
+        # Estimate advantages. With GAE the update does, from packed rewards.
         trained, group_metrics = experiment.drop_equal_groups(trajectories)
         advantages = experiment.estimate_advantages(trained)
 

@@ -6,6 +6,7 @@ import beartype.door
 import jaxtyping
 import numpy as np
 import pytest
+from typed import present
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +44,7 @@ def test_every_target_appears_once_beside_its_input(lengths):
   assert (batch.positions[live] < 16).all()
   owner = {int(i): s.advantage for s in sequences for i in s.token_ids}
   for target, advantage in zip(
-    batch.targets[trained], batch.advantages[trained], strict=True
+    batch.targets[trained], present(batch.advantages)[trained], strict=True
   ):
     assert owner[int(target)] == advantage
 
