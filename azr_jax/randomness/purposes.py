@@ -18,11 +18,13 @@ class Purpose(enum.IntEnum):
   SELECTION = 3  # tokens that a policy loss selects: updates so far
   VALUE_HEAD = 4  # the critic's value head before training
   INIT = 5  # untrained parameters
+  INTERACTIVE = 6  # samples of `api.load`: whether the user chose a seed, seed
 
   # Keys of the device, derived from a policy's key by `keys.fold`. The policy
   # derives its calls' keys from their numbers, which are below 2^31.
   BRANCH = 1 << 31  # a branch of a policy: the caller's numbers
   PASS_RATES = (1 << 31) + 1  # measured pass rates: pass
+  BENCHMARK = (1 << 31) + 2  # answers to a benchmark: digest of its name
 
   # Generators of the host, from `streams.generator`, for curricula and systems.
   CURRICULUM = 101  # items from buckets or a bandit: step, attempt

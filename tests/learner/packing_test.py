@@ -6,9 +6,9 @@ import beartype.door
 import jaxtyping
 import numpy as np
 import pytest
-from typed import present
 from hypothesis import given
 from hypothesis import strategies as st
+from typed import present
 
 from azr_jax import types
 from azr_jax.learner import packing, update

@@ -255,7 +255,9 @@ def test_an_update_that_is_left_out_leaves_the_coefficient(one_device_mesh):
   target = EntropyTarget(nats=10.0, start=0.1, step=1e-4, coef_max=5e-3)
   made, state = make(one_device_mesh, target)
   batch = tiny_updates.batch_of(8)
-  batch = batch.replace(advantages=present(batch.advantages) * np.float32(np.nan))
+  batch = batch.replace(
+    advantages=present(batch.advantages) * np.float32(np.nan)
+  )
   state, metrics = made.update(state, batch, None)
   assert metrics["learner/skipped"] == 1
   control = instance_of(EntropyTargetState, state).entropy_control
