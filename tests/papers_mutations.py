@@ -168,7 +168,7 @@ _AZR = (
   ),
   _of(
     "azr | algorithm 1, line 17 |",
-    file="azr_jax/trainer/build.py",
+    file="azr_jax/trainer/batching.py",
     line="        [t.group_id for t in trajectories],\n        [int(",
     broken="        [0 for t in trajectories],\n        [int(",
     tests="tests/trainer/make_batch_test.py",
