@@ -134,8 +134,8 @@ def test_settings_end_where_something_is_built(package, builders):
 
 
 # Modules that take sections of a config, by folder: those that build something
-# from them, and in `trainer/` those that choose sizes and print suggestions. The
-# log of a run builds the trackers that `train.trackers` names.
+# from them, and in `trainer/` those that choose sizes and print suggestions. A
+# run's log builds the trackers that `train.trackers` names.
 _TAKES_SECTIONS: dict[str, set[str]] = {
   "corpora": {"registry.py"},
   "curricula": set(),

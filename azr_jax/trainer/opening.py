@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from azr_jax import types
+from azr_jax.executor import Executor
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.advantages import GAE
@@ -102,20 +103,9 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     in_flight = experiment.steps_in_flight(system, jobs)
     if done:
       in_flight.load_state_dict(system_state)
-    about = system.about(experiment.settings.system_settings)
     evals = run.build(
       "benchmarks",
-      lambda: periodic_evals.build(
-        c.evaluation,
-        executor,
-        system,
-        experiment.sampler,
-        experiment.source.tokenizer,
-        experiment.evaluation_key(),
-        has_own=about.has_evaluation,
-        steps=train.steps,
-        say=run.print_status,
-      ),
+      lambda: _evals(experiment, executor, system, run.print_status),
     )
     run.print_status("compiling the sampler; the first step compiles the rest")
     sampler = experiment.sampler
@@ -144,6 +134,28 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     )
     del state  # See `Training.state`.
     yield training
+
+
+def _evals(
+  experiment: Experiment,
+  executor: Executor,
+  system: System,
+  say: Callable[[str], None],
+) -> PeriodicEvals:
+  """Reads the benchmarks of a run; see `periodic_evals.build`."""
+  c = experiment.settings.shared
+  about = system.about(experiment.settings.system_settings)
+  return periodic_evals.build(
+    c.evaluation,
+    executor,
+    system,
+    experiment.sampler,
+    experiment.source.tokenizer,
+    experiment.evaluation_key(),
+    has_own=about.has_evaluation,
+    steps=c.train.steps,
+    say=say,
+  )
 
 
 def build_speed(
