@@ -1,8 +1,8 @@
 """Advantage estimators: from rewards and groups to advantages.
 
 Pure NumPy on the host, with one value per trajectory. GAE has one value per
-token and needs a critic, so it is none of the functions here: it runs on the
-device (`gae.py`), on batches that hold rewards.
+token and needs a critic, so it runs on the device (`gae.py`), on batches that
+hold rewards instead of advantages.
 """
 
 import math

@@ -18,7 +18,7 @@ class Purpose(enum.IntEnum):
   SELECTION = 3  # tokens that a policy loss selects: updates so far
   VALUE_HEAD = 4  # the critic's value head before training
   INIT = 5  # untrained parameters
-  INTERACTIVE = 6  # samples of `api.load`: whether the user chose a seed, seed
+  INTERACTIVE = 6  # samples of a notebook: 0 and call, or 1 and the seed
 
   # Keys of the device, derived from a policy's key by `keys.fold`. The policy
   # derives its calls' keys from their numbers, which are below 2^31.
