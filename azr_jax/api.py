@@ -196,15 +196,24 @@ def load(
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
   _fit(c, prompt_tokens, batch_size, changes, source.config)
   checked = train_settings.read_train(c)
+  if checked.shared.learner.kl_coef:
+    raise Invalid(
+      "kl_coef",
+      f"={checked.shared.learner.kl_coef}: expected 0, because a loaded model "
+      "keeps no reference policy",
+    )
+  table = checked.system_settings
+  assert isinstance(table, CustomSettings)
   experiment = build.build(checked)
   if not is_run:
-    return Model(experiment, experiment.load_params())
+    params = experiment.load_params()
+    return Model(experiment, params, table.writer, table.prefill)
   sampling = train_settings.SamplingSettings(
     mesh=checked.shared.mesh, sharding=checked.shared.sharding
   )
   mesh = mesh_lib.make_mesh(sampling.mesh.sizes())
   _, params = loading.load_model(sampling, spec, mesh)
-  return Model(experiment, params)
+  return Model(experiment, params, table.writer, table.prefill)
 
 
 def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:

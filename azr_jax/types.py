@@ -152,7 +152,9 @@ class Batch(flax.struct.PyTreeNode):
     loss_weights: the weight of each target in the loss. They implement the
       aggregation (token mean, sequence mean, fixed length).
     regularizer_weights: the weight of each target in the entropy and KL terms.
-    advantages: the advantage of each target.
+    advantages: the advantage of each target; None until a critic estimates it.
+    rewards: the reward of each target's sequence, from which a critic estimates
+      advantages; None with other estimators, and afterwards.
     sampled_logprobs: log-probability of the target when sampled.
     repetition: 1 where the target repeats earlier tokens; for metrics.
     proximal_logprobs: log-probability of the target under the policy at the
@@ -168,7 +170,8 @@ class Batch(flax.struct.PyTreeNode):
   loss_mask: Float32[Leaf, "*A B S"]
   loss_weights: Float32[Leaf, "*A B S"]
   regularizer_weights: Float32[Leaf, "*A B S"]
-  advantages: Float32[Leaf, "*A B S"]
+  advantages: Float32[Leaf, "*A B S"] | None
+  rewards: Float32[Leaf, "*A B S"] | None
   sampled_logprobs: Float32[Leaf, "*A B S"]
   repetition: Float32[Leaf, "*A B S"]
   proximal_logprobs: Float32[Leaf, "*A B S"] | None = None

@@ -16,6 +16,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom
 from azr_jax.models import load
 from azr_jax.report import command
+from azr_jax.rollout import policy
 from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table import sums
 from azr_jax.trainer import build, sizes
@@ -283,6 +284,45 @@ def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
     wrong: dict[str, Any] = {key: value}
     with pytest.raises(ValueError, match=f"{key}='{value}': expected"):
       api.load("embedded:orz-tiny", **wrong)
+
+
+def test_a_loaded_model_rejects_a_kl_penalty():
+  with pytest.raises(ValueError, match="kl_coef=0.1: expected 0"):
+    api.load("embedded:orz-tiny", max_tokens=8, kl_coef=0.1)
+
+
+def test_calls_and_training_sample_with_different_keys(on_one_device):
+  model = api.load("embedded:orz-tiny", prompt_tokens=16, max_tokens=8)
+
+  def ids_of(seed=None):
+    [[one]] = model.sample("1 +", temperature=5.0, seed=seed)
+    return tuple(one.completion.token_ids.tolist())
+
+  experiment = model._experiment
+  with policy.open_policy(
+    experiment.sampler,
+    model.tokenizer,
+    model._state.params,
+    experiment.sampling_key(0),
+  ) as trained:
+    prompt = model.prompt("1 +")
+    [(_, _, sampled)] = trained.sample([prompt], temperature=5.0)
+  calls = [ids_of(), ids_of(), ids_of(seed=0), ids_of(seed=1)]
+  assert len({tuple(sampled.token_ids.tolist()), *calls}) == 5
+  assert ids_of(seed=0) == calls[2]
+
+
+def test_scores_are_in_the_order_of_the_completions(on_one_device):
+  model = api.load("embedded:orz-tiny", prompt_tokens=16, max_tokens=8)
+  prompts, texts = ["1 +", "2", "3 +", "40"], [" 2", " + 3 = 5", "4", "1 2"]
+  together = model.score(prompts, texts)
+  alone = [
+    model.score([prompt], [text])[0]
+    for prompt, text in zip(prompts, texts, strict=True)
+  ]
+  assert len({len(one) for one in alone}) > 1
+  for found, want in zip(together, alone, strict=True):
+    assert found == pytest.approx(want, abs=1e-4)
 
 
 def test_a_call_gives_the_chat_template_a_dictionary():

@@ -9,11 +9,11 @@ import sys
 import numpy as np
 
 from azr_jax import train
-from azr_jax.trainer import build
+from azr_jax.trainer.batching import Batching
 
 if __name__ == "__main__":
   poisoned = int(sys.argv.pop(1))
-  pack = build.Experiment.pack
+  pack = Batching.pack
 
   def pack_poisoned(self, trajectories, values, step):
     batch = pack(self, trajectories, values, step)
@@ -22,5 +22,5 @@ if __name__ == "__main__":
     nan = np.full_like(batch.advantages, np.nan)
     return dataclasses.replace(batch, advantages=nan)
 
-  build.Experiment.pack = pack_poisoned
+  Batching.pack = pack_poisoned
   train.run()

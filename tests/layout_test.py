@@ -134,7 +134,8 @@ def test_settings_end_where_something_is_built(package, builders):
 
 
 # Modules that take sections of a config, by folder: those that build something
-# from them. The log of a run builds the trackers that `train.trackers` names.
+# from them, and in `trainer/` those that choose sizes and print suggestions. A
+# run's log builds the trackers that `train.trackers` names.
 _TAKES_SECTIONS: dict[str, set[str]] = {
   "corpora": {"registry.py"},
   "curricula": set(),
@@ -146,6 +147,7 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "models": set(),
   "parallel": set(),
   "run": {"step_log.py"},
+  "serving": {"command.py"},
   "systems": {
     "system.py",
     *(
@@ -158,6 +160,12 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "tasks": set(),
   "text": set(),
   "tools": set(),
+  "trainer": {
+    *("build.py", "loading.py", "messages.py", "opening.py", "sizes.py"),
+    *("periodic_evals.py", "scoring.py", "sft_loop.py", "start.py"),
+    # Sections check each other.
+    "evaluation_settings.py",
+  },
 }
 
 
@@ -172,6 +180,17 @@ def test_sections_end_where_something_is_built(package):
     if re.search(r"\wSettings\b", ast.unparse(node.annotation))
   }
   assert found == _TAKES_SECTIONS[package]
+
+
+def test_no_step_reads_the_settings_of_an_experiment():
+  """The modules that do run before the first step."""
+  folder = PACKAGE / "trainer"
+  found = {
+    file.name
+    for file in folder.rglob("*.py")
+    if re.search(r"\.settings\.(shared|system)", file.read_text())
+  }
+  assert found == {"build.py", "opening.py", "restore.py", "start.py"}
 
 
 def test_runs_draw_random_numbers_by_purpose():

@@ -168,7 +168,7 @@ _AZR = (
   ),
   _of(
     "azr | algorithm 1, line 17 |",
-    file="azr_jax/trainer/build.py",
+    file="azr_jax/trainer/batching.py",
     line="        [t.group_id for t in trajectories],\n        [int(",
     broken="        [0 for t in trajectories],\n        [int(",
     tests="tests/trainer/make_batch_test.py",
@@ -667,8 +667,8 @@ _ORZ = (
   _of(
     "orz | algorithm 1, lines 6 to 15 |",
     file="azr_jax/learner/critic.py",
-    line="      batch.replace(advantages=advantages), old_values, returns\n",
-    broken="      batch.replace(advantages=returns), old_values, returns\n",
+    line="    estimated = batch.replace(advantages=advantages, rewards=None)\n",
+    broken="    estimated = batch.replace(advantages=returns, rewards=None)\n",
     tests="tests/learner/critic_test.py::"
     "test_the_policy_learns_from_normalized_advantages",
   ),

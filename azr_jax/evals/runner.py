@@ -5,13 +5,14 @@ The life of a run:
 2. The other items are sampled as one stream. Grading overlaps with sampling.
 3. Once all responses to an item are graded, its record is appended to the file.
 4. Scores are computed from the records. An interrupted run scores the same as
-   an uninterrupted one, because an item's random numbers depend only on its
-   index in the benchmark.
+   an uninterrupted one, because an item's random numbers depend only on the
+   benchmark's name and the item's index.
 """
 
 import collections
 import contextlib
 import dataclasses
+import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array, Key
 
 from azr_jax import types
 from azr_jax.config import user_files
@@ -27,6 +29,8 @@ from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.rollout.tool_runner import split_turns
@@ -78,6 +82,21 @@ class ItemOptions:
     default_factory=dict
   )
   prefill: str = ""
+
+
+def key_of(benchmark: Benchmark, key: Key[Array, ""]) -> Key[Array, ""]:
+  """Returns the random key of a benchmark's answers.
+
+  Items are numbered in each benchmark, so a key that several benchmarks shared
+  would give items of the same number the same random numbers.
+
+  Args:
+    benchmark: the benchmark, whose name decides.
+    key: the key of all benchmarks.
+  """
+  digest = hashlib.sha256(benchmark.name.encode()).digest()
+  number = int.from_bytes(digest[:4], "big")
+  return keys.fold(key, Purpose.BENCHMARK, number)
 
 
 def items_of(

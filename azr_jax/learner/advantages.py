@@ -1,7 +1,8 @@
 """Advantage estimators: from rewards and groups to advantages.
 
 Pure NumPy on the host, with one value per trajectory. GAE has one value per
-token and needs a critic, so it runs on the device (`gae.py`).
+token and needs a critic, so it runs on the device (`gae.py`), on batches that
+hold rewards instead of advantages.
 """
 
 import math
@@ -227,16 +228,7 @@ def _best_of_sets(
   return advantages
 
 
-def _rewards_unchanged(
-  rewards: Float[np.ndarray, " trajectories"],
-  groups: Sequence[Hashable],
-  lengths: Int[np.ndarray, " trajectories"],
-) -> Float[np.ndarray, " trajectories"]:
-  """Returns the rewards; GAE runs on the device (`gae.py`)."""
-  del groups, lengths
-  return rewards
-
-
+# The estimator on the device.
 GAE = "gae"
 PASS_K = "pass@k"
 # Estimators whose advantages are not 0 in a group of equal rewards.
@@ -252,7 +244,6 @@ ESTIMATORS: dict[str, Estimator] = {
   "dr_grpo": minus_group_mean,
   "rloo": leave_one_out,
   PASS_K: best_of_k,
-  GAE: _rewards_unchanged,
 }
 
 
@@ -286,8 +277,7 @@ def estimate(
     groups: the group of each trajectory.
     lengths: number of tokens that the model wrote in each trajectory.
     normalize: give advantages mean 0 and deviation 1 over those tokens,
-      counting only trajectories in the loss (ORZ). For `GAE` the device does
-      this.
+      counting only trajectories in the loss (ORZ).
     pass_k: responses per set of `PASS_K`; other estimators ignore it.
     in_loss: whether each trajectory is trained on. None if all are. The
       rewards of the others still count in the baselines.
@@ -301,7 +291,7 @@ def estimate(
   advantages = load(name)(
     np.asarray(rewards, np.float64), groups, np.asarray(lengths), **numbers
   )
-  if normalize and name != GAE:
+  if normalize:
     trained = np.ones(len(rewards), bool) if in_loss is None else in_loss
     advantages = _normalized(advantages, np.multiply(lengths, trained))
   return advantages.astype(np.float32)

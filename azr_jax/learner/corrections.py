@@ -155,13 +155,15 @@ def sums(
   }
 
 
-def effective_fraction(metrics: Metrics) -> Metrics:
-  """Returns the effective sample size as a fraction of the targets.
+def with_effective_fraction(metrics: Metrics) -> Metrics:
+  """Replaces the mean square of the weights by the effective fraction.
 
-  The fraction is (sum w)^2 / (n sum w^2). Returns {} without a correction.
-  Removes the mean square from `metrics`.
+  The effective sample size as a fraction of the targets is
+  (sum w)^2 / (n sum w^2). Without a correction, the metrics are returned
+  unchanged.
   """
   if _SQUARE not in metrics:
-    return {}
-  square = metrics.pop(_SQUARE)
-  return {_EFFECTIVE: metrics[_WEIGHT] ** 2 / jnp.maximum(square, 1e-30)}
+    return metrics
+  others = {name: x for name, x in metrics.items() if name != _SQUARE}
+  fraction = metrics[_WEIGHT] ** 2 / jnp.maximum(metrics[_SQUARE], 1e-30)
+  return others | {_EFFECTIVE: fraction}

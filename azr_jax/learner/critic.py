@@ -191,8 +191,8 @@ def make_estimate(
     options: XLA compiler options.
 
   Returns:
-    `(critic params, batch) -> (ValueBatch, metrics)`. On input, the batch's
-    advantages are the sequences' rewards; on output, they are GAE's.
+    `(critic params, batch) -> (ValueBatch, metrics)`. The given batch has
+    rewards, the returned one GAE's advantages in their place.
   """
   # Only the row axis is sharded. Merging it with the micro-batch axis would
   # make every device gather the whole batch.
@@ -210,9 +210,10 @@ def make_estimate(
     count = update.nonempty_micro_batches(batch)
     zeros = jnp.zeros(batch.tokens.shape, jnp.float32)
     old_values = jax.lax.fori_loop(0, count, score, zeros)
-    mask = batch.loss_mask
+    mask, rewards = batch.loss_mask, batch.rewards
+    assert rewards is not None
     advantages, returns = jax.vmap(gae_of_rows)(
-      old_values, batch.advantages, mask, batch.segment_ids
+      old_values, rewards, mask, batch.segment_ids
     )
     metrics = {
       "critic/value": masked.masked_mean(old_values, mask),
@@ -226,9 +227,8 @@ def make_estimate(
     if normalize:
       advantages = _normalized(advantages, mask)
     metrics |= _of_repetition(old_values, advantages, batch)
-    return ValueBatch(
-      batch.replace(advantages=advantages), old_values, returns
-    ), metrics
+    estimated = batch.replace(advantages=advantages, rewards=None)
+    return ValueBatch(estimated, old_values, returns), metrics
 
   by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(

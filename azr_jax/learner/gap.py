@@ -11,8 +11,8 @@ from azr_jax.learner import masked, order_statistics
 from azr_jax.types import Metrics
 
 MEAN = "rollout/logprob_gap"
-# Names of the sums behind the metrics of `percentiles`.
-_COUNTS, _MAXIMUM = f"{MEAN}_counts", f"{MEAN}_max"
+# Names of the sums behind the metrics of `percentiles`. Counts are no metric.
+COUNTS, _MAXIMUM = f"{MEAN}_counts", f"{MEAN}_max"
 _FRACTIONS = {"p50": 0.5, "p99": 0.99}
 
 
@@ -31,7 +31,7 @@ def sums(
   gap = jnp.abs(logprobs - sampled_logprobs)
   return {
     MEAN: masked.masked_sum(gap, mask),
-    _COUNTS: order_statistics.counts_from_edges(gap, mask),
+    COUNTS: order_statistics.counts_from_edges(gap, mask),
     _MAXIMUM: jnp.max(jnp.where(mask > 0, gap, 0.0)),
   }
 
@@ -52,15 +52,15 @@ def keep_first(first: Metrics, last: Metrics) -> Metrics:
 
 
 def percentiles(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
-  """Returns percentiles of |log p - log q| in nats; removes counts from `sums`.
+  """Returns percentiles of |log p - log q| in nats; {} without their sums.
 
   Args:
     sums: sums over all micro-batches.
     tokens: number of trained targets.
   """
-  if _COUNTS not in sums:
+  if COUNTS not in sums:
     return {}
-  counts, maximum = sums.pop(_COUNTS), sums[_MAXIMUM]
+  counts, maximum = sums[COUNTS], sums[_MAXIMUM]
   return {
     f"{MEAN}_{name}": order_statistics.quantile(
       counts, tokens, maximum, fraction

@@ -159,7 +159,8 @@ def _surrogate(
   correct: corrections.Correct | None,
 ) -> tuple[Float[Array, "B S"], Metrics]:
   """Returns the corrected policy loss of each target, and sums for metrics."""
-  mask = batch.loss_mask
+  mask, advantages = batch.loss_mask, batch.advantages
+  assert advantages is not None
   start = batch.proximal_logprobs
   if start is None:
     start = jax.lax.stop_gradient(logprobs)
@@ -167,7 +168,7 @@ def _surrogate(
     logprobs=logprobs,
     old_logprobs=start if is_proximal else batch.sampled_logprobs,
     sampled_logprobs=batch.sampled_logprobs,
-    advantages=batch.advantages,
+    advantages=advantages,
     mask=mask,
     segment_ids=batch.segment_ids,
     chosen=batch.chosen,

@@ -29,7 +29,7 @@ MAX_SEQUENCES_PER_ROW = 32
 # Aggregations that average each sequence's sum over tokens. In the others, the
 # weights of all tokens add up to 1.
 SUMS = ("sequence_sum", "fixed_length")
-# The dtype of each field of `types.Batch`.
+# The dtype of each field of `types.Batch` that is packed.
 _DTYPES = {
   "tokens": np.int32,
   "targets": np.int32,
@@ -39,6 +39,7 @@ _DTYPES = {
   "loss_weights": np.float32,
   "regularizer_weights": np.float32,
   "advantages": np.float32,
+  "rewards": np.float32,
   "sampled_logprobs": np.float32,
   "repetition": np.float32,
 }
@@ -51,10 +52,11 @@ class TrainingExample:
   Attributes:
     token_ids: prompt and completion.
     loss_mask: true on ids that the model is trained to write.
-    advantage: the advantage of each of these ids.
+    advantage: the advantage of each of these ids; 0 if a critic estimates it.
     logprobs: sampling log-probabilities (0 on the prompt).
     repetition_onset: the id from which the sequence repeats itself, or None.
     group: sequences of the same group are averaged together by `group_mean`.
+    reward: the reward of the sequence. Only a critic needs it.
   """
 
   token_ids: Int32[np.ndarray, " n"]
@@ -63,6 +65,7 @@ class TrainingExample:
   logprobs: Float32[np.ndarray, " n"]
   repetition_onset: int | None = None
   group: Hashable = None
+  reward: float = 0.0
 
 
 def from_trajectory(
@@ -87,16 +90,23 @@ def from_trajectory(
       else prompt_length + trajectory.repetition_onset
     ),
     group=trajectory.group_id,
+    reward=trajectory.reward,
   )
 
 
 def from_trajectories(
-  trajectories: Sequence[types.Trajectory], advantages: Sequence[float]
+  trajectories: Sequence[types.Trajectory], advantages: Sequence[float] | None
 ) -> list[TrainingExample]:
   """Returns the sequences of the trajectories that are in the loss.
 
   The others count in no aggregation of `loss_weights`.
+
+  Args:
+    trajectories: the graded completions.
+    advantages: one advantage per trajectory. None if a critic estimates them.
   """
+  if advantages is None:
+    advantages = [0.0] * len(trajectories)
   return [
     from_trajectory(trajectory, advantage)
     for trajectory, advantage in zip(trajectories, advantages, strict=True)
@@ -219,6 +229,7 @@ def pack(
   regularizer_aggregation: str = "token_mean",
   rng: np.random.Generator | None = None,
   max_sequences_per_row: int = MAX_SEQUENCES_PER_ROW,
+  for_critic: bool = False,
 ) -> types.Batch:
   """Packs the sequences into rows.
 
@@ -230,8 +241,9 @@ def pack(
     aggregation: one of `AGGREGATIONS`; becomes the batch's loss weights.
     regularizer_aggregation: the same for the entropy and KL terms.
     rng: shuffles the rows, which matters when several optimizer steps each take
-      some of them. None keeps rows of long sequences first.
+      some of them. None keeps the order of `assign_rows`.
     max_sequences_per_row: maximum sequences per row.
+    for_critic: whether the batch has rewards instead of advantages.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].
@@ -247,6 +259,8 @@ def pack(
     name: np.zeros((num_rows, row_length), dtype)
     for name, dtype in _DTYPES.items()
   }
+  unused = "advantages" if for_critic else "rewards"
+  arrays[unused] = None
   weights = loss_weights(sequences, rows, aggregation, row_length)
   regularizer_weights = loss_weights(
     sequences, rows, regularizer_aggregation, row_length
@@ -259,7 +273,8 @@ def pack(
       )
       stop = start + len(columns["tokens"])
       for name, column in columns.items():
-        arrays[name][row, start:stop] = column
+        if name != unused:
+          arrays[name][row, start:stop] = column
       start = stop
   return types.Batch(**arrays)
 
@@ -288,6 +303,7 @@ def _columns(
     "loss_weights": mask * weight,
     "regularizer_weights": mask * regularizer_weight,
     "advantages": mask * sequence.advantage,
+    "rewards": mask * sequence.reward,
     "sampled_logprobs": mask * sequence.logprobs[1:],
     "repetition": np.arange(length) >= repetition_onset,
   }

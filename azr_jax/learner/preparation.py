@@ -103,6 +103,7 @@ def make_prepare(
           jnp.any(chosen), lowest, 0.0
         )
     if choose is not None:
+      assert batch.advantages is not None
       found = policy_losses.covariances(logprobs, batch.advantages, mask)
       # The update count is folded in, so a resumed run repeats the selection.
       key = keys.of(seed, Purpose.SELECTION, step)

@@ -104,7 +104,7 @@ class LearnerSettings(PolicyLossSettings):
   estimator: str = setting(
     "trr++",
     "advantage estimator",
-    choices=tuple(advantages.ESTIMATORS),
+    choices=(*advantages.ESTIMATORS, advantages.GAE),
     or_named=advantages.load,
   )
   pass_k: int = setting(

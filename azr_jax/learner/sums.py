@@ -30,13 +30,13 @@ def finish(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
     sums: sums over all micro-batches.
     tokens: number of trained targets, at least 1.
   """
-  sums = dict(sums)
-  metrics = gap.percentiles(sums, tokens)
-  metrics |= {
+  metrics = {
     name: value if _is_whole(name) else value / tokens
     for name, value in sums.items()
+    if name != gap.COUNTS
   }
-  return metrics | corrections.effective_fraction(metrics)
+  metrics = corrections.with_effective_fraction(metrics)
+  return metrics | gap.percentiles(sums, tokens)
 
 
 def _is_whole(name: str) -> bool:

@@ -15,14 +15,16 @@ class Purpose(enum.IntEnum):
   # Keys of the device, derived from the seed by `keys.of`.
   SAMPLING = 1  # rollouts: step
   EVALUATION = 2  # samples that no step trains on
-  SELECTION = 3  # tokens that a policy loss selects: step
+  SELECTION = 3  # tokens that a policy loss selects: updates so far
   VALUE_HEAD = 4  # the critic's value head before training
   INIT = 5  # untrained parameters
+  INTERACTIVE = 6  # samples of a notebook: 0 and call, or 1 and the seed
 
   # Keys of the device, derived from a policy's key by `keys.fold`. The policy
   # derives its calls' keys from their numbers, which are below 2^31.
   BRANCH = 1 << 31  # a branch of a policy: the caller's numbers
   PASS_RATES = (1 << 31) + 1  # measured pass rates: pass
+  BENCHMARK = (1 << 31) + 2  # answers to a benchmark: digest of its name
 
   # Generators of the host, from `streams.generator`, for curricula and systems.
   CURRICULUM = 101  # items from buckets or a bandit: step, attempt

@@ -43,7 +43,7 @@ from azr_jax.rollout.weights import Weights
 from azr_jax.types import Params
 
 # Prompt index, sample index, completion.
-Sample = tuple[int, int, types.Completion]
+IndexedCompletion = tuple[int, int, types.Completion]
 # A request and the futures of its completions.
 Submitted = tuple[Request, Sequence["Future[types.Completion]"]]
 
@@ -85,7 +85,7 @@ class Samples:
     # Number of completions that must have arrived before the next one is
     # yielded.
     self._enough = self._missing if is_partial else 1
-    self._arrived: collections.deque[Sample] = collections.deque()
+    self._arrived: collections.deque[IndexedCompletion] = collections.deque()
     self._more: Future[None] | None = None
     for index, (_, futures) in enumerate(submitted):
       for sample, future in enumerate(futures):
@@ -103,7 +103,7 @@ class Samples:
       more, self._more = self._more, None
       more.set_result(None)
 
-  def _take(self) -> Sample:
+  def _take(self) -> IndexedCompletion:
     """Returns the next completion.
 
     Raises:
@@ -116,7 +116,7 @@ class Samples:
     self._enough = 1
     return self._arrived.popleft()
 
-  def __iter__(self) -> Iterator[Sample]:
+  def __iter__(self) -> Iterator[IndexedCompletion]:
     try:
       while self._missing:
         self._loop.run_until(lambda: len(self._arrived) >= self._enough)
@@ -125,7 +125,7 @@ class Samples:
       if self._missing:
         self._stream.cancel(self._requests)
 
-  async def __aiter__(self) -> AsyncIterator[Sample]:
+  async def __aiter__(self) -> AsyncIterator[IndexedCompletion]:
     while self._missing:
       while len(self._arrived) < self._enough:
         self._more = Future()
@@ -438,7 +438,7 @@ def open_policy(
 
 
 # Samples in the order in which they finish.
-Answers = AsyncIterator[Sample]
+Answers = AsyncIterator[IndexedCompletion]
 # Answers prompts: (policy, prompts, n, prompt seeds) -> answers.
 Agent = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Answers]
 

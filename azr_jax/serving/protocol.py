@@ -223,7 +223,7 @@ class Reader:
     fields.ignore("max_tokens", "max_completion_tokens")
     assert n is not None and max_new is not None
     seed = fields.integer("seed", None, -_MAX_SEED, _MAX_SEED, "")
-    _refuse_truncation(fields, rollout)
+    _refuse_truncation(fields, rollout.top_p, rollout.top_k)
     for name, (allowed, why) in _NEUTRAL.items():
       fields.only(name, allowed, why)
     return SamplingJob(
@@ -291,12 +291,9 @@ def sampler_seed(seed: int) -> int:
   return int(words[0]) % SEED_RANGE
 
 
-def _refuse_truncation(fields: Fields, rollout: SamplerSettings) -> None:
+def _refuse_truncation(fields: Fields, top_p: float, top_k: int) -> None:
   """Rejects a top-p or top-k that differs from the compiled one."""
-  for name, value, neutral in (
-    ("top_p", rollout.top_p, 1),
-    ("top_k", rollout.top_k, 0),
-  ):
+  for name, value, neutral in (("top_p", top_p, 1), ("top_k", top_k, 0)):
     allowed = (value,) if value != neutral else (value, neutral)
     if name == "top_k" and not value:
       allowed = (0, -1)

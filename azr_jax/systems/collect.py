@@ -12,7 +12,7 @@ from azr_jax.grading.outcome import Outcome
 from azr_jax.learner import advantages
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
-from azr_jax.rollout.policy import Policy, Sample
+from azr_jax.rollout.policy import IndexedCompletion, Policy
 from azr_jax.rollout.tool_runner import ToolRunner
 
 OUTCOME_METRICS = CORRECT, TIMED_OUT, LOST = "correct", "timed_out", "lost"
@@ -38,7 +38,7 @@ class GradedCompletion(Generic[GradeT]):
 
 
 async def sample_and_grade(
-  samples: AsyncIterable[Sample],
+  samples: AsyncIterable[IndexedCompletion],
   submit: Callable[[int, types.Completion], "Future[GradeT]"],
   jobs: SharedJobs | None = None,
 ) -> list[list[GradedCompletion[GradeT]]]:

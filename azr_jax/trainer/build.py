@@ -1,7 +1,8 @@
 """Builds every part of an experiment from its settings, once.
 
 `loop.train` takes all its parts from the `Experiment` that `build` returns, and
-from what `opening.open_training` builds for a run. The loop reads no settings.
+from what `opening.open_training` builds for a run. No step reads settings: each
+part has the values that it needs.
 """
 
 import dataclasses
@@ -25,7 +26,6 @@ from azr_jax.learner import (
   policy_losses,
   preparation,
   shaping,
-  update,
 )
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.entropy_target import EntropyTarget
@@ -41,7 +41,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.parallel.shared_jobs import SharedJobs
-from azr_jax.randomness import keys, streams
+from azr_jax.randomness import keys
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout import layout
 from azr_jax.rollout.sampler import Sampler
@@ -49,6 +49,7 @@ from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
 from azr_jax.trainer import messages, sizes
+from azr_jax.trainer.batching import Batching
 from azr_jax.trainer.settings import (
   ExperimentSettings,
   SupervisedTrainSettings,
@@ -62,13 +63,15 @@ class Experiment:
   """The parts of a training run.
 
   Attributes:
-    settings: the checked configuration.
+    settings: the checked configuration, for what builds the parts of a run.
     mesh: the mesh of the learner's state.
     source: the tokenizer and the initial parameters.
     model: the decoder, as the learner computes it.
     learner: the jitted update of a policy, or of a policy and its critic.
+    scores: the jitted scoring of batches by a policy.
+    batching: makes the batch of an update.
     sampler: the sampler, on the same devices.
-    micro_rows: the rows of a micro-batch, padded to the mesh.
+    seed: the seed of all random keys.
   """
 
   settings: ExperimentSettings
@@ -76,8 +79,10 @@ class Experiment:
   source: load.ModelSource
   model: transformer.Transformer
   learner: Learner
+  scores: preparation.Scores
+  batching: Batching
   sampler: Sampler
-  micro_rows: int
+  seed: int
 
   def make_system(
     self, executor: Executor, jobs: SharedJobs, run: Run
@@ -119,91 +124,20 @@ class Experiment:
 
   def sampling_key(self, step: int) -> Key[Array, ""]:
     """Returns the random key of a step's rollouts."""
-    return keys.of(self.settings.shared.seed, Purpose.SAMPLING, step)
+    return keys.of(self.seed, Purpose.SAMPLING, step)
+
+  def interactive_key(self, number: int, is_chosen: bool) -> Key[Array, ""]:
+    """Returns the random key of a call that samples interactively.
+
+    Args:
+      number: the seed of the call, or its number if it has no seed.
+      is_chosen: whether the user chose the number.
+    """
+    return keys.of(self.seed, Purpose.INTERACTIVE, int(is_chosen), number)
 
   def evaluation_key(self) -> Key[Array, ""]:
     """Returns the random key of evaluations, the same at every step."""
-    return keys.of(self.settings.shared.seed, Purpose.EVALUATION)
-
-  def shape_rewards(
-    self, trajectories: Sequence[types.Trajectory]
-  ) -> tuple[list[types.Trajectory], dict[str, float]]:
-    """Penalizes or masks overlong responses; returns metrics, too."""
-    c = self.settings.shared
-    return shaping.shape_rewards(
-      trajectories,
-      overlong_buffer=c.shaping.overlong_buffer,
-      overlong_penalty=c.shaping.overlong_penalty,
-      mask_truncated=c.shaping.mask_truncated,
-      longest=c.rollout.max_tokens,
-    )
-
-  def drop_equal_groups(
-    self, trajectories: Sequence[types.Trajectory]
-  ) -> tuple[Sequence[types.Trajectory], dict[str, float]]:
-    """Drops groups whose rewards are equal; returns metrics, too.
-
-    Keeps all trajectories without `learner.drop_equal_groups`, or if all groups
-    are equal, because an update needs a batch.
-    """
-    if not self.settings.shared.learner.drop_equal_groups:
-      return trajectories, {}
-    differ = advantages.groups_differ(
-      [t.reward for t in trajectories], [t.group_id for t in trajectories]
-    )
-    pairs = zip(trajectories, differ, strict=True)
-    kept = [t for t, keep in pairs if keep] or trajectories
-    dropped = len(trajectories) - len(kept)
-    fraction = dropped / max(len(trajectories), 1)
-    return kept, {"groups/dropped_fraction": fraction}
-
-  @functools.partial(jax.profiler.annotate_function, name="advantages")
-  def estimate_advantages(
-    self, trajectories: Sequence[types.Trajectory]
-  ) -> list[float]:
-    """Returns the advantage of each trajectory by `learner.estimator`."""
-    learner = self.settings.shared.learner
-    return [
-      float(advantage)
-      for advantage in advantages.estimate(
-        learner.estimator,
-        [t.reward for t in trajectories],
-        [t.group_id for t in trajectories],
-        [int(t.completion.loss_mask.sum()) for t in trajectories],
-        learner.normalize_advantages,
-        learner.pass_k,
-        [t.in_loss for t in trajectories],
-      )
-    ]
-
-  @functools.partial(jax.profiler.annotate_function, name="pack")
-  def pack(
-    self,
-    trajectories: Sequence[types.Trajectory],
-    values: Sequence[float],
-    step: int,
-  ) -> types.Batch:
-    """Packs the trajectories into micro-batches, on the host.
-
-    Args:
-      trajectories: the trajectories to train on.
-      values: the advantage of each trajectory.
-      step: seeds the order of the rows.
-
-    Returns:
-      A batch of NumPy arrays [A, B, S]: micro-batches of packed rows.
-    """
-    learner = self.settings.shared.learner
-    batch = packing.pack(
-      packing.from_trajectories(trajectories, values),
-      row_length=learner.row_length,
-      max_sequences_per_row=learner.max_sequences_per_row,
-      rows_multiple=self.micro_rows * learner.max_micro_batches,
-      aggregation=learner.aggregation,
-      regularizer_aggregation=learner.regularizer_aggregation,
-      rng=streams.generator(self.settings.shared.seed, Purpose.PACKING, step),
-    )
-    return update.to_micro_batches(batch, self.micro_rows)
+    return keys.of(self.seed, Purpose.EVALUATION)
 
   def closing_message(self, folder: pathlib.Path, step: int) -> str:
     """Returns the lines to print when a run in `folder` ends after a step."""
@@ -266,14 +200,10 @@ def build(
     source,
     model,
     learner,
-    Sampler(
-      model,
-      source.tokenizer,
-      sampling_mesh,
-      rules,
-      c.rollout,
-    ),
-    mesh_lib.padded_rows(c.learner.micro_rows, mesh),
+    build_scores(c, model, mesh),
+    build_batching(c, mesh),
+    Sampler(model, source.tokenizer, sampling_mesh, rules, c.rollout),
+    c.seed,
   )
 
 
@@ -421,6 +351,46 @@ def build_preparation(
     top_entropy_fraction=learner.top_entropy_fraction,
     choose=policy_losses.make(learner.policy_loss, learner).choose,
     options=c.compiler.options(mesh),
+  )
+
+
+def build_scores(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> preparation.Scores:
+  """Builds the scoring of batches at the sampling temperature, jitted."""
+  return jax.jit(
+    preparation.make_scores(
+      model,
+      c.learner.chunk_tokens,
+      temperature=c.rollout.temperature,
+      mesh=mesh,
+    ),
+    compiler_options=c.compiler.options(mesh),
+  )
+
+
+def build_batching(c: TrainSettings, mesh: Mesh) -> Batching:
+  """Builds the host's part of a step between rollouts and update."""
+  learner = c.learner
+  return Batching(
+    functools.partial(
+      shaping.shape_rewards,
+      overlong_buffer=c.shaping.overlong_buffer,
+      overlong_penalty=c.shaping.overlong_penalty,
+      mask_truncated=c.shaping.mask_truncated,
+      longest=c.rollout.max_tokens,
+    ),
+    drops_equal_groups=learner.drop_equal_groups,
+    estimator=learner.estimator,
+    normalize_advantages=learner.normalize_advantages,
+    pass_k=learner.pass_k,
+    row_length=learner.row_length,
+    max_sequences_per_row=learner.max_sequences_per_row,
+    micro_rows=mesh_lib.padded_rows(learner.micro_rows, mesh),
+    max_micro_batches=learner.max_micro_batches,
+    aggregation=learner.aggregation,
+    regularizer_aggregation=learner.regularizer_aggregation,
+    seed=c.seed,
   )
 
 

@@ -8,7 +8,6 @@ It does what a training loop does, but from a notebook:
 """
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Sequence
 
@@ -17,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from azr_jax import types
-from azr_jax.learner import preparation, update
+from azr_jax.learner import update
 from azr_jax.models import safetensors_io
 from azr_jax.models.tokenizers import Message, Tokenizer
 from azr_jax.parallel import memory
@@ -25,12 +24,12 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.systems import scores
+from azr_jax.tasks.table.prompts import PromptWriter
 from azr_jax.tasks.table.reading import Row
-from azr_jax.tasks.table.settings import TableSettings
 from azr_jax.trainer.build import Experiment
 
 # A text, or chat messages with role and content.
-Prompt = str | Sequence[Message]
+PromptInput = str | Sequence[Message]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +63,23 @@ class Model:
     updates: the number of updates so far.
   """
 
-  def __init__(self, experiment: Experiment, params: types.Params):
+  def __init__(
+    self,
+    experiment: Experiment,
+    params: types.Params,
+    writer: PromptWriter,
+    prefill: str,
+  ):
     """Initializes the optimizer. Nothing is compiled yet.
 
     Args:
       experiment: the experiment from `build.build`, without a KL penalty.
       params: the initial parameters. They are donated.
+      writer: writes prompts.
+      prefill: the start of each response.
     """
     self._experiment = experiment
+    self._writer, self._prefill = writer, prefill
     self._state = experiment.learner.init(params)
     self._calls = 0
     self.updates = 0
@@ -81,7 +89,9 @@ class Model:
     """The model's tokenizer."""
     return self._experiment.source.tokenizer
 
-  def prompt(self, prompt: Prompt, system_prompt: str = "") -> types.Prompt:
+  def prompt(
+    self, prompt: PromptInput, system_prompt: str = ""
+  ) -> types.Prompt:
     """Tokenizes a prompt, with the model's chat template if it has one.
 
     Args:
@@ -93,19 +103,17 @@ class Model:
     Raises:
       ValueError: the prompt has messages, but the model has no chat template.
     """
-    section = self._experiment.settings.system_settings
-    settings = section if isinstance(section, TableSettings) else None
-    settings = settings or TableSettings()
+    writer = self._writer
     if system_prompt:
-      settings = dataclasses.replace(settings, system_prompt=system_prompt)
+      writer = dataclasses.replace(writer, system_prompt=system_prompt)
     value = prompt if isinstance(prompt, str) else tuple(prompt)
-    row = Row(value, {}, prefill=settings.prefill)
-    text = settings.writer.text(row, self.tokenizer)
+    row = Row(value, {}, prefill=self._prefill)
+    text = writer.text(row, self.tokenizer)
     return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), prompt)
 
   def sample(
     self,
-    prompts: str | Sequence[Prompt],
+    prompts: str | Sequence[PromptInput],
     n: int = 1,
     *,
     temperature: float | None = None,
@@ -122,7 +130,7 @@ class Model:
         configuration's.
       max_tokens: the limit of a response. None uses the configuration's.
       system_prompt: the first message of chats that lack one.
-      seed: the random seed. None uses a different seed in each call.
+      seed: the random seed, from 0. None draws other samples in each call.
 
     Raises:
       ValueError: a prompt is longer than the largest bucket.
@@ -130,7 +138,7 @@ class Model:
     experiment = self._experiment
     every = [prompts] if isinstance(prompts, str) else prompts
     asked = [self.prompt(prompt, system_prompt) for prompt in every]
-    longest = experiment.settings.shared.rollout.prompt_buckets[-1]
+    longest = experiment.sampler.prompt_buckets[-1]
     for prompt in asked:
       if len(prompt.token_ids) > longest:
         raise ValueError(
@@ -138,13 +146,16 @@ class Model:
           f"at most prompt_tokens={longest}"
         )
     if seed is None:
-      seed, self._calls = self._calls, self._calls + 1
+      key = experiment.interactive_key(self._calls, is_chosen=False)
+      self._calls += 1
+    else:
+      key = experiment.interactive_key(seed, is_chosen=True)
     samples: dict[tuple[int, int], Sample] = {}
     with policy_lib.open_policy(
       experiment.sampler,
       self.tokenizer,
       self._state.params,
-      experiment.sampling_key(seed),
+      key,
     ) as policy:
       limits = None if max_tokens is None else [max_tokens] * len(asked)
       for index, number, completion in policy.sample(
@@ -158,7 +169,7 @@ class Model:
 
   def score(
     self,
-    prompts: Sequence[Prompt | types.Prompt],
+    prompts: Sequence[PromptInput | types.Prompt],
     completions: Sequence[str | Sample],
   ) -> list[Float32[np.ndarray, " _S"]]:
     """Returns the log-probabilities of the tokens of completions.
@@ -184,15 +195,14 @@ class Model:
       if not isinstance(prompt, types.Prompt):
         prompt = self.prompt(prompt)
       trajectories.append(types.Trajectory(prompt, done, 0.0, 0))
-    # Advantages are not used here, so they carry the index of the sequence.
-    numbers = [float(index) for index in range(len(trajectories))]
-    batch = self._fitting(self._experiment.pack(trajectories, numbers, step=0))
+    packed, rows = self._experiment.batching.pack_to_score(trajectories)
+    batch = self._fitting(packed)
     placed = update.place(batch, self._experiment.mesh)
     with memory.explained(memory.TRAINING_KEYS):
-      scored = jax.device_get(self._scores(self._state.params, placed)[0])
-    wanted = batch.loss_mask > 0
-    found, of = np.asarray(scored)[wanted], batch.advantages[wanted]
-    return [found[of == number] for number in numbers]
+      scored = jax.device_get(
+        self._experiment.scores(self._state.params, placed)[0]
+      )
+    return _by_sequence(np.asarray(scored), batch, rows)
 
   def _fitting(self, batch: types.Batch) -> types.Batch:
     """Drops most of the empty rows of a batch.
@@ -203,24 +213,9 @@ class Model:
     filled = int(np.count_nonzero(batch.segment_ids[:, :, 0]))
     rows = 1 << max(filled - 1, 0).bit_length()
     rows = mesh_lib.padded_rows(rows, self._experiment.mesh)
-    if rows >= self._experiment.micro_rows:
+    if rows >= self._experiment.batching.micro_rows:
       return batch
     return jax.tree.map(lambda x: x[:1, :rows], batch)
-
-  @functools.cached_property
-  def _scores(self) -> preparation.Scores:
-    """The jitted scoring program."""
-    experiment = self._experiment
-    c = experiment.settings.shared
-    return jax.jit(
-      preparation.make_scores(
-        experiment.model,
-        c.learner.chunk_tokens,
-        temperature=c.rollout.temperature,
-        mesh=experiment.mesh,
-      ),
-      compiler_options=c.compiler.options(experiment.mesh),
-    )
 
   def update(
     self,
@@ -242,8 +237,9 @@ class Model:
         finite or its magnitude exceeds `scores.MAX_REWARD`.
     """
     trajectories = []
-    for group, (ours, theirs) in enumerate(zip(samples, rewards, strict=True)):
-      for sample, reward in zip(ours, theirs, strict=True):
+    pairs = zip(samples, rewards, strict=True)
+    for group, (group_samples, group_rewards) in enumerate(pairs):
+      for sample, reward in zip(group_samples, group_rewards, strict=True):
         if not abs(reward) <= scores.MAX_REWARD:  # Rejects NaN too.
           raise ValueError(
             f"reward {reward!r:.60}: expected a finite number of at most "
@@ -254,11 +250,11 @@ class Model:
             sample.prompt, sample.completion, float(reward), group
           )
         )
-    experiment = self._experiment
-    trajectories, metrics = experiment.shape_rewards(trajectories)
-    trained, group_metrics = experiment.drop_equal_groups(trajectories)
-    advantages = experiment.estimate_advantages(trained)
-    batch = experiment.pack(trained, advantages, self.updates + 1)
+    experiment, batching = self._experiment, self._experiment.batching
+    trajectories, metrics = batching.shape_rewards(trajectories)
+    trained, group_metrics = batching.drop_equal_groups(trajectories)
+    advantages = batching.estimate_advantages(trained)
+    batch = batching.pack(trained, advantages, self.updates + 1)
     with memory.explained(memory.TRAINING_KEYS):
       self._state, learned = experiment.learner.update(
         self._state,
@@ -282,6 +278,30 @@ class Model:
       eos_ids=source.tokenizer.eos_ids,
     )
     source.tokenizer.save(path)
+
+
+def _by_sequence(
+  values: Float32[np.ndarray, "A B S"],
+  batch: types.Batch,
+  rows: Sequence[Sequence[int]],
+) -> list[Float32[np.ndarray, " _S"]]:
+  """Returns the values of each sequence's trained targets.
+
+  Args:
+    values: a value per target.
+    batch: the batch of the targets.
+    rows: the sequence indices of each row that holds any, in order.
+  """
+  length = values.shape[-1]
+  flat = values.reshape(-1, length)
+  segment_ids = np.reshape(batch.segment_ids, (-1, length))
+  trained = np.reshape(batch.loss_mask, (-1, length)) > 0
+  found = {
+    index: flat[row, trained[row] & (segment_ids[row] == segment)]
+    for row, members in enumerate(rows)
+    for segment, index in enumerate(members, start=1)
+  }
+  return [found[index] for index in sorted(found)]
 
 
 def _completion(text: str, tokenizer: Tokenizer) -> types.Completion:

@@ -18,7 +18,6 @@ from azr_jax.run import profiling, step_log
 from azr_jax.run.session import Run
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.opening import Training, open_training
-from azr_jax.trainer.speed import Speed
 
 
 def train(
@@ -42,7 +41,7 @@ def train(
     TimeoutError: a host did not arrive within `hosts.timeout_s`.
   """
   with open_training(experiment, run) as training:
-    speed = Speed(experiment)
+    batching, speed = experiment.batching, training.speed
     step, first = training.done, training.done + 1
     steps = profiling.profiled(training.steps, profile_steps, run)
     with contextlib.closing(steps):
@@ -55,17 +54,17 @@ def train(
           rollouts, sampled_by = training.in_flight.collect(step)
 
         # Shape rewards.
-        trajectories, shaping_metrics = experiment.shape_rewards(
+        trajectories, shaping_metrics = batching.shape_rewards(
           rollouts.trajectories
         )
         times.collected(trajectories)
 
-        # Estimate advantages.
-        trained, group_metrics = experiment.drop_equal_groups(trajectories)
-        advantages = experiment.estimate_advantages(trained)
+        # Estimate advantages. With GAE the update does, from packed rewards.
+        trained, group_metrics = batching.drop_equal_groups(trajectories)
+        advantages = batching.estimate_advantages(trained)
 
         # Pack.
-        batch = experiment.pack(trained, advantages, step)
+        batch = batching.pack(trained, advantages, step)
 
         # Update. Devices wait while the hosts compare their packed batches.
         packed_rows = update.without_padding(batch)

@@ -2,22 +2,27 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from azr_jax import types
+from azr_jax.executor import Executor
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
+from azr_jax.learner.advantages import GAE
+from azr_jax.parallel import chips
+from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.run import compile_counter, starts, step_log, text_monitor
 from azr_jax.run.checkpoint import Checkpointer
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
-from azr_jax.trainer import build, restore, steps_in_flight
+from azr_jax.trainer import build, periodic_evals, restore
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 from azr_jax.trainer.settings import TrainSettings
+from azr_jax.trainer.speed import Speed
 from azr_jax.trainer.steps_in_flight import StepsInFlight
 
 
@@ -38,6 +43,7 @@ class Training:
     log: writes metrics and progress.
     monitor: flags sampled texts.
     saves: decides when to save and when to stop.
+    speed: measures the steps.
   """
 
   done: int
@@ -51,6 +57,7 @@ class Training:
   log: step_log.StepLog
   monitor: text_monitor.Monitor
   saves: SaveSchedule
+  speed: Speed
 
 
 @contextlib.contextmanager
@@ -85,9 +92,10 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       build.build_executor(c.executor, run.hosts)
     )
     counter = at_exit.enter_context(compile_counter.count_compiles())
-    jobs = SharedJobs(
-      executor, run.hosts, steps_in_flight.decode_clock(c.rollout)
-    )
+    # Reading times decide which prompts are prefilled together, and so how
+    # values are rounded: without the clock, two runs of a seed would differ.
+    clock = DecodeClock(c.rollout.verdict_delay_calls)
+    jobs = SharedJobs(executor, run.hosts, clock)
     system: System = run.build(
       "system", lambda: experiment.make_system(executor, jobs, run)
     )
@@ -97,7 +105,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       in_flight.load_state_dict(system_state)
     evals = run.build(
       "benchmarks",
-      lambda: PeriodicEvals(experiment, executor, system, run.print_status),
+      lambda: _evals(experiment, executor, system, run.print_status),
     )
     run.print_status("compiling the sampler; the first step compiles the rest")
     sampler = experiment.sampler
@@ -122,9 +130,54 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
         run.folder, run.is_primary, train.flag_texts, train.flag_classifier
       ),
       SaveSchedule(run, train.steps, train.save_every, train.save_minutes),
+      build_speed(experiment),
     )
     del state  # See `Training.state`.
     yield training
+
+
+def _evals(
+  experiment: Experiment,
+  executor: Executor,
+  system: System,
+  say: Callable[[str], None],
+) -> PeriodicEvals:
+  """Reads the benchmarks of a run; see `periodic_evals.build`."""
+  c = experiment.settings.shared
+  about = system.about(experiment.settings.system_settings)
+  return periodic_evals.build(
+    c.evaluation,
+    executor,
+    system,
+    experiment.sampler,
+    experiment.source.tokenizer,
+    experiment.evaluation_key(),
+    has_own=about.has_evaluation,
+    steps=c.train.steps,
+    say=say,
+  )
+
+
+def build_speed(
+  experiment: Experiment, chip: chips.Chip | None = None
+) -> Speed:
+  """Returns the measurement of an experiment's steps, with a running clock.
+
+  Args:
+    experiment: the experiment that `build.build` returned.
+    chip: as for `Speed`.
+  """
+  c = experiment.settings.shared
+  networks = 2 if c.learner.estimator == GAE else 1
+  return Speed(
+    experiment.source.config,
+    experiment.mesh,
+    experiment.sampler,
+    dtypes=c.rollout.dtypes(c.model.dtype),
+    has_drafts=c.rollout.speculation.drafts > 0,
+    passes=networks * c.learner.epochs,
+    chip=chip,
+  )
 
 
 def _step_log(

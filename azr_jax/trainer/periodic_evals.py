@@ -2,10 +2,11 @@
 
 import functools
 import time
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax
+from jaxtyping import Array, Key
 
 from azr_jax import types
 from azr_jax.evals import (
@@ -17,14 +18,18 @@ from azr_jax.evals import (
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.executor import Executor
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.rollout.policy import Agent, Policy
+from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.session import Run
 from azr_jax.run.step_log import StepLog
 from azr_jax.systems.system import System
-from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
+
+# Scores a policy by the system's own evaluation.
+Own: TypeAlias = Callable[[Policy], Coroutine[Any, Any, dict[str, float]]]
 
 
 @runtime_checkable
@@ -53,49 +58,37 @@ class PeriodicEvals:
 
   def __init__(
     self,
-    experiment: Experiment,
+    benchmarks: Mapping[Benchmark, runner.ItemOptions],
+    agents: Mapping[str, Agent],
+    own: Own | None,
     executor: Executor,
-    system: System,
-    say: Callable[[str], None],
+    sampler: Sampler,
+    tokenizer: Tokenizer,
+    key: Key[Array, ""],
+    *,
+    every: int,
+    steps: int,
+    temperature: float,
   ):
-    """Reads the data of all benchmarks, so that no step has to.
+    """Initializes the evaluations; `build` reads their data.
 
     Args:
-      experiment: the experiment. Section `evaluation` names the benchmarks.
+      benchmarks: the benchmarks with their items, and how to run each.
+      agents: the agent that answers each benchmark, by its name.
+      own: the system's own evaluation. None if it has none.
       executor: grades answers.
-      system: provides agents for benchmarks and prompts of training, if it has
-        them.
-      say: prints a status line.
-
-    Raises:
-      ValueError: a benchmark needs an agent or a prompt that the system lacks,
-        or its data cannot be read.
+      sampler: samples from the final policy.
+      tokenizer: the model's tokenizer.
+      key: the random key of all evaluations. Each benchmark derives its own.
+      every: steps between evaluations; 0 never evaluates.
+      steps: the last step of the run.
+      temperature: divides the logits.
     """
-    evaluation = experiment.settings.shared.evaluation
-    self._every = evaluation.every
-    self._key = experiment.evaluation_key()
-    self._executor = executor
-    self._experiment = experiment
-    self._temperature = evaluation.temperature
-    self._limit, self._samples = evaluation.limit, evaluation.samples
-    self._system = system
-    about = system.about(experiment.settings.system_settings)
-    self._has_own = about.has_evaluation
-    names = evaluation.every and evaluation.benchmarks
-    self._benchmarks = (
-      _read(evaluation, experiment, system, say) if names else {}
-    )
-    self._agents = {
-      name: _agent(system, name)
-      for name in (benchmark.name for benchmark in self._benchmarks)
-    }
-    # The questions' prompt offers a Python tool; a system without one would
-    # score too low.
-    if self._agents.get(questions.NAME) is policy_lib.single_turn:
-      raise ValueError(
-        f"config.evaluation.benchmarks={evaluation.benchmarks!r}: expected no "
-        f"{questions.NAME!r}, because this system runs no code in answers"
-      )
+    self._benchmarks, self._agents, self._own = benchmarks, agents, own
+    self._executor, self._key = executor, key
+    self._sampler, self._tokenizer = sampler, tokenizer
+    self._every, self._steps = every, steps
+    self._temperature = temperature
 
   def is_finished(self, run: Run, done: int) -> bool:
     """Returns whether a run has finished all steps and the final scoring.
@@ -105,7 +98,7 @@ class PeriodicEvals:
     """
     is_there = (
       bool(self._every)
-      and done == self._experiment.settings.shared.train.steps
+      and done == self._steps
       and run.is_primary
       and metrics_lib.has_step(run.folder, done + 1)
     )
@@ -115,8 +108,8 @@ class PeriodicEvals:
     """Returns the scores of the policy before a step, by metric name.
 
     Returns {} unless an evaluation is due: before the first step and after
-    every `evaluation.every` steps. All evaluations use the same items and
-    random keys.
+    every `evaluation.every` steps. All evaluations of a benchmark use the same
+    items and random key.
 
     Args:
       policy: the policy of the step.
@@ -137,15 +130,12 @@ class PeriodicEvals:
       done: the number of finished steps.
       log: receives the scores, under the number of the step after the last.
     """
-    is_last = done == self._experiment.settings.shared.train.steps
+    is_last = done == self._steps
     if not self._every or not is_last or self.is_finished(run, done):
       return
     log.write_last(flush=True)
     with policy_lib.open_policy(
-      self._experiment.sampler,
-      self._experiment.source.tokenizer,
-      params,
-      self._key,
+      self._sampler, self._tokenizer, params, self._key
     ) as policy:
       log.write_scores(done + 1, self._score(policy, done, run))
 
@@ -155,7 +145,8 @@ class PeriodicEvals:
     start = time.monotonic()
     scores: dict[str, float] = {}
     for benchmark, options in self._benchmarks.items():
-      with policy.with_key(self._key, self._temperature) as asked:
+      key = runner.key_of(benchmark, self._key)
+      with policy.with_key(key, self._temperature) as asked:
         scores |= runner.run(
           benchmark,
           asked,
@@ -166,11 +157,9 @@ class PeriodicEvals:
           self._agents[benchmark.name],
           run.print_status,
         )
-    if self._has_own:
+    if self._own is not None:
       with policy.with_key(self._key, self._temperature) as asked:
-        scores |= asked.run(
-          self._system.evaluate(asked, self._limit, self._samples)
-        )
+        scores |= asked.run(self._own(asked))
     shown = {
       name: f"{score:.3f}"
       for name, score in scores.items()
@@ -183,6 +172,64 @@ class PeriodicEvals:
     return metrics | {"time/evaluation": time.monotonic() - start}
 
 
+def build(
+  evaluation: PeriodicSettings,
+  executor: Executor,
+  system: System,
+  sampler: Sampler,
+  tokenizer: Tokenizer,
+  key: Key[Array, ""],
+  *,
+  has_own: bool,
+  steps: int,
+  say: Callable[[str], None],
+) -> PeriodicEvals:
+  """Builds the evaluations of a run. No step has to read data.
+
+  Args:
+    evaluation: names the benchmarks.
+    executor: grades answers.
+    system: provides agents for benchmarks and prompts of training, if it has
+      them.
+    sampler: samples from the final policy.
+    tokenizer: the model's tokenizer.
+    key: the random key of all evaluations.
+    has_own: whether the system has an evaluation of its own.
+    steps: the last step of the run.
+    say: prints a status line.
+
+  Raises:
+    ValueError: a benchmark needs an agent or a prompt that the system lacks,
+      or its data cannot be read.
+  """
+  names = evaluation.every and evaluation.benchmarks
+  benchmarks = _read(evaluation, system, tokenizer, say) if names else {}
+  agents = {one.name: _agent(system, one.name) for one in benchmarks}
+  # The questions' prompt offers a Python tool; a system without one would
+  # score too low.
+  if agents.get(questions.NAME) is policy_lib.single_turn:
+    raise ValueError(
+      f"config.evaluation.benchmarks={evaluation.benchmarks!r}: expected no "
+      f"{questions.NAME!r}, because this system runs no code in answers"
+    )
+
+  def own(policy: Policy) -> Coroutine[Any, Any, dict[str, float]]:
+    return system.evaluate(policy, evaluation.limit, evaluation.samples)
+
+  return PeriodicEvals(
+    benchmarks,
+    agents,
+    own if has_own else None,
+    executor,
+    sampler,
+    tokenizer,
+    key,
+    every=evaluation.every,
+    steps=steps,
+    temperature=evaluation.temperature,
+  )
+
+
 def _agent(system: System, benchmark: str) -> Agent:
   """Returns the system's agent for a benchmark, or a single turn."""
   agent = None
@@ -193,8 +240,8 @@ def _agent(system: System, benchmark: str) -> Agent:
 
 def _read(
   evaluation: PeriodicSettings,
-  experiment: Experiment,
   system: System,
+  tokenizer: Tokenizer,
   say: Callable[[str], None],
 ) -> dict[Benchmark, runner.ItemOptions]:
   """Returns the benchmarks with their items, and how to run each.
@@ -236,7 +283,6 @@ def _read(
     # One prompt per subset is enough to check that the format works.
     items = reversed(runner.items_of(benchmark, options))
     firsts = benchmark.with_items(list({i.subset: i for i in items}.values()))
-    tokenizer = experiment.source.tokenizer
     runner.longest_prompt(firsts, options, tokenizer, say)
     benchmarks[benchmark] = options
   return benchmarks

@@ -116,9 +116,8 @@ def evaluate(
     with build.build_executor(settings.executor, run.hosts) as executor:
       while opened:  # Frees the items of finished benchmarks.
         asked, agent = opened.popleft()
-        # Every benchmark starts from the same key, so that its scores do not
-        # depend on the other benchmarks.
-        with policy.with_key(policy.key) as answering:
+        # A benchmark's scores do not depend on the other benchmarks.
+        with policy.with_key(runner.key_of(asked, policy.key)) as answering:
           scores |= _score(
             asked, agent, answering, executor, run, settings, how
           )

@@ -11,12 +11,12 @@ import jax
 from jax.sharding import Mesh
 
 from azr_jax import types
-from azr_jax.learner.advantages import GAE
 from azr_jax.models import operations
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.operations import SamplingDtypes
 from azr_jax.parallel import chips
 from azr_jax.rollout.meter import Interval, Meter
-from azr_jax.trainer.build import Experiment
+from azr_jax.rollout.sampler import Sampler
 
 # The phases of a step in which a device can idle.
 PHASES = ("rollout", "grading", "update", "other")
@@ -31,26 +31,36 @@ class Speed:
   weights for sampling count as phase `other` of the next step.
   """
 
-  def __init__(self, experiment: Experiment, chip: chips.Chip | None = None):
+  def __init__(
+    self,
+    config: ModelConfig,
+    mesh: Mesh,
+    sampler: Sampler,
+    *,
+    dtypes: SamplingDtypes,
+    has_drafts: bool,
+    passes: int,
+    chip: chips.Chip | None = None,
+  ):
     """Starts the clock of the first step.
 
     Args:
-      experiment: the experiment that `build.build` returned.
-      chip: the peak rates of a device. None looks up the experiment's devices,
-        which may be unknown.
+      config: the decoder's shape.
+      mesh: the devices.
+      sampler: the sampler, whose meter is read.
+      dtypes: the dtypes that decoding reads.
+      has_drafts: whether decoding is speculative.
+      passes: how often an update trains on each token, over epochs and
+        networks: a critic is a second network of the same shape.
+      chip: the peak rates of a device. None looks up the mesh's devices, which
+        may be unknown.
     """
-    c = experiment.settings.shared
-    mesh = experiment.mesh
     self._chip = chip or chip_of(mesh)
-    self._config = experiment.source.config
-    self._dtypes = c.rollout.dtypes(c.model.dtype)
-    self._has_drafts = c.rollout.speculation.drafts > 0
+    self._config, self._dtypes = config, dtypes
+    self._has_drafts, self._passes = has_drafts, passes
     self._devices = mesh.size
-    self._num_replicas = experiment.sampler.num_replicas
-    # A critic is a second network of the same shape.
-    networks = 2 if c.learner.estimator == GAE else 1
-    self._passes = networks * c.learner.epochs
-    self._meter = experiment.sampler.meter
+    self._num_replicas = sampler.num_replicas
+    self._meter = sampler.meter
     self._meter.take()  # Discard the work of warming up.
     self._done_at = self.now()
 

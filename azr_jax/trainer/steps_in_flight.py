@@ -27,7 +27,6 @@ from jaxtyping import Array, Key
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout import partial_rollouts
 from azr_jax.rollout import policy as policy_lib
@@ -36,7 +35,6 @@ from azr_jax.rollout.partial_rollouts import PartialRollouts, PausedGroup
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
-from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.stream import sample_id
 from azr_jax.rollout.weights import Weights
 from azr_jax.systems.system import System
@@ -60,15 +58,6 @@ class _Step:
   policy: Policy
   rollouts: "Future[types.RolloutBatch]"
   state: dict[str, Any]
-
-
-def decode_clock(rollout: SamplerSettings) -> DecodeClock:
-  """Returns the clock that decides when outcomes of jobs are read.
-
-  Reading times decide which prompts are prefilled together, and so how values
-  are rounded. Without the clock, two runs with the same seed would differ.
-  """
-  return DecodeClock(rollout.verdict_delay_calls)
 
 
 class StepsInFlight:

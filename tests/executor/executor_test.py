@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
+import inspect
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import time
 import pytest
 
 from azr_jax.executor import Executor, Job
+from azr_jax.executor.settings import ExecutorSettings
 from tests.executor.process_table import (
   children_of,
   descriptors,
@@ -143,6 +146,7 @@ def test_close_leaves_no_process_and_cancels():
 TRAINER = """
 import os, signal, sys
 from azr_jax.executor import Executor, Job
+from azr_jax.executor.settings import ExecutorSettings
 if __name__ == "__main__":
   with Executor(workers=1, timeout_s=60, memory_mb=256) as pool:
     future = pool.submit(Job("loop", "def f():\\n  while True: pass", ("",)))
@@ -238,3 +242,12 @@ def test_the_memory_of_a_program_is_its_own():
     enough, too_much = pool.map(jobs)
   assert enough.outputs == (str(200 << 20),)
   assert (too_much.status, too_much.error) == ("error", "MemoryError")
+
+
+def test_every_setting_is_an_argument():
+  arguments = dict(inspect.signature(Executor).parameters)
+  del arguments["service"]
+  fields = {field.name: field for field in dataclasses.fields(ExecutorSettings)}
+  assert arguments.keys() == fields.keys()
+  for name, argument in arguments.items():
+    assert argument.default in (argument.empty, fields[name].default)

@@ -63,13 +63,14 @@ def test_the_effective_fraction_is_that_of_its_formula():
     jnp.asarray(w), jnp.asarray((w > 1.9) * 1.0), jnp.asarray(MASK)
   )
   metrics = {name: value / 4 for name, value in sums.items()}
-  found = metrics | corrections.effective_fraction(metrics)
+  found = corrections.with_effective_fraction(metrics)
   kept = w[MASK > 0]
   want = kept.sum() ** 2 / (4 * (kept**2).sum())
   assert found["learner/correction/effective_fraction"] == pytest.approx(want)
   assert found["learner/correction/truncated_fraction"] == 0.25
-  assert "learner/correction/weight_square" not in metrics
-  assert corrections.effective_fraction({}) == {}
+  assert "learner/correction/weight_square" not in found
+  assert len(metrics) == 3  # The argument is unchanged.
+  assert corrections.with_effective_fraction({}) == {}
 
 
 def config(**keys):

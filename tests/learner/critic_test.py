@@ -1,6 +1,7 @@
 """GAE, the critic's loss and its updates agree with plain loops."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -114,9 +115,10 @@ def values_of(params, batch):
 
 
 def rewarded(rows, aggregation="token_mean"):
-  """Packs sequences with rewards in place of advantages."""
+  """Packs sequences with rewards."""
   items = tiny_updates.sequences(20)
   batch = tiny_updates.batch_of(rows, items=items, aggregation=aggregation)
+  batch = batch.replace(advantages=None, rewards=batch.advantages)
   return jax.tree.map(jnp.asarray, batch)
 
 
@@ -166,7 +168,7 @@ def estimated(learned):
   values = values_of(start.critic.params, batch)
   flat = [
     np.asarray(x).reshape(-1, batch.tokens.shape[-1])
-    for x in (values, batch.advantages, batch.loss_mask, batch.segment_ids)
+    for x in (values, batch.rewards, batch.loss_mask, batch.segment_ids)
   ]
   advantages = np.stack(
     [
@@ -235,7 +237,7 @@ def test_fewer_micro_batches_than_minibatches_have_one_step_each(
 def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
   """Checks the closed-form gradient for a V that is a single number."""
   batch = rewarded(2, aggregation)
-  returns = batch.advantages
+  returns = batch.rewards
   state = train_state.TrainState(jnp.zeros(()), {"value": jnp.zeros(())}, ())
 
   def loss_fn(params, micro, ref_params):
@@ -261,7 +263,7 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
   part = jax.tree.map(lambda x: np.asarray(x[1:3]), batch)
   length = part.tokens.shape[-1]
   rows = [x.reshape(-1, length) for x in (part.segment_ids, part.loss_mask)]
-  targets = part.advantages.reshape(-1, length)
+  targets = part.rewards.reshape(-1, length)
   sums, counts, row_means = [], [], []
   for segments, mask, target in zip(*rows, targets, strict=True):
     for segment in range(1, segments.max() + 1):
@@ -324,7 +326,7 @@ def test_the_policy_learns_from_normalized_advantages(
   assert metrics["critic/abs_value"] == pytest.approx(sizes.mean(), rel=1e-4)
   chosen = advantages[trained]
   advantages[trained] = (chosen - chosen.mean()) / chosen.std()
-  batch = batch.replace(advantages=jnp.asarray(advantages))
+  batch = batch.replace(advantages=jnp.asarray(advantages), rewards=None)
   boxed = transformer.abstract_params(MODEL)
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(
@@ -450,14 +452,23 @@ def test_explained_variance_is_zero_for_constant_values_and_falls(
   assert metrics["critic/explained_variance"] < 0
 
 
-def test_packing_keeps_rewards_for_the_device():
-  sequences = tiny_updates.sequences()
-  batch = packing.pack(
-    sequences, row_length=16, rows_multiple=1, aggregation="token_mean"
+def test_a_batch_has_advantages_or_rewards():
+  sequences = [
+    dataclasses.replace(sequence, reward=float(number))
+    for number, sequence in enumerate(tiny_updates.sequences())
+  ]
+  packing_of = functools.partial(
+    packing.pack,
+    sequences,
+    row_length=16,
+    rows_multiple=1,
+    aggregation="token_mean",
   )
-  rewards = {round(s.advantage, 5) for s in sequences}
-  packed = {round(float(x), 5) for x in batch.advantages[batch.loss_mask > 0]}
-  assert packed == rewards
+  batch = packing_of(for_critic=True)
+  packed = present(batch.rewards)[batch.loss_mask > 0]
+  assert set(packed.tolist()) == set(range(len(sequences)))
+  assert batch.advantages is None
+  assert packing_of().rewards is None and packing_of().advantages is not None
 
 
 def test_an_untied_model_has_a_critic_without_its_head():

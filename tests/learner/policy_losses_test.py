@@ -60,6 +60,7 @@ def total_and_gradient(name, **settings):
   """Returns the sum of weighted losses, and d(sum) / d(log p) per sequence."""
   batch, targets = packed()
   made = policy_losses.make(name, LearnerSettings(**settings))
+  advantages = targets.advantages
 
   def total(logprobs):
     loss, _ = made.loss(targets.replace(logprobs=logprobs))
@@ -70,7 +71,7 @@ def total_and_gradient(name, **settings):
   for row in range(2):
     for segment in range(1, int(batch.segment_ids[row].max()) + 1):
       inside = batch.segment_ids[row] == segment
-      key = round(float(batch.advantages[row][inside].sum()), 3)
+      key = round(float(advantages[row][inside].sum()), 3)
       found[key] = np.asarray(grads[row])[inside]
   by_sequence = [
     found[round(a * sum(r is not None for r in ratios), 3)]

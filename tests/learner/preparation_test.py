@@ -189,7 +189,7 @@ def test_covariances_are_ranked_over_the_batch_on_every_mesh(sizes):
   assert fields.keys() == {"chosen"}
   trained = batch.loss_mask > 0
   logprobs = batch.sampled_logprobs[trained]
-  a = batch.advantages[trained]
+  a = present(batch.advantages)[trained]
   cov = (logprobs - logprobs.mean()) * (a - a.mean())
   want = np.zeros(batch.loss_mask.shape)
   want[trained] = cov >= np.sort(cov)[-int(0.1 * trained.sum())]
@@ -255,7 +255,9 @@ def test_an_update_that_is_left_out_leaves_the_coefficient(one_device_mesh):
   target = EntropyTarget(nats=10.0, start=0.1, step=1e-4, coef_max=5e-3)
   made, state = make(one_device_mesh, target)
   batch = tiny_updates.batch_of(8)
-  batch = batch.replace(advantages=batch.advantages * np.float32(np.nan))
+  batch = batch.replace(
+    advantages=present(batch.advantages) * np.float32(np.nan)
+  )
   state, metrics = made.update(state, batch, None)
   assert metrics["learner/skipped"] == 1
   control = instance_of(EntropyTargetState, state).entropy_control

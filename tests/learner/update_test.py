@@ -356,7 +356,7 @@ def test_kl_is_zero_at_the_reference_and_pulls_towards_it(
   one_device_mesh, estimator
 ):
   batch = batch_of(8)
-  batch = dataclasses.replace(batch, advantages=0 * batch.advantages)
+  batch = dataclasses.replace(batch, advantages=0 * present(batch.advantages))
   here, there = init(jax.random.key(0)), init(jax.random.key(1))
   options = dict(
     on_policy=True, kl_coef=0.1, entropy_coef=0.0, kl_estimator=estimator

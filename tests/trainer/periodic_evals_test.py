@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import types
 
 import jax
 import pytest
@@ -16,9 +15,8 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.weights import Weights
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
-from azr_jax.trainer.build import Experiment
+from azr_jax.trainer import periodic_evals
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
-from azr_jax.trainer.periodic_evals import PeriodicEvals
 
 
 class Recorder(Letters):
@@ -34,47 +32,63 @@ class Recorder(Letters):
 
 def evals_of(settings, key=None, tokenizer=None):
   """Evaluations of a run whose system has no benchmarks of its own."""
-  experiment = stand_in(
-    Experiment,
-    settings=types.SimpleNamespace(
-      shared=types.SimpleNamespace(evaluation=settings), system_settings=None
-    ),
-    evaluation_key=lambda: key,
-    source=types.SimpleNamespace(tokenizer=tokenizer or Recorder()),
+  return periodic_evals.build(
+    settings,
+    stand_in(Executor),
+    stand_in(System),
+    stand_in(Sampler),
+    tokenizer or Recorder(),
+    jax.random.key(0) if key is None else key,
+    has_own=False,
+    steps=1,
+    say=[].append,
   )
-  system = stand_in(System, about=System.about)
-  return PeriodicEvals(experiment, stand_in(Executor), system, [].append)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.6])
-def test_benchmarks_have_the_temperature_of_evaluations(
-  monkeypatch, temperature
-):
+def policies_asked(monkeypatch, temperature=1.0):
+  """Returns the policy that each of two benchmarks samples from, by name."""
   settings = PeriodicSettings(
     every=1,
-    benchmarks="programs_heldout",
+    benchmarks="programs_heldout,countdown",
     limit=2,
     prompt_format="compact",
     temperature=temperature,
   )
-  key = jax.random.key(7)
-  asked = []
+  asked = {}
 
   def score(benchmark, policy, *_):
-    asked.append(policy)
+    asked[benchmark.name] = policy
     return {f"{benchmark.name}/pass@1/unbiased": 0.5}
 
   monkeypatch.setattr(runner, "run", score)
-  evals = evals_of(settings, key)
+  evals = evals_of(settings, jax.random.key(7))
   sampling = Policy(
     stand_in(Sampler), Letters(), Weights(), jax.random.key(0), temperature=1.0
   )
   run = stand_in(Run, hosts=None, print_status=lambda _: None)
   scores = evals.run(sampling, 1, run)
   assert scores["evaluation/programs_heldout/pass@1/unbiased"] == 0.5
-  [policy] = asked
-  assert policy.temperature == temperature
-  assert (jax.random.key_data(policy.key) == jax.random.key_data(key)).all()
+  return asked
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6])
+def test_benchmarks_have_the_temperature_of_evaluations(
+  monkeypatch, temperature
+):
+  asked = policies_asked(monkeypatch, temperature)
+  assert [one.temperature for one in asked.values()] == [temperature] * 2
+
+
+def test_benchmarks_have_keys_of_their_own_that_stay(monkeypatch):
+  """Items of the same number must not share random numbers."""
+  first, again = (
+    {name: one.key for name, one in policies_asked(monkeypatch).items()}
+    for _ in range(2)
+  )
+  data = {name: jax.random.key_data(key) for name, key in first.items()}
+  assert (data["countdown"] != data["programs_heldout"]).any()
+  for name, key in again.items():
+    assert (jax.random.key_data(key) == data[name]).all()
 
 
 def test_a_start_writes_a_prompt_of_each_subset():

@@ -343,7 +343,7 @@ def test_a_run_that_began_with_a_whole_cache_keeps_it(
 
 def test_a_call_on_few_sequences_computes_few_rows(on_one_device):
   model = api.load("embedded:orz-tiny", prompt_tokens=16, max_tokens=8)
-  whole = model._experiment.pack([], [], step=0)
+  whole = model._experiment.batching.pack([], [], step=0)
   assert whole.tokens.shape == (1, 64, 24)
   for filled, rows in ((0, 1), (1, 1), (3, 4), (32, 32), (33, 64)):
     segments = np.zeros(whole.segment_ids.shape, np.int32)

@@ -11,7 +11,7 @@ from azr_jax.configs import azr, orz
 from azr_jax.models import operations
 from azr_jax.parallel.chips import Chip
 from azr_jax.rollout.meter import Counts
-from azr_jax.trainer import build, settings, speed
+from azr_jax.trainer import build, opening, settings, speed
 
 CHIP = Chip(hbm_bytes=1e9, bandwidth=1e9, flops=1e12, link_bandwidth=1e9)
 
@@ -22,7 +22,7 @@ def speed_of(config, chip=CHIP):
   config.rollout.mesh.update({"data": 2, "fsdp": 1, "tensor": 4})
   experiment = build.build(settings.read_train(config))
   experiment.sampler.meter.now = lambda: 0.0
-  return experiment, speed.Speed(experiment, chip)
+  return experiment, opening.build_speed(experiment, chip)
 
 
 def trajectory(prompt, completion):

@@ -14,7 +14,6 @@ import itertools
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from azr_jax.executor.child import libraries
 from azr_jax.executor.job import Job, Result
@@ -26,6 +25,8 @@ from azr_jax.executor.settings import ExecutorSettings
 # Pairs of zygotes per server process. With short programs, scheduling this many
 # about fills one core.
 WORKERS_PER_SERVER = 32
+
+_DEFAULTS = ExecutorSettings()
 
 
 class Executor:
@@ -43,13 +44,18 @@ class Executor:
     workers: int,
     timeout_s: float,
     memory_mb: int,
-    unsafe: bool = False,
-    disabled_layers: Sequence[str] = (),
-    backend: str = "local",
-    nodes: int = 0,
-    address: str = "",
+    unsafe: bool = _DEFAULTS.unsafe,
+    disabled_layers: Sequence[str] = _DEFAULTS.disabled_layers,
+    backend: str = _DEFAULTS.backend,
+    nodes: int = _DEFAULTS.nodes,
+    address: str = _DEFAULTS.address,
     service: str = "",
-    **others: Any,
+    *,
+    profile: str = _DEFAULTS.profile,
+    job_factor: float = _DEFAULTS.job_factor,
+    sleep_factor: float = _DEFAULTS.sleep_factor,
+    validation_fraction: float = _DEFAULTS.validation_fraction,
+    libraries: Sequence[str] = _DEFAULTS.libraries,
   ):
     """Starts the zygotes and tests that the sandbox holds.
 
@@ -68,7 +74,11 @@ class Executor:
         this process is connected to, or else a new one on this machine.
       service: with `ray`, the `service` attribute of another process's
         executor, to share its actors; if empty, new actors are started.
-      **others: other fields of `ExecutorSettings`, such as `job_factor`.
+      profile: a sandbox profile, which the other arguments must follow.
+      job_factor: CPU time of a job, in units of `timeout_s`.
+      sleep_factor: time that a program may sleep, in units of `timeout_s`.
+      validation_fraction: fraction of the limits that applies in validation.
+      libraries: libraries that scripts may import.
 
     Raises:
       ValueError: an argument is out of range.
@@ -84,7 +94,11 @@ class Executor:
       memory_mb=memory_mb,
       unsafe=unsafe,
       disabled_layers=tuple(disabled_layers),
-      **others,
+      profile=profile,
+      job_factor=job_factor,
+      sleep_factor=sleep_factor,
+      validation_fraction=validation_fraction,
+      libraries=tuple(libraries),
     )
     self._lock = threading.Lock()
     self._closed = False
@@ -94,15 +108,10 @@ class Executor:
       from azr_jax.executor.pool import cluster
 
       # Each node's executor starts library pools itself.
-      make_local = functools.partial(
-        Executor,
-        workers,
-        timeout_s,
-        memory_mb,
-        unsafe,
-        tuple(disabled_layers),
-        **others,
+      local = dataclasses.replace(
+        self._settings, backend="local", nodes=0, address=""
       )
+      make_local = functools.partial(Executor, **vars(local))
       self._main, self.service = cluster.connect(
         self._settings, make_local, service
       )

@@ -13,7 +13,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.lab.bench import device
-from azr_jax.learner import preparation, update
+from azr_jax.learner import update
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.trainer import build, sizes
@@ -48,16 +48,8 @@ def measure(
   c = experiment.settings.shared
   params = experiment.load_params()
   trajectories = _sample(experiment, params, prompts, new_tokens)
-  batch = experiment.pack(trajectories, [0.0] * len(trajectories), step=0)
-  scored = jax.jit(
-    preparation.make_scores(
-      experiment.model,
-      c.learner.chunk_tokens,
-      temperature=c.rollout.temperature,
-      mesh=experiment.mesh,
-    ),
-    compiler_options=c.compiler.options(experiment.mesh),
-  )(params, update.place(batch, experiment.mesh))
+  batch, _ = experiment.batching.pack_to_score(trajectories)
+  scored = experiment.scores(params, update.place(batch, experiment.mesh))
   logprobs = np.asarray(jax.device_get(scored[0]))
   trained = batch.loss_mask > 0
   gap = np.abs(logprobs - batch.sampled_logprobs)[trained].astype(np.float64)

@@ -203,11 +203,13 @@ def _critic_programs(
   estimate, critic_update = learner.estimate, learner.critic_update
   assert estimate is not None and critic_update is not None
   values = batch.advantages
+  assert values is not None
   valued = critic_lib.ValueBatch(batch, values, values)
+  rewarded = batch.replace(advantages=None, rewards=values)
   return [
     Program(
       "estimate",
-      lambda: estimate.lower(critic.params, batch),
+      lambda: estimate.lower(critic.params, rewarded),
       policy_bytes + device_bytes(critic.opt_state),
     ),
     Program(
@@ -226,7 +228,6 @@ def _abstract_batch(
     shape = (micro_batches, rows, length)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
-  return types.Batch(
-    *[array(jnp.int32)] * 4,
-    *[array(jnp.float32)] * 6,
-  )
+  fields = [*[array(jnp.int32)] * 4, *[array(jnp.float32)] * 6]
+  fields.insert(8, None)  # Rewards, which only a critic needs.
+  return types.Batch(*fields)

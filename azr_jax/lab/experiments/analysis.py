@@ -214,6 +214,7 @@ def _find(workdir: Workdir, one: ArmComparison, family: int) -> Finding:
     arm,
     _RESAMPLES,
     about.confidence,
+    # Published intervals came from this generator, so it has no purpose.
     np.random.default_rng(0),
     paired_seeds=True,
   )
