@@ -290,7 +290,9 @@ def choose_clip_cov(
   low: float,
   high: float,
 ) -> Bool[Array, "*B"]:
-  """Samples a fraction of the targets whose covariance lies in (low, high).
+  """Samples a fraction of all targets, from those with covariance in range.
+
+  Selects all of those if they are fewer.
 
   Args:
     covariances: covariances of the whole batch's targets.

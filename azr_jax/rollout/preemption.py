@@ -8,9 +8,9 @@ Pages are reclaimed in this order:
 Whatever loses its pages is prefilled again later.
 
 With `rollout.max_staleness` the update waits for the earliest step. Within each
-of these classes, the last step therefore loses its pages first, and decoding
-sequences take no pages from prompts of earlier steps while sequences of their
-own step still have pages to give.
+of these classes, the latest step in flight therefore loses its pages first, and
+decoding sequences take no pages from prompts of earlier steps while sequences
+of their own step still have pages to give.
 """
 
 from collections.abc import Iterable

@@ -224,7 +224,10 @@ MASK = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]], np.float32)
 
 
 def covariances():
-  """Means are -1.48 and -0.2; the first target has 1.52 x 1.8 = 2.736."""
+  """Returns covariances of targets whose mean log p is -1.48, mean A -0.2.
+
+  The first one is 1.52 x 1.8 = 2.736.
+  """
   return policy_losses.covariances(
     jnp.asarray(LOGPROBS), jnp.asarray(ADVANTAGES), jnp.asarray(MASK)
   )

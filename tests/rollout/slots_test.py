@@ -70,7 +70,7 @@ class Table:
     return changes
 
   def check(self):
-    """Every sequence has its own pages and key, on its own device."""
+    """Asserts that each slot has its sequence's key, page and device."""
     changes = self.send()
     for slot, sequence in enumerate(self.slots.sequences):
       is_live = not self.slots.state.done[slot]

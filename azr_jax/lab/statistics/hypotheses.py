@@ -69,7 +69,7 @@ class Mean:
     return max(self.errors, key=lambda e: e.width(confidence), default=None)
 
   def interval(self, confidence: float) -> tuple[float, float] | None:
-    """Returns the wider of Student's intervals; None without an error."""
+    """Returns the wider confidence interval; None if no error is known."""
     error = self.error(confidence)
     if error is None:
       return None

@@ -332,7 +332,7 @@ def _operate(
 ) -> tuple[
   Int64[np.ndarray, "rows left right"], Int64[np.ndarray, "rows left right"]
 ]:
-  """Returns numerators and denominators of all pairs of expressions."""
+  """Applies the operator to every pair; returns numerators, denominators."""
   a, b = left.numerator[:, :, None], left.denominator[:, :, None]
   c, d = right.numerator[:, None, :], right.denominator[:, None, :]
   if operator == "*":
