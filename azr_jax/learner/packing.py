@@ -57,10 +57,10 @@ class TrainingExample:
     group: sequences of the same group are averaged together by `group_mean`.
   """
 
-  token_ids: Int32[np.ndarray, " n"]
-  loss_mask: Bool[np.ndarray, " n"]
+  token_ids: Int32[np.ndarray, " S"]
+  loss_mask: Bool[np.ndarray, " S"]
   advantage: float
-  logprobs: Float32[np.ndarray, " n"]
+  logprobs: Float32[np.ndarray, " S"]
   repetition_onset: int | None = None
   group: Hashable = None
 

@@ -115,7 +115,7 @@ def mean_of(values: Float[np.ndarray, "seeds items"]) -> Mean:
   return Mean(mean, (Error(math.sqrt(variance), df), over_seeds))
 
 
-def _variance(values: Float[np.ndarray, " n"]) -> float:
+def _variance(values: Float[np.ndarray, " values"]) -> float:
   return float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
 
 
