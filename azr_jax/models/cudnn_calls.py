@@ -82,9 +82,7 @@ def backward(
   return dq, dk, dv
 
 
-def offsets(
-  x: Float[Array, "B S H E"], spans: Spans
-) -> Int[Array, " sequences+1"]:
+def offsets(x: Float[Array, "B S H E"], spans: Spans) -> Int[Array, " ends"]:
   """Returns where each sequence begins in the memory of x, in elements."""
   return spans.starts * (x.shape[2] * x.shape[3])
 

@@ -126,7 +126,7 @@ class PageAllocator:
       Whether any page was freed. On each device, the oldest prompt or sequence
       of the first step keeps its pages.
     """
-    idle = np.flatnonzero(self._slots.num_running == 0).tolist()
+    idle = np.flatnonzero(self._slots.num_live == 0).tolist()
     return any(self._reclaim(device, keep=1) for device in idle)
 
   def _reclaim(

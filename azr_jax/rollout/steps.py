@@ -74,7 +74,7 @@ def _add_tokens(
   logprob: Float[Array, " B"],
   active: Bool[Array, " B"],
 ) -> DecodeOutput:
-  """Appends a token to each active slot's output."""
+  """Appends a token to each live slot's output."""
   B, N = output.tokens.shape
   rows = jnp.arange(B)
   # Slots that are done have an out-of-bounds index, which drops their token.
