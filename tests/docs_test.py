@@ -390,7 +390,9 @@ def test_the_examples_of_parts_work(tmp_path):
   np.testing.assert_array_equal(got, [1.0, -1.0, 0.0])
   loss = policy_losses.make(c.policy_loss, c).loss
   ones = jnp.ones((1, 2))
-  targets = surrogate_losses.Targets(9 * ones, ones, ones, ones, ones, ones)
+  targets = surrogate_losses.Targets(
+    9 * ones, ones, ones, ones, ones, ones.astype(int)
+  )
   np.testing.assert_array_equal(loss(targets)[0], -c.iw_clip_max * ones)
   buckets = Buckets(("easy", "hard"), [0, 1])
   made = curriculum.make(f"{file}:hardest", buckets)
