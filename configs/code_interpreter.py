@@ -50,8 +50,8 @@ PUBLISHED_CODE = {
 }
 WARMUP_FRACTION = 0.285  # Search-R1: of the steps
 OURS: dict[str, object] = {}
-# Six temperatures, because the tiny model has three agents instead of four.
-TINY_TEMPERATURES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
+# Six temperatures, because small models have three agents instead of four.
+SMALL_TEMPERATURES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 TINY_QUESTIONS = (
   "gym:products(min_terms=2, max_terms=2, min_digits=2, max_digits=4)",
   "gym:chain_sum(min_terms=3, max_terms=4, min_digits=2, max_digits=4)",
@@ -124,22 +124,20 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.evaluation.prompt_format = "chat"
 
 
-def _tiny(c: ml_collections.ConfigDict) -> None:
-  """Sets the sizes of the model that `configs/sft.py:code_tiny` trains."""
-  c.model.source = "embedded:code-tiny"
-  c.code_interpreter.questions = TINY_QUESTIONS
+def _small(c: ml_collections.ConfigDict) -> None:
+  """Sets short conversations about embedded questions, for one CPU core."""
   c.code_interpreter.count = 200
   c.code_interpreter.data_seed = 1  # The warm start has 0.
   c.code_interpreter.prompts = 16
   c.code_interpreter.group_size = 8
-  c.code_interpreter.prompt_format = "compact"
+  c.code_interpreter.prompt_format = "compact"  # The warm start used it.
   c.code_interpreter.tool.max_output_tokens = 40
   c.code_interpreter.curriculum = "none"
   c.code_interpreter.grouping = "quantiles"
   c.code_interpreter.stage_steps = 10
-  # The tiny model was not trained on the prompts of `steer`.
+  # The warm start has no prompts of `steer`.
   c.code_interpreter.pass_rate_agents = ("text", "code", "code_agent")
-  c.code_interpreter.pass_rate_temperatures = TINY_TEMPERATURES
+  c.code_interpreter.pass_rate_temperatures = SMALL_TEMPERATURES
   c.rollout.slots = 128  # all responses at a time
   c.rollout.prompt_buckets = (48,)
   c.rollout.max_tokens = 144
@@ -148,50 +146,33 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.rollout.extend_chunk = 16
   c.learner.kl_coef = 0.001  # paper: 0.001; `learner/kl` shows the divergence
   c.learner.row_length = 192  # 48 + 144
+  c.optimizer.b2 = 0.98  # There are few updates.
+  c.executor.update(profile("code_interpreter_tiny"))
+  c.evaluation.data = "+".join(TINY_QUESTIONS)
+  c.evaluation.prompt_format = "compact"
+
+
+def _tiny(c: ml_collections.ConfigDict) -> None:
+  """Sets the sizes of the model that `configs/sft.py:code_tiny` trains."""
+  _small(c)
+  c.model.source = "embedded:code-tiny"
+  c.code_interpreter.questions = TINY_QUESTIONS
   c.learner.micro_rows = 16
   c.learner.max_micro_batches = 8
   c.learner.chunk_tokens = 3072  # a whole micro-batch
   c.optimizer.learning_rate = 1e-4
-  c.optimizer.b2 = 0.98  # There are few updates.
-  c.executor.update(profile("code_interpreter_tiny"))
   c.train.steps = 40
-  c.evaluation.data = "+".join(TINY_QUESTIONS)
-  c.evaluation.prompt_format = "compact"
 
 
 def _smollm2(c: ml_collections.ConfigDict) -> None:
-  """Sets four of the sets that SFT covers, for one CPU core."""
+  """Sets four of the sets that SFT covers; the evaluation has all six."""
+  _small(c)
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.code_interpreter.questions = SMOLLM2_QUESTIONS
-  c.code_interpreter.count = 200
-  c.code_interpreter.data_seed = 1  # The warm start has 0.
-  c.code_interpreter.prompts = 16
-  c.code_interpreter.group_size = 8
-  c.code_interpreter.prompt_format = "compact"  # SFT used this format.
-  c.code_interpreter.tool.max_output_tokens = 40
-  c.code_interpreter.curriculum = "none"
-  c.code_interpreter.grouping = "quantiles"
-  c.code_interpreter.stage_steps = 10
-  # The start was not trained on the prompts of `steer`.
-  c.code_interpreter.pass_rate_agents = ("text", "code", "code_agent")
-  c.code_interpreter.pass_rate_temperatures = TINY_TEMPERATURES
-  c.rollout.slots = 128  # all responses at a time
-  c.rollout.prompt_buckets = (48,)
-  c.rollout.max_tokens = 144
-  c.rollout.decode_chunk = 8
-  c.rollout.page_size = 64
-  c.rollout.extend_chunk = 16
-  c.learner.kl_coef = 0.001  # paper: 0.001; `learner/kl` shows the divergence
-  c.learner.row_length = 192  # 48 + 144
   c.learner.micro_rows = 2  # memory
   c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 384  # memory: 49k logits for each token
   c.optimizer.learning_rate = 3e-5
-  c.optimizer.b2 = 0.98  # There are few updates.
-  c.executor.update(profile("code_interpreter_tiny"))
   c.train.steps = 6
   c.train.save_every = 3  # Steps are long.
-  # All six sets. The two outside training show transfer.
-  c.evaluation.data = "+".join(TINY_QUESTIONS)
-  c.evaluation.prompt_format = "compact"

@@ -31,5 +31,5 @@ def get_config(variant: str = "paper") -> ml_collections.ConfigDict:
     # The tiny model was not trained on the prompts of `steer`. To make up for
     # it, the other agents answer at six temperatures instead of five.
     c.potential.agents = ("text", "code", "code_agent")
-    c.potential.temperatures = code_interpreter.TINY_TEMPERATURES
+    c.potential.temperatures = code_interpreter.SMALL_TEMPERATURES
   return c

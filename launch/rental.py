@@ -143,7 +143,7 @@ class Rental:
     return [str(index) for index in range(int(count))]
 
   def _send(self, command: str, worker: str) -> str:
-    """Runs a command on a worker, sending the variables over its input."""
+    """Runs a command on a worker, passing the variables on stdin."""
     return self.sdk.run(
       gcloud.ssh(self.tpu, variables.READ_VARIABLES + command, worker),
       text=variables.text(self.variables),

@@ -25,7 +25,7 @@ from azr_jax.curricula import curriculum
 from azr_jax.curricula.curriculum import Buckets
 from azr_jax.evals import registry as benchmarks
 from azr_jax.executor import Executor
-from azr_jax.learner import advantages, policy_losses
+from azr_jax.learner import advantages, policy_losses, surrogate_losses
 from azr_jax.systems import registry
 from azr_jax.systems.system import Context
 from azr_jax.trainer import settings as train_settings
@@ -390,7 +390,9 @@ def test_the_examples_of_parts_work(tmp_path):
   np.testing.assert_array_equal(got, [1.0, -1.0, 0.0])
   loss = policy_losses.make(c.policy_loss, c).loss
   ones = jnp.ones((1, 2))
-  targets = policy_losses.Targets(9 * ones, ones, ones, ones, ones, ones)
+  targets = surrogate_losses.Targets(
+    9 * ones, ones, ones, ones, ones, ones.astype(int)
+  )
   np.testing.assert_array_equal(loss(targets)[0], -c.iw_clip_max * ones)
   buckets = Buckets(("easy", "hard"), [0, 1])
   made = curriculum.make(f"{file}:hardest", buckets)

@@ -161,7 +161,7 @@ _AZR = (
   _of(
     "azr | algorithm 1, line 16 |",
     file="azr_jax/systems/azr/collector.py",
-    line="proposal.task, self._learnability_rollouts\n",
+    line="proposal.task, self._learnability_samples\n",
     broken="proposal.task, 1\n",
     tests="tests/systems/azr/azr_test.py::"
     "test_half_solved_proposals_earn_learnability",
@@ -640,7 +640,7 @@ _ORZ = (
   _of(
     "orz | eq. 3, eq. 5 |",
     "orz | eq. 9 |",
-    file="azr_jax/learner/critic.py",
+    file="azr_jax/learner/critic_update.py",
     line="  return 0.5 * error\n",
     broken="  return error\n",
     tests="tests/learner/critic_test.py::"
@@ -658,7 +658,7 @@ _ORZ = (
   ),
   _of(
     "orz | algorithm 1, lines 1 to 4 |",
-    file="azr_jax/learner/critic.py",
+    file="azr_jax/learner/value_model.py",
     line="  params = jax.tree.map(jnp.copy, shared)",
     broken="  params = jax.tree.map(jnp.zeros_like, shared)",
     tests="tests/learner/critic_test.py::"
@@ -674,7 +674,7 @@ _ORZ = (
   ),
   _of(
     "orz | algorithm 1, lines 17 to 22 |",
-    file="azr_jax/learner/critic.py",
+    file="azr_jax/learner/critic_update.py",
     line="    steps = jnp.minimum(num_minibatches, count)",
     broken="    steps = jnp.minimum(1, count)",
     tests="tests/learner/critic_test.py::"
@@ -682,7 +682,7 @@ _ORZ = (
   ),
   _of(
     "orz | algorithm 1, lines 23 to 29 |",
-    file="azr_jax/learner/critic.py",
+    file="azr_jax/learner/actor_critic.py",
     line="= policy_update(policy, policy_batch, ref_params)",
     broken="= policy_update(policy, batch, ref_params)",
     tests="tests/learner/critic_test.py::"
@@ -744,7 +744,7 @@ _ORZ = (
   ),
   _of(
     "orz | appendix B | value head",
-    file="azr_jax/learner/critic.py",
+    file="azr_jax/learner/value_model.py",
     line="    limit = 5.0**0.5\n",
     broken="    limit = 5.0\n",
     tests="tests/learner/critic_test.py::"
@@ -843,7 +843,7 @@ _COUNTDOWN = (
   _of(
     "countdown | section 3 |",
     "countdown | section 4.2 | `iw_clip_max`",
-    file="azr_jax/learner/policy_losses.py",
+    file="azr_jax/learner/surrogate_losses.py",
     line="jnp.exp(jnp.minimum(log_weights, jnp.log(iw_clip_max)))",
     broken="jnp.exp(log_weights)",
     tests="tests/learner/policy_losses_test.py",

@@ -5,6 +5,7 @@
 
 import collections.abc
 import functools
+import inspect
 import operator
 import pathlib
 import types
@@ -17,6 +18,8 @@ import jaxtyping
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
+# Attention also holds these for one layer, or with two axes swapped.
+_OTHER_LAYOUTS = ("Pool", "Entries")
 
 
 def modules():
@@ -55,7 +58,8 @@ def check(function):
   """Returns a function that checks its array arguments.
 
   Other annotations are left to pyrefly, because tests pass stand-ins. Fields of
-  pytrees are not checked, because JAX builds trees of placeholders.
+  a pytree are checked where all of them have values, because JAX also builds
+  trees of placeholders and, while tracing, of arrays with fewer or more axes.
   """
   hints = function.__annotations__
   function.__annotations__ = {
@@ -63,16 +67,29 @@ def check(function):
     for name, hint in hints.items()
     if _has_shape(hint)
   }
+  names = function.__annotations__.keys()
   checked = beartype.beartype(function)
   if function.__name__ != "__init__":
     return checked
+  signature = inspect.signature(function)
 
   @functools.wraps(function)
   def check_fields(self, *args, **kwargs):
-    if not isinstance(self, flax.struct.PyTreeNode):
+    fields = signature.bind(self, *args, **kwargs).arguments
+    leaves = jax.tree.leaves([fields.get(name) for name in names])
+    is_checked = leaves and all(map(_is_concrete, leaves))
+    if not isinstance(self, flax.struct.PyTreeNode) or (
+      is_checked and type(self).__name__ not in _OTHER_LAYOUTS
+    ):
       checked(self, *args, **kwargs)
 
   return check_fields
+
+
+def _is_concrete(leaf):
+  return isinstance(leaf, np.ndarray | np.generic) or (
+    isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+  )
 
 
 def _has_shape(hint):

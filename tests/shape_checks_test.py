@@ -1,5 +1,6 @@
 """Shapes in signatures are checked while tests run."""
 
+import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
@@ -8,7 +9,7 @@ import shape_checks
 
 from azr_jax import types
 from azr_jax.learner import gae
-from azr_jax.models import layers
+from azr_jax.models import layers, spans
 from azr_jax.rollout import drafts
 from azr_jax.serving import scoring
 
@@ -38,3 +39,14 @@ def test_fields_of_one_letter_must_agree():
   for longer in (np.zeros(4, bool), np.zeros(3, int)):
     with pytest.raises(jaxtyping.TypeCheckError, match="'loss_mask'"):
       types.Completion(ids, logprobs, longer, "stop", "abc")
+
+
+def test_fields_of_pytrees_are_checked_where_all_are_arrays():
+  lengths, starts = jnp.zeros(2, jnp.int32), jnp.zeros(3, jnp.int32)
+  made = spans.Spans(lengths, starts)
+  with pytest.raises(jaxtyping.TypeCheckError, match="'starts'"):
+    made.replace(starts=lengths)
+  with pytest.raises(jaxtyping.TypeCheckError, match="'lengths'"):
+    spans.Spans(lengths * 1.0, starts)
+  ranks = jax.tree.map(lambda x: x.ndim, made)
+  assert [ranks.lengths, ranks.starts] == [1, 1]

@@ -80,7 +80,7 @@ def conversations(
 
 
 def write_response(problem: Problem, solution_style: str) -> str:
-  """Returns a response with the correct result; circular ones have no result.
+  """Returns a response with the correct result; `circular` never reaches one.
 
   Args:
     problem: a sum of integers.

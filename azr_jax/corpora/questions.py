@@ -119,8 +119,8 @@ def conversations(
 ) -> Iterator[Conversation]:
   """Yields at most `count` conversations about each task.
 
-  Tasks that repeat their questions yield fewer. `QuestionCorpusSettings`
-  describes the values.
+  Tasks that repeat their questions yield fewer. After `seed` and `count`, the
+  arguments are the fields of `QuestionCorpusSettings`.
   """
   rng = streams.generator(seed, Purpose.QUESTION_CORPUS)
   weights = np.array(style_weights) / sum(style_weights)

@@ -61,7 +61,7 @@ class Difference:
   worse: int
 
 
-def standard_error(values: Float[np.ndarray, " n"]) -> float:
+def standard_error(values: Float[np.ndarray, " values"]) -> float:
   """Returns the standard error of the mean; 0 for a single value."""
   count = len(values)
   return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else 0.0

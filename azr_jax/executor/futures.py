@@ -68,7 +68,7 @@ def gather(sources: "Sequence[Future[Out]]") -> "Future[tuple[Out, ...]]":
 
 
 def forward(source: "Future[Any]", target: "Future[Any]") -> None:
-  """Completes `target` like `source`: result, exception or cancellation."""
+  """Copies the result, exception or cancellation of `source` to `target`."""
 
   def on_done(future: "Future[Any]") -> None:
     if not _pass_on_failure(future, target):

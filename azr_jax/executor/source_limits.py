@@ -37,7 +37,7 @@ _STRING_PATTERN = (
   r"""|"(?:[^"\\\n]++|\\.)*"?"""
 )
 STRING = re.compile(_STRING_PATTERN, re.DOTALL)
-# A comment, or a string with the letters before its first quote.
+# A comment, or a string with its prefix, such as `rb`.
 _NOT_CODE = re.compile(
   rf"#[^\n]*+|(?P<prefix>\b[A-Za-z]{{1,2}})?(?:{_STRING_PATTERN})", re.DOTALL
 )

@@ -34,7 +34,7 @@ def estimate(
   """Returns advantages and value targets of every trained token.
 
   Args:
-    values: V of the state before each target, from `critic.values`.
+    values: V of the state before each target, from `value_model.values`.
     rewards: at each target, the reward of its whole sequence.
     mask: 1 where the model wrote the target.
     segment_ids: the index of the target's sequence in its row.

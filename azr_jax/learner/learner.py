@@ -14,9 +14,17 @@ import optax
 from jax.sharding import Mesh
 
 from azr_jax import types
+from azr_jax.learner import (
+  actor_critic,
+  gap,
+  preparation,
+  train_state,
+  value_model,
+)
 from azr_jax.learner import critic as critic_lib
-from azr_jax.learner import gap, preparation, train_state
+from azr_jax.learner import critic_update as critic_update_lib
 from azr_jax.learner import update as update_lib
+from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import MicroLoss
 from azr_jax.learner.preparation import Prepare
@@ -26,7 +34,7 @@ from azr_jax.randomness import keys
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.types import BoxedParams, Metrics, Params, Rules, Shardings
 
-State: TypeAlias = train_state.TrainState | critic_lib.ActorCritic
+State: TypeAlias = train_state.TrainState | ActorCritic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +80,9 @@ class CriticParts:
     gamma: discount factor.
     gae_lambda: as in `gae.estimate`.
     num_minibatches: maximum number of optimizer steps per batch.
-    value_clip: as in `critic.value_loss`.
+    value_clip: as in `critic_update.value_loss`.
     grad_clip: the gradient norm that the optimizer clips to; 0 if it does not.
-    head_init: as in `critic.init_params`.
+    head_init: as in `value_model.init_params`.
     normalize: whether advantages get mean 0 and deviation 1 over trained
       tokens.
     seed: random seed of the value head.
@@ -144,7 +152,7 @@ def make(
     model, optimizer, mesh, rules, critic.optimizer, coef
   )
   critic_shardings = train_state.state_shardings(
-    critic_lib.abstract_params(model), critic.optimizer, mesh, rules
+    value_model.abstract_params(model), critic.optimizer, mesh, rules
   )
   return _with_critic(
     dataclasses.replace(alone, abstract=abstract),
@@ -179,7 +187,7 @@ def _with_critic(
   """
   init_critic = train_state.make_init_state(critic.optimizer, shardings)
   make_critic_params = jax.jit(
-    lambda params: critic_lib.init_params(
+    lambda params: value_model.init_params(
       params,
       keys.of(critic.seed, Purpose.VALUE_HEAD),
       critic.head_init,
@@ -189,12 +197,12 @@ def _with_critic(
 
   def init_both(
     params: Params, critic_params: Params | None = None
-  ) -> critic_lib.ActorCritic:
+  ) -> ActorCritic:
     # The critic comes first, because `init` donates the policy's parameters.
     if critic_params is None:
       critic_params = make_critic_params(params)
     critic_state = init_critic(critic_params)
-    return critic_lib.ActorCritic(alone.init_policy(params), critic_state)
+    return ActorCritic(alone.init_policy(params), critic_state)
 
   estimate = critic_lib.make_estimate(
     model,
@@ -204,7 +212,7 @@ def _with_critic(
     normalize=critic.normalize,
     options=options,
   )
-  critic_update = critic_lib.make_update(
+  critic_update = critic_update_lib.make_update(
     model,
     critic.optimizer,
     shardings,
@@ -218,7 +226,7 @@ def _with_critic(
   return dataclasses.replace(
     alone,
     init=init_both,
-    update=critic_lib.make_actor_critic_update(
+    update=actor_critic.make_actor_critic_update(
       estimate, critic_update, alone.policy_update, epochs, alone.prepare
     ),
     copy_to_critic=make_critic_params,
@@ -248,8 +256,8 @@ def _make_reference(
 
 def restarted(state: State) -> State:
   """Returns the state for a new training stage; see `train_state.restarted`."""
-  if isinstance(state, critic_lib.ActorCritic):
-    return critic_lib.ActorCritic(
+  if isinstance(state, ActorCritic):
+    return ActorCritic(
       train_state.restarted(state.policy), train_state.restarted(state.critic)
     )
   return train_state.restarted(state)
@@ -310,5 +318,5 @@ def abstract_state(
   policy = abstract(transformer.abstract_params(model), optimizer, entropy_coef)
   if critic_optimizer is None:
     return policy
-  critic = abstract(critic_lib.abstract_params(model), critic_optimizer)
-  return critic_lib.ActorCritic(policy, critic)
+  critic = abstract(value_model.abstract_params(model), critic_optimizer)
+  return ActorCritic(policy, critic)

@@ -1,6 +1,6 @@
 """The supervised loss and KL estimators per token; float32.
 
-Policy losses are in `policy_losses.py`.
+Policy losses are in `surrogate_losses.py`.
 """
 
 from collections.abc import Callable

@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 from azr_jax import types
 from azr_jax.learner import corrections, gap, losses, masked
 from azr_jax.learner import logprobs as logprobs_lib
-from azr_jax.learner.policy_losses import PolicyLoss, Targets
+from azr_jax.learner.policy_losses import PolicyLoss
 from azr_jax.learner.settings import PROXIMAL
+from azr_jax.learner.surrogate_losses import Targets
 from azr_jax.models import transformer
 from azr_jax.types import Metrics, Params
 
@@ -93,7 +94,7 @@ def make_policy_loss(
   * w_t: `batch.loss_weights`, which implement the aggregation; 0 where the
     model did not write t.
   * c_t: the correction weight by `correct` (`corrections.py`); 1 without one.
-  * L_t: the policy loss (`policy_losses.py`).
+  * L_t: the policy loss (`surrogate_losses.py`).
   * v_t: `batch.regularizer_weights`, the aggregation of H_t and K_t.
   * H_t: the entropy of the policy's distribution at t, in nats.
   * K_t: KL(policy || reference) at t by `kl_estimator`, in nats.

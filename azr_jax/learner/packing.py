@@ -59,10 +59,10 @@ class TrainingExample:
     reward: the reward of the sequence. Only a critic needs it.
   """
 
-  token_ids: Int32[np.ndarray, " n"]
-  loss_mask: Bool[np.ndarray, " n"]
+  token_ids: Int32[np.ndarray, " S"]
+  loss_mask: Bool[np.ndarray, " S"]
   advantage: float
-  logprobs: Float32[np.ndarray, " n"]
+  logprobs: Float32[np.ndarray, " S"]
   repetition_onset: int | None = None
   group: Hashable = None
   reward: float = 0.0

@@ -27,7 +27,7 @@ from azr_jax import types
 from azr_jax.learner import (
   objective,
   order_statistics,
-  policy_losses,
+  token_selection,
   update,
 )
 from azr_jax.learner.train_state import TrainState
@@ -104,7 +104,7 @@ def make_prepare(
         )
     if choose is not None:
       assert batch.advantages is not None
-      found = policy_losses.covariances(logprobs, batch.advantages, mask)
+      found = token_selection.covariances(logprobs, batch.advantages, mask)
       # The update count is folded in, so a resumed run repeats the selection.
       key = keys.of(seed, Purpose.SELECTION, step)
       fields["chosen"] = choose(found, mask, key) * 1.0

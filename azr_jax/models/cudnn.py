@@ -44,7 +44,7 @@ class Kernels:
   """
 
   forward: Callable[
-    ..., tuple[Float[Array, "B S H E"], Float32[Array, "n H S"]]
+    ..., tuple[Float[Array, "B S H E"], Float32[Array, "sequences H S"]]
   ] = cudnn_calls.forward
   backward: Callable[
     ...,

@@ -37,12 +37,12 @@ def forward(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   spans: Spans,
-) -> tuple[Float[Array, "B S H E"], Float[Array, "n H S"]]:
+) -> tuple[Float[Array, "B S H E"], Float[Array, "sequences H S"]]:
   """Attends within each sequence; does not write the outputs of padding.
 
   Args:
     q: queries; they are scaled by 1 / sqrt(E) here.
-    spans: the n sequences of all rows.
+    spans: the sequences of all rows.
 
   Returns:
     The outputs, and the log-normalizer of each query's softmax, by sequence.
@@ -64,7 +64,7 @@ def backward(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   out: Float[Array, "B S H E"],
-  sums: Float[Array, "n H S"],
+  sums: Float[Array, "sequences H S"],
   grad: Float[Array, "B S H E"],
   spans: Spans,
 ) -> tuple[

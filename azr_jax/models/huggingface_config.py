@@ -209,7 +209,7 @@ def _rope(
 def _rope_theta(nested: float | None, top_level: float | None) -> float:
   """Returns the base from either field, by default 10000.
 
-  All families share this default, which old files omit.
+  All families share this default. Old files omit the field.
   """
   if None not in (nested, top_level) and nested != top_level:
     raise _unsupported(

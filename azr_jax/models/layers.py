@@ -53,7 +53,7 @@ class Computation:
 # What the backward pass of `_rms_norm` keeps: x, the scale, and the inverse of
 # each token's root mean square.
 _Normed: TypeAlias = tuple[
-  Float[Array, "*B D"], Float[Array, " D"], Float32[Array, "*B 1"]
+  Float[Array, "*B channels"], Float[Array, " channels"], Float32[Array, "*B 1"]
 ]
 
 
@@ -81,8 +81,8 @@ class RMSNorm(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "*B D"]
-  ) -> Float[Array, "*B D"] | Float[Array, " D"]:
+    self, x: Float[Array, "*B channels"]
+  ) -> Float[Array, "*B channels"] | Float[Array, " channels"]:
     scale = self.param(
       "scale",
       named(nn.initializers.ones, (self.axis_name,)),
@@ -94,8 +94,8 @@ class RMSNorm(nn.Module):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _rms_norm(
-  x: Float[Array, "*B D"], scale: Float[Array, " D"], eps: float
-) -> Float[Array, "*B D"]:
+  x: Float[Array, "*B channels"], scale: Float[Array, " channels"], eps: float
+) -> Float[Array, "*B channels"]:
   """Returns x over its root mean square, times `scale`.
 
   For the backward pass it keeps x in its own dtype and one number per token,
@@ -105,8 +105,8 @@ def _rms_norm(
 
 
 def _rms_norm_forward(
-  x: Float[Array, "*B D"], scale: Float[Array, " D"], eps: float
-) -> tuple[Float[Array, "*B D"], _Normed]:
+  x: Float[Array, "*B channels"], scale: Float[Array, " channels"], eps: float
+) -> tuple[Float[Array, "*B channels"], _Normed]:
   x32 = x.astype(jnp.float32)
   mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
   inverse = jax.lax.rsqrt(mean_square + eps)
@@ -115,8 +115,8 @@ def _rms_norm_forward(
 
 
 def _rms_norm_backward(
-  eps: float, kept: _Normed, grad: Float[Array, "*B D"]
-) -> tuple[Float[Array, "*B D"], Float[Array, " D"]]:
+  eps: float, kept: _Normed, grad: Float[Array, "*B channels"]
+) -> tuple[Float[Array, "*B channels"], Float[Array, " channels"]]:
   del eps
   x, scale, inverse = kept
   normed = x.astype(jnp.float32) * inverse
@@ -337,8 +337,8 @@ class MLP(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-    D, F = (self.config.hidden_size,), (self.config.mlp_size,)
-    widen = (D, F, ("embed",), ("mlp",), False, self.how)
+    outer, inner = (self.config.hidden_size,), (self.config.mlp_size,)
+    widen = (outer, inner, ("embed",), ("mlp",), False, self.how)
     is_joined = self.how.joined
     gate, up = (
       Projection(*widen, name=name)(None if is_joined else x)
@@ -352,7 +352,7 @@ class MLP(nn.Module):
       hidden = _gated_pairs(both.astype(self.how.dtype))
     else:
       hidden = _gated(gate, up)
-    narrow = (F, D, ("mlp",), ("embed",), False, self.how)
+    narrow = (inner, outer, ("mlp",), ("embed",), False, self.how)
     return Projection(*narrow, name="down")(hidden)
 
 

@@ -106,7 +106,7 @@ class RowShares(flax.struct.PyTreeNode):
   row: Int32[Leaf, " W"]
   start: Int32[Leaf, " W"]
   end: Int32[Leaf, " W"]
-  first: Int32[Leaf, " B+1"]
+  first: Int32[Leaf, " ends"]
 
 
 class RecentKV(flax.struct.PyTreeNode):

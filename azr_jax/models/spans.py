@@ -10,7 +10,8 @@ from azr_jax.types import Leaf
 class Spans(flax.struct.PyTreeNode):
   """Lengths and starts of the sequences of all rows, as one list.
 
-  n = B x maximum sequences per row. Existing sequences come first.
+  The lists have room for B x `max_sequences_per_row` sequences. Existing
+  sequences come first.
 
   Attributes:
     lengths: tokens of each sequence; 0 past the last sequence.
@@ -18,8 +19,8 @@ class Spans(flax.struct.PyTreeNode):
       last sequence, the total number of tokens.
   """
 
-  lengths: Int32[Leaf, " n"]
-  starts: Int32[Leaf, " n+1"]
+  lengths: Int32[Leaf, " sequences"]
+  starts: Int32[Leaf, " sequences+1"]
 
 
 def has_spans(
@@ -40,7 +41,7 @@ def sequence_spans(
   Args:
     segments: the segment of each token, from 1 to `max_sequences_per_row`,
       ascending along the row, and 0 for padding at its end.
-    max_sequences_per_row: n / B.
+    max_sequences_per_row: sizes the result, with B.
   """
   B, S = segments.shape
   numbers = jnp.arange(1, max_sequences_per_row + 1)

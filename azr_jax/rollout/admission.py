@@ -46,7 +46,7 @@ class Admission:
   def has_takers(self) -> bool:
     """Whether some device has a free slot that a waiting sequence may take."""
     stages = self._stages
-    is_free = self._slots.num_running < self._slots.per_device
+    is_free = self._slots.num_live < self._slots.per_device
     free = {*np.flatnonzero(is_free).tolist()}
     if stages.queue or any(len(group.waiting) > 1 for group in stages.groups):
       return bool(free)
@@ -130,7 +130,7 @@ class Admission:
 
   def _loads(self) -> list[int]:
     """Returns how many sequences have or will get pages on each device."""
-    loads = self._slots.num_running.tolist()
+    loads = self._slots.num_live.tolist()
     for one in (*self._stages.resuming, *self._stages.awaiting_tools):
       if one.cached is not None and one.cached.pages:
         loads[one.cached.device] += 1

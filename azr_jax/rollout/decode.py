@@ -36,7 +36,7 @@ def decode(
   slots: Slots,
   changes: Changes,
   stop_ids: Int[Array, " I"],
-  min_active: Int[Array, ""],
+  min_live: Int[Array, ""],
   truncation: token_sampling.Truncation,
   num_drafts: int,
   min_match: int,
@@ -54,7 +54,7 @@ def decode(
     slots: the slots to continue.
     changes: host updates to apply before decoding.
     stop_ids: a slot is done once it samples one of these ids; the id is kept.
-    min_active: the loop ends early once no more slots than this are active.
+    min_live: the loop ends early once no more slots than this are live.
     truncation: top-k and top-p of the token distribution.
     num_drafts: J, the drafts per slot and iteration if `changes.context` is
       given. The call then ends when the first slot that is not done has N
@@ -81,7 +81,7 @@ def decode(
       changes.context, NamedSharding(mesh, by_row)
     )
   start = _start(cache.pool, slots, context, steps, num_drafts)
-  unfinished = functools.partial(_is_unfinished, steps, min_active)
+  unfinished = functools.partial(_is_unfinished, steps, min_live)
   body = functools.partial(step, model, params, cache, stop_ids, truncation)
   _, slots, output, recent, _ = jax.lax.while_loop(unfinished, body, start)
   pool = per_device(
@@ -151,19 +151,19 @@ def _start(
 
 
 def _is_unfinished(
-  steps: int, min_active: Int[Array, ""], carry: Carry
+  steps: int, min_live: Int[Array, ""], carry: Carry
 ) -> Bool[Array, ""]:
   """Returns whether the loop runs another iteration.
 
   Args:
     steps: N.
-    min_active: the loop ends early once no more slots than this are active.
+    min_live: the loop ends early once no more slots than this are live.
     carry: the result of the last iteration.
   """
   most = carry.step
   if carry.context is not None:
     most = jnp.max(jnp.where(carry.slots.done, 0, carry.output.num_generated))
-  return (most < steps) & (jnp.sum(~carry.slots.done) > min_active)
+  return (most < steps) & (jnp.sum(~carry.slots.done) > min_live)
 
 
 def _open_cache(

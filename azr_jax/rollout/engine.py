@@ -122,8 +122,8 @@ def make_engine(
     param_shardings=param_shardings,
     pool_sharding=pool_sharding,
     slots_sharding=slots_sharding,
-    # Converted once per request rather than at each use, because decoding
-    # reads every weight for each token.
+    # Converted once per set of parameters rather than at each use, because
+    # decoding reads every weight for each token.
     compute_params=_make_compute_params(model, mesh, param_shardings),
     init_pool=jax.jit(
       functools.partial(pages.init_pool, pool_shape, cache_dtype),

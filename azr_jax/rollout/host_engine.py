@@ -59,7 +59,8 @@ class HostEngine:
   def init_slots(self, slots: int) -> decode_state.Slots:
     """Returns slots that are all done."""
     zeros, ones = np.zeros(slots, np.int32), np.ones(slots, np.float32)
-    return _Slots(*[zeros] * 4, np.ones(slots, bool), ones, zeros)
+    key_data = np.zeros((slots, 2), np.uint32)
+    return _Slots(*[zeros] * 4, np.ones(slots, bool), ones, key_data)
 
   def compact(
     self, slots: decode_state.Slots, kept: Int[np.ndarray, " kept"]
@@ -81,7 +82,7 @@ class HostEngine:
     enters = changes.enters
     for name in ("token", "length", "num_tokens", "max_new_tokens"):
       getattr(new, name)[enters] = getattr(changes, name)[enters]
-    new.key_data[enters] = changes.seeds[enters].sum(axis=1)
+    new.key_data[enters] = changes.seeds[enters]
     new.done[enters] = False
     new.done[changes.stops] = True
     return new
@@ -115,7 +116,7 @@ class LengthEngine(HostEngine):
     slots: Any,
     changes: Any,
     stop_ids: Int[np.ndarray, " I"],
-    min_active: int,
+    min_live: int,
   ) -> tuple[Any, Any, Any]:
     """Runs one decode call; arguments as for `decode.decode`."""
     new: Any = self.change(slots, changes)
@@ -124,8 +125,8 @@ class LengthEngine(HostEngine):
       length = self._length(*map(int, changes.seeds[slot]))
       new.max_new_tokens[slot] = min(length, changes.max_new_tokens[slot])
     left = np.where(new.done, 0, new.max_new_tokens - new.num_tokens)
-    # The loop ends once no more slots than `min_active` have tokens left.
-    most = np.sort(left)[::-1][min(int(min_active), len(left) - 1)]
+    # The loop ends once no more slots than `min_live` have tokens left.
+    most = np.sort(left)[::-1][min(int(min_live), len(left) - 1)]
     generated = np.minimum(left, min(self.shapes.decode_chunk, most))
     tokens = self._tokens(len(left))
     ended = np.flatnonzero((left == generated) & (generated > 0))
@@ -227,7 +228,7 @@ class PageEngine(HostEngine):
     slots: Any,
     changes: Any,
     stop_ids: Int[np.ndarray, " I"],
-    min_active: int,
+    min_live: int,
   ) -> tuple[Any, Any, Any]:
     """Runs one decode call; arguments as for `decode.decode`."""
     count, steps = len(slots.done), self.shapes.decode_chunk
@@ -248,12 +249,12 @@ class PageEngine(HostEngine):
       for s in range(count)
     ]
     for _ in range(steps):
-      if (~new.done).sum() <= min_active:
+      if (~new.done).sum() <= min_live:
         break
       for slot in np.flatnonzero(~new.done):
         prefixes[slot].append(int(new.token[slot]))
         token = self.next_token(
-          prefixes[slot], new.key_data[slot], new.num_tokens[slot]
+          prefixes[slot], new.key_data[slot].sum(), new.num_tokens[slot]
         )
         tokens[slot, generated[slot]] = new.token[slot] = token
         generated[slot] += 1

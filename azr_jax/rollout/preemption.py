@@ -8,9 +8,9 @@ Pages are reclaimed in this order:
 Whatever loses its pages is prefilled again later.
 
 With `rollout.max_staleness` the update waits for the earliest step. Within each
-of these classes, the last step therefore loses its pages first, and decoding
-sequences take no pages from prompts of earlier steps while sequences of their
-own step still have pages to give.
+of these classes, the latest step in flight therefore loses its pages first, and
+decoding sequences take no pages from prompts of earlier steps while sequences
+of their own step still have pages to give.
 """
 
 from collections.abc import Iterable
@@ -126,7 +126,7 @@ class PageAllocator:
       Whether any page was freed. On each device, the oldest prompt or sequence
       of the first step keeps its pages.
     """
-    idle = np.flatnonzero(self._slots.num_running == 0).tolist()
+    idle = np.flatnonzero(self._slots.num_live == 0).tolist()
     return any(self._reclaim(device, keep=1) for device in idle)
 
   def _reclaim(

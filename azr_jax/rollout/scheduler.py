@@ -178,26 +178,24 @@ class Scheduler:
     """Starts the next call of the decode loop without waiting for it."""
     self._allocator.allocate_running()
     slots, decoding = len(self._slots), len(self.stages.running)
-    min_active = 0
+    min_live = 0
     if self.stages.has_waiting:
       # Refill slots an eighth at a time, because interrupting the decode loop
       # is expensive.
-      min_active = decoding - max(1, slots // 8)
+      min_live = decoding - max(1, slots // 8)
     for tool_runner in _tool_runners(self.stages.live):
       tool_runner.record_occupancy(
         decoding, len(self.stages.awaiting_tools), slots
       )
-    self._context = self._draft_policy.begin_call(self._slots.num_running)
-    return self._send(self._context, max(0, min_active))
+    self._context = self._draft_policy.begin_call(self._slots.num_live)
+    return self._send(self._context, max(0, min_live))
 
-  def _send(
-    self, context: int, min_active: int = 0
-  ) -> decode_state.DecodeOutput:
+  def _send(self, context: int, min_live: int = 0) -> decode_state.DecodeOutput:
     """Starts a call of the decode loop.
 
     Args:
       context: the tokens per slot to draft from; 0 without drafts.
-      min_active: as for `decode.decode`.
+      min_live: as for `decode.decode`.
     """
     self.meter.record_decode_dispatch()
     self._cache.pool, self._slots.state, output = self._engine.decode(
@@ -206,7 +204,7 @@ class Scheduler:
       self._slots.state,
       self._slots.take_changes(context),
       self._stop_ids,
-      np.int32(min_active),
+      np.int32(min_live),
     )
     return output
 

@@ -212,8 +212,8 @@ class SlotTable:
     return self._slots["watched"] & self.occupied
 
   @property
-  def num_running(self) -> Int[np.ndarray, " devices"]:
-    """Number of occupied slots of each device."""
+  def num_live(self) -> Int[np.ndarray, " devices"]:
+    """Number of live slots of each device."""
     return self.occupied.reshape(self._shapes.devices, -1).sum(1)
 
   def free(self) -> list[list[int]]:
@@ -336,7 +336,7 @@ class SlotTable:
     """Sets the number of slots; each device's live slots move to the front."""
     devices, per_device = self._shapes.devices, slots // self._shapes.devices
     occupied = self.occupied.reshape(devices, -1)
-    assert max(self.num_running) <= per_device, "a live slot would be lost"
+    assert max(self.num_live) <= per_device, "a live slot would be lost"
     kept = np.argsort(~occupied, axis=1, kind="stable")[:, :per_device]
     added = per_device - kept.shape[1]
     # New slots are copies of their device's first slot. `move` marks them as

@@ -78,7 +78,7 @@ def _add_tokens(
   logprob: Float[Array, " B"],
   active: Bool[Array, " B"],
 ) -> DecodeOutput:
-  """Appends a token to each active slot's output."""
+  """Appends a token to each live slot's output."""
   index = jnp.arange(output.tokens.shape[1])[None, :]
   # A GPU runs both selections as one operation, but two scatters as two.
   is_next_BN = active[:, None] & (index == output.num_generated[:, None])

@@ -1,8 +1,8 @@
 """Writes the metrics and sampled texts of a run.
 
 A metric's name is a path whose first part is its family. `HEALTHY` describes
-healthy values of each family. Families of only one system are in that system's
-`METRICS`.
+healthy values of each family. Families of only one system are in its
+`About.metrics`.
 """
 
 import importlib

@@ -120,7 +120,7 @@ class NoSettings(settings_lib.Settings):
 
 @dataclasses.dataclass(frozen=True)
 class About:
-  """Facts about a system with given settings, for commands such as `plan`.
+  """Facts about a system with given settings, such as compile_check needs.
 
   Attributes:
     paper: title and URL of the paper that the system follows, if any.

@@ -56,8 +56,8 @@ def repeat_score(text: str) -> float:
 
 
 def _prefix_ranks(
-  codes: Int[np.ndarray, " n"],
-) -> list[Int[np.ndarray, " n"]]:
+  codes: Int[np.ndarray, " characters"],
+) -> list[Int[np.ndarray, " characters"]]:
   """Returns the ranks of every suffix's first 1, 2, 4, ... characters."""
   n = len(codes)
   rank = np.unique(codes, return_inverse=True)[1]

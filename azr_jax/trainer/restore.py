@@ -9,7 +9,7 @@ import jax
 from azr_jax import types
 from azr_jax.config import user_files
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner.critic import ActorCritic
+from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run.session import Run
 from azr_jax.trainer.build import Experiment

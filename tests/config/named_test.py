@@ -11,7 +11,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.curricula import curriculum
 from azr_jax.curricula.curriculum import Buckets
 from azr_jax.evals import registry
-from azr_jax.learner import advantages, policy_losses
+from azr_jax.learner import advantages, policy_losses, surrogate_losses
 from azr_jax.learner.settings import LearnerSettings
 from azr_jax.systems.custom.settings import CustomSettings
 
@@ -70,7 +70,9 @@ def test_a_policy_loss_gets_settings_by_the_names_of_its_keywords():
   c = LearnerSettings(policy_loss="outside_parts:squared", clip_low=0.5)
   made = policy_losses.make(c.policy_loss, c)
   ones = jnp.ones((1, 2))
-  targets = policy_losses.Targets(ones, ones, ones, 3 * ones, ones, ones)
+  targets = surrogate_losses.Targets(
+    ones, ones, ones, 3 * ones, ones, ones.astype(int)
+  )
   loss, _ = made.loss(targets)
   np.testing.assert_array_equal(loss, [[9.0, 9.0]])
   assert made.choose is None and not made.is_weighted

@@ -13,7 +13,17 @@ import tiny_updates
 from typed import instance_of, present
 
 from azr_jax.lab.compile import collectives, hlo
-from azr_jax.learner import critic, gae, learner, packing, train_state, update
+from azr_jax.learner import (
+  critic,
+  gae,
+  learner,
+  packing,
+  train_state,
+  update,
+  value_model,
+)
+from azr_jax.learner import critic_update as critic_update_lib
+from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import first_values
@@ -81,28 +91,28 @@ def test_value_loss_takes_the_larger_of_both_errors():
   values, old, target = (
     jnp.array([x]) for x in ([1.0, 0.0, 0.3], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
   )
-  clipped = critic.value_loss(values, old, target, 0.2)
+  clipped = critic_update_lib.value_loss(values, old, target, 0.2)
   np.testing.assert_allclose(clipped[0], [0.32, 0.5, 0.32], atol=1e-6)
-  free = critic.value_loss(values, old, target, 0.0)
+  free = critic_update_lib.value_loss(values, old, target, 0.0)
   np.testing.assert_allclose(free[0], [0.0, 0.5, 0.245], atol=1e-6)
 
 
 @pytest.mark.parametrize("init, spread", [("paper", 5**0.5), ("code", 5 / 33)])
 def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
   params = tiny_updates.init(jax.random.key(0))
-  critic_params = critic.init_params(params, jax.random.key(1), init)
-  head = critic_params.pop(critic.HEAD)
+  critic_params = value_model.init_params(params, jax.random.key(1), init)
+  head = critic_params.pop(value_model.HEAD)
   tiny_updates.close(critic_params, params, atol=0)
   assert head.shape == (MODEL.config.hidden_size,)
   assert 0.1 * spread < np.abs(head).max() < spread
   with pytest.raises(ValueError, match="head_init"):
-    critic.init_params(params, jax.random.key(1), "other")
+    value_model.init_params(params, jax.random.key(1), "other")
 
 
 @pytest.mark.parametrize("init, is_warned", [("paper", True), ("code", False)])
 def test_first_values_of_the_paper_s_head_are_warned_of(init, is_warned):
   policy = tiny_updates.init(jax.random.key(0))
-  params = critic.init_params(policy, jax.random.key(1), init)
+  params = value_model.init_params(policy, jax.random.key(1), init)
   values = np.abs(values_of(params, rewarded(4)))
   said = first_values.warning({"critic/abs_value": values.mean()}, [0.0, 1.0])
   assert (said is not None) == is_warned
@@ -111,7 +121,9 @@ def test_first_values_of_the_paper_s_head_are_warned_of(init, is_warned):
 @jax.jit
 def values_of(params, batch):
   """Returns V of every micro-batch."""
-  return jax.lax.map(lambda micro: critic.values(MODEL, params, micro), batch)
+  return jax.lax.map(
+    lambda micro: value_model.values(MODEL, params, micro), batch
+  )
 
 
 def rewarded(rows, aggregation="token_mean"):
@@ -145,7 +157,7 @@ def learn(mesh, epochs=1, batch=None):
   Returns the state before, the state after, and the metrics.
   """
   made = make_learner(mesh, epochs)
-  abstract = instance_of(critic.ActorCritic, made.abstract)
+  abstract = instance_of(ActorCritic, made.abstract)
   shardings = jax.tree.map(lambda x: x.sharding, abstract.policy.params)
   params = tiny_updates.init(jax.random.key(0))
   state = made.init(jax.device_put(params, shardings))
@@ -192,8 +204,11 @@ def test_the_critic_learns_in_parts_as_a_plain_loop_does(learned, estimated):
     micro = update.micro_batch(batch, index)
 
     def loss(params):
-      error = critic.value_loss(
-        critic.values(MODEL, params, micro), old[index], returns[index], 0.2
+      error = critic_update_lib.value_loss(
+        value_model.values(MODEL, params, micro),
+        old[index],
+        returns[index],
+        0.2,
       )
       return jnp.sum(error * micro.loss_mask)
 
@@ -238,10 +253,11 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
   """Checks the closed-form gradient for a V that is a single number."""
   batch = rewarded(2, aggregation)
   returns = batch.rewards
-  state = train_state.TrainState(jnp.zeros(()), {"value": jnp.zeros(())}, ())
+  step = jnp.zeros((), jnp.int32)
+  state = train_state.TrainState(step, {"value": jnp.zeros(())}, ())
 
   def loss_fn(params, micro, ref_params):
-    loss = critic.value_loss(
+    loss = critic_update_lib.value_loss(
       params["value"] * micro.batch.loss_mask,
       micro.old_values,
       micro.returns,
@@ -251,11 +267,11 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
       "sum": jnp.sum(loss * micro.batch.loss_mask)
     }
 
-  _, grad = critic._minibatch_gradients(
+  _, grad = critic_update_lib._minibatch_gradients(
     loss_fn,
     state.params,
     critic.ValueBatch(batch, returns * 0, returns),
-    critic._fractions(batch, aggregation),
+    critic_update_lib._fractions(batch, aggregation),
     jnp.int32(1),
     jnp.int32(3),
   )
@@ -290,12 +306,12 @@ def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
   _, twice, again = learn(one_device_mesh, epochs=2)
   batch = rewarded(4)
   estimate = critic.make_estimate(MODEL, one_device_mesh, **GAE)
-  boxed = critic.abstract_params(MODEL)
+  boxed = value_model.abstract_params(MODEL)
   optimizer = optax.sgd(0.1)
   shardings = train_state.state_shardings(
     boxed, optimizer, one_device_mesh, RULES
   )
-  critic_update = critic.make_update(
+  critic_update = critic_update_lib.make_update(
     MODEL, optimizer, shardings, one_device_mesh, **STEPS
   )
   valued, _ = estimate(start.critic.params, batch)
@@ -362,7 +378,7 @@ def test_no_device_gathers_the_batch_to_estimate():
   batch = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(shape, x.dtype, sharding=by_row), rewarded(4)
   )
-  params = instance_of(critic.ActorCritic, made.abstract).critic.params
+  params = instance_of(ActorCritic, made.abstract).critic.params
   compiled = present(made.estimate).lower(params, batch).compile()
   sizes = [
     math.prod(size)
@@ -393,8 +409,10 @@ def repetition_metrics(onsets, values, advantages):
     tokens[number] = [(row, i) for i in np.flatnonzero(is_own)]
     for place in tokens[number][onsets.get(number, 8) :]:
       repetition[place] = 1
-  batch = rewarded(4).replace(
-    repetition=jnp.asarray(repetition)[None],
+  shape = (1, *SEGMENTS.shape)
+  empty = jax.tree.map(lambda x: jnp.zeros(shape, x.dtype), rewarded(4))
+  batch = empty.replace(
+    repetition=jnp.asarray(repetition, jnp.float32)[None],
     loss_mask=jnp.asarray(TRAINED, jnp.float32)[None],
     segment_ids=jnp.asarray(SEGMENTS)[None],
   )
@@ -440,14 +458,16 @@ def test_explained_variance_is_zero_for_constant_values_and_falls(
   estimate = critic.make_estimate(
     MODEL, one_device_mesh, gamma=1.0, gae_lambda=1.0, normalize=False
   )
-  params = critic.init_params(
+  params = value_model.init_params(
     tiny_updates.init(jax.random.key(0)), jax.random.key(1), "code"
   )
   batch = rewarded(4)
-  _, metrics = estimate(params | {critic.HEAD: params[critic.HEAD] * 0}, batch)
+  _, metrics = estimate(
+    params | {value_model.HEAD: params[value_model.HEAD] * 0}, batch
+  )
   assert metrics["critic/explained_variance"] == pytest.approx(0, abs=1e-5)
   _, metrics = estimate(
-    params | {critic.HEAD: params[critic.HEAD] * 100}, batch
+    params | {value_model.HEAD: params[value_model.HEAD] * 100}, batch
   )
   assert metrics["critic/explained_variance"] < 0
 
@@ -477,13 +497,13 @@ def test_an_untied_model_has_a_critic_without_its_head():
   params = jax.jit(lambda key: transformer.init_params(model, key))(
     jax.random.key(0)
   )
-  critic_params = critic.init_params(params, jax.random.key(1), "code")
+  critic_params = value_model.init_params(params, jax.random.key(1), "code")
   assert "head" in params and "head" not in critic_params
-  assert critic_params.keys() == critic.abstract_params(model).keys()
+  assert critic_params.keys() == value_model.abstract_params(model).keys()
   micro = update.micro_batch(rewarded(4), 0)
-  values = jax.jit(lambda p: critic.values(model, p, micro))(critic_params)
+  values = jax.jit(lambda p: value_model.values(model, p, micro))(critic_params)
   hidden, _ = jax.jit(model.apply)(
     {"params": params}, micro.tokens, micro.positions, micro.segment_ids
   )
-  want = hidden @ critic_params[critic.HEAD]
+  want = hidden @ critic_params[value_model.HEAD]
   np.testing.assert_allclose(values, want, atol=1e-5)

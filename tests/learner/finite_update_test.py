@@ -10,7 +10,7 @@ import tiny_updates
 from typed import instance_of, present
 
 from azr_jax.learner import learner
-from azr_jax.learner.critic import ActorCritic
+from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.learner.train_state import TrainState

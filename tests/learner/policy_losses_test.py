@@ -12,9 +12,15 @@ import numpy as np
 import pytest
 
 from azr_jax.config.settings import Invalid
-from azr_jax.learner import packing, policy_losses
-from azr_jax.learner.policy_losses import POLICY_LOSSES, Targets
+from azr_jax.learner import (
+  packing,
+  policy_losses,
+  surrogate_losses,
+  token_selection,
+)
+from azr_jax.learner.policy_losses import POLICY_LOSSES
 from azr_jax.learner.settings import LearnerSettings
+from azr_jax.learner.surrogate_losses import Targets
 
 # Three sequences in two rows, as (log ratios to the old policy, A). None marks
 # targets that the model did not write. The third has one ratio of e^9.
@@ -192,7 +198,7 @@ def test_gspo_has_the_gradient_of_its_sequence_s_ratio():
   weights = inside * targets.mask[row] / len(written)
 
   def ours(logprobs):
-    loss, _ = policy_losses.gspo(
+    loss, _ = surrogate_losses.gspo(
       targets.replace(logprobs=logprobs), clip_low=0.9, clip_high=9.0
     )
     return jnp.sum(weights * loss[row])
@@ -204,19 +210,19 @@ def test_gspo_has_the_gradient_of_its_sequence_s_ratio():
 def test_a_sequence_s_weight_does_not_overflow():
   _, targets = packed()
   targets = targets.replace(logprobs=targets.logprobs + 1000.0)
-  _, values = policy_losses.sequence_weighted(targets, iw_clip_max=4.0)
+  _, values = surrogate_losses.sequence_weighted(targets, iw_clip_max=4.0)
   weights = values["learner/weight"][targets.mask > 0]
   np.testing.assert_allclose(weights, 4.0, rtol=1e-5)
 
 
 def test_on_policy_no_ratio_is_counted_as_clipped():
   _, targets = packed()
-  _, values = policy_losses.clipped(targets, **CLIP)
+  _, values = surrogate_losses.clipped(targets, **CLIP)
   outside = float(jnp.sum(values["learner/clip_fraction"] * targets.mask))
   # 0.5, 1.5, 3, 0.6 and e^9 are outside [0.8, 1.2].
   assert outside == 5
   on_policy = targets.replace(is_on_policy=True)
-  assert policy_losses.clipped(on_policy, **CLIP)[1] == {}
+  assert surrogate_losses.clipped(on_policy, **CLIP)[1] == {}
 
 
 LOGPROBS = np.array([[-3.0, -0.1, -0.2], [-0.1, -4.0, 0.0]], np.float32)
@@ -225,8 +231,11 @@ MASK = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]], np.float32)
 
 
 def covariances():
-  """Means are -1.48 and -0.2; the first target has 1.52 x 1.8 = 2.736."""
-  return policy_losses.covariances(
+  """Returns covariances of targets whose mean log p is -1.48, mean A -0.2.
+
+  The first one is 1.52 x 1.8 = 2.736.
+  """
+  return token_selection.covariances(
     jnp.asarray(LOGPROBS), jnp.asarray(ADVANTAGES), jnp.asarray(MASK)
   )
 
@@ -242,7 +251,7 @@ def test_covariances_are_products_of_distances_from_the_means():
 @pytest.mark.parametrize("fraction, want", [(0.2, [0]), (0.4, [0, 2])])
 def test_kl_cov_takes_the_largest_covariances(fraction, want):
   """The covariances are 2.736, 1.656, 1.536, -2.484 and -3.024."""
-  chosen = policy_losses.choose_kl_cov(
+  chosen = token_selection.choose_kl_cov(
     covariances(), jnp.asarray(MASK), jax.random.key(0), fraction=fraction
   )
   flat = np.flatnonzero(np.asarray(chosen))
@@ -254,8 +263,8 @@ def test_kl_cov_takes_the_largest_covariances(fraction, want):
 def test_kl_cov_punishes_a_change_of_the_chosen_alone():
   _, targets = packed()
   chosen = jnp.zeros_like(targets.mask).at[0, 1].set(1.0)
-  plain, _ = policy_losses.kl_cov(targets, coef=0.5)
-  found, _ = policy_losses.kl_cov(targets.replace(chosen=chosen), coef=0.5)
+  plain, _ = surrogate_losses.kl_cov(targets, coef=0.5)
+  found, _ = surrogate_losses.kl_cov(targets.replace(chosen=chosen), coef=0.5)
   ratio = float(targets.logprobs[0, 1] - OLD)
   assert ratio != 0
   want = np.zeros(plain.shape)
@@ -266,7 +275,7 @@ def test_kl_cov_punishes_a_change_of_the_chosen_alone():
 def test_clip_cov_draws_between_its_limits_and_takes_their_gradient():
   drawn = set()
   for seed in range(30):
-    chosen = policy_losses.choose_clip_cov(
+    chosen = token_selection.choose_clip_cov(
       covariances(),
       jnp.asarray(MASK),
       jax.random.key(seed),
@@ -281,14 +290,14 @@ def test_clip_cov_draws_between_its_limits_and_takes_their_gradient():
   assert len(drawn) == 2
   _, targets = packed()
   first = jnp.zeros_like(targets.mask).at[0, 0].set(1.0)
-  loss, _ = policy_losses.clip_cov(targets.replace(chosen=first), **CLIP)
-  plain, _ = policy_losses.clipped(targets, **CLIP)
+  loss, _ = surrogate_losses.clip_cov(targets.replace(chosen=first), **CLIP)
+  plain, _ = surrogate_losses.clipped(targets, **CLIP)
   assert loss[0, 0] == 0 != plain[0, 0]
   np.testing.assert_array_equal(loss[0, 1:], plain[0, 1:])
 
 
 def test_none_is_chosen_where_no_covariance_is_inside():
-  chosen = policy_losses.choose_clip_cov(
+  chosen = token_selection.choose_clip_cov(
     covariances(),
     jnp.asarray(MASK),
     jax.random.key(0),

@@ -38,10 +38,10 @@ class CountingEngine(LengthEngine):
     self.prefills.append(int(np.count_nonzero(batch.counts)))
     return pool
 
-  def decode(self, params, pool, slots, changes, stop_ids, min_active):
+  def decode(self, params, pool, slots, changes, stop_ids, min_live):
     self.entries.update(map(tuple, changes.seeds[changes.enters].tolist()))
     self.prefills.append(0)
-    return super().decode(params, pool, slots, changes, stop_ids, min_active)
+    return super().decode(params, pool, slots, changes, stop_ids, min_live)
 
 
 def play(engine, prompts, samples=8):

@@ -265,10 +265,10 @@ class DraftingEngine(LengthEngine):
     super().__init__(shapes, length)
     self.calls = []
 
-  def decode(self, params, pool, slots, changes, stop_ids, min_active):
+  def decode(self, params, pool, slots, changes, stop_ids, min_live):
     done = self.change(slots, changes).done.reshape(self.shapes.devices, -1)
     self.calls.append(((~done).sum(1).max(), changes.context is not None))
-    return super().decode(params, pool, slots, changes, stop_ids, min_active)
+    return super().decode(params, pool, slots, changes, stop_ids, min_live)
 
 
 def test_a_call_drafts_once_few_slots_are_live_on_each_device():

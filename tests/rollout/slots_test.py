@@ -70,7 +70,7 @@ class Table:
     return changes
 
   def check(self):
-    """Every sequence has its own pages and key, on its own device."""
+    """Asserts that each slot has its sequence's key, page and device."""
     changes = self.send()
     for slot, sequence in enumerate(self.slots.sequences):
       is_live = not self.slots.state.done[slot]
@@ -79,7 +79,8 @@ class Table:
         assert self.stages.running[sequence] == slot
         cached = present(sequence.cached)
         assert cached.device == slot // self.slots.per_device
-        assert self.slots.state.key_data[slot] == sequence.request.seed
+        seeds = self.slots.state.key_data[slot].tolist()
+        assert seeds == [sequence.request.seed, 0]
         assert changes.table[slot, 0] == cached.pages[0]
 
 
@@ -89,14 +90,14 @@ def test_a_sequence_stays_on_its_device_as_slots_become_fewer_and_more(devices):
   counts = set()
   for _ in range(200):
     slots, stages = table.slots, table.stages
-    most = slots.num_running.max()
+    most = slots.num_live.max()
     if rng.random() < 0.3 and stages.running:
       slots.leave(rng.choice([*stages.running]))
     elif most < slots.per_device:
       table.enter(rng.randrange(devices))
     if rng.random() < 0.5:
-      slots.resize(slots.num_running.max() * devices)
-    if slots.num_running.max() == slots.per_device:
+      slots.resize(slots.num_live.max() * devices)
+    if slots.num_live.max() == slots.per_device:
       slots.resize(len(slots) + 1)
       if rng.random() < 0.1:
         for sequence in rng.sample([*stages.running], len(stages.running) - 1):

@@ -15,7 +15,7 @@ from typed import instance_of
 
 from azr_jax import export
 from azr_jax.configs import evaluate, orz
-from azr_jax.learner.critic import ActorCritic
+from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.models import presets, safetensors_io
 from azr_jax.run import session
 from azr_jax.run.checkpoint import Checkpointer

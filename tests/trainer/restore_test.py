@@ -8,7 +8,7 @@ from restored_state import MESH, same
 from typed import instance_of
 
 from azr_jax.configs import azr
-from azr_jax.learner.critic import ActorCritic
+from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.models import load
 from azr_jax.run import session
 from azr_jax.run.checkpoint import Checkpointer

@@ -42,24 +42,27 @@ def trajectory(prompt, completion):
   )
 
 
-def lap_of(measured, meter, counts):
-  """A step that samples from 2 to 6, collects until 8 and updates until 9."""
+def times_of(measured, meter, counts):
+  """Returns the times of a step.
+
+  It samples from 2 to 6, collects until 8 and updates until 9.
+  """
   times = iter([2.0, 8.0, 9.0])
   meter.now = lambda: next(times)
-  lap = measured.begin()
+  step = measured.begin()
   # An evaluation, then the copy of the weights, then two decode calls.
   meter.spans = [(0.2, 0.8), (2.0, 4.0), (4.5, 6.0)]
   meter.busy = [(0.3, 0.7), (1.5, 1.7), (2.5, 4.0), (4.0, 5.5)]
   meter.counts = counts
-  lap.collected([trajectory(3, 5), trajectory(4, 7)])
-  lap.send()
-  return lap
+  step.collected([trajectory(3, 5), trajectory(4, 7)])
+  step.send()
+  return step
 
 
 def test_idle_fractions_of_the_phases_add_up():
   experiment, measured = speed_of(azr.get_config("tiny"))
-  lap = lap_of(measured, experiment.sampler.meter, Counts())
-  metrics = lap.metrics(19.0)
+  step = times_of(measured, experiment.sampler.meter, Counts())
+  metrics = step.metrics(19.0)
   want = {
     # Idle from 2.0 to 2.5 and from 5.5 to 6.0.
     "rollout": 1.0,
@@ -87,7 +90,7 @@ def test_an_evaluation_before_a_step_is_in_none_of_its_rates():
   meter.busy = [(1.7, 2.0)]
   meter.counts = Counts(tokens=1000, slot_steps=1000)
   counts = Counts(tokens=70, slot_steps=100, live_slot_steps=80)
-  metrics = lap_of(measured, meter, counts).metrics(19.0)
+  metrics = times_of(measured, meter, counts).metrics(19.0)
   assert metrics["device/rollout/tokens_per_s"] == 70 / 3.5 / 8
   assert metrics["device/rollout/live_slots_fraction"] == 0.8
   other = metrics["device/idle_fraction/other"]
@@ -96,8 +99,8 @@ def test_an_evaluation_before_a_step_is_in_none_of_its_rates():
 
 def test_a_step_begins_where_the_update_before_it_was_done():
   experiment, measured = speed_of(azr.get_config("tiny"))
-  lap_of(measured, experiment.sampler.meter, Counts()).metrics(1.6)
-  metrics = lap_of(measured, experiment.sampler.meter, Counts()).metrics(19.0)
+  times_of(measured, experiment.sampler.meter, Counts()).metrics(1.6)
+  metrics = times_of(measured, experiment.sampler.meter, Counts()).metrics(19.0)
   # From 1.6 to 2.0, of which the copy takes 0.1.
   assert metrics["device/idle_fraction/other"] == pytest.approx(0.3 / 17.4)
 
@@ -114,8 +117,8 @@ def test_rates_by_hand(config, passes):
     alone_entries=900,
   )
   experiment, measured = speed_of(config.get_config("tiny"))
-  lap = lap_of(measured, experiment.sampler.meter, counts)
-  metrics = lap.metrics(19.0)
+  step = times_of(measured, experiment.sampler.meter, counts)
+  metrics = step.metrics(19.0)
   shape = experiment.source.config
   # Reading 7 of 8 and 10 of 11 tokens attends to 28 and 55 of them.
   attention = 4 * shape.num_layers * shape.num_heads * shape.head_size * 83
@@ -138,7 +141,7 @@ def test_a_device_without_known_rates_has_no_shares_of_them():
   assert jax.devices()[0].device_kind == "cpu"
   counts = Counts(tokens=1, slot_steps=2, live_slot_steps=1, alone_s=0.5)
   counts = dataclasses.replace(counts, alone_steps=1)
-  metrics = lap_of(measured, experiment.sampler.meter, counts).metrics(19.0)
+  metrics = times_of(measured, experiment.sampler.meter, counts).metrics(19.0)
   names = {n for n in metrics if n.startswith("device/") and "idle" not in n}
   assert names == {
     "device/rollout/tokens_per_s",

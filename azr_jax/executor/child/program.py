@@ -142,7 +142,7 @@ def _text(write, value):
 def _broken_rule(code, inputs, entry, forbidden):
   """Returns the first forbidden module that the program uses, or None."""
   # Every import contains this word, but Python also accepts it in non-ASCII
-  # letters. So only ASCII text need not be parsed.
+  # letters. So skip parsing only if the text is ASCII and lacks `import`.
   if not forbidden or all(
     text.isascii() and "import" not in text for text in (code, *inputs)
   ):

@@ -130,7 +130,8 @@ def serve(request_pipe, reply_pipe):
         replies.add(*_reply(child))
     if children and time.monotonic() >= next_heartbeat:
       next_heartbeat = time.monotonic() + HEARTBEAT_S
-      if not replies.waiting:  # Do not pile up if the pool is not reading.
+      # Heartbeats must not pile up while the pool does not read.
+      if not replies.waiting:
         replies.add(frames.pack_heartbeat())
     replies.flush()
   for child in children:

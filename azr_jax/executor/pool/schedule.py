@@ -142,7 +142,7 @@ class Deadlines(Generic[Key]):
         heapq.heappop(self._heap)
         if deadline < math.inf:
           self._push(key, deadline)
-      else:  # Stale: an earlier entry of this key was pushed later.
+      else:  # Stale: this key was re-queued with an earlier time.
         heapq.heappop(self._heap)
     return math.inf
 

@@ -33,7 +33,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 MODES = ("rules", "math_verify")
 LIBRARY = algebra.LIBRARY
 MAX_ANSWER_CHARS = 1000
-MAX_QUESTIONS = 64  # Two long lists of formulas raise many questions.
+MAX_QUESTIONS = 64  # Limits comparisons between two long lists of formulas.
 
 
 def submit(

@@ -97,7 +97,10 @@ def match(
 
 
 def _can_pair(table: list[list[bool]]) -> bool:
-  """Returns whether rows can get distinct true columns (Kuhn's algorithm)."""
+  """Returns whether each row can be matched to a true column of its own.
+
+  This is Kuhn's algorithm.
+  """
   owner: dict[int, int] = {}
 
   def place(row: int, tried: set[int]) -> bool:

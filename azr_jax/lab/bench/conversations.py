@@ -60,7 +60,7 @@ class ScriptedToolRunner:
 
   Attributes:
     wait_s: seconds during which every slot was waiting for a script.
-    decoding: number of decoding slots, summed over calls of the decode loop.
+    decoding: number of live slots, summed over calls of the decode loop.
     awaiting: number of slots waiting for a script, summed over the same calls.
     slots: total number of slots, summed over the same calls.
   """

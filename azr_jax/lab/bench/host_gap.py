@@ -178,11 +178,11 @@ class _TimedEngine(LengthEngine):
     slots: Any,
     changes: Any,
     stop_ids: Int[np.ndarray, " I"],
-    min_active: int,
+    min_live: int,
   ) -> tuple[Any, Any, Any]:
     """Runs a call of the decode loop and records times before and after it."""
     self.decode_at = self._note_sent()
-    result = super().decode(params, pool, slots, changes, stop_ids, min_active)
+    result = super().decode(params, pool, slots, changes, stop_ids, min_live)
     _, _, output = result
     self.all_ended = bool(np.all(output.done & (output.num_generated > 0)))
     self.decoded_at = time.process_time()

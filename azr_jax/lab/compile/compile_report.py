@@ -219,7 +219,7 @@ def make_shapes(
     c: a training configuration.
     mesh: the learner's mesh.
     sampling: the sampling mesh, over the same devices.
-    context: mean tokens that a decoding slot holds.
+    context: mean tokens that a live slot holds.
   """
   r = c.rollout
   prefill_shapes = {}

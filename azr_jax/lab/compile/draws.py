@@ -29,7 +29,7 @@ STALENESS = (1, 2)
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-  """The mean of a quantity over several steps.
+  """Mean, deviation and standard error of a quantity over steps.
 
   Attributes:
     deviation: the standard deviation of one step; 0 for a single step.

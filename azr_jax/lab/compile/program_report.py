@@ -70,8 +70,8 @@ def time_report(
   """Returns a cost's cycles, seconds and floors, with kernels and collectives.
 
   Args:
-    whole: a cost whose loops of unknown length are multiplied out; the others
-      are ignored.
+    whole: the cost. Loops of unknown length must already be multiplied out;
+      any left are ignored.
     chip: the device type.
     floors: part of the model -> minimum seconds.
   """

@@ -20,6 +20,7 @@ from azr_jax.lab.compile.abstract import Program, device_bytes
 from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import objective
+from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
@@ -48,7 +49,7 @@ def start_programs(
   policy, programs = state, []
   reference_bytes = device_bytes(_reference(c, learner))
   resident_bytes = reference_bytes
-  if isinstance(state, critic_lib.ActorCritic):
+  if isinstance(state, ActorCritic):
     policy, critic = state.policy, state.critic
     copy, init_critic = learner.copy_to_critic, learner.init_critic
     assert copy is not None and init_critic is not None
@@ -89,7 +90,7 @@ def make_programs(
   learner = build.build_learner(c, model, mesh)
   state = learner.abstract
   critic = None
-  if isinstance(state, critic_lib.ActorCritic):
+  if isinstance(state, ActorCritic):
     policy, critic = state.policy, state.critic
   else:
     policy = state

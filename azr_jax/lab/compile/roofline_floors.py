@@ -34,7 +34,7 @@ class Shapes:
     row_length: tokens of a training row.
     rows: rows of a micro-batch.
     slots: number of sequences that are decoded together.
-    context: mean tokens that a decoding slot holds.
+    context: mean tokens that a live slot holds.
     decode_steps: tokens per slot in a decode call.
     prefill_shapes: program -> rows of a call, and tokens per row.
     dtypes: dtypes of the sampler's weights and cache.

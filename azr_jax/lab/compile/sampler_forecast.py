@@ -207,11 +207,11 @@ class _CostEngine(LengthEngine):
     slots: Any,
     changes: Any,
     stop_ids: Int[np.ndarray, " I"],
-    min_active: int,
+    min_live: int,
   ) -> tuple[Any, Any, Any]:
     """Runs a call of the decode loop."""
     pool, slots, output = super().decode(
-      params, pool, slots, changes, stop_ids, min_active
+      params, pool, slots, changes, stop_ids, min_live
     )
     generated: Any = output.num_generated
     # Decode returns before all slots are done, so live slots got new tokens.

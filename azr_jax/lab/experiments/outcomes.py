@@ -16,7 +16,7 @@ START = "start"
 
 @dataclasses.dataclass(frozen=True)
 class OutcomeValues:
-  """An outcome of those runs of an arm that have it.
+  """One outcome's values, for the runs of an arm that recorded it.
 
   Attributes:
     seeds: seeds of the runs.

@@ -91,13 +91,13 @@ def _small(one: Mapping[str, Any]) -> str:
 def _undecided(plan: Plan, one: Mapping[str, Any]) -> str:
   """Returns why a comparison is undecided."""
   if len(one["seeds"]) == 1:
-    return "It is of one seed, and the next one may differ by more."
+    return "Only one seed was run; another may differ by more."
   null = -one["margin"] if one["claim"] == NOT_LOWER else 0.0
   low, high = one["interval"]
   if not low <= null <= high:
     return (
-      "Alone it would hold, but not at the level that is left of "
-      f"{1 - plan.about.confidence:.2g} for one of several claims."
+      "Alone it would hold, but not after Holm's correction for several "
+      f"claims at level {1 - plan.about.confidence:.2g}."
     )
   # The smallest detectable distance is measured from the tested difference.
   smallest = shown(

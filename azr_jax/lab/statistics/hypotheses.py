@@ -69,7 +69,7 @@ class Mean:
     return max(self.errors, key=lambda e: e.width(confidence), default=None)
 
   def interval(self, confidence: float) -> tuple[float, float] | None:
-    """Returns the wider of Student's intervals; None without an error."""
+    """Returns the wider confidence interval; None if no error is known."""
     error = self.error(confidence)
     if error is None:
       return None
@@ -115,7 +115,7 @@ def mean_of(values: Float[np.ndarray, "seeds items"]) -> Mean:
   return Mean(mean, (Error(math.sqrt(variance), df), over_seeds))
 
 
-def _variance(values: Float[np.ndarray, " n"]) -> float:
+def _variance(values: Float[np.ndarray, " values"]) -> float:
   return float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
 
 

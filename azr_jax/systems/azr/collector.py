@@ -35,7 +35,7 @@ class EpisodeCollector:
     prompt_builder: PromptBuilder,
     extensions: StepExtensions,
     *,
-    learnability_rollouts: int,
+    learnability_samples: int,
     uses_solutions: bool,
     solve_from: str,
   ):
@@ -47,7 +47,7 @@ class EpisodeCollector:
       proposer: samples and validates proposals.
       prompt_builder: builds the solver prompts.
       extensions: called at each stage of an episode.
-      learnability_rollouts: n, the rollouts per valid proposal; 0 for none.
+      learnability_samples: n, the rollouts per valid proposal; 0 for none.
       uses_solutions: whether to sample a solution per episode.
       solve_from: "current" to solve valid proposals; otherwise the episode's
         buffered task is solved.
@@ -57,7 +57,7 @@ class EpisodeCollector:
     self._proposer = proposer
     self._prompt_builder = prompt_builder
     self._extensions = extensions
-    self._learnability_rollouts = learnability_rollouts
+    self._learnability_samples = learnability_samples
     self._uses_solutions = uses_solutions
     self._solve_from = solve_from
 
@@ -105,11 +105,11 @@ class EpisodeCollector:
   async def _learn(self, episode: SelfPlayEpisode) -> None:
     """Samples the learnability rollouts of a valid proposal (eq. 4)."""
     proposal = episode.proposal
-    if not self._learnability_rollouts or not proposal.earns_reward:
+    if not self._learnability_samples or not proposal.earns_reward:
       return
     assert proposal.task is not None
     episode.rollouts = await self._sample(
-      LEARN, episode, proposal.task, self._learnability_rollouts
+      LEARN, episode, proposal.task, self._learnability_samples
     )
     proposal.solved = Solved.of([r.outcome for r in episode.rollouts])
 

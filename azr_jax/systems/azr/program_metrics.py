@@ -200,7 +200,7 @@ async def gold_minus_answer(
 def solution_metrics(
   differences: Sequence[float | None], prefix: str
 ) -> dict[str, float]:
-  """Returns the mean of the values from `gold_minus_answer`."""
+  """Returns the mean difference as a metric; {} if none is known."""
   known = [one for one in differences if one is not None]
   if not known:
     return {}

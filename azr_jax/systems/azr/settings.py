@@ -226,8 +226,8 @@ class AZRSettings(Settings):
     return self.buffer.evict in by_rate or self.buffer.revisit in by_rate
 
   @property
-  def learnability_rollouts(self) -> int:
-    """The learnability rollouts per valid proposal; 0 if nothing uses them."""
+  def used_learnability_samples(self) -> int:
+    """`learnability_samples`, or 0 if nothing uses them."""
     learned = SOLVE in self.roles and self.train_on_learnability
     if PROPOSE in self.roles or learned or self._uses_pass_rates:
       return self.learnability_samples

@@ -100,7 +100,7 @@ class AZR(System):
         settings.labels,
         settings.proposer_labels,
         vote_samples=settings.learnability_samples,
-        learns=settings.learnability_rollouts > 0,
+        learns=settings.used_learnability_samples > 0,
         rejects_duplicates=settings.buffer.duplicates == "reject",
         unverified_fraction=settings.unverified_fraction,
         strip=appendix.strip,
@@ -139,7 +139,7 @@ class AZR(System):
     The load assumes that every proposal is valid.
     """
     tasks = len(settings.task_types) * settings.prompts
-    n = settings.learnability_rollouts
+    n = settings.used_learnability_samples
     learned = n if settings.train_on_learnability else 0
     samples = (1, n, 1 if settings.uses_solutions else 0)
     return About(
@@ -217,7 +217,7 @@ class AZR(System):
       self._proposer,
       self._prompt_builder,
       extensions,
-      learnability_rollouts=self.settings.learnability_rollouts,
+      learnability_samples=self.settings.used_learnability_samples,
       uses_solutions=self.settings.uses_solutions,
       solve_from=self.settings.solve_from,
     ).collect(starts)

@@ -27,7 +27,7 @@ class CountdownPuzzles(tfds.core.GeneratorBasedBuilder):
   def __init__(
     self, *, seed: int, train: int, test: int, data_dir: pathlib.Path
   ):
-    """Configures `train` training puzzles and `test` test puzzles."""
+    """Sets the number of puzzles in each split."""
     self._seed = seed
     self._counts = {"train": train, "test": test}
     super().__init__(

@@ -134,7 +134,7 @@ class Analysis:
 
 
 def analyse(
-  numbers: Int[np.ndarray, "rows n"], targets: Int[np.ndarray, " rows"]
+  numbers: Int[np.ndarray, "rows numbers"], targets: Int[np.ndarray, " rows"]
 ) -> Analysis:
   """Solves a batch of puzzles with n numbers each.
 
@@ -164,7 +164,7 @@ def analyse(
 
 
 def _check(
-  numbers: Int[np.ndarray, "rows n"], targets: Int[np.ndarray, " rows"]
+  numbers: Int[np.ndarray, "rows numbers"], targets: Int[np.ndarray, " rows"]
 ) -> None:
   if numbers.ndim != 2 or not 2 <= numbers.shape[1] <= 6 or not len(numbers):
     raise ValueError(
@@ -229,7 +229,7 @@ def _left_parts(mask: int) -> list[int]:
 
 
 def natural_solutions(
-  numbers: Int[np.ndarray, "rows n"], targets: Int[np.ndarray, " rows"]
+  numbers: Int[np.ndarray, "rows numbers"], targets: Int[np.ndarray, " rows"]
 ) -> list[Int[np.ndarray, " _solutions"]]:
   """Returns each puzzle's solutions without negative or fractional values.
 
@@ -247,7 +247,7 @@ def natural_solutions(
   return [np.flatnonzero(row) for row in hits]
 
 
-def _values(numbers: Int[np.ndarray, "rows n"]) -> dict[int, _Values]:
+def _values(numbers: Int[np.ndarray, "rows numbers"]) -> dict[int, _Values]:
   """Returns the values of every subset, by bit mask."""
   values: dict[int, _Values] = {}
   for mask, expressions in _tables(numbers.shape[1]).items():
@@ -261,7 +261,7 @@ def _values(numbers: Int[np.ndarray, "rows n"]) -> dict[int, _Values]:
 
 
 def _analyse(
-  numbers: Int[np.ndarray, "rows n"], targets: Int[np.ndarray, " rows"]
+  numbers: Int[np.ndarray, "rows numbers"], targets: Int[np.ndarray, " rows"]
 ) -> Analysis:
   size = numbers.shape[1]
   tables, values = _tables(size), _values(numbers)
@@ -332,7 +332,7 @@ def _operate(
 ) -> tuple[
   Int64[np.ndarray, "rows left right"], Int64[np.ndarray, "rows left right"]
 ]:
-  """Returns numerators and denominators of all pairs of expressions."""
+  """Applies the operator to every pair; returns numerators, denominators."""
   a, b = left.numerator[:, :, None], left.denominator[:, :, None]
   c, d = right.numerator[:, None, :], right.denominator[:, None, :]
   if operator == "*":

@@ -203,7 +203,7 @@ def test_an_operation_without_a_name_belongs_to_what_it_reads():
     + f"\n  %copy.1 = f32[8] copy(%up), {CYCLES % 4}"
     + f"\n  %copy.2 = f32[8] copy(%nothing), {CYCLES % 9223372036854775807}"
   )
-  # The last estimate is the value that the compiler writes for none.
+  # The last estimate is the compiler's placeholder for no estimate.
   assert cost_of(text).cycles == {parts.MLP: 14}
 
 

@@ -57,7 +57,7 @@ def _search(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
 
 
 def _flat(value: Any) -> str:
-  """Joins the values of a nested list by commas."""
+  """Joins the values of a nested list with commas."""
   if isinstance(value, list):
     return ",".join(map(_flat, value))
   return str(value)
