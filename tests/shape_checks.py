@@ -46,8 +46,10 @@ def install():
       return target
     return wrap(target, typechecker=typechecker)
 
-  def make_wrapper(*, typechecker):
-    return functools.partial(wrap_shapes, typechecker=typechecker)
+  def make_wrapper(*context, **options):
+    if context:  # `jaxtyped("context")`
+      return wrap(*context)
+    return functools.partial(wrap_shapes, **options)
 
   # Modules of the hook look it up here.
   setattr(jaxtyping, wrap.__name__, make_wrapper)

@@ -1,8 +1,8 @@
 """Reinforcement learning from verifiable rewards: the main loop.
 
 The life of a step: collect (sample and grade), shape rewards, estimate
-advantages, pack, update, log, save. `opening.py` restores and builds the parts
-that steps use, so the same command on the same folder resumes the run.
+advantages, pack, update, log, save. `opening.py` builds the parts and restores
+the newest checkpoint. The same command therefore resumes the run.
 
 The host does not wait for updates. A thread fetches an update's metrics, which
 are logged once the next update is dispatched, or before a checkpoint is
