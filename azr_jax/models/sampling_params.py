@@ -13,8 +13,9 @@ Layer kernels may have 8 bits, with a scale per output channel
 their dtype: they are a small part of a large model, and rounding the head
 affects the logits directly.
 
-On CPUs and GPUs, XLA's loop over stacked layers would copy each layer's kernels
-before multiplying by them. There, each layer has its own arrays.
+In a loop over stacked layers, XLA copies each layer's kernels on CPUs and GPUs
+before it multiplies by them, and on TPUs it loads none of them early. So each
+layer has its own arrays.
 """
 
 from typing import Any
