@@ -148,6 +148,15 @@ def unstack(params: Params, num_layers: int) -> Params:
   }
 
 
+def stack(params: Params, num_layers: int) -> Params:
+  """Returns parameters as before `unstack`; copies the layers."""
+  names = [f"{transformer.LAYERS}_{index}" for index in range(num_layers)]
+  others = {k: v for k, v in params.items() if k not in names}
+  layers = [params[name] for name in names]
+  stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+  return others | {transformer.LAYERS: stacked}
+
+
 def convert(model: transformer.Transformer, params: Params) -> Params:
   """Converts training parameters to those that sampling reads.
 
