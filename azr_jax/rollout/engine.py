@@ -132,7 +132,7 @@ def make_engine(
       decode_state.init_slots, static_argnums=0, out_shardings=slots_sharding
     ),
     prefill=jax.jit(
-      functools.partial(_prefill_of(model, mesh), **on_mesh),
+      functools.partial(prefill_of(model, mesh_lib.platform(mesh)), **on_mesh),
       out_shardings=pool_sharding,
       donate_argnums=1,
     ),
@@ -154,19 +154,19 @@ def make_engine(
   )
 
 
-def _prefill_of(
-  model: transformer.Transformer, mesh: Mesh
+def prefill_of(
+  model: transformer.Transformer, platform: str
 ) -> Callable[..., pages.Pool]:
   """Returns `steps.prefill` of a decoder.
 
-  On TPUs it stacks separate layers first. The copy adds a quarter to a call, but
-  compiling prefill layer by layer would take five times as long.
+  On TPUs it stacks separate layers first. The copy adds a quarter to a call,
+  but compiling prefill layer by layer would take five times as long.
 
   Args:
     model: the decoder for sampling.
-    mesh: the mesh to sample on.
+    platform: cpu, gpu or tpu.
   """
-  if not model.unrolled or mesh_lib.platform(mesh) != "tpu":
+  if not model.unrolled or platform != "tpu":
     return functools.partial(steps_lib.prefill, model)
   stacked = model.clone(unrolled=False)
 
