@@ -41,8 +41,8 @@ BOUNDS = {
     },
   },
   (FOURTEEN_B, LARGER_V5P): {
-    "prefill": {"cycles": 135, "large": 0, "scratch_gib": 0.45},
-    "decode": {"token_cycles": 12.9, "large": 0, "scratch_gib": 1.3},
+    "prefill": {"cycles": 160, "large": 0, "scratch_gib": 12.6},
+    "decode": {"token_cycles": 10.5, "large": 0, "scratch_gib": 1.3},
   },
   (SEVEN_B, H200): {
     "decode": {"token_launches": 540, "large": 0, "scratch_gib": 1.4},
