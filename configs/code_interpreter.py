@@ -100,7 +100,6 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.code_interpreter.questions = ("split:train",)
   c.code_interpreter.prompt_format = "chat"
   c.model.dtype = "bfloat16"
-  c.model.remat = "full"
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
   # Pages, not slots, limit how many conversations fit.

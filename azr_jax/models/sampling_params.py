@@ -13,8 +13,9 @@ Layer kernels may have 8 bits, with a scale per output channel
 their dtype: they are a small part of a large model, and rounding the head
 affects the logits directly.
 
-On CPUs and GPUs, XLA's loop over stacked layers would copy each layer's kernels
-before multiplying by them. There, each layer has its own arrays.
+In a loop over stacked layers, XLA copies each layer's kernels on CPUs and GPUs
+before it multiplies by them, and on TPUs it loads none of them early. So each
+layer has its own arrays.
 """
 
 from typing import Any
@@ -149,6 +150,15 @@ def unstack(params: Params, num_layers: int) -> Params:
     )
     for index in range(num_layers)
   }
+
+
+def stack(params: Params, num_layers: int) -> Params:
+  """Returns parameters as before `unstack`; copies the layers."""
+  names = [f"{transformer.LAYERS}_{index}" for index in range(num_layers)]
+  others = {k: v for k, v in params.items() if k not in names}
+  layers = [params[name] for name in names]
+  stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+  return others | {transformer.LAYERS: stacked}
 
 
 def convert(model: transformer.Transformer, params: Params) -> Params:

@@ -35,10 +35,10 @@ def build_engine(
   """
   config, platform = model.config, mesh_lib.platform(mesh)
   model = model.clone(kernel_dtype=settings.kernel_dtype)
-  unrolled = settings.unrolls(platform, sampling_params.layer_bytes(model))
+  unrolled = settings.unrolls(sampling_params.layer_bytes(model))
   model = engine_lib.sampling_model(model, mesh, rules, unrolled)
   devices = mesh_lib.batch_devices(mesh)
-  slot_counts = shapes_lib.slot_counts(settings.slots, devices)
+  slot_counts = shapes_lib.slot_counts(settings.slots, devices, platform)
   shapes = shapes_of(settings, devices, slot_counts)
   cache_dtype = settings.cache_dtype(model.dtype)
   lists_pages = settings.lists_pages(platform, config.head_size, model.dtype)

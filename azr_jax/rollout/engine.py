@@ -133,7 +133,7 @@ def make_engine(
       decode_state.init_slots, static_argnums=0, out_shardings=slots_sharding
     ),
     prefill=jax.jit(
-      functools.partial(steps_lib.prefill, model, **on_mesh),
+      functools.partial(prefill_of(model, mesh_lib.platform(mesh)), **on_mesh),
       out_shardings=pool_sharding,
       donate_argnums=1,
     ),
@@ -153,6 +153,29 @@ def make_engine(
       donate_argnums=(1, 2),
     ),
   )
+
+
+def prefill_of(
+  model: transformer.Transformer, platform: str
+) -> Callable[..., pages.Pool]:
+  """Returns `steps.prefill` of a decoder.
+
+  On TPUs it stacks separate layers first. The copy adds a quarter to a call,
+  but compiling prefill layer by layer would take five times as long.
+
+  Args:
+    model: the decoder for sampling.
+    platform: cpu, gpu or tpu.
+  """
+  if not model.unrolled or platform != "tpu":
+    return functools.partial(steps_lib.prefill, model)
+  stacked = model.clone(unrolled=False)
+
+  def prefill(params: Params, *arguments: Any, **on_mesh: Any) -> pages.Pool:
+    params = sampling_params.stack(params, model.config.num_layers)
+    return steps_lib.prefill(stacked, params, *arguments, **on_mesh)
+
+  return prefill
 
 
 def _make_compact(sharding: NamedSharding) -> Wrapped:

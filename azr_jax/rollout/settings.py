@@ -156,8 +156,9 @@ class SamplerSettings(Settings):
   layers: str = setting(
     AUTO,
     "scan compiles one program for all layers; unrolled compiles each layer "
-    "separately. auto scans on TPUs and for small layers: other compilers copy "
-    "a layer's weights out of the stack for every token",
+    "separately. auto scans for small layers only: in a loop, a CPU or GPU "
+    "copies each layer's weights for every token, and a TPU cannot load the "
+    "next layer's weights early",
     choices=LAYERS,
     expert=True,
   )
@@ -299,15 +300,14 @@ class SamplerSettings(Settings):
       )
     return self.attention == KERNEL
 
-  def unrolls(self, platform: str, layer_bytes: int) -> bool:
+  def unrolls(self, layer_bytes: int) -> bool:
     """Returns whether each layer is compiled separately.
 
     Args:
-      platform: the devices' platform: cpu, gpu or tpu.
       layer_bytes: the size of a layer's parameters in their sampling dtype.
     """
     if self.layers == AUTO:
-      return platform != "tpu" and layer_bytes >= UNROLLED_BYTES
+      return layer_bytes >= UNROLLED_BYTES
     return self.layers == UNROLLED
 
   @property

@@ -183,6 +183,10 @@ def forward(
     {"params": params}, tokens, positions, cache=cache, recent=recent
   )
   hidden_BSD, new = outputs
+  if isinstance(cache.live, pages.LivePages):
+    # Callers append to `recent`. If they could do so before the last layer has
+    # read it, the TPU compiler would copy it for every token.
+    hidden_BSD, new = jax.lax.optimization_barrier((hidden_BSD, new))
   return hidden_BSD, new
 
 

@@ -20,6 +20,7 @@ from azr_jax import types
 from azr_jax.learner import objective, packing
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout import engine
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.run import compile_counter
 
@@ -60,6 +61,24 @@ def test_another_program_gives_the_same_samples(
 ):
   want = sample(policy(params, one_device_mesh))
   found = sample(policy(params, one_device_mesh, **settings))
+  for key, completion in want.items():
+    np.testing.assert_array_equal(found[key].token_ids, completion.token_ids)
+    np.testing.assert_allclose(
+      found[key].logprobs, completion.logprobs, atol=1e-4
+    )
+
+
+def test_layers_stacked_for_prefill_give_the_same_samples(
+  params, one_device_mesh, monkeypatch
+):
+  want = sample(policy(params, one_device_mesh, layers="unrolled"))
+  prefill_of = engine.prefill_of
+  monkeypatch.setattr(
+    engine, "prefill_of", lambda model, _: prefill_of(model, "tpu")
+  )
+  found = sample(
+    policy(params, one_device_mesh, new_sampler, layers="unrolled")
+  )
   for key, completion in want.items():
     np.testing.assert_array_equal(found[key].token_ids, completion.token_ids)
     np.testing.assert_allclose(

@@ -30,17 +30,23 @@ LAYOUTS = [{"data": 8}, {"data": 4, "fsdp": 2}]
 
 
 @pytest.mark.parametrize(
-  "slots, devices, want",
+  "slots, devices, platform, want",
   [
-    (1024, 8, (1024, 256, 64, 16, 8)),
-    (60, 4, (60, 16, 4)),
-    (61, 8, (64, 16, 8)),
-    (3, 8, (8,)),
-    (20, 1, (20, 5, 1)),
+    (1024, 8, "gpu", (1024, 256, 64, 16, 8)),
+    (1024, 8, "tpu", (1024, 256, 64, 16)),
+    (60, 4, "cpu", (60, 16, 4)),
+    (60, 4, "tpu", (60, 16, 8)),
+    (61, 8, "cpu", (64, 16, 8)),
+    (3, 8, "cpu", (8,)),
+    (3, 8, "tpu", (8,)),
+    (20, 1, "cpu", (20, 5, 1)),
+    (20, 1, "tpu", (20, 5, 2)),
   ],
 )
-def test_every_device_has_a_part_of_each_slot_count(slots, devices, want):
-  assert shapes.slot_counts(slots, devices) == want
+def test_every_device_has_a_part_of_each_slot_count(
+  slots, devices, platform, want
+):
+  assert shapes.slot_counts(slots, devices, platform) == want
 
 
 class Table:
@@ -173,7 +179,7 @@ def test_samples_do_not_depend_on_the_slots_left_to_each_device(
   found, slots = sample_in_bursts(params, mesh_lib.make_mesh(sizes))
   # Three sequences a device need 64 slots, two need 16, and one needs 8.
   assert slots == [64, 64, 16, 64, 64, 16, 8]
-  monkeypatch.setattr(shapes, "slot_counts", lambda slots, devices: (slots,))
+  monkeypatch.setattr(shapes, "slot_counts", lambda slots, *_: (slots,))
   want, all_slots = sample_in_bursts(params, one_device_mesh)
   assert all_slots == [64] * len(slots)
   for completion, alone in zip(found, want, strict=True):

@@ -86,7 +86,7 @@ def measure(
     return lengths.draw(1, random.Random(seed << 32 | sample))[0]
 
   ids = np.asarray(tokenizer.encode(text))
-  counts = slot_counts(settings.slots, devices)
+  counts = slot_counts(settings.slots, devices, "tpu")
   shapes = shapes_of(settings, devices, counts)
   engine = _TimedEngine(shapes, length, ids)
   meter = Meter()

@@ -98,7 +98,9 @@ def compile_check(
   )
   shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
   trip_counts = assumed_trip_counts(c, shapes, prompt_tokens)
-  counts = slot_counts(r.slots, mesh_lib.batch_devices(sampling))
+  counts = slot_counts(
+    r.slots, mesh_lib.batch_devices(sampling), mesh_lib.platform(mesh)
+  )
   for slots in counts:
     name = sampling_programs.decode_name(counts, slots)
     trip_counts[name] = trip_counts["decode"]

@@ -197,7 +197,25 @@ def forecast_steps(
       for staleness, values in ahead_s.items()
     },
     **{name: statistics.fmean(values) for name, values in means.items()},
+    "decode_by_slots": _by_slots([step.sampled for step in found]),
   }
+
+
+def _by_slots(
+  found: Sequence[sampler_forecast.SimulatedSampling],
+) -> dict[str, dict[str, float]]:
+  """Returns the mean work of a step for each number of slots, descending."""
+  counts = sorted({n for one in found for n in one.decoded}, reverse=True)
+  by_slots = {}
+  for slots in counts:
+    works = [one.decoded[slots] for one in found if slots in one.decoded]
+    steps = sum(work.steps for work in works)
+    by_slots[str(slots)] = {
+      "calls": sum(work.calls for work in works) / len(found),
+      "steps": steps / len(found),
+      "live_slots": sum(work.tokens for work in works) / steps,
+    }
+  return by_slots
 
 
 def _parts(found: Sequence[forecast.SimulatedStep]) -> dict[str, list[float]]:

@@ -123,6 +123,21 @@ class SamplerCosts:
 
 
 @dataclasses.dataclass
+class DecodeWork:
+  """Decode calls with the same number of slots.
+
+  Attributes:
+    calls: number of calls.
+    steps: decode iterations over all calls.
+    tokens: generated tokens.
+  """
+
+  calls: int = 0
+  steps: int = 0
+  tokens: int = 0
+
+
+@dataclasses.dataclass
 class SimulatedSampling:
   """Simulated time and work of a stream.
 
@@ -131,10 +146,7 @@ class SimulatedSampling:
     compact_s: seconds of changing the number of slots.
     decode_s: seconds of decoding.
     host_s: seconds in which the device waited for the host.
-    calls: number of decode calls.
-    steps: decode iterations over all calls.
-    slot_steps: decode iterations times slots, over all calls.
-    tokens: tokens of all completions.
+    decoded: number of slots -> the calls with as many.
     step_ends: sampling time at which each training step was complete, seconds.
   """
 
@@ -142,16 +154,33 @@ class SimulatedSampling:
   compact_s: float = 0.0
   decode_s: float = 0.0
   host_s: float = 0.0
-  calls: int = 0
-  steps: int = 0
-  slot_steps: int = 0
-  tokens: int = 0
+  decoded: dict[int, DecodeWork] = dataclasses.field(default_factory=dict)
   step_ends: list[float] = dataclasses.field(default_factory=list)
 
   @property
   def seconds(self) -> float:
     """Total seconds of sampling."""
     return self.prefill_s + self.compact_s + self.decode_s + self.host_s
+
+  @property
+  def calls(self) -> int:
+    """Number of decode calls."""
+    return sum(work.calls for work in self.decoded.values())
+
+  @property
+  def steps(self) -> int:
+    """Decode iterations over all calls."""
+    return sum(work.steps for work in self.decoded.values())
+
+  @property
+  def slot_steps(self) -> int:
+    """Decode iterations times slots, over all calls."""
+    return sum(slots * work.steps for slots, work in self.decoded.items())
+
+  @property
+  def tokens(self) -> int:
+    """Tokens of all completions."""
+    return sum(work.tokens for work in self.decoded.values())
 
   @property
   def busy(self) -> float:
@@ -224,10 +253,10 @@ class _CostEngine(LengthEngine):
     done.host_s += host.call_s + count * host.slot_s
     if (slots.done & (generated > 0)).any():
       done.host_s += host.exchange_s
-    done.calls += 1
-    done.steps += steps
-    done.slot_steps += steps * count
-    done.tokens += int(generated.sum())
+    work = done.decoded.setdefault(count, DecodeWork())
+    work.calls += 1
+    work.steps += steps
+    work.tokens += int(generated.sum())
     return pool, slots, output
 
 

@@ -80,6 +80,29 @@ def test_more_steps_ahead_take_no_longer_and_differ_in_their_draws():
   )
 
 
+def test_decoding_is_counted_by_the_number_of_slots():
+  """After a call of 16 tokens in four slots, one answer needs 84 more."""
+
+  class OneLong:
+    def draw(self, count, rng):
+      del rng
+      return [10] * (count - 1) + [100]
+
+  found = draws.forecast_steps(
+    Load(4, 4, 4, 8.0, 0.0, ((1, 4),)),
+    OneLong(),
+    rules(slot_counts=(4, 1)),
+    costs(),
+    LEARNER,
+    LEARNED,
+    2,
+  )
+  assert found["decode_by_slots"] == {
+    "4": {"calls": 1, "steps": 16, "live_slots": (3 * 10 + 16) / 16},
+    "1": {"calls": 6, "steps": 84, "live_slots": 1},
+  }
+
+
 def test_only_steps_between_others_are_timed():
   """One long step: its own time counts, but not that of its neighbours."""
   long, short = prompts(100, 100, 100, 100), prompts(10, 10, 10, 10)
