@@ -443,7 +443,7 @@ def test_one_seed_decides_nothing(finished, tmp_path):
   assert found[0]["p_holm"] < 0.05
   want = ["undecided", "not run", "not run", "holds", "not run"]
   assert [one["verdict"] for one in found] == want
-  assert "It is of one seed" in text and "(items) (1 of 2 seeds)" in text
+  assert "Only one seed was run" in text and "(items) (1 of 2 seeds)" in text
   shutil.rmtree(alone.run("better", 4))
   text = page.write(source, source, alone)
   assert "**late x less y: `better` below 0**: undecided" in text
@@ -529,7 +529,7 @@ def test_what_would_be_seen_is_told_as_a_difference(finished):
   assert "`same` not below `plain` by 0.5" in text
   assert "a true difference of +0.25 would be seen in 80 of 100" in text
   text = reading.sentence(workdir.plan, one | {"interval": [-0.4, 0.6]})
-  assert "left of 0.05 for one of several claims" in text
+  assert "for several claims at level 0.05" in text
 
 
 def test_another_machine_goes_on_from_what_was_kept(finished, tmp_path):
