@@ -11,7 +11,11 @@ from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import shapes as shapes_lib
 from azr_jax.rollout.drafts import Drafting
 from azr_jax.rollout.engine import Engine
-from azr_jax.rollout.settings import SamplerSettings, SpeculationSettings
+from azr_jax.rollout.settings import (
+  KERNEL,
+  SamplerSettings,
+  SpeculationSettings,
+)
 from azr_jax.rollout.shapes import EngineShapes
 from azr_jax.types import Rules
 
@@ -36,7 +40,10 @@ def build_engine(
   config, platform = model.config, mesh_lib.platform(mesh)
   model = model.clone(kernel_dtype=settings.kernel_dtype)
   unrolled = settings.unrolls(sampling_params.layer_bytes(model))
-  model = engine_lib.sampling_model(model, mesh, rules, unrolled)
+  model = engine_lib.sampling_model(
+    *(model, mesh, rules, unrolled),
+    has_projection_kernel=settings.projection == KERNEL,
+  )
   devices = mesh_lib.batch_devices(mesh)
   slot_counts = shapes_lib.slot_counts(settings.slots, devices, platform)
   shapes = shapes_of(settings, devices, slot_counts)

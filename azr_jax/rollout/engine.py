@@ -190,7 +190,12 @@ def _make_compact(sharding: NamedSharding) -> Wrapped:
 
 
 def sampling_model(
-  model: transformer.Transformer, mesh: Mesh, rules: Rules, unrolled: bool
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Rules,
+  unrolled: bool,
+  *,
+  has_projection_kernel: bool = False,
 ) -> transformer.Transformer:
   """Returns the decoder for sampling.
 
@@ -199,9 +204,11 @@ def sampling_model(
     mesh: the mesh to sample on.
     rules: logical parameter axis -> mesh axis.
     unrolled: whether each layer is compiled separately.
+    has_projection_kernel: whether `gpu_projection_kernel.py` projects where it
+      can.
   """
   fused, project = sampling_params.fits(model.config, mesh, rules), None
-  if fused and model.kernel_dtype is None:
+  if has_projection_kernel and fused and model.kernel_dtype is None:
     project = gpu_projection_kernel.make(mesh, model.config, model.dtype)
   return model.clone(
     # A token has few activations, so summing partial products of split kernels

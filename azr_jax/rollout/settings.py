@@ -14,6 +14,9 @@ from azr_jax.rollout.token_sampling import Truncation
 
 # How decoding attends to the pages of the KV cache.
 ATTENTIONS = AUTO, KERNEL, LOOP = "auto", "kernel", "loop"
+# How decoding computes queries, keys and values.
+XLA = "xla"
+PROJECTIONS = XLA, KERNEL
 # How sampling runs the layers.
 LAYERS = AUTO, SCAN, UNROLLED = "auto", "scan", "unrolled"
 # Dtypes of the layers' weights and of the KV cache during sampling.
@@ -151,6 +154,14 @@ class SamplerSettings(Settings):
     "every slot, as many pages as the longest sequence has; auto picks kernel "
     "on TPUs and on GPUs whose kernel supports the cache",
     choices=ATTENTIONS,
+    expert=True,
+  )
+  projection: str = setting(
+    XLA,
+    "norm, queries, keys and values when decoding. kernel computes them as one "
+    "operation on GPUs that hold whole 16-bit weights, for at most 64 tokens "
+    "of a device; xla as three. Which is faster has not been measured",
+    choices=PROJECTIONS,
     expert=True,
   )
   layers: str = setting(

@@ -128,18 +128,29 @@ def test_which_decoders_and_meshes_have_the_kernel(monkeypatch):
   assert not has_kernel({"hidden_size": 40})
 
 
-@pytest.mark.parametrize("kernel_dtype", [None, jnp.dtype(jnp.int8)])
-def test_samplers_on_gpus_use_the_kernel_unless_weights_have_8_bits(
-  kernel_dtype, monkeypatch
+@pytest.mark.parametrize(
+  "kernel_dtype, is_chosen, is_used",
+  [
+    (None, True, True),
+    (None, False, False),
+    (jnp.dtype(jnp.int8), True, False),
+  ],
+)
+def test_samplers_on_gpus_use_the_kernel_that_is_chosen_for_16_bits(
+  kernel_dtype, is_chosen, is_used, monkeypatch
 ):
   monkeypatch.setattr(mesh_lib, "platform", lambda mesh: "gpu")
   model = transformer.Transformer(
     CONFIG, jnp.dtype(jnp.bfloat16), kernel_dtype=kernel_dtype
   )
   found = engine.sampling_model(
-    model, one_device(), ShardingSettings().rules(), unrolled=True
+    model,
+    one_device(),
+    ShardingSettings().rules(),
+    unrolled=True,
+    has_projection_kernel=is_chosen,
   )
-  assert found.fused and (found.project is None) == (kernel_dtype is not None)
+  assert found.fused and (found.project is not None) == is_used
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import dataclasses
 from azr_jax.lab.bench import decoding
 from azr_jax.models import presets
 from azr_jax.models.operations import training_flops
-from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.settings import KERNEL, XLA, SamplerSettings
 
 OURS, TORCH = _SIDES = "azr_jax", "torch"
 # Keys of `peak_rates` that a case may be limited by.
@@ -111,6 +111,10 @@ def make(tiny: bool = False) -> list[Case]:
     *decode("0.5B", 64, 8, 256),
     *decode("7B", 8, 256),
     *[
+      _decode(name, slots, OURS, tiny, KERNEL)
+      for name, slots in (("1.5B", 64), ("1.5B", 8), ("7B", 64))
+    ],
+    *[
       _update(name, OURS, tiny, change)
       for name in ("135M", "1.5B")
       for change in CHANGES
@@ -150,7 +154,9 @@ def _update(name: str, side: str, tiny: bool, change: str = "") -> Case:
   )
 
 
-def _decode(name: str, slots: int, side: str, tiny: bool) -> Case:
+def _decode(
+  name: str, slots: int, side: str, tiny: bool, projection: str = XLA
+) -> Case:
   """Returns one side's decoding of some slots."""
   preset = SHAPES[name].preset
   cached, new, count = _CACHED_TOKENS, _NEW_TOKENS, slots
@@ -167,7 +173,8 @@ def _decode(name: str, slots: int, side: str, tiny: bool) -> Case:
     words = ("torch", "decode", *words)
   else:
     page = ("--page_size=8",) if tiny else ()
-    words = ("decode", f"--dtype={_DTYPE}", *page, *words)
+    how = f"--dtype={_DTYPE}", f"--projection={projection}"
+    words = ("decode", *how, *page, *words)
   read = decoding.min_bytes(
     presets.PRESETS[preset],
     SamplerSettings().dtypes(_DTYPE),
@@ -176,7 +183,8 @@ def _decode(name: str, slots: int, side: str, tiny: bool) -> Case:
     new,
   )
   return Case(
-    f"decode {name}, {slots} slots",
+    f"decode {name}, {slots} slots"
+    + (", projection kernel" if projection == KERNEL else ""),
     side,
     words,
     "token_s",

@@ -21,7 +21,8 @@ FOURTEEN_B = "configs/azr.py:qwen2.5-coder-14b"
 # A small model, with few slots and a program of each layer.
 SMALL = (
   "configs/azr.py:smollm2-135m_gpu --config.model.preset=qwen2.5-1.5b "
-  "--config.rollout.slots=64 --config.rollout.layers=unrolled"
+  "--config.rollout.slots=64 --config.rollout.layers=unrolled "
+  "--config.rollout.projection=kernel"
 )
 V5P, LARGER_V5P, H100, H200 = "v5p:4x4x2", "v5p:4x4x4", "h100:1", "h200:8"
 # (config and other flags, topology) -> program -> figure -> maximum. Cycles are

@@ -14,13 +14,19 @@ from typing import Any
 from azr_jax.lab.bench import decoding, device
 from azr_jax.lab.bench.commands import decoder as decoder_lib
 from azr_jax.rollout.build import build_engine
-from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.settings import PROJECTIONS, XLA, SamplerSettings
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds the flags of the decoder and of the slots."""
+  """Adds the flags of the decoder, of the slots and of the projection."""
   decoder_lib.add_decoder_flags(parser)
   decoder_lib.add_slot_flags(parser)
+  parser.add_argument(
+    "--projection",
+    choices=PROJECTIONS,
+    default=XLA,
+    help="as the setting rollout.projection",
+  )
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
@@ -34,6 +40,7 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     prefill_tokens=flags.prefill_tokens,
     decode_chunk=flags.decode_chunk,
     page_size=flags.page_size,
+    projection=flags.projection,
     stop_strings=(),
   )
   engine = build_engine(
