@@ -23,6 +23,8 @@ from azr_jax.models.presets import PRESETS
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
 from azr_jax.rollout import engine
+from azr_jax.rollout.build import build_engine
+from azr_jax.rollout.settings import PROJECTIONS, SamplerSettings
 
 CONFIG = ModelConfig(
   vocab_size=64,
@@ -151,6 +153,18 @@ def test_samplers_on_gpus_use_the_kernel_that_is_chosen_for_16_bits(
     has_projection_kernel=is_chosen,
   )
   assert found.fused and (found.project is not None) == is_used
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_a_setting_chooses_the_kernel(projection, monkeypatch):
+  monkeypatch.setattr(mesh_lib, "platform", lambda mesh: "gpu")
+  built = build_engine(
+    transformer.Transformer(CONFIG, jnp.dtype(jnp.bfloat16)),
+    one_device(),
+    ShardingSettings().rules(),
+    SamplerSettings(projection=projection, prompt_buckets=(16,)),
+  )
+  assert (built.model.project is not None) == (projection == "kernel")
 
 
 @pytest.mark.slow
