@@ -282,7 +282,7 @@ _ENTRY = re.compile(r"^  \*{0,2}([\w, ]+): (.*(?:\n   .*)*)", re.M)
 
 
 def repeats_name(name, text):
-  """Returns whether a description has no word beyond those of the name."""
+  """Returns whether a description only repeats the words of the name."""
 
   def words(text):
     found = re.findall(r"[a-z0-9]+", text.lower())

@@ -133,7 +133,7 @@ def rows_of(workdir):
 
 
 def metrics_of(workdir):
-  """Metrics by step, without those of the machine."""
+  """Returns the metrics of each step, without measurements of the machine."""
   # Imported here, because this module loads before JAX may be imported.
   from azr_jax.run import metrics
 
