@@ -8,6 +8,7 @@ import flax.struct
 from azr_jax import types
 from azr_jax.learner import gap, preparation, update
 from azr_jax.learner.critic import Estimate
+from azr_jax.learner.objective import Fixed
 from azr_jax.learner.train_state import TrainState
 from azr_jax.types import Metrics, Params
 
@@ -20,13 +21,13 @@ class ActorCritic(flax.struct.PyTreeNode):
 
   @property
   def params(self) -> Params:
-    """The policy's parameters, used for sampling."""
+    """The policy's trained parameters."""
     return self.policy.params
 
 
-# (ActorCritic, batch, ref_params) -> (ActorCritic, metrics).
+# (ActorCritic, batch, fixed) -> (ActorCritic, metrics).
 ActorCriticUpdate: TypeAlias = Callable[
-  [ActorCritic, types.Batch, Params | None], tuple[ActorCritic, Metrics]
+  [ActorCritic, types.Batch, Fixed], tuple[ActorCritic, Metrics]
 ]
 
 
@@ -37,7 +38,7 @@ def make_actor_critic_update(
   epochs: int = 1,
   prepare: preparation.Prepare | None = None,
 ) -> ActorCriticUpdate:
-  """Returns `(ActorCritic, batch, ref_params) -> (ActorCritic, metrics)`.
+  """Returns `(ActorCritic, batch, fixed) -> (ActorCritic, metrics)`.
 
   Runs three programs in sequence; see `critic.py`. Advantages and
   returns are estimated once and stay fixed while the critic and policy updates
@@ -53,17 +54,17 @@ def make_actor_critic_update(
   """
 
   def learn(
-    state: ActorCritic, batch: types.Batch, ref_params: Params | None
+    state: ActorCritic, batch: types.Batch, fixed: Fixed
   ) -> tuple[ActorCritic, Metrics]:
-    value_batch, metrics = estimate(state.critic.params, batch)
+    value_batch, metrics = estimate(fixed.whole(state.critic.params), batch)
     policy, critic = state.policy, state.critic
     policy_batch, prepared = preparation.prepared(
-      prepare, policy, value_batch.batch
+      prepare, policy, value_batch.batch, fixed
     )
     metrics |= prepared
     for _ in range(epochs):
-      critic, critic_metrics = critic_update(critic, value_batch)
-      policy, policy_metrics = policy_update(policy, policy_batch, ref_params)
+      critic, critic_metrics = critic_update(critic, value_batch, fixed)
+      policy, policy_metrics = policy_update(policy, policy_batch, fixed)
       policy_metrics = gap.keep_first(metrics, policy_metrics)
       metrics = metrics | critic_metrics | policy_metrics
     return ActorCritic(policy, critic), metrics

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from azr_jax import types
 from azr_jax.learner import masked, packing, update, value_model
 from azr_jax.learner.critic import ValueBatch
+from azr_jax.learner.objective import Fixed
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
@@ -23,7 +24,7 @@ from azr_jax.types import Metrics, Params
 # minibatch without trained tokens has a smaller share.
 MIN_WEIGHT = 1e-12
 _Loss: TypeAlias = Callable[
-  [Params, ValueBatch, Params | None], tuple[Float[Array, ""], Metrics]
+  [Params, ValueBatch, Fixed], tuple[Float[Array, ""], Metrics]
 ]
 # Carry of the loop over minibatches: the train state, then running sums of
 # losses, gradient norms, clipped steps and skipped steps.
@@ -72,7 +73,9 @@ def make_update(
   aggregation: str = "token_mean",
   options: compiler.Options = None,
 ) -> update.Update:
-  """Returns jitted `(state, ValueBatch) -> (state, metrics)`; donates `state`.
+  """Returns jitted `(state, ValueBatch, fixed) -> (state, metrics)`.
+
+  The update donates its state.
 
   The update splits the batch into `num_minibatches` minibatches of consecutive
   micro-batches and takes one optimizer step on the loss of each, aggregated
@@ -95,7 +98,7 @@ def make_update(
   max_norm = grad_clip or math.inf
 
   def critic_update(
-    state: TrainState, batch: ValueBatch
+    state: TrainState, batch: ValueBatch, fixed: Fixed
   ) -> tuple[TrainState, Metrics]:
     count = update.nonempty_micro_batches(batch.batch)
     steps = jnp.minimum(num_minibatches, count)
@@ -105,7 +108,7 @@ def make_update(
       state, losses, norms, clipped, skipped = carry
       start, stop = index * count // steps, (index + 1) * count // steps
       total, grads = _minibatch_gradients(
-        loss_fn, state.params, batch, fractions, start, stop
+        loss_fn, state.params, batch, fixed, fractions, start, stop
       )
       norm = optax.tree.norm(grads)
       is_finite = jnp.isfinite(total) & jnp.isfinite(norm)
@@ -135,7 +138,8 @@ def make_update(
   by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(
     critic_update,
-    in_shardings=(shardings, by_row),
+    # Fixed parameters keep their own shardings.
+    in_shardings=(shardings, by_row, None),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
     compiler_options=options,
@@ -146,11 +150,10 @@ def _make_loss(model: transformer.Transformer, value_clip: float) -> _Loss:
   """Returns the loss of a micro-batch: its weighted sum, and its plain sum."""
 
   def loss_fn(
-    params: Params, micro: ValueBatch, ref_params: Params | None
+    trained: Params, micro: ValueBatch, fixed: Fixed
   ) -> tuple[jax.Array, Metrics]:
-    del ref_params
     loss = value_loss(
-      value_model.values(model, params, micro.batch),
+      value_model.values(model, fixed.whole(trained), micro.batch),
       micro.old_values,
       micro.returns,
       value_clip,
@@ -180,6 +183,7 @@ def _minibatch_gradients(
   loss_fn: _Loss,
   params: Params,
   batch: ValueBatch,
+  fixed: Fixed,
   fractions: Float[Array, " A"],
   start: Int[Array, ""],
   stop: Int[Array, ""],
@@ -191,13 +195,14 @@ def _minibatch_gradients(
 
   Args:
     loss_fn: the loss of a micro-batch.
-    params: the critic's parameters.
+    params: the critic's trained parameters.
     batch: all micro-batches.
+    fixed: the third argument of `loss_fn`.
     fractions: each micro-batch's share of the loss, from `_fractions`.
     start: the first micro-batch.
     stop: one past the last micro-batch.
   """
-  _, sums, grads = update.accumulate(loss_fn, params, batch, None, start, stop)
+  _, sums, grads = update.accumulate(loss_fn, params, batch, fixed, start, stop)
   index = jnp.arange(fractions.shape[0])
   inside = (index >= start) & (index < stop)
   fraction = jnp.maximum(jnp.sum(fractions * inside), MIN_WEIGHT)

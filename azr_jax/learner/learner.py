@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from azr_jax import types
 from azr_jax.learner import (
@@ -26,10 +27,11 @@ from azr_jax.learner import critic_update as critic_update_lib
 from azr_jax.learner import update as update_lib
 from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.entropy_target import EntropyTarget
-from azr_jax.learner.objective import MicroLoss
+from azr_jax.learner.objective import Fixed, MicroLoss
 from azr_jax.learner.preparation import Prepare
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
+from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.randomness import keys
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.types import BoxedParams, Metrics, Params, Rules, Shardings
@@ -42,11 +44,14 @@ class Learner:
   """The compiled programs of a learner.
 
   Attributes:
-    init: `(params) -> state`: makes a fresh state and donates `params`.
-      `init(params, critic_params)` also donates `critic_params`.
+    init: `(params) -> state`: makes a fresh state from the parameters to train
+      and donates them. `init(params, critic_params)` also donates
+      `critic_params`.
+    base: shapes, dtypes and shardings of the frozen parameters; {} without
+      adapters.
     abstract: shapes, dtypes and shardings of a state.
-    update: `(state, batch, ref_params) -> (state, metrics)`, all epochs.
-    make_reference: copies a policy's parameters for the reference policy.
+    update: `(state, batch, fixed) -> (state, metrics)`, all epochs.
+    make_reference: copies a policy's trained parameters for the reference.
     init_policy: the part of `init` that makes the policy's state.
     policy_update: the part of `update` that trains the policy.
     prepare: computes the whole-batch inputs of `policy_update`, if it needs
@@ -59,6 +64,7 @@ class Learner:
   """
 
   init: Callable[..., State]
+  base: Params
   abstract: State
   update: Callable[..., tuple[State, Metrics]]
   make_reference: jax.stages.Wrapped
@@ -112,6 +118,7 @@ def make(
   options: compiler.Options = None,
   prepare: Prepare | None = None,
   entropy_target: EntropyTarget | None = None,
+  base_dtype: DTypeLike | None = None,
 ) -> Learner:
   """Compiles the functions that initialize and update a policy.
 
@@ -129,8 +136,9 @@ def make(
     prepare: from `preparation.make_prepare`.
     entropy_target: adapts the entropy coefficient. None keeps the coefficient
       of the loss.
+    base_dtype: dtype of a frozen base; None uses the model's compute type.
   """
-  boxed = transformer.abstract_params(model)
+  boxed = transformer.abstract_trained(model)
   coef = None if entropy_target is None else entropy_target.start
   shardings = train_state.state_shardings(boxed, optimizer, mesh, rules, coef)
   init = train_state.make_init_state(optimizer, shardings, coef)
@@ -139,6 +147,7 @@ def make(
   )
   alone = Learner(
     init,
+    abstract_base(model, mesh, rules, base_dtype or model.dtype),
     abstract_state(model, optimizer, mesh, rules, entropy_coef=coef),
     _repeated(policy_update, epochs, prepare),
     _make_reference(model, shardings.params),
@@ -189,6 +198,7 @@ def _with_critic(
   make_critic_params = jax.jit(
     lambda params: value_model.init_params(
       params,
+      model.config.hidden_size,
       keys.of(critic.seed, Purpose.VALUE_HEAD),
       critic.head_init,
     ),
@@ -276,16 +286,44 @@ def _repeated(
   def repeated(
     state: train_state.TrainState,
     batch: types.Batch,
-    ref_params: Params | None,
+    fixed: Fixed,
   ) -> tuple[train_state.TrainState, Metrics]:
-    batch, prepared = preparation.prepared(prepare, state, batch)
+    batch, prepared = preparation.prepared(prepare, state, batch, fixed)
     metrics: Metrics = {}
     for _ in range(epochs):
-      state, latest = update(state, batch, ref_params)
+      state, latest = update(state, batch, fixed)
       metrics = gap.keep_first(metrics, latest)
     return state, prepared | metrics
 
   return repeated
+
+
+def abstract_base(
+  model: transformer.Transformer, mesh: Mesh, rules: Rules, dtype: DTypeLike
+) -> Params:
+  """Returns shapes, dtypes and shardings of a frozen base; {} without one.
+
+  Args:
+    model: the decoder.
+    mesh: the device mesh of the base.
+    rules: logical axis to mesh axis.
+    dtype: the dtype of matrices and biases that have no dtype of 8 bits.
+  """
+  shapes = mesh_lib.sharded_shapes(
+    transformer.abstract_base(model), mesh, rules
+  )
+
+  def cast(
+    path: jax.tree_util.KeyPath, leaf: jax.ShapeDtypeStruct
+  ) -> jax.ShapeDtypeStruct:
+    own = jnp.dtype(dtype)
+    if path[-1].key == "scale":
+      own = jnp.dtype(jnp.float32)
+    elif path[-1].key == "kernel" and model.kernel_dtype is not None:
+      own = model.kernel_dtype
+    return jax.ShapeDtypeStruct(leaf.shape, own, sharding=leaf.sharding)
+
+  return jax.tree_util.tree_map_with_path(cast, shapes)
 
 
 def abstract_state(
@@ -315,7 +353,9 @@ def abstract_state(
     shardings = train_state.state_shardings(boxed, optimizer, mesh, rules, coef)
     return train_state.abstract_state(boxed, optimizer, shardings, coef)
 
-  policy = abstract(transformer.abstract_params(model), optimizer, entropy_coef)
+  policy = abstract(
+    transformer.abstract_trained(model), optimizer, entropy_coef
+  )
   if critic_optimizer is None:
     return policy
   critic = abstract(value_model.abstract_params(model), critic_optimizer)

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import TypeAlias, TypedDict
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -18,12 +19,30 @@ from azr_jax.learner import logprobs as logprobs_lib
 from azr_jax.learner.policy_losses import PolicyLoss
 from azr_jax.learner.settings import PROXIMAL
 from azr_jax.learner.surrogate_losses import Targets
-from azr_jax.models import transformer
+from azr_jax.models import adapters, sampling_params, transformer
 from azr_jax.types import Metrics, Params
 
-# (params, micro-batch, ref_params) -> (loss, sums over tokens for metrics). A
-# policy loss also accepts `entropy_coef`, which overrides the setting.
+# (trained parameters, micro-batch, `Fixed`) -> (loss, sums over tokens for
+# metrics). A policy loss also accepts `entropy_coef`, which overrides the
+# setting.
 MicroLoss: TypeAlias = Callable[..., tuple[Float[Array, ""], Metrics]]
+
+
+class Fixed(flax.struct.PyTreeNode):
+  """Parameters that an update reads and does not change.
+
+  Attributes:
+    base: the frozen part of the model; {} if all parameters are trained.
+    reference: the trained part of the KL penalty's reference policy; None
+      without a penalty.
+  """
+
+  base: Params = flax.struct.field(default_factory=dict)
+  reference: Params | None = None
+
+  def whole(self, trained: Params) -> Params:
+    """Returns the parameters of the decoder with these trained ones."""
+    return adapters.join(self.base, trained)
 
 
 class _Scoring(TypedDict):
@@ -39,9 +58,16 @@ def hidden_states(
 ) -> Float[Array, "B S D"]:
   """Returns the decoder's last hidden states."""
   # Cast before the gather, so the interconnect carries half the bytes.
-  layers = transformer.compute_params(model.dtype, params["layers"])
+  layers = {
+    name: transformer.compute_params(model.dtype, value)
+    for name, value in params.items()
+    if name.startswith(transformer.LAYERS)
+  }
+  params = params | layers
+  if model.unrolled:
+    params = sampling_params.unstack_rest(params, model.config.num_layers)
   hidden, _ = model.apply(
-    {"params": params | {"layers": layers}},
+    {"params": params},
     batch.tokens,
     batch.positions,
     batch.segment_ids,
@@ -122,12 +148,12 @@ def make_policy_loss(
   kl_fn = functools.partial(_kl, model, kl_estimator, scoring)
 
   def loss_fn(
-    params: Params,
+    trained: Params,
     batch: types.Batch,
-    ref_params: Params | None,
+    fixed: Fixed,
     entropy_coef: jax.Array | float = entropy_coef,
   ) -> tuple[jax.Array, Metrics]:
-    mask = batch.loss_mask
+    mask, params = batch.loss_mask, fixed.whole(trained)
     hidden = hidden_states(model, params, batch)
     head = transformer.unembedding(params, model.config)
     logprobs, entropy = logprobs_lib.chunked_logprobs(
@@ -144,7 +170,7 @@ def make_policy_loss(
       "learner/entropy": masked.masked_sum(entropy, mask),
     }
     if kl_coef:
-      kl = kl_fn(ref_params, batch, hidden, head, logprobs)
+      kl = kl_fn(fixed, batch, hidden, head, logprobs)
       loss = loss + kl_coef * jnp.sum(batch.regularizer_weights * kl)
       sums["learner/kl"] = masked.masked_sum(kl, mask)
     return loss, sums
@@ -191,7 +217,7 @@ def _kl(
   model: transformer.Transformer,
   kl_estimator: str,
   scoring: _Scoring,
-  ref_params: Params | None,
+  fixed: Fixed,
   batch: types.Batch,
   hidden: Float[Array, "B S D"],
   head: Float[Array, "D V"],
@@ -203,13 +229,14 @@ def _kl(
     model: the decoder of both policy and reference.
     kl_estimator: a key of `losses.KL_ESTIMATORS`, or `losses.FULL_KL`.
     scoring: how log-probabilities are computed.
-    ref_params: the reference's parameters, which get no gradient.
+    fixed: holds the reference's parameters, which get no gradient.
     batch: the micro-batch.
     hidden: the policy's last hidden states.
     head: the policy's output head.
     logprobs: log-probabilities of the targets under the policy.
   """
-  reference = jax.tree.map(jax.lax.stop_gradient, ref_params)
+  assert fixed.reference is not None
+  reference = jax.lax.stop_gradient(fixed.whole(fixed.reference))
   ref_hidden = hidden_states(model, reference, batch)
   ref_head = transformer.unembedding(reference, model.config)
   mask = batch.loss_mask
@@ -237,10 +264,11 @@ def make_supervised_loss(
   """
 
   def loss_fn(
-    params: Params, batch: types.Batch, ref_params: Params | None
+    trained: Params, batch: types.Batch, fixed: Fixed
   ) -> tuple[jax.Array, Metrics]:
-    del ref_params
-    logprobs, entropy = score(model, params, batch, 1.0, chunk_tokens, mesh)
+    logprobs, entropy = score(
+      model, fixed.whole(trained), batch, 1.0, chunk_tokens, mesh
+    )
     nll = losses.negative_log_likelihood(logprobs)
     mask = batch.loss_mask
     return jnp.sum(batch.loss_weights * nll), {

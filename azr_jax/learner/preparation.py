@@ -171,7 +171,10 @@ def _top_entropy(
 
 
 def prepared(
-  prepare: Prepare | None, state: TrainState, batch: types.Batch
+  prepare: Prepare | None,
+  state: TrainState,
+  batch: types.Batch,
+  fixed: objective.Fixed,
 ) -> tuple[types.Batch, Metrics]:
   """Returns a batch with the fields that `prepare` sets, and metrics.
 
@@ -179,8 +182,9 @@ def prepared(
     prepare: from `make_prepare`.
     state: the policy's state at the update's start.
     batch: all micro-batches, with advantages.
+    fixed: the parameters that are not trained.
   """
   if prepare is None:
     return batch, {}
-  fields, metrics = prepare(state.params, state.step, batch)
+  fields, metrics = prepare(fixed.whole(state.params), state.step, batch)
   return batch.replace(**fields), metrics

@@ -1,8 +1,8 @@
 """The update: gradients accumulated over packed micro-batches, then one step.
 
-`update(state, batch, ref_params) -> (state, metrics)` is pure and jitted once.
-The batch has a leading axis of micro-batches: arrays [A, B, S]. `ref_params`
-is the reference policy of the KL term, or None.
+`update(state, batch, fixed) -> (state, metrics)` is pure and jitted once. The
+batch has a leading axis of micro-batches: arrays [A, B, S]. `fixed` has the
+parameters that are not trained (`objective.Fixed`).
 """
 
 import functools
@@ -19,13 +19,13 @@ from jaxtyping import Array, Bool, Float, Int
 from azr_jax import types
 from azr_jax.learner import sums as sums_lib
 from azr_jax.learner.entropy_target import EntropyTarget
-from azr_jax.learner.objective import MicroLoss
+from azr_jax.learner.objective import Fixed, MicroLoss
 from azr_jax.learner.train_state import EntropyTargetState, TrainState
 from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params
 
-# Jitted: (state, batch, ref_params) -> (state, metrics).
+# Jitted: (state, batch, `Fixed`) -> (state, metrics).
 Update: TypeAlias = jax.stages.Wrapped
 # A tree of arrays; a batch has arrays [A, ...].
 Tree = TypeVar("Tree")
@@ -51,11 +51,11 @@ def make_update(
       None keeps the coefficient of the loss.
 
   Returns:
-    `(state, batch [A, B, S], ref_params) -> (state, metrics)`.
+    `(state, batch [A, B, S], fixed) -> (state, metrics)`.
   """
 
   def update(
-    state: TrainState, batch: types.Batch, ref_params: Params | None
+    state: TrainState, batch: types.Batch, fixed: Fixed
   ) -> tuple[TrainState, Metrics]:
     micro_loss, control = loss_fn, None
     if isinstance(state, EntropyTargetState) and entropy_target is not None:
@@ -67,7 +67,7 @@ def make_update(
       micro_loss,
       state.params,
       batch,
-      ref_params,
+      fixed,
       0,
       nonempty_micro_batches(batch),
     )
@@ -103,7 +103,7 @@ def make_update(
     in_shardings=(
       shardings,
       mesh_lib.token_sharding(mesh, axis=1),
-      None,  # The reference keeps its own sharding.
+      None,  # Fixed parameters keep their own shardings.
     ),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
@@ -128,12 +128,10 @@ def nonempty_micro_batches(batch: types.Batch) -> Int[Array, ""]:
 
 
 def accumulate(
-  loss_fn: Callable[
-    [Params, Tree, Params | None], tuple[Float[Array, ""], Metrics]
-  ],
+  loss_fn: Callable[[Params, Tree, Fixed], tuple[Float[Array, ""], Metrics]],
   params: Params,
   batch: Tree,
-  ref_params: Params | None,
+  fixed: Fixed,
   start: Int[Array, ""] | int,
   stop: Int[Array, ""] | int,
 ) -> tuple[Float[Array, ""], Metrics, Params]:
@@ -143,14 +141,14 @@ def accumulate(
     loss_fn: the loss of one micro-batch.
     params: the parameters at which gradients are taken.
     batch: a tree of arrays [A, ...], whose micro-batches `loss_fn` takes.
-    ref_params: the third argument of `loss_fn`.
+    fixed: the third argument of `loss_fn`.
     start: the first micro-batch.
     stop: one past the last micro-batch.
   """
 
   def grad_fn(micro: Tree) -> tuple[jax.Array, Metrics, Params]:
     (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-      params, micro, ref_params
+      params, micro, fixed
     )
     return loss, sums, grads
 

@@ -28,20 +28,21 @@ def decoder(model: transformer.Transformer) -> transformer.Transformer:
 
 
 def abstract_params(model: transformer.Transformer) -> BoxedParams:
-  """Returns the critic's parameter shapes, boxed with logical axes."""
-  boxed = dict(transformer.abstract_params(decoder(model)))
+  """Returns the shapes of its trained parameters, boxed with logical axes."""
+  boxed = dict(transformer.abstract_trained(decoder(model)))
   shape = jax.ShapeDtypeStruct((model.config.hidden_size,), jnp.float32)
   boxed[HEAD] = nn.LogicallyPartitioned(shape, ("embed",))
   return boxed
 
 
 def init_params(
-  policy_params: Params, key: Key[Array, ""], init: str
+  policy_params: Params, hidden_size: int, key: Key[Array, ""], init: str
 ) -> Params:
   """Returns a copy of the policy whose output head is replaced by a value head.
 
   Args:
-    policy_params: parameters of the model that policy and critic start from.
+    policy_params: trained parameters that policy and critic start from.
+    hidden_size: D.
     key: random key of the value head; consumed.
     init: `code` draws a normal with deviation 1 / (D + 1), `paper`
       draws uniformly from (-sqrt 5, sqrt 5), as in ORZ's appendix B.
@@ -51,12 +52,13 @@ def init_params(
   """
   shared = {name: v for name, v in policy_params.items() if name != "head"}
   params = jax.tree.map(jnp.copy, shared)
-  size = policy_params["embedding"].shape[1]
   if init == "paper":
     limit = 5.0**0.5
-    head = jax.random.uniform(key, (size,), jnp.float32, -limit, limit)
+    head = jax.random.uniform(key, (hidden_size,), jnp.float32, -limit, limit)
   elif init == "code":
-    head = jax.random.normal(key, (size,), jnp.float32) / (size + 1)
+    head = jax.random.normal(key, (hidden_size,), jnp.float32) / (
+      hidden_size + 1
+    )
   else:
     raise ValueError(f"head_init={init!r}: expected one of {HEAD_INITS}")
   return params | {HEAD: head}

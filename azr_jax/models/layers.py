@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32, Int, Num
 
 from azr_jax.models import (
+  adapters,
   attention,
   cached_attention,
   gpu_projection_kernel,
@@ -33,9 +34,11 @@ class Computation:
     quantized: whether kernels have 8 bits and scales (`sampling_params.py`).
     joined: whether projections of the same input are computed as one product,
       although their kernels are separate. A GPU then runs fewer and larger
-      products. Must be false if heads are sharded over devices.
+      products. Must be false if heads are sharded over devices, or with
+      adapters.
     project: the kernel for the heads of a few tokens, from
       `gpu_projection_kernel.make`; None computes them without it.
+    lora: the adapters of the projections; None without adapters.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -48,6 +51,7 @@ class Computation:
   quantized: bool = False
   joined: bool = False
   project: gpu_projection_kernel.HeadProjection | None = None
+  lora: adapters.Lora | None = None
 
 
 # What the backward pass of `_rms_norm` keeps: x, the scale, and the inverse of
@@ -168,9 +172,10 @@ class Projection(nn.Module):
       initializer,
       self.axes_in + self.axes_out,
       self.shape_in + self.shape_out,
-    ).astype(self.how.dtype)
+    )
     zeros = nn.initializers.zeros
     if x is None:
+      kernel = kernel.astype(self.how.dtype)
       bias = None
       if self.bias:
         bias = self._parameter("bias", zeros, self.axes_out, self.shape_out)
@@ -196,6 +201,32 @@ class Projection(nn.Module):
     shape: tuple[int, ...],
   ) -> Num[Array, "..."]:
     return self.param(name, named(initializer, axes), shape, jnp.float32)
+
+
+def _adapted(
+  y: Float[Array, "B S *out"],
+  x: Float[Array, "B S *in"],
+  how: Computation,
+  name: str,
+  axes_in: tuple[str, ...],
+  axes_out: tuple[str, ...],
+) -> Float[Array, "B S *out"]:
+  """Returns the output y of a projection of x, plus its adapter's if any.
+
+  Args:
+    y: the projection's output.
+    x: its input.
+    how: the adapters and the compute type.
+    name: the projection's name.
+    axes_in: logical names of its input axes.
+    axes_out: logical names of its output axes.
+  """
+  if how.lora is None or name not in how.lora.targets:
+    return y
+  adapter = adapters.Adapter(
+    how.lora, axes_in, axes_out, how.dtype, name=f"{name}{adapters.SUFFIX}"
+  )
+  return adapter(x, y)
 
 
 def _biased(
@@ -240,16 +271,16 @@ class Attention(nn.Module):
       out = self.how.attend_cached(q, new, cache, recent, layer)
     else:
       out = self.how.attend(q, k, v, segment_ids)
-    out = Projection(
+    axes = ("heads", "head_size"), ("embed",)
+    y = Projection(
       (c.num_heads, c.head_size),
       (c.hidden_size,),
-      ("heads", "head_size"),
-      ("embed",),
+      *axes,
       False,
       self.how,
       name="o",
     )(out)
-    return out, new
+    return _adapted(y, out, self.how, "o", *axes), new
 
   @nn.nowrap
   def _heads(
@@ -265,7 +296,15 @@ class Attention(nn.Module):
       kernel, bias = self._joined(None)
       with jax.named_scope("qkv"):
         return self.how.project(x, scale, kernel, bias, positions)
-    q, k, v = self._project(x)
+    q, k, v = (
+      _adapted(y, x, self.how, name, ("embed",), (heads, "head_size"))
+      for y, name, heads in zip(
+        self._project(x),
+        ("q", "k", "v"),
+        ("heads", "kv_heads", "kv_heads"),
+        strict=True,
+      )
+    )
     if c.qk_norm:
       q = RMSNorm(c.norm_eps, "head_size", name="q_norm")(q)
       k = RMSNorm(c.norm_eps, "head_size", name="k_norm")(k)
@@ -351,9 +390,14 @@ class MLP(nn.Module):
       both = self.how.multiply(x, kernel, ("embed", "mlp", None), 1)
       hidden = _gated_pairs(both.astype(self.how.dtype))
     else:
+      gate, up = (
+        _adapted(y, x, self.how, name, ("embed",), ("mlp",))
+        for y, name in ((gate, "gate"), (up, "up"))
+      )
       hidden = _gated(gate, up)
     narrow = (inner, outer, ("mlp",), ("embed",), False, self.how)
-    return Projection(*narrow, name="down")(hidden)
+    y = Projection(*narrow, name="down")(hidden)
+    return _adapted(y, hidden, self.how, "down", ("mlp",), ("embed",))
 
 
 @jax.custom_vjp

@@ -26,17 +26,21 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Protocol
 
 import huggingface_hub
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from azr_jax.config import user_files
 from azr_jax.models import (
+  adapters,
   gguf_io,
   presets,
   safetensors_io,
+  sampling_params,
   stored,
   tokenizers,
   transformer,
@@ -62,7 +66,19 @@ _ADAPTER = "adapter_config.json"
 # A package name with an optional version.
 _PACKAGE = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?(==[\w.+!*-]+)?", re.A)
 
-LoadParams: TypeAlias = Callable[[Mesh, Rules], Params]
+
+class LoadParams(Protocol):
+  """Loads a model's parameters straight into their shards."""
+
+  def __call__(
+    self,
+    mesh: Mesh,
+    rules: Rules,
+    dtype: DTypeLike = jnp.float32,
+    kernel_dtype: DTypeLike | None = None,
+  ) -> Params:
+    """Returns the parameters; see `weight_loading.load_params`."""
+    ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +88,18 @@ class ModelSource:
   Attributes:
     config: the model's config.
     tokenizer: the model's tokenizer.
-    load_params: `(mesh, rules) -> params`: float32 parameters, loaded straight
-      into their shards.
+    load_params: loads the parameters, float32 by default.
     notes: lines to print on loading, such as about files that disagree.
+    lora: the adapters of a model that has some.
+    load_adapters: `(mesh, rules) -> adapters`, float32, stacked; None without.
   """
 
   config: ModelConfig
   tokenizer: tokenizers.Tokenizer
   load_params: LoadParams
   notes: tuple[str, ...] = ()
+  lora: adapters.Lora | None = None
+  load_adapters: Callable[[Mesh, Rules], Params] | None = None
 
   def dated(self, date: datetime.datetime) -> "ModelSource":
     """Returns the source with chat templates that see `date` as today."""
@@ -210,10 +229,23 @@ def from_folder(folder: pathlib.Path) -> ModelSource:
   return ModelSource(
     config,
     tokenizer,
-    lambda mesh, rules: weight_loading.load_params(
-      config, safetensors_io.SafetensorsReader(folder), mesh, rules
-    ),
+    functools.partial(_load_folder, config, folder),
     (*notes, *_end_tokens(tokenizer)),
+  )
+
+
+def _load_folder(
+  config: ModelConfig,
+  folder: pathlib.Path,
+  mesh: Mesh,
+  rules: Rules,
+  dtype: DTypeLike = jnp.float32,
+  kernel_dtype: DTypeLike | None = None,
+) -> Params:
+  """Loads a folder's parameters; see `weight_loading.load_params`."""
+  reader = safetensors_io.SafetensorsReader(folder)
+  return weight_loading.load_params(
+    config, reader, mesh, rules, dtype, kernel_dtype
   )
 
 
@@ -285,9 +317,7 @@ def _from_gguf(path: pathlib.Path) -> ModelSource:
   return ModelSource(
     model.config,
     tokenizer,
-    lambda mesh, rules: weight_loading.load_params(
-      model.config, model, mesh, rules
-    ),
+    functools.partial(weight_loading.load_params, model.config, model),
     _end_tokens(tokenizer),
   )
 
@@ -296,12 +326,21 @@ def random_params(config: ModelConfig, seed: int) -> LoadParams:
   """Returns a function that initializes a model with random weights."""
   model = transformer.Transformer(config)
 
-  def load(mesh: Mesh, rules: Rules) -> Params:
+  def load(
+    mesh: Mesh,
+    rules: Rules,
+    dtype: DTypeLike = jnp.float32,
+    kernel_dtype: DTypeLike | None = None,
+  ) -> Params:
+    cast = model.clone(dtype=jnp.dtype(dtype), kernel_dtype=kernel_dtype)
     shardings = mesh_lib.param_shardings(
-      transformer.abstract_params(model), mesh, rules
+      transformer.abstract_params(cast), mesh, rules
     )
     init = jax.jit(
-      lambda key: transformer.init_params(model, key), out_shardings=shardings
+      lambda key: sampling_params.convert(
+        cast, transformer.init_params(model, key)
+      ),
+      out_shardings=shardings,
     )
     return init(keys.of(seed, Purpose.INIT))
 

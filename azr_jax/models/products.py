@@ -21,7 +21,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Rules
 
 # (x [B, S, *in], kernel [*in, *out], logical axes of the kernel, number of
-# axes *in) -> the product [B, S, *out].
+# axes *in) -> the product [B, S, *out], in the type of x.
 MultiplyFn: TypeAlias = Callable[
   [
     Float[Array, "B S ..."],
@@ -41,7 +41,7 @@ def multiply(
 ) -> Float[Array, "B S ..."]:
   """Returns the product with a kernel that needs no gathering."""
   del axes
-  return jnp.tensordot(x, kernel, axes=summed)
+  return jnp.tensordot(x, kernel.astype(x.dtype), axes=summed)
 
 
 def multiply_rows(
@@ -58,7 +58,7 @@ def multiply_rows(
   del axes
   summed_size = math.prod(kernel.shape[:summed])
   rows = x.reshape(-1, summed_size)
-  y = rows @ kernel.reshape(summed_size, -1)
+  y = rows @ kernel.astype(x.dtype).reshape(summed_size, -1)
   return y.reshape(*x.shape[: x.ndim - summed], *kernel.shape[summed:])
 
 
@@ -94,6 +94,8 @@ def make(mesh: Mesh, rules: Rules) -> MultiplyFn:
     if "fsdp" not in spec:
       return product(x, kernel, axes, summed)
     split = spec.index("fsdp")
+    if kernel.dtype.itemsize > x.dtype.itemsize:
+      kernel = kernel.astype(x.dtype)  # Fewer bytes to gather.
 
     def on_shard(x: jax.Array, shard: jax.Array) -> jax.Array:
       whole = jax.lax.all_gather(shard, "fsdp", axis=split, tiled=True)

@@ -31,6 +31,8 @@ def choose(
   critic: bool = False,
   reference: bool = False,
   row_length: int = 0,
+  trained: int | None = None,
+  base_size: float = 0,
 ) -> str:
   """Replaces `auto` by the value that recomputes least and fits in memory.
 
@@ -52,6 +54,8 @@ def choose(
     reference: whether a reference policy is kept.
     row_length: tokens per row if attention computes whole matrices of scores,
       0 for flash attention.
+    trained: number of trained parameters; None trains all.
+    base_size: bytes of a frozen parameter, if only some are trained.
   """
   if remat != AUTO:
     return remat
@@ -60,10 +64,13 @@ def choose(
   if capacity is None:
     return "full"
   tensor = mesh.shape["tensor"]
-  count = parameter_count(config) / (mesh.shape["fsdp"] * tensor)
+  shards = mesh.shape["fsdp"] * tensor
+  count = parameter_count(config) / shards
   size = jnp.dtype(dtype).itemsize
   room = _ROOM * capacity
-  room -= (4 * _COPIES + size) * count
+  room -= count * (size if trained is None else base_size)
+  count = count if trained is None else trained / shards
+  room -= 4 * _COPIES * count
   # Policy and critic are updated one after the other, so the critic's gradients
   # do not exist while the policy is updated.
   room -= (4 * (_COPIES - 1) * critic + 4 * reference) * count

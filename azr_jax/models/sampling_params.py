@@ -18,6 +18,8 @@ before it multiplies by them, and on TPUs it loads none of them early. So each
 layer has its own arrays.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -27,7 +29,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Array, Num
 
-from azr_jax.models import quantization, transformer
+from azr_jax.models import adapters, quantization, transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Params, Rules
@@ -90,7 +92,7 @@ def _join_heads(
 
 
 # The input axes of each kernel in a layer; axis 0 is the layer.
-_SUMMED_AXES = {
+SUMMED_AXES = {
   "attention": {"q": (1,), "k": (1,), "v": (1,), "o": (1, 2)},
   "mlp": {"gate": (1,), "up": (1,), "down": (1,)},
 }
@@ -108,13 +110,19 @@ def quantize(params: Params, dtype: DTypeLike) -> Params:
     `scale`, float32 [L, *O], where O are the kernel's output axes.
   """
   layers: dict[str, Any] = dict(params[transformer.LAYERS])
-  for part, projections in _SUMMED_AXES.items():
+  for part, projections in SUMMED_AXES.items():
     layers[part] = dict(layers[part])
     for name, axes in projections.items():
       projection = layers[part][name]
       kernel, scale = quantization.quantize(projection["kernel"], dtype, axes)
       layers[part][name] = projection | {"kernel": kernel, "scale": scale}
   return params | {transformer.LAYERS: layers}
+
+
+def is_quantized(params: Params) -> bool:
+  """Returns whether the kernels of stacked layers have 8 bits."""
+  kernel = params[transformer.LAYERS]["mlp"]["down"]["kernel"]
+  return quantization.is_quantized(kernel.dtype)
 
 
 def layer_bytes(model: transformer.Transformer) -> int:
@@ -152,6 +160,21 @@ def unstack(params: Params, num_layers: int) -> Params:
   }
 
 
+def unstack_rest(params: Params, num_layers: int) -> Params:
+  """Returns the parameters of an `unrolled` decoder with stacked adapters.
+
+  Args:
+    params: parameters with `layers_0` and so on and, if there are adapters,
+      these with leaves [L, ...] in `layers`.
+    num_layers: L.
+  """
+  if transformer.LAYERS not in params:
+    return params
+  rest = unstack({transformer.LAYERS: params[transformer.LAYERS]}, num_layers)
+  others = {k: v for k, v in params.items() if k != transformer.LAYERS}
+  return adapters.join(others, rest)
+
+
 def stack(params: Params, num_layers: int) -> Params:
   """Returns parameters as before `unstack`; copies the layers."""
   names = [f"{transformer.LAYERS}_{index}" for index in range(num_layers)]
@@ -166,9 +189,9 @@ def convert(model: transformer.Transformer, params: Params) -> Params:
 
   Args:
     model: the sampling decoder.
-    params: the training parameters.
+    params: the training parameters. Kernels may already have 8 bits.
   """
-  if model.kernel_dtype is not None:
+  if model.kernel_dtype is not None and not is_quantized(params):
     # Quantize before the cast to `dtype`, so that kernels are rounded once.
     params = quantize(params, model.kernel_dtype)
   params = transformer.compute_params(model.dtype, params)
@@ -177,3 +200,73 @@ def convert(model: transformer.Transformer, params: Params) -> Params:
   if model.unrolled:
     params = unstack(params, model.config.num_layers)
   return params
+
+
+def convert_adapters(model: transformer.Transformer, trained: Params) -> Params:
+  """Converts the adapters of a base model that sampling reads as it is.
+
+  Args:
+    model: the sampling decoder.
+    trained: the adapters, stacked.
+  """
+  trained = transformer.compute_params(model.dtype, trained)
+  return (
+    unstack(trained, model.config.num_layers) if model.unrolled else trained
+  )
+
+
+def arrange(model: transformer.Transformer, params: Params) -> Params:
+  """Returns a frozen base model in the layout of a decoder.
+
+  Takes the arrays out of `params` one by one, so that memory for a second copy
+  of the whole model is never needed.
+
+  Args:
+    model: the decoder that reads the base; its adapters are left out.
+    params: stacked parameters in their final dtypes. They must not be used
+      afterwards.
+  """
+  layers = params.pop(transformer.LAYERS)
+  if model.fused:
+    attention = layers["attention"]
+    parts = [attention.pop(name) for name in ("q", "k", "v")]
+    attention["qkv"] = {
+      leaf: jax.jit(functools.partial(_join_heads, model.config))(
+        *(part.pop(leaf) for part in parts)
+      )
+      for leaf in list(parts[0])
+    }
+  if not model.unrolled:
+    return params | {transformer.LAYERS: layers}
+  count = model.config.num_layers
+  split = jax.jit(lambda leaf: [leaf[index] for index in range(count)])
+  for index in range(count):
+    params[f"{transformer.LAYERS}_{index}"] = {}
+  _unstack_into(params, layers, (), split)
+  return params
+
+
+def _unstack_into(
+  params: Params,
+  stacked: Params,
+  path: tuple[str, ...],
+  split: Callable[[Array], list[Array]],
+) -> None:
+  """Moves the layers of each stacked leaf to `layers_0` and so on.
+
+  Args:
+    params: receives the leaves.
+    stacked: leaves [L, ...], which are taken out.
+    path: the keys of `stacked` in a layer.
+    split: returns the layers of a leaf.
+  """
+  for name in list(stacked):
+    value = stacked.pop(name)
+    if isinstance(value, dict):
+      _unstack_into(params, value, (*path, name), split)
+      continue
+    for index, part in enumerate(split(value)):
+      node = params[f"{transformer.LAYERS}_{index}"]
+      for key in path:
+        node = node.setdefault(key, {})
+      node[name] = part

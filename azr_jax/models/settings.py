@@ -1,11 +1,16 @@
-"""Section `model` of a configuration."""
+"""Sections `model` and `lora` of a configuration."""
 
 import dataclasses
 
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
 from azr_jax.config.settings import Settings, setting
-from azr_jax.models import attention, presets, transformer
+from azr_jax.models import adapters, attention, presets, transformer
+from azr_jax.models.quantization import DTYPES as QUANTIZED
 
 DTYPES = ("float32", "bfloat16")
+AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,3 +54,53 @@ class ModelSettings(Settings):
     f"{transformer.MAX_UNROLLED} layers",
     choices=(transformer.AUTO, transformer.SCAN, transformer.UNROLLED),
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraSettings(Settings):
+  """Adapters to train instead of the whole model (`adapters.py`)."""
+
+  rank: int = setting(
+    0, "rank of the adapters; 0 trains all parameters", minimum=0
+  )
+  alpha: float = setting(
+    32.0, "an adapter's output is multiplied by alpha / rank", above=0
+  )
+  rank_stabilized: bool = setting(
+    False, "multiply by alpha / sqrt(rank) instead", expert=True
+  )
+  targets: tuple[str, ...] = setting(
+    adapters.TARGETS,
+    "the projections of a layer that have adapters",
+    subset_of=adapters.TARGETS,
+    required=True,
+  )
+  base_dtype: str = setting(
+    AUTO,
+    "dtype of the frozen model; auto: model.dtype; int8 and fp8 store the "
+    "layers' kernels in 8 bits, for sampling and learning",
+    choices=(AUTO, *DTYPES, *QUANTIZED),
+  )
+
+  @property
+  def adapters(self) -> adapters.Lora | None:
+    """The adapters, or None if all parameters are trained."""
+    if not self.rank:
+      return None
+    return adapters.Lora(
+      self.rank, self.alpha, self.rank_stabilized, self.targets
+    )
+
+  @property
+  def kernel_dtype(self) -> jnp.dtype | None:
+    """The 8-bit dtype of the frozen layers' kernels, or None."""
+    return QUANTIZED.get(self.base_dtype) if self.rank else None
+
+  def matrix_dtype(self, dtype: DTypeLike) -> jnp.dtype:
+    """Returns the dtype of frozen matrices that do not have 8 bits.
+
+    Args:
+      dtype: the compute dtype.
+    """
+    is_own = self.base_dtype in DTYPES
+    return jnp.dtype(self.base_dtype if is_own else dtype)

@@ -15,6 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
 from azr_jax.models import (
+  adapters,
   attention,
   cached_attention,
   gpu_projection_kernel,
@@ -71,6 +72,7 @@ class Transformer(nn.Module):
       stacked. Compiling takes longer, but activations are not stacked.
     joined: see `layers.Computation`.
     project: see `layers.Computation`.
+    lora: the adapters of its projections; None without adapters.
   """
 
   config: ModelConfig
@@ -87,6 +89,7 @@ class Transformer(nn.Module):
   inlined: bool = False
   joined: bool = False
   project: gpu_projection_kernel.HeadProjection | None = None
+  lora: adapters.Lora | None = None
 
   @nn.compact
   def __call__(
@@ -139,6 +142,7 @@ class Transformer(nn.Module):
       self.kernel_dtype is not None,
       self.joined,
       self.project,
+      self.lora,
     )
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
     carry = x, jnp.zeros((), jnp.int32)
@@ -209,6 +213,8 @@ def training(
   max_sequences_per_row: int,
   remat: str,
   layers: str,
+  lora: adapters.Lora | None = None,
+  kernel_dtype: jnp.dtype | None = None,
 ) -> Transformer:
   """Returns the training decoder, with the fastest settings for a mesh.
 
@@ -221,6 +227,8 @@ def training(
     max_sequences_per_row: maximum sequences per packed row.
     remat: a key of `REMAT_POLICIES`.
     layers: `scan`, `unrolled` or `auto`.
+    lora: the adapters, if only these are trained.
+    kernel_dtype: 8-bit dtype of a frozen base's kernels; None: not quantized.
   """
   return Transformer(
     config,
@@ -228,8 +236,14 @@ def training(
     attention.make(attention_name, mesh, dtype, max_sequences_per_row),
     remat,
     products.make(mesh, rules),
+    kernel_dtype=kernel_dtype,
     inlined=is_inlined(layers, config.num_layers, mesh),
-    joined=mesh_lib.platform(mesh) == "gpu" and mesh.shape["tensor"] == 1,
+    joined=(
+      lora is None
+      and mesh_lib.platform(mesh) == "gpu"
+      and mesh.shape["tensor"] == 1
+    ),
+    lora=lora,
   )
 
 
@@ -272,10 +286,33 @@ def compute_params(dtype: jnp.dtype, params: Params) -> Params:
 def abstract_params(model: Transformer) -> BoxedParams:
   """Returns the parameter tree as shapes boxed with their logical axes."""
   boxed = _abstract_params(
-    model.config, model.fused, model.kernel_dtype, model.unrolled
+    model.config, model.fused, model.kernel_dtype, model.unrolled, model.lora
   )
   # A copy, because callers may change what they get.
   return jax.tree.map(lambda leaf: leaf, boxed)
+
+
+def abstract_trained(model: Transformer) -> BoxedParams:
+  """Returns the shapes of the parameters that training changes.
+
+  With adapters, these are the adapters of stacked layers. Otherwise they are
+  all parameters.
+  """
+  if model.lora is None:
+    return abstract_params(model)
+  return adapters.adapters_of(abstract_params(plain(model)))
+
+
+def abstract_base(model: Transformer) -> BoxedParams:
+  """Returns the shapes of the frozen parameters; {} without adapters."""
+  if model.lora is None:
+    return {}
+  return adapters.base_of(abstract_params(model))
+
+
+def plain(model: Transformer) -> Transformer:
+  """Returns a decoder whose layers are stacked, neither fused nor quantized."""
+  return model.clone(fused=False, unrolled=False, kernel_dtype=None)
 
 
 @functools.cache
@@ -284,13 +321,18 @@ def _abstract_params(
   fused: bool,
   kernel_dtype: jnp.dtype | None,
   unrolled: bool,
+  lora: adapters.Lora | None,
 ) -> BoxedParams:
   """Traces a model; cached, because a start needs its shapes several times.
 
   The parameters depend on these arguments alone.
   """
   model = Transformer(
-    config, fused=fused, kernel_dtype=kernel_dtype, unrolled=unrolled
+    config,
+    fused=fused,
+    kernel_dtype=kernel_dtype,
+    unrolled=unrolled,
+    lora=lora,
   )
   return jax.eval_shape(lambda: _init(model, jax.random.key(0)))
 
@@ -306,6 +348,14 @@ def init_params(model: Transformer, key: Key[Array, ""]) -> Params:
     attend=attention.xla_attention, multiply=products.multiply
   )
   return nn.unbox(_init(model, key))
+
+
+def init_adapters(model: Transformer, key: Key[Array, ""]) -> Params:
+  """Draws adapters of stacked layers, which change nothing yet.
+
+  Consumes `key`. Under `jax.jit`, the base model is never drawn.
+  """
+  return adapters.adapters_of(init_params(plain(model), key))
 
 
 def _init(model: Transformer, key: Key[Array, ""]) -> BoxedParams:

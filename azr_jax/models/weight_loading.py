@@ -3,22 +3,30 @@
 The life of a parameter, in every file format:
 1. each device's shard is translated to ranges of the checkpoint's tensors;
 2. a `TensorReader` reads only those ranges, layer by layer;
-3. they are cast to float32, converted to our layout and put on their devices.
+3. they are cast, converted to our layout and put on their devices.
 
 The host never holds more than one shard of one parameter.
 """
 
+import functools
 import pathlib
 from collections.abc import Collection
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Float32
 
-from azr_jax.models import transformer, weight_names
+from azr_jax.models import (
+  quantization,
+  sampling_params,
+  transformer,
+  weight_names,
+)
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Params, Rules, Shardings
@@ -53,14 +61,19 @@ def load_params(
   reader: TensorReader,
   mesh: Mesh,
   rules: Rules,
+  dtype: DTypeLike = jnp.float32,
+  kernel_dtype: DTypeLike | None = None,
 ) -> Params:
-  """Returns float32 parameters, read straight into their shards.
+  """Returns parameters, read straight into their shards.
 
   Args:
     config: the model's config.
     reader: the checkpoint.
     mesh: the device mesh of the parameters.
     rules: logical axis to mesh axis.
+    dtype: the dtype of matrices and biases. Norm scales are float32.
+    kernel_dtype: 8-bit dtype of the layers' kernels, which then have scales;
+      None gives them `dtype`.
 
   Raises:
     ValueError: a tensor is missing, has a shape other than the config implies,
@@ -72,8 +85,34 @@ def load_params(
   params: Params = {}
   for entry in weight_names.entries(config):
     sharding: NamedSharding = _at(shardings, entry.path)
-    _put(params, entry.path, _load(entry, config.num_layers, reader, sharding))
+    is_scale = entry.path[-1] == "scale"
+    summed = () if kernel_dtype is None else _summed_axes(entry)
+    is_exact = is_scale or summed
+    loaded = _load(
+      entry,
+      config.num_layers,
+      reader,
+      sharding,
+      np.dtype(np.float32 if is_exact else dtype),
+    )
+    if summed and kernel_dtype is not None:
+      # Quantized from float32, so that kernels are rounded once.
+      loaded, scale = jax.jit(
+        functools.partial(
+          quantization.quantize, dtype=kernel_dtype, axes=summed
+        )
+      )(loaded)
+      _put(params, (*entry.path[:-1], "scale"), scale)
+    _put(params, entry.path, loaded)
   return params
+
+
+def _summed_axes(entry: weight_names.Entry) -> tuple[int, ...]:
+  """Returns the input axes of a stacked kernel; () for other parameters."""
+  if entry.path[0] != transformer.LAYERS or entry.path[-1] != "kernel":
+    return ()
+  _, part, name, _ = entry.path
+  return sampling_params.SUMMED_AXES[part][name]
 
 
 def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
@@ -114,7 +153,8 @@ def _load(
   num_layers: int,
   reader: TensorReader,
   sharding: NamedSharding,
-) -> Float32[Array, "..."]:
+  dtype: np.dtype,
+) -> Float[Array, "..."]:
   """Loads one parameter; reads each distinct shard of this host once."""
   shape = (num_layers, *entry.shape) if entry.stacked else entry.shape
   devices: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
@@ -136,6 +176,7 @@ def _load(
       )
     else:
       part = _read(entry, entry.name, index, reader)
+    part = part.astype(dtype, copy=False)
     copies = [jax.device_put(part, device) for device in shard_devices]
     # Without this wait, transfers would queue up and the host would hold all
     # shards.

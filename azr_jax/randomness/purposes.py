@@ -19,6 +19,7 @@ class Purpose(enum.IntEnum):
   VALUE_HEAD = 4  # the critic's value head before training
   INIT = 5  # untrained parameters
   INTERACTIVE = 6  # samples of a notebook: 0 and call, or 1 and the seed
+  ADAPTERS = 7  # untrained adapters
 
   # Keys of the device, derived from a policy's key by `keys.fold`. The policy
   # derives its calls' keys from their numbers, which are below 2^31.

@@ -25,6 +25,7 @@ def build_engine(
   mesh: Mesh,
   rules: Rules,
   settings: SamplerSettings,
+  shares_base: bool = False,
 ) -> Engine:
   """Builds the engine; nothing is compiled yet.
 
@@ -33,17 +34,13 @@ def build_engine(
     mesh: the mesh to sample on.
     rules: logical parameter axis -> mesh axis.
     settings: shapes and rules of sampling.
+    shares_base: see `engine.make_engine`.
 
   Raises:
     ValueError: the cache has no room for the longest sequence.
   """
   config, platform = model.config, mesh_lib.platform(mesh)
-  model = model.clone(kernel_dtype=settings.kernel_dtype)
-  unrolled = settings.unrolls(sampling_params.layer_bytes(model))
-  model = engine_lib.sampling_model(
-    *(model, mesh, rules, unrolled),
-    has_projection_kernel=settings.projection == KERNEL,
-  )
+  model = sampling_model(model, mesh, rules, settings)
   devices = mesh_lib.batch_devices(mesh)
   slot_counts = shapes_lib.slot_counts(settings.slots, devices, platform)
   shapes = shapes_of(settings, devices, slot_counts)
@@ -66,6 +63,26 @@ def build_engine(
     truncation=settings.truncation,
     num_drafts=settings.speculation.drafts,
     min_match=settings.speculation.min_match,
+    shares_base=shares_base,
+  )
+
+
+def sampling_model(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: Rules,
+  settings: SamplerSettings,
+) -> transformer.Transformer:
+  """Returns the decoder for sampling; see `build_engine` for the arguments."""
+  model = model.clone(
+    fused=False,
+    unrolled=False,
+    kernel_dtype=settings.kernel_dtype or model.kernel_dtype,
+  )
+  unrolled = settings.unrolls(sampling_params.layer_bytes(model))
+  return engine_lib.sampling_model(
+    *(model, mesh, rules, unrolled),
+    has_projection_kernel=settings.projection == KERNEL,
   )
 
 

@@ -18,6 +18,7 @@ from jax.stages import Wrapped
 from jax.typing import DTypeLike
 
 from azr_jax.models import (
+  adapters,
   cached_attention,
   gpu_projection_kernel,
   pages,
@@ -48,6 +49,7 @@ class Engine:
     param_shardings: shardings of the sampler's parameters.
     pool_sharding: sharding of each array of the page pool.
     slots_sharding: sharding of each array of `Slots`.
+    shares_base: whether sampling reads the learner's frozen base as it is.
     compute_params: training parameters -> the sampler's parameters.
     init_pool: () -> empty pages.
     init_slots: B -> slots, all done.
@@ -66,6 +68,7 @@ class Engine:
   param_shardings: Shardings
   pool_sharding: NamedSharding
   slots_sharding: NamedSharding
+  shares_base: bool
   compute_params: Callable[[Params], Params]
   init_pool: Wrapped
   init_slots: Wrapped
@@ -85,6 +88,7 @@ def make_engine(
   truncation: Truncation,
   num_drafts: int = 0,
   min_match: int = 1,
+  shares_base: bool = False,
 ) -> Engine:
   """Returns the engine; each function compiles on its first call.
 
@@ -100,6 +104,8 @@ def make_engine(
     truncation: top-k and top-p of the token distribution.
     num_drafts: J, the drafts per slot and iteration.
     min_match: number of matching tokens that a draft requires.
+    shares_base: whether the base of `compute_params` already has the layout,
+      dtypes and shardings of sampling. Only adapters are then converted.
   """
   pool_sharding = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
   slots_sharding = mesh_lib.batch_sharding(mesh)
@@ -122,9 +128,12 @@ def make_engine(
     param_shardings=param_shardings,
     pool_sharding=pool_sharding,
     slots_sharding=slots_sharding,
+    shares_base=shares_base,
     # Converted once per set of parameters rather than at each use, because
     # decoding reads every weight for each token.
-    compute_params=_make_compute_params(model, mesh, param_shardings),
+    compute_params=_make_compute_params(
+      model, mesh, param_shardings, shares_base
+    ),
     init_pool=jax.jit(
       functools.partial(pages.init_pool, pool_shape, cache_dtype),
       out_shardings=pool_sharding,
@@ -208,7 +217,8 @@ def sampling_model(
       can.
   """
   fused, project = sampling_params.fits(model.config, mesh, rules), None
-  if has_projection_kernel and fused and model.kernel_dtype is None:
+  is_plain = model.kernel_dtype is None and model.lora is None
+  if has_projection_kernel and fused and is_plain:
     project = gpu_projection_kernel.make(mesh, model.config, model.dtype)
   return model.clone(
     # A token has few activations, so summing partial products of split kernels
@@ -229,7 +239,10 @@ def sampling_model(
 
 
 def _make_compute_params(
-  model: transformer.Transformer, mesh: Mesh, shardings: Any
+  model: transformer.Transformer,
+  mesh: Mesh,
+  shardings: Params,
+  shares_base: bool,
 ) -> Callable[[Params], Params]:
   """Returns the function that converts parameters and moves them to `mesh`.
 
@@ -241,7 +254,19 @@ def _make_compute_params(
     model: the decoder for sampling.
     mesh: the mesh to sample on.
     shardings: the shardings of the converted parameters.
+    shares_base: see `make_engine`.
   """
+  if shares_base:
+    adapt = jax.jit(
+      functools.partial(sampling_params.convert_adapters, model),
+      out_shardings=adapters.adapters_of(shardings),
+    )
+
+    def with_base(params: Params) -> Params:
+      base, trained = adapters.base_of(params), adapters.adapters_of(params)
+      return adapters.join(base, adapt(trained))
+
+    return with_base
   convert = functools.partial(sampling_params.convert, model)
   convert_there = jax.jit(convert, out_shardings=shardings)
   convert_here, order = jax.jit(convert), mesh.devices.flatten().tolist()

@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 from jax.sharding import Mesh
 
-from azr_jax.models import sampling_params, transformer
+from azr_jax.models import adapters, sampling_params, transformer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.build import build_engine
@@ -103,13 +103,18 @@ def held_bytes(engine: Engine) -> int:
 
 
 def weight_bytes(engine: Engine) -> int:
-  """Returns the bytes of the weights on each of an engine's devices."""
-  unfused = engine.model.clone(fused=False, unrolled=False, kernel_dtype=None)
+  """Returns the bytes of the weights on each of an engine's devices.
+
+  A base that the learner holds anyway is left out.
+  """
   params = jax.eval_shape(
     functools.partial(sampling_params.convert, engine.model),
-    nn.unbox(transformer.abstract_params(unfused)),
+    nn.unbox(transformer.abstract_params(transformer.plain(engine.model))),
   )
-  return _shard_bytes(params, engine.param_shardings)
+  shardings = engine.param_shardings
+  if engine.shares_base:
+    params, shardings = map(adapters.adapters_of, (params, shardings))
+  return _shard_bytes(params, shardings)
 
 
 def cache_bytes(engine: Engine) -> int:

@@ -48,6 +48,7 @@ class Sampler:
     mesh: Mesh,
     rules: types.Rules,
     settings: SamplerSettings,
+    shares_base: bool = False,
   ):
     """Builds the engine; nothing is compiled yet.
 
@@ -57,9 +58,10 @@ class Sampler:
       mesh: the mesh to sample on.
       rules: logical parameter axis -> mesh axis.
       settings: the `rollout` section of the configuration.
+      shares_base: see `engine.make_engine`.
     """
     self._tokenizer = tokenizer
-    self._engine = build_engine(model, mesh, rules, settings)
+    self._engine = build_engine(model, mesh, rules, settings, shares_base)
     self._ends = ResponseEnds(
       tokenizer, settings.stop_strings, settings.stop_after
     )

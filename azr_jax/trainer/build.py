@@ -32,10 +32,10 @@ from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import LearnerSettings, SupervisedSettings
-from azr_jax.models import attention, load, presets, transformer
+from azr_jax.models import adapters, attention, load, presets, transformer
 from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.settings import ModelSettings
+from azr_jax.models.settings import LoraSettings, ModelSettings
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.decode_clock import DecodeClock
@@ -48,7 +48,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
-from azr_jax.trainer import messages, sizes
+from azr_jax.trainer import frozen, messages, sizes
 from azr_jax.trainer.batching import Batching
 from azr_jax.trainer.settings import (
   ExperimentSettings,
@@ -56,6 +56,8 @@ from azr_jax.trainer.settings import (
   TrainSettings,
 )
 from azr_jax.trainer.steps_in_flight import StepsInFlight
+
+_ALL_TRAINED = LoraSettings()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +119,19 @@ class Experiment:
       c.train.steps,
     )
 
-  def load_params(self) -> types.Params:
-    """Returns the initial parameters, float32, sharded on the mesh."""
+  def load_base(self) -> types.Params:
+    """Returns the frozen parameters, sharded on the mesh; {} if all train."""
+    c = self.settings.shared
+    return frozen.load_base(
+      self.source, self.model, c.lora, self.mesh, c.sharding.rules()
+    )
+
+  def load_trained(self) -> types.Params:
+    """Returns the initial trained parameters, float32, sharded on the mesh."""
     rules = self.settings.shared.sharding.rules()
-    return self.source.load_params(self.mesh, rules)
+    return frozen.load_trained(
+      self.source, self.model, self.mesh, rules, self.seed
+    )
 
   def sampling_key(self, step: int) -> Key[Array, ""]:
     """Returns the random key of a step's rollouts."""
@@ -171,9 +182,11 @@ def build(
   mesh = learner_mesh(c)
   sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
   source = load.resolve(c.model.source, c.model.cache_dir)
+  frozen.check_source(c.lora, source)
   messages.announce_model(source, c.rollout.longest + 1)
   rules = c.sharding.rules()
   model = build_policy_model(c, source.config, mesh)
+  shares_base = frozen.is_shared(c, mesh, sampling_mesh)
   learner = build_learner(c, model, mesh)
   available = memory.available_bytes()
   state_bytes = sizes.check_update(
@@ -183,6 +196,7 @@ def build(
     mesh,
     available,
     may_choose_sizes,
+    learner.base,
   )
   if available is not None:
     rollout = sizes.fit_cache(
@@ -192,6 +206,7 @@ def build(
       c.rollout,
       available - state_bytes,
       may_choose_sizes,
+      shares_base,
     )
     c = dataclasses.replace(c, rollout=rollout)
   return Experiment(
@@ -202,7 +217,9 @@ def build(
     learner,
     build_scores(c, model, mesh),
     build_batching(c, mesh),
-    Sampler(model, source.tokenizer, sampling_mesh, rules, c.rollout),
+    Sampler(
+      model, source.tokenizer, sampling_mesh, rules, c.rollout, shares_base
+    ),
     c.seed,
   )
 
@@ -234,30 +251,41 @@ def build_policy_model(
   c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> transformer.Transformer:
   """Builds the decoder of a policy that is sampled and trained on a mesh."""
-  return build_model(
+  sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
+  is_shared = frozen.is_shared(c, mesh, sampling_mesh)
+  model = build_model(
     c.model,
     config,
     mesh,
     c.sharding.rules(),
     rows=c.learner,
-    sampler_bytes=_sampler_bytes(c, config, mesh),
+    sampler_bytes=_sampler_bytes(c, config, sampling_mesh, is_shared),
     critic=c.learner.estimator == advantages.GAE,
     reference=c.learner.kl_coef > 0,
+    lora=c.lora,
   )
+  return frozen.arranged(c, model, mesh) if is_shared else model
 
 
 def _sampler_bytes(
-  c: TrainSettings, config: ModelConfig, mesh: Mesh
+  c: TrainSettings, config: ModelConfig, mesh: Mesh, shares_base: bool
 ) -> float | None:
   """Returns the bytes of a sampler's weights and cache on each device.
 
   None if `rollout.cache_gib` leaves the size of the cache open. Counts weights
   in the compute type, even if they have 8 bits.
+
+  Args:
+    c: the run's settings.
+    config: the decoder's shape.
+    mesh: the sampler's mesh.
+    shares_base: whether the sampler reads the learner's copy of the weights.
   """
   if not c.rollout.cache_gib:
     return None
-  sampling = layout.rollout_mesh(c.rollout.mesh, mesh)
-  shards = sampling.shape["fsdp"] * sampling.shape["tensor"]
+  if shares_base:
+    return c.rollout.cache_gib * memory.GIB
+  shards = mesh.shape["fsdp"] * mesh.shape["tensor"]
   size = jnp.dtype(c.model.dtype).itemsize
   weights = size * presets.parameter_count(config) / shards
   return c.rollout.cache_gib * memory.GIB + weights
@@ -273,6 +301,7 @@ def build_model(
   sampler_bytes: float | None,
   critic: bool = False,
   reference: bool = False,
+  lora: LoraSettings = _ALL_TRAINED,
 ) -> transformer.Transformer:
   """Builds a decoder, for computing on a mesh.
 
@@ -286,8 +315,14 @@ def build_model(
       if the size of the cache is unknown.
     critic: whether a critic of the same shape is also trained.
     reference: whether a reference policy is kept.
+    lora: section `lora` of the configuration.
   """
   micro_rows = mesh_lib.padded_rows(rows.micro_rows, mesh) if rows else 1
+  trained, base_size = None, 0.0
+  if lora.adapters is not None:
+    trained = adapters.parameter_count(config, lora.adapters)
+    stored = lora.kernel_dtype or lora.matrix_dtype(model.dtype)
+    base_size = float(stored.itemsize)
   whole = attention.resolve(model.attention, mesh, model.dtype) == "xla"
   remat = remat_lib.choose(
     model.remat,
@@ -302,6 +337,8 @@ def build_model(
     critic=critic,
     reference=reference,
     row_length=rows.row_length if rows and whole else 0,
+    trained=trained,
+    base_size=base_size,
   )
   return transformer.training(
     config,
@@ -314,6 +351,8 @@ def build_model(
     ),
     remat=remat,
     layers=model.layers,
+    lora=lora.adapters,
+    kernel_dtype=lora.kernel_dtype,
   )
 
 
@@ -425,6 +464,7 @@ def build_learner(
     options=options,
     prepare=build_preparation(c, model, mesh),
     entropy_target=EntropyTarget(**vars(target)) if target else None,
+    base_dtype=c.lora.matrix_dtype(c.model.dtype),
   )
 
 

@@ -48,7 +48,7 @@ def train(
       for step in steps:
         # Collect; an earlier policy may have begun the step. The block's end
         # frees the sampler's weights, because the update needs the memory.
-        with training.in_flight.sampling(training.state.params, step) as policy:
+        with training.in_flight.sampling(training.params, step) as policy:
           scores = training.evals.run(policy, step, run)
           times = speed.begin()
           rollouts, sampled_by = training.in_flight.collect(step)
@@ -72,7 +72,7 @@ def train(
         batch = update.place(batch, experiment.mesh)
         times.send()
         training.state, learner_metrics = experiment.learner.update(
-          training.state, batch, training.ref_params
+          training.state, batch, training.fixed
         )
         learned = step_log.fetch(learner_metrics)
 
@@ -98,7 +98,7 @@ def train(
           break
 
     # Score the final policy.
-    training.evals.finish(training.state.params, step, run, training.log)
+    training.evals.finish(training.params, step, run, training.log)
   run.print_status(experiment.closing_message(run.folder, step))
 
 

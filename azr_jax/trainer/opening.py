@@ -10,6 +10,7 @@ from azr_jax.executor import Executor
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.advantages import GAE
+from azr_jax.learner.objective import Fixed
 from azr_jax.parallel import chips
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -35,7 +36,7 @@ class Training:
     steps: the steps after it, up to the last.
     state: the learner's state. Nothing else may hold a reference, because an
       update donates its memory.
-    ref_params: the reference parameters of the KL penalty; None without one.
+    fixed: the parameters that no update changes.
     checkpoints: reads and writes the run's checkpoints.
     in_flight: collects rollouts.
     evals: the benchmarks during training.
@@ -49,7 +50,7 @@ class Training:
   done: int
   steps: range
   state: learner_lib.State
-  ref_params: types.Params | None
+  fixed: Fixed
   checkpoints: Checkpointer
   in_flight: StepsInFlight
   evals: PeriodicEvals
@@ -58,6 +59,11 @@ class Training:
   monitor: text_monitor.Monitor
   saves: SaveSchedule
   speed: Speed
+
+  @property
+  def params(self) -> types.Params:
+    """All parameters of the policy, frozen and trained."""
+    return self.fixed.whole(self.state.params)
 
 
 @contextlib.contextmanager
@@ -82,7 +88,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       run.open_checkpoints(train.keep_checkpoints, train.checksums)
     )
     done = run.latest_step(checkpoints)
-    state, ref_params, system_state = restore.training_state(
+    state, fixed, system_state = restore.training_state(
       experiment, run, checkpoints, done
     )
     run.barrier("the model is loaded")
@@ -109,7 +115,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
     )
     run.print_status("compiling the sampler; the first step compiles the rest")
     sampler = experiment.sampler
-    sampler.warm_up(sampler.compute_params(state.params))
+    sampler.warm_up(sampler.compute_params(fixed.whole(state.params)))
     run.barrier("the sampler is compiled")
     # Recorded only now: a run that fails to build leaves its folder free.
     starts.record(run.folder, run.hosts, done)
@@ -120,7 +126,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       done,
       range(done + 1, train.steps + 1),
       state,
-      ref_params,
+      fixed,
       checkpoints,
       in_flight,
       evals,

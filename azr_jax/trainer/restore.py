@@ -10,8 +10,13 @@ from azr_jax import types
 from azr_jax.config import user_files
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.actor_critic import ActorCritic
+from azr_jax.learner.objective import Fixed
+from azr_jax.models import transformer
+from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import checkpoint, checkpoint_reading, storage
+from azr_jax.run import folder as folder_lib
 from azr_jax.run.session import Run
+from azr_jax.trainer import frozen
 from azr_jax.trainer.build import Experiment
 
 # The file of a run that says which checkpoint of another run it starts from.
@@ -72,10 +77,48 @@ def _read_start(path: pathlib.Path) -> tuple[str, int]:
     return str(start["run"]), int(start["step"])
 
 
+def base_params(experiment: Experiment, step: int) -> types.Params:
+  """Returns the frozen parameters of a run with adapters, else {}.
+
+  They are the model's or, if `train.init_from_run` trained all its parameters,
+  that run's.
+
+  Args:
+    experiment: the experiment that `build.build` returned.
+    step: the step that `pin_start` returned.
+
+  Raises:
+    ValueError: the run to start from no longer has the step.
+  """
+  if experiment.model.lora is None or not _starts_from_whole(experiment):
+    return experiment.load_base()
+  c = experiment.settings.shared
+  folder = storage.resolve(c.train.init_from_run)
+  with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
+    abstract = mesh_lib.sharded_shapes(
+      transformer.abstract_params(
+        transformer.Transformer(experiment.source.config)
+      ),
+      experiment.mesh,
+      c.sharding.rules(),
+    )
+    (params,) = checkpoints.restore_params(step, abstract)
+  return frozen.freeze(params, experiment.model, c.lora)
+
+
+def _starts_from_whole(experiment: Experiment) -> bool:
+  """Returns whether the run to start from trained all its parameters."""
+  spec = experiment.settings.shared.train.init_from_run
+  if not spec:
+    return False
+  config = folder_lib.read_config(storage.resolve(spec))
+  return not config.get("lora", {}).get("rank", 0)
+
+
 def initial_params(
   experiment: Experiment, step: int, with_critic: bool
 ) -> tuple[types.Params, ...]:
-  """Returns the initial parameters: the policy's, and maybe the critic's.
+  """Returns the initial trained parameters of policy and maybe critic.
 
   Args:
     experiment: the experiment that `build.build` returned.
@@ -86,8 +129,9 @@ def initial_params(
     ValueError: the run to start from no longer has the step.
   """
   spec = experiment.settings.shared.train.init_from_run
-  if not spec:
-    return (experiment.load_params(),)
+  is_adapted = experiment.model.lora is not None
+  if not spec or (is_adapted and _starts_from_whole(experiment)):
+    return (experiment.load_trained(),)
   abstract = experiment.learner.abstract
   critic = None
   if with_critic and isinstance(abstract, ActorCritic):
@@ -102,7 +146,7 @@ def training_state(
   run: Run,
   checkpoints: checkpoint.Checkpointer,
   step: int,
-) -> tuple[Any, types.Params | None, dict[str, Any]]:
+) -> tuple[Any, Fixed, dict[str, Any]]:
   """Returns the state that training starts or resumes from.
 
   A resumed run reloads its initial parameters only for the KL reference.
@@ -113,13 +157,22 @@ def training_state(
     step: the step to restore; 0 for a new run.
 
   Returns:
-    The learner's state, the reference parameters of the KL penalty (None
-    without a penalty), and the system's state at that step.
+    The learner's state, the parameters that no update changes, and the system's
+    state at that step.
+
+  Raises:
+    ValueError: the run was started with another base model.
   """
   has_reference = experiment.settings.shared.learner.kl_coef > 0
   make_reference = experiment.learner.make_reference
   start = run.build(
     "the run to start from", lambda: pin_start(experiment, run.folder)
+  )
+  base = base_params(experiment, start)
+  source = experiment.settings.shared.model.source
+  run.build(
+    "the base model",
+    lambda: frozen.pin_identity(base, source, run.folder),
   )
   if step:
     reference = None
@@ -129,14 +182,14 @@ def training_state(
         make_reference(*initial_params(experiment, start, with_critic=False))
       )
     state, system = checkpoints.restore(step, experiment.learner.abstract)
-    return state, reference, system
+    return state, Fixed(base, reference), system
   if experiment.settings.shared.train.keep_moments:
     state = _next_stage(experiment, start)
     reference = make_reference(state.params) if has_reference else None
-    return state, reference, {}
+    return state, Fixed(base, reference), {}
   params = initial_params(experiment, start, with_critic=True)
   reference = make_reference(params[0]) if has_reference else None
-  return experiment.learner.init(*params), reference, {}
+  return experiment.learner.init(*params), Fixed(base, reference), {}
 
 
 def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:

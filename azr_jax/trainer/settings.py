@@ -26,7 +26,7 @@ from azr_jax.learner.settings import (
 )
 from azr_jax.learner.shaping import ShapingSettings
 from azr_jax.models import presets, safetensors_io
-from azr_jax.models.settings import ModelSettings
+from azr_jax.models.settings import LoraSettings, ModelSettings
 from azr_jax.parallel.compiler import CompilerSettings
 from azr_jax.parallel.settings import (
   HostsSettings,
@@ -55,6 +55,7 @@ class TrainSettings(Settings):
   system: str = setting("azr", "system name, or MODULE:CLASS", required=True)
   seed: int = _seed()
   model: ModelSettings = ModelSettings(source="embedded:azr-tiny")
+  lora: LoraSettings = LoraSettings()
   mesh: MeshSettings = MeshSettings()
   sharding: ShardingSettings = ShardingSettings()
   compiler: CompilerSettings = CompilerSettings()
@@ -83,6 +84,14 @@ class TrainSettings(Settings):
     if rollout.temperature == 0:
       raise Invalid(
         "rollout.temperature", "=0.0: expected a number above 0 in training"
+      )
+    check_lora(self.lora, self.optimizer)
+    own, sampled = self.lora.kernel_dtype, rollout.kernel_dtype
+    if own is not None and sampled not in (None, own):
+      raise Invalid(
+        "rollout.quantization",
+        f"={rollout.quantization!r}: expected 'none' or "
+        f"lora.base_dtype={self.lora.base_dtype!r}",
       )
     longest = rollout.prompt_buckets[-1] + rollout.max_tokens
     if learner.row_length < longest:
@@ -121,6 +130,16 @@ class TrainSettings(Settings):
     """The off-policy correction: one of `corrections.KINDS`, or `NONE`."""
     return corrections.resolve(
       self.learner.correction, self.may_be_off_policy, self.learner.is_weighted
+    )
+
+
+def check_lora(lora: LoraSettings, optimizer: OptimizerSettings) -> None:
+  """Raises Invalid if an optimizer does not suit adapters."""
+  if lora.rank and optimizer.muon_learning_rate:
+    raise Invalid(
+      "optimizer.muon_learning_rate",
+      f"={optimizer.muon_learning_rate}: expected 0 with lora.rank="
+      f"{lora.rank}, because Muon is for whole matrices",
     )
 
 
@@ -286,6 +305,7 @@ class SupervisedTrainSettings(Settings):
 
   seed: int = _seed()
   model: ModelSettings = ModelSettings(source="preset:azr-tiny")
+  lora: LoraSettings = LoraSettings()
   mesh: MeshSettings = MeshSettings()
   sharding: ShardingSettings = ShardingSettings()
   compiler: CompilerSettings = CompilerSettings()
@@ -299,7 +319,8 @@ class SupervisedTrainSettings(Settings):
   data: CorpusSettings = CorpusSettings()
 
   def check(self) -> None:
-    """Rejects an unknown preset."""
+    """Rejects an unknown preset, and adapters of an untrained model."""
+    check_lora(self.lora, self.optimizer)
     kind, _, name = self.model.source.partition(":")
     if kind == "preset" and name not in presets.PRESETS:
       raise Invalid(

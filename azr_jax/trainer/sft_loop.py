@@ -35,7 +35,7 @@ from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
-from azr_jax.trainer import build, loading, messages, sizes, speed
+from azr_jax.trainer import build, frozen, loading, messages, sizes, speed
 from azr_jax.trainer.settings import (
   SupervisedExperimentSettings,
   SupervisedTrainSettings,
@@ -56,7 +56,13 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
 
   rules = c.sharding.rules()
   model = build.build_model(
-    c.model, source.config, mesh, rules, rows=c.learner, sampler_bytes=0.0
+    c.model,
+    source.config,
+    mesh,
+    rules,
+    rows=c.learner,
+    sampler_bytes=0.0,
+    lora=c.lora,
   )
   loss_fn = objective.make_supervised_loss(
     model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
@@ -68,6 +74,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     mesh,
     rules,
     options=c.compiler.options(mesh),
+    base_dtype=c.lora.matrix_dtype(c.model.dtype),
   )
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   sizes.check_update(
@@ -77,16 +84,25 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     mesh,
     memory.available_bytes(),
     may_choose=folder_lib.begun_config(run.folder) is None,
+    base=learner.base,
   )
   chip = speed.chip_of(mesh)
   with run.open_checkpoints(
     c.train.keep_checkpoints, c.train.checksums
   ) as checkpoints:
     done = run.latest_step(checkpoints)
+    base = frozen.load_base(source, model, c.lora, mesh, rules)
+    run.build(
+      "the base model",
+      lambda: frozen.pin_identity(base, c.model.source, run.folder),
+    )
+    fixed = objective.Fixed(base)
     if done:
       state, _ = checkpoints.restore(done, learner.abstract)
     else:
-      state = learner.init(source.load_params(mesh, rules))
+      state = learner.init(
+        frozen.load_trained(source, model, mesh, rules, c.seed)
+      )
     starts.record(run.folder, run.hosts, done)
     saves = SaveSchedule(
       run, c.train.steps, c.train.save_every, c.train.save_minutes
@@ -97,7 +113,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
         start = time.monotonic()
         chosen = _batch(rows, step - 1, micro_rows)
         batch = update.place(chosen, mesh)
-        state, metrics = learner.update(state, batch, None)
+        state, metrics = learner.update(state, batch, fixed)
         values = metrics_lib.to_host(jax.device_get(metrics))
         seconds = time.monotonic() - start
         values |= {"time/step": seconds} | speed.update_metrics(

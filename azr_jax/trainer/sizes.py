@@ -26,7 +26,7 @@ from azr_jax.rollout import layout
 from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
-from azr_jax.types import Rules
+from azr_jax.types import Params, Rules
 
 # A resumed run cannot change its sizes.
 _RESUMED = (
@@ -181,6 +181,7 @@ def fit_cache(
   rollout: SamplerSettings,
   room: int,
   may_choose: bool = True,
+  shares_base: bool = False,
 ) -> SamplerSettings:
   """Returns settings whose cache fits next to the sampler's weights.
 
@@ -195,12 +196,13 @@ def fit_cache(
     rollout: the shapes of sampling.
     room: bytes per device that sampling may use.
     may_choose: False for a resumed run, whose sizes are fixed.
+    shares_base: see `engine.make_engine`.
 
   Raises:
     MemoryError: the configured cache, or the smallest one, does not fit.
     ValueError: `cache_gib` is too small for the longest sequence.
   """
-  engine = build_engine(model, mesh, rules, rollout)
+  engine = build_engine(model, mesh, rules, rollout, shares_base)
   weights = layout.weight_bytes(engine)
   is_half = rollout.cache_dtype(model.dtype) == jnp.bfloat16
   is_cpu = mesh_lib.platform(mesh) == "cpu"
@@ -264,8 +266,11 @@ def check_update(
   mesh: Mesh,
   available: int | None,
   may_choose: bool = True,
+  base: Params | None = None,
 ) -> int:
   """Checks that an update fits; returns the bytes of its state per device.
+
+  The bytes include those of a frozen base.
 
   Args:
     learner: rows and chunks of the learner.
@@ -274,12 +279,13 @@ def check_update(
     mesh: the learner's mesh.
     available: bytes per device before the state exists; None if unknown.
     may_choose: False for a run that started with these settings.
+    base: the frozen parameters, as sharded shapes.
 
   Raises:
     MemoryError: an update cannot possibly fit.
   """
   params_bytes = layout.shard_bytes(state.params)
-  state_bytes = layout.shard_bytes(state)
+  state_bytes = layout.shard_bytes(state) + layout.shard_bytes(base or {})
   if getattr(learner, "kl_coef", 0):  # The KL penalty keeps a reference model.
     state_bytes += params_bytes
   rows = mesh_lib.padded_rows(learner.micro_rows, mesh)

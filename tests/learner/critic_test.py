@@ -24,6 +24,7 @@ from azr_jax.learner import (
 )
 from azr_jax.learner import critic_update as critic_update_lib
 from azr_jax.learner.actor_critic import ActorCritic
+from azr_jax.learner.objective import Fixed
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import first_values
@@ -100,19 +101,25 @@ def test_value_loss_takes_the_larger_of_both_errors():
 @pytest.mark.parametrize("init, spread", [("paper", 5**0.5), ("code", 5 / 33)])
 def test_the_critic_starts_as_the_policy_with_a_new_head(init, spread):
   params = tiny_updates.init(jax.random.key(0))
-  critic_params = value_model.init_params(params, jax.random.key(1), init)
+  critic_params = value_model.init_params(
+    params, MODEL.config.hidden_size, jax.random.key(1), init
+  )
   head = critic_params.pop(value_model.HEAD)
   tiny_updates.close(critic_params, params, atol=0)
   assert head.shape == (MODEL.config.hidden_size,)
   assert 0.1 * spread < np.abs(head).max() < spread
   with pytest.raises(ValueError, match="head_init"):
-    value_model.init_params(params, jax.random.key(1), "other")
+    value_model.init_params(
+      params, MODEL.config.hidden_size, jax.random.key(1), "other"
+    )
 
 
 @pytest.mark.parametrize("init, is_warned", [("paper", True), ("code", False)])
 def test_first_values_of_the_paper_s_head_are_warned_of(init, is_warned):
   policy = tiny_updates.init(jax.random.key(0))
-  params = value_model.init_params(policy, jax.random.key(1), init)
+  params = value_model.init_params(
+    policy, MODEL.config.hidden_size, jax.random.key(1), init
+  )
   values = np.abs(values_of(params, rewarded(4)))
   said = first_values.warning({"critic/abs_value": values.mean()}, [0.0, 1.0])
   assert (said is not None) == is_warned
@@ -162,7 +169,7 @@ def learn(mesh, epochs=1, batch=None):
   params = tiny_updates.init(jax.random.key(0))
   state = made.init(jax.device_put(params, shardings))
   start = jax.device_get(state)
-  state, metrics = made.update(state, batch or rewarded(4), None)
+  state, metrics = made.update(state, batch or rewarded(4), Fixed())
   return start, jax.device_get(state), jax.device_get(metrics)
 
 
@@ -256,7 +263,7 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
   step = jnp.zeros((), jnp.int32)
   state = train_state.TrainState(step, {"value": jnp.zeros(())}, ())
 
-  def loss_fn(params, micro, ref_params):
+  def loss_fn(params, micro, fixed):
     loss = critic_update_lib.value_loss(
       params["value"] * micro.batch.loss_mask,
       micro.old_values,
@@ -271,6 +278,7 @@ def test_a_minibatch_s_value_loss_is_aggregated_like_the_policy_s(aggregation):
     loss_fn,
     state.params,
     critic.ValueBatch(batch, returns * 0, returns),
+    Fixed(),
     critic_update_lib._fractions(batch, aggregation),
     jnp.int32(1),
     jnp.int32(3),
@@ -317,11 +325,13 @@ def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
   valued, _ = estimate(start.critic.params, batch)
   want = jax.tree.map(jnp.asarray, start.critic)
   for _ in range(2):
-    want, _ = critic_update(want, valued)
+    want, _ = critic_update(want, valued, Fixed())
   tiny_updates.close(twice.critic.params, jax.device_get(want.params))
   # Advantages of the updated critic would give a different result.
   late, _ = estimate(jax.tree.map(jnp.asarray, once.critic.params), batch)
-  other, _ = critic_update(jax.tree.map(jnp.asarray, once.critic), late)
+  other, _ = critic_update(
+    jax.tree.map(jnp.asarray, once.critic), late, Fixed()
+  )
   apart = jax.tree.map(
     lambda a, b: np.abs(a - b).max(), twice.critic.params, other.params
   )
@@ -459,7 +469,10 @@ def test_explained_variance_is_zero_for_constant_values_and_falls(
     MODEL, one_device_mesh, gamma=1.0, gae_lambda=1.0, normalize=False
   )
   params = value_model.init_params(
-    tiny_updates.init(jax.random.key(0)), jax.random.key(1), "code"
+    tiny_updates.init(jax.random.key(0)),
+    MODEL.config.hidden_size,
+    jax.random.key(1),
+    "code",
   )
   batch = rewarded(4)
   _, metrics = estimate(
@@ -497,7 +510,9 @@ def test_an_untied_model_has_a_critic_without_its_head():
   params = jax.jit(lambda key: transformer.init_params(model, key))(
     jax.random.key(0)
   )
-  critic_params = value_model.init_params(params, jax.random.key(1), "code")
+  critic_params = value_model.init_params(
+    params, MODEL.config.hidden_size, jax.random.key(1), "code"
+  )
   assert "head" in params and "head" not in critic_params
   assert critic_params.keys() == value_model.abstract_params(model).keys()
   micro = update.micro_batch(rewarded(4), 0)

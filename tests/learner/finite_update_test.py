@@ -11,6 +11,7 @@ from typed import instance_of, present
 
 from azr_jax.learner import learner
 from azr_jax.learner.actor_critic import ActorCritic
+from azr_jax.learner.objective import Fixed
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.learner.train_state import TrainState
@@ -78,17 +79,17 @@ def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
   batch = tiny_updates.batch_of(8)
   made, start, shardings = learner_over(sizes)
   state = jax.device_put(start, shardings)
-  state, clean = made.update(state, batch, None)
+  state, clean = made.update(state, batch, Fixed())
   assert (clean["learner/skipped"], clean["learner/nonfinite"]) == (0, 0)
   before = jax.device_get(state)
-  state, metrics = made.update(state, poisoned(batch, value), None)
+  state, metrics = made.update(state, poisoned(batch, value), Fixed())
   equal(jax.device_get(state), before)
   assert (metrics["learner/skipped"], metrics["learner/nonfinite"]) == (1, 0)
   assert not np.isfinite(metrics["learner/grad_norm"])
-  state, _ = made.update(state, batch, None)
+  state, _ = made.update(state, batch, Fixed())
   other = jax.device_put(start, shardings)
   for _ in range(2):
-    other, _ = made.update(other, batch, None)
+    other, _ = made.update(other, batch, Fixed())
   equal(jax.device_get(state), jax.device_get(other))
   assert int(instance_of(TrainState, state).step) == 2
 
@@ -97,10 +98,10 @@ def test_a_batch_without_targets_changes_nothing():
   """Moments and weight decay would otherwise still move the parameters."""
   batch = tiny_updates.batch_of(8)
   made, start, shardings = learner_over((1, 1, 1))
-  state, trained = made.update(jax.device_put(start, shardings), batch, None)
+  state, trained = made.update(jax.device_put(start, shardings), batch, Fixed())
   before = jax.device_get(state)
   empty = jax.tree.map(lambda x: np.zeros_like(np.asarray(x)), batch)
-  state, metrics = made.update(state, empty, None)
+  state, metrics = made.update(state, empty, Fixed())
   equal(jax.device_get(state), before)
   assert (trained["learner/tokens"] > 0) and metrics["learner/tokens"] == 0
   assert (metrics["learner/skipped"], metrics["learner/loss"]) == (0, 0)
@@ -108,7 +109,7 @@ def test_a_batch_without_targets_changes_nothing():
 
 def test_parameters_that_overflow_are_counted(one_device_mesh):
   made, state = make(one_device_mesh, rate=HUGE, weight_decay=1000.0)
-  state, metrics = made.update(state, tiny_updates.batch_of(8), None)
+  state, metrics = made.update(state, tiny_updates.batch_of(8), Fixed())
   assert metrics["learner/skipped"] == 0
   leaves = jax.tree.leaves(state.params)
   count = sum(int(jnp.sum(~jnp.isfinite(leaf))) for leaf in leaves)
@@ -121,14 +122,14 @@ def test_a_critic_leaves_out_its_own_steps(one_device_mesh):
   items = tiny_updates.sequences(20)
   batch = jax.tree.map(jnp.asarray, tiny_updates.batch_of(4, items=items))
   before = jax.device_get(state)
-  state, metrics = made.update(state, poisoned(batch, np.nan), None)
+  state, metrics = made.update(state, poisoned(batch, np.nan), Fixed())
   state = instance_of(ActorCritic, state)
   equal(jax.device_get(state.policy), before.policy)
   assert metrics["learner/skipped"] == 1 and metrics["critic/nonfinite"] == 0
   # Two of three minibatches do not contain the sequence with a NaN reward.
   assert metrics["critic/skipped"] == 1 and metrics["critic/updates"] == 3
   assert int(state.critic.step) == 2
-  state, metrics = made.update(state, batch, None)
+  state, metrics = made.update(state, batch, Fixed())
   assert metrics["learner/skipped"] == metrics["critic/skipped"] == 0
 
 

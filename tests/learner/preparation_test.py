@@ -19,6 +19,7 @@ from azr_jax.learner import (
   preparation,
 )
 from azr_jax.learner.entropy_target import EntropyTarget
+from azr_jax.learner.objective import Fixed
 from azr_jax.learner.settings import LearnerSettings
 from azr_jax.learner.train_state import EntropyTargetState
 from azr_jax.parallel import mesh as mesh_lib
@@ -93,13 +94,13 @@ def test_every_epoch_has_its_ratio_to_the_update_s_start(one_device_mesh):
   batch = tiny_updates.batch_of(8)
   made, state = make(one_device_mesh, epochs=3, clip_high=0.01)
   start = jax.tree.map(jnp.copy, state)
-  state, metrics = made.update(state, batch, None)
+  state, metrics = made.update(state, batch, Fixed())
   programs: list[Any] = [made.policy_update, made.prepare]
   assert [program._cache_size() for program in programs] == [1, 1]
   scored = np.asarray(tiny_updates.scored(batch))
   fixed = batch.replace(proximal_logprobs=jnp.asarray(scored))
   for epoch in range(3):
-    start, want = made.policy_update(start, fixed, None)
+    start, want = made.policy_update(start, fixed, Fixed())
     # Every epoch reports the gap at the update's start.
     gap = np.abs(scored - batch.sampled_logprobs)[batch.loss_mask > 0]
     assert want["rollout/logprob_gap"] == pytest.approx(gap.mean(), rel=1e-5)
@@ -114,9 +115,9 @@ def test_the_gap_to_the_sampler_is_that_of_the_first_epoch(one_device_mesh):
   batch = tiny_updates.batch_of(8)
   made, state = make(one_device_mesh, epochs=2, ratio_to="sampled")
   start = jax.tree.map(jnp.copy, state)
-  _, metrics = made.update(state, batch, None)
-  start, first = made.policy_update(start, batch, None)
-  _, second = made.policy_update(start, batch, None)
+  _, metrics = made.update(state, batch, Fixed())
+  start, first = made.policy_update(start, batch, Fixed())
+  _, second = made.policy_update(start, batch, Fixed())
   assert second["learner/loss"] == metrics["learner/loss"]
   for name in ("rollout/logprob_gap", "rollout/logprob_gap_p99"):
     assert metrics[name] == first[name] != second[name]
@@ -166,7 +167,7 @@ def test_targets_without_weight_have_no_policy_gradient(one_device_mesh):
   batch = tiny_updates.batch_of(8)
   options = dict(top_entropy_fraction=0.2, entropy_coef=0.0)
   made, state = make(one_device_mesh, **options)
-  state, _ = made.update(state, batch, None)
+  state, _ = made.update(state, batch, Fixed())
   fields, _ = prepared(batch, one_device_mesh, top_entropy_fraction=0.2)
   params, _ = tiny_updates.updated(
     one_device_mesh,
@@ -237,17 +238,17 @@ def test_a_held_entropy_is_part_of_the_state(one_device_mesh, tmp_path):
       with Checkpointer(tmp_path, keep=None) as checkpoints:
         checkpoints.save(step, state, {})
       before = jax.tree.map(jnp.copy, state)
-    state, metrics = made.update(state, batch, None)
+    state, metrics = made.update(state, batch, Fixed())
     used.append(float(metrics["learner/entropy_coef"]))
   np.testing.assert_allclose(used, [0, 0.15, 0.2], rtol=1e-5)
   with Checkpointer(tmp_path, keep=None) as checkpoints:
     restored, _ = checkpoints.restore(3, made.abstract)
-  resumed, again = made.update(restored, batch, None)
+  resumed, again = made.update(restored, batch, Fixed())
   jax.tree.map(np.testing.assert_array_equal, resumed, state)
   assert float(again["learner/entropy_coef"]) == used[-1]
   plain, fixed = make(one_device_mesh, rate=0.1, entropy_coef=0.2)
   fixed = fixed.replace(params=before.params)
-  fixed, _ = plain.update(fixed, batch, None)
+  fixed, _ = plain.update(fixed, batch, Fixed())
   tiny_updates.close(state.params, fixed.params, atol=1e-6)
 
 
@@ -258,7 +259,7 @@ def test_an_update_that_is_left_out_leaves_the_coefficient(one_device_mesh):
   batch = batch.replace(
     advantages=present(batch.advantages) * np.float32(np.nan)
   )
-  state, metrics = made.update(state, batch, None)
+  state, metrics = made.update(state, batch, Fixed())
   assert metrics["learner/skipped"] == 1
   control = instance_of(EntropyTargetState, state).entropy_control
   assert float(control.coef) == pytest.approx(0.1)

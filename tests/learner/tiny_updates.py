@@ -16,6 +16,7 @@ from azr_jax.learner import (
   train_state,
   update,
 )
+from azr_jax.learner.objective import Fixed
 from azr_jax.learner.settings import LearnerSettings
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
@@ -128,13 +129,15 @@ def sgd_update(mesh, on_policy, model, **loss):
 
 
 def updated(
-  mesh, batch, on_policy=False, ref_params=None, model: Any = MODEL, **loss
+  mesh, batch, on_policy=False, reference=None, model: Any = MODEL, **loss
 ):
   _, shardings, init_state = sgd_state(mesh)
   params = jax.device_put(init(jax.random.key(0)), shardings.params)
   update_fn: Any = sgd_update(mesh, on_policy, model, **loss)
   programs = update_fn._cache_size()
-  new_state, metrics = update_fn(init_state(params), batch, ref_params)
+  new_state, metrics = update_fn(
+    init_state(params), batch, Fixed(reference=reference)
+  )
   assert update_fn._cache_size() <= programs + 1
   return jax.device_get(new_state.params), jax.device_get(metrics)
 

@@ -361,10 +361,10 @@ def test_kl_is_zero_at_the_reference_and_pulls_towards_it(
   options = dict(
     on_policy=True, kl_coef=0.1, entropy_coef=0.0, kl_estimator=estimator
   )
-  _, at_home = updated(one_device_mesh, batch, ref_params=here, **options)
+  _, at_home = updated(one_device_mesh, batch, reference=here, **options)
   assert at_home["learner/kl"] == pytest.approx(0, abs=1e-6)
   assert at_home["learner/grad_norm"] == pytest.approx(0, abs=1e-5)
-  moved, before = updated(one_device_mesh, batch, ref_params=there, **options)
+  moved, before = updated(one_device_mesh, batch, reference=there, **options)
   assert before["learner/kl"] > 0
 
   @jax.jit
@@ -566,7 +566,7 @@ def test_a_reference_in_the_computation_s_type_changes_no_bit(
   reference = made.make_reference(params)
   assert reference["layers"]["mlp"]["up"]["kernel"].dtype == jnp.bfloat16
   want, got = (
-    updated(one_device_mesh, batch_of(8), ref_params=ref, **options)
+    updated(one_device_mesh, batch_of(8), reference=ref, **options)
     for ref in (params, reference)
   )
   assert got[1] == want[1] and got[1]["learner/kl"] > 0

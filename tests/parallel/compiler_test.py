@@ -11,6 +11,7 @@ from typed import stand_in
 
 from azr_jax.config.settings import Invalid
 from azr_jax.learner import train_state, update
+from azr_jax.learner.objective import Fixed
 from azr_jax.models import transformer
 from azr_jax.parallel.compiler import CompilerSettings
 from tests.learner import tiny_updates
@@ -52,6 +53,6 @@ def test_the_update_is_compiled_with_them(one_device_mesh):
   )
   lowered = update.make_update(
     loss_fn, optimizer, shardings, one_device_mesh, {"no_such_option": "1"}
-  ).lower(state, tiny_updates.batch_of(8), None)
+  ).lower(state, tiny_updates.batch_of(8), Fixed())
   with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):
     lowered.compile()

@@ -34,7 +34,7 @@ def make_tokenizer():
 
 def source_of(tokenizer):
   """Returns a model with this tokenizer and without parameters."""
-  return ModelSource(stand_in(ModelConfig), tokenizer, lambda *_: {})
+  return ModelSource(stand_in(ModelConfig), tokenizer, lambda *_, **__: {})
 
 
 def on_day(day, monkeypatch):

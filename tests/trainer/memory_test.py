@@ -77,7 +77,7 @@ def experiment_of(**changes):
 
 def save(experiment, *folders):
   """Saves a fresh state as step 4 of several runs."""
-  state = experiment.learner.init(experiment.load_params())
+  state = experiment.learner.init(experiment.load_trained())
   for folder in folders:
     with Checkpointer(folder, keep=None) as checkpoints:
       checkpoints.save(4, state, {})
@@ -118,7 +118,7 @@ def test_a_run_begins_and_resumes_with_one_state_in_memory(
     source = build.build(settings.read_train(orz.get_config("tiny"))).source
     changes["model.source"] = str(tmp_path / "model")
     safetensors_io.save(
-      experiment_of().load_params(),
+      experiment_of().load_trained(),
       source.config,
       tmp_path / "model",
       dtype="float32",

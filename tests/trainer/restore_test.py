@@ -37,13 +37,13 @@ def test_a_resumed_run_loads_its_start_for_a_reference_only(
 ):
   experiment = experiment_of(**{"learner.kl_coef": kl_coef})
   loaded = []
-  load_params = Experiment.load_params
+  load_trained = Experiment.load_trained
 
   def counted(self):
     loaded.append(self)
-    return load_params(self)
+    return load_trained(self)
 
-  monkeypatch.setattr(Experiment, "load_params", counted)
+  monkeypatch.setattr(Experiment, "load_trained", counted)
   with opened(tmp_path) as (run, checkpoints):
     state, reference, system = restore.training_state(
       experiment, run, checkpoints, 0

@@ -11,6 +11,7 @@ from azr_jax.lab.bench import comparison, device
 from azr_jax.lab.bench.workload import UpdateWorkload
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import objective, packing, policy_losses, update
+from azr_jax.learner.objective import Fixed
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.policy_losses import PolicyLossSettings
 from azr_jax.learner.settings import OptimizerSettings
@@ -118,7 +119,7 @@ class UpdateRunner:
         lambda x: np.where(kept, x, 0).astype(x.dtype), batch
       )
     start = time.perf_counter()
-    self._state, metrics = self._update(self._state, batch, None)
+    self._state, metrics = self._update(self._state, batch, Fixed())
     jax.block_until_ready((self._state, metrics))
     return time.perf_counter() - start
 

@@ -1,0 +1,199 @@
+"""Low-rank adapters: the trained part of a model whose base is frozen.
+
+An adapted projection computes y = x W + s (x A) B (LoRA, arXiv 2106.09685).
+Only A and B are trained. They are float32 parameters beside those of the layer:
+`layers/attention/q_lora/a` adapts `layers/attention/q`.
+
+A base model and its adapters are separate trees, because only adapters belong
+to the state of training. `join` merges them into the tree that a decoder reads.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Key
+
+from azr_jax.models.config import ModelConfig
+from azr_jax.types import Params
+
+# The projections of a layer that can have an adapter.
+TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
+# Added to a projection's name, it names the projection's adapter.
+SUFFIX = "_lora"
+
+
+@dataclasses.dataclass(frozen=True)
+class Lora:
+  """The shape and scale of a model's adapters.
+
+  Attributes:
+    rank: R, the size of the axis between A and B.
+    alpha: the scale before it is divided by the rank.
+    rank_stabilized: whether alpha is divided by the rank's square root instead
+      of the rank (rsLoRA, arXiv 2312.03732).
+    targets: the adapted projections, some of `TARGETS`.
+  """
+
+  rank: int
+  alpha: float
+  rank_stabilized: bool = False
+  targets: tuple[str, ...] = TARGETS
+
+  @property
+  def scale(self) -> float:
+    """The factor s of an adapter's output."""
+    return self.alpha / (
+      math.sqrt(self.rank) if self.rank_stabilized else self.rank
+    )
+
+
+class Adapter(nn.Module):
+  """Adds an adapter's output to that of a projection.
+
+  A is drawn as PEFT draws it and B is 0, so a new adapter changes nothing.
+
+  Attributes:
+    lora: rank and scale.
+    axes_in: logical names of the projection's input axes.
+    axes_out: logical names of its output axes.
+    dtype: compute type.
+  """
+
+  lora: Lora
+  axes_in: tuple[str | None, ...]
+  axes_out: tuple[str | None, ...]
+  dtype: DTypeLike
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "B S *in"], y: Float[Array, "B S *out"]
+  ) -> Float[Array, "B S *out"]:
+    shape_in, shape_out, rank = x.shape[2:], y.shape[2:], self.lora.rank
+    bound = 1 / math.sqrt(math.prod(shape_in))
+    a = self.param(
+      "a",
+      nn.with_logical_partitioning(_uniform(bound), (*self.axes_in, None)),
+      (*shape_in, rank),
+      jnp.float32,
+    )
+    b = self.param(
+      "b",
+      nn.with_logical_partitioning(
+        nn.initializers.zeros, (None, *self.axes_out)
+      ),
+      (rank, *shape_out),
+      jnp.float32,
+    )
+    narrow = jnp.tensordot(
+      x.astype(self.dtype), a.astype(self.dtype), axes=len(shape_in)
+    )
+    wide = jnp.tensordot(narrow * self.lora.scale, b.astype(self.dtype), axes=1)
+    return y + wide.astype(y.dtype)
+
+
+def _uniform(bound: float) -> nn.initializers.Initializer:
+  """Returns an initializer that draws uniformly from [-bound, bound)."""
+
+  def draw(
+    key: Key[Array, ""], shape: Any, dtype: Any = jnp.float32
+  ) -> Float[Array, "..."]:
+    return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+  return draw
+
+
+def parameter_count(config: ModelConfig, lora: Lora) -> int:
+  """Returns the number of parameters of a decoder's adapters."""
+  c = config
+  model, heads = c.hidden_size, c.num_heads * c.head_size
+  keys = c.num_kv_heads * c.head_size
+  sizes = {
+    "q": model + heads,
+    "k": model + keys,
+    "v": model + keys,
+    "o": heads + model,
+    "gate": model + c.mlp_size,
+    "up": model + c.mlp_size,
+    "down": c.mlp_size + model,
+  }
+  return c.num_layers * lora.rank * sum(sizes[name] for name in lora.targets)
+
+
+def join(base: Params, trained: Params) -> Params:
+  """Returns the tree of a decoder from its frozen and its trained parameters.
+
+  Copies no array.
+
+  Args:
+    base: the frozen parameters; {} if all are trained.
+    trained: the trained parameters.
+  """
+  joined = dict(base)
+  for name, value in trained.items():
+    is_inner = isinstance(value, Mapping) and name in joined
+    joined[name] = join(joined[name], dict(value)) if is_inner else value
+  return joined
+
+
+def merge(params: Params, trained: Params, lora: Lora) -> Params:
+  """Returns a model without adapters that computes the same.
+
+  Sampling must not read merged weights in fewer bits: young adapters change
+  most of them by less than a rounding step of bfloat16.
+
+  Args:
+    params: parameters of stacked layers, in the dtype of the sums.
+    trained: the adapters.
+    lora: their shape and scale.
+  """
+  merged = dict(params)
+  for name, value in trained.items():
+    if name.endswith(SUFFIX):
+      projection = name.removesuffix(SUFFIX)
+      own = merged[projection]
+      change = lora.scale * _product(value["a"], value["b"])
+      kernel = own["kernel"] + change.astype(own["kernel"].dtype)
+      merged[projection] = own | {"kernel": kernel}
+    else:
+      merged[name] = merge(merged[name], value, lora)
+  return merged
+
+
+def _product(
+  a: Float[Array, "L *in R"], b: Float[Array, "L R *out"]
+) -> Float[Array, "L ..."]:
+  """Returns the change of each layer's kernel, before its scale."""
+  multiply = functools.partial(jnp.tensordot, axes=1, precision="highest")
+  return jax.vmap(multiply)(a, b)
+
+
+def adapters_of(params: Params) -> Params:
+  """Returns the part of a decoder's parameters that are adapters."""
+  return _part(params, adapters=True)
+
+
+def base_of(params: Params) -> Params:
+  """Returns a decoder's parameters without adapters."""
+  return _part(params, adapters=False)
+
+
+def _part(params: Params, adapters: bool) -> Params:
+  """Returns the tree of all adapters, or of everything else."""
+  found = {}
+  for name, value in params.items():
+    if name.endswith(SUFFIX):
+      if adapters:
+        found[name] = value
+    elif isinstance(value, Mapping):
+      if inner := _part(dict(value), adapters):
+        found[name] = inner
+    elif not adapters:
+      found[name] = value
+  return found

@@ -1,0 +1,225 @@
+"""The frozen base of a run that trains adapters.
+
+Learner, reference policy, critic and sampler read one copy of the base where
+they can: if learner and sampler use the same devices in the same way, and no
+kernel is split over `fsdp`. The base then has the sampler's layout from its
+loading on. Elsewhere the learner's copy is stacked, and the sampler converts
+it in every step.
+"""
+
+import functools
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from azr_jax import types
+from azr_jax.config import user_files
+from azr_jax.config.settings import Invalid
+from azr_jax.models import load, sampling_params, transformer
+from azr_jax.models.settings import LoraSettings
+from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.randomness import keys
+from azr_jax.randomness.purposes import Purpose
+from azr_jax.rollout import build as rollout_build
+from azr_jax.run import storage
+from azr_jax.trainer.settings import TrainSettings
+
+# The file of a run that identifies its base.
+IDENTITY = "base.json"
+# The unsigned type of a dtype's size in bytes.
+_UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
+_ZERO = jnp.uint32(0)
+
+
+def is_shared(c: TrainSettings, mesh: Mesh, sampling_mesh: Mesh) -> bool:
+  """Returns whether the sampler reads the learner's copy of the base.
+
+  Args:
+    c: the run's settings.
+    mesh: the learner's mesh.
+    sampling_mesh: the sampler's mesh.
+  """
+  kernels, dtype = c.lora.kernel_dtype, c.model.dtype
+  return (
+    c.lora.rank > 0
+    and mesh == sampling_mesh
+    and mesh.shape["fsdp"] == 1
+    and c.rollout.kernel_dtype in (None, kernels)
+    and c.lora.matrix_dtype(dtype) == dtype
+  )
+
+
+def arranged(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> transformer.Transformer:
+  """Returns the learner's decoder in the layout of the sampler's.
+
+  Args:
+    c: the run's settings, for which `is_shared` is true.
+    model: the learner's decoder.
+    mesh: the mesh of both.
+  """
+  sampled = rollout_build.sampling_model(
+    model, mesh, c.sharding.rules(), c.rollout
+  )
+  return model.clone(
+    fused=sampled.fused,
+    unrolled=sampled.unrolled,
+    inlined=model.inlined and not sampled.unrolled,
+  )
+
+
+def load_base(
+  source: load.ModelSource,
+  model: transformer.Transformer,
+  lora: LoraSettings,
+  mesh: Mesh,
+  rules: types.Rules,
+) -> types.Params:
+  """Returns the frozen parameters of a model; {} without adapters.
+
+  Args:
+    source: the model.
+    model: the learner's decoder, whose layout the parameters get.
+    lora: section `lora` of the configuration.
+    mesh: the mesh of the parameters.
+    rules: logical axis to mesh axis.
+  """
+  if model.lora is None:
+    return {}
+  params = source.load_params(
+    mesh,
+    rules,
+    dtype=lora.matrix_dtype(model.dtype),
+    kernel_dtype=lora.kernel_dtype,
+  )
+  return sampling_params.arrange(model, params)
+
+
+def freeze(
+  params: types.Params, model: transformer.Transformer, lora: LoraSettings
+) -> types.Params:
+  """Returns the frozen parameters that a run makes of trained ones.
+
+  Args:
+    params: all parameters of a decoder, float32, stacked. They must not be used
+      afterwards.
+    model: the learner's decoder, whose layout the parameters get.
+    lora: section `lora` of the configuration.
+  """
+  stored = model.clone(
+    fused=False, unrolled=False, dtype=lora.matrix_dtype(model.dtype)
+  )
+  convert = functools.partial(sampling_params.convert, stored)
+  params = jax.jit(convert, donate_argnums=0)(params)
+  return sampling_params.arrange(model, params)
+
+
+def load_trained(
+  source: load.ModelSource,
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: types.Rules,
+  seed: int,
+) -> types.Params:
+  """Returns the initial trained parameters of a model, float32.
+
+  Args:
+    source: the model.
+    model: the learner's decoder.
+    mesh: the mesh of the parameters.
+    rules: logical axis to mesh axis.
+    seed: the seed of new adapters.
+  """
+  if model.lora is None:
+    return source.load_params(mesh, rules)
+  if source.load_adapters is not None:
+    return source.load_adapters(mesh, rules)
+  return init_adapters(model, mesh, rules, seed)
+
+
+def init_adapters(
+  model: transformer.Transformer, mesh: Mesh, rules: types.Rules, seed: int
+) -> types.Params:
+  """Returns new adapters, float32, which change nothing yet.
+
+  Args:
+    model: the learner's decoder.
+    mesh: the mesh of the parameters.
+    rules: logical axis to mesh axis.
+    seed: the seed of the run.
+  """
+  boxed = transformer.abstract_trained(model)
+  draw = jax.jit(
+    lambda key: transformer.init_adapters(model, key),
+    out_shardings=mesh_lib.param_shardings(boxed, mesh, rules),
+  )
+  return draw(keys.of(seed, Purpose.ADAPTERS))
+
+
+def check_source(lora: LoraSettings, source: load.ModelSource) -> None:
+  """Raises Invalid unless a model's own adapters are those of the settings."""
+  if source.lora is None or source.lora == lora.adapters:
+    return
+  own = source.lora
+  raise Invalid(
+    "config.lora",
+    f"={lora.adapters}: expected the adapters of config.model.source, "
+    f"rank={own.rank}, alpha={own.alpha:g}, "
+    f"rank_stabilized={own.rank_stabilized}, targets={own.targets}",
+  )
+
+
+def pin_identity(base: types.Params, source: str, folder: pathlib.Path) -> None:
+  """Writes the identity of a new run's base, or checks a resumed run's.
+
+  Args:
+    base: the frozen parameters; {} without adapters.
+    source: the model spec of the base.
+    folder: the run's folder.
+
+  Raises:
+    ValueError: the run was started with another base.
+  """
+  if not base:
+    return
+  path, own = folder / IDENTITY, identity(base)
+  if not path.exists():
+    text = json.dumps({"source": source, "digest": own}) + "\n"
+    storage.write_atomically(path, text)
+    return
+  with user_files.reading(path, "source and digest of a model, as JSON"):
+    begun = str(user_files.read_object(path)["digest"])
+  if begun != own:
+    raise ValueError(
+      f"{source} is not the model whose adapters {folder} trains: its weights "
+      f"have digest {own}, expected {begun}"
+    )
+
+
+def identity(base: types.Params) -> str:
+  """Returns a digest of parameters that layout and sharding do not change."""
+
+  @jax.jit
+  def sums(leaves: list[jax.Array]) -> jax.Array:
+    words = [
+      jax.lax.bitcast_convert_type(leaf, _UNSIGNED[leaf.dtype.itemsize]).astype(
+        jnp.uint32
+      )
+      for leaf in leaves
+    ]
+    return jnp.stack(
+      [
+        sum((jnp.sum(word, dtype=jnp.uint32) for word in words), start=_ZERO),
+        sum(
+          (jnp.sum(word * (word | 1), dtype=jnp.uint32) for word in words),
+          start=_ZERO,
+        ),
+      ]
+    )
+
+  first, second = jax.device_get(sums(jax.tree.leaves(base))).tolist()
+  return f"{first:08x}{second:08x}"
