@@ -29,6 +29,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.functions import spec as spec_lib
 from azr_jax.learner import advantages
 from azr_jax.models import load as load_lib
+from azr_jax.models import sampling_params
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import ModelSettings
 from azr_jax.models.tokenizers import Tokenizer
@@ -192,8 +193,12 @@ def load(
   is_run = loading.checkpoint_step(spec) is not None
   c.model.source = spec
   if is_run:
-    c.model.source = loading.read_run_config(folder).model.source
+    begun = loading.read_run_config(folder)
+    c.model.source = begun.model.source
+    c.lora.update(begun.get("lora", {}))
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
+  if source.lora is not None:
+    c.lora.update(vars(source.lora))
   _fit(c, prompt_tokens, batch_size, changes, source.config)
   checked = train_settings.read_train(c)
   if checked.shared.learner.kl_coef:
@@ -206,14 +211,25 @@ def load(
   assert isinstance(table, CustomSettings)
   experiment = build.build(checked)
   if not is_run:
-    params = experiment.load_params()
-    return Model(experiment, params, table.writer, table.prefill)
+    return Model(
+      experiment,
+      experiment.load_base(),
+      experiment.load_trained(),
+      table.writer,
+      table.prefill,
+    )
   sampling = train_settings.SamplingSettings(
     mesh=checked.shared.mesh, sharding=checked.shared.sharding
   )
   mesh = mesh_lib.make_mesh(sampling.mesh.sizes())
-  _, params = loading.load_model(sampling, spec, mesh)
-  return Model(experiment, params, table.writer, table.prefill)
+  loaded = loading.load_model(sampling, spec, mesh)
+  return Model(
+    experiment,
+    sampling_params.arrange(experiment.model, loaded.base),
+    loaded.trained,
+    table.writer,
+    table.prefill,
+  )
 
 
 def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:

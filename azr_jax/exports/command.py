@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import ml_collections
 
 from azr_jax.exports import model_card
-from azr_jax.models import gguf_export, safetensors_io
+from azr_jax.models import adapters, gguf_export, peft_io, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.report import reading
 from azr_jax.run import checkpoint, console, storage
 from azr_jax.trainer import loading
 from azr_jax.trainer import settings as train_settings
 
-SAFETENSORS, GGUF = "safetensors", "gguf"
-FORMATS = (SAFETENSORS, GGUF)
+SAFETENSORS, GGUF, PEFT = "safetensors", "gguf", "peft"
+FORMATS = (SAFETENSORS, GGUF, PEFT)
 GGUF_FILE = "model.gguf"
 
 
@@ -35,7 +35,8 @@ def export(
     workdir: a run folder or a model spec.
     out: the folder to write. It is created if it does not exist.
     dtype: float32, float16 or bfloat16; q8_0 for GGUF only.
-    formats: a selection of `FORMATS`.
+    formats: a selection of `FORMATS`. Adapters are merged into their base,
+      except by `peft`, which writes them alone, as float32.
     scores: a folder of `azr_jax.evaluate` for the model card. "" looks for
       `WORKDIR_scores`.
     base: the scores of the model before training. "" if there are none.
@@ -67,10 +68,24 @@ def export(
   c = train_settings.read(train_settings.EvaluateSettings, config)
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   step = loading.checkpoint_step(workdir) if is_run else None
-  source, params = loading.load_model(c, workdir, mesh, step)
+  loaded = loading.load_model(c, workdir, mesh, step, base_dtype="float32")
+  source, lora = loaded.source, loaded.lora.adapters
   tokenizer = source.tokenizer
+  if PEFT in formats and lora is None:
+    raise ValueError(
+      f"formats={PEFT}: expected a run or model with adapters; {workdir} has "
+      "none"
+    )
   folder.mkdir(parents=True, exist_ok=True)
   title = name or folder.resolve().name
+  params = loaded.params
+  if PEFT in formats and lora is not None:
+    base_name = _base_name(source.spec, loaded.base_run)
+    peft_io.save(loaded.trained, source.config, lora, base_name, folder)
+    tokenizer.save(folder)
+  elif lora is not None:
+    # Merged in float32, and rounded once by `dtype`.
+    params = adapters.merge(loaded.base, loaded.trained, lora)
   if SAFETENSORS in formats:
     safetensors_io.save(
       params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
@@ -102,13 +117,37 @@ def _check_formats(formats: Sequence[str], dtype: str) -> None:
   """Raises ValueError if a format is unknown or does not support the dtype."""
   if not formats or not {*formats} <= {*FORMATS}:
     raise ValueError(f"formats={','.join(formats)}: expected some of {FORMATS}")
-  known = safetensors_io.DTYPES if SAFETENSORS in formats else ()
-  known = tuple(known) or gguf_export.DTYPES
+  if PEFT in formats and len(formats) > 1:
+    raise ValueError(
+      f"formats={','.join(formats)}: expected {PEFT} alone, because a folder "
+      "holds an adapter or a whole model"
+    )
+  known = tuple(gguf_export.DTYPES)
+  if {*formats} != {GGUF}:
+    known = tuple(safetensors_io.DTYPES)
   if dtype not in known:
     raise ValueError(
       f"dtype={dtype!r}: expected one of {known} for formats="
       f"{','.join(formats)}"
     )
+
+
+def _base_name(spec: str, start: str) -> str:
+  """Returns what PEFT calls the base model of adapters.
+
+  Args:
+    spec: the model spec of the base.
+    start: the run whose parameters the base has instead, if not "".
+
+  Raises:
+    ValueError: the base is no model that others can load.
+  """
+  if start:
+    raise ValueError(
+      f"formats={PEFT}: expected adapters of a model; these adapt the run "
+      f"{start!r}; export that run first, or use formats={SAFETENSORS}"
+    )
+  return spec.removeprefix("hf:")
 
 
 def _scores(flag: str, path: str) -> dict[str, tuple[float, float]]:

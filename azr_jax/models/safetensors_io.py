@@ -74,8 +74,12 @@ def has_own_head(folder: pathlib.Path) -> bool:
 class SafetensorsReader:
   """Reads the tensors of a folder: one file, or several with an index."""
 
-  def __init__(self, folder: pathlib.Path):
+  def __init__(self, folder: pathlib.Path, single: str = SINGLE):
     """Finds the folder's tensors without reading them.
+
+    Args:
+      folder: the folder.
+      single: the name of the file, if there is no index.
 
     Raises:
       FileNotFoundError: the folder has no safetensors file, or lacks one that
@@ -86,10 +90,10 @@ class SafetensorsReader:
     self._open: dict[str, safetensors.safe_open] = {}
     if (folder / INDEX).exists():
       self._files = _weight_map(folder / INDEX)
-    elif (folder / SINGLE).exists():
-      self._files = dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
+    elif (folder / single).exists():
+      self._files = dict.fromkeys(self._file(single).keys(), single)
     else:
-      raise FileNotFoundError(f"{folder} has neither {SINGLE} nor {INDEX}")
+      raise FileNotFoundError(f"{folder} has neither {single} nor {INDEX}")
     for file in sorted(set(self._files.values())):
       if not (folder / file).exists():
         raise FileNotFoundError(f"{folder} lacks {file}, which {INDEX} names")

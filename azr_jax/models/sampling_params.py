@@ -226,6 +226,8 @@ def arrange(model: transformer.Transformer, params: Params) -> Params:
     params: stacked parameters in their final dtypes. They must not be used
       afterwards.
   """
+  if not params:
+    return params
   layers = params.pop(transformer.LAYERS)
   if model.fused:
     attention = layers["attention"]

@@ -24,7 +24,8 @@ from azr_jax.models import (
   splash,
 )
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.layers import Block, Computation, RMSNorm, named
+from azr_jax.models.layers import Block, Computation, RMSNorm
+from azr_jax.models.naming import named
 from azr_jax.models.pages import Entries, PagedCache, RecentKV
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import BoxedParams, Params, Rules

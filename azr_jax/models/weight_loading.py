@@ -10,7 +10,7 @@ The host never holds more than one shard of one parameter.
 
 import functools
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -29,7 +29,7 @@ from azr_jax.models import (
 )
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.types import Params, Rules, Shardings
+from azr_jax.types import BoxedParams, Params, Rules, Shardings
 
 
 class TensorReader(Protocol):
@@ -79,18 +79,55 @@ def load_params(
     ValueError: a tensor is missing, has a shape other than the config implies,
       or is not part of the decoder.
   """
-  _check_tensors(config, reader)
-  boxed = transformer.abstract_params(transformer.Transformer(config))
+  return load_entries(
+    [*weight_names.entries(config)],
+    config.num_layers,
+    transformer.abstract_params(transformer.Transformer(config)),
+    reader,
+    mesh,
+    rules,
+    dtype,
+    kernel_dtype,
+    # Some checkpoints of tied models repeat the embedding.
+    unread=("lm_head.weight",) if config.tie_embeddings else (),
+  )
+
+
+def load_entries(
+  entries: Sequence[weight_names.Entry],
+  num_layers: int,
+  boxed: BoxedParams,
+  reader: TensorReader,
+  mesh: Mesh,
+  rules: Rules,
+  dtype: DTypeLike = jnp.float32,
+  kernel_dtype: DTypeLike | None = None,
+  unread: Sequence[str] = (),
+) -> Params:
+  """Returns the parameters of some entries; see `load_params`.
+
+  Args:
+    entries: the entries. The checkpoint must have no other tensors.
+    num_layers: L.
+    boxed: shapes of the parameters, with logical axes.
+    reader: the checkpoint.
+    mesh: the device mesh of the parameters.
+    rules: logical axis to mesh axis.
+    dtype: as for `load_params`.
+    kernel_dtype: as for `load_params`.
+    unread: names of tensors that the checkpoint may have besides.
+  """
+  _check_tensors(entries, num_layers, reader, unread)
   shardings = mesh_lib.param_shardings(boxed, mesh, rules)
   params: Params = {}
-  for entry in weight_names.entries(config):
+  for entry in entries:
     sharding: NamedSharding = _at(shardings, entry.path)
     is_scale = entry.path[-1] == "scale"
     summed = () if kernel_dtype is None else _summed_axes(entry)
     is_exact = is_scale or summed
     loaded = _load(
       entry,
-      config.num_layers,
+      num_layers,
       reader,
       sharding,
       np.dtype(np.float32 if is_exact else dtype),
@@ -115,15 +152,20 @@ def _summed_axes(entry: weight_names.Entry) -> tuple[int, ...]:
   return sampling_params.SUMMED_AXES[part][name]
 
 
-def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
-  """Checks that the checkpoint has exactly the decoder's tensors.
+def _check_tensors(
+  entries: Sequence[weight_names.Entry],
+  num_layers: int,
+  reader: TensorReader,
+  unread: Sequence[str],
+) -> None:
+  """Checks that the checkpoint has exactly the entries' tensors.
 
   Raises:
     ValueError: a tensor is missing, has a wrong shape, or is not needed.
   """
   names = set(reader.names())
-  for entry in weight_names.entries(config):
-    layers = range(config.num_layers) if entry.stacked else range(1)
+  for entry in entries:
+    layers = range(num_layers) if entry.stacked else range(1)
     for name in (entry.name.format(layer=layer) for layer in layers):
       if name not in names:
         raise ValueError(
@@ -136,9 +178,7 @@ def _check_tensors(config: ModelConfig, reader: TensorReader) -> None:
           f"{reader.path}: tensor {name} has shape {reader.shape(name)}: "
           f"expected {entry.checkpoint_shape}"
         )
-  if config.tie_embeddings:
-    # Some checkpoints of tied models repeat the embedding under this name.
-    names.discard("lm_head.weight")
+  names.difference_update(unread)
   # Old checkpoints store the rotary frequencies; we compute them.
   extra = sorted(n for n in names if not n.endswith("rotary_emb.inv_freq"))
   if extra:

@@ -9,7 +9,15 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
+from azr_jax.models import adapters
+from azr_jax.models.adapters import Lora
 from azr_jax.models.config import ModelConfig
+
+# The path of each projection's module in a layer of transformers' models.
+MODULE_PATHS = {
+  **{name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")},
+  **{name: f"mlp.{name}_proj" for name in ("gate", "up", "down")},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,4 +111,25 @@ def entries(config: ModelConfig) -> Iterator[Entry]:
       f"{layer}.mlp.{name}_proj.weight",
       shape,
       True,
+    )
+
+
+def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
+  """Yields entries for A and B of each adapter, named as in PEFT's files."""
+  for entry in entries(config):
+    *parents, name, leaf = entry.path
+    if leaf != "kernel" or name not in lora.targets:
+      continue
+    path = (*parents, f"{name}{adapters.SUFFIX}")
+    tensor = f"base_model.model.{entry.name.removesuffix('.weight')}"
+    inputs, outputs = entry.shape[: entry.inputs], entry.shape[entry.inputs :]
+    yield Entry(
+      (*path, "a"),
+      f"{tensor}.lora_A.weight",
+      (*inputs, lora.rank),
+      True,
+      inputs=entry.inputs,
+    )
+    yield Entry(
+      (*path, "b"), f"{tensor}.lora_B.weight", (lora.rank, *outputs), True
     )

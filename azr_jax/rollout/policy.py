@@ -189,6 +189,8 @@ class Policy:
     priority: the prefix of its requests' priorities; requests with a smaller
       priority get slots first.
     partial: the paused groups of the step.
+    base: the frozen parameters that `Sampler.compute_params` takes with new
+      adapters; {} without adapters.
   """
 
   sampler: Sampler
@@ -203,6 +205,7 @@ class Policy:
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
   priority: tuple[int, ...] = ()
   partial: PartialRollouts = dataclasses.field(default_factory=PartialRollouts)
+  base: Params = dataclasses.field(default_factory=dict)
   _key_data: dict[int, UInt32[np.ndarray, " U"]] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )

@@ -11,7 +11,7 @@ import ml_collections
 
 from azr_jax import types
 from azr_jax.cli.errors import UsageError
-from azr_jax.models import attention
+from azr_jax.models import adapters, attention, transformer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
@@ -177,11 +177,15 @@ def checkpoint_loader(
     policy: the policy of an earlier step.
   """
   mesh = mesh_lib.make_mesh(settings.mesh.sizes())
-  config = policy.sampler.engine.model.config
+  model = transformer.plain(policy.sampler.engine.model)
   folder = storage.resolve(spec)
-  return lambda step: loading.load_checkpoint(
-    settings, folder, config, mesh, step
-  )
+  base = policy.base
+
+  def load(step: int) -> types.Params:
+    trained = loading.load_checkpoint(settings, folder, model, mesh, step)
+    return adapters.join(base, trained)
+
+  return load
 
 
 @contextlib.contextmanager

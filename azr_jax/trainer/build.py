@@ -186,7 +186,9 @@ def build(
   messages.announce_model(source, c.rollout.longest + 1)
   rules = c.sharding.rules()
   model = build_policy_model(c, source.config, mesh)
-  shares_base = frozen.is_shared(c, mesh, sampling_mesh)
+  shares_base = frozen.is_shared(
+    c.lora, c.rollout, c.model.dtype, mesh, sampling_mesh
+  )
   learner = build_learner(c, model, mesh)
   available = memory.available_bytes()
   state_bytes = sizes.check_update(
@@ -252,7 +254,9 @@ def build_policy_model(
 ) -> transformer.Transformer:
   """Builds the decoder of a policy that is sampled and trained on a mesh."""
   sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
-  is_shared = frozen.is_shared(c, mesh, sampling_mesh)
+  is_shared = frozen.is_shared(
+    c.lora, c.rollout, c.model.dtype, mesh, sampling_mesh
+  )
   model = build_model(
     c.model,
     config,

@@ -24,6 +24,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.randomness import keys
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout import build as rollout_build
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.run import storage
 from azr_jax.trainer.settings import TrainSettings
 
@@ -34,21 +35,28 @@ _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
 _ZERO = jnp.uint32(0)
 
 
-def is_shared(c: TrainSettings, mesh: Mesh, sampling_mesh: Mesh) -> bool:
+def is_shared(
+  lora: LoraSettings,
+  rollout: SamplerSettings,
+  dtype: str,
+  mesh: Mesh,
+  sampling_mesh: Mesh,
+) -> bool:
   """Returns whether the sampler reads the learner's copy of the base.
 
   Args:
-    c: the run's settings.
+    lora: section `lora` of the configuration.
+    rollout: section `rollout` of the configuration.
+    dtype: name of the compute dtype.
     mesh: the learner's mesh.
     sampling_mesh: the sampler's mesh.
   """
-  kernels, dtype = c.lora.kernel_dtype, c.model.dtype
   return (
-    c.lora.rank > 0
+    lora.rank > 0
     and mesh == sampling_mesh
     and mesh.shape["fsdp"] == 1
-    and c.rollout.kernel_dtype in (None, kernels)
-    and c.lora.matrix_dtype(dtype) == dtype
+    and rollout.kernel_dtype in (None, lora.kernel_dtype)
+    and lora.matrix_dtype(dtype) == dtype
   )
 
 

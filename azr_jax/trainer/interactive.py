@@ -17,7 +17,8 @@ from jaxtyping import Float32
 
 from azr_jax import types
 from azr_jax.learner import update
-from azr_jax.models import safetensors_io
+from azr_jax.learner.objective import Fixed
+from azr_jax.models import peft_io, safetensors_io
 from azr_jax.models.tokenizers import Message, Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
@@ -66,7 +67,8 @@ class Model:
   def __init__(
     self,
     experiment: Experiment,
-    params: types.Params,
+    base: types.Params,
+    trained: types.Params,
     writer: PromptWriter,
     prefill: str,
   ):
@@ -74,15 +76,22 @@ class Model:
 
     Args:
       experiment: the experiment from `build.build`, without a KL penalty.
-      params: the initial parameters. They are donated.
+      base: the frozen parameters; {} if all are trained.
+      trained: the initial values of the others. They are donated.
       writer: writes prompts.
       prefill: the start of each response.
     """
     self._experiment = experiment
     self._writer, self._prefill = writer, prefill
-    self._state = experiment.learner.init(params)
+    self._fixed = Fixed(base)
+    self._state = experiment.learner.init(trained)
     self._calls = 0
     self.updates = 0
+
+  @property
+  def _params(self) -> types.Params:
+    """All parameters of the model."""
+    return self._fixed.whole(self._state.params)
 
   @property
   def tokenizer(self) -> Tokenizer:
@@ -154,7 +163,7 @@ class Model:
     with policy_lib.open_policy(
       experiment.sampler,
       self.tokenizer,
-      self._state.params,
+      self._params,
       key,
     ) as policy:
       limits = None if max_tokens is None else [max_tokens] * len(asked)
@@ -199,9 +208,7 @@ class Model:
     batch = self._fitting(packed)
     placed = update.place(batch, self._experiment.mesh)
     with memory.explained(memory.TRAINING_KEYS):
-      scored = jax.device_get(
-        self._experiment.scores(self._state.params, placed)[0]
-      )
+      scored = jax.device_get(self._experiment.scores(self._params, placed)[0])
     return _by_sequence(np.asarray(scored), batch, rows)
 
   def _fitting(self, batch: types.Batch) -> types.Batch:
@@ -259,24 +266,40 @@ class Model:
       self._state, learned = experiment.learner.update(
         self._state,
         update.place(self._fitting(batch), experiment.mesh),
-        None,
+        self._fixed,
       )
       learned = jax.device_get(learned)
     self.updates += 1
     return metrics | group_metrics | metrics_lib.to_host(learned)
 
   def save(self, folder: str, dtype: str = "bfloat16") -> None:
-    """Writes the model in Hugging Face format, as `azr_jax.export` does."""
+    """Writes the model in Hugging Face format, as `azr_jax.export` does.
+
+    Of a model with adapters it writes only these, in PEFT's format.
+
+    Args:
+      folder: created if missing.
+      dtype: dtype of a whole model; adapters are float32.
+    """
     path = pathlib.Path(folder).expanduser()
     path.mkdir(parents=True, exist_ok=True)
-    source = self._experiment.source
-    safetensors_io.save(
-      self._state.params,
-      source.config,
-      path,
-      dtype=dtype,
-      eos_ids=source.tokenizer.eos_ids,
-    )
+    experiment, source = self._experiment, self._experiment.source
+    if experiment.model.lora is None:
+      safetensors_io.save(
+        self._state.params,
+        source.config,
+        path,
+        dtype=dtype,
+        eos_ids=source.tokenizer.eos_ids,
+      )
+    else:
+      peft_io.save(
+        self._state.params,
+        source.config,
+        experiment.model.lora,
+        source.spec.removeprefix("hf:"),
+        path,
+      )
     source.tokenizer.save(path)
 
 

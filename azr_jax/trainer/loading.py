@@ -1,19 +1,31 @@
 """Loads the model of commands that sample: a model spec, or a checkpoint."""
 
+import dataclasses
 import pathlib
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import ml_collections
 from jax.sharding import Mesh
 
 from azr_jax import types
-from azr_jax.models import load, presets, tokenizers, transformer
-from azr_jax.models.config import ModelConfig
+from azr_jax.config import settings as settings_lib
+from azr_jax.models import (
+  adapters,
+  load,
+  presets,
+  sampling_params,
+  tokenizers,
+  transformer,
+)
+from azr_jax.models.settings import AUTO as LORA_AUTO
+from azr_jax.models.settings import LoraSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.randomness import keys
 from azr_jax.randomness.purposes import Purpose
+from azr_jax.rollout import build as rollout_build
 from azr_jax.rollout import layout
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
@@ -21,7 +33,7 @@ from azr_jax.rollout.weights import Weights
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.console import print_status
-from azr_jax.trainer import build, messages, sizes
+from azr_jax.trainer import build, frozen, messages, restore, sizes
 from azr_jax.trainer.settings import SamplingSettings
 
 # The folder of the tokenizer that supervised training creates.
@@ -58,9 +70,37 @@ def untrained(name: str, folder: pathlib.Path, seed: int) -> load.ModelSource:
   )
 
 
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+  """A model, or a run's checkpoint, in memory.
+
+  Attributes:
+    source: the model, or the run's initial model.
+    base: the frozen parameters of a model with adapters, stacked; else {}.
+    trained: the adapters, or all parameters, stacked, float32.
+    lora: the adapters' settings.
+    base_run: the run whose parameters the base has, if not the source's.
+  """
+
+  source: load.ModelSource
+  base: types.Params
+  trained: types.Params
+  lora: LoraSettings
+  base_run: str = ""
+
+  @property
+  def params(self) -> types.Params:
+    """All parameters."""
+    return adapters.join(self.base, self.trained)
+
+
 def load_model(
-  settings: SamplingSettings, spec: str, mesh: Mesh, step: int | None = None
-) -> tuple[load.ModelSource, types.Params]:
+  settings: SamplingSettings,
+  spec: str,
+  mesh: Mesh,
+  step: int | None = None,
+  base_dtype: str = "",
+) -> Loaded:
   """Loads a model spec, or a run's checkpoint, sharded on a mesh.
 
   Args:
@@ -68,6 +108,8 @@ def load_model(
     spec: a model spec, or the folder of a run.
     mesh: the mesh of the parameters.
     step: the checkpoint of a run. None means the newest.
+    base_dtype: dtype of the frozen parameters of a model with adapters; ""
+      means the dtype that a run trained with, else `model.dtype`.
 
   Raises:
     ValueError: the folder is neither a model nor a run with a checkpoint, or
@@ -83,8 +125,7 @@ def load_model(
         "with config.json and safetensors"
       )
     source = load.resolve(spec, settings.model.cache_dir)
-    sizes.check_weights(source.config, mesh, rules)
-    return source, source.load_params(mesh, rules)
+    return _load_source(settings, source, mesh, base_dtype)
   config = read_run_config(folder)
   kind, _, name = config.model.source.partition(":")
   if kind == "preset":
@@ -93,7 +134,58 @@ def load_model(
     _require_path(folder, config.model.source)
     source = load.resolve(config.model.source, settings.model.cache_dir)
   sizes.check_weights(source.config, mesh, rules)
-  return source, load_checkpoint(settings, folder, source.config, mesh, step)
+  lora = _run_lora(config, base_dtype)
+  model = transformer.Transformer(
+    source.config,
+    jnp.dtype(config.model.dtype),
+    lora=lora.adapters,
+    kernel_dtype=lora.kernel_dtype,
+  )
+  return Loaded(
+    source,
+    restore.load_base(source, model, lora, mesh, rules, folder),
+    load_checkpoint(settings, folder, model, mesh, step),
+    lora,
+    restore.base_run(folder) if lora.rank else "",
+  )
+
+
+def _load_source(
+  settings: SamplingSettings,
+  source: load.ModelSource,
+  mesh: Mesh,
+  base_dtype: str,
+) -> Loaded:
+  """Loads a model that no run of this library trained."""
+  rules = settings.sharding.rules()
+  sizes.check_weights(source.config, mesh, rules)
+  if source.lora is None or source.load_adapters is None:
+    return Loaded(source, {}, source.load_params(mesh, rules), LoraSettings())
+  lora = LoraSettings(
+    **vars(source.lora), base_dtype=base_dtype or settings.model.dtype
+  )
+  model = transformer.Transformer(
+    source.config, jnp.dtype(settings.model.dtype), lora=lora.adapters
+  )
+  base = frozen.load_base(source, model, lora, mesh, rules)
+  return Loaded(source, base, source.load_adapters(mesh, rules), lora)
+
+
+def _run_lora(
+  config: ml_collections.ConfigDict, base_dtype: str
+) -> LoraSettings:
+  """Returns section `lora` of a run, with a definite dtype.
+
+  Args:
+    config: the run's configuration. Runs of earlier versions lack the section.
+    base_dtype: replaces the dtype unless it is "".
+  """
+  section = config.to_dict().get("lora", {})
+  lora = settings_lib.build(LoraSettings, section)
+  own = lora.base_dtype
+  if own == LORA_AUTO:
+    own = config.model.dtype
+  return dataclasses.replace(lora, base_dtype=base_dtype or own)
 
 
 def _require_path(folder: pathlib.Path, source: str) -> None:
@@ -109,26 +201,25 @@ def _require_path(folder: pathlib.Path, source: str) -> None:
 def load_checkpoint(
   settings: SamplingSettings,
   folder: pathlib.Path,
-  config: ModelConfig,
+  model: transformer.Transformer,
   mesh: Mesh,
   step: int | None = None,
 ) -> types.Params:
-  """Loads the parameters of a run's checkpoint, sharded on a mesh.
+  """Loads the trained parameters of a run's checkpoint, sharded on a mesh.
 
   Args:
     settings: the settings with sharding rules.
     folder: the run's folder.
-    config: the config of the run's model.
+    model: a decoder with the run's config and adapters.
     mesh: the mesh of the parameters.
     step: the step of the checkpoint. None means the newest.
 
   Raises:
     ValueError: the run has no such checkpoint.
   """
-  model = transformer.Transformer(config)
   with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
     abstract = mesh_lib.sharded_shapes(
-      transformer.abstract_params(model), mesh, settings.sharding.rules()
+      transformer.abstract_trained(model), mesh, settings.sharding.rules()
     )
     (params,) = checkpoints.restore_params(step, abstract)
   return params
@@ -162,7 +253,8 @@ def load_policy(
   available = memory.available_bytes()
   mesh = mesh_lib.make_mesh(settings.mesh.sizes())
   layout.rollout_mesh(settings.rollout.mesh, mesh)  # Checked before a download.
-  source, params = load_model(settings, spec, mesh, step)
+  loaded = load_model(settings, spec, mesh, step)
+  source = loaded.source
   rollout = settings.rollout
   if workload is not None:
     rollout = sizes.for_workload(rollout, workload(source.tokenizer))
@@ -170,7 +262,13 @@ def load_policy(
   messages.announce_model(source, longest)
   rules = settings.sharding.rules()
   model = build.build_model(
-    settings.model, source.config, mesh, rules, rows=None, sampler_bytes=None
+    settings.model,
+    source.config,
+    mesh,
+    rules,
+    rows=None,
+    sampler_bytes=None,
+    lora=loaded.lora,
   )
   sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
   if sampling != mesh:
@@ -184,10 +282,22 @@ def load_policy(
     rollout = sizes.fit_cache(model, sampling, rules, rollout, available)
     if rollout.cache_gib != given:
       print_status(sizes.describe(rollout))
-  sampler = Sampler(model, source.tokenizer, sampling, rules, rollout)
+  base, shares_base = loaded.base, False
+  if base:
+    shares_base = frozen.is_shared(
+      loaded.lora, rollout, settings.model.dtype, mesh, sampling
+    )
+  if shares_base:
+    layout_of = rollout_build.sampling_model(model, mesh, rules, rollout)
+    base = sampling_params.arrange(layout_of, base)
+  sampler = Sampler(
+    model, source.tokenizer, sampling, rules, rollout, shares_base
+  )
+  params = sampler.compute_params(adapters.join(base, loaded.trained))
   return Policy(
     sampler,
     source.tokenizer,
-    Weights(sampler.compute_params(params)),
+    Weights(params),
     keys.of(settings.seed, Purpose.EVALUATION),
+    base=base,
   )

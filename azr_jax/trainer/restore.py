@@ -5,13 +5,15 @@ import pathlib
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.config import user_files
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.objective import Fixed
-from azr_jax.models import transformer
+from azr_jax.models import load, transformer
+from azr_jax.models.settings import LoraSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
@@ -90,29 +92,90 @@ def base_params(experiment: Experiment, step: int) -> types.Params:
   Raises:
     ValueError: the run to start from no longer has the step.
   """
-  if experiment.model.lora is None or not _starts_from_whole(experiment):
-    return experiment.load_base()
   c = experiment.settings.shared
-  folder = storage.resolve(c.train.init_from_run)
-  with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
-    abstract = mesh_lib.sharded_shapes(
-      transformer.abstract_params(
-        transformer.Transformer(experiment.source.config)
-      ),
-      experiment.mesh,
-      c.sharding.rules(),
-    )
+  return _load_base(
+    experiment.source,
+    experiment.model,
+    c.lora,
+    experiment.mesh,
+    c.sharding.rules(),
+    (c.train.init_from_run, step) if c.train.init_from_run else None,
+  )
+
+
+def load_base(
+  source: load.ModelSource,
+  model: transformer.Transformer,
+  lora: LoraSettings,
+  mesh: Mesh,
+  rules: types.Rules,
+  folder: pathlib.Path,
+) -> types.Params:
+  """Returns the frozen parameters of a finished run; {} without adapters.
+
+  Args:
+    source: the run's initial model.
+    model: the decoder, whose layout the parameters get.
+    lora: section `lora` of the run.
+    mesh: the mesh of the parameters.
+    rules: logical axis to mesh axis.
+    folder: the run's folder.
+  """
+  return _load_base(source, model, lora, mesh, rules, _start_of(folder))
+
+
+def _load_base(
+  source: load.ModelSource,
+  model: transformer.Transformer,
+  lora: LoraSettings,
+  mesh: Mesh,
+  rules: types.Rules,
+  start: tuple[str, int] | None,
+) -> types.Params:
+  """Returns the frozen parameters of a run with this start; {} without."""
+  start = _whole_run(start)
+  if model.lora is None or start is None:
+    return frozen.load_base(source, model, lora, mesh, rules)
+  whole = transformer.Transformer(source.config)
+  abstract = mesh_lib.sharded_shapes(
+    transformer.abstract_params(whole), mesh, rules
+  )
+  spec, step = start
+  with checkpoint_reading.open_to_read(storage.resolve(spec), step) as (
+    checkpoints,
+    step,
+  ):
     (params,) = checkpoints.restore_params(step, abstract)
-  return frozen.freeze(params, experiment.model, c.lora)
+  return frozen.freeze(params, model, lora)
 
 
-def _starts_from_whole(experiment: Experiment) -> bool:
-  """Returns whether the run to start from trained all its parameters."""
-  spec = experiment.settings.shared.train.init_from_run
-  if not spec:
-    return False
+def base_run(folder: pathlib.Path) -> str:
+  """Returns the run whose parameters a run's adapters adapt.
+
+  Returns:
+    The run's folder; "" if they adapt `model.source`.
+  """
+  start = _whole_run(_start_of(folder))
+  return "" if start is None else start[0]
+
+
+def _whole_run(start: tuple[str, int] | None) -> tuple[str, int] | None:
+  """Returns the first run, from a start back, that trained all parameters."""
+  while start is not None and _has_adapters(start[0]):
+    start = _start_of(storage.resolve(start[0]))
+  return start
+
+
+def _has_adapters(spec: str) -> bool:
+  """Returns whether a run trained adapters."""
   config = folder_lib.read_config(storage.resolve(spec))
-  return not config.get("lora", {}).get("rank", 0)
+  return bool(config.get("lora", {}).get("rank", 0))
+
+
+def _start_of(folder: pathlib.Path) -> tuple[str, int] | None:
+  """Returns run and step that a run started from; None if from a model."""
+  path = folder / START
+  return _read_start(path) if path.exists() else None
 
 
 def initial_params(
@@ -130,8 +193,13 @@ def initial_params(
   """
   spec = experiment.settings.shared.train.init_from_run
   is_adapted = experiment.model.lora is not None
-  if not spec or (is_adapted and _starts_from_whole(experiment)):
+  if not spec or (is_adapted and not _has_adapters(spec)):
     return (experiment.load_trained(),)
+  if not is_adapted and _has_adapters(spec):
+    raise ValueError(
+      f"config.train.init_from_run={spec!r} trained adapters: expected "
+      "config.lora.rank of that run, or its export as config.model.source"
+    )
   abstract = experiment.learner.abstract
   critic = None
   if with_critic and isinstance(abstract, ActorCritic):

@@ -24,7 +24,7 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import objective, packing, update
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.models import load, safetensors_io
+from azr_jax.models import adapters, load, peft_io, safetensors_io
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.randomness import streams
@@ -131,7 +131,19 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
       f"{sigterm.STOPPED}: the same command resumes after step {done}"
     )
     return
-  _write_model(c, state.params, source, run)
+  params = state.params
+  if model.lora is not None:
+    peft_io.save(
+      params,
+      source.config,
+      model.lora,
+      source.spec.removeprefix("hf:"),
+      run.folder / "adapter",
+      write=run.is_primary,
+    )
+    # Merged in float32, and rounded once.
+    params = adapters.merge(source.load_params(mesh, rules), params, model.lora)
+  _write_model(c, params, source, run)
 
 
 class _Log:

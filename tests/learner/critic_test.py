@@ -361,7 +361,7 @@ def test_the_policy_learns_from_normalized_advantages(
   state = train_state.make_init_state(optimizer, shardings)(start.policy.params)
   loss_fn = tiny_updates.policy_loss(one_device_mesh)
   want, _ = update.make_update(loss_fn, optimizer, shardings, one_device_mesh)(
-    state, batch, None
+    state, batch, Fixed()
   )
   tiny_updates.close(end.policy.params, jax.device_get(want.params))
   assert metrics["critic/advantage_std"] == pytest.approx(

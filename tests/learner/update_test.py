@@ -33,6 +33,7 @@ from azr_jax.learner import (
   train_state,
   update,
 )
+from azr_jax.learner.objective import Fixed
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import OptimizerSettings
 from azr_jax.models import attention, products, splash, transformer
@@ -371,7 +372,7 @@ def test_kl_is_zero_at_the_reference_and_pulls_towards_it(
   def kl(params):
     loss_fn = policy_loss(None, **options)
     micro = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
-    return loss_fn(params, micro, there)[1]["learner/kl"]
+    return loss_fn(params, micro, Fixed(reference=there))[1]["learner/kl"]
 
   assert kl(jax.tree.map(jnp.asarray, moved)) < kl(here)
 

@@ -23,7 +23,7 @@ LONG = dict(model="tiny", prompt=PROMPT, max_tokens=40)
 def params(policy, settings, model_folder):
   """Returns weights to swap in, equal to the model's to keep the tokens."""
   mesh = policy.sampler.engine.mesh
-  return loading.load_model(settings, str(model_folder), mesh)[1]
+  return loading.load_model(settings, str(model_folder), mesh).params
 
 
 @pytest.fixture

@@ -47,13 +47,13 @@ def test_a_supervised_run_from_scratch_is_loaded_at_any_step(tmp_path):
   c = settings.read(EvaluateSettings, config)
   assert loading.checkpoint_step(str(tmp_path)) == 2
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
-  source, newest = loading.load_model(c, str(tmp_path), mesh)
-  _, first = loading.load_model(c, str(tmp_path), mesh, step=1)
-  for params, seed in ((newest, 2), (first, 1)):
+  newest = loading.load_model(c, str(tmp_path), mesh)
+  first = loading.load_model(c, str(tmp_path), mesh, step=1)
+  for params, seed in ((newest.params, 2), (first.params, 1)):
     drawn = loading.untrained("azr-tiny", tmp_path, seed)
     assert same(params, drawn.load_params(mesh, c.sharding.rules()))
   text = "def f(x):"
-  tokenizer = source.tokenizer
+  tokenizer = newest.source.tokenizer
   assert tokenizer.decode(tokenizer.encode(text)) == text
 
 

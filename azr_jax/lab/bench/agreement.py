@@ -14,6 +14,7 @@ import numpy as np
 from azr_jax import types
 from azr_jax.lab.bench import device
 from azr_jax.learner import update
+from azr_jax.models import adapters
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.trainer import build, sizes
@@ -46,7 +47,7 @@ def measure(
   """
   experiment = build.build(settings, sizes.Workload(prompts))
   c = experiment.settings.shared
-  params = experiment.load_params()
+  params = adapters.join(experiment.load_base(), experiment.load_trained())
   trajectories = _sample(experiment, params, prompts, new_tokens)
   batch, _ = experiment.batching.pack_to_score(trajectories)
   scored = experiment.scores(params, update.place(batch, experiment.mesh))
