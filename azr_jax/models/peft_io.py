@@ -90,8 +90,11 @@ def _targets(fields: dict[str, Any]) -> tuple[str, ...]:
     return adapters.TARGETS
   names = [_module(target) for target in adapters.TARGETS]
   if isinstance(modules, str):  # A regular expression over whole paths.
-    path = weight_names.MODULE_PATHS
-    found = [t for t in adapters.TARGETS if re.fullmatch(modules, path[t])]
+    paths = {
+      target: f"model.layers.0.{path}"
+      for target, path in weight_names.MODULE_PATHS.items()
+    }
+    found = [t for t in adapters.TARGETS if re.fullmatch(modules, paths[t])]
     _require(fields, "target_modules", bool(found), f"some of {names}")
     return tuple(found)
   last = [str(module).rpartition(".")[2] for module in modules]

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Num
 
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Rules
@@ -25,7 +25,7 @@ from azr_jax.types import Rules
 MultiplyFn: TypeAlias = Callable[
   [
     Float[Array, "B S ..."],
-    Float[Array, "..."],
+    Num[Array, "..."],
     tuple[str | None, ...],
     int,
   ],
@@ -35,7 +35,7 @@ MultiplyFn: TypeAlias = Callable[
 
 def multiply(
   x: Float[Array, "B S ..."],
-  kernel: Float[Array, "..."],
+  kernel: Num[Array, "..."],
   axes: tuple[str | None, ...],
   summed: int,
 ) -> Float[Array, "B S ..."]:
@@ -46,7 +46,7 @@ def multiply(
 
 def multiply_rows(
   x: Float[Array, "B S ..."],
-  kernel: Float[Array, "..."],
+  kernel: Num[Array, "..."],
   axes: tuple[str | None, ...],
   summed: int,
 ) -> Float[Array, "B S ..."]:

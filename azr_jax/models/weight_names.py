@@ -117,10 +117,10 @@ def entries(config: ModelConfig) -> Iterator[Entry]:
 def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
   """Yields entries for A and B of each adapter, named as in PEFT's files."""
   for entry in entries(config):
-    *parents, name, leaf = entry.path
+    *parents, name, leaf = ("", *entry.path)
     if leaf != "kernel" or name not in lora.targets:
       continue
-    path = (*parents, f"{name}{adapters.SUFFIX}")
+    path = (*parents[1:], f"{name}{adapters.SUFFIX}")
     tensor = f"base_model.model.{entry.name.removesuffix('.weight')}"
     inputs, outputs = entry.shape[: entry.inputs], entry.shape[entry.inputs :]
     yield Entry(

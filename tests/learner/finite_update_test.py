@@ -138,7 +138,7 @@ def test_no_second_copy_of_the_state_is_held(one_device_mesh):
   made, state = make(one_device_mesh)
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
   compiled = made.policy_update.lower(
-    state, tiny_updates.batch_of(8), None
+    state, tiny_updates.batch_of(8), Fixed()
   ).compile()
   memory = present(compiled.memory_analysis())
   assert memory.alias_size_in_bytes >= size

@@ -138,14 +138,14 @@ def test_a_run_begins_and_resumes_with_one_state_in_memory(
   with session.open_run(str(tmp_path / "run"), {}, 1.0) as run:
     with run.open_checkpoints(1) as checkpoints:
       done = 4 if start.endswith("resumed") else 0
-      state, reference, _ = restore.training_state(
+      state, fixed, _ = restore.training_state(
         experiment, run, checkpoints, done
       )
-      jax.block_until_ready((state, reference))
-  one = fullest(jax.tree.leaves((state, reference)))
+      jax.block_until_ready((state, fixed))
+  one = fullest(jax.tree.leaves((state, fixed)))
   # An eighth of policy and critic, each with two moments, in float32.
   assert one > 30e6 / 8
-  assert (reference is not None) == ("learner.kl_coef" in changes)
+  assert (fixed.reference is not None) == ("learner.kl_coef" in changes)
   ratio = peak.stop() / one
   assert 0.99 < ratio < 1.05, ratio
 
