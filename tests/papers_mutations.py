@@ -226,9 +226,9 @@ _AZR = (
   ),
   _of(
     "azr | Table 3 | max programs",
-    file="azr_jax/systems/azr/settings.py",
-    line="    16384,\n",
-    broken="    16383,\n",
+    file="configs/azr.py",
+    line="max_programs = 16_384",
+    broken="max_programs = 16_383",
     tests="tests/trainer/configs_test.py::test_paper_values",
   ),
   _of(
@@ -486,9 +486,9 @@ _R1_CI = (
   ),
   _value(
     "code_interpreter | section 4, GRPO | rate 1e-6",
-    file="azr_jax/systems/code_interpreter/settings.py",
-    line='setting(128, "questions per step"',
-    broken='setting(64, "questions per step"',
+    file="configs/code_interpreter.py",
+    line="c.code_interpreter.prompts = 128",
+    broken="c.code_interpreter.prompts = 64",
   ),
   _of(
     "code_interpreter | section 4, GRPO, not named |",
@@ -974,9 +974,9 @@ _COUNTDOWN = (
   ),
   _value(
     "countdown | section 4.1 | 100 updates",
-    file="azr_jax/systems/countdown/settings.py",
-    line='setting(128, "puzzles per step"',
-    broken='setting(64, "puzzles per step"',
+    file="configs/countdown.py",
+    line="c.countdown.prompts = 128",
+    broken="c.countdown.prompts = 64",
   ),
   _value(
     "countdown | section 4.1 | the start",
