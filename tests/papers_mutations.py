@@ -276,8 +276,8 @@ _AZR = (
   _of(
     "azr | Table 3 | PPO epochs 1",
     file="azr_jax/systems/azr/collector.py",
-    line="await self._sample(SOLVE, episode, task, 1)",
-    broken="(await self._sample(SOLVE, episode, task, 2))[:1]",
+    line="await self._sample(AZRCall.SOLVE, episode, task, 1)",
+    broken="(await self._sample(AZRCall.SOLVE, episode, task, 2))[:1]",
     tests="tests/systems/azr/azr_test.py",
   ),
   _of(

@@ -142,7 +142,7 @@ def make_worker(
 ) -> DecodeWorker:
   """Returns a worker that samples as a policy's first `sample` call would.
 
-  `policy.sample(prompts, n, prompt_seeds=[seed])` returns the same tokens that
+  `policy.sample(prompts, n, prompt_numbers=[seed])` returns the same tokens as
   a client gets with that seed. The worker replaces the policy's weights on a
   swap.
   """

@@ -47,9 +47,9 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.text) < 200
 
   @scripted.samples
-  def sample(self, prompts, n=1, prompt_seeds=None):
+  def sample(self, prompts, n=1, prompt_numbers=None):
     self.asked += [prompt.task.id for prompt in prompts]
-    seeds = present(prompt_seeds)
+    seeds = present(prompt_numbers)
     # Responses finish out of order, so an interruption leaves gaps.
     for index in sorted(range(len(prompts)), key=lambda i: i * 5 % 8):
       for sample in range(n):
@@ -301,7 +301,7 @@ class Conversing(ScriptedPolicy):
   )
 
   @scripted.samples
-  def sample(self, prompts, n=1, prompt_seeds=None):
+  def sample(self, prompts, n=1, prompt_numbers=None):
     for index, prompt in enumerate(prompts):
       ids = np.arange(5, dtype=np.int32)
       loss_mask = ids != (2 if prompt.task.subset == "even" else 9)

@@ -74,7 +74,7 @@ class Served:
     """Returns what the sampler itself returns for a seed."""
     with self.policy.with_key(self.policy.key) as policy:
       prompt = policy.prompt(text)
-      found = policy.sample([prompt], n, prompt_seeds=[seed], **options)
+      found = policy.sample([prompt], n, prompt_numbers=[seed], **options)
       return [done for _, _, done in sorted(found, key=lambda one: one[1])]
 
 

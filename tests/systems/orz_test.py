@@ -43,7 +43,7 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.text) < 40
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     self.asked += [prompt.task for prompt in asked]
     for index, prompt in enumerate(asked):
       for sample in range(n):
@@ -81,7 +81,7 @@ class Uneven(ScriptedPolicy):
   """Solves problems of the second source in one of three samples."""
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     for index, sample, done in ScriptedPolicy.sample(self, asked, n):
       if asked[index].task in BY_SOURCE[0]:
         done = dataclasses.replace(done, text=prompts.format_response("", "-1"))
@@ -152,7 +152,7 @@ class EndingPolicy(ScriptedPolicy):
     return True
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     self.asked += asked
     for index in range(len(asked)):
       for sample in range(n):
@@ -258,7 +258,7 @@ class New(ScriptedPolicy):
   """Samples responses in which no token occurs twice."""
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     for index, sample, done in ScriptedPolicy.sample(self, asked, n):
       ids = np.arange(len(done.token_ids), dtype=np.int32)
       yield index, sample, dataclasses.replace(done, token_ids=ids)
