@@ -51,9 +51,9 @@ def _value(*rows: str, file: str, line: str, broken: str) -> Mutation:
 _AZR = (
   _of(
     "azr | eq. 1 |",
-    file="azr_jax/learner/losses.py",
-    line="  return -logprobs\n",
-    broken="  return logprobs\n",
+    file="azr_jax/learner/objective.py",
+    line="    nll = -logprobs\n",
+    broken="    nll = logprobs\n",
     tests="tests/evaluate_test.py::test_supervised_training_learns_and_resumes",
   ),
   _of(
@@ -492,10 +492,10 @@ _R1_CI = (
   ),
   _of(
     "code_interpreter | section 4, GRPO, not named |",
-    file="azr_jax/learner/losses.py",
+    file="azr_jax/learner/kl_estimators.py",
     line="  return jnp.exp(-log_ratio) - 1.0 + log_ratio",
     broken="  return jnp.exp(log_ratio) - 1.0 - log_ratio",
-    tests="tests/learner/losses_test.py",
+    tests="tests/learner/kl_estimators_test.py",
   ),
   _of(
     "code_interpreter | section 4, SFT | 3 epochs",
