@@ -149,6 +149,8 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "run": {"step_log.py"},
   "serving": {"command.py"},
   "systems": {
+    # A context has the sandbox's section, because a system compares the sandbox
+    # with that of earlier runs.
     "system.py",
     *(
       f"{f.parent.name}/system.py" for f in PACKAGE.glob("systems/*/system.py")
@@ -164,9 +166,43 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
     *("build.py", "loading.py", "messages.py", "opening.py", "sizes.py"),
     *("periodic_evals.py", "scoring.py", "sft_loop.py", "start.py"),
     # Sections check each other.
-    "evaluation_settings.py",
+    *("evaluation_settings.py", "settings.py"),
   },
 }
+
+
+def takes_sections(tree):
+  """Returns whether an argument or a field holds a section of a config.
+
+  A section's own fields may be sections.
+  """
+  declared = {
+    field
+    for node in ast.walk(tree)
+    if isinstance(node, ast.ClassDef)
+    if any(ast.unparse(base).endswith("Settings") for base in node.bases)
+    for field in node.body
+  }
+  return any(
+    re.search(r"\wSettings\b", ast.unparse(present(node.annotation)))
+    for node in ast.walk(tree)
+    if isinstance(node, ast.arg | ast.AnnAssign) and node not in declared
+    if node.annotation is not None
+  )
+
+
+@pytest.mark.parametrize(
+  "code, expected",
+  [
+    ("def f(c: RunSettings): ...", True),
+    ("class A:\n  c: 'RunSettings | None'", True),
+    ("def f(self):\n  self.c: settings.RunSettings = read()", True),
+    ("class RunSettings(Settings):\n  log: LogSettings = LogSettings()", False),
+    ("class A:\n  settings: Settings", False),
+  ],
+)
+def test_sections_are_found(code, expected):
+  assert takes_sections(ast.parse(code)) == expected
 
 
 @pytest.mark.parametrize("package", _TAKES_SECTIONS)
@@ -175,9 +211,7 @@ def test_sections_end_where_something_is_built(package):
   found = {
     file.relative_to(folder).as_posix()
     for file in folder.rglob("*.py")
-    for node in ast.walk(ast.parse(file.read_text()))
-    if isinstance(node, ast.arg) and node.annotation is not None
-    if re.search(r"\wSettings\b", ast.unparse(node.annotation))
+    if takes_sections(ast.parse(file.read_text()))
   }
   assert found == _TAKES_SECTIONS[package]
 
