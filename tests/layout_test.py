@@ -34,9 +34,12 @@ SYSTEM_NAME = re.compile(
   r"[\"'](azr|orz|countdown|code_interpreter|custom)[\"']"
 )
 # Generators and keys made from a seed. A key of seed 0 is only a placeholder.
+# The last line finds statements that change Python's or NumPy's own generator.
 SEEDED = re.compile(
   r"default_rng\(|RandomState\(|\bRandom\(|SeedSequence\("
   r"|random\.(key|PRNGKey)\((?!0\))"
+  r"|^\s*(np\.|numpy\.)?random\.(seed|setstate|set_state)\(",
+  re.MULTILINE,
 )
 # Files with generators of their own.
 OWN_GENERATORS = {
@@ -46,6 +49,9 @@ OWN_GENERATORS = {
   "tasks/countdown/generator.py",
   "tasks/questions/symbench/gridworld.py",
   "tasks/table/sums.py",
+  # Seeds the global generators, from which reasoning-gym draws, and restores
+  # their states.
+  "tasks/gym_sets.py",
   # Episodes, seeded by their tasks.
   "environments/server.py",
   "systems/environment/examples.py",
@@ -225,6 +231,22 @@ def test_no_step_reads_the_settings_of_an_experiment():
     if re.search(r"\.settings\.(shared|system)", file.read_text())
   }
   assert found == {"build.py", "opening.py", "restore.py", "start.py"}
+
+
+@pytest.mark.parametrize(
+  "code, expected",
+  [
+    ("  random.seed(number)", True),
+    ("if own:\n  np.random.seed(3)", True),
+    ("rng = np.random.default_rng(seed)", True),
+    ("key = jax.random.key(seed)", True),
+    ("key = jax.random.key(0)", False),
+    ("# Programs may call `random.seed(0)`.", False),
+    ("rng = streams.generator(seed, Purpose.TIES)", False),
+  ],
+)
+def test_generators_with_a_seed_are_found(code, expected):
+  assert bool(SEEDED.search(code)) == expected
 
 
 def test_runs_draw_random_numbers_by_purpose():
