@@ -15,6 +15,7 @@ import ml_collections
 
 from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
+from azr_jax.evals import items as items_lib
 from azr_jax.evals import (
   livecodebench,
   mathematics,
@@ -26,6 +27,7 @@ from azr_jax.evals import (
   table,
 )
 from azr_jax.evals.benchmark import Benchmark
+from azr_jax.evals.items import ItemOptions
 from azr_jax.executor import Executor
 from azr_jax.models import tokenizers
 from azr_jax.models.tokenizers import Tokenizer
@@ -85,7 +87,7 @@ def evaluate(
     agent_names = benchmark_agents.agent_names(settings.evaluate, names)
     if any(agent_names):
       require_same_sandbox(settings, model_spec)
-    how = runner.ItemOptions(
+    how = ItemOptions(
       "",
       limit,
       settings.evaluate.prompt_format,
@@ -129,7 +131,7 @@ def evaluate(
 def _request(
   opened: Collection[tuple[Benchmark, str]],
   settings: EvaluateSettings,
-  how: runner.ItemOptions,
+  how: ItemOptions,
   tokenizer: Tokenizer,
 ) -> sizes.Workload:
   """Returns the largest sizes that any benchmark needs; they run one by one.
@@ -139,10 +141,10 @@ def _request(
   """
   longest, responses, limits = [], [], []
   for benchmark, agent in opened:
-    tokens = runner.longest_prompt(benchmark, how, tokenizer)
+    tokens = items_lib.longest_prompt(benchmark, how, tokenizer)
     # Agents write their own prompts, whose length is unknown.
     longest.append(0 if agent else tokens)
-    items = runner.items_of(benchmark, how)
+    items = items_lib.items_of(benchmark, how)
     responses.append(len(items) * how.samples)
     limits.append(
       _longest_response(benchmark, agent, settings)
@@ -278,7 +280,7 @@ def _open(
   paths: dict[str, str],
   agent_names: Sequence[str],
   settings: EvaluateSettings,
-  how: runner.ItemOptions,
+  how: ItemOptions,
   say: Callable[[str], None],
 ) -> list[tuple[Benchmark, str]]:
   """Returns a benchmark with its items, paired with each agent's name.
@@ -288,7 +290,7 @@ def _open(
   """
   benchmark = _benchmark(name, settings)
   data = dataclasses.replace(how, data=paths.get(name, ""))
-  benchmark = benchmark.with_items(runner.items_of(benchmark, data, say))
+  benchmark = benchmark.with_items(items_lib.items_of(benchmark, data, say))
   opened = []
   for agent in agent_names:
     asked = benchmark
@@ -315,7 +317,7 @@ def _score(
   executor: Executor,
   run: Run,
   settings: EvaluateSettings,
-  how: runner.ItemOptions,
+  how: ItemOptions,
 ) -> dict[str, float]:
   """Scores one benchmark.
 

@@ -14,6 +14,7 @@ from azr_jax.config.settings import Invalid, build
 from azr_jax.configs import evaluate, orz
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.evals import mathematics, registry, runner
+from azr_jax.evals.items import ItemOptions
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.orz.settings import ORZSettings
 from azr_jax.systems.orz.system import ORZ
@@ -199,7 +200,7 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
     cast(Policy, scoring),
     executor,
     context.hosts,
-    runner.ItemOptions("", 0, "full", count),
+    ItemOptions("", 0, "full", count),
     None,
   )
   assert scores[f"{name}/pass@1/unbiased"] == pytest.approx(np.mean(wanted))
