@@ -344,10 +344,10 @@ def _fit(
   rollout = _section(SamplerSettings, c, "rollout")
   mesh = _section(MeshSettings, c, "mesh")
   computing = _section(ModelSettings, c, "model")
-  asked = rollout.max_tokens if "rollout.max_tokens" in changes else 0
-  if asked > model.max_positions:
+  max_tokens = rollout.max_tokens if "rollout.max_tokens" in changes else 0
+  if max_tokens > model.max_positions:
     raise ValueError(
-      f"max_tokens={asked}: expected at most {model.max_positions}, the "
+      f"max_tokens={max_tokens}: expected at most {model.max_positions}, the "
       "model's max_position_embeddings"
     )
   available = memory.available_bytes()

@@ -137,7 +137,7 @@ def make(
   policy_update = update_lib.make_update(
     loss_fn, optimizer, shardings, mesh, options, entropy_target
   )
-  alone = Learner(
+  policy_learner = Learner(
     init,
     abstract_state(model, optimizer, mesh, rules, entropy_coef=coef),
     _repeated(policy_update, epochs, prepare),
@@ -147,7 +147,7 @@ def make(
     prepare,
   )
   if critic is None:
-    return alone
+    return policy_learner
   abstract = abstract_state(
     model, optimizer, mesh, rules, critic.optimizer, coef
   )
@@ -155,7 +155,7 @@ def make(
     value_model.abstract_params(model), critic.optimizer, mesh, rules
   )
   return _with_critic(
-    dataclasses.replace(alone, abstract=abstract),
+    dataclasses.replace(policy_learner, abstract=abstract),
     model,
     critic,
     critic_shardings,

@@ -148,10 +148,10 @@ class PeriodicEvals:
     scores: dict[str, float] = {}
     for benchmark, options in self._benchmarks.items():
       key = runner.key_of(benchmark, self._key)
-      with policy.with_key(key, self._temperature) as asked:
+      with policy.with_key(key, self._temperature) as eval_policy:
         scores |= runner.run(
           benchmark,
-          asked,
+          eval_policy,
           self._executor,
           run.hosts,
           options,
@@ -160,8 +160,8 @@ class PeriodicEvals:
           run.print_status,
         )
     if self._own is not None:
-      with policy.with_key(self._key, self._temperature) as asked:
-        scores |= asked.run(self._own(asked))
+      with policy.with_key(self._key, self._temperature) as eval_policy:
+        scores |= eval_policy.run(self._own(eval_policy))
     shown = {
       name: f"{score:.3f}"
       for name, score in scores.items()

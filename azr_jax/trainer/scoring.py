@@ -117,11 +117,12 @@ def evaluate(
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
       while opened:  # Frees the items of finished benchmarks.
-        asked, agent = opened.popleft()
+        benchmark, agent = opened.popleft()
         # A benchmark's scores do not depend on the other benchmarks.
-        with policy.with_key(runner.key_of(asked, policy.key)) as answering:
+        key = runner.key_of(benchmark, policy.key)
+        with policy.with_key(key) as eval_policy:
           scores |= _score(
-            asked, agent, answering, executor, run, settings, how
+            benchmark, agent, eval_policy, executor, run, settings, how
           )
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
@@ -293,10 +294,12 @@ def _open(
   benchmark = benchmark.with_items(items_lib.items_of(benchmark, data, say))
   opened = []
   for agent in agent_names:
-    asked = benchmark
+    by_agent = benchmark
     if agent:
-      asked = questions.answered_by(benchmark, agent, settings.evaluate.agents)
-    opened.append((asked, agent))
+      by_agent = questions.answered_by(
+        benchmark, agent, settings.evaluate.agents
+      )
+    opened.append((by_agent, agent))
   return opened
 
 
