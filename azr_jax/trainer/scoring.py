@@ -117,12 +117,12 @@ def evaluate(
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
       while opened:  # Frees the items of finished benchmarks.
-        benchmark, agent = opened.popleft()
+        chosen, agent = opened.popleft()
         # A benchmark's scores do not depend on the other benchmarks.
-        key = runner.key_of(benchmark, policy.key)
+        key = runner.key_of(chosen, policy.key)
         with policy.with_key(key) as eval_policy:
           scores |= _score(
-            benchmark, agent, eval_policy, executor, run, settings, how
+            chosen, agent, eval_policy, executor, run, settings, how
           )
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
