@@ -26,6 +26,7 @@ from azr_jax.cli import compilation_cache
 from azr_jax.config import overrides as overrides_lib
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
+from azr_jax.configs import custom as custom_config
 from azr_jax.functions import spec as spec_lib
 from azr_jax.learner import advantages
 from azr_jax.models import load as load_lib
@@ -233,18 +234,17 @@ def load(
 
 
 def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:
-  """Returns the system's default config with some values changed.
+  """Returns a config with the objective of `configs/custom.py`.
+
+  Args:
+    changes: values by dotted key, which take precedence.
 
   Raises:
     Invalid: a key is unknown.
   """
   c = train_settings.train_config("custom")
-  c.learner.estimator = "grpo"
-  c.learner.entropy_coef = 0.0
-  c.optimizer.weight_decay = 0.0
-  c.rollout.stop_strings = ()
+  custom_config.set_objective(c)
   c.rollout.max_tokens = 256
-  c.evaluation.temperature = 1.0
   if jax.default_backend() != "cpu":
     c.model.dtype = "bfloat16"
   known = overrides_lib.flatten(c)
@@ -360,10 +360,10 @@ def _fit(
   rollout = _section(SamplerSettings, c, "rollout")
   mesh = _section(MeshSettings, c, "mesh")
   computing = _section(ModelSettings, c, "model")
-  asked = rollout.max_tokens if "rollout.max_tokens" in changes else 0
-  if asked > model.max_positions:
+  max_tokens = rollout.max_tokens if "rollout.max_tokens" in changes else 0
+  if max_tokens > model.max_positions:
     raise ValueError(
-      f"max_tokens={asked}: expected at most {model.max_positions}, the "
+      f"max_tokens={max_tokens}: expected at most {model.max_positions}, the "
       "model's max_position_embeddings"
     )
   available = memory.available_bytes()

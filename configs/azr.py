@@ -96,6 +96,8 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.azr.prompts = 64  # Table 3: batch size 64 x 6
   c.azr.references = 6  # Table 3: K
   c.azr.learnability_samples = 8  # Table 3: n
+  c.azr.seed_factor = 4  # Table 3: S
+  c.azr.buffer.max_programs = 16_384  # Table 3
   c.model.dtype = "bfloat16"
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
@@ -106,6 +108,7 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.prompt_buckets = (1024, 2048, 4096, 6144)  # Table 3: 6144
   c.rollout.max_tokens = 8096  # Table 3
   c.rollout.temperature = 1.0  # Table 3
+  c.rollout.top_p = 1.0  # Table 3
   c.rollout.prefill_tokens = 2048  # fewest cycles per token on v5p, of 1k to 6k
   c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
   c.rollout.decode_chunk = 128
@@ -113,7 +116,9 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.learner.row_length = 14240  # 6144 + 8096
   c.learner.kl_coef = 0.0  # Table 3
   c.learner.entropy_coef = 0.001  # Table 3
+  c.learner.epochs = 1  # Table 3
   c.optimizer.learning_rate = 1e-6  # Table 3
+  c.optimizer.grad_clip = 1.0  # Table 3
   c.learner.max_micro_batches = 32
   c.executor.workers = 16
   c.executor.update(profile("azr"))
@@ -171,9 +176,9 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.rollout.stop_strings = ()  # Responses end at the end-of-text token.
   c.rollout.decode_chunk = 16
   c.learner.row_length = 304  # 192 + 112
-  c.learner.micro_rows = 2  # memory
+  c.learner.micro_rows = 2  # More rows may not fit a laptop's memory.
   c.learner.max_micro_batches = 64
-  c.learner.chunk_tokens = 608  # memory: 49k logits for each token
+  c.learner.chunk_tokens = 608  # Each token has 49k logits.
   c.optimizer.learning_rate = 3e-5
   c.optimizer.weight_decay = 0.0
   c.train.steps = 20

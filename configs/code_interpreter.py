@@ -98,7 +98,11 @@ def _objective(c: ml_collections.ConfigDict) -> None:
 def _paper(c: ml_collections.ConfigDict) -> None:
   """Sets the values of sections 3 and 4.1, or else of Search-R1."""
   c.code_interpreter.questions = ("split:train",)
+  c.code_interpreter.prompts = 128  # paper: 128
+  c.code_interpreter.group_size = 5  # paper: 5
+  c.code_interpreter.stage_steps = 150  # paper: 150
   c.code_interpreter.prompt_format = "chat"
+  c.code_interpreter.tool.max_calls = 8  # paper: 8
   c.model.dtype = "bfloat16"
   c.rollout.mesh.data = -1
   c.rollout.mesh.fsdp = 1
@@ -107,12 +111,15 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.cache_gib = 16.0
   c.rollout.prompt_buckets = (512, 1024, 2048, 4096)  # Search-R1: 4096
   c.rollout.max_tokens = 6144  # tokens of a conversation
+  c.rollout.temperature = 1.0  # paper: 1.0
   c.rollout.decode_chunk = 64
   c.rollout.page_size = 512
   c.rollout.extend_chunk = 128
   c.learner.kl_coef = 0.001  # paper: 0.001
+  c.learner.entropy_coef = 0.001  # Search-R1: 0.001
   c.learner.row_length = 10_240  # 4,096 + 6,144
   c.learner.max_micro_batches = 64
+  c.optimizer.learning_rate = 1e-6  # paper: 1e-6
   c.executor.workers = 64
   c.executor.update(profile("code_interpreter"))
   c.train.steps = 600  # paper: four stages of 150
@@ -169,9 +176,9 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.model.source = SMOLLM2_START
   c.model.preset = "smollm2-135m"
   c.code_interpreter.questions = SMOLLM2_QUESTIONS
-  c.learner.micro_rows = 2  # memory
+  c.learner.micro_rows = 2  # A run already takes 7.2 GiB.
   c.learner.max_micro_batches = 64
-  c.learner.chunk_tokens = 384  # memory: 49k logits for each token
+  c.learner.chunk_tokens = 384  # Each token has 49k logits.
   c.optimizer.learning_rate = 3e-5
   c.train.steps = 6
   c.train.save_every = 3  # Steps are long.

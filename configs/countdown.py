@@ -105,6 +105,7 @@ def _objective(c: ml_collections.ConfigDict) -> None:
   c.learner.policy_loss = "sequence_weighted"  # course project
   c.learner.aggregation = "sequence_sum"  # course project
   c.learner.kl_coef = 1e-3  # section 4.1
+  c.learner.entropy_coef = 1e-3  # section 4.1
   c.optimizer.weight_decay = 1e-4  # section 4.1
   c.optimizer.grad_clip = 0.0  # section 4.1: no clipping
   # Off until evaluation.every is set. Uses top-p and top-k of training.
@@ -119,6 +120,8 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.model.preset = "qwen2.5-0.5b"
   c.model.dtype = "bfloat16"
   c.model.remat = "dots"
+  c.countdown.prompts = 128  # section 4.1
+  c.countdown.group_size = 8  # section 4.1
   # Each device holds a copy of the weights to sample with. Weights sharded like
   # the state would be gathered again for each token.
   c.rollout.mesh.data = -1
@@ -129,11 +132,13 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.prefill_tokens = 8192  # With less, slots wait for prompts.
   c.rollout.prompt_buckets = (256,)
   c.rollout.max_tokens = 1024
+  c.rollout.temperature = 1.0  # section 4.1
   c.rollout.decode_chunk = 64
   c.learner.row_length = 1280  # 256 + 1,024
   c.learner.micro_rows = 16
   c.learner.max_micro_batches = 64
   c.optimizer.learning_rate = 1e-5  # section 4.1
+  c.train.steps = 100  # section 4.1
 
 
 def _paper_mixing(c: ml_collections.ConfigDict) -> None:
@@ -181,9 +186,9 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.rollout.decode_chunk = 8
   c.learner.drop_equal_groups = True  # Most groups have no correct response.
   c.learner.row_length = 192  # two sequences
-  c.learner.micro_rows = 2  # memory
+  c.learner.micro_rows = 2  # A run already takes 7.9 GiB.
   c.learner.max_micro_batches = 64
-  c.learner.chunk_tokens = 384  # memory: 49k logits for each token
+  c.learner.chunk_tokens = 384  # Each token has 49k logits.
   c.optimizer.learning_rate = 3e-5
   c.optimizer.b2 = 0.98  # There are few updates.
   c.train.steps = 12

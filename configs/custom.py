@@ -13,7 +13,8 @@
 
 `--config.model.source=SPEC` selects another model. Section `rollout` sets the
 lengths: a prompt may have `prompt_buckets[-1]` tokens and a response
-`max_tokens`; `learner.row_length` must hold both.
+`max_tokens`; `learner.row_length` must hold both. `azr_jax.api` starts from
+`set_objective` too, and chooses the sizes itself.
 """
 
 import ml_collections
@@ -31,10 +32,7 @@ def get_config(variant: str = DEFAULT) -> ml_collections.ConfigDict:
   if variant not in VARIANTS:
     raise ValueError(f"variant {variant!r}: expected one of {VARIANTS}")
   c = settings.train_config("custom")
-  c.learner.estimator = "grpo"
-  c.learner.entropy_coef = 0.0
-  c.rollout.stop_strings = ()
-  c.evaluation.temperature = 1.0
+  set_objective(c)
   if variant == "tiny":
     _tiny(c)
   elif variant == DEFAULT:
@@ -42,6 +40,15 @@ def get_config(variant: str = DEFAULT) -> ml_collections.ConfigDict:
   else:
     _qwen(c, variant.removeprefix("qwen2.5-"))
   return c
+
+
+def set_objective(c: ml_collections.ConfigDict) -> None:
+  """Sets GRPO, and a response that ends at the end-of-text token."""
+  c.learner.estimator = "grpo"
+  c.learner.entropy_coef = 0.0
+  c.optimizer.weight_decay = 0.0
+  c.rollout.stop_strings = ()
+  c.evaluation.temperature = 1.0
 
 
 def _qwen(c: ml_collections.ConfigDict, size: str) -> None:
@@ -62,7 +69,6 @@ def _qwen(c: ml_collections.ConfigDict, size: str) -> None:
   c.learner.micro_rows = 8
   c.learner.max_micro_batches = 64
   c.learner.chunk_tokens = 4096
-  c.optimizer.weight_decay = 0.0
   c.train.steps = 200
 
 
@@ -80,7 +86,6 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.learner.max_micro_batches = 16
   c.learner.chunk_tokens = 512
   c.optimizer.learning_rate = 3e-6
-  c.optimizer.weight_decay = 0.0
   c.train.steps = 100
 
 
@@ -102,6 +107,7 @@ def _tiny(c: ml_collections.ConfigDict) -> None:
   c.learner.max_micro_batches = 32
   c.learner.chunk_tokens = 352  # a whole micro-batch
   c.optimizer.learning_rate = 3e-4
+  c.optimizer.weight_decay = 0.01
   c.optimizer.warmup_steps = 5
   c.evaluation.every = 20
   c.evaluation.limit = 0  # all items

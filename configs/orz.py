@@ -110,6 +110,9 @@ def _objective(c: ml_collections.ConfigDict) -> None:
   c.learner.aggregation = "sequence_sum"  # eq. 2 and 3
   c.learner.normalize_advantages = True
   c.learner.entropy_coef = 0.0
+  c.learner.kl_coef = 0.0
+  c.critic.gamma = 1.0
+  c.critic.gae_lambda = 1.0
   c.evaluation.temperature = 1.0  # as in training
   for optimizer in (c.optimizer, c.critic.optimizer):
     optimizer.b2 = 0.95
@@ -122,7 +125,9 @@ def _objective(c: ml_collections.ConfigDict) -> None:
 
 
 def _paper(c: ml_collections.ConfigDict) -> None:
-  """Sets the sizes of the published code."""
+  """Sets the values of appendix B, or else of the published code."""
+  c.orz.prompts = 128  # appendix B
+  c.orz.group_size = 64  # appendix B
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.rollout.mesh.data = -1
@@ -132,11 +137,16 @@ def _paper(c: ml_collections.ConfigDict) -> None:
   c.rollout.cache_gib = 16.0
   c.rollout.prompt_buckets = (256, 512, 1024, 2048)  # published code: 2048
   c.rollout.max_tokens = 8000  # published code: 8000
+  c.rollout.temperature = 1.0  # appendix B
   c.rollout.decode_chunk = 128
   c.rollout.page_size = 512
   c.rollout.stop_strings = ("User:", "Human:", "Assistant:", "</answer>")
   c.learner.row_length = 10_048  # published code
   c.learner.max_micro_batches = 256
+  c.learner.epochs = 1  # algorithm 1: the policy takes one step
+  c.critic.num_minibatches = 12  # paper: 12
+  c.optimizer.learning_rate = 1e-6  # appendix B
+  c.critic.optimizer.learning_rate = 5e-6  # appendix B
   c.executor.workers = 16
   c.executor.update(profile("mathematics"))
   c.train.steps = 1000  # about one epoch of 129k problems
@@ -224,9 +234,9 @@ def _smollm2(c: ml_collections.ConfigDict) -> None:
   c.rollout.max_tokens = 64
   c.rollout.decode_chunk = 16
   c.learner.row_length = 208  # two sequences
-  c.learner.micro_rows = 2  # memory
+  c.learner.micro_rows = 2  # A run already takes 7.6 GiB.
   c.learner.max_micro_batches = 64
-  c.learner.chunk_tokens = 416  # memory: 49k logits for each token
+  c.learner.chunk_tokens = 416  # Each token has 49k logits.
   c.optimizer.grad_clip = c.critic.optimizer.grad_clip = 1.0  # short responses
   c.optimizer.learning_rate = 3e-5
   c.optimizer.warmup_steps = 5  # of 24

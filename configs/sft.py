@@ -119,7 +119,7 @@ def _protocol() -> ml_collections.ConfigDict:
 
 
 def _long_protocol() -> ml_collections.ConfigDict:
-  """Sets the same with ten times the steps and rows per step, on a GPU."""
+  """Sets `_protocol`'s training with ten times the steps, for a GPU."""
   c = settings.supervised_config("programs")
   _warm_smollm2(c, steps=1000)
   c.programs.count = 72_000

@@ -325,6 +325,15 @@ def test_scores_are_in_the_order_of_the_completions(on_one_device):
     assert found == pytest.approx(want, abs=1e-4)
 
 
+def test_calls_and_the_config_file_share_an_objective(monkeypatch):
+  def change(config):
+    config.learner.estimator = "rloo"
+
+  monkeypatch.setattr(custom, "set_objective", change)
+  for config in (api._config({}), custom.get_config()):
+    assert config.learner.estimator == "rloo"
+
+
 def test_a_call_gives_the_chat_template_a_dictionary():
   given = {"enable_thinking": False}
   found = api._config({"custom.chat_template_kwargs": given}).custom.to_dict()

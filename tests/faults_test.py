@@ -51,7 +51,6 @@ def faults(seed, flips, cuts):
   yield from ((cut, number % 2) for number in range(cuts))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   "flips, cuts", [(2, 1), pytest.param(20, 10, marks=pytest.mark.slow)]
 )

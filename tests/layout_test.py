@@ -34,9 +34,12 @@ SYSTEM_NAME = re.compile(
   r"[\"'](azr|orz|countdown|code_interpreter|custom)[\"']"
 )
 # Generators and keys made from a seed. A key of seed 0 is only a placeholder.
+# The last line finds statements that change Python's or NumPy's own generator.
 SEEDED = re.compile(
   r"default_rng\(|RandomState\(|\bRandom\(|SeedSequence\("
   r"|random\.(key|PRNGKey)\((?!0\))"
+  r"|^\s*(np\.|numpy\.)?random\.(seed|setstate|set_state)\(",
+  re.MULTILINE,
 )
 # Files with generators of their own.
 OWN_GENERATORS = {
@@ -46,6 +49,9 @@ OWN_GENERATORS = {
   "tasks/countdown/generator.py",
   "tasks/questions/symbench/gridworld.py",
   "tasks/table/sums.py",
+  # Seeds the global generators, from which reasoning-gym draws, and restores
+  # their states.
+  "tasks/gym_sets.py",
   # Episodes, seeded by their tasks.
   "environments/server.py",
   "systems/environment/examples.py",
@@ -149,6 +155,8 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "run": {"step_log.py"},
   "serving": {"command.py"},
   "systems": {
+    # A context has the sandbox's section, because a system compares the sandbox
+    # with that of earlier runs.
     "system.py",
     *(
       f"{f.parent.name}/system.py" for f in PACKAGE.glob("systems/*/system.py")
@@ -164,9 +172,43 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
     *("build.py", "loading.py", "messages.py", "opening.py", "sizes.py"),
     *("periodic_evals.py", "scoring.py", "sft_loop.py", "start.py"),
     # Sections check each other.
-    "evaluation_settings.py",
+    *("evaluation_settings.py", "settings.py"),
   },
 }
+
+
+def takes_sections(tree):
+  """Returns whether an argument or a field holds a section of a config.
+
+  A section's own fields may be sections.
+  """
+  declared = {
+    field
+    for node in ast.walk(tree)
+    if isinstance(node, ast.ClassDef)
+    if any(ast.unparse(base).endswith("Settings") for base in node.bases)
+    for field in node.body
+  }
+  return any(
+    re.search(r"\wSettings\b", ast.unparse(present(node.annotation)))
+    for node in ast.walk(tree)
+    if isinstance(node, ast.arg | ast.AnnAssign) and node not in declared
+    if node.annotation is not None
+  )
+
+
+@pytest.mark.parametrize(
+  "code, expected",
+  [
+    ("def f(c: RunSettings): ...", True),
+    ("class A:\n  c: 'RunSettings | None'", True),
+    ("def f(self):\n  self.c: settings.RunSettings = read()", True),
+    ("class RunSettings(Settings):\n  log: LogSettings = LogSettings()", False),
+    ("class A:\n  settings: Settings", False),
+  ],
+)
+def test_sections_are_found(code, expected):
+  assert takes_sections(ast.parse(code)) == expected
 
 
 @pytest.mark.parametrize("package", _TAKES_SECTIONS)
@@ -175,9 +217,7 @@ def test_sections_end_where_something_is_built(package):
   found = {
     file.relative_to(folder).as_posix()
     for file in folder.rglob("*.py")
-    for node in ast.walk(ast.parse(file.read_text()))
-    if isinstance(node, ast.arg) and node.annotation is not None
-    if re.search(r"\wSettings\b", ast.unparse(node.annotation))
+    if takes_sections(ast.parse(file.read_text()))
   }
   assert found == _TAKES_SECTIONS[package]
 
@@ -191,6 +231,22 @@ def test_no_step_reads_the_settings_of_an_experiment():
     if re.search(r"\.settings\.(shared|system)", file.read_text())
   }
   assert found == {"build.py", "opening.py", "restore.py", "start.py"}
+
+
+@pytest.mark.parametrize(
+  "code, expected",
+  [
+    ("  random.seed(number)", True),
+    ("if own:\n  np.random.seed(3)", True),
+    ("rng = np.random.default_rng(seed)", True),
+    ("key = jax.random.key(seed)", True),
+    ("key = jax.random.key(0)", False),
+    ("# Programs may call `random.seed(0)`.", False),
+    ("rng = streams.generator(seed, Purpose.TIES)", False),
+  ],
+)
+def test_generators_with_a_seed_are_found(code, expected):
+  assert bool(SEEDED.search(code)) == expected
 
 
 def test_runs_draw_random_numbers_by_purpose():

@@ -51,9 +51,9 @@ def _value(*rows: str, file: str, line: str, broken: str) -> Mutation:
 _AZR = (
   _of(
     "azr | eq. 1 |",
-    file="azr_jax/learner/losses.py",
-    line="  return -logprobs\n",
-    broken="  return logprobs\n",
+    file="azr_jax/learner/objective.py",
+    line="    nll = -logprobs\n",
+    broken="    nll = logprobs\n",
     tests="tests/evaluate_test.py::test_supervised_training_learns_and_resumes",
   ),
   _of(
@@ -226,9 +226,9 @@ _AZR = (
   ),
   _of(
     "azr | Table 3 | max programs",
-    file="azr_jax/systems/azr/settings.py",
-    line="    16384,\n",
-    broken="    16383,\n",
+    file="configs/azr.py",
+    line="max_programs = 16_384",
+    broken="max_programs = 16_383",
     tests="tests/trainer/configs_test.py::test_paper_values",
   ),
   _of(
@@ -276,8 +276,8 @@ _AZR = (
   _of(
     "azr | Table 3 | PPO epochs 1",
     file="azr_jax/systems/azr/collector.py",
-    line="await self._sample(SOLVE, episode, task, 1)",
-    broken="(await self._sample(SOLVE, episode, task, 2))[:1]",
+    line="await self._sample(AZRCall.SOLVE, episode, task, 1)",
+    broken="(await self._sample(AZRCall.SOLVE, episode, task, 2))[:1]",
     tests="tests/systems/azr/azr_test.py",
   ),
   _of(
@@ -486,16 +486,16 @@ _R1_CI = (
   ),
   _value(
     "code_interpreter | section 4, GRPO | rate 1e-6",
-    file="azr_jax/systems/code_interpreter/settings.py",
-    line='setting(128, "questions per step"',
-    broken='setting(64, "questions per step"',
+    file="configs/code_interpreter.py",
+    line="c.code_interpreter.prompts = 128",
+    broken="c.code_interpreter.prompts = 64",
   ),
   _of(
     "code_interpreter | section 4, GRPO, not named |",
-    file="azr_jax/learner/losses.py",
+    file="azr_jax/learner/kl_estimators.py",
     line="  return jnp.exp(-log_ratio) - 1.0 + log_ratio",
     broken="  return jnp.exp(log_ratio) - 1.0 - log_ratio",
-    tests="tests/learner/losses_test.py",
+    tests="tests/learner/kl_estimators_test.py",
   ),
   _of(
     "code_interpreter | section 4, SFT | 3 epochs",
@@ -974,9 +974,9 @@ _COUNTDOWN = (
   ),
   _value(
     "countdown | section 4.1 | 100 updates",
-    file="azr_jax/systems/countdown/settings.py",
-    line='setting(128, "puzzles per step"',
-    broken='setting(64, "puzzles per step"',
+    file="configs/countdown.py",
+    line="c.countdown.prompts = 128",
+    broken="c.countdown.prompts = 64",
   ),
   _value(
     "countdown | section 4.1 | the start",

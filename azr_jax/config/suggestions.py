@@ -83,7 +83,8 @@ def meant(key: str, known: Iterable[str]) -> list[str]:
     key: the unknown key, dotted or only its last part.
     known: all valid keys, dotted, or the fields of one section.
   """
-  keys = sorted(known, key=lambda one: one.count("."))  # Stable.
+  # `sorted` is stable: equal depths keep their order.
+  keys = sorted(known, key=lambda one: one.count("."))
   last = key.rpartition(".")[2]
   found = [_find(one, keys) for one in SYNONYMS.get(last, ())]
   if found and all(found):

@@ -94,7 +94,7 @@ class _Watch:
     self._worker, self._limit = worker, memory_bytes
     self._pids, self._next = [worker], 0.0
 
-  def is_too_much(self) -> bool:
+  def exceeds_limit(self) -> bool:
     """Returns whether the limit of processes or of memory is exceeded."""
     now = time.monotonic()
     if now >= self._next:
@@ -149,7 +149,7 @@ def _keep(worker: int, memory_bytes: int) -> int:
       return status
     if is_closed:
       return 0
-    if watch.is_too_much():
+    if watch.exceeds_limit():
       return TOO_MUCH
 
 

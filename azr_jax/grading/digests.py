@@ -12,6 +12,7 @@ import collections
 import hashlib
 import math
 import re
+from typing import Any
 
 # Possessive quantifiers keep both patterns linear in time.
 _INTEGER = r"(?:0|-?[1-9][0-9]*+)"
@@ -21,7 +22,7 @@ _NUMBER = re.compile(
 )
 
 
-def of_value(value):
+def of_value(value: object) -> str:
   """Returns the digest of a value.
 
   Raises:
@@ -32,7 +33,7 @@ def of_value(value):
   return _hash(_value_text(value, "()"))
 
 
-def of_json(value):
+def of_json(value: object) -> str:
   """Returns the digest of a value, with tuples counted as lists.
 
   Raises:
@@ -41,7 +42,7 @@ def of_json(value):
   return _hash(_value_text(value, "[]"))
 
 
-def of_printed(text):
+def of_printed(text: str) -> str:
   """Returns the digest of a printed text under LiveCodeBench's comparison.
 
   Whitespace around the text and around each line is ignored. Lines of numbers
@@ -51,11 +52,11 @@ def of_printed(text):
   return _hash("\n".join(map(_line_text, lines)))
 
 
-def _hash(text):
+def _hash(text: str) -> str:
   return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _value_text(value, tuple_brackets):
+def _value_text(value: Any, tuple_brackets: str) -> str:
   # A NumPy integer equals an int, but is not one.
   if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
     value = value.item()
@@ -74,7 +75,7 @@ def _value_text(value, tuple_brackets):
   return f"{first}{','.join(parts)}{last}"
 
 
-def _scalar_text(value):
+def _scalar_text(value: object) -> str:
   if value is None:
     return "None"
   if isinstance(value, int):
@@ -91,14 +92,19 @@ def _scalar_text(value):
   raise TypeError(f"{type(value).__name__} has no digest")
 
 
-def _line_text(line):
+def _line_text(line: str) -> str:
   if _INTEGERS.fullmatch(line):  # Most long outputs are such lines.
     return line
-  matches = [_NUMBER.fullmatch(word) for word in line.split()]
-  return " ".join(map(_number_text, matches)) if all(matches) else line
+  numbers = []
+  for word in line.split():
+    number = _NUMBER.fullmatch(word)
+    if number is None:
+      return line
+    numbers.append(_number_text(number))
+  return " ".join(numbers)
 
 
-def _number_text(match):
+def _number_text(match: re.Match[str]) -> str:
   """Returns a canonical text of a number; integers keep all digits."""
   sign, whole, fraction, exponent = match.groups()
   digits = (whole + fraction).lstrip("0")

@@ -145,7 +145,7 @@ def make(
   policy_update = update_lib.make_update(
     loss_fn, optimizer, shardings, mesh, options, entropy_target
   )
-  alone = Learner(
+  policy_learner = Learner(
     init,
     abstract_base(model, mesh, rules, base_dtype or model.dtype),
     abstract_state(model, optimizer, mesh, rules, entropy_coef=coef),
@@ -156,7 +156,7 @@ def make(
     prepare,
   )
   if critic is None:
-    return alone
+    return policy_learner
   abstract = abstract_state(
     model, optimizer, mesh, rules, critic.optimizer, coef
   )
@@ -164,7 +164,7 @@ def make(
     value_model.abstract_params(model), critic.optimizer, mesh, rules
   )
   return _with_critic(
-    dataclasses.replace(alone, abstract=abstract),
+    dataclasses.replace(policy_learner, abstract=abstract),
     model,
     critic,
     critic_shardings,
@@ -175,7 +175,7 @@ def make(
 
 
 def _with_critic(
-  alone: Learner,
+  policy_learner: Learner,
   model: transformer.Transformer,
   critic: CriticParts,
   shardings: train_state.TrainState,
@@ -186,7 +186,7 @@ def _with_critic(
   """Returns the learner of a policy and its critic.
 
   Args:
-    alone: the policy's learner, with the abstract state of both.
+    policy_learner: the policy's learner, with the abstract state of both.
     model: the decoder of both policy and critic.
     critic: parts of the critic.
     shardings: the shardings of the critic's state.
@@ -212,7 +212,7 @@ def _with_critic(
     if critic_params is None:
       critic_params = make_critic_params(params)
     critic_state = init_critic(critic_params)
-    return ActorCritic(alone.init_policy(params), critic_state)
+    return ActorCritic(policy_learner.init_policy(params), critic_state)
 
   estimate = critic_lib.make_estimate(
     model,
@@ -234,10 +234,14 @@ def _with_critic(
     options=options,
   )
   return dataclasses.replace(
-    alone,
+    policy_learner,
     init=init_both,
     update=actor_critic.make_actor_critic_update(
-      estimate, critic_update, alone.policy_update, epochs, alone.prepare
+      estimate,
+      critic_update,
+      policy_learner.policy_update,
+      epochs,
+      policy_learner.prepare,
     ),
     copy_to_critic=make_critic_params,
     init_critic=init_critic,

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from azr_jax import types
-from azr_jax.learner import corrections, gap, losses, masked
+from azr_jax.learner import corrections, gap, kl_estimators, masked
 from azr_jax.learner import logprobs as logprobs_lib
 from azr_jax.learner.policy_losses import PolicyLoss
 from azr_jax.learner.settings import PROXIMAL
@@ -138,7 +138,7 @@ def make_policy_loss(
     mesh: the device mesh of the batch, as in `logprobs.chunked_logprobs`.
     entropy_coef: weight of the entropy bonus.
     kl_coef: weight of the KL penalty; 0 skips the reference's forward pass.
-    kl_estimator: a key of `losses.KL_ESTIMATORS`, or `losses.FULL_KL`.
+    kl_estimator: a key of `KL_ESTIMATORS`, or `FULL_KL`.
     ratio_to: the old policy in L_t, `PROXIMAL` or `SAMPLED`.
     correct: from `corrections.make`.
   """
@@ -227,7 +227,7 @@ def _kl(
 
   Args:
     model: the decoder of both policy and reference.
-    kl_estimator: a key of `losses.KL_ESTIMATORS`, or `losses.FULL_KL`.
+    kl_estimator: a key of `KL_ESTIMATORS`, or `FULL_KL`.
     scoring: how log-probabilities are computed.
     fixed: holds the reference's parameters, which get no gradient.
     batch: the micro-batch.
@@ -240,14 +240,14 @@ def _kl(
   ref_hidden = hidden_states(model, reference, batch)
   ref_head = transformer.unembedding(reference, model.config)
   mask = batch.loss_mask
-  if kl_estimator == losses.FULL_KL:
+  if kl_estimator == kl_estimators.FULL_KL:
     return logprobs_lib.chunked_kl(
       hidden, head, ref_hidden, ref_head, mask=mask, **scoring
     )
   ref_logprobs, _ = logprobs_lib.chunked_logprobs(
     ref_hidden, ref_head, batch.targets, mask=mask, **scoring
   )
-  return losses.KL_ESTIMATORS[kl_estimator](logprobs - ref_logprobs)
+  return kl_estimators.KL_ESTIMATORS[kl_estimator](logprobs - ref_logprobs)
 
 
 def make_supervised_loss(
@@ -269,7 +269,7 @@ def make_supervised_loss(
     logprobs, entropy = score(
       model, fixed.whole(trained), batch, 1.0, chunk_tokens, mesh
     )
-    nll = losses.negative_log_likelihood(logprobs)
+    nll = -logprobs
     mask = batch.loss_mask
     return jnp.sum(batch.loss_weights * nll), {
       "learner/nll": masked.masked_sum(nll, mask),

@@ -3,7 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.learner import advantages, losses, packing, policy_losses
+from azr_jax.learner import advantages, kl_estimators, packing, policy_losses
 from azr_jax.learner import corrections as corrections_lib
 from azr_jax.learner.corrections import CorrectionSettings
 from azr_jax.learner.entropy_target import EntropyTargetSettings
@@ -174,7 +174,7 @@ class LearnerSettings(PolicyLossSettings):
   kl_estimator: str = setting(
     "k3",
     "KL estimator per token; full sums over the whole vocabulary",
-    choices=(*losses.KL_ESTIMATORS, losses.FULL_KL),
+    choices=(*kl_estimators.KL_ESTIMATORS, kl_estimators.FULL_KL),
   )
   epochs: int = setting(
     1,

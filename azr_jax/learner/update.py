@@ -70,6 +70,7 @@ def make_update(
       fixed,
       0,
       nonempty_micro_batches(batch),
+      is_whole=True,
     )
     tokens = jnp.sum(batch.loss_mask)
     metrics = sums_lib.finish(sums, jnp.maximum(tokens, 1.0))
@@ -134,6 +135,8 @@ def accumulate(
   fixed: Fixed,
   start: Int[Array, ""] | int,
   stop: Int[Array, ""] | int,
+  *,
+  is_whole: bool = False,
 ) -> tuple[Float[Array, ""], Metrics, Params]:
   """Sums loss, metrics and gradients over micro-batches [start, stop).
 
@@ -144,6 +147,9 @@ def accumulate(
     fixed: the third argument of `loss_fn`.
     start: the first micro-batch.
     stop: one past the last micro-batch.
+    is_whole: whether the range has every micro-batch that holds a sequence. The
+      only micro-batch of a batch then needs no loop; if it is empty, its
+      gradients are 0.
   """
 
   def grad_fn(micro: Tree) -> tuple[jax.Array, Metrics, Params]:
@@ -162,8 +168,7 @@ def accumulate(
       jax.tree.map(jnp.add, total[2], grads),
     )
 
-  if isinstance(start, int) and jax.tree.leaves(batch)[0].shape[0] == 1:
-    # A single micro-batch needs no sum; if it is empty, its gradients are 0.
+  if is_whole and jax.tree.leaves(batch)[0].shape[0] == 1:
     return grad_fn(jax.tree.map(lambda x: x[0], batch))
   zeros = jax.tree.map(
     lambda x: jnp.zeros(x.shape, x.dtype),

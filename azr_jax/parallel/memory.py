@@ -15,8 +15,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from azr_jax.parallel import chips
+from azr_jax.parallel.chips import GIB
 
-GIB = 1 << 30
 # The keys to lower when sampling or an update runs out of memory.
 SAMPLING_KEYS = (
   "config.rollout.slots, config.rollout.cache_gib or config.rollout.max_tokens"

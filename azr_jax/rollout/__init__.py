@@ -1,7 +1,7 @@
 """The sampler: continuous batching over pages, with tools and partial rollouts.
 
   Policy.sample(prompts, n)                                      policy.py
-    |  one Request per prompt: its n sequences share key and seed
+    |  one Request per prompt: its n sequences share key and number
     v
   Stream  submit -> futures; send, fetch                         stream.py
     |

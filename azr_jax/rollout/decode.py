@@ -97,8 +97,8 @@ def decode(
 def _changed(slots: Slots, changes: Changes) -> Slots:
   """Returns the slots with entering sequences added and stopped ones done."""
   keys = jax.vmap(
-    lambda key, seeds: functools.reduce(jax.random.fold_in, seeds, key)
-  )(jax.random.wrap_key_data(changes.key_data), changes.seeds)
+    lambda key, numbers: functools.reduce(jax.random.fold_in, numbers, key)
+  )(jax.random.wrap_key_data(changes.key_data), changes.numbers)
 
   def choose(new: jax.Array, old: jax.Array) -> jax.Array:
     enters = jnp.expand_dims(changes.enters, range(1, new.ndim))

@@ -55,7 +55,7 @@ class Changes(flax.struct.PyTreeNode):
     max_new_tokens: as in `Slots`.
     temperature: as in `Slots`.
     key_data: the data of a random key.
-    seeds: prompt seed and sample index, folded into this key.
+    numbers: prompt number and sample index, folded into this key.
     stops: slots to mark as done, because the host found the end of their
       response or removed their sequence.
     table: the pages of each slot, including pages for new tokens.
@@ -74,7 +74,7 @@ class Changes(flax.struct.PyTreeNode):
   max_new_tokens: Int32[Leaf, " B"]
   temperature: Float32[Leaf, " B"]
   key_data: UInt32[Leaf, "B U"]
-  seeds: Int32[Leaf, "B 2"]
+  numbers: Int32[Leaf, "B 2"]
   stops: Bool[Leaf, " B"]
   table: Int32[Leaf, "B M"]
   copy_sources: Int32[Leaf, " B"]

@@ -82,7 +82,7 @@ class HostEngine:
     enters = changes.enters
     for name in ("token", "length", "num_tokens", "max_new_tokens"):
       getattr(new, name)[enters] = getattr(changes, name)[enters]
-    new.key_data[enters] = changes.seeds[enters]
+    new.key_data[enters] = changes.numbers[enters]
     new.done[enters] = False
     new.done[changes.stops] = True
     return new
@@ -101,7 +101,7 @@ class LengthEngine(HostEngine):
 
     Args:
       shapes: the sizes of device calls.
-      length: (prompt seed, sample index) -> tokens of the completion.
+      length: (prompt number, sample index) -> tokens of the completion.
       text: token ids to take random pieces of; None uses zeros.
     """
     super().__init__(shapes)
@@ -122,7 +122,7 @@ class LengthEngine(HostEngine):
     new: Any = self.change(slots, changes)
     for slot in np.flatnonzero(changes.enters):
       # A preempted sequence keeps its length.
-      length = self._length(*map(int, changes.seeds[slot]))
+      length = self._length(*map(int, changes.numbers[slot]))
       new.max_new_tokens[slot] = min(length, changes.max_new_tokens[slot])
     left = np.where(new.done, 0, new.max_new_tokens - new.num_tokens)
     # The loop ends once no more slots than `min_live` have tokens left.

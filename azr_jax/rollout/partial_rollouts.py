@@ -32,7 +32,7 @@ from azr_jax.rollout.tokens import Tokens
 
 # A sequence as written by `sequence_to_json`, with its `call` of the policy.
 Saved = dict[str, Any]
-# Call of the policy, prompt seed, sample index.
+# Call of the policy, prompt number, sample index.
 CallSample = tuple[int, int, int]
 
 
@@ -40,7 +40,7 @@ class GroupPaused(Exception):
   """Raised when a sequence of a prompt is paused and none of them decodes.
 
   Attributes:
-    number: the prompt's seed in its calls.
+    number: the prompt's number in its calls.
   """
 
   def __init__(self, number: int):
@@ -132,16 +132,16 @@ def save(
 
 
 def restore(
-  saved: Saved, key_data: UInt32[np.ndarray, " U"], prompt_seed: int
+  saved: Saved, key_data: UInt32[np.ndarray, " U"], prompt_number: int
 ) -> SequenceState:
   """Returns a saved sequence, with the random key of this step.
 
   Args:
     saved: a sequence of an earlier step or of this one.
     key_data: the data of its call's random key in this step.
-    prompt_seed: the prompt's seed in this step.
+    prompt_number: the prompt's number in this step.
   """
-  return sequence_from_json({**saved, "key": key_data, "seed": prompt_seed})
+  return sequence_from_json({**saved, "key": key_data, "seed": prompt_number})
 
 
 def sequence_of(
@@ -175,7 +175,7 @@ def sequence_to_json(sequence: SequenceState) -> dict[str, Any]:
   request, tokens = sequence.request, sequence.tokens
   return {
     "key": request.key_data.tolist(),
-    "seed": int(request.seed),
+    "seed": int(request.prompt_number),
     "sample": sequence.sample_index,
     "tokens": tokens.ids.tolist(),
     "logprobs": tokens.logprobs.tolist(),

@@ -111,7 +111,7 @@ class Samples:
     """
     for index, _, completion in self._arrived:
       if completion.finish_reason == types.PAUSED:
-        raise GroupPaused(self._requests[index].seed)
+        raise GroupPaused(self._requests[index].prompt_number)
     self._missing -= 1
     self._enough = 1
     return self._arrived.popleft()
@@ -278,7 +278,7 @@ class Policy:
     self,
     prompts: Sequence[types.Prompt],
     n: int = 1,
-    prompt_seeds: Sequence[int] | None = None,
+    prompt_numbers: Sequence[int] | None = None,
     tool_runner: ToolRunner | None = None,
     temperature: float | None = None,
     call: int | None = None,
@@ -286,13 +286,13 @@ class Policy:
   ) -> Samples:
     """Samples n completions of each prompt.
 
-    A prompt's samples depend on its seed and on the number of previous calls
+    A prompt's samples depend on its number and the number of previous calls
     (or on `call`), but not on the other prompts.
 
     Args:
       prompts: the prompts; each must fit a prompt bucket.
       n: completions per prompt.
-      prompt_seeds: the integer that each prompt folds into the key; None uses
+      prompt_numbers: the integer that each prompt folds into the key; None uses
         the prompt's index.
       tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.
@@ -317,18 +317,19 @@ class Policy:
         "in none, because keys could repeat; use `policy.branch` for the others"
       )
     self.has_numbered_calls = call is not None
-    number = self.calls if call is None else call
+    number = self.calls if call is None else int(call)
     self.calls += 1
     if temperature is None:
       temperature = self.temperature
     stream = self.loop.stream(self.sampler, self.weights)
     key_data = self.call_key_data(number)
-    seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
+    if prompt_numbers is None:
+      prompt_numbers = range(len(prompts))
     submitted = [
       stream.submit(
         prompt,
         n,
-        SampleKey(key_data, seeds[index], temperature),
+        SampleKey(key_data, prompt_numbers[index], temperature),
         None if max_new_tokens is None else max_new_tokens[index],
         priority=(*self.priority, number),
         tool_runner=tool_runner,
@@ -346,24 +347,25 @@ class Policy:
       log.branch_completions if self.is_branch else log.completions,
       {
         (index, sample)
-        for call, seed, sample in self.partial.ended
-        for index, own in enumerate(seeds)
-        if (call, seed) == (number, own)
+        for ended_call, ended_prompt, sample in self.partial.ended
+        for index, own in enumerate(prompt_numbers)
+        if (ended_call, ended_prompt) == (number, own)
       },
       is_partial=self.partial.step_tokens > 0,
     )
 
-  def partial_samples(self, prompt_seed: int) -> list[partial_rollouts.Saved]:
+  def partial_samples(self, prompt_number: int) -> list[partial_rollouts.Saved]:
     """Returns the samples of a prompt whose group is paused.
 
     Args:
-      prompt_seed: the integer that the prompt folds into the key.
+      prompt_number: the integer that the prompt folds into the key.
     """
     calls = {data.tobytes(): call for call, data in self._key_data.items()}
     latest = {
       calls[request.key_data.tobytes()]: (request, futures)
       for request, futures in self.sample_log.requests
-      if request.seed == prompt_seed and request.key_data.tobytes() in calls
+      if request.prompt_number == prompt_number
+      and request.key_data.tobytes() in calls
     }
     return [
       saved
@@ -377,17 +379,17 @@ class Policy:
     """Makes later `sample` calls resume these groups.
 
     Args:
-      groups: saved samples by the prompt's seed in this step. They may come
+      groups: saved samples by the prompt's number in this step. They may come
         from an earlier step or from this one.
     """
     known = []
-    for prompt_seed, group in groups.items():
+    for prompt_number, group in groups.items():
       for saved in group:
         call = saved["call"]
         key_data = self.call_key_data(call)
-        known.append(partial_rollouts.restore(saved, key_data, prompt_seed))
+        known.append(partial_rollouts.restore(saved, key_data, prompt_number))
         if saved["finish"] is not None:
-          self.partial.ended.add((call, prompt_seed, saved["sample"]))
+          self.partial.ended.add((call, prompt_number, saved["sample"]))
     self.loop.restore(known)
 
   def call_key_data(self, call: int) -> UInt32[np.ndarray, " U"]:
@@ -442,7 +444,7 @@ def open_policy(
 
 # Samples in the order in which they finish.
 Answers = AsyncIterator[IndexedCompletion]
-# Answers prompts: (policy, prompts, n, prompt seeds) -> answers.
+# Answers prompts: (policy, prompts, n, prompt numbers) -> answers.
 Agent = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Answers]
 
 
@@ -450,10 +452,10 @@ async def single_turn(
   policy: Policy,
   prompts: Sequence[types.Prompt],
   n: int,
-  prompt_seeds: Sequence[int],
+  prompt_numbers: Sequence[int],
 ) -> Answers:
   """Samples one response per completion; the agent without tools."""
-  async for sample in policy.sample(prompts, n, prompt_seeds):
+  async for sample in policy.sample(prompts, n, prompt_numbers):
     yield sample
 
 
@@ -468,11 +470,11 @@ def short_single_turn(max_new_tokens: int) -> Agent:
     policy: Policy,
     prompts: Sequence[types.Prompt],
     n: int,
-    prompt_seeds: Sequence[int],
+    prompt_numbers: Sequence[int],
   ) -> Answers:
     limits = [max_new_tokens] * len(prompts)
     async for sample in policy.sample(
-      prompts, n, prompt_seeds, max_new_tokens=limits
+      prompts, n, prompt_numbers, max_new_tokens=limits
     ):
       yield sample
 

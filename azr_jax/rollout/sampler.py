@@ -124,7 +124,7 @@ class Sampler:
     n: int,
     key: Key[Array, ""],
     max_new_tokens: Sequence[int] | None = None,
-    prompt_seeds: Sequence[int] | None = None,
+    prompt_numbers: Sequence[int] | None = None,
     tool_runner: ToolRunner | None = None,
   ) -> Iterator[tuple[int, int, types.Completion]]:
     """Samples n completions per prompt on a new stream.
@@ -133,9 +133,9 @@ class Sampler:
       params: the result of `compute_params`.
       prompts: any number of prompts, each up to the largest bucket.
       n: completions per prompt.
-      key: random key; sample s of a prompt folds in (the prompt's seed, s).
+      key: random key; sample s of a prompt folds in (the prompt's number, s).
       max_new_tokens: the limit for each prompt, as for `Stream.submit`.
-      prompt_seeds: the integer that each prompt folds into the key; None uses
+      prompt_numbers: the integer that each prompt folds into the key; None uses
         the prompt's index.
       tool_runner: as for `Stream.submit`.
 
@@ -150,10 +150,11 @@ class Sampler:
       collections.deque()
     )
     key_data = np.asarray(jax.random.key_data(key))
-    seeds = range(len(prompts)) if prompt_seeds is None else prompt_seeds
+    if prompt_numbers is None:
+      prompt_numbers = range(len(prompts))
     limits = max_new_tokens or [None] * len(prompts)
     for index, prompt in enumerate(prompts):
-      sample_key = SampleKey(key_data, seeds[index])
+      sample_key = SampleKey(key_data, prompt_numbers[index])
       _, futures = stream.submit(
         prompt, n, sample_key, limits[index], tool_runner=tool_runner
       )

@@ -27,8 +27,9 @@ class Request:
     prompt: the prompt to sample from.
     n: number of samples.
     max_new_tokens: maximum number of new tokens per completion.
-    key_data: the data of the random key; sample s folds in (`seed`, s).
-    seed: integer that separates the prompt's random numbers from others'.
+    key_data: the data of the random key; sample s folds in
+      (`prompt_number`, s).
+    prompt_number: separates the prompt's random numbers from others'.
     temperature: divisor of the logits; 0 is greedy.
     priority: requests with a smaller priority get slots first.
     tool_runner: runs the tool calls of conversations; None ends a completion
@@ -42,7 +43,7 @@ class Request:
   n: int
   max_new_tokens: int
   key_data: UInt32[np.ndarray, " U"]
-  seed: int
+  prompt_number: int
   temperature: float = 1.0
   priority: tuple[int, ...] = ()
   tool_runner: ToolRunner | None = None

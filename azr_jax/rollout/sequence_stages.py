@@ -45,7 +45,7 @@ class WaitingQueue:
     group = QueuedGroup(request, collections.deque(sequences))
     length = len(request.prompt.token_ids)
     bucket = next(b for b in self._buckets if b >= length)
-    key = (request.priority, request.seed, next(self._arrivals))
+    key = (request.priority, request.prompt_number, next(self._arrivals))
     heapq.heappush(self._heaps.setdefault(bucket, []), (key, group))
     self.num_sequences += len(group.sequences)
 

@@ -33,24 +33,28 @@ class SampleKey(NamedTuple):
 
   Attributes:
     key_data: the data of a random key.
-    seed: an integer that is folded into the key before the sample index.
+    prompt_number: an integer folded into the key before the sample index.
     temperature: divisor of the logits, 0 is greedy; None uses
       `rollout.temperature`.
   """
 
   key_data: UInt32[np.ndarray, " U"]
-  seed: int
+  prompt_number: int
   temperature: float | None = None
 
 
-# Key data, seed and sample index: unique for each sample of a run.
+# Key data, prompt number and sample index: unique for each sample of a run.
 SampleId = tuple[bytes, int, int]
 
 
 def sample_id(sequence: SequenceState) -> SampleId:
   """Returns the values that determine a sequence's random numbers."""
   request = sequence.request
-  return request.key_data.tobytes(), request.seed, sequence.sample_index
+  return (
+    request.key_data.tobytes(),
+    request.prompt_number,
+    sequence.sample_index,
+  )
 
 
 class Stream:
@@ -164,7 +168,7 @@ class Stream:
       n,
       max_new_tokens,
       key.key_data,
-      key.seed,
+      key.prompt_number,
       self._temperature if temperature is None else temperature,
       priority,
       tool_runner,

@@ -92,7 +92,9 @@ def serve(
   print_status("compiling the sampler")
   worker = make_worker(policy, c, step or 0)
   worker.warm_up()
-  server = HttpServer(worker, model, address.api_key)
+  server = HttpServer(
+    worker, model, address.api_key, c.serve.read_s, c.serve.timeout_s
+  )
   port = server.start(address.host, address.port)
   host = f"[{address.host}]" if ":" in address.host else address.host
   print_status(f"serving {model.id(step or 0)} at http://{host}:{port}/v1")
@@ -130,9 +132,14 @@ def served_model(
     name=name,
     has_steps=step is not None,
     tokenizer=policy.tokenizer,
-    rollout=settings.rollout,
-    limits=settings.serve,
     context=policy.sampler.engine.model.config.max_positions,
+    max_prompt_tokens=settings.rollout.prompt_buckets[-1],
+    max_tokens=settings.rollout.max_tokens,
+    temperature=settings.rollout.temperature,
+    top_p=settings.rollout.top_p,
+    top_k=settings.rollout.top_k,
+    max_logprobs=settings.serve.max_logprobs,
+    template_arguments=settings.serve.arguments,
     created=int(time.time()),
   )
 
@@ -142,7 +149,7 @@ def make_worker(
 ) -> DecodeWorker:
   """Returns a worker that samples as a policy's first `sample` call would.
 
-  `policy.sample(prompts, n, prompt_seeds=[seed])` returns the same tokens that
+  `policy.sample(prompts, n, prompt_numbers=[seed])` returns the same tokens as
   a client gets with that seed. The worker replaces the policy's weights on a
   swap.
   """

@@ -59,15 +59,25 @@ def _requests_log() -> logging.Logger:
 class HttpServer:
   """Serves a worker's samples until it is closed."""
 
-  def __init__(self, worker: DecodeWorker, model: ServedModel, api_key: str):
+  def __init__(
+    self,
+    worker: DecodeWorker,
+    model: ServedModel,
+    api_key: str,
+    read_s: float,
+    timeout_s: float,
+  ):
     """Creates a server; `start` makes it listen.
 
     Args:
       worker: samples the jobs.
       model: the model as clients see it.
       api_key: the key that clients must send. "" lets everyone in.
+      read_s: time limit for a request's head, and again for its body.
+      timeout_s: time after which a request gets status 503.
     """
     self._worker, self._model, self._api_key = worker, model, api_key
+    self._read_s, self._timeout_s = read_s, timeout_s
     self._updates: dict[SamplingJob, _Updates] = {}
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(
@@ -113,9 +123,9 @@ class HttpServer:
       access_log=None,
       logger=_requests_log(),
       # This also closes connections that never complete their request head.
-      keepalive_timeout=self._model.limits.read_s,
+      keepalive_timeout=self._read_s,
       # Drain the rest of a refused body, so that the client gets its answer.
-      lingering_time=min(_LINGER_S, self._model.limits.read_s),
+      lingering_time=min(_LINGER_S, self._read_s),
       shutdown_timeout=_CLOSE_S,
     )
     await self._runner.setup()
@@ -210,7 +220,7 @@ class HttpServer:
       "owned_by": "azr_jax",
       "max_model_len": min(
         self._model.context,
-        self._model.rollout.prompt_buckets[-1] + self._model.rollout.max_tokens,
+        self._model.max_prompt_tokens + self._model.max_tokens,
       ),
     }
 
@@ -243,7 +253,7 @@ class HttpServer:
     Raises:
       ApiError: the body is not a JSON object, or arrives too late.
     """
-    limit_s = self._model.limits.read_s
+    limit_s = self._read_s
     try:
       async with asyncio.timeout(limit_s):
         data = await request.read()
@@ -267,7 +277,7 @@ class HttpServer:
   ) -> web.StreamResponse:
     """Samples a request and returns the answer."""
     answer = Answer(asked, self._model)
-    updates = _Updates(self._model.limits.timeout_s)
+    updates = _Updates(self._timeout_s)
     self._updates[asked.job] = updates
     try:
       self._worker.submit(asked.job)

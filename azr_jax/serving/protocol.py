@@ -12,11 +12,9 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
-from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.fields import Fields
 from azr_jax.serving.jobs import SamplingJob
-from azr_jax.serving.settings import LimitSettings
 from azr_jax.serving.text import TokenTexts
 from azr_jax.tasks.chats import ASSISTANT, Chat
 from azr_jax.text import contents
@@ -71,18 +69,28 @@ class ServedModel:
     has_steps: whether the model is a checkpoint of a run. Its id then includes
       the step.
     tokenizer: the model's tokenizer.
-    rollout: the sampler's settings.
-    limits: limits on what clients may request.
     context: the model's maximum sequence length in tokens.
+    max_prompt_tokens: the sampler's largest prompt bucket.
+    max_tokens: the sampler's maximum number of new tokens.
+    temperature: the default temperature.
+    top_p: the top-p of all requests, which the sampler is compiled with.
+    top_k: their top-k.
+    max_logprobs: the maximum `top_logprobs` of a request.
+    template_arguments: default arguments of the chat template, by name.
     created: the time when the model was loaded, seconds since 1970.
   """
 
   name: str
   has_steps: bool
   tokenizer: Tokenizer
-  rollout: SamplerSettings
-  limits: LimitSettings
   context: int
+  max_prompt_tokens: int
+  max_tokens: int
+  temperature: float
+  top_p: float
+  top_k: int
+  max_logprobs: int
+  template_arguments: Mapping[str, Any]
   created: int
 
   @functools.cached_property
@@ -142,7 +150,7 @@ class Reader:
     fields = Fields(body)
     prompts = _prompts(fields, self._model)
     echo = fields.boolean("echo")
-    most = self._model.limits.max_logprobs
+    most = self._model.max_logprobs
     num_top = fields.integer("logprobs", None, 0, most, _MOST_TOP)
     with_logprobs = num_top is not None
     if echo and with_logprobs and not most:
@@ -173,7 +181,7 @@ class Reader:
     ids = tuple(tokenizer.encode_prompt(text))
     prompt = _prompt(text, ids, self._model, "messages")
     with_logprobs = fields.boolean("logprobs")
-    most = self._model.limits.max_logprobs
+    most = self._model.max_logprobs
     num_top = fields.integer("top_logprobs", 0, 0, most, _MOST_TOP) or 0
     if num_top and not with_logprobs:
       fields.refuse("top_logprobs", num_top, "0 unless logprobs=true")
@@ -189,7 +197,7 @@ class Reader:
     name = "max_completion_tokens"
     if body.get(name) is None:
       name = "max_tokens"  # The deprecated name.
-    job = self._job(fields, (prompt,), name, self._model.rollout.max_tokens)
+    job = self._job(fields, (prompt,), name, self._model.max_tokens)
     return _asked(fields, job, True, False, with_logprobs, num_top)
 
   def _job(
@@ -207,14 +215,14 @@ class Reader:
       max_tokens: its default, which is lowered to what fits into the model's
         context.
     """
-    model, rollout = self._model, self._model.rollout
+    model = self._model
     room = model.context - max(len(p.token_ids) for p in prompts)
     if room < 1:
       message = (
         f"the prompt fills the model's context of {model.context} tokens"
       )
       raise ApiError(400, message, code="context_length_exceeded")
-    limit = min(rollout.max_tokens, room)
+    limit = min(model.max_tokens, room)
     why = " (rollout.max_tokens, and the model's context)"
     n = fields.integer("n", 1, 1, _MAX_N, "")
     max_new = fields.integer(
@@ -223,14 +231,14 @@ class Reader:
     fields.ignore("max_tokens", "max_completion_tokens")
     assert n is not None and max_new is not None
     seed = fields.integer("seed", None, -_MAX_SEED, _MAX_SEED, "")
-    _refuse_truncation(fields, rollout.top_p, rollout.top_k)
+    _refuse_truncation(fields, model.top_p, model.top_k)
     for name, (allowed, why) in _NEUTRAL.items():
       fields.only(name, allowed, why)
     return SamplingJob(
       prompts=prompts,
       n=n,
       seed=self._new_seed if seed is None else sampler_seed(seed),
-      temperature=_temperature(fields, rollout.temperature),
+      temperature=_temperature(fields, model.temperature),
       max_new_tokens=max_new,
       stop_strings=fields.stops("stop", _MAX_STOPS),
       is_streamed=fields.boolean("stream"),
@@ -376,7 +384,7 @@ def _prompt(
   Raises:
     ApiError: the prompt is empty or too long.
   """
-  longest = model.rollout.prompt_buckets[-1]
+  longest = model.max_prompt_tokens
   if not 1 <= len(token_ids) <= longest:
     raise ApiError(
       400,
@@ -427,7 +435,7 @@ def _template_arguments(fields: Fields, model: ServedModel) -> dict[str, Any]:
     given = {}
   if not isinstance(given, dict):
     fields.refuse("chat_template_kwargs", given, "an object, or null")
-  return {**model.limits.arguments, **given}
+  return {**model.template_arguments, **given}
 
 
 def _ending(

@@ -68,11 +68,11 @@ async def sample_and_grade(
 async def sample_group(
   policy: Policy,
   prompt: types.Prompt,
-  prompt_seed: int,
+  prompt_number: int,
   n: int,
   grade: Callable[[types.Completion], "Future[GradeT]"],
   *,
-  phase: int = 0,
+  call: int = 0,
   jobs: SharedJobs | None = None,
   tool_runner: ToolRunner | None = None,
 ) -> list[GradedCompletion[GradeT]]:
@@ -81,14 +81,14 @@ async def sample_group(
   Args:
     policy: the policy to sample from.
     prompt: a prompt that fits the largest prompt bucket.
-    prompt_seed: a part of the random key, unique among the prompts of a phase.
+    prompt_number: a part of the random key, unique among the prompts of a call.
     n: the number of responses.
     grade: maps a completion to the future of its grade.
-    phase: a part of the random key, for steps that sample in several phases.
+    call: a part of the random key, for steps that sample for several purposes.
     jobs: see `sample_and_grade`.
     tool_runner: runs the tool calls of conversations.
   """
-  samples = policy.sample([prompt], n, [prompt_seed], tool_runner, call=phase)
+  samples = policy.sample([prompt], n, [prompt_number], tool_runner, call=call)
   [graded] = await sample_and_grade(samples, lambda _, c: grade(c), jobs)
   return graded
 

@@ -69,7 +69,7 @@ class GroupSystem(System, Generic[Items]):
     Args:
       policy: the policy to sample from.
       taken: the items of the step, including those of carried groups.
-      index: the item's index in `taken`, also used as the prompt's seed.
+      index: the item's index in `taken`, also used as the prompt's number.
     """
 
   def complete(self, groups: Groups) -> Groups:

@@ -1,8 +1,8 @@
 """Builds every part of an experiment from its settings, once.
 
 `loop.train` takes all its parts from the `Experiment` that `build` returns, and
-from what `opening.open_training` builds for a run. No step reads settings: each
-part has the values that it needs.
+from what `opening.open_training` builds for a run. Trainer, learner, rollouts
+and executor take named values. A system keeps its own section.
 """
 
 import dataclasses

@@ -146,9 +146,9 @@ class Model:
     """
     experiment = self._experiment
     every = [prompts] if isinstance(prompts, str) else prompts
-    asked = [self.prompt(prompt, system_prompt) for prompt in every]
+    tokenized = [self.prompt(prompt, system_prompt) for prompt in every]
     longest = experiment.sampler.prompt_buckets[-1]
-    for prompt in asked:
+    for prompt in tokenized:
       if len(prompt.token_ids) > longest:
         raise ValueError(
           f"{prompt.text[:60]!r} has {len(prompt.token_ids)} tokens: expected "
@@ -166,14 +166,14 @@ class Model:
       self._params,
       key,
     ) as policy:
-      limits = None if max_tokens is None else [max_tokens] * len(asked)
+      limits = None if max_tokens is None else [max_tokens] * len(tokenized)
       for index, number, completion in policy.sample(
-        asked, n, temperature=temperature, max_new_tokens=limits
+        tokenized, n, temperature=temperature, max_new_tokens=limits
       ):
-        samples[index, number] = Sample(asked[index], completion)
+        samples[index, number] = Sample(tokenized[index], completion)
     return [
       [samples[index, number] for number in range(n)]
-      for index in range(len(asked))
+      for index in range(len(tokenized))
     ]
 
   def score(

@@ -9,6 +9,7 @@ import jax
 from jaxtyping import Array, Key
 
 from azr_jax import types
+from azr_jax.evals import items as items_lib
 from azr_jax.evals import (
   mathematics,
   program_tasks,
@@ -17,6 +18,7 @@ from azr_jax.evals import (
   runner,
 )
 from azr_jax.evals.benchmark import Benchmark
+from azr_jax.evals.items import ItemOptions
 from azr_jax.executor import Executor
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import policy as policy_lib
@@ -58,7 +60,7 @@ class PeriodicEvals:
 
   def __init__(
     self,
-    benchmarks: Mapping[Benchmark, runner.ItemOptions],
+    benchmarks: Mapping[Benchmark, ItemOptions],
     agents: Mapping[str, Agent],
     own: Own | None,
     executor: Executor,
@@ -146,10 +148,10 @@ class PeriodicEvals:
     scores: dict[str, float] = {}
     for benchmark, options in self._benchmarks.items():
       key = runner.key_of(benchmark, self._key)
-      with policy.with_key(key, self._temperature) as asked:
+      with policy.with_key(key, self._temperature) as eval_policy:
         scores |= runner.run(
           benchmark,
-          asked,
+          eval_policy,
           self._executor,
           run.hosts,
           options,
@@ -158,8 +160,8 @@ class PeriodicEvals:
           run.print_status,
         )
     if self._own is not None:
-      with policy.with_key(self._key, self._temperature) as asked:
-        scores |= asked.run(self._own(asked))
+      with policy.with_key(self._key, self._temperature) as eval_policy:
+        scores |= eval_policy.run(self._own(eval_policy))
     shown = {
       name: f"{score:.3f}"
       for name, score in scores.items()
@@ -243,7 +245,7 @@ def _read(
   system: System,
   tokenizer: Tokenizer,
   say: Callable[[str], None],
-) -> dict[Benchmark, runner.ItemOptions]:
+) -> dict[Benchmark, ItemOptions]:
   """Returns the benchmarks with their items, and how to run each.
 
   Raises:
@@ -252,9 +254,9 @@ def _read(
   """
   names = registry.names(evaluation.benchmarks)
   paths = registry.paths(names, evaluation.data)
-  benchmarks: dict[Benchmark, runner.ItemOptions] = {}
+  benchmarks: dict[Benchmark, ItemOptions] = {}
   for name in names:
-    options = runner.ItemOptions(
+    options = ItemOptions(
       paths.get(name, ""),
       evaluation.limit,
       evaluation.prompt_format,
@@ -272,17 +274,19 @@ def _read(
       )
     benchmark = program_tasks.in_format(benchmark, evaluation.prompt_format)
     try:
-      benchmark = benchmark.with_items(runner.items_of(benchmark, options, say))
+      benchmark = benchmark.with_items(
+        items_lib.items_of(benchmark, options, say)
+      )
     except ValueError as error:
-      first = str(error).splitlines()[0].partition(runner.PASS_DATA)[0]
+      first = str(error).splitlines()[0].partition(items_lib.PASS_DATA)[0]
       raise ValueError(
         f"config.evaluation.benchmarks has {name}, but {first}; or give its "
         f"file as --config.evaluation.data={benchmark.name}=PATH, or leave it "
         "out"
       ) from error
     # One prompt per subset is enough to check that the format works.
-    items = reversed(runner.items_of(benchmark, options))
+    items = reversed(items_lib.items_of(benchmark, options))
     firsts = benchmark.with_items(list({i.subset: i for i in items}.values()))
-    runner.longest_prompt(firsts, options, tokenizer, say)
+    items_lib.longest_prompt(firsts, options, tokenizer, say)
     benchmarks[benchmark] = options
   return benchmarks

@@ -15,6 +15,7 @@ import ml_collections
 
 from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
+from azr_jax.evals import items as items_lib
 from azr_jax.evals import (
   livecodebench,
   mathematics,
@@ -26,6 +27,7 @@ from azr_jax.evals import (
   table,
 )
 from azr_jax.evals.benchmark import Benchmark
+from azr_jax.evals.items import ItemOptions
 from azr_jax.executor import Executor
 from azr_jax.models import tokenizers
 from azr_jax.models.tokenizers import Tokenizer
@@ -85,7 +87,7 @@ def evaluate(
     agent_names = benchmark_agents.agent_names(settings.evaluate, names)
     if any(agent_names):
       require_same_sandbox(settings, model_spec)
-    how = runner.ItemOptions(
+    how = ItemOptions(
       "",
       limit,
       settings.evaluate.prompt_format,
@@ -115,11 +117,12 @@ def evaluate(
     scores: dict[str, float] = {}
     with build.build_executor(settings.executor, run.hosts) as executor:
       while opened:  # Frees the items of finished benchmarks.
-        asked, agent = opened.popleft()
+        chosen, agent = opened.popleft()
         # A benchmark's scores do not depend on the other benchmarks.
-        with policy.with_key(runner.key_of(asked, policy.key)) as answering:
+        key = runner.key_of(chosen, policy.key)
+        with policy.with_key(key) as eval_policy:
           scores |= _score(
-            asked, agent, answering, executor, run, settings, how
+            chosen, agent, eval_policy, executor, run, settings, how
           )
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
@@ -129,7 +132,7 @@ def evaluate(
 def _request(
   opened: Collection[tuple[Benchmark, str]],
   settings: EvaluateSettings,
-  how: runner.ItemOptions,
+  how: ItemOptions,
   tokenizer: Tokenizer,
 ) -> sizes.Workload:
   """Returns the largest sizes that any benchmark needs; they run one by one.
@@ -139,10 +142,10 @@ def _request(
   """
   longest, responses, limits = [], [], []
   for benchmark, agent in opened:
-    tokens = runner.longest_prompt(benchmark, how, tokenizer)
+    tokens = items_lib.longest_prompt(benchmark, how, tokenizer)
     # Agents write their own prompts, whose length is unknown.
     longest.append(0 if agent else tokens)
-    items = runner.items_of(benchmark, how)
+    items = items_lib.items_of(benchmark, how)
     responses.append(len(items) * how.samples)
     limits.append(
       _longest_response(benchmark, agent, settings)
@@ -278,7 +281,7 @@ def _open(
   paths: dict[str, str],
   agent_names: Sequence[str],
   settings: EvaluateSettings,
-  how: runner.ItemOptions,
+  how: ItemOptions,
   say: Callable[[str], None],
 ) -> list[tuple[Benchmark, str]]:
   """Returns a benchmark with its items, paired with each agent's name.
@@ -288,13 +291,15 @@ def _open(
   """
   benchmark = _benchmark(name, settings)
   data = dataclasses.replace(how, data=paths.get(name, ""))
-  benchmark = benchmark.with_items(runner.items_of(benchmark, data, say))
+  benchmark = benchmark.with_items(items_lib.items_of(benchmark, data, say))
   opened = []
   for agent in agent_names:
-    asked = benchmark
+    by_agent = benchmark
     if agent:
-      asked = questions.answered_by(benchmark, agent, settings.evaluate.agents)
-    opened.append((asked, agent))
+      by_agent = questions.answered_by(
+        benchmark, agent, settings.evaluate.agents
+      )
+    opened.append((by_agent, agent))
   return opened
 
 
@@ -315,7 +320,7 @@ def _score(
   executor: Executor,
   run: Run,
   settings: EvaluateSettings,
-  how: runner.ItemOptions,
+  how: ItemOptions,
 ) -> dict[str, float]:
   """Scores one benchmark.
 

@@ -10,9 +10,9 @@ So tokens are the only state that crosses an update, and a token of step k is at
 most s updates old.
 
 What a step samples depends only on the system's state when it starts (the state
-after step k - s - 1 or later) and on its prompt seeds, which determine the
-random keys. A killed run restarts the steps in flight from the states that they
-started from, and reuses the tokens in its checkpoint.
+after step k - s - 1 or later) and on its prompt numbers, which are
+part of the random keys. A killed run restarts the steps in flight from the
+states that they started from, and reuses the tokens in its checkpoint.
 """
 
 import collections
@@ -40,7 +40,7 @@ from azr_jax.rollout.weights import Weights
 from azr_jax.systems.system import System
 
 # Keys of the host's state that are reserved: systems may not use them.
-IN_FLIGHT, PAUSED = "steps_in_flight", "paused_groups"
+IN_FLIGHT, PAUSED_GROUPS = "steps_in_flight", "paused_groups"
 
 
 @dataclasses.dataclass
@@ -178,7 +178,10 @@ class StepsInFlight:
     """
     state = self._system.state_dict()
     if self._paused:
-      state = {**state, PAUSED: [dict(vars(group)) for group in self._paused]}
+      state = {
+        **state,
+        PAUSED_GROUPS: [dict(vars(group)) for group in self._paused],
+      }
     if not self._steps:
       return state
     suspended = {
@@ -210,9 +213,9 @@ class StepsInFlight:
     Args:
       state: the state that `state_dict` returned.
     """
-    ours = (IN_FLIGHT, PAUSED)
+    ours = (IN_FLIGHT, PAUSED_GROUPS)
     system = {key: v for key, v in state.items() if key not in ours}
-    self._paused = [PausedGroup(**row) for row in state.get(PAUSED, ())]
+    self._paused = [PausedGroup(**row) for row in state.get(PAUSED_GROUPS, ())]
     for step in state.get(IN_FLIGHT, {}).get("steps", ()):
       known = map(partial_rollouts.sequence_from_json, step["sequences"])
       self._loop.restore(known)

@@ -302,7 +302,7 @@ TRUSTED: Mapping[str, str] = {
   "environments/verifiers_kit.py": "requests of the environment's own client",
   "evals/livecodebench_files.py": "public data",
   "evals/registry.py": "the user's flags",
-  "evals/runner.py": "scores that it wrote",
+  "evals/record_files.py": "records that the runner wrote",
   "evals/table.py": "scores that the runner wrote",
   "executor/__main__.py": "the user's jobs",
   "executor/child/independence.py": "a model's, in the process of its program",

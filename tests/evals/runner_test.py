@@ -12,8 +12,10 @@ import scripted
 from typed import present, stand_in
 
 from azr_jax import types
-from azr_jax.evals import runner
+from azr_jax.evals import items as items_lib
+from azr_jax.evals import record_files, runner
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
+from azr_jax.evals.items import ItemOptions
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.outcome import Outcome
 from azr_jax.models.tokenizers import Tokenizer
@@ -25,9 +27,7 @@ ITEMS = [
   Item(f"q{i}", f"question {i}", {"answer": i}, "even" if i % 2 == 0 else "odd")
   for i in range(8)
 ]
-SETTINGS = runner.ItemOptions(
-  data="", limit=0, prompt_format="plain", samples=3
-)
+SETTINGS = ItemOptions(data="", limit=0, prompt_format="plain", samples=3)
 
 
 class ScriptedPolicy(scripted.Policy):
@@ -47,9 +47,9 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.text) < 200
 
   @scripted.samples
-  def sample(self, prompts, n=1, prompt_seeds=None):
+  def sample(self, prompts, n=1, prompt_numbers=None):
     self.asked += [prompt.task.id for prompt in prompts]
-    seeds = present(prompt_seeds)
+    seeds = present(prompt_numbers)
     # Responses finish out of order, so an interruption leaves gaps.
     for index in sorted(range(len(prompts)), key=lambda i: i * 5 % 8):
       for sample in range(n):
@@ -136,7 +136,7 @@ def test_a_benchmark_with_its_own_prompts_takes_no_prefill():
   own = benchmark(prompt=lambda item, prompt_format, chat: item.question)
   settings = dataclasses.replace(SETTINGS, prefill="It is ")
   with pytest.raises(ValueError, match="toy: prefill='It is ': expected ''"):
-    runner.longest_prompt(own, settings, stand_in(Tokenizer))
+    items_lib.longest_prompt(own, settings, stand_in(Tokenizer))
 
 
 @pytest.mark.parametrize("breaks_after", [0, 4, 7, 23])
@@ -175,8 +175,8 @@ def test_a_run_in_an_object_store_is_resumed(
   again = run(policy, executor, path)
   assert again == run(ScriptedPolicy(), executor, tmp_path / "whole.jsonl")
   assert len(policy.asked) == 8 - breaks_after // 3
-  found = {record["id"]: record for record in runner.read_records(path)}
-  want = runner.read_records(tmp_path / "whole.jsonl")
+  found = {record["id"]: record for record in record_files.read(path)}
+  want = record_files.read(tmp_path / "whole.jsonl")
   assert found == {record["id"]: record for record in want}
 
 
@@ -243,7 +243,7 @@ def test_a_benchmark_without_data_is_named(executor):
 def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
   run(ScriptedPolicy(), executor, path)
-  fewer = runner.ItemOptions("", 0, "plain", samples=2)
+  fewer = ItemOptions("", 0, "plain", samples=2)
   with pytest.raises(ValueError, match="another --workdir"):
     run(ScriptedPolicy(), executor, path, fewer)
   other = [Item("q0", "another question", {})]
@@ -252,7 +252,7 @@ def test_records_of_other_items_or_samples_are_refused(executor, tmp_path):
 
 
 def test_limits_count_items_or_items_of_each_kind(executor):
-  settings = runner.ItemOptions("", 3, "plain", 1)
+  settings = ItemOptions("", 3, "plain", 1)
   for limit_per_subset, want in (
     (False, ["q0", "q1", "q2"]),
     (True, ["q0", "q2", "q4"]),
@@ -289,8 +289,8 @@ def test_a_benchmark_with_fixed_items_reads_no_data():
     "away", "hf:nobody/nothing", refuse, "words", lambda *_: Future()
   )
   held = away.with_items(ITEMS)
-  settings = runner.ItemOptions("", 3, "plain", 1)
-  assert runner.items_of(held, settings) == ITEMS[:3]
+  settings = ItemOptions("", 3, "plain", 1)
+  assert items_lib.items_of(held, settings) == ITEMS[:3]
 
 
 class Conversing(ScriptedPolicy):
@@ -301,7 +301,7 @@ class Conversing(ScriptedPolicy):
   )
 
   @scripted.samples
-  def sample(self, prompts, n=1, prompt_seeds=None):
+  def sample(self, prompts, n=1, prompt_numbers=None):
     for index, prompt in enumerate(prompts):
       ids = np.arange(5, dtype=np.int32)
       loss_mask = ids != (2 if prompt.task.subset == "even" else 9)

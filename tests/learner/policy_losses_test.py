@@ -87,7 +87,11 @@ def total_and_gradient(name, **settings):
 
 
 def expected(token):
-  """Returns the same by a loop; `token` returns a loss and d / d(log p)."""
+  """Returns the total loss and its gradients, by a plain loop.
+
+  Args:
+    token: returns a token's loss and its derivative by log p.
+  """
   value, grads = 0.0, []
   for ratios, advantage in SEQUENCES:
     written = [r for r in ratios if r is not None]

@@ -227,6 +227,32 @@ def one_big_batch(one_device_mesh):
   return updated(one_device_mesh, batch)
 
 
+@pytest.mark.parametrize(
+  "count, span, is_whole, micro_batches",
+  [
+    (1, (0, 1), True, [0]),
+    (3, (0, 3), True, [0, 1, 2]),
+    (3, (1, 2), False, [1]),
+    (1, (0, 1), False, [0]),
+    (1, (0, 0), False, []),
+  ],
+)
+def test_gradients_are_those_of_the_named_micro_batches(
+  count, span, is_whole, micro_batches
+):
+  def loss_fn(params, micro, unused):
+    del unused
+    return jnp.sum(params["w"] * micro), {"sum": jnp.sum(micro)}
+
+  rows = jnp.arange(2.0 * count).reshape(count, 2) + 1
+  _, sums, grads = update.accumulate(
+    loss_fn, {"w": jnp.ones(2)}, rows, Fixed(), *span, is_whole=is_whole
+  )
+  wanted = sum((rows[i] for i in micro_batches), jnp.zeros(2))
+  np.testing.assert_array_equal(grads["w"], wanted)
+  assert sums["sum"] == wanted.sum()
+
+
 def test_accumulated_and_packed_updates_equal_one_big_batch(
   one_big_batch, one_device_mesh
 ):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,9 @@ from azr_jax.models import (
   weight_names,
 )
 from azr_jax.models.adapters import Lora
+from azr_jax.types import Params
 from tests.models.parity_test import FAMILIES, RULES, load_folder
+from tests.typed import present
 
 # PEFT reads a property that transformers calls by another name now.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
@@ -161,7 +164,7 @@ def test_values_gradients_and_steps_are_peft_s(reference, one_device_mesh):
   state = optimizer.init(trained)
   for _ in range(STEPS):
     updates, state = optimizer.update(gradient(trained), state, trained)
-    trained = optax.apply_updates(trained, updates)
+    trained = cast(Params, optax.apply_updates(trained, updates))
   for name, tensor in in_files(model, trained).items():
     np.testing.assert_allclose(
       tensor, reference["trained"][name], atol=1e-5, err_msg=name
@@ -175,7 +178,7 @@ def test_values_gradients_and_steps_are_peft_s(reference, one_device_mesh):
   np.testing.assert_allclose(
     logits_of(plain, base), reference["base logits"], atol=1e-5
   )
-  merged = adapters.merge(base, trained, model.lora)
+  merged = adapters.merge(base, trained, present(model.lora))
   np.testing.assert_allclose(
     logits_of(plain, merged), reference["trained logits"], atol=1e-4
   )
@@ -187,7 +190,7 @@ def test_files_return_to_peft(reference, one_device_mesh, tmp_path):
   model, base, trained = ours(folder, one_device_mesh)
   trained = jax.tree.map(lambda x: x * 1.5, trained)
   peft_io.save(
-    trained, model.config, model.lora, str(folder / "base"), tmp_path
+    trained, model.config, present(model.lora), str(folder / "base"), tmp_path
   )
   loaded = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path)
   with torch.no_grad():
@@ -204,7 +207,7 @@ def test_an_adapter_folder_is_a_model(reference, one_device_mesh, monkeypatch):
   source = load.resolve(str(folder / "adapter"), "unused")
   assert source.lora == ours(folder, one_device_mesh)[0].lora
   assert source.spec == str(folder / "base")
-  got = source.load_adapters(one_device_mesh, RULES)
+  got = present(source.load_adapters)(one_device_mesh, RULES)
   want = ours(folder, one_device_mesh)[2]
   jax.tree.map(np.testing.assert_array_equal, got, want)
 

@@ -39,7 +39,7 @@ class CountingEngine(LengthEngine):
     return pool
 
   def decode(self, params, pool, slots, changes, stop_ids, min_live):
-    self.entries.update(map(tuple, changes.seeds[changes.enters].tolist()))
+    self.entries.update(map(tuple, changes.numbers[changes.enters].tolist()))
     self.prefills.append(0)
     return super().decode(params, pool, slots, changes, stop_ids, min_live)
 

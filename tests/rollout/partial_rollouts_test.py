@@ -10,7 +10,7 @@ import pytest
 from played_steps import STEPS, Maker, Refilled, plain, play
 from rollout_model import next_logits
 
-from azr_jax.trainer.steps_in_flight import PAUSED
+from azr_jax.trainer.steps_in_flight import PAUSED_GROUPS
 
 BUDGET = 8
 # A sequence of 20 tokens needs three steps.
@@ -69,7 +69,7 @@ def test_every_group_is_in_one_batch_within_the_bound(make, make_system):
   assert max(ages) == OLDEST
   # Every prompt is in a batch, dropped for equal rewards, or paused.
   state = json.loads(states[-1])
-  paused = [group["item"] for group in state[PAUSED]]
+  paused = [group["item"] for group in state[PAUSED_GROUPS]]
   assert paused
   returned = state["order"].get("returned", [])
   every = system.asked + paused + returned
@@ -118,7 +118,7 @@ def test_greedy_responses_are_those_without_a_budget(params, one_device_mesh):
   for step_tokens in (BUDGET, 0):
     options = OPTIONS | dict(step_tokens=step_tokens)
     _, batches, states = make.whole(0, GREEDY, **options)
-    assert (PAUSED in states[-1]) == (step_tokens > 0)
+    assert (PAUSED_GROUPS in states[-1]) == (step_tokens > 0)
     every = [t for batch in batches for t in batch.trajectories]
     responses.append(
       {t.prompt.task: t.completion.token_ids.tolist() for t in every}
@@ -141,7 +141,7 @@ def test_metrics_count_what_is_paused_and_carried_over(make):
   carried = paused = []
   for batch, state in zip(batches, states, strict=True):
     metrics = batch.metrics
-    groups = json.loads(state).get(PAUSED, [])
+    groups = json.loads(state).get(PAUSED_GROUPS, [])
     carried, paused = paused, [row for g in groups for row in g["sequences"]]
     waiting = [row for row in paused if row["finish"] is None]
     assert metrics["rollout/partial/paused_groups"] == len(groups)

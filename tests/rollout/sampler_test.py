@@ -117,7 +117,7 @@ def test_a_prompt_with_a_seed_samples_the_same_alone(params, one_device_mesh):
   together = sample(policy(params, one_device_mesh))
   alone = policy(params, one_device_mesh)
   prompts = [alone.prompt(TEXTS[index]) for index in (1, 3)]
-  stream = alone.sample(prompts, 1, prompt_seeds=[1, 3])
+  stream = alone.sample(prompts, 1, prompt_numbers=[1, 3])
   for index, _, completion in stream:
     np.testing.assert_array_equal(
       completion.token_ids, together[(1, 3)[index], 0].token_ids

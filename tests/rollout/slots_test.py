@@ -86,7 +86,7 @@ class Table:
         cached = present(sequence.cached)
         assert cached.device == slot // self.slots.per_device
         seeds = self.slots.state.key_data[slot].tolist()
-        assert seeds == [sequence.request.seed, 0]
+        assert seeds == [sequence.request.prompt_number, 0]
         assert changes.table[slot, 0] == cached.pages[0]
 
 

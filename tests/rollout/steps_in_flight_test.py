@@ -47,7 +47,7 @@ class Chain(System):
       samples = policy.sample(
         [prompt],
         2,
-        prompt_seeds=[number],
+        prompt_numbers=[number],
         call=turn,
         max_new_tokens=[limit],
       )

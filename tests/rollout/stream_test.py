@@ -108,7 +108,7 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
   stream.suspend()
   known = [SequenceState(**vars(sequence)) for sequence in stream.suspended]
   ended = {
-    (request.seed, sample): future.result()
+    (request.prompt_number, sample): future.result()
     for request, futures in submitted
     for sample, future in enumerate(futures)
     if future.done()
@@ -118,14 +118,15 @@ def test_a_killed_run_goes_on_from_its_tokens(sampling, wanted):
   again.restore(sequence for sequence in known if sequence.num_tokens)
   resubmitted = [
     (request, [None, None])
-    if (request.seed, 0) in ended and (request.seed, 1) in ended
-    else submit(again, sampling, request.seed)
+    if (request.prompt_number, 0) in ended
+    and (request.prompt_number, 1) in ended
+    else submit(again, sampling, request.prompt_number)
     for request, _ in submitted
   ]
   again.weights.restore(sampling.params, version=0)
   finish(again)
   found = [
-    ended[request.seed, sample] if future is None else future.result()
+    ended[request.prompt_number, sample] if future is None else future.result()
     for request, futures in resubmitted
     for sample, future in enumerate(futures)
   ]

@@ -5,7 +5,6 @@ import tokenizers as hf_tokenizers
 import transformers
 
 from azr_jax.models import tokenizers
-from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.protocol import Reader, ServedModel
 from azr_jax.serving.settings import LimitSettings
@@ -43,13 +42,18 @@ def make_prompt(tokenizer):
 
   def prompt(messages, served="", **fields):
     model = ServedModel(
-      "tiny",
-      False,
-      tokenizer,
-      SamplerSettings(prompt_buckets=(128,), max_tokens=8),
-      LimitSettings(chat_template_kwargs=served),
-      512,
-      0,
+      name="tiny",
+      has_steps=False,
+      tokenizer=tokenizer,
+      context=512,
+      max_prompt_tokens=128,
+      max_tokens=8,
+      temperature=1.0,
+      top_p=1.0,
+      top_k=0,
+      max_logprobs=20,
+      template_arguments=LimitSettings(chat_template_kwargs=served).arguments,
+      created=0,
     )
     body = {"messages": messages, **fields}
     [found] = Reader(model, 0, 0).chat(body).job.prompts

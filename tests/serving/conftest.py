@@ -74,7 +74,7 @@ class Served:
     """Returns what the sampler itself returns for a seed."""
     with self.policy.with_key(self.policy.key) as policy:
       prompt = policy.prompt(text)
-      found = policy.sample([prompt], n, prompt_seeds=[seed], **options)
+      found = policy.sample([prompt], n, prompt_numbers=[seed], **options)
       return [done for _, _, done in sorted(found, key=lambda one: one[1])]
 
 
@@ -84,7 +84,8 @@ def serving(policy, settings, api_key="", step=None):
   model = command.served_model(settings, policy, "tiny", step)
   mine = dataclasses.replace(policy, weights=Weights(policy.params))
   worker = command.make_worker(mine, settings, step or 0)
-  server = HttpServer(worker, model, api_key)
+  limits = settings.serve
+  server = HttpServer(worker, model, api_key, limits.read_s, limits.timeout_s)
   port = server.start("127.0.0.1", 0)
   thread = threading.Thread(target=worker.run, args=(server.deliver,))
   thread.start()

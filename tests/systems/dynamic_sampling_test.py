@@ -170,8 +170,8 @@ class Uneven(scripted.Policy):
   def fits(self, prompt):
     return True
 
-  async def _sample(self, asked, n, prompt_seeds, tool_runner=None, call=0):
-    [prompt], [number] = asked, prompt_seeds
+  async def _sample(self, asked, n, prompt_numbers, tool_runner=None, call=0):
+    [prompt], [number] = asked, prompt_numbers
     self.asked.append(number)
     for sample in range(n):
       yield 0, sample, completion(self.reply(prompt.task, sample), 3 + number)

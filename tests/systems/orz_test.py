@@ -14,6 +14,7 @@ from azr_jax.config.settings import Invalid, build
 from azr_jax.configs import evaluate, orz
 from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.evals import mathematics, registry, runner
+from azr_jax.evals.items import ItemOptions
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.orz.settings import ORZSettings
 from azr_jax.systems.orz.system import ORZ
@@ -43,7 +44,7 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.text) < 40
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     self.asked += [prompt.task for prompt in asked]
     for index, prompt in enumerate(asked):
       for sample in range(n):
@@ -81,7 +82,7 @@ class Uneven(ScriptedPolicy):
   """Solves problems of the second source in one of three samples."""
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     for index, sample, done in ScriptedPolicy.sample(self, asked, n):
       if asked[index].task in BY_SOURCE[0]:
         done = dataclasses.replace(done, text=prompts.format_response("", "-1"))
@@ -152,7 +153,7 @@ class EndingPolicy(ScriptedPolicy):
     return True
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     self.asked += asked
     for index in range(len(asked)):
       for sample in range(n):
@@ -199,7 +200,7 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
     cast(Policy, scoring),
     executor,
     context.hosts,
-    runner.ItemOptions("", 0, "full", count),
+    ItemOptions("", 0, "full", count),
     None,
   )
   assert scores[f"{name}/pass@1/unbiased"] == pytest.approx(np.mean(wanted))
@@ -258,7 +259,7 @@ class New(ScriptedPolicy):
   """Samples responses in which no token occurs twice."""
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     for index, sample, done in ScriptedPolicy.sample(self, asked, n):
       ids = np.arange(len(done.token_ids), dtype=np.int32)
       yield index, sample, dataclasses.replace(done, token_ids=ids)

@@ -48,7 +48,7 @@ class ScriptedPolicy(scripted.Policy):
     return True
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, tool_runner=None, call=0):
     self.asked += asked
     for index, prompt in enumerate(asked):
       for sample in range(n):

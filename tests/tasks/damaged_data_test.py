@@ -13,7 +13,7 @@ import pytest
 from azr_jax.config import user_files
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.programs import heldout
-from azr_jax.evals import registry, runner
+from azr_jax.evals import items, registry
 from azr_jax.lab.data import select_problems
 from azr_jax.tasks import records
 from azr_jax.tasks.countdown import puzzle_files
@@ -190,7 +190,7 @@ def test_a_record_of_a_benchmark_with_other_values(tmp_path, name):
   path = tmp_path / "data.jsonl"
 
   def read():
-    runner._read_items(registry.BENCHMARKS[name], str(path), [].append)
+    items._read_items(registry.BENCHMARKS[name], str(path), [].append)
 
   path.write_bytes(lines([record]))
   read()

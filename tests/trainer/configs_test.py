@@ -451,6 +451,37 @@ def test_paper_values():
   assert config.rollout.max_tokens == 8096
 
 
+@pytest.mark.parametrize(
+  "file, variant",
+  [
+    (file, variant)
+    for file, variant in TRAINING
+    if file in (azr, countdown, orz, code_interpreter)
+    and not variant.startswith(("tiny", "smollm2"))
+  ],
+)
+def test_a_paper_s_variant_relies_on_no_default(monkeypatch, file, variant):
+  """A changed default of these keys must not change the paper's variant."""
+  expected = overrides.flatten(file.get_config(variant))
+  name = file.__name__.rpartition(".")[2]
+  keys = [f"{name}.prompts", "optimizer.learning_rate", "train.steps"]
+  keys.append(
+    "azr.learnability_samples" if file is azr else f"{name}.group_size"
+  )
+  if file is orz:
+    keys.append("critic.optimizer.learning_rate")
+  train_config = settings.train_config
+
+  def changed(system):
+    config = train_config(system)
+    defaults = overrides.flatten(config)
+    config.update_from_flattened_dict({key: 2 * defaults[key] for key in keys})
+    return config
+
+  monkeypatch.setattr(settings, "train_config", changed)
+  assert overrides.flatten(file.get_config(variant)) == expected
+
+
 def test_stages_and_sizes_of_orz():
   """Section 3.2 and appendix B. The hard problems come from 1,100 steps."""
   for size in ("0.5b", "1.5b", "7b", "32b"):

@@ -8,6 +8,7 @@ import pytest
 from letters import Letters
 from typed import stand_in
 
+from azr_jax.evals import items as items_lib
 from azr_jax.evals import runner
 from azr_jax.executor import Executor
 from azr_jax.rollout.policy import Policy
@@ -101,7 +102,7 @@ def test_a_start_writes_a_prompt_of_each_subset():
   )
   evals = evals_of(settings, tokenizer=tokenizer)
   [(benchmark, how)] = evals._benchmarks.items()
-  items = runner.items_of(benchmark, how)
+  items = items_lib.items_of(benchmark, how)
   assert len(items) == 5 * len({item.subset for item in items})
   assert 5 * len(tokenizer.prompts) == len(items)
 
@@ -134,7 +135,7 @@ def test_a_benchmark_that_cannot_be_read_names_the_key_of_its_file(monkeypatch):
   def fail(spec):
     raise ValueError(f"{spec} cannot be downloaded")
 
-  monkeypatch.setattr(runner.records_lib, "read", fail)
+  monkeypatch.setattr(items_lib.records_lib, "read", fail)
   with pytest.raises(ValueError, match="evaluation.data=gsm8k=PATH") as refusal:
     evals_of(PeriodicSettings(every=1, benchmarks="gsm8k"))
   assert " --data=" not in str(refusal.value)

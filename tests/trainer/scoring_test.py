@@ -12,8 +12,9 @@ from typed import stand_in
 
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
+from azr_jax.evals import items as items_lib
 from azr_jax.evals import registry, runner
-from azr_jax.evals.runner import ItemOptions
+from azr_jax.evals.items import ItemOptions
 from azr_jax.executor import Executor
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import sigterm, storage
@@ -283,13 +284,15 @@ def test_the_data_is_read_once_for_all_agents():
   config = evaluate.get_config("questions_tiny")
   config.evaluate.agents = ("text", "code_agent")
   c = settings.read(settings.EvaluateSettings, config)
-  how = runner.ItemOptions("", 2, c.evaluate.prompt_format, 1)
+  how = ItemOptions("", 2, c.evaluate.prompt_format, 1)
   paths = {"questions": "gym:gcd+gym:lcm"}
   said = []
   opened = scoring._open(
     "questions", paths, c.evaluate.agents, c, how, said.append
   )
   assert [agent for _, agent in opened] == ["text", "code_agent"]
-  first, second = (runner.items_of(benchmark, how) for benchmark, _ in opened)
+  first, second = (
+    items_lib.items_of(benchmark, how) for benchmark, _ in opened
+  )
   assert all(a is b for a, b in zip(first, second, strict=True))
   assert len({benchmark.name for benchmark, _ in opened}) == 2

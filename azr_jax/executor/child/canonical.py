@@ -10,6 +10,8 @@ import collections
 import decimal
 import fractions
 import math
+from collections.abc import Callable, Iterable
+from typing import Any
 
 MAX_DEPTH = 64
 MAX_CHARS = 64 * 1024
@@ -19,7 +21,7 @@ class Unserializable(ValueError):
   """The value has no canonical text because of its type, depth or size."""
 
 
-def canonical(value):
+def canonical(value: object) -> str:
   """Returns the canonical text of a value.
 
   Raises:
@@ -41,10 +43,10 @@ class _Writer:
       for a value that contains the same part many times.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     self.left = MAX_CHARS
 
-  def text(self, value, depth):
+  def text(self, value: object, depth: int) -> str:
     """Returns the text of a value at nesting level `depth`."""
     kind = type(value)
     scalar = _SCALAR_BY_ID.get(id(kind))
@@ -61,32 +63,32 @@ class _Writer:
       raise Unserializable("size")
     return text
 
-  def joined(self, values, depth):
+  def joined(self, values: Iterable[object], depth: int) -> str:
     """Returns the texts of values, in order, separated by commas."""
     return ", ".join([self.text(value, depth) for value in values])
 
-  def unordered(self, values, depth):
+  def unordered(self, values: Iterable[object], depth: int) -> str:
     """Returns the texts of a set's values, sorted, in braces."""
     return f"{{{', '.join(sorted([self.text(v, depth) for v in values]))}}}"
 
-  def mapping(self, value, depth):
+  def mapping(self, value: dict[object, object], depth: int) -> str:
     """Returns the text of a mapping, in insertion order."""
     text = self.text
     pairs = [f"{text(k, depth)}: {text(v, depth)}" for k, v in value.items()]
     return f"{{{', '.join(pairs)}}}"
 
 
-def _float_text(value):
+def _float_text(value: float) -> str:
   text = float.__repr__(value)
   return text if math.isfinite(value) else f"float('{text}')"
 
 
-def _tuple_text(writer, value, depth):
+def _tuple_text(writer: _Writer, value: tuple[object, ...], depth: int) -> str:
   comma = "," if len(value) == 1 else ""
   return f"({writer.joined(value, depth)}{comma})"
 
 
-_SCALARS = {
+_SCALARS: dict[type, Callable[[Any], str]] = {
   type(None): repr,
   bool: repr,
   int: repr,
@@ -97,7 +99,7 @@ _SCALARS = {
   fractions.Fraction: lambda v: f"Fraction({v.numerator}, {v.denominator})",
   decimal.Decimal: lambda v: f"Decimal({str(v)!r})",
 }
-_CONTAINERS = {
+_CONTAINERS: dict[type, Callable[[_Writer, Any, int], str]] = {
   list: lambda w, v, d: f"[{w.joined(v, d)}]",
   tuple: _tuple_text,
   set: lambda w, v, d: w.unordered(v, d) if v else "set()",

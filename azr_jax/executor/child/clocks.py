@@ -18,6 +18,8 @@ import gc
 import os
 import time
 import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 _SECONDS = (
   "time monotonic perf_counter process_time thread_time clock_gettime"
@@ -32,7 +34,7 @@ _type_changed.argtypes = [ctypes.py_object]
 _type_changed.restype = None
 _shift_s = 0
 # (namespace, name, replacement)
-_PLACES: list[tuple[dict, str, object]] = []
+_PLACES: list[tuple[dict[str, Any], str, object]] = []
 
 
 class _Function:
@@ -40,14 +42,14 @@ class _Function:
 
   __slots__ = ("_call",)
 
-  def __init__(self, call):
+  def __init__(self, call: Callable[..., object]) -> None:
     self._call = call
 
-  def __call__(self, *arguments):
+  def __call__(self, *arguments: object) -> object:
     return self._call(*arguments)
 
 
-def prepare(namespaces):
+def prepare(namespaces: Iterable[dict[str, Any]]) -> None:
   """Finds the clocks in modules' globals; called once, in the zygote."""
   replacements = {
     id(getattr(time, name)): replacement
@@ -64,7 +66,7 @@ def prepare(namespaces):
     _PLACES.append((methods, name, classmethod(_later(methods[name]))))
 
 
-def shift(seconds):
+def shift(seconds: int) -> None:
   """Sets this process's clocks ahead by some seconds."""
   global _shift_s
   _shift_s = seconds
@@ -73,7 +75,7 @@ def shift(seconds):
   _type_changed(datetime.datetime)
 
 
-def _replacements():
+def _replacements() -> Iterator[tuple[str, _Function]]:
   """Yields the name of each clock in `time` and its replacement."""
   for name in _SECONDS:
     yield name, _Function(_ahead(getattr(time, name), 1))
@@ -84,25 +86,27 @@ def _replacements():
     yield name, _Function(_of_now(getattr(time, name), position, _now_tuple))
 
 
-def _ahead(clock, units):
+def _ahead(clock: Callable[..., float], units: int) -> Callable[..., float]:
   return lambda *arguments: clock(*arguments) + _shift_s * units
 
 
-def _process_times():
+def _process_times() -> os.times_result:
   *used, elapsed = _REAL_TIMES()
   return os.times_result((*used, elapsed + _shift_s))
 
 
-def _now_s():
+def _now_s() -> float:
   return _REAL_TIME() + _shift_s
 
 
-def _now_tuple():
+def _now_tuple() -> time.struct_time:
   return _REAL_LOCAL_TIME(_now_s())
 
 
-def _of_now(function, position, now):
-  def call(*arguments):
+def _of_now(
+  function: Callable[..., object], position: int, now: Callable[[], object]
+) -> Callable[..., object]:
+  def call(*arguments: object) -> object:
     if len(arguments) == position or arguments[position:] == (None,):
       arguments = (*arguments[:position], now())
     return function(*arguments)
@@ -110,10 +114,14 @@ def _of_now(function, position, now):
   return call
 
 
-def _later(method):
+def _later(
+  method: types.ClassMethodDescriptorType,
+) -> Callable[..., datetime.datetime]:
   """Returns a class method of `datetime` that returns shifted times."""
 
-  def read(kind, *arguments, **named):
+  def read(
+    kind: type, *arguments: object, **named: object
+  ) -> datetime.datetime:
     now = method.__get__(None, kind)(*arguments, **named)
     return now + datetime.timedelta(seconds=_shift_s)
 

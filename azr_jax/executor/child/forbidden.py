@@ -6,6 +6,7 @@ reproducible answer. They do not protect the machine; the sandbox does
 """
 
 import ast
+from collections.abc import Iterable, Sequence
 
 # The modules that a proposed program may not use (AZR, figure 8).
 RULES_OF_PROPOSALS = (
@@ -29,7 +30,7 @@ RULES_OF_PROPOSALS = (
 REMOVED_BUILTINS = ("open", "input", "breakpoint", "help", "exit", "quit")
 
 
-def forbidden_use(tree, rules):
+def forbidden_use(tree: ast.AST, rules: Sequence[str]) -> str | None:
   """Returns the first forbidden module that a tree uses, or None.
 
   A rule `a` forbids importing a and its submodules. A rule `a.b` forbids
@@ -48,9 +49,9 @@ def forbidden_use(tree, rules):
   return None
 
 
-def _imported_names(nodes):
+def _imported_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
   """Returns the dotted name behind each name that an import binds."""
-  names = {}
+  names: dict[str, str] = {}
   for node in nodes:
     if isinstance(node, ast.Import):
       for alias in node.names:
@@ -62,7 +63,7 @@ def _imported_names(nodes):
   return names
 
 
-def _used_names(node, modules):
+def _used_names(node: ast.AST, modules: dict[str, str]) -> list[str]:
   """Returns the dotted names that one node imports or accesses."""
   if isinstance(node, ast.Import):
     return [alias.name for alias in node.names]
@@ -80,7 +81,7 @@ def _used_names(node, modules):
   return []
 
 
-def _dotted(node, modules):
+def _dotted(node: ast.expr, modules: dict[str, str]) -> str | None:
   """Returns the dotted name of an imported module's attribute, or None."""
   parts = []
   while isinstance(node, ast.Attribute):

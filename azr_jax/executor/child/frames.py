@@ -12,6 +12,7 @@ Both sides use this module, so it imports only the standard library.
 import marshal
 import os
 import struct
+from collections.abc import Iterator, Sequence
 
 # How a child ended: killed at a limit, or otherwise.
 CALL_TIMED_OUT, RUN_TIMED_OUT, SLEPT, SIGNALLED, NO_REPORT, REPORTED = range(6)
@@ -26,10 +27,23 @@ REQUEST_BYTES = _REQUEST.size
 # sleep, how the child ended.
 _REPLY = struct.Struct(">QQdddB")
 
+# The arguments of `pack_request` from `code` on.
+Program = tuple[str, tuple[str, ...], str, tuple[str, ...], bool, int | None]
+# Request number, wall-clock seconds, CPU seconds, seconds of sleep, how the
+# child ended, report.
+Reply = tuple[int, float, float, float, int, bytes]
+
 
 def pack_request(
-  number, limits, code, inputs, entry, forbidden, may_share, shift_s
-):
+  number: int,
+  limits: Sequence[float],
+  code: str,
+  inputs: Sequence[str],
+  entry: str,
+  forbidden: Sequence[str],
+  may_share: bool,
+  shift_s: int | None,
+) -> bytes:
   """Returns a request's frame.
 
   Args:
@@ -46,46 +60,46 @@ def pack_request(
   return _REQUEST.pack(len(payload), number, *limits) + payload
 
 
-def unpack_request(header):
+def unpack_request(header: bytes) -> tuple[int, int, float, float, float]:
   """Returns (payload bytes, number, call_s, run_s, sleep_s)."""
   return _REQUEST.unpack(header)
 
 
-def unpack_program(file):
-  """Reads (code, inputs, entry, forbidden, may_share, shift_s) from a file.
-
-  The file holds the payload of `pack_request`.
-  """
+def unpack_program(file: int) -> Program:
+  """Reads the payload of `pack_request` from a file."""
   return marshal.loads(os.pread(file, os.lseek(file, 0, os.SEEK_END), 0))
 
 
-def pack_reply(number, seconds, cpu_s, slept_s, ending, size):
+def pack_reply(
+  number: int,
+  seconds: float,
+  cpu_s: float,
+  slept_s: float,
+  ending: int,
+  size: int,
+) -> bytes:
   """Returns the header of a reply with a report of `size` bytes."""
   return _REPLY.pack(size, number, seconds, cpu_s, slept_s, ending)
 
 
-def pack_heartbeat():
+def pack_heartbeat() -> bytes:
   """Returns a heartbeat's frame."""
   return pack_reply(0, 0.0, 0.0, 0.0, HEARTBEAT, 0)
 
 
-def take_replies(buffer):
-  """Removes and yields the complete replies at the front of a bytearray.
-
-  Yields (number, wall-clock seconds, CPU seconds, seconds of sleep, how the
-  child ended, report).
-  """
+def take_replies(buffer: bytearray) -> Iterator[Reply]:
+  """Removes and yields the complete replies at the front of a bytearray."""
   while len(buffer) >= _REPLY.size:
-    size, *fields = _REPLY.unpack_from(buffer)
+    size, number, seconds, cpu_s, slept_s, ending = _REPLY.unpack_from(buffer)
     end = _REPLY.size + size
     if len(buffer) < end:
       return
     report = bytes(buffer[_REPLY.size : end])
     del buffer[:end]
-    yield *fields, report
+    yield number, seconds, cpu_s, slept_s, ending, report
 
 
-def pack_hello(layers):
+def pack_hello(layers: dict[str, bool]) -> bytes:
   """Returns a zygote's first frame: layer names, inactive ones after a `-`."""
   active = [name for name, is_active in layers.items() if is_active]
   missing = ["-" + name for name, is_active in layers.items() if not is_active]
@@ -93,7 +107,7 @@ def pack_hello(layers):
   return pack_reply(0, 0.0, 0.0, 0.0, REPORTED, len(text)) + text
 
 
-def unpack_hello(payload):
+def unpack_hello(payload: bytes) -> dict[str, bool]:
   """Returns whether each sandbox layer is active, by name."""
   names = payload.decode("ascii").split()
   return {name.lstrip("-"): not name.startswith("-") for name in names}

@@ -22,6 +22,8 @@ graded under the same rules as they were validated.
 import _imp
 import sys
 import types
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 _Module = types.ModuleType
 _KINDS = (
@@ -34,17 +36,25 @@ _KINDS = (
 _NEVER_COPIED = ("builtins", "sys")
 _LOADERS = "create_builtin create_dynamic get_frozen_object init_frozen".split()
 # Tables by module name.
-_NAMES = {}  # Rule name -> the modules it forbids.
-_COPIES = {}  # A copy of the module that holds no modules but submodules.
-_HOLDERS = {}  # The modules that have this module as an attribute.
-_SUBMODULE_OF = {}  # Where packages hold it: (package, attribute).
-_MEMBERS = {}  # Where its functions and classes are: (module, attribute).
-_LOADED = set()
-_GUARDS: dict = {}  # Loaders of `_imp` that refuse to load a module twice.
-_PLANS = {}  # The changes that `hide` makes, by rules.
+_NAMES: dict[str, set[str]] = {}  # Rule name -> the modules it forbids.
+# A copy of the module that holds no modules but submodules.
+_COPIES: dict[str, _Module] = {}
+# The modules that have this module as an attribute.
+_HOLDERS: dict[str, set[str]] = {}
+# Where packages hold it: (package, attribute).
+_SUBMODULE_OF: dict[str, list[tuple[str, str]]] = {}
+# Where its functions and classes are: (module, attribute).
+_MEMBERS: dict[str, list[tuple[str, str]]] = {}
+_LOADED: set[str] = set()
+# Loaders of `_imp` that refuse to load a module twice.
+_GUARDS: dict[str, Callable[..., object]] = {}
+# The changes that `hide` makes: what the program will find under some names,
+# and each (module, attribute) to remove from modules that have no copy.
+_Plan = tuple[dict[str, _Module | None], list[tuple[_Module, str]]]
+_PLANS: dict[tuple[str, ...], _Plan] = {}  # By rules.
 
 
-def prepare(usual_rules):
+def prepare(usual_rules: tuple[str, ...]) -> None:
   """Copies modules and records references between them; runs in the zygote.
 
   Args:
@@ -52,7 +62,7 @@ def prepare(usual_rules):
       to plan any other rules itself, which touches a hundred more pages.
   """
   modules = {n: m for n, m in sys.modules.items() if type(m) is _Module}
-  names_of = {}
+  names_of: dict[int, list[str]] = {}
   for name, module in modules.items():
     names_of.setdefault(id(module), []).append(name)
   for name, module in modules.items():
@@ -67,7 +77,7 @@ def prepare(usual_rules):
   _PLANS[usual_rules] = _plan(usual_rules)
 
 
-def namespaces():
+def namespaces() -> list[dict[str, Any]]:
   """Returns the globals of all modules, and the attributes of the copies."""
   modules = [m for m in sys.modules.values() if type(m) is _Module]
   modules += [copy for plan in _PLANS.values() for copy in plan[0].values()]
@@ -78,7 +88,7 @@ def namespaces():
   ]
 
 
-def _add_rules(name, aliases):
+def _add_rules(name: str, aliases: Iterable[str]) -> None:
   """Records which rules forbid a module."""
   parts = name.removeprefix("_").split(".")
   for length in range(1, len(parts) + 1):
@@ -86,7 +96,9 @@ def _add_rules(name, aliases):
     _NAMES.setdefault(rule, set()).update(aliases)
 
 
-def _copy(module, names, names_of):
+def _copy(
+  module: _Module, names: list[str], names_of: dict[int, list[str]]
+) -> None:
   """Copies a module and records its references to other modules.
 
   Args:
@@ -106,7 +118,9 @@ def _copy(module, names, names_of):
   _COPIES.update(dict.fromkeys(names, copy))
 
 
-def _add_reference(copy, holders, attribute, targets):
+def _add_reference(
+  copy: _Module, holders: list[str], attribute: str, targets: Iterable[str]
+) -> None:
   """Records a module's reference to another and drops it from the copy."""
   is_submodule = False
   for target in targets:
@@ -119,7 +133,7 @@ def _add_reference(copy, holders, attribute, targets):
     del vars(copy)[attribute]
 
 
-def hide(rules):
+def hide(rules: tuple[str, ...]) -> None:
   """Hides forbidden modules from the program that this process will run.
 
   Args:
@@ -133,17 +147,12 @@ def hide(rules):
   load_nothing_twice()
 
 
-def _plan(rules):
-  """Returns the changes that `hide` makes, as a pair.
-
-  The first item maps names to the module that the program will find, or to
-  None. The second lists each (module, attribute) to remove from modules that
-  have no copy.
-  """
+def _plan(rules: tuple[str, ...]) -> _Plan:
+  """Returns the changes that `hide` makes."""
   forbidden = {name for rule in rules for name in _forbidden_names(rule)}
   attributes = [rule.rpartition(".") for rule in rules if "." in rule]
   parents = {parent for parent, _, _ in attributes if parent in _COPIES}
-  changes = {}
+  changes: dict[str, _Module] = {}
   for copy, names in _leading_to(forbidden, parents):
     own = _Module(copy.__name__)
     vars(own).update(vars(copy))
@@ -164,7 +173,9 @@ def _plan(rules):
   return changes | dict.fromkeys(forbidden), removed
 
 
-def _leading_to(forbidden, parents):
+def _leading_to(
+  forbidden: set[str], parents: set[str]
+) -> Iterable[tuple[_Module, list[str]]]:
   """Returns the copies that lead to forbidden modules, with their names."""
   leading = set(parents)
   for name in forbidden:
@@ -174,26 +185,26 @@ def _leading_to(forbidden, parents):
     new = _HOLDERS.get(todo.pop(), set()) - leading
     leading |= new
     todo += new
-  names_of = {}
+  names_of: dict[int, tuple[_Module, list[str]]] = {}
   for name in leading:
     names_of.setdefault(id(_COPIES[name]), (_COPIES[name], []))[1].append(name)
   return names_of.values()
 
 
-def _forbidden_names(rule):
+def _forbidden_names(rule: str) -> Collection[str]:
   # A dotted rule may refer to an attribute that is not a module.
   return _NAMES.get(rule, () if "." in rule else (rule,))
 
 
-def load_nothing_twice():
+def load_nothing_twice() -> None:
   """Makes the interpreter refuse to load a second copy of a module."""
   vars(_imp).update(_GUARDS)
 
 
-def _refusing(load):
+def _refusing(load: Callable[..., object]) -> Callable[..., object]:
   """Returns a loader of `_imp` that refuses to load a module twice."""
 
-  def load_new(module, *arguments):
+  def load_new(module: object, *arguments: object) -> object:
     name = getattr(module, "name", module)
     if name in _LOADED:
       raise ImportError(name)

@@ -30,16 +30,18 @@ import operator
 import re
 import statistics
 import string
+from collections.abc import Iterable, Iterator
+from types import ModuleType
 
 # How a name may be used.
 _ANY, _CALLED, _DECORATOR, _ANNOTATION = range(4)
 
 
-def _kinds(kind, names):
+def _kinds(kind: int, names: str) -> dict[str, int]:
   return dict.fromkeys(names.split(), kind)
 
 
-def _public(module, *but):
+def _public(module: ModuleType, *but: str) -> dict[str, int]:
   """Returns the public names of a module written in C."""
   names = {name for name in vars(module) if not name.startswith("_")}
   return dict.fromkeys(names.difference(but), _ANY)
@@ -99,7 +101,7 @@ _OF_INPUTS = {
     ("fractions", "Fraction"),
   )
 }
-_MODULES_OF_INPUTS = {
+_MODULES_OF_INPUTS: dict[str, str] = {
   name: name
   for name in "cmath collections decimal fractions functools itertools math "
   "string".split()
@@ -146,7 +148,7 @@ _DOUBTFUL = _ATTRIBUTES.union(
 _DOUBTFUL_IN_INPUTS = _DOUBTFUL.union(_OF_INPUTS, _MODULES_OF_INPUTS)
 
 
-def are_independent(code, inputs):
+def are_independent(code: str, inputs: Iterable[str]) -> bool:
   """Returns whether all calls of a program are independent.
 
   Most texts contain only words that are allowed everywhere; the others are
@@ -171,7 +173,7 @@ def are_independent(code, inputs):
     return False
 
 
-def _has_plain_words(text, doubtful):
+def _has_plain_words(text: str, doubtful: frozenset[str]) -> bool:
   """Returns whether a text has no word that `_Checker` might refuse.
 
   Words in comments and strings count. Only ASCII text qualifies, because
@@ -187,7 +189,12 @@ def _has_plain_words(text, doubtful):
 class _Checker:
   """Checks one syntax tree."""
 
-  def __init__(self, tree, names=None, modules=None):
+  def __init__(
+    self,
+    tree: ast.AST,
+    names: dict[str, int] | None = None,
+    modules: dict[str, str] | None = None,
+  ) -> None:
     """Collects the nodes of a tree and their parents.
 
     Args:
@@ -204,14 +211,14 @@ class _Checker:
       for child in ast.iter_child_nodes(node)
     }
 
-  def holds(self):
+  def holds(self) -> bool:
     """Returns whether every node is allowed."""
     imports = (ast.Import, ast.ImportFrom)
     return all(
       self._imports(node) for node in self._nodes if isinstance(node, imports)
     ) and all(map(self._allows, self._nodes))
 
-  def _imports(self, node):
+  def _imports(self, node: ast.Import | ast.ImportFrom) -> bool:
     """Records the names that an import binds; returns whether it is allowed."""
     if isinstance(node, ast.Import):
       for alias in node.names:
@@ -219,7 +226,7 @@ class _Checker:
           return False
         self._modules[alias.asname or alias.name] = alias.name
       return True
-    kinds = {} if node.level else _LIBRARY.get(node.module, {})
+    kinds = {} if node.level else _LIBRARY.get(node.module or "", {})
     for alias in node.names:
       if alias.name not in kinds:
         return False
@@ -229,7 +236,7 @@ class _Checker:
         return False
     return True
 
-  def _allows(self, node):
+  def _allows(self, node: ast.AST) -> bool:
     """Returns whether a node is allowed."""
     if isinstance(node, _REFUSED_NODES):
       return False
@@ -243,7 +250,7 @@ class _Checker:
       return all(_is_plain(n) and _is_public(n) for n in node.kwd_attrs)
     return all(map(_is_plain, _identifiers(node)))
 
-  def _allows_name(self, node):
+  def _allows_name(self, node: ast.Name) -> bool:
     name = node.id
     if not _is_plain(name):
       return False
@@ -257,7 +264,7 @@ class _Checker:
       return self._asks_for_type(node)
     return name in _BUILTINS or not hasattr(builtins, name)
 
-  def _allows_attribute(self, node):
+  def _allows_attribute(self, node: ast.Attribute) -> bool:
     name = node.attr
     if isinstance(node.value, ast.Name) and node.value.id in self._modules:
       kinds = _LIBRARY[self._modules[node.value.id]]
@@ -269,7 +276,7 @@ class _Checker:
       )
     return _is_plain(name) and _is_public(name)
 
-  def _allows_use(self, node, kind):
+  def _allows_use(self, node: ast.AST, kind: int) -> bool:
     """Returns whether a library's name is used in an allowed way."""
     if kind == _ANNOTATION:
       return self._is_annotation(node)
@@ -285,7 +292,7 @@ class _Checker:
       node in parent.decorator_list
     )
 
-  def _asks_for_type(self, node):
+  def _asks_for_type(self, node: ast.Name) -> bool:
     """Returns whether `type` is in `type(x) == ...` or `type(x).__name__`."""
     call = self._parents[node]
     if not isinstance(call, ast.Call) or call.func is not node:
@@ -301,7 +308,7 @@ class _Checker:
       )
     )
 
-  def _is_annotation(self, node):
+  def _is_annotation(self, node: ast.AST) -> bool:
     """Returns whether a name of `typing` is in an annotation of plain names.
 
     `typing` caches its arguments, so an argument whose `__eq__` the program
@@ -317,7 +324,7 @@ class _Checker:
         return False
       node = parent
 
-  def _has_plain_names(self, annotation):
+  def _has_plain_names(self, annotation: ast.AST) -> bool:
     plain = (
       ast.Attribute,
       ast.BinOp,
@@ -340,9 +347,10 @@ class _Checker:
       for part in ast.walk(annotation)
     )
 
-  def _types(self):
+  def _types(self) -> set[str]:
     """Returns builtins and class names that nothing else binds."""
-    classes, others = set(), set()
+    classes: set[str] = set()
+    others: set[str] = set()
     for node in self._nodes:
       if isinstance(node, ast.ClassDef):
         classes.add(node.name)
@@ -354,7 +362,7 @@ class _Checker:
     return (classes | _BUILTINS) - others
 
 
-def _identifiers(node):
+def _identifiers(node: ast.AST) -> Iterator[str]:
   """Yields the identifiers in the fields of a node."""
   if isinstance(node, ast.Constant | ast.ImportFrom | ast.alias):
     return
@@ -365,17 +373,17 @@ def _identifiers(node):
       yield from (item for item in value if isinstance(item, str))
 
 
-def _is_plain(name):
+def _is_plain(name: str) -> bool:
   """Returns whether a name is not special, or is one of `_SPECIAL`."""
   is_special = name.startswith("__") and name.endswith("__")
   return not is_special or name in _SPECIAL
 
 
-def _is_public(name):
+def _is_public(name: str) -> bool:
   return name not in _ATTRIBUTES and not name.startswith(_PREFIXES)
 
 
-def _has_plain_fields(text):
+def _has_plain_fields(text: str) -> bool:
   """Returns whether no field of a format string reads attributes or items."""
   try:
     for _, field, spec, _ in string.Formatter().parse(text):

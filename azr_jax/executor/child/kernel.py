@@ -11,6 +11,7 @@ import ctypes
 import os
 import resource
 import struct
+from collections.abc import Collection
 
 import system_calls
 
@@ -37,10 +38,10 @@ _PROGRAM = _FilterProgram(
 )
 _PROGRAM_POINTER = ctypes.byref(_PROGRAM)
 # The descriptor of the landlock ruleset, or None without landlock.
-_ruleset = None
+_ruleset: int | None = None
 
 
-def enter_zygote(wanted, memory_bytes):
+def enter_zygote(wanted: Collection[str], memory_bytes: int) -> dict[str, bool]:
   """Activates the wanted sandbox layers that children inherit.
 
   Layers that the kernel lacks are skipped. Layers that a child must activate
@@ -51,7 +52,8 @@ def enter_zygote(wanted, memory_bytes):
     memory_bytes: address space that a child may allocate in addition to the
       zygote's. (Libraries reserve any amount there; complexipy takes a GiB.)
 
-  Returns whether each layer is active, by name.
+  Returns:
+    Whether each layer is active, by name.
   """
   if "limits" in wanted:
     limit = _address_space() + memory_bytes
@@ -68,7 +70,7 @@ def enter_zygote(wanted, memory_bytes):
   return layers
 
 
-def fork():
+def fork() -> int:
   """Forks a single-threaded process; returns the same as `os.fork`.
 
   It skips Python's repair of threads and locks after a fork, which touches
@@ -84,7 +86,7 @@ def fork():
   return pid
 
 
-def deny_files():
+def deny_files() -> None:
   """Denies files, TCP ports, abstract sockets and signals to this child.
 
   The zygote itself keeps access to files, because it reads from /proc how long
@@ -98,7 +100,7 @@ def deny_files():
     raise OSError("landlock is refused")
 
 
-def enter_child(wanted, zygote, cpu_seconds):
+def enter_child(wanted: Collection[str], zygote: int, cpu_seconds: int) -> None:
   """Activates the wanted sandbox layers of this child, irrevocably.
 
   Args:
@@ -124,14 +126,14 @@ def enter_child(wanted, zygote, cpu_seconds):
     raise OSError("seccomp is refused")
 
 
-def _address_space():
+def _address_space() -> int:
   """Returns the size of this process's address space, in bytes."""
   with open("/proc/self/statm", "rb") as file:
     pages = int(file.read().split()[0])
   return pages * resource.getpagesize()
 
 
-def _prefer_oom_kill():
+def _prefer_oom_kill() -> bool:
   """Asks the kernel to kill this process first when memory is short.
 
   Returns whether the kernel accepted.
@@ -144,7 +146,7 @@ def _prefer_oom_kill():
   return True
 
 
-def _drop_root():
+def _drop_root() -> bool:
   """Changes the user from root to nobody; returns whether it is not root."""
   if os.getuid() == 0:
     for drop in (
@@ -157,14 +159,14 @@ def _drop_root():
   return os.getuid() != 0
 
 
-def _unshare():
+def _unshare() -> bool:
   """Enters new network, IPC and host name namespaces; returns success."""
   network_ipc_uts = 0x40000000 | 0x08000000 | 0x04000000
   user = 0 if os.getuid() == 0 else 0x10000000
   return _LIBC.unshare(user | network_ipc_uts) == 0
 
 
-def _prepare_landlock():
+def _prepare_landlock() -> bool:
   """Creates the ruleset for `deny_files`; returns success."""
   global _ruleset
   create = 444

@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterable, Sequence
 
 LIBRARIES = {
   "math_verify": """
@@ -154,7 +155,7 @@ _BLOCKED_PACKAGES = ("bottleneck", "matplotlib", "numba", "numexpr", "pyarrow")
 _LOCAL_MODULES = ("script_runner",)
 
 
-def check(names):
+def check(names: Iterable[str]) -> None:
   """Checks that libraries are known and installed.
 
   Raises:
@@ -172,14 +173,14 @@ def check(names):
       raise ValueError(f"libraries: {extras.missing(name)}")
 
 
-def _is_installed(name):
+def _is_installed(name: str) -> bool:
   try:
     return name in _LOCAL_MODULES or importlib.util.find_spec(name) is not None
   except ModuleNotFoundError:  # Its parent package does not exist.
     return False
 
 
-def load(names, paths):
+def load(names: Sequence[str], paths: Iterable[str]) -> None:
   """Imports the named libraries from the given folders and warms them up."""
   if not names:
     return
@@ -199,7 +200,7 @@ def load(names, paths):
   _hide_machine_details()
 
 
-def _hide_machine_details():
+def _hide_machine_details() -> None:
   """Removes cached information about the machine and its settings."""
   if "platform" in sys.modules:
     platform = sys.modules["platform"]

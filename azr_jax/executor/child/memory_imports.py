@@ -18,7 +18,9 @@ import mmap
 import os
 import struct
 import sys
+import types
 import warnings
+from collections.abc import Iterable, Sequence
 
 _LEFT_OUT = frozenset(
   "__pycache__ site-packages dist-packages test tests testing_data idlelib "
@@ -34,13 +36,14 @@ _PYC_HEADER = struct.Struct("<4sIII")  # Magic number, flags, time, size.
 class MemoryImporter(importlib.abc.InspectLoader):
   """Finds and loads the modules that were added; goes into `sys.meta_path`."""
 
-  def __init__(self):
-    self._index = {}  # By name: (offset, size, is_compiled, path).
-    self._parts = []
+  def __init__(self) -> None:
+    # By name: (offset, size, is_compiled, path).
+    self._index: dict[str, tuple[int, int, bool, str]] = {}
+    self._parts: list[bytes] = []
     self._size = 0
     self._block = memoryview(b"")
 
-  def add(self, name, path):
+  def add(self, name: str, path: str) -> None:
     """Adds a module's code: compiled if Python has cached it, else source."""
     code = _compiled(path)
     is_compiled = code is not None
@@ -51,7 +54,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
     self._parts.append(code)
     self._size += len(code)
 
-  def close(self):
+  def close(self) -> None:
     """Moves the code into the block; nothing can be added afterwards."""
     file = os.memfd_create("modules")
     for part in self._parts:
@@ -64,7 +67,12 @@ class MemoryImporter(importlib.abc.InspectLoader):
       )
     os.close(file)
 
-  def find_spec(self, name, path=None, target=None):
+  def find_spec(
+    self,
+    name: str,
+    path: Sequence[str] | None = None,
+    target: types.ModuleType | None = None,
+  ) -> importlib.machinery.ModuleSpec | None:
     """Returns the specification of a module, or None."""
     if name not in self._index:
       return None
@@ -78,7 +86,7 @@ class MemoryImporter(importlib.abc.InspectLoader):
       spec.submodule_search_locations = [os.path.dirname(origin)]
     return spec
 
-  def get_code(self, fullname):
+  def get_code(self, fullname: str) -> types.CodeType:
     """Returns a module's code object, which the base class runs."""
     start, size, is_compiled, path = self._index[fullname]
     code = self._block[start : start + size]
@@ -86,15 +94,15 @@ class MemoryImporter(importlib.abc.InspectLoader):
       return marshal.loads(code)
     return compile(bytes(code), path, "exec", 0, True)
 
-  def get_source(self, fullname):
+  def get_source(self, fullname: str) -> None:
     """Returns None, because source is not kept."""
 
-  def is_package(self, fullname):
+  def is_package(self, fullname: str) -> bool:
     """Returns whether a module is a package."""
     return os.path.basename(self._index[fullname][-1]) == "__init__.py"
 
 
-def install(packages):
+def install(packages: Iterable[str]) -> None:
   """Makes the standard library and some packages importable from memory.
 
   Args:
@@ -111,7 +119,7 @@ def install(packages):
   sys.meta_path.insert(0, importer)
 
 
-def _take_folder(importer, folder, prefix):
+def _take_folder(importer: MemoryImporter, folder: str, prefix: str) -> None:
   """Adds every module of a folder and of the packages in it."""
   with os.scandir(folder) as entries:
     for entry in sorted(entries, key=lambda e: e.name):
@@ -128,7 +136,7 @@ def _take_folder(importer, folder, prefix):
     _load_extensions(folder, prefix)
 
 
-def _load_extensions(folder, prefix):
+def _load_extensions(folder: str, prefix: str) -> None:
   """Imports every importable extension module of a folder."""
   for ending in importlib.machinery.EXTENSION_SUFFIXES:
     for file in sorted(os.listdir(folder)):
@@ -142,7 +150,7 @@ def _load_extensions(folder, prefix):
           continue
 
 
-def _compiled(path):
+def _compiled(path: str) -> bytes | None:
   """Returns Python's cached bytecode of a file; None if missing or stale."""
   try:
     with open(importlib.util.cache_from_source(path), "rb") as file:

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+from collections.abc import Iterator
 
 MODULES = (
   "__future__ abc array base64 binascii bisect calendar cmath collections "
@@ -29,7 +30,7 @@ CODECS = (
 ).split()
 
 
-def load():
+def load() -> None:
   """Imports every listed module and codec."""
   present = filter(importlib.util.find_spec, VERSION_DEPENDENT)
   for name in (*MODULES, *present):
@@ -39,7 +40,7 @@ def load():
 
 
 @contextlib.contextmanager
-def without_fork_hooks():
+def without_fork_hooks() -> Iterator[None]:
   """Ignores the hooks that modules register to run in each forked child.
 
   `random` uses one to reseed itself, and `threading` to repair its locks. They
@@ -52,5 +53,5 @@ def without_fork_hooks():
   os.register_at_fork = register
 
 
-def _ignore(**hooks):
+def _ignore(**hooks: object) -> None:
   del hooks

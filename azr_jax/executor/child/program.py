@@ -27,6 +27,8 @@ import gc
 import os
 import sys
 import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 from arguments import NAMES
 from canonical import Unserializable, canonical
@@ -41,10 +43,10 @@ _BUILTINS = {
 }
 _NAME = "program"
 # The globals of argument texts. Names that a text binds go into its own locals.
-_ARGUMENT_NAMES = {"__builtins__": dict(_BUILTINS), **NAMES}
+_ARGUMENT_NAMES: dict[str, Any] = {"__builtins__": dict(_BUILTINS), **NAMES}
 _RECURSION_LIMIT = 1000
 # Copies of the builtins, made in advance because copying touches 150 objects.
-_SPARE_BUILTINS = []
+_SPARE_BUILTINS: list[dict[str, Any]] = []
 _SPARES = 8
 _WARM_UPS = 20  # CPython specializes code after eight runs.
 _WARM_UP = """
@@ -64,7 +66,7 @@ def f(x, y=1):
 _write, _exit = os.write, os._exit
 
 
-def prepare():
+def prepare() -> None:
   """Warms up this module in the zygote, so that children have less to do."""
   for _ in range(_WARM_UPS):
     for forbidden in ([], ["os.path"]):
@@ -78,7 +80,14 @@ def prepare():
   _SPARE_BUILTINS.extend(dict(_BUILTINS) for _ in range(_SPARES))
 
 
-def run(code, inputs, entry, forbidden, may_share, descriptor):
+def run(
+  code: str,
+  inputs: Sequence[str],
+  entry: str,
+  forbidden: Sequence[str],
+  may_share: bool,
+  descriptor: int,
+) -> NoReturn:
   """Runs a program, writes its report to a pipe, and never returns.
 
   Args:
@@ -94,7 +103,13 @@ def run(code, inputs, entry, forbidden, may_share, descriptor):
   _exit(0)
 
 
-def _report(code, inputs, entry, forbidden, may_share):
+def _report(
+  code: str,
+  inputs: Sequence[str],
+  entry: str,
+  forbidden: Sequence[str],
+  may_share: bool,
+) -> Iterator[str]:
   """Yields the report, in the pieces that are written together."""
   try:
     rule = _broken_rule(code, inputs, entry, forbidden)
@@ -105,10 +120,10 @@ def _report(code, inputs, entry, forbidden, may_share):
       yield "split"
       return
     calls = [compile_call(entry, text) for text in inputs]
-    code = compile(code, "<program>", "exec", 0, True)
+    top_level = compile(code, "<program>", "exec", 0, True)
     gc.enable()  # The zygote has disabled it and frozen its objects.
     if not calls:
-      define(code)
+      define(top_level)
       yield "done"
   except BaseException as error:  # noqa: BLE001 - becomes the verdict.
     yield f"!{_type_name(error)}"
@@ -120,7 +135,7 @@ def _report(code, inputs, entry, forbidden, may_share):
     try:
       if index:
         _reset()
-      value = call(define(code), entry, compiled)
+      value = call(define(top_level), entry, compiled)
     except BaseException as error:  # noqa: BLE001 - becomes the verdict.
       line = f"!{_type_name(error)}"
     else:
@@ -131,7 +146,7 @@ def _report(code, inputs, entry, forbidden, may_share):
     yield line if index < last else f"{line}\ndone"
 
 
-def _text(write, value):
+def _text(write: Callable[[object], str], value: object) -> str:
   """Returns the report's line for the value that a call returned."""
   try:
     return write(value)
@@ -139,7 +154,9 @@ def _text(write, value):
     return f"!{Unserializable.__name__}"
 
 
-def _broken_rule(code, inputs, entry, forbidden):
+def _broken_rule(
+  code: str, inputs: Sequence[str], entry: str, forbidden: Sequence[str]
+) -> str | None:
   """Returns the first forbidden module that the program uses, or None."""
   # Every import contains this word, but Python also accepts it in non-ASCII
   # letters. So skip parsing only if the text is ASCII and lacks `import`.
@@ -155,13 +172,13 @@ def _broken_rule(code, inputs, entry, forbidden):
   return None
 
 
-def _reset():
+def _reset() -> None:
   """Resets the process state that a call may have changed."""
   decimal.setcontext(decimal.Context())
   sys.setrecursionlimit(_RECURSION_LIMIT)
 
 
-def define(code):
+def define(code: types.CodeType) -> dict[str, Any]:
   """Runs a program's top level in a new module; returns the module's globals.
 
   The module goes into `sys.modules`, because `dataclasses` looks it up there.
@@ -173,7 +190,9 @@ def define(code):
   return vars(module)
 
 
-def call(namespace, entry, compiled):
+def call(
+  namespace: dict[str, Any], entry: str, compiled: types.CodeType | None
+) -> object:
   """Calls the entry function and returns its value.
 
   The arguments are evaluated without the program's names.
@@ -190,11 +209,13 @@ def call(namespace, entry, compiled):
   return namespace[entry](*values, **named)
 
 
-def _collect(*values, **named):
+def _collect(
+  *values: object, **named: object
+) -> tuple[tuple[object, ...], dict[str, object]]:
   return values, named
 
 
-def compile_call(entry, text):
+def compile_call(entry: str, text: str) -> types.CodeType | None:
   """Compiles argument text as exactly one call of the entry, or returns None.
 
   The code is evaluated with `_collect` in place of the entry. Only text with a
@@ -204,14 +225,16 @@ def compile_call(entry, text):
   try:
     if ")" in text:
       source = _parse_call(entry, text)
+      if source is None:
+        return None
     else:
       source = f"{entry}({text}\n)"
-    return source and compile(source, "<input>", "eval", 0, True)
+    return compile(source, "<input>", "eval", 0, True)
   except (SyntaxError, ValueError, MemoryError, RecursionError):
     return None
 
 
-def _parse_call(entry, text):
+def _parse_call(entry: str, text: str) -> ast.Expression | None:
   """Parses argument text as exactly one call of the entry, or returns None."""
   try:
     tree = ast.parse(f"{entry}({text}\n)", mode="eval")
@@ -221,6 +244,6 @@ def _parse_call(entry, text):
   return tree if getattr(function, "id", None) == entry else None
 
 
-def _type_name(error):
+def _type_name(error: BaseException) -> str:
   name = type.__dict__["__name__"].__get__(type(error))
   return ascii(name)[1:-1][:80] or "Exception"

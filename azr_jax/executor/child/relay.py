@@ -8,6 +8,7 @@ into the reply pipe.
 
 import collections
 import os
+from collections.abc import Iterator
 
 import frames
 
@@ -15,15 +16,15 @@ import frames
 class Requests:
   """The request pipe: reads the headers and moves the programs into files."""
 
-  def __init__(self, pipe):
+  def __init__(self, pipe: int) -> None:
     self.pipe = pipe
     self.closed = False
     self._header = b""
-    self._file = None
+    self._file: int | None = None
     self._left = 0
 
-  def take(self):
-    """Yields (number, call_s, run_s, sleep_s, file) for each complete request.
+  def take(self) -> Iterator[tuple[int, list[float], int]]:
+    """Yields (number, limits, file) for each complete request.
 
     `frames.unpack_program` reads the file; the caller closes it.
     """
@@ -36,11 +37,11 @@ class Requests:
         self.closed = True
         return
       if self._file is not None and not self._left:
-        _, *fields = frames.unpack_request(self._header)
-        yield *fields, self._file
+        _, number, *limits = frames.unpack_request(self._header)
+        yield number, limits, self._file
         self._header, self._file = b"", None
 
-  def _take_bytes(self):
+  def _take_bytes(self) -> int:
     """Reads or moves available bytes; returns how many, 0 at the pipe's end."""
     if self._file is not None:
       moved = move(self.pipe, self._file, self._left)
@@ -54,43 +55,52 @@ class Requests:
     return len(data)
 
 
+class _Unsent:
+  """A reply's bytes, the file that follows them, and the bytes left in it."""
+
+  def __init__(self, head: bytes, file: int | None, left: int) -> None:
+    self.head = head
+    self.file = file
+    self.left = left
+
+
 class Replies:
   """The reply pipe: writes headers and moves the reports out of files."""
 
-  def __init__(self, pipe):
+  def __init__(self, pipe: int) -> None:
     self.pipe = pipe
-    self.waiting = collections.deque()
+    self.waiting: collections.deque[_Unsent] = collections.deque()
 
-  def add(self, head, file=None, size=0):
+  def add(self, head: bytes, file: int | None = None, size: int = 0) -> None:
     """Queues bytes, followed by a file that is closed once it is sent."""
     if file is not None:
       os.lseek(file, 0, os.SEEK_SET)
-    self.waiting.append([head, file, size])
+    self.waiting.append(_Unsent(head, file, size))
 
-  def flush(self):
+  def flush(self) -> None:
     """Writes as many bytes as the pipe accepts."""
     while self.waiting:
-      head, file, left = self.waiting[0]
+      reply = self.waiting[0]
       try:
-        if head:
-          self.waiting[0][0] = head[os.write(self.pipe, head) :]
+        if reply.head:
+          reply.head = reply.head[os.write(self.pipe, reply.head) :]
           continue
-        if left:
-          self.waiting[0][2] -= os.sendfile(self.pipe, file, None, left)
+        if reply.file is not None and reply.left:
+          reply.left -= os.sendfile(self.pipe, reply.file, None, reply.left)
           continue
       except BlockingIOError:
         return
-      if file is not None:
-        os.close(file)
+      if reply.file is not None:
+        os.close(reply.file)
       self.waiting.popleft()
 
 
-def memory_file():
+def memory_file() -> int:
   """Returns an in-memory file that is freed with its last descriptor."""
   return os.memfd_create("relay")
 
 
-def move(pipe, file, max_bytes):
+def move(pipe: int, file: int, max_bytes: int) -> int:
   """Moves bytes from a pipe to a file; returns how many, 0 at the pipe's end.
 
   Raises:

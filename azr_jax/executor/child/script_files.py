@@ -15,63 +15,69 @@ import stat
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+_Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _HOME = "/home"
-_files = {}  # By path: [content, time of the last change].
+# By path: content, time of the last change.
+_files: dict[str, tuple[bytes, float]] = {}
 _folders = {"/", _HOME, "/tmp"}
 
 
-def _path(path):
+def _path(path: _Path) -> str:
   """Returns the absolute path, with `.` and `..` resolved."""
   text = os.fsdecode(os.fspath(path))
   return os.path.normpath(os.path.join(_HOME, text))
 
 
-def _error(number, *paths):
+def _error(number: int, *paths: object) -> OSError:
   return OSError(number, os.strerror(number), *paths)
 
 
 class _File(io.BytesIO):
   """An open file; its content is stored when it is flushed or closed."""
 
-  def __init__(self, path, mode):
-    super().__init__(b"" if "w" in mode else bytes(_files[path][0]))
+  def __init__(self, path: str, mode: str) -> None:
+    super().__init__(b"" if "w" in mode else _files[path][0])
     self.name = path
     self._reads = "r" in mode or "+" in mode
     self._writes = mode[0] in "wax" or "+" in mode
     if mode[0] == "a":
       self.seek(0, io.SEEK_END)
 
-  def readable(self):
+  def readable(self) -> bool:
     return self._reads
 
-  def writable(self):
+  def writable(self) -> bool:
     return self._writes
 
-  def read(self, size=-1):
+  def read(self, size: int | None = -1) -> bytes:
     self._require(self._reads, "read")
     return super().read(size)
 
-  def write(self, data):
+  # Python 3.11 has no type for buffers.
+  def write(self, data: Any) -> int:
     self._require(self._writes, "write")
     return super().write(data)
 
-  def _require(self, allowed, message):
+  def _require(self, allowed: bool, message: str) -> None:
     if not allowed:
       raise io.UnsupportedOperation(message)
 
-  def flush(self):
+  def flush(self) -> None:
     super().flush()
     if self._writes and self.name in _files:
-      _files[self.name][:] = self.getvalue(), time.time()
+      _files[self.name] = self.getvalue(), time.time()
 
-  def close(self):
+  def close(self) -> None:
     if not self.closed:
       self.flush()
     super().close()
 
 
-def _checked(mode):
+def _checked(mode: str) -> set[str]:
   """Returns the set of letters of a mode, or raises as `open` does."""
   kinds = set(mode)
   if len(kinds) != len(mode) or not kinds <= set("rwaxbt+"):
@@ -84,15 +90,15 @@ def _checked(mode):
 
 
 def open_file(
-  file,
-  mode="r",
-  buffering=-1,
-  encoding=None,
-  errors=None,
-  newline=None,
-  closefd=True,
-  opener=None,
-):
+  file: _Path | int,
+  mode: str = "r",
+  buffering: int = -1,
+  encoding: str | None = None,
+  errors: str | None = None,
+  newline: str | None = None,
+  closefd: bool = True,
+  opener: Callable[[str, int], int] | None = None,
+) -> TextIO | _File:
   """Opens an in-memory file; takes the arguments of `open`."""
   if isinstance(file, int):
     streams = (sys.stdin, sys.stdout, sys.stderr)
@@ -110,14 +116,16 @@ def open_file(
   ):
     raise _error(errno.ENOENT, file)
   if kind in "wx" or path not in _files:
-    _files[path] = [b"", time.time()]
+    _files[path] = b"", time.time()
   raw = _File(path, kind + "+" * ("+" in kinds))
   if "b" in kinds:
     return raw
   return io.TextIOWrapper(raw, encoding or "utf-8", errors, newline)
 
 
-def _stat(path, *, dir_fd=None, follow_symlinks=True):
+def _stat(
+  path: _Path, *, dir_fd: int | None = None, follow_symlinks: bool = True
+) -> os.stat_result:
   absolute = _path(path)
   if absolute in _folders:
     return os.stat_result((stat.S_IFDIR | 0o755, *[0] * 9))
@@ -129,14 +137,16 @@ def _stat(path, *, dir_fd=None, follow_symlinks=True):
   return os.stat_result((mode, 0, 0, 1, 0, 0, len(content), *times))
 
 
-def _remove(path, *, dir_fd=None):
+def _remove(path: _Path, *, dir_fd: int | None = None) -> None:
   _stat(path)
   if _path(path) in _folders:
     raise _error(errno.EISDIR, path)
   del _files[_path(path)]
 
 
-def _mkdir(path, mode=0o777, *, dir_fd=None):
+def _mkdir(
+  path: _Path, mode: int = 0o777, *, dir_fd: int | None = None
+) -> None:
   absolute = _path(path)
   if absolute in _folders or absolute in _files:
     raise _error(errno.EEXIST, path)
@@ -145,13 +155,13 @@ def _mkdir(path, mode=0o777, *, dir_fd=None):
   _folders.add(absolute)
 
 
-def _rmdir(path, *, dir_fd=None):
+def _rmdir(path: _Path, *, dir_fd: int | None = None) -> None:
   if _listdir(path):
     raise _error(errno.ENOTEMPTY, path)
   _folders.remove(_path(path))
 
 
-def _listdir(path="."):
+def _listdir(path: _Path = ".") -> list[str]:
   _stat(path)
   absolute = _path(path)
   if absolute not in _folders:
@@ -167,48 +177,54 @@ def _listdir(path="."):
 class _Entry:
   """Replaces `os.DirEntry`."""
 
-  def __init__(self, folder, name):
+  def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
     self.name, self.path = name, os.path.join(folder, name)
 
-  def __fspath__(self):
+  def __fspath__(self) -> str:
     return self.path
 
-  def is_dir(self, *, follow_symlinks=True):
+  def is_dir(self, *, follow_symlinks: bool = True) -> bool:
     return _path(self.path) in _folders
 
-  def is_file(self, *, follow_symlinks=True):
+  def is_file(self, *, follow_symlinks: bool = True) -> bool:
     return _path(self.path) in _files
 
-  def is_symlink(self):
+  def is_symlink(self) -> bool:
     return False
 
-  def stat(self, *, follow_symlinks=True):
+  def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
     return _stat(self.path)
 
 
 class _Scandir:
   """Replaces `os.scandir`."""
 
-  def __init__(self, path="."):
+  def __init__(self, path: str | os.PathLike[str] = ".") -> None:
     self._entries = iter([_Entry(path, name) for name in _listdir(path)])
 
-  def __iter__(self):
+  def __iter__(self) -> Iterator[_Entry]:
     return self
 
-  def __next__(self):
+  def __next__(self) -> _Entry:
     return next(self._entries)
 
-  def __enter__(self):
+  def __enter__(self) -> "_Scandir":
     return self
 
-  def __exit__(self, *exception):
+  def __exit__(self, *exception: object) -> None:
     self.close()
 
-  def close(self):
+  def close(self) -> None:
     """Does nothing, because no descriptor is open."""
 
 
-def _rename(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
+def _rename(
+  src: _Path,
+  dst: _Path,
+  *,
+  src_dir_fd: int | None = None,
+  dst_dir_fd: int | None = None,
+) -> None:
   before, after = _path(src), _path(dst)
   number = 0
   if before in _folders or after in _folders:
@@ -221,7 +237,7 @@ def _rename(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
 
 
 # Replacements for functions that the sandbox denies.
-REPLACED = [
+REPLACED: list[tuple[object, dict[str, object]]] = [
   (
     os,
     {

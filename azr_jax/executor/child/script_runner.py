@@ -29,6 +29,7 @@ import threading
 import time
 import traceback
 import types
+from typing import Any
 
 import memory_imports
 import script_files
@@ -51,7 +52,7 @@ _NAME = "run.py"
 _HIDDEN = "<sandbox>"  # The file name of our functions in tracebacks.
 
 
-def warm_up():
+def warm_up() -> None:
   """Loads what scripts may import; runs after all other libraries' warm-ups."""
   for name in MODULES:
     try:
@@ -65,7 +66,7 @@ def warm_up():
     _hide_path(module)
 
 
-def _hide_path(module):
+def _hide_path(module: types.ModuleType) -> None:
   """Hides a module's installation path from tracebacks."""
   for value in list(vars(module).values()):
     members = vars(value).values() if isinstance(value, type) else (value,)
@@ -75,7 +76,7 @@ def _hide_path(module):
         function.__code__ = _renamed(code)
 
 
-def _renamed(code):
+def _renamed(code: types.CodeType) -> types.CodeType:
   constants = [
     _renamed(constant) if isinstance(constant, types.CodeType) else constant
     for constant in code.co_consts
@@ -83,7 +84,7 @@ def _renamed(code):
   return code.replace(co_filename=_HIDDEN, co_consts=tuple(constants))
 
 
-def _sleep(seconds):
+def _sleep(seconds: float) -> None:
   """Replaces `time.sleep`: the sandbox allows waiting for a lock."""
   threading.Event().wait(seconds)
 
@@ -101,18 +102,18 @@ class OutputStream(io.TextIOBase):
 
   encoding = "utf-8"
 
-  def __init__(self):
+  def __init__(self) -> None:
     self._head, self._tail, self._total = "", "", 0
     self.buffer = _Bytes(self)
 
-  def writable(self):
+  def writable(self) -> bool:
     """Returns True."""
     return True
 
-  def reconfigure(self, **options):
+  def reconfigure(self, **options: object) -> None:
     """Accepts and ignores the options of a real stream."""
 
-  def write(self, text):
+  def write(self, text: str) -> int:
     """Appends text and returns its length."""
     if type(text) is not str:
       raise TypeError(f"write() takes a string, not {type(text).__name__}")
@@ -126,7 +127,7 @@ class OutputStream(io.TextIOBase):
       self._tail = self._tail[-KEPT_CHARS:]
     return len(text)
 
-  def kept(self):
+  def kept(self) -> tuple[str, int, str]:
     """Returns (head, number of omitted characters, tail)."""
     head, tail = self._head, self._tail[-KEPT_CHARS:]
     if not tail and len(ascii(head)) > _MAX_ASCII:
@@ -139,18 +140,19 @@ class OutputStream(io.TextIOBase):
 class _Bytes(io.RawIOBase):
   """A stream's `buffer`, to which a script may write bytes."""
 
-  def __init__(self, stream):
+  def __init__(self, stream: OutputStream) -> None:
     self._stream = stream
 
-  def writable(self):
+  def writable(self) -> bool:
     return True
 
-  def write(self, data):
+  # Python 3.11 has no type for buffers.
+  def write(self, data: Any) -> int:
     self._stream.write(bytes(data).decode("utf-8", "replace"))
     return len(data)
 
 
-def f(script):
+def f(script: str) -> tuple[bool, tuple[str, int, str], tuple[str, int, str]]:
   """Runs a script; returns (whether it failed, output, errors).
 
   Output and errors have the form that `OutputStream.kept` returns.
@@ -170,7 +172,7 @@ def f(script):
   return failed, output.kept(), errors.kept()
 
 
-def _run(script, output, errors):
+def _run(script: str, output: OutputStream, errors: OutputStream) -> bool:
   """Runs a script's source; returns whether it failed."""
   before = sys.stdout, sys.stderr
   sys.stdout, sys.stderr = output, errors
@@ -194,7 +196,7 @@ def _run(script, output, errors):
   return False
 
 
-def _report(error):
+def _report(error: BaseException) -> str:
   """Formats the traceback as Python does, without this module's frames."""
   steps = error.__traceback__
   while steps is not None and steps.tb_frame.f_code.co_filename != _NAME:

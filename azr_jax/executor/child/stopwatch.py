@@ -28,7 +28,8 @@ import frames
 NO_SCHEDSTAT_FACTOR = 10.0
 RECHECK_S = 0.05  # Minimum time until a child is checked for sleep again.
 UNCOUNTED_S = 0.01  # Shorter idle times do not count as sleep.
-_own_waits = None  # Descriptor of this process's schedstat; -1 if missing.
+# Descriptor of this process's schedstat; -1 if missing.
+_own_waits: int | None = None
 
 
 class Stopwatch:
@@ -38,7 +39,9 @@ class Stopwatch:
     start: when the child was forked, on the monotonic clock.
   """
 
-  def __init__(self, pid, call_s, run_s, sleep_s):
+  def __init__(
+    self, pid: int, call_s: float, run_s: float, sleep_s: float
+  ) -> None:
     self.start = time.monotonic()
     self._own_wait_s = own_wait_s()
     self._pid = pid
@@ -53,17 +56,17 @@ class Stopwatch:
     self._idle_before_s = 0.0
     self._turns_before = 0
 
-  def next_check(self):
+  def next_check(self) -> float:
     """Returns when a limit may be reached, on the monotonic clock."""
     return min(self._cpu_check_at, self._sleep_check_at)
 
-  def begin_call(self):
+  def begin_call(self) -> None:
     """Starts the next call's limit. The child must not have been reaped."""
     self._cpu_before_s = cpu_s(self._pid)
     left_s = min(self._call_s, self._run_s - self._cpu_before_s)
     self._cpu_check_at = time.monotonic() + left_s
 
-  def reached(self):
+  def reached(self) -> int | None:
     """Returns the limit in `frames.LIMITS` that is reached, or None.
 
     The child must not have been reaped.
@@ -86,7 +89,7 @@ class Stopwatch:
       self._sleep_check_at = now + left_s
     return None
 
-  def slept_s(self):
+  def slept_s(self) -> float:
     """Returns for how many seconds a child that has ended slept.
 
     The zygote's own waits for a core are subtracted, because they delay its
@@ -98,7 +101,7 @@ class Stopwatch:
     late_s = own_wait_s() - self._own_wait_s
     return max(0.0, self._slept_s(idle_s) - late_s)
 
-  def _slept_s(self, idle_s):
+  def _slept_s(self, idle_s: float) -> float:
     """Returns a lower bound on the sleep of a child that was idle for `idle_s`.
 
     If the kernel does not report how much of that time was spent waiting for a
@@ -119,13 +122,13 @@ class Stopwatch:
     return slept_s
 
 
-def cpu_s(pid):
+def cpu_s(pid: int) -> float:
   """Returns the CPU seconds of a process that has not been reaped."""
   # The process's clock id, as clock_getcpuclockid(3) returns it.
   return time.clock_gettime((~pid << 3) | 2)
 
 
-def core_waits(pid):
+def core_waits(pid: int) -> tuple[float, int, bool] | None:
   """Returns (waited_s, turns, is_runnable) of a process, or None if unknown.
 
   waited_s: the total length of finished waits for a core. turns: how often the
@@ -141,7 +144,7 @@ def core_waits(pid):
     return None
 
 
-def own_wait_s():
+def own_wait_s() -> float:
   """Returns how many seconds this process waited for a core; 0 if unknown."""
   global _own_waits
   if _own_waits is None:
@@ -154,7 +157,7 @@ def own_wait_s():
   return int(os.pread(_own_waits, 1024, 0).split()[1]) / 1e9
 
 
-def _read(pid, name):
+def _read(pid: int, name: str) -> bytes:
   file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
   try:
     return os.read(file, 1024)

@@ -19,6 +19,8 @@ a probe, they do nothing.
 """
 
 import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 # Numbers of the system calls that a program may make: (x86-64, aarch64).
 ALLOWED = {
@@ -87,9 +89,11 @@ _VERDICTS = {
   "kill": 0x80000000,
 }
 _NEXT = ""  # The label of the next instruction.
+# Code, operand, label if true, label if false.
+_Instruction = tuple[int, int, str, str]
 
 
-def seccomp_filter(machine):
+def seccomp_filter(machine: str) -> bytes | None:
   """Returns the allowlist as a BPF program, or None for an unknown machine.
 
   System calls that are not listed fail with EPERM. Calls of another
@@ -100,11 +104,8 @@ def seccomp_filter(machine):
   return _assembled(_instructions(*_ARCHITECTURES[machine]))
 
 
-def _instructions(audit, column):
-  """Yields the filter's instructions and, before some of them, labels.
-
-  An instruction is (code, operand, label if true, label if false).
-  """
+def _instructions(audit: int, column: int) -> Iterator[_Instruction | str]:
+  """Yields the filter's instructions and, before some of them, labels."""
   yield _LOAD, _ARCHITECTURE_AT, _NEXT, _NEXT
   yield _EQUAL, audit, _NEXT, "kill"
   yield _LOAD, _NUMBER_AT, _NEXT, _NEXT
@@ -130,13 +131,13 @@ def _instructions(audit, column):
     yield _verdict(name)
 
 
-def _verdict(name):
+def _verdict(name: str) -> _Instruction:
   return _RETURN, _VERDICTS[name], _NEXT, _NEXT
 
 
 # Instructions that jump if the loaded argument passes a test. They see only its
 # low 32 bits; the kernel ignores the other bits of these arguments.
-_TESTS = {
+_TESTS: dict[str, Callable[[Any, str], list[_Instruction]]] = {
   "lacks": lambda bits, label: [(_BITS, bits, _NEXT, label)],
   "below": lambda limit, label: [(_AT_LEAST, limit, _NEXT, label)],
   "one of": lambda values, label: [
@@ -145,9 +146,10 @@ _TESTS = {
 }
 
 
-def _assembled(lines):
+def _assembled(lines: Iterable[_Instruction | str]) -> bytes:
   """Returns the instructions as bytes, with labels resolved to distances."""
-  offsets, code = {}, []
+  offsets: dict[str, int] = {}
+  code: list[_Instruction] = []
   for line in lines:
     if isinstance(line, str):
       offsets[line] = len(code)

@@ -24,6 +24,8 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Sequence
+from typing import NoReturn
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -67,7 +69,14 @@ class Child:
     flooded: whether the child wrote too much.
   """
 
-  def __init__(self, number, limits, pid, pipe, process):
+  def __init__(
+    self,
+    number: int,
+    limits: Sequence[float],
+    pid: int,
+    pipe: int,
+    process: int,
+  ) -> None:
     self.number = number
     self.limits = limits
     self.pid = pid
@@ -77,22 +86,22 @@ class Child:
     self.report = relay.memory_file()
     self.written = 0
     self.closed = False
-    self.status = None
+    self.status: int | None = None
     self.cpu_s = self.slept_s = 0.0
-    self.limit = None
+    self.limit: int | None = None
     self.flooded = False
 
-  def kill(self):
+  def kill(self) -> None:
     """Kills the child, which cannot have forked."""
     os.kill(self.pid, signal.SIGKILL)
 
-  def reap(self):
+  def reap(self) -> None:
     """Waits for the child to exit, and stores its status and CPU time."""
     _, self.status, usage = os.wait4(self.pid, 0)
     self.cpu_s = usage.ru_utime + usage.ru_stime
 
 
-def serve(request_pipe, reply_pipe):
+def serve(request_pipe: int, reply_pipe: int) -> list[int] | None:
   """Serves requests until the request pipe closes or the parent dies.
 
   Returns None in the zygote. In a child, returns its task: a list of the
@@ -104,7 +113,7 @@ def serve(request_pipe, reply_pipe):
   os.set_blocking(reply_pipe, False)
   parent = os.getppid()
   requests, replies = relay.Requests(request_pipe), relay.Replies(reply_pipe)
-  children = []
+  children: list[Child] = []
   poll = select.poll()
   poll.register(request_pipe, select.POLLIN)
   next_heartbeat = time.monotonic() + HEARTBEAT_S
@@ -112,7 +121,7 @@ def serve(request_pipe, reply_pipe):
     poll.register(reply_pipe, select.POLLOUT if replies.waiting else 0)
     ready = _wait(poll, children, next_heartbeat)
     if request_pipe in ready:
-      for number, *limits, file in requests.take():
+      for number, limits, file in requests.take():
         pid, pipe = _fork()
         if pid == 0:
           run_s = limits[1]
@@ -127,7 +136,7 @@ def serve(request_pipe, reply_pipe):
       _handle_child(child, ready, poll)
       if child.status is not None:
         children.remove(child)
-        replies.add(*_reply(child))
+        replies.add(*_reply(child, child.status))
     if children and time.monotonic() >= next_heartbeat:
       next_heartbeat = time.monotonic() + HEARTBEAT_S
       # Heartbeats must not pile up while the pool does not read.
@@ -140,7 +149,9 @@ def serve(request_pipe, reply_pipe):
   return None
 
 
-def _wait(poll, children, next_heartbeat):
+def _wait(
+  poll: select.poll, children: list[Child], next_heartbeat: float
+) -> set[int]:
   """Waits for a pipe, a child's end, a limit, or the next heartbeat.
 
   Returns the descriptors that are ready.
@@ -152,7 +163,7 @@ def _wait(poll, children, next_heartbeat):
   return {descriptor for descriptor, _ in poll.poll(wait_ms + 1)}
 
 
-def _fork():
+def _fork() -> tuple[int, int]:
   """Forks; returns the child's pid and this process's end of a pipe."""
   read_fd, write_fd = os.pipe()
   pid = kernel.fork()
@@ -163,14 +174,18 @@ def _fork():
   return pid, read_fd
 
 
-def _become_program(task, sandbox_layers, zygote):
+def _become_program(
+  task: list[int], sandbox_layers: frozenset[str], zygote: int
+) -> NoReturn:
   """Enters the sandbox with one open pipe and runs the program."""
   write_fd = task[1]
   run_arguments = _enter_sandbox(task, sandbox_layers, zygote)
   program.run(*run_arguments, write_fd)
 
 
-def _enter_sandbox(task, sandbox_layers, zygote):
+def _enter_sandbox(
+  task: list[int], sandbox_layers: frozenset[str], zygote: int
+) -> tuple[str, tuple[str, ...], str, tuple[str, ...], bool]:
   """Enters the sandbox; returns all arguments of `program.run` but the last.
 
   Afterwards the program's callers hold no variable that it must not see, such
@@ -191,7 +206,7 @@ def _enter_sandbox(task, sandbox_layers, zygote):
   return code, inputs, entry, rules, may_share
 
 
-def _handle_child(child, ready, poll):
+def _handle_child(child: Child, ready: set[int], poll: select.poll) -> None:
   """Handles a child's output, its end, or a reached limit."""
   if child.pipe in ready:
     _take_output(child)
@@ -214,7 +229,7 @@ def _handle_child(child, ready, poll):
   os.close(child.process)
 
 
-def _take_output(child):
+def _take_output(child: Child) -> bool:
   """Moves a child's output into its report; kills the child if it is too long.
 
   Returns whether there may be more.
@@ -237,34 +252,39 @@ def _take_output(child):
   return not child.flooded
 
 
-def _reply(child):
+def _reply(child: Child, status: int) -> tuple[bytes, int | None, int]:
   """Returns a reply's first bytes, its report file or None, and the size."""
-  ending, text = _ending(child), b""
+  ending, text = _ending(child, status), b""
   used = time.monotonic() - child.stopwatch.start, child.cpu_s, child.slept_s
   if ending == frames.REPORTED or ending in frames.LIMITS:
     head = frames.pack_reply(child.number, *used, ending, child.written)
     return head, child.report, child.written
   if ending == frames.SIGNALLED:
-    text = b"%d" % os.WTERMSIG(child.status)
+    text = b"%d" % os.WTERMSIG(status)
   os.close(child.report)
   head = frames.pack_reply(child.number, *used, ending, len(text))
   return head + text, None, 0
 
 
-def _ending(child):
+def _ending(child: Child, status: int) -> int:
   """Returns how a child ended, one of the constants in `frames`."""
   if child.limit is not None:
     return child.limit
   if child.flooded:
     return frames.NO_REPORT
-  if os.WIFSIGNALED(child.status):
+  if os.WIFSIGNALED(status):
     # If the zygote is late, the kernel's own CPU limit kills the child.
     _, run_s, _ = child.limits
     return frames.RUN_TIMED_OUT if child.cpu_s > run_s else frames.SIGNALLED
-  return frames.REPORTED if child.status == 0 else frames.NO_REPORT
+  return frames.REPORTED if status == 0 else frames.NO_REPORT
 
 
-def prepare_process(sandbox_layers, memory_mb, library_names, paths):
+def prepare_process(
+  sandbox_layers: frozenset[str],
+  memory_mb: int,
+  library_names: Sequence[str],
+  paths: Sequence[str],
+) -> dict[str, bool]:
   """Prepares the process that children are forked from.
 
   Redirects the standard streams to /dev/null, removes modules that programs
@@ -293,7 +313,7 @@ def prepare_process(sandbox_layers, memory_mb, library_names, paths):
   return active
 
 
-def main():
+def main() -> None:
   """Moves the pipes off descriptors 0 and 1, enters the sandbox, and serves."""
   requests, replies = os.dup(0), os.dup(1)
   sandbox_layers = frozenset(sys.argv[1].split(","))

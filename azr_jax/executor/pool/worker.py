@@ -11,10 +11,6 @@ from azr_jax.executor.child import frames
 from azr_jax.executor.child.libraries import ONE_THREAD
 from azr_jax.executor.pool.channel import Channel, Closed
 
-# Request number, wall-clock seconds, CPU seconds, seconds of sleep, how the
-# child ended, report.
-Reply = tuple[int, float, float, float, int, bytes]
-
 START_TIMEOUT_S = 30.0
 START_TIMEOUT_WITH_LIBRARIES_S = (
   180.0  # All zygotes import the libraries at once, each for seconds.
@@ -112,7 +108,7 @@ class Zygote:
     """Returns whether to call `flush` when the pipe accepts bytes again."""
     return self._channel.has_unsent()
 
-  def receive(self) -> list[Reply]:
+  def receive(self) -> list[frames.Reply]:
     """Reads the available bytes and returns the complete replies.
 
     Raises:

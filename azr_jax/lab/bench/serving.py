@@ -92,7 +92,7 @@ def sample(
   samples = policy.sample(
     prompts,
     1,
-    prompt_seeds=[question.seed for question in asked],
+    prompt_numbers=[question.seed for question in asked],
     max_new_tokens=[question.tokens for question in asked],
   )
   found = {

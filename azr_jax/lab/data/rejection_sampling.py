@@ -14,7 +14,7 @@ import ml_collections
 from azr_jax.config.settings import Settings, setting
 from azr_jax.corpora import demonstrations
 from azr_jax.corpora.demonstrations import Demonstration
-from azr_jax.evals import runner
+from azr_jax.evals import record_files
 from azr_jax.lab.data import question_evals
 from azr_jax.parallel import memory
 from azr_jax.systems.code_interpreter import agents
@@ -107,7 +107,7 @@ def sample(
     for eval_pass, path, tokenizer in question_evals.answer(
       settings, model_spec, identity["step"], questions, eval_passes, run
     ):
-      for record in runner.read_records(path):
+      for record in record_files.read(path):
         prompt = prompts.ask(
           record["question"],
           eval_pass.solution_style,

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from azr_jax.config import user_files
 from azr_jax.curricula.improvement_potential import PassRate
-from azr_jax.evals import runner
+from azr_jax.evals import record_files
 from azr_jax.run import checkpoint_reading, storage
 from azr_jax.tasks.mathematics.problem import Problem
 from azr_jax.trainer import loading
@@ -69,7 +69,7 @@ def of_records(paths: Sequence[str]) -> list[tuple[Problem, float]]:
   for path in paths:
     file = storage.resolve(path)
     with user_files.reading(file, "records of mathematical problems"):
-      for record in runner.read_records(file):
+      for record in record_files.read(file):
         problem = Problem(record["question"], record["reference"]["answer"])
         correct = record["correct"]
         if not correct:

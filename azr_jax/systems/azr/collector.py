@@ -15,11 +15,12 @@ from azr_jax.rollout.partial_rollouts import GroupPaused
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
 from azr_jax.systems.azr import solver
+from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions.hook import StepExtensions
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.rewards import Solved
-from azr_jax.systems.azr.solver import LEARN, SOLVE, Solution
+from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
 
@@ -109,7 +110,7 @@ class EpisodeCollector:
       return
     assert proposal.task is not None
     episode.rollouts = await self._sample(
-      LEARN, episode, proposal.task, self._learnability_samples
+      AZRCall.LEARN, episode, proposal.task, self._learnability_samples
     )
     proposal.solved = Solved.of([r.outcome for r in episode.rollouts])
 
@@ -118,17 +119,17 @@ class EpisodeCollector:
     if not self._uses_solutions or task is None:
       return
     self._extensions.before_solution(episode, task)
-    [episode.solution] = await self._sample(SOLVE, episode, task, 1)
+    [episode.solution] = await self._sample(AZRCall.SOLVE, episode, task, 1)
     await self._extensions.after_solution(episode, task)
 
   async def _sample(
-    self, phase: int, episode: SelfPlayEpisode, task: Task, n: int
+    self, call: AZRCall, episode: SelfPlayEpisode, task: Task, n: int
   ) -> list[Solution]:
     """Returns n solutions of a task."""
     return await solver.solve(
       self._policy,
       self._jobs,
-      phase,
+      call,
       episode.index,
       episode.proposal.task_type,
       task,

@@ -15,6 +15,7 @@ from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import rewards, solver
+from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.extensions import composite, rewriting
 from azr_jax.tasks.programs import parsing, validation
 from azr_jax.tasks.programs.buffer import TaskBuffer
@@ -222,23 +223,23 @@ class Proposer:
     self,
     policy: Policy,
     jobs: SharedJobs,
-    prompt_seed: int,
+    prompt_number: int,
     task_type: str,
     prompt: types.Prompt,
   ) -> Proposal:
     """Samples a proposal and validates it.
 
     Args:
-      policy: samples the proposal, in phase 0.
+      policy: samples the proposal.
       jobs: validates the proposal.
-      prompt_seed: a part of the random key.
+      prompt_number: a part of the random key.
       task_type: the type of the proposal.
       prompt: the proposer prompt.
     """
     [(_, _, completion)] = [
       one
       async for one in policy.sample(
-        [prompt], prompt_seeds=[prompt_seed], call=0
+        [prompt], prompt_numbers=[prompt_number], call=AZRCall.PROPOSE
       )
     ]
     verdict = jobs.submit(

@@ -11,12 +11,10 @@ from azr_jax.grading.votes import Vote
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect
+from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import Task
-
-# Phases of sampling. Proposals are phase 0 and get their slots first.
-LEARN, SOLVE, VOTE = 1, 2, 3
 
 
 @dataclasses.dataclass
@@ -61,8 +59,8 @@ def solve_prompt(
 async def solve(
   policy: Policy,
   jobs: SharedJobs,
-  phase: int,
-  prompt_seed: int,
+  call: AZRCall,
+  prompt_number: int,
   task_type: str,
   task: Task,
   prompt_builder: PromptBuilder,
@@ -74,8 +72,8 @@ async def solve(
   Args:
     policy: samples the solutions.
     jobs: grades the solutions.
-    phase: `LEARN`, `SOLVE` or `VOTE`, a part of the random key.
-    prompt_seed: a part of the random key, unique among tasks of the phase.
+    call: the purpose of the solutions, a part of the random key.
+    prompt_number: a part of the random key, unique among tasks of the call.
     task: the task to solve.
     prompt_builder: builds the prompt.
     n: the number of solutions.
@@ -99,7 +97,9 @@ async def solve(
     )
     return futures.then(grades, lambda done: done[0])
 
-  samples = policy.sample([prompt], n, prompt_seeds=[prompt_seed], call=phase)
+  samples = policy.sample(
+    [prompt], n, prompt_numbers=[prompt_number], call=call
+  )
   [graded] = await collect.sample_and_grade(samples, submit, jobs)
   return [
     Solution(

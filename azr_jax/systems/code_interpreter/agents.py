@@ -105,10 +105,10 @@ def _code_agent(
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
-    prompt_seeds: Sequence[int],
+    prompt_numbers: Sequence[int],
   ) -> Answers:
     async for index, sample, completion in policy.sample(
-      prompts, samples, prompt_seeds, tool_runner=tool
+      prompts, samples, prompt_numbers, tool_runner=tool
     ):
       text = text_of(policy.tokenizer, completion)
       yield index, sample, dataclasses.replace(completion, text=text)
@@ -140,11 +140,11 @@ def _all_code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
-    prompt_seeds: Sequence[int],
+    prompt_numbers: Sequence[int],
   ) -> Answers:
     running = []
     async for index, sample, completion in policy.sample(
-      prompts, samples, prompt_seeds
+      prompts, samples, prompt_numbers
     ):
       running.append((index, sample, policy.loop.spawn(answer(completion))))
       while running and running[0][2].done():

@@ -138,7 +138,7 @@ class CodeSteer:
     policy: Policy,
     prompts: Sequence[types.Prompt],
     samples: int,
-    prompt_seeds: Sequence[int],
+    prompt_numbers: Sequence[int],
   ) -> Answers:
     """Yields the answers to each prompt.
 
@@ -146,7 +146,7 @@ class CodeSteer:
       policy: samples for the guidance model, the solver and the checker.
       prompts: the questions; each prompt's task has a `question`.
       samples: the number of answers per prompt.
-      prompt_seeds: the integer that each prompt folds into the random key.
+      prompt_numbers: the integer that each prompt folds into the random key.
     """
     phases = Phases(
       policy,
@@ -160,7 +160,7 @@ class CodeSteer:
       policy.loop.spawn(
         self._converse(
           phases,
-          SteeredConversation(prompt, prompt_seeds[index] * samples + sample),
+          SteeredConversation(prompt, prompt_numbers[index] * samples + sample),
         )
       ): (index, sample)
       for index, prompt in enumerate(prompts)

@@ -12,8 +12,9 @@ from typing import Any
 
 from azr_jax.curricula.improvement_potential import PassRate
 from azr_jax.evals import questions as benchmark_lib
-from azr_jax.evals import runner
+from azr_jax.evals import record_files, runner
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
+from azr_jax.evals.items import ItemOptions
 from azr_jax.executor import Executor
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Agent, Policy
@@ -88,7 +89,7 @@ def run(
     say: prints a status line.
   """
   items = [benchmark_lib.item(question) for question in questions]
-  options = runner.ItemOptions(
+  options = ItemOptions(
     "", 0, prompt_format, eval_pass.samples, template_arguments
   )
   benchmark = _benchmark(eval_pass, items)
@@ -106,7 +107,7 @@ def rates(
   samples = 0
   for path in paths:
     graded = 1
-    for record in runner.read_records(path):
+    for record in record_files.read(path):
       correct[record["id"]] += sum(record["correct"])
       graded = len(record["correct"])
     samples += graded

@@ -40,7 +40,7 @@ class SteeredConversation:
 
   Attributes:
     prompt: the question's prompt; its task has a `question`.
-    seed: an integer folded into the random key of all prompts.
+    number: an integer folded into the random key of all prompts.
     solution_style: the style of the next answer, `code` or `text`.
     advice: the guidance model's advice for the next answer; may be empty.
     completion: the last answer; empty if its prompt was too long.
@@ -50,7 +50,7 @@ class SteeredConversation:
   """
 
   prompt: types.Prompt
-  seed: int
+  number: int
   solution_style: str = "text"
   advice: str = ""
   completion: types.Completion = _EMPTY
@@ -116,7 +116,7 @@ class Phases:
     """Samples a response; None if the prompt exceeds the largest bucket.
 
     Args:
-      conversation: the conversation, whose seed is used.
+      conversation: the conversation, whose number is used.
       text: the prompt.
       phase: the index of the phase, unique in the conversation.
       temperature: the sampling temperature. None uses the policy's.
@@ -127,7 +127,7 @@ class Phases:
     samples = self.policy.sample(
       [prompt],
       1,
-      [conversation.seed],
+      [conversation.number],
       temperature=temperature,
       call=_FIRST_PHASE + phase,
     )

@@ -20,6 +20,7 @@ Paper: Countdown (docs/papers.md).
 
 import collections
 import dataclasses
+import enum
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,18 @@ from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
 
 SOLVE, PROPOSE = "solve", "propose"
+
+
+class CountdownCall(enum.IntEnum):
+  """The `policy.sample` calls of a step. Their numbers are in random keys.
+
+  Puzzles are solved by the first call of a step without proposals.
+  """
+
+  FIRST = 0
+  AFTER_PROPOSALS = 1
+
+
 # The reward of a rejected proposal.
 _BAD_PROPOSAL_REWARD = -0.5
 
@@ -236,7 +249,9 @@ class Countdown(GroupSystem[StepPuzzles]):
       lambda completion: futures.done(
         verifier.verify(puzzle, completion.text, settings.verifier)
       ),
-      phase=int(bool(taken.proposals)),
+      call=CountdownCall.AFTER_PROPOSALS
+      if taken.proposals
+      else CountdownCall.FIRST,
     )
     return [
       types.Trajectory(
@@ -269,7 +284,7 @@ class Countdown(GroupSystem[StepPuzzles]):
       shown = [self._puzzles[items[i].source][items[i].index] for i in chosen]
       text = prompts.propose_prompt(shown, settings.prompt_format)
       proposer_prompts.append(policy.prompt(text))
-    samples = policy.sample(proposer_prompts, call=0)
+    samples = policy.sample(proposer_prompts, call=CountdownCall.FIRST)
     responses = {i: response async for i, _, response in samples}
     proposed = []
     for index, prompt in enumerate(proposer_prompts):

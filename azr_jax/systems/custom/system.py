@@ -237,7 +237,7 @@ class Custom(GroupSystem[ScoredItems]):
     self,
     policy: Policy,
     prompt: types.Prompt,
-    prompt_seed: int,
+    prompt_number: int,
     n: int = 0,
     jobs: SharedJobs | None = None,
   ) -> tuple[list[types.Trajectory], list[list[Score]]]:
@@ -246,7 +246,7 @@ class Custom(GroupSystem[ScoredItems]):
     Args:
       policy: the policy to sample from.
       prompt: a prompt whose task is its row.
-      prompt_seed: a part of the random key.
+      prompt_number: a part of the random key.
       n: the number of responses; 0 means `group_size`.
       jobs: distributes reward calls over hosts. None uses the training jobs.
     """
@@ -255,7 +255,7 @@ class Custom(GroupSystem[ScoredItems]):
     graded = await collect.sample_group(
       policy,
       prompt,
-      prompt_seed,
+      prompt_number,
       n or self.settings.group_size,
       lambda completion: self._rewards.submit_one(jobs, row, completion),
       jobs=jobs,
@@ -274,7 +274,7 @@ class Custom(GroupSystem[ScoredItems]):
           prompt=prompt,
           completion=one.completion,
           reward=scores_lib.total(scores, self._rewards.weights),
-          group_id=("solve", prompt_seed),
+          group_id=("solve", prompt_number),
           metrics=self._trajectory_metrics(scores),
           repetition_onset=text_metrics.repetition_onset(
             one.completion.token_ids

@@ -17,16 +17,16 @@ class Sums:
     """Makes an environment with `count` tasks."""
     self._sums, self._count = sums, count
 
-  def tasks(self):
+  def tasks(self) -> list[dict[str, int]]:
     """Returns the tasks; each is a seed."""
     return [{"seed": seed} for seed in range(self._count)]
 
-  def begin(self, task):
+  def begin(self, task: dict[str, int]) -> str:
     """Asks the first sum."""
     self._random, self._done = random.Random(task["seed"]), 0
     return self._next_sum()
 
-  def step(self, reply):
+  def step(self, reply: str) -> Turn:
     """Rewards a right answer and asks the next sum."""
     number = examples.number_in(reply)
     if number is None or int(number) != self._answer:
@@ -37,7 +37,7 @@ class Sums:
     shown = "" if is_done else self._next_sum()
     return Turn(shown, 1 / self._sums, is_done, metrics)
 
-  def _next_sum(self):
+  def _next_sum(self) -> str:
     numbers = [self._random.randint(10, 99) for _ in range(3)]
     signs = [self._random.choice((-1, 1)) for _ in numbers[1:]]
     terms = list(zip(signs, numbers[1:], strict=True))

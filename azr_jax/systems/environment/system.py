@@ -219,7 +219,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     self,
     policy: Policy,
     task: EnvironmentTask,
-    prompt_seed: int,
+    prompt_number: int,
     n: int,
     conversations: Conversations,
     jobs: SharedJobs,
@@ -229,7 +229,7 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     Args:
       policy: the policy that replies.
       task: a task of the environment.
-      prompt_seed: a part of the random key.
+      prompt_number: a part of the random key.
       n: the number of episodes.
       conversations: the tool runner between replies.
       jobs: starts and grades the episodes.
@@ -257,14 +257,14 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     graded = await collect.sample_group(
       policy,
       prompt,
-      prompt_seed,
+      prompt_number,
       n,
       grade,
       jobs=jobs,
       tool_runner=conversations,
     )
     trajectories = [
-      _trajectory(prompt, one.completion, one.grade, prompt_seed)
+      _trajectory(prompt, one.completion, one.grade, prompt_number)
       for one in graded
     ]
     return trajectories, [one.grade for one in graded]

@@ -21,7 +21,7 @@ from typed import instance_of, present
 
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import solver
-from azr_jax.systems.azr.solver import LEARN, SOLVE
+from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import prompts, templates
@@ -91,7 +91,9 @@ def test_buffers_grow_from_the_seeds(played):
 
 def test_current_tasks_are_solved_in_the_same_step(played):
   system, policy, _ = played()
-  prompts = [p for p in policy.by_call[SOLVE] if "Find the output" in p.text]
+  prompts = [
+    p for p in policy.by_call[AZRCall.SOLVE] if "Find the output" in p.text
+  ]
   assert {p.task for p in prompts} == {
     *system.buffers["deduction"].from_step(1)
   }
@@ -99,7 +101,9 @@ def test_current_tasks_are_solved_in_the_same_step(played):
 
 def test_previous_tasks_are_solved_a_step_later(played):
   system, policy, _ = played(steps=2, solve_from="previous")
-  prompts = [p for p in policy.by_call[SOLVE] if "Find the output" in p.text]
+  prompts = [
+    p for p in policy.by_call[AZRCall.SOLVE] if "Find the output" in p.text
+  ]
   assert {p.task for p in prompts[-2:]} == {
     *system.buffers["deduction"].from_step(1)
   }
@@ -316,8 +320,17 @@ def test_programs_are_stripped_before_they_become_tasks(context, strip, code):
   assert system.buffers["deduction"].tasks()[-1].code == code
 
 
-# (Phase, completions per prompt).
-PROPOSED, LEARNED, SOLVED = (0, 1), (LEARN, 4), (SOLVE, 1)
+# (Call, completions per prompt).
+PROPOSED = AZRCall.PROPOSE, 1
+LEARNED = AZRCall.LEARN, 4
+SOLVED = AZRCall.SOLVE, 1
+
+
+def test_call_numbers_stay_the_same():
+  """They are part of random keys and of paused groups in checkpoints."""
+  assert list(AZRCall) == [0, 1, 2, 3]
+  assert AZRCall.PROPOSE < AZRCall.LEARN < AZRCall.SOLVE < AZRCall.VOTE
+  assert json.dumps(AZRCall.SOLVE) == "2"
 
 
 class Counting(ScriptedPolicy):
@@ -328,7 +341,7 @@ class Counting(ScriptedPolicy):
     self.streams = collections.Counter()
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, call=0):
     self.streams[call, n] += len(asked)
     return super().sample(asked, n)
 
@@ -409,7 +422,9 @@ def test_fillers_are_never_tasks_of_the_step(context):
   for buffer in system.buffers.values():
     buffer.add(ZERO_TRIPLET, 0)
   scripted.collect(system, policy, 1)
-  prompts = [p for p in policy.by_call[SOLVE] if "Find the output" in p.text]
+  prompts = [
+    p for p in policy.by_call[AZRCall.SOLVE] if "Find the output" in p.text
+  ]
   fresh = system.buffers["deduction"].from_step(1)
   assert len(fresh) == 4
   solved = collections.Counter(prompt.task for prompt in prompts)

@@ -18,12 +18,12 @@ class Numbered(ScriptedPolicy):
     self.device = scripted.Shuffled(seed)
     self.order = []
 
-  def sample(self, asked, n=1, prompt_seeds=None, call=0):
-    return self._samples(asked, n, prompt_seeds, call)
+  def sample(self, asked, n=1, prompt_numbers=None, call=0):
+    return self._samples(asked, n, prompt_numbers, call)
 
-  async def _samples(self, asked, n, prompt_seeds, call):
+  async def _samples(self, asked, n, prompt_numbers, call):
     for index, (prompt, seed) in enumerate(
-      zip(asked, prompt_seeds, strict=True)
+      zip(asked, prompt_numbers, strict=True)
     ):
       for sample in range(n):
         self.made = seed + self.bad(seed)

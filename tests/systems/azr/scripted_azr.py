@@ -81,8 +81,8 @@ class ScriptedPolicy(scripted.Policy):
     return self
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, call=0):
-    del prompt_seeds
+  def sample(self, asked, n=1, prompt_numbers=None, call=0):
+    del prompt_numbers
     self.asked += asked
     self.by_call[call] += asked
     order = [(i, s) for i in range(len(asked)) for s in range(n)]

@@ -178,7 +178,7 @@ def test_seeding_leaves_the_samples_of_the_step_as_they_are(context, keeping):
 
   class Counting(Numbered):
     @scripted.samples
-    def sample(self, asked, n=1, prompt_seeds=None, call=0):
+    def sample(self, asked, n=1, prompt_numbers=None, call=0):
       calls.append(len(asked))
       return super().sample(asked, n)
 

@@ -21,7 +21,7 @@ class SlowPolicy(ScriptedPolicy):
     if "New program" in text:
       return answer(("python", SLOW), ("input", "1"))
     if "Find an input" in text:
-      # In the solve phase, each task has one sample, which times out.
+      # When solving, each task has one sample, which times out.
       return answer(("input", str(sample + 1 if self.is_learning else 9)))
     if "inputs and a message" in text:
       return super().reply(prompt, sample)
@@ -29,7 +29,7 @@ class SlowPolicy(ScriptedPolicy):
     return answer(("python", prompt.task.code if ends else ENDLESS))
 
   @scripted.samples
-  def sample(self, asked, n=1, prompt_seeds=None, call=0):
+  def sample(self, asked, n=1, prompt_numbers=None, call=0):
     self.is_learning = n > 1
     yield from super().sample(asked, n)
 

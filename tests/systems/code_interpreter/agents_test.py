@@ -54,13 +54,13 @@ class ScriptedPolicy(scripted.Policy):
     self,
     prompts,
     n=1,
-    prompt_seeds=None,
+    prompt_numbers=None,
     tool_runner=None,
     temperature=None,
     call=None,
   ):
     del tool_runner
-    assert len(present(prompt_seeds)) == len(prompts)
+    assert len(present(prompt_numbers)) == len(prompts)
     for index, prompt in enumerate(prompts):
       self.asked.append(prompt.text)
       self.calls.append((call, temperature))
@@ -173,7 +173,7 @@ def test_codesteer_repeats_until_the_guidance_accepts(executor):
 
 
 class DrawnReplies(ScriptedPolicy):
-  """Draws each reply by the phase and the prompt's seed."""
+  """Draws each reply by the phase and the prompt's number."""
 
   def __init__(self, arrivals=None):
     super().__init__({})
@@ -182,9 +182,9 @@ class DrawnReplies(ScriptedPolicy):
       self.sample = arrivals.delay(self.sample)
 
   @scripted.samples
-  def sample(self, prompts, n, prompt_seeds, temperature=None, call=None):
+  def sample(self, prompts, n, prompt_numbers, temperature=None, call=None):
     for index, (prompt, seed) in enumerate(
-      zip(prompts, prompt_seeds, strict=True)
+      zip(prompts, prompt_numbers, strict=True)
     ):
       number = present(call) - phases._FIRST_PHASE
       self.names.append((seed, number))

@@ -104,7 +104,7 @@ class ScriptedPolicy(scripted.Policy):
     return len(prompt.token_ids) < 400
 
   @scripted.samples
-  def sample(self, prompts, n, prompt_seeds=None, tool_runner=None, call=0):
+  def sample(self, prompts, n, prompt_numbers=None, tool_runner=None, call=0):
     assert tool_runner == "interpreter"
     for index, prompt in enumerate(prompts):
       if len(self.asked) == self.most_answers:

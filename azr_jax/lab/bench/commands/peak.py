@@ -18,7 +18,7 @@ from azr_jax.lab.bench import device
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds no flag."""
+  """`peak` has no flags; every command defines this."""
   del parser
 
 

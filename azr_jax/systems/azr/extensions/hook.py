@@ -22,6 +22,7 @@ from typing import Any
 
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import metrics, program_metrics, solver
+from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions import gate
 from azr_jax.systems.azr.extensions.duplicates import Duplicates
@@ -170,7 +171,7 @@ class StepExtensions:
     return await solver.solve(
       self._policy,
       self._run.context.jobs,
-      solver.VOTE,
+      AZRCall.VOTE,
       index,
       task_type,
       task,

@@ -1,19 +1,9 @@
-"""The supervised loss and KL estimators per token; float32.
-
-Policy losses are in `surrogate_losses.py`.
-"""
+"""Estimators of the KL divergence per token; float32."""
 
 from collections.abc import Callable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-
-
-def negative_log_likelihood(
-  logprobs: Float[Array, "B S"],
-) -> Float[Array, "B S"]:
-  """Returns the supervised loss, -log p."""
-  return -logprobs
 
 
 def k1(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:

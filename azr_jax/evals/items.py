@@ -1,0 +1,153 @@
+"""Selects a benchmark's items and writes their prompts."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from azr_jax.config import user_files
+from azr_jax.evals import prompt_formats
+from azr_jax.evals.benchmark import Benchmark, Item
+from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.run import console
+from azr_jax.tasks import records as records_lib
+from azr_jax.tasks.chats import Chat
+
+# Starts the hint that is appended to errors about public sources.
+PASS_DATA = "; or pass the data with"
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemOptions:
+  """Which items to run, and how.
+
+  Attributes:
+    data: the path or name of the data; "" reads the benchmark's public source.
+    limit: the maximum number of items (per subset, if the benchmark has
+      `limit_per_subset`); 0 uses the benchmark's default.
+    prompt_format: one of `prompt_formats.PROMPT_FORMATS`, or a format of the
+      benchmark's own `prompt`.
+    samples: the number of responses per item.
+    template_arguments: extra arguments of the chat template, by name.
+    prefill: the start of replies in the prompt format `chat`. It is prepended
+      to responses before they are graded and recorded.
+  """
+
+  data: str
+  limit: int
+  prompt_format: str
+  samples: int
+  template_arguments: Mapping[str, Any] = dataclasses.field(
+    default_factory=dict
+  )
+  prefill: str = ""
+
+
+def items_of(
+  benchmark: Benchmark,
+  options: ItemOptions,
+  say: Callable[[str], None] = console.print_status,
+) -> list[Item]:
+  """Reads a benchmark's data and returns its items, up to the limit.
+
+  Args:
+    options: which items to return.
+    say: prints a status line.
+
+  Raises:
+    ValueError: the data cannot be read.
+  """
+  items = _read_items(benchmark, options.data, say)
+  limit = options.limit or benchmark.default_limit
+  if not limit:
+    return items
+  if not benchmark.limit_per_subset:
+    return items[:limit]
+  subsets = dict.fromkeys(item.subset for item in items)
+  return [
+    item
+    for subset in subsets
+    for item in [i for i in items if i.subset == subset][:limit]
+  ]
+
+
+def _read_records_of(
+  benchmark: Benchmark, spec: str, is_given: bool
+) -> Iterable[Any]:
+  """Reads records. If the public source fails, the error suggests --data."""
+  try:
+    return records_lib.read(spec)
+  except ValueError as error:
+    if is_given:
+      raise
+    raise ValueError(
+      f"{str(error).splitlines()[0]}{PASS_DATA} --data={benchmark.name}=PATH"
+    ) from error
+
+
+def _read_items(
+  benchmark: Benchmark, data: str, say: Callable[[str], None]
+) -> list[Item]:
+  """Reads all items from `data`, or from the benchmark's public source."""
+  spec = data or benchmark.source
+  if benchmark.source and not data:
+    say(f"{benchmark.name}: reading {spec}")
+  if benchmark.opens_data:
+    with user_files.reading(spec or benchmark.name, "data of a benchmark"):
+      return benchmark.read(data)
+  if not spec:
+    raise ValueError(
+      f"{benchmark.name} has no public source: expected a path to its data"
+    )
+  with user_files.reading(spec, f"the layout of {benchmark.name}"):
+    return benchmark.read(_read_records_of(benchmark, spec, bool(data)))
+
+
+def longest_prompt(
+  benchmark: Benchmark,
+  options: ItemOptions,
+  tokenizer: Tokenizer,
+  say: Callable[[str], None] = console.print_status,
+) -> int:
+  """Returns the number of tokens in a benchmark's longest prompt.
+
+  Args:
+    benchmark: the benchmark with its items.
+    options: which items, and the format of their prompts.
+    tokenizer: the model's tokenizer.
+    say: prints a warning about the chat template.
+
+  Raises:
+    ValueError: the benchmark does not support the prompt format, or a prefill
+      is set although the benchmark writes its own prompts.
+  """
+  if options.prefill and benchmark.prompt is not None:
+    raise ValueError(
+      f"{benchmark.name}: prefill={options.prefill!r}: expected '', "
+      "because this benchmark writes its own prompts"
+    )
+  longest = 0
+  for item in items_of(benchmark, options):
+    try:
+      text = prompt_text(benchmark, item, options, tokenizer)
+    except ValueError as error:
+      raise ValueError(f"{benchmark.name}: {error}") from error
+    longest = max(longest, len(tokenizer.encode_prompt(text)))
+  if options.prompt_format == "chat" and tokenizer.has_chat_template:
+    _chat(options, tokenizer).check(say)
+  return longest
+
+
+def prompt_text(
+  benchmark: Benchmark, item: Item, options: ItemOptions, tokenizer: Tokenizer
+) -> str:
+  """Returns the prompt of an item, in the chat template if it has one."""
+  chat = _chat(options, tokenizer)
+  if benchmark.prompt is not None:
+    return benchmark.prompt(item, options.prompt_format, chat)
+  return prompt_formats.prompt(
+    item.question, benchmark.answer_format, options.prompt_format, chat
+  )
+
+
+def _chat(options: ItemOptions, tokenizer: Tokenizer) -> Chat:
+  return Chat(tokenizer, options.template_arguments, options.prefill)
