@@ -169,7 +169,8 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "text": set(),
   "tools": set(),
   "trainer": {
-    *("build.py", "loading.py", "messages.py", "opening.py", "sizes.py"),
+    *("build.py", "frozen.py", "loading.py", "messages.py", "opening.py"),
+    "sizes.py",
     *("periodic_evals.py", "scoring.py", "sft_loop.py", "start.py"),
     # Sections check each other.
     *("evaluation_settings.py", "settings.py"),

@@ -69,23 +69,51 @@ def export(
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   step = loading.checkpoint_step(workdir) if is_run else None
   loaded = loading.load_model(c, workdir, mesh, step, base_dtype="float32")
+  title = name or folder.resolve().name
+  _write(loaded, folder, dtype, formats, title)
+  card = model_card.build(
+    title,
+    storage.absolute(workdir.rstrip("/")).name if is_run else workdir,
+    spec if is_run else None,
+    step,
+    found["scores"],
+    found["base"],
+    [f"model.{kind}" for kind in formats],
+  )
+  (folder / model_card.FILE).write_text(card, encoding="utf-8")
+  console.print_status(f"exported {workdir} to {folder} as {dtype}")
+
+
+def _write(
+  loaded: loading.Loaded,
+  folder: pathlib.Path,
+  dtype: str,
+  formats: Sequence[str],
+  title: str,
+) -> None:
+  """Writes a model's weights and tokenizer.
+
+  Raises:
+    ValueError: PEFT's format is asked of a model without adapters, or of
+      adapters whose base nobody else could load.
+  """
   source, lora = loaded.source, loaded.lora.adapters
   tokenizer = source.tokenizer
-  if PEFT in formats and lora is None:
-    raise ValueError(
-      f"formats={PEFT}: expected a run or model with adapters; {workdir} has "
-      "none"
-    )
-  folder.mkdir(parents=True, exist_ok=True)
-  title = name or folder.resolve().name
-  params = loaded.params
-  if PEFT in formats and lora is not None:
-    base_name = _base_name(source.spec, loaded.base_run)
-    peft_io.save(loaded.trained, source.config, lora, base_name, folder)
+  if PEFT in formats:
+    if lora is None:
+      raise ValueError(
+        f"formats={PEFT}: expected a run or model with adapters; this one has "
+        "none"
+      )
+    base = _base_name(source.spec, loaded.base_run)
+    peft_io.save(loaded.trained, source.config, lora, base, folder)
     tokenizer.save(folder)
-  elif lora is not None:
+    return
+  params = loaded.params
+  if lora is not None:
     # Merged in float32, and rounded once by `dtype`.
     params = adapters.merge(loaded.base, loaded.trained, lora)
+  folder.mkdir(parents=True, exist_ok=True)
   if SAFETENSORS in formats:
     safetensors_io.save(
       params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
@@ -100,17 +128,6 @@ def export(
       dtype=dtype,
       name=title,
     )
-  card = model_card.build(
-    title,
-    storage.absolute(workdir.rstrip("/")).name if is_run else workdir,
-    spec if is_run else None,
-    step,
-    found["scores"],
-    found["base"],
-    [f"model.{kind}" for kind in formats],
-  )
-  (folder / model_card.FILE).write_text(card, encoding="utf-8")
-  console.print_status(f"exported {workdir} to {folder} as {dtype}")
 
 
 def _check_formats(formats: Sequence[str], dtype: str) -> None:

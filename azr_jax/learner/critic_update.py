@@ -75,12 +75,10 @@ def make_update(
 ) -> update.Update:
   """Returns jitted `(state, ValueBatch, fixed) -> (state, metrics)`.
 
-  The update donates its state.
-
-  The update splits the batch into `num_minibatches` minibatches of consecutive
-  micro-batches and takes one optimizer step on the loss of each, aggregated
-  like the policy's. A batch with fewer non-empty micro-batches gets one step
-  per non-empty micro-batch.
+  The update donates its state. It splits the batch into `num_minibatches`
+  minibatches of consecutive micro-batches and takes one optimizer step on the
+  loss of each, aggregated like the policy's. A batch with fewer non-empty
+  micro-batches gets one step per non-empty micro-batch.
 
   Args:
     model: the policy's decoder.
@@ -138,7 +136,6 @@ def make_update(
   by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(
     critic_update,
-    # Fixed parameters keep their own shardings.
     in_shardings=(shardings, by_row, None),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,

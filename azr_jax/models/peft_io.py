@@ -117,7 +117,7 @@ def load(
   """Returns a folder's adapters, float32, stacked, read into their shards.
 
   Args:
-    folder: the folder.
+    folder: the folder of both files.
     config: the base model's config.
     lora: the adapters' shape, from `read_config`.
     mesh: the device mesh of the adapters.

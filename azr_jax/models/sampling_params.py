@@ -252,7 +252,7 @@ def _unstack_into(
   params: Params,
   stacked: Params,
   path: tuple[str, ...],
-  split: Callable[[Array], list[Array]],
+  split: Callable[[Num[Array, "L ..."]], list[Num[Array, "..."]]],
 ) -> None:
   """Moves the layers of each stacked leaf to `layers_0` and so on.
 

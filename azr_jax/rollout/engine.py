@@ -94,8 +94,7 @@ def make_engine(
 
   Args:
     model: the decoder, as `sampling_model` returns it.
-    mesh: the mesh to sample on. It may arrange the learner's devices
-      differently.
+    mesh: the mesh to sample on.
     rules: logical parameter axis -> mesh axis.
     shapes: the sizes to compile for; the devices are the mesh's.
     num_pages: P, the pages on each device that slots are split over.
@@ -104,8 +103,7 @@ def make_engine(
     truncation: top-k and top-p of the token distribution.
     num_drafts: J, the drafts per slot and iteration.
     min_match: number of matching tokens that a draft requires.
-    shares_base: whether the base of `compute_params` already has the layout,
-      dtypes and shardings of sampling. Only adapters are then converted.
+    shares_base: see `Engine`. Only adapters are then converted.
   """
   pool_sharding = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
   slots_sharding = mesh_lib.batch_sharding(mesh)
@@ -129,8 +127,7 @@ def make_engine(
     pool_sharding=pool_sharding,
     slots_sharding=slots_sharding,
     shares_base=shares_base,
-    # Converted once per set of parameters rather than at each use, because
-    # decoding reads every weight for each token.
+    # Converted once, because decoding reads every weight for each token.
     compute_params=_make_compute_params(
       model, mesh, param_shardings, shares_base
     ),

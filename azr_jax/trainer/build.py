@@ -123,7 +123,11 @@ class Experiment:
     """Returns the frozen parameters, sharded on the mesh; {} if all train."""
     c = self.settings.shared
     return frozen.load_base(
-      self.source, self.model, c.lora, self.mesh, c.sharding.rules()
+      self.source,
+      self.model,
+      c.lora.matrix_dtype(c.model.dtype),
+      self.mesh,
+      c.sharding.rules(),
     )
 
   def load_trained(self) -> types.Params:

@@ -14,6 +14,7 @@ import pathlib
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from azr_jax import types
 from azr_jax.config import user_files
@@ -26,6 +27,7 @@ from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout import build as rollout_build
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.run import storage
+from azr_jax.run.session import Run
 from azr_jax.trainer.settings import TrainSettings
 
 # The file of a run that identifies its base.
@@ -83,7 +85,7 @@ def arranged(
 def load_base(
   source: load.ModelSource,
   model: transformer.Transformer,
-  lora: LoraSettings,
+  dtype: DTypeLike,
   mesh: Mesh,
   rules: types.Rules,
 ) -> types.Params:
@@ -92,7 +94,7 @@ def load_base(
   Args:
     source: the model.
     model: the learner's decoder, whose layout the parameters get.
-    lora: section `lora` of the configuration.
+    dtype: the dtype of matrices that do not have 8 bits.
     mesh: the mesh of the parameters.
     rules: logical axis to mesh axis.
   """
@@ -101,14 +103,14 @@ def load_base(
   params = source.load_params(
     mesh,
     rules,
-    dtype=lora.matrix_dtype(model.dtype),
-    kernel_dtype=lora.kernel_dtype,
+    dtype=dtype,
+    kernel_dtype=model.kernel_dtype,
   )
   return sampling_params.arrange(model, params)
 
 
 def freeze(
-  params: types.Params, model: transformer.Transformer, lora: LoraSettings
+  params: types.Params, model: transformer.Transformer, dtype: DTypeLike
 ) -> types.Params:
   """Returns the frozen parameters that a run makes of trained ones.
 
@@ -116,11 +118,9 @@ def freeze(
     params: all parameters of a decoder, float32, stacked. They must not be used
       afterwards.
     model: the learner's decoder, whose layout the parameters get.
-    lora: section `lora` of the configuration.
+    dtype: the dtype of matrices that do not have 8 bits.
   """
-  stored = model.clone(
-    fused=False, unrolled=False, dtype=lora.matrix_dtype(model.dtype)
-  )
+  stored = model.clone(fused=False, unrolled=False, dtype=jnp.dtype(dtype))
   convert = functools.partial(sampling_params.convert, stored)
   params = jax.jit(convert, donate_argnums=0)(params)
   return sampling_params.arrange(model, params)
@@ -181,20 +181,25 @@ def check_source(lora: LoraSettings, source: load.ModelSource) -> None:
   )
 
 
-def pin_identity(base: types.Params, source: str, folder: pathlib.Path) -> None:
+def pin_identity(base: types.Params, source: str, run: Run) -> None:
   """Writes the identity of a new run's base, or checks a resumed run's.
 
   Args:
     base: the frozen parameters; {} without adapters.
     source: the model spec of the base.
-    folder: the run's folder.
+    run: the run.
 
   Raises:
     ValueError: the run was started with another base.
   """
-  if not base:
-    return
-  path, own = folder / IDENTITY, identity(base)
+  if base:
+    own = identity(base)
+    run.build("the base model", lambda: _pin(own, source, run.folder))
+
+
+def _pin(own: str, source: str, folder: pathlib.Path) -> None:
+  """Writes a digest and its model spec, or compares with those written."""
+  path = folder / IDENTITY
   if not path.exists():
     text = json.dumps({"source": source, "digest": own}) + "\n"
     storage.write_atomically(path, text)

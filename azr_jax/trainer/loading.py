@@ -141,9 +141,10 @@ def load_model(
     lora=lora.adapters,
     kernel_dtype=lora.kernel_dtype,
   )
+  dtype = lora.matrix_dtype(model.dtype)
   return Loaded(
     source,
-    restore.load_base(source, model, lora, mesh, rules, folder),
+    restore.load_base(source, model, dtype, mesh, rules, folder),
     load_checkpoint(settings, folder, model, mesh, step),
     lora,
     restore.base_run(folder) if lora.rank else "",
@@ -167,7 +168,8 @@ def _load_source(
   model = transformer.Transformer(
     source.config, jnp.dtype(settings.model.dtype), lora=lora.adapters
   )
-  base = frozen.load_base(source, model, lora, mesh, rules)
+  dtype = lora.matrix_dtype(model.dtype)
+  base = frozen.load_base(source, model, dtype, mesh, rules)
   return Loaded(source, base, source.load_adapters(mesh, rules), lora)
 
 

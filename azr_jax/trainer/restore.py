@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from azr_jax import types
 from azr_jax.config import user_files
@@ -13,7 +14,6 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.objective import Fixed
 from azr_jax.models import load, transformer
-from azr_jax.models.settings import LoraSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
@@ -96,7 +96,7 @@ def base_params(experiment: Experiment, step: int) -> types.Params:
   return _load_base(
     experiment.source,
     experiment.model,
-    c.lora,
+    c.lora.matrix_dtype(c.model.dtype),
     experiment.mesh,
     c.sharding.rules(),
     (c.train.init_from_run, step) if c.train.init_from_run else None,
@@ -106,7 +106,7 @@ def base_params(experiment: Experiment, step: int) -> types.Params:
 def load_base(
   source: load.ModelSource,
   model: transformer.Transformer,
-  lora: LoraSettings,
+  dtype: DTypeLike,
   mesh: Mesh,
   rules: types.Rules,
   folder: pathlib.Path,
@@ -116,18 +116,18 @@ def load_base(
   Args:
     source: the run's initial model.
     model: the decoder, whose layout the parameters get.
-    lora: section `lora` of the run.
+    dtype: the dtype of matrices that do not have 8 bits.
     mesh: the mesh of the parameters.
     rules: logical axis to mesh axis.
     folder: the run's folder.
   """
-  return _load_base(source, model, lora, mesh, rules, _start_of(folder))
+  return _load_base(source, model, dtype, mesh, rules, _start_of(folder))
 
 
 def _load_base(
   source: load.ModelSource,
   model: transformer.Transformer,
-  lora: LoraSettings,
+  dtype: DTypeLike,
   mesh: Mesh,
   rules: types.Rules,
   start: tuple[str, int] | None,
@@ -135,7 +135,7 @@ def _load_base(
   """Returns the frozen parameters of a run with this start; {} without."""
   start = _whole_run(start)
   if model.lora is None or start is None:
-    return frozen.load_base(source, model, lora, mesh, rules)
+    return frozen.load_base(source, model, dtype, mesh, rules)
   whole = transformer.Transformer(source.config)
   abstract = mesh_lib.sharded_shapes(
     transformer.abstract_params(whole), mesh, rules
@@ -146,7 +146,7 @@ def _load_base(
     step,
   ):
     (params,) = checkpoints.restore_params(step, abstract)
-  return frozen.freeze(params, model, lora)
+  return frozen.freeze(params, model, dtype)
 
 
 def base_run(folder: pathlib.Path) -> str:
@@ -168,7 +168,7 @@ def _whole_run(start: tuple[str, int] | None) -> tuple[str, int] | None:
 
 def _has_adapters(spec: str) -> bool:
   """Returns whether a run trained adapters."""
-  config = folder_lib.read_config(storage.resolve(spec))
+  config = folder_lib.begun_config(storage.resolve(spec)) or {}
   return bool(config.get("lora", {}).get("rank", 0))
 
 
@@ -238,10 +238,7 @@ def training_state(
   )
   base = base_params(experiment, start)
   source = experiment.settings.shared.model.source
-  run.build(
-    "the base model",
-    lambda: frozen.pin_identity(base, source, run.folder),
-  )
+  frozen.pin_identity(base, source, run)
   if step:
     reference = None
     if has_reference:

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.corpora import registry as corpora
@@ -54,7 +55,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   rows, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", np.asarray(rows.tokens))
 
-  rules = c.sharding.rules()
+  rules, base_dtype = c.sharding.rules(), c.lora.matrix_dtype(c.model.dtype)
   model = build.build_model(
     c.model,
     source.config,
@@ -74,7 +75,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     mesh,
     rules,
     options=c.compiler.options(mesh),
-    base_dtype=c.lora.matrix_dtype(c.model.dtype),
+    base_dtype=base_dtype,
   )
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   sizes.check_update(
@@ -91,11 +92,8 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     c.train.keep_checkpoints, c.train.checksums
   ) as checkpoints:
     done = run.latest_step(checkpoints)
-    base = frozen.load_base(source, model, c.lora, mesh, rules)
-    run.build(
-      "the base model",
-      lambda: frozen.pin_identity(base, c.model.source, run.folder),
-    )
+    base = frozen.load_base(source, model, base_dtype, mesh, rules)
+    frozen.pin_identity(base, c.model.source, run)
     fixed = objective.Fixed(base)
     if done:
       state, _ = checkpoints.restore(done, learner.abstract)
@@ -133,17 +131,33 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     return
   params = state.params
   if model.lora is not None:
-    peft_io.save(
-      params,
-      source.config,
-      model.lora,
-      source.spec.removeprefix("hf:"),
-      run.folder / "adapter",
-      write=run.is_primary,
-    )
-    # Merged in float32, and rounded once.
-    params = adapters.merge(source.load_params(mesh, rules), params, model.lora)
+    params = _merged(params, model.lora, source, mesh, rules, run)
   _write_model(c, params, source, run)
+
+
+def _merged(
+  trained: types.Params,
+  lora: adapters.Lora,
+  source: load.ModelSource,
+  mesh: Mesh,
+  rules: types.Rules,
+  run: Run,
+) -> types.Params:
+  """Writes adapters in PEFT's format; returns the merged model, float32.
+
+  Args:
+    trained: the adapters.
+    lora: their shape and scale.
+    source: the base model.
+    mesh: the mesh of the parameters.
+    rules: how parameters are sharded over the mesh.
+    run: the run, whose folder gets the adapters.
+  """
+  base, folder = source.spec.removeprefix("hf:"), run.folder / "adapter"
+  peft_io.save(
+    *(trained, source.config, lora, base, folder), write=run.is_primary
+  )
+  return adapters.merge(source.load_params(mesh, rules), trained, lora)
 
 
 class _Log:

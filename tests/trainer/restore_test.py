@@ -45,22 +45,24 @@ def test_a_resumed_run_loads_its_start_for_a_reference_only(
 
   monkeypatch.setattr(Experiment, "load_trained", counted)
   with opened(tmp_path) as (run, checkpoints):
-    state, reference, system = restore.training_state(
+    state, fixed, system = restore.training_state(
       experiment, run, checkpoints, 0
     )
     assert len(loaded) == 1 and system == {}
-    assert (reference is not None) == (kl_coef > 0)
+    assert (fixed.reference is not None) == (kl_coef > 0)
     checkpoints.save(5, state, {"tasks": [1]})
   loaded.clear()
   with opened(tmp_path) as (run, checkpoints):
-    resumed, reference_again, system = restore.training_state(
+    resumed, fixed_again, system = restore.training_state(
       experiment, run, checkpoints, 5
     )
   assert len(loaded) == loads
   assert system == {"tasks": [1]}
   assert same(resumed, state)
   if kl_coef:
-    assert same(reference, state.params) and same(reference_again, reference)
+    reference = fixed.reference
+    assert same(reference, state.params)
+    assert same(fixed_again.reference, reference)
 
 
 def test_a_run_to_start_from_is_named_and_not_made(tmp_path):
@@ -101,12 +103,10 @@ def test_a_run_starts_from_another_run_s_parameters_alone(
   spec = {"train.init_from_run": str(tmp_path / "source")}
   experiment = experiment_of(**spec, **own, **{"learner.kl_coef": 0.1})
   with opened(tmp_path / "run") as (run, checkpoints):
-    state, reference, _ = restore.training_state(
-      experiment, run, checkpoints, 0
-    )
+    state, fixed, _ = restore.training_state(experiment, run, checkpoints, 0)
     checkpoints.save(1, state, {})
   assert same(state.params, states[3].params)
-  assert same(reference, states[3].params)
+  assert same(fixed.reference, states[3].params)
   if own == source:
     ours = instance_of(ActorCritic, state).critic
     theirs = instance_of(ActorCritic, states[3]).critic
@@ -115,8 +115,8 @@ def test_a_run_starts_from_another_run_s_parameters_alone(
   with Checkpointer(tmp_path / "source", keep=None) as checkpoints:
     checkpoints.save(4, states[4], {})
   with opened(tmp_path / "run") as (run, checkpoints):
-    _, reference, _ = restore.training_state(experiment, run, checkpoints, 1)
-  assert same(reference, states[3].params)
+    _, fixed, _ = restore.training_state(experiment, run, checkpoints, 1)
+  assert same(fixed.reference, states[3].params)
 
 
 def stage_of(folder, **changes):

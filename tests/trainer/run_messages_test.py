@@ -9,6 +9,7 @@ from azr_jax import sft
 from azr_jax.configs import evaluate, orz
 from azr_jax.configs import sft as sft_config
 from azr_jax.models import load
+from azr_jax.models.settings import LoraSettings
 from azr_jax.trainer import build, loading, messages, settings
 
 NOTE = "responses end with '<|im_end|>' (1, from the tokenizer)"
@@ -55,7 +56,11 @@ def test_commands_that_sample_say_it_unless_they_keep_to_it(
     raise Shown
 
   monkeypatch.setattr(messages, "announce_model", show)
-  monkeypatch.setattr(loading, "load_model", lambda *_: (source, {}))
+  monkeypatch.setattr(
+    loading,
+    "load_model",
+    lambda *_: loading.Loaded(source, {}, {}, LoraSettings()),
+  )
   config = evaluate.get_config()
   config.rollout.prompt_buckets, config.rollout.max_tokens = (16, 64), 32
   c = settings.read(settings.EvaluateSettings, config)
