@@ -50,7 +50,9 @@ def forward_flops(config: ModelConfig, tokens: float, context: float) -> float:
   return tokens * (2.0 * multiplied_weights(config) + attention)
 
 
-def training_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
+def training_flops(
+  config: ModelConfig, lengths: Iterable[int], frozen: bool = False
+) -> float:
   """Returns the FLOPs of training on whole sequences once.
 
   The backward pass has twice the FLOPs of the forward pass; recomputation is
@@ -60,8 +62,11 @@ def training_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
   Args:
     config: the decoder's config.
     lengths: number of tokens of each sequence.
+    frozen: whether only adapters are trained. The backward pass then computes
+      no gradients of weights; the adapters' own FLOPs are not counted.
   """
-  return 3.0 * sum(forward_flops(config, n, (n + 1) / 2) for n in lengths)
+  forward = sum(forward_flops(config, n, (n + 1) / 2) for n in lengths)
+  return (2.0 if frozen else 3.0) * forward
 
 
 def weight_bytes(config: ModelConfig, dtypes: SamplingDtypes) -> float:

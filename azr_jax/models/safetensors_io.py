@@ -78,7 +78,7 @@ class SafetensorsReader:
     """Finds the folder's tensors without reading them.
 
     Args:
-      folder: the folder.
+      folder: holds one file, or several and their index.
       single: the name of the file, if there is no index.
 
     Raises:

@@ -110,11 +110,9 @@ def make_engine(
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
-  pool_shape = _pool_shape(
-    model.config, num_pages * shapes.devices, shapes.page_size
-  )
-  # The output of decoding is replicated, because every host of a pod schedules
-  # all sequences and so reads all of it.
+  all_pages = num_pages * shapes.devices
+  pool_shape = _pool_shape(model.config, all_pages, shapes.page_size)
+  # Every host of a pod schedules all sequences, so it reads all of the output.
   replicated = mesh_lib.replicated(mesh)
   on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
   return Engine(

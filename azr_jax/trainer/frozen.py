@@ -187,7 +187,7 @@ def pin_identity(base: types.Params, source: str, run: Run) -> None:
   Args:
     base: the frozen parameters; {} without adapters.
     source: the model spec of the base.
-    run: the run.
+    run: its folder keeps the identity.
 
   Raises:
     ValueError: the run was started with another base.

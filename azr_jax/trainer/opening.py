@@ -183,6 +183,7 @@ def build_speed(
     has_drafts=c.rollout.speculation.drafts > 0,
     passes=networks * c.learner.epochs,
     chip=chip,
+    frozen=c.lora.rank > 0,
   )
 
 

@@ -25,7 +25,13 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import objective, packing, update
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.models import adapters, load, peft_io, safetensors_io
+from azr_jax.models import (
+  adapters,
+  load,
+  peft_io,
+  safetensors_io,
+  transformer,
+)
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.randomness import streams
@@ -55,28 +61,8 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   rows, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", np.asarray(rows.tokens))
 
-  rules, base_dtype = c.sharding.rules(), c.lora.matrix_dtype(c.model.dtype)
-  model = build.build_model(
-    c.model,
-    source.config,
-    mesh,
-    rules,
-    rows=c.learner,
-    sampler_bytes=0.0,
-    lora=c.lora,
-  )
-  loss_fn = objective.make_supervised_loss(
-    model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
-  )
-  learner = learner_lib.make(
-    model,
-    loss_fn,
-    make_optimizer(**vars(c.optimizer)),
-    mesh,
-    rules,
-    options=c.compiler.options(mesh),
-    base_dtype=base_dtype,
-  )
+  model, learner = _build_learner(c, source, mesh)
+  rules = c.sharding.rules()
   micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   sizes.check_update(
     c.learner,
@@ -92,19 +78,18 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     c.train.keep_checkpoints, c.train.checksums
   ) as checkpoints:
     done = run.latest_step(checkpoints)
+    base_dtype = c.lora.matrix_dtype(c.model.dtype)
     base = frozen.load_base(source, model, base_dtype, mesh, rules)
     frozen.pin_identity(base, c.model.source, run)
     fixed = objective.Fixed(base)
     if done:
       state, _ = checkpoints.restore(done, learner.abstract)
     else:
-      state = learner.init(
-        frozen.load_trained(source, model, mesh, rules, c.seed)
-      )
+      trained = frozen.load_trained(source, model, mesh, rules, c.seed)
+      state = learner.init(trained)
     starts.record(run.folder, run.hosts, done)
-    saves = SaveSchedule(
-      run, c.train.steps, c.train.save_every, c.train.save_minutes
-    )
+    every = c.train.save_every, c.train.save_minutes
+    saves = SaveSchedule(run, c.train.steps, *every)
     logged = checkpoints.restore_rows(done)
     with _Log(run, done + 1, c, logged) as log:
       for step in range(done + 1, c.train.steps + 1):
@@ -115,7 +100,13 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
         values = metrics_lib.to_host(jax.device_get(metrics))
         seconds = time.monotonic() - start
         values |= {"time/step": seconds} | speed.update_metrics(
-          source.config, _lengths(chosen), 1, seconds, mesh.size, chip
+          source.config,
+          _lengths(chosen),
+          1,
+          seconds,
+          mesh.size,
+          chip,
+          model.lora is not None,
         )
         log.write(step, values)
         done = step
@@ -133,6 +124,31 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   if model.lora is not None:
     params = _merged(params, model.lora, source, mesh, rules, run)
   _write_model(c, params, source, run)
+
+
+def _build_learner(
+  c: SupervisedTrainSettings, source: load.ModelSource, mesh: Mesh
+) -> tuple[transformer.Transformer, learner_lib.Learner]:
+  """Returns the decoder and its learner."""
+  rules = c.sharding.rules()
+  model = build.build_model(
+    *(c.model, source.config, mesh, rules),
+    rows=c.learner,
+    sampler_bytes=0.0,
+    lora=c.lora,
+  )
+  loss_fn = objective.make_supervised_loss(
+    model, chunk_tokens=c.learner.chunk_tokens, mesh=mesh
+  )
+  return model, learner_lib.make(
+    model,
+    loss_fn,
+    make_optimizer(**vars(c.optimizer)),
+    mesh,
+    rules,
+    options=c.compiler.options(mesh),
+    base_dtype=c.lora.matrix_dtype(c.model.dtype),
+  )
 
 
 def _merged(

@@ -41,6 +41,7 @@ class Speed:
     has_drafts: bool,
     passes: int,
     chip: chips.Chip | None = None,
+    frozen: bool = False,
   ):
     """Starts the clock of the first step.
 
@@ -54,10 +55,12 @@ class Speed:
         networks: a critic is a second network of the same shape.
       chip: the peak rates of a device. None looks up the mesh's devices, which
         may be unknown.
+      frozen: whether only adapters are trained.
     """
     self._chip = chip or chip_of(mesh)
     self._config, self._dtypes = config, dtypes
     self._has_drafts, self._passes = has_drafts, passes
+    self._frozen = frozen
     self._devices = mesh.size
     self._num_replicas = sampler.num_replicas
     self._meter = sampler.meter
@@ -97,6 +100,7 @@ class Speed:
       update_s,
       self._devices,
       self._chip,
+      self._frozen,
     )
     counts = step.sampled.counts
     metrics |= _rate("rollout", counts.tokens, step.rollout_s, self._devices)
@@ -195,6 +199,7 @@ def update_metrics(
   seconds: float,
   devices: int,
   chip: chips.Chip | None,
+  frozen: bool = False,
 ) -> dict[str, float]:
   """Returns the tokens per second and the utilization of an update.
 
@@ -205,10 +210,11 @@ def update_metrics(
     seconds: the time from dispatching the update to its end.
     devices: the number of devices.
     chip: the peak rates of each device; None if unknown.
+    frozen: whether only adapters are trained.
   """
   metrics = _rate("update", sum(lengths) * passes, seconds, devices)
   if chip is not None and seconds > 0:
-    flops = operations.training_flops(config, lengths) * passes
+    flops = operations.training_flops(config, lengths, frozen) * passes
     metrics["device/update/mfu"] = flops / seconds / (devices * chip.flops)
   return metrics
 

@@ -48,7 +48,7 @@ def start_programs(
   state = learner.abstract
   policy, programs = state, []
   reference_bytes = device_bytes(_reference(c, learner))
-  resident_bytes = reference_bytes
+  resident_bytes = reference_bytes + device_bytes(learner.base)
   if isinstance(state, ActorCritic):
     policy, critic = state.policy, state.critic
     copy, init_critic = learner.copy_to_critic, learner.init_critic
@@ -69,7 +69,11 @@ def start_programs(
       lambda: learner.init_policy.lower(policy.params),
       resident_bytes,
     ),
-    Program("restore", None, device_bytes(state) + reference_bytes),
+    Program(
+      "restore",
+      None,
+      device_bytes((state, learner.base)) + reference_bytes,
+    ),
   ]
 
 
@@ -100,35 +104,41 @@ def make_programs(
     c.learner.row_length,
     mesh,
   )
-  ref_params = _reference(c, learner)
-  other_bytes = device_bytes(critic) + device_bytes(ref_params)
+  fixed = objective.Fixed(learner.base, _reference(c, learner))
+  whole = fixed.whole(policy.params)
+  other_bytes = device_bytes(critic) + device_bytes(fixed.reference)
   sampling = sampling_programs.abstract_sampling(c, model, mesh)
+  # A base that the sampler shares is among its parameters.
+  own_bytes = device_bytes(fixed.base)
+  own_bytes *= not sampling.engine.shares_base
   programs = [
     sampling_programs.weights(
       sampling,
-      policy.params,
+      whole,
       mesh,
       device_bytes(policy.opt_state) + other_bytes,
     ),
-    *sampling_programs.make(c, sampling, device_bytes(policy) + other_bytes),
+    *sampling_programs.make(
+      c, sampling, device_bytes(policy) + own_bytes + other_bytes
+    ),
   ]
   programs.append(
     Program(
       "score",
-      _lower_score(c, model, policy.params, batch, mesh),
+      _lower_score(c, model, whole, batch, mesh),
       device_bytes(policy.opt_state) + other_bytes,
     )
   )
   if critic is not None:
-    policy_bytes = device_bytes(policy) + device_bytes(ref_params)
-    programs += _critic_programs(learner, critic, batch, policy_bytes)
+    policy_bytes = device_bytes(policy) + device_bytes(fixed.reference)
+    programs += _critic_programs(learner, critic, batch, fixed, policy_bytes)
   if learner.prepare is not None:
-    prepare, whole = learner.prepare, batch
-    fields, _ = jax.eval_shape(prepare, policy.params, policy.step, whole)
+    prepare, unprepared = learner.prepare, batch
+    fields, _ = jax.eval_shape(prepare, whole, policy.step, unprepared)
     programs.append(
       Program(
         "prepare",
-        lambda: prepare.lower(policy.params, policy.step, whole),
+        lambda: prepare.lower(whole, policy.step, unprepared),
         device_bytes(policy.opt_state) + other_bytes,
       )
     )
@@ -139,7 +149,7 @@ def make_programs(
   programs.append(
     Program(
       "update",
-      lambda: lower(policy, batch, ref_params),
+      lambda: lower(policy, batch, fixed),
       device_bytes(critic),
     )
   )
@@ -198,6 +208,7 @@ def _critic_programs(
   learner: learner_lib.Learner,
   critic: TrainState,
   batch: types.Batch,
+  fixed: objective.Fixed,
   policy_bytes: float,
 ) -> list[Program]:
   """Returns the programs that estimate advantages and update the critic."""
@@ -210,11 +221,13 @@ def _critic_programs(
   return [
     Program(
       "estimate",
-      lambda: estimate.lower(critic.params, rewarded),
+      lambda: estimate.lower(fixed.whole(critic.params), rewarded),
       policy_bytes + device_bytes(critic.opt_state),
     ),
     Program(
-      "critic", lambda: critic_update.lower(critic, valued), policy_bytes
+      "critic",
+      lambda: critic_update.lower(critic, valued, fixed),
+      policy_bytes,
     ),
   ]
 

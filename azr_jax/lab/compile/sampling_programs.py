@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from azr_jax import types
 from azr_jax.lab.compile import abstract
 from azr_jax.lab.compile.abstract import Program
-from azr_jax.models import pages, sampling_params, transformer
+from azr_jax.models import adapters, pages, sampling_params, transformer
 from azr_jax.rollout import (
   decode_state,
   layout,
@@ -20,6 +20,7 @@ from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.slots import no_changes
+from azr_jax.trainer import frozen
 from azr_jax.trainer.settings import TrainSettings
 
 # Number of stop ids. Programs depend on it, but not on their values.
@@ -73,15 +74,20 @@ def weights(
     engine.mesh.axis_names,
     axis_types=engine.mesh.axis_types,
   )
-  convert = jax.jit(
-    functools.partial(sampling_params.convert, engine.model),
+  convert, shardings = sampling_params.convert, engine.param_shardings
+  if engine.shares_base:
+    convert = sampling_params.convert_adapters
+    other_bytes += abstract.device_bytes(adapters.base_of(params))
+    params, shardings = map(adapters.adapters_of, (params, shardings))
+  program = jax.jit(
+    functools.partial(convert, engine.model),
     out_shardings=jax.tree.map(
-      lambda x: NamedSharding(ordered, x.spec), engine.param_shardings
+      lambda x: NamedSharding(ordered, x.spec), shardings
     ),
   )
   return Program(
     "weights",
-    lambda: convert.lower(params),
+    lambda: program.lower(params),
     # The pages of a running stream stay in memory meanwhile.
     other_bytes + abstract.device_bytes(sampling.pool),
   )
@@ -142,15 +148,17 @@ def abstract_sampling(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> Sampling:
   """Returns the engine and its abstract arguments."""
+  sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
   engine = build_engine(
     model,
-    layout.rollout_mesh(c.rollout.mesh, mesh),
+    sampling_mesh,
     c.sharding.rules(),
     c.rollout,
+    frozen.is_shared(c.lora, c.rollout, c.model.dtype, mesh, sampling_mesh),
   )
   params = jax.eval_shape(
     lambda key: sampling_params.convert(
-      engine.model, transformer.init_params(model, key)
+      engine.model, transformer.init_params(transformer.plain(model), key)
     ),
     jax.random.key(0),
   )
