@@ -13,6 +13,7 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
@@ -34,7 +35,7 @@ from azr_jax.trainer.settings import TrainSettings
 IDENTITY = "base.json"
 # The unsigned type of a dtype's size in bytes.
 _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
-_ZERO = jnp.uint32(0)
+_ZERO = np.uint32(0)
 
 
 def is_shared(
