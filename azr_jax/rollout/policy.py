@@ -189,6 +189,8 @@ class Policy:
     priority: the prefix of its requests' priorities; requests with a smaller
       priority get slots first.
     partial: the paused groups of the step.
+    in_turn: completed when all earlier steps are complete; None if there are
+      none.
   """
 
   sampler: Sampler
@@ -203,6 +205,7 @@ class Policy:
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
   priority: tuple[int, ...] = ()
   partial: PartialRollouts = dataclasses.field(default_factory=PartialRollouts)
+  in_turn: "Future[None] | None" = None
   _key_data: dict[int, UInt32[np.ndarray, " U"]] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
@@ -239,6 +242,15 @@ class Policy:
     """Runs coroutines concurrently; returns their results in order."""
     futures = [self.loop.spawn(coroutine) for coroutine in coroutines]
     return [await Awaited(future) for future in futures]
+
+  async def earlier_steps(self) -> None:
+    """Waits until all earlier steps are complete.
+
+    Await this before a step changes the system's state. Steps then change it in
+    order, also after a resume.
+    """
+    if self.in_turn is not None:
+      await Awaited(self.in_turn)
 
   @contextlib.contextmanager
   def with_key(
