@@ -33,6 +33,8 @@ from azr_jax.executor import futures
 from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems import collect, dynamic_sampling
@@ -204,7 +206,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     tried: list[_Proposal] = []
     batch_size = settings.prompts
     if settings.proposals and self._may_propose(items):
-      proposed = await self._propose(policy, items, rngs[0])
+      proposed = await self._propose(policy, items, step)
       # Proposals replace solutions, so the number of completions per step is
       # the same as without them.
       batch_size -= -(-settings.proposals // settings.group_size)
@@ -302,13 +304,11 @@ class Countdown(GroupSystem[StepPuzzles]):
     return self._puzzles[item.source][item.index]
 
   async def _propose(
-    self,
-    policy: Policy,
-    items: Sequence[SampledItem],
-    rng: np.random.Generator,
+    self, policy: Policy, items: Sequence[SampledItem], step: int
   ) -> list[_Proposal]:
     """Samples proposals. New puzzles differ from those before the step."""
     settings = self.settings
+    rng = streams.generator(self.context.seed, Purpose.REFERENCES, step)
     known = set(self._proposed)
     proposer_prompts = []
     for _ in range(settings.proposals):
