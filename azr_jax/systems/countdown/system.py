@@ -39,12 +39,12 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems import collect, dynamic_sampling
 from azr_jax.systems import groups as groups_lib
-from azr_jax.systems.azr import rewards
 from azr_jax.systems.countdown import sources as sources_lib
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.systems.countdown.sources import PROPOSED, Sources
 from azr_jax.systems.dynamic_sampling import Groups
 from azr_jax.systems.groups import GroupSystem, StepItems
+from azr_jax.systems.proposer_rewards import learnability
 from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
 
@@ -336,7 +336,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     is_valid = proposal.rejection is None
     reward = _BAD_PROPOSAL_REWARD
     if is_valid:
-      reward = rewards.learnability(proposal.pass_rate)
+      reward = learnability(proposal.pass_rate)
     return types.Trajectory(
       prompt=proposal.prompt,
       completion=proposal.completion,
@@ -396,6 +396,6 @@ def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:
   if rates:
     metrics["learnability/countdown/solve_rate"] = float(np.mean(rates))
     metrics["learnability/countdown/mean"] = float(
-      np.mean([rewards.learnability(rate) for rate in rates])
+      np.mean([learnability(rate) for rate in rates])
     )
   return metrics
