@@ -522,7 +522,7 @@ onmessage = message => { document.body.dataset.seen = message.data; };
 </script><iframe width="WIDTH" height="900" src="page.html#dark"></iframe>"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("num_runs", [1, 3])
 def test_a_browser_shows_the_page(tmp_path, width, num_runs):
