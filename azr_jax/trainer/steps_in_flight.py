@@ -144,7 +144,8 @@ class StepsInFlight:
     rollouts = first.rollouts.result()
     self._loop.run_until_idle()
     self._steps.popleft()
-    rollouts.metrics.update(self._jobs.metrics())
+    # A system with jobs of its own has reported the waits for their verdicts.
+    rollouts.metrics.update(self._jobs.metrics() | rollouts.metrics)
     if self._staleness or self._step_tokens:
       rollouts.metrics.update(_staleness(rollouts, step))
     if self._step_tokens:

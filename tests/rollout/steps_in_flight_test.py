@@ -174,3 +174,20 @@ def test_steps_change_the_state_in_order(make):
   assert plain(resumed) == plain(batches[1:])
   assert [batch.metrics["ended"] for batch in resumed] == [2, 3, 4, 5]
   assert last[-1] == states[-1]
+
+
+class Reporting(Chain):
+  """Has jobs of its own, whose waits it reports."""
+
+  async def collect(self, policy, step):
+    batch = await super().collect(policy, step)
+    batch.metrics["time/verdict_wait"] = 5.0
+    return batch
+
+
+def test_a_system_may_report_the_wait_for_its_own_jobs(make):
+  system, steps = make(0, Reporting)
+  system.jobs.metrics = lambda: {"time/verdict_wait": 0.0, "executor/ok": 2.0}
+  [batch], _ = play(make, steps, last=1)
+  assert batch.metrics["time/verdict_wait"] == 5.0
+  assert batch.metrics["executor/ok"] == 2.0
