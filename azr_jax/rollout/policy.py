@@ -306,8 +306,8 @@ class Policy:
       tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.
       temperature: divisor of the logits; None uses the policy's.
-      call: replaces the number of previous calls in the key. A policy's calls
-        all have one or none does, so that no two share a key by accident.
+      call: replaces the number of previous calls in the key. Number all of a
+        policy's calls or none, so that no two share a key.
       max_new_tokens: maximum number of new tokens per completion of each
         prompt; None uses `rollout.max_tokens`.
 
