@@ -168,8 +168,9 @@ def _large(c: ml_collections.ConfigDict) -> None:
 def _anneal(c: ml_collections.ConfigDict) -> None:
   """Sets a learning rate that falls linearly to 3e-7 (appendix B).
 
-  The stage continues with the moments of its run. Both learning rates rise over
-  about the first four iterations, in which the critic takes its 50 steps.
+  The stage keeps the Adam moments of the run it starts from. Both learning
+  rates rise over about the first four iterations, in which the critic takes its
+  50 steps.
   """
   c.train.keep_moments = True
   c.optimizer.warmup_steps = 5

@@ -72,7 +72,7 @@ _AZR = (
   ),
   _of(
     "azr | eq. 4 |",
-    file="azr_jax/systems/azr/rewards.py",
+    file="azr_jax/systems/proposer_rewards.py",
     line="return 0.0 if solve_rate in (0.0, 1.0) else 1.0 - solve_rate",
     broken="return 0.0 if solve_rate == 1.0 else 1.0 - solve_rate",
     tests="tests/systems/azr/rewards_test.py",

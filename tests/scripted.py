@@ -25,6 +25,9 @@ class Policy:
     futures = [self.loop.spawn(coroutine) for coroutine in coroutines]
     return [await Awaited(future) for future in futures]
 
+  async def earlier_steps(self):
+    """Returns at once: no step is in flight."""
+
 
 class Shuffled:
   """Jobs that finish one at a time, in a random order."""

@@ -34,10 +34,13 @@ COUNTDOWN = {
   "evaluation.every": 0,
   "learner.max_micro_batches": 4,
 }
+# A step of 16 responses leaves slots for the next one.
+PROPOSALS = {"countdown.proposals": 4, "rollout.slots": 24}
 ORZ = {"orz.prompts": 4, "orz.group_size": 4, "rollout.slots": 16}
 RUNS = {
   "self-play": ("configs/azr.py:tiny", training.AZR | STALE),
   "conversations": ("configs/code_interpreter.py:tiny", CONVERSATIONS),
+  "closed loop": ("configs/countdown.py:tiny", COUNTDOWN | STALE | PROPOSALS),
 }
 PARTIAL_RUNS = {
   "partial self-play": ("configs/azr.py:tiny", training.AZR | STALE | PARTIAL),

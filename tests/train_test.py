@@ -46,7 +46,7 @@ def test_a_trace_has_the_phases_of_the_steps_that_were_named(azr_run):
   assert counts["save"] == 1 and counts["log"] == 3
   several = ("prefill", "decode", "collect_tokens")
   assert all(counts[name] > 2 for name in several)
-  assert counts["rollout"] >= 2 and counts["wait_for_grades"] >= 2
+  assert counts["rollout"] >= 2 and counts["wait_for_verdicts"] >= 2
   for row in training.rows_of(azr_run):
     assert {
       "device/idle_fraction/all",

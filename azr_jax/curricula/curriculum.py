@@ -58,6 +58,13 @@ class Buckets:
     self.size += 1
     return self.size - 1
 
+  def truncate(self, size: int) -> None:
+    """Removes the items that were added last, so that `size` remain."""
+    for members in self._members:
+      while members and members[-1] >= size:
+        members.pop()
+    self.size = min(self.size, size)
+
   def count(self, bucket: int) -> int:
     """Returns the number of items in a bucket."""
     return len(self._members[bucket])

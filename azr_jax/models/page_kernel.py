@@ -214,7 +214,9 @@ def attend(
 
 
 def _cost(pool: Pool, padded: int, rows: int) -> pl.CostEstimate:
-  """Estimates the cost as one page per row, because the page count varies.
+  """Estimates the cost as one page per row.
+
+  The page count is known only at run time.
 
   Args:
     pool: the device's pages.

@@ -1,8 +1,9 @@
 """Executor jobs that are shared by the hosts of a run.
 
+A job's result is its verdict: a grade, a measurement or a script's output.
 Every host submits the same jobs in the same order. With n hosts, host i runs
-every n-th job, and they exchange outcomes, so that all hosts get all outcomes
-at the same time. `submit` starts a job and returns a future of its outcome,
+every n-th job, and they exchange verdicts, so that all hosts get all verdicts
+at the same time. `submit` starts a job and returns a future of its verdict,
 which `poll` completes. The event loop polls between device calls; `wait_all`
 polls until every job is done.
 """
@@ -22,13 +23,13 @@ from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.hosts import Hosts
 
 Out = TypeVar("Out")
-# Starts a job on this host's executor; its outcome must fit a message.
+# Starts a job on this host's executor; its verdict must fit a message.
 Start = Callable[[Executor], "Future[Out]"]
 _POLL_S = 0.05  # Pause between exchanges while only other hosts have jobs.
 
 
 _wait = jax.profiler.annotate_function(
-  concurrent.futures.wait, name="wait_for_grades"
+  concurrent.futures.wait, name="wait_for_verdicts"
 )
 
 
@@ -47,7 +48,7 @@ class SharedJobs:
     Args:
       executor: this host's executor; None if the jobs need none.
       hosts: the processes of the run.
-      clock: decides when outcomes are used; None uses them as soon as they
+      clock: decides when verdicts are used; None uses them as soon as they
         exist.
       now: a clock in seconds, for metrics.
     """
@@ -57,7 +58,7 @@ class SharedJobs:
     self.clock = clock or DecodeClock()
     self._due: dict[int, int] = {}
     self._submitted = 0
-    # By submission index; a job is removed once its outcome is exchanged.
+    # By submission index; a job is removed once its verdict is exchanged.
     self._pending: dict[int, tuple[Hashable, Future[Any]]] = {}
     self._local_jobs: dict[int, Future[Any]] = {}
     self._running: set[int] = set()
@@ -66,7 +67,7 @@ class SharedJobs:
 
   @property
   def pending(self) -> int:
-    """Number of jobs, over all hosts, without an exchanged outcome."""
+    """Number of jobs, over all hosts, without an exchanged verdict."""
     return len(self._pending)
 
   def submit(self, start: "Start[Out]", name: Hashable = None) -> "Future[Out]":
@@ -74,7 +75,7 @@ class SharedJobs:
 
     Args:
       start: starts the job on the given executor.
-      name: the key of the outcome in the result of `poll`.
+      name: the key of the verdict in the result of `poll`.
 
     Returns:
       A future, which `poll` or `wait_all` completes in the caller's thread.
@@ -91,11 +92,11 @@ class SharedJobs:
       if not own.done():  # Jobs that finish at once need no process.
         self._running.add(number)
         self._totals["started"] += 1
-    outcome: Future[Out] = Future()
-    self._pending[number] = name, outcome
+    verdict: Future[Out] = Future()
+    self._pending[number] = name, verdict
     if self.clock.delay_calls is not None:
       self._due[number] = self.clock.calls + self.clock.delay_calls
-    return outcome
+    return verdict
 
   def wait_all(self) -> None:
     """Waits for every job and completes the futures of other hosts' jobs.
@@ -109,9 +110,9 @@ class SharedJobs:
       self.poll(wait=True)
 
   def poll(self, wait: bool) -> dict[Any, Any]:
-    """Returns the outcomes of finished jobs by name, each once.
+    """Returns the verdicts of finished jobs by name, each once.
 
-    All hosts get the same outcomes in the same call.
+    All hosts get the same verdicts in the same call.
 
     Args:
       wait: whether to block until at least one job is done, if any is pending.
@@ -121,9 +122,9 @@ class SharedJobs:
     """
     if self.clock.delay_calls is not None:
       return self._take_due(wait)
-    outcomes: dict[Any, Any] = {}
+    verdicts: dict[Any, Any] = {}
     start = self._now()
-    while self._pending and not outcomes:
+    while self._pending and not verdicts:
       if wait and self._local_jobs:
         _wait(
           self._local_jobs.values(),
@@ -133,16 +134,16 @@ class SharedJobs:
       elif wait:
         time.sleep(_POLL_S)
       done = [number for number, job in self._local_jobs.items() if job.done()]
-      outcomes = self._exchange(done)
+      verdicts = self._exchange(done)
       self._totals["early"] += 0 if wait else len(self._running & {*done})
       self._running -= {*done}
       if not wait:
         break
     self._totals["wait_s"] += self._now() - start if wait else 0.0
-    return outcomes
+    return verdicts
 
   def _take_due(self, wait: bool) -> dict[Any, Any]:
-    """Waits for the jobs that are due and returns their outcomes.
+    """Waits for the jobs that are due and returns their verdicts.
 
     Args:
       wait: whether the earliest jobs count as due if none is.
@@ -165,7 +166,7 @@ class SharedJobs:
     return self._exchange(mine)
 
   def _exchange(self, numbers: list[int]) -> dict[Hashable, Any]:
-    """Exchanges the outcomes of each host's jobs with all hosts."""
+    """Exchanges the verdicts of each host's jobs with all hosts."""
     mine: dict[int, Any] = {}
     error = None
     try:
@@ -179,18 +180,18 @@ class SharedJobs:
       everyone = self._gather(mine, error)
     elif error is not None:
       raise error
-    outcomes: dict[Hashable, Any] = {}
+    verdicts: dict[Hashable, Any] = {}
     for theirs in everyone:
-      for number, outcome in theirs.items():
+      for number, verdict in theirs.items():
         name, future = self._pending.pop(number)
-        outcomes[name] = outcome
-        future.set_result(outcome)
-    return outcomes
+        verdicts[name] = verdict
+        future.set_result(verdict)
+    return verdicts
 
   def _gather(
     self, mine: dict[int, Any], error: Exception | None
   ) -> list[dict[int, Any]]:
-    """Returns every host's outcomes, by host index."""
+    """Returns every host's verdicts, by host index."""
     try:
       message = messages.dumps((repr(error) if error else "", mine))
     except TypeError as unknown:  # The other hosts wait for a message.
@@ -198,14 +199,14 @@ class SharedJobs:
       message = messages.dumps((repr(error), {}))
     parts = [
       messages.loads(part)
-      for part in self._hosts.all_gather("outcomes", message)
+      for part in self._hosts.all_gather("verdicts", message)
     ]
     for index, (failure, _) in enumerate(parts):
       if failure and error is None:
         raise RuntimeError(f"{self._hosts.name(index)} failed: {failure}")
     if error is not None:
       raise error
-    return [outcomes for _, outcomes in parts]
+    return [verdicts for _, verdicts in parts]
 
   def _counters(self) -> dict[str, int]:
     return self._executor.counters() if self._executor is not None else {}
@@ -213,9 +214,9 @@ class SharedJobs:
   def metrics(self) -> dict[str, float]:
     """Returns the metrics of all hosts since the last call.
 
-    They are the executor's verdicts by status; `time/verification_wait`, the
+    They are the executor's verdicts by status; `time/verdict_wait`, the
     seconds that the slowest host waited for jobs with nothing else to do; and
-    `time/verified_early_fraction`, the fraction of jobs that were done before
+    `time/verdict_early_fraction`, the fraction of jobs that were done before
     they were waited for.
     """
     if (
@@ -240,8 +241,8 @@ class SharedJobs:
     totals = [host["totals"] for host in every]
     started = sum(total.get("started", 0) for total in totals)
     early = sum(total.get("early", 0) for total in totals)
-    metrics["time/verified_early_fraction"] = early / max(started, 1)
-    metrics["time/verification_wait"] = max(
+    metrics["time/verdict_early_fraction"] = early / max(started, 1)
+    metrics["time/verdict_wait"] = max(
       total.get("wait_s", 0.0) for total in totals
     )
     return metrics

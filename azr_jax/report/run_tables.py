@@ -118,7 +118,7 @@ def _commit(start: Mapping[str, Any]) -> str:
 
 
 def _devices(start: Mapping[str, Any]) -> str:
-  """Returns the number of devices of each type, and of CPU cores."""
+  """Returns the devices by type, the CPU cores and the CPU's model."""
   devices = start.get("devices")
   if not isinstance(devices, dict):
     return _UNKNOWN
@@ -126,7 +126,9 @@ def _devices(start: Mapping[str, Any]) -> str:
   processes = start.get("processes", 1)
   if processes != 1:
     words += f", {processes} processes"
-  return f"{words}, {start.get('cores', '?')} cores"
+  words += f", {start.get('cores', '?')} cores"
+  cpu = start.get("cpu")
+  return f"{words} ({cpu})" if cpu else words
 
 
 def _all_different(run: LoggedRun, describe: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 FRACTION = "fraction"
 # The first pattern that matches the whole name sets the unit; "" is unknown.
 _UNITS = (
-  (r"time/verified_early_fraction", FRACTION),
+  (r"time/verdict_early_fraction", FRACTION),
   (r".*fraction(/.*)?", FRACTION),
   (r".*/pass@1/.*", FRACTION),
   (r"correct(_by_task)?/.*|formatted/.*|self_check/.*", FRACTION),

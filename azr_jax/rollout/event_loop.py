@@ -39,7 +39,7 @@ class Jobs(Protocol):
 
   @property
   def pending(self) -> int:
-    """Number of jobs without an outcome."""
+    """Number of jobs without a verdict."""
     ...
 
   def poll(self, wait: bool) -> Any:
@@ -251,7 +251,7 @@ class EventLoop:
     self._is_sent = False
 
   def _poll(self, wait: bool) -> None:
-    """Collects the outcomes of finished jobs.
+    """Collects the verdicts of finished jobs.
 
     Args:
       wait: whether to block until one finishes, if any is pending.

@@ -189,6 +189,8 @@ class Policy:
     priority: the prefix of its requests' priorities; requests with a smaller
       priority get slots first.
     partial: the paused groups of the step.
+    in_turn: completed when all earlier steps are complete; None if there are
+      none.
     base: the frozen parameters that `Sampler.compute_params` takes with new
       adapters; {} without adapters.
   """
@@ -205,6 +207,7 @@ class Policy:
   loop: EventLoop = dataclasses.field(default_factory=EventLoop)
   priority: tuple[int, ...] = ()
   partial: PartialRollouts = dataclasses.field(default_factory=PartialRollouts)
+  in_turn: "Future[None] | None" = None
   base: Params = dataclasses.field(default_factory=dict)
   _key_data: dict[int, UInt32[np.ndarray, " U"]] = dataclasses.field(
     default_factory=dict, init=False, repr=False
@@ -242,6 +245,15 @@ class Policy:
     """Runs coroutines concurrently; returns their results in order."""
     futures = [self.loop.spawn(coroutine) for coroutine in coroutines]
     return [await Awaited(future) for future in futures]
+
+  async def earlier_steps(self) -> None:
+    """Waits until all earlier steps are complete.
+
+    Await this before a step changes the system's state. Steps then change it in
+    order, also after a resume.
+    """
+    if self.in_turn is not None:
+      await Awaited(self.in_turn)
 
   @contextlib.contextmanager
   def with_key(
@@ -297,8 +309,8 @@ class Policy:
       tool_runner: runs the tool calls of conversations; None ends a completion
         with its first response.
       temperature: divisor of the logits; None uses the policy's.
-      call: replaces the number of previous calls in the key. A policy's calls
-        all have one or none does, so that no two share a key by accident.
+      call: replaces the number of previous calls in the key. Number all of a
+        policy's calls or none, so that no two share a key.
       max_new_tokens: maximum number of new tokens per completion of each
         prompt; None uses `rollout.max_tokens`.
 

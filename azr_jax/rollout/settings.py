@@ -246,7 +246,7 @@ class SamplerSettings(Settings):
   )
   verdict_delay_calls: int = setting(
     2,
-    "decode calls between starting a program and reading its outcome; a fixed "
+    "decode calls between starting a program and reading its verdict; a fixed "
     "delay makes runs with the same seed equal",
     minimum=1,
     expert=True,

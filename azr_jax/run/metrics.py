@@ -42,7 +42,7 @@ HEALTHY = {
   "staleness/max at most rollout.max_staleness; partial/budgets 1",
   "learner": "entropy falls slowly; grad_norm without spikes; skipped 0; "
   "correction/effective_fraction near 1",
-  "time": "seconds per phase; verification_wait near 0",
+  "time": "seconds per phase; verdict_wait near 0",
   "groups": "equal_fraction, dropped_fraction: zero-advantage groups, well "
   "below 1",
   "dynamic_sampling": "no_signal_fraction near 0; dropped_fraction far below 1",

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import subprocess
 from typing import Any
 
@@ -50,7 +51,7 @@ def record(folder: pathlib.Path, hosts: Hosts, done: int) -> None:
 
 
 def _describe(hosts: Hosts, done: int) -> dict[str, Any]:
-  """Describes this process and its devices."""
+  """Describes this process, its host and its devices."""
   now = datetime.datetime.now(datetime.UTC)
   kinds = collections.Counter(device.device_kind for device in jax.devices())
   return {
@@ -63,7 +64,21 @@ def _describe(hosts: Hosts, done: int) -> dict[str, Any]:
     "devices": dict(kinds),
     "processes": hosts.count,
     "cores": len(os.sched_getaffinity(0)),
+    "cpu": _cpu_model(),
   }
+
+
+def _cpu_model() -> str | None:
+  """Returns the model of this host's CPU, or None if unknown."""
+  try:
+    text = pathlib.Path("/proc/cpuinfo").read_text("utf-8", "replace")
+  except OSError:
+    text = ""
+  found = re.search(r"^model name\s*: *(\S.*)$", text, re.MULTILINE)
+  if found:
+    return found[1].strip()
+  name = platform.processor()
+  return name if name not in ("", platform.machine()) else None
 
 
 def commits(folder: pathlib.Path) -> list[str]:

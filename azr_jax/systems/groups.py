@@ -5,8 +5,8 @@ The life of a step (`GroupSystem.collect`):
    step paused are appended.
 2. `sample_group` samples and grades the responses to each item. A group with
    equal rewards may be replaced (`dynamic_sampling.py`).
-3. `complete` and `observe` receive all groups: they finish grading and update
-   curricula.
+3. Once earlier steps are complete, `complete` and `observe` receive all groups:
+   they finish grading and update curricula.
 4. The responses become trajectories.
 """
 
@@ -109,6 +109,7 @@ class GroupSystem(System, Generic[Items]):
       lambda index: self.sample_group(policy, taken, index),
       taken.items,
     )
+    await policy.earlier_steps()
     groups = self.complete(groups)
     self.observe(step, taken, groups)
     if not groups.sampled:

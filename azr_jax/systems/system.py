@@ -195,8 +195,8 @@ class System(abc.ABC):
 
     With `rollout.max_staleness`, several steps are in flight at once. Read
     state that changes between steps before the first await, and update it after
-    the last one. Claim per-step items, such as the next problems of an epoch,
-    before the first await.
+    the last one, which is `await policy.earlier_steps()`. Claim per-step items,
+    such as the next problems of an epoch, before the first await.
     """
 
   def can_sample_ahead(self, step: int) -> bool:
@@ -215,7 +215,10 @@ class System(abc.ABC):
   def load_state_dict(  # noqa: B027 - most systems have no state.
     self, state: dict[str, Any]
   ) -> None:
-    """Restores what `state_dict` returned."""
+    """Replaces the state by one that `state_dict` returned.
+
+    A resume calls this once for each step in flight, and then once more.
+    """
 
   async def evaluate(
     self, policy: Policy, limit: int, samples: int

@@ -352,7 +352,7 @@ class Memory:
   def _token_bytes(self, row_length: int) -> float:
     """Estimates the bytes of a token's activations.
 
-    Compiled CPU updates of SmolLM2-135M need a tenth less.
+    Compiled CPU updates of SmolLM2-135M use 10 % less than this estimate.
     """
     c, is_cpu = self.config, self.platform == "cpu"
     # XLA computes in float32 on CPUs.

@@ -10,9 +10,11 @@ So tokens are the only state that crosses an update, and a token of step k is at
 most s updates old.
 
 What a step samples depends only on the system's state when it starts (the state
-after step k - s - 1 or later) and on its prompt numbers, which are
-part of the random keys. A killed run restarts the steps in flight from the
-states that they started from, and reuses the tokens in its checkpoint.
+after step k - s - 1 or later) and on its prompt numbers, which are part of the
+random keys. Steps update the state in order: a step that has sampled everything
+waits for earlier ones (`Policy.earlier_steps`). A killed run restarts the steps
+in flight from the states that they started from, and reuses the tokens in its
+checkpoint.
 """
 
 import collections
@@ -52,12 +54,15 @@ class _Step:
     policy: the policy that samples for the step.
     rollouts: the future of the step's rollouts.
     state: the system's state when the step started.
+    in_turn: completed when the rollouts of the step are collected, which lets
+      the step change the system's state.
   """
 
   number: int
   policy: Policy
   rollouts: "Future[types.RolloutBatch]"
   state: dict[str, Any]
+  in_turn: "Future[None]"
 
 
 class StepsInFlight:
@@ -127,15 +132,20 @@ class StepsInFlight:
     """
     if not self._steps:
       self._begin(step)
+      self._steps[0].in_turn.set_result(None)
     first = self._steps[0]
     assert first.number == step
+    if not first.in_turn.done():
+      first.in_turn.set_result(None)
+      self._loop.run_until_idle()
     while not first.rollouts.done():
       if self._loop.run_once():
         self._begin_more(step)
     rollouts = first.rollouts.result()
     self._loop.run_until_idle()
     self._steps.popleft()
-    rollouts.metrics.update(self._jobs.metrics())
+    # A system with jobs of its own has reported the waits for their verdicts.
+    rollouts.metrics.update(self._jobs.metrics() | rollouts.metrics)
     if self._staleness or self._step_tokens:
       rollouts.metrics.update(_staleness(rollouts, step))
     if self._step_tokens:
@@ -147,6 +157,7 @@ class StepsInFlight:
 
   def _begin(self, number: int) -> None:
     """Starts a step. Its prompts queue behind those of earlier steps."""
+    in_turn: Future[None] = Future()
     policy = Policy(
       self._sampler,
       self._tokenizer,
@@ -155,10 +166,11 @@ class StepsInFlight:
       loop=self._loop,
       priority=(number,),
       partial=PartialRollouts(self._step_tokens, self._paused),
+      in_turn=in_turn,
     )
     state = self._system.state_dict() if self._staleness else {}
     rollouts = self._loop.spawn(self._system.collect(policy, number))
-    self._steps.append(_Step(number, policy, rollouts, state))
+    self._steps.append(_Step(number, policy, rollouts, state, in_turn))
 
   def _begin_more(self, step: int) -> None:
     """Starts the next step if at least an eighth of the slots is free."""

@@ -205,7 +205,7 @@ def as_stream(
 
 
 def split(bars: list[Bar], done: float) -> list[Bar]:
-  """Splits the bars that the update interrupts in two."""
+  """Splits each bar that the update interrupts into two."""
   parts = []
   for slot, start, end, kind in bars:
     if end <= done:

@@ -170,8 +170,8 @@ def verify(hosts):
       "outputs": [future.result().outputs[0] for future in futures],
       "here": here,
       "programs": metrics["executor/programs"],
-      "early": metrics["time/verified_early_fraction"],
-      "wait": metrics["time/verification_wait"],
+      "early": metrics["time/verdict_early_fraction"],
+      "wait": metrics["time/verdict_wait"],
       "nothing_more": nothing_more,
       "failure": error_of(jobs.wait_all),
     }

@@ -137,7 +137,7 @@ def test_the_slowest_host_gives_the_seconds_of_waiting():
     jobs = SharedJobs(None, host, now=times.__next__)
     jobs.submit(lambda executor: done_later(7, 0.0), "name")
     assert jobs.poll(wait=True) == {"name": 7}
-    return jobs.metrics()["time/verification_wait"]
+    return jobs.metrics()["time/verdict_wait"]
 
   assert on_all_hosts(play) == [5.5] * HOSTS
 

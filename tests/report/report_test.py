@@ -342,12 +342,18 @@ def test_what_a_run_ran_on_is_shown(tmp_path):
   starts = [
     {"time": f"2026-11-2{day}T10:00:00+00:00", "commit": commit}
     | {"devices": {"TPU v5": 8}, "jax": "0.9", "python": "3.11", "cores": 4}
+    | ({"cpu": "<EPYC>"} if commit == "def-dirty" else {"cpu": None})
     for day, commit in ((1, "abc"), (3, "def-dirty"))
   ]
   lines = "".join(json.dumps(start) + "\n" for start in starts)
   (folder / "starts.jsonl").write_text(lines)
   text = build(reading.read_runs([str(folder)]))
-  for words in ("abc, then def-dirty", "8 x TPU v5", "2026-11-21 10:00 UTC"):
+  devices = "8 x TPU v5, 4 cores"
+  for words in (
+    "abc, then def-dirty",
+    f"{devices}, then {devices} (&lt;EPYC&gt;)",
+    "2026-11-21 10:00 UTC",
+  ):
     assert words in text
   assert "30 of 30" in text and "embedded:azr-tiny" in text
 
@@ -516,7 +522,7 @@ onmessage = message => { document.body.dataset.seen = message.data; };
 </script><iframe width="WIDTH" height="900" src="page.html#dark"></iframe>"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("num_runs", [1, 3])
 def test_a_browser_shows_the_page(tmp_path, width, num_runs):

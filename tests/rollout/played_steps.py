@@ -47,6 +47,7 @@ class Refilled(System):
       lambda number: self._ask(policy, number, items[number]),
       items,
     )
+    await policy.earlier_steps()
     self.order.return_unused(taken, groups)
     self.asked += [items[group.prompt_index] for group in groups.sampled]
     kept = [t for group in groups.kept for t in group.trajectories]

@@ -33,6 +33,7 @@ class Chain(System):
     every = await policy.gather(
       self._play(policy, number, known) for number in range(5)
     )
+    await policy.earlier_steps()
     trajectories = [one for group in every for one in group]
     tokens = [t.completion.token_ids.sum() for t in trajectories]
     self.sums[step] = int(sum(tokens))
@@ -131,3 +132,62 @@ def test_stale_tokens_have_the_logprobs_they_were_sampled_with(make, params):
   for completion in mixed:
     assert (np.diff(completion.versions) >= 0).all()
     assert (completion.logprobs < 0).all()
+
+
+class Uneven(System):
+  """A long step and a short one in turn. Its state is the steps so far."""
+
+  name = "uneven"
+
+  def __init__(self, jobs):
+    self.jobs = jobs
+    self.ended = []
+
+  async def collect(self, policy, step):
+    prompt = policy.prompt("a")
+    limit = [20 if step % 2 else 2]
+    samples = policy.sample([prompt], 2, max_new_tokens=limit)
+    done = [one async for one in samples]
+    await policy.earlier_steps()
+    self.ended.append(step)
+    trajectories = [types.Trajectory(prompt, c, 0.0, 0) for _, _, c in done]
+    return types.RolloutBatch(trajectories, {"ended": len(self.ended)})
+
+  def state_dict(self):
+    return {"ended": list(self.ended)}
+
+  def load_state_dict(self, state):
+    self.ended = list(state["ended"])
+
+
+def test_steps_change_the_state_in_order(make):
+  """Step 2 has all its samples before step 1."""
+  _, batches, states = make.whole(1, Uneven)
+  ended = [json.loads(state)["ended"] for state in states]
+  assert ended == [list(range(1, step + 1)) for step in range(1, STEPS + 1)]
+  assert [batch.metrics["ended"] for batch in batches] == [*range(1, STEPS + 1)]
+  in_flight = json.loads(states[0])[IN_FLIGHT]["steps"]
+  assert [len(step["sequences"]) for step in in_flight] == [2]
+  _, steps = make(1, Uneven)
+  steps.load_state_dict(json.loads(states[0]))
+  resumed, last = play(make, steps, first=2)
+  assert plain(resumed) == plain(batches[1:])
+  assert [batch.metrics["ended"] for batch in resumed] == [2, 3, 4, 5]
+  assert last[-1] == states[-1]
+
+
+class Reporting(Chain):
+  """Has jobs of its own, whose waits it reports."""
+
+  async def collect(self, policy, step):
+    batch = await super().collect(policy, step)
+    batch.metrics["time/verdict_wait"] = 5.0
+    return batch
+
+
+def test_a_system_may_report_the_wait_for_its_own_jobs(make):
+  system, steps = make(0, Reporting)
+  system.jobs.metrics = lambda: {"time/verdict_wait": 0.0, "executor/ok": 2.0}
+  [batch], _ = play(make, steps, last=1)
+  assert batch.metrics["time/verdict_wait"] == 5.0
+  assert batch.metrics["executor/ok"] == 2.0

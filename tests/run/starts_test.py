@@ -2,9 +2,12 @@
 
 import datetime
 import json
+import pathlib
+import platform
 import subprocess
 
 import jax
+import pytest
 
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.run import starts
@@ -22,6 +25,40 @@ def test_each_start_is_a_line_with_date_code_and_devices(tmp_path):
   assert 0 <= age.total_seconds() < 3600
   assert sum(first["devices"].values()) == jax.device_count()
   assert first["jax"] == jax.__version__ and first["processes"] == 1
+
+
+@pytest.mark.parametrize(
+  "text, processor, cpu",
+  [
+    (
+      "vendor : A\nmodel name\t: AMD EPYC 9B14 \n\nmodel name\t: B\n",
+      "",
+      "AMD EPYC 9B14",
+    ),
+    ("model name\t:\nBogoMIPS : 50\n", "", None),
+    ("", "Neoverse", "Neoverse"),
+    (None, "Neoverse", "Neoverse"),
+    (None, "aarch64", None),
+    (None, "", None),
+  ],
+)
+def test_a_start_has_the_model_of_the_cpu(
+  tmp_path, monkeypatch, text, processor, cpu
+):
+  read_text = pathlib.Path.read_text
+
+  def read(path, *arguments, **options):
+    if str(path) != "/proc/cpuinfo":
+      return read_text(path, *arguments, **options)
+    if text is None:
+      raise FileNotFoundError(path)
+    return text
+
+  monkeypatch.setattr(pathlib.Path, "read_text", read)
+  monkeypatch.setattr(platform, "processor", lambda: processor)
+  monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+  starts.record(tmp_path, Hosts(60.0), 0)
+  assert json.loads((tmp_path / starts.STARTS).read_text())["cpu"] == cpu
 
 
 def git(folder, *arguments):

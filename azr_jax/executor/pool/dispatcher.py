@@ -28,8 +28,8 @@ from azr_jax.executor.pool import verdict
 from azr_jax.executor.pool.pending import PendingJobs, PoolTask
 
 # Maximum number of jobs per worker that a server holds; it gets more when half
-# of them are done. That many last for a tenth of a second, for which a busy
-# trainer may not run this thread.
+# of them are done. 64 jobs last about 0.1 s, as long as a busy trainer may
+# starve this thread.
 JOBS_PER_WORKER = 64
 BATCH = 64  # Jobs assigned at a time.
 MAX_TRIES = 3

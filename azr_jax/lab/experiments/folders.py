@@ -52,7 +52,7 @@ class Workdir:
     return self.path / f"{arm}_{seed}_scores" / score
 
   def start_scores(self, score: str) -> pathlib.Path:
-    """Returns the folder of the start's results on a benchmark."""
+    """Returns the folder of the starting model's results on a benchmark."""
     return self.path / "start_scores" / score
 
   def prepared(self, name: str) -> pathlib.Path:

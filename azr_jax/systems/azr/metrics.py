@@ -79,7 +79,7 @@ def proposal_metrics(
     proposals: all proposals of the step.
     samples: learnability rollouts per proposal. A histogram counts proposals
       without undecided rollouts by their number of correct rollouts.
-    reward: a key of `rewards.PROPOSER_REWARDS`.
+    reward: a key of `PROPOSER_REWARDS`.
   """
   metrics: dict[str, float] = {}
   for task_type in dict.fromkeys(p.task_type for p in proposals):

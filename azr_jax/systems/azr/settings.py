@@ -13,11 +13,8 @@ from azr_jax.systems.azr.extensions.labels import (
 )
 from azr_jax.systems.azr.extensions.repetition import RepetitionSettings
 from azr_jax.systems.azr.extensions.settings import AppendixSettings
-from azr_jax.systems.azr.rewards import (
-  PROPOSER_REWARDS,
-  UNLEARNABLE_REWARDS,
-  RewardRules,
-)
+from azr_jax.systems.azr.rewards import UNLEARNABLE_REWARDS, RewardRules
+from azr_jax.systems.proposer_rewards import PROPOSER_REWARDS
 from azr_jax.tasks.programs import buffer, parsing, templates
 from azr_jax.tasks.programs import prompts as prompts_lib
 from azr_jax.tasks.programs.task import (
@@ -143,7 +140,7 @@ class AZRSettings(Settings):
   )
   proposer_reward: str = setting(
     "learnability",
-    "reward of a valid proposal as a function of its solve rate (rewards.py)",
+    "reward of a valid proposal, by its solve rate (docs/rewards.md)",
     paper="learnability (eq. 4)",
     choices=tuple(PROPOSER_REWARDS),
   )

@@ -221,6 +221,7 @@ class AZR(System):
       uses_solutions=self.settings.uses_solutions,
       solve_from=self.settings.solve_from,
     ).collect(starts)
+    await policy.earlier_steps()
 
     # Lines 7 and 12: valid tasks enter the buffers.
     self._add_tasks(episodes, step)

@@ -33,16 +33,18 @@ from azr_jax.executor import futures
 from azr_jax.grading import answer_tags
 from azr_jax.grading import countdown as verifier
 from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems import collect, dynamic_sampling
 from azr_jax.systems import groups as groups_lib
-from azr_jax.systems.azr import rewards
 from azr_jax.systems.countdown import sources as sources_lib
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.systems.countdown.sources import PROPOSED, Sources
 from azr_jax.systems.dynamic_sampling import Groups
 from azr_jax.systems.groups import GroupSystem, StepItems
+from azr_jax.systems.proposer_rewards import learnability
 from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
 
@@ -69,13 +71,15 @@ class _Proposal:
 
   Attributes:
     completion: the response that proposes the puzzle.
+    puzzle: the proposed puzzle; None if rejected.
     rejection: the reason for rejecting it; None if it is a valid new puzzle.
-    item: the puzzle's item in source 0; None if rejected.
+    item: the puzzle's item in source 0; None until it is added.
     pass_rate: the fraction of correct responses, once the puzzle was tried.
   """
 
   prompt: types.Prompt
   completion: types.Completion
+  puzzle: Puzzle | None
   rejection: str | None
   item: SampledItem | None = None
   pass_rate: float = 0.0
@@ -87,9 +91,12 @@ class StepPuzzles(StepItems):
 
   Attributes:
     proposals: the step's proposals, sampled in a phase of their own.
+    tried: the proposals whose puzzles are the first prompts of the step. Their
+      items are None until `observe` adds the puzzles.
   """
 
   proposals: Sequence[_Proposal] = ()
+  tried: Sequence[_Proposal] = ()
 
   def sampled(self, groups: Groups) -> list[SampledItem]:
     """Returns the item of each sampled group."""
@@ -109,7 +116,9 @@ class Countdown(GroupSystem[StepPuzzles]):
     super().__init__(settings, context)
     self._puzzles = [list(source) for source in sources.puzzles]
     self._num_given = len(self._puzzles[0])
-    self._known = {puzzle.key for source in self._puzzles for puzzle in source}
+    self._given = {puzzle.key for source in self._puzzles for puzzle in source}
+    # Key of a proposed puzzle -> its item.
+    self._proposed: dict[object, SampledItem] = {}
     self._curriculum = sources.curriculum
     self._buckets = sources.buckets
 
@@ -161,17 +170,25 @@ class Countdown(GroupSystem[StepPuzzles]):
     }
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
-    """Restores what `state_dict` returned. Call it on a new system."""
+    """Replaces the curriculum's state and the proposed puzzles."""
+    del self._puzzles[0][self._num_given :]
+    self._buckets.truncate(self._num_given)
+    self._proposed.clear()
     for numbers, target in state["own"]:
       self._add(Puzzle(tuple(numbers), target))
     self._curriculum.load_state_dict(state["curriculum"])
 
   def _add(self, puzzle: Puzzle) -> SampledItem:
-    """Adds a proposed puzzle to source 0 and to its bucket."""
-    bucket = self._buckets.names.index(PROPOSED)
-    self._puzzles[0].append(puzzle)
-    self._known.add(puzzle.key)
-    return SampledItem(self._buckets.add(bucket), bucket)
+    """Adds a proposed puzzle to source 0 and to its bucket; returns its item.
+
+    A step that overlaps this one may have added it already.
+    """
+    if puzzle.key not in self._proposed:
+      bucket = self._buckets.names.index(PROPOSED)
+      self._puzzles[0].append(puzzle)
+      item = SampledItem(self._buckets.add(bucket), bucket)
+      self._proposed[puzzle.key] = item
+    return self._proposed[puzzle.key]
 
   async def take(self, policy: Policy, step: int) -> StepPuzzles:
     """Draws puzzles from the curriculum; samples proposals if they are due."""
@@ -186,24 +203,32 @@ class Countdown(GroupSystem[StepPuzzles]):
       ]
     )
     proposed: list[_Proposal] = []
+    tried: list[_Proposal] = []
+    batch_size = settings.prompts
     if settings.proposals and self._may_propose(items):
-      proposed = await self._propose(policy, items, rngs[0])
-      fresh = [p.item for p in proposed if p.item is not None]
+      proposed = await self._propose(policy, items, step)
       # Proposals replace solutions, so the number of completions per step is
       # the same as without them.
-      remaining = settings.prompts - -(
-        -settings.proposals // settings.group_size
-      )
-      items = (fresh + items)[:remaining]
-    batch_size = len(items)
+      batch_size -= -(-settings.proposals // settings.group_size)
+      tried = [p for p in proposed if p.puzzle is not None][:batch_size]
+      items = items[: batch_size - len(tried)]
     for replacements in extra:
       items = items + replacements[:batch_size]
+    rows = [dataclasses.astuple(item) for item in items]
     return StepPuzzles(
-      [dataclasses.astuple(item) for item in items], proposals=proposed
+      [None] * len(tried) + rows, proposals=proposed, tried=tried
     )
 
   def observe(self, step: int, taken: StepPuzzles, groups: Groups) -> None:
-    """Updates the curriculum and the pass rates of proposed puzzles."""
+    """Adds proposed puzzles; updates the curriculum and their pass rates."""
+    for proposal in taken.proposals:
+      if proposal.puzzle is not None:
+        proposal.item = self._add(proposal.puzzle)
+    added = [p.item for p in taken.tried if p.item is not None]
+    taken.items = [
+      *map(dataclasses.astuple, added),
+      *taken.items[len(added) :],
+    ]
     solved = [group.trajectories for group in groups.sampled]
     items = taken.sampled(groups)
     rates = [
@@ -235,8 +260,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     self, policy: Policy, taken: StepPuzzles, index: int
   ) -> list[types.Trajectory]:
     """Returns G graded responses to a puzzle; [] if its prompt is too long."""
-    settings, item = self.settings, SampledItem(*taken.items[index])
-    puzzle = self._puzzles[item.source][item.index]
+    settings, puzzle = self.settings, self._puzzle(taken, index)
     text = prompts.solve_prompt(puzzle, settings.prompt_format)
     prompt = policy.prompt(text, puzzle)
     if not policy.fits(prompt):
@@ -270,14 +294,22 @@ class Countdown(GroupSystem[StepPuzzles]):
       for one in graded
     ]
 
+  def _puzzle(self, taken: StepPuzzles, index: int) -> Puzzle:
+    """Returns the puzzle of a prompt."""
+    if index < len(taken.tried):
+      puzzle = taken.tried[index].puzzle
+      assert puzzle is not None
+      return puzzle
+    item = SampledItem(*taken.items[index])
+    return self._puzzles[item.source][item.index]
+
   async def _propose(
-    self,
-    policy: Policy,
-    items: Sequence[SampledItem],
-    rng: np.random.Generator,
+    self, policy: Policy, items: Sequence[SampledItem], step: int
   ) -> list[_Proposal]:
-    """Samples proposals and adds new puzzles to their bucket."""
+    """Samples proposals. New puzzles differ from those before the step."""
     settings = self.settings
+    rng = streams.generator(self.context.seed, Purpose.REFERENCES, step)
+    known = set(self._proposed)
     proposer_prompts = []
     for _ in range(settings.proposals):
       chosen = rng.choice(len(items), settings.references, replace=False)
@@ -290,11 +322,12 @@ class Countdown(GroupSystem[StepPuzzles]):
     for index, prompt in enumerate(proposer_prompts):
       response = responses[index]
       puzzle = prompts.parse_proposal(response.text, settings.prompt_format)
-      rejection = proposals.rejection(puzzle, self._known)
-      proposal = _Proposal(prompt, response, rejection)
-      if puzzle is not None and rejection is None:
-        proposal.item = self._add(puzzle)
-      proposed.append(proposal)
+      rejection = proposals.rejection(puzzle, self._given, known)
+      if rejection is not None:
+        puzzle = None
+      if puzzle is not None:
+        known.add(puzzle.key)
+      proposed.append(_Proposal(prompt, response, puzzle, rejection))
     return proposed
 
   def _proposal_trajectory(
@@ -303,7 +336,7 @@ class Countdown(GroupSystem[StepPuzzles]):
     is_valid = proposal.rejection is None
     reward = _BAD_PROPOSAL_REWARD
     if is_valid:
-      reward = rewards.learnability(proposal.pass_rate)
+      reward = learnability(proposal.pass_rate)
     return types.Trajectory(
       prompt=proposal.prompt,
       completion=proposal.completion,
@@ -363,6 +396,6 @@ def _proposal_metrics(proposed: Sequence[_Proposal]) -> dict[str, float]:
   if rates:
     metrics["learnability/countdown/solve_rate"] = float(np.mean(rates))
     metrics["learnability/countdown/mean"] = float(
-      np.mean([rewards.learnability(rate) for rate in rates])
+      np.mean([learnability(rate) for rate in rates])
     )
   return metrics

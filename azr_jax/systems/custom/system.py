@@ -308,14 +308,11 @@ class Custom(GroupSystem[ScoredItems]):
     return metrics | self._order.metrics() | self._job_metrics()
 
   def _job_metrics(self) -> dict[str, float]:
-    """Returns the time waited for rewards, if they have jobs of their own."""
+    """Returns how long verdicts were waited for, if rewards have own jobs."""
     if self._jobs is self.context.jobs:
       return {}
     metrics = self._jobs.metrics()
-    return {
-      "time/reward_wait": metrics["time/verification_wait"],
-      "time/reward_early_fraction": metrics["time/verified_early_fraction"],
-    }
+    return {k: v for k, v in metrics.items() if k.startswith("time/")}
 
   async def evaluate(
     self, policy: Policy, limit: int, samples: int

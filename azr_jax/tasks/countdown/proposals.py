@@ -13,12 +13,12 @@ from azr_jax.tasks.countdown import generator, solver
 MAX_TARGET = 100
 
 
-def rejection(puzzle: Puzzle | None, known: Collection[object]) -> str | None:
+def rejection(puzzle: Puzzle | None, *known: Collection[object]) -> str | None:
   """Returns the reason to reject a proposal, or None to accept it.
 
   Args:
     puzzle: the parsed puzzle, or None if parsing failed.
-    known: the keys of existing puzzles.
+    known: collections of the keys of existing puzzles.
 
   Returns:
     None, `format`, `range`, `known`, `held_out` or `unsolvable`.
@@ -32,7 +32,7 @@ def rejection(puzzle: Puzzle | None, known: Collection[object]) -> str | None:
     or not 1 <= puzzle.target <= MAX_TARGET
   ):
     return "range"
-  if puzzle.key in known:
+  if any(puzzle.key in keys for keys in known):
     return "known"
   if generator.is_test(puzzle):
     return "held_out"

@@ -3,6 +3,7 @@
 import pytest
 
 from azr_jax.grading.outcome import Outcome
+from azr_jax.systems import proposer_rewards
 from azr_jax.systems.azr import rewards as azr_rewards
 from azr_jax.systems.azr.extensions import intrinsic as intrinsic_lib
 from azr_jax.systems.azr.rewards import RewardRules, Solved
@@ -15,7 +16,7 @@ PUBLISHED = RewardRules(unlearnable=-0.5, wrong=-0.5, bad_format=-1.0)
   "solve_rate, want", [(0.0, 0.0), (0.125, 0.875), (0.5, 0.5), (1.0, 0.0)]
 )
 def test_learnability(solve_rate, want):
-  assert azr_rewards.learnability(solve_rate) == want
+  assert proposer_rewards.learnability(solve_rate) == want
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_undecided_rollouts_earn_the_least_of_what_they_may_be(undecided):
   for correct in range(9 - undecided):
     wrong = 8 - undecided - correct
     possible = [
-      azr_rewards.learnability((correct + hidden) / 8)
+      proposer_rewards.learnability((correct + hidden) / 8)
       for hidden in range(undecided + 1)
     ]
     solved = Solved(correct, wrong, undecided)
@@ -64,9 +65,9 @@ BY_NAME = {
 
 
 def test_every_reward_of_the_proposer_has_its_values():
-  assert azr_rewards.PROPOSER_REWARDS.keys() == BY_NAME.keys()
+  assert proposer_rewards.PROPOSER_REWARDS.keys() == BY_NAME.keys()
   for name, want in BY_NAME.items():
-    reward = azr_rewards.PROPOSER_REWARDS[name]
+    reward = proposer_rewards.PROPOSER_REWARDS[name]
     assert tuple(map(reward, RATES)) == want
 
 

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 import scripted
+from typed import stand_in
 
 from azr_jax import types
 from azr_jax.config.settings import Invalid
@@ -17,7 +18,7 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.systems import dynamic_sampling
 from azr_jax.systems.custom import rewards, system
 from azr_jax.systems.custom.build import build_rewards
-from azr_jax.systems.custom.settings import CustomSettings
+from azr_jax.systems.custom.settings import EXECUTOR, CustomSettings
 from azr_jax.tasks.table.reading import Row
 
 FILE = """
@@ -274,3 +275,14 @@ def test_functions_that_were_passed_are_found_by_name(context):
     made.close()
   with pytest.raises(Invalid, match="'given:f' was passed to azr_jax.api"):
     build_rewards(settings, ROW.columns)
+
+
+def test_rewards_with_jobs_of_their_own_report_their_waits(context):
+  settings = CustomSettings(data="x", reward="y", prompts=1)
+  made = stand_in(rewards.Rewards)
+  own = system.Custom(settings, context, [ROW], [], made)
+  waits = {"time/verdict_wait", "time/verdict_early_fraction"}
+  assert own._job_metrics().keys() == waits
+  settings = dataclasses.replace(settings, where=EXECUTOR)
+  shared = system.Custom(settings, context, [ROW], [], made)
+  assert shared._job_metrics() == {}
