@@ -9,6 +9,7 @@
 | `smollm2-135m_gpu` | from `sft.py:azr_smollm2-135m_gpu` | H100: 63 to 89 % |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
+| `qwen3-8b_lora_h100`, ... | LoRA of Qwen3 (`lora.py`) | one device |
 
 The percentages are mean accuracies over the three task types of the benchmark
 `programs_heldout`, before and after training, with `VARIANT+ours`.
@@ -21,6 +22,7 @@ experiments of appendix D are in `azr.appendix`. `--help` lists all keys.
 import ml_collections
 
 from azr_jax.config import presets
+from azr_jax.configs import lora
 from azr_jax.executor.settings import profile
 from azr_jax.tasks.programs import parsing
 from azr_jax.trainer import settings
@@ -42,6 +44,7 @@ VARIANTS = (
   "smollm2-135m_gpu",
   "smollm2-135m_few_shot",
   *PAPER_MODELS,
+  *lora.VARIANTS,
 )
 # The models that `configs/sft.py:azr_smollm2-135m` and `..._gpu` write.
 SMOLLM2_START = "azr_smollm2_sft/model"
@@ -79,7 +82,10 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     small[variant](c)
   else:
     _paper(c)
-    c.model.source = PAPER_MODELS[variant]
+    if variant in lora.VARIANTS:
+      lora.apply(c, variant, {"azr.prompts": 16})
+    else:
+      c.model.source = PAPER_MODELS[variant]
   presets.apply(c, preset, PUBLISHED_CODE, OURS)
   return c
 

@@ -33,11 +33,17 @@ template.
 import ml_collections
 
 from azr_jax.config import presets
+from azr_jax.configs import lora
 from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 
 SIZES = ("3b", "7b", "14b")
-VARIANTS = ("tiny", "smollm2-135m", *(f"qwen2.5-{size}" for size in SIZES))
+VARIANTS = (
+  "tiny",
+  "smollm2-135m",
+  *(f"qwen2.5-{size}" for size in SIZES),
+  *lora.VARIANTS,
+)
 # Chips per copy of the weights for sampling. Weights sharded over all chips, as
 # the state is, would be gathered again for each token.
 SAMPLING_CHIPS = {"qwen2.5-3b": 1, "qwen2.5-7b": 4, "qwen2.5-14b": 4}
@@ -71,7 +77,10 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   variant, preset = presets.split(variant, VARIANTS)
   c = settings.train_config("code_interpreter")
   _objective(c)
-  if variant == "tiny":
+  if variant in lora.VARIANTS:
+    _paper(c)
+    lora.apply(c, variant, {"code_interpreter.prompts": 32})
+  elif variant == "tiny":
     _tiny(c)
   elif variant == "smollm2-135m":
     _smollm2(c)

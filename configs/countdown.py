@@ -19,6 +19,8 @@
 puzzles. It starts from the model that `configs/sft.py:countdown_smollm2-135m`
 writes to `countdown_smollm2_sft`.
 
+`qwen3-8b_lora_h100` and so on train adapters on one device (`lora.py`).
+
 `qwen2.5-0.5b` and its variants (`qwen2.5-0.5b_static`, ...) use the constants
 of section 4.1. Variants that end with `mix` use the constants of section 4.2;
 their baseline is `qwen2.5-0.5b_no_mix`, uniform over real puzzles. Section 4.1
@@ -37,6 +39,7 @@ commands:
 import ml_collections
 
 from azr_jax.config import presets
+from azr_jax.configs import lora
 from azr_jax.trainer import settings
 
 SUFFIXES = (
@@ -59,6 +62,7 @@ VARIANTS = (
   *(model + suffix for model in _COMPARED for suffix in SUFFIXES),
   "qwen2.5-0.5b" + NO_MIX,
   "smollm2-135m",
+  *lora.VARIANTS,
 )
 # The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
@@ -82,6 +86,8 @@ OURS = {
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   """Returns the configuration of VARIANT or VARIANT+PRESET."""
   variant, preset = presets.split(variant, VARIANTS)
+  if variant in lora.VARIANTS:
+    return _lora(variant, preset)
   model = next(m for m in MODELS if variant.startswith(m))
   kind = variant.removeprefix(model)
   c = settings.train_config("countdown")
@@ -96,6 +102,17 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
       _paper_mixing(c)
   _choose_prompts(c, kind)
   presets.apply(c, preset, PUBLISHED_CODE, OURS[model])
+  return c
+
+
+def _lora(variant: str, preset: str) -> ml_collections.ConfigDict:
+  """Returns the configuration of a variant of `lora.VARIANTS`."""
+  c = settings.train_config("countdown")
+  _objective(c)
+  _paper(c)
+  c.model.preset = ""
+  lora.apply(c, variant, {"countdown.prompts": 32})
+  presets.apply(c, preset, PUBLISHED_CODE, {})
   return c
 
 

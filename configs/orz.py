@@ -30,6 +30,7 @@ problems:
 import ml_collections
 
 from azr_jax.config import presets
+from azr_jax.configs import lora
 from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 
@@ -41,6 +42,7 @@ VARIANTS = (
   *SIZES,
   "32b_anneal",
   "distill_14b",
+  *lora.VARIANTS,
 )
 # Chips per copy of the weights for sampling. Weights sharded over all chips, as
 # the state is, would be gathered again for each token.
@@ -73,7 +75,10 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   variant, preset = presets.split(variant, VARIANTS)
   c = settings.train_config("orz")
   _objective(c)
-  if variant == "tiny":
+  if variant in lora.VARIANTS:
+    _paper(c)
+    lora.apply(c, variant, {"orz.prompts": 16, "orz.group_size": 16})
+  elif variant == "tiny":
     _tiny(c)
   elif variant == "smollm2-135m":
     _smollm2(c)

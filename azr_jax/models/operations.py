@@ -65,8 +65,14 @@ def training_flops(
     frozen: whether only adapters are trained. The backward pass then computes
       no gradients of weights; the adapters' own FLOPs are not counted.
   """
-  forward = sum(forward_flops(config, n, (n + 1) / 2) for n in lengths)
-  return (2.0 if frozen else 3.0) * forward
+  lengths = list(lengths)
+  flops = 3.0 * sum(forward_flops(config, n, (n + 1) / 2) for n in lengths)
+  return flops - frozen * weight_gradient_flops(config, sum(lengths))
+
+
+def weight_gradient_flops(config: ModelConfig, tokens: float) -> float:
+  """Returns the FLOPs of the gradients of all matrices."""
+  return 2.0 * tokens * multiplied_weights(config)
 
 
 def weight_bytes(config: ModelConfig, dtypes: SamplingDtypes) -> float:

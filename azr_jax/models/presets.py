@@ -43,6 +43,37 @@ _QWEN25_SIZES = {
   "14b": (5120, 48, 40, 8, 13824, False, 152064, 1e-5),
   "32b": (5120, 64, 40, 8, 27648, False, 152064, 1e-5),
 }
+
+
+def _qwen3(
+  hidden: int, layers: int, heads: int, mlp: int, *, tie: bool
+) -> ModelConfig:
+  """Returns a config of the Qwen3 family."""
+  return ModelConfig(
+    vocab_size=151936,
+    hidden_size=hidden,
+    num_layers=layers,
+    num_heads=heads,
+    num_kv_heads=8,
+    head_size=128,
+    mlp_size=mlp,
+    rope_theta=1_000_000.0,
+    norm_eps=1e-6,
+    tie_embeddings=tie,
+    max_positions=40960,
+    qk_norm=True,
+  )
+
+
+# Size -> D, L, H, F, whether embeddings are tied.
+_QWEN3_SIZES = {
+  "0.6b": (1024, 28, 16, 3072, True),
+  "1.7b": (2048, 28, 16, 6144, True),
+  "4b": (2560, 36, 32, 9728, True),
+  "8b": (4096, 36, 32, 12288, False),
+  "14b": (5120, 40, 40, 17408, False),
+  "32b": (5120, 64, 64, 25600, False),
+}
 # Base models with 131072 positions; the others and Coder have 32768.
 _LONG_CONTEXT = ("1.5b", "7b", "14b", "32b")
 
@@ -93,35 +124,9 @@ PRESETS: dict[str, ModelConfig] = {
     max_positions=131072,
     rope_scaling=Llama3RopeScaling(8.0, 1.0, 4.0, 8192),
   ),
-  "qwen3-0.6b": ModelConfig(
-    vocab_size=151936,
-    hidden_size=1024,
-    num_layers=28,
-    num_heads=16,
-    num_kv_heads=8,
-    head_size=128,
-    mlp_size=3072,
-    rope_theta=1_000_000.0,
-    norm_eps=1e-6,
-    tie_embeddings=True,
-    max_positions=40960,
-    qk_norm=True,
-  ),
-  "qwen3-8b": ModelConfig(
-    vocab_size=151936,
-    hidden_size=4096,
-    num_layers=36,
-    num_heads=32,
-    num_kv_heads=8,
-    head_size=128,
-    mlp_size=12288,
-    rope_theta=1_000_000.0,
-    norm_eps=1e-6,
-    tie_embeddings=False,
-    max_positions=40960,
-    qk_norm=True,
-  ),
 }
+for _size, (*_shape, _tie) in _QWEN3_SIZES.items():
+  PRESETS[f"qwen3-{_size}"] = _qwen3(*_shape, tie=_tie)
 for _size, (*_shape, _tie, _vocab, _eps) in _QWEN25_SIZES.items():
   for _family in ("qwen2.5", "qwen2.5-coder"):
     _long = _family == "qwen2.5" and _size in _LONG_CONTEXT

@@ -77,7 +77,7 @@ class UpdateRunner:
     self.micro_batches = self._batch.tokens.shape[0]
     start = time.perf_counter()
     self._update = learner.policy_update.lower(
-      self._state, self._batch, None
+      self._state, self._batch, Fixed()
     ).compile()
     self.compile_s = time.perf_counter() - start
     memory = self._update.memory_analysis()

@@ -24,7 +24,7 @@ from azr_jax.lab.compile import (
 from azr_jax.lab.compile import draws as draws_lib
 from azr_jax.lab.compile import lengths as lengths_lib
 from azr_jax.lab.compile import topology as topology_lib
-from azr_jax.models import load, presets
+from azr_jax.models import adapters, load, presets
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import ModelSettings
 from azr_jax.parallel import chips
@@ -96,7 +96,9 @@ def compile_check(
   programs = compiled.compile_all(
     c, config, mesh, options, on_program, program_names
   )
-  shapes = make_shapes(c, mesh, sampling, prompt_tokens + new_tokens / 2)
+  shapes = make_shapes(
+    c, config, mesh, sampling, prompt_tokens + new_tokens / 2
+  )
   trip_counts = assumed_trip_counts(c, shapes, prompt_tokens)
   counts = slot_counts(
     r.slots, mesh_lib.batch_devices(sampling), mesh_lib.platform(mesh)
@@ -213,12 +215,17 @@ def _reports(
 
 
 def make_shapes(
-  c: TrainSettings, mesh: Mesh, sampling: Mesh, context: float
+  c: TrainSettings,
+  config: ModelConfig,
+  mesh: Mesh,
+  sampling: Mesh,
+  context: float,
 ) -> roofline_floors.Shapes:
   """Returns the sizes of one call of each program.
 
   Args:
     c: a training configuration.
+    config: the model's config.
     mesh: the learner's mesh.
     sampling: the sampling mesh, over the same devices.
     context: mean tokens that a live slot holds.
@@ -229,6 +236,9 @@ def make_shapes(
     rows = max(1, r.prefill_tokens // chunk)
     rows = mesh_lib.padded_rows(rows, sampling)
     prefill_shapes[sampling_programs.prefill_name(r, chunk)] = (rows, chunk)
+  lora, trained = c.lora.adapters, None
+  if lora is not None:
+    trained = adapters.parameter_count(config, lora)
   return roofline_floors.Shapes(
     chips=mesh.size,
     tensor=sampling.shape["tensor"],
@@ -239,6 +249,7 @@ def make_shapes(
     decode_steps=r.decode_chunk,
     prefill_shapes=prefill_shapes,
     dtypes=r.dtypes(c.model.dtype),
+    adapters=trained,
   )
 
 

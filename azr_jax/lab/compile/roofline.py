@@ -14,6 +14,7 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.models.operations import (
   cache_entry_bytes,
   forward_flops,
+  weight_gradient_flops,
   weight_bytes,
 )
 from azr_jax.parallel.chips import Chip
@@ -135,7 +136,10 @@ def estimate(
   trained = load.trained * length
   forward = forward_flops(config, trained, length / 2)
   passes = 3.0 + (1.0 if remat == "full" else 0.0)
-  compute_s = passes * forward / rate
+  skipped = 0.0
+  if c.lora.rank:
+    skipped = weight_gradient_flops(config, trained)
+  compute_s = (passes * forward - skipped) / rate
   row_tokens = c.learner.row_length * micro_rows
   micro_batches = max(1.0, trained / row_tokens)
   sent = sum(total.sent_bytes for total in update_collectives.values())
@@ -147,12 +151,10 @@ def estimate(
     decode_s=decode_s,
     update_s=update_s,
     # Values are estimated once, and trained on in every epoch.
-    critic_s=(passes * c.learner.epochs + 1.0) * forward / rate
-    if has_critic
-    else 0.0,
+    critic_s=has_critic * (compute_s * c.learner.epochs + forward / rate),
     decode_tokens_per_s=load.sequences * load.new_tokens / decode_s,
     update_tokens_per_s=trained / update_s,
-    update_mfu=3.0 * forward * c.learner.epochs / rate / update_s,
+    update_mfu=(3.0 * forward - skipped) * c.learner.epochs / rate / update_s,
     update_bound="compute" if compute_s >= links_s else "links",
   )
 

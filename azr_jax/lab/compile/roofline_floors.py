@@ -38,6 +38,7 @@ class Shapes:
     decode_steps: tokens per slot in a decode call.
     prefill_shapes: program -> rows of a call, and tokens per row.
     dtypes: dtypes of the sampler's weights and cache.
+    adapters: number of trained parameters, if only adapters are trained.
   """
 
   chips: int
@@ -49,6 +50,7 @@ class Shapes:
   decode_steps: int
   prefill_shapes: Mapping[str, tuple[int, int]]
   dtypes: SamplingDtypes
+  adapters: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +81,15 @@ def call_floors(
     work = _forward(config, training / s.chips, s.row_length / 2)
   elif name in ("update", "critic"):
     forward = _forward(config, training / s.chips, s.row_length / 2)
-    work = {
-      part: _Work(_TRAINING_PASSES * w.flops) for part, w in forward.items()
-    }
-    state = _MASTER_BYTES * parameter_count(config) / s.chips
+    passes = dict.fromkeys(forward, _TRAINING_PASSES)
+    trained = s.adapters
+    if trained is None:
+      trained = parameter_count(config)
+    else:
+      # Frozen matrices have no gradients.
+      passes |= {part: _TRAINING_PASSES - 1 for part in _weights(config)}
+    work = {part: _Work(passes[part] * w.flops) for part, w in forward.items()}
+    state = _MASTER_BYTES * trained / s.chips
     work[parts.OPTIMIZER] = _Work(bytes=_OPTIMIZER_ARRAYS * state)
   elif name in s.prefill_shapes:
     work = _sampling(config, s, *s.prefill_shapes[name], 0.0)

@@ -1,0 +1,56 @@
+"""LoRA on one accelerator, or one small slice: variants of all systems.
+
+`MODEL_lora_DEVICE`, such as `configs/azr.py:qwen3-8b_lora_h100`, has the
+lengths of the system's paper and a batch that a single device finishes in
+minutes. docs/guide/lora.md says what fits where.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+MODELS = ("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b")
+# Device -> the keys that its memory and number decide.
+DEVICES: dict[str, dict[str, Any]] = {
+  "h100": {"rollout.slots": 128, "rollout.cache_gib": 24.0},
+  # The base has 8 bits from 8B on, so that it fits beside the cache.
+  "v6e-1": {"rollout.slots": 64, "rollout.cache_gib": 8.0},
+  # Sampling splits the weights by heads: a token would gather them otherwise.
+  "v5e-8": {
+    "rollout.slots": 128,
+    "rollout.cache_gib": 4.0,
+    "rollout.mesh.data": 1,
+    "rollout.mesh.tensor": 8,
+  },
+}
+_EIGHT_BITS = {("qwen3-8b", "v6e-1"), ("qwen3-14b", "v6e-1")}
+VARIANTS = tuple(
+  f"{model}_lora_{device}" for model in MODELS for device in DEVICES
+)
+
+
+def apply(
+  c: ml_collections.ConfigDict, variant: str, batch: Mapping[str, int]
+) -> None:
+  """Changes a config of the paper's size to a variant of `VARIANTS`.
+
+  Args:
+    c: the config.
+    variant: the variant.
+    batch: the keys that set the number of responses per step, with values for
+      one device.
+  """
+  model, device = variant.split("_lora_")
+  size = model.removeprefix("qwen3-").upper()
+  c.model.source = f"hf:Qwen/Qwen3-{size}"
+  c.lora.rank = 32
+  if (model, device) in _EIGHT_BITS:
+    c.lora.base_dtype = "int8"
+  # Adapters need about ten times the rate of whole matrices.
+  c.optimizer.learning_rate *= 10
+  c.critic.optimizer.learning_rate *= 10
+  c.rollout.mesh.data = -1
+  c.rollout.mesh.tensor = 1
+  c.learner.micro_rows = 1
+  c.update_from_flattened_dict({**DEVICES[device], **batch})

@@ -1,0 +1,177 @@
+"""Updates of adapters: the base stays, and neither mesh nor layout matters."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import tiny_updates
+from tiny_updates import MODEL, RULES, batch_of, close, policy_loss
+
+from azr_jax.learner import learner, packing
+from azr_jax.learner.actor_critic import ActorCritic
+from azr_jax.learner.learner import CriticParts
+from azr_jax.learner.objective import Fixed
+from azr_jax.models import adapters, sampling_params, transformer
+from azr_jax.models.adapters import Lora
+from azr_jax.parallel import mesh as mesh_lib
+
+ADAPTED = MODEL.clone(lora=Lora(rank=2, alpha=4.0))
+MESH = {"data": 1, "fsdp": 4, "tensor": 2}
+
+
+@functools.cache
+def started():
+  """Returns a base, and adapters that already change the model."""
+  base = tiny_updates.init(jax.random.key(0))
+  trained = transformer.init_adapters(ADAPTED, jax.random.key(1))
+  noise = np.random.default_rng(0)
+  trained = jax.tree.map(
+    lambda x: x + 0.1 * noise.normal(size=x.shape).astype(np.float32), trained
+  )
+  return jax.device_get((base, trained))
+
+
+def updated(mesh, batch, model=ADAPTED, critic=None, reference=None, **loss):
+  """Returns the state after one SGD step, and metrics."""
+  made = learner.make(
+    model,
+    policy_loss(mesh, model=model, **loss),
+    optax.sgd(1.0),
+    mesh,
+    RULES,
+    critic=critic,
+  )
+  base, trained = started()
+  if model.unrolled or model.fused:
+    base = sampling_params.arrange(model, jax.tree.map(jnp.asarray, base))
+  base = jax.device_put(base, jax.tree.map(lambda x: x.sharding, made.base))
+  policy = made.abstract
+  if isinstance(policy, ActorCritic):
+    policy = policy.policy
+  shardings = jax.tree.map(lambda x: x.sharding, policy.params)
+  state = made.init(jax.device_put(trained, shardings))
+  fixed = Fixed(base, reference)
+  state, metrics = made.update(state, batch, fixed)
+  return jax.device_get((state, metrics))
+
+
+def test_only_adapters_are_in_the_state():
+  made = learner.make(
+    ADAPTED,
+    policy_loss(None, model=ADAPTED),
+    optax.adam(1.0),
+    mesh_lib.make_mesh({"data": 1}, jax.devices()[:1]),
+    RULES,
+  )
+  names = {
+    path[-2].key
+    for path, _ in jax.tree_util.tree_leaves_with_path(made.abstract.params)
+  }
+  assert names == {f"{target}_lora" for target in adapters.TARGETS}
+  sizes = [x.size for x in jax.tree.leaves(made.abstract.params)]
+  count = adapters.parameter_count(ADAPTED.config, ADAPTED.lora)
+  assert sum(sizes) == count
+  state = sum(x.size for x in jax.tree.leaves(made.abstract.opt_state))
+  assert state == 2 * count + 1
+
+
+def test_gradients_are_those_of_the_whole_model(one_device_mesh):
+  """Checks dL/dA = s x^T (dL/dy) B^T by way of dL/dW of the merged kernel.
+
+  dL/dW = x^T (dL/dy) for the merged kernel W + s A B, so dL/dA = s dL/dW B^T
+  and dL/dB = s A^T dL/dW.
+  """
+  batch = batch_of(8)
+  state, _ = updated(one_device_mesh, batch)
+  base, trained = started()
+  merged = adapters.merge(base, trained, ADAPTED.lora)
+  loss = policy_loss(one_device_mesh)
+  micro = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
+  whole = jax.grad(lambda p: loss(p, micro, Fixed())[0])(merged)
+  kernel = whole["layers"]["mlp"]["down"]["kernel"]
+  own = trained["layers"]["mlp"]["down_lora"]
+  scale = ADAPTED.lora.scale
+  after = state.params["layers"]["mlp"]["down_lora"]
+  close(
+    own["a"] - after["a"], scale * np.einsum("lio,lro->lir", kernel, own["b"])
+  )
+  close(
+    own["b"] - after["b"], scale * np.einsum("lir,lio->lro", own["a"], kernel)
+  )
+
+
+def test_a_mesh_and_packing_change_nothing(one_device_mesh):
+  items = tiny_updates.sequences()
+  packed = batch_of(8, items=items)
+  alone, metrics = updated(one_device_mesh, packed)
+  spread, spread_metrics = updated(mesh_lib.make_mesh(MESH), packed)
+  close(spread.params, alone.params)
+  assert spread_metrics["learner/loss"] == pytest.approx(
+    metrics["learner/loss"], rel=1e-4, abs=1e-5
+  )
+  single = packing.pack(
+    items,
+    row_length=16,
+    rows_multiple=8,
+    aggregation="token_mean",
+    max_sequences_per_row=1,
+  )
+  unpacked, _ = updated(
+    one_device_mesh, tiny_updates.update.to_micro_batches(single, 8)
+  )
+  close(unpacked.params, alone.params)
+
+
+@pytest.mark.parametrize(
+  "layout", [{"unrolled": True, "fused": True}, {"fused": True}]
+)
+def test_a_shared_layout_changes_nothing(one_device_mesh, layout):
+  plain, _ = updated(one_device_mesh, batch_of(8))
+  shared, _ = updated(
+    one_device_mesh, batch_of(8), model=ADAPTED.clone(**layout)
+  )
+  close(shared.params, plain.params)
+
+
+def test_the_reference_is_the_base_with_its_first_adapters(one_device_mesh):
+  _, trained = started()
+  options = dict(kl_coef=0.1, entropy_coef=0.0)
+  _, at_home = updated(
+    one_device_mesh, batch_of(8), reference=trained, **options
+  )
+  assert at_home["learner/kl"] == pytest.approx(0, abs=1e-6)
+  new = transformer.init_adapters(ADAPTED, jax.random.key(2))
+  _, moved = updated(one_device_mesh, batch_of(8), reference=new, **options)
+  assert moved["learner/kl"] > 1e-4
+
+
+def test_the_critic_trains_adapters_and_its_head(one_device_mesh):
+  critic = CriticParts(
+    optax.sgd(0.1),
+    gamma=1.0,
+    gae_lambda=1.0,
+    num_minibatches=2,
+    value_clip=0.0,
+    grad_clip=0.0,
+    head_init="code",
+    normalize=True,
+    seed=0,
+  )
+  batch = batch_of(8)
+  batch = batch.replace(advantages=None, rewards=batch.advantages)
+  state, metrics = updated(one_device_mesh, batch, critic=critic)
+  assert set(state.critic.params) == {"layers", "value_head"}
+  _, trained = started()
+  for before, after in zip(
+    jax.tree.leaves(trained),
+    jax.tree.leaves({"layers": state.critic.params["layers"]}),
+    strict=True,
+  ):
+    assert before.shape == after.shape and np.abs(before - after).max() > 0
+  assert metrics["critic/value_loss"] > 0
+  spread, _ = updated(mesh_lib.make_mesh(MESH), batch, critic=critic)
+  close(spread.critic.params, state.critic.params)
+  close(spread.policy.params, state.policy.params)
