@@ -9,7 +9,7 @@
 | `smollm2-135m_gpu` | from `sft.py:azr_smollm2-135m_gpu` | H100: 63 to 89 % |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
-| `qwen3-8b_lora_h100`, ... | LoRA of Qwen3 (`lora.py`) | one device |
+| `qwen3-8b_lora_h100`, ... | LoRA of Qwen3 (`config/lora.py`) | one device |
 
 The percentages are mean accuracies over the three task types of the benchmark
 `programs_heldout`, before and after training, with `VARIANT+ours`.
@@ -21,8 +21,7 @@ experiments of appendix D are in `azr.appendix`. `--help` lists all keys.
 
 import ml_collections
 
-from azr_jax.config import presets
-from azr_jax.configs import lora
+from azr_jax.config import lora, presets
 from azr_jax.executor.settings import profile
 from azr_jax.tasks.programs import parsing
 from azr_jax.trainer import settings

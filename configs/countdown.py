@@ -19,7 +19,7 @@
 puzzles. It starts from the model that `configs/sft.py:countdown_smollm2-135m`
 writes to `countdown_smollm2_sft`.
 
-`qwen3-8b_lora_h100` and so on train adapters on one device (`lora.py`).
+`qwen3-8b_lora_h100` and so on train adapters on one device (`config/lora.py`).
 
 `qwen2.5-0.5b` and its variants (`qwen2.5-0.5b_static`, ...) use the constants
 of section 4.1. Variants that end with `mix` use the constants of section 4.2;
@@ -38,8 +38,7 @@ commands:
 
 import ml_collections
 
-from azr_jax.config import presets
-from azr_jax.configs import lora
+from azr_jax.config import lora, presets
 from azr_jax.trainer import settings
 
 SUFFIXES = (

@@ -29,8 +29,7 @@ problems:
 
 import ml_collections
 
-from azr_jax.config import presets
-from azr_jax.configs import lora
+from azr_jax.config import lora, presets
 from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 

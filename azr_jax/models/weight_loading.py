@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Num
 
 from azr_jax.models import (
   quantization,
@@ -303,7 +303,7 @@ def _at(tree: Params | Shardings, path: tuple[str, ...]) -> Any:
 
 
 def _put(
-  params: Params, path: tuple[str, ...], value: Float[Array, "..."]
+  params: Params, path: tuple[str, ...], value: Num[Array, "..."]
 ) -> None:
   """Adds a parameter at a path of keys."""
   for key in path[:-1]:

@@ -89,7 +89,8 @@ def experiment_of(**changes):
   config.lora.rank = 4
   config.custom.prompts, config.custom.group_size = 4, 2
   config.rollout.slots = 8
-  config.update_from_flattened_dict(changes)
+  mesh = {"mesh.data": 8, "mesh.fsdp": 1}
+  config.update_from_flattened_dict(mesh | changes)
   return build.build(settings.read_train(config))
 
 
@@ -136,7 +137,7 @@ def test_sampler_and_learner_agree(layers, dtype):
   batch, _ = experiment.batching.pack_to_score(trajectories)
   scored, _ = experiment.scores(adapters.join(base, trained), batch)
   gap = np.abs(np.asarray(scored) - batch.sampled_logprobs)[batch.loss_mask > 0]
-  assert gap.size > 50 and gap.max() < 1e-4
+  assert gap.size > 40 and gap.max() < 1e-4
   _, others = completions(experiment, base, experiment.load_trained())
   assert any(
     list(one.token_ids) != list(other.token_ids)
@@ -148,24 +149,29 @@ def test_the_base_is_not_copied():
   experiment = experiment_of(**{"rollout.layers": "unrolled"})
   base, trained = experiment.load_base(), experiment.load_trained()
   params = experiment.sampler.compute_params(adapters.join(base, trained))
-  pointers = {x.unsafe_buffer_pointer() for x in jax.tree.leaves(base)}
-  shared = adapters.base_of(params)
-  assert {
-    x.unsafe_buffer_pointer() for x in jax.tree.leaves(shared)
-  } == pointers
+  assert pointers(adapters.base_of(params)) == pointers(base)
+
+
+def pointers(arrays):
+  """Where the arrays are on the first device."""
+  return {
+    leaf.addressable_shards[0].data.unsafe_buffer_pointer()
+    for leaf in jax.tree.leaves(arrays)
+  }
 
 
 def test_a_sampler_on_other_shards_converts_the_base():
   """Sharded kernels would be gathered for each token."""
   changes = {
     "mesh.fsdp": 8,
+    "mesh.data": 1,
     "rollout.mesh.data": 8,
     "rollout.mesh.fsdp": 1,
     "rollout.mesh.tensor": 1,
   }
   spread = experiment_of(**changes)
   assert not spread.sampler.engine.shares_base
-  alone = experiment_of(**{"mesh.fsdp": 1, "mesh.data": 8})
+  alone = experiment_of()
   results = []
   for experiment in (spread, alone):
     trained = jax.device_get(random_outputs(experiment))

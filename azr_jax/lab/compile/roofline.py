@@ -14,8 +14,8 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.models.operations import (
   cache_entry_bytes,
   forward_flops,
-  weight_gradient_flops,
   weight_bytes,
+  weight_gradient_flops,
 )
 from azr_jax.parallel.chips import Chip
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings

@@ -36,8 +36,8 @@ def apply(
   """Changes a config of the paper's size to a variant of `VARIANTS`.
 
   Args:
-    c: the config.
-    variant: the variant.
+    c: a whole training config.
+    variant: its new variant.
     batch: the keys that set the number of responses per step, with values for
       one device.
   """
