@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+from typing import Any
 
 import jax
 from jax.experimental import topologies
@@ -48,7 +49,10 @@ def devices(name: str) -> list[jax.Device]:
     return _gpus(name, kind, shape)
   if importlib.util.find_spec("libtpu") is None:
     raise ModuleNotFoundError("the TPU compiler is missing", name="libtpu")
-  options = {}
+  options: dict[str, Any] = {}
+  if shape in ("1", "1x1", "1x1x1"):
+    # By default a host has four chips.
+    options["chips_per_host_bounds"] = [1, 1, 1]
   if kind == "v4":  # Both cores of a chip act as one device, as on real slices.
     options["chip_config_name"] = "megacore"
   try:
