@@ -84,7 +84,8 @@ def test_overlapping_steps_resume(tmp_path, changes):
 
 def test_another_base_is_refused(run):
   base = {"kernel": np.ones((3, 4), np.float32)}
-  with session.open_run(str(run), {}, 1.0) as opened:
+  config = user_files.read_object(run / "config.json")
+  with session.open_run(str(run), config, 1.0) as opened:
     with pytest.raises(ValueError, match="is not the model whose adapters"):
       frozen.pin_identity(base, "embedded:other", opened)
 
