@@ -196,10 +196,10 @@ def load(
   if is_run:
     begun = loading.read_run_config(folder)
     c.model.source = begun.model.source
-    c.lora.update(begun.get("lora", {}))
+    _set_lora(c, begun.to_dict().get("lora", {}), changes)
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
   if source.lora is not None:
-    c.lora.update(vars(source.lora))
+    _set_lora(c, vars(source.lora), changes)
   _fit(c, prompt_tokens, batch_size, changes, source.config)
   checked = train_settings.read_train(c)
   if checked.shared.learner.kl_coef:
@@ -220,7 +220,9 @@ def load(
       table.prefill,
     )
   sampling = train_settings.SamplingSettings(
-    mesh=checked.shared.mesh, sharding=checked.shared.sharding
+    model=ModelSettings(dtype=checked.shared.model.dtype),
+    mesh=checked.shared.mesh,
+    sharding=checked.shared.sharding,
   )
   mesh = mesh_lib.make_mesh(sampling.mesh.sizes())
   loaded = loading.load_model(sampling, spec, mesh)
@@ -231,6 +233,24 @@ def load(
     table.writer,
     table.prefill,
   )
+
+
+def _set_lora(
+  c: ml_collections.ConfigDict,
+  own: Mapping[str, Any],
+  changes: Mapping[str, Any],
+) -> None:
+  """Sets the adapters of a loaded model.
+
+  Raises:
+    Invalid: the caller asks for others.
+  """
+  wanted = {k: v for k, v in changes.items() if k.startswith("lora.")}
+  c.lora.update(own)
+  for key, value in wanted.items():
+    found = c.lora[key.removeprefix("lora.")]
+    if found != value:
+      raise Invalid(key, f"={value!r}: expected {found!r}, the model's own")
 
 
 def _config(changes: Mapping[str, Any]) -> ml_collections.ConfigDict:

@@ -1,8 +1,8 @@
 """LoRA on one accelerator, or one small slice: variants of all systems.
 
 `MODEL_lora_DEVICE`, such as `configs/azr.py:qwen3-8b_lora_h100`, has the
-lengths of the system's paper and a batch that a single device finishes in
-minutes. docs/guide/lora.md says what fits where.
+lengths of the system's paper and a smaller batch. docs/guide/lora.md says what
+fits where.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import ml_collections
 
 from azr_jax.exports import model_card
-from azr_jax.models import adapters, gguf_export, peft_io, safetensors_io
+from azr_jax.models import gguf_export, peft_io, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.report import reading
 from azr_jax.run import checkpoint, console, storage
@@ -68,7 +68,7 @@ def export(
   c = train_settings.read(train_settings.EvaluateSettings, config)
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   step = loading.checkpoint_step(workdir) if is_run else None
-  loaded = loading.load_model(c, workdir, mesh, step, base_dtype="float32")
+  loaded = loading.load_model(c, workdir, mesh, step, merges=True)
   title = name or folder.resolve().name
   _write(loaded, folder, dtype, formats, title)
   card = model_card.build(
@@ -81,7 +81,8 @@ def export(
     [f"model.{kind}" for kind in formats],
   )
   (folder / model_card.FILE).write_text(card, encoding="utf-8")
-  console.print_status(f"exported {workdir} to {folder} as {dtype}")
+  stored = "float32" if PEFT in formats else dtype
+  console.print_status(f"exported {workdir} to {folder} as {stored}")
 
 
 def _write(
@@ -105,28 +106,35 @@ def _write(
         f"formats={PEFT}: expected a run or model with adapters; this one has "
         "none"
       )
-    base = _base_name(source.spec, loaded.base_run)
+    if loaded.base_run:
+      raise ValueError(
+        f"formats={PEFT}: expected adapters of a model; these adapt the run "
+        f"{loaded.base_run!r}: export that run, or use formats={SAFETENSORS}"
+      )
+    base = peft_io.base_name(source.spec)
     peft_io.save(loaded.trained, source.config, lora, base, folder)
     tokenizer.save(folder)
     return
-  params = loaded.params
-  if lora is not None:
-    # Merged in float32, and rounded once by `dtype`.
-    params = adapters.merge(loaded.base, loaded.trained, lora)
   folder.mkdir(parents=True, exist_ok=True)
   if SAFETENSORS in formats:
     safetensors_io.save(
-      params, source.config, folder, dtype=dtype, eos_ids=tokenizer.eos_ids
+      loaded.params,
+      source.config,
+      folder,
+      dtype=dtype,
+      eos_ids=tokenizer.eos_ids,
+      lora=lora,
     )
     tokenizer.save(folder)
   if GGUF in formats:
     gguf_export.save(
-      params,
+      loaded.params,
       source.config,
       tokenizer,
       folder / GGUF_FILE,
       dtype=dtype,
       name=title,
+      lora=lora,
     )
 
 
@@ -147,24 +155,6 @@ def _check_formats(formats: Sequence[str], dtype: str) -> None:
       f"dtype={dtype!r}: expected one of {known} for formats="
       f"{','.join(formats)}"
     )
-
-
-def _base_name(spec: str, start: str) -> str:
-  """Returns what PEFT calls the base model of adapters.
-
-  Args:
-    spec: the model spec of the base.
-    start: the run whose parameters the base has instead, if not "".
-
-  Raises:
-    ValueError: the base is no model that others can load.
-  """
-  if start:
-    raise ValueError(
-      f"formats={PEFT}: expected adapters of a model; these adapt the run "
-      f"{start!r}; export that run first, or use formats={SAFETENSORS}"
-    )
-  return spec.removeprefix("hf:")
 
 
 def _scores(flag: str, path: str) -> dict[str, tuple[float, float]]:

@@ -64,8 +64,11 @@ def hidden_states(
     if name.startswith(transformer.LAYERS)
   }
   params = params | layers
-  if model.unrolled:
-    params = sampling_params.unstack_rest(params, model.config.num_layers)
+  if model.unrolled and transformer.LAYERS in params:
+    stacked = transformer.with_whole_gradients(params[transformer.LAYERS])
+    params = sampling_params.unstack_rest(
+      params | {transformer.LAYERS: stacked}, model.config.num_layers
+    )
   hidden, _ = model.apply(
     {"params": params},
     batch.tokens,

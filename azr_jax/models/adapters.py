@@ -9,7 +9,6 @@ to the state of training. `join` merges them into the tree that a decoder reads.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Key
 
+from azr_jax.models import products
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.naming import named
 from azr_jax.types import Params
@@ -65,12 +65,14 @@ class Adapter(nn.Module):
     axes_in: logical names of the projection's input axes.
     axes_out: logical names of its output axes.
     dtype: compute type.
+    multiply: the product with A and with B, from `products.make`.
   """
 
   lora: Lora
   axes_in: tuple[str | None, ...]
   axes_out: tuple[str | None, ...]
   dtype: DTypeLike
+  multiply: products.MultiplyFn
 
   @nn.compact
   def __call__(
@@ -78,22 +80,18 @@ class Adapter(nn.Module):
   ) -> Float[Array, "B S *out"]:
     shape_in, shape_out, rank = x.shape[2:], y.shape[2:], self.lora.rank
     bound = 1 / math.sqrt(math.prod(shape_in))
+    axes_a, axes_b = (*self.axes_in, None), (None, *self.axes_out)
     a = self.param(
-      "a",
-      named(_uniform(bound), (*self.axes_in, None)),
-      (*shape_in, rank),
-      jnp.float32,
+      "a", named(_uniform(bound), axes_a), (*shape_in, rank), jnp.float32
     )
     b = self.param(
       "b",
-      named(nn.initializers.zeros, (None, *self.axes_out)),
+      named(nn.initializers.zeros, axes_b),
       (rank, *shape_out),
       jnp.float32,
     )
-    narrow = jnp.tensordot(
-      x.astype(self.dtype), a.astype(self.dtype), axes=len(shape_in)
-    )
-    wide = jnp.tensordot(narrow * self.lora.scale, b.astype(self.dtype), axes=1)
+    narrow = self.multiply(x.astype(self.dtype), a, axes_a, len(shape_in))
+    wide = self.multiply(narrow * self.lora.scale, b, axes_b, 1)
     return y + wide.astype(y.dtype)
 
 
@@ -139,38 +137,6 @@ def join(base: Params, trained: Params) -> Params:
     is_inner = isinstance(value, Mapping) and name in joined
     joined[name] = join(joined[name], dict(value)) if is_inner else value
   return joined
-
-
-def merge(params: Params, trained: Params, lora: Lora) -> Params:
-  """Returns a model without adapters that computes the same.
-
-  Sampling must not read merged weights in fewer bits: young adapters change
-  most of them by less than a rounding step of bfloat16.
-
-  Args:
-    params: parameters of stacked layers, in the dtype of the sums.
-    trained: the adapters.
-    lora: their shape and scale.
-  """
-  merged = dict(params)
-  for name, value in trained.items():
-    if name.endswith(SUFFIX):
-      projection = name.removesuffix(SUFFIX)
-      own = merged[projection]
-      change = lora.scale * _product(value["a"], value["b"])
-      kernel = own["kernel"] + change.astype(own["kernel"].dtype)
-      merged[projection] = own | {"kernel": kernel}
-    else:
-      merged[name] = merge(merged[name], value, lora)
-  return merged
-
-
-def _product(
-  a: Float[Array, "L *in R"], b: Float[Array, "L R *out"]
-) -> Float[Array, "L ..."]:
-  """Returns the change of each layer's kernel, before its scale."""
-  multiply = functools.partial(jnp.tensordot, axes=1, precision="highest")
-  return jax.vmap(multiply)(a, b)
 
 
 def adapters_of(params: Params) -> Params:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from azr_jax.models import (
+  adapters,
   gguf_io,
   gguf_tokenizer,
   rope,
@@ -47,6 +48,7 @@ def save(
   *,
   dtype: str,
   name: str,
+  lora: adapters.Lora | None = None,
 ) -> None:
   """Writes a model and its tokenizer as one file.
 
@@ -57,6 +59,7 @@ def save(
     path: the file; an existing one is replaced once the new one is complete.
     dtype: type of the matrices, one of `DTYPES`.
     name: the model's name in the metadata.
+    lora: the adapters in `params`, to merge into their kernels.
 
   Raises:
     ValueError: the tokenizer is of another type, no GGUF architecture has the
@@ -75,14 +78,14 @@ def save(
     tokenizer, config.vocab_size
   ).items():
     _add(writer, key, value)
-  for title, shape, _ in _tensors(params, config, architecture):
+  for title, shape, _ in _tensors(params, config, architecture, lora):
     raw = _raw_kind(shape, title, kind)
     size = math.prod(gguf.quant_shape_to_byte_shape(shape, raw))
     writer.add_tensor_info(title, shape, np.dtype(np.float32), size, raw)
   writer.write_header_to_file()
   writer.write_kv_data_to_file()
   writer.write_ti_data_to_file()
-  for title, shape, read in _tensors(params, config, architecture):
+  for title, shape, read in _tensors(params, config, architecture, lora):
     raw = _raw_kind(shape, title, kind)
     writer.write_tensor_data(_packed(title, read(), raw))
   writer.close()
@@ -145,7 +148,10 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 
 
 def _tensors(
-  params: Params, config: ModelConfig, architecture: str
+  params: Params,
+  config: ModelConfig,
+  architecture: str,
+  lora: adapters.Lora | None,
 ) -> Iterator[_Tensor]:
   """Yields the tensors in file order, without fetching them."""
   if config.rope_scaling is not None:
@@ -158,7 +164,7 @@ def _tensors(
       def read(
         entry: weight_names.Entry = entry, layer: int = layer
       ) -> np.ndarray:
-        tensor = weight_loading.fetch(params, entry, layer)
+        tensor = weight_loading.fetch(params, entry, layer, lora)
         is_rotary = {*entry.path} & {"q", "k"}
         if is_rotary and architecture == "llama":
           return gguf_io.interleave_rotary_halves(tensor, config.head_size)

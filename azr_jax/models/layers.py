@@ -216,7 +216,8 @@ def _adapted(
   if how.lora is None or name not in how.lora.targets:
     return y
   adapter = adapters.Adapter(
-    how.lora, axes_in, axes_out, how.dtype, name=f"{name}{adapters.SUFFIX}"
+    *(how.lora, axes_in, axes_out, how.dtype, how.multiply),
+    name=f"{name}{adapters.SUFFIX}",
   )
   return adapter(x, y)
 

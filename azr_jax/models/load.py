@@ -269,7 +269,13 @@ def _from_adapter(folder: pathlib.Path, cache_dir: str) -> ModelSource:
       f"{folder / peft_io.CONFIG} has no base_model_name_or_path: expected a "
       "folder or the name of a Hugging Face model"
     )
-  is_spec = ":" in base or pathlib.Path(base).expanduser().exists()
+  here = pathlib.Path(base).expanduser()
+  if here.exists() and here.samefile(folder):
+    raise ValueError(
+      f"{folder / peft_io.CONFIG} has base_model_name_or_path={base!r}: "
+      "expected a whole model, not the adapter itself"
+    )
+  is_spec = ":" in base or here.exists()
   source = resolve(base if is_spec else f"hf:{base}", cache_dir)
   if source.lora is not None:
     raise ValueError(

@@ -30,10 +30,12 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 # A value of `target_modules`: every linear layer but the output head.
 _ALL_LINEAR = "all-linear"
+# Values of `init_lora_weights` that leave the base model as it is.
+_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
 # Fields that we read, or that do not change what a trained adapter computes.
 _KNOWN = (
   *("peft_type", "r", "lora_alpha", "use_rslora", "target_modules"),
-  *("task_type", "base_model_name_or_path", "revision", "auto_mapping"),
+  *("task_type", "base_model_name_or_path", "auto_mapping"),
   *("inference_mode", "peft_version", "init_lora_weights", "bias"),
   # These belong to options that are off.
   *("megatron_core", "qalora_group_size"),
@@ -56,6 +58,8 @@ def read_config(folder: pathlib.Path) -> tuple[Lora, str]:
     kind = fields.get("peft_type")
     _require(fields, "peft_type", kind == "LORA", "'LORA'")
     _require(fields, "bias", fields.get("bias", "none") == "none", "'none'")
+    begun = fields.get("init_lora_weights")
+    _require(fields, "init_lora_weights", begun in _INITS, f"one of {_INITS}")
     for name, value in fields.items():
       # Every option that PEFT adds is off if its value is empty.
       is_off = name in _KNOWN or not value
@@ -136,6 +140,22 @@ def load(
     mesh,
     rules,
   )
+
+
+def base_name(spec: str) -> str:
+  """Returns what PEFT calls the model of a spec.
+
+  Raises:
+    ValueError: nobody else can load the model.
+  """
+  if not spec or spec.startswith("preset:"):
+    raise ValueError(
+      f"model {spec!r}: expected a model that others can load, as the base of "
+      "adapters in PEFT's format"
+    )
+  if ":" in spec:
+    return spec.removeprefix("hf:")
+  return str(pathlib.Path(spec).expanduser().absolute())
 
 
 def save(

@@ -18,7 +18,12 @@ import safetensors.numpy
 from jaxtyping import Float
 
 from azr_jax.config import user_files
-from azr_jax.models import huggingface_config, weight_loading, weight_names
+from azr_jax.models import (
+  adapters,
+  huggingface_config,
+  weight_loading,
+  weight_names,
+)
 from azr_jax.models.config import ModelConfig
 from azr_jax.types import Params
 
@@ -164,6 +169,7 @@ def save(
   max_file_bytes: int = 5 << 30,
   eos_ids: Sequence[int] = (),
   write: bool = True,
+  lora: adapters.Lora | None = None,
 ) -> None:
   """Writes config.json and safetensors files that `transformers` loads.
 
@@ -178,6 +184,7 @@ def save(
     max_file_bytes: maximum size of a file.
     eos_ids: EOS token ids, for config.json.
     write: whether this host writes the files.
+    lora: the adapters in `params`, to merge into their kernels.
 
   Raises:
     ValueError: a weight is too large for float16.
@@ -193,7 +200,7 @@ def save(
     file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
     file = file if len(files) > 1 else SINGLE
     tensors = {
-      name: _fetch(params, entry, name, layer, dtype)
+      name: _fetch(params, entry, name, layer, dtype, lora)
       for name, (entry, layer) in group.items()
     }
     if write:
@@ -234,14 +241,19 @@ def _plan(
 
 
 def _fetch(
-  params: Params, entry: weight_names.Entry, name: str, layer: int, dtype: str
+  params: Params,
+  entry: weight_names.Entry,
+  name: str,
+  layer: int,
+  dtype: str,
+  lora: adapters.Lora | None,
 ) -> Float[np.ndarray, "..."]:
   """Returns one tensor on the host, in the checkpoint's layout and dtype.
 
   Raises:
     ValueError: a weight is too large for float16.
   """
-  tensor = weight_loading.fetch(params, entry, layer)
+  tensor = weight_loading.fetch(params, entry, layer, lora)
   if dtype == "float16":
     weight_loading.check_float16(name, tensor)
   return tensor.astype(DTYPES[dtype])

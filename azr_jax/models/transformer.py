@@ -168,7 +168,7 @@ class Transformer(nn.Module):
         unroll=c.num_layers if self.inlined else 1,
       )
       if self.inlined and not self.is_initializing():
-        loop = nn.map_variables(loop, "params", _with_whole_gradients)
+        loop = nn.map_variables(loop, "params", with_whole_gradients)
       layers = loop(c, computation, name=LAYERS)
       carry, new_kv = layers(carry, *inputs)
     x, _ = carry
@@ -189,7 +189,7 @@ def _block(remat: str, in_loop: bool) -> type[nn.Module]:
 
 
 @jax.custom_vjp
-def _with_whole_gradients(params: Params) -> Params:
+def with_whole_gradients(params: Params) -> Params:
   """Returns parameters whose gradients are stacked before they are used.
 
   Otherwise XLA joins the gradients of all layers in each kernel that reads
@@ -198,7 +198,7 @@ def _with_whole_gradients(params: Params) -> Params:
   return params
 
 
-_with_whole_gradients.defvjp(
+with_whole_gradients.defvjp(
   lambda params: (params, None),
   lambda _, grads: (jax.lax.optimization_barrier(grads),),
 )

@@ -22,6 +22,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Float32, Num
 
 from azr_jax.models import (
+  adapters,
   quantization,
   sampling_params,
   transformer,
@@ -266,7 +267,10 @@ def to_checkpoint_layout(
 
 
 def fetch(
-  params: Params, entry: weight_names.Entry, layer: int
+  params: Params,
+  entry: weight_names.Entry,
+  layer: int,
+  lora: adapters.Lora | None = None,
 ) -> Float[np.ndarray, "..."]:
   """Returns one tensor on the host, in the checkpoint's layout.
 
@@ -277,12 +281,27 @@ def fetch(
     params: the parameters, sharded or not.
     entry: the tensor's entry.
     layer: the tensor's layer; ignored if the parameter does not stack layers.
+    lora: merges the adapters in `params`, W + s A B, in the dtype of W. None
+      leaves them out.
   """
-  value = get(params, entry)
-  value = value[layer] if entry.stacked else value
+  value = _of_layer(params, entry.path, layer if entry.stacked else None)
+  *parents, name, leaf = ("", *entry.path)
+  if lora is not None and leaf == "kernel" and name in lora.targets:
+    path = (*parents[1:], f"{name}{adapters.SUFFIX}")
+    a, b = (_of_layer(params, (*path, part), layer) for part in ("a", "b"))
+    value = value + lora.scale * np.tensordot(a, b, axes=1)
+  return to_checkpoint_layout(entry, value)
+
+
+def _of_layer(
+  params: Params, path: tuple[str, ...], layer: int | None
+) -> Float[np.ndarray, "..."]:
+  """Returns a parameter, or one layer of it, on the host."""
+  value = _at(params, path)
+  value = value if layer is None else value[layer]
   if isinstance(value, jax.Array) and not value.is_fully_addressable:
     value = multihost_utils.process_allgather(value, tiled=True)
-  return to_checkpoint_layout(entry, np.asarray(jax.device_get(value)))
+  return np.asarray(jax.device_get(value))
 
 
 def check_float16(name: str, tensor: Float[np.ndarray, "..."]) -> None:

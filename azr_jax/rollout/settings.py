@@ -344,13 +344,16 @@ class SamplerSettings(Settings):
     """
     return DTYPES.get(self.kv_cache_dtype, jnp.dtype(dtype))
 
-  def dtypes(self, dtype: DTypeLike) -> SamplingDtypes:
+  def dtypes(
+    self, dtype: DTypeLike, kernel_dtype: DTypeLike | None = None
+  ) -> SamplingDtypes:
     """Returns the dtypes that decoding reads.
 
     Args:
       dtype: the compute dtype.
+      kernel_dtype: the 8-bit dtype of a frozen base's kernels, or None.
     """
-    kernels = self.kernel_dtype or jnp.dtype(dtype)
+    kernels = self.kernel_dtype or kernel_dtype or jnp.dtype(dtype)
     return SamplingDtypes(dtype, kernels, self.cache_dtype(dtype))
 
   @property

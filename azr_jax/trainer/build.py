@@ -186,7 +186,7 @@ def build(
   mesh = learner_mesh(c)
   sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
   source = load.resolve(c.model.source, c.model.cache_dir)
-  frozen.check_source(c.lora, source)
+  frozen.check_adapters(c.lora, source.lora, "config.model.source")
   messages.announce_model(source, c.rollout.longest + 1)
   rules = c.sharding.rules()
   model = build_policy_model(c, source.config, mesh)

@@ -7,9 +7,11 @@ loading on. Elsewhere the learner's copy is stacked, and the sampler converts
 it in every step.
 """
 
+import dataclasses
 import functools
 import json
 import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ from azr_jax import types
 from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid
 from azr_jax.models import load, sampling_params, transformer
+from azr_jax.models.adapters import Lora
 from azr_jax.models.settings import LoraSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.randomness import keys
@@ -169,25 +172,66 @@ def init_adapters(
   return draw(keys.of(seed, Purpose.ADAPTERS))
 
 
-def check_source(lora: LoraSettings, source: load.ModelSource) -> None:
-  """Raises Invalid unless a model's own adapters are those of the settings."""
-  if source.lora is None or source.lora == lora.adapters:
-    return
-  own = source.lora
-  raise Invalid(
-    "config.lora",
-    f"={lora.adapters}: expected the adapters of config.model.source, "
-    f"rank={own.rank}, alpha={own.alpha:g}, "
-    f"rank_stabilized={own.rank_stabilized}, targets={own.targets}",
-  )
+def check_adapters(lora: LoraSettings, other: Lora | None, where: str) -> None:
+  """Raises Invalid unless the settings describe the adapters to start from.
+
+  Args:
+    lora: section `lora` of the configuration.
+    other: the adapters of the start; None if it has none.
+    where: the key that names the start, such as `config.model.source`.
+  """
+  if other is not None and other != lora.adapters:
+    raise Invalid(
+      "config.lora",
+      f"={lora.adapters}: expected the adapters of {where}, "
+      f"rank={other.rank}, alpha={other.alpha:g}, "
+      f"rank_stabilized={other.rank_stabilized}, targets={other.targets}",
+    )
 
 
-def pin_identity(base: types.Params, source: str, run: Run) -> None:
+@dataclasses.dataclass(frozen=True)
+class Origin:
+  """Where the frozen parameters of a run come from.
+
+  Attributes:
+    source: the model spec of the run.
+    run: the run whose parameters they are; "" if they are the source's.
+    step: the step of that run.
+  """
+
+  source: str
+  run: str = ""
+  step: int = 0
+
+
+def read_origin(folder: pathlib.Path) -> Origin | None:
+  """Returns the origin that `pin` wrote; None if the run has no frozen base.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+  fields = _read(folder / IDENTITY)
+  if fields is None:
+    return None
+  return Origin(*(fields[f.name] for f in dataclasses.fields(Origin)))
+
+
+def _read(path: pathlib.Path) -> dict[str, Any] | None:
+  """Returns the fields of a run's `IDENTITY`; None if there is none."""
+  if not path.exists():
+    return None
+  with user_files.reading(path, "origin and digest of a model, as JSON"):
+    fields = user_files.read_object(path)
+    kinds = {"source": str, "run": str, "step": int, "digest": str}
+    return {name: kind(fields[name]) for name, kind in kinds.items()}
+
+
+def pin(base: types.Params, origin: Origin, run: Run) -> None:
   """Writes the identity of a new run's base, or checks a resumed run's.
 
   Args:
     base: the frozen parameters; {} without adapters.
-    source: the model spec of the base.
+    origin: where they come from.
     run: its folder keeps the identity.
 
   Raises:
@@ -195,22 +239,20 @@ def pin_identity(base: types.Params, source: str, run: Run) -> None:
   """
   if base:
     own = identity(base)
-    run.build("the base model", lambda: _pin(own, source, run.folder))
+    run.build("the base model", lambda: _pin(own, origin, run.folder))
 
 
-def _pin(own: str, source: str, folder: pathlib.Path) -> None:
-  """Writes a digest and its model spec, or compares with those written."""
+def _pin(own: str, origin: Origin, folder: pathlib.Path) -> None:
+  """Writes origin and digest, or compares the digest with the one written."""
   path = folder / IDENTITY
-  if not path.exists():
-    text = json.dumps({"source": source, "digest": own}) + "\n"
-    storage.write_atomically(path, text)
-    return
-  with user_files.reading(path, "source and digest of a model, as JSON"):
-    begun = str(user_files.read_object(path)["digest"])
-  if begun != own:
+  begun = _read(path)
+  if begun is None:
+    fields = dataclasses.asdict(origin) | {"digest": own}
+    storage.write_atomically(path, json.dumps(fields) + "\n")
+  elif begun["digest"] != own:
     raise ValueError(
-      f"{source} is not the model whose adapters {folder} trains: its weights "
-      f"have digest {own}, expected {begun}"
+      f"config.model.source={origin.source!r} has weights with digest {own}: "
+      f"expected {begun['digest']}, whose adapters {folder} trains"
     )
 
 

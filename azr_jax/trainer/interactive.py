@@ -297,7 +297,7 @@ class Model:
         self._state.params,
         source.config,
         experiment.model.lora,
-        source.spec.removeprefix("hf:"),
+        peft_io.base_name(source.spec),
         path,
       )
     source.tokenizer.save(path)

@@ -18,7 +18,6 @@ from azr_jax.models import (
   tokenizers,
   transformer,
 )
-from azr_jax.models.settings import AUTO as LORA_AUTO
 from azr_jax.models.settings import LoraSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
@@ -99,7 +98,7 @@ def load_model(
   spec: str,
   mesh: Mesh,
   step: int | None = None,
-  base_dtype: str = "",
+  merges: bool = False,
 ) -> Loaded:
   """Loads a model spec, or a run's checkpoint, sharded on a mesh.
 
@@ -108,8 +107,8 @@ def load_model(
     spec: a model spec, or the folder of a run.
     mesh: the mesh of the parameters.
     step: the checkpoint of a run. None means the newest.
-    base_dtype: dtype of the frozen parameters of a model with adapters; ""
-      means the dtype that a run trained with, else `model.dtype`.
+    merges: whether the caller merges adapters: the frozen parameters are then
+      float32. Otherwise they have `model.dtype`, or the 8 bits of a run.
 
   Raises:
     ValueError: the folder is neither a model nor a run with a checkpoint, or
@@ -125,7 +124,7 @@ def load_model(
         "with config.json and safetensors"
       )
     source = load.resolve(spec, settings.model.cache_dir)
-    return _load_source(settings, source, mesh, base_dtype)
+    return _load_source(settings, source, mesh, merges)
   config = read_run_config(folder)
   kind, _, name = config.model.source.partition(":")
   if kind == "preset":
@@ -133,21 +132,20 @@ def load_model(
   else:
     _require_path(folder, config.model.source)
     source = load.resolve(config.model.source, settings.model.cache_dir)
-  sizes.check_weights(source.config, mesh, rules)
-  lora = _run_lora(config, base_dtype)
-  model = transformer.Transformer(
-    source.config,
-    jnp.dtype(config.model.dtype),
-    lora=lora.adapters,
-    kernel_dtype=lora.kernel_dtype,
-  )
+  section = config.to_dict().get("lora", {})
+  lora = settings_lib.build(LoraSettings, section)
+  lora = _with_dtype(lora, settings.model.dtype, merges)
+  model = _decoder(source, settings.model.dtype, lora)
   dtype = lora.matrix_dtype(model.dtype)
+  sizes.check_weights(model, dtype, mesh, rules)
+  origin = frozen.read_origin(folder)
+  base = restore.load_base(source, model, dtype, mesh, rules, origin)
   return Loaded(
     source,
-    restore.load_base(source, model, dtype, mesh, rules, folder),
+    base,
     load_checkpoint(settings, folder, model, mesh, step),
     lora,
-    restore.base_run(folder) if lora.rank else "",
+    origin.run if origin is not None else "",
   )
 
 
@@ -155,39 +153,47 @@ def _load_source(
   settings: SamplingSettings,
   source: load.ModelSource,
   mesh: Mesh,
-  base_dtype: str,
+  merges: bool,
 ) -> Loaded:
   """Loads a model that no run of this library trained."""
   rules = settings.sharding.rules()
-  sizes.check_weights(source.config, mesh, rules)
-  if source.lora is None or source.load_adapters is None:
-    return Loaded(source, {}, source.load_params(mesh, rules), LoraSettings())
-  lora = LoraSettings(
-    **vars(source.lora), base_dtype=base_dtype or settings.model.dtype
-  )
-  model = transformer.Transformer(
-    source.config, jnp.dtype(settings.model.dtype), lora=lora.adapters
-  )
+  lora = LoraSettings()
+  if source.lora is not None:
+    lora = LoraSettings(**vars(source.lora))
+  lora = _with_dtype(lora, settings.model.dtype, merges)
+  model = _decoder(source, settings.model.dtype, lora)
   dtype = lora.matrix_dtype(model.dtype)
+  sizes.check_weights(model, dtype, mesh, rules)
   base = frozen.load_base(source, model, dtype, mesh, rules)
-  return Loaded(source, base, source.load_adapters(mesh, rules), lora)
+  load_trained = source.load_adapters or source.load_params
+  return Loaded(source, base, load_trained(mesh, rules), lora)
 
 
-def _run_lora(
-  config: ml_collections.ConfigDict, base_dtype: str
-) -> LoraSettings:
-  """Returns section `lora` of a run, with a definite dtype.
+def _with_dtype(lora: LoraSettings, dtype: str, merges: bool) -> LoraSettings:
+  """Returns the settings with the dtype of frozen parameters in memory.
 
   Args:
-    config: the run's configuration. Runs of earlier versions lack the section.
-    base_dtype: replaces the dtype unless it is "".
+    lora: section `lora` of a run.
+    dtype: the compute dtype.
+    merges: as for `load_model`.
   """
-  section = config.to_dict().get("lora", {})
-  lora = settings_lib.build(LoraSettings, section)
-  own = lora.base_dtype
-  if own == LORA_AUTO:
-    own = config.model.dtype
-  return dataclasses.replace(lora, base_dtype=base_dtype or own)
+  if merges:
+    dtype = "float32"
+  elif lora.kernel_dtype is not None:
+    dtype = lora.base_dtype
+  return dataclasses.replace(lora, base_dtype=dtype)
+
+
+def _decoder(
+  source: load.ModelSource, dtype: str, lora: LoraSettings
+) -> transformer.Transformer:
+  """Returns a decoder with a model's parameters, stacked."""
+  return transformer.Transformer(
+    source.config,
+    jnp.dtype(dtype),
+    lora=lora.adapters,
+    kernel_dtype=lora.kernel_dtype,
+  )
 
 
 def _require_path(folder: pathlib.Path, source: str) -> None:

@@ -179,7 +179,7 @@ def build_speed(
     experiment.source.config,
     experiment.mesh,
     experiment.sampler,
-    dtypes=c.rollout.dtypes(c.model.dtype),
+    dtypes=c.rollout.dtypes(c.model.dtype, c.lora.kernel_dtype),
     has_drafts=c.rollout.speculation.drafts > 0,
     passes=networks * c.learner.epochs,
     chip=chip,

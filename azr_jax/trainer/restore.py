@@ -9,11 +9,15 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from azr_jax import types
+from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
+from azr_jax.config.settings import Invalid
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.objective import Fixed
 from azr_jax.models import load, transformer
+from azr_jax.models.adapters import Lora
+from azr_jax.models.settings import LoraSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
@@ -79,28 +83,44 @@ def _read_start(path: pathlib.Path) -> tuple[str, int]:
     return str(start["run"]), int(start["step"])
 
 
-def base_params(experiment: Experiment, step: int) -> types.Params:
-  """Returns the frozen parameters of a run with adapters, else {}.
+def base_params(
+  experiment: Experiment, folder: pathlib.Path, step: int
+) -> tuple[types.Params, frozen.Origin]:
+  """Returns the frozen parameters of a run, and where they come from.
 
-  They are the model's or, if `train.init_from_run` trained all its parameters,
-  that run's.
+  They are {} without adapters. Otherwise they are the model's or, if a run that
+  trained all its parameters comes before the first run with adapters, that
+  run's.
 
   Args:
     experiment: the experiment that `build.build` returned.
+    folder: the run's folder.
     step: the step that `pin_start` returned.
 
   Raises:
     ValueError: the run to start from no longer has the step.
   """
   c = experiment.settings.shared
-  return _load_base(
+  origin = frozen.read_origin(folder) or frozen.Origin(c.model.source)
+  spec = c.train.init_from_run
+  if experiment.model.lora is not None and spec and not origin.run:
+    before = frozen.read_origin(storage.resolve(spec))
+    origin = before or frozen.Origin(c.model.source, spec, step)
+    if origin.source != c.model.source:
+      raise Invalid(
+        "config.model.source",
+        f"={c.model.source!r}: expected {origin.source!r}, the model of "
+        f"config.train.init_from_run={spec!r}",
+      )
+  base = load_base(
     experiment.source,
     experiment.model,
     c.lora.matrix_dtype(c.model.dtype),
     experiment.mesh,
     c.sharding.rules(),
-    (c.train.init_from_run, step) if c.train.init_from_run else None,
+    origin,
   )
+  return base, origin
 
 
 def load_base(
@@ -109,9 +129,9 @@ def load_base(
   dtype: DTypeLike,
   mesh: Mesh,
   rules: types.Rules,
-  folder: pathlib.Path,
+  origin: frozen.Origin | None,
 ) -> types.Params:
-  """Returns the frozen parameters of a finished run; {} without adapters.
+  """Returns the frozen parameters of a run; {} without adapters.
 
   Args:
     source: the run's initial model.
@@ -119,63 +139,25 @@ def load_base(
     dtype: the dtype of matrices that do not have 8 bits.
     mesh: the mesh of the parameters.
     rules: logical axis to mesh axis.
-    folder: the run's folder.
+    origin: where they come from; None means the source.
   """
-  return _load_base(source, model, dtype, mesh, rules, _start_of(folder))
-
-
-def _load_base(
-  source: load.ModelSource,
-  model: transformer.Transformer,
-  dtype: DTypeLike,
-  mesh: Mesh,
-  rules: types.Rules,
-  start: tuple[str, int] | None,
-) -> types.Params:
-  """Returns the frozen parameters of a run with this start; {} without."""
-  start = _whole_run(start)
-  if model.lora is None or start is None:
+  if model.lora is None or origin is None or not origin.run:
     return frozen.load_base(source, model, dtype, mesh, rules)
   whole = transformer.Transformer(source.config)
   abstract = mesh_lib.sharded_shapes(
     transformer.abstract_params(whole), mesh, rules
   )
-  spec, step = start
-  with checkpoint_reading.open_to_read(storage.resolve(spec), step) as (
-    checkpoints,
-    step,
-  ):
-    (params,) = checkpoints.restore_params(step, abstract)
+  folder = storage.resolve(origin.run)
+  with checkpoint_reading.open_to_read(folder, origin.step) as (saved, step):
+    (params,) = saved.restore_params(step, abstract)
   return frozen.freeze(params, model, dtype)
 
 
-def base_run(folder: pathlib.Path) -> str:
-  """Returns the run whose parameters a run's adapters adapt.
-
-  Returns:
-    The run's folder; "" if they adapt `model.source`.
-  """
-  start = _whole_run(_start_of(folder))
-  return "" if start is None else start[0]
-
-
-def _whole_run(start: tuple[str, int] | None) -> tuple[str, int] | None:
-  """Returns the first run, from a start back, that trained all parameters."""
-  while start is not None and _has_adapters(start[0]):
-    start = _start_of(storage.resolve(start[0]))
-  return start
-
-
-def _has_adapters(spec: str) -> bool:
-  """Returns whether a run trained adapters."""
+def _adapters_of(spec: str) -> Lora | None:
+  """Returns the adapters that a run trained; None if it trained everything."""
   config = folder_lib.begun_config(storage.resolve(spec)) or {}
-  return bool(config.get("lora", {}).get("rank", 0))
-
-
-def _start_of(folder: pathlib.Path) -> tuple[str, int] | None:
-  """Returns run and step that a run started from; None if from a model."""
-  path = folder / START
-  return _read_start(path) if path.exists() else None
+  section = config.get("lora", {})
+  return settings_lib.build(LoraSettings, section).adapters
 
 
 def initial_params(
@@ -192,14 +174,8 @@ def initial_params(
     ValueError: the run to start from no longer has the step.
   """
   spec = experiment.settings.shared.train.init_from_run
-  is_adapted = experiment.model.lora is not None
-  if not spec or (is_adapted and not _has_adapters(spec)):
+  if not spec or not _continues(experiment, spec):
     return (experiment.load_trained(),)
-  if not is_adapted and _has_adapters(spec):
-    raise ValueError(
-      f"config.train.init_from_run={spec!r} trained adapters: expected "
-      "config.lora.rank of that run, or its export as config.model.source"
-    )
   abstract = experiment.learner.abstract
   critic = None
   if with_critic and isinstance(abstract, ActorCritic):
@@ -207,6 +183,20 @@ def initial_params(
   folder = storage.resolve(spec)
   with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
     return checkpoints.restore_params(step, abstract.params, critic)
+
+
+def _continues(experiment: Experiment, spec: str) -> bool:
+  """Returns whether a run trains on the parameters of the run it starts from.
+
+  A run with adapters does not if that run trained everything: it freezes them.
+
+  Raises:
+    Invalid: that run has other adapters.
+  """
+  before = _adapters_of(spec)
+  lora = experiment.settings.shared.lora
+  frozen.check_adapters(lora, before, f"config.train.init_from_run={spec!r}")
+  return experiment.model.lora is None or before is not None
 
 
 def training_state(
@@ -236,9 +226,8 @@ def training_state(
   start = run.build(
     "the run to start from", lambda: pin_start(experiment, run.folder)
   )
-  base = base_params(experiment, start)
-  source = experiment.settings.shared.model.source
-  frozen.pin_identity(base, source, run)
+  base, origin = base_params(experiment, run.folder, start)
+  frozen.pin(base, origin, run)
   if step:
     reference = None
     if has_reference:
@@ -268,6 +257,11 @@ def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:
     ValueError: the run's optimizer has a different state than this one's.
   """
   spec = experiment.settings.shared.train.init_from_run
+  if not _continues(experiment, spec):
+    raise ValueError(
+      f"config.train.keep_moments=True: expected a run with adapters as "
+      f"config.train.init_from_run={spec!r}"
+    )
   with checkpoint_reading.open_to_read(storage.resolve(spec), step) as (
     saved,
     step,

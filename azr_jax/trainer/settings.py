@@ -85,7 +85,8 @@ class TrainSettings(Settings):
       raise Invalid(
         "rollout.temperature", "=0.0: expected a number above 0 in training"
       )
-    check_lora(self.lora, self.optimizer)
+    check_lora(self.lora, self.optimizer, "optimizer")
+    check_lora(self.lora, self.critic.optimizer, "critic.optimizer")
     own, sampled = self.lora.kernel_dtype, rollout.kernel_dtype
     if own is not None and sampled not in (None, own):
       raise Invalid(
@@ -133,11 +134,13 @@ class TrainSettings(Settings):
     )
 
 
-def check_lora(lora: LoraSettings, optimizer: OptimizerSettings) -> None:
-  """Raises Invalid if an optimizer does not suit adapters."""
+def check_lora(
+  lora: LoraSettings, optimizer: OptimizerSettings, section: str
+) -> None:
+  """Raises Invalid if the optimizer of a section does not suit adapters."""
   if lora.rank and optimizer.muon_learning_rate:
     raise Invalid(
-      "optimizer.muon_learning_rate",
+      f"{section}.muon_learning_rate",
       f"={optimizer.muon_learning_rate}: expected 0 with lora.rank="
       f"{lora.rank}, because Muon is for whole matrices",
     )
@@ -320,8 +323,14 @@ class SupervisedTrainSettings(Settings):
 
   def check(self) -> None:
     """Rejects an unknown preset, and adapters of an untrained model."""
-    check_lora(self.lora, self.optimizer)
+    check_lora(self.lora, self.optimizer, "optimizer")
     kind, _, name = self.model.source.partition(":")
+    if kind == "preset" and self.lora.rank:
+      raise Invalid(
+        "lora.rank",
+        f"={self.lora.rank}: expected 0 with model.source="
+        f"{self.model.source!r}, which has random weights",
+      )
     if kind == "preset" and name not in presets.PRESETS:
       raise Invalid(
         "model.source",

@@ -26,7 +26,6 @@ from azr_jax.learner import objective, packing, update
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import (
-  adapters,
   load,
   peft_io,
   safetensors_io,
@@ -80,7 +79,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     done = run.latest_step(checkpoints)
     base_dtype = c.lora.matrix_dtype(c.model.dtype)
     base = frozen.load_base(source, model, base_dtype, mesh, rules)
-    frozen.pin_identity(base, c.model.source, run)
+    frozen.pin(base, frozen.Origin(c.model.source), run)
     fixed = objective.Fixed(base)
     if done:
       state, _ = checkpoints.restore(done, learner.abstract)
@@ -120,10 +119,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
       f"{sigterm.STOPPED}: the same command resumes after step {done}"
     )
     return
-  params = state.params
-  if model.lora is not None:
-    params = _merged(params, model.lora, source, mesh, rules, run)
-  _write_model(c, params, source, run)
+  _write_model(c, state.params, source, run)
 
 
 def _build_learner(
@@ -149,31 +145,6 @@ def _build_learner(
     options=c.compiler.options(mesh),
     base_dtype=c.lora.matrix_dtype(c.model.dtype),
   )
-
-
-def _merged(
-  trained: types.Params,
-  lora: adapters.Lora,
-  source: load.ModelSource,
-  mesh: Mesh,
-  rules: types.Rules,
-  run: Run,
-) -> types.Params:
-  """Writes adapters in PEFT's format; returns the merged model, float32.
-
-  Args:
-    trained: the adapters.
-    lora: their shape and scale.
-    source: the base model.
-    mesh: the mesh of the parameters.
-    rules: how parameters are sharded over the mesh.
-    run: the run, whose folder gets the adapters.
-  """
-  base, folder = source.spec.removeprefix("hf:"), run.folder / "adapter"
-  peft_io.save(
-    *(trained, source.config, lora, base, folder), write=run.is_primary
-  )
-  return adapters.merge(source.load_params(mesh, rules), trained, lora)
 
 
 class _Log:
@@ -239,22 +210,28 @@ def _write_model(
   source: load.ModelSource,
   run: Run,
 ) -> None:
-  """Writes model and tokenizer in Hugging Face format."""
-  folder = run.folder / "model"
+  """Writes model and tokenizer in Hugging Face format, adapters in PEFT's."""
+  folder, lora = run.folder / "model", c.lora.adapters
   # The libraries that write weights and tokenizers cannot write to object
   # stores.
   with contextlib.ExitStack() as written:
     here = folder
     if run.is_primary:
       here = written.enter_context(storage.upload_on_exit(folder))
-    safetensors_io.save(
-      params,
-      source.config,
-      here,
-      dtype=c.train.model_dtype,
-      eos_ids=source.tokenizer.eos_ids,
-      write=run.is_primary,
-    )
+    if lora is None:
+      safetensors_io.save(
+        params,
+        source.config,
+        here,
+        dtype=c.train.model_dtype,
+        eos_ids=source.tokenizer.eos_ids,
+        write=run.is_primary,
+      )
+    else:
+      base = peft_io.base_name(source.spec)
+      peft_io.save(
+        *(params, source.config, lora, base, here), write=run.is_primary
+      )
     if run.is_primary:
       source.tokenizer.save(here)
   run.print_status(f"the model is in {folder}")
@@ -277,6 +254,7 @@ def _prepare(
   )
   corpus = corpora.KINDS[c.data.kind].build(settings.corpus, resources)
   source = _initial_model(c, corpus, run.folder).dated(run.date)
+  frozen.check_adapters(c.lora, source.lora, "config.model.source")
   tokenizer = source.tokenizer
   corpus.check(tokenizer, run.print_status)
   order = streams.generator(c.seed, Purpose.CONVERSATIONS).permutation(

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from azr_jax.learner import settings as learner_settings
-from azr_jax.learner.learner import State
+from azr_jax.learner.learner import State, abstract_base
 from azr_jax.models import remat as remat_lib
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
@@ -242,13 +243,23 @@ def fit_cache(
   return _with_cache(rollout, pages * page / copies / memory.GIB)
 
 
-def check_weights(config: ModelConfig, mesh: Mesh, rules: Rules) -> None:
-  """Raises MemoryError if a model's float32 weights cannot possibly fit."""
+def check_weights(
+  model: transformer.Transformer, dtype: DTypeLike, mesh: Mesh, rules: Rules
+) -> None:
+  """Raises MemoryError if a model's weights cannot possibly fit.
+
+  Args:
+    model: the decoder. Parameters that can be trained are float32.
+    dtype: the dtype of frozen matrices without 8 bits.
+    mesh: the mesh of the parameters.
+    rules: logical parameter axis to mesh axis.
+  """
   available = memory.available_bytes()
-  params = mesh_lib.sharded_shapes(
-    transformer.abstract_params(transformer.Transformer(config)), mesh, rules
+  trained = mesh_lib.sharded_shapes(
+    transformer.abstract_trained(model), mesh, rules
   )
-  needed = layout.shard_bytes(params)
+  base = abstract_base(model, mesh, rules, dtype)
+  needed = layout.shard_bytes(trained) + layout.shard_bytes(base)
   if available is not None and needed > available:
     raise memory.too_little(
       "loading the weights",

@@ -1,9 +1,10 @@
 """The task of this experiment: sums of two numbers, by example.
 
-`python experiments/lora_rates/sums.py > experiments/lora_rates/sums.jsonl`
+`python experiments/lora_rates/sums.py` writes sums.jsonl beside this file.
 """
 
 import json
+import pathlib
 
 _EXAMPLES = "12 + 23 = 35\n61 + 20 = 81\n"
 
@@ -14,11 +15,14 @@ def is_right(completion: str, answer: str) -> float:
 
 
 def main() -> None:
-  """Prints the sums of numbers from 20 to 59, as rows of JSON."""
-  for a in range(20, 60):
-    for b in range(20, 60):
-      row = {"prompt": f"{_EXAMPLES}{a} + {b} =", "answer": str(a + b)}
-      print(json.dumps(row))
+  """Writes the sums of numbers from 20 to 59, as rows of JSON."""
+  rows = [
+    {"prompt": f"{_EXAMPLES}{a} + {b} =", "answer": str(a + b)}
+    for a in range(20, 60)
+    for b in range(20, 60)
+  ]
+  path = pathlib.Path(__file__).with_name("sums.jsonl")
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
 if __name__ == "__main__":

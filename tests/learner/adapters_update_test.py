@@ -17,6 +17,7 @@ from azr_jax.learner.objective import Fixed
 from azr_jax.models import adapters, sampling_params, transformer
 from azr_jax.models.adapters import Lora
 from azr_jax.parallel import mesh as mesh_lib
+from tests.models import adapter_math
 
 LORA = Lora(rank=2, alpha=4.0)
 ADAPTED = MODEL.clone(lora=LORA)
@@ -88,7 +89,7 @@ def test_gradients_are_those_of_the_whole_model(one_device_mesh):
   batch = batch_of(8)
   state, _ = updated(one_device_mesh, batch)
   base, trained = started()
-  merged = adapters.merge(base, trained, LORA)
+  merged = adapter_math.merge(base, trained, LORA)
   loss = policy_loss(one_device_mesh)
   micro = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
   whole = jax.grad(lambda p: loss(p, micro, Fixed())[0])(merged)

@@ -22,6 +22,7 @@ from azr_jax.models import (
 )
 from azr_jax.models.adapters import Lora
 from azr_jax.types import Params
+from tests.models import adapter_math
 from tests.models.parity_test import FAMILIES, RULES, load_folder
 from tests.typed import present
 
@@ -178,7 +179,7 @@ def test_values_gradients_and_steps_are_peft_s(reference, one_device_mesh):
   np.testing.assert_allclose(
     logits_of(plain, base), reference["base logits"], atol=1e-5
   )
-  merged = adapters.merge(base, trained, present(model.lora))
+  merged = adapter_math.merge(base, trained, present(model.lora))
   np.testing.assert_allclose(
     logits_of(plain, merged), reference["trained logits"], atol=1e-4
   )

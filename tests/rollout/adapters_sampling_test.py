@@ -16,6 +16,7 @@ from azr_jax.parallel.settings import ShardingSettings
 from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import build, settings
+from tests.models import adapter_math
 
 RULES = ShardingSettings().rules()
 LORA = Lora(rank=32, alpha=32.0)
@@ -75,7 +76,7 @@ def test_rounding_keeps_a_young_adapter(one_device_mesh, spec):
   moved = logprobs(engine.model, sampled, tokens) - start
   slope = np.sum(truth * moved) / np.sum(truth * truth)
   assert 0.9 < slope < 1.1
-  merged = adapters.merge(
+  merged = adapter_math.merge(
     jax.tree.map(lambda x: x.astype(jnp.float32), base), trained, LORA
   )
   rounded = transformer.compute_params(jnp.dtype("bfloat16"), merged)

@@ -248,7 +248,7 @@ def make_shapes(
     context=context,
     decode_steps=r.decode_chunk,
     prefill_shapes=prefill_shapes,
-    dtypes=r.dtypes(c.model.dtype),
+    dtypes=r.dtypes(c.model.dtype, c.lora.kernel_dtype),
     adapters=trained,
   )
 

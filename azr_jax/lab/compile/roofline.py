@@ -183,7 +183,7 @@ def _decode_seconds(
   For each decoded token, every group of `tensor` chips reads its copy of the
   weights once, and the cache of each slot up to its length.
   """
-  dtypes = c.rollout.dtypes(c.model.dtype)
+  dtypes = c.rollout.dtypes(c.model.dtype, c.lora.kernel_dtype)
   entry = cache_entry_bytes(config, dtypes.cache)
   slots = min(c.rollout.slots, load.sequences) / (chips / tensor)
   context = load.prompt_tokens + load.new_tokens / 2
