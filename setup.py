@@ -72,6 +72,7 @@ TEST_REQUIRES = [
   "matplotlib>=3.8",
   "nbclient>=0.10",
   "openai>=1.40",  # The client in the tests of `azr_jax.serve`.
+  "peft==0.21.2",  # the reference of adapters and of their files
   "pyarrow>=15",  # reads Countdown's puzzles where they are parquet.
   "pyrefly==1.4.1",  # Pinned, like ruff: new versions report new errors.
   "pytest>=8.0",

@@ -20,7 +20,6 @@ DEVICES: dict[str, dict[str, Any]] = {
   "v5e-8": {
     "rollout.slots": 128,
     "rollout.cache_gib": 4.0,
-    "rollout.mesh.data": 1,
     "rollout.mesh.tensor": 8,
   },
 }
