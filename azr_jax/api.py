@@ -32,7 +32,7 @@ from azr_jax.learner import advantages
 from azr_jax.models import load as load_lib
 from azr_jax.models import sampling_params
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.settings import ModelSettings
+from azr_jax.models.settings import LoraSettings, ModelSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
@@ -380,6 +380,7 @@ def _fit(
   rollout = _section(SamplerSettings, c, "rollout")
   mesh = _section(MeshSettings, c, "mesh")
   computing = _section(ModelSettings, c, "model")
+  lora = _section(LoraSettings, c, "lora")
   max_tokens = rollout.max_tokens if "rollout.max_tokens" in changes else 0
   if max_tokens > model.max_positions:
     raise ValueError(
@@ -397,6 +398,8 @@ def _fit(
       available,
       jax.device_count(),
       jax.default_backend(),
+      lora.adapters,
+      lora.stored_size(computing.dtype) if lora.rank else 0,
     )
   fitted = sizes.fitted(
     rollout.max_tokens,

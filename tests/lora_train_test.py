@@ -1,5 +1,8 @@
 """Runs that train adapters: killed, on two processes, exported, resumed."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import training
@@ -38,6 +41,7 @@ def make_run(tmp_path_factory):
   )
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_adapters_alone(run):
   size = sum(path.stat().st_size for path in (run / "checkpoints/3").rglob("*"))
   # The model has 1.6M parameters of 4 bytes.
@@ -52,6 +56,7 @@ def test_kills_change_nothing(run, tmp_path):
   assert training.metrics_of(tmp_path) == training.metrics_of(run)
 
 
+@pytest.mark.slow
 def test_a_cut_run_resumes_with_the_same_metrics(run, tmp_path):
   copy = tmp_path / "copy"
   training.copy_cut_after(2, run, copy)
@@ -82,12 +87,15 @@ def test_overlapping_steps_resume(tmp_path, changes):
   assert training.metrics_of(killed) == training.metrics_of(run)
 
 
-def test_another_base_is_refused(run):
+def test_another_base_is_refused(tmp_path):
   base = {"kernel": np.ones((3, 4), np.float32)}
-  config = user_files.read_object(run / "config.json")
-  with session.open_run(str(run), config, 1.0) as opened:
+  for name in ("one", "other"):
+    with session.open_run(str(tmp_path), {}, 1.0) as opened:
+      frozen.pin(base, frozen.Origin(f"embedded:{name}"), opened)
+  with session.open_run(str(tmp_path), {}, 1.0) as opened:
     with pytest.raises(ValueError, match="expected .* whose adapters"):
-      frozen.pin(base, frozen.Origin("embedded:other"), opened)
+      base["kernel"][0, 0] += 1e-6
+      frozen.pin(base, frozen.Origin("embedded:one"), opened)
 
 
 def test_a_layout_does_not_change_a_base_s_identity(one_device_mesh):
@@ -101,3 +109,39 @@ def test_a_layout_does_not_change_a_base_s_identity(one_device_mesh):
   scale = plain["final_norm"]["scale"]
   changed = plain | {"final_norm": {"scale": scale.at[0].add(1e-6)}}
   assert frozen.identity(changed) != frozen.identity(plain)
+
+
+@pytest.mark.slow
+def test_supervised_adapters_start_a_run(tmp_path):
+  sft = [
+    sys.executable,
+    "-m",
+    "azr_jax.sft",
+    "--config=configs/sft.py:orz_tiny",
+  ]
+  changes = {
+    "model.source": "embedded:orz-tiny",
+    "lora.rank": 4,
+    "arithmetic.count": 400,
+    "optimizer.learning_rate": 1e-3,
+    "optimizer.muon_learning_rate": 0.0,
+    "optimizer.warmup_steps": 0,
+    "optimizer.decay_steps": 0,
+    "train.steps": 3,
+  }
+  flags = [f"--config.{key}={value}" for key, value in changes.items()]
+  subprocess.run(
+    [*sft, "--config=configs/sft.py:orz_tiny", *flags]
+    + [f"--workdir={tmp_path / 'sft'}"],
+    cwd=training.ROOT,
+    env=training.environment(),
+    check=True,
+  )
+  adapter = tmp_path / "sft/model"
+  assert (adapter / "adapter_model.safetensors").exists()
+  more = {"model.source": str(adapter), "train.steps": 1}
+  config = training.flags("configs/orz.py:tiny", CHANGES | more)
+  run = tmp_path / "run"
+  training.finish(training.start(run, 1, config=config))
+  identity = user_files.read_object(run / "base.json")
+  assert identity["source"] == str(adapter)

@@ -8,6 +8,7 @@ Sampling may multiply by 8-bit kernels (`quantization.py`): any of these
 products, then `rescale`.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import TypeAlias
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Float32, Num
 
+from azr_jax.models import quantization
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Rules
 
@@ -41,7 +43,7 @@ def multiply(
 ) -> Float[Array, "B S ..."]:
   """Returns the product with a kernel that needs no gathering."""
   del axes
-  return jnp.tensordot(x, kernel.astype(x.dtype), axes=summed)
+  return _multiply(_tensordot, summed, x, kernel)
 
 
 def multiply_rows(
@@ -56,10 +58,74 @@ def multiply_rows(
   transposing an operand first. That takes a third of an MLP's backward pass.
   """
   del axes
+  return _multiply(_product_of_rows, summed, x, kernel)
+
+
+def _tensordot(
+  x: Float[Array, "B S ..."], kernel: Float[Array, "..."], summed: int
+) -> Float[Array, "B S ..."]:
+  return jnp.tensordot(x, kernel, axes=summed)
+
+
+def _product_of_rows(
+  x: Float[Array, "B S ..."], kernel: Float[Array, "..."], summed: int
+) -> Float[Array, "B S ..."]:
   summed_size = math.prod(kernel.shape[:summed])
   rows = x.reshape(-1, summed_size)
-  y = rows @ kernel.astype(x.dtype).reshape(summed_size, -1)
+  y = rows @ kernel.reshape(summed_size, -1)
   return y.reshape(*x.shape[: x.ndim - summed], *kernel.shape[summed:])
+
+
+def _multiply(
+  product: Callable[..., Float[Array, "B S ..."]],
+  summed: int,
+  x: Float[Array, "B S ..."],
+  kernel: Num[Array, "..."],
+) -> Float[Array, "B S ..."]:
+  """Returns a product with a kernel of any dtype, in the type of x."""
+  if quantization.is_quantized(kernel.dtype):
+    return _multiply_frozen(product, summed, x, kernel)
+  return product(x, kernel.astype(x.dtype), summed)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _multiply_frozen(
+  product: Callable[..., Float[Array, "B S ..."]],
+  summed: int,
+  x: Float[Array, "B S ..."],
+  kernel: Num[Array, "..."],
+) -> Float[Array, "B S ..."]:
+  """Returns the product with a kernel that gets no gradient.
+
+  For the backward pass it keeps the kernel's 8 bits and converts them again.
+  """
+  return product(x, kernel.astype(x.dtype), summed)
+
+
+def _frozen_forward(
+  product: Callable[..., Float[Array, "B S ..."]],
+  summed: int,
+  x: Float[Array, "B S ..."],
+  kernel: Num[Array, "..."],
+) -> tuple[Float[Array, "B S ..."], Num[Array, "..."]]:
+  return _multiply_frozen(product, summed, x, kernel), kernel
+
+
+def _frozen_backward(
+  product: Callable[..., Float[Array, "B S ..."]],
+  summed: int,
+  kernel: Num[Array, "..."],
+  grad: Float[Array, "B S ..."],
+) -> tuple[Float[Array, "B S ..."], None]:
+  lead = grad.shape[: grad.ndim - (kernel.ndim - summed)]
+  of_x = jax.ShapeDtypeStruct((*lead, *kernel.shape[:summed]), grad.dtype)
+  transposed = jax.linear_transpose(
+    lambda x: product(x, kernel.astype(grad.dtype), summed), of_x
+  )
+  return transposed(grad)[0], None
+
+
+_multiply_frozen.defvjp(_frozen_forward, _frozen_backward)
 
 
 def rescale(

@@ -96,6 +96,14 @@ class LoraSettings(Settings):
     """The 8-bit dtype of the frozen layers' kernels, or None."""
     return QUANTIZED.get(self.base_dtype) if self.rank else None
 
+  def stored_size(self, dtype: DTypeLike) -> int:
+    """Returns the bytes of most frozen parameters, those of the layers.
+
+    Args:
+      dtype: the compute dtype.
+    """
+    return (self.kernel_dtype or self.matrix_dtype(dtype)).itemsize
+
   def matrix_dtype(self, dtype: DTypeLike) -> jnp.dtype:
     """Returns the dtype of frozen matrices that do not have 8 bits.
 

@@ -329,8 +329,7 @@ def build_model(
   trained, base_size = None, 0.0
   if lora.adapters is not None:
     trained = adapters.parameter_count(config, lora.adapters)
-    stored = lora.kernel_dtype or lora.matrix_dtype(model.dtype)
-    base_size = float(stored.itemsize)
+    base_size = float(lora.stored_size(model.dtype))
   whole = attention.resolve(model.attention, mesh, model.dtype) == "xla"
   remat = remat_lib.choose(
     model.remat,

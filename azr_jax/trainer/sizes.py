@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import ml_collections
 from jax.sharding import Mesh
@@ -18,8 +17,8 @@ from jax.typing import DTypeLike
 
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.learner import State, abstract_base
+from azr_jax.models import adapters, presets, transformer
 from azr_jax.models import remat as remat_lib
-from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
@@ -335,6 +334,8 @@ class Memory:
     available: bytes per device before the state exists.
     devices: the number of devices that share the parameters.
     platform: the devices' platform: cpu, gpu or tpu.
+    lora: the adapters, if only these are trained.
+    base_size: bytes of a frozen parameter.
   """
 
   config: ModelConfig
@@ -344,6 +345,8 @@ class Memory:
   available: int
   devices: int
   platform: str
+  lora: adapters.Lora | None = None
+  base_size: int = 0
 
   def chunk_tokens(self) -> int:
     """Returns how many tokens' logits fit into their share of memory."""
@@ -352,11 +355,13 @@ class Memory:
 
   def device_rows(self, row_length: int) -> int:
     """Estimates how many rows per device have activations that fit."""
-    params = transformer.abstract_params(transformer.Transformer(self.config))
-    count = sum(x.size for x in jax.tree.leaves(params))
+    count = whole = presets.parameter_count(self.config)
+    if self.lora is not None:
+      count = adapters.parameter_count(self.config, self.lora)
     copies = _STATE_COPIES * (1 + self.critic) + _GRADIENT_COPIES
     room = (layout.MAX_HELD - _MAX_LOGITS) * self.available
     room -= 4 * count * copies / self.devices
+    room -= self.base_size * whole / self.devices
     rows = room // (row_length * self._token_bytes(row_length))
     return max(1, int(rows))
 

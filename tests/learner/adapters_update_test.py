@@ -14,7 +14,13 @@ from azr_jax.learner import learner, packing
 from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.learner import CriticParts
 from azr_jax.learner.objective import Fixed
-from azr_jax.models import adapters, sampling_params, transformer
+from azr_jax.models import (
+  adapters,
+  products,
+  quantization,
+  sampling_params,
+  transformer,
+)
 from azr_jax.models.adapters import Lora
 from azr_jax.parallel import mesh as mesh_lib
 from tests.models import adapter_math
@@ -177,3 +183,36 @@ def test_the_critic_trains_adapters_and_its_head(one_device_mesh):
   spread, _ = updated(mesh_lib.make_mesh(MESH), batch, critic=critic)
   close(spread.critic.params, state.critic.params)
   close(spread.policy.params, state.policy.params)
+
+
+@pytest.mark.parametrize("product", [products.multiply, products.multiply_rows])
+@pytest.mark.parametrize("dtype", quantization.DTYPES)
+def test_the_backward_pass_keeps_8_bits_of_a_frozen_kernel(product, dtype):
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(rng.normal(size=(2, 3, 4, 5)), jnp.bfloat16)
+  wide = jnp.asarray(rng.normal(size=(4, 5, 7, 6)), jnp.float32)
+  kernel, _ = quantization.quantize(wide, quantization.DTYPES[dtype], (0, 1))
+
+  def apply(x):
+    return product(x, kernel, (None,) * 4, 2)
+
+  y, backward = jax.vjp(apply, x)
+  kept = [
+    leaf for leaf in jax.tree.leaves(backward) if leaf.size >= kernel.size
+  ]
+  assert {x.dtype for x in kept} == {kernel.dtype}
+  exact = np.asarray(kernel, np.float32)
+  np.testing.assert_allclose(
+    np.asarray(y, np.float32),
+    np.einsum("bsij,ijkl->bskl", np.asarray(x, np.float32), exact),
+    rtol=2e-2,
+    atol=2e-2 * np.abs(np.asarray(y, np.float32)).max(),
+  )
+  grad = jnp.asarray(rng.normal(size=y.shape), jnp.bfloat16)
+  want = np.einsum("bskl,ijkl->bsij", np.asarray(grad, np.float32), exact)
+  np.testing.assert_allclose(
+    np.asarray(backward(grad)[0], np.float32),
+    want,
+    rtol=2e-2,
+    atol=2e-2 * np.abs(want).max(),
+  )

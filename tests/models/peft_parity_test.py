@@ -65,10 +65,10 @@ def torch_adapters(model, of):
 @pytest.fixture(
   scope="module",
   params=[
-    ("llama3", False),
+    pytest.param(("llama3", False), marks=pytest.mark.slow),
     ("qwen2", False),
-    ("qwen3", False),
-    ("qwen2", True),
+    pytest.param(("qwen3", False), marks=pytest.mark.slow),
+    pytest.param(("qwen2", True), marks=pytest.mark.slow),
   ],
   ids=lambda param: f"{param[0]}{'-rslora' * param[1]}",
 )

@@ -51,9 +51,9 @@ def test_every_arm_builds_down_to_abstract_shapes(name, arm):
   plan = plan_of(name)
   config = checks.config_of(plan.arms[arm].config, plan.arms[arm].overrides)
   checked = settings.read_train(config)
-  shape = presets.PRESETS[
-    f"{checked.system.name}-tiny".replace("_interpreter", "")
-  ]
+  model = {"code_interpreter": "code", "custom": "orz"}
+  name = checked.system.name
+  shape = presets.PRESETS[f"{model.get(name, name)}-tiny"]
   mesh = mesh_lib.make_mesh({"data": 1, "fsdp": 4, "tensor": 2})
   made = programs.make_programs(checked.shared, shape, mesh)
   assert {"prefill", "decode", "update"} <= {program.name for program in made}
