@@ -1,8 +1,8 @@
 """Low-rank adapters: the trained part of a model whose base is frozen.
 
 An adapted projection computes y = x W + s (x A) B (LoRA, arXiv 2106.09685).
-Only A and B are trained. They are float32 parameters beside those of the layer:
-`layers/attention/q_lora/a` adapts `layers/attention/q`.
+Only A and B are trained. They are float32 and lie next to the projection that
+they adapt: `layers/attention/q_lora/a` adapts `layers/attention/q`.
 
 A base model and its adapters are separate trees, because only adapters belong
 to the state of training. `join` merges them into the tree that a decoder reads.

@@ -1,7 +1,7 @@
 """Reads and writes adapters in PEFT's format.
 
 A folder holds adapter_config.json and adapter_model.safetensors, whose tensors
-are A [R, in] and B [out, R] of each layer. peft, transformers and vLLM load it.
+are A [R, in] and B [out, R] of each layer.
 """
 
 import json

@@ -97,7 +97,7 @@ class LoraSettings(Settings):
     return QUANTIZED.get(self.base_dtype) if self.rank else None
 
   def stored_size(self, dtype: DTypeLike) -> int:
-    """Returns the bytes of most frozen parameters, those of the layers.
+    """Returns the size of a frozen parameter of the layers, in bytes.
 
     Args:
       dtype: the compute dtype.
