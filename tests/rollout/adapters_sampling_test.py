@@ -11,7 +11,6 @@ from azr_jax import types
 from azr_jax.configs import custom
 from azr_jax.models import adapters, load, sampling_params, transformer
 from azr_jax.models.adapters import Lora
-from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
 from azr_jax.rollout.build import build_engine
 from azr_jax.rollout.settings import SamplerSettings
@@ -55,7 +54,7 @@ def logprobs(model, params, tokens):
   ],
 )
 def test_rounding_keeps_a_young_adapter(one_device_mesh, spec):
-  """Merged into bfloat16, this adapter would keep a fifth of its effect."""
+  """Merged into bfloat16, this adapter would lose a third or more."""
   source = load.resolve(spec, "~/.cache/azr_jax")
   model = transformer.Transformer(
     source.config, jnp.dtype("bfloat16"), lora=LORA
@@ -198,4 +197,3 @@ def test_loading_in_few_bits_is_rounding_what_is_loaded(one_device_mesh):
     exact,
   )
   jax.tree.map(np.testing.assert_array_equal, loaded, want)
-  assert mesh_lib.platform(one_device_mesh) == "cpu"
