@@ -17,7 +17,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from azr_jax.models import products
 from azr_jax.models.config import ModelConfig
@@ -40,12 +40,15 @@ class Lora:
     rank_stabilized: whether alpha is divided by the rank's square root instead
       of the rank (rsLoRA, arXiv 2312.03732).
     targets: the adapted projections, some of `TARGETS`.
+    stacked: N, the number of adapters on one base, of which each token gets one
+      (as in S-LoRA, arXiv 2311.03285). 0: one adapter, without an axis N.
   """
 
   rank: int
   alpha: float
   rank_stabilized: bool = False
   targets: tuple[str, ...] = TARGETS
+  stacked: int = 0
 
   @property
   def scale(self) -> float:
@@ -59,6 +62,11 @@ class Adapter(nn.Module):
   """Adds an adapter's output to that of a projection.
 
   A is drawn as PEFT draws it and B is 0, so a new adapter changes nothing.
+
+  Several adapters [*in, N, R] and [N, R, *out] are computed as one of rank N R,
+  in which a token keeps the R numbers between A and B that are its adapter's.
+  That costs N times the products of one adapter, which are small beside the
+  base's, and needs no gathering of adapters by token.
 
   Attributes:
     lora: rank and scale.
@@ -76,22 +84,31 @@ class Adapter(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "B S *in"], y: Float[Array, "B S *out"]
+    self,
+    x: Float[Array, "B S *in"],
+    y: Float[Array, "B S *out"],
+    adapter_ids: Int[Array, "B _S"] | None,
   ) -> Float[Array, "B S *out"]:
-    shape_in, shape_out, rank = x.shape[2:], y.shape[2:], self.lora.rank
+    shape_in, shape_out, count = x.shape[2:], y.shape[2:], self.lora.stacked
+    between = (count, self.lora.rank) if count else (self.lora.rank,)
     bound = 1 / math.sqrt(math.prod(shape_in))
-    axes_a, axes_b = (*self.axes_in, None), (None, *self.axes_out)
+    unnamed = (None,) * len(between)
+    axes_a, axes_b = (*self.axes_in, *unnamed), (*unnamed, *self.axes_out)
     a = self.param(
-      "a", named(_uniform(bound), axes_a), (*shape_in, rank), jnp.float32
+      "a", named(_uniform(bound), axes_a), (*shape_in, *between), jnp.float32
     )
     b = self.param(
       "b",
       named(nn.initializers.zeros, axes_b),
-      (rank, *shape_out),
+      (*between, *shape_out),
       jnp.float32,
     )
     narrow = self.multiply(x.astype(self.dtype), a, axes_a, len(shape_in))
-    wide = self.multiply(narrow * self.lora.scale, b, axes_b, 1)
+    if count:
+      assert adapter_ids is not None, "stacked adapters need `adapter_ids`"
+      is_own = adapter_ids[..., None] == jnp.arange(count)
+      narrow = jnp.where(is_own[..., None], narrow, 0)
+    wide = self.multiply(narrow * self.lora.scale, b, axes_b, len(between))
     return y + wide.astype(y.dtype)
 
 
@@ -120,7 +137,8 @@ def parameter_count(config: ModelConfig, lora: Lora) -> int:
     "up": model + c.mlp_size,
     "down": c.mlp_size + model,
   }
-  return c.num_layers * lora.rank * sum(sizes[name] for name in lora.targets)
+  each = c.num_layers * lora.rank * sum(sizes[name] for name in lora.targets)
+  return each * max(lora.stacked, 1)
 
 
 def join(base: Params, trained: Params) -> Params:

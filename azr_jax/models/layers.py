@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import flax.linen as nn
 import jax
@@ -53,6 +53,25 @@ class Computation:
   joined: bool = False
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
+
+
+class Inputs(NamedTuple):
+  """The arguments of one call that all layers read.
+
+  Attributes:
+    positions: position of each token in its sequence.
+    segment_ids: which sequence of its row a token belongs to.
+    cache: keys and values of earlier tokens; None without a cache.
+    recent: keys and values of the tokens after those.
+    adapter_ids: which of several stacked adapters each token, or each row,
+      gets. None if there is no stack (`adapters.Lora.stacked`).
+  """
+
+  positions: Int[Array, "B S"]
+  segment_ids: Int[Array, "B S"]
+  cache: pages.PagedCache | None = None
+  recent: pages.RecentKV | None = None
+  adapter_ids: Int[Array, "B _S"] | None = None
 
 
 # What the backward pass of `_rms_norm` keeps: x, the scale, and the inverse of
@@ -199,6 +218,7 @@ def _adapted(
   y: Float[Array, "B S *out"],
   x: Float[Array, "B S *in"],
   how: Computation,
+  adapter_ids: Int[Array, "B _S"] | None,
   name: str,
   axes_in: tuple[str, ...],
   axes_out: tuple[str, ...],
@@ -209,6 +229,7 @@ def _adapted(
     y: the projection's output.
     x: its input.
     how: the adapters and the compute type.
+    adapter_ids: see `Inputs`.
     name: the projection's name.
     axes_in: logical names of its input axes.
     axes_out: logical names of its output axes.
@@ -219,7 +240,7 @@ def _adapted(
     *(how.lora, axes_in, axes_out, how.dtype, how.multiply),
     name=f"{name}{adapters.SUFFIX}",
   )
-  return adapter(x, y)
+  return adapter(x, y, adapter_ids)
 
 
 def _biased(
@@ -250,20 +271,17 @@ class Attention(nn.Module):
     self,
     x: Float[Array, "B S D"],
     scale: Float[Array, " D"] | None,
-    positions: Int[Array, "B S"],
-    segment_ids: Int[Array, "B S"],
-    cache: pages.PagedCache | None,
-    recent: pages.RecentKV | None,
+    inputs: Inputs,
     layer: Int[Array, ""],
   ) -> tuple[Float[Array, "B S D"], pages.Entries | None]:
     c = self.config
-    q, k, v = self._heads(x, positions, scale)
-    new = None
+    q, k, v = self._heads(x, inputs, scale)
+    new, cache = None, inputs.cache
     if cache is not None:
       new = pages.make_entries(k, v, cache.pool)
-      out = self.how.attend_cached(q, new, cache, recent, layer)
+      out = self.how.attend_cached(q, new, cache, inputs.recent, layer)
     else:
-      out = self.how.attend(q, k, v, segment_ids)
+      out = self.how.attend(q, k, v, inputs.segment_ids)
     axes = ("heads", "head_size"), ("embed",)
     y = Projection(
       (c.num_heads, c.head_size),
@@ -273,24 +291,25 @@ class Attention(nn.Module):
       self.how,
       name="o",
     )(out)
-    return _adapted(y, out, self.how, "o", *axes), new
+    return _adapted(y, out, self.how, inputs.adapter_ids, "o", *axes), new
 
   @nn.nowrap
   def _heads(
     self,
     x: Float[Array, "B S D"],
-    positions: Int[Array, "B S"],
+    inputs: Inputs,
     scale: Float[Array, " D"] | None,
   ) -> gpu_projection_kernel.Heads:
     """Returns rotated queries and keys, and values."""
-    c = self.config
+    c, positions = self.config, inputs.positions
     if scale is not None:
       assert self.how.project is not None
       kernel, bias = self._joined(None)
       with jax.named_scope("qkv"):
         return self.how.project(x, scale, kernel, bias, positions)
+    ids = inputs.adapter_ids
     q, k, v = (
-      _adapted(y, x, self.how, name, ("embed",), (heads, "head_size"))
+      _adapted(y, x, self.how, ids, name, ("embed",), (heads, "head_size"))
       for y, name, heads in zip(
         self._project(x),
         ("q", "k", "v"),
@@ -368,10 +387,12 @@ class MLP(nn.Module):
   how: Computation
 
   @nn.compact
-  def __call__(self, x: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+  def __call__(
+    self, x: Float[Array, "B S D"], inputs: Inputs
+  ) -> Float[Array, "B S D"]:
     outer, inner = (self.config.hidden_size,), (self.config.mlp_size,)
     widen = (outer, inner, ("embed",), ("mlp",), False, self.how)
-    is_joined = self.how.joined
+    is_joined, ids = self.how.joined, inputs.adapter_ids
     gate, up = (
       Projection(*widen, name=name)(None if is_joined else x)
       for name in ("gate", "up")
@@ -384,13 +405,13 @@ class MLP(nn.Module):
       hidden = _gated_pairs(both.astype(self.how.dtype))
     else:
       gate, up = (
-        _adapted(y, x, self.how, name, ("embed",), ("mlp",))
+        _adapted(y, x, self.how, ids, name, ("embed",), ("mlp",))
         for y, name in ((gate, "gate"), (up, "up"))
       )
       hidden = _gated(gate, up)
     narrow = (inner, outer, ("mlp",), ("embed",), False, self.how)
     y = Projection(*narrow, name="down")(hidden)
-    return _adapted(y, hidden, self.how, "down", ("mlp",), ("embed",))
+    return _adapted(y, hidden, self.how, ids, "down", ("mlp",), ("embed",))
 
 
 @jax.custom_vjp
@@ -464,10 +485,7 @@ class Block(nn.Module):
   def __call__(
     self,
     carry: tuple[Float[Array, "B S D"], Int[Array, ""]],
-    positions: Int[Array, "B S"],
-    segment_ids: Int[Array, "B S"],
-    cache: pages.PagedCache | None,
-    recent: pages.RecentKV | None,
+    inputs: Inputs,
   ) -> tuple[
     tuple[Float[Array, "B S D"], Int[Array, ""]], pages.Entries | None
   ]:
@@ -477,14 +495,9 @@ class Block(nn.Module):
     in_kernel = project is not None and project.fits(x.shape[0] * x.shape[1])
     norm = RMSNorm(eps, "embed", not in_kernel, name="attention_norm")(x)
     attended, new = Attention(self.config, self.how, name="attention")(
-      *((x, norm) if in_kernel else (norm, None)),
-      positions,
-      segment_ids,
-      cache,
-      recent,
-      layer,
+      *((x, norm) if in_kernel else (norm, None)), inputs, layer
     )
     x = x + attended
     normed = RMSNorm(eps, "embed", name="mlp_norm")(x)
-    x = x + MLP(self.config, self.how, name="mlp")(normed)
+    x = x + MLP(self.config, self.how, name="mlp")(normed, inputs)
     return (x, layer + 1), new

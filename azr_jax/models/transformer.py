@@ -24,7 +24,7 @@ from azr_jax.models import (
   splash,
 )
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.layers import Block, Computation, RMSNorm
+from azr_jax.models.layers import Block, Computation, Inputs, RMSNorm
 from azr_jax.models.naming import named
 from azr_jax.models.pages import Entries, PagedCache, RecentKV
 from azr_jax.parallel import mesh as mesh_lib
@@ -100,6 +100,7 @@ class Transformer(nn.Module):
     segment_ids: Int[Array, "B S"] | None = None,
     cache: PagedCache | None = None,
     recent: RecentKV | None = None,
+    adapter_ids: Int[Array, "B _S"] | None = None,
   ) -> tuple[Float[Array, "B S D"], Entries | None]:
     """Runs the decoder.
 
@@ -113,6 +114,8 @@ class Transformer(nn.Module):
       segment_ids: which sequence of its row a token belongs to.
       cache: keys and values of earlier tokens.
       recent: keys and values of the tokens after those.
+      adapter_ids: which of several stacked adapters each token, or each row,
+        gets. None if there is no stack (`adapters.Lora.stacked`).
 
     Returns:
       Final normalized hidden states and, with a cache, the keys and values of
@@ -147,14 +150,14 @@ class Transformer(nn.Module):
     )
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
     carry = x, jnp.zeros((), jnp.int32)
-    inputs = positions, segments, cache, recent
+    inputs = Inputs(positions, segments, cache, recent, adapter_ids)
     if self.unrolled:
       # Layers are traced once, and the program calls one function for each.
       block = nn.jit(block)
       each_kv = []
       for index in range(c.num_layers):
         layer = block(c, computation, name=f"{LAYERS}_{index}")
-        carry, kv = layer(carry, *inputs)
+        carry, kv = layer(carry, inputs)
         each_kv.append(kv)
       new_kv = jax.tree.map(lambda *kv: jnp.stack(kv), *each_kv)
     else:
@@ -170,7 +173,7 @@ class Transformer(nn.Module):
       if self.inlined and not self.is_initializing():
         loop = nn.map_variables(loop, "params", with_whole_gradients)
       layers = loop(c, computation, name=LAYERS)
-      carry, new_kv = layers(carry, *inputs)
+      carry, new_kv = layers(carry, inputs)
     x, _ = carry
     return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new_kv
 
@@ -362,4 +365,5 @@ def init_adapters(model: Transformer, key: Key[Array, ""]) -> Params:
 def _init(model: Transformer, key: Key[Array, ""]) -> BoxedParams:
   """Draws random parameters, boxed with the names of their logical axes."""
   token = jnp.zeros((1, 1), jnp.int32)
-  return dict(model.init(key, token, token)["params"])
+  variables = model.init(key, token, token, adapter_ids=token)
+  return dict(variables["params"])
