@@ -92,6 +92,11 @@ class Transformer(nn.Module):
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
 
+  @property
+  def has_stack(self) -> bool:
+    """Whether there are several adapters, of which each token gets one."""
+    return self.lora is not None and self.lora.stacked > 0
+
   @nn.compact
   def __call__(
     self,

@@ -17,6 +17,7 @@ from jaxtyping import UInt32
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import decode_state
+from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.rollout.drafts import Drafting
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.kv_cache import KVCache
@@ -123,6 +124,7 @@ class Stream:
     tool_runner: ToolRunner | None = None,
     step_tokens: int = 0,
     stop_strings: tuple[str, ...] = (),
+    adapter: AdapterRef = BASE,
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
     """Submits a prompt to be sampled n times.
 
@@ -139,6 +141,7 @@ class Stream:
         counting restored ones; 0 never pauses.
       stop_strings: strings that end a response, in addition to
         `rollout.stop_strings`.
+      adapter: which of the sampler's adapters samples the prompt.
 
     Returns:
       The request, for `cancel`, and the futures of its completions, which
@@ -173,6 +176,7 @@ class Stream:
       priority,
       tool_runner,
       stop_strings,
+      adapter,
     )
     sequences = [
       SequenceState(request, sample, step_tokens=step_tokens)
