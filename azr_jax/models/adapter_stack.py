@@ -18,12 +18,14 @@ from azr_jax.models.adapters import Lora
 from azr_jax.types import Params
 
 
-def holding(loras: Sequence[Lora]) -> Lora:
+def holding(loras: Sequence[Lora]) -> Lora | None:
   """Returns the shape of a stack that holds some adapters and the base model.
 
   Args:
-    loras: at least one shape; the same one may occur several times.
+    loras: the shape of each adapter. Without any, there is no stack.
   """
+  if not loras:
+    return None
   rank = max(lora.rank for lora in loras)
   used = {target for lora in loras for target in lora.targets}
   targets = tuple(name for name in adapters.TARGETS if name in used)

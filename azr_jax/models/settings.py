@@ -82,6 +82,11 @@ class LoraSettings(Settings):
     choices=(AUTO, *DTYPES, *QUANTIZED),
   )
 
+  @classmethod
+  def describing(cls, lora: adapters.Lora) -> "LoraSettings":
+    """Returns the settings of a model with these adapters."""
+    return cls(lora.rank, lora.alpha, lora.rank_stabilized, lora.targets)
+
   @property
   def adapters(self) -> adapters.Lora | None:
     """The adapters, or None if all parameters are trained."""

@@ -18,6 +18,7 @@ from azr_jax.models import (
   tokenizers,
   transformer,
 )
+from azr_jax.models.adapters import Lora
 from azr_jax.models.settings import LoraSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
@@ -99,6 +100,7 @@ def load_model(
   mesh: Mesh,
   step: int | None = None,
   merges: bool = False,
+  adds: Lora | None = None,
 ) -> Loaded:
   """Loads a model spec, or a run's checkpoint, sharded on a mesh.
 
@@ -109,10 +111,12 @@ def load_model(
     step: the checkpoint of a run. None means the newest.
     merges: whether the caller merges adapters: the frozen parameters are then
       float32. Otherwise they have `model.dtype`, or the 8 bits of a run.
+    adds: the adapters that the caller adds. The whole model is then frozen.
 
   Raises:
-    ValueError: the folder is neither a model nor a run with a checkpoint, or
-      the run's initial model no longer exists.
+    ValueError: the folder is neither a model nor a run with a checkpoint, the
+      run's initial model no longer exists, or a model that gets adapters has
+      some already.
     MemoryError: a device has no room for the weights.
   """
   rules = settings.sharding.rules()
@@ -124,7 +128,7 @@ def load_model(
         "with config.json and safetensors"
       )
     source = load.resolve(spec, settings.model.cache_dir)
-    return _load_source(settings, source, mesh, merges)
+    return _load_source(settings, source, mesh, merges, adds)
   config = read_run_config(folder)
   kind, _, name = config.model.source.partition(":")
   if kind == "preset":
@@ -134,6 +138,7 @@ def load_model(
     source = load.resolve(config.model.source, settings.model.cache_dir)
   section = config.to_dict().get("lora", {})
   lora = settings_lib.build(LoraSettings, section)
+  _check_added(spec, lora.adapters, adds)
   lora = _with_dtype(lora, settings.model.dtype, merges)
   model = _decoder(source, settings.model.dtype, lora)
   dtype = lora.matrix_dtype(model.dtype)
@@ -154,19 +159,32 @@ def _load_source(
   source: load.ModelSource,
   mesh: Mesh,
   merges: bool,
+  adds: Lora | None,
 ) -> Loaded:
   """Loads a model that no run of this library trained."""
   rules = settings.sharding.rules()
-  lora = LoraSettings()
-  if source.lora is not None:
-    lora = LoraSettings(**vars(source.lora))
+  _check_added(source.spec, source.lora, adds)
+  own, lora = source.lora or adds, LoraSettings()
+  if own is not None:
+    lora = LoraSettings.describing(own)
   lora = _with_dtype(lora, settings.model.dtype, merges)
   model = _decoder(source, settings.model.dtype, lora)
   dtype = lora.matrix_dtype(model.dtype)
   sizes.check_weights(model, dtype, mesh, rules)
   base = frozen.load_base(source, model, dtype, mesh, rules)
+  if adds is not None:
+    return Loaded(source, base, {}, lora)
   load_trained = source.load_adapters or source.load_params
   return Loaded(source, base, load_trained(mesh, rules), lora)
+
+
+def _check_added(spec: str, own: Lora | None, adds: Lora | None) -> None:
+  """Raises ValueError if a model that gets adapters has some already."""
+  if own is not None and adds is not None:
+    raise ValueError(
+      f"model {spec!r} has adapters: expected a whole model, to which others "
+      "are added"
+    )
 
 
 def _with_dtype(lora: LoraSettings, dtype: str, merges: bool) -> LoraSettings:
@@ -240,6 +258,7 @@ def load_policy(
   workload: Callable[[Tokenizer], sizes.Workload] | None = None,
   *,
   keeps_to_context: bool = False,
+  stack: Lora | None = None,
 ) -> Policy:
   """Loads a model spec or run folder for sampling.
 
@@ -253,6 +272,7 @@ def load_policy(
     workload: the workload by tokenizer. None if unknown.
     keeps_to_context: whether the command itself limits responses to the model's
       maximum length.
+    stack: the shape of adapters that the caller adds (`AdapterTable`).
 
   Raises:
     MemoryError: a device has no room for the weights, or for the cache of one
@@ -261,7 +281,7 @@ def load_policy(
   available = memory.available_bytes()
   mesh = mesh_lib.make_mesh(settings.mesh.sizes())
   layout.rollout_mesh(settings.rollout.mesh, mesh)  # Checked before a download.
-  loaded = load_model(settings, spec, mesh, step)
+  loaded = load_model(settings, spec, mesh, step, adds=stack)
   source = loaded.source
   rollout = settings.rollout
   if workload is not None:
@@ -278,6 +298,8 @@ def load_policy(
     sampler_bytes=None,
     lora=loaded.lora,
   )
+  if stack is not None:
+    model = model.clone(lora=stack)
   sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
   if sampling != mesh:
     print_status(

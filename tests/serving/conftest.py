@@ -79,9 +79,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(policy, settings, api_key="", step=None):
+def serving(policy, settings, api_key="", step=None, adapters=None):
   """Serves a policy in threads of this process."""
-  model = command.served_model(settings, policy, "tiny", step)
+  model = command.served_model(settings, policy, "tiny", step, adapters)
   mine = dataclasses.replace(policy, weights=Weights(policy.params))
   worker = command.make_worker(mine, settings, step or 0)
   limits = settings.serve
