@@ -400,7 +400,7 @@ def _fit(
       jax.device_count(),
       jax.default_backend(),
       lora.adapters,
-      lora.stored_size(computing.dtype) if lora.rank else 0,
+      lora.base_bytes(model, computing.dtype),
     )
   fitted = sizes.fitted(
     rollout.max_tokens,

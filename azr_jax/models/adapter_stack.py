@@ -88,20 +88,15 @@ def put(
   """
   assert model.lora is not None
   one = model.clone(lora=dataclasses.replace(model.lora, stacked=0))
-  converted = dict(_leaves(sampling_params.convert_adapters(one, trained)))
+  converted = sampling_params.convert_adapters(one, trained)
+  by_path = dict(jax.tree_util.tree_leaves_with_path(converted))
   layer_axes = 0 if model.unrolled else 1
 
   def replaced(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
     axis = leaf.ndim - 2 if path[-1].key == "a" else layer_axes
-    new = converted.get(jax.tree_util.keystr(path))
+    new = by_path.get(path)
     if new is None:
       new = jnp.zeros(leaf.shape[:axis] + leaf.shape[axis + 1 :], leaf.dtype)
     return jax.lax.dynamic_update_index_in_dim(leaf, new, index, axis)
 
   return jax.tree_util.tree_map_with_path(replaced, stack)
-
-
-def _leaves(params: Params) -> list[tuple[str, jax.Array]]:
-  """Returns the path and the value of each leaf."""
-  leaves = jax.tree_util.tree_leaves_with_path(params)
-  return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]

@@ -119,8 +119,7 @@ class Transformer(nn.Module):
       segment_ids: which sequence of its row a token belongs to.
       cache: keys and values of earlier tokens.
       recent: keys and values of the tokens after those.
-      adapter_ids: which of several stacked adapters each token, or each row,
-        gets. None if there is no stack (`adapters.Lora.stacked`).
+      adapter_ids: see `layers.Inputs`.
 
     Returns:
       Final normalized hidden states and, with a cache, the keys and values of
@@ -141,7 +140,6 @@ class Transformer(nn.Module):
         jnp.float32,
       )
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
-    x = embedding[tokens].astype(self.dtype)
     computation = Computation(
       self.dtype,
       self.attend,
@@ -154,7 +152,7 @@ class Transformer(nn.Module):
       self.lora,
     )
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
-    carry = x, jnp.zeros((), jnp.int32)
+    carry = embedding[tokens].astype(self.dtype), jnp.zeros((), jnp.int32)
     inputs = Inputs(positions, segments, cache, recent, adapter_ids)
     if self.unrolled:
       # Layers are traced once, and the program calls one function for each.
@@ -179,8 +177,7 @@ class Transformer(nn.Module):
         loop = nn.map_variables(loop, "params", with_whole_gradients)
       layers = loop(c, computation, name=LAYERS)
       carry, new_kv = layers(carry, inputs)
-    x, _ = carry
-    return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new_kv
+    return RMSNorm(c.norm_eps, "embed", name="final_norm")(carry[0]), new_kv
 
 
 def _block(remat: str, in_loop: bool) -> type[nn.Module]:

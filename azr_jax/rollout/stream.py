@@ -139,9 +139,8 @@ class Stream:
         with its first response.
       step_tokens: number of tokens after which a completion is paused, not
         counting restored ones; 0 never pauses.
-      stop_strings: strings that end a response, in addition to
-        `rollout.stop_strings`.
-      adapter: which of the sampler's adapters samples the prompt.
+      stop_strings: as in `Request`.
+      adapter: as in `Request`.
 
     Returns:
       The request, for `cancel`, and the futures of its completions, which
@@ -164,7 +163,6 @@ class Stream:
         f"max_new_tokens={max_new_tokens}: expected 1 to "
         f"rollout.max_tokens={self._max_tokens}"
       )
-    temperature = key.temperature
     request = Request(
       next(self._numbers),
       prompt,
@@ -172,7 +170,7 @@ class Stream:
       max_new_tokens,
       key.key_data,
       key.prompt_number,
-      self._temperature if temperature is None else temperature,
+      self._temperature if key.temperature is None else key.temperature,
       priority,
       tool_runner,
       stop_strings,

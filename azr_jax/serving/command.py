@@ -135,7 +135,7 @@ def serve(
 
 def find_adapters(
   specs: Sequence[str],
-) -> dict[str, adapter_loading.Adapter]:
+) -> dict[str, adapter_loading.AdapterSource]:
   """Returns adapters by name.
 
   Args:
@@ -145,7 +145,7 @@ def find_adapters(
     UsageError: a name is missing or occurs twice.
     ValueError: a folder holds no adapter.
   """
-  found: dict[str, adapter_loading.Adapter] = {}
+  found: dict[str, adapter_loading.AdapterSource] = {}
   for spec in specs:
     name, _, folder = spec.partition("=")
     if not name or not folder or name in found:
@@ -157,7 +157,7 @@ def find_adapters(
 
 
 def add_adapters(
-  named: Mapping[str, adapter_loading.Adapter],
+  named: Mapping[str, adapter_loading.AdapterSource],
   settings: ServeSettings,
   policy: Policy,
   spec: str,
@@ -184,7 +184,7 @@ def add_adapters(
         f"warning: adapter {name} was trained on {one.base}, not on {spec}"
       )
     trained = adapter_loading.load(
-      one, settings, engine.model.config, engine.mesh
+      one, engine.model.config, engine.mesh, settings.sharding.rules()
     )
     refs[name] = table.add(trained, one.lora)
   return refs
@@ -276,10 +276,10 @@ def checkpoint_loader(
   mesh = mesh_lib.make_mesh(settings.mesh.sizes())
   model = transformer.plain(policy.sampler.engine.model)
   folder = storage.resolve(spec)
-  base = policy.base
+  base, rules = policy.base, settings.sharding.rules()
 
   def load(step: int) -> types.Params:
-    trained = loading.load_checkpoint(settings, folder, model, mesh, step)
+    trained = loading.load_checkpoint(folder, model, mesh, rules, step)
     return join(base, trained)
 
   return load

@@ -11,12 +11,11 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import LoraSettings
 from azr_jax.run import checkpoint, storage
 from azr_jax.trainer import loading
-from azr_jax.trainer.settings import SamplingSettings
-from azr_jax.types import Params
+from azr_jax.types import Params, Rules
 
 
 @dataclasses.dataclass(frozen=True)
-class Adapter:
+class AdapterSource:
   """An adapter that can be loaded.
 
   Attributes:
@@ -30,7 +29,7 @@ class Adapter:
   base: str
 
 
-def find(spec: str) -> Adapter:
+def find(spec: str) -> AdapterSource:
   """Returns the adapter of a folder.
 
   Args:
@@ -41,12 +40,12 @@ def find(spec: str) -> Adapter:
   """
   folder = storage.resolve(spec)
   if (folder / peft_io.CONFIG).is_file():
-    return Adapter(spec, *peft_io.read_config(folder))
+    return AdapterSource(spec, *peft_io.read_config(folder))
   if (folder / checkpoint.FOLDER).is_dir():
     config = loading.read_run_config(folder).to_dict()
     lora = settings_lib.build(LoraSettings, config.get("lora", {})).adapters
     if lora is not None:
-      return Adapter(spec, lora, str(config["model"]["source"]))
+      return AdapterSource(spec, lora, str(config["model"]["source"]))
   raise ValueError(
     f"{folder}: expected an adapter, which is a folder with {peft_io.CONFIG} "
     "or a run with lora.rank"
@@ -54,21 +53,21 @@ def find(spec: str) -> Adapter:
 
 
 def load(
-  adapter: Adapter, settings: SamplingSettings, config: ModelConfig, mesh: Mesh
+  adapter: AdapterSource, config: ModelConfig, mesh: Mesh, rules: Rules
 ) -> Params:
   """Returns an adapter's parameters, float32, stacked.
 
   Args:
     adapter: from `find`.
-    settings: the settings with sharding rules.
     config: the base model's config.
     mesh: the mesh of the parameters.
+    rules: logical axis to mesh axis.
 
   Raises:
     ValueError: the adapter was trained on a model of another shape.
   """
-  folder, rules = storage.resolve(adapter.spec), settings.sharding.rules()
+  folder = storage.resolve(adapter.spec)
   if (folder / peft_io.CONFIG).is_file():
     return peft_io.load(folder, config, adapter.lora, mesh, rules)
   model = transformer.Transformer(config, lora=adapter.lora)
-  return loading.load_checkpoint(settings, folder, model, mesh)
+  return loading.load_checkpoint(folder, model, mesh, rules)

@@ -29,6 +29,7 @@ from azr_jax.rollout import build as rollout_build
 from azr_jax.rollout import layout
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.weights import Weights
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
@@ -76,9 +77,9 @@ class Loaded:
 
   Attributes:
     source: the model, or the run's initial model.
-    base: the frozen parameters of a model with adapters, stacked; else {}.
+    base: the frozen parameters, stacked; {} if all may be trained.
     trained: the adapters, or all parameters, stacked, float32.
-    lora: the adapters' settings.
+    lora: the settings of adapters, own or added.
     base_run: the run whose parameters the base has, if not the source's.
   """
 
@@ -100,6 +101,8 @@ def load_model(
   mesh: Mesh,
   step: int | None = None,
   merges: bool = False,
+  *,
+  samples: bool = False,
   adds: Lora | None = None,
 ) -> Loaded:
   """Loads a model spec, or a run's checkpoint, sharded on a mesh.
@@ -111,7 +114,9 @@ def load_model(
     step: the checkpoint of a run. None means the newest.
     merges: whether the caller merges adapters: the frozen parameters are then
       float32. Otherwise they have `model.dtype`, or the 8 bits of a run.
-    adds: the adapters that the caller adds. The whole model is then frozen.
+    samples: whether the caller only samples. A model spec is then all frozen,
+      in the dtypes that sampling reads.
+    adds: the adapters that the caller adds to a frozen model.
 
   Raises:
     ValueError: the folder is neither a model nor a run with a checkpoint, the
@@ -128,7 +133,10 @@ def load_model(
         "with config.json and safetensors"
       )
     source = load.resolve(spec, settings.model.cache_dir)
-    return _load_source(settings, source, mesh, merges, adds)
+    if samples and source.lora is None:
+      return _load_frozen(settings, source, mesh, adds)
+    _check_added(spec, source.lora, adds)
+    return _load_source(settings, source, mesh, merges)
   config = read_run_config(folder)
   kind, _, name = config.model.source.partition(":")
   if kind == "preset":
@@ -148,7 +156,7 @@ def load_model(
   return Loaded(
     source,
     base,
-    load_checkpoint(settings, folder, model, mesh, step),
+    load_checkpoint(folder, model, mesh, rules, step),
     lora,
     origin.run if origin is not None else "",
   )
@@ -159,23 +167,38 @@ def _load_source(
   source: load.ModelSource,
   mesh: Mesh,
   merges: bool,
-  adds: Lora | None,
 ) -> Loaded:
   """Loads a model that no run of this library trained."""
   rules = settings.sharding.rules()
-  _check_added(source.spec, source.lora, adds)
-  own, lora = source.lora or adds, LoraSettings()
-  if own is not None:
-    lora = LoraSettings.describing(own)
+  lora = LoraSettings()
+  if source.lora is not None:
+    lora = LoraSettings.describing(source.lora)
   lora = _with_dtype(lora, settings.model.dtype, merges)
   model = _decoder(source, settings.model.dtype, lora)
   dtype = lora.matrix_dtype(model.dtype)
   sizes.check_weights(model, dtype, mesh, rules)
   base = frozen.load_base(source, model, dtype, mesh, rules)
-  if adds is not None:
-    return Loaded(source, base, {}, lora)
   load_trained = source.load_adapters or source.load_params
   return Loaded(source, base, load_trained(mesh, rules), lora)
+
+
+def _load_frozen(
+  settings: SamplingSettings,
+  source: load.ModelSource,
+  mesh: Mesh,
+  adds: Lora | None,
+) -> Loaded:
+  """Loads a model for sampling, in the dtypes that sampling reads."""
+  rules, dtype = settings.sharding.rules(), settings.model.dtype
+  lora = LoraSettings() if adds is None else LoraSettings.describing(adds)
+  kernel_dtype = settings.rollout.kernel_dtype
+  model = _decoder(source, dtype, LoraSettings())
+  model = model.clone(kernel_dtype=kernel_dtype)
+  sizes.check_weights(model, dtype, mesh, rules, is_frozen=True)
+  base = source.load_params(
+    mesh, rules, dtype=jnp.dtype(dtype), kernel_dtype=kernel_dtype
+  )
+  return Loaded(source, base, {}, lora)
 
 
 def _check_added(spec: str, own: Lora | None, adds: Lora | None) -> None:
@@ -225,19 +248,19 @@ def _require_path(folder: pathlib.Path, source: str) -> None:
 
 
 def load_checkpoint(
-  settings: SamplingSettings,
   folder: pathlib.Path,
   model: transformer.Transformer,
   mesh: Mesh,
+  rules: types.Rules,
   step: int | None = None,
 ) -> types.Params:
   """Loads the trained parameters of a run's checkpoint, sharded on a mesh.
 
   Args:
-    settings: the settings with sharding rules.
     folder: the run's folder.
     model: a decoder with the run's config and adapters.
     mesh: the mesh of the parameters.
+    rules: logical axis to mesh axis.
     step: the step of the checkpoint. None means the newest.
 
   Raises:
@@ -245,7 +268,7 @@ def load_checkpoint(
   """
   with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
     abstract = mesh_lib.sharded_shapes(
-      transformer.abstract_trained(model), mesh, settings.sharding.rules()
+      transformer.abstract_trained(model), mesh, rules
     )
     (params,) = checkpoints.restore_params(step, abstract)
   return params
@@ -281,9 +304,8 @@ def load_policy(
   available = memory.available_bytes()
   mesh = mesh_lib.make_mesh(settings.mesh.sizes())
   layout.rollout_mesh(settings.rollout.mesh, mesh)  # Checked before a download.
-  loaded = load_model(settings, spec, mesh, step, adds=stack)
-  source = loaded.source
-  rollout = settings.rollout
+  loaded = load_model(settings, spec, mesh, step, samples=True, adds=stack)
+  source, rollout = loaded.source, settings.rollout
   if workload is not None:
     rollout = sizes.for_workload(rollout, workload(source.tokenizer))
   longest = 0 if keeps_to_context else rollout.longest + 1
@@ -312,22 +334,38 @@ def load_policy(
     rollout = sizes.fit_cache(model, sampling, rules, rollout, available)
     if rollout.cache_gib != given:
       print_status(sizes.describe(rollout))
-  base, shares_base = loaded.base, False
-  if base:
-    shares_base = frozen.is_shared(
-      loaded.lora, rollout, settings.model.dtype, mesh, sampling
-    )
+  base, dtype = loaded.base, settings.model.dtype
+  shares_base = _shares_base(loaded, rollout, dtype, mesh, sampling)
   if shares_base:
     layout_of = rollout_build.sampling_model(model, mesh, rules, rollout)
     base = sampling_params.arrange(layout_of, base)
+  has_adapters = model.lora is not None
   sampler = Sampler(
-    model, source.tokenizer, sampling, rules, rollout, shares_base
+    *(model, source.tokenizer, sampling, rules, rollout),
+    shares_base=shares_base and has_adapters,
   )
-  params = sampler.compute_params(adapters.join(base, loaded.trained))
+  params = base
+  if has_adapters or not shares_base:
+    params = sampler.compute_params(adapters.join(base, loaded.trained))
   return Policy(
     sampler,
     source.tokenizer,
     Weights(params),
     keys.of(settings.seed, Purpose.EVALUATION),
-    base=base,
+    base=base if loaded.trained else {},
   )
+
+
+def _shares_base(
+  loaded: Loaded,
+  rollout: SamplerSettings,
+  dtype: str,
+  mesh: Mesh,
+  sampling: Mesh,
+) -> bool:
+  """Returns whether sampling reads the frozen parameters without a copy."""
+  if not loaded.base:
+    return False
+  if not loaded.trained:  # They were loaded in the dtypes that sampling reads.
+    return frozen.is_placed(mesh, sampling)
+  return frozen.is_shared(loaded.lora, rollout, dtype, mesh, sampling)

@@ -172,7 +172,7 @@ def test_a_device_has_the_logits_of_its_own_rows(
   rows = engine.shapes.prefill_rows(24)
   tokens = np.zeros((rows, 24), np.int32)
   program = scorer._score.lower(
-    policy.params, tokens, tokens, tokens.astype(bool)
+    policy.params, tokens, tokens, tokens.astype(bool), np.zeros(rows, np.int32)
   ).compile()
   vocabulary = engine.model.config.vocab_size
   logits = re.findall(rf"\[(\d+),(\d+),{vocabulary}\]", str(program.as_text()))
