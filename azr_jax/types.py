@@ -136,18 +136,31 @@ class RolloutBatch:
   metrics: dict[str, float]
 
 
-class Batch(flax.struct.PyTreeNode):
+class Rows(flax.struct.PyTreeNode):
   """Packed sequences, several a row, perhaps in micro-batches.
 
-  Position t of a row holds token t and, in `targets`, the next token of the
-  same sequence. Every per-token array describes the *target*. On the host, the
-  arrays are NumPy arrays of the same shapes and dtypes.
+  Position t of a row holds token t and, in `targets`, the id to predict there.
+  On the host, the arrays are NumPy arrays of the same shapes and dtypes.
 
   Attributes:
     tokens: the input ids.
-    targets: the id to predict at each position.
+    targets: the id to predict at each position, or K ids.
     positions: position inside its own sequence.
     segment_ids: 1, 2, ... per sequence in a row; 0 is padding.
+  """
+
+  tokens: Int32[Leaf, "*A B S"]
+  targets: Int32[Leaf, "..."]
+  positions: Int32[Leaf, "*A B S"]
+  segment_ids: Int32[Leaf, "*A B S"]
+
+
+class Batch(Rows):
+  """The rows of an update, whose targets are the sequences' next tokens.
+
+  Every per-token array describes the *target*.
+
+  Attributes:
     loss_mask: 1 where the model wrote the target.
     loss_weights: the weight of each target in the loss. They implement the
       aggregation (token mean, sequence mean, fixed length).
@@ -163,10 +176,6 @@ class Batch(flax.struct.PyTreeNode):
       batch; None if the loss does not select.
   """
 
-  tokens: Int32[Leaf, "*A B S"]
-  targets: Int32[Leaf, "*A B S"]
-  positions: Int32[Leaf, "*A B S"]
-  segment_ids: Int32[Leaf, "*A B S"]
   loss_mask: Float32[Leaf, "*A B S"]
   loss_weights: Float32[Leaf, "*A B S"]
   regularizer_weights: Float32[Leaf, "*A B S"]

@@ -54,7 +54,7 @@ class _Scoring(TypedDict):
 
 
 def hidden_states(
-  model: transformer.Transformer, params: Params, batch: types.Batch
+  model: transformer.Transformer, params: Params, batch: types.Rows
 ) -> Float[Array, "B S D"]:
   """Returns the decoder's last hidden states."""
   # Cast before the gather, so the interconnect carries half the bytes.

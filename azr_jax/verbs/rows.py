@@ -1,0 +1,163 @@
+"""Packs data into rows of a few fixed shapes, and takes results apart again."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import flax.struct
+import numpy as np
+from jaxtyping import Float32
+
+from azr_jax import types
+from azr_jax.learner import packing
+from azr_jax.types import Leaf
+from azr_jax.verbs import losses
+from azr_jax.verbs.data import Datum
+
+# Each row length is this many times shorter than the next.
+_FACTOR = 4
+_SHORTEST = 128
+
+
+class Batch(types.Rows):
+  """Rows of packed data.
+
+  Attributes:
+    inputs: the inputs of the loss by name; 0 in padding.
+  """
+
+  inputs: dict[str, Float32[Leaf, "B S ..."]] = flax.struct.field(
+    default_factory=dict
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+  """Where a datum is in a batch.
+
+  Attributes:
+    index: the index of the datum.
+    row: its row.
+    start: its first column.
+    stop: one past its last column.
+  """
+
+  index: int
+  row: int
+  start: int
+  stop: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapes:
+  """The shapes that programs are compiled for.
+
+  Attributes:
+    rows: the numbers of rows of a batch, ascending; multiples of the devices
+      that rows are split over.
+    lengths: the tokens of a row, ascending.
+    max_sequences_per_row: maximum number of sequences per row.
+  """
+
+  rows: tuple[int, ...]
+  lengths: tuple[int, ...]
+  max_sequences_per_row: int
+
+  def length_for(self, lengths: Sequence[int]) -> int:
+    """Returns the shortest row for which most of a batch is no padding.
+
+    Args:
+      lengths: the tokens of each sequence, none longer than the longest row.
+    """
+    least = max(max(lengths), min(sum(lengths), self.lengths[-1]))
+    return next(length for length in self.lengths if length >= least)
+
+
+def shapes(
+  rows: int, row_length: int, multiple: int, max_sequences_per_row: int
+) -> Shapes:
+  """Returns the shapes of batches of up to `rows` rows.
+
+  Args:
+    rows: the largest number of rows.
+    row_length: the longest row.
+    multiple: the number of devices that rows are split over.
+    max_sequences_per_row: see `Shapes`.
+  """
+  lengths = [row_length]
+  while lengths[0] // _FACTOR >= _SHORTEST:
+    lengths.insert(0, lengths[0] // _FACTOR)
+  counts = sorted({multiple, rows + -rows % multiple})
+  return Shapes(tuple(counts), tuple(lengths), max_sequences_per_row)
+
+
+def pack(
+  data: Sequence[Datum], loss: str, shapes: Shapes
+) -> Iterator[tuple[Batch, list[Place]]]:
+  """Yields batches of some data, and where each datum is.
+
+  Args:
+    data: the sequences, checked.
+    loss: a key of `losses.LOSSES`, whose inputs are packed.
+    shapes: the shapes of batches.
+  """
+  names = losses.find(loss).inputs
+  # Batches have one number of targets per position.
+  by_shape: dict[tuple[int, ...], list[int]] = {}
+  for index, datum in enumerate(data):
+    by_shape.setdefault(datum.targets.shape[1:], []).append(index)
+  for inner, indices in by_shape.items():
+    lengths = [len(data[index].tokens) for index in indices]
+    length = shapes.length_for(lengths)
+    rows = packing.assign_rows(lengths, length, shapes.max_sequences_per_row)
+    most = shapes.rows[-1]
+    for first in range(0, len(rows), most):
+      some = rows[first : first + most]
+      count = next(n for n in shapes.rows if n >= len(some))
+      members = [[indices[i] for i in row] for row in some]
+      yield _batch(data, names, members, (count, length), inner)
+
+
+def _batch(
+  data: Sequence[Datum],
+  names: Sequence[str],
+  members: Sequence[Sequence[int]],
+  shape: tuple[int, int],
+  inner: tuple[int, ...],
+) -> tuple[Batch, list[Place]]:
+  """Returns a batch whose rows have some data.
+
+  Args:
+    data: all data.
+    names: the inputs to pack.
+    members: the indices of the data of each row.
+    shape: rows and tokens per row.
+    inner: (K,) if positions have several targets, else ().
+  """
+
+  def zeros(*shape: int, dtype: type = np.int32) -> Any:
+    return np.zeros(shape, dtype)
+
+  inputs = {name: zeros(*shape, *inner, dtype=np.float32) for name in names}
+  batch = Batch(
+    tokens=zeros(*shape),
+    targets=zeros(*shape, *inner),
+    positions=zeros(*shape),
+    segment_ids=zeros(*shape),
+    inputs=inputs,
+  )
+  places = []
+  for row, own in enumerate(members):
+    start = 0
+    for segment, index in enumerate(own, start=1):
+      datum = data[index]
+      stop = start + len(datum.tokens)
+      batch.tokens[row, start:stop] = datum.tokens
+      batch.targets[row, start:stop] = datum.targets
+      batch.positions[row, start:stop] = np.arange(len(datum.tokens))
+      batch.segment_ids[row, start:stop] = segment
+      for name in names:
+        inputs[name][row, start:stop] = datum.inputs[name]
+      places.append(Place(index, row, start, stop))
+      start = stop
+  return batch, places

@@ -1,0 +1,173 @@
+"""A model in training, moved by four verbs: forward, backward, step, sample.
+
+`Training` holds what belongs to one model: trained parameters, moments, and
+the gradients since the last step. Several may share a frozen base.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Float32
+
+from azr_jax.learner.objective import Fixed
+from azr_jax.learner.train_state import TrainState
+from azr_jax.parallel import memory
+from azr_jax.types import Params
+from azr_jax.verbs import data as data_lib
+from azr_jax.verbs import losses, programs, rows
+from azr_jax.verbs.data import Datum, Limits
+from azr_jax.verbs.programs import Adam, Programs
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+  """The result of `forward` and `forward_backward`.
+
+  Attributes:
+    logprobs: the log-probability of each target of each datum, in nats.
+    loss: the sum over all tokens.
+  """
+
+  logprobs: list[Float32[np.ndarray, "_S ..."]]
+  loss: float
+
+
+class Training:
+  """One model's state, and the functions that change it."""
+
+  def __init__(
+    self,
+    functions: Programs,
+    shapes: rows.Shapes,
+    limits: Limits,
+    fixed: Fixed,
+    state: TrainState,
+  ):
+    """Starts without gradients.
+
+    Args:
+      functions: the functions of the decoder.
+      shapes: the shapes of batches.
+      limits: the limits on data.
+      fixed: the parameters that are not trained.
+      state: the initial state, which is donated at the first step.
+    """
+    self._functions, self._shapes = functions, shapes
+    self._limits, self._fixed = limits, fixed
+    self._grads: Params | None = None
+    self.state = state
+
+  @property
+  def params(self) -> Params:
+    """All parameters of the decoder."""
+    return self._fixed.whole(self.state.params)
+
+  @memory.explained(memory.TRAINING_KEYS)
+  def forward(
+    self, data: Sequence[Datum], loss: str = "cross_entropy"
+  ) -> Scored:
+    """Returns log-probabilities and loss, without gradients.
+
+    Args:
+      data: the sequences.
+      loss: must be `cross_entropy`.
+
+    Raises:
+      ValueError: the data do not fit the model or the loss.
+    """
+    if loss != "cross_entropy":
+      raise ValueError(
+        f"loss_fn={loss!r}: expected 'cross_entropy' in a forward pass"
+      )
+    data_lib.check(data, loss, self._limits)
+    found = self._new(data)
+    total = 0.0
+    pending = [
+      (
+        places,
+        batch,
+        self._functions.forward(
+          self.state.params, self._functions.place(batch), self._fixed
+        ),
+      )
+      for batch, places in rows.pack(data, loss, self._shapes)
+    ]
+    for places, batch, logprobs in pending:
+      values = np.asarray(jax.device_get(logprobs))
+      total -= float(np.sum(values * batch.inputs["weights"], dtype=np.float64))
+      _take(values, places, found)
+    return Scored(found, total)
+
+  @memory.explained(memory.TRAINING_KEYS)
+  def forward_backward(
+    self,
+    data: Sequence[Datum],
+    loss: str = "cross_entropy",
+    config: Mapping[str, float] | None = None,
+  ) -> Scored:
+    """Adds the gradients of a loss to those since the last step.
+
+    Args:
+      data: the sequences.
+      loss: a key of `losses.LOSSES`.
+      config: the loss's numbers; those left out have their defaults.
+
+    Raises:
+      ValueError: the data do not fit the model or the loss.
+    """
+    numbers = programs.as_arrays(losses.configured(loss, config or {}))
+    data_lib.check(data, loss, self._limits)
+    if self._grads is None:
+      self._grads = self._functions.zeros()
+    backward, pending = self._functions.backward[loss], []
+    for batch, places in rows.pack(data, loss, self._shapes):
+      self._grads, total, logprobs = backward(
+        self.state.params,
+        self._grads,
+        self._functions.place(batch),
+        self._fixed,
+        numbers,
+      )
+      pending.append((places, total, logprobs))
+    found, sums = self._new(data), []
+    for places, total, logprobs in pending:
+      sums.append(float(jax.device_get(total)))
+      _take(np.asarray(jax.device_get(logprobs)), places, found)
+    return Scored(found, float(np.sum(sums)))
+
+  @memory.explained(memory.TRAINING_KEYS)
+  def optim_step(self, adam: Adam) -> dict[str, float]:
+    """Takes a step of AdamW with the summed gradients, and clears them.
+
+    Returns:
+      `grad_norm`, before clipping, and `skipped`, which is 1 if a gradient was
+      infinite or NaN, so that nothing changed.
+    """
+    grads, self._grads = self._grads, None
+    if grads is None:
+      grads = self._functions.zeros()
+    self.state, metrics = self._functions.step(
+      self.state, grads, programs.as_arrays(adam)
+    )
+    found = jax.device_get(metrics)
+    return {name: float(value) for name, value in found.items()}
+
+  def restore(self, state: TrainState) -> None:
+    """Replaces the state, and clears the gradients."""
+    self.state, self._grads = state, None
+
+  def _new(self, data: Sequence[Datum]) -> list[Float32[np.ndarray, "_S ..."]]:
+    """Returns an array for the log-probabilities of each datum."""
+    return [np.zeros(datum.targets.shape, np.float32) for datum in data]
+
+
+def _take(
+  logprobs: Float32[np.ndarray, "B S ..."],
+  places: Sequence[rows.Place],
+  found: Sequence[Float32[np.ndarray, "_S ..."]],
+) -> None:
+  """Copies the log-probabilities of a batch to its data."""
+  for place in places:
+    found[place.index][:] = logprobs[place.row, place.start : place.stop]
