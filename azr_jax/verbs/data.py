@@ -2,12 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float32, Int32
 
 from azr_jax.types import Completion
 from azr_jax.verbs import losses
+
+# Token ids.
+Ids: TypeAlias = Sequence[int] | Int32[np.ndarray, " _S"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +30,7 @@ class Datum:
   inputs: Mapping[str, Float32[np.ndarray, "_S ..."]]
 
 
-def supervised(
-  prompt: Sequence[int], completion: Sequence[int], weight: float = 1.0
-) -> Datum:
+def supervised(prompt: Ids, completion: Ids, weight: float = 1.0) -> Datum:
   """Returns a datum for `cross_entropy` on a completion.
 
   Args:
@@ -40,7 +42,7 @@ def supervised(
   return _shifted(prompt, completion, {"weights": of_completion})
 
 
-def sampled(prompt: Sequence[int], done: Completion, advantage: float) -> Datum:
+def sampled(prompt: Ids, done: Completion, advantage: float) -> Datum:
   """Returns a datum for the losses of reinforcement learning.
 
   Args:
@@ -61,8 +63,8 @@ def sampled(prompt: Sequence[int], done: Completion, advantage: float) -> Datum:
 
 
 def _shifted(
-  prompt: Sequence[int],
-  completion: Sequence[int] | Int32[np.ndarray, " S"],
+  prompt: Ids,
+  completion: Ids,
   inputs: Mapping[str, Float32[np.ndarray, " S"]],
 ) -> Datum:
   """Returns a datum that predicts each next id.
