@@ -30,6 +30,7 @@ from azr_jax.learner import (
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
+from azr_jax.learner.objective import Fixed
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import LearnerSettings, SupervisedSettings
 from azr_jax.models import adapters, attention, load, presets, transformer
@@ -56,6 +57,9 @@ from azr_jax.trainer.settings import (
   TrainSettings,
 )
 from azr_jax.trainer.steps_in_flight import StepsInFlight
+from azr_jax.verbs import programs, rows
+from azr_jax.verbs.data import DataLimits
+from azr_jax.verbs.trainable import Trainable
 
 _ALL_TRAINED = LoraSettings()
 
@@ -153,6 +157,28 @@ class Experiment:
   def evaluation_key(self) -> Key[Array, ""]:
     """Returns the random key of evaluations, the same at every step."""
     return keys.of(self.seed, Purpose.EVALUATION)
+
+  def trainable(self, fixed: Fixed, trained: types.Params) -> Trainable:
+    """Returns a model that the four verbs train, with fresh moments.
+
+    Args:
+      fixed: the frozen parameters.
+      trained: the others, which stay as they are until the first step.
+    """
+    c, mesh, config = self.settings.shared, self.mesh, self.source.config
+    functions = programs.make(
+      *(self.model, mesh, c.sharding.rules()),
+      chunk_tokens=c.learner.chunk_tokens,
+      options=c.compiler.options(mesh),
+    )
+    shapes = rows.shapes(
+      mesh_lib.padded_rows(c.learner.micro_rows, mesh),
+      c.learner.row_length,
+      mesh_lib.padded_rows(1, mesh),
+      c.learner.max_sequences_per_row,
+    )
+    limits = DataLimits(c.learner.row_length, config.vocab_size)
+    return Trainable(functions, shapes, limits, fixed, functions.start(trained))
 
   def closing_message(self, folder: pathlib.Path, step: int) -> str:
     """Returns the lines to print when a run in `folder` ends after a step."""

@@ -5,6 +5,9 @@ It does what a training loop does, but from a notebook:
   samples = model.sample(["2 + 2 ="], n=8)
   rewards = [[float("4" in one.text) for one in group] for group in samples]
   metrics = model.update(samples, rewards)
+
+The four verbs give more control (`verbs/`): `sample`, `forward_backward` with a
+loss and inputs of one's own for every token, `optim_step`, and `forward`.
 """
 
 import dataclasses
@@ -28,6 +31,10 @@ from azr_jax.systems import scores
 from azr_jax.tasks.table.prompts import PromptWriter
 from azr_jax.tasks.table.reading import Row
 from azr_jax.trainer.build import Experiment
+from azr_jax.verbs import data as data_lib
+from azr_jax.verbs.data import Datum
+from azr_jax.verbs.programs import Adam
+from azr_jax.verbs.trainable import Scored, Trainable
 
 # A text, or chat messages with role and content.
 PromptInput = str | Sequence[Message]
@@ -85,6 +92,7 @@ class Model:
     self._writer, self._prefill = writer, prefill
     self._fixed = Fixed(base)
     self._state = experiment.learner.init(trained)
+    self._trainable: Trainable | None = None
     self._calls = 0
     self.updates = 0
 
@@ -271,6 +279,81 @@ class Model:
       learned = jax.device_get(learned)
     self.updates += 1
     return metrics | group_metrics | metrics_lib.to_host(learned)
+
+  def datum(self, sample: Sample, advantage: float) -> Datum:
+    """Returns a sample as a datum for `forward_backward`.
+
+    Args:
+      sample: a sample, whose prompt has at least one token.
+      advantage: the advantage of each token that the model wrote.
+    """
+    return data_lib.sampled(
+      sample.prompt.token_ids, sample.completion, advantage
+    )
+
+  def supervised_datum(
+    self, prompt: PromptInput, completion: str, weight: float = 1.0
+  ) -> Datum:
+    """Returns a text to learn as a datum for `cross_entropy`.
+
+    Args:
+      prompt: a text or messages, as in `sample`.
+      completion: the text to learn; without an end token of its own.
+      weight: the weight of each of its tokens.
+    """
+    ids = self.tokenizer.encode(completion)
+    return data_lib.supervised(self.prompt(prompt).token_ids, ids, weight)
+
+  def forward(self, data: Sequence[Datum]) -> Scored:
+    """Returns the log-probabilities of targets; see `Trainable.forward`."""
+    return self._verbs().forward(data)
+
+  def forward_backward(
+    self,
+    data: Sequence[Datum],
+    loss: str = "cross_entropy",
+    **config: float,
+  ) -> Scored:
+    """Adds the gradients of a loss to those since the last `optim_step`.
+
+    Args:
+      data: at least one datum.
+      loss: a key of `verbs.losses.LOSSES`. It is a sum over all tokens.
+      **config: the loss's numbers, such as `clip_low_threshold`.
+
+    Raises:
+      ValueError: the data do not fit the model or the loss.
+    """
+    return self._verbs().forward_backward(data, loss, config)
+
+  def optim_step(
+    self, learning_rate: float, **numbers: float
+  ) -> dict[str, float]:
+    """Takes a step of AdamW with the summed gradients, and clears them.
+
+    Its moments are not those of `update`.
+
+    Args:
+      learning_rate: the learning rate of this step.
+      **numbers: other fields of `verbs.programs.Adam`.
+
+    Returns:
+      The norm of the gradients, and whether they were skipped.
+    """
+    trainable = self._verbs()
+    metrics = trainable.optim_step(Adam(learning_rate, **numbers))
+    self._state = self._state.replace(params=trainable.state.params)
+    self.updates += 1
+    return metrics
+
+  def _verbs(self) -> Trainable:
+    """Returns the model as the verbs train it, with the present parameters."""
+    experiment = self._experiment
+    if self._trainable is None:
+      self._trainable = experiment.trainable(self._fixed, self._state.params)
+    state = self._trainable.state
+    self._trainable.state = state.replace(params=self._state.params)
+    return self._trainable
 
   def save(self, folder: str, dtype: str = "bfloat16") -> None:
     """Writes the model in Hugging Face format, as `azr_jax.export` does.

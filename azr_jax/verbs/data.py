@@ -84,7 +84,7 @@ def _shifted(
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class DataLimits:
   """What data must keep to.
 
   Attributes:
@@ -96,7 +96,7 @@ class Limits:
   vocab_size: int
 
 
-def check(data: Sequence[Datum], loss: str, limits: Limits) -> None:
+def check(data: Sequence[Datum], loss: str, limits: DataLimits) -> None:
   """Raises ValueError if a loss cannot be computed on some data.
 
   Args:
@@ -115,7 +115,7 @@ def check(data: Sequence[Datum], loss: str, limits: Limits) -> None:
 
 
 def _check(
-  datum: Datum, names: Sequence[str], loss: str, limits: Limits
+  datum: Datum, names: Sequence[str], loss: str, limits: DataLimits
 ) -> None:
   """Raises ValueError if a loss cannot be computed on a sequence."""
   length, shape = len(datum.tokens), datum.targets.shape

@@ -1,8 +1,8 @@
 """The jitted functions of the verbs: forward, backward and a step of AdamW.
 
-A batch is small and has one of a few shapes (`rows.Shapes`); a call with more
-data runs the program several times. So no call compiles a program for its own
-number of sequences.
+A batch is small and has one of a few shapes (`rows.RowShapes`); a call with
+more data runs the program several times. So no call compiles a program for its
+own number of sequences.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params, Rules
 from azr_jax.verbs import losses
-from azr_jax.verbs.rows import Batch
+from azr_jax.verbs.rows import LossRows
 
 
 class Adam(NamedTuple):
@@ -60,13 +60,13 @@ class Adam(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Programs:
+class Verbs:
   """The functions of a decoder.
 
   Attributes:
     mesh: the mesh of parameters and rows.
     abstract: shapes, dtypes and shardings of a state, for restoring one.
-    init: trained parameters, which are donated -> a state.
+    init_moments: () -> the step count and the moments of a new state.
     zeros: () -> gradients of 0.
     forward: (params, batch, `Fixed`) -> log-probabilities of the targets.
     backward: by loss: (params, gradients, batch, `Fixed`, config) ->
@@ -76,13 +76,18 @@ class Programs:
 
   mesh: Mesh
   abstract: TrainState
-  init: jax.stages.Wrapped
+  init_moments: jax.stages.Wrapped
   zeros: jax.stages.Wrapped
   forward: jax.stages.Wrapped
   backward: dict[str, jax.stages.Wrapped]
   step: jax.stages.Wrapped
 
-  def place(self, batch: Batch) -> Batch:
+  def start(self, trained: Params) -> TrainState:
+    """Returns a new state, which holds the parameters without a copy."""
+    step, moments = self.init_moments()
+    return TrainState(step, trained, moments)
+
+  def place(self, batch: LossRows) -> LossRows:
     """Puts a batch on the devices; every host has the whole batch."""
     sharding = mesh_lib.token_sharding(self.mesh)
     return jax.tree.map(
@@ -100,7 +105,7 @@ def make(
   *,
   chunk_tokens: int,
   options: compiler.Options = None,
-) -> Programs:
+) -> Verbs:
   """Returns the functions of a decoder. Compiles nothing.
 
   Args:
@@ -117,14 +122,18 @@ def make(
   score = functools.partial(_score, model, mesh, chunk_tokens)
   jit = functools.partial(jax.jit, compiler_options=options)
   shapes = nn.unbox(boxed)
-  return Programs(
+
+  def zeros() -> Params:
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), shapes)
+
+  return Verbs(
     mesh=mesh,
     abstract=train_state.abstract_state(boxed, adam, shardings),
-    init=train_state.make_init_state(adam, shardings),
-    zeros=jit(
-      lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), shapes),
-      out_shardings=shardings.params,
+    init_moments=jit(
+      lambda: (jnp.zeros((), jnp.int32), adam.init(zeros())),
+      out_shardings=(shardings.step, shardings.opt_state),
     ),
+    zeros=jit(zeros, out_shardings=shardings.params),
     forward=jit(
       score,
       in_shardings=(shardings.params, by_row, None),
@@ -153,7 +162,7 @@ def _score(
   mesh: Mesh,
   chunk_tokens: int,
   trained: Params,
-  batch: Batch,
+  batch: LossRows,
   fixed: Fixed,
 ) -> Float[Array, "B S ..."]:
   """Returns the log-probabilities of the targets, in nats; 0 in padding."""
@@ -184,7 +193,7 @@ def _backward(
   loss_fn: losses.LossFn,
   trained: Params,
   grads: Params,
-  batch: Batch,
+  batch: LossRows,
   fixed: Fixed,
   config: losses.Config,
 ) -> tuple[Params, Float[Array, ""], Float[Array, "B S ..."]]:

@@ -19,7 +19,7 @@ _FACTOR = 4
 _SHORTEST = 128
 
 
-class Batch(types.Rows):
+class LossRows(types.Rows):
   """Rows of packed data.
 
   Attributes:
@@ -32,7 +32,7 @@ class Batch(types.Rows):
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class RowSpan:
   """Where a datum is in a batch.
 
   Attributes:
@@ -49,7 +49,7 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shapes:
+class RowShapes:
   """The shapes that programs are compiled for.
 
   Attributes:
@@ -75,25 +75,25 @@ class Shapes:
 
 def shapes(
   rows: int, row_length: int, multiple: int, max_sequences_per_row: int
-) -> Shapes:
+) -> RowShapes:
   """Returns the shapes of batches of up to `rows` rows.
 
   Args:
     rows: the largest number of rows.
     row_length: the longest row.
     multiple: the number of devices that rows are split over.
-    max_sequences_per_row: see `Shapes`.
+    max_sequences_per_row: see `RowShapes`.
   """
   lengths = [row_length]
   while lengths[0] // _FACTOR >= _SHORTEST:
     lengths.insert(0, lengths[0] // _FACTOR)
   counts = sorted({multiple, rows + -rows % multiple})
-  return Shapes(tuple(counts), tuple(lengths), max_sequences_per_row)
+  return RowShapes(tuple(counts), tuple(lengths), max_sequences_per_row)
 
 
 def pack(
-  data: Sequence[Datum], loss: str, shapes: Shapes
-) -> Iterator[tuple[Batch, list[Place]]]:
+  data: Sequence[Datum], loss: str, shapes: RowShapes
+) -> Iterator[tuple[LossRows, list[RowSpan]]]:
   """Yields batches of some data, and where each datum is.
 
   Args:
@@ -124,7 +124,7 @@ def _batch(
   members: Sequence[Sequence[int]],
   shape: tuple[int, int],
   inner: tuple[int, ...],
-) -> tuple[Batch, list[Place]]:
+) -> tuple[LossRows, list[RowSpan]]:
   """Returns a batch whose rows have some data.
 
   Args:
@@ -139,7 +139,7 @@ def _batch(
     return np.zeros(shape, dtype)
 
   inputs = {name: zeros(*shape, *inner, dtype=np.float32) for name in names}
-  batch = Batch(
+  batch = LossRows(
     tokens=zeros(*shape),
     targets=zeros(*shape, *inner),
     positions=zeros(*shape),
@@ -158,6 +158,6 @@ def _batch(
       batch.segment_ids[row, start:stop] = segment
       for name in names:
         inputs[name][row, start:stop] = datum.inputs[name]
-      places.append(Place(index, row, start, stop))
+      places.append(RowSpan(index, row, start, stop))
       start = stop
   return batch, places

@@ -17,9 +17,9 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
 from azr_jax.verbs import data, losses, programs, rows
-from azr_jax.verbs.data import Datum, Limits
+from azr_jax.verbs.data import DataLimits, Datum
 from azr_jax.verbs.programs import Adam
-from azr_jax.verbs.training import Training
+from azr_jax.verbs.trainable import Trainable
 
 CONFIG = ModelConfig(
   vocab_size=40,
@@ -37,8 +37,8 @@ CONFIG = ModelConfig(
 RULES = ShardingSettings().rules()
 MODEL = transformer.Transformer(CONFIG)
 PARAMS = transformer.init_params(MODEL, jax.random.key(0))
-LIMITS = Limits(longest=32, vocab_size=40)
-SHAPES = rows.Shapes(rows=(1, 4), lengths=(32,), max_sequences_per_row=8)
+LIMITS = DataLimits(longest=32, vocab_size=40)
+SHAPES = rows.RowShapes(rows=(1, 4), lengths=(32,), max_sequences_per_row=8)
 ADAM = Adam(0.01, 0.9, 0.95, 1e-8, 0.1, grad_clip_norm=1.0)
 CLIP = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.1}
 CONFIGS = {name: CLIP for name in ("ppo", "cispo", "gspo")} | {
@@ -66,15 +66,23 @@ def datum(length, inner=()):
 DATA = [datum(length) for length in (9, 20, 5, 32, 14)]
 
 
+def placed(functions, trained):
+  """Copies of parameters in their shardings, as they are loaded."""
+  return jax.tree.map(
+    lambda x, like: jax.device_put(np.array(x), like.sharding),
+    *(trained, functions.abstract.params),
+  )
+
+
 def make(mesh, lora=None, shapes=SHAPES):
   model = MODEL.clone(lora=lora)
   functions = programs.make(model, mesh, RULES, chunk_tokens=64)
-  base, trained = {}, jax.tree.map(np.array, PARAMS)
+  base, trained = {}, PARAMS
   if lora is not None:
     base = PARAMS
     trained = transformer.init_adapters(model, jax.random.key(1))
-  state = functions.init(trained)
-  return Training(functions, shapes, LIMITS, Fixed(base), state)
+  state = functions.start(placed(functions, trained))
+  return Trainable(functions, shapes, LIMITS, Fixed(base), state)
 
 
 @pytest.fixture(scope="module", name="training")
@@ -86,7 +94,7 @@ def make_training(one_device_mesh):
 def reset(training):
   """The shared training at its start, so that nothing is compiled twice."""
   functions = training._functions
-  training.restore(functions.init(jax.tree.map(np.array, PARAMS)))
+  training.restore(functions.start(placed(functions, PARAMS)))
   return training
 
 
@@ -323,7 +331,7 @@ def test_a_step_equals_the_update_of_train(fresh, one_device_mesh):
     Fixed(),
   )
   want = jax.tree.map(np.asarray, state.params)
-  fresh.restore(fresh._functions.init(jax.tree.map(np.array, PARAMS)))
+  fresh.restore(fresh._functions.start(placed(fresh._functions, PARAMS)))
   fresh.forward_backward(
     [data.supervised(one.tokens[:2], one.tokens[2:], 1 / 5) for one in DATA]
   )

@@ -1,6 +1,6 @@
 """A model in training, moved by four verbs: forward, backward, step, sample.
 
-`Training` holds what belongs to one model: trained parameters, moments, and
+`Trainable` holds what belongs to one model: trained parameters, moments, and
 the gradients since the last step. Several may share a frozen base.
 """
 
@@ -17,8 +17,8 @@ from azr_jax.parallel import memory
 from azr_jax.types import Params
 from azr_jax.verbs import data as data_lib
 from azr_jax.verbs import losses, programs, rows
-from azr_jax.verbs.data import Datum, Limits
-from azr_jax.verbs.programs import Adam, Programs
+from azr_jax.verbs.data import DataLimits, Datum
+from azr_jax.verbs.programs import Adam, Verbs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Scored:
   loss: float
 
 
-class Training:
+class Trainable:
   """One model's state, and the functions that change it."""
 
   def __init__(
     self,
-    functions: Programs,
-    shapes: rows.Shapes,
-    limits: Limits,
+    functions: Verbs,
+    shapes: rows.RowShapes,
+    limits: DataLimits,
     fixed: Fixed,
     state: TrainState,
   ):
@@ -165,7 +165,7 @@ class Training:
 
 def _take(
   logprobs: Float32[np.ndarray, "B S ..."],
-  places: Sequence[rows.Place],
+  places: Sequence[rows.RowSpan],
   found: Sequence[Float32[np.ndarray, "_S ..."]],
 ) -> None:
   """Copies the log-probabilities of a batch to its data."""
