@@ -148,6 +148,8 @@ class ResponseEnds:
     """
     token_ids, start = sequence.token_ids, sequence.response_start
     more = sequence.request.stop_strings
+    # The decoded response does not show special tokens (EOS, BOS, padding), so
+    # a stop string that is one is found only by its id.
     ends = [
       self._stop_string_end(strings, after, token_ids, start, num_checked)
       for strings, after in (
@@ -155,7 +157,10 @@ class ResponseEnds:
         (more, self._anywhere),
       )
     ]
-    ends += [self._token_end(stop, token_ids, num_checked) for stop in more]
+    wanted = {*map(self._token_id, more), *sequence.request.stop_ids} - {None}
+    new = np.isin(token_ids[num_checked:], [*wanted])
+    if new.any():
+      ends.append(num_checked + int(new.argmax()) + 1)
     if sequence.request.tool_runner is not None:
       ends.append(
         sequence.request.tool_runner.end_of_response(
@@ -163,20 +168,6 @@ class ResponseEnds:
         )
       )
     return min((end for end in ends if end is not None), default=None)
-
-  def _token_end(
-    self, stop: str, token_ids: Int[np.ndarray, " S"], num_checked: int
-  ) -> int | None:
-    """Returns the number of tokens up to a stop string's own token, or None.
-
-    The decoded response does not show special tokens (EOS, BOS, padding), so
-    such a stop string is found only by its id.
-    """
-    wanted = self._token_id(stop)
-    if wanted is None:
-      return None
-    found = np.flatnonzero(token_ids[num_checked:] == wanted)
-    return num_checked + int(found[0]) + 1 if len(found) else None
 
   def _may_complete(
     self, stop_strings: Sequence[str], new_ids: Int[np.ndarray, " N"]

@@ -38,6 +38,7 @@ class Request:
     stop_strings: strings that end a response, in addition to
       `rollout.stop_strings`.
     adapter: which of the sampler's adapters samples it.
+    stop_ids: ids that end a response, in addition to the tokenizer's.
   """
 
   number: int
@@ -51,6 +52,7 @@ class Request:
   tool_runner: ToolRunner | None = None
   stop_strings: tuple[str, ...] = ()
   adapter: AdapterRef = BASE
+  stop_ids: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(eq=False)

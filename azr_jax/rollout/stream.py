@@ -125,6 +125,7 @@ class Stream:
     step_tokens: int = 0,
     stop_strings: tuple[str, ...] = (),
     adapter: AdapterRef = BASE,
+    stop_ids: tuple[int, ...] = (),
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
     """Submits a prompt to be sampled n times.
 
@@ -139,8 +140,9 @@ class Stream:
         with its first response.
       step_tokens: number of tokens after which a completion is paused, not
         counting restored ones; 0 never pauses.
-      stop_strings: as in `Request`.
-      adapter: as in `Request`.
+      stop_strings: as in `Request`; so are `adapter` and `stop_ids`.
+      adapter: see `stop_strings`.
+      stop_ids: see `stop_strings`.
 
     Returns:
       The request, for `cancel`, and the futures of its completions, which
@@ -173,8 +175,7 @@ class Stream:
       self._temperature if key.temperature is None else key.temperature,
       priority,
       tool_runner,
-      stop_strings,
-      adapter,
+      *(stop_strings, adapter, stop_ids),
     )
     sequences = [
       SequenceState(request, sample, step_tokens=step_tokens)

@@ -9,7 +9,9 @@ The life of a job:
 4. The job ends with its last completion, or is cancelled, which frees its
    pages.
 
-No other thread touches the device. Weights are swapped between two calls.
+No other thread touches the device. Weights are swapped between two calls. A
+server that also trains gives the thread tasks, of which it runs one between two
+calls, and jobs that sample by snapshots (`verbs/residents.py`).
 """
 
 import collections
@@ -21,12 +23,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import UInt32
 
 from azr_jax import types
+from azr_jax.rollout.adapter_ref import AdapterRef
+from azr_jax.rollout.adapter_table import AdapterTable
 from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.stream import SampleKey, Stream
@@ -35,7 +39,9 @@ from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.jobs import Deliver, NewTokens, SamplingJob, Update
 from azr_jax.serving.scoring import Scorer
+from azr_jax.verbs.residents import Residents
 
+T = TypeVar("T")
 # Tokens scored between two calls of the decode loop, without padding.
 _MAX_SCORED = 1 << 14
 
@@ -71,11 +77,13 @@ class _Running:
     requests: the stream's requests, one per prompt.
     sent: number of delivered tokens per choice.
     missing: number of unfinished choices.
+    adapter: what samples and scores it.
   """
 
   requests: list[Request]
   sent: list[int]
   missing: int
+  adapter: AdapterRef
 
 
 class _Swap(NamedTuple):
@@ -97,6 +105,7 @@ class DecodeWorker:
     step: int,
     max_waiting: int,
     scorer: Scorer | None = None,
+    snapshots: bool = False,
   ):
     """Opens a stream; `run` serves it.
 
@@ -108,9 +117,14 @@ class DecodeWorker:
       step: the step of the weights.
       max_waiting: maximum number of choices that wait for a slot.
       scorer: scores the jobs that ask for it. None if no job may.
+      snapshots: whether jobs name snapshots, for which the sampler has a stack.
     """
     self._sampler, self._scorer = sampler, scorer
     self._stream: Stream = sampler.open(weights)
+    self.residents: Residents | None = None
+    if snapshots:
+      table = AdapterTable(sampler.engine, weights)
+      self.residents = Residents(self._stream, table)
     self._key_data = key_data
     self._max_waiting = max_waiting
     self._slots = sampler.engine.shapes.slot_counts[0]
@@ -124,6 +138,11 @@ class DecodeWorker:
     self._arrivals = 0
     self._swap: _Swap | None = None
     self._held: list[SamplingJob] = []  # They wait for the weights of `_swap`.
+    # They wait for the place of a snapshot.
+    self._queued: collections.deque[SamplingJob] = collections.deque()
+    self._tasks: collections.deque[tuple[Callable[[], Any], Future[Any]]] = (
+      collections.deque()
+    )
     self._deliver: Deliver = lambda updates: None
     # All threads read and write the fields below. The lock is reentrant because
     # a signal handler may call `status` in the thread that holds it.
@@ -206,6 +225,15 @@ class DecodeWorker:
     """Cancels a job, which may have ended already. Thread-safe."""
     self._commands.put(functools.partial(self._cancel, job))
 
+  def call(self, task: Callable[[], T]) -> "Future[T]":
+    """Runs a task in the worker's thread, between two calls. Thread-safe.
+
+    Tasks run in the order of their calls.
+    """
+    future: Future[T] = Future()
+    self._commands.put(lambda: self._tasks.append((task, future)))
+    return future
+
   def swap(self, params: types.Params, step: int) -> threading.Event:
     """Switches to other weights before the next call. Thread-safe.
 
@@ -248,6 +276,8 @@ class DecodeWorker:
       while not self._is_over():
         self._take_commands()
         self._swap_params()
+        self._run_task()
+        self._start_queued()
         is_sent = self._stream.send()
         self._num_decoding = len(self._stream.decoding)
         self._free_pages = self._stream.num_free_pages
@@ -275,6 +305,9 @@ class DecodeWorker:
         self._open_choices.clear()
       self._updates += [(job, error) for job in left]
       self._flush()
+      for _, future in self._tasks:
+        future.set_exception(error)
+      self._tasks.clear()
 
   def _is_over(self) -> bool:
     """Returns whether `end` was called and all jobs ended or time ran out."""
@@ -286,7 +319,8 @@ class DecodeWorker:
   def _take_commands(self) -> None:
     """Runs the commands of other threads; blocks if there is nothing to do."""
     with contextlib.suppress(queue.Empty):
-      wait = self._stream.is_empty and self._swap is None and not self._unscored
+      wait = self._stream.is_empty and self._swap is None
+      wait = wait and not (self._unscored or self._tasks)
       while True:
         self._commands.get(block=wait)()
         wait = False
@@ -303,16 +337,46 @@ class DecodeWorker:
     if job.step is not None and self._swap is not None:
       self._held.append(job)
       return
-    try:
-      self._submit(job)
-    except ValueError as error:
-      self._cancel(job)
-      self._updates.append((job, ApiError(400, str(error))))
+    self._queued.append(job)
 
-  def _submit(self, job: SamplingJob) -> None:
+  def _run_task(self) -> None:
+    """Runs the next task, if there is one."""
+    if not self._tasks:
+      return
+    task, future = self._tasks.popleft()
+    try:
+      future.set_result(task())
+    except Exception as error:  # noqa: BLE001 - the caller gets it.
+      future.set_exception(error)
+
+  def _start_queued(self) -> None:
+    """Starts the jobs whose weights are in place, in their order."""
+    while self._queued:
+      job = self._queued[0]
+      try:
+        adapter = self._adapter_for(job)
+        if adapter is None:
+          return
+        self._queued.popleft()
+        self._submit(job, adapter)
+      except ValueError as error:
+        self._cancel(job)
+        self._updates.append((job, ApiError(400, str(error))))
+
+  def _adapter_for(self, job: SamplingJob) -> AdapterRef | None:
+    """Returns what samples a job; None if it must wait.
+
+    Raises:
+      ValueError: its adapter does not fit into the sampler.
+    """
+    if self.residents is None or job.snapshot is None:
+      return job.adapter
+    return self.residents.acquire(job.snapshot)
+
+  def _submit(self, job: SamplingJob, adapter: AdapterRef) -> None:
     """Submits the prompts of a job to the stream."""
     key = SampleKey(self._key_data, job.seed, job.temperature)
-    running = _Running([], [0] * job.num_choices, job.num_choices)
+    running = _Running([], [0] * job.num_choices, job.num_choices, adapter)
     self._jobs[job] = running
     for index, prompt in enumerate(job.prompts):
       # First come, first served. A held job counts as arriving when its weights
@@ -325,7 +389,8 @@ class DecodeWorker:
         job.max_new_tokens,
         priority=(self._arrivals,),
         stop_strings=job.stop_strings,
-        adapter=job.adapter,
+        stop_ids=job.stop_ids,
+        adapter=adapter,
       )
       running.requests.append(request)
       self._by_request[request] = job, index * job.n
@@ -377,7 +442,7 @@ class DecodeWorker:
         unscored.append((job, tokens))
         sequences.append([*prompt, *tokens.token_ids])
         firsts.append(0 if job.scores_prompts else len(prompt))
-        indices.append(job.adapter.index)
+        indices.append(self._jobs[job].adapter.index)
       self._unscored.popleft()
     if not unscored:
       return
@@ -399,9 +464,10 @@ class DecodeWorker:
 
   def _cancel(self, job: SamplingJob) -> None:
     """Removes a job from the stream, which frees its pages."""
-    if job in self._held:
-      self._held.remove(job)
-      self._close(job, is_answered=False)
+    for waiting in (self._held, self._queued):
+      if job in waiting:
+        waiting.remove(job)
+        self._close(job, is_answered=False)
     running = self._forget(job)
     if running is not None:
       self._stream.cancel(running.requests)
@@ -410,8 +476,12 @@ class DecodeWorker:
   def _forget(self, job: SamplingJob) -> _Running | None:
     """Removes the bookkeeping of a job in the stream."""
     running = self._jobs.pop(job, None)
-    for request in () if running is None else running.requests:
+    if running is None:
+      return None
+    for request in running.requests:
       del self._by_request[request]
+    if self.residents is not None and job.snapshot is not None:
+      self.residents.release(job.snapshot)
     return running
 
   def _close(self, job: SamplingJob, is_answered: bool) -> None:

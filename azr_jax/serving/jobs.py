@@ -8,6 +8,7 @@ from azr_jax import types
 from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.scoring import Scores
+from azr_jax.verbs.residents import Snapshot
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,6 +29,9 @@ class SamplingJob:
     is_scored: whether to score finished choices. Such a job cannot be streamed.
     scores_prompts: whether to score the prompts' tokens, too.
     adapter: the adapter that samples and scores it.
+    stop_ids: ids that end a choice, besides the tokenizer's.
+    snapshot: the weights to sample by, for a server that trains. None: those of
+      `adapter`.
   """
 
   prompts: tuple[types.Prompt, ...]
@@ -41,6 +45,8 @@ class SamplingJob:
   is_scored: bool = False
   scores_prompts: bool = False
   adapter: AdapterRef = BASE
+  stop_ids: tuple[int, ...] = ()
+  snapshot: Snapshot | None = None
 
   @property
   def num_choices(self) -> int:
