@@ -24,7 +24,8 @@ TEXT = "Find 17 + 25 - 8, then 3 * 4: first add, then subtract. " * 8
 
 def with_outputs(model, size):
   """Returns adapters whose B has entries of +-size."""
-  trained = transformer.init_adapters(model, jax.random.key(0))
+  init = jax.jit(lambda key: transformer.init_adapters(model, key))
+  trained = init(jax.random.key(0))
   signs = np.random.default_rng(0)
 
   def draw(path, leaf):
@@ -37,13 +38,18 @@ def with_outputs(model, size):
 
 def logprobs(model, params, tokens):
   """Log-probabilities of the next tokens, computed in float32."""
+  return np.asarray(_logprobs(model, params, tokens))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logprobs(model, params, tokens):
   wide = jax.tree.map(lambda x: x.astype(jnp.float32), params)
   exact = model.clone(dtype=jnp.dtype("float32"))
   positions = jnp.arange(tokens.shape[1])[None]
   hidden, _ = exact.apply({"params": wide}, tokens, positions)
   logits = hidden @ transformer.unembedding(wide, model.config)
   logps = jax.nn.log_softmax(logits)[:, :-1]
-  return np.asarray(jnp.take_along_axis(logps, tokens[:, 1:, None], -1))
+  return jnp.take_along_axis(logps, tokens[:, 1:, None], -1)
 
 
 @pytest.mark.parametrize(
