@@ -149,9 +149,7 @@ def test_cached_attention_equals_xla(chunk, recent, rows_count):
   ]
   L, layer = 2, jnp.int32(1)
   store = paged_rows.empty_cache((L, B, 2, 16, 8), chunk)
-  k_all, v_all = (
-    jnp.asarray([0 * x, x])[..., :16, :] for x in by_head(k, v)
-  )
+  k_all, v_all = (jnp.asarray([0 * x, x])[..., :16, :] for x in by_head(k, v))
   store = paged_rows.write_rows(store, k_all, v_all, np.zeros(B))
   store = paged_rows.with_length(store, cached)
   segments = jnp.ones((B, 20), jnp.int32)

@@ -6,7 +6,6 @@ import numpy as np
 
 from azr_jax.models import pages
 
-
 _write_entries = jax.jit(pages.write_entries)
 
 

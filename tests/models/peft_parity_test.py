@@ -2,7 +2,6 @@
 
 import functools
 import json
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,6 @@ from azr_jax.models import (
   weight_names,
 )
 from azr_jax.models.adapters import Lora
-from azr_jax.types import Params
 from tests.models import adapter_math
 from tests.models.parity_test import FAMILIES, RULES, load_folder
 from tests.typed import present

@@ -15,6 +15,4 @@ def params():
   """
   init = jax.jit(lambda key: transformer.init_params(MODEL, key))
   drawn = init(jax.random.key(0))
-  return drawn | {
-    "embedding": drawn["embedding"] * 20
-  }
+  return drawn | {"embedding": drawn["embedding"] * 20}
