@@ -125,8 +125,15 @@ def random_outputs(experiment):
   )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-@pytest.mark.parametrize("layers", ["scan", "unrolled"])
+@pytest.mark.parametrize(
+  "layers, dtype",
+  [
+    ("scan", "float32"),
+    ("unrolled", "int8"),
+    pytest.param("scan", "int8", marks=pytest.mark.slow),
+    pytest.param("unrolled", "float32", marks=pytest.mark.slow),
+  ],
+)
 def test_sampler_and_learner_agree(layers, dtype):
   experiment = experiment_of(
     **{"rollout.layers": layers, "lora.base_dtype": dtype}
