@@ -17,6 +17,7 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import build, settings
 from tests.models import adapter_math
 
+pytestmark = pytest.mark.usefixtures("two_devices")
 RULES = ShardingSettings().rules()
 LORA = Lora(rank=32, alpha=32.0)
 TEXT = "Find 17 + 25 - 8, then 3 * 4: first add, then subtract. " * 8
@@ -95,7 +96,7 @@ def experiment_of(**changes):
   config.lora.rank = 4
   config.custom.prompts, config.custom.group_size = 4, 2
   config.rollout.slots = 8
-  mesh = {"mesh.data": 8, "mesh.fsdp": 1}
+  mesh = {"mesh.data": 2, "mesh.fsdp": 1}
   config.update_from_flattened_dict(mesh | changes)
   return build.build(settings.read_train(config))
 
@@ -176,9 +177,9 @@ def pointers(arrays):
 def test_a_sampler_on_other_shards_converts_the_base():
   """Sharded kernels would be gathered for each token."""
   changes = {
-    "mesh.fsdp": 8,
+    "mesh.fsdp": 2,
     "mesh.data": 1,
-    "rollout.mesh.data": 8,
+    "rollout.mesh.data": 2,
     "rollout.mesh.fsdp": 1,
     "rollout.mesh.tensor": 1,
   }
