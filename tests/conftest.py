@@ -110,7 +110,7 @@ def executor():
   """A pool shared by tests that only need programs to run."""
   from azr_jax.executor import Executor
 
-  with Executor(workers=2, timeout_s=1.0, memory_mb=512) as pool:
+  with Executor(workers=1, timeout_s=1.0, memory_mb=512) as pool:
     yield pool
 
 

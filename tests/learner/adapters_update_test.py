@@ -48,9 +48,10 @@ def started():
   return jax.device_get((base, trained))
 
 
-def updated(mesh, batch, model=ADAPTED, critic=None, reference=None, **loss):
-  """Returns the state after one SGD step, and metrics."""
-  made = learner.make(
+@functools.cache
+def sgd_learner(mesh, model, critic, **loss):
+  """Returns the learner of `updated`, shared by tests."""
+  return learner.make(
     model,
     policy_loss(mesh, model=model, **loss),
     optax.sgd(1.0),
@@ -58,6 +59,11 @@ def updated(mesh, batch, model=ADAPTED, critic=None, reference=None, **loss):
     RULES,
     critic=critic,
   )
+
+
+def updated(mesh, batch, model=ADAPTED, critic=None, reference=None, **loss):
+  """Returns the state after one SGD step, and metrics."""
+  made = sgd_learner(mesh, model, critic, **loss)
   base, trained = started()
   if model.unrolled or model.fused:
     base = sampling_params.arrange(model, jax.tree.map(jnp.asarray, base))
