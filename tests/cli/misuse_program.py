@@ -1,7 +1,8 @@
 """Runs commands, each in a fork of one process that imported them.
 
 Reads a JSON list of command lines. Prints each one's exit code and its output
-on standard error and standard output. Starting Python only once saves seconds per command.
+on standard error and standard output. Starting Python only once saves seconds
+per command.
 """
 
 import contextlib
