@@ -1,6 +1,7 @@
 """Updates of adapters: the base stays, and neither mesh nor layout matters."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +62,9 @@ def sgd_learner(mesh, model, critic, **loss):
   )
 
 
-def updated(mesh, batch, model=ADAPTED, critic=None, reference=None, **loss):
+def updated(
+  mesh, batch, model: Any = ADAPTED, critic=None, reference=None, **loss
+):
   """Returns the state after one SGD step, and metrics."""
   made = sgd_learner(mesh, model, critic, **loss)
   base, trained = started()

@@ -243,9 +243,7 @@ def covariances():
 
   The first one is 1.52 x 1.8 = 2.736.
   """
-  return np.asarray(
-    jax.jit(token_selection.covariances)(LOGPROBS, ADVANTAGES, MASK)
-  )
+  return jax.jit(token_selection.covariances)(LOGPROBS, ADVANTAGES, MASK)
 
 
 def test_covariances_are_products_of_distances_from_the_means():
@@ -291,8 +289,9 @@ def test_clip_cov_draws_between_its_limits_and_takes_their_gradient():
     chosen = choose(found, jnp.asarray(MASK), jax.random.key(seed))
     (index,) = np.flatnonzero(np.asarray(chosen)).tolist()
     drawn.add(index)
+  found = np.asarray(found)
   inside = (found > 1.5) & (found < 2.0) & (MASK > 0)
-  assert drawn == set(np.flatnonzero(np.asarray(inside)).tolist())
+  assert drawn == set(np.flatnonzero(inside).tolist())
   assert len(drawn) == 2
   _, targets = packed()
   first = jnp.zeros_like(targets.mask).at[0, 0].set(1.0)
