@@ -25,12 +25,14 @@ from azr_jax.learner import (
   packing,
   policy_losses,
   preparation,
+  rounding,
   shaping,
 )
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.learner.rounding import Draws
 from azr_jax.learner.settings import LearnerSettings, SupervisedSettings
 from azr_jax.models import adapters, attention, load, presets, transformer
 from azr_jax.models import remat as remat_lib
@@ -131,7 +133,7 @@ class Experiment:
     )
 
   def load_trained(self) -> types.Params:
-    """Returns the initial trained parameters, float32, sharded on the mesh."""
+    """Returns the initial trained parameters, sharded on the mesh."""
     rules = self.settings.shared.sharding.rules()
     return frozen.load_trained(
       self.source, self.model, self.mesh, rules, self.seed
@@ -360,6 +362,7 @@ def build_model(
     layers=model.layers,
     lora=lora.adapters,
     kernel_dtype=lora.kernel_dtype,
+    param_dtype=model.param_dtype,
   )
 
 
@@ -447,7 +450,9 @@ def build_learner(
   critic = None
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
-      make_optimizer(**vars(c.critic.optimizer)),
+      make_optimizer(
+        **vars(c.critic.optimizer), draws=Draws(c.seed, rounding.CRITIC)
+      ),
       gamma=c.critic.gamma,
       gae_lambda=c.critic.gae_lambda,
       num_minibatches=c.critic.num_minibatches,
@@ -463,7 +468,7 @@ def build_learner(
   return learner_lib.make(
     model,
     build_policy_loss(c, model, mesh),
-    make_optimizer(**vars(c.optimizer)),
+    make_optimizer(**vars(c.optimizer), draws=Draws(c.seed)),
     mesh,
     c.sharding.rules(),
     critic=critic,
@@ -472,6 +477,7 @@ def build_learner(
     prepare=build_preparation(c, model, mesh),
     entropy_target=EntropyTarget(**vars(target)) if target else None,
     base_dtype=c.lora.matrix_dtype(c.model.dtype),
+    seed=c.seed,
   )
 
 

@@ -25,6 +25,7 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import objective, packing, update
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.learner.rounding import Draws
 from azr_jax.models import (
   load,
   peft_io,
@@ -139,11 +140,12 @@ def _build_learner(
   return model, learner_lib.make(
     model,
     loss_fn,
-    make_optimizer(**vars(c.optimizer)),
+    make_optimizer(**vars(c.optimizer), draws=Draws(c.seed)),
     mesh,
     rules,
     options=c.compiler.options(mesh),
     base_dtype=c.lora.matrix_dtype(c.model.dtype),
+    seed=c.seed,
   )
 
 
