@@ -23,6 +23,7 @@ splitting an array costs a TPU a copy.
 8-bit optimizers: Dettmers et al., arXiv 2110.02861.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -48,7 +49,9 @@ _VECTORS = ("scale", "bias")
 # Smallest scale that entries are divided by: smaller ones may be flushed to 0.
 _TINY = 1e-37
 # Names of first and second moments in Optax's states.
-_MU, _NU = "mu", "nu"
+_MU, _NU = _MOMENTS = "mu", "nu"
+# `mu` or `nu`, and the name of a parameter.
+_Name: TypeAlias = tuple[str, str]
 
 
 class Blocks(NamedTuple):
@@ -97,50 +100,89 @@ def compressed(
   def init(params: Params) -> CompressedState:
     count = jnp.zeros((), jnp.int32)
     inner = optimizer.init(params)
-    return CompressedState(count, _packed(inner, kind, draws, count))
+    scales = _scales(inner, kind)
+    return CompressedState(count, _packed(inner, scales, kind, draws, count))
 
   def update(
     grads: optax.Updates,
     state: CompressedState,
     params: Params | None = None,
   ) -> tuple[optax.Updates, CompressedState]:
+    _, inner = optimizer.update(grads, _unpacked(state.inner), params)
+    scales = _scales(inner, kind)
+    if scales:
+      # Encoding needs the largest new entry first. The barrier makes XLA
+      # compute the moments a second time instead of storing them in float32.
+      before, scales = jax.lax.optimization_barrier((state.inner, scales))
+      state = state._replace(inner=before)
     change, inner = optimizer.update(grads, _unpacked(state.inner), params)
-    inner = _packed(inner, kind, draws, state.count)
+    inner = _packed(inner, scales, kind, draws, state.count)
     return change, CompressedState(state.count + 1, inner)
 
   return optax.GradientTransformation(init, update)
 
 
 def _packed(
-  state: optax.OptState, kind: str, draws: Draws, updates: Int[Array, ""]
+  state: optax.OptState,
+  scales: Mapping[_Name, Float32[Array, "..."]],
+  kind: str,
+  draws: Draws,
+  updates: Int[Array, ""],
 ) -> optax.OptState:
-  """Compresses the moments in an optimizer's state."""
-  numbers: dict[tuple[str, ...], int] = {}
+  """Compresses the moments in an optimizer's state.
+
+  Args:
+    state: the state, with float32 moments.
+    scales: the scales of its 8-bit moments, from `_scales`.
+    kind: `BFLOAT16` or `INT8`.
+    draws: the random bits of rounding.
+    updates: number of updates before this one.
+  """
+  numbers: dict[str, int] = {}
 
   def pack(path: jax.tree_util.KeyPath, leaf: jax.Array) -> _Moment:
-    attributes = [
-      entry.name
-      for entry in path
-      if isinstance(entry, jax.tree_util.GetAttrKey)
-    ]
-    if not attributes or attributes[-1] not in (_MU, _NU):
-      return leaf
-    keys = tuple(
-      entry.key for entry in path if isinstance(entry, jax.tree_util.DictKey)
-    )
-    stored = _stored_as(kind, keys, leaf.shape)
+    stored = _stored_as(kind, path, leaf.shape)
     if stored == FLOAT32:
       return leaf
+    moment, param = _name(path)
     # Both moments of a parameter use the same draw, each half of its bits.
-    number = numbers.setdefault(keys, len(numbers))
+    number = numbers.setdefault(param, len(numbers))
     bits = draws.bits(rounding.MOMENTS, updates, number, leaf.shape)
-    is_second = attributes[-1] == _NU
+    is_second = moment == _NU
     half = rounding.high_bits if is_second else rounding.low_bits
     if stored == BFLOAT16:
       return rounding.to_bfloat16(leaf, half(bits))
-    return encode(leaf, half(bits), _axis(leaf.shape), is_second)
+    return encode(leaf, scales[moment, param], half(bits), is_second)
 
   return jax.tree_util.tree_map_with_path(pack, state)
+
+
+def _scales(
+  state: optax.OptState, kind: str
+) -> dict[_Name, Float32[Array, "..."]]:
+  """Returns the scales of the moments that get 8 bits, by `_name`."""
+  return {
+    _name(path): block_scales(leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state)
+    if _stored_as(kind, path, leaf.shape) == INT8
+  }
+
+
+def _name(path: jax.tree_util.KeyPath) -> _Name:
+  """Returns `mu`, `nu` or "", and the name of the parameter.
+
+  Args:
+    path: the path of an array in an optimizer's state.
+  """
+  moments = [
+    entry.name
+    for entry in path
+    if isinstance(entry, jax.tree_util.GetAttrKey) and entry.name in _MOMENTS
+  ]
+  keys = [
+    str(entry.key) for entry in path if isinstance(entry, jax.tree_util.DictKey)
+  ]
+  return moments[-1] if moments else "", "/".join(keys)
 
 
 def _unpacked(state: optax.OptState) -> optax.OptState:
@@ -156,15 +198,19 @@ def _unpacked(state: optax.OptState) -> optax.OptState:
   )
 
 
-def _stored_as(kind: str, keys: tuple[str, ...], shape: tuple[int, ...]) -> str:
-  """Returns how the moments of a parameter are stored.
+def _stored_as(
+  kind: str, path: jax.tree_util.KeyPath, shape: tuple[int, ...]
+) -> str:
+  """Returns how an array of an optimizer's state is stored.
 
   Args:
     kind: `BFLOAT16` or `INT8`.
-    keys: path of the moment, which ends with the parameter's name.
-    shape: shape of the parameter.
+    path: the array's path in the state.
+    shape: the array's shape.
   """
-  if len(shape) < 2 or keys[-1] in _VECTORS:
+  moment, param = _name(path)
+  keys = param.split("/")
+  if not moment or len(shape) < 2 or keys[-1] in _VECTORS:
     return FLOAT32
   in_layers = transformer.LAYERS in keys and len(shape) > 2
   if kind == INT8 and in_layers and shape[_axis(shape)] % BLOCK == 0:
@@ -180,23 +226,30 @@ def _axis(shape: tuple[int, ...]) -> int:
   return max(range(1, len(shape) - 1), key=shape.__getitem__)
 
 
+def block_scales(x: Float32[Array, "..."]) -> Float32[Array, "..."]:
+  """Returns the largest absolute value of each block of a stacked kernel."""
+  axis = _axis(x.shape)
+  blocks = (x.shape[axis] // BLOCK, BLOCK)
+  split = jnp.abs(x).reshape(*x.shape[:axis], *blocks, *x.shape[axis + 1 :])
+  return jnp.max(split, axis + 1)
+
+
 def encode(
   x: Float32[Array, "..."],
+  scales: Float32[Array, "..."],
   bits: UInt32[Array, "..."],
-  axis: int,
   is_second: bool,
 ) -> Blocks:
   """Returns a moment with 8 bits per entry.
 
   Args:
-    x: the moment.
+    x: the moment of a stacked kernel.
+    scales: its scales, from `block_scales`.
     bits: random numbers below 2^16, shaped like `x`.
-    axis: the axis to split, a multiple of `BLOCK`.
     is_second: whether this is a second moment, which has no negative entries.
   """
   size = jnp.abs(x)
-  scales = jnp.max(_split(size, axis), axis + 1)
-  ratio = _ratio(size, _repeated(scales, x.shape, axis))
+  ratio = _ratio(size, _repeated(scales, x.shape))
   fraction = rounding.to_fraction(bits)
   if not is_second:
     low = jnp.floor(_FIRST * jnp.sqrt(ratio))
@@ -228,29 +281,21 @@ def _ratio(
 def decode(moment: Blocks) -> Float32[Array, "..."]:
   """Returns a moment from its codes and scales."""
   codes, scales = moment
-  axis = next(
-    axis for axis, size in enumerate(codes.shape) if size != scales.shape[axis]
-  )
   code = codes.astype(jnp.float32)
   if codes.dtype == jnp.int8:
     unit = jnp.sign(code) * (code / _FIRST) ** 2
   else:
     unit = (code / _SECOND) ** 4
   # 0 times an infinite scale would be NaN.
-  value = unit * _repeated(scales, codes.shape, axis)
+  value = unit * _repeated(scales, codes.shape)
   return jnp.where(codes == 0, 0.0, value)
 
 
-def _split(x: Float32[Array, "..."], axis: int) -> Float32[Array, "..."]:
-  """Splits an axis into blocks: [..., n, ...] to [..., n / 32, 32, ...]."""
-  blocks = (x.shape[axis] // BLOCK, BLOCK)
-  return x.reshape(*x.shape[:axis], *blocks, *x.shape[axis + 1 :])
-
-
 def _repeated(
-  scales: Float32[Array, "..."], shape: tuple[int, ...], axis: int
+  scales: Float32[Array, "..."], shape: tuple[int, ...]
 ) -> Float32[Array, "..."]:
   """Returns the scale of each entry of an array with this shape."""
+  axis = _axis(shape)
   split = (*scales.shape[: axis + 1], BLOCK, *scales.shape[axis + 1 :])
   repeated = jnp.broadcast_to(jnp.expand_dims(scales, axis + 1), split)
   return repeated.reshape(shape)

@@ -97,7 +97,7 @@ def to_fraction(bits: UInt32[Array, "*S"]) -> Float32[Array, "*S"]:
 
 
 def widened(params: Params) -> Params:
-  """Returns parameters in float32; those of float32 are returned as they are."""
+  """Returns parameters in float32; float32 ones stay as they are."""
   return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)
 
 
