@@ -9,16 +9,16 @@ The second moment moves by a thousandth of its distance to g^2 in an update
 (b2 = 0.999), less than half a unit of either format. So both moments are
 rounded stochastically (`rounding.py`).
 
-8 bits: `BLOCK` consecutive entries along one input axis of a kernel share a
-float32 scale, their largest absolute value s. A code c stands for
+8 bits: a kernel's entry x_ij has the scale s_ij = min(r_i, c_j), where r_i and
+c_j are the largest absolute values of its row and of its column (rank-1
+normalization: Li et al., arXiv 2309.01507). A code c stands for
 
   first moment: sign(c) (c / 127)^2 s, with c in [-127, 127]
   second moment: (c / 255)^4 s, with c in [0, 255]
 
-Small entries have small steps between codes: a second moment of 1e-8 s still
-has a step of 64 %. An update divides by the second moment's root, so a positive
-entry is never rounded to 0. Blocks never lie along the last axis, where
-splitting an array costs a TPU a copy.
+Small entries have small steps between codes: at 1e-6 s, a second moment has a
+step of 57 %. An update divides by the second moment's root, so a positive entry
+is never rounded to 0.
 
 8-bit optimizers: Dettmers et al., arXiv 2110.02861.
 """
@@ -33,15 +33,12 @@ from jaxtyping import Array, Float, Float32, Int, Int32, Integer, UInt32
 
 from azr_jax.learner import rounding
 from azr_jax.learner.rounding import Draws
-from azr_jax.models import transformer
 from azr_jax.types import Leaf, Params
 
 FLOAT32, BFLOAT16, INT8 = "float32", "bfloat16", "int8"
 KINDS = (FLOAT32, BFLOAT16, INT8)
-# Bytes of both moments of a parameter in a layer's kernel.
-BYTES = {FLOAT32: 8.0, BFLOAT16: 4.0, INT8: 2.25}
-# Entries that share a scale.
-BLOCK = 32
+# Bytes of both moments of a matrix's entry; int8 has a few scales besides.
+BYTES = {FLOAT32: 8.0, BFLOAT16: 4.0, INT8: 2.0}
 # The largest code of a first and of a second moment.
 _FIRST, _SECOND = 127, 255
 # Last names of the parameters whose moments stay float32.
@@ -52,18 +49,22 @@ _TINY = 1e-37
 _MU, _NU = _MOMENTS = "mu", "nu"
 # `mu` or `nu`, and the name of a parameter.
 _Name: TypeAlias = tuple[str, str]
+# `ScaledCodes.rows` and `columns`.
+_Scales: TypeAlias = tuple[Float32[Array, "..."], Float32[Array, "..."]]
 
 
-class Blocks(NamedTuple):
-  """A moment with 8 bits.
+class ScaledCodes(NamedTuple):
+  """A moment with 8 bits, of a matrix or of stacked kernels [L, ...].
 
   Attributes:
     codes: the codes, int8 for a first moment and uint8 for a second.
-    scales: the scales, with one entry per block of an axis.
+    rows: the largest absolute values along the last axis, which has size 1.
+    columns: the same along the first axis, or the axis after L.
   """
 
   codes: Integer[Leaf, "..."]
-  scales: Float32[Leaf, "..."]
+  rows: Float32[Leaf, "..."]
+  columns: Float32[Leaf, "..."]
 
 
 class CompressedState(NamedTuple):
@@ -78,7 +79,7 @@ class CompressedState(NamedTuple):
   inner: optax.OptState
 
 
-_Moment: TypeAlias = Float[Array, "..."] | Blocks
+_Moment: TypeAlias = Float[Array, "..."] | ScaledCodes
 
 
 def compressed(
@@ -86,10 +87,7 @@ def compressed(
 ) -> optax.GradientTransformation:
   """Returns an optimizer whose state has compressed moments.
 
-  Norm scales, biases and other vectors keep float32 moments. With `INT8`,
-  arrays outside the layers, and kernels whose input axes are no multiples of
-  `BLOCK`, have bfloat16 moments: rows of rare tokens are orders of magnitude
-  smaller than other rows of the token table.
+  Norm scales, biases and other vectors keep float32 moments.
 
   Args:
     optimizer: AdamW or Muon, whose moments are float32.
@@ -111,7 +109,7 @@ def compressed(
     _, inner = optimizer.update(grads, _unpacked(state.inner), params)
     scales = _scales(inner, kind)
     if scales:
-      # Encoding needs the largest new entry first. The barrier makes XLA
+      # Encoding needs the largest new entries first. The barrier makes XLA
       # compute the moments a second time instead of storing them in float32.
       before, scales = jax.lax.optimization_barrier((state.inner, scales))
       state = state._replace(inner=before)
@@ -124,7 +122,7 @@ def compressed(
 
 def _packed(
   state: optax.OptState,
-  scales: Mapping[_Name, Float32[Array, "..."]],
+  scales: Mapping[_Name, _Scales],
   kind: str,
   draws: Draws,
   updates: Int[Array, ""],
@@ -157,12 +155,10 @@ def _packed(
   return jax.tree_util.tree_map_with_path(pack, state)
 
 
-def _scales(
-  state: optax.OptState, kind: str
-) -> dict[_Name, Float32[Array, "..."]]:
+def _scales(state: optax.OptState, kind: str) -> dict[_Name, _Scales]:
   """Returns the scales of the moments that get 8 bits, by `_name`."""
   return {
-    _name(path): block_scales(leaf)
+    _name(path): find_scales(leaf)
     for path, leaf in jax.tree_util.tree_leaves_with_path(state)
     if _stored_as(kind, path, leaf.shape) == INT8
   }
@@ -189,12 +185,12 @@ def _unpacked(state: optax.OptState) -> optax.OptState:
   """Returns an optimizer's state with float32 moments."""
 
   def unpack(leaf: _Moment) -> Float[Array, "..."]:
-    if isinstance(leaf, Blocks):
+    if isinstance(leaf, ScaledCodes):
       return decode(leaf)
     return leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf
 
   return jax.tree.map(
-    unpack, state, is_leaf=lambda node: isinstance(node, Blocks)
+    unpack, state, is_leaf=lambda node: isinstance(node, ScaledCodes)
   )
 
 
@@ -209,59 +205,49 @@ def _stored_as(
     shape: the array's shape.
   """
   moment, param = _name(path)
-  keys = param.split("/")
-  if not moment or len(shape) < 2 or keys[-1] in _VECTORS:
+  if not moment or len(shape) < 2 or param.split("/")[-1] in _VECTORS:
     return FLOAT32
-  in_layers = transformer.LAYERS in keys and len(shape) > 2
-  if kind == INT8 and in_layers and shape[_axis(shape)] % BLOCK == 0:
-    return INT8
-  return BFLOAT16
+  return kind
 
 
-def _axis(shape: tuple[int, ...]) -> int:
-  """Returns the axis of a stacked kernel [L, ...] that is split into blocks.
-
-  It is the longest one between the first and the last.
-  """
-  return max(range(1, len(shape) - 1), key=shape.__getitem__)
-
-
-def block_scales(x: Float32[Array, "..."]) -> Float32[Array, "..."]:
-  """Returns the largest absolute value of each block of a stacked kernel."""
-  axis = _axis(x.shape)
-  blocks = (x.shape[axis] // BLOCK, BLOCK)
-  split = jnp.abs(x).reshape(*x.shape[:axis], *blocks, *x.shape[axis + 1 :])
-  return jnp.max(split, axis + 1)
+def find_scales(x: Float32[Array, "..."]) -> _Scales:
+  """Returns the largest absolute values of a moment's rows and columns."""
+  size = jnp.abs(x)
+  first = 1 if x.ndim > 2 else 0
+  return (
+    jnp.max(size, -1, keepdims=True),
+    jnp.max(size, first, keepdims=True),
+  )
 
 
 def encode(
   x: Float32[Array, "..."],
-  scales: Float32[Array, "..."],
+  scales: _Scales,
   bits: UInt32[Array, "..."],
   is_second: bool,
-) -> Blocks:
+) -> ScaledCodes:
   """Returns a moment with 8 bits per entry.
 
   Args:
-    x: the moment of a stacked kernel.
-    scales: its scales, from `block_scales`.
+    x: the moment.
+    scales: its scales, from `find_scales`.
     bits: random numbers below 2^16, shaped like `x`.
     is_second: whether this is a second moment, which has no negative entries.
   """
   size = jnp.abs(x)
-  ratio = _ratio(size, _repeated(scales, x.shape))
+  ratio = _ratio(size, jnp.minimum(*scales))
   fraction = rounding.to_fraction(bits)
   if not is_second:
     low = jnp.floor(_FIRST * jnp.sqrt(ratio))
     above = (_FIRST**2 * ratio - low**2) / (2 * low + 1)
     code = jnp.minimum(low + (above > fraction), _FIRST)
-    return Blocks((jnp.sign(x) * code).astype(jnp.int8), scales)
+    return ScaledCodes((jnp.sign(x) * code).astype(jnp.int8), *scales)
   low = jnp.floor(_SECOND * jnp.sqrt(jnp.sqrt(ratio)))
   below, over = (low / _SECOND) ** 4, ((low + 1) / _SECOND) ** 4
   above = (ratio - below) / (over - below)
   code = jnp.minimum(low + (above > fraction), _SECOND)
   code = jnp.where((code == 0) & (ratio > 0), 1, code)
-  return Blocks(code.astype(jnp.uint8), scales)
+  return ScaledCodes(code.astype(jnp.uint8), *scales)
 
 
 def _ratio(
@@ -269,8 +255,7 @@ def _ratio(
 ) -> Float32[Array, "..."]:
   """Returns size / scale, between 0 and 1.
 
-  Next to an infinite entry, every positive entry counts as infinite: the scale
-  shows that the state is not finite, and nothing becomes NaN.
+  An infinite entry has the largest code: its scale is infinite, too.
   """
   is_usable = (scale >= _TINY) & jnp.isfinite(scale)
   ratio = size / jnp.where(is_usable, scale, 1.0)
@@ -278,24 +263,13 @@ def _ratio(
   return jnp.where(is_usable, jnp.minimum(ratio, 1.0), positive)
 
 
-def decode(moment: Blocks) -> Float32[Array, "..."]:
+def decode(moment: ScaledCodes) -> Float32[Array, "..."]:
   """Returns a moment from its codes and scales."""
-  codes, scales = moment
+  codes, rows, columns = moment
   code = codes.astype(jnp.float32)
   if codes.dtype == jnp.int8:
     unit = jnp.sign(code) * (code / _FIRST) ** 2
   else:
     unit = (code / _SECOND) ** 4
   # 0 times an infinite scale would be NaN.
-  value = unit * _repeated(scales, codes.shape)
-  return jnp.where(codes == 0, 0.0, value)
-
-
-def _repeated(
-  scales: Float32[Array, "..."], shape: tuple[int, ...]
-) -> Float32[Array, "..."]:
-  """Returns the scale of each entry of an array with this shape."""
-  axis = _axis(shape)
-  split = (*scales.shape[: axis + 1], BLOCK, *scales.shape[axis + 1 :])
-  repeated = jnp.broadcast_to(jnp.expand_dims(scales, axis + 1), split)
-  return repeated.reshape(shape)
+  return jnp.where(codes == 0, 0.0, unit * jnp.minimum(rows, columns))

@@ -83,7 +83,7 @@ def _sharding_like(
 
   A moment's path ends with its parameter's path. Other keys may precede it:
   with several optimizers, Optax names each optimizer's group of parameters. The
-  scales of an 8-bit moment have shorter axes, which are split the same way.
+  scales of an 8-bit moment lack one axis.
 
   Args:
     by_path: each parameter by the dictionary keys of its path.
