@@ -21,6 +21,7 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import (
   advantages,
   corrections,
+  moments,
   objective,
   packing,
   policy_losses,
@@ -33,7 +34,11 @@ from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.rounding import Draws
-from azr_jax.learner.settings import LearnerSettings, SupervisedSettings
+from azr_jax.learner.settings import (
+  LearnerSettings,
+  OptimizerSettings,
+  SupervisedSettings,
+)
 from azr_jax.models import adapters, attention, load, presets, transformer
 from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
@@ -270,11 +275,26 @@ def build_policy_model(
     c.sharding.rules(),
     rows=c.learner,
     sampler_bytes=_sampler_bytes(c, config, sampling_mesh, is_shared),
-    critic=c.learner.estimator == advantages.GAE,
+    state_size=state_size(c.model, c.optimizer),
+    critic_size=critic_size(c),
     reference=c.learner.kl_coef > 0,
     lora=c.lora,
   )
   return frozen.arranged(c, model, mesh) if is_shared else model
+
+
+def state_size(model: ModelSettings, optimizer: OptimizerSettings) -> float:
+  """Returns the bytes of a trained parameter and its moments."""
+  return (
+    jnp.dtype(model.param_dtype).itemsize + moments.BYTES[optimizer.moments]
+  )
+
+
+def critic_size(c: TrainSettings) -> float:
+  """Returns `state_size` of the critic; 0 without a critic."""
+  if c.learner.estimator != advantages.GAE:
+    return 0.0
+  return state_size(c.model, c.critic.optimizer)
 
 
 def _sampler_bytes(
@@ -309,7 +329,8 @@ def build_model(
   *,
   rows: LearnerSettings | SupervisedSettings | None,
   sampler_bytes: float | None,
-  critic: bool = False,
+  state_size: float = remat_lib.STATE_SIZE,
+  critic_size: float = 0.0,
   reference: bool = False,
   lora: LoraSettings = _ALL_TRAINED,
 ) -> transformer.Transformer:
@@ -323,7 +344,8 @@ def build_model(
       model is not trained.
     sampler_bytes: bytes of a sampler's weights and cache on each device. None
       if the size of the cache is unknown.
-    critic: whether a critic of the same shape is also trained.
+    state_size: bytes of a trained parameter and its moments.
+    critic_size: the same of a critic of this shape; 0 without a critic.
     reference: whether a reference policy is kept.
     lora: section `lora` of the configuration.
   """
@@ -343,7 +365,8 @@ def build_model(
     memory.capacity_bytes(mesh),
     inlined=transformer.is_inlined(model.layers, config.num_layers, mesh),
     sampler_bytes=sampler_bytes,
-    critic=critic,
+    state_size=state_size,
+    critic_size=critic_size,
     reference=reference,
     row_length=rows.row_length if rows and whole else 0,
     trained=trained,

@@ -132,6 +132,7 @@ def _build_learner(
     *(c.model, source.config, mesh, rules),
     rows=c.learner,
     sampler_bytes=0.0,
+    state_size=build.state_size(c.model, c.optimizer),
     lora=c.lora,
   )
   loss_fn = objective.make_supervised_loss(
