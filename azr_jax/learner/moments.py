@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Float32, Int, Int32, Integer, UInt32
+from jaxtyping import Array, Float32, Int, Int32, Integer, Num, UInt32
 
 from azr_jax.learner import rounding
 from azr_jax.learner.rounding import Draws
@@ -80,7 +80,8 @@ class CompressedState(NamedTuple):
   inner: optax.OptState
 
 
-_Moment: TypeAlias = Float[Array, "..."] | ScaledCodes
+# An array of an optimizer's state, or a moment with 8 bits.
+_Stored: TypeAlias = Num[Array, "..."] | ScaledCodes
 
 
 def compressed(
@@ -139,7 +140,7 @@ def _packed(
   """
   numbers: dict[str, int] = {}
 
-  def pack(path: jax.tree_util.KeyPath, leaf: jax.Array) -> _Moment:
+  def pack(path: jax.tree_util.KeyPath, leaf: jax.Array) -> _Stored:
     stored = _stored_as(kind, path, leaf.shape)
     if stored == FLOAT32:
       return leaf
@@ -185,7 +186,7 @@ def _name(path: jax.tree_util.KeyPath) -> _Name:
 def _unpacked(state: optax.OptState) -> optax.OptState:
   """Returns an optimizer's state with float32 moments."""
 
-  def unpack(leaf: _Moment) -> Float[Array, "..."]:
+  def unpack(leaf: _Stored) -> Num[Array, "..."]:
     if isinstance(leaf, ScaledCodes):
       return decode(leaf)
     return leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf

@@ -14,6 +14,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, BFloat16, Float, Float32, Int, UInt32
 
 from azr_jax.randomness import keys
@@ -25,6 +26,8 @@ POLICY, CRITIC = 0, 1
 MOMENTS, PARAMS = 0, 1
 # The bits of a float32 that a bfloat16 lacks.
 _DROPPED = 16
+# The sign of a float32, and the largest finite bfloat16.
+_SIGN, _LARGEST = np.uint32(0x80000000), np.uint32(0x7F7F)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +75,13 @@ def to_bfloat16(
     x: the values.
     bits: random numbers below 2^16.
   """
-  largest = jnp.finfo(jnp.bfloat16).max.astype(jnp.float32)
-  words = jax.lax.bitcast_convert_type(
-    jnp.clip(x, -largest, largest), jnp.uint32
+  # Integers, because arithmetic may flush the smallest numbers to 0.
+  words = jax.lax.bitcast_convert_type(x, jnp.uint32)
+  size = ((words & ~_SIGN) + bits) >> _DROPPED
+  rounded = jnp.minimum(size, _LARGEST) | ((words & _SIGN) >> _DROPPED)
+  rounded = jax.lax.bitcast_convert_type(
+    rounded.astype(jnp.uint16), jnp.bfloat16
   )
-  words = (words + bits) >> _DROPPED
-  rounded = jax.lax.bitcast_convert_type(words.astype(jnp.uint16), jnp.bfloat16)
   return jnp.where(jnp.isfinite(x), rounded, x.astype(jnp.bfloat16))
 
 
