@@ -99,9 +99,7 @@ def compressed(
 
   def init(params: Params) -> CompressedState:
     count = jnp.zeros((), jnp.int32)
-    inner = optimizer.init(params)
-    scales = _scales(inner, kind)
-    return CompressedState(count, _packed(inner, scales, kind, draws, count))
+    return CompressedState(count, _started(optimizer.init(params), kind))
 
   def update(
     grads: optax.Updates,
@@ -120,6 +118,26 @@ def compressed(
     return change, CompressedState(state.count + 1, inner)
 
   return optax.GradientTransformation(init, update)
+
+
+def _started(state: optax.OptState, kind: str) -> optax.OptState:
+  """Compresses moments that are all 0, which XLA would do at compile time."""
+
+  def start(path: jax.tree_util.KeyPath, leaf: jax.Array) -> _Stored:
+    stored = _stored_as(kind, path, leaf.shape)
+    if stored == FLOAT32:
+      return leaf
+    if stored == BFLOAT16:
+      return jnp.zeros(leaf.shape, jnp.bfloat16)
+    _, _, dtype = _SECOND if _name(path)[0] == _NU else _FIRST
+    rows, columns = jax.eval_shape(find_scales, leaf)
+    return ScaledCodes(
+      jnp.zeros(leaf.shape, dtype),
+      jnp.zeros(rows.shape),
+      jnp.zeros(columns.shape),
+    )
+
+  return jax.tree_util.tree_map_with_path(start, state)
 
 
 def _packed(

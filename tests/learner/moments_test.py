@@ -240,6 +240,34 @@ def made(sizes=(1, 1, 1), **optimizer):
   return found, jax.device_get(state), jax.device_get(metrics), shardings
 
 
+def test_the_mesh_changes_no_bit_of_the_moments():
+  params = {"layers": {"up": {"kernel": np.zeros((2, 8, 16), np.float32)}}}
+  rng = np.random.default_rng(0)
+  grads = jax.tree.map(lambda x: rng.normal(size=x.shape).astype("f4"), params)
+  optimizer = make_optimizer(
+    **vars(OptimizerSettings(moments=INT8, grad_clip=0.0))
+  )
+  mesh = mesh_lib.make_mesh({"fsdp": 4, "tensor": 2})
+  sharding = jax.sharding.NamedSharding(
+    mesh, PartitionSpec(None, "fsdp", "tensor")
+  )
+
+  @jax.jit
+  def moved(params, grads):
+    state = optimizer.init(params)
+    for _ in range(2):
+      change, state = optimizer.update(grads, state, params)
+    return change, state
+
+  found = [
+    jax.device_get(moved(*jax.device_put((params, grads), where)))
+    for where in (jax.devices()[0], sharding)
+  ]
+  equal(found[0][1], found[1][1])
+  close(found[0][0], found[1][0])
+
+
+@pytest.mark.slow
 def test_an_update_on_eight_devices_is_the_one_on_a_single_device():
   """Sums have other orders, which rounding turns into whole steps, rarely."""
   _, alone, one, _ = made()
@@ -275,6 +303,13 @@ def test_a_restored_state_is_the_saved_one_and_continues_alike(tmp_path):
     checkpoints.save(1, jax.device_put(state, shardings), {})
   with Checkpointer(tmp_path, keep=None) as checkpoints:
     restored, _ = checkpoints.restore(1, found.abstract)
+    wide = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, "f4", sharding=x.sharding),
+      found.abstract.params,
+    )
+    (params,) = checkpoints.restore_params(1, wide)
+  # Commands that sample read parameters as float32.
+  equal(params, jax.tree.map(lambda x: x.astype(np.float32), state.params))
   assert jax.tree.structure(restored) == jax.tree.structure(state)
   equal(jax.device_get(restored), state)
   after, _ = found.update(restored, batch, Fixed())
