@@ -23,7 +23,7 @@ so a positive entry is never rounded to 0.
 8-bit optimizers: Dettmers et al., arXiv 2110.02861.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -106,14 +106,15 @@ def compressed(
     state: CompressedState,
     params: Params | None = None,
   ) -> tuple[optax.Updates, CompressedState]:
-    _, inner = optimizer.update(grads, _unpacked(state.inner), params)
-    scales = _scales(inner, kind)
-    if scales:
-      # Encoding needs the largest new entries first. The barrier makes XLA
-      # compute the moments a second time instead of storing them in float32.
-      before, scales = jax.lax.optimization_barrier((state.inner, scales))
-      state = state._replace(inner=before)
-    change, inner = optimizer.update(grads, _unpacked(state.inner), params)
+    before, scales = state.inner, []
+    # Encoding needs the largest new entries first. The barriers make XLA
+    # compute new moments three times instead of storing them in float32.
+    for largest in (_rows, _columns) if kind == INT8 else ():
+      _, inner = optimizer.update(grads, _unpacked(before), params)
+      found = _largest(inner, largest)
+      before, found = jax.lax.optimization_barrier((before, found))
+      scales.append(found)
+    change, inner = optimizer.update(grads, _unpacked(before), params)
     inner = _packed(inner, scales, kind, draws, state.count)
     return change, CompressedState(state.count + 1, inner)
 
@@ -142,7 +143,7 @@ def _started(state: optax.OptState, kind: str) -> optax.OptState:
 
 def _packed(
   state: optax.OptState,
-  scales: Mapping[_Name, _Scales],
+  scales: Sequence[Mapping[_Name, Float32[Array, "..."]]],
   kind: str,
   draws: Draws,
   updates: Int[Array, ""],
@@ -151,7 +152,7 @@ def _packed(
 
   Args:
     state: the state, with float32 moments.
-    scales: the scales of its 8-bit moments, from `_scales`.
+    scales: rows and columns of its 8-bit moments, from `_largest`; () without.
     kind: `BFLOAT16` or `INT8`.
     draws: the random bits of rounding.
     updates: number of updates before this one.
@@ -170,17 +171,26 @@ def _packed(
     half = rounding.high_bits if is_second else rounding.low_bits
     if stored == BFLOAT16:
       return rounding.to_bfloat16(leaf, half(bits))
-    return encode(leaf, scales[moment, param], half(bits), is_second)
+    rows, columns = (found[moment, param] for found in scales)
+    return encode(leaf, (rows, columns), half(bits), is_second)
 
   return jax.tree_util.tree_map_with_path(pack, state)
 
 
-def _scales(state: optax.OptState, kind: str) -> dict[_Name, _Scales]:
-  """Returns the scales of the moments that get 8 bits, by `_name`."""
+def _largest(
+  state: optax.OptState,
+  of: Callable[[Float32[Array, "..."]], Float32[Array, "..."]],
+) -> dict[_Name, Float32[Array, "..."]]:
+  """Returns the rows or columns of the moments that get 8 bits, by `_name`.
+
+  Args:
+    state: the state, with float32 moments.
+    of: `_rows` or `_columns`.
+  """
   return {
-    _name(path): find_scales(leaf)
+    _name(path): of(leaf)
     for path, leaf in jax.tree_util.tree_leaves_with_path(state)
-    if _stored_as(kind, path, leaf.shape) == INT8
+    if _stored_as(INT8, path, leaf.shape) == INT8
   }
 
 
@@ -230,14 +240,19 @@ def _stored_as(
   return kind
 
 
+def _rows(x: Float32[Array, "..."]) -> Float32[Array, "..."]:
+  """Returns the largest absolute values along the last axis."""
+  return jnp.max(jnp.abs(x), -1, keepdims=True)
+
+
+def _columns(x: Float32[Array, "..."]) -> Float32[Array, "..."]:
+  """Returns the same along the first axis, or the axis after the layers'."""
+  return jnp.max(jnp.abs(x), 1 if x.ndim > 2 else 0, keepdims=True)
+
+
 def find_scales(x: Float32[Array, "..."]) -> _Scales:
   """Returns the largest absolute values of a moment's rows and columns."""
-  size = jnp.abs(x)
-  first = 1 if x.ndim > 2 else 0
-  return (
-    jnp.max(size, -1, keepdims=True),
-    jnp.max(size, first, keepdims=True),
-  )
+  return _rows(x), _columns(x)
 
 
 def encode(
