@@ -24,7 +24,7 @@ so a positive entry is never rounded to 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from jaxtyping import Array, Float32, Int, Int32, Integer, Num, UInt32
 
 from azr_jax.learner import rounding
 from azr_jax.learner.rounding import Draws
-from azr_jax.types import Leaf, Params
+from azr_jax.types import Leaf
 
 FLOAT32, BFLOAT16, INT8 = "float32", "bfloat16", "int8"
 KINDS = (FLOAT32, BFLOAT16, INT8)
@@ -97,24 +97,25 @@ def compressed(
     draws: the random bits of rounding.
   """
 
-  def init(params: Params) -> CompressedState:
+  def init(params: optax.Params) -> CompressedState:
     count = jnp.zeros((), jnp.int32)
     return CompressedState(count, _started(optimizer.init(params), kind))
 
   def update(
-    grads: optax.Updates,
-    state: CompressedState,
-    params: Params | None = None,
+    updates: optax.Updates,
+    state: optax.OptState,
+    params: optax.Params | None = None,
   ) -> tuple[optax.Updates, CompressedState]:
+    state = cast(CompressedState, state)
     before, scales = state.inner, []
     # Encoding needs the largest new entries first. The barriers make XLA
     # compute new moments three times instead of storing them in float32.
     for largest in (_rows, _columns) if kind == INT8 else ():
-      _, inner = optimizer.update(grads, _unpacked(before), params)
+      _, inner = optimizer.update(updates, _unpacked(before), params)
       found = _largest(inner, largest)
       before, found = jax.lax.optimization_barrier((before, found))
       scales.append(found)
-    change, inner = optimizer.update(grads, _unpacked(before), params)
+    change, inner = optimizer.update(updates, _unpacked(before), params)
     inner = _packed(inner, scales, kind, draws, state.count)
     return change, CompressedState(state.count + 1, inner)
 

@@ -7,7 +7,7 @@ parameters that are not trained (`objective.Fixed`).
 
 import functools
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -212,7 +212,7 @@ def apply(
   )
   after = state.replace(
     step=state.step + 1,
-    params=rounding.add(state.params, updates, draws, state.step),
+    params=rounding.add(state.params, cast(Params, updates), draws, state.step),
     opt_state=opt_state,
   )
   return _if(can_step, after, state)

@@ -1,6 +1,7 @@
 """Moments with 16 or 8 bits, and states that contain them."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 import tiny_updates
 from jax.sharding import PartitionSpec
 from tiny_updates import MODEL, RULES, close
+from typed import instance_of
 
 from azr_jax.learner import learner, moments, train_state
 from azr_jax.learner.moments import BFLOAT16, INT8, ScaledCodes
@@ -17,6 +19,7 @@ from azr_jax.learner.objective import Fixed
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.rounding import Draws
 from azr_jax.learner.settings import OptimizerSettings
+from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.run.checkpoint import Checkpointer
@@ -119,7 +122,7 @@ def test_an_infinite_entry_spoils_no_other():
 
 def trajectory(kind, steps=10, **changes):
   """Returns parameters after each step towards the least squares."""
-  values = dict(
+  values: dict[str, Any] = dict(
     learning_rate=0.05,
     warmup_steps=2,
     decay_steps=20,
@@ -331,6 +334,7 @@ def test_a_step_that_is_not_finite_changes_no_code():
 def test_a_new_stage_keeps_moments_and_restarts_the_schedule():
   _, state, _, shardings = made()
   restarted = learner.restarted(jax.device_put(state, shardings))
+  restarted = instance_of(TrainState, restarted)
   assert restarted.step == 0 and restarted.opt_state.count == 1
   schedule = restarted.opt_state.inner[1][2]
   assert schedule.count == 0
