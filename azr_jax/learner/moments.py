@@ -28,6 +28,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float32, Int, Int32, Integer, Num, UInt32
 
@@ -46,6 +47,7 @@ _FIRST, _SECOND = (127, 4, jnp.int8), (255, 8, jnp.uint8)
 _VECTORS = ("scale", "bias")
 # Smallest scale that entries are divided by: smaller ones may be flushed to 0.
 _TINY = 1e-37
+_LARGEST = float(np.finfo(np.float32).max)
 # Names of first and second moments in Optax's states.
 _MU, _NU = _MOMENTS = "mu", "nu"
 # `mu` or `nu`, and the name of a parameter.
@@ -55,12 +57,12 @@ _Scales: TypeAlias = tuple[Float32[Array, "..."], Float32[Array, "..."]]
 
 
 class ScaledCodes(NamedTuple):
-  """A moment with 8 bits, of a matrix or of stacked kernels [L, ...].
+  """A moment of stacked kernels [L, ...] with 8 bits.
 
   Attributes:
     codes: the codes, int8 for a first moment and uint8 for a second.
     rows: the largest absolute values along the last axis, which has size 1.
-    columns: the same along the first axis, or the axis after L.
+    columns: the same along the axis after L.
   """
 
   codes: Integer[Leaf, "..."]
@@ -89,7 +91,10 @@ def compressed(
 ) -> optax.GradientTransformation:
   """Returns an optimizer whose state has compressed moments.
 
-  Norm scales, biases and other vectors keep float32 moments.
+  Norm scales, biases and other vectors keep float32 moments. With `INT8`, the
+  token table and the output head have bfloat16 moments: 8 bits train embeddings
+  badly (Dettmers et al.), and a gradient that XLA stores transposed would be
+  copied.
 
   Args:
     optimizer: AdamW or Muon, whose moments are float32.
@@ -238,7 +243,7 @@ def _stored_as(
   moment, param = _name(path)
   if not moment or len(shape) < 2 or param.split("/")[-1] in _VECTORS:
     return FLOAT32
-  return kind
+  return BFLOAT16 if len(shape) < 3 else kind
 
 
 def _rows(x: Float32[Array, "..."]) -> Float32[Array, "..."]:
@@ -247,8 +252,8 @@ def _rows(x: Float32[Array, "..."]) -> Float32[Array, "..."]:
 
 
 def _columns(x: Float32[Array, "..."]) -> Float32[Array, "..."]:
-  """Returns the same along the first axis, or the axis after the layers'."""
-  return jnp.max(jnp.abs(x), 1 if x.ndim > 2 else 0, keepdims=True)
+  """Returns the same along the axis after the layers'."""
+  return jnp.max(jnp.abs(x), 1, keepdims=True)
 
 
 def find_scales(x: Float32[Array, "..."]) -> _Scales:
@@ -278,7 +283,7 @@ def encode(
   code = low + (chance > rounding.to_fraction(bits))
   code = jnp.minimum(code, largest)
   if is_second:
-    code = jnp.where((code == 0) & (ratio > 0), 1, code)
+    code = jnp.maximum(code, jnp.ceil(ratio))  # At least 1, unless x is 0.
   else:
     code = jnp.sign(x) * code
   return ScaledCodes(code.astype(dtype), *scales)
@@ -294,14 +299,9 @@ def _root(x: Float32[Array, "..."], power: int) -> Float32[Array, "..."]:
 def _ratio(
   size: Float32[Array, "..."], scale: Float32[Array, "..."]
 ) -> Float32[Array, "..."]:
-  """Returns size / scale, between 0 and 1.
-
-  An infinite entry has the largest code: its scale is infinite, too.
-  """
-  is_usable = (scale >= _TINY) & jnp.isfinite(scale)
-  ratio = size / jnp.where(is_usable, scale, 1.0)
-  positive = ((size > 0) & (scale >= _TINY)).astype(jnp.float32)
-  return jnp.where(is_usable, jnp.minimum(ratio, 1.0), positive)
+  """Returns size / scale, between 0 and 1, also for scales of 0 or infinity."""
+  scale = jnp.clip(scale, _TINY, _LARGEST)
+  return jnp.minimum(jnp.minimum(size, _LARGEST) / scale, 1.0)
 
 
 def decode(moment: ScaledCodes) -> Float32[Array, "..."]:
@@ -311,5 +311,6 @@ def decode(moment: ScaledCodes) -> Float32[Array, "..."]:
   largest, power, _ = _SECOND if is_second else _FIRST
   code = codes.astype(jnp.float32)
   unit = jnp.sign(code) * (code / largest) ** power
-  # 0 times an infinite scale would be NaN.
-  return jnp.where(codes == 0, 0.0, unit * jnp.minimum(rows, columns))
+  # 0 times an infinite scale would be NaN. Selecting zeros instead would make
+  # XLA read them from memory, where it keeps zeros for gradients.
+  return unit * jnp.minimum(jnp.minimum(rows, _LARGEST), columns)

@@ -23,6 +23,7 @@ from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import Fixed, MicroLoss
 from azr_jax.learner.rounding import Draws
 from azr_jax.learner.train_state import EntropyTargetState, TrainState
+from azr_jax.models import transformer
 from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params
@@ -158,15 +159,18 @@ def accumulate(
       gradients are 0.
   """
 
-  # bfloat16 parameters get the gradients of a float32 copy. Where the copy is
-  # cast back to the compute type, XLA never makes it.
-  whole = rounding.widened(params)
+  # Gradients of the token table and the output head have several terms, which
+  # are added in float32. Kernels of the layers have one.
+  whole = {
+    name: part if name == transformer.LAYERS else rounding.widened(part)
+    for name, part in params.items()
+  }
 
   def grad_fn(micro: Tree) -> tuple[jax.Array, Metrics, Params]:
     (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(
       whole, micro, fixed
     )
-    return loss, sums, grads
+    return loss, sums, rounding.widened(grads)
 
   def add(
     index: jax.Array, total: tuple[jax.Array, Metrics, Params]
@@ -225,9 +229,14 @@ def _if(condition: Bool[Array, ""], new: Tree, old: Tree) -> Tree:
 
 def count_nonfinite(state: TrainState) -> Float[Array, ""]:
   """Returns the number of parameters and moments that are infinite or NaN."""
+  leaves = jax.tree.leaves((state.params, state.opt_state))
+  if any(leaf.dtype.itemsize < 4 for leaf in leaves):
+    # XLA would otherwise count in the kernels of the step. These would then
+    # write parameters to new arrays, and copy them.
+    leaves = jax.lax.optimization_barrier(leaves)
   counts = [
     jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32)
-    for leaf in jax.tree.leaves((state.params, state.opt_state))
+    for leaf in leaves
     if jnp.issubdtype(leaf.dtype, jnp.inexact)
   ]
   return sum(counts, start=jnp.zeros((), jnp.float32))

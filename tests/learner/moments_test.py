@@ -116,7 +116,8 @@ def test_an_infinite_entry_spoils_no_other():
   x = np.full((1, 3, 3), 2.0, np.float32)
   x[0, 1, 1] = np.inf
   moment = second_coded(x, jnp.zeros(x.shape, jnp.uint32))
-  np.testing.assert_allclose(np.asarray(decoded(moment)), x, rtol=1e-5)
+  want = np.minimum(x, np.finfo(np.float32).max)
+  np.testing.assert_allclose(np.asarray(decoded(moment)), want, rtol=1e-5)
   assert not np.all(np.isfinite(moment.rows))
 
 
@@ -186,8 +187,12 @@ def test_matrices_have_small_moments_and_norms_float32(
     path = jax.tree_util.keystr(path)
     if ".mu" not in path and ".nu" not in path:
       continue
-    is_whole = "scale'" in path or path.endswith((".rows", ".columns"))
-    assert leaf.dtype.itemsize == (4 if is_whole else size), path
+    want = size
+    if "scale'" in path or path.endswith((".rows", ".columns")):
+      want = 4
+    elif "embedding" in path:
+      want = 2
+    assert leaf.dtype.itemsize == want, path
     names.append(path)
   assert len(names) > 10
 

@@ -83,7 +83,7 @@ def test_each_seed_network_part_update_and_array_draws_its_own_bits():
 
 
 def test_the_mesh_does_not_change_a_bit():
-  assert jax.config.read("jax_threefry_partitionable")
+  assert jax.config.values["jax_threefry_partitionable"]
   mesh = mesh_lib.make_mesh({"fsdp": 4, "tensor": 2})
   spec = mesh_lib.param_spec(("embed", "mlp"), (32, 64), mesh, RULES)
   sharding = jax.sharding.NamedSharding(mesh, spec)
