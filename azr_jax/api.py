@@ -424,7 +424,7 @@ def _state_size(c: ml_collections.ConfigDict, model: ModelSettings) -> float:
   """Returns the bytes of a trained parameter and its moments, in all networks.
 
   Args:
-    c: the config.
+    c: a training config.
     model: its section `model`.
   """
   optimizer = _section(OptimizerSettings, c, "optimizer")

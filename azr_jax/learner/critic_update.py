@@ -97,7 +97,6 @@ def make_update(
     draws: the random bits that round bfloat16 parameters.
   """
   loss_fn = _make_loss(model, value_clip)
-  max_norm = grad_clip or math.inf
 
   def critic_update(
     state: TrainState, batch: ValueBatch, fixed: Fixed
@@ -119,7 +118,7 @@ def make_update(
         state,
         losses + total,
         norms + norm,
-        clipped + (norm > max_norm),
+        clipped + (norm > (grad_clip or math.inf)),
         skipped + 1.0 - is_finite,
       )
 
@@ -137,10 +136,9 @@ def make_update(
       "critic/nonfinite": update.count_nonfinite(state),
     }
 
-  by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(
     critic_update,
-    in_shardings=(shardings, by_row, None),
+    in_shardings=(shardings, mesh_lib.token_sharding(mesh, axis=1), None),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
     compiler_options=options,

@@ -45,7 +45,9 @@ def make_update(
   entropy_target: EntropyTarget | None = None,
   draws: Draws = _DRAWS,
 ) -> Update:
-  """Returns the jitted update, which donates its state.
+  """Returns jitted `(state, batch [A, B, S], fixed) -> (state, metrics)`.
+
+  The update donates its state.
 
   Args:
     loss_fn: the loss of one micro-batch.
@@ -56,9 +58,6 @@ def make_update(
     entropy_target: adapts the entropy coefficient, which the state then holds.
       None keeps the coefficient of the loss.
     draws: the random bits that round bfloat16 parameters.
-
-  Returns:
-    `(state, batch [A, B, S], fixed) -> (state, metrics)`.
   """
 
   def update(
