@@ -425,7 +425,7 @@ def _state_size(c: ml_collections.ConfigDict, model: ModelSettings) -> float:
 
   Args:
     c: a training config.
-    model: its section `model`.
+    model: the section that sets the dtype of parameters.
   """
   optimizer = _section(OptimizerSettings, c, "optimizer")
   size = build.state_size(model, optimizer)

@@ -63,8 +63,7 @@ def make_optimizer(
       mask=decays,
     )
   if grad_clip:
-    clip = optax.clip_by_global_norm(grad_clip)
-    optimizer = optax.chain(clip, optimizer)
+    optimizer = optax.chain(optax.clip_by_global_norm(grad_clip), optimizer)
   if moments == moments_lib.FLOAT32:
     return optimizer
   return moments_lib.compressed(optimizer, moments, draws)

@@ -143,10 +143,10 @@ def check_lora(
   """Raises Invalid if a model or an optimizer does not suit adapters.
 
   Args:
-    lora: section `lora`.
-    model: section `model`.
-    optimizer: a section with an optimizer's settings.
-    section: the name of that section.
+    lora: the section that may ask for adapters.
+    model: the section that sets the dtype of parameters.
+    optimizer: the section that may ask for Muon.
+    section: name of the optimizer's section.
   """
   if lora.rank and model.param_dtype != "float32":
     raise Invalid(
