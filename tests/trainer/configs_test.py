@@ -69,6 +69,16 @@ def test_every_model_of_azr_s_paper_has_a_variant():
 
 # Variants that differ from a sibling only in the size of the model.
 SIBLINGS = "qwen2.5-1.5b qwen2.5-coder-7b qwen2.5-coder-14b".split()
+# Every system trains adapters of the same models. AZR's variants build all of
+# them, the others the smallest and the largest.
+MIDDLE_SIZES = ("qwen3-1.7b_lora", "qwen3-4b_lora", "qwen3-8b_lora")
+
+
+def is_sibling(file, variant):
+  """Returns whether another variant builds the same kinds of programs."""
+  return variant in SIBLINGS or (
+    file is not azr and variant.startswith(MIDDLE_SIZES)
+  )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +87,7 @@ SIBLINGS = "qwen2.5-1.5b qwen2.5-coder-7b qwen2.5-coder-14b".split()
     pytest.param(
       file,
       variant,
-      marks=[pytest.mark.slow] if variant in SIBLINGS else [],
+      marks=[pytest.mark.slow] if is_sibling(file, variant) else [],
       id=f"{file.__name__.rpartition('.')[2]}:{variant}",
     )
     for file, variant in TRAINING
@@ -251,6 +261,9 @@ def test_every_system_takes_every_estimator(estimator):
     ("learner.row_length", 100),
     ("optimizer.b2", 1.0),
     ("optimizer.learning_rate", float("inf")),
+    ("optimizer.moments", "int4"),
+    ("critic.optimizer.moments", "float16"),
+    ("model.param_dtype", "int8"),
     ("critic.optimizer.learning_rate", 0.0),
     ("model.attention", "flash"),
     ("sharding.embed", "model"),
@@ -266,6 +279,16 @@ def test_a_bad_value_is_named(key, value):
   message = str(refusal.value)
   assert message.startswith(f"config.{key}={value!r}: expected ")
   assert "\n" not in message
+
+
+def test_adapters_keep_float32_parameters():
+  config = azr.get_config("qwen3-0.6b_lora_h100")
+  config.optimizer.moments = "int8"
+  assert settings.read_train(config)
+  config.model.param_dtype = "bfloat16"
+  expected = "model.param_dtype='bfloat16': expected 'float32' with lora.rank"
+  with pytest.raises(Invalid, match=expected):
+    settings.read_train(config)
 
 
 @pytest.mark.parametrize("variant", ["tiny", "smollm2-135m", "qwen2.5-7b"])
