@@ -264,7 +264,7 @@ def _make_compute_params(
       return adapters.join(base, adapt(trained))
 
     return with_base
-  convert = functools.partial(_convert, model)
+  convert = functools.partial(whole_params, model)
   convert_there = jax.jit(convert, out_shardings=shardings)
   convert_here, order = jax.jit(convert), mesh.devices.flatten().tolist()
 
@@ -289,7 +289,7 @@ def _convert_adapters(
   return sampling_params.convert_adapters(model, trained)
 
 
-def _convert(model: transformer.Transformer, params: Params) -> Params:
+def whole_params(model: transformer.Transformer, params: Params) -> Params:
   """Returns the parameters that sampling reads."""
   converted = sampling_params.convert(model, params)
   if model.has_stack:

@@ -157,8 +157,11 @@ class ResponseEnds:
         (more, self._anywhere),
       )
     ]
-    wanted = {*map(self._token_id, more), *sequence.request.stop_ids} - {None}
-    new = np.isin(token_ids[num_checked:], [*wanted])
+    own = [
+      token for stop in more if (token := self._token_id(stop)) is not None
+    ]
+    wanted = np.asarray([*own, *sequence.request.stop_ids], np.int32)
+    new = np.isin(token_ids[num_checked:], wanted)
     if new.any():
       ends.append(num_checked + int(new.argmax()) + 1)
     if sequence.request.tool_runner is not None:

@@ -54,6 +54,11 @@ class Request:
   adapter: AdapterRef = BASE
   stop_ids: tuple[int, ...] = ()
 
+  @property
+  def has_own_ends(self) -> bool:
+    """Whether the host must look for ends that only this request has."""
+    return bool(self.stop_strings or self.stop_ids or self.tool_runner)
+
 
 @dataclasses.dataclass(eq=False)
 class SequenceState:

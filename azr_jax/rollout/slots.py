@@ -247,7 +247,7 @@ class SlotTable:
     self._num_entered += 1
     self._slots[slot] = (
       True,
-      bool(request.stop_strings) or request.tool_runner is not None,
+      request.has_own_ends,
       self._num_entered,
       cached.count,
       len(cached.pages),

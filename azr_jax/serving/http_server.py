@@ -5,12 +5,13 @@ disconnects, its job is cancelled.
 """
 
 import asyncio
+import contextlib
 import hmac
 import json
 import logging
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import http, web
@@ -22,6 +23,7 @@ from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.jobs import NewTokens, SamplingJob, Update
 from azr_jax.serving.protocol import SEED_RANGE, Asked, Reader, ServedModel
+from azr_jax.serving.tinker.routes import MAX_BODY_MIB, Routes
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class HttpServer:
     api_key: str,
     read_s: float,
     timeout_s: float,
+    training: Routes | None = None,
   ):
     """Creates a server; `start` makes it listen.
 
@@ -75,7 +78,9 @@ class HttpServer:
       api_key: the key that clients must send. "" lets everyone in.
       read_s: time limit for a request's head, and again for its body.
       timeout_s: time after which a request gets status 503.
+      training: the paths of the API for training. None without.
     """
+    self._training = training
     self._worker, self._model, self._api_key = worker, model, api_key
     self._read_s, self._timeout_s = read_s, timeout_s
     self._updates: dict[SamplingJob, _Updates] = {}
@@ -102,7 +107,7 @@ class HttpServer:
     return started.result()
 
   async def _start(self, host: str, port: int) -> int:
-    size = _MAX_BODY_MIB * 2**20
+    size = self._max_body_mib * 2**20
     app = web.Application(
       client_max_size=size, middlewares=[self._errors, self._check]
     )
@@ -115,6 +120,8 @@ class HttpServer:
         web.post("/v1/chat/completions", self._chat),
       ]
     )
+    if self._training is not None:
+      self._training.add_to(app, self.sample)
     self._runner = web.AppRunner(
       app,
       # Cancel the handler when its client disconnects.
@@ -132,6 +139,11 @@ class HttpServer:
     site = web.TCPSite(self._runner, host, port)
     await site.start()
     return self._runner.addresses[0][1]
+
+  @property
+  def _max_body_mib(self) -> int:
+    """Maximum size of a request body."""
+    return _MAX_BODY_MIB if self._training is None else MAX_BODY_MIB
 
   def deliver(self, updates: Sequence[tuple[SamplingJob, Update]]) -> None:
     """Delivers updates to jobs; the worker's thread calls it."""
@@ -164,7 +176,7 @@ class HttpServer:
     except ConnectionError as error:  # The client has disconnected.
       return _error_response(ApiError(400, f"the connection was lost: {error}"))
     except web.HTTPRequestEntityTooLarge:
-      message = f"the request is larger than {_MAX_BODY_MIB} MiB"
+      message = f"the request is larger than {self._max_body_mib} MiB"
       return _error_response(ApiError(413, message))
     except web.HTTPException as error:
       message = f"{request.method} {request.path}: {error.reason}"
@@ -180,6 +192,8 @@ class HttpServer:
   ) -> web.StreamResponse:
     """Refuses clients without the key, and forms sent by other web pages."""
     given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    # The clients of the training API send their key so.
+    given = given or request.headers.get("X-API-Key", "")
     is_open = request.path in _OPEN_PATHS or not self._api_key
     if not is_open and not hmac.compare_digest(
       given.encode("utf-8", "surrogateescape"), self._api_key.encode()
@@ -189,7 +203,10 @@ class HttpServer:
         "Authorization: expected 'Bearer KEY' with the server's key",
         code="invalid_api_key",
       )
-    if request.method == "POST" and request.content_type != "application/json":
+    kinds = ["application/json"]
+    if self._training is not None:
+      kinds += ["application/x-protobuf", "application/octet-stream"]
+    if request.method == "POST" and request.content_type not in kinds:
       raise ApiError(
         415,
         f"Content-Type: {request.content_type}: expected application/json",
@@ -285,18 +302,37 @@ class HttpServer:
   ) -> web.StreamResponse:
     """Samples a request and returns the answer."""
     answer = Answer(asked, self._model)
-    updates = _Updates(self._timeout_s)
-    self._updates[asked.job] = updates
-    try:
-      self._worker.submit(asked.job)
+    async with self._updates_of(asked.job) as updates:
       if asked.job.is_streamed:
         return await _stream(request, asked, answer, updates)
       while not answer.is_done:
         answer.add(await updates.next())
       return web.json_response(answer.body())
+
+  async def sample(self, job: SamplingJob) -> list[NewTokens]:
+    """Samples a job that is not streamed; returns its choices in order.
+
+    Raises:
+      ApiError: the job is refused, or the server ends.
+    """
+    found: dict[int, NewTokens] = {}
+    async with self._updates_of(job) as updates:
+      while len(found) < job.num_choices:
+        tokens = await updates.next()
+        found[tokens.choice] = tokens
+    return [found[choice] for choice in range(job.num_choices)]
+
+  @contextlib.asynccontextmanager
+  async def _updates_of(self, job: SamplingJob) -> AsyncIterator["_Updates"]:
+    """Submits a job and yields its updates; cancels it at the end."""
+    updates = _Updates(self._timeout_s)
+    self._updates[job] = updates
+    try:
+      self._worker.submit(job)
+      yield updates
     finally:
-      del self._updates[asked.job]
-      self._worker.cancel(asked.job)  # A no-op if the job has ended.
+      del self._updates[job]
+      self._worker.cancel(job)  # A no-op if the job has ended.
 
 
 class _Updates:

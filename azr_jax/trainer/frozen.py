@@ -256,13 +256,18 @@ def _pin(own: str, origin: Origin, folder: pathlib.Path) -> None:
   path = folder / IDENTITY
   begun = _read(path)
   if begun is None:
-    fields = dataclasses.asdict(origin) | {"digest": own}
-    storage.write_atomically(path, json.dumps(fields) + "\n")
+    write_identity(own, origin, folder)
   elif begun["digest"] != own:
     raise ValueError(
       f"config.model.source={origin.source!r} has weights with digest {own}: "
       f"expected {begun['digest']}, whose adapters {folder} trains"
     )
+
+
+def write_identity(own: str, origin: Origin, folder: pathlib.Path) -> None:
+  """Writes the digest and the origin of a base to a run's folder."""
+  fields = dataclasses.asdict(origin) | {"digest": own}
+  storage.write_atomically(folder / IDENTITY, json.dumps(fields) + "\n")
 
 
 def identity(base: types.Params) -> str:

@@ -352,7 +352,7 @@ def load_policy(
     source.tokenizer,
     Weights(params),
     keys.of(settings.seed, Purpose.EVALUATION),
-    base=base if loaded.trained else {},
+    base=base if loaded.trained or stack is not None else {},
   )
 
 

@@ -7,6 +7,7 @@ live in the sampler's stack; whole models replace each other.
 
 import dataclasses
 
+from azr_jax.models import adapters
 from azr_jax.models.adapters import Lora
 from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.rollout.adapter_table import AdapterTable
@@ -19,8 +20,8 @@ class Snapshot:
   """Weights that do not change any more.
 
   Attributes:
-    params: an adapter, float32, stacked; or all parameters as sampling reads
-      them.
+    params: an adapter, float32, stacked; or a whole model without adapters as
+      sampling reads it.
     lora: the adapter's shape; None if these are all parameters.
   """
 
@@ -43,7 +44,7 @@ class Residents:
     """
     params = stream.weights.params
     assert params is not None
-    self.base = Snapshot(params, None)
+    self.base = Snapshot(adapters.base_of(params), None)
     self._stream, self._table = stream, table
     self._whole = self.base
     # The loaded adapters, the least recently used first.
@@ -73,8 +74,11 @@ class Residents:
         self._table.remove(ref)
       self._loaded.clear()
       weights = self._stream.weights
+      assert weights.params is not None
+      stack = adapters.adapters_of(weights.params)
       self._stream.suspend()
-      weights.restore(snapshot.params, weights.version + 1)
+      params = adapters.join(snapshot.params, stack)
+      weights.restore(params, weights.version + 1)
       self._whole = snapshot
     return BASE
 
