@@ -3,10 +3,15 @@
   python -m azr_jax.serve --model=SPEC|FOLDER|RUN [--port=8000]
   python -m azr_jax.serve --follow=RUN
   python -m azr_jax.serve --model=SPEC --adapters=NAME=FOLDER,NAME=FOLDER
+  python -m azr_jax.serve --train --model=SPEC --workdir=FOLDER
 
 `--follow` serves the newest checkpoint of a run while it trains; the model's id
 includes the step. `--adapters` serves LoRA adapters beside the model, each as a
 model of its own name; one batch may sample several.
+
+`--train` also speaks the Tinker API: programs written for it train adapters, or
+the whole model, and sample them (docs/guide/tinker.md). Saved states go to
+`--workdir`.
 
 The server listens on this machine only. For other machines, set `--host`, and
 the API key that clients send as the environment variable AZR_SERVE_API_KEY.
@@ -38,6 +43,8 @@ def run() -> None:
     [],
     "NAME=FOLDER of LoRA adapters: in PEFT's format, or runs with lora.rank.",
   )
+  train = flags.DEFINE_bool("train", False, "Whether clients may train.")
+  workdir = flags.DEFINE_string("workdir", "", "Folder of saved states.")
   host = flags.DEFINE_string("host", "127.0.0.1", "Address to listen on.")
   port = flags.DEFINE_integer("port", 8000, "Port; 0: any free.", 0, 65535)
   name = flags.DEFINE_string("name", "", "The model's id; '': from --model.")
@@ -46,18 +53,27 @@ def run() -> None:
     spec = model.value or follow.value
     if spec is None or (model.value and follow.value):
       raise UsageError("expected either --model=SPEC or --follow=RUN")
+    if train.value != bool(workdir.value):
+      raise UsageError("--train: expected --workdir=FOLDER with it")
+    if train.value and (follow.value or adapters.value):
+      raise UsageError("--train: expected --model alone")
     if adapters.value and follow.value:
       raise UsageError("--adapters: expected --model, not --follow")
     compilation_cache.enable()
     # Imported here because it needs aiohttp, an optional dependency.
     from azr_jax.serving import command
+    from azr_jax.serving.tinker import command as training
 
+    address = command.Address(
+      host.value, port.value, name.value, os.environ.get(command.API_KEY, "")
+    )
+    if train.value:
+      training.serve(config.value, spec, address, workdir.value)
+      return
     command.serve(
       config.value,
       spec,
-      command.Address(
-        host.value, port.value, name.value, os.environ.get(command.API_KEY, "")
-      ),
+      address,
       follows=follow.value is not None,
       adapters=adapters.value,
     )

@@ -100,7 +100,7 @@ def serve(
   system = _SYSTEM if policy.tokenizer.has_chat_template else ""
   Chat(policy.tokenizer, c.serve.arguments).check(print_status, system)
   model = served_model(
-    *(c, policy, address.name or _name(spec), step),
+    *(c, policy, address.name or model_name(spec), step),
     add_adapters(named, c, policy, spec),
   )
   print_status("compiling the sampler")
@@ -120,11 +120,26 @@ def serve(
     )
     follower.start()
   try:
-    with _end_on_signals(worker, c.serve.drain_s):
-      worker.run(server.deliver)
+    run_until_signal(worker, server, c.serve.drain_s)
   finally:
     if follower is not None:
       follower.stop()
+
+
+def run_until_signal(
+  worker: DecodeWorker, server: HttpServer, drain_s: float
+) -> None:
+  """Serves until SIGTERM or Ctrl-C, then closes the server.
+
+  Args:
+    worker: samples for the server.
+    server: a server that has started.
+    drain_s: seconds that jobs in flight may take.
+  """
+  try:
+    with _end_on_signals(worker, drain_s):
+      worker.run(server.deliver)
+  finally:
     server.close()
     status = worker.status()
     print_status(
@@ -235,7 +250,7 @@ def served_model(
 
 
 def make_worker(
-  policy: Policy, settings: ServeSettings, step: int
+  policy: Policy, settings: ServeSettings, step: int, snapshots: bool = False
 ) -> DecodeWorker:
   """Returns a worker that samples as a policy's first `sample` call would.
 
@@ -261,6 +276,7 @@ def make_worker(
     step,
     settings.serve.max_waiting,
     scorer,
+    snapshots,
   )
 
 
@@ -315,7 +331,7 @@ def _end_on_signals(worker: DecodeWorker, drain_s: float) -> Iterator[None]:
       signal.signal(number, handler)
 
 
-def _name(spec: str) -> str:
+def model_name(spec: str) -> str:
   """Returns the id of a model: the last part of a folder, or the spec."""
   folder = storage.resolve(spec)
   return folder.name if folder.is_dir() else spec

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from azr_jax.learner.objective import Fixed
 from azr_jax.models import adapters, transformer
@@ -37,6 +38,7 @@ class Parts:
     base: the frozen parameters, as the decoders with adapters read them.
     load_all: () -> all parameters, float32, stacked.
     engine: the sampler's compiled functions.
+    mesh: the mesh of parameters and rows in training.
     rules: logical parameter axis to mesh axis.
     shapes: the shapes of batches.
     chunk_tokens: number of tokens whose logits exist at the same time.
@@ -47,6 +49,7 @@ class Parts:
   base: Params
   load_all: Callable[[], Params]
   engine: Engine
+  mesh: Mesh
   rules: Rules
   shapes: rows.RowShapes
   chunk_tokens: int
@@ -91,7 +94,7 @@ class Studio:
   def _make_verbs(self, lora: Lora | None) -> Verbs:
     parts = self._parts
     return programs.make(
-      *(parts.decoder(lora), parts.engine.mesh, parts.rules),
+      *(parts.decoder(lora), parts.mesh, parts.rules),
       chunk_tokens=parts.chunk_tokens,
     )
 
@@ -104,7 +107,7 @@ class Studio:
     """
     if lora is None:
       return self._model(None, self._parts.load_all())
-    decoder, mesh = self._parts.decoder(lora), self._parts.engine.mesh
+    decoder, mesh = self._parts.decoder(lora), self._parts.mesh
     draw = jax.jit(
       lambda key: transformer.init_adapters(decoder, key),
       out_shardings=mesh_lib.param_shardings(

@@ -373,10 +373,10 @@ def _stops(value: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return (), ()
   items = [value] if isinstance(value, str) else value
   if isinstance(items, list) and items:
-    if all(isinstance(one, str) and one for one in items):
-      return tuple(items), ()
-    if all(type(one) is int for one in items):
-      return (), tuple(items)
+    texts = tuple(one for one in items if isinstance(one, str) and one)
+    ids = tuple(one for one in items if type(one) is int)
+    if len(items) in (len(texts), len(ids)):
+      return texts, ids
   return errors.refuse_field(
     "stop",
     value,

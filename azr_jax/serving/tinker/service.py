@@ -16,6 +16,7 @@ from typing import Any
 from azr_jax.models.adapters import Lora
 from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.errors import ApiError
+from azr_jax.serving.settings import TrainingServerSettings
 from azr_jax.serving.tinker import bodies, wire
 from azr_jax.serving.tinker.checkpoints import (
   SAMPLER,
@@ -24,7 +25,6 @@ from azr_jax.serving.tinker.checkpoints import (
   about,
 )
 from azr_jax.serving.tinker.futures import Futures, Lane, Reply
-from azr_jax.serving.tinker.settings import TrainingServerSettings
 from azr_jax.verbs.residents import Snapshot
 from azr_jax.verbs.studio import Model, Studio
 from azr_jax.verbs.trainable import Scored
