@@ -63,7 +63,7 @@ class TrainingServerSettings(Settings):
     8, "adapters that the sampler holds at once; others wait", minimum=1
   )
   max_models: int = setting(
-    16, "models that clients may train at once", minimum=1
+    64, "models that clients may train at once", minimum=1
   )
   row_length: int = setting(
     0, "maximum tokens of a datum; 0: the sampler's longest", minimum=0

@@ -413,8 +413,6 @@ class Service:
       saved = self.checkpoints.find(path)
       self._require_room(saved.lora)
       entry = self._add(session_id, model_id, saved.lora)
-      # Loading is the model's first numbered operation.
-      entry.lane.add(1, lambda: None)
       self.run(
         request_id,
         lambda: self._studio.load(saved.folder, saved.lora, with_moments),
