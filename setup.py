@@ -73,6 +73,7 @@ TEST_REQUIRES = [
   "nbclient>=0.10",
   "openai>=1.40",  # The client in the tests of `azr_jax.serve`.
   "peft==0.21.2",  # the reference of adapters and of their files
+  "tinker==0.38.0",  # the clients of a server that trains
   "pyarrow>=15",  # reads Countdown's puzzles where they are parquet.
   "pyrefly==1.4.1",  # Pinned, like ruff: new versions report new errors.
   "pytest>=8.0",

@@ -11,7 +11,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from aiohttp import http, web
@@ -302,28 +302,37 @@ class HttpServer:
   ) -> web.StreamResponse:
     """Samples a request and returns the answer."""
     answer = Answer(asked, self._model)
-    async with self._updates_of(asked.job) as updates:
+    with self._open(asked.job) as updates:
       if asked.job.is_streamed:
         return await _stream(request, asked, answer, updates)
       while not answer.is_done:
         answer.add(await updates.next())
       return web.json_response(answer.body())
 
-  async def sample(self, job: SamplingJob) -> list[NewTokens]:
-    """Samples a job that is not streamed; returns its choices in order.
+  def sample(self, job: SamplingJob) -> Awaitable[list[NewTokens]]:
+    """Submits a job that is not streamed.
+
+    Returns:
+      Its choices, in order, once they are sampled.
 
     Raises:
-      ApiError: the job is refused, or the server ends.
+      ApiError: the job is refused.
     """
-    found: dict[int, NewTokens] = {}
-    async with self._updates_of(job) as updates:
-      while len(found) < job.num_choices:
-        tokens = await updates.next()
-        found[tokens.choice] = tokens
-    return [found[choice] for choice in range(job.num_choices)]
+    opened = contextlib.ExitStack()
+    updates = opened.enter_context(self._open(job))
 
-  @contextlib.asynccontextmanager
-  async def _updates_of(self, job: SamplingJob) -> AsyncIterator["_Updates"]:
+    async def collect() -> list[NewTokens]:
+      found: dict[int, NewTokens] = {}
+      with opened:
+        while len(found) < job.num_choices:
+          tokens = await updates.next()
+          found[tokens.choice] = tokens
+      return [found[choice] for choice in range(job.num_choices)]
+
+    return collect()
+
+  @contextlib.contextmanager
+  def _open(self, job: SamplingJob) -> Iterator["_Updates"]:
     """Submits a job and yields its updates; cancels it at the end."""
     updates = _Updates(self._timeout_s)
     self._updates[job] = updates

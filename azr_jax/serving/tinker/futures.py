@@ -116,8 +116,12 @@ class Futures:
       if one.reply is not None and one.drop_at < now
     ]
     for request_id in old:
-      del self._pending[request_id]
-      del self._ids[self._keys.pop(request_id)]
+      self.drop(request_id)
+
+  def drop(self, request_id: str) -> None:
+    """Forgets an operation, which may then begin again."""
+    del self._pending[request_id]
+    del self._ids[self._keys.pop(request_id)]
 
 
 class Lane:

@@ -226,7 +226,11 @@ class Routes:
       residents = service.worker.residents
       assert residents is not None
       job = self._job(body, samples, one.snapshot or residents.base)
-      task = asyncio.create_task(self._finish_sample(request_id, body, job))
+      assert self._sample is not None
+      choices = self._sample(job)
+      task = asyncio.create_task(
+        self._finish_sample(request_id, body, job, choices)
+      )
       # The event loop keeps only a weak reference to a task.
       self._tasks.add(task)
       task.add_done_callback(self._tasks.discard)
@@ -240,12 +244,15 @@ class Routes:
     )
 
   async def _finish_sample(
-    self, request_id: str, body: Mapping[str, Any], job: SamplingJob
+    self,
+    request_id: str,
+    body: Mapping[str, Any],
+    job: SamplingJob,
+    choices: Awaitable[list[NewTokens]],
   ) -> None:
-    """Samples a job and finishes its future."""
-    assert self._sample is not None
+    """Finishes a future once its job is sampled."""
     try:
-      reply = _sampled(body, job, await self._sample(job))
+      reply = _sampled(body, job, await choices)
     except Exception as error:  # noqa: BLE001 - the client gets it.
       reply = failed(error)
     self._service.futures.finish(request_id, reply)

@@ -32,6 +32,7 @@ from azr_jax.verbs.trainable import Scored
 _log = logging.getLogger(__name__)
 # alpha of every adapter; the API has no field for it.
 ALPHA = 32.0
+_BUSY = 429
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 
 
@@ -180,6 +181,9 @@ class Service:
       try:
         start(request_id)
       except ApiError as error:
+        if error.status == _BUSY:  # The client slows down and tries again.
+          self.futures.drop(request_id)
+          raise
         self.futures.finish(request_id, failed(error))
     return {"request_id": request_id} | fields
 
