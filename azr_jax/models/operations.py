@@ -42,11 +42,15 @@ def forward_flops(config: ModelConfig, tokens: float, context: float) -> float:
   Args:
     config: the decoder's config.
     tokens: number of tokens.
-    context: mean number of tokens that each token attends to.
+    context: mean number of tokens that each token attends to in a layer without
+      a window.
   """
-  attention = (
-    4.0 * config.num_layers * config.num_heads * config.head_size * context
-  )
+  c = config
+  if not c.windows:
+    attention = 4.0 * c.num_layers * c.num_heads * c.head_size * context
+  else:
+    seen = sum(min(context, window or context) for window in c.windows)
+    attention = 4.0 * c.num_heads * c.head_size * seen
   return tokens * (2.0 * multiplied_weights(config) + attention)
 
 
@@ -106,7 +110,7 @@ def decode_bytes(
     weight_reads: number of times a copy of the weights was read. A group of
       devices with one copy reads it once per token, for all its slots together.
     entry_reads: number of cache entries read. Each token reads as many as its
-      sequence had before it.
+      sequence had before it; sliding windows, which read fewer, are ignored.
   """
   weights = weight_bytes(config, dtypes) * weight_reads
   return weights + cache_entry_bytes(config, dtypes.cache) * entry_reads

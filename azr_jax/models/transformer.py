@@ -1,4 +1,4 @@
-"""The decoder: RMSNorm, rotary grouped-query attention, SwiGLU.
+"""The decoder: RMSNorm, rotary grouped-query attention, gated MLP.
 
 `__call__` returns final hidden states, without the output head;
 `unembedding` gives the head's matrix, so that callers compute logits only
@@ -24,7 +24,13 @@ from azr_jax.models import (
   splash,
 )
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.layers import Block, Computation, Inputs, RMSNorm
+from azr_jax.models.layers import (
+  Block,
+  Computation,
+  Inputs,
+  RMSNorm,
+  varying,
+)
 from azr_jax.models.naming import named
 from azr_jax.models.pages import Entries, PagedCache, RecentKV
 from azr_jax.parallel import mesh as mesh_lib
@@ -137,6 +143,8 @@ class Transformer(nn.Module):
       )
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
     x = embedding[tokens].astype(self.dtype)
+    if c.embedding_scale != 1.0:
+      x = x * c.embedding_scale
     computation = Computation(
       self.dtype,
       self.attend,
@@ -151,13 +159,15 @@ class Transformer(nn.Module):
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
     carry = x, jnp.zeros((), jnp.int32)
     inputs = Inputs(positions, segments, cache, recent, adapter_ids)
+    own = varying(c)
     if self.unrolled:
       # Layers are traced once, and the program calls one function for each.
       block = nn.jit(block)
       each_kv = []
       for index in range(c.num_layers):
         layer = block(c, computation, name=f"{LAYERS}_{index}")
-        carry, kv = layer(carry, inputs)
+        of_layer = jax.tree.map(lambda x, index=index: x[index], own)
+        carry, kv = layer(carry, inputs, of_layer)
         each_kv.append(kv)
       new_kv = jax.tree.map(lambda *kv: jnp.stack(kv), *each_kv)
     else:
@@ -165,7 +175,7 @@ class Transformer(nn.Module):
         block,
         variable_axes={"params": 0},
         split_rngs={"params": True},
-        in_axes=nn.broadcast,
+        in_axes=(nn.broadcast, 0),
         length=c.num_layers,
         metadata_params={nn.PARTITION_NAME: LAYERS},
         unroll=c.num_layers if self.inlined else 1,
@@ -173,9 +183,16 @@ class Transformer(nn.Module):
       if self.inlined and not self.is_initializing():
         loop = nn.map_variables(loop, "params", with_whole_gradients)
       layers = loop(c, computation, name=LAYERS)
-      carry, new_kv = layers(carry, inputs)
+      carry, new_kv = layers(carry, inputs, own)
     x, _ = carry
-    return RMSNorm(c.norm_eps, "embed", name="final_norm")(x), new_kv
+    # The norm's float32 scale divides, so that logits are rounded once.
+    final_norm = RMSNorm(
+      *(c.norm_eps, "embed"),
+      offset=c.norm_offset,
+      divisor=c.logits_scale,
+      name="final_norm",
+    )
+    return final_norm(x), new_kv
 
 
 def _block(remat: str, in_loop: bool) -> type[nn.Module]:
