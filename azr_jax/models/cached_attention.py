@@ -197,7 +197,7 @@ def cached_attention(
     lower_BQ = None
     if window is not None:
       count = 0 if recent is None else recent.count.reshape(-1, 1)
-      lower_BQ = cache.length[:, None] + count + index_Q + 1 - window
+      lower_BQ = cache.length[:, None] + count + index_Q[None] + 1 - window
     softmax = _attend_to_pages(
       softmax, q_BKQE, cache, layer, platform, lower_BQ
     )
@@ -336,7 +336,7 @@ def _attend_block(
       number_B = first_B + number
       at = jnp.minimum(number_B, table.shape[1] - 1)
       page_B = jnp.take_along_axis(table, at[:, None], axis=1)[:, 0]
-      entry_BC = number_B[:, None] * C + jnp.arange(C)
+      entry_BC = number_B[:, None] * C + jnp.arange(C)[None]
       seen = (entry_BC < length[:, None])[:, None]
       seen &= entry_BC[:, None] >= lower_BQ[..., None]
     return _attend(

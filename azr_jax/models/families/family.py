@@ -68,6 +68,7 @@ def read_shape(
     named_head_size: whether `head_dim` must be given, because it need not be
       hidden_size / heads.
   """
+  fields.require(is_encoder_decoder=False)
   heads, hidden = fields.size("num_attention_heads"), fields.size("hidden_size")
   return dict(
     vocab_size=fields.size("vocab_size"),
@@ -94,7 +95,6 @@ def require_llama_layers(fields: Fields) -> None:
     attention_bias=False,
     mlp_bias=False,
     rope_interleaved=False,
-    is_encoder_decoder=False,
     partial_rotary_factor=1.0,
   )
 
