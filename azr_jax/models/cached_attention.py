@@ -338,6 +338,7 @@ def _attend_block(
       page_B = jnp.take_along_axis(table, at[:, None], axis=1)[:, 0]
       entry_BC = number_B[:, None] * C + jnp.arange(C)[None]
       seen = (entry_BC < length[:, None])[:, None]
+      assert lower_BQ is not None
       seen &= entry_BC[:, None] >= lower_BQ[..., None]
     return _attend(
       softmax,

@@ -87,6 +87,7 @@ def row_shares(
   # With this many shares, none is longer than a mean row, and none is empty.
   wanted = max(B, -(-_PROGRAMS // kv_heads))
   blocks = -(-length // block)
+  lower = skipped = None
   if window is not None:
     lower = length - window + 1
     skipped = jnp.maximum(lower, 0) // block
@@ -99,7 +100,7 @@ def row_shares(
   row = jnp.minimum(row, B - 1)
   first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends.astype(jnp.int32)])
   start = (index - first[row]) * (size * block)
-  if window is not None:
+  if skipped is not None:
     start += skipped[row] * block
   end = jnp.minimum(start + size * block, length[row])
   return RowShares(
@@ -107,7 +108,7 @@ def row_shares(
     start=jnp.where(is_live, start, 0).astype(jnp.int32),
     end=jnp.where(is_live, end, 0).astype(jnp.int32),
     first=first,
-    lower=None if window is None else lower[row].astype(jnp.int32),
+    lower=None if lower is None else lower[row].astype(jnp.int32),
   )
 
 
@@ -149,6 +150,7 @@ def attend(
   at_layer = jnp.reshape(layer, 1).astype(jnp.int32)
   lower, reach = None, None
   if window is not None:
+    assert shares.lower is not None
     # The window moves on with each recent token.
     lower = shares.lower + jnp.broadcast_to(recent.count, B)[shares.row]
     reach = jnp.reshape(window, 1)
@@ -357,8 +359,8 @@ def _with_tokens(
     softmax: the softmax over the tokens so far.
     k: keys of T tokens.
     v: values of the T tokens.
-    seen: which tokens are visible, to all queries or to each. If none is, the result counts for nothing
-      beside a visible token.
+    seen: which tokens are visible, to all queries or to each. If none is, the
+      result counts for nothing beside a visible token.
   """
   seen = seen[None, :] if seen.ndim == 1 else seen
   scores = jnp.where(seen, plgpu.dot(q, k), MASK_VALUE)

@@ -67,6 +67,7 @@ def live_pages(
   B, M = table.shape
   W = B * M + -(B * M) % PAGES_PER_STEP
   pages_of_row = -(-length // page_size)
+  lower = first = hidden = None
   if window is not None:
     lower = length - window + 1
     first = jnp.maximum(lower, 0) // page_size
@@ -76,8 +77,7 @@ def live_pages(
   row = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
   begun = jnp.minimum(row, B - 1)
   number = index - (ends - pages_of_row)[begun]
-  hidden = None
-  if window is not None:
+  if lower is not None and first is not None:
     number += first[begun]
     hidden = lower[begun] - number * page_size
   is_live = row < B
@@ -185,6 +185,7 @@ def attend(
   counts = jnp.broadcast_to(recent.count, B)
   hidden = []
   if window is not None:
+    assert live.hidden is not None
     # The window moves on with each recent token; row B has no tokens.
     hidden.append(live.hidden + jnp.pad(counts, (0, 1))[live.row])
   softmax = (B + 1, K, padded)
@@ -288,16 +289,13 @@ def _kernel(
 ) -> None:
   """Adds pages to the running softmax of their rows, or finishes some rows."""
   del page_ref  # The block specifications read it.
-  hidden_ref = refs[0] if windowed else None
-  q_ref, k_ref, v_ref, *refs = refs[windowed:]
+  window_refs = (refs[0], scalars_ref, count_ref) if windowed else None
+  q_ref, k_ref, v_ref = refs[windowed : windowed + 3]
+  queries = q_ref.shape[2], tokens
   step, page_steps = pl.program_id(0), scalars_ref[1]
-  recent_refs, page_refs = refs[:arrays], refs[arrays:-4]
+  blocks = refs[windowed + 3 : -4]
+  recent_refs, page_refs = blocks[:arrays], blocks[arrays:]
   out_ref, maximum_ref, total_ref, sum_ref = refs[-4:]
-
-  def index_of_token() -> Int[Array, "Q 1"]:
-    """Returns which of the row's new tokens each query belongs to."""
-    query = jax.lax.broadcasted_iota(jnp.int32, (q_ref.shape[2], 1), 0)
-    return jax.lax.rem(query, tokens)
 
   @pl.when(step == 0)
   def _begin() -> None:
@@ -312,9 +310,8 @@ def _kernel(
     parts = []
     for number in range(pages):
       row = row_ref[step * pages + number]
-      seen, first = seen_ref[step * pages + number], None
-      if hidden_ref is not None:
-        first = hidden_ref[step * pages + number] + index_of_token()
+      seen = seen_ref[step * pages + number]
+      first = _first_in_page(window_refs, step * pages + number, *queries)
       for head in range(heads):
         read = _read(page_refs[number::pages], (), head)
         part = _softmax(q_ref[row, head], *read, 0, seen, first)
@@ -330,9 +327,7 @@ def _kernel(
       for head in range(heads):
         q = q_ref[row, head]
         read = _read(recent_refs, (number,), head)
-        first = None
-        if hidden_ref is not None:
-          first = count_ref[row] + index_of_token() + 1 - scalars_ref[2]
+        first = _first_newer(window_refs, row, *queries)
         part = _joined(
           (maximum_ref[row, head], total_ref[row, head], sum_ref[row, head]),
           _softmax(q, *read, 1, count_ref[row], first),
@@ -341,12 +336,55 @@ def _kernel(
           own = pl.ds(head, 1)
           own = _of_itself(q, k_ref[row, own, :], v_ref[row, own, :])
         else:
-          seen = index_of_token() + 1
-          first = None if hidden_ref is None else seen - scalars_ref[2]
+          seen = _index_of_token(*queries) + 1
+          first = _first_newer(window_refs, None, *queries)
           k, v = k_ref[row, head], v_ref[row, head]
           own = _softmax(q, k, v, (), 1, seen, first)
         _, total, weighted = _joined(part, own)
         out_ref[row, head] = (weighted / total[:, :1]).astype(out_ref.dtype)
+
+
+def _index_of_token(queries: int, tokens: int) -> Int[Array, "Q 1"]:
+  """Returns which of the row's new tokens each query belongs to."""
+  query = jax.lax.broadcasted_iota(jnp.int32, (queries, 1), 0)
+  return jax.lax.rem(query, tokens)
+
+
+def _first_in_page(
+  refs: tuple[Any, ...] | None, at: Int[Array, ""], queries: int, tokens: int
+) -> Int[Array, "Q 1"] | None:
+  """Returns the first entry of a page in each query's window.
+
+  Args:
+    refs: the hidden entries of pages, scalars and counts. None: no windows.
+    at: index of the page in the list.
+    queries: number of queries.
+    tokens: number of the row's new tokens.
+  """
+  if refs is None:
+    return None
+  return refs[0][at] + _index_of_token(queries, tokens)
+
+
+def _first_newer(
+  refs: tuple[Any, ...] | None,
+  row: Int[Array, ""] | None,
+  queries: int,
+  tokens: int,
+) -> Int[Array, "Q 1"] | None:
+  """Returns the first newer token in each query's window.
+
+  Args:
+    refs: as for `_first_in_page`.
+    row: the row whose recent tokens are counted. None counts its new tokens.
+    queries: number of queries.
+    tokens: number of the row's new tokens.
+  """
+  if refs is None:
+    return None
+  _, scalars_ref, count_ref = refs
+  start = 0 if row is None else count_ref[row]
+  return start + _index_of_token(queries, tokens) + 1 - scalars_ref[2]
 
 
 def _of_itself(

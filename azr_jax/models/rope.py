@@ -64,8 +64,9 @@ def _rotary(config: ModelConfig, rotates: bool, is_local: bool) -> Rotary:
   if not rotates:
     return Rotary(np.zeros_like(frequencies))
   factor = getattr(config.rope_scaling, "attention_factor", 1.0)
-  magnitude = None if factor == 1.0 else np.float32(factor)
-  return Rotary(frequencies, magnitude)
+  return Rotary(
+    frequencies, None if factor == 1.0 else np.asarray(factor, np.float32)
+  )
 
 
 def for_length(config: ModelConfig, longest: int) -> ModelConfig:
@@ -169,7 +170,7 @@ def rotate(
   x: Float[Array, "B S H E"],
   positions: Int[Array, "B S"],
   frequencies: Float32[Array | np.ndarray, " pairs"],
-  magnitude: Float32[Array | np.ndarray, ""] | np.float32 | None = None,
+  magnitude: Float32[Array | np.ndarray, ""] | None = None,
 ) -> Float[Array, "B S H E"]:
   """Rotates channel pairs (e, e + R/2) of each head by position x frequency.
 

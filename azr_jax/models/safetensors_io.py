@@ -187,8 +187,10 @@ def save(
     lora: the adapters in `params`, to merge into their kernels.
 
   Raises:
-    ValueError: a weight is too large for float16.
+    ValueError: a weight is too large for float16, or the family cannot describe
+      this decoder.
   """
+  fields = huggingface_config.to_huggingface(config, dtype, eos_ids)
   if write:
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("model*.safetensors"), folder / INDEX):
@@ -218,7 +220,6 @@ def save(
     )
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-  fields = huggingface_config.to_huggingface(config, dtype, eos_ids)
   text = json.dumps(fields, indent=2)
   (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 

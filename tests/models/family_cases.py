@@ -153,11 +153,9 @@ def results_of(model: Any) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-  np.savez_compressed(
-    REFERENCES,
-    **{
-      f"{name}/{key}": value
-      for name in CASES
-      for key, value in made_by_transformers(name).items()
-    },
-  )
+  arrays: dict[str, Any] = {
+    f"{name}/{key}": value
+    for name in CASES
+    for key, value in made_by_transformers(name).items()
+  }
+  np.savez_compressed(REFERENCES, **arrays)

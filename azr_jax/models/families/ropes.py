@@ -170,15 +170,20 @@ def _longrope(rest: dict[str, Any]) -> LongRopeScaling:
     given = 1.0
     if positive("factor", factor) > 1:
       given = math.sqrt(1 + math.log(factor) / math.log(original))
-  factors = []
-  for key in ("short_factor", "long_factor"):
-    values = rest.pop(key)
-    if not isinstance(values, list):
-      raise unsupported(key, values, "a list of positive numbers")
-    factors.append(tuple(positive(key, value) for value in values))
   return LongRopeScaling(
-    *factors, original, positive("attention_factor", given)
+    _factors("short_factor", rest),
+    _factors("long_factor", rest),
+    original,
+    positive("attention_factor", given),
   )
+
+
+def _factors(key: str, rest: dict[str, Any]) -> tuple[float, ...]:
+  """Takes a list of divisors."""
+  values = rest.pop(key)
+  if not isinstance(values, list):
+    raise unsupported(key, values, "a list of positive numbers")
+  return tuple(positive(key, value) for value in values)
 
 
 _PARSERS: Mapping[str, Callable[[dict[str, Any]], RopeScaling]] = {
