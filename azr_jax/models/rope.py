@@ -40,7 +40,9 @@ def of_layers(config: ModelConfig) -> Rotary:
   if len(set(layers)) == 1:
     return _rotary(config, *layers[0])
   each = [_rotary(config, *layer) for layer in layers]
-  magnitudes = [1.0 if x.magnitude is None else x.magnitude for x in each]
+  magnitudes = [
+    1.0 if x.magnitude is None else float(x.magnitude) for x in each
+  ]
   return Rotary(
     np.stack([x.frequencies for x in each]),
     None if set(magnitudes) == {1.0} else np.asarray(magnitudes, np.float32),

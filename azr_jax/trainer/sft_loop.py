@@ -28,6 +28,7 @@ from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import (
   load,
   peft_io,
+  rope,
   safetensors_io,
   transformer,
 )
@@ -128,7 +129,8 @@ def _build_learner(
   """Returns the decoder and its learner."""
   rules = c.sharding.rules()
   model = build.build_model(
-    *(c.model, source.config, mesh, rules),
+    *(c.model, rope.for_length(source.config, c.learner.row_length)),
+    *(mesh, rules),
     rows=c.learner,
     sampler_bytes=0.0,
     lora=c.lora,

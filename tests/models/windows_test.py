@@ -172,8 +172,8 @@ def test_work_lists_hold_what_the_window_reaches(window):
   pool = pages.init_pool((1, table.size, 1, PAGE, HEAD_SIZE), jnp.float32)
   length = jnp.asarray(LENGTHS, jnp.int32)
   lists = functools.partial(cached_attention.list_pages, pool, table, length)
-  live = instance_of(lists("tpu", (window,)), pages.LivePages)
-  shares = instance_of(lists("gpu", (window,)), pages.RowShares)
+  live = instance_of(pages.LivePages, lists("tpu", (window,)))
+  shares = instance_of(pages.RowShares, lists("gpu", (window,)))
   for row, size in enumerate(LENGTHS):
     first = max(0, size - window + 1) // PAGE
     is_own = np.asarray(live.row) == row
