@@ -78,6 +78,8 @@ def write(config: ModelConfig) -> dict[str, Any]:
   return mistral.write(config) | {
     _FRACTION: (rotary or config.head_size) / config.head_size,
     _ORIGINAL: original,
+    # Otherwise transformers assumes an id that a small vocabulary lacks.
+    "pad_token_id": None,
   }
 
 

@@ -31,7 +31,11 @@ def read(fields: Fields) -> ModelConfig:
 def write(config: ModelConfig) -> dict[str, Any]:
   """Returns the fields of config.json."""
   rotated = config.rotated or (True,) * config.num_layers
-  return family.write_shape(config) | {_ROTATED: [int(x) for x in rotated]}
+  return family.write_shape(config) | {
+    _ROTATED: [int(x) for x in rotated],
+    # Otherwise transformers assumes an id that a small vocabulary lacks.
+    "pad_token_id": None,
+  }
 
 
 FAMILY = family.Family("smollm3", "SmolLM3ForCausalLM", read, write)
