@@ -33,9 +33,9 @@ class AttentionFn(Protocol):
     """Returns the outputs.
 
     Args:
-      q: queries.
-      k: keys.
-      v: values.
+      q: not scaled yet.
+      k: may have fewer heads than `q`.
+      v: as many heads as `k`.
       segment_ids: which sequence of its row a token belongs to.
       window: number of tokens that a token attends to, including itself; 0: all
         earlier ones.

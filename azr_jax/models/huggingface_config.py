@@ -10,7 +10,7 @@ from typing import Any
 from azr_jax.models import rope
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import registry
-from azr_jax.models.families.fields import Fields, unsupported
+from azr_jax.models.families.fields import ConfigFields, unsupported
 
 MODEL_TYPES = tuple(registry.FAMILIES)
 
@@ -25,7 +25,7 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
     ValueError: a field is unknown, or its value is not implemented; the message
       names field, value and what was expected.
   """
-  fields = Fields(config)
+  fields = ConfigFields(config)
   model_type = fields.take("model_type")
   if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
     raise unsupported("model_type", model_type, f"one of {MODEL_TYPES}")

@@ -85,7 +85,7 @@ class Varying(NamedTuple):
     rotary: the layer's rotation. None if all layers have the same.
   """
 
-  window: Int32[Array | np.ndarray, "*L"] | None
+  window: Int32[np.ndarray, "*L"] | Int32[Array, "*L"] | None
   rotary: rope.Rotary | None
 
 
@@ -359,7 +359,7 @@ class Attention(nn.Module):
     k: Float[Array, "B S K E"],
     v: Float[Array, "B S K E"],
     segment_ids: Int[Array, "B S"],
-    window: Int32[Array | np.ndarray, ""] | None,
+    window: Int32[np.ndarray, ""] | Int32[Array, ""] | None,
   ) -> Float[Array, "B S H E"]:
     """Returns attention without a cache, in the window of this layer."""
     # A window as long as the row hides nothing.

@@ -169,8 +169,7 @@ def attend(
       it. None: all earlier ones.
   """
   B, K, Q, E = q.shape
-  S = new.v.shape[2]
-  N = recent.entries.v.shape[3]
+  S, N = new.v.shape[2], recent.entries.v.shape[3]
   padded = Q + -Q % _SUBLANES
   # Pages past the end of the list go to an extra row, B.
   q = jnp.pad(q, ((0, 1), (0, 0), (0, padded - Q), (0, 0)))
@@ -183,14 +182,9 @@ def attend(
   scalars = [layer, page_steps, *([] if window is None else [window])]
   scalars = jnp.stack(scalars).astype(jnp.int32)
   counts = jnp.broadcast_to(recent.count, B)
-  hidden = []
-  if window is not None:
-    assert live.hidden is not None
-    # The window moves on with each recent token; row B has no tokens.
-    hidden.append(live.hidden + jnp.pad(counts, (0, 1))[live.row])
-  softmax = (B + 1, K, padded)
+  hidden = _hidden(live, counts, window)
   scratch = [
-    pltpu.VMEM((*softmax, n), jnp.float32) for n in (_LANES, _LANES, E)
+    pltpu.VMEM((B + 1, K, padded, n), jnp.float32) for n in (_LANES, _LANES, E)
   ]
   out = pl.pallas_call(
     functools.partial(
@@ -223,18 +217,25 @@ def attend(
     name="decode_attention",
     interpret=interpret,
   )(
-    scalars,
-    live.page,
-    live.row,
-    live.seen,
-    counts,
-    *hidden,
-    q,
-    *own,
-    *in_recent,
+    *(scalars, live.page, live.row, live.seen, counts, *hidden),
+    *(q, *own, *in_recent),
     *(x for x in in_pages for _ in range(pages)),
   )
   return out[:, :, :Q]
+
+
+def _hidden(
+  live: LivePages, counts: Int[Array, " B"], window: Int[Array, ""] | None
+) -> list[Int[Array, " W"]]:
+  """Returns the number of entries of each page before the next token's window.
+
+  The window moves on with each recent token. The list is empty without windows.
+  """
+  if window is None:
+    return []
+  assert live.hidden is not None
+  # Pages past the end of the list have row B, which has no tokens.
+  return [live.hidden + jnp.pad(counts, (0, 1))[live.row]]
 
 
 def _cost(pool: Pool, padded: int, rows: int) -> pl.CostEstimate:

@@ -137,7 +137,7 @@ class RecentKV(flax.struct.PyTreeNode):
 def of_window(
   cache: PagedCache,
   windows: tuple[int, ...],
-  index: Int32[Array | np.ndarray, ""] | None,
+  index: Int32[np.ndarray, ""] | Int32[Array, ""] | None,
 ) -> PagedCache:
   """Returns a cache as a layer with one of the windows reads it.
 

@@ -27,8 +27,8 @@ class Rotary(NamedTuple):
     magnitude: factor of rotated queries and keys. None: 1.
   """
 
-  frequencies: Float32[Array | np.ndarray, "*L pairs"]
-  magnitude: Float32[Array | np.ndarray, "*L"] | None = None
+  frequencies: Float32[np.ndarray, "*L pairs"] | Float32[Array, "*L pairs"]
+  magnitude: Float32[np.ndarray, "*L"] | Float32[Array, "*L"] | None = None
 
 
 def of_layers(config: ModelConfig) -> Rotary:
@@ -171,8 +171,8 @@ def _scale_llama3(
 def rotate(
   x: Float[Array, "B S H E"],
   positions: Int[Array, "B S"],
-  frequencies: Float32[Array | np.ndarray, " pairs"],
-  magnitude: Float32[Array | np.ndarray, ""] | None = None,
+  frequencies: Float32[np.ndarray, " pairs"] | Float32[Array, " pairs"],
+  magnitude: Float32[np.ndarray, ""] | Float32[Array, ""] | None = None,
 ) -> Float[Array, "B S H E"]:
   """Rotates channel pairs (e, e + R/2) of each head by position x frequency.
 
@@ -205,7 +205,7 @@ def rotate(
 
 def angles(
   positions: Int[Array, "*B"],
-  frequencies: Float32[Array | np.ndarray, " pairs"],
+  frequencies: Float32[np.ndarray, " pairs"] | Float32[Array, " pairs"],
 ) -> Float32[Array, "*B pairs"]:
   """Returns the angle of each channel pair at each position."""
   per_pair = jnp.expand_dims(frequencies, range(positions.ndim))

@@ -127,24 +127,8 @@ class Transformer(nn.Module):
       Final normalized hidden states and, with a cache, the keys and values of
       these tokens, for the caller to store.
     """
-    c = self.config
-    embedding = self.param(
-      "embedding",
-      named(nn.initializers.normal(0.02), ("vocab", "embed")),
-      (c.vocab_size, c.hidden_size),
-      jnp.float32,
-    )
-    if not c.tie_embeddings:
-      self.param(
-        "head",
-        named(nn.initializers.normal(0.02), ("embed", "vocab")),
-        (c.hidden_size, c.vocab_size),
-        jnp.float32,
-      )
+    c, x = self.config, self._embed(tokens)
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
-    x = embedding[tokens].astype(self.dtype)
-    if c.embedding_scale != 1.0:
-      x = x * c.embedding_scale
     computation = Computation(
       self.dtype,
       self.attend,
@@ -193,6 +177,26 @@ class Transformer(nn.Module):
       name="final_norm",
     )
     return final_norm(x), new_kv
+
+  @nn.nowrap
+  def _embed(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S D"]:
+    """Returns the tokens' embeddings; also declares the output head."""
+    c = self.config
+    embedding = self.param(
+      "embedding",
+      named(nn.initializers.normal(0.02), ("vocab", "embed")),
+      (c.vocab_size, c.hidden_size),
+      jnp.float32,
+    )
+    if not c.tie_embeddings:
+      self.param(
+        "head",
+        named(nn.initializers.normal(0.02), ("embed", "vocab")),
+        (c.hidden_size, c.vocab_size),
+        jnp.float32,
+      )
+    x = embedding[tokens].astype(self.dtype)
+    return x if c.embedding_scale == 1.0 else x * c.embedding_scale
 
 
 def _block(remat: str, in_loop: bool) -> type[nn.Module]:

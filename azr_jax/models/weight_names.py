@@ -134,7 +134,7 @@ def _projection(
     family: the model's family.
     part: the projection's part of a layer.
     name: the projection's name.
-    shape: its shape.
+    shape: its input axes, then its output axes.
     inputs: number of its input axes.
     fused: name and rows of the projections that may share a tensor with it.
   """

@@ -23,12 +23,14 @@ from azr_jax.models import (
   weight_loading,
 )
 from azr_jax.models.adapters import Lora
+from azr_jax.models.config import LongRopeScaling
 from azr_jax.models.presets import parameter_count
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import build, steps
 from azr_jax.rollout.settings import SamplerSettings
 from tests.models import family_cases, paged_rows
 from tests.models.parity_test import RULES
+from tests.typed import instance_of
 
 TOKENS = family_cases.tokens()
 PAGE = 4
@@ -160,7 +162,8 @@ def test_learner_divides_logits_and_critic_does_not(tmp_path, one_device_mesh):
     {"params": params}, TOKENS[None], np.arange(len(TOKENS))[None]
   )
   scores, _ = logprobs.chunked_logprobs(
-    *(hidden, transformer.unembedding(params, config), TOKENS[None]),
+    *(hidden, transformer.unembedding(params, config)),
+    jnp.asarray(TOKENS[None]),
     temperature=0.7,
     chunk_tokens=8,
   )
@@ -216,7 +219,8 @@ def test_a_run_has_the_factors_of_its_longest_sequence(
     )
     sampled = build.sampling_model(model, one_device_mesh, RULES, settings)
     assert sampled.config == rope.for_length(config, longest)
-    assert sampled.config.rope_scaling.is_long == is_long
+    scaling = instance_of(LongRopeScaling, sampled.config.rope_scaling)
+    assert scaling.is_long == is_long
 
 
 def fields_of(name, tmp_path):

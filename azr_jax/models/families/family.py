@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.families.fields import Fields
+from azr_jax.models.families.fields import ConfigFields
 from azr_jax.models.families.ropes import Rope, write
 
 # The modules of Llama's checkpoints; a layer's are below `model.layers.N`. Most
@@ -46,7 +46,7 @@ class Family:
 
   name: str
   architecture: str
-  read: Callable[[Fields], ModelConfig]
+  read: Callable[[ConfigFields], ModelConfig]
   write: Callable[[ModelConfig], dict[str, Any]]
   modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
   fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -58,7 +58,7 @@ class Family:
 
 
 def read_shape(
-  fields: Fields, rope: Rope, *, named_head_size: bool = False
+  fields: ConfigFields, rope: Rope, *, named_head_size: bool = False
 ) -> dict[str, Any]:
   """Reads the fields that all families share, as arguments of `ModelConfig`.
 
@@ -88,7 +88,7 @@ def read_shape(
   )
 
 
-def require_llama_layers(fields: Fields) -> None:
+def require_llama_layers(fields: ConfigFields) -> None:
   """Checks that layers have Llama's activation and no biases."""
   fields.require(
     hidden_act="silu",

@@ -63,7 +63,7 @@ def size(key: str, value: Any) -> int:
   return value
 
 
-class Fields:
+class ConfigFields:
   """The fields that nobody has taken yet.
 
   A field whose value is null counts as missing.

@@ -10,12 +10,12 @@ from typing import Any
 
 from azr_jax.models.config import GELU_TANH, ModelConfig
 from azr_jax.models.families import family, olmo3, ropes
-from azr_jax.models.families.fields import FULL, SLIDING, Fields
+from azr_jax.models.families.fields import FULL, SLIDING, ConfigFields
 
 _THETA, _LOCAL_THETA = 1_000_000.0, 10_000.0
 
 
-def read(fields: Fields) -> ModelConfig:
+def read(fields: ConfigFields) -> ModelConfig:
   """Reads the fields of config.json."""
   fields.require(
     hidden_activation="gelu_pytorch_tanh",

@@ -2,10 +2,10 @@
 
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import family, ropes
-from azr_jax.models.families.fields import FULL, Fields, unsupported
+from azr_jax.models.families.fields import FULL, ConfigFields, unsupported
 
 
-def read(fields: Fields) -> ModelConfig:
+def read(fields: ConfigFields) -> ModelConfig:
   """Reads the fields of config.json."""
   family.require_llama_layers(fields)
   require_no_windows(fields)
@@ -15,7 +15,7 @@ def read(fields: Fields) -> ModelConfig:
   )
 
 
-def require_no_windows(fields: Fields) -> None:
+def require_no_windows(fields: ConfigFields) -> None:
   """Checks that every token attends to all earlier ones.
 
   `sliding_window` has no effect without `use_sliding_window`.

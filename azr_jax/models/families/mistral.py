@@ -4,10 +4,10 @@ from typing import Any
 
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import family, ropes
-from azr_jax.models.families.fields import SLIDING, Fields
+from azr_jax.models.families.fields import SLIDING, ConfigFields
 
 
-def read(fields: Fields) -> ModelConfig:
+def read(fields: ConfigFields) -> ModelConfig:
   """Reads the fields of config.json."""
   family.require_llama_layers(fields)
   shape = family.read_shape(fields, ropes.read(fields))
@@ -16,7 +16,7 @@ def read(fields: Fields) -> ModelConfig:
   )
 
 
-def read_window(fields: Fields, shape: dict[str, Any]) -> tuple[int, ...]:
+def read_window(fields: ConfigFields, shape: dict[str, Any]) -> tuple[int, ...]:
   """Returns the window of each layer: the same in all, if there is one.
 
   Args:

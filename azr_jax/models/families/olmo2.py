@@ -2,7 +2,7 @@
 
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import family, ropes
-from azr_jax.models.families.fields import Fields
+from azr_jax.models.families.fields import ConfigFields
 
 MODULES = {
   "attention_post_norm": "post_attention_layernorm",
@@ -10,7 +10,7 @@ MODULES = {
 }
 
 
-def read(fields: Fields) -> ModelConfig:
+def read(fields: ConfigFields) -> ModelConfig:
   """Reads the fields of config.json."""
   family.require_llama_layers(fields)
   return ModelConfig(

@@ -7,12 +7,12 @@ from typing import Any
 
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import family, olmo2, ropes
-from azr_jax.models.families.fields import FULL, SLIDING, Fields
+from azr_jax.models.families.fields import FULL, SLIDING, ConfigFields
 
 _THETA = 500_000.0
 
 
-def read(fields: Fields) -> ModelConfig:
+def read(fields: ConfigFields) -> ModelConfig:
   """Reads the fields of config.json."""
   family.require_llama_layers(fields)
   fields.require(use_sliding_window=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 from azr_jax.models.config import LongRopeScaling, ModelConfig
 from azr_jax.models.families import family, mistral, ropes
-from azr_jax.models.families.fields import Fields, unsupported
+from azr_jax.models.families.fields import ConfigFields, unsupported
 
 _FRACTION, _ORIGINAL = (
   "partial_rotary_factor",
@@ -12,7 +12,7 @@ _FRACTION, _ORIGINAL = (
 )
 
 
-def read(fields: Fields) -> ModelConfig:
+def read(fields: ConfigFields) -> ModelConfig:
   """Reads the fields of config.json."""
   fields.require(
     hidden_act="silu",
@@ -45,7 +45,7 @@ def read(fields: Fields) -> ModelConfig:
   )
 
 
-def _read_rope(fields: Fields) -> ropes.Rope:
+def _read_rope(fields: ConfigFields) -> ropes.Rope:
   """Reads the rotary parameters, which also depend on two lengths."""
   given = fields.take(ropes.NEW) or fields.take(ropes.OLD) or {}
   fields.ignore(ropes.NEW, ropes.OLD)

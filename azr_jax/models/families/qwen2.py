@@ -2,10 +2,10 @@
 
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import family, llama, ropes
-from azr_jax.models.families.fields import Fields
+from azr_jax.models.families.fields import ConfigFields
 
 
-def read(fields: Fields) -> ModelConfig:
+def read(fields: ConfigFields) -> ModelConfig:
   """Reads the fields of config.json."""
   family.require_llama_layers(fields)
   llama.require_no_windows(fields)

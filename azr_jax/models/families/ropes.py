@@ -16,7 +16,7 @@ from azr_jax.models.config import (
 from azr_jax.models.families.fields import (
   FULL,
   SLIDING,
-  Fields,
+  ConfigFields,
   positive,
   size,
   unsupported,
@@ -44,7 +44,7 @@ class Rope:
 
 
 def read(
-  fields: Fields,
+  fields: ConfigFields,
   default_theta: float = 10000.0,
   kinds: tuple[str, ...] = USUAL,
 ) -> Rope:
@@ -241,7 +241,7 @@ def write_by_kind(config: ModelConfig) -> dict[str, Any]:
 
 
 def read_by_kind(
-  fields: Fields,
+  fields: ConfigFields,
   theta: float,
   local_theta: float | None,
   kinds: tuple[str, ...],

@@ -4,13 +4,13 @@ from typing import Any
 
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import family, llama, ropes
-from azr_jax.models.families.fields import Fields, unsupported
+from azr_jax.models.families.fields import ConfigFields, unsupported
 
 _THETA = 2_000_000.0
 _ROTATED, _INTERVAL = "no_rope_layers", "no_rope_layer_interval"
 
 
-def read(fields: Fields) -> ModelConfig:
+def read(fields: ConfigFields) -> ModelConfig:
   """Reads the fields of config.json."""
   family.require_llama_layers(fields)
   llama.require_no_windows(fields)
