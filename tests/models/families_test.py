@@ -27,7 +27,11 @@ from azr_jax.models.config import LongRopeScaling
 from azr_jax.models.presets import parameter_count
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import build, steps
+from azr_jax.rollout.policy import Policy
+from azr_jax.rollout.sampler import Sampler
 from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.rollout.weights import Weights
+from tests import rollout_model
 from tests.models import family_cases, paged_rows
 from tests.models.parity_test import RULES
 from tests.typed import instance_of
@@ -293,8 +297,8 @@ def test_a_decoder_that_a_family_cannot_describe_is_not_saved(
     huggingface_config.to_huggingface(odd, "float32")
 
 
-# The fields of google/gemma-3-270m and of allenai/Olmo-3-1025-7B in which older
-# versions of transformers wrote the rotary parameters.
+# The fields in which the published Gemma 3, OLMo 3 and Phi-4-mini have what
+# transformers now writes otherwise.
 def test_older_rotary_fields_mean_the_same(tmp_path):
   for name, older in (
     (
@@ -316,12 +320,28 @@ def test_older_rotary_fields_mean_the_same(tmp_path):
         },
       },
     ),
+    (
+      "phi4_long",
+      {
+        "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"},
+        **{"attention_bias": False, "lm_head_bias": False, "mlp_bias": False},
+        **{"full_attn_mod": 1, "interpolate_factor": 1},
+        "partial_rotary_factor": 0.75,
+        "rope_scaling": {
+          "type": "longrope",
+          "short_factor": [1.0, 1.2, 1.5],
+          "long_factor": [2.0, 2.3, 2.5],
+        },
+        # Longer than the longest sequence, so it hides nothing.
+        **{"rope_theta": 10000.0, "sliding_window": 262144},
+      },
+    ),
   ):
     fields = fields_of(name, tmp_path)
     read = huggingface_config.from_huggingface(fields)
     del fields["rope_parameters"]
     assert huggingface_config.from_huggingface(fields | older) == read
-    del fields["layer_types"]  # The usual pattern.
+    fields.pop("layer_types", None)  # The usual pattern.
     assert huggingface_config.from_huggingface(fields | older) == read
 
 
@@ -376,3 +396,45 @@ def test_how_layers_run_changes_no_gradient(
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), got, want
   )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("windows", [(8, 8), (8, 0)])
+def test_the_sampler_of_windows_reads_pages_by_kernel_or_loop(windows):
+  """On two devices; samples agree, and so do the learner's logits."""
+  config = dataclasses.replace(
+    rollout_model.CONFIG, windows=windows, local_rope_theta=100.0
+  )
+  model = transformer.Transformer(config)
+  params = transformer.init_params(model, jax.random.key(0))
+  mesh = mesh_lib.make_mesh(
+    {"data": 2, "fsdp": 1, "tensor": 1}, jax.devices()[:2]
+  )
+  prompt = "to be or not to"
+  done = []
+  for name in ("loop", "kernel"):
+    settings = dataclasses.replace(
+      rollout_model.SETTINGS, attention=name, page_size=4, max_tokens=12
+    )
+    sampler = Sampler(
+      *(model, rollout_model.ByteTokenizer(), mesh),
+      *(rollout_model.RULES, settings),
+    )
+    policy = Policy(
+      *(sampler, rollout_model.ByteTokenizer()),
+      *(Weights(sampler.compute_params(params)), jax.random.key(7)),
+    )
+    samples = policy.sample([policy.prompt(prompt)], 2)
+    done.append({number: completion for _, number, completion in samples})
+  for number, completion in done[0].items():
+    ids = [*prompt.encode(), *completion.token_ids]
+    hidden, _ = model.apply(
+      {"params": params}, np.asarray([ids]), np.arange(len(ids))[None]
+    )
+    scores = jax.nn.log_softmax(steps.unembed(model, params, hidden)[0])
+    at = np.arange(len(prompt), len(ids))
+    want = scores[at - 1, np.asarray(ids)[at]]
+    np.testing.assert_allclose(completion.logprobs, want, atol=1e-4)
+    other = done[1][number]
+    np.testing.assert_array_equal(completion.token_ids, other.token_ids)
+    np.testing.assert_allclose(other.logprobs, want, atol=1e-4)
