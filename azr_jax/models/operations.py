@@ -42,16 +42,32 @@ def forward_flops(config: ModelConfig, tokens: float, context: float) -> float:
   Args:
     config: the decoder's config.
     tokens: number of tokens.
-    context: mean number of tokens that each token attends to in a layer without
-      a window.
+    context: mean number of tokens that each token attends to, over tokens and
+      layers.
   """
-  c = config
-  if not c.windows:
-    attention = 4.0 * c.num_layers * c.num_heads * c.head_size * context
-  else:
-    seen = sum(min(context, window or context) for window in c.windows)
-    attention = 4.0 * c.num_heads * c.head_size * seen
+  attention = (
+    4.0 * config.num_layers * config.num_heads * config.head_size * context
+  )
   return tokens * (2.0 * multiplied_weights(config) + attention)
+
+
+def mean_context(config: ModelConfig, length: int) -> float:
+  """Returns how many tokens those of a sequence attend to, on average.
+
+  Token t attends to t tokens, including itself, or to those of a window. The
+  mean is over tokens and layers.
+
+  Args:
+    config: the decoder's config.
+    length: number of tokens of the sequence.
+  """
+  if not config.windows:
+    return (length + 1) / 2
+  seen = 0.0
+  for window in config.windows:
+    full = min(length, window or length)
+    seen += full * (full + 1) / 2 + (length - full) * full
+  return seen / (max(length, 1) * config.num_layers)
 
 
 def training_flops(
@@ -60,8 +76,7 @@ def training_flops(
   """Returns the FLOPs of training on whole sequences once.
 
   The backward pass has twice the FLOPs of the forward pass; recomputation is
-  not counted (PaLM, arXiv 2204.02311, appendix B). Token t of a sequence
-  attends to t tokens, including itself.
+  not counted (PaLM, arXiv 2204.02311, appendix B).
 
   Args:
     config: the decoder's config.
@@ -70,7 +85,9 @@ def training_flops(
       no gradients of weights; the adapters' own FLOPs are not counted.
   """
   lengths = list(lengths)
-  flops = 3.0 * sum(forward_flops(config, n, (n + 1) / 2) for n in lengths)
+  flops = 3.0 * sum(
+    forward_flops(config, n, mean_context(config, n)) for n in lengths
+  )
   return flops - frozen * weight_gradient_flops(config, sum(lengths))
 
 

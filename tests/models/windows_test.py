@@ -1,5 +1,6 @@
 """Sliding windows: no backend reads, or needs, what lies before them."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,7 +9,15 @@ import numpy as np
 import pytest
 from typed import instance_of
 
-from azr_jax.models import attention, cached_attention, cudnn, pages, splash
+from azr_jax.models import (
+  attention,
+  cached_attention,
+  cudnn,
+  operations,
+  pages,
+  presets,
+  splash,
+)
 from azr_jax.parallel import mesh as mesh_lib
 
 PAGE, HEAD_SIZE, KV_HEADS, GROUP = 32, 16, 2, 3
@@ -182,3 +191,16 @@ def test_work_lists_hold_what_the_window_reaches(window):
     of_row = slice(shares.first[row], shares.first[row + 1])
     start, end = shares.start[of_row], shares.end[of_row]
     assert np.sum(end - start) == (size - first * PAGE if len(want) else 0)
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 30])
+def test_the_mean_context_counts_visible_tokens(length):
+  config = dataclasses.replace(
+    presets.PRESETS["azr-tiny"], windows=(8, 0, 1, 64)
+  )
+  seen = [
+    min(token, window or token)
+    for window in config.windows
+    for token in range(1, length + 1)
+  ]
+  assert operations.mean_context(config, length) == np.mean(seen)
