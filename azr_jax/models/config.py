@@ -182,6 +182,10 @@ class ModelConfig:
       raise ValueError(
         f"head_size={self.head_size}: expected an even number for RoPE"
       )
+    if self.activation not in ACTIVATIONS:
+      raise ValueError(
+        f"activation={self.activation!r}: expected one of {ACTIVATIONS}"
+      )
     rotary = self.rotary_size
     if rotary is not None and (rotary % 2 or not 0 < rotary <= self.head_size):
       raise ValueError(
