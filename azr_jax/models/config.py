@@ -182,6 +182,10 @@ class ModelConfig:
       raise ValueError(
         f"head_size={self.head_size}: expected an even number for RoPE"
       )
+    self._check_layers()
+
+  def _check_layers(self) -> None:
+    """Raises ValueError if a part of some layer cannot be computed."""
     if self.activation not in ACTIVATIONS:
       raise ValueError(
         f"activation={self.activation!r}: expected one of {ACTIVATIONS}"
