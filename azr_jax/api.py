@@ -199,7 +199,8 @@ def load(
     _set_lora(c, begun.to_dict().get("lora", {}), changes)
   source = load_lib.resolve(c.model.source, c.model.cache_dir)
   if source.lora is not None:
-    _set_lora(c, vars(source.lora), changes)
+    own = vars(source.lora)
+    _set_lora(c, {k: v for k, v in own.items() if k in c.lora}, changes)
   _fit(c, prompt_tokens, batch_size, changes, source.config)
   checked = train_settings.read_train(c)
   if checked.shared.learner.kl_coef:
@@ -399,7 +400,7 @@ def _fit(
       jax.device_count(),
       jax.default_backend(),
       lora.adapters,
-      lora.stored_size(computing.dtype) if lora.rank else 0,
+      lora.base_bytes(model, computing.dtype),
     )
   fitted = sizes.fitted(
     rollout.max_tokens,

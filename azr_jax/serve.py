@@ -2,11 +2,14 @@
 
   python -m azr_jax.serve --model=SPEC|FOLDER|RUN [--port=8000]
   python -m azr_jax.serve --follow=RUN
+  python -m azr_jax.serve --model=SPEC --adapters=NAME=FOLDER,NAME=FOLDER
 
 `--follow` serves the newest checkpoint of a run while it trains; the model's id
-includes the step. The server listens on this machine only. For other machines,
-set `--host`, and the API key that clients send as the environment variable
-AZR_SERVE_API_KEY.
+includes the step. `--adapters` serves LoRA adapters beside the model, each as a
+model of its own name; one batch may sample several.
+
+The server listens on this machine only. For other machines, set `--host`, and
+the API key that clients send as the environment variable AZR_SERVE_API_KEY.
 
 SIGTERM or Ctrl-C ends it: requests in flight may continue for `serve.drain_s`
 seconds, and new ones get status 503.
@@ -30,6 +33,11 @@ def run() -> None:
   follow = flags.DEFINE_string(
     "follow", None, "A run folder, to serve its newest checkpoint."
   )
+  adapters = flags.DEFINE_list(
+    "adapters",
+    [],
+    "NAME=FOLDER of LoRA adapters: in PEFT's format, or runs with lora.rank.",
+  )
   host = flags.DEFINE_string("host", "127.0.0.1", "Address to listen on.")
   port = flags.DEFINE_integer("port", 8000, "Port; 0: any free.", 0, 65535)
   name = flags.DEFINE_string("name", "", "The model's id; '': from --model.")
@@ -38,6 +46,8 @@ def run() -> None:
     spec = model.value or follow.value
     if spec is None or (model.value and follow.value):
       raise UsageError("expected either --model=SPEC or --follow=RUN")
+    if adapters.value and follow.value:
+      raise UsageError("--adapters: expected --model, not --follow")
     compilation_cache.enable()
     # Imported here because it needs aiohttp, an optional dependency.
     from azr_jax.serving import command
@@ -49,6 +59,7 @@ def run() -> None:
         host.value, port.value, name.value, os.environ.get(command.API_KEY, "")
       ),
       follows=follow.value is not None,
+      adapters=adapters.value,
     )
 
   front.run(

@@ -83,14 +83,15 @@ def one_device_mesh():
 @pytest.fixture
 def on_one_device(monkeypatch):
   """Gives whole runs in this process one device, like commands in tests."""
-  from azr_jax.parallel import mesh
+  training.use_devices(monkeypatch)
 
-  make_mesh = mesh.make_mesh
 
-  def make(shape, devices=None, *section):
-    return make_mesh(shape, devices or jax.devices()[:1], *section)
-
-  monkeypatch.setattr(mesh, "make_mesh", make)
+@pytest.fixture(scope="module")
+def two_devices():
+  """Gives whole runs in a module of tests two devices."""
+  with pytest.MonkeyPatch.context() as patch:
+    training.use_devices(patch, 2)
+    yield
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +110,7 @@ def executor():
   """A pool shared by tests that only need programs to run."""
   from azr_jax.executor import Executor
 
-  with Executor(workers=2, timeout_s=1.0, memory_mb=512) as pool:
+  with Executor(workers=1, timeout_s=1.0, memory_mb=512) as pool:
     yield pool
 
 

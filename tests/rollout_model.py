@@ -122,4 +122,10 @@ def next_logits(params, ids):
   """
   tokens = np.zeros((1, 192), np.int32)
   tokens[0, : len(ids)] = ids
-  return full_forward(params, tokens)[: len(ids)]
+  return np.asarray(full_forward(params, tokens))[: len(ids)]
+
+
+def next_logprobs(params, ids):
+  """Returns log-probabilities of all tokens after each id."""
+  logits = next_logits(params, ids).astype(np.float64)
+  return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)

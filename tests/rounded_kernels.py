@@ -1,10 +1,13 @@
 """Training parameters, rounded as in a quantized sampler."""
 
+import functools
+
 import jax
 
 from azr_jax.models import quantization, sampling_params
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def rounded(params, dtype):
   """Returns float parameters with the layers' kernels rounded one by one."""
   quantized = sampling_params.quantize(params, dtype)

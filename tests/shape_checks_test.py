@@ -27,7 +27,8 @@ def test_axes_of_one_letter_must_agree():
 
 
 def test_the_number_of_axes_is_checked():
-  drafted = drafts.propose(jnp.zeros((2, 9), int), jnp.int32(3), 1, 1)
+  propose = jax.jit(drafts.propose, static_argnums=(2, 3))
+  drafted = propose(jnp.zeros((2, 9), int), jnp.int32(3), 1, 1)
   assert drafted.shape == (2, 1)
   with pytest.raises(jaxtyping.TypeCheckError, match="'context'"):
     drafts.propose(jnp.zeros(4, int), jnp.int32(3), 1, 1)

@@ -64,6 +64,21 @@ def needs(package, extra):
     pytest.skip(reason, allow_module_level=True)
 
 
+def use_devices(patch, count=1):
+  """Limits the meshes of this process to its first `count` devices."""
+  # Imported here, because this module loads before JAX may be imported.
+  import jax
+
+  from azr_jax.parallel import mesh
+
+  make_mesh, some = mesh.make_mesh, jax.devices()[:count]
+
+  def make(shape, devices=None, *section):
+    return make_mesh(shape, devices or some, *section)
+
+  patch.setattr(mesh, "make_mesh", make)
+
+
 def flags(config, changes):
   """The flags of a config, as FILE:VARIANT, with changed values."""
   changed = [f"--config.{key}={value}" for key, value in changes.items()]

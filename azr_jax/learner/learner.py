@@ -313,9 +313,28 @@ def abstract_base(
     rules: logical axis to mesh axis.
     dtype: the dtype of matrices and biases that have no dtype of 8 bits.
   """
-  shapes = mesh_lib.sharded_shapes(
-    transformer.abstract_base(model), mesh, rules
+  return abstract_frozen(
+    transformer.abstract_base(model), model.kernel_dtype, mesh, rules, dtype
   )
+
+
+def abstract_frozen(
+  boxed: BoxedParams,
+  kernel_dtype: jnp.dtype | None,
+  mesh: Mesh,
+  rules: Rules,
+  dtype: DTypeLike,
+) -> Params:
+  """Returns shapes, dtypes and shardings of parameters that are not trained.
+
+  Args:
+    boxed: their shapes, with logical axes.
+    kernel_dtype: 8-bit dtype of kernels; None: not quantized.
+    mesh: as for `abstract_base`.
+    rules: as for `abstract_base`.
+    dtype: as for `abstract_base`.
+  """
+  shapes = mesh_lib.sharded_shapes(boxed, mesh, rules)
 
   def cast(
     path: jax.tree_util.KeyPath, leaf: jax.ShapeDtypeStruct
@@ -323,8 +342,8 @@ def abstract_base(
     own = jnp.dtype(dtype)
     if path[-1].key == "scale":
       own = jnp.dtype(jnp.float32)
-    elif path[-1].key == "kernel" and model.kernel_dtype is not None:
-      own = model.kernel_dtype
+    elif path[-1].key == "kernel" and kernel_dtype is not None:
+      own = kernel_dtype
     return jax.ShapeDtypeStruct(leaf.shape, own, sharding=leaf.sharding)
 
   return jax.tree_util.tree_map_with_path(cast, shapes)

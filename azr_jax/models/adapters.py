@@ -106,7 +106,7 @@ class Adapter(nn.Module):
     narrow = self.multiply(x.astype(self.dtype), a, axes_a, len(shape_in))
     if count:
       assert adapter_ids is not None, "stacked adapters need `adapter_ids`"
-      is_own = adapter_ids[..., None] == jnp.arange(count)
+      is_own = jax.nn.one_hot(adapter_ids, count, dtype=bool)
       narrow = jnp.where(is_own[..., None], narrow, 0)
     wide = self.multiply(narrow * self.lora.scale, b, axes_b, len(between))
     return y + wide.astype(y.dtype)

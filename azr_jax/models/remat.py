@@ -32,7 +32,7 @@ def choose(
   reference: bool = False,
   row_length: int = 0,
   trained: int | None = None,
-  base_size: float = 0,
+  base_bytes: int = 0,
 ) -> str:
   """Replaces `auto` by the value that recomputes least and fits in memory.
 
@@ -55,7 +55,7 @@ def choose(
     row_length: tokens per row if attention computes whole matrices of scores,
       0 for flash attention.
     trained: number of trained parameters; None trains all.
-    base_size: bytes of a frozen parameter, if only some are trained.
+    base_bytes: bytes of the frozen parameters, if only some are trained.
   """
   if remat != AUTO:
     return remat
@@ -68,7 +68,7 @@ def choose(
   count = parameter_count(config) / shards
   size = jnp.dtype(dtype).itemsize
   room = _ROOM * capacity
-  room -= count * (size if trained is None else base_size)
+  room -= count * size if trained is None else base_bytes / shards
   count = count if trained is None else trained / shards
   room -= 4 * _COPIES * count
   # Policy and critic are updated one after the other, so the critic's gradients

@@ -7,6 +7,7 @@ from jax.typing import DTypeLike
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.models import adapters, attention, presets, transformer
+from azr_jax.models.config import ModelConfig
 from azr_jax.models.quantization import DTYPES as QUANTIZED
 
 DTYPES = ("float32", "bfloat16")
@@ -82,6 +83,11 @@ class LoraSettings(Settings):
     choices=(AUTO, *DTYPES, *QUANTIZED),
   )
 
+  @classmethod
+  def describing(cls, lora: adapters.Lora) -> "LoraSettings":
+    """Returns the settings of a model with these adapters."""
+    return cls(lora.rank, lora.alpha, lora.rank_stabilized, lora.targets)
+
   @property
   def adapters(self) -> adapters.Lora | None:
     """The adapters, or None if all parameters are trained."""
@@ -96,13 +102,20 @@ class LoraSettings(Settings):
     """The 8-bit dtype of the frozen layers' kernels, or None."""
     return QUANTIZED.get(self.base_dtype) if self.rank else None
 
-  def stored_size(self, dtype: DTypeLike) -> int:
-    """Returns the size of a frozen parameter of the layers, in bytes.
+  def base_bytes(self, config: ModelConfig, dtype: DTypeLike) -> int:
+    """Returns the size of the frozen parameters; 0 if all are trained.
 
     Args:
+      config: the model's shape.
       dtype: the compute dtype.
     """
-    return (self.kernel_dtype or self.matrix_dtype(dtype)).itemsize
+    if not self.rank:
+      return 0
+    tables = config.vocab_size * config.hidden_size
+    tables *= 1 if config.tie_embeddings else 2
+    layers = presets.parameter_count(config) - tables
+    own = self.matrix_dtype(dtype)
+    return tables * own.itemsize + layers * (self.kernel_dtype or own).itemsize
 
   def matrix_dtype(self, dtype: DTypeLike) -> jnp.dtype:
     """Returns the dtype of frozen matrices that do not have 8 bits.

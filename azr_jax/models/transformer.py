@@ -98,6 +98,11 @@ class Transformer(nn.Module):
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
 
+  @property
+  def has_stack(self) -> bool:
+    """Whether there are several adapters, of which each token gets one."""
+    return self.lora is not None and self.lora.stacked > 0
+
   @nn.compact
   def __call__(
     self,
@@ -120,14 +125,13 @@ class Transformer(nn.Module):
       segment_ids: which sequence of its row a token belongs to.
       cache: keys and values of earlier tokens.
       recent: keys and values of the tokens after those.
-      adapter_ids: which of several stacked adapters each token, or each row,
-        gets. None if there is no stack (`adapters.Lora.stacked`).
+      adapter_ids: see `layers.Inputs`.
 
     Returns:
       Final normalized hidden states and, with a cache, the keys and values of
       these tokens, for the caller to store.
     """
-    c, x = self.config, self._embed(tokens)
+    c = self.config
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
     computation = Computation(
       self.dtype,
@@ -141,7 +145,7 @@ class Transformer(nn.Module):
       self.lora,
     )
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
-    carry = x, jnp.zeros((), jnp.int32)
+    carry = self._embed(tokens), jnp.zeros((), jnp.int32)
     inputs = Inputs(positions, segments, cache, recent, adapter_ids)
     own = varying(c)
     if self.unrolled:
@@ -168,7 +172,6 @@ class Transformer(nn.Module):
         loop = nn.map_variables(loop, "params", with_whole_gradients)
       layers = loop(c, computation, name=LAYERS)
       carry, new_kv = layers(carry, inputs, own)
-    x, _ = carry
     # The norm's float32 scale divides, so that logits are rounded once.
     final_norm = RMSNorm(
       *(c.norm_eps, "embed"),
@@ -176,7 +179,7 @@ class Transformer(nn.Module):
       divisor=c.logits_scale,
       name="final_norm",
     )
-    return final_norm(x), new_kv
+    return final_norm(carry[0]), new_kv
 
   @nn.nowrap
   def _embed(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S D"]:

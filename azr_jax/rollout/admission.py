@@ -10,7 +10,7 @@ from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.page_pool import CachedTokens, PagePool
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.prefill_scheduler import PromptGroup, num_to_prefill
-from azr_jax.rollout.sequence import SequenceState
+from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.sequence_stages import QueuedGroup, Stages
 from azr_jax.rollout.shapes import EngineShapes
 from azr_jax.rollout.slots import SlotTable
@@ -152,8 +152,10 @@ class Admission:
     """
     fewest = min(loads[device] for device in idle)
     devices = [device for device in idle if loads[device] == fewest]
-    token_ids = group.request.prompt.token_ids[:-1]
-    known = self._pages.num_known(devices, token_ids)
+    request = group.request
+    known = self._pages.num_known(
+      devices, request.prompt.token_ids[:-1], request.adapter
+    )
     device = devices[known.index(max(known))]
     return PromptGroup(group.request, group.sequences, CachedTokens(device))
 
@@ -185,20 +187,20 @@ class Admission:
     device, token_ids = group.cached.device, group.token_ids
     shared = max(
       (
-        _num_shared(token_ids, other.token_ids, C)
+        _num_shared(group.request, other.request, C)
         for other in taken
         if other.cached.device == device
       ),
       default=0,
     )
-    [known] = self._pages.num_known([device], token_ids)
+    [known] = self._pages.num_known([device], token_ids, group.request.adapter)
     if shared <= known:
       return False
     rows_then = self._shapes.prefill_rows(
       self._shapes.prefill_chunk(len(token_ids) - shared)
     )
     others = sum(
-      _num_shared(token_ids, other.request.prompt.token_ids[:-1], C) >= shared
+      _num_shared(group.request, other.request, C) >= shared
       for other in self._stages.queue.of_bucket(bucket)
     )
     fewer = max(0, others - (rows - len(taken)))
@@ -291,7 +293,9 @@ class Admission:
     Returns:
       Whether more than the prompt was cached and there were pages to continue.
     """
-    own = self._pages.share_known(prompt.device, sequence.all_ids[:-1])
+    own = self._pages.share_known(
+      prompt.device, sequence.all_ids[:-1], sequence.request.adapter
+    )
     if own.count > prompt.count and self._allocator.allocate_call(
       sequence, own
     ):
@@ -302,12 +306,15 @@ class Admission:
     return False
 
 
-def _num_shared(one: Sequence[int], other: Sequence[int], page: int) -> int:
-  """Returns the length of the common prefix in full pages, in tokens."""
-  limit = min(len(one), len(other))
+def _num_shared(one: Request, other: Request, page: int) -> int:
+  """Returns how many tokens two prompts can share, in full pages of `page`."""
+  if one.adapter != other.adapter:
+    return 0
+  ids, others = (x.prompt.token_ids[:-1] for x in (one, other))
+  limit = min(len(ids), len(others))
   shared = 0
   while shared + page <= limit and (
-    one[shared : shared + page] == other[shared : shared + page]
+    ids[shared : shared + page] == others[shared : shared + page]
   ):
     shared += page
   return shared

@@ -118,6 +118,7 @@ def _changed(slots: Slots, changes: Changes) -> Slots:
     done=done,
     temperature=choose(changes.temperature, slots.temperature),
     key_data=choose(jax.random.key_data(keys), slots.key_data),
+    adapter=choose(changes.adapter, slots.adapter),
   )
 
 

@@ -32,6 +32,7 @@ class Slots(flax.struct.PyTreeNode):
     done: slots that get no more tokens.
     temperature: divisor of the logits; 0 is greedy.
     key_data: the data of each slot's random key; a token folds in its index.
+    adapter: which of several stacked adapters samples each slot.
   """
 
   token: Int32[Leaf, " B"]
@@ -41,13 +42,14 @@ class Slots(flax.struct.PyTreeNode):
   done: Bool[Leaf, " B"]
   temperature: Float32[Leaf, " B"]
   key_data: UInt32[Leaf, "B U"]
+  adapter: Int32[Leaf, " B"]
 
 
 class Changes(flax.struct.PyTreeNode):
   """The host's changes before a call of `decode`.
 
   Attributes:
-    enters: slots that get a new sequence. The next seven fields
+    enters: slots that get a new sequence. The next eight fields
       describe it.
     token: as in `Slots`.
     length: as in `Slots`.
@@ -56,6 +58,7 @@ class Changes(flax.struct.PyTreeNode):
     temperature: as in `Slots`.
     key_data: the data of a random key.
     numbers: prompt number and sample index, folded into this key.
+    adapter: as in `Slots`.
     stops: slots to mark as done, because the host found the end of their
       response or removed their sequence.
     table: the pages of each slot, including pages for new tokens.
@@ -75,6 +78,7 @@ class Changes(flax.struct.PyTreeNode):
   temperature: Float32[Leaf, " B"]
   key_data: UInt32[Leaf, "B U"]
   numbers: Int32[Leaf, "B 2"]
+  adapter: Int32[Leaf, " B"]
   stops: Bool[Leaf, " B"]
   table: Int32[Leaf, "B M"]
   copy_sources: Int32[Leaf, " B"]
@@ -131,6 +135,7 @@ def init_slots(slots: int) -> Slots:
     done=jnp.ones(slots, bool),
     temperature=jnp.ones(slots, jnp.float32),
     key_data=jax.random.key_data(jax.random.split(jax.random.key(0), slots)),
+    adapter=zero,
   )
 
 

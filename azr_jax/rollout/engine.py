@@ -18,6 +18,7 @@ from jax.stages import Wrapped
 from jax.typing import DTypeLike
 
 from azr_jax.models import (
+  adapter_stack,
   adapters,
   cached_attention,
   gpu_projection_kernel,
@@ -50,7 +51,8 @@ class Engine:
     pool_sharding: sharding of each array of the page pool.
     slots_sharding: sharding of each array of `Slots`.
     shares_base: whether sampling reads the learner's frozen base as it is.
-    compute_params: training parameters -> the sampler's parameters.
+    compute_params: training parameters -> the sampler's parameters. With a
+      stack of adapters, frozen parameters -> these and an empty stack.
     init_pool: () -> empty pages.
     init_slots: B -> slots, all done.
     prefill: `steps.prefill` without model and mesh; donates the pages.
@@ -253,7 +255,7 @@ def _make_compute_params(
   """
   if shares_base:
     adapt = jax.jit(
-      functools.partial(sampling_params.convert_adapters, model),
+      functools.partial(_convert_adapters, model),
       out_shardings=adapters.adapters_of(shardings),
     )
 
@@ -262,7 +264,7 @@ def _make_compute_params(
       return adapters.join(base, adapt(trained))
 
     return with_base
-  convert = functools.partial(sampling_params.convert, model)
+  convert = functools.partial(_convert, model)
   convert_there = jax.jit(convert, out_shardings=shardings)
   convert_here, order = jax.jit(convert), mesh.devices.flatten().tolist()
 
@@ -276,6 +278,23 @@ def _make_compute_params(
     return jax.device_put(convert_here(params), shardings)
 
   return compute_params
+
+
+def _convert_adapters(
+  model: transformer.Transformer, trained: Params
+) -> Params:
+  """Returns the adapters that sampling reads beside a shared base."""
+  if model.has_stack:
+    return adapter_stack.empty(model)
+  return sampling_params.convert_adapters(model, trained)
+
+
+def _convert(model: transformer.Transformer, params: Params) -> Params:
+  """Returns the parameters that sampling reads."""
+  converted = sampling_params.convert(model, params)
+  if model.has_stack:
+    return adapters.join(converted, adapter_stack.empty(model))
+  return converted
 
 
 def _pool_shape(

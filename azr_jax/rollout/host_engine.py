@@ -60,7 +60,7 @@ class HostEngine:
     """Returns slots that are all done."""
     zeros, ones = np.zeros(slots, np.int32), np.ones(slots, np.float32)
     key_data = np.zeros((slots, 2), np.uint32)
-    return _Slots(*[zeros] * 4, np.ones(slots, bool), ones, key_data)
+    return _Slots(*[zeros] * 4, np.ones(slots, bool), ones, key_data, zeros)
 
   def compact(
     self, slots: decode_state.Slots, kept: Int[np.ndarray, " kept"]

@@ -5,28 +5,33 @@ prefix tree holds it as a child of the page with the tokens before it. A path
 from the root thus spells a prefix of a prompt. Lookups compare the tokens, not
 just their hashes. A page matches only after the same prefix, because keys and
 values depend on all earlier tokens (as in SGLang's RadixAttention,
-arXiv:2312.07104).
+arXiv:2312.07104), and after the same adapter, if there are several.
 """
 
 import dataclasses
 import heapq
 from collections.abc import Iterable, Sequence
 
+from azr_jax.rollout.adapter_ref import BASE, AdapterRef
+
 
 class PageTokens:
-  """The tokens in a full page, hashed once for the trees of all devices."""
+  """The tokens in a full page, hashed once for the trees of all devices.
 
-  __slots__ = ("_hash", "_tokens")
+  Tokens that different adapters have run are not equal.
+  """
 
-  def __init__(self, tokens: Sequence[int]):
-    self._tokens = tuple(tokens)
-    self._hash = hash(self._tokens)
+  __slots__ = ("_hash", "_key")
+
+  def __init__(self, tokens: Sequence[int], adapter: AdapterRef = BASE):
+    self._key = tuple(tokens), adapter
+    self._hash = hash(self._key)
 
   def __hash__(self) -> int:
     return self._hash
 
   def __eq__(self, other: object) -> bool:
-    return isinstance(other, PageTokens) and self._tokens == other._tokens
+    return isinstance(other, PageTokens) and self._key == other._key
 
 
 @dataclasses.dataclass(eq=False)
@@ -193,7 +198,12 @@ class PagePool:
       self._ref_counts[cached.device][page] += 1
     return CachedTokens(cached.device, pages, full * self.page_tokens)
 
-  def remember(self, cached: CachedTokens, token_ids: Sequence[int]) -> None:
+  def remember(
+    self,
+    cached: CachedTokens,
+    token_ids: Sequence[int],
+    adapter: AdapterRef = BASE,
+  ) -> None:
     """Makes a cache's full pages known, so that later prompts can share them.
 
     If other pages are already known for the same tokens, the cache switches to
@@ -203,11 +213,12 @@ class PagePool:
     Args:
       cached: a cache whose full pages are no longer written.
       token_ids: at least as many tokens as are cached.
+      adapter: the adapter that has run them.
     """
     if not self.keeps_prefixes:
       return
     device = cached.device
-    prefix = self._full_pages(token_ids[: cached.count])
+    prefix = self._full_pages(token_ids[: cached.count], adapter)
     known = self._share_known(device, prefix)
     number = len(known.pages)
     own = CachedTokens(device, cached.pages[:number])
@@ -216,23 +227,32 @@ class PagePool:
     self._trees[device].add(prefix, cached.pages)
 
   def num_known(
-    self, devices: Iterable[int], token_ids: Sequence[int]
+    self,
+    devices: Iterable[int],
+    token_ids: Sequence[int],
+    adapter: AdapterRef = BASE,
   ) -> list[int]:
     """Returns how many leading tokens are in known pages of each device."""
-    prefix = self._full_pages(token_ids)
+    prefix = self._full_pages(token_ids, adapter)
     return [
       len(self._trees[device].find(prefix)) * self.page_tokens
       for device in devices
     ]
 
-  def share_known(self, device: int, token_ids: Sequence[int]) -> CachedTokens:
+  def share_known(
+    self,
+    device: int,
+    token_ids: Sequence[int],
+    adapter: AdapterRef = BASE,
+  ) -> CachedTokens:
     """Returns the known pages of a prefix, shared with another sequence.
 
     Args:
       device: the device to search.
       token_ids: the tokens to look up.
+      adapter: the adapter that the sequence is sampled with.
     """
-    return self._share_known(device, self._full_pages(token_ids))
+    return self._share_known(device, self._full_pages(token_ids, adapter))
 
   def _share_known(
     self, device: int, prefix: Iterable[PageTokens]
@@ -243,10 +263,12 @@ class PagePool:
       self._ref_counts[device][page] += 1
     return CachedTokens(device, pages, len(pages) * self.page_tokens)
 
-  def _full_pages(self, token_ids: Sequence[int]) -> list[PageTokens]:
+  def _full_pages(
+    self, token_ids: Sequence[int], adapter: AdapterRef
+  ) -> list[PageTokens]:
     C = self.page_tokens
     starts = range(0, len(token_ids) - C + 1, C)
-    return [PageTokens(token_ids[start : start + C]) for start in starts]
+    return [PageTokens(token_ids[s : s + C], adapter) for s in starts]
 
   def release(self, cached: CachedTokens) -> None:
     """Releases all pages of a sequence or a prompt."""

@@ -116,7 +116,9 @@ class PageAllocator:
     When it is prefilled again, it reuses the pages that were not taken.
     """
     if sequence.cached is not None:
-      self._pages.remember(sequence.cached, sequence.all_ids)
+      self._pages.remember(
+        sequence.cached, sequence.all_ids, sequence.request.adapter
+      )
     self.drop(sequence)
 
   def free_some(self) -> bool:

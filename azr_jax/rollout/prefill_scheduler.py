@@ -17,6 +17,11 @@ class Pending(Protocol):
   """A prompt or sequence with uncached tokens."""
 
   @property
+  def request(self) -> Request:
+    """Its request."""
+    ...
+
+  @property
   def cached(self) -> CachedTokens | None:
     """The cached tokens."""
     ...
@@ -64,7 +69,8 @@ class PromptGroup:
 
   def reuse(self, pages: PagePool) -> None:
     """Starts from the known pages of the prompt's prefix, if any."""
-    self.cached = pages.share_known(self.cached.device, self.token_ids)
+    adapter = self.request.adapter
+    self.cached = pages.share_known(self.cached.device, self.token_ids, adapter)
     self.num_reused = self.cached.count
 
   def release(self, pages: PagePool) -> None:
@@ -130,20 +136,23 @@ def next_batch(
     batch.starts[row] = cached.count
     batch.counts[row] = count
     batch.table[row, : len(cached.pages)] = cached.pages
+    batch.adapter[row] = item.request.adapter.index
     cached.count += count
     prefilled.append(item)
   # Do this after all rows are set, because rows of one call do not see each
   # other's writes.
   for item in prefilled:
     if isinstance(item, PromptGroup):
-      pages.remember(item.cached, item.token_ids)
+      pages.remember(item.cached, item.token_ids, item.request.adapter)
   return batch if prefilled else None
 
 
 def num_to_prefill(pages: PagePool, item: Pending) -> int:
   """Returns the number of an item's tokens that must be prefilled."""
   if isinstance(item, PromptGroup) and not item.has_begun:
-    [known] = pages.num_known([item.cached.device], item.token_ids)
+    [known] = pages.num_known(
+      [item.cached.device], item.token_ids, item.request.adapter
+    )
     return item.num_uncached - known
   return item.num_uncached
 
@@ -181,4 +190,5 @@ def empty_batch(shapes: EngineShapes, chunk: int) -> PrefillBatch:
     starts=zeros(rows),
     counts=zeros(rows),
     table=zeros(rows, shapes.max_pages_per_row),
+    adapter=zeros(rows),
   )

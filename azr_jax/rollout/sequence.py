@@ -9,6 +9,7 @@ from jaxtyping import Int32, UInt32
 
 from azr_jax import types
 from azr_jax.rollout import tokens as tokens_lib
+from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.rollout.page_pool import CachedTokens
 from azr_jax.rollout.tokens import SlotTokens, Tokens
 from azr_jax.rollout.tool_runner import (
@@ -36,6 +37,7 @@ class Request:
       with its first response.
     stop_strings: strings that end a response, in addition to
       `rollout.stop_strings`.
+    adapter: which of the sampler's adapters samples it.
   """
 
   number: int
@@ -48,6 +50,7 @@ class Request:
   priority: tuple[int, ...] = ()
   tool_runner: ToolRunner | None = None
   stop_strings: tuple[str, ...] = ()
+  adapter: AdapterRef = BASE
 
 
 @dataclasses.dataclass(eq=False)

@@ -106,6 +106,7 @@ def _set_entering(
   changes.max_new_tokens[slots] = [one.max_new_tokens for one in sequences]
   changes.temperature[slots] = [one.temperature for one in requests]
   changes.key_data[slots] = [one.key_data for one in requests]
+  changes.adapter[slots] = [one.adapter.index for one in requests]
   changes.numbers[slots] = [
     (one.request.prompt_number, one.sample_index) for one in sequences
   ]
@@ -132,6 +133,7 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
     temperature=zeros(slots, dtype=np.float32),
     key_data=zeros(slots, *_KEY_DATA.shape, dtype=np.uint32),
     numbers=zeros(slots, 2),
+    adapter=zeros(slots),
     stops=zeros(slots, dtype=bool),
     table=zeros(slots, max_pages_per_row),
     copy_sources=zeros(slots),

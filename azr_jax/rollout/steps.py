@@ -45,6 +45,7 @@ def decode_step(
     params,
     slots.token[:, None],
     (cache.length + step)[:, None],
+    slots.adapter,
     cache,
     pages.RecentKV(recent, step),
   )
@@ -128,6 +129,7 @@ def draft_step(
     params,
     tokens,
     (cache.length + start)[:, None] + jnp.arange(S)[None, :],
+    slots.adapter,
     cache,
     pages.RecentKV(recent, start),
   )
@@ -170,17 +172,32 @@ def forward(
   params: Params,
   tokens: Int[Array, "B S"],
   positions: Int[Array, "B S"],
+  adapter: Int[Array, " B"],
   cache: pages.PagedCache,
   recent: pages.RecentKV | None = None,
 ) -> tuple[Float[Array, "B S D"], pages.Entries]:
   """Runs the decoder on new tokens of cached sequences.
+
+  Args:
+    model: the decoder.
+    params: the sampler's parameters.
+    tokens: the new tokens.
+    positions: position of each token in its sequence.
+    adapter: which of several stacked adapters each row gets.
+    cache: keys and values of earlier tokens.
+    recent: keys and values of the tokens after those.
 
   Returns:
     The final hidden states, and the new tokens' keys and values of all layers
     for the caller to store.
   """
   outputs: Any = model.apply(
-    {"params": params}, tokens, positions, cache=cache, recent=recent
+    {"params": params},
+    tokens,
+    positions,
+    cache=cache,
+    recent=recent,
+    adapter_ids=adapter[:, None] if model.has_stack else None,
   )
   hidden_BSD, new = outputs
   if isinstance(cache.live, pages.LivePages):
@@ -210,12 +227,14 @@ class PrefillBatch(flax.struct.PyTreeNode):
     starts: position of each row's first token.
     counts: number of tokens in each row; 0 in unused rows.
     table: the pages of each sequence, including pages for these tokens.
+    adapter: as in `decode_state.Slots`.
   """
 
   tokens: Int32[Leaf, "B S"]
   starts: Int32[Leaf, " B"]
   counts: Int32[Leaf, " B"]
   table: Int32[Leaf, "B M"]
+  adapter: Int32[Leaf, " B"]
 
 
 def prefill(
@@ -244,7 +263,7 @@ def prefill(
   S = batch.tokens.shape[1]
   positions = batch.starts[:, None] + jnp.arange(S)[None, :]
   cache = pages.PagedCache(pool, batch.table, batch.starts, order)
-  _, new = forward(model, params, batch.tokens, positions, cache)
+  _, new = forward(model, params, batch.tokens, positions, batch.adapter, cache)
   return per_device(
     pages.write_entries,
     in_specs=(pool_spec, pool_spec, by_row, by_row, by_row),

@@ -17,6 +17,7 @@ from jaxtyping import UInt32
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.rollout import decode_state
+from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.rollout.drafts import Drafting
 from azr_jax.rollout.engine import Engine
 from azr_jax.rollout.kv_cache import KVCache
@@ -123,6 +124,7 @@ class Stream:
     tool_runner: ToolRunner | None = None,
     step_tokens: int = 0,
     stop_strings: tuple[str, ...] = (),
+    adapter: AdapterRef = BASE,
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
     """Submits a prompt to be sampled n times.
 
@@ -137,8 +139,8 @@ class Stream:
         with its first response.
       step_tokens: number of tokens after which a completion is paused, not
         counting restored ones; 0 never pauses.
-      stop_strings: strings that end a response, in addition to
-        `rollout.stop_strings`.
+      stop_strings: as in `Request`.
+      adapter: as in `Request`.
 
     Returns:
       The request, for `cancel`, and the futures of its completions, which
@@ -161,7 +163,6 @@ class Stream:
         f"max_new_tokens={max_new_tokens}: expected 1 to "
         f"rollout.max_tokens={self._max_tokens}"
       )
-    temperature = key.temperature
     request = Request(
       next(self._numbers),
       prompt,
@@ -169,10 +170,11 @@ class Stream:
       max_new_tokens,
       key.key_data,
       key.prompt_number,
-      self._temperature if temperature is None else temperature,
+      self._temperature if key.temperature is None else key.temperature,
       priority,
       tool_runner,
       stop_strings,
+      adapter,
     )
     sequences = [
       SequenceState(request, sample, step_tokens=step_tokens)

@@ -189,7 +189,7 @@ class Answer:
     They include the seed, so that a request without one can be repeated.
     """
     steps = sorted(self._steps)
-    name = self._model.id(steps[-1])
+    name = self._model.id(steps[-1], self._asked.job.adapter)
     return {
       "id": self._id,
       "object": kind,

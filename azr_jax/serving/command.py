@@ -3,17 +3,21 @@
 import contextlib
 import dataclasses
 import ipaddress
+import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import ml_collections
 
 from azr_jax import types
 from azr_jax.cli.errors import UsageError
-from azr_jax.models import adapters, attention, transformer
+from azr_jax.models import adapter_stack, attention, transformer
+from azr_jax.models.adapters import join
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
+from azr_jax.rollout.adapter_ref import AdapterRef
+from azr_jax.rollout.adapter_table import AdapterTable
 from azr_jax.rollout.policy import Policy
 from azr_jax.run import checkpoint_reading, storage
 from azr_jax.run.console import print_status
@@ -24,7 +28,7 @@ from azr_jax.serving.http_server import HttpServer
 from azr_jax.serving.protocol import ServedModel
 from azr_jax.serving.settings import ServeSettings
 from azr_jax.tasks.chats import Chat
-from azr_jax.trainer import loading
+from azr_jax.trainer import adapter_loading, loading
 from azr_jax.trainer import settings as train_settings
 
 # Environment variable that holds the clients' API key.
@@ -65,6 +69,7 @@ def serve(
   spec: str,
   address: Address,
   follows: bool = False,
+  adapters: Sequence[str] = (),
 ) -> None:
   """Serves a model until SIGTERM or Ctrl-C.
 
@@ -73,6 +78,7 @@ def serve(
     spec: a model spec, or a run folder, whose newest checkpoint is served.
     address: where to listen.
     follows: whether to switch to newer checkpoints of the run as they appear.
+    adapters: NAME=FOLDER of each adapter to serve beside the model.
 
   Raises:
     ValueError: a config value or the model is invalid.
@@ -85,10 +91,18 @@ def serve(
     step = follow_lib.wait_for_step(folder, c.serve.poll_s)
   else:
     step = checkpoint_reading.newest_step(folder)
-  policy = loading.load_policy(c, spec, step, keeps_to_context=True)
+  named = find_adapters(adapters)
+  policy = loading.load_policy(
+    *(c, spec, step),
+    keeps_to_context=True,
+    stack=adapter_stack.holding([one.lora for one in named.values()]),
+  )
   system = _SYSTEM if policy.tokenizer.has_chat_template else ""
   Chat(policy.tokenizer, c.serve.arguments).check(print_status, system)
-  model = served_model(c, policy, address.name or _name(spec), step)
+  model = served_model(
+    *(c, policy, address.name or _name(spec), step),
+    add_adapters(named, c, policy, spec),
+  )
   print_status("compiling the sampler")
   worker = make_worker(policy, c, step or 0)
   worker.warm_up()
@@ -97,7 +111,8 @@ def serve(
   )
   port = server.start(address.host, address.port)
   host = f"[{address.host}]" if ":" in address.host else address.host
-  print_status(f"serving {model.id(step or 0)} at http://{host}:{port}/v1")
+  names = ", ".join([model.id(step or 0), *model.adapters])
+  print_status(f"serving {names} at http://{host}:{port}/v1")
   follower = None
   if follows:
     follower = follow_lib.Follower(
@@ -118,8 +133,74 @@ def serve(
     )
 
 
+def find_adapters(
+  specs: Sequence[str],
+) -> dict[str, adapter_loading.AdapterSource]:
+  """Returns adapters by name.
+
+  Args:
+    specs: NAME=FOLDER of each adapter.
+
+  Raises:
+    UsageError: a name is missing or occurs twice.
+    ValueError: a folder holds no adapter.
+  """
+  found: dict[str, adapter_loading.AdapterSource] = {}
+  for spec in specs:
+    name, _, folder = spec.partition("=")
+    if not name or not folder or name in found:
+      raise UsageError(
+        f"--adapters={spec}: expected NAME=FOLDER, each name once"
+      )
+    found[name] = adapter_loading.find(folder)
+  return found
+
+
+def add_adapters(
+  named: Mapping[str, adapter_loading.AdapterSource],
+  settings: ServeSettings,
+  policy: Policy,
+  spec: str,
+) -> dict[str, AdapterRef]:
+  """Loads adapters into a policy's weights; returns them by name.
+
+  Args:
+    named: the adapters.
+    settings: the settings with sharding rules.
+    policy: a policy whose stack holds as many.
+    spec: the spec of its model, with which an adapter's base is compared.
+
+  Raises:
+    ValueError: an adapter was trained on a model of another shape.
+  """
+  if not named:
+    return {}
+  engine = policy.sampler.engine
+  table = AdapterTable(engine, policy.weights)
+  refs = {}
+  for name, one in named.items():
+    if one.base and _names(one.base).isdisjoint(_names(spec)):
+      print_status(
+        f"warning: adapter {name} was trained on {one.base}, not on {spec}"
+      )
+    trained = adapter_loading.load(
+      one, engine.model.config, engine.mesh, settings.sharding.rules()
+    )
+    refs[name] = table.add(trained, one.lora)
+  return refs
+
+
+def _names(spec: str) -> set[str]:
+  """Returns the names by which a model spec may be known."""
+  return {spec.removeprefix("hf:"), str(pathlib.Path(spec).absolute())}
+
+
 def served_model(
-  settings: ServeSettings, policy: Policy, name: str, step: int | None
+  settings: ServeSettings,
+  policy: Policy,
+  name: str,
+  step: int | None,
+  adapters: Mapping[str, AdapterRef] | None = None,
 ) -> ServedModel:
   """Returns the model as clients see it.
 
@@ -127,7 +208,15 @@ def served_model(
     policy: the model's policy.
     name: the model's id, without a step.
     step: the step of the weights. None if they are no checkpoint of a run.
+    adapters: the adapters beside the model, by name.
+
+  Raises:
+    UsageError: an adapter has the model's name.
   """
+  if name in (adapters or {}):
+    raise UsageError(
+      f"--adapters={name}: expected another name than the model's"
+    )
   return ServedModel(
     name=name,
     has_steps=step is not None,
@@ -141,6 +230,7 @@ def served_model(
     max_logprobs=settings.serve.max_logprobs,
     template_arguments=settings.serve.arguments,
     created=int(time.time()),
+    adapters=adapters or {},
   )
 
 
@@ -186,11 +276,11 @@ def checkpoint_loader(
   mesh = mesh_lib.make_mesh(settings.mesh.sizes())
   model = transformer.plain(policy.sampler.engine.model)
   folder = storage.resolve(spec)
-  base = policy.base
+  base, rules = policy.base, settings.sharding.rules()
 
   def load(step: int) -> types.Params:
-    trained = loading.load_checkpoint(settings, folder, model, mesh, step)
-    return adapters.join(base, trained)
+    trained = loading.load_checkpoint(folder, model, mesh, rules, step)
+    return join(base, trained)
 
   return load
 

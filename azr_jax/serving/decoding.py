@@ -325,6 +325,7 @@ class DecodeWorker:
         job.max_new_tokens,
         priority=(self._arrivals,),
         stop_strings=job.stop_strings,
+        adapter=job.adapter,
       )
       running.requests.append(request)
       self._by_request[request] = job, index * job.n
@@ -364,6 +365,7 @@ class DecodeWorker:
     unscored: list[tuple[SamplingJob, NewTokens]] = []
     sequences: list[list[int]] = []
     firsts: list[int] = []
+    indices: list[int] = []
     total = 0
     while self._unscored:
       job, tokens = self._unscored[0]
@@ -375,11 +377,12 @@ class DecodeWorker:
         unscored.append((job, tokens))
         sequences.append([*prompt, *tokens.token_ids])
         firsts.append(0 if job.scores_prompts else len(prompt))
+        indices.append(job.adapter.index)
       self._unscored.popleft()
     if not unscored:
       return
     assert self._scorer is not None
-    scored = self._scorer.score(self._params, sequences, firsts)
+    scored = self._scorer.score(self._params, sequences, firsts, indices)
     for (job, tokens), scores in zip(unscored, scored, strict=True):
       self._hand_over(job, tokens._replace(scores=scores))
 

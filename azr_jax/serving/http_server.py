@@ -212,9 +212,14 @@ class HttpServer:
     }
     return web.json_response(body, status=200 if refusal is None else 503)
 
-  def _model_body(self) -> dict[str, Any]:
+  def _model_bodies(self) -> dict[str, dict[str, Any]]:
+    """Returns the descriptions of the model and its adapters by id."""
+    ids = [self._model.id(self._worker.step), *self._model.adapters]
+    return {name: self._model_body(name) for name in ids}
+
+  def _model_body(self, name: str) -> dict[str, Any]:
     return {
-      "id": self._model.id(self._worker.step),
+      "id": name,
       "object": "model",
       "created": self._model.created,
       "owned_by": "azr_jax",
@@ -226,18 +231,21 @@ class HttpServer:
 
   async def _models(self, request: web.Request) -> web.StreamResponse:
     del request
-    return web.json_response({"object": "list", "data": [self._model_body()]})
+    bodies = [*self._model_bodies().values()]
+    return web.json_response({"object": "list", "data": bodies})
 
   async def _one_model(self, request: web.Request) -> web.StreamResponse:
-    body = self._model_body()
-    if request.match_info["id"] not in (body["id"], self._model.name):
+    bodies, name = self._model_bodies(), request.match_info["id"]
+    if name == self._model.name:
+      name = next(iter(bodies))
+    if name not in bodies:
       raise ApiError(
         404,
-        f"model {request.match_info['id']!r:.80}: expected {body['id']!r}",
+        f"model {name!r:.80}: expected {' or '.join(map(repr, bodies))}",
         param="model",
         code="model_not_found",
       )
-    return web.json_response(body)
+    return web.json_response(bodies[name])
 
   async def _completions(self, request: web.Request) -> web.StreamResponse:
     body = await self._json(request)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from azr_jax import types
+from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.scoring import Scores
 
@@ -26,6 +27,7 @@ class SamplingJob:
       any.
     is_scored: whether to score finished choices. Such a job cannot be streamed.
     scores_prompts: whether to score the prompts' tokens, too.
+    adapter: the adapter that samples and scores it.
   """
 
   prompts: tuple[types.Prompt, ...]
@@ -38,6 +40,7 @@ class SamplingJob:
   step: int | None = None
   is_scored: bool = False
   scores_prompts: bool = False
+  adapter: AdapterRef = BASE
 
   @property
   def num_choices(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.fields import Fields
 from azr_jax.serving.jobs import SamplingJob
@@ -78,6 +79,7 @@ class ServedModel:
     max_logprobs: the maximum `top_logprobs` of a request.
     template_arguments: default arguments of the chat template, by name.
     created: the time when the model was loaded, seconds since 1970.
+    adapters: the adapters beside the model. Each is a model of its own name.
   """
 
   name: str
@@ -92,14 +94,18 @@ class ServedModel:
   max_logprobs: int
   template_arguments: Mapping[str, Any]
   created: int
+  adapters: Mapping[str, AdapterRef] = dataclasses.field(default_factory=dict)
 
   @functools.cached_property
   def token_texts(self) -> TokenTexts:
     """The texts of single tokens."""
     return TokenTexts(self.tokenizer)
 
-  def id(self, step: int) -> str:
-    """Returns the model's id at a step."""
+  def id(self, step: int, adapter: AdapterRef = BASE) -> str:
+    """Returns the id of the model, or of an adapter, at a step."""
+    for name, ref in self.adapters.items():
+      if ref == adapter:
+        return name
     return f"{self.name}@{step}" if self.has_steps else self.name
 
 
@@ -234,6 +240,7 @@ class Reader:
     _refuse_truncation(fields, model.top_p, model.top_k)
     for name, (allowed, why) in _NEUTRAL.items():
       fields.only(name, allowed, why)
+    step, adapter = _weights(fields, model, self._step)
     return SamplingJob(
       prompts=prompts,
       n=n,
@@ -242,7 +249,8 @@ class Reader:
       max_new_tokens=max_new,
       stop_strings=fields.stops("stop", _MAX_STOPS),
       is_streamed=fields.boolean("stream"),
-      step=_step(fields, model, self._step),
+      step=step,
+      adapter=adapter,
     )
 
 
@@ -312,26 +320,31 @@ def _refuse_truncation(fields: Fields, top_p: float, top_k: int) -> None:
     )
 
 
-def _step(fields: Fields, model: ServedModel, step: int) -> int | None:
-  """Returns the step that a request's `model` names. None means the newest.
+def _weights(
+  fields: Fields, model: ServedModel, step: int
+) -> tuple[int | None, AdapterRef]:
+  """Returns the step and the adapter that a request's `model` names.
 
-  The worker decides later whether the step is served, because a swap may be
-  pending.
+  A step of None means the newest. The worker decides later whether the step is
+  served, because a swap may be pending.
 
   Raises:
     ApiError: the request names another model.
   """
   asked = fields.take("model")
   if asked is None or asked == model.name:
-    return None
+    return None, BASE
+  if isinstance(asked, str) and asked in model.adapters:
+    return None, model.adapters[asked]
   name, _, number = str(asked).rpartition("@")
   is_step = number.isascii() and number.isdecimal() and len(number) < 19
   is_step = is_step and number == str(int(number))
   if model.has_steps and name == model.name and is_step:
-    return int(number)
+    return int(number), BASE
+  expected = " or ".join(repr(id) for id in [model.id(step), *model.adapters])
   raise ApiError(
     404,
-    f"model={asked!r:.80}: expected {model.id(step)!r}",
+    f"model={asked!r:.80}: expected {expected}",
     param="model",
     code="model_not_found",
   )

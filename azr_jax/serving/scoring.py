@@ -81,7 +81,7 @@ class Scorer:
         num_top=num_top,
         chunk_tokens=_CHUNK_TOKENS * mesh_lib.batch_devices(engine.mesh),
       ),
-      in_shardings=(engine.param_shardings, by_row, by_row, by_row),
+      in_shardings=(engine.param_shardings, *[by_row] * 4),
       out_shardings=replicated,
     )
 
@@ -90,13 +90,17 @@ class Scorer:
     for length in self._lengths:
       tokens = np.zeros((self._shapes.prefill_rows(length), length), np.int32)
       is_wanted = np.zeros(tokens.shape, bool)
-      jax.block_until_ready(self._score(params, tokens, tokens, is_wanted))
+      adapter = np.zeros(len(tokens), np.int32)
+      jax.block_until_ready(
+        self._score(params, tokens, tokens, is_wanted, adapter)
+      )
 
   def score(
     self,
     params: Params,
     sequences: Sequence[Sequence[int]],
     firsts: Sequence[int] | None = None,
+    adapters: Sequence[int] | None = None,
   ) -> list[Scores]:
     """Scores sequences in batches of similar length.
 
@@ -106,8 +110,11 @@ class Scorer:
         than the sampler's longest, because the last token is not an input.
       firsts: for each sequence, the index of the first token to score. None
         scores all tokens.
+      adapters: for each sequence, the index of its adapter in the stack. None
+        scores by the base model.
     """
     firsts = [0] * len(sequences) if firsts is None else firsts
+    adapters = [0] * len(sequences) if adapters is None else adapters
     by_length: dict[int, list[int]] = {}
     for index, ids in enumerate(sequences):
       length = next(n for n in self._lengths if n >= len(ids) - 1)
@@ -119,11 +126,15 @@ class Scorer:
         some = indices[first : first + rows]
         tokens = np.zeros((rows, length), np.int32)
         targets, is_wanted = tokens.copy(), np.zeros((rows, length), bool)
+        adapter = np.zeros(rows, np.int32)
         for row, index in enumerate(some):
           ids, end = sequences[index], len(sequences[index]) - 1
           tokens[row, :end], targets[row, :end] = ids[:-1], ids[1:]
           is_wanted[row, max(0, firsts[index] - 1) : end] = True
-        scores = jax.device_get(self._score(params, tokens, targets, is_wanted))
+          adapter[row] = adapters[index]
+        scores = jax.device_get(
+          self._score(params, tokens, targets, is_wanted, adapter)
+        )
         for row, index in enumerate(some):
           end = len(sequences[index]) - 1
           found[index] = Scores(*(array[row, :end] for array in scores))
@@ -152,6 +163,7 @@ def _score(
   tokens: Int[Array, "B S"],
   targets: Int[Array, "B S"],
   is_wanted: Bool[Array, "B S"],
+  adapter: Int[Array, " B"],
   num_top: int,
   chunk_tokens: int,
 ) -> _OfRows:
@@ -166,7 +178,12 @@ def _score(
   """
   B, S = tokens.shape
   positions = jnp.broadcast_to(jnp.arange(S), (B, S))
-  outputs: Any = model.apply({"params": params}, tokens, positions)
+  outputs: Any = model.apply(
+    {"params": params},
+    tokens,
+    positions,
+    adapter_ids=adapter[:, None] if model.has_stack else None,
+  )
   hidden_BSD, _ = outputs
 
   def score(

@@ -334,10 +334,9 @@ def build_model(
     lora: section `lora` of the configuration.
   """
   micro_rows = mesh_lib.padded_rows(rows.micro_rows, mesh) if rows else 1
-  trained, base_size = None, 0.0
+  trained = None
   if lora.adapters is not None:
     trained = adapters.parameter_count(config, lora.adapters)
-    base_size = float(lora.stored_size(model.dtype))
   whole = attention.resolve(model.attention, mesh, model.dtype) == "xla"
   remat = remat_lib.choose(
     model.remat,
@@ -353,7 +352,7 @@ def build_model(
     reference=reference,
     row_length=rows.row_length if rows and whole else 0,
     trained=trained,
-    base_size=base_size,
+    base_bytes=lora.base_bytes(config, model.dtype),
   )
   return transformer.training(
     config,

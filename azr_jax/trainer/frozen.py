@@ -59,11 +59,20 @@ def is_shared(
   """
   return (
     lora.rank > 0
-    and mesh == sampling_mesh
-    and mesh.shape["fsdp"] == 1
+    and is_placed(mesh, sampling_mesh)
     and rollout.kernel_dtype in (None, lora.kernel_dtype)
     and lora.matrix_dtype(dtype) == dtype
   )
+
+
+def is_placed(mesh: Mesh, sampling_mesh: Mesh) -> bool:
+  """Returns whether loaded parameters are where sampling reads them.
+
+  Args:
+    mesh: the mesh that they were loaded for.
+    sampling_mesh: the sampler's mesh.
+  """
+  return mesh == sampling_mesh and mesh.shape["fsdp"] == 1
 
 
 def arranged(

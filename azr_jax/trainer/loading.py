@@ -19,6 +19,7 @@ from azr_jax.models import (
   tokenizers,
   transformer,
 )
+from azr_jax.models.adapters import Lora
 from azr_jax.models.settings import LoraSettings
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
@@ -29,6 +30,7 @@ from azr_jax.rollout import build as rollout_build
 from azr_jax.rollout import layout
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.sampler import Sampler
+from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.weights import Weights
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
@@ -76,9 +78,9 @@ class Loaded:
 
   Attributes:
     source: the model, or the run's initial model.
-    base: the frozen parameters of a model with adapters, stacked; else {}.
+    base: the frozen parameters, stacked; {} if all may be trained.
     trained: the adapters, or all parameters, stacked, float32.
-    lora: the adapters' settings.
+    lora: the settings of adapters, own or added.
     base_run: the run whose parameters the base has, if not the source's.
   """
 
@@ -100,6 +102,9 @@ def load_model(
   mesh: Mesh,
   step: int | None = None,
   merges: bool = False,
+  *,
+  samples: bool = False,
+  adds: Lora | None = None,
 ) -> Loaded:
   """Loads a model spec, or a run's checkpoint, sharded on a mesh.
 
@@ -110,10 +115,14 @@ def load_model(
     step: the checkpoint of a run. None means the newest.
     merges: whether the caller merges adapters: the frozen parameters are then
       float32. Otherwise they have `model.dtype`, or the 8 bits of a run.
+    samples: whether the caller only samples. A model spec is then all frozen,
+      in the dtypes that sampling reads.
+    adds: the adapters that the caller adds to a frozen model.
 
   Raises:
-    ValueError: the folder is neither a model nor a run with a checkpoint, or
-      the run's initial model no longer exists.
+    ValueError: the folder is neither a model nor a run with a checkpoint, the
+      run's initial model no longer exists, or a model that gets adapters has
+      some already.
     MemoryError: a device has no room for the weights.
   """
   rules = settings.sharding.rules()
@@ -125,6 +134,9 @@ def load_model(
         "with config.json and safetensors"
       )
     source = load.resolve(spec, settings.model.cache_dir)
+    if samples and source.lora is None:
+      return _load_frozen(settings, source, mesh, adds)
+    _check_added(spec, source.lora, adds)
     return _load_source(settings, source, mesh, merges)
   config = read_run_config(folder)
   kind, _, name = config.model.source.partition(":")
@@ -135,6 +147,7 @@ def load_model(
     source = load.resolve(config.model.source, settings.model.cache_dir)
   section = config.to_dict().get("lora", {})
   lora = settings_lib.build(LoraSettings, section)
+  _check_added(spec, lora.adapters, adds)
   lora = _with_dtype(lora, settings.model.dtype, merges)
   model = _decoder(source, settings.model.dtype, lora)
   dtype = lora.matrix_dtype(model.dtype)
@@ -144,7 +157,7 @@ def load_model(
   return Loaded(
     source,
     base,
-    load_checkpoint(settings, folder, model, mesh, step),
+    load_checkpoint(folder, model, mesh, rules, step),
     lora,
     origin.run if origin is not None else "",
   )
@@ -160,7 +173,7 @@ def _load_source(
   rules = settings.sharding.rules()
   lora = LoraSettings()
   if source.lora is not None:
-    lora = LoraSettings(**vars(source.lora))
+    lora = LoraSettings.describing(source.lora)
   lora = _with_dtype(lora, settings.model.dtype, merges)
   model = _decoder(source, settings.model.dtype, lora)
   dtype = lora.matrix_dtype(model.dtype)
@@ -168,6 +181,34 @@ def _load_source(
   base = frozen.load_base(source, model, dtype, mesh, rules)
   load_trained = source.load_adapters or source.load_params
   return Loaded(source, base, load_trained(mesh, rules), lora)
+
+
+def _load_frozen(
+  settings: SamplingSettings,
+  source: load.ModelSource,
+  mesh: Mesh,
+  adds: Lora | None,
+) -> Loaded:
+  """Loads a model for sampling, in the dtypes that sampling reads."""
+  rules, dtype = settings.sharding.rules(), settings.model.dtype
+  lora = LoraSettings() if adds is None else LoraSettings.describing(adds)
+  kernel_dtype = settings.rollout.kernel_dtype
+  model = _decoder(source, dtype, LoraSettings())
+  model = model.clone(kernel_dtype=kernel_dtype)
+  sizes.check_weights(model, dtype, mesh, rules, is_frozen=True)
+  base = source.load_params(
+    mesh, rules, dtype=jnp.dtype(dtype), kernel_dtype=kernel_dtype
+  )
+  return Loaded(source, base, {}, lora)
+
+
+def _check_added(spec: str, own: Lora | None, adds: Lora | None) -> None:
+  """Raises ValueError if a model that gets adapters has some already."""
+  if own is not None and adds is not None:
+    raise ValueError(
+      f"model {spec!r} has adapters: expected a whole model, to which others "
+      "are added"
+    )
 
 
 def _with_dtype(lora: LoraSettings, dtype: str, merges: bool) -> LoraSettings:
@@ -208,19 +249,19 @@ def _require_path(folder: pathlib.Path, source: str) -> None:
 
 
 def load_checkpoint(
-  settings: SamplingSettings,
   folder: pathlib.Path,
   model: transformer.Transformer,
   mesh: Mesh,
+  rules: types.Rules,
   step: int | None = None,
 ) -> types.Params:
   """Loads the trained parameters of a run's checkpoint, sharded on a mesh.
 
   Args:
-    settings: the settings with sharding rules.
     folder: the run's folder.
     model: a decoder with the run's config and adapters.
     mesh: the mesh of the parameters.
+    rules: logical axis to mesh axis.
     step: the step of the checkpoint. None means the newest.
 
   Raises:
@@ -228,7 +269,7 @@ def load_checkpoint(
   """
   with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
     abstract = mesh_lib.sharded_shapes(
-      transformer.abstract_trained(model), mesh, settings.sharding.rules()
+      transformer.abstract_trained(model), mesh, rules
     )
     (params,) = checkpoints.restore_params(step, abstract)
   return params
@@ -241,6 +282,7 @@ def load_policy(
   workload: Callable[[Tokenizer], sizes.Workload] | None = None,
   *,
   keeps_to_context: bool = False,
+  stack: Lora | None = None,
 ) -> Policy:
   """Loads a model spec or run folder for sampling.
 
@@ -254,6 +296,7 @@ def load_policy(
     workload: the workload by tokenizer. None if unknown.
     keeps_to_context: whether the command itself limits responses to the model's
       maximum length.
+    stack: the shape of adapters that the caller adds (`AdapterTable`).
 
   Raises:
     MemoryError: a device has no room for the weights, or for the cache of one
@@ -262,9 +305,8 @@ def load_policy(
   available = memory.available_bytes()
   mesh = mesh_lib.make_mesh(settings.mesh.sizes())
   layout.rollout_mesh(settings.rollout.mesh, mesh)  # Checked before a download.
-  loaded = load_model(settings, spec, mesh, step)
-  source = loaded.source
-  rollout = settings.rollout
+  loaded = load_model(settings, spec, mesh, step, samples=True, adds=stack)
+  source, rollout = loaded.source, settings.rollout
   if workload is not None:
     rollout = sizes.for_workload(rollout, workload(source.tokenizer))
   longest = 0 if keeps_to_context else rollout.longest + 1
@@ -279,6 +321,8 @@ def load_policy(
     sampler_bytes=None,
     lora=loaded.lora,
   )
+  if stack is not None:
+    model = model.clone(lora=stack)
   sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
   if sampling != mesh:
     print_status(
@@ -291,22 +335,38 @@ def load_policy(
     rollout = sizes.fit_cache(model, sampling, rules, rollout, available)
     if rollout.cache_gib != given:
       print_status(sizes.describe(rollout))
-  base, shares_base = loaded.base, False
-  if base:
-    shares_base = frozen.is_shared(
-      loaded.lora, rollout, settings.model.dtype, mesh, sampling
-    )
+  base, dtype = loaded.base, settings.model.dtype
+  shares_base = _shares_base(loaded, rollout, dtype, mesh, sampling)
   if shares_base:
     layout_of = rollout_build.sampling_model(model, mesh, rules, rollout)
     base = sampling_params.arrange(layout_of, base)
+  has_adapters = model.lora is not None
   sampler = Sampler(
-    model, source.tokenizer, sampling, rules, rollout, shares_base
+    *(model, source.tokenizer, sampling, rules, rollout),
+    shares_base=shares_base and has_adapters,
   )
-  params = sampler.compute_params(adapters.join(base, loaded.trained))
+  params = base
+  if has_adapters or not shares_base:
+    params = sampler.compute_params(adapters.join(base, loaded.trained))
   return Policy(
     sampler,
     source.tokenizer,
     Weights(params),
     keys.of(settings.seed, Purpose.EVALUATION),
-    base=base,
+    base=base if loaded.trained else {},
   )
+
+
+def _shares_base(
+  loaded: Loaded,
+  rollout: SamplerSettings,
+  dtype: str,
+  mesh: Mesh,
+  sampling: Mesh,
+) -> bool:
+  """Returns whether sampling reads the frozen parameters without a copy."""
+  if not loaded.base:
+    return False
+  if not loaded.trained:  # They were loaded in the dtypes that sampling reads.
+    return frozen.is_placed(mesh, sampling)
+  return frozen.is_shared(loaded.lora, rollout, dtype, mesh, sampling)

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from azr_jax.learner import settings as learner_settings
-from azr_jax.learner.learner import State, abstract_base
+from azr_jax.learner.learner import State, abstract_frozen
 from azr_jax.models import adapters, presets, transformer
 from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
@@ -243,7 +243,11 @@ def fit_cache(
 
 
 def check_weights(
-  model: transformer.Transformer, dtype: DTypeLike, mesh: Mesh, rules: Rules
+  model: transformer.Transformer,
+  dtype: DTypeLike,
+  mesh: Mesh,
+  rules: Rules,
+  is_frozen: bool = False,
 ) -> None:
   """Raises MemoryError if a model's weights cannot possibly fit.
 
@@ -252,12 +256,15 @@ def check_weights(
     dtype: the dtype of frozen matrices without 8 bits.
     mesh: the mesh of the parameters.
     rules: logical parameter axis to mesh axis.
+    is_frozen: whether all of its parameters are frozen.
   """
   available = memory.available_bytes()
-  trained = mesh_lib.sharded_shapes(
-    transformer.abstract_trained(model), mesh, rules
-  )
-  base = abstract_base(model, mesh, rules, dtype)
+  trained_boxes = {} if is_frozen else transformer.abstract_trained(model)
+  trained = mesh_lib.sharded_shapes(trained_boxes, mesh, rules)
+  boxes = transformer.abstract_base(model)
+  if is_frozen:
+    boxes = transformer.abstract_params(model)
+  base = abstract_frozen(boxes, model.kernel_dtype, mesh, rules, dtype)
   needed = layout.shard_bytes(trained) + layout.shard_bytes(base)
   if available is not None and needed > available:
     raise memory.too_little(
@@ -335,7 +342,7 @@ class Memory:
     devices: the number of devices that share the parameters.
     platform: the devices' platform: cpu, gpu or tpu.
     lora: the adapters, if only these are trained.
-    base_size: bytes of a frozen parameter.
+    base_bytes: bytes of the frozen parameters.
   """
 
   config: ModelConfig
@@ -346,7 +353,7 @@ class Memory:
   devices: int
   platform: str
   lora: adapters.Lora | None = None
-  base_size: int = 0
+  base_bytes: int = 0
 
   def chunk_tokens(self) -> int:
     """Returns how many tokens' logits fit into their share of memory."""
@@ -355,13 +362,13 @@ class Memory:
 
   def device_rows(self, row_length: int) -> int:
     """Estimates how many rows per device have activations that fit."""
-    count = whole = presets.parameter_count(self.config)
+    count = presets.parameter_count(self.config)
     if self.lora is not None:
       count = adapters.parameter_count(self.config, self.lora)
     copies = _STATE_COPIES * (1 + self.critic) + _GRADIENT_COPIES
     room = (layout.MAX_HELD - _MAX_LOGITS) * self.available
     room -= 4 * count * copies / self.devices
-    room -= self.base_size * whole / self.devices
+    room -= self.base_bytes / self.devices
     rows = room // (row_length * self._token_bytes(row_length))
     return max(1, int(rows))
 

@@ -1,7 +1,8 @@
-"""Runs misused commands, each in a fork of one process that imported them.
+"""Runs commands, each in a fork of one process that imported them.
 
 Reads a JSON list of command lines. Prints each one's exit code and its output
-on standard error. Starting Python only once saves seconds per command.
+on standard error and standard output. Starting Python only once saves seconds
+per command.
 """
 
 import contextlib
@@ -35,11 +36,14 @@ MODULES = {
 
 
 def run(words):
-  """Runs a command. Returns its exit code and standard error."""
-  errors = io.StringIO()
+  """Runs a command. Returns its exit code, standard error and output."""
+  errors, output = io.StringIO(), io.StringIO()
   sys.argv = [f"azr_jax/{words[0]}.py", *words[1:]]
   code = 0
-  with contextlib.redirect_stderr(errors):
+  with (
+    contextlib.redirect_stderr(errors),
+    contextlib.redirect_stdout(output),
+  ):
     try:
       MODULES[words[0]].run()
     except SystemExit as end:
@@ -47,7 +51,7 @@ def run(words):
     except BaseException:  # noqa: BLE001 - the test looks at the traceback.
       code = 1
       traceback.print_exc()
-  return code, errors.getvalue()
+  return code, errors.getvalue(), output.getvalue()
 
 
 def in_a_fork(words):

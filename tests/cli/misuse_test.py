@@ -201,7 +201,7 @@ def outcomes(tmp_path_factory):
   texts = json.loads(done.stdout)
   return {
     name: (code, text.replace(str(folder), "FOLDER"))
-    for name, (code, text) in zip(CASES, texts, strict=True)
+    for name, (code, text, _) in zip(CASES, texts, strict=True)
   }
 
 

@@ -7,7 +7,7 @@ from azr_jax.executor import Executor, Job
 
 @pytest.fixture(scope="session")
 def executor():
-  with Executor(workers=1, timeout_s=1.0, memory_mb=256) as pool:
+  with Executor(workers=1, timeout_s=0.5, memory_mb=256) as pool:
     yield pool
 
 

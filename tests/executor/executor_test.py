@@ -27,7 +27,7 @@ LOOP = "def f(x):\n  while True: pass"
 
 @pytest.fixture
 def pool():
-  with Executor(workers=1, timeout_s=0.8, memory_mb=256) as executor:
+  with Executor(workers=1, timeout_s=0.3, memory_mb=256) as executor:
     yield executor
 
 
@@ -38,12 +38,13 @@ def test_map_keeps_order(executor):
   assert [r.outputs for r in results] == [(str(2 * i),) for i in range(50)]
 
 
-def test_loops_do_not_hold_up_quick_jobs(pool):
-  loops = [pool.submit(Job("loop", LOOP, (str(i),))) for i in range(2)]
-  start = time.monotonic()
-  pool.map([Job(str(i), DOUBLE, (str(i),)) for i in range(10)])
-  assert time.monotonic() - start < 1.0
-  assert {loop.result().status for loop in loops} == {"timeout"}
+def test_loops_do_not_hold_up_quick_jobs():
+  with Executor(workers=1, timeout_s=0.8, memory_mb=256) as pool:
+    loops = [pool.submit(Job("loop", LOOP, (str(i),))) for i in range(2)]
+    start = time.monotonic()
+    pool.map([Job(str(i), DOUBLE, (str(i),)) for i in range(10)])
+    assert time.monotonic() - start < 1.0
+    assert {loop.result().status for loop in loops} == {"timeout"}
 
 
 def test_whoever_waits_hears_of_what_was_cancelled():
@@ -101,13 +102,14 @@ def test_killed_zygotes_lose_no_job(pool):
   assert outputs == [(str(2 * i),) for i in range(100)]
 
 
-def test_a_killed_child_is_run_again(pool):
+def test_a_killed_child_is_run_again():
   slow = "def f(x):\n  for _ in range(20_000_000): pass\n  return x"
-  future = pool.submit(Job("1", slow, ("1",)))
-  assert wait_until(lambda: children_of(pool.processes()))
-  for pid in children_of(pool.processes()):
-    os.kill(pid, signal.SIGKILL)
-  assert future.result(30).outputs == ("1",)
+  with Executor(workers=1, timeout_s=30, memory_mb=256) as pool:
+    future = pool.submit(Job("1", slow, ("1",)))
+    assert wait_until(lambda: children_of(pool.processes()))
+    for pid in children_of(pool.processes()):
+      os.kill(pid, signal.SIGKILL)
+    assert future.result(30).outputs == ("1",)
 
 
 def test_a_child_killed_each_time_is_an_error(pool):

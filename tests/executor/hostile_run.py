@@ -29,7 +29,7 @@ from azr_jax.executor import Executor, Job, Result
 from tests.executor.hostile_case import Case
 from tests.executor.hostile_programs import CASES
 
-TIMEOUT_S = 0.6
+TIMEOUT_S = 0.4
 # Touching a page takes microseconds, so programs reach this in time.
 MEMORY_MB = 128
 LIBRARIES_MB = 800  # The libraries themselves take 600.

@@ -21,7 +21,7 @@ IN_ORDER = "def f(x):\n  return list({str(i) for i in range(x)})"
 
 
 @contextlib.contextmanager
-def started(timeout_s=0.8, start_zygote=Zygote):
+def started(timeout_s=0.3, start_zygote=Zygote):
   """Yields a pool of one worker that has passed its self-test."""
   settings = ExecutorSettings(timeout_s=timeout_s)
   pool = pool_lib.ZygotePool(
@@ -95,7 +95,7 @@ def test_a_pool_whose_zygotes_do_not_start_at_all_ends(monkeypatch):
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_a_stopped_zygote_is_replaced_and_blocks_nobody(monkeypatch, size):
   monkeypatch.setattr(pool_lib, "HEARTBEAT_TIMEOUT_S", 1.5)
-  with started(timeout_s=0.3) as pool:
+  with started() as pool:
     stopped = pool.processes()
     for pid in stopped:
       os.kill(pid, signal.SIGSTOP)
@@ -125,7 +125,7 @@ def test_the_kernels_limit_of_a_late_zygote_is_a_timeout(monkeypatch):
 
 def test_a_zygote_gives_signs_of_life_while_a_program_runs(monkeypatch):
   monkeypatch.setattr(pool_lib, "HEARTBEAT_TIMEOUT_S", 1.5)
-  with started(timeout_s=2.5) as pool:
+  with started(timeout_s=2.0) as pool:
     [result] = run(pool, Job("1", LOOP, ("1",)))
     assert pool.replaced == 0
   assert result.status == "timeout" and result.seconds > 1.5

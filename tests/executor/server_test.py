@@ -23,8 +23,9 @@ LOOP = "def f(x):\n  while True: pass"
 
 
 @pytest.fixture
-def pool():
-  with Executor(workers=1, timeout_s=0.8, memory_mb=256) as executor:
+def pool(request):
+  timeout_s = getattr(request, "param", 0.8)
+  with Executor(workers=1, timeout_s=timeout_s, memory_mb=256) as executor:
     yield executor
 
 
@@ -96,6 +97,7 @@ def test_a_stopped_server_is_replaced(monkeypatch, pool):
   assert servers_of(pool) != [server]
 
 
+@pytest.mark.parametrize("pool", [0.4], indirect=True)
 def test_cancelled_jobs_never_start(pool):
   loops = [pool.submit(Job("loop", LOOP, (str(i),), runs=3)) for i in range(2)]
   # The other jobs, ten minutes of CPU time, follow them into the server.

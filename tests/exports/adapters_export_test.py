@@ -29,10 +29,11 @@ def make_folders(tmp_path_factory):
   export.export(config, "embedded:orz-tiny", str(base), "float32")
   source = load.resolve(str(base), "unused")
   model = transformer.Transformer(source.config, lora=LORA)
-  trained = transformer.init_adapters(model, jax.random.key(0))
+  init = jax.jit(lambda key: transformer.init_adapters(model, key))
   noise = np.random.default_rng(0)
   trained = jax.tree.map(
-    lambda x: x + 0.1 * noise.normal(size=x.shape).astype(np.float32), trained
+    lambda x: x + 0.1 * noise.normal(size=x.shape).astype(np.float32),
+    jax.device_get(init(jax.random.key(0))),
   )
   peft_io.save(trained, source.config, LORA, str(base), adapter)
   return base, adapter

@@ -9,7 +9,7 @@ from azr_jax.grading.mathematics import grader, numbers
 @pytest.fixture(scope="session")
 def executor():
   """Starts an executor with a short time limit: some answers never finish."""
-  with Executor(workers=2, timeout_s=1.0, memory_mb=512) as pool:
+  with Executor(workers=1, timeout_s=1.0, memory_mb=512) as pool:
     yield pool
 
 

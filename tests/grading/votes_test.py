@@ -8,7 +8,7 @@ from azr_jax.grading import votes
 
 @pytest.fixture(scope="module")
 def executor():
-  with Executor(workers=2, timeout_s=2.0, memory_mb=256) as pool:
+  with Executor(workers=1, timeout_s=2.0, memory_mb=256) as pool:
     yield pool
 
 

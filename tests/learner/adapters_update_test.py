@@ -1,6 +1,7 @@
 """Updates of adapters: the base stays, and neither mesh nor layout matters."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +31,17 @@ ADAPTED = MODEL.clone(lora=LORA)
 MESH = {"data": 1, "fsdp": 4, "tensor": 2}
 
 
+@jax.jit
+def init_adapters(key):
+  """Draws adapters; compiled once for all tests."""
+  return transformer.init_adapters(ADAPTED, key)
+
+
 @functools.cache
 def started():
   """Returns a base, and adapters that already change the model."""
   base = tiny_updates.init(jax.random.key(0))
-  trained = transformer.init_adapters(ADAPTED, jax.random.key(1))
+  trained = init_adapters(jax.random.key(1))
   noise = np.random.default_rng(0)
   trained = jax.tree.map(
     lambda x: x + 0.1 * noise.normal(size=x.shape).astype(np.float32), trained
@@ -42,9 +49,10 @@ def started():
   return jax.device_get((base, trained))
 
 
-def updated(mesh, batch, model=ADAPTED, critic=None, reference=None, **loss):
-  """Returns the state after one SGD step, and metrics."""
-  made = learner.make(
+@functools.cache
+def sgd_learner(mesh, model, critic, **loss):
+  """Returns the learner of `updated`, shared by tests."""
+  return learner.make(
     model,
     policy_loss(mesh, model=model, **loss),
     optax.sgd(1.0),
@@ -52,6 +60,13 @@ def updated(mesh, batch, model=ADAPTED, critic=None, reference=None, **loss):
     RULES,
     critic=critic,
   )
+
+
+def updated(
+  mesh, batch, model: Any = ADAPTED, critic=None, reference=None, **loss
+):
+  """Returns the state after one SGD step, and metrics."""
+  made = sgd_learner(mesh, model, critic, **loss)
   base, trained = started()
   if model.unrolled or model.fused:
     base = sampling_params.arrange(model, jax.tree.map(jnp.asarray, base))
@@ -98,7 +113,7 @@ def test_gradients_are_those_of_the_whole_model(one_device_mesh):
   merged = adapter_math.merge(base, trained, LORA)
   loss = policy_loss(one_device_mesh)
   micro = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
-  whole = jax.grad(lambda p: loss(p, micro, Fixed())[0])(merged)
+  whole = jax.jit(jax.grad(lambda p: loss(p, micro, Fixed())[0]))(merged)
   kernel = whole["layers"]["mlp"]["down"]["kernel"]
   own = trained["layers"]["mlp"]["down_lora"]
   scale = LORA.scale
@@ -151,7 +166,7 @@ def test_the_reference_is_the_base_with_its_first_adapters(one_device_mesh):
     one_device_mesh, batch_of(8), reference=trained, **options
   )
   assert at_home["learner/kl"] == pytest.approx(0, abs=1e-6)
-  new = transformer.init_adapters(ADAPTED, jax.random.key(2))
+  new = init_adapters(jax.random.key(2))
   _, moved = updated(one_device_mesh, batch_of(8), reference=new, **options)
   assert moved["learner/kl"] > 1e-4
 

@@ -4,6 +4,7 @@ The targets are packed as in training: several sequences in a row, targets that
 the model did not write, padding.
 """
 
+import functools
 import math
 
 import jax
@@ -72,13 +73,14 @@ def total_and_gradient(name, **settings):
     loss, _ = made.loss(targets.replace(logprobs=logprobs))
     return jnp.sum(batch.loss_weights * loss)
 
-  value, grads = jax.value_and_grad(total)(targets.logprobs)
+  value, grads = jax.jit(jax.value_and_grad(total))(targets.logprobs)
+  advantages, grads = np.asarray(advantages), np.asarray(grads)
   found = {}
   for row in range(2):
     for segment in range(1, int(batch.segment_ids[row].max()) + 1):
       inside = batch.segment_ids[row] == segment
       key = round(float(advantages[row][inside].sum()), 3)
-      found[key] = np.asarray(grads[row])[inside]
+      found[key] = grads[row][inside]
   by_sequence = [
     found[round(a * sum(r is not None for r in ratios), 3)]
     for ratios, a in SEQUENCES
@@ -196,10 +198,11 @@ def test_gspo_has_the_gradient_of_its_sequence_s_ratio():
   def objective(log_ratios):
     return -jnp.exp(jnp.mean(log_ratios)) * advantage
 
-  want = jax.grad(objective)(written)
+  want = jax.jit(jax.grad(objective))(written)
   row, start = np.argwhere(np.asarray(targets.advantages) == advantage)[0]
-  inside = targets.segment_ids[row] == targets.segment_ids[row, start]
-  weights = inside * targets.mask[row] / len(written)
+  segments, mask = map(np.asarray, (targets.segment_ids, targets.mask))
+  inside = segments[row] == segments[row, start]
+  weights = inside * mask[row] / len(written)
 
   def ours(logprobs):
     loss, _ = surrogate_losses.gspo(
@@ -207,7 +210,8 @@ def test_gspo_has_the_gradient_of_its_sequence_s_ratio():
     )
     return jnp.sum(weights * loss[row])
 
-  got = jax.grad(ours)(targets.logprobs)[row][inside & (targets.mask[row] > 0)]
+  gradient = np.asarray(jax.jit(jax.grad(ours))(targets.logprobs))
+  got = gradient[row][inside & (mask[row] > 0)]
   np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
@@ -239,9 +243,7 @@ def covariances():
 
   The first one is 1.52 x 1.8 = 2.736.
   """
-  return token_selection.covariances(
-    jnp.asarray(LOGPROBS), jnp.asarray(ADVANTAGES), jnp.asarray(MASK)
-  )
+  return jax.jit(token_selection.covariances)(LOGPROBS, ADVANTAGES, MASK)
 
 
 def test_covariances_are_products_of_distances_from_the_means():
@@ -277,20 +279,19 @@ def test_kl_cov_punishes_a_change_of_the_chosen_alone():
 
 
 def test_clip_cov_draws_between_its_limits_and_takes_their_gradient():
-  drawn = set()
-  for seed in range(30):
-    chosen = token_selection.choose_clip_cov(
-      covariances(),
-      jnp.asarray(MASK),
-      jax.random.key(seed),
-      fraction=0.2,
-      low=1.5,
-      high=2.0,
+  choose = jax.jit(
+    functools.partial(
+      token_selection.choose_clip_cov, fraction=0.2, low=1.5, high=2.0
     )
+  )
+  found, drawn = covariances(), set()
+  for seed in range(30):
+    chosen = choose(found, jnp.asarray(MASK), jax.random.key(seed))
     (index,) = np.flatnonzero(np.asarray(chosen)).tolist()
     drawn.add(index)
-  inside = (covariances() > 1.5) & (covariances() < 2.0) & (MASK > 0)
-  assert drawn == set(np.flatnonzero(np.asarray(inside)).tolist())
+  found = np.asarray(found)
+  inside = (found > 1.5) & (found < 2.0) & (MASK > 0)
+  assert drawn == set(np.flatnonzero(inside).tolist())
   assert len(drawn) == 2
   _, targets = packed()
   first = jnp.zeros_like(targets.mask).at[0, 0].set(1.0)

@@ -203,7 +203,7 @@ def test_a_seed_and_an_update_repeat_their_draw(one_device_mesh):
   options = dict(policy_loss="clip_cov", clip_cov=numbers)
   drawn = []
   for seed, step in ((0, 3), (0, 3), (0, 4), (1, 3)):
-    prepare = make_prepare(one_device_mesh, seed, **options)
+    prepare = compiled_prepare(one_device_mesh, seed, **options)
     found, _ = present(prepare)({}, jnp.int32(step), batch)
     drawn.append(np.asarray(found["chosen"]))
   np.testing.assert_array_equal(drawn[0], drawn[1])

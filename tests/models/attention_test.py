@@ -1,5 +1,7 @@
 """Attention backends agree with each other and with NumPy."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,16 +66,18 @@ def test_splash_equals_xla_forward_and_backward(tensor, context):
   kernel = splash.make_attention(mesh, interpret=True)
   live = (segments > 0)[..., None, None]
 
-  def loss(attend, q, k, v):
-    return jnp.sum(jnp.sin(attend(q, k, v, segments)) * live)
+  @functools.partial(jax.jit, static_argnums=0)
+  def value_and_grads(attend, q, k, v):
+    def loss(*x):
+      values = attend(*x, segments) * live
+      return jnp.sum(jnp.sin(values)), values
 
-  got = jax.jit(kernel)(q, k, v, segments)
-  want = attention.xla_attention(q, k, v, segments)
-  np.testing.assert_allclose(got * live, want * live, atol=1e-5)
-  grads, wanted = (
-    jax.jit(jax.grad(lambda *x, f=f: loss(f, *x), argnums=(0, 1, 2)))(q, k, v)
-    for f in (kernel, attention.xla_attention)
+    return jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+
+  (grads, got), (wanted, want) = (
+    value_and_grads(f, q, k, v) for f in (kernel, attention.xla_attention)
   )
+  np.testing.assert_allclose(got, want, atol=1e-5)
   for one, other in zip(grads, wanted, strict=True):
     np.testing.assert_allclose(one, other, atol=1e-4)
 
@@ -126,7 +130,7 @@ def test_splash_reads_no_block_of_another_sequence():
 
 def by_head(k, v):
   """Returns keys and values with the head axis before the token axis."""
-  return jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+  return np.swapaxes(k, 1, 2), np.swapaxes(v, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -139,22 +143,21 @@ def test_cached_attention_equals_xla(chunk, recent, rows_count):
   With 32 rows, rows are read in blocks of similar length.
   """
   B = rows_count
-  q, k, v = drawn(B, 20, 4, 2, 8)
+  q, k, v = (np.asarray(x) for x in drawn(B, 20, 4, 2, 8))
   cached = np.array([0, 5, 12, *np.random.default_rng(0).integers(0, 13, B)])[
     :B
   ]
   L, layer = 2, jnp.int32(1)
   store = paged_rows.empty_cache((L, B, 2, 16, 8), chunk)
-  k_all, v_all = (jnp.stack([0 * x, x]) for x in by_head(k, v))
-  store = paged_rows.write_rows(
-    store, k_all[..., :16, :], v_all[..., :16, :], np.zeros(B)
-  )
+  k_all, v_all = (jnp.asarray([0 * x, x])[..., :16, :] for x in by_head(k, v))
+  store = paged_rows.write_rows(store, k_all, v_all, np.zeros(B))
   store = paged_rows.with_length(store, cached)
   segments = jnp.ones((B, 20), jnp.int32)
-  want = attention.xla_attention(q, k, v, segments)
+  want = jax.jit(attention.xla_attention)(q, k, v, segments)
 
   def rows(x, first, count):
-    return jnp.stack(
+    x = np.asarray(x)
+    return jnp.asarray(
       [x[b, first[b] : first[b] + count] for b in range(len(first))]
     )
 
@@ -164,10 +167,10 @@ def test_cached_attention_equals_xla(chunk, recent, rows_count):
       rows(k, cached, recent + 2), rows(v, cached, recent + 2)
     )
     # NaN in the other layers, which must not be read.
-    of_layers = [jnp.full_like(new_k, jnp.nan)] * 3
+    of_layers = [np.full_like(new_k, np.nan)] * 3
     of_k, of_v = list(of_layers), list(of_layers)
     of_k[layer], of_v[layer] = new_k, new_v
-    entries = pages.Entries(jnp.stack(of_k), jnp.stack(of_v))
+    entries = pages.Entries(jnp.asarray(of_k), jnp.asarray(of_v))
     kept = pages.RecentKV(entries, jnp.int32(recent))
   now = cached + recent
   got = jax.jit(cached_attention.cached_attention)(

@@ -46,7 +46,8 @@ def make_whole(tmp_path_factory):
   """Makes a tiny model's folder: two files and a sentencepiece tokenizer."""
   folder = tmp_path_factory.mktemp("model")
   model = transformer.Transformer(CONFIG)
-  params = transformer.init_params(model, jax.random.key(0))
+  init = jax.jit(lambda key: transformer.init_params(model, key))
+  params = init(jax.random.key(0))
   size = {"max_file_bytes": 12_000, "dtype": "float32"}
   safetensors_io.save(params, CONFIG, folder, eos_ids=(2,), **size)
   tokenizer = load.EMBEDDED["azr-tiny"] / "tokenizer.model"

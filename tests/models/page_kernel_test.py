@@ -71,6 +71,7 @@ def test_the_kernel_equals_the_loop(lengths, kv_heads, group, tokens, platform):
     cache.pool, cache.table, cache.length, platform
   )
 
+  @jax.jit
   def attend(cache):
     return cached_attention.cached_attention(
       q, new, cache, recent, layer, interpret=True

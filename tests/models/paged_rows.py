@@ -6,6 +6,8 @@ import numpy as np
 
 from azr_jax.models import pages
 
+_write_entries = jax.jit(pages.write_entries)
+
 
 def empty_cache(shape, page_tokens, seed=0):
   """Returns an empty float32 cache.
@@ -38,5 +40,5 @@ def write_rows(cache, k, v, start):
   counts = jnp.full(len(start), k.shape[3], jnp.int32)
   new = pages.Entries(k, v)
   starts = jnp.asarray(start, jnp.int32)
-  pool = pages.write_entries(cache.pool, new, cache.table, starts, counts)
+  pool = _write_entries(cache.pool, new, cache.table, starts, counts)
   return cache.replace(pool=pool)

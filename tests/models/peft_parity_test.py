@@ -2,7 +2,6 @@
 
 import functools
 import json
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,6 @@ from azr_jax.models import (
   weight_names,
 )
 from azr_jax.models.adapters import Lora
-from azr_jax.types import Params
 from tests.models import adapter_math
 from tests.models.parity_test import FAMILIES, RULES, load_folder
 from tests.typed import present
@@ -126,6 +124,7 @@ def ours(folder, mesh):
   return transformer.Transformer(config, lora=lora), base, trained
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def logits_of(model, params):
   positions = jnp.broadcast_to(jnp.arange(TOKENS.shape[1]), TOKENS.shape)
   hidden, _ = model.apply({"params": params}, TOKENS, positions)
@@ -139,6 +138,12 @@ def loss_of(model, base, trained):
   return -jnp.sum(chosen * WEIGHTS[None])
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def gradient_of(model, base, trained):
+  """Returns the gradient of `loss_of` with respect to the adapters."""
+  return jax.grad(functools.partial(loss_of, model, base))(trained)
+
+
 def in_files(model, trained):
   """Returns adapters as PEFT's files name and shape them."""
   return {
@@ -150,28 +155,34 @@ def in_files(model, trained):
 
 def test_values_gradients_and_steps_are_peft_s(reference, one_device_mesh):
   model, base, trained = ours(reference["folder"], one_device_mesh)
-  logits = jax.jit(functools.partial(logits_of, model))
   np.testing.assert_allclose(
-    logits(adapters.join(base, trained)), reference["logits"], atol=1e-5
+    logits_of(model, adapters.join(base, trained)),
+    reference["logits"],
+    atol=1e-5,
   )
-  gradient = jax.jit(jax.grad(functools.partial(loss_of, model, base)))
-  found = in_files(model, gradient(trained))
+  found = in_files(model, gradient_of(model, base, trained))
   assert found.keys() == reference["gradients"].keys()
   for name, want in reference["gradients"].items():
     np.testing.assert_allclose(
       found[name], want, atol=1e-5 * np.abs(want).max(), err_msg=name
     )
   optimizer = optax.adamw(LEARNING_RATE, weight_decay=DECAY)
+
+  @jax.jit
+  def step(state, trained):
+    grads = gradient_of(model, base, trained)
+    updates, state = optimizer.update(grads, state, trained)
+    return state, optax.apply_updates(trained, updates)
+
   state = optimizer.init(trained)
   for _ in range(STEPS):
-    updates, state = optimizer.update(gradient(trained), state, trained)
-    trained = cast(Params, optax.apply_updates(trained, updates))
+    state, trained = step(state, trained)
   for name, tensor in in_files(model, trained).items():
     np.testing.assert_allclose(
       tensor, reference["trained"][name], atol=1e-5, err_msg=name
     )
   np.testing.assert_allclose(
-    logits(adapters.join(base, trained)),
+    logits_of(model, adapters.join(base, trained)),
     reference["trained logits"],
     atol=1e-4,
   )
@@ -222,7 +233,7 @@ def test_layouts_compute_the_same(reference, one_device_mesh, layout):
   """Checks values and gradients in the layouts that a sampler shares."""
   model, base, trained = ours(reference["folder"], one_device_mesh)
   want = logits_of(model, adapters.join(base, trained))
-  want_grad = jax.grad(functools.partial(loss_of, model, base))(trained)
+  want_grad = gradient_of(model, base, trained)
   fused, unrolled = layout in ("fused", "both"), layout in ("unrolled", "both")
   other = model.clone(fused=fused, unrolled=unrolled)
   if layout == "int8":
@@ -230,7 +241,7 @@ def test_layouts_compute_the_same(reference, one_device_mesh, layout):
     base = sampling_params.quantize(base, jnp.int8)
     rounded = dequantized(base)
     want = logits_of(model, adapters.join(rounded, trained))
-    want_grad = jax.grad(functools.partial(loss_of, model, rounded))(trained)
+    want_grad = gradient_of(model, rounded, trained)
   base = sampling_params.arrange(other, base)
 
   def whole(trained):
@@ -244,7 +255,9 @@ def test_layouts_compute_the_same(reference, one_device_mesh, layout):
     lambda got, want: np.testing.assert_allclose(
       got, want, atol=1e-5 * np.abs(want).max()
     ),
-    jax.grad(lambda trained: loss_of(other, whole(trained), {}))(trained),
+    jax.jit(jax.grad(lambda trained: loss_of(other, whole(trained), {})))(
+      trained
+    ),
     want_grad,
   )
 

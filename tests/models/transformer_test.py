@@ -135,9 +135,11 @@ def test_how_a_model_computes_changes_no_gradient(params, changes):
   model = MODEL.clone(config=changes.get("config", CONFIG))
   if model.config.qkv_bias:
     params = nn.unbox(transformer.abstract_params(model))
-    params = jax.tree.map(lambda x: 0.2 * jnp.ones(x.shape), params)
     params = jax.tree.map(
-      lambda x: x * jnp.sin(jnp.arange(x.size)).reshape(x.shape), params
+      lambda x: jnp.asarray(
+        0.2 * np.sin(np.arange(x.size)).reshape(x.shape), x.dtype
+      ),
+      params,
     )
 
   @functools.partial(jax.jit, static_argnames="model")

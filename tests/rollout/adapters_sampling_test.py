@@ -17,6 +17,7 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.trainer import build, settings
 from tests.models import adapter_math
 
+pytestmark = pytest.mark.usefixtures("two_devices")
 RULES = ShardingSettings().rules()
 LORA = Lora(rank=32, alpha=32.0)
 TEXT = "Find 17 + 25 - 8, then 3 * 4: first add, then subtract. " * 8
@@ -24,7 +25,8 @@ TEXT = "Find 17 + 25 - 8, then 3 * 4: first add, then subtract. " * 8
 
 def with_outputs(model, size):
   """Returns adapters whose B has entries of +-size."""
-  trained = transformer.init_adapters(model, jax.random.key(0))
+  init = jax.jit(lambda key: transformer.init_adapters(model, key))
+  trained = init(jax.random.key(0))
   signs = np.random.default_rng(0)
 
   def draw(path, leaf):
@@ -37,13 +39,18 @@ def with_outputs(model, size):
 
 def logprobs(model, params, tokens):
   """Log-probabilities of the next tokens, computed in float32."""
+  return np.asarray(_logprobs(model, params, tokens))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logprobs(model, params, tokens):
   wide = jax.tree.map(lambda x: x.astype(jnp.float32), params)
   exact = model.clone(dtype=jnp.dtype("float32"))
   positions = jnp.arange(tokens.shape[1])[None]
   hidden, _ = exact.apply({"params": wide}, tokens, positions)
   logits = hidden @ transformer.unembedding(wide, model.config)
   logps = jax.nn.log_softmax(logits)[:, :-1]
-  return np.asarray(jnp.take_along_axis(logps, tokens[:, 1:, None], -1))
+  return jnp.take_along_axis(logps, tokens[:, 1:, None], -1)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +96,7 @@ def experiment_of(**changes):
   config.lora.rank = 4
   config.custom.prompts, config.custom.group_size = 4, 2
   config.rollout.slots = 8
-  mesh = {"mesh.data": 8, "mesh.fsdp": 1}
+  mesh = {"mesh.data": 2, "mesh.fsdp": 1}
   config.update_from_flattened_dict(mesh | changes)
   return build.build(settings.read_train(config))
 
@@ -119,8 +126,15 @@ def random_outputs(experiment):
   )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-@pytest.mark.parametrize("layers", ["scan", "unrolled"])
+@pytest.mark.parametrize(
+  "layers, dtype",
+  [
+    ("scan", "float32"),
+    ("unrolled", "int8"),
+    pytest.param("scan", "int8", marks=pytest.mark.slow),
+    pytest.param("unrolled", "float32", marks=pytest.mark.slow),
+  ],
+)
 def test_sampler_and_learner_agree(layers, dtype):
   experiment = experiment_of(
     **{"rollout.layers": layers, "lora.base_dtype": dtype}
@@ -163,9 +177,9 @@ def pointers(arrays):
 def test_a_sampler_on_other_shards_converts_the_base():
   """Sharded kernels would be gathered for each token."""
   changes = {
-    "mesh.fsdp": 8,
+    "mesh.fsdp": 2,
     "mesh.data": 1,
-    "rollout.mesh.data": 8,
+    "rollout.mesh.data": 2,
     "rollout.mesh.fsdp": 1,
     "rollout.mesh.tensor": 1,
   }

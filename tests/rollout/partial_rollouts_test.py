@@ -4,11 +4,10 @@ import collections
 import functools
 import json
 
-import jax
 import numpy as np
 import pytest
 from played_steps import STEPS, Maker, Refilled, plain, play
-from rollout_model import next_logits
+from rollout_model import next_logprobs
 
 from azr_jax.trainer.steps_in_flight import PAUSED_GROUPS
 
@@ -104,10 +103,10 @@ def test_a_token_keeps_the_log_probability_of_its_own_parameters(make):
     prompt, completion = trajectory.prompt.token_ids, trajectory.completion
     ids = [*prompt, *completion.token_ids.tolist()]
     for version in np.unique(completion.versions):
-      logits = next_logits(make.params_before(int(version) + 1), ids)
-      logprobs = jax.nn.log_softmax(logits)[len(prompt) - 1 : -1]
+      logprobs = next_logprobs(make.params_before(int(version) + 1), ids)
+      logprobs = logprobs[len(prompt) - 1 : -1]
       own = completion.versions == version
-      want = np.asarray(logprobs)[np.arange(len(own)), completion.token_ids]
+      want = logprobs[np.arange(len(own)), completion.token_ids]
       np.testing.assert_allclose(completion.logprobs[own], want[own], atol=2e-5)
 
 

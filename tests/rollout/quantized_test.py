@@ -1,9 +1,8 @@
 """Sampling with 8-bit weights and an 8-bit cache."""
 
-import jax
 import numpy as np
 import pytest
-from rollout_model import TEXTS, ByteTokenizer, next_logits, policy
+from rollout_model import TEXTS, ByteTokenizer, next_logprobs, policy
 from rounded_kernels import rounded
 
 from azr_jax.models import quantization
@@ -28,9 +27,9 @@ def scores(params, index, completion):
   """Returns a completion's log-probabilities, computed without a cache."""
   prompt = ByteTokenizer().encode(TEXTS[index])
   ids = prompt + completion.token_ids.tolist()
-  logps = jax.nn.log_softmax(next_logits(params, ids))
+  logps = next_logprobs(params, ids)
   at = np.arange(len(prompt) - 1, len(ids) - 1)
-  return np.asarray(logps)[at, completion.token_ids]
+  return logps[at, completion.token_ids]
 
 
 @pytest.mark.parametrize("name", NAMES)

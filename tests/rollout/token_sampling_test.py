@@ -5,10 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from azr_jax.rollout.token_sampling import (
-  Truncation,
-  processed_logits,
-  sample_tokens,
+from azr_jax.rollout import token_sampling
+from azr_jax.rollout.token_sampling import Truncation
+
+processed_logits, sample_tokens = (
+  jax.jit(function, static_argnames="truncation")
+  for function in (
+    token_sampling.processed_logits,
+    token_sampling.sample_tokens,
+  )
 )
 
 PROBABILITIES = np.array([[0.5, 0.25, 0.15, 0.1]])

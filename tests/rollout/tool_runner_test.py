@@ -9,7 +9,7 @@ from rollout_model import (
   TEXTS,
   ByteTokenizer,
   new_sampler,
-  next_logits,
+  next_logprobs,
   policy,
 )
 from typed import instance_of
@@ -106,9 +106,9 @@ def test_conversations_have_the_logprobs_of_one_forward_pass(
   for (index, _), completion in conversations.items():
     prompt = ByteTokenizer().encode(TEXTS[index])
     ids = prompt + completion.token_ids.tolist()
-    logps = jax.nn.log_softmax(next_logits(params, ids))
+    logps = next_logprobs(params, ids)
     positions = np.arange(len(prompt) - 1, len(ids) - 1)
-    expected = np.asarray(logps)[positions, completion.token_ids]
+    expected = logps[positions, completion.token_ids]
     mask = completion.loss_mask
     np.testing.assert_allclose(
       completion.logprobs[mask], expected[mask], atol=1e-4

@@ -6,14 +6,13 @@ import json
 import threading
 from typing import Any
 
-import jax
 import openai
 import pytest
+import training
 
 from azr_jax import export
 from azr_jax.config import overrides
 from azr_jax.configs import evaluate
-from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.weights import Weights
 from azr_jax.serving import command
@@ -79,9 +78,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(policy, settings, api_key="", step=None):
+def serving(policy, settings, api_key="", step=None, adapters=None):
   """Serves a policy in threads of this process."""
-  model = command.served_model(settings, policy, "tiny", step)
+  model = command.served_model(settings, policy, "tiny", step, adapters)
   mine = dataclasses.replace(policy, weights=Weights(policy.params))
   worker = command.make_worker(mine, settings, step or 0)
   limits = settings.serve
@@ -104,7 +103,7 @@ def model_folder(tmp_path_factory):
   """A model folder with a tokenizer of transformers."""
   folder = tmp_path_factory.mktemp("served") / "model"
   with pytest.MonkeyPatch.context() as patch:
-    on_one_device(patch)
+    training.use_devices(patch)
     export.export(
       evaluate.get_config(), "embedded:azr-tiny", str(folder), "float32"
     )
@@ -113,18 +112,6 @@ def model_folder(tmp_path_factory):
   config = json.loads(path.read_text()) | {"chat_template": TEMPLATE}
   path.write_text(json.dumps(config))
   return folder
-
-
-def on_one_device(patch, count=1):
-  """Limits meshes to `count` devices; commands use one here."""
-  make_mesh, some = mesh_lib.make_mesh, jax.devices()[:count]
-  patch.setattr(
-    mesh_lib,
-    "make_mesh",
-    lambda shape, devices=None, *section: make_mesh(
-      shape, devices or some, *section
-    ),
-  )
 
 
 @pytest.fixture(scope="session")
@@ -139,7 +126,7 @@ def settings():
 def policy(model_folder, settings):
   """Returns a policy of the model."""
   with pytest.MonkeyPatch.context() as patch:
-    on_one_device(patch)
+    training.use_devices(patch)
     return loading.load_policy(settings, str(model_folder))
 
 

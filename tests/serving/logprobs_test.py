@@ -5,13 +5,13 @@ import re
 import numpy as np
 import openai
 import pytest
+import training
 import transformers
 
 from azr_jax.models import attention
 from azr_jax.serving import scoring, token_logprobs
 from azr_jax.serving.token_logprobs import Likely, TokenLogprob
 from azr_jax.trainer import loading
-from tests.serving import conftest
 
 PROMPT = "def f(a):\n  return a"
 OTHER = "x = [1, 2]\n"
@@ -164,7 +164,7 @@ def test_a_device_has_the_logits_of_its_own_rows(
 ):
   monkeypatch.setattr(scoring, "_CHUNK_TOKENS", 7)
   with pytest.MonkeyPatch.context() as patch:
-    conftest.on_one_device(patch, 4)
+    training.use_devices(patch, 4)
     policy = loading.load_policy(settings, str(model_folder))
   engine = policy.sampler.engine
   attend = attention.make("auto", engine.mesh, "float32", 1)
@@ -172,7 +172,7 @@ def test_a_device_has_the_logits_of_its_own_rows(
   rows = engine.shapes.prefill_rows(24)
   tokens = np.zeros((rows, 24), np.int32)
   program = scorer._score.lower(
-    policy.params, tokens, tokens, tokens.astype(bool)
+    policy.params, tokens, tokens, tokens.astype(bool), np.zeros(rows, np.int32)
   ).compile()
   vocabulary = engine.model.config.vocab_size
   logits = re.findall(rf"\[(\d+),(\d+),{vocabulary}\]", str(program.as_text()))
@@ -186,7 +186,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(
   """There are more sequences than rows, with several lengths."""
   monkeypatch.setattr(scoring, "_CHUNK_TOKENS", chunk)
   with pytest.MonkeyPatch.context() as patch:
-    conftest.on_one_device(patch, devices)
+    training.use_devices(patch, devices)
     policy = loading.load_policy(settings, str(model_folder))
   engine = policy.sampler.engine
   attend = attention.make("auto", engine.mesh, "float32", 1)

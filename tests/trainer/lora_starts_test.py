@@ -15,12 +15,13 @@ from azr_jax.serving.settings import ServeSettings
 from azr_jax.trainer import build, frozen, loading, restore, settings
 from azr_jax.trainer.settings import EvaluateSettings
 
+pytestmark = pytest.mark.usefixtures("two_devices")
 LORA = {"lora.rank": 2, "lora.targets": ("q", "down")}
 
 
 def config_of(**changes):
   config = custom.get_config("tiny")
-  config.mesh.data, config.mesh.fsdp = 8, 1
+  config.mesh.data, config.mesh.fsdp = 2, 1
   config.update_from_flattened_dict(changes)
   return config
 

@@ -4,7 +4,7 @@ import contextlib
 
 import jax
 import pytest
-from restored_state import MESH, same
+from restored_state import same
 from typed import instance_of
 
 from azr_jax.configs import azr
@@ -15,10 +15,12 @@ from azr_jax.run.checkpoint import Checkpointer
 from azr_jax.trainer import build, restore, settings
 from azr_jax.trainer.build import Experiment
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 
 def experiment_of(**changes):
   config = azr.get_config("tiny")
-  config.mesh.update(MESH)
+  config.mesh.update({"data": 2, "fsdp": 1, "tensor": 1})
   config.update_from_flattened_dict(changes)
   return build.build(settings.read_train(config))
 

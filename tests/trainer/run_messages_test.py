@@ -59,7 +59,7 @@ def test_commands_that_sample_say_it_unless_they_keep_to_it(
   monkeypatch.setattr(
     loading,
     "load_model",
-    lambda *_: loading.Loaded(source, {}, {}, LoraSettings()),
+    lambda *_, **__: loading.Loaded(source, {}, {}, LoraSettings()),
   )
   config = evaluate.get_config()
   config.rollout.prompt_buckets, config.rollout.max_tokens = (16, 64), 32

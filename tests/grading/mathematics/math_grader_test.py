@@ -19,7 +19,7 @@ ANSWERS = [
 
 @pytest.fixture(name="executor", scope="module")
 def make_executor():
-  with Executor(workers=1, timeout_s=3.0, memory_mb=1024) as executor:
+  with Executor(workers=1, timeout_s=2.0, memory_mb=1024) as executor:
     yield executor
 
 

@@ -31,10 +31,12 @@ def both():
   from azr_jax.lab.bench import torch_decoder
 
   model = transformer.Transformer(CONFIG)
-  params = transformer.init_params(model, jax.random.key(0))
+  init = jax.jit(lambda key: transformer.init_params(model, key))
   params = jax.tree.map(
-    lambda x: x + 0.01 * jnp.sin(jnp.arange(x.size)).reshape(x.shape), params
+    lambda x: x + 0.01 * np.sin(np.arange(x.size)).reshape(x.shape),
+    jax.device_get(init(jax.random.key(0))),
   )
+  params = jax.tree.map(lambda x: x.astype(np.float32), params)
   decoder = torch_decoder.make(CONFIG, torch.float32)
   D = CONFIG.hidden_size
   with torch.no_grad():
@@ -87,7 +89,7 @@ def test_states_equal_ours(both, cached):
 
   params, decoder = both
   positions = np.broadcast_to(np.arange(TOKENS.shape[1]), TOKENS.shape)
-  want, _ = transformer.Transformer(CONFIG).apply(
+  want, _ = jax.jit(transformer.Transformer(CONFIG).apply)(
     {"params": params}, jnp.asarray(TOKENS), jnp.asarray(positions)
   )
   shape = (CONFIG.num_layers, len(TOKENS), CONFIG.num_kv_heads)

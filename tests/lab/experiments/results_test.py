@@ -25,6 +25,7 @@ from azr_jax.lab.experiments import (
 from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.lab.experiments.plan import OutcomeSettings
 
+draw_figure = figure.draw
 figure_lib = pytest.importorskip("matplotlib.figure", reason="draws figures")
 STEPS, SEEDS, ITEMS = 4, 5, 60
 PLAN = """
@@ -116,6 +117,12 @@ RATE = {"plain": 0.4, "better": 0.8, "same": 0.4}
 LEVEL = {"plain": 3.0, "better": -1.0, "same": 3.0}
 
 
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch):
+  """Leaves out the figure, which takes most of a page's time."""
+  monkeypatch.setattr(figure, "draw", lambda workdir, results, path: None)
+
+
 @pytest.fixture
 def finished(tmp_path):
   """Returns the folders of a plan and of its finished runs."""
@@ -170,7 +177,8 @@ def test_an_outcome_can_count_a_part_of_the_items(finished):
     outcomes.read(workdir, "plain", none)
 
 
-def test_claims_are_judged_as_the_runs_were_made(finished):
+def test_claims_are_judged_as_the_runs_were_made(finished, monkeypatch):
+  monkeypatch.setattr(figure, "draw", draw_figure)
   source, workdir = finished
   text = page.write(source, source, workdir)
   results = json.loads((source / page.RESULTS).read_text())
@@ -504,7 +512,7 @@ def test_each_arm_is_in_the_legend_and_an_empty_panel_says_why(
   monkeypatch.setattr(
     figure_lib.Figure, "savefig", lambda self, *_, **__: seen.append(self)
   )
-  figure.draw(
+  draw_figure(
     Workdir(workdir.path, plan),
     {"outcomes": [], "comparisons": []},
     source / page.FIGURE,
