@@ -29,6 +29,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom as custom_config
 from azr_jax.functions import spec as spec_lib
 from azr_jax.learner import advantages
+from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.models import load as load_lib
 from azr_jax.models import sampling_params
 from azr_jax.models.config import ModelConfig
@@ -401,6 +402,7 @@ def _fit(
       jax.default_backend(),
       lora.adapters,
       lora.base_bytes(model, computing.dtype),
+      _state_size(c, computing),
     )
   fitted = sizes.fitted(
     rollout.max_tokens,
@@ -417,6 +419,21 @@ def _fit(
       if key not in changes
     }
   )
+
+
+def _state_size(c: ml_collections.ConfigDict, model: ModelSettings) -> float:
+  """Returns the bytes of a trained parameter and its moments, in all networks.
+
+  Args:
+    c: a training config.
+    model: the section that sets the dtype of parameters.
+  """
+  optimizer = _section(OptimizerSettings, c, "optimizer")
+  size = build.state_size(model, optimizer)
+  if c.learner.estimator == advantages.GAE:
+    critic = _section(CriticSettings, c, "critic")
+    size += build.state_size(model, critic.optimizer)
+  return size
 
 
 def _section(

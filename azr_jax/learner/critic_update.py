@@ -14,6 +14,7 @@ from azr_jax import types
 from azr_jax.learner import masked, packing, update, value_model
 from azr_jax.learner.critic import ValueBatch
 from azr_jax.learner.objective import Fixed
+from azr_jax.learner.rounding import Draws
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
@@ -23,6 +24,7 @@ from azr_jax.types import Metrics, Params
 # Lower bound of a minibatch's share of the loss, before dividing by it. Only a
 # minibatch without trained tokens has a smaller share.
 MIN_WEIGHT = 1e-12
+_DRAWS = Draws()
 _Loss: TypeAlias = Callable[
   [Params, ValueBatch, Fixed], tuple[Float[Array, ""], Metrics]
 ]
@@ -72,6 +74,7 @@ def make_update(
   grad_clip: float,
   aggregation: str = "token_mean",
   options: compiler.Options = None,
+  draws: Draws = _DRAWS,
 ) -> update.Update:
   """Returns jitted `(state, ValueBatch, fixed) -> (state, metrics)`.
 
@@ -91,9 +94,9 @@ def make_update(
       none. The optimizer does the clipping.
     aggregation: the aggregation that the batch's loss weights implement.
     options: XLA compiler options.
+    draws: the random bits that round bfloat16 parameters.
   """
   loss_fn = _make_loss(model, value_clip)
-  max_norm = grad_clip or math.inf
 
   def critic_update(
     state: TrainState, batch: ValueBatch, fixed: Fixed
@@ -110,12 +113,12 @@ def make_update(
       )
       norm = optax.tree.norm(grads)
       is_finite = jnp.isfinite(total) & jnp.isfinite(norm)
-      state = update.apply(optimizer, state, grads, is_finite)
+      state = update.apply(optimizer, state, grads, is_finite, draws)
       return (
         state,
         losses + total,
         norms + norm,
-        clipped + (norm > max_norm),
+        clipped + (norm > (grad_clip or math.inf)),
         skipped + 1.0 - is_finite,
       )
 
@@ -133,10 +136,9 @@ def make_update(
       "critic/nonfinite": update.count_nonfinite(state),
     }
 
-  by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(
     critic_update,
-    in_shardings=(shardings, by_row, None),
+    in_shardings=(shardings, mesh_lib.token_sharding(mesh, axis=1), None),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
     compiler_options=options,

@@ -19,6 +19,7 @@ from azr_jax.learner import (
   actor_critic,
   gap,
   preparation,
+  rounding,
   train_state,
   value_model,
 )
@@ -29,6 +30,7 @@ from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import Fixed, MicroLoss
 from azr_jax.learner.preparation import Prepare
+from azr_jax.learner.rounding import Draws
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
@@ -91,7 +93,7 @@ class CriticParts:
     head_init: as in `value_model.init_params`.
     normalize: whether advantages get mean 0 and deviation 1 over trained
       tokens.
-    seed: random seed of the value head.
+    seed: random seed of the value head and of rounding.
     aggregation: the aggregation that a batch's loss weights implement.
   """
 
@@ -119,6 +121,7 @@ def make(
   prepare: Prepare | None = None,
   entropy_target: EntropyTarget | None = None,
   base_dtype: DTypeLike | None = None,
+  seed: int = 0,
 ) -> Learner:
   """Compiles the functions that initialize and update a policy.
 
@@ -137,13 +140,20 @@ def make(
     entropy_target: adapts the entropy coefficient. None keeps the coefficient
       of the loss.
     base_dtype: dtype of a frozen base; None uses the model's compute type.
+    seed: random seed of the policy's rounding.
   """
   boxed = transformer.abstract_trained(model)
   coef = None if entropy_target is None else entropy_target.start
   shardings = train_state.state_shardings(boxed, optimizer, mesh, rules, coef)
   init = train_state.make_init_state(optimizer, shardings, coef)
   policy_update = update_lib.make_update(
-    loss_fn, optimizer, shardings, mesh, options, entropy_target
+    loss_fn,
+    optimizer,
+    shardings,
+    mesh,
+    options,
+    entropy_target,
+    Draws(seed, rounding.POLICY),
   )
   policy_learner = Learner(
     init,
@@ -232,6 +242,7 @@ def _with_critic(
     grad_clip=critic.grad_clip,
     aggregation=critic.aggregation,
     options=options,
+    draws=Draws(critic.seed, rounding.CRITIC),
   )
   return dataclasses.replace(
     policy_learner,

@@ -5,7 +5,11 @@ import optax
 import optax.contrib
 from jaxtyping import Array, Float
 
+from azr_jax.learner import moments as moments_lib
+from azr_jax.learner.rounding import Draws
 from azr_jax.types import Params
+
+_DRAWS = Draws()
 
 
 def make_optimizer(
@@ -21,13 +25,15 @@ def make_optimizer(
   weight_decay: float,
   decay_vectors: bool,
   grad_clip: float,
+  moments: str = moments_lib.FLOAT32,
+  draws: Draws = _DRAWS,
 ) -> optax.GradientTransformation:
   """Returns AdamW, or Muon for the layers' matrices and AdamW for the rest.
 
-  The arguments are the fields of `OptimizerSettings`. Norm scales and biases
-  get no weight decay unless `decay_vectors` is set. Gradients are first clipped
-  by their global norm. Muon's learning rate decays by the same factor as
-  AdamW's.
+  The arguments are the fields of `OptimizerSettings`, and the random bits that
+  round compressed moments. Norm scales and biases get no weight decay unless
+  `decay_vectors` is set. Gradients are first clipped by their global norm.
+  Muon's learning rate decays by the same factor as AdamW's.
   """
 
   def schedule(peak: float) -> optax.Schedule:
@@ -56,9 +62,11 @@ def make_optimizer(
       weight_decay=weight_decay,
       mask=decays,
     )
-  if grad_clip == 0:
+  if grad_clip:
+    optimizer = optax.chain(optax.clip_by_global_norm(grad_clip), optimizer)
+  if moments == moments_lib.FLOAT32:
     return optimizer
-  return optax.chain(optax.clip_by_global_norm(grad_clip), optimizer)
+  return moments_lib.compressed(optimizer, moments, draws)
 
 
 def _schedule(

@@ -5,6 +5,7 @@ import dataclasses
 from azr_jax.config.settings import Settings, setting
 from azr_jax.learner import advantages, kl_estimators, packing, policy_losses
 from azr_jax.learner import corrections as corrections_lib
+from azr_jax.learner import moments as moments_lib
 from azr_jax.learner.corrections import CorrectionSettings
 from azr_jax.learner.entropy_target import EntropyTargetSettings
 from azr_jax.learner.policy_losses import PolicyLossSettings
@@ -74,6 +75,12 @@ class OptimizerSettings(Settings):
   )
   grad_clip: float = setting(
     1.0, "maximum global norm of the gradient; 0: no clipping", minimum=0
+  )
+  moments: str = setting(
+    moments_lib.FLOAT32,
+    "storage of the moments: 8, 4 or 2.25 bytes per parameter of the layers; "
+    "bfloat16 and int8 are rounded stochastically",
+    choices=moments_lib.KINDS,
   )
 
   def check(self) -> None:

@@ -11,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Int32
 
-from azr_jax.learner import entropy_target
+from azr_jax.learner import entropy_target, rounding
 from azr_jax.learner.entropy_target import EntropyControl
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import BoxedParams, Leaf, Params, Rules
@@ -22,7 +22,7 @@ class TrainState(flax.struct.PyTreeNode):
 
   Attributes:
     step: the number of updates done.
-    params: float32 parameters.
+    params: float32 parameters, or bfloat16 matrices and float32 norm scales.
     opt_state: the optimizer's state.
   """
 
@@ -82,7 +82,8 @@ def _sharding_like(
   """Returns the sharding of the parameter that a leaf of the state belongs to.
 
   A moment's path ends with its parameter's path. Other keys may precede it:
-  with several optimizers, Optax names each optimizer's group of parameters.
+  with several optimizers, Optax names each optimizer's group of parameters. The
+  scales of an 8-bit moment lack one axis.
 
   Args:
     by_path: each parameter by the dictionary keys of its path.
@@ -90,13 +91,13 @@ def _sharding_like(
     leaf: shape and dtype of the leaf.
 
   Returns:
-    The sharding. None if the leaf matches no parameter's path and shape.
+    The sharding. None if the leaf matches no parameter's path and axes.
   """
   keys = _dict_keys(path)
   for start in range(len(keys)):
     param = by_path.get(keys[start:])
-    if param is not None and param.shape == leaf.shape:
-      return param.sharding
+    if param is not None and len(param.shape) == len(leaf.shape):
+      return mesh_lib.fitting(param.sharding, leaf.shape)
   return None
 
 
@@ -127,7 +128,7 @@ def _fresh(
   state = TrainState(
     step=jnp.zeros((), jnp.int32),
     params=params,
-    opt_state=optimizer.init(params),
+    opt_state=optimizer.init(rounding.widened(params)),
   )
   if entropy_coef is None:
     return state

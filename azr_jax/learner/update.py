@@ -7,7 +7,7 @@ parameters that are not trained (`objective.Fixed`).
 
 import functools
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax import types
+from azr_jax.learner import rounding
 from azr_jax.learner import sums as sums_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import Fixed, MicroLoss
+from azr_jax.learner.rounding import Draws
 from azr_jax.learner.train_state import EntropyTargetState, TrainState
+from azr_jax.models import transformer
 from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params
@@ -30,6 +33,8 @@ Update: TypeAlias = jax.stages.Wrapped
 # A tree of arrays; a batch has arrays [A, ...].
 Tree = TypeVar("Tree")
 
+_DRAWS = Draws()
+
 
 def make_update(
   loss_fn: MicroLoss,
@@ -38,8 +43,11 @@ def make_update(
   mesh: Mesh,
   options: compiler.Options = None,
   entropy_target: EntropyTarget | None = None,
+  draws: Draws = _DRAWS,
 ) -> Update:
-  """Returns the jitted update, which donates its state.
+  """Returns jitted `(state, batch [A, B, S], fixed) -> (state, metrics)`.
+
+  The update donates its state.
 
   Args:
     loss_fn: the loss of one micro-batch.
@@ -49,9 +57,7 @@ def make_update(
     options: XLA compiler options.
     entropy_target: adapts the entropy coefficient, which the state then holds.
       None keeps the coefficient of the loss.
-
-  Returns:
-    `(state, batch [A, B, S], fixed) -> (state, metrics)`.
+    draws: the random bits that round bfloat16 parameters.
   """
 
   def update(
@@ -78,7 +84,7 @@ def make_update(
     is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     # Without tokens, moments and weight decay would still move the parameters.
     can_step = is_finite & (tokens > 0)
-    state = apply(optimizer, state, grads, can_step)
+    state = apply(optimizer, state, grads, can_step, draws)
     if control is not None and entropy_target is not None:
       coef = control.active_coef(entropy_target.nats)
       metrics["learner/entropy_coef"] = coef
@@ -138,7 +144,7 @@ def accumulate(
   *,
   is_whole: bool = False,
 ) -> tuple[Float[Array, ""], Metrics, Params]:
-  """Sums loss, metrics and gradients over micro-batches [start, stop).
+  """Sums loss, metrics and float32 gradients over micro-batches [start, stop).
 
   Args:
     loss_fn: the loss of one micro-batch.
@@ -152,11 +158,18 @@ def accumulate(
       gradients are 0.
   """
 
+  # Gradients of the token table and the output head have several terms, which
+  # are added in float32. Kernels of the layers have one.
+  whole = {
+    name: part if name == transformer.LAYERS else rounding.widened(part)
+    for name, part in params.items()
+  }
+
   def grad_fn(micro: Tree) -> tuple[jax.Array, Metrics, Params]:
     (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-      params, micro, fixed
+      whole, micro, fixed
     )
-    return loss, sums, grads
+    return loss, sums, rounding.widened(grads)
 
   def add(
     index: jax.Array, total: tuple[jax.Array, Metrics, Params]
@@ -183,6 +196,7 @@ def apply(
   state: TrainState,
   grads: Params,
   can_step: Bool[Array, ""],
+  draws: Draws = _DRAWS,
 ) -> TrainState:
   """Returns the state after one optimizer step.
 
@@ -194,11 +208,14 @@ def apply(
       If not, parameters, moments and counts keep their values. It is known
       before the first parameter is written, so no second copy of the state is
       needed.
+    draws: the random bits that round bfloat16 parameters.
   """
-  updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+  updates, opt_state = optimizer.update(
+    grads, state.opt_state, rounding.widened(state.params)
+  )
   after = state.replace(
     step=state.step + 1,
-    params=optax.apply_updates(state.params, updates),
+    params=rounding.add(state.params, cast(Params, updates), draws, state.step),
     opt_state=opt_state,
   )
   return _if(can_step, after, state)
@@ -211,9 +228,14 @@ def _if(condition: Bool[Array, ""], new: Tree, old: Tree) -> Tree:
 
 def count_nonfinite(state: TrainState) -> Float[Array, ""]:
   """Returns the number of parameters and moments that are infinite or NaN."""
+  leaves = jax.tree.leaves((state.params, state.opt_state))
+  if any(leaf.dtype.itemsize < 4 for leaf in leaves):
+    # XLA would otherwise count in the kernels of the step. These would then
+    # write parameters to new arrays, and copy them.
+    leaves = jax.lax.optimization_barrier(leaves)
   counts = [
     jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32)
-    for leaf in jax.tree.leaves((state.params, state.opt_state))
+    for leaf in leaves
     if jnp.issubdtype(leaf.dtype, jnp.inexact)
   ]
   return sum(counts, start=jnp.zeros((), jnp.float32))

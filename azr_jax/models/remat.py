@@ -10,9 +10,9 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # Fraction of a device that an update's state and activations may take.
 _ROOM = 0.92
-# float32 arrays per parameter: its value, two moments and the summed gradient.
-# A copy in the compute type is counted separately.
-_COPIES = 4
+# Bytes of a parameter's summed gradient, and of its value and two moments in
+# float32. A copy in the compute type is counted separately.
+_GRADIENT, STATE_SIZE = 4, 12.0
 # Values of `model.remat` that suit a loop over layers.
 _LOOP_KINDS = ("dots", "attention")
 
@@ -28,7 +28,8 @@ def choose(
   *,
   inlined: bool,
   sampler_bytes: float | None,
-  critic: bool = False,
+  state_size: float = STATE_SIZE,
+  critic_size: float = 0.0,
   reference: bool = False,
   row_length: int = 0,
   trained: int | None = None,
@@ -50,7 +51,8 @@ def choose(
     sampler_bytes: bytes of a sampler's weights and cache on each device. None
       if the size of the cache is unknown; the sampler then gets half of the
       memory.
-    critic: whether a critic of the same shape is also trained.
+    state_size: bytes of a trained parameter and its moments.
+    critic_size: the same of a critic of this shape; 0 without a critic.
     reference: whether a reference policy is kept.
     row_length: tokens per row if attention computes whole matrices of scores,
       0 for flash attention.
@@ -70,10 +72,10 @@ def choose(
   room = _ROOM * capacity
   room -= count * size if trained is None else base_bytes / shards
   count = count if trained is None else trained / shards
-  room -= 4 * _COPIES * count
+  room -= (state_size + _GRADIENT) * count
   # Policy and critic are updated one after the other, so the critic's gradients
   # do not exist while the policy is updated.
-  room -= (4 * (_COPIES - 1) * critic + 4 * reference) * count
+  room -= (critic_size + 4 * reference) * count
   room = room / 2 if sampler_bytes is None else room - sampler_bytes
   shards = mesh_lib.batch_devices(mesh) * mesh.shape["context"]
   tokens = -(-tokens // shards)

@@ -36,6 +36,12 @@ class ModelSettings(Settings):
     expert=True,
   )
   dtype: str = setting("float32", "compute dtype", choices=DTYPES)
+  param_dtype: str = setting(
+    "float32",
+    "in training, dtype of matrices and biases; bfloat16 is rounded "
+    "stochastically, and norm scales stay float32",
+    choices=DTYPES,
+  )
   attention: str = setting(
     "auto",
     "attention kernel; auto picks splash on TPU, cudnn on GPU in bfloat16",

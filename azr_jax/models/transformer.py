@@ -64,7 +64,7 @@ class Transformer(nn.Module):
 
   Attributes:
     config: shapes and constants.
-    dtype: compute type; parameters are float32.
+    dtype: compute type.
     attend: attention without a cache, from `attention.make`.
     remat: what the backward pass keeps, a key of `REMAT_POLICIES`.
     multiply: the product with a layer's kernel, from `products.make`.
@@ -80,6 +80,8 @@ class Transformer(nn.Module):
     joined: see `layers.Computation`.
     project: see `layers.Computation`.
     lora: the adapters of its projections; None without adapters.
+    param_dtype: dtype of the matrices and biases that are trained. Norm scales
+      and adapters are float32.
   """
 
   config: ModelConfig
@@ -97,6 +99,7 @@ class Transformer(nn.Module):
   joined: bool = False
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
+  param_dtype: jnp.dtype = jnp.float32
 
   @property
   def has_stack(self) -> bool:
@@ -243,6 +246,7 @@ def training(
   layers: str,
   lora: adapters.Lora | None = None,
   kernel_dtype: jnp.dtype | None = None,
+  param_dtype: DTypeLike = jnp.float32,
 ) -> Transformer:
   """Returns the training decoder, with the fastest settings for a mesh.
 
@@ -257,6 +261,7 @@ def training(
     layers: `scan`, `unrolled` or `auto`.
     lora: the adapters, if only these are trained.
     kernel_dtype: 8-bit dtype of a frozen base's kernels; None: not quantized.
+    param_dtype: dtype of trained matrices and biases.
   """
   return Transformer(
     config,
@@ -272,6 +277,7 @@ def training(
       and mesh.shape["tensor"] == 1
     ),
     lora=lora,
+    param_dtype=jnp.dtype(param_dtype),
   )
 
 
@@ -327,7 +333,11 @@ def abstract_trained(model: Transformer) -> BoxedParams:
   all parameters.
   """
   if model.lora is None:
-    return abstract_params(model)
+    boxed = abstract_params(model)
+    if model.param_dtype == jnp.float32:
+      return boxed
+    cast = functools.partial(compute_params, model.param_dtype)
+    return nn.meta.replace_boxed(boxed, jax.eval_shape(cast, nn.unbox(boxed)))
   return adapters.adapters_of(abstract_params(plain(model)))
 
 

@@ -110,6 +110,22 @@ def param_spec(
   return PartitionSpec(*axes)
 
 
+def fitting(sharding: NamedSharding, shape: Sequence[int]) -> NamedSharding:
+  """Returns a sharding without the splits that an array's shape cannot have.
+
+  Args:
+    sharding: the sharding of an array with as many axes. Each axis is split
+      over at most one axis of the mesh, as by `param_spec`.
+    shape: the array's shape.
+  """
+  sizes = sharding.mesh.shape
+  axes = [
+    axis if axis is None or size % sizes[axis] == 0 else None
+    for axis, size in zip(sharding.spec, shape, strict=False)
+  ]
+  return NamedSharding(sharding.mesh, PartitionSpec(*axes))
+
+
 def replicated(mesh: Mesh) -> NamedSharding:
   """Returns the sharding of a value that is replicated on every device."""
   return NamedSharding(mesh, PartitionSpec())

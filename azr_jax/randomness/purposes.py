@@ -20,6 +20,8 @@ class Purpose(enum.IntEnum):
   INIT = 5  # untrained parameters
   INTERACTIVE = 6  # samples of a notebook: 0 and call, or 1 and the seed
   ADAPTERS = 7  # untrained adapters
+  # Stochastic rounding: network, part of its state, updates so far, array.
+  ROUNDING = 8
 
   # Keys of the device, derived from a policy's key by `keys.fold`. The policy
   # derives its calls' keys from their numbers, which are below 2^31.

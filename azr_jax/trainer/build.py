@@ -21,17 +21,24 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import (
   advantages,
   corrections,
+  moments,
   objective,
   packing,
   policy_losses,
   preparation,
+  rounding,
   shaping,
 )
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
 from azr_jax.learner.optimizer import make_optimizer
-from azr_jax.learner.settings import LearnerSettings, SupervisedSettings
+from azr_jax.learner.rounding import Draws
+from azr_jax.learner.settings import (
+  LearnerSettings,
+  OptimizerSettings,
+  SupervisedSettings,
+)
 from azr_jax.models import (
   adapters,
   attention,
@@ -138,7 +145,7 @@ class Experiment:
     )
 
   def load_trained(self) -> types.Params:
-    """Returns the initial trained parameters, float32, sharded on the mesh."""
+    """Returns the initial trained parameters, sharded on the mesh."""
     rules = self.settings.shared.sharding.rules()
     return frozen.load_trained(
       self.source, self.model, self.mesh, rules, self.seed
@@ -276,11 +283,26 @@ def build_policy_model(
     c.sharding.rules(),
     rows=c.learner,
     sampler_bytes=_sampler_bytes(c, config, sampling_mesh, is_shared),
-    critic=c.learner.estimator == advantages.GAE,
+    state_size=state_size(c.model, c.optimizer),
+    critic_size=critic_size(c),
     reference=c.learner.kl_coef > 0,
     lora=c.lora,
   )
   return frozen.arranged(c, model, mesh) if is_shared else model
+
+
+def state_size(model: ModelSettings, optimizer: OptimizerSettings) -> float:
+  """Returns the bytes of a trained parameter and its moments."""
+  return (
+    jnp.dtype(model.param_dtype).itemsize + moments.BYTES[optimizer.moments]
+  )
+
+
+def critic_size(c: TrainSettings) -> float:
+  """Returns `state_size` of the critic; 0 without a critic."""
+  if c.learner.estimator != advantages.GAE:
+    return 0.0
+  return state_size(c.model, c.critic.optimizer)
 
 
 def _sampler_bytes(
@@ -315,7 +337,8 @@ def build_model(
   *,
   rows: LearnerSettings | SupervisedSettings | None,
   sampler_bytes: float | None,
-  critic: bool = False,
+  state_size: float = remat_lib.STATE_SIZE,
+  critic_size: float = 0.0,
   reference: bool = False,
   lora: LoraSettings = _ALL_TRAINED,
 ) -> transformer.Transformer:
@@ -329,7 +352,8 @@ def build_model(
       model is not trained.
     sampler_bytes: bytes of a sampler's weights and cache on each device. None
       if the size of the cache is unknown.
-    critic: whether a critic of the same shape is also trained.
+    state_size: bytes of a trained parameter and its moments.
+    critic_size: the same of a critic of this shape; 0 without a critic.
     reference: whether a reference policy is kept.
     lora: section `lora` of the configuration.
   """
@@ -348,7 +372,8 @@ def build_model(
     memory.capacity_bytes(mesh),
     inlined=transformer.is_inlined(model.layers, config.num_layers, mesh),
     sampler_bytes=sampler_bytes,
-    critic=critic,
+    state_size=state_size,
+    critic_size=critic_size,
     reference=reference,
     row_length=rows.row_length if rows and whole else 0,
     trained=trained,
@@ -367,6 +392,7 @@ def build_model(
     layers=model.layers,
     lora=lora.adapters,
     kernel_dtype=lora.kernel_dtype,
+    param_dtype=model.param_dtype,
   )
 
 
@@ -454,7 +480,9 @@ def build_learner(
   critic = None
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
-      make_optimizer(**vars(c.critic.optimizer)),
+      make_optimizer(
+        **vars(c.critic.optimizer), draws=Draws(c.seed, rounding.CRITIC)
+      ),
       gamma=c.critic.gamma,
       gae_lambda=c.critic.gae_lambda,
       num_minibatches=c.critic.num_minibatches,
@@ -470,7 +498,7 @@ def build_learner(
   return learner_lib.make(
     model,
     build_policy_loss(c, model, mesh),
-    make_optimizer(**vars(c.optimizer)),
+    make_optimizer(**vars(c.optimizer), draws=Draws(c.seed)),
     mesh,
     c.sharding.rules(),
     critic=critic,
@@ -479,6 +507,7 @@ def build_learner(
     prepare=build_preparation(c, model, mesh),
     entropy_target=EntropyTarget(**vars(target)) if target else None,
     base_dtype=c.lora.matrix_dtype(c.model.dtype),
+    seed=c.seed,
   )
 
 

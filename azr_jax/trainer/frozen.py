@@ -146,7 +146,7 @@ def load_trained(
   rules: types.Rules,
   seed: int,
 ) -> types.Params:
-  """Returns the initial trained parameters of a model, float32.
+  """Returns the initial trained parameters of a model in the learner's dtypes.
 
   Args:
     source: the model.
@@ -156,7 +156,7 @@ def load_trained(
     seed: the seed of new adapters.
   """
   if model.lora is None:
-    return source.load_params(mesh, rules)
+    return source.load_params(mesh, rules, dtype=model.param_dtype)
   if source.load_adapters is not None:
     return source.load_adapters(mesh, rules)
   return init_adapters(model, mesh, rules, seed)

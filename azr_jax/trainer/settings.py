@@ -85,8 +85,8 @@ class TrainSettings(Settings):
       raise Invalid(
         "rollout.temperature", "=0.0: expected a number above 0 in training"
       )
-    check_lora(self.lora, self.optimizer, "optimizer")
-    check_lora(self.lora, self.critic.optimizer, "critic.optimizer")
+    check_lora(self.lora, self.model, self.optimizer, "optimizer")
+    check_lora(self.lora, self.model, self.critic.optimizer, "critic.optimizer")
     own, sampled = self.lora.kernel_dtype, rollout.kernel_dtype
     if own is not None and sampled not in (None, own):
       raise Invalid(
@@ -135,9 +135,25 @@ class TrainSettings(Settings):
 
 
 def check_lora(
-  lora: LoraSettings, optimizer: OptimizerSettings, section: str
+  lora: LoraSettings,
+  model: ModelSettings,
+  optimizer: OptimizerSettings,
+  section: str,
 ) -> None:
-  """Raises Invalid if the optimizer of a section does not suit adapters."""
+  """Raises Invalid if a model or an optimizer does not suit adapters.
+
+  Args:
+    lora: the section that may ask for adapters.
+    model: the section that sets the dtype of parameters.
+    optimizer: the section that may ask for Muon.
+    section: name of the optimizer's section.
+  """
+  if lora.rank and model.param_dtype != "float32":
+    raise Invalid(
+      "model.param_dtype",
+      f"={model.param_dtype!r}: expected 'float32' with lora.rank={lora.rank}, "
+      "because adapters are small; lora.base_dtype is the frozen model's",
+    )
   if lora.rank and optimizer.muon_learning_rate:
     raise Invalid(
       f"{section}.muon_learning_rate",
@@ -323,7 +339,7 @@ class SupervisedTrainSettings(Settings):
 
   def check(self) -> None:
     """Rejects an unknown preset, and adapters of an untrained model."""
-    check_lora(self.lora, self.optimizer, "optimizer")
+    check_lora(self.lora, self.model, self.optimizer, "optimizer")
     kind, _, name = self.model.source.partition(":")
     if kind == "preset" and self.lora.rank:
       raise Invalid(

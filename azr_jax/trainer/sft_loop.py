@@ -25,6 +25,7 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import objective, packing, update
 from azr_jax.learner import settings as learner_settings
 from azr_jax.learner.optimizer import make_optimizer
+from azr_jax.learner.rounding import Draws
 from azr_jax.models import (
   load,
   peft_io,
@@ -133,6 +134,7 @@ def _build_learner(
     *(mesh, rules),
     rows=c.learner,
     sampler_bytes=0.0,
+    state_size=build.state_size(c.model, c.optimizer),
     lora=c.lora,
   )
   loss_fn = objective.make_supervised_loss(
@@ -141,11 +143,12 @@ def _build_learner(
   return model, learner_lib.make(
     model,
     loss_fn,
-    make_optimizer(**vars(c.optimizer)),
+    make_optimizer(**vars(c.optimizer), draws=Draws(c.seed)),
     mesh,
     rules,
     options=c.compiler.options(mesh),
     base_dtype=c.lora.matrix_dtype(c.model.dtype),
+    seed=c.seed,
   )
 
 

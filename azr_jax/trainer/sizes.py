@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_collections
 from jax.sharding import Mesh
@@ -41,8 +42,8 @@ _MICRO_TOKENS, _CHUNK_TOKENS = 4096, 1024
 _LOGIT_COPIES = 4
 # Fraction of memory for a chunk's logits.
 _MAX_LOGITS = 0.1
-# State: parameters and two moments. Gradients: the sum and a micro-batch's.
-_STATE_COPIES, _GRADIENT_COPIES = 3, 2
+# Bytes of a parameter's gradients: the sum and a micro-batch's.
+_GRADIENTS = 8
 # On CPUs, XLA needs this many times the memory of a bfloat16 pool.
 _CPU_HALF_COPIES = 4
 
@@ -309,7 +310,12 @@ def check_update(
   tokens = rows * learner.row_length // mesh_lib.batch_devices(mesh)
   vocab = config.vocab_size // mesh.shape["tensor"]
   logits = 4 * vocab * min(learner.chunk_tokens, tokens)
-  held = state_bytes + params_bytes  # Gradients, at best summed in place.
+  gradients = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float32, sharding=x.sharding),
+    state.params,
+  )
+  # At best, gradients are summed in place.
+  held = state_bytes + layout.shard_bytes(gradients)
   if available is None or held + logits <= available:
     return state_bytes
   advice = "take a smaller model, or more devices with config.mesh.fsdp"
@@ -343,6 +349,7 @@ class Memory:
     platform: the devices' platform: cpu, gpu or tpu.
     lora: the adapters, if only these are trained.
     base_bytes: bytes of the frozen parameters.
+    state_size: bytes of a trained parameter and its moments, of all networks.
   """
 
   config: ModelConfig
@@ -354,6 +361,7 @@ class Memory:
   platform: str
   lora: adapters.Lora | None = None
   base_bytes: int = 0
+  state_size: float = remat_lib.STATE_SIZE
 
   def chunk_tokens(self) -> int:
     """Returns how many tokens' logits fit into their share of memory."""
@@ -365,9 +373,8 @@ class Memory:
     count = presets.parameter_count(self.config)
     if self.lora is not None:
       count = adapters.parameter_count(self.config, self.lora)
-    copies = _STATE_COPIES * (1 + self.critic) + _GRADIENT_COPIES
     room = (layout.MAX_HELD - _MAX_LOGITS) * self.available
-    room -= 4 * count * copies / self.devices
+    room -= count * (self.state_size + _GRADIENTS) / self.devices
     room -= self.base_bytes / self.devices
     rows = room // (row_length * self._token_bytes(row_length))
     return max(1, int(rows))

@@ -26,7 +26,8 @@ GPU = stand_in(
   [
     ({}, "none"),
     ({"reference": True}, "dots"),
-    ({"critic": True}, "attention"),
+    ({"critic_size": 12.0}, "attention"),
+    ({"critic_size": 12.0, "state_size": 4.0}, "dots"),
     ({"row_length": 1024}, "dots"),
   ],
 )

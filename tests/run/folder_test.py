@@ -1,5 +1,6 @@
 """A run folder belongs to one config and one process."""
 
+import ast
 import contextlib
 
 import pytest
@@ -29,10 +30,15 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
   longer.executor.backend = "ray"
   longer.evaluation.every = 3
   lock(tmp_path, longer)
-  other = azr.get_config("tiny")
-  other.seed = 9
-  with pytest.raises(ValueError, match="config.seed=9: expected 0"):
-    lock(tmp_path, other)
+  for key, value, begun in (
+    ("seed", "9", "0"),
+    ("optimizer.moments", "'int8'", "'float32'"),
+    ("model.param_dtype", "'bfloat16'", "'float32'"),
+  ):
+    other = azr.get_config("tiny")
+    other.update_from_flattened_dict({key: ast.literal_eval(value)})
+    with pytest.raises(ValueError, match=f"{key}={value}: expected {begun}"):
+      lock(tmp_path, other)
 
 
 def test_a_run_of_an_earlier_version_had_the_defaults_of_new_keys(tmp_path):

@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import openai
 import pytest
+import training
 
 from azr_jax.cli.errors import UsageError
 from azr_jax.models import adapter_stack, load, peft_io, transformer
 from azr_jax.models.adapters import Lora
 from azr_jax.serving import command
 from azr_jax.trainer import loading
-from tests.serving.conftest import on_one_device, serving
+from tests.serving.conftest import serving
 
 LORAS = {
   "wide": Lora(rank=4, alpha=8.0),
@@ -44,7 +45,7 @@ def make_folders(model_folder, tmp_path_factory):
 @pytest.fixture(scope="module", name="served_adapters")
 def serve_adapters(folders, model_folder, settings):
   with pytest.MonkeyPatch.context() as patch:
-    on_one_device(patch)
+    training.use_devices(patch)
     named = command.find_adapters([f"{k}={v}" for k, v in folders.items()])
     stack = adapter_stack.holding([one.lora for one in named.values()])
     policy = loading.load_policy(settings, str(model_folder), stack=stack)
@@ -56,7 +57,7 @@ def serve_adapters(folders, model_folder, settings):
 def alone(folder, settings):
   """The text that an adapter's own policy samples."""
   with pytest.MonkeyPatch.context() as patch:
-    on_one_device(patch)
+    training.use_devices(patch)
     policy = loading.load_policy(settings, str(folder))
   [(*_, done)] = policy.sample(
     [policy.prompt(PROMPT)], 1, temperature=0.0, max_new_tokens=[12]

@@ -68,7 +68,8 @@ def test_a_policy_shares_memory_with_its_sampler_and_other_models(
   held = memory_held(
     monkeypatch, lambda: build.build_policy_model(c, model, mesh)
   )
-  assert (held["critic"], held["reference"]) == (critic, reference)
+  assert held["state_size"] == 12
+  assert (held["critic_size"], held["reference"]) == (12 * critic, reference)
   assert held["sampler_bytes"] is None
   rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   assert held["tokens"] == rows * c.learner.row_length

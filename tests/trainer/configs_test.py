@@ -261,6 +261,9 @@ def test_every_system_takes_every_estimator(estimator):
     ("learner.row_length", 100),
     ("optimizer.b2", 1.0),
     ("optimizer.learning_rate", float("inf")),
+    ("optimizer.moments", "int4"),
+    ("critic.optimizer.moments", "float16"),
+    ("model.param_dtype", "int8"),
     ("critic.optimizer.learning_rate", 0.0),
     ("model.attention", "flash"),
     ("sharding.embed", "model"),
@@ -276,6 +279,16 @@ def test_a_bad_value_is_named(key, value):
   message = str(refusal.value)
   assert message.startswith(f"config.{key}={value!r}: expected ")
   assert "\n" not in message
+
+
+def test_adapters_keep_float32_parameters():
+  config = azr.get_config("qwen3-0.6b_lora_h100")
+  config.optimizer.moments = "int8"
+  assert settings.read_train(config)
+  config.model.param_dtype = "bfloat16"
+  expected = "model.param_dtype='bfloat16': expected 'float32' with lora.rank"
+  with pytest.raises(Invalid, match=expected):
+    settings.read_train(config)
 
 
 @pytest.mark.parametrize("variant", ["tiny", "smollm2-135m", "qwen2.5-7b"])

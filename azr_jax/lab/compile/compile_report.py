@@ -250,6 +250,8 @@ def make_shapes(
     prefill_shapes=prefill_shapes,
     dtypes=r.dtypes(c.model.dtype, c.lora.kernel_dtype),
     adapters=trained,
+    state_size=build.state_size(c.model, c.optimizer),
+    critic_size=build.state_size(c.model, c.critic.optimizer),
   )
 
 

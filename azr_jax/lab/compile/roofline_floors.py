@@ -14,14 +14,13 @@ from azr_jax.lab.compile import parts
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.operations import SamplingDtypes, cache_entry_bytes
 from azr_jax.models.presets import parameter_count
+from azr_jax.models.remat import STATE_SIZE
 from azr_jax.parallel.chips import Chip
 
 # Passes of an update over the tokens: one forward, and backward twice its work.
 _TRAINING_PASSES = 3
-# Parameter-sized arrays that an optimizer step reads (gradients, parameters
-# and two moments) and writes (parameters and two moments).
-_OPTIMIZER_ARRAYS = 4 + 3
-_MASTER_BYTES = 4
+# Bytes of a parameter's gradient, which an optimizer step reads.
+_GRADIENT_BYTES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +38,8 @@ class Shapes:
     prefill_shapes: program -> rows of a call, and tokens per row.
     dtypes: dtypes of the sampler's weights and cache.
     adapters: number of trained parameters, if only adapters are trained.
+    state_size: bytes of a trained parameter and its moments.
+    critic_size: the same of the critic.
   """
 
   chips: int
@@ -51,6 +52,8 @@ class Shapes:
   prefill_shapes: Mapping[str, tuple[int, int]]
   dtypes: SamplingDtypes
   adapters: int | None = None
+  state_size: float = STATE_SIZE
+  critic_size: float = STATE_SIZE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +92,10 @@ def call_floors(
       # Frozen matrices have no gradients.
       passes |= {part: _TRAINING_PASSES - 1 for part in _weights(config)}
     work = {part: _Work(passes[part] * w.flops) for part, w in forward.items()}
-    state = _MASTER_BYTES * trained / s.chips
-    work[parts.OPTIMIZER] = _Work(bytes=_OPTIMIZER_ARRAYS * state)
+    size = s.state_size if name == "update" else s.critic_size
+    # Parameters and moments are read and written.
+    moved = _GRADIENT_BYTES + 2 * size
+    work[parts.OPTIMIZER] = _Work(bytes=moved * trained / s.chips)
   elif name in s.prefill_shapes:
     work = _sampling(config, s, *s.prefill_shapes[name], 0.0)
     # Prefill samples no token, so it needs no logits.
