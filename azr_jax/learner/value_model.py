@@ -23,7 +23,9 @@ HEAD = "value_head"
 
 def decoder(model: transformer.Transformer) -> transformer.Transformer:
   """Returns the policy's decoder without its output head."""
-  config = dataclasses.replace(model.config, tie_embeddings=True)
+  config = dataclasses.replace(
+    model.config, tie_embeddings=True, logits_scale=1.0
+  )
   return model.clone(config=config)
 
 

@@ -4,6 +4,7 @@ Attention over a cache, as in sampling, is in `cached_attention.py`.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +17,43 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # Score of keys that a query must not see.
 MASK_VALUE = -1e30
-# (q, k, v, segment_ids) -> outputs.
-AttentionFn = Callable[
-  [
-    Float[Array, "B S H E"],
-    Float[Array, "B S K E"],
-    Float[Array, "B S K E"],
-    Int[Array, "B S"],
-  ],
-  Float[Array, "B S H E"],
-]
 
 
-def causal_mask(segment_ids: Int[Array, "B S"]) -> Bool[Array, "B S S"]:
-  """Returns whether each query sees each key: same sequence, and not later."""
+class AttentionFn(Protocol):
+  """Causal attention within the sequences of rows."""
+
+  def __call__(
+    self,
+    q: Float[Array, "B S H E"],
+    k: Float[Array, "B S K E"],
+    v: Float[Array, "B S K E"],
+    segment_ids: Int[Array, "B S"],
+    window: int = 0,
+  ) -> Float[Array, "B S H E"]:
+    """Returns the outputs.
+
+    Args:
+      q: not scaled yet.
+      k: may have fewer heads than `q`.
+      v: as many heads as `k`.
+      segment_ids: which sequence of its row a token belongs to.
+      window: number of tokens that a token attends to, including itself; 0: all
+        earlier ones.
+    """
+    ...
+
+
+def causal_mask(
+  segment_ids: Int[Array, "B S"], window: int = 0
+) -> Bool[Array, "B S S"]:
+  """Returns whether each query sees each key.
+
+  It sees keys of its sequence that are not later and, with a window, among
+  these the last `window`.
+  """
   same = segment_ids[:, :, None] == segment_ids[:, None, :]
-  return jnp.tril(same)
+  seen = jnp.tril(same)
+  return jnp.triu(seen, 1 - window) if window else seen
 
 
 @jax.named_scope("attend")
@@ -40,6 +62,7 @@ def xla_attention(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B S"],
+  window: int = 0,
 ) -> Float[Array, "B S H E"]:
   """Returns attention in plain XLA; scores and softmax are float32."""
   B, S, H, E = q.shape
@@ -48,7 +71,7 @@ def xla_attention(
   scores_BKGST = jnp.einsum(
     "BSKGE,BTKE->BKGST", q_BSKGE, k, preferred_element_type=jnp.float32
   )
-  mask = causal_mask(segment_ids)[:, None, None]
+  mask = causal_mask(segment_ids, window)[:, None, None]
   scores_BKGST = jnp.where(mask, scores_BKGST, MASK_VALUE)
   weights_BKGST = jax.nn.softmax(scores_BKGST, axis=-1).astype(v.dtype)
   out_BSKGE = jnp.einsum("BKGST,BTKE->BSKGE", weights_BKGST, v)

@@ -82,6 +82,7 @@ def make(
       by_row,
       by_row,
       jax.tree.map(lambda _: by_row, cache.live),
+      None if cache.window is None else replicated,
     )
     of_recent = None
     if recent is not None:
@@ -111,19 +112,32 @@ def list_pages(
   table: Int[Array, "B M"],
   length: Int[Array, " B"],
   platform: str,
+  windows: tuple[int, ...] = (0,),
 ) -> LivePages | RowShares:
   """Returns the work list of the platform's kernel for one device's pages.
+
+  If layers have several windows, these are a last axis of its arrays.
 
   Args:
     pool: the pages; only the shape matters.
     table: the pages of each row.
     length: number of filled entries of each row.
     platform: cpu, gpu or tpu. A CPU interprets the TPU kernel.
+    windows: the distinct windows of the layers; 0 has none.
   """
   _, _, K, C, _ = pool.v.shape
-  if platform == "gpu":
-    return gpu_page_kernel.row_shares(length, C, K)
-  return page_kernel.live_pages(table, length, C)
+
+  def of_window(window: int | None) -> LivePages | RowShares:
+    if platform == "gpu":
+      return gpu_page_kernel.row_shares(length, C, K, window)
+    return page_kernel.live_pages(table, length, C, window)
+
+  if not any(windows):
+    return of_window(None)
+  lists = [of_window(size or pages.NO_WINDOW) for size in windows]
+  if len(lists) == 1:
+    return lists[0]
+  return jax.tree.map(lambda *x: jnp.stack(x, axis=-1), *lists)
 
 
 @jax.named_scope("attend")
@@ -167,17 +181,26 @@ def cached_attention(
     out_BKQE = gpu_page_kernel.attend(
       *(q_BKQE, new, cache.pool, cache.table, cache.live, recent, layer),
       interpret=interpret,
+      window=cache.window,
     )
   elif isinstance(cache.live, LivePages) and recent is not None:
     out_BKQE = page_kernel.attend(
       *(q_BKQE * E**-0.5, new, cache.pool, cache.live, recent, layer),
       interpret=interpret,
+      window=cache.window,
     )
   else:
     q_BKQE *= E**-0.5
     index_Q = jnp.tile(jnp.arange(S), G)
-    softmax = _attend_to_newer(q_BKQE, index_Q, new, recent, layer)
-    softmax = _attend_to_pages(softmax, q_BKQE, cache, layer, platform)
+    window = cache.window
+    softmax = _attend_to_newer(q_BKQE, index_Q, new, recent, layer, window)
+    lower_BQ = None
+    if window is not None:
+      count = 0 if recent is None else recent.count.reshape(-1, 1)
+      lower_BQ = cache.length[:, None] + count + index_Q[None] + 1 - window
+    softmax = _attend_to_pages(
+      softmax, q_BKQE, cache, layer, platform, lower_BQ
+    )
     out_BKQE = softmax.sum_BKQE / softmax.total_BKQ[..., None]
   out_BKGSE = out_BKQE.reshape(B, K, G, S, E)
   return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)
@@ -189,6 +212,7 @@ def _attend_to_newer(
   new: Entries,
   recent: RecentKV | None,
   layer: Int[Array, ""],
+  window: Int[Array, ""] | None,
 ) -> _Softmax:
   """Returns the softmax over the tokens that are not in the cache yet.
 
@@ -197,6 +221,7 @@ def _attend_to_newer(
     new: keys and values of the new tokens.
     recent: tokens after the cache's and before the new ones.
     layer: index of the layer in `recent`.
+    window: see `PagedCache`.
   """
   # Every token sees itself, so the running maximum starts at a visible score.
   last_BQ, newer = index_Q[None], new
@@ -209,7 +234,10 @@ def _attend_to_newer(
     one_layer = jax.tree.map(lambda x: x[None], new)
     newer = pages.append(entries, one_layer, recent.count)
     newer = jax.tree.map(lambda x: x[0], newer)
-  seen_BQN = jnp.arange(newer.v.shape[2])[None, None] <= last_BQ[..., None]
+  index_N = jnp.arange(newer.v.shape[2])[None, None]
+  seen_BQN = index_N <= last_BQ[..., None]
+  if window is not None:
+    seen_BQN &= index_N > last_BQ[..., None] - window
   newer = newer.replace(k=jnp.swapaxes(newer.k, 2, 3))
   return _attend(None, q, newer, seen_BQN[:, None])
 
@@ -220,6 +248,7 @@ def _attend_to_pages(
   cache: PagedCache,
   layer: Int[Array, ""],
   platform: str,
+  lower_BQ: Int[Array, "B Q"] | None,
 ) -> _Softmax:
   """Adds all cached keys to the softmax.
 
@@ -229,17 +258,19 @@ def _attend_to_pages(
     cache: the cache of the same rows.
     layer: index of the layer in the cache.
     platform: cpu, gpu or tpu.
+    lower_BQ: the first entry in each query's window. None without windows.
   """
   rows = q.shape[0]
   size = block_rows(rows, platform)
   if size == rows:
     return _attend_block(
-      softmax, q, cache.table, cache.length, cache, layer, platform
+      *(softmax, q, cache.table, cache.length, lower_BQ),
+      *(cache, layer, platform),
     )
   # After sorting, the rows of a block end at about the same page.
   order = cache.order
   q, table, length = q[order], cache.table[order], cache.length[order]
-  softmax = jax.tree.map(lambda x: x[order], softmax)
+  softmax, lower_BQ = jax.tree.map(lambda x: x[order], (softmax, lower_BQ))
 
   def attend(block: jax.Array, whole: _Softmax) -> _Softmax:
     def of_block(array: jax.Array) -> jax.Array:
@@ -250,6 +281,7 @@ def _attend_to_pages(
       of_block(q),
       of_block(table),
       of_block(length),
+      jax.tree.map(of_block, lower_BQ),
       cache,
       layer,
       platform,
@@ -281,27 +313,46 @@ def _attend_block(
   q: Float[Array, "B K Q E"],
   table: Int[Array, "B M"],
   length: Int[Array, " B"],
+  lower_BQ: Int[Array, "B Q"] | None,
   cache: PagedCache,
   layer: Int[Array, ""],
   platform: str,
 ) -> _Softmax:
-  """Adds the pages of some rows to their softmax."""
+  """Adds the pages of some rows to their softmax.
+
+  With a window, each row begins with the first page that its window reaches.
+  """
   C = pages.entries_of_page(cache.pool)
+  first_B = None
+  if lower_BQ is not None:
+    first_B = jnp.maximum(jnp.min(lower_BQ, axis=1), 0) // C
 
   def attend_page(number: jax.Array, softmax: _Softmax) -> _Softmax:
-    page_B = jax.lax.dynamic_index_in_dim(table, number, 1, keepdims=False)
-    entry_C = number * C + jnp.arange(C)
-    seen_BC = entry_C[None, :] < length[:, None]
+    if first_B is None:
+      page_B = jax.lax.dynamic_index_in_dim(table, number, 1, keepdims=False)
+      entry_C = number * C + jnp.arange(C)
+      seen = entry_C[None, :] < length[:, None]
+    else:
+      number_B = first_B + number
+      at = jnp.minimum(number_B, table.shape[1] - 1)
+      page_B = jnp.take_along_axis(table, at[:, None], axis=1)[:, 0]
+      entry_BC = number_B[:, None] * C + jnp.arange(C)[None]
+      seen = (entry_BC < length[:, None])[:, None]
+      assert lower_BQ is not None
+      seen &= entry_BC[:, None] >= lower_BQ[..., None]
     return _attend(
       softmax,
       q,
       jax.tree.map(
         lambda pool: _read_pages(pool, layer, page_B, platform), cache.pool
       ),
-      seen_BC[:, None, None],
+      seen[:, None, None] if first_B is None else seen[:, None],
     )
 
-  longest = -(-jnp.max(length) // C)
+  if first_B is None:
+    longest = -(-jnp.max(length) // C)
+  else:
+    longest = jnp.max(-(-length // C) - first_B)
   return jax.lax.fori_loop(0, longest, attend_page, softmax)
 
 

@@ -59,6 +59,8 @@ def make_attention(
 ) -> Callable[..., Float[Array, "B S H E"]]:
   """Returns cuDNN's attention; the packed form never holds an [S, S] array.
 
+  Layers with a sliding window have the masked form.
+
   A row whose segments do not ascend, or that has too many sequences, gives NaN
   instead of a wrong result.
 
@@ -81,11 +83,12 @@ def make_attention(
     k: Float[Array, "B S K E"],
     v: Float[Array, "B S K E"],
     segment_ids: Int[Array, "B S"],
+    window: int = 0,
   ) -> Float[Array, "B S H E"]:
     tensor = mesh.shape["tensor"]
     heads = "tensor" if k.shape[2] % tensor == 0 else None
     by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, heads)
-    if packs and q.shape[3] <= _PACKED_HEAD_SIZE:
+    if packs and not window and q.shape[3] <= _PACKED_HEAD_SIZE:
       on_shard = functools.partial(
         _attend_packed,
         # XLA reads 1 as "not packed".
@@ -93,7 +96,7 @@ def make_attention(
         kernels=kernels or Kernels(),
       )
     else:
-      on_shard = _attend_masked
+      on_shard = functools.partial(_attend_masked, window=window)
     return jax.shard_map(
       on_shard,
       mesh=mesh,
@@ -116,11 +119,14 @@ def _attend_masked(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B S"],
+  window: int,
 ) -> Float[Array, "B S H E"]:
   """Attends with a mask [S, S] per row, which cuDNN adds to the scores."""
   S = q.shape[1]
   q, k, v, segments = _padded(q, k, v, segment_ids)
   mask = jnp.tril(segments[:, :, None] == segments[:, None, :])[:, None]
+  if window:
+    mask = jnp.triu(mask, 1 - window)
   return jax.nn.dot_product_attention(
     q, k, v, mask=mask, implementation="cudnn"
   )[:, :S]

@@ -18,11 +18,13 @@ from azr_jax.models import (
   adapters,
   gguf_io,
   gguf_tokenizer,
+  huggingface_config,
   rope,
   weight_loading,
   weight_names,
 )
-from azr_jax.models.config import ModelConfig
+from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+from azr_jax.models.families import registry
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.types import Params
 
@@ -98,13 +100,19 @@ def _architecture(config: ModelConfig) -> str:
   Raises:
     ValueError: no architecture has this shape.
   """
-  if config.qk_norm and config.qkv_bias:
+  family = registry.of(config)
+  is_plain = config.windows == () and isinstance(
+    config.rope_scaling, Llama3RopeScaling | None
+  )
+  if family.gguf is None or not is_plain:
+    names = [f.name for f in registry.FAMILIES.values() if f.gguf]
     raise ValueError(
-      "qkv_bias=True, qk_norm=True: expected at most one to save as GGUF"
+      f"model_type={family.name!r}: expected one of {names}, without sliding "
+      "windows and YaRN, to save as GGUF"
     )
-  if config.qk_norm:
-    return "qwen3"
-  return "qwen2" if config.qkv_bias else "llama"
+  # Refuses what the family cannot describe, as for its own files.
+  huggingface_config.to_huggingface(config, "float32")
+  return family.gguf
 
 
 def _check_rows(config: ModelConfig, kind: _Kind) -> None:

@@ -165,6 +165,7 @@ def _read_config(
     max_positions=take("context_length"),
     qkv_bias="model.layers.0.self_attn.q_proj.bias" in tensors,
     qk_norm="model.layers.0.self_attn.q_norm.weight" in tensors,
+    family=architecture,
   )
   for name, value in fields.items():
     if name not in _IGNORED_KEYS:

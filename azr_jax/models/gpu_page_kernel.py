@@ -68,7 +68,10 @@ def supports(page_size: int, head_size: int, dtype: DTypeLike) -> bool:
 
 
 def row_shares(
-  length: Int[Array, " B"], page_size: int, kv_heads: int
+  length: Int[Array, " B"],
+  page_size: int,
+  kv_heads: int,
+  window: int | None = None,
 ) -> RowShares:
   """Cuts the cached tokens of a device's rows into shares of similar length.
 
@@ -76,12 +79,19 @@ def row_shares(
     length: number of filled entries of each row.
     page_size: C, the entries per page.
     kv_heads: K of the device.
+    window: number of tokens that a token attends to, including itself. The
+      shares then begin where the window of the row's next token does.
   """
   block = _block(page_size)
   B = length.shape[0]
   # With this many shares, none is longer than a mean row, and none is empty.
   wanted = max(B, -(-_PROGRAMS // kv_heads))
   blocks = -(-length // block)
+  lower = skipped = None
+  if window is not None:
+    lower = length - window + 1
+    skipped = jnp.maximum(lower, 0) // block
+    blocks -= skipped
   size = jnp.maximum(1, -(-jnp.sum(blocks) // wanted))
   ends = jnp.cumsum(-(-blocks // size))
   index = jnp.arange(B + wanted, dtype=jnp.int32)
@@ -90,12 +100,15 @@ def row_shares(
   row = jnp.minimum(row, B - 1)
   first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends.astype(jnp.int32)])
   start = (index - first[row]) * (size * block)
+  if skipped is not None:
+    start += skipped[row] * block
   end = jnp.minimum(start + size * block, length[row])
   return RowShares(
     row=row,
     start=jnp.where(is_live, start, 0).astype(jnp.int32),
     end=jnp.where(is_live, end, 0).astype(jnp.int32),
     first=first,
+    lower=None if lower is None else lower[row].astype(jnp.int32),
   )
 
 
@@ -113,6 +126,7 @@ def attend(
   recent: RecentKV,
   layer: Int[Array, ""],
   interpret: bool = False,
+  window: Int[Array, ""] | None = None,
 ) -> Float[Array, "B K Q E"]:
   """Returns causal attention of S tokens per row, including earlier tokens.
 
@@ -125,6 +139,8 @@ def attend(
     recent: tokens after those in pages and before the new ones.
     layer: index of the layer in the pool and recent tokens.
     interpret: run the kernels in interpret mode on any device, for tests.
+    window: number of tokens that a token attends to; the shares are made for
+      it. None: all earlier ones.
   """
   B, K, Q, E = q.shape
   C, W = pool.v.shape[3], shares.row.shape[0]
@@ -132,9 +148,21 @@ def attend(
   # As one array, because XLA launches an operation for each that it writes.
   qkv = jnp.concatenate([q, new.k, new.v], axis=2)
   at_layer = jnp.reshape(layer, 1).astype(jnp.int32)
+  lower, reach = None, None
+  if window is not None:
+    assert shares.lower is not None
+    # The window moves on with each recent token.
+    lower = shares.lower + jnp.broadcast_to(recent.count, B)[shares.row]
+    reach = jnp.reshape(window, 1)
   number = jax.ShapeDtypeStruct((W, K, padded), jnp.float32)
   parts = pl.pallas_call(
-    functools.partial(_read_share, queries=Q, block=_block(C), page_size=C),
+    functools.partial(
+      _read_share,
+      queries=Q,
+      block=_block(C),
+      page_size=C,
+      tokens=new.v.shape[2],
+    ),
     grid=(W, K),
     out_shape=(
       number,
@@ -145,7 +173,7 @@ def attend(
     name="decode_attention",
     interpret=interpret,
   )(
-    *(at_layer, shares.row, shares.start, shares.end, table),
+    *(at_layer, shares.row, shares.start, shares.end, lower, table),
     *(qkv, pool.k, pool.v),
   )
   return pl.pallas_call(
@@ -156,7 +184,7 @@ def attend(
     name="decode_attention_join",
     interpret=interpret,
   )(
-    *(at_layer, shares.first, jnp.reshape(recent.count, -1)),
+    *(at_layer, shares.first, jnp.reshape(recent.count, -1), reach),
     *(qkv, recent.entries.k, recent.entries.v),
     *parts,
   )
@@ -167,6 +195,7 @@ def _read_share(
   row_ref: Any,
   start_ref: Any,
   end_ref: Any,
+  lower_ref: Any | None,
   table_ref: Any,
   qkv_ref: Any,
   k_ref: Any,
@@ -178,6 +207,7 @@ def _read_share(
   queries: int,
   block: int,
   page_size: int,
+  tokens: int,
 ) -> None:
   """Writes a row's softmax over the tokens of a share, for one key head."""
   share, head = pl.program_id(0), pl.program_id(1)
@@ -194,7 +224,11 @@ def _read_share(
       # Written as a product, so that the compiler can see the alignment and
       # read 16 bytes at once.
       entries = pl.ds(jax.lax.rem(number, in_page) * block, block)
-      seen = number * block + jnp.arange(block) < end
+      entry = number * block + jnp.arange(block)
+      seen = entry < end
+      if lower_ref is not None:
+        first = lower_ref[share] + _index_of_token(q, tokens)
+        seen = seen[None, :] & (entry[None, :] >= first)
       return _with_tokens(
         softmax,
         q,
@@ -214,6 +248,7 @@ def _join_row(
   layer_ref: Any,
   first_ref: Any,
   count_ref: Any,
+  window_ref: Any | None,
   qkv_ref: Any,
   recent_k_ref: Any,
   recent_v_ref: Any,
@@ -236,10 +271,16 @@ def _join_row(
 
   def add_recent(number: jax.Array, softmax: Softmax) -> Softmax:
     entries = pl.ds(number * block, block)
-    seen = number * block + jnp.arange(block) < count
+    entry = number * block + jnp.arange(block)
+    filled = seen = entry < count
+    if window_ref is not None:
+      oldest = count + _index_of_token(q, tokens) + 1 - window_ref[0]
+      seen = seen[None, :] & (entry[None, :] >= oldest)
     # The last block may extend past the end of the array.
     k, v = (
-      plgpu.load(ref.at[layer, row, head, entries], mask=seen[:, None], other=0)
+      plgpu.load(
+        ref.at[layer, row, head, entries], mask=filled[:, None], other=0
+      )
       for ref in (recent_k_ref, recent_v_ref)
     )
     return _with_tokens(softmax, q, k.T, v, seen)
@@ -260,8 +301,12 @@ def _join_row(
     score = jnp.sum(
       q.astype(jnp.float32) * k.astype(jnp.float32)[None, :], axis=1
     )
-    # A query sees its own token and earlier ones, so it always sees the first.
-    score = jnp.where(jax.lax.rem(query, tokens) >= token, score, MASK_VALUE)
+    # A query sees its own token and earlier ones, so it always sees the first
+    # unless a window hides it.
+    seen = jax.lax.rem(query, tokens) >= token
+    if window_ref is not None:
+      seen &= jax.lax.rem(query, tokens) - token < window_ref[0]
+    score = jnp.where(seen, score, MASK_VALUE)
     value = jnp.broadcast_to(v.astype(jnp.float32)[None, :], q.shape)
     softmax = _joined(softmax, (score, jnp.ones_like(score), value))
   _, total, weighted = softmax
@@ -270,6 +315,11 @@ def _join_row(
     (weighted / total[:, None]).astype(out_ref.dtype),
     mask=(query < queries)[:, None],
   )
+
+
+def _index_of_token(q: Float[Array, "Q E"], tokens: int) -> Int[Array, "Q 1"]:
+  """Returns which of a row's new tokens each query belongs to."""
+  return jax.lax.rem(jnp.arange(q.shape[0]), tokens)[:, None]
 
 
 def _queries(
@@ -301,7 +351,7 @@ def _with_tokens(
   q: Float[Array, "Q E"],
   k: Float[Array, "E T"],
   v: Float[Array, "T E"],
-  seen: Bool[Array, " T"],
+  seen: Bool[Array, "*Q T"],
 ) -> Softmax:
   """Adds tokens to a softmax.
 
@@ -309,9 +359,11 @@ def _with_tokens(
     softmax: the softmax over the tokens so far.
     k: keys of T tokens.
     v: values of the T tokens.
-    seen: which tokens are visible; the first one must be.
+    seen: which tokens are visible, to all queries or to each. If none is, the
+      result counts for nothing beside a visible token.
   """
-  scores = jnp.where(seen[None, :], plgpu.dot(q, k), MASK_VALUE)
+  seen = seen[None, :] if seen.ndim == 1 else seen
+  scores = jnp.where(seen, plgpu.dot(q, k), MASK_VALUE)
   maximum = jnp.maximum(softmax[0], jnp.max(scores, axis=1))
   weights = jnp.exp(scores - maximum[:, None])
   scale = jnp.exp(softmax[0] - maximum)

@@ -89,11 +89,15 @@ def make(
     config: the decoder's config.
     dtype: the type of kernels and computation.
   """
-  pairs = config.head_size // 2
+  pairs, rotary = config.head_size // 2, rope.of_layers(config)
   fits = (
     mesh_lib.platform(mesh) == "gpu"
     and mesh.shape["fsdp"] == mesh.shape["tensor"] == 1
     and not config.qk_norm
+    and not config.joint_qk_norm
+    and config.norm_before
+    and rotary.frequencies.shape == (pairs,)
+    and rotary.magnitude is None
     and config.hidden_size % _PRODUCT == 0
     # Triton needs powers of 2.
     and pairs >= _PRODUCT
@@ -125,9 +129,8 @@ def project(
   """
   (B, S, D), (_, K, members, E) = x.shape, kernel.shape
   tokens, pairs = B * S, min(_PAIRS, E // 2)
-  angles = rope.angles(
-    positions.reshape(tokens), rope.inverse_frequencies(config)
-  )
+  frequencies = rope.of_layers(config).frequencies
+  angles = rope.angles(positions.reshape(tokens), frequencies)
   heads = pl.pallas_call(
     functools.partial(
       _project,

@@ -2,12 +2,14 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple, TypeAlias
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Float32, Int, Num
+import numpy as np
+from jaxtyping import Array, Float, Float32, Int, Int32, Num
 
 from azr_jax.models import (
   adapters,
@@ -18,7 +20,7 @@ from azr_jax.models import (
   products,
   rope,
 )
-from azr_jax.models.config import ModelConfig
+from azr_jax.models.config import SILU, ModelConfig
 from azr_jax.models.naming import named
 
 
@@ -74,6 +76,29 @@ class Inputs(NamedTuple):
   adapter_ids: Int[Array, "B _S"] | None = None
 
 
+class Varying(NamedTuple):
+  """The inputs in which layers differ: of one layer or, with L, of all.
+
+  Attributes:
+    window: index of the layer's window in `ModelConfig.distinct_windows`. None
+      if all layers have the same.
+    rotary: the layer's rotation. None if all layers have the same.
+  """
+
+  window: Int32[np.ndarray, "*L"] | Int32[Array, "*L"] | None
+  rotary: rope.Rotary | None
+
+
+def varying(config: ModelConfig) -> Varying:
+  """Returns the inputs in which the layers of a decoder differ."""
+  rotary, windows = rope.of_layers(config), config.distinct_windows
+  is_alike = rotary.frequencies.ndim == 1
+  index = None
+  if len(windows) > 1:
+    index = np.asarray([windows.index(w) for w in config.windows], np.int32)
+  return Varying(index, None if is_alike else rotary)
+
+
 # What the backward pass of `_rms_norm` keeps: x, the scale, and the inverse of
 # each token's root mean square.
 _Normed: TypeAlias = tuple[
@@ -88,23 +113,52 @@ class RMSNorm(nn.Module):
     eps: added to the mean square.
     axis_name: logical name of the normalized axis.
     is_applied: False returns the scale alone, for a kernel that normalizes.
+    offset: whether 1 is added to the learned scale, which then starts at 0.
+    divisor: divides the scale.
   """
 
   eps: float
   axis_name: str
   is_applied: bool = True
+  offset: bool = False
+  divisor: float = 1.0
 
   @nn.compact
   def __call__(
     self, x: Float[Array, "*B channels"]
   ) -> Float[Array, "*B channels"] | Float[Array, " channels"]:
+    start = nn.initializers.zeros if self.offset else nn.initializers.ones
+    scale = self.param(
+      "scale", named(start, (self.axis_name,)), (x.shape[-1],), jnp.float32
+    )
+    if self.offset:
+      scale = scale + 1.0
+    if self.divisor != 1.0:
+      scale = scale / self.divisor
+    return _rms_norm(x, scale, self.eps) if self.is_applied else scale
+
+
+class JointNorm(nn.Module):
+  """RMSNorm over all heads together.
+
+  Attributes:
+    eps: added to the mean square.
+    axis_name: logical name of the heads.
+  """
+
+  eps: float
+  axis_name: str
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "B S H E"]) -> Float[Array, "B S H E"]:
     scale = self.param(
       "scale",
-      named(nn.initializers.ones, (self.axis_name,)),
-      (x.shape[-1],),
+      named(nn.initializers.ones, (self.axis_name, "head_size")),
+      x.shape[-2:],
       jnp.float32,
     )
-    return _rms_norm(x, scale, self.eps) if self.is_applied else scale
+    flat = x.reshape(*x.shape[:-2], -1)
+    return _rms_norm(flat, scale.reshape(-1), self.eps).reshape(x.shape)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -273,15 +327,20 @@ class Attention(nn.Module):
     scale: Float[Array, " D"] | None,
     inputs: Inputs,
     layer: Int[Array, ""],
+    own: Varying,
   ) -> tuple[Float[Array, "B S D"], pages.Entries | None]:
     c = self.config
-    q, k, v = self._heads(x, inputs, scale)
+    q, k, v = self._heads(x, inputs, scale, own.rotary)
+    if c.attention_scale is not None:
+      # Attention multiplies scores by 1 / sqrt(E).
+      q = q * (c.attention_scale * math.sqrt(c.head_size))
     new, cache = None, inputs.cache
     if cache is not None:
       new = pages.make_entries(k, v, cache.pool)
+      cache = pages.of_window(cache, c.distinct_windows, own.window)
       out = self.how.attend_cached(q, new, cache, inputs.recent, layer)
     else:
-      out = self.how.attend(q, k, v, inputs.segment_ids)
+      out = self._attend(q, k, v, inputs.segment_ids, own.window)
     axes = ("heads", "head_size"), ("embed",)
     y = Projection(
       (c.num_heads, c.head_size),
@@ -294,11 +353,36 @@ class Attention(nn.Module):
     return _adapted(y, out, self.how, inputs.adapter_ids, "o", *axes), new
 
   @nn.nowrap
+  def _attend(
+    self,
+    q: Float[Array, "B S H E"],
+    k: Float[Array, "B S K E"],
+    v: Float[Array, "B S K E"],
+    segment_ids: Int[Array, "B S"],
+    window: Int32[np.ndarray, ""] | Int32[Array, ""] | None,
+  ) -> Float[Array, "B S H E"]:
+    """Returns attention without a cache, in the window of this layer."""
+    # A window as long as the row hides nothing.
+    limits = [
+      limit if limit < q.shape[1] else 0
+      for limit in self.config.distinct_windows
+    ]
+    if not any(limits):
+      return self.how.attend(q, k, v, segment_ids)
+    branches = [
+      functools.partial(self.how.attend, window=limit) for limit in limits
+    ]
+    if window is None:
+      return branches[0](q, k, v, segment_ids)
+    return jax.lax.switch(window, branches, q, k, v, segment_ids)
+
+  @nn.nowrap
   def _heads(
     self,
     x: Float[Array, "B S D"],
     inputs: Inputs,
     scale: Float[Array, " D"] | None,
+    rotary: rope.Rotary | None,
   ) -> gpu_projection_kernel.Heads:
     """Returns rotated queries and keys, and values."""
     c, positions = self.config, inputs.positions
@@ -318,11 +402,16 @@ class Attention(nn.Module):
       )
     )
     if c.qk_norm:
-      q = RMSNorm(c.norm_eps, "head_size", name="q_norm")(q)
-      k = RMSNorm(c.norm_eps, "head_size", name="k_norm")(k)
-    frequencies = rope.inverse_frequencies(c)
-    q = rope.rotate(q, positions, frequencies)
-    return q, rope.rotate(k, positions, frequencies), v
+      norm = functools.partial(
+        RMSNorm, c.norm_eps, "head_size", offset=c.norm_offset
+      )
+      q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
+    if c.joint_qk_norm:
+      q = JointNorm(c.norm_eps, "heads", name="q_norm")(q)
+      k = JointNorm(c.norm_eps, "kv_heads", name="k_norm")(k)
+    rotary = rotary or rope.of_layers(c)
+    q = rope.rotate(q, positions, *rotary)
+    return q, rope.rotate(k, positions, *rotary), v
 
   def _project(self, x: Float[Array, "B S D"]) -> gpu_projection_kernel.Heads:
     """Returns queries, keys and values."""
@@ -381,7 +470,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-  """SwiGLU: down(silu(gate(x)) * up(x))."""
+  """SwiGLU, or GeGLU: down(activation(gate(x)) * up(x))."""
 
   config: ModelConfig
   how: Computation
@@ -402,13 +491,18 @@ class MLP(nn.Module):
       # gradients.
       kernel = jnp.stack([gate[0], up[0]], axis=-1)
       both = self.how.multiply(x, kernel, ("embed", "mlp", None), 1)
-      hidden = _gated_pairs(both.astype(self.how.dtype))
+      both = both.astype(self.how.dtype)
+      if self.config.activation == SILU:
+        hidden = _gated_pairs(both)
+      else:
+        hidden = _gelu_gated(both[..., 0], both[..., 1])
     else:
       gate, up = (
         _adapted(y, x, self.how, ids, name, ("embed",), ("mlp",))
         for y, name in ((gate, "gate"), (up, "up"))
       )
-      hidden = _gated(gate, up)
+      is_silu = self.config.activation == SILU
+      hidden = (_gated if is_silu else _gelu_gated)(gate, up)
     narrow = (inner, outer, ("mlp",), ("embed",), False, self.how)
     y = Projection(*narrow, name="down")(hidden)
     return _adapted(y, hidden, self.how, ids, "down", ("mlp",), ("embed",))
@@ -472,8 +566,16 @@ def _gated_pairs_backward(
 _gated_pairs.defvjp(_gated_pairs_forward, _gated_pairs_backward)
 
 
+@jax.checkpoint
+def _gelu_gated(
+  gate: Float[Array, "B S F"], up: Float[Array, "B S F"]
+) -> Float[Array, "B S F"]:
+  """Returns gelu(gate) * up; the backward pass keeps only the inputs."""
+  return nn.gelu(gate, approximate=True) * up
+
+
 class Block(nn.Module):
-  """One pre-norm layer, in the carry form that `nn.scan` needs.
+  """One layer, in the carry form that `nn.scan` needs.
 
   The carry is (hidden states, index of the layer).
   """
@@ -486,18 +588,26 @@ class Block(nn.Module):
     self,
     carry: tuple[Float[Array, "B S D"], Int[Array, ""]],
     inputs: Inputs,
+    own: Varying,
   ) -> tuple[
     tuple[Float[Array, "B S D"], Int[Array, ""]], pages.Entries | None
   ]:
     x, layer = carry
-    eps = self.config.norm_eps
-    project = self.how.project
+    c, project = self.config, self.how.project
     in_kernel = project is not None and project.fits(x.shape[0] * x.shape[1])
-    norm = RMSNorm(eps, "embed", not in_kernel, name="attention_norm")(x)
-    attended, new = Attention(self.config, self.how, name="attention")(
-      *((x, norm) if in_kernel else (norm, None)), inputs, layer
+    norm = functools.partial(RMSNorm, c.norm_eps, "embed", offset=c.norm_offset)
+    normed = x
+    if c.norm_before:
+      normed = norm(not in_kernel, name="attention_norm")(x)
+    y, new = Attention(self.config, self.how, name="attention")(
+      *((x, normed) if in_kernel else (normed, None)), inputs, layer, own
     )
-    x = x + attended
-    normed = RMSNorm(eps, "embed", name="mlp_norm")(x)
-    x = x + MLP(self.config, self.how, name="mlp")(normed, inputs)
+    if c.norm_after:
+      y = norm(name="attention_post_norm")(y)
+    x = x + (y if c.residual_scale == 1.0 else y * c.residual_scale)
+    normed = norm(name="mlp_norm")(x) if c.norm_before else x
+    y = MLP(self.config, self.how, name="mlp")(normed, inputs)
+    if c.norm_after:
+      y = norm(name="mlp_post_norm")(y)
+    x = x + (y if c.residual_scale == 1.0 else y * c.residual_scale)
     return (x, layer + 1), new

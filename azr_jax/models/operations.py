@@ -42,12 +42,32 @@ def forward_flops(config: ModelConfig, tokens: float, context: float) -> float:
   Args:
     config: the decoder's config.
     tokens: number of tokens.
-    context: mean number of tokens that each token attends to.
+    context: mean number of tokens that each token attends to, over tokens and
+      layers.
   """
   attention = (
     4.0 * config.num_layers * config.num_heads * config.head_size * context
   )
   return tokens * (2.0 * multiplied_weights(config) + attention)
+
+
+def mean_context(config: ModelConfig, length: int) -> float:
+  """Returns how many tokens those of a sequence attend to, on average.
+
+  Token t attends to t tokens, including itself, or to those of a window. The
+  mean is over tokens and layers.
+
+  Args:
+    config: the decoder's config.
+    length: number of tokens of the sequence.
+  """
+  if not config.windows:
+    return (length + 1) / 2
+  seen = 0.0
+  for window in config.windows:
+    full = min(length, window or length)
+    seen += full * (full + 1) / 2 + (length - full) * full
+  return seen / (max(length, 1) * config.num_layers)
 
 
 def training_flops(
@@ -56,8 +76,7 @@ def training_flops(
   """Returns the FLOPs of training on whole sequences once.
 
   The backward pass has twice the FLOPs of the forward pass; recomputation is
-  not counted (PaLM, arXiv 2204.02311, appendix B). Token t of a sequence
-  attends to t tokens, including itself.
+  not counted (PaLM, arXiv 2204.02311, appendix B).
 
   Args:
     config: the decoder's config.
@@ -66,7 +85,9 @@ def training_flops(
       no gradients of weights; the adapters' own FLOPs are not counted.
   """
   lengths = list(lengths)
-  flops = 3.0 * sum(forward_flops(config, n, (n + 1) / 2) for n in lengths)
+  flops = 3.0 * sum(
+    forward_flops(config, n, mean_context(config, n)) for n in lengths
+  )
   return flops - frozen * weight_gradient_flops(config, sum(lengths))
 
 
@@ -106,7 +127,7 @@ def decode_bytes(
     weight_reads: number of times a copy of the weights was read. A group of
       devices with one copy reads it once per token, for all its slots together.
     entry_reads: number of cache entries read. Each token reads as many as its
-      sequence had before it.
+      sequence had before it; sliding windows, which read fewer, are ignored.
   """
   weights = weight_bytes(config, dtypes) * weight_reads
   return weights + cache_entry_bytes(config, dtypes.cache) * entry_reads

@@ -51,23 +51,35 @@ Softmax: TypeAlias = tuple[
 
 
 def live_pages(
-  table: Int[Array, "B M"], length: Int[Array, " B"], page_size: int
+  table: Int[Array, "B M"],
+  length: Int[Array, " B"],
+  page_size: int,
+  window: int | None = None,
 ) -> LivePages:
-  """Lists the pages that hold entries.
+  """Lists the pages that hold entries, and that the window reaches.
 
   Args:
     table: the pages of each row of a device.
     length: number of filled entries of each row.
     page_size: C, the entries per page.
+    window: number of tokens that a token attends to, including itself.
   """
   B, M = table.shape
   W = B * M + -(B * M) % PAGES_PER_STEP
   pages_of_row = -(-length // page_size)
+  lower = first = hidden = None
+  if window is not None:
+    lower = length - window + 1
+    first = jnp.maximum(lower, 0) // page_size
+    pages_of_row -= first
   ends = jnp.cumsum(pages_of_row)
   index = jnp.arange(W, dtype=jnp.int32)
   row = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
   begun = jnp.minimum(row, B - 1)
   number = index - (ends - pages_of_row)[begun]
+  if lower is not None and first is not None:
+    number += first[begun]
+    hidden = lower[begun] - number * page_size
   is_live = row < B
   page = table[begun, jnp.clip(number, 0, M - 1)]
   seen = jnp.clip(length[begun] - number * page_size, 0, page_size)
@@ -76,6 +88,7 @@ def live_pages(
     row=row,
     seen=jnp.where(is_live, seen, 0),
     count=ends[-1:],
+    hidden=hidden,
   )
 
 
@@ -140,6 +153,7 @@ def attend(
   recent: RecentKV,
   layer: Int[Array, ""],
   interpret: bool = False,
+  window: Int[Array, ""] | None = None,
 ) -> Float[Array, "B K Q E"]:
   """Returns causal attention of S tokens per row, including earlier tokens.
 
@@ -151,10 +165,11 @@ def attend(
     recent: tokens after those in pages and before the new ones.
     layer: index of the layer in the pool and recent tokens.
     interpret: run the kernel in interpret mode on any device, for tests.
+    window: number of tokens that a token attends to; the pages are listed for
+      it. None: all earlier ones.
   """
   B, K, Q, E = q.shape
-  S = new.v.shape[2]
-  N = recent.entries.v.shape[3]
+  S, N = new.v.shape[2], recent.entries.v.shape[3]
   padded = Q + -Q % _SUBLANES
   # Pages past the end of the list go to an extra row, B.
   q = jnp.pad(q, ((0, 1), (0, 0), (0, padded - Q), (0, 0)))
@@ -164,11 +179,12 @@ def attend(
   own = _own(new)
   in_pages, in_recent = jax.tree.leaves(pool), jax.tree.leaves(recent.entries)
 
-  scalars = jnp.stack([layer, page_steps]).astype(jnp.int32)
+  scalars = [layer, page_steps, *([] if window is None else [window])]
+  scalars = jnp.stack(scalars).astype(jnp.int32)
   counts = jnp.broadcast_to(recent.count, B)
-  softmax = (B + 1, K, padded)
+  hidden = _hidden(live, counts, window)
   scratch = [
-    pltpu.VMEM((*softmax, n), jnp.float32) for n in (_LANES, _LANES, E)
+    pltpu.VMEM((B + 1, K, padded, n), jnp.float32) for n in (_LANES, _LANES, E)
   ]
   out = pl.pallas_call(
     functools.partial(
@@ -178,9 +194,10 @@ def attend(
       pages=pages,
       rows=rows,
       arrays=len(in_pages),
+      windowed=window is not None,
     ),
     grid_spec=pltpu.PrefetchScalarGridSpec(
-      num_scalar_prefetch=5,
+      num_scalar_prefetch=5 + len(hidden),
       grid=(page_steps + B // rows,),
       in_specs=[
         *(_whole(*x.shape) for x in (q, *own)),
@@ -200,17 +217,25 @@ def attend(
     name="decode_attention",
     interpret=interpret,
   )(
-    scalars,
-    live.page,
-    live.row,
-    live.seen,
-    counts,
-    q,
-    *own,
-    *in_recent,
+    *(scalars, live.page, live.row, live.seen, counts, *hidden),
+    *(q, *own, *in_recent),
     *(x for x in in_pages for _ in range(pages)),
   )
   return out[:, :, :Q]
+
+
+def _hidden(
+  live: LivePages, counts: Int[Array, " B"], window: Int[Array, ""] | None
+) -> list[Int[Array, " W"]]:
+  """Returns the number of entries of each page before the next token's window.
+
+  The window moves on with each recent token. The list is empty without windows.
+  """
+  if window is None:
+    return []
+  assert live.hidden is not None
+  # Pages past the end of the list have row B, which has no tokens.
+  return [live.hidden + jnp.pad(counts, (0, 1))[live.row]]
 
 
 def _cost(pool: Pool, padded: int, rows: int) -> pl.CostEstimate:
@@ -255,20 +280,22 @@ def _kernel(
   row_ref: Any,
   seen_ref: Any,
   count_ref: Any,
-  q_ref: Any,
-  k_ref: Any,
-  v_ref: Any,
   *refs: Any,
   tokens: int,
   heads: int,
   pages: int,
   rows: int,
   arrays: int,
+  windowed: bool,
 ) -> None:
   """Adds pages to the running softmax of their rows, or finishes some rows."""
   del page_ref  # The block specifications read it.
+  window_refs = (refs[0], scalars_ref, count_ref) if windowed else None
+  q_ref, k_ref, v_ref = refs[windowed : windowed + 3]
+  queries = q_ref.shape[2], tokens
   step, page_steps = pl.program_id(0), scalars_ref[1]
-  recent_refs, page_refs = refs[:arrays], refs[arrays:-4]
+  blocks = refs[windowed + 3 : -4]
+  recent_refs, page_refs = blocks[:arrays], blocks[arrays:]
   out_ref, maximum_ref, total_ref, sum_ref = refs[-4:]
 
   @pl.when(step == 0)
@@ -285,9 +312,11 @@ def _kernel(
     for number in range(pages):
       row = row_ref[step * pages + number]
       seen = seen_ref[step * pages + number]
+      first = _first_in_page(window_refs, step * pages + number, *queries)
       for head in range(heads):
         read = _read(page_refs[number::pages], (), head)
-        parts.append(((row, head), _softmax(q_ref[row, head], *read, 0, seen)))
+        part = _softmax(q_ref[row, head], *read, 0, seen, first)
+        parts.append(((row, head), part))
     for at, part in parts:
       old = maximum_ref[at], total_ref[at], sum_ref[at]
       maximum_ref[at], total_ref[at], sum_ref[at] = _joined(old, part)
@@ -299,19 +328,64 @@ def _kernel(
       for head in range(heads):
         q = q_ref[row, head]
         read = _read(recent_refs, (number,), head)
+        first = _first_newer(window_refs, row, *queries)
         part = _joined(
           (maximum_ref[row, head], total_ref[row, head], sum_ref[row, head]),
-          _softmax(q, *read, 1, count_ref[row]),
+          _softmax(q, *read, 1, count_ref[row], first),
         )
         if tokens == 1:
           own = pl.ds(head, 1)
           own = _of_itself(q, k_ref[row, own, :], v_ref[row, own, :])
         else:
-          query = jax.lax.broadcasted_iota(jnp.int32, (q.shape[0], 1), 0)
-          seen = jax.lax.rem(query, tokens) + 1
-          own = _softmax(q, k_ref[row, head], v_ref[row, head], (), 1, seen)
+          seen = _index_of_token(*queries) + 1
+          first = _first_newer(window_refs, None, *queries)
+          k, v = k_ref[row, head], v_ref[row, head]
+          own = _softmax(q, k, v, (), 1, seen, first)
         _, total, weighted = _joined(part, own)
         out_ref[row, head] = (weighted / total[:, :1]).astype(out_ref.dtype)
+
+
+def _index_of_token(queries: int, tokens: int) -> Int[Array, "Q 1"]:
+  """Returns which of the row's new tokens each query belongs to."""
+  query = jax.lax.broadcasted_iota(jnp.int32, (queries, 1), 0)
+  return jax.lax.rem(query, tokens)
+
+
+def _first_in_page(
+  refs: tuple[Any, ...] | None, at: Int[Array, ""], queries: int, tokens: int
+) -> Int[Array, "Q 1"] | None:
+  """Returns the first entry of a page in each query's window.
+
+  Args:
+    refs: the hidden entries of pages, scalars and counts. None: no windows.
+    at: index of the page in the list.
+    queries: number of queries.
+    tokens: number of the row's new tokens.
+  """
+  if refs is None:
+    return None
+  return refs[0][at] + _index_of_token(queries, tokens)
+
+
+def _first_newer(
+  refs: tuple[Any, ...] | None,
+  row: Int[Array, ""] | None,
+  queries: int,
+  tokens: int,
+) -> Int[Array, "Q 1"] | None:
+  """Returns the first newer token in each query's window.
+
+  Args:
+    refs: as for `_first_in_page`.
+    row: the row whose recent tokens are counted. None counts its new tokens.
+    queries: number of queries.
+    tokens: number of the row's new tokens.
+  """
+  if refs is None:
+    return None
+  _, scalars_ref, count_ref = refs
+  start = 0 if row is None else count_ref[row]
+  return start + _index_of_token(queries, tokens) + 1 - scalars_ref[2]
 
 
 def _of_itself(
@@ -357,6 +431,7 @@ def _softmax(
   scales: tuple[Float[Array, "1 T"], ...],
   axis: int,
   seen: Int[Array, ""] | Int[Array, "Q 1"],
+  first: Int[Array, "Q 1"] | None = None,
 ) -> Softmax:
   """Returns the softmax over T tokens.
 
@@ -366,6 +441,7 @@ def _softmax(
     scales: scales of keys and of values; empty if not quantized.
     axis: the channel axis of the keys.
     seen: number of visible tokens, of all queries or per query.
+    first: the first visible token of each query. None: the first of all.
   """
   scores = jax.lax.dot_general(
     q,
@@ -376,10 +452,13 @@ def _softmax(
   if scales:
     scores *= scales[0]
   token = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-  scores = jnp.where(token < seen, scores, MASK_VALUE)
+  visible = token < seen
+  if first is not None:
+    visible &= token >= first
+  scores = jnp.where(visible, scores, MASK_VALUE)
   maximum = jnp.max(scores, axis=-1, keepdims=True)
   # If no token is visible, the maximum comes from masked scores.
-  weights = jnp.where(token < seen, jnp.exp(scores - maximum), 0.0)
+  weights = jnp.where(visible, jnp.exp(scores - maximum), 0.0)
   total = jnp.sum(weights, axis=-1, keepdims=True)
   if scales:
     weights *= scales[1]

@@ -16,12 +16,15 @@ Axis letters are defined in `types.py`.
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Num
 
 from azr_jax.models import quantization
 from azr_jax.types import Leaf
 
+# The window of a layer without one, where others have one.
+NO_WINDOW = 1 << 30
 # The token axis of each array in a `Pool`.
 _TOKEN_AXES = (4, 3, 3, 3)
 
@@ -67,7 +70,10 @@ class PagedCache(flax.struct.PyTreeNode):
     length: number of filled entries of each row.
     order: the rows of each device, longest first; from `by_length`.
     live: work list for `page_kernel.py` (TPU) or `gpu_page_kernel.py`. None
-      makes attention loop over the pages of the longest row.
+      makes attention loop over the pages of the longest row. If layers have
+      different windows, leaves end with an axis for these (`of_window`).
+    window: number of tokens that a token attends to, including itself. None:
+      all earlier ones.
   """
 
   pool: Pool
@@ -75,6 +81,7 @@ class PagedCache(flax.struct.PyTreeNode):
   length: Int32[Leaf, " B"]
   order: Int32[Leaf, " B"]
   live: "LivePages | RowShares | None" = None
+  window: Int32[Leaf, ""] | None = None
 
 
 class LivePages(flax.struct.PyTreeNode):
@@ -85,12 +92,15 @@ class LivePages(flax.struct.PyTreeNode):
     row: the row that reads the page; the number of rows past `count`.
     seen: number of filled entries in the page.
     count: number of live pages.
+    hidden: number of entries of the page before the window of the row's next
+      token, perhaps negative. None without windows.
   """
 
-  page: Int32[Leaf, " W"]
-  row: Int32[Leaf, " W"]
-  seen: Int32[Leaf, " W"]
-  count: Int32[Leaf, "1"]
+  page: Int32[Leaf, "*W"]
+  row: Int32[Leaf, "*W"]
+  seen: Int32[Leaf, "*W"]
+  count: Int32[Leaf, "*one"]
+  hidden: Int32[Leaf, "*W"] | None = None
 
 
 class RowShares(flax.struct.PyTreeNode):
@@ -101,12 +111,15 @@ class RowShares(flax.struct.PyTreeNode):
     start: the first entry of each share.
     end: one past the last entry; shares past the last one are empty.
     first: the first share of each row, followed by the number of shares.
+    lower: the first entry in the window of the row's next token, perhaps
+      negative. None without windows.
   """
 
-  row: Int32[Leaf, " W"]
-  start: Int32[Leaf, " W"]
-  end: Int32[Leaf, " W"]
-  first: Int32[Leaf, " ends"]
+  row: Int32[Leaf, "*W"]
+  start: Int32[Leaf, "*W"]
+  end: Int32[Leaf, "*W"]
+  first: Int32[Leaf, "*ends"]
+  lower: Int32[Leaf, "*W"] | None = None
 
 
 class RecentKV(flax.struct.PyTreeNode):
@@ -119,6 +132,27 @@ class RecentKV(flax.struct.PyTreeNode):
 
   entries: Entries
   count: Int32[Leaf, "*B"]
+
+
+def of_window(
+  cache: PagedCache,
+  windows: tuple[int, ...],
+  index: Int32[np.ndarray, ""] | Int32[Array, ""] | None,
+) -> PagedCache:
+  """Returns a cache as a layer with one of the windows reads it.
+
+  Args:
+    cache: the cache as all layers share it.
+    windows: the distinct windows of the layers; 0 has none.
+    index: index of the layer's window. None if all layers have the same.
+  """
+  if not any(windows):
+    return cache
+  sizes = jnp.asarray([size or NO_WINDOW for size in windows], jnp.int32)
+  if index is None:
+    return cache.replace(window=sizes[0])
+  live = jax.tree.map(lambda x: x[..., index], cache.live)
+  return cache.replace(window=sizes[index], live=live)
 
 
 def init_pool(shape: tuple[int, int, int, int, int], dtype: DTypeLike) -> Pool:

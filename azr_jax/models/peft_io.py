@@ -24,6 +24,7 @@ from azr_jax.models import (
 )
 from azr_jax.models.adapters import Lora
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.families.family import MODULES
 from azr_jax.types import Params, Rules
 
 CONFIG = "adapter_config.json"
@@ -95,8 +96,7 @@ def _targets(fields: dict[str, Any]) -> tuple[str, ...]:
   names = [_module(target) for target in adapters.TARGETS]
   if isinstance(modules, str):  # A regular expression over whole paths.
     paths = {
-      target: f"model.layers.0.{path}"
-      for target, path in weight_names.MODULE_PATHS.items()
+      target: f"model.layers.0.{MODULES[target]}" for target in adapters.TARGETS
     }
     found = [t for t in adapters.TARGETS if re.fullmatch(modules, paths[t])]
     _require(fields, "target_modules", bool(found), f"some of {names}")

@@ -31,6 +31,7 @@ def _qwen25(
     tie_embeddings=tie,
     max_positions=max_positions,
     qkv_bias=True,
+    family="qwen2",
   )
 
 
@@ -62,6 +63,7 @@ def _qwen3(
     tie_embeddings=tie,
     max_positions=40960,
     qk_norm=True,
+    family="qwen3",
   )
 
 
@@ -150,7 +152,10 @@ def parameter_count(config: ModelConfig) -> int:
     attention += c.head_size * (c.num_heads + 2 * c.num_kv_heads)
   if c.qk_norm:
     attention += 2 * c.head_size
-  layer = attention + 3 * c.hidden_size * c.mlp_size + 2 * c.hidden_size
+  if c.joint_qk_norm:
+    attention += c.head_size * (c.num_heads + c.num_kv_heads)
+  norms = 2 * c.hidden_size * (c.norm_before + c.norm_after)
+  layer = attention + 3 * c.hidden_size * c.mlp_size + norms
   tables = 1 if c.tie_embeddings else 2
   embedding = tables * c.vocab_size * c.hidden_size
   return c.num_layers * layer + embedding + c.hidden_size

@@ -110,7 +110,7 @@ def kept_numbers(config: ModelConfig, remat: str, tensor: int = 1) -> float:
   mlp = c.mlp_size / tensor
   return {
     # Inputs of norms and products, and inputs and outputs of attention.
-    "none": 4 * c.hidden_size + 2 * heads + keys + 3 * mlp,
+    "none": (4 + 2 * c.norm_after) * c.hidden_size + 2 * heads + keys + 3 * mlp,
     "dots": 2 * c.hidden_size + 2 * heads + keys + 2 * mlp,
     "attention": c.hidden_size + heads,
     "full": c.hidden_size,

@@ -39,8 +39,8 @@ _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _COMPARED_BYTES = 1 << 24
 # Supported dtypes of weights, by their safetensors names.
 _DTYPES_READ = ("F64", "F32", "F16", "BF16")
-# The tensors of one file: name -> (parameter, layer index).
-_File: TypeAlias = dict[str, tuple[weight_names.Entry, int]]
+# The tensors of one file: name -> (parameters in order of rows, layer index).
+_File: TypeAlias = dict[str, tuple[list[weight_names.Entry], int]]
 
 
 def read_config(folder: pathlib.Path) -> ModelConfig:
@@ -187,8 +187,10 @@ def save(
     lora: the adapters in `params`, to merge into their kernels.
 
   Raises:
-    ValueError: a weight is too large for float16.
+    ValueError: a weight is too large for float16, or the family cannot describe
+      this decoder.
   """
+  fields = huggingface_config.to_huggingface(config, dtype, eos_ids)
   if write:
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("model*.safetensors"), folder / INDEX):
@@ -200,8 +202,8 @@ def save(
     file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
     file = file if len(files) > 1 else SINGLE
     tensors = {
-      name: _fetch(params, entry, name, layer, dtype, lora)
-      for name, (entry, layer) in group.items()
+      name: _fetch(params, entries, name, layer, dtype, lora)
+      for name, (entries, layer) in group.items()
     }
     if write:
       safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
@@ -212,13 +214,12 @@ def save(
     return
   if len(files) > 1:
     total = sum(
-      math.prod(entry.shape) * item_bytes
+      math.prod(entries[0].tensor_shape) * item_bytes
       for group in files
-      for entry, _ in group.values()
+      for entries, _ in group.values()
     )
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-  fields = huggingface_config.to_huggingface(config, dtype, eos_ids)
   text = json.dumps(fields, indent=2)
   (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
@@ -229,20 +230,23 @@ def _plan(
   """Assigns tensors to files of at most `max_file_bytes`."""
   files: list[_File] = [{}]
   size = 0
+  by_name: dict[str, list[weight_names.Entry]] = {}
   for entry in weight_names.entries(config):
-    tensor_bytes = math.prod(entry.shape) * item_bytes
-    for layer in range(config.num_layers if entry.stacked else 1):
+    by_name.setdefault(entry.name, []).append(entry)
+  for name, entries in by_name.items():
+    tensor_bytes = math.prod(entries[0].tensor_shape) * item_bytes
+    for layer in range(config.num_layers if entries[0].stacked else 1):
       if files[-1] and size + tensor_bytes > max_file_bytes:
         files.append({})
         size = 0
-      files[-1][entry.name.format(layer=layer)] = entry, layer
+      files[-1][name.format(layer=layer)] = entries, layer
       size += tensor_bytes
   return files
 
 
 def _fetch(
   params: Params,
-  entry: weight_names.Entry,
+  entries: list[weight_names.Entry],
   name: str,
   layer: int,
   dtype: str,
@@ -253,7 +257,8 @@ def _fetch(
   Raises:
     ValueError: a weight is too large for float16.
   """
-  tensor = weight_loading.fetch(params, entry, layer, lora)
+  parts = [weight_loading.fetch(params, e, layer, lora) for e in entries]
+  tensor = parts[0] if len(parts) == 1 else np.concatenate(parts)
   if dtype == "float16":
     weight_loading.check_float16(name, tensor)
   return tensor.astype(DTYPES[dtype])

@@ -50,13 +50,17 @@ def make_attention(
     k: Float[Array, "B S K E"],
     v: Float[Array, "B S K E"],
     segment_ids: Int[Array, "B S"],
+    window: int = 0,
   ) -> Float[Array, "B S H E"]:
     tensor = mesh.shape["tensor"]
     heads = "tensor" if k.shape[2] % tensor == 0 else None
     by_head = PartitionSpec(*mesh_lib.TOKENS, heads)
     attend_shard = jax.shard_map(
       functools.partial(
-        _attend_shard, context=mesh.shape["context"], interpret=interpret
+        _attend_shard,
+        context=mesh.shape["context"],
+        interpret=interpret,
+        window=window,
       ),
       mesh=mesh,
       in_specs=(
@@ -81,6 +85,7 @@ def _attend_shard(
   segment_ids: Int[Array, "B T"],
   context: int,
   interpret: bool,
+  window: int,
 ) -> Float[Array, "B S H E"]:
   """Runs the kernel on the rows, heads and queries of one device.
 
@@ -91,6 +96,7 @@ def _attend_shard(
     segment_ids: segments of whole rows.
     context: number of devices that share a row, so T = S x context.
     interpret: see `make_attention`.
+    window: see `attention.AttentionFn`.
   """
   S, H, E = q.shape[1:]
   offset = jnp.int32(0)
@@ -117,8 +123,8 @@ def _attend_shard(
   ) -> Float[Array, "H S E"]:
     own = jax.lax.dynamic_slice_in_dim(segments, offset, queries)
     seen = segments[:keys]
-    live = live_blocks(own, seen, offset, block)
-    kernel = _skipping(causal, live, offset + jnp.arange(queries))
+    live = live_blocks(own, seen, offset, block, window)
+    kernel = _skipping(causal, live, offset + jnp.arange(queries), window)
     # The kernel returns a tuple only if residuals are requested.
     ids = splash_attention.SegmentIds(own, seen)
     return cast(jax.Array, kernel(q, k, v, ids))
@@ -159,6 +165,7 @@ def live_blocks(
   seen: Int[Array, " T"],
   offset: Int[Array, ""] | int,
   block: int,
+  window: int = 0,
 ) -> Bool[Array, "queries keys"]:
   """Returns whether a query block may see anything in a key block.
 
@@ -170,6 +177,7 @@ def live_blocks(
     seen: the segment of each key.
     offset: position of the first query.
     block: tokens per block; divides S and T.
+    window: see `attention.AttentionFn`.
   """
 
   def bounds(segments: Int[Array, " tokens"]) -> tuple[jax.Array, jax.Array]:
@@ -181,13 +189,19 @@ def live_blocks(
   overlap = low[None, :] <= own_high[:, None]
   overlap &= own_low[:, None] <= high[None, :]
   ends = offset + block * (1 + jnp.arange(len(own_low)))
-  return overlap & (block * jnp.arange(len(low))[None, :] < ends[:, None])
+  starts = block * jnp.arange(len(low))[None, :]
+  overlap &= starts < ends[:, None]
+  if window:
+    # The first query of a block sees least far ahead, and farthest back.
+    overlap &= starts + block > ends[:, None] - block - window + 1
+  return overlap
 
 
 def _skipping(
   causal: splash_attention_kernel.SplashAttentionKernel,
   live: Bool[Array, "queries keys"],
   positions: Int[Array, " S"],
+  window: int,
 ) -> splash_attention_kernel.SplashAttentionKernel:
   """Returns a causal kernel that runs only the live blocks.
 
@@ -195,6 +209,7 @@ def _skipping(
     causal: the kernel to restrict.
     live: the key blocks that each query block needs.
     positions: positions of the queries, which may start later than the keys.
+    window: see `attention.AttentionFn`.
   """
 
   def replace(
@@ -209,6 +224,9 @@ def _skipping(
       q_sequence=cast(Any, positions.astype(jnp.int32)),
     )
 
+  kwargs = dict(causal.kwargs)
+  if window:
+    kwargs["mask_function"] = functools.partial(_in_window, window)
   by_query = _fetch_schedule(live)
   # The kernel for the keys' gradients iterates over the queries of each key
   # block, but its arrays still have queries as the first axis.
@@ -217,8 +235,15 @@ def _skipping(
     replace(causal.fwd_mask_info, *by_query),
     replace(causal.dq_mask_info, *by_query),
     replace(causal.dkv_mask_info, key_runs, key_fetches),
-    **causal.kwargs,
+    **kwargs,
   )
+
+
+def _in_window(
+  window: int, queries: Int[Array, "..."], keys: Int[Array, "..."]
+) -> Bool[Array, "..."]:
+  """Returns whether queries at some positions see keys at others."""
+  return (queries >= keys) & (queries - keys < window)
 
 
 def _fetch_schedule(

@@ -1,4 +1,4 @@
-"""The decoder: RMSNorm, rotary grouped-query attention, SwiGLU.
+"""The decoder: RMSNorm, rotary grouped-query attention, gated MLP.
 
 `__call__` returns final hidden states, without the output head;
 `unembedding` gives the head's matrix, so that callers compute logits only
@@ -24,7 +24,13 @@ from azr_jax.models import (
   splash,
 )
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.layers import Block, Computation, Inputs, RMSNorm
+from azr_jax.models.layers import (
+  Block,
+  Computation,
+  Inputs,
+  RMSNorm,
+  varying,
+)
 from azr_jax.models.naming import named
 from azr_jax.models.pages import Entries, PagedCache, RecentKV
 from azr_jax.parallel import mesh as mesh_lib
@@ -129,19 +135,6 @@ class Transformer(nn.Module):
       these tokens, for the caller to store.
     """
     c = self.config
-    embedding = self.param(
-      "embedding",
-      named(nn.initializers.normal(0.02), ("vocab", "embed")),
-      (c.vocab_size, c.hidden_size),
-      jnp.float32,
-    )
-    if not c.tie_embeddings:
-      self.param(
-        "head",
-        named(nn.initializers.normal(0.02), ("embed", "vocab")),
-        (c.hidden_size, c.vocab_size),
-        jnp.float32,
-      )
     segments = jnp.ones_like(tokens) if segment_ids is None else segment_ids
     computation = Computation(
       self.dtype,
@@ -155,15 +148,17 @@ class Transformer(nn.Module):
       self.lora,
     )
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
-    carry = embedding[tokens].astype(self.dtype), jnp.zeros((), jnp.int32)
+    carry = self._embed(tokens), jnp.zeros((), jnp.int32)
     inputs = Inputs(positions, segments, cache, recent, adapter_ids)
+    own = varying(c)
     if self.unrolled:
       # Layers are traced once, and the program calls one function for each.
       block = nn.jit(block)
       each_kv = []
       for index in range(c.num_layers):
         layer = block(c, computation, name=f"{LAYERS}_{index}")
-        carry, kv = layer(carry, inputs)
+        of_layer = jax.tree.map(lambda x, index=index: x[index], own)
+        carry, kv = layer(carry, inputs, of_layer)
         each_kv.append(kv)
       new_kv = jax.tree.map(lambda *kv: jnp.stack(kv), *each_kv)
     else:
@@ -171,7 +166,7 @@ class Transformer(nn.Module):
         block,
         variable_axes={"params": 0},
         split_rngs={"params": True},
-        in_axes=nn.broadcast,
+        in_axes=(nn.broadcast, 0),
         length=c.num_layers,
         metadata_params={nn.PARTITION_NAME: LAYERS},
         unroll=c.num_layers if self.inlined else 1,
@@ -179,8 +174,35 @@ class Transformer(nn.Module):
       if self.inlined and not self.is_initializing():
         loop = nn.map_variables(loop, "params", with_whole_gradients)
       layers = loop(c, computation, name=LAYERS)
-      carry, new_kv = layers(carry, inputs)
-    return RMSNorm(c.norm_eps, "embed", name="final_norm")(carry[0]), new_kv
+      carry, new_kv = layers(carry, inputs, own)
+    # The norm's float32 scale divides, so that logits are rounded once.
+    final_norm = RMSNorm(
+      *(c.norm_eps, "embed"),
+      offset=c.norm_offset,
+      divisor=c.logits_scale,
+      name="final_norm",
+    )
+    return final_norm(carry[0]), new_kv
+
+  @nn.nowrap
+  def _embed(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S D"]:
+    """Returns the tokens' embeddings; also declares the output head."""
+    c = self.config
+    embedding = self.param(
+      "embedding",
+      named(nn.initializers.normal(0.02), ("vocab", "embed")),
+      (c.vocab_size, c.hidden_size),
+      jnp.float32,
+    )
+    if not c.tie_embeddings:
+      self.param(
+        "head",
+        named(nn.initializers.normal(0.02), ("embed", "vocab")),
+        (c.hidden_size, c.vocab_size),
+        jnp.float32,
+      )
+    x = embedding[tokens].astype(self.dtype)
+    return x if c.embedding_scale == 1.0 else x * c.embedding_scale
 
 
 def _block(remat: str, in_loop: bool) -> type[nn.Module]:

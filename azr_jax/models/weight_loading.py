@@ -165,27 +165,28 @@ def _check_tensors(
     ValueError: a tensor is missing, has a wrong shape, or is not needed.
   """
   names = set(reader.names())
+  extra = set(names)
   for entry in entries:
     layers = range(num_layers) if entry.stacked else range(1)
     for name in (entry.name.format(layer=layer) for layer in layers):
       if name not in names:
         raise ValueError(
           f"{reader.path}: tensor {name} is missing: expected shape "
-          f"{entry.checkpoint_shape}"
+          f"{entry.tensor_shape}"
         )
-      names.remove(name)
-      if reader.shape(name) != entry.checkpoint_shape:
+      extra.discard(name)
+      if reader.shape(name) != entry.tensor_shape:
         raise ValueError(
           f"{reader.path}: tensor {name} has shape {reader.shape(name)}: "
-          f"expected {entry.checkpoint_shape}"
+          f"expected {entry.tensor_shape}"
         )
-  names.difference_update(unread)
+  extra.difference_update(unread)
   # Old checkpoints store the rotary frequencies; we compute them.
-  extra = sorted(n for n in names if not n.endswith("rotary_emb.inv_freq"))
-  if extra:
+  others = sorted(n for n in extra if not n.endswith("rotary_emb.inv_freq"))
+  if others:
     raise ValueError(
-      f"{reader.path}: tensors {extra[:4]} ({len(extra)} in all) are not part "
-      "of the decoder: expected only the tensors that the config implies"
+      f"{reader.path}: tensors {others[:4]} ({len(others)} in all) are not "
+      "part of the decoder: expected only the tensors that the config implies"
     )
 
 
@@ -242,6 +243,9 @@ def _read(
     first = index[group[0]]
     stride = size // entry.shape[group[0]]
     ranges.append(slice(first.start * stride, first.stop * stride))
+  if entry.part is not None:
+    rows, first_row = ranges[0], entry.part[0]
+    ranges[0] = slice(rows.start + first_row, rows.stop + first_row)
   tensor = reader.read(name, tuple(ranges)).astype(np.float32)
   # One pass: a sum is not finite if any summand is not.
   if not np.isfinite(tensor.sum(dtype=np.float64)):
@@ -272,7 +276,7 @@ def fetch(
   layer: int,
   lora: adapters.Lora | None = None,
 ) -> Float[np.ndarray, "..."]:
-  """Returns one tensor on the host, in the checkpoint's layout.
+  """Returns an entry's rows of a tensor on the host, in the file's layout.
 
   Every host must call this, because sharded weights are gathered from all
   hosts.

@@ -2,22 +2,19 @@
 
 The parameters of `transformer.py` stack the layers and have separate axes for
 heads and channels; a checkpoint has one [out, in] matrix per layer. Loading and
-saving share the table that `entries` yields.
+saving share the table that `entries` yields. Names are those of the model's
+family (`families/`).
 """
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from azr_jax.models import adapters
 from azr_jax.models.adapters import Lora
 from azr_jax.models.config import ModelConfig
-
-# The path of each projection's module in a layer of transformers' models.
-MODULE_PATHS = {
-  **{name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")},
-  **{name: f"mlp.{name}_proj" for name in ("gate", "up", "down")},
-}
+from azr_jax.models.families import registry
+from azr_jax.models.families.family import Family
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +27,8 @@ class Entry:
     shape: shape of the parameter in one layer.
     transposed: whether the checkpoint has [out, in] for our [in, out].
     inputs: number of leading axes of `shape` that are inputs.
+    part: the first row of a tensor that several parameters share, and how many
+      rows it has. None: the parameter has a tensor of its own.
   """
 
   path: tuple[str, ...]
@@ -37,6 +36,7 @@ class Entry:
   shape: tuple[int, ...]
   transposed: bool
   inputs: int = 1
+  part: tuple[int, int] | None = None
 
   @property
   def stacked(self) -> bool:
@@ -49,73 +49,127 @@ class Entry:
     axes = tuple(range(len(self.shape)))
     if self.transposed:
       return axes[self.inputs :], axes[: self.inputs]
-    if self.path[-1] == "bias":
+    if self.path[-1] in ("bias", "scale"):
       return (axes,)
     return tuple((axis,) for axis in axes)
 
   @property
   def checkpoint_shape(self) -> tuple[int, ...]:
-    """The shape of one tensor in the checkpoint."""
+    """The shape of this parameter's rows of one tensor."""
     return tuple(
       math.prod(self.shape[axis] for axis in group) for group in self.groups
     )
 
+  @property
+  def tensor_shape(self) -> tuple[int, ...]:
+    """The shape of one tensor in the checkpoint."""
+    rows, *columns = self.checkpoint_shape
+    return (rows if self.part is None else self.part[1], *columns)
+
 
 def entries(config: ModelConfig) -> Iterator[Entry]:
-  """Yields an entry for each parameter of a decoder."""
-  c = config
-  D, F, E = c.hidden_size, c.mlp_size, c.head_size
+  """Yields an entry for each parameter of a decoder.
+
+  Those that share a tensor are neighbors, in the order of its rows.
+  """
+  c, family = config, registry.of(config)
+  D = c.hidden_size
   yield Entry(
-    ("embedding",), "model.embed_tokens.weight", (c.vocab_size, D), False
+    ("embedding",), _tensor(family, "embedding"), (c.vocab_size, D), False
   )
   if not c.tie_embeddings:
-    yield Entry(("head",), "lm_head.weight", (D, c.vocab_size), True)
-  yield Entry(("final_norm", "scale"), "model.norm.weight", (D,), False)
+    yield Entry(("head",), _tensor(family, "head"), (D, c.vocab_size), True)
+  yield Entry(
+    ("final_norm", "scale"), _tensor(family, "final_norm"), (D,), False
+  )
+  for norm, exists in (
+    ("attention_norm", c.norm_before),
+    ("attention_post_norm", c.norm_after),
+    ("mlp_norm", c.norm_before),
+    ("mlp_post_norm", c.norm_after),
+  ):
+    if exists:
+      name = _layer_tensor(family, norm)
+      yield Entry(("layers", norm, "scale"), name, (D,), False)
+  yield from _attention_entries(config, family)
+  F = c.mlp_size
+  for name, shape in (("gate", (D, F)), ("up", (D, F)), ("down", (F, D))):
+    yield _projection(family, "mlp", name, shape, fused={"gate": F, "up": F})
 
-  layer = "model.layers.{layer}"
-  for norm, tensor in (
-    ("attention_norm", "input_layernorm"),
-    ("mlp_norm", "post_attention_layernorm"),
-  ):
-    yield Entry(
-      ("layers", norm, "scale"), f"{layer}.{tensor}.weight", (D,), False
-    )
-  for name, heads in (
-    ("q", c.num_heads),
-    ("k", c.num_kv_heads),
-    ("v", c.num_kv_heads),
-  ):
-    path = ("layers", "attention", name)
-    tensor = f"{layer}.self_attn.{name}_proj"
-    yield Entry((*path, "kernel"), f"{tensor}.weight", (D, heads, E), True)
+
+def _attention_entries(config: ModelConfig, family: Family) -> Iterator[Entry]:
+  """Yields an entry for each parameter of an attention."""
+  c = config
+  D, E = c.hidden_size, c.head_size
+  heads = {"q": c.num_heads, "k": c.num_kv_heads, "v": c.num_kv_heads}
+  rows = {name: count * E for name, count in heads.items()}
+  for name, count in heads.items():
+    yield _projection(family, "attention", name, (D, count, E), fused=rows)
     if c.qkv_bias:
-      yield Entry((*path, "bias"), f"{tensor}.bias", (heads, E), False)
-  if c.qk_norm:
-    for name in ("q_norm", "k_norm"):
+      tensor = _layer_tensor(family, name, "bias")
+      path = ("layers", "attention", name, "bias")
+      yield Entry(path, tensor, (count, E), False)
+  if c.qk_norm or c.joint_qk_norm:
+    for name in ("q", "k"):
       yield Entry(
-        ("layers", "attention", name, "scale"),
-        f"{layer}.self_attn.{name}.weight",
-        (E,),
+        ("layers", "attention", f"{name}_norm", "scale"),
+        _layer_tensor(family, f"{name}_norm"),
+        (E,) if c.qk_norm else (heads[name], E),
         False,
       )
-  yield Entry(
-    ("layers", "attention", "o", "kernel"),
-    f"{layer}.self_attn.o_proj.weight",
-    (c.num_heads, E, D),
-    True,
-    inputs=2,
-  )
-  for name, shape in (("gate", (D, F)), ("up", (D, F)), ("down", (F, D))):
-    yield Entry(
-      ("layers", "mlp", name, "kernel"),
-      f"{layer}.mlp.{name}_proj.weight",
-      shape,
-      True,
-    )
+  yield _projection(family, "attention", "o", (c.num_heads, E, D), inputs=2)
+
+
+def _projection(
+  family: Family,
+  part: str,
+  name: str,
+  shape: tuple[int, ...],
+  inputs: int = 1,
+  fused: Mapping[str, int] | None = None,
+) -> Entry:
+  """Returns the entry of a projection's kernel.
+
+  Args:
+    family: the model's family.
+    part: the projection's part of a layer.
+    name: the projection's name.
+    shape: its input axes, then its output axes.
+    inputs: number of its input axes.
+    fused: name and rows of the projections that may share a tensor with it.
+  """
+  path = ("layers", part, name, "kernel")
+  for module, names in family.fused.items():
+    if name in names and fused is not None:
+      before = names[: names.index(name)]
+      rows = sum(fused[n] for n in before), sum(fused[n] for n in names)
+      tensor = f"model.layers.{{layer}}.{module}.weight"
+      return Entry(path, tensor, shape, True, inputs, rows)
+  return Entry(path, _layer_tensor(family, name), shape, True, inputs)
+
+
+def _tensor(family: Family, name: str, leaf: str = "weight") -> str:
+  """Returns the name of a tensor outside of the layers."""
+  return f"{family.module(name)}.{leaf}"
+
+
+def _layer_tensor(family: Family, name: str, leaf: str = "weight") -> str:
+  """Returns the name of a tensor of a layer."""
+  return f"model.layers.{{layer}}.{_tensor(family, name, leaf)}"
 
 
 def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
-  """Yields entries for A and B of each adapter, named as in PEFT's files."""
+  """Yields entries for A and B of each adapter, named as in PEFT's files.
+
+  Raises:
+    ValueError: the family's files have fewer projections than the decoder.
+  """
+  family = registry.of(config)
+  if family.fused:
+    raise ValueError(
+      f"model_type={family.name!r}: expected a family whose files have q, k "
+      "and v, and gate and up, apart, as adapters in PEFT's format need"
+    )
   for entry in entries(config):
     *parents, name, leaf = ("", *entry.path)
     if leaf != "kernel" or name not in lora.targets:

@@ -5,7 +5,7 @@ This module, `sampler.py` and `layout.py` are the ones that read the section.
 
 from jax.sharding import Mesh
 
-from azr_jax.models import sampling_params, transformer
+from azr_jax.models import rope, sampling_params, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import shapes as shapes_lib
@@ -75,6 +75,7 @@ def sampling_model(
 ) -> transformer.Transformer:
   """Returns the decoder for sampling; see `build_engine` for the arguments."""
   model = model.clone(
+    config=rope.for_length(model.config, settings.longest + 1),
     fused=False,
     unrolled=False,
     kernel_dtype=settings.kernel_dtype or model.kernel_dtype,

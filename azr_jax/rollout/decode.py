@@ -70,7 +70,10 @@ def decode(
   per_device = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
   slots = _changed(slots, changes)
   # The pages are constant in the loop, so the loop need not carry them.
-  cache = _open_cache(pool, slots, changes, lists_pages, mesh, pool_spec)
+  windows = model.config.distinct_windows
+  cache = _open_cache(
+    pool, slots, changes, lists_pages, windows, mesh, pool_spec
+  )
   step, context = decode_step, None
   if changes.context is not None:
     step = functools.partial(
@@ -172,6 +175,7 @@ def _open_cache(
   slots: Slots,
   changes: Changes,
   lists_pages: bool,
+  windows: tuple[int, ...],
   mesh: Mesh,
   pool_spec: PartitionSpec,
 ) -> pages.PagedCache:
@@ -182,6 +186,7 @@ def _open_cache(
     slots: the slots of this call.
     changes: page tables and the copies to make.
     lists_pages: whether attention reads live pages only.
+    windows: the distinct windows of the decoder's layers.
     mesh: the mesh that slots are split over.
     pool_spec: how the pages are split over the mesh.
   """
@@ -202,7 +207,9 @@ def _open_cache(
   if lists_pages:
     live = per_device(
       functools.partial(
-        cached_attention.list_pages, platform=mesh_lib.platform(mesh)
+        cached_attention.list_pages,
+        platform=mesh_lib.platform(mesh),
+        windows=windows,
       ),
       in_specs=(pool_spec, by_row, by_row),
       out_specs=by_row,

@@ -40,7 +40,14 @@ from azr_jax.learner.settings import (
   OptimizerSettings,
   SupervisedSettings,
 )
-from azr_jax.models import adapters, attention, load, presets, transformer
+from azr_jax.models import (
+  adapters,
+  attention,
+  load,
+  presets,
+  rope,
+  transformer,
+)
 from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import LoraSettings, ModelSettings
@@ -296,7 +303,8 @@ def build_policy_model(
   )
   model = build_model(
     c.model,
-    config,
+    # As in `rollout.build.sampling_model`.
+    rope.for_length(config, c.rollout.longest + 1),
     mesh,
     c.sharding.rules(),
     rows=c.learner,

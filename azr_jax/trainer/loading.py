@@ -14,6 +14,7 @@ from azr_jax.models import (
   adapters,
   load,
   presets,
+  rope,
   sampling_params,
   tokenizers,
   transformer,
@@ -313,7 +314,7 @@ def load_policy(
   rules = settings.sharding.rules()
   model = build.build_model(
     settings.model,
-    source.config,
+    rope.for_length(source.config, rollout.longest + 1),
     mesh,
     rules,
     rows=None,

@@ -29,6 +29,7 @@ from azr_jax.learner.rounding import Draws
 from azr_jax.models import (
   load,
   peft_io,
+  rope,
   safetensors_io,
   transformer,
 )
@@ -129,7 +130,8 @@ def _build_learner(
   """Returns the decoder and its learner."""
   rules = c.sharding.rules()
   model = build.build_model(
-    *(c.model, source.config, mesh, rules),
+    *(c.model, rope.for_length(source.config, c.learner.row_length)),
+    *(mesh, rules),
     rows=c.learner,
     sampler_bytes=0.0,
     state_size=build.state_size(c.model, c.optimizer),

@@ -26,7 +26,11 @@ from azr_jax.models import (
   weight_names,
 )
 from azr_jax.models import tokenizers as tokenizers_lib
-from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+from azr_jax.models.config import (
+  Llama3RopeScaling,
+  ModelConfig,
+  YarnRopeScaling,
+)
 
 RULES = dict.fromkeys(
   ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
@@ -50,6 +54,7 @@ def config_of(architecture, vocab_size):
     norm_eps=1e-5,
     tie_embeddings=architecture != "llama",
     max_positions=128,
+    family=architecture,
     qkv_bias=architecture == "qwen2",
     qk_norm=architecture == "qwen3",
   )
@@ -290,3 +295,27 @@ def test_llama_cpp_writes_the_same_greedy_text(
     ours = np.asarray(logits.argmax(-1))[0, len(ids) - 1 : -1]
     assert len(written) > 4
     np.testing.assert_array_equal(ours, written)
+
+
+def test_mistral_is_written_as_llama(tmp_path, bpe):
+  path = tmp_path / "tiny.gguf"
+  config, _ = write(path, "llama", bpe, "float32", family="mistral")
+  assert load.resolve(str(path), "").config == dataclasses.replace(
+    config, family="llama"
+  )
+
+
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"family": "granite", "residual_scale": 0.5},
+    {"family": "olmo2", "norm_after": True, "norm_before": False},
+    {"family": "mistral", "windows": (8, 8)},
+    {"rope_scaling": YarnRopeScaling(4.0, 64, 1.1)},
+  ],
+)
+def test_other_families_are_refused_by_name(tmp_path, bpe, changes):
+  family = changes.get("family", "llama")
+  with pytest.raises(ValueError, match=f"model_type='{family}': expected one"):
+    write(tmp_path / "tiny.gguf", "llama", bpe, "float32", **changes)
+  assert not [*tmp_path.iterdir()]

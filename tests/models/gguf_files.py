@@ -32,6 +32,7 @@ def config_of(architecture, vocab_size):
     norm_eps=1e-5,
     tie_embeddings=architecture != "llama",
     max_positions=128,
+    family=architecture,
     qkv_bias=architecture == "qwen2",
     qk_norm=architecture == "qwen3",
   )

@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from azr_jax.models import load, presets, safetensors_io
+from azr_jax.models import (
+  huggingface_config,
+  load,
+  presets,
+  safetensors_io,
+)
 from azr_jax.parallel import mesh as mesh_lib
 
 REPLICATED = dict.fromkeys(
@@ -155,12 +160,11 @@ def test_an_unknown_family_is_one_plain_line(exported):
   folder, _ = exported
   path = folder / "config.json"
   config = json.loads(path.read_text())
-  path.write_text(json.dumps(config | {"model_type": "mistral"}))
+  path.write_text(json.dumps(config | {"model_type": "gpt2"}))
   with pytest.raises(ValueError) as error:
     load.resolve(str(folder), "")
-  assert str(error.value) == (
-    f"{path} model_type='mistral': expected one of ('llama', 'qwen2', 'qwen3')"
-  )
+  expected = f"one of {huggingface_config.MODEL_TYPES}"
+  assert str(error.value) == f"{path} model_type='gpt2': expected {expected}"
 
 
 def test_a_pipe_among_the_files_is_refused(exported):

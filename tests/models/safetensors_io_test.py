@@ -28,6 +28,7 @@ CONFIG = ModelConfig(
   tie_embeddings=False,
   max_positions=64,
   qkv_bias=True,
+  family="qwen2",
 )
 RULES = {
   "vocab": "tensor",

@@ -78,10 +78,10 @@ class TorchDecoder(torch.nn.Module):
 
   def __init__(self, config: ModelConfig):
     super().__init__()
-    if config.qk_norm or config.rope_scaling is not None:
+    if config.family not in ("llama", "qwen2") or config.rope_scaling:
       raise ValueError(
-        "the torch baseline has no norms of heads and no scaled positions: "
-        "expected a model like Qwen2.5 or SmolLM2"
+        "the torch baseline has Llama's and Qwen2's layers without scaled "
+        "positions: expected a model like Qwen2.5 or SmolLM2"
       )
     self.config = config
     self.embedding = _matrix(config.vocab_size, config.hidden_size)

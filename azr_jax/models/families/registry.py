@@ -1,0 +1,29 @@
+"""All families, by the value of `model_type`."""
+
+from azr_jax.models.config import ModelConfig
+from azr_jax.models.families import (
+  gemma3,
+  granite,
+  llama,
+  mistral,
+  olmo2,
+  olmo3,
+  phi3,
+  qwen2,
+  qwen3,
+  smollm3,
+)
+from azr_jax.models.families.family import Family
+
+FAMILIES: dict[str, Family] = {
+  module.FAMILY.name: module.FAMILY
+  for module in (
+    *(llama, qwen2, qwen3, mistral, granite),
+    *(smollm3, olmo2, olmo3, phi3, gemma3),
+  )
+}
+
+
+def of(config: ModelConfig) -> Family:
+  """Returns the family of a decoder."""
+  return FAMILIES[config.family]
