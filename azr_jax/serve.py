@@ -55,10 +55,8 @@ def run() -> None:
       raise UsageError("expected either --model=SPEC or --follow=RUN")
     if train.value != bool(workdir.value):
       raise UsageError("--train: expected --workdir=FOLDER with it")
-    if train.value and (follow.value or adapters.value):
-      raise UsageError("--train: expected --model alone")
-    if adapters.value and follow.value:
-      raise UsageError("--adapters: expected --model, not --follow")
+    if follow.value and (train.value or adapters.value):
+      raise UsageError("--follow: expected neither --train nor --adapters")
     compilation_cache.enable()
     # Imported here because it needs aiohttp, an optional dependency.
     from azr_jax.serving import command

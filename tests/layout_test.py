@@ -153,7 +153,7 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "models": set(),
   "parallel": set(),
   "run": {"step_log.py"},
-  "serving": {"command.py"},
+  "serving": {"command.py", "tinker/command.py"},
   "systems": {
     # A context has the sandbox's section, because a system compares the sandbox
     # with that of earlier runs.

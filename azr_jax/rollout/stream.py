@@ -140,13 +140,12 @@ class Stream:
         with its first response.
       step_tokens: number of tokens after which a completion is paused, not
         counting restored ones; 0 never pauses.
-      stop_strings: as in `Request`; so are `adapter` and `stop_ids`.
-      adapter: see `stop_strings`.
-      stop_ids: see `stop_strings`.
+      stop_strings: as in `Request`, like `adapter` and `stop_ids`.
+      adapter: see there.
+      stop_ids: see there.
 
     Returns:
-      The request, for `cancel`, and the futures of its completions, which
-      `send` completes.
+      The request, for `cancel`, and the futures that `send` completes.
 
     Raises:
       ValueError: the prompt is longer than the largest bucket, or

@@ -53,8 +53,8 @@ class LimitSettings(TemplateSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingServerSettings(Settings):
-  """Section `training`: the limits of models that clients train."""
+class TinkerSettings(Settings):
+  """Section `tinker`: the limits of models that clients train."""
 
   max_rank: int = setting(
     32, "maximum rank of adapters; memory of sampling grows with it", minimum=1
@@ -85,4 +85,4 @@ class ServeSettings(SamplingSettings):
   """The configuration of `azr_jax.serve`."""
 
   serve: LimitSettings = LimitSettings()
-  training: TrainingServerSettings = TrainingServerSettings()
+  tinker: TinkerSettings = TinkerSettings()

@@ -33,7 +33,7 @@ class Adam(NamedTuple):
   """The numbers of one step of AdamW, as torch defines them.
 
   Attributes:
-    learning_rate: the learning rate.
+    learning_rate: the factor of the whole step.
     beta1: decay rate of the first moment.
     beta2: decay rate of the second moment.
     eps: added to the root of the second moment.

@@ -51,10 +51,10 @@ def serving(model_folder, settings, folder):
 
 @pytest.fixture(scope="module", name="limits")
 def make_limits(settings):
-  limits = serving_settings.TrainingServerSettings(
+  limits = serving_settings.TinkerSettings(
     max_rank=4, max_adapters=2, micro_rows=2, row_length=64, chunk_tokens=128
   )
-  return dataclasses.replace(settings, training=limits)
+  return dataclasses.replace(settings, tinker=limits)
 
 
 @pytest.fixture(scope="module", name="states")

@@ -9,7 +9,7 @@ from typing import Any
 
 from azr_jax.models.adapters import Lora
 from azr_jax.serving.errors import ApiError
-from azr_jax.verbs import store
+from azr_jax.serving.tinker import store
 
 WEIGHTS, SAMPLER = "weights", "sampler_weights"
 _SCHEME = "tinker://"

@@ -8,7 +8,6 @@ from typing import Any
 import ml_collections
 
 from azr_jax.config import overrides
-from azr_jax.configs import custom as custom_config
 from azr_jax.learner.settings import SupervisedSettings
 from azr_jax.models import adapters, transformer
 from azr_jax.models.adapters import Lora
@@ -26,10 +25,10 @@ from azr_jax.serving.settings import ServeSettings
 from azr_jax.serving.tinker.checkpoints import Checkpoints
 from azr_jax.serving.tinker.routes import Routes
 from azr_jax.serving.tinker.service import Service
+from azr_jax.serving.tinker.studio import Parts, Studio
 from azr_jax.trainer import build, frozen, loading
 from azr_jax.trainer import settings as train_settings
 from azr_jax.verbs import rows
-from azr_jax.verbs.studio import Parts, Studio
 
 
 @memory.explained(memory.TRAINING_KEYS)
@@ -87,7 +86,7 @@ def open_training(
   """Loads a base model and builds what trains on it. Compiles nothing.
 
   Args:
-    c: the settings.
+    c: all sections of the server.
     spec: a model spec.
     folder: the folder of saved states.
     name: the name of the base model.
@@ -95,7 +94,7 @@ def open_training(
   Raises:
     ValueError: a config value or the model is invalid.
   """
-  limits = c.training
+  limits = c.tinker
   stack = Lora(
     limits.max_rank, float(limits.max_rank), stacked=limits.max_adapters + 1
   )
@@ -105,15 +104,17 @@ def open_training(
   studio = Studio(_parts(c, spec, policy))
   checkpoints = Checkpoints(storage.resolve(folder))
   service = Service(
-    *(worker, studio, checkpoints, limits, name),
-    tokenizer_id=_tokenizer_id(spec, name),
+    *(worker, studio, checkpoints, name, _tokenizer_id(spec, name)),
+    max_rank=limits.max_rank,
+    max_models=limits.max_models,
+    idle_s=limits.idle_s,
   )
   return Opened(worker, served, Routes(service, served))
 
 
 def _parts(c: ServeSettings, spec: str, policy: Policy) -> Parts:
   """Returns what a studio is built from."""
-  engine, limits = policy.sampler.engine, c.training
+  engine, limits = policy.sampler.engine, c.tinker
   rules, mesh = c.sharding.rules(), mesh_lib.make_mesh(c.mesh.sizes())
   longest = limits.row_length or c.rollout.longest + 1
   learner = SupervisedSettings(
@@ -169,7 +170,7 @@ def _run_config(
   c: ServeSettings, spec: str, lora: Lora | None
 ) -> Mapping[str, Any]:
   """Returns the configuration of a run that trains such a model."""
-  config = custom_config.get_config()
+  config = train_settings.train_config(train_settings.TrainSettings().system)
   for name in ("model", "mesh", "sharding", "rollout"):
     config[name].update(overrides.to_config(getattr(c, name)))
   path = pathlib.Path(spec).expanduser()

@@ -16,7 +16,6 @@ from typing import Any
 from azr_jax.models.adapters import Lora
 from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.errors import ApiError
-from azr_jax.serving.settings import TrainingServerSettings
 from azr_jax.serving.tinker import bodies, wire
 from azr_jax.serving.tinker.checkpoints import (
   SAMPLER,
@@ -25,8 +24,8 @@ from azr_jax.serving.tinker.checkpoints import (
   about,
 )
 from azr_jax.serving.tinker.futures import Futures, Lane, Reply
+from azr_jax.serving.tinker.studio import Studio, TrainedModel
 from azr_jax.verbs.residents import Snapshot
-from azr_jax.verbs.studio import Model, Studio
 from azr_jax.verbs.trainable import Scored
 
 _log = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class _Trained:
   """A model of a session.
 
   Attributes:
-    session_id: its session.
+    session_id: the session that it ends with.
     lora: the adapter's shape; None trains all parameters.
     lane: orders its operations.
     model: the model; None until it exists.
@@ -64,16 +63,16 @@ class _Trained:
   session_id: str
   lora: Lora | None
   lane: Lane
-  model: Model | None
+  model: TrainedModel | None
   seen: float
 
 
 @dataclasses.dataclass(eq=False)
-class Sampling:
+class SamplingSession:
   """A sampling session.
 
   Attributes:
-    session_id: its session.
+    session_id: the session that it ends with.
     snapshot: the weights, which never change; None for the base model.
     model_path: the name of the saved weights, if it samples some.
   """
@@ -91,9 +90,12 @@ class Service:
     worker: DecodeWorker,
     studio: Studio,
     checkpoints: Checkpoints,
-    settings: TrainingServerSettings,
     base_model: str,
     tokenizer_id: str,
+    *,
+    max_rank: int,
+    max_models: int,
+    idle_s: float,
   ):
     """Starts without sessions.
 
@@ -101,17 +103,21 @@ class Service:
       worker: samples, and runs tasks.
       studio: makes models; only tasks use it.
       checkpoints: the saved states.
-      settings: the limits.
       base_model: the name of the base model.
       tokenizer_id: where clients find its tokenizer.
+      max_rank: as in `TinkerSettings`, like the others.
+      max_models: see `max_rank`.
+      idle_s: see `max_rank`.
     """
     self.worker, self._studio = worker, studio
-    self.checkpoints, self._settings = checkpoints, settings
+    self.checkpoints = checkpoints
+    self._max_rank, self._max_models = max_rank, max_models
+    self._idle_s = idle_s
     self.base_model, self.tokenizer_id = base_model, tokenizer_id
     self.futures = Futures()
     self._sessions: dict[str, _Session] = {}
     self._models: dict[str, _Trained] = {}
-    self.samplers: dict[str, Sampling] = {}
+    self.samplers: dict[str, SamplingSession] = {}
 
   # Sessions.
 
@@ -155,7 +161,7 @@ class Service:
 
   def reap(self) -> None:
     """Ends the sessions that gave no sign of life for too long."""
-    oldest = time.monotonic() - self._settings.idle_s
+    oldest = time.monotonic() - self._idle_s
     for session_id, session in list(self._sessions.items()):
       if session.seen < oldest:
         _log.warning("session %s gave no sign of life: ended", session_id)
@@ -244,7 +250,7 @@ class Service:
     return entry
 
   def _created(
-    self, entry: _Trained, model_id: str, kind: str, model: Model
+    self, entry: _Trained, model_id: str, kind: str, model: TrainedModel
   ) -> Reply:
     entry.model = model
     return as_json({"model_id": model_id, "type": kind})
@@ -273,16 +279,16 @@ class Service:
         "another client trains all parameters and has the server for itself: "
         "expected its end",
       )
-    most = self._settings.max_models
+    most = self._max_models
     if len(others) >= most:
       raise ApiError(
         429,
-        f"{len(others)} models: expected at most training.max_models={most}",
+        f"{len(others)} models: expected at most tinker.max_models={most}",
       )
 
   def _lora(self, config: Mapping[str, Any]) -> Lora | None:
     """Returns the adapter that a client asks for; None trains all."""
-    most = self._settings.max_rank
+    most = self._max_rank
     rank = bodies.integer(config, "rank", 32, 0, most)
     if not rank:
       return None
@@ -316,7 +322,7 @@ class Service:
     self,
     model_id: str,
     seq_id: int,
-    task: Callable[[Model], Any],
+    task: Callable[[TrainedModel], Any],
     reply: Callable[[Any], Reply],
   ) -> dict[str, Any]:
     """Runs a task of a model after all earlier ones; returns its future."""
@@ -336,7 +342,7 @@ class Service:
     """Scores data and, unless only that is wanted, adds gradients."""
     asked = wire.read_forward_backward(body)
 
-    def task(model: Model) -> Scored:
+    def task(model: TrainedModel) -> Scored:
       if asked.is_forward:
         return model.trainable.forward(asked.data, asked.loss)
       return model.trainable.forward_backward(
@@ -353,7 +359,7 @@ class Service:
     """Takes a step of AdamW with the numbers of the request."""
     model_id, seq_id = _names(body)
 
-    def task(model: Model) -> dict[str, float]:
+    def task(model: TrainedModel) -> dict[str, float]:
       return model.trainable.optim_step(bodies.adam(body))
 
     return self.in_order(
@@ -369,7 +375,7 @@ class Service:
     path = self.checkpoints.path(model_id, kind, name)
     overwrites = bool(body.get("overwrite"))
 
-    def task(model: Model) -> str:
+    def task(model: TrainedModel) -> str:
       folder = self.checkpoints.folder(path)
       if folder.exists():
         if not overwrites:
@@ -393,7 +399,7 @@ class Service:
     sampler_id = f"{session_id}:sample:{number}"
 
     def reply(snapshot: Snapshot) -> Reply:
-      self.samplers[sampler_id] = Sampling(session_id, snapshot)
+      self.samplers[sampler_id] = SamplingSession(session_id, snapshot)
       return as_json(
         {
           "sampling_session_id": sampler_id,
@@ -430,7 +436,7 @@ class Service:
   ) -> dict[str, Any]:
     model_id, seq_id = _names(body)
 
-    def task(model: Model) -> str:
+    def task(model: TrainedModel) -> str:
       saved = self.checkpoints.find(path)
       if saved.lora != model.lora:
         raise ApiError(
@@ -467,7 +473,7 @@ class Service:
         snapshot = await asyncio.wrap_future(task)
       else:
         self._require_base(bodies.text({"base_model": base}, "base_model"))
-      self.samplers[sampler_id] = Sampling(session_id, snapshot, path)
+      self.samplers[sampler_id] = SamplingSession(session_id, snapshot, path)
     return {
       "sampling_session_id": sampler_id,
       "type": "create_sampling_session",

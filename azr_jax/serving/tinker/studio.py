@@ -21,8 +21,9 @@ from azr_jax.randomness import keys
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout.engine import Engine
+from azr_jax.serving.tinker import store
 from azr_jax.types import Params, Rules
-from azr_jax.verbs import programs, rows, store
+from azr_jax.verbs import programs, rows
 from azr_jax.verbs.data import DataLimits
 from azr_jax.verbs.programs import Verbs
 from azr_jax.verbs.residents import Snapshot
@@ -57,7 +58,7 @@ class Parts:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Model:
+class TrainedModel:
   """A model in training.
 
   Attributes:
@@ -98,7 +99,7 @@ class Studio:
       chunk_tokens=parts.chunk_tokens,
     )
 
-  def create(self, lora: Lora | None, seed: int) -> Model:
+  def create(self, lora: Lora | None, seed: int) -> TrainedModel:
     """Returns a new model.
 
     Args:
@@ -116,7 +117,7 @@ class Studio:
     )
     return self._model(lora, draw(keys.of(seed, Purpose.ADAPTERS)))
 
-  def _model(self, lora: Lora | None, trained: Params) -> Model:
+  def _model(self, lora: Lora | None, trained: Params) -> TrainedModel:
     """Returns a model with these trained parameters, which it takes over."""
     verbs = self._verbs(lora)
     fixed = Fixed({} if lora is None else self._parts.base)
@@ -124,9 +125,9 @@ class Studio:
     trainable = Trainable(
       *(verbs, self._parts.shapes, self.limits, fixed, state)
     )
-    return Model(lora, trainable)
+    return TrainedModel(lora, trainable)
 
-  def snapshot(self, model: Model) -> Snapshot:
+  def snapshot(self, model: TrainedModel) -> Snapshot:
     """Returns the model's present weights, for sampling."""
     params = model.trainable.state.params
     if model.lora is None:
@@ -134,7 +135,7 @@ class Studio:
     return Snapshot(self._copy(params), model.lora)
 
   def save(
-    self, model: Model, folder: pathlib.Path, about: Mapping[str, Any]
+    self, model: TrainedModel, folder: pathlib.Path, about: Mapping[str, Any]
   ) -> None:
     """Saves a model with its moments; see `store.save`."""
     store.save(
@@ -145,7 +146,7 @@ class Studio:
 
   def load(
     self, folder: pathlib.Path, lora: Lora | None, with_moments: bool
-  ) -> Model:
+  ) -> TrainedModel:
     """Returns the model of a saved state.
 
     Args:
