@@ -37,7 +37,7 @@ class RowSpan:
 
   Attributes:
     index: the index of the datum.
-    row: its row.
+    row: the row that holds it.
     start: its first column.
     stop: one past its last column.
   """
