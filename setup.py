@@ -57,7 +57,7 @@ ENVIRONMENTS_REQUIRES = [
   "reasoning-gym>=0.1.25",
   "verifiers>=0.1.10,<0.4",
 ]
-SERVE_REQUIRES = ["aiohttp>=3.14"]
+SERVE_REQUIRES = ["aiohttp>=3.14", "protobuf>=4.21"]
 TEST_REQUIRES = [
   *DOCS_REQUIRES,
   *SCRIPTS_REQUIRES,

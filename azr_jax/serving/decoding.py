@@ -124,7 +124,9 @@ class DecodeWorker:
     self.residents: Residents | None = None
     if snapshots:
       table = AdapterTable(sampler.engine, weights)
-      self.residents = Residents(self._stream, table)
+      self.residents = Residents(
+        self._stream, table, sampler.engine.param_shardings
+      )
     self._key_data = key_data
     self._max_waiting = max_waiting
     self._slots = sampler.engine.shapes.slot_counts[0]
@@ -231,7 +233,11 @@ class DecodeWorker:
     Tasks run in the order of their calls.
     """
     future: Future[T] = Future()
-    self._commands.put(lambda: self._tasks.append((task, future)))
+    with self._lock:
+      if self._refusal is not None:
+        future.set_exception(self._refusal)
+        return future
+      self._commands.put(lambda: self._tasks.append((task, future)))
     return future
 
   def swap(self, params: types.Params, step: int) -> threading.Event:
@@ -301,12 +307,16 @@ class DecodeWorker:
     finally:
       with self._lock:
         self._refusal, left = error, list(self._open_choices)
+        with contextlib.suppress(queue.Empty):
+          while True:  # The tasks among them get their error below.
+            self._commands.get(block=False)()
         self._cancelled += len(left)
         self._open_choices.clear()
       self._updates += [(job, error) for job in left]
       self._flush()
       for _, future in self._tasks:
-        future.set_exception(error)
+        if future.set_running_or_notify_cancel():
+          future.set_exception(error)
       self._tasks.clear()
 
   def _is_over(self) -> bool:
@@ -314,13 +324,14 @@ class DecodeWorker:
     deadline = self._deadline
     if deadline is None:
       return False
-    return not self._open_choices or time.monotonic() >= deadline
+    is_idle = not (self._open_choices or self._tasks)
+    return is_idle or time.monotonic() >= deadline
 
   def _take_commands(self) -> None:
     """Runs the commands of other threads; blocks if there is nothing to do."""
     with contextlib.suppress(queue.Empty):
       wait = self._stream.is_empty and self._swap is None
-      wait = wait and not (self._unscored or self._tasks)
+      wait = wait and not (self._unscored or self._tasks or self._queued)
       while True:
         self._commands.get(block=wait)()
         wait = False
@@ -344,6 +355,8 @@ class DecodeWorker:
     if not self._tasks:
       return
     task, future = self._tasks.popleft()
+    if not future.set_running_or_notify_cancel():
+      return  # The client is gone.
     try:
       future.set_result(task())
     except Exception as error:  # noqa: BLE001 - the caller gets it.
@@ -359,7 +372,8 @@ class DecodeWorker:
           return
         self._queued.popleft()
         self._submit(job, adapter)
-      except ValueError as error:
+      except (ValueError, RuntimeError) as error:
+        # XLA raises a RuntimeError where a device has no room for an adapter.
         self._cancel(job)
         self._updates.append((job, ApiError(400, str(error))))
 
@@ -369,9 +383,9 @@ class DecodeWorker:
     Raises:
       ValueError: its adapter does not fit into the sampler.
     """
-    if self.residents is None or job.snapshot is None:
+    if self.residents is None:
       return job.adapter
-    return self.residents.acquire(job.snapshot)
+    return self.residents.acquire(job.snapshot or self.residents.base)
 
   def _submit(self, job: SamplingJob, adapter: AdapterRef) -> None:
     """Submits the prompts of a job to the stream."""
@@ -480,8 +494,8 @@ class DecodeWorker:
       return None
     for request in running.requests:
       del self._by_request[request]
-    if self.residents is not None and job.snapshot is not None:
-      self.residents.release(job.snapshot)
+    if self.residents is not None:
+      self.residents.release(job.snapshot or self.residents.base)
     return running
 
   def _close(self, job: SamplingJob, is_answered: bool) -> None:
@@ -527,7 +541,8 @@ class DecodeWorker:
       return
     # Choices may have finished in the last call.
     self._stream.deliver()
-    pinned = collections.Counter(job.step for job in self._jobs)
+    begun = (*self._jobs, *self._queued)
+    pinned = collections.Counter(job.step for job in begun)
     if pinned[self._step]:
       return
     # A choice is scored by the weights that sampled its last tokens.

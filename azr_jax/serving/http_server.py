@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import http, web
 
@@ -23,7 +23,9 @@ from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.jobs import NewTokens, SamplingJob, Update
 from azr_jax.serving.protocol import SEED_RANGE, Asked, Reader, ServedModel
-from azr_jax.serving.tinker.routes import MAX_BODY_MIB, Routes
+
+if TYPE_CHECKING:
+  from azr_jax.serving.tinker.routes import Routes
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class HttpServer:
     api_key: str,
     read_s: float,
     timeout_s: float,
-    training: Routes | None = None,
+    training: "Routes | None" = None,
   ):
     """Creates a server; `start` makes it listen.
 
@@ -143,7 +145,9 @@ class HttpServer:
   @property
   def _max_body_mib(self) -> int:
     """Maximum size of a request body."""
-    return _MAX_BODY_MIB if self._training is None else MAX_BODY_MIB
+    if self._training is None:
+      return _MAX_BODY_MIB
+    return self._training.max_body_mib
 
   def deliver(self, updates: Sequence[tuple[SamplingJob, Update]]) -> None:
     """Delivers updates to jobs; the worker's thread calls it."""

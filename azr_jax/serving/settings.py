@@ -65,6 +65,12 @@ class TinkerSettings(Settings):
   max_models: int = setting(
     64, "models that clients may train at once", minimum=1
   )
+  max_snapshots: int = setting(
+    32,
+    "weights of sampling clients that the host keeps for each session; a new "
+    "client closes the oldest",
+    minimum=1,
+  )
   row_length: int = setting(
     0, "maximum tokens of a datum; 0: the sampler's longest", minimum=0
   )

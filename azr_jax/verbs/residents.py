@@ -7,12 +7,14 @@ live in the sampler's stack; whole models replace each other.
 
 import dataclasses
 
+import jax
+
 from azr_jax.models import adapters
 from azr_jax.models.adapters import Lora
 from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.rollout.adapter_table import AdapterTable
 from azr_jax.rollout.stream import Stream
-from azr_jax.types import Params
+from azr_jax.types import Params, Shardings
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -21,7 +23,7 @@ class Snapshot:
 
   Attributes:
     params: an adapter, float32, stacked; or a whole model without adapters as
-      sampling reads it.
+      sampling reads it. They are in the host's memory, except for the base.
     lora: the adapter's shape; None if these are all parameters.
   """
 
@@ -35,13 +37,15 @@ class Residents:
   Only the thread that samples may call it.
   """
 
-  def __init__(self, stream: Stream, table: AdapterTable):
+  def __init__(self, stream: Stream, table: AdapterTable, shardings: Shardings):
     """Starts with the weights of the stream.
 
     Args:
       stream: a stream that nothing samples on yet.
       table: the adapters of its weights.
+      shardings: the shardings of its weights.
     """
+    self._shardings = adapters.base_of(shardings)
     params = stream.weights.params
     assert params is not None
     self.base = Snapshot(adapters.base_of(params), None)
@@ -77,7 +81,10 @@ class Residents:
       assert weights.params is not None
       stack = adapters.adapters_of(weights.params)
       self._stream.suspend()
-      params = adapters.join(snapshot.params, stack)
+      whole = snapshot.params
+      if snapshot is not self.base:
+        whole = jax.device_put(whole, self._shardings)
+      params = adapters.join(whole, stack)
       weights.restore(params, weights.version + 1)
       self._whole = snapshot
     return BASE
@@ -106,5 +113,7 @@ class Residents:
 
   def forget(self, snapshot: Snapshot) -> None:
     """Frees the place of a snapshot that no request will use again."""
+    if snapshot is self._whole and not self._users:
+      self._acquire_whole(self.base)
     if snapshot in self._loaded and snapshot not in self._users:
       self._table.remove(self._loaded.pop(snapshot))

@@ -287,7 +287,7 @@ def test_a_repeated_request_runs_once(connect, url):
     ("session_heartbeat", {"session_id": "other"}, 410),
     ("retrieve_future", {"request_id": "other"}, 410),
     ("create_model", [], 400),
-    ("save_weights", {"model_id": "x", "seq_id": 1, "path": "../x"}, 400),
+    ("save_weights", {"model_id": "x", "seq_id": 1, "path": "../x"}, 404),
     ("weights_info", {"tinker_path": "tinker://a/../b"}, 404),
     ("asample", {"sampling_session_id": "x", "seq_id": 0}, 404),
   ],

@@ -108,7 +108,10 @@ class Checkpoints:
     Raises:
       ApiError: there is none of this name.
     """
-    shutil.rmtree(self.find(path).folder)
+    folder = self.find(path).folder
+    # Without this file, the rest no longer counts as a state.
+    (folder / store.ABOUT).unlink()
+    shutil.rmtree(folder)
 
   def describe(self, saved: Saved) -> dict[str, Any]:
     """Returns the fields of a state in lists of states."""

@@ -107,6 +107,7 @@ def open_training(
     *(worker, studio, checkpoints, name, _tokenizer_id(spec, name)),
     max_rank=limits.max_rank,
     max_models=limits.max_models,
+    max_snapshots=limits.max_snapshots,
     idle_s=limits.idle_s,
   )
   return Opened(worker, served, Routes(service, served))

@@ -142,7 +142,11 @@ class Lane:
     Raises:
       ApiError: too many operations wait for one that is missing.
     """
-    if len(self._waiting) >= _MAX_WAITING:
+    if number < self._next:
+      raise ApiError(
+        409, f"seq_id={number}: expected {self._next} or a later one"
+      )
+    if len(self._waiting) >= _MAX_WAITING and number != self._next:
       raise errors.overloaded(
         f"{len(self._waiting)} requests wait for seq_id={self._next}: expected "
         "it before the others"

@@ -23,7 +23,7 @@ _ROOT = "/api/v1/"
 _POLL_S = 30.0
 _REAP_S = 10.0
 # Larger than the parts into which clients cut their batches.
-MAX_BODY_MIB = 64
+_MAX_BODY_MIB = 64
 # Batches of one request: larger than any that fits the limit of a body.
 _CLIENT = {
   "fwdbwd_max_chunk_len": 1 << 20,
@@ -37,7 +37,13 @@ Sample = Callable[[SamplingJob], Awaitable[list[NewTokens]]]
 
 
 class Routes:
-  """The handlers of the API."""
+  """The handlers of the API.
+
+  Attributes:
+    max_body_mib: maximum size of a request body.
+  """
+
+  max_body_mib = _MAX_BODY_MIB
 
   def __init__(self, service: Service, model: ServedModel):
     """Stores its arguments.
@@ -277,7 +283,7 @@ class Routes:
         f"at most {limit} (rollout.max_tokens, and the model's context)",
       )
     _refuse_truncation(params, model)
-    strings, stop_ids = _stops(params.get("stop"))
+    strings, stop_ids = _stops(params.get("stop"), model.tokenizer.vocab_size)
     seed = params.get("seed")
     top = max(_num_top(body, name, model) for name in _TOPS)
     with_prompt = _wants_prompt(body)
@@ -336,7 +342,10 @@ def _prompt_ids(body: Mapping[str, Any], model: ServedModel) -> tuple[int, ...]:
     ApiError: it has other parts than ids, or does not fit the sampler.
   """
   ids: list[int] = []
-  for chunk in bodies.mapping(body, "prompt").get("chunks") or ():
+  chunks = bodies.mapping(body, "prompt").get("chunks")
+  if not isinstance(chunks, list):
+    errors.refuse_field("prompt", chunks, "chunks of token ids")
+  for chunk in chunks:
     tokens = chunk.get("tokens") if isinstance(chunk, dict) else None
     if not isinstance(tokens, list):
       errors.refuse_field("prompt", chunk, "chunks of token ids")
@@ -370,7 +379,9 @@ def _refuse_truncation(params: Mapping[str, Any], model: ServedModel) -> None:
       )
 
 
-def _stops(value: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _stops(
+  value: Any, vocab_size: int
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
   """Returns the texts and the ids that end a response.
 
   Raises:
@@ -381,7 +392,9 @@ def _stops(value: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
   items = [value] if isinstance(value, str) else value
   if isinstance(items, list) and items:
     texts = tuple(one for one in items if isinstance(one, str) and one)
-    ids = tuple(one for one in items if type(one) is int)
+    ids = tuple(
+      one for one in items if type(one) is int and 0 <= one < vocab_size
+    )
     if len(items) in (len(texts), len(ids)):
       return texts, ids
   return errors.refuse_field(

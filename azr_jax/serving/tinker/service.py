@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import json
 import logging
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Hashable, Mapping
@@ -16,11 +17,12 @@ from typing import Any
 from azr_jax.models.adapters import Lora
 from azr_jax.serving.decoding import DecodeWorker
 from azr_jax.serving.errors import ApiError
-from azr_jax.serving.tinker import bodies, wire
+from azr_jax.serving.tinker import bodies, store, wire
 from azr_jax.serving.tinker.checkpoints import (
   SAMPLER,
   WEIGHTS,
   Checkpoints,
+  Saved,
   about,
 )
 from azr_jax.serving.tinker.futures import Futures, Lane, Reply
@@ -95,6 +97,7 @@ class Service:
     *,
     max_rank: int,
     max_models: int,
+    max_snapshots: int,
     idle_s: float,
   ):
     """Starts without sessions.
@@ -107,12 +110,13 @@ class Service:
       tokenizer_id: where clients find its tokenizer.
       max_rank: as in `TinkerSettings`, like the others.
       max_models: see `max_rank`.
+      max_snapshots: see `max_rank`.
       idle_s: see `max_rank`.
     """
     self.worker, self._studio = worker, studio
     self.checkpoints = checkpoints
     self._max_rank, self._max_models = max_rank, max_models
-    self._idle_s = idle_s
+    self._max_snapshots, self._idle_s = max_snapshots, idle_s
     self.base_model, self.tokenizer_id = base_model, tokenizer_id
     self.futures = Futures()
     self._sessions: dict[str, _Session] = {}
@@ -191,6 +195,8 @@ class Service:
           self.futures.drop(request_id)
           raise
         self.futures.finish(request_id, failed(error))
+      except Exception as error:  # noqa: BLE001 - the client gets it.
+        self.futures.finish(request_id, failed(error))
     return {"request_id": request_id} | fields
 
   def run(
@@ -198,13 +204,21 @@ class Service:
     request_id: str,
     task: Callable[[], Any],
     reply: Callable[[Any], Reply],
+    clean_up: Callable[[], None] = lambda: None,
   ) -> None:
-    """Runs a task of the worker's thread; its result becomes a reply."""
+    """Runs a task of the worker's thread; its result becomes a reply.
+
+    Args:
+      request_id: the future of the result.
+      task: runs between two calls of the sampler.
+      reply: result -> reply.
+      clean_up: runs if the task failed.
+    """
     loop = asyncio.get_running_loop()
     future = self.worker.call(task)
     future.add_done_callback(
       lambda done: loop.call_soon_threadsafe(
-        self._finish, request_id, done.result, reply
+        self._finish, request_id, done.result, reply, clean_up
       )
     )
 
@@ -213,11 +227,13 @@ class Service:
     request_id: str,
     result: Callable[[], Any],
     reply: Callable[[Any], Reply],
+    clean_up: Callable[[], None],
   ) -> None:
     """Finishes a future by the result of its task, or by its error."""
     try:
       self.futures.finish(request_id, reply(result()))
     except Exception as error:  # noqa: BLE001 - the client gets it.
+      clean_up()
       self.futures.finish(request_id, failed(error))
 
   # Models.
@@ -236,10 +252,9 @@ class Service:
     def start(request_id: str) -> None:
       self._require_room(lora)
       entry = self._add(session_id, model_id, lora)
-      self.run(
-        request_id,
+      self._make(
+        *(request_id, entry, model_id, "create_model"),
         lambda: self._studio.create(lora, seed % (1 << 31)),
-        lambda model: self._created(entry, model_id, "create_model", model),
       )
 
     return self.begin(("model", model_id), start, model_id=model_id)
@@ -249,11 +264,28 @@ class Service:
     self._models[model_id] = entry
     return entry
 
-  def _created(
-    self, entry: _Trained, model_id: str, kind: str, model: TrainedModel
-  ) -> Reply:
-    entry.model = model
-    return as_json({"model_id": model_id, "type": kind})
+  def _make(
+    self,
+    request_id: str,
+    entry: _Trained,
+    model_id: str,
+    kind: str,
+    make: Callable[[], TrainedModel],
+  ) -> None:
+    """Makes the model of an entry, which is removed if that fails."""
+
+    def task() -> None:
+      # Set here, so that later tasks find it.
+      entry.model = make()
+
+    def reply(_: None) -> Reply:
+      return as_json({"model_id": model_id, "type": kind})
+
+    self.run(request_id, task, reply, lambda: self._remove(model_id, entry))
+
+  def _remove(self, model_id: str, entry: _Trained) -> None:
+    if self._models.get(model_id) is entry:
+      del self._models[model_id]
 
   def _require_base(self, name: str) -> None:
     if name != self.base_model:
@@ -340,9 +372,10 @@ class Service:
 
   def forward_backward(self, body: bytes) -> dict[str, Any]:
     """Scores data and, unless only that is wanted, adds gradients."""
-    asked = wire.read_forward_backward(body)
+    model_id, seq_id, read = wire.open_forward_backward(body)
 
     def task(model: TrainedModel) -> Scored:
+      asked = read()
       if asked.is_forward:
         return model.trainable.forward(asked.data, asked.loss)
       return model.trainable.forward_backward(
@@ -353,7 +386,7 @@ class Service:
       metrics = {"loss:sum": scored.loss}
       return Reply(wire.write_outputs(scored.logprobs, metrics), True)
 
-    return self.in_order(asked.model_id, asked.seq_id, task, reply)
+    return self.in_order(model_id, seq_id, task, reply)
 
   def optim_step(self, body: Mapping[str, Any]) -> dict[str, Any]:
     """Takes a step of AdamW with the numbers of the request."""
@@ -371,13 +404,16 @@ class Service:
   def save(self, body: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Saves a model under a name."""
     model_id, seq_id = _names(body)
-    name = bodies.text(body, "path", f"{seq_id:06d}")
-    path = self.checkpoints.path(model_id, kind, name)
     overwrites = bool(body.get("overwrite"))
 
     def task(model: TrainedModel) -> str:
+      # A refused operation must count as done, or later ones would wait.
+      name = bodies.text(body, "path", f"{seq_id:06d}")
+      path = self.checkpoints.path(model_id, kind, name)
       folder = self.checkpoints.folder(path)
-      if folder.exists():
+      if store.read_about(folder) is None:
+        shutil.rmtree(folder, ignore_errors=True)  # A save that was killed.
+      else:
         if not overwrites:
           raise ApiError(409, f"{path}: expected a name that is not taken")
         self.checkpoints.delete(path)
@@ -399,7 +435,8 @@ class Service:
     sampler_id = f"{session_id}:sample:{number}"
 
     def reply(snapshot: Snapshot) -> Reply:
-      self.samplers[sampler_id] = SamplingSession(session_id, snapshot)
+      self.touch(session_id)
+      self._add_sampler(sampler_id, SamplingSession(session_id, snapshot))
       return as_json(
         {
           "sampling_session_id": sampler_id,
@@ -420,16 +457,25 @@ class Service:
     model_id = f"{session_id}:train:{bodies.integer(body, 'model_seq_id')}"
 
     def start(request_id: str) -> None:
-      saved = self.checkpoints.find(path)
+      saved = self._saved(path)
       self._require_room(saved.lora)
       entry = self._add(session_id, model_id, saved.lora)
-      self.run(
-        request_id,
+      self._make(
+        *(request_id, entry, model_id, "load_weights"),
         lambda: self._studio.load(saved.folder, saved.lora, with_moments),
-        lambda model: self._created(entry, model_id, "load_weights", model),
       )
 
     return self.begin(("model", model_id), start, model_id=model_id)
+
+  def _saved(self, path: str) -> Saved:
+    """Returns a saved state of this base model.
+
+    Raises:
+      ApiError: there is none of this name, or its base is another.
+    """
+    saved = self.checkpoints.find(path)
+    self._require_base(saved.about["base_model"])
+    return saved
 
   def _load_in_place(
     self, body: Mapping[str, Any], path: str, with_moments: bool
@@ -437,7 +483,7 @@ class Service:
     model_id, seq_id = _names(body)
 
     def task(model: TrainedModel) -> str:
-      saved = self.checkpoints.find(path)
+      saved = self._saved(path)
       if saved.lora != model.lora:
         raise ApiError(
           400,
@@ -466,18 +512,31 @@ class Service:
     if sampler_id not in self.samplers:
       snapshot = None
       if path is not None:
-        saved = self.checkpoints.find(bodies.text(body, "model_path"))
+        saved = self._saved(bodies.text(body, "model_path"))
         task = self.worker.call(
           lambda: self._studio.load_snapshot(saved.folder, saved.lora)
         )
-        snapshot = await asyncio.wrap_future(task)
+        snapshot = await asyncio.shield(asyncio.wrap_future(task))
+        self.touch(session_id)
       else:
         self._require_base(bodies.text({"base_model": base}, "base_model"))
-      self.samplers[sampler_id] = SamplingSession(session_id, snapshot, path)
+      one = SamplingSession(session_id, snapshot, path)
+      self._add_sampler(sampler_id, one)
     return {
       "sampling_session_id": sampler_id,
       "type": "create_sampling_session",
     }
+
+  def _add_sampler(self, sampler_id: str, one: SamplingSession) -> None:
+    """Adds a sampling session; the oldest of too many are closed."""
+    self.samplers[sampler_id] = one
+    own = [
+      name
+      for name, other in self.samplers.items()
+      if other.session_id == one.session_id and other.snapshot is not None
+    ]
+    for name in own[: -self._max_snapshots]:
+      self._forget(self.samplers.pop(name).snapshot)
 
   # Lists.
 

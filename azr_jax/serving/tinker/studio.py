@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from azr_jax.learner.objective import Fixed
@@ -84,7 +83,6 @@ class Studio:
       ),
       out_shardings=adapters.base_of(engine.param_shardings),
     )
-    self._copy = jax.jit(lambda params: jax.tree.map(jnp.copy, params))
 
   @property
   def limits(self) -> DataLimits:
@@ -128,11 +126,11 @@ class Studio:
     return TrainedModel(lora, trainable)
 
   def snapshot(self, model: TrainedModel) -> Snapshot:
-    """Returns the model's present weights, for sampling."""
+    """Returns the model's present weights, on the host, for sampling."""
     params = model.trainable.state.params
     if model.lora is None:
-      return Snapshot(self._to_sampler(params), None)
-    return Snapshot(self._copy(params), model.lora)
+      return Snapshot(jax.device_get(self._to_sampler(params)), None)
+    return Snapshot(jax.device_get(params), model.lora)
 
   def save(
     self, model: TrainedModel, folder: pathlib.Path, about: Mapping[str, Any]
@@ -173,5 +171,5 @@ class Studio:
     """
     params = store.load_params(folder, self._verbs(lora).abstract)
     if lora is None:
-      return Snapshot(self._to_sampler(params), None)
-    return Snapshot(params, lora)
+      return Snapshot(jax.device_get(self._to_sampler(params)), None)
+    return Snapshot(jax.device_get(params), lora)

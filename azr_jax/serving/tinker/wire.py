@@ -1,7 +1,8 @@
 """Bodies of the Tinker API: arrays and data in protobuf messages."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,27 +28,29 @@ class ForwardBackward:
   """A request to score data, and perhaps to add gradients.
 
   Attributes:
-    model_id: which model is scored, or trained.
-    seq_id: the request's number among those of the model.
     data: the sequences.
     loss: the name of the loss.
     config: the loss's numbers.
     is_forward: whether only log-probabilities are wanted.
   """
 
-  model_id: str
-  seq_id: int
   data: list[Datum]
   loss: str
   config: Mapping[str, float]
   is_forward: bool
 
 
-def read_forward_backward(body: bytes) -> ForwardBackward:
+def open_forward_backward(
+  body: bytes,
+) -> tuple[str, int, Callable[[], ForwardBackward]]:
   """Parses the body of `forward_backward`.
 
+  Returns:
+    The model, the request's number among those of the model, and a function
+    that reads the rest. It raises ApiError if a value is not supported.
+
   Raises:
-    ApiError: it is no such message, or has a value that is not supported.
+    ApiError: the body is no such message.
   """
   message = messages.new("ForwardBackwardRequest")
   try:
@@ -58,14 +61,17 @@ def read_forward_backward(body: bytes) -> ForwardBackward:
       "forward_backward: expected a ForwardBackwardRequest in protobuf, as "
       f"tinker>=0.25 sends it ({error})",
     ) from None
+  read = functools.partial(_read_forward_backward, message)
+  return message.model_id, message.seq_id, read
+
+
+def _read_forward_backward(message: Any) -> ForwardBackward:
   config = dict(message.loss_fn_config)
   for name, value in message.loss_fn_config_v2.items():
     if value.HasField("text"):
       raise _refused(f"loss_fn_config {name!r}={value.text!r}", "a number")
     config[name] = value.number
   return ForwardBackward(
-    message.model_id,
-    message.seq_id,
     [_read_datum(index, datum) for index, datum in enumerate(message.data)],
     message.loss_fn,
     config,
