@@ -103,7 +103,7 @@ def test_refusal_names_key_and_value(tmp_path, vocabulary, add, word):
 
 @pytest.mark.parametrize(
   "key, value",
-  [("tokenizer.ggml.model", "llama"), ("tokenizer.ggml.pre", "tekken")],
+  [("tokenizer.ggml.model", "bert"), ("tokenizer.ggml.pre", "tekken")],
 )
 def test_unknown_tokenizer_is_refused(key, value):
   metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}
