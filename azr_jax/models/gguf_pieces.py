@@ -2,10 +2,11 @@
 
 Sentencepiece merges the neighbors whose joined piece has the best score.
 `tokenizers` merges by a ranked list of pairs, so the list holds every split of
-every piece, in the order of scores. Published Gemma tokenizers are of this
-form too.
+every piece, in the order of scores. Published Gemma tokenizers have this form,
+and are written back with scores.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +16,8 @@ from tokenizers import decoders, models, normalizers
 from azr_jax.config import user_files
 from azr_jax.models.character_tokenizer import SPACE
 
-# The value of `tokenizer.ggml.token_type` of pieces that merge.
-_NORMAL = 1
+# Values of `tokenizer.ggml.token_type`; only normal pieces merge.
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 3, 4, 5, 6
 _PREFIX = "tokenizer.ggml."
 # The values for which a text's ids decode to the text. llama.cpp adds a space
 # where a file does not say `add_space_prefix=False`.
@@ -75,3 +76,61 @@ def _merges(
     for cut in range(1, len(token))
     if token[:cut] in normal and token[cut:] in normal
   ]
+
+
+def is_described(fields: Mapping[str, Any]) -> bool:
+  """Returns whether a tokenizer has the form that `backend` makes.
+
+  Args:
+    fields: the content of its tokenizer.json.
+  """
+  model, split = fields["model"], fields.get("pre_tokenizer") or {}
+  return (
+    bool(model.get("byte_fallback"))
+    and fields.get("normalizer")
+    == {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    # Published Gemma tokenizers split at spaces, of which none are left.
+    and split.get("pattern", {"String": " "}) == {"String": " "}
+    and split.get("type", "Split") == "Split"
+  )
+
+
+def described(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the metadata below `tokenizer.ggml.` of a tokenizer.
+
+  Args:
+    fields: the content of its tokenizer.json, for which `is_described` holds.
+  """
+  model = fields["model"]
+  added = {token["id"]: token for token in fields["added_tokens"]}
+  by_id = {index: token for token, index in model["vocab"].items()}
+  by_id |= {index: token["content"] for index, token in added.items()}
+  scores: dict[str, float] = {}
+  for pair in model["merges"]:
+    parts = pair.split(" ") if isinstance(pair, str) else pair
+    scores.setdefault("".join(parts), -float(len(scores)))
+  tokens, types = [], []
+  for index in range(max(by_id) + 1):
+    token = by_id.get(index)
+    if token is None:
+      token, kind = f"[PAD{index}]", _UNUSED
+    elif index in added:
+      kind = _CONTROL if added[index]["special"] else _USER_DEFINED
+    else:
+      is_byte = re.fullmatch("<0x[0-9A-F]{2}>", token)
+      kind = _BYTE if is_byte else _NORMAL
+    # llama.cpp compares symbols with the raw text, including spaces.
+    tokens.append(token.replace(SPACE, " ") if kind == _USER_DEFINED else token)
+    types.append(kind)
+  found = {
+    "model": "llama",
+    "pre": "default",
+    "tokens": tokens,
+    "scores": [scores.get(token, 0.0) for token in tokens],
+    "token_type": types,
+    "add_space_prefix": False,
+    "remove_extra_whitespaces": False,
+  }
+  if (unknown := model.get("unk_token")) is not None:
+    found["unknown_token_id"] = model["vocab"][unknown]
+  return found

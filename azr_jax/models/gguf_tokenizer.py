@@ -204,27 +204,13 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
     ValueError: GGUF cannot describe this type of tokenizer, or has no key for
       some of its EOS tokens.
   """
-  if isinstance(tokenizer, SentencePieceTokenizer):
-    fields = _characters(tokenizer)
-  elif isinstance(tokenizer, HuggingFaceTokenizer):
-    fields = _byte_level(tokenizer)
-  else:
-    raise ValueError(
-      f"tokenizer {type(tokenizer).__name__}: expected a tokenizer of "
-      "transformers or sentencepiece to save as GGUF"
-    )
+  fields = _vocabulary(tokenizer)
   for index in range(len(fields["tokens"]), vocab_size):
     fields["tokens"].append(f"[PAD{index}]")
     fields["token_type"].append(_UNUSED)
     if "scores" in fields:
       fields["scores"].append(0.0)
-  for index in tokenizer.eos_ids[len(END_KEYS) :]:
-    if fields["tokens"][index] not in EOS_TOKENS:
-      raise ValueError(
-        f"{len(tokenizer.eos_ids)} EOS tokens, {fields['tokens'][index]!r} "
-        f"among them: expected at most {len(END_KEYS)} to save "
-        "as GGUF"
-      )
+  _require_named_ends(tokenizer, fields["tokens"])
   bos = tokenizer.encode_prompt("")
   fields["add_bos_token"] = bool(bos)
   if bos:
@@ -235,8 +221,43 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
   if isinstance(tokenizer, HuggingFaceTokenizer):
     if tokenizer.has_chat_template:
       described["tokenizer.chat_template"] = tokenizer.chat_template
-    described[f"{_PREFIX}pre"] = _pre(tokenizer, described)
+    if "scores" not in fields:
+      described[f"{_PREFIX}pre"] = _pre(tokenizer, described)
+    elif _ids(from_metadata(described)) != _ids(tokenizer):
+      raise ValueError(
+        "the tokenizer splits texts otherwise than by scores: expected one "
+        "like Gemma's to save as GGUF"
+      )
   return described
+
+
+def _vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
+  """Returns the fields below `tokenizer.ggml.` that describe the pieces.
+
+  Raises:
+    ValueError: GGUF cannot describe this type of tokenizer.
+  """
+  if isinstance(tokenizer, SentencePieceTokenizer):
+    return _characters(tokenizer)
+  if isinstance(tokenizer, HuggingFaceTokenizer):
+    backend = json.loads(tokenizer.backend_json())
+    if gguf_pieces.is_described(backend):
+      return gguf_pieces.described(backend)
+    return _byte_level(backend)
+  raise ValueError(
+    f"tokenizer {type(tokenizer).__name__}: expected a tokenizer of "
+    "transformers or sentencepiece to save as GGUF"
+  )
+
+
+def _require_named_ends(tokenizer: Tokenizer, tokens: list[str]) -> None:
+  """Raises ValueError if GGUF has no key for some EOS token."""
+  for index in tokenizer.eos_ids[len(END_KEYS) :]:
+    if tokens[index] not in EOS_TOKENS:
+      raise ValueError(
+        f"{len(tokenizer.eos_ids)} EOS tokens, {tokens[index]!r} among them: "
+        f"expected at most {len(END_KEYS)} to save as GGUF"
+      )
 
 
 def _characters(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
@@ -280,18 +301,21 @@ def _characters(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
   }
 
 
-def _byte_level(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+def _byte_level(backend: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the fields of a fast tokenizer of `transformers`.
+
+  Args:
+    backend: the content of its tokenizer.json.
 
   Raises:
     ValueError: the tokenizer is not byte-level BPE.
   """
-  backend = json.loads(tokenizer.backend_json())
   model, decoder = backend["model"], backend.get("decoder") or {}
   if model.get("type") != "BPE" or decoder.get("type") != "ByteLevel":
     raise ValueError(
       f"tokenizer with model {model.get('type')!r} and decoder "
-      f"{decoder.get('type')!r}: expected 'BPE' and 'ByteLevel' to save as GGUF"
+      f"{decoder.get('type')!r}: expected 'BPE' and 'ByteLevel', or "
+      "sentencepiece, to save as GGUF"
     )
   added = {token["id"]: token for token in backend["added_tokens"]}
   by_id = {index: token for token, index in model["vocab"].items()}
@@ -327,6 +351,11 @@ def _pre(tokenizer: HuggingFaceTokenizer, described: dict[str, Any]) -> str:
     "the tokenizer has an unknown pre-tokenizer: expected one that splits like "
     f"one of {tuple(PRE_TOKENIZERS)} to save as GGUF"
   )
+
+
+def _ids(tokenizer: HuggingFaceTokenizer) -> list[list[int]]:
+  """Returns the ids of the probe texts."""
+  return [tokenizer.encode(text) for text in _PROBES]
 
 
 def _words_and_ids(tokenizer: HuggingFaceTokenizer) -> list[Any]:
