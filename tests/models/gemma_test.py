@@ -85,14 +85,13 @@ def test_the_sampler_writes_the_same_greedy_text(gemma, one_device_mesh):
     stop_strings=(),
     temperature=0.0,
   )
+  made = sampler.Sampler(
+    *(transformer.Transformer(source.config), source.tokenizer),
+    *(one_device_mesh, REPLICATED, settings),
+  )
   ours = policy.Policy(
-    sampler.Sampler(
-      *(transformer.Transformer(source.config), source.tokenizer),
-      *(one_device_mesh, REPLICATED, settings),
-    ),
-    source.tokenizer,
-    weights.Weights(params),
-    jax.random.key(0),
+    *(made, source.tokenizer),
+    *(weights.Weights(made.compute_params(params)), jax.random.key(0)),
   )
   prompts = [ours.prompt(case["prompt"]) for case in CASES]
   for index, _, completion in ours.sample(prompts):

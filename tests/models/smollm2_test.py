@@ -75,19 +75,13 @@ def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
     stop_strings=(),
     temperature=0.0,
   )
+  made = sampler.Sampler(
+    *(transformer.Transformer(source.config), source.tokenizer),
+    *(one_device_mesh, REPLICATED, settings),
+  )
   ours = policy.Policy(
-    sampler.Sampler(
-      transformer.Transformer(source.config),
-      source.tokenizer,
-      one_device_mesh,
-      dict.fromkeys(
-        ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
-      ),
-      settings,
-    ),
-    source.tokenizer,
-    weights.Weights(params),
-    jax.random.key(0),
+    *(made, source.tokenizer),
+    *(weights.Weights(made.compute_params(params)), jax.random.key(0)),
   )
   texts = [
     "The capital of France is",
