@@ -16,14 +16,14 @@ from jaxtyping import Float, Num
 
 from azr_jax.models import (
   adapters,
+  gguf_config,
   gguf_io,
   gguf_tokenizer,
-  huggingface_config,
   rope,
   weight_loading,
   weight_names,
 )
-from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import registry
 from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.types import Params
@@ -68,51 +68,30 @@ def save(
       model's shape, or a row does not divide into `q8_0` blocks.
   """
   kind, file_type = _FILE_TYPES[dtype]
-  architecture = _architecture(config)
+  names = {entry.name.format(layer=0) for entry in weight_names.entries(config)}
+  shape_fields = gguf_config.write(config, names)
+  architecture = shape_fields.pop("general.architecture")
   _check_rows(config, kind)
   partial = path.with_name(f"{path.name}.partial")
   writer = gguf.GGUFWriter(partial, architecture)
   writer.add_name(name)
   writer.add_file_type(file_type)
   writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-  _add_shape(writer, config)
-  for key, value in gguf_tokenizer.metadata(
-    tokenizer, config.vocab_size
-  ).items():
+  described = gguf_tokenizer.metadata(tokenizer, config.vocab_size)
+  for key, value in (shape_fields | described).items():
     _add(writer, key, value)
-  for title, shape, _ in _tensors(params, config, architecture, lora):
+  for title, shape, _ in _tensors(params, config, lora):
     raw = _raw_kind(shape, title, kind)
     size = math.prod(gguf.quant_shape_to_byte_shape(shape, raw))
     writer.add_tensor_info(title, shape, np.dtype(np.float32), size, raw)
   writer.write_header_to_file()
   writer.write_kv_data_to_file()
   writer.write_ti_data_to_file()
-  for title, shape, read in _tensors(params, config, architecture, lora):
+  for title, shape, read in _tensors(params, config, lora):
     raw = _raw_kind(shape, title, kind)
     writer.write_tensor_data(_packed(title, read(), raw))
   writer.close()
   partial.replace(path)
-
-
-def _architecture(config: ModelConfig) -> str:
-  """Returns the GGUF architecture of a shape, one of `gguf_io.ARCHITECTURES`.
-
-  Raises:
-    ValueError: no architecture has this shape.
-  """
-  family = registry.of(config)
-  is_plain = config.windows == () and isinstance(
-    config.rope_scaling, Llama3RopeScaling | None
-  )
-  if family.gguf is None or not is_plain:
-    names = [f.name for f in registry.FAMILIES.values() if f.gguf]
-    raise ValueError(
-      f"model_type={family.name!r}: expected one of {names}, without sliding "
-      "windows and YaRN, to save as GGUF"
-    )
-  # Refuses what the family cannot describe, as for its own files.
-  huggingface_config.to_huggingface(config, "float32")
-  return family.gguf
 
 
 def _check_rows(config: ModelConfig, kind: _Kind) -> None:
@@ -127,22 +106,6 @@ def _check_rows(config: ModelConfig, kind: _Kind) -> None:
       )
 
 
-def _add_shape(writer: gguf.GGUFWriter, config: ModelConfig) -> None:
-  """Adds the fields from which `gguf_io` reads the config."""
-  writer.add_block_count(config.num_layers)
-  writer.add_context_length(config.max_positions)
-  writer.add_embedding_length(config.hidden_size)
-  writer.add_feed_forward_length(config.mlp_size)
-  writer.add_head_count(config.num_heads)
-  writer.add_head_count_kv(config.num_kv_heads)
-  writer.add_key_length(config.head_size)
-  writer.add_value_length(config.head_size)
-  writer.add_rope_dimension_count(config.head_size)
-  writer.add_rope_freq_base(config.rope_theta)
-  writer.add_layer_norm_rms_eps(config.norm_eps)
-  writer.add_vocab_size(config.vocab_size)
-
-
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
   """Adds a metadata field with the type of its value."""
   if isinstance(value, list):
@@ -151,6 +114,8 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     writer.add_bool(key, value)
   elif isinstance(value, int):
     writer.add_uint32(key, value)
+  elif isinstance(value, float):
+    writer.add_float32(key, value)
   else:
     writer.add_string(key, value)
 
@@ -158,10 +123,12 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _tensors(
   params: Params,
   config: ModelConfig,
-  architecture: str,
   lora: adapters.Lora | None,
 ) -> Iterator[_Tensor]:
   """Yields the tensors in file order, without fetching them."""
+  family = registry.of(config)
+  assert family.gguf is not None
+  pairs_channels = family.gguf.architecture == "llama"
   if config.rope_scaling is not None:
     factors = rope.scaling_factors(config)
     yield _ROPE_FACTORS, factors.shape, lambda: factors
@@ -173,12 +140,13 @@ def _tensors(
         entry: weight_names.Entry = entry, layer: int = layer
       ) -> np.ndarray:
         tensor = weight_loading.fetch(params, entry, layer, lora)
-        is_rotary = {*entry.path} & {"q", "k"}
-        if is_rotary and architecture == "llama":
+        if config.norm_offset and entry.path[-1] == "scale":
+          return tensor + 1
+        if pairs_channels and {*entry.path} & {"q", "k"}:
           return gguf_io.interleave_rotary_halves(tensor, config.head_size)
         return tensor
 
-      yield gguf_io.gguf_name(name), entry.checkpoint_shape, read
+      yield gguf_io.gguf_name(name, family), entry.checkpoint_shape, read
 
 
 def _raw_kind(shape: tuple[int, ...], name: str, kind: _Kind) -> _Kind:

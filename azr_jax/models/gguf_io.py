@@ -1,7 +1,7 @@
-"""Reads GGUF files: the config from metadata, weights dequantized by `gguf`.
+"""Reads GGUF files; `gguf` dequantizes the weights.
 
-`gguf_export.py` writes these files, and `gguf_tokenizer` builds a file's
-tokenizer.
+`gguf_config.py` reads the config in the metadata, `gguf_tokenizer.py` the
+tokenizer, and `gguf_export.py` writes these files.
 """
 
 import io
@@ -15,29 +15,9 @@ import numpy as np
 from jaxtyping import Float
 
 from azr_jax.config import user_files
-from azr_jax.models.config import ModelConfig
+from azr_jax.models import gguf_config
+from azr_jax.models.families.family import Family
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
-# Tensor name stems: Hugging Face -> GGUF.
-_GGUF_NAMES = {
-  "model.embed_tokens": "token_embd",
-  "model.norm": "output_norm",
-  "lm_head": "output",
-  "input_layernorm": "attn_norm",
-  "post_attention_layernorm": "ffn_norm",
-  "self_attn.q_proj": "attn_q",
-  "self_attn.k_proj": "attn_k",
-  "self_attn.v_proj": "attn_v",
-  "self_attn.o_proj": "attn_output",
-  "self_attn.q_norm": "attn_q_norm",
-  "self_attn.k_norm": "attn_k_norm",
-  "mlp.gate_proj": "ffn_gate",
-  "mlp.up_proj": "ffn_up",
-  "mlp.down_proj": "ffn_down",
-}
-_HUGGINGFACE_NAMES = {gguf: name for name, gguf in _GGUF_NAMES.items()}
-# Metadata keys under the architecture's name that do not affect the model.
-_IGNORED_KEYS = {"vocab_size", "rope.scaling.type", "rope.scaling.finetuned"}
 _MAGIC = b"GGUF"
 # Value types: id -> size in bytes, then the ids of strings and arrays.
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -66,15 +46,13 @@ class GGUFModel:
     self.metadata: dict[str, Any] = {
       name: field.contents() for name, field in reader.fields.items()
     }
-    self._tensors = {_huggingface_name(t.name): t for t in reader.tensors}
-    self._architecture = self.metadata.get("general.architecture")
-    if self._architecture not in ARCHITECTURES:
-      raise _refuse(
-        "general.architecture", self._architecture, f"one of {ARCHITECTURES}"
-      )
-    self.config = _read_config(
+    family = gguf_config.family_of(self.metadata)
+    names = {stem: name for name, stem in family.gguf_modules().items()}
+    self._tensors = {
+      _huggingface_name(t.name, names): t for t in reader.tensors
+    }
+    self.config = gguf_config.read(
       self.metadata,
-      self._architecture,
       vocab_size=self.shape("model.embed_tokens.weight")[0],
       tensors=self._tensors,
     )
@@ -103,104 +81,40 @@ class GGUFModel:
       values = gguf.dequantize(tensor.data[rows], tensor.tensor_type)
     values = values[..., *columns]
     is_rotary = ".q_proj." in name or ".k_proj." in name
-    if is_rotary and self._architecture == "llama":
+    if is_rotary and self.config.family == "llama":
       return _split_rotary_halves(values, self.config.head_size)
+    if self.config.norm_offset and name.endswith("norm.weight"):
+      return values - 1  # Files have the whole scale.
     return values
 
 
-def _refuse(key: str, value: object, expected: str) -> ValueError:
-  """Returns the error for metadata that the decoder does not support."""
-  return user_files.Refusal(f"{key}={value!r}: expected {expected}")
-
-
-def _read_config(
-  metadata: Mapping[str, Any],
-  architecture: str,
-  vocab_size: int,
-  tensors: Collection[str],
-) -> ModelConfig:
-  """Returns the model's config.
-
-  Raises:
-    ValueError: the decoder does not support a field's value.
-  """
-  prefix = f"{architecture}."
-  fields = {
-    key.removeprefix(prefix): value
-    for key, value in metadata.items()
-    if key.startswith(prefix)
-  }
-
-  def take(name: str, default: Any = None) -> Any:
-    """Removes and returns a field that must have one value for all layers."""
-    value = fields.pop(name, default)
-    if value is None:
-      raise _refuse(prefix + name, value, "a value")
-    if isinstance(value, list):
-      raise _refuse(prefix + name, value, "one value for all layers")
-    return value
-
-  scaling = fields.get("rope.scaling.type", "none")
-  if scaling != "none":
-    raise _refuse(prefix + "rope.scaling.type", scaling, "none")
-  if "rope_freqs.weight" in tensors:
-    raise _refuse("rope_freqs.weight", "a tensor", "no rope scaling")
-  heads, hidden = take("attention.head_count"), take("embedding_length")
-  head_size = take("attention.key_length", hidden // heads)
-  for name in ("rope.dimension_count", "attention.value_length"):
-    size = take(name, head_size)
-    if size != head_size:
-      raise _refuse(prefix + name, size, f"the head size, {head_size}")
-  config = ModelConfig(
-    vocab_size=vocab_size,
-    hidden_size=hidden,
-    num_layers=take("block_count"),
-    num_heads=heads,
-    num_kv_heads=take("attention.head_count_kv", heads),
-    head_size=head_size,
-    mlp_size=take("feed_forward_length"),
-    rope_theta=float(take("rope.freq_base", 10000.0)),
-    norm_eps=_short_float(take("attention.layer_norm_rms_epsilon")),
-    tie_embeddings="lm_head.weight" not in tensors,
-    max_positions=take("context_length"),
-    qkv_bias="model.layers.0.self_attn.q_proj.bias" in tensors,
-    qk_norm="model.layers.0.self_attn.q_norm.weight" in tensors,
-    family=architecture,
-  )
-  for name, value in fields.items():
-    if name not in _IGNORED_KEYS:
-      raise _refuse(prefix + name, value, "a field that this decoder supports")
-  return config
-
-
-def _short_float(value: float) -> float:
-  """Rounds a float32 to its shortest decimal: 1e-05, not 9.99999974e-06."""
-  return float(str(np.float32(value)))
-
-
-def gguf_name(name: str) -> str:
+def gguf_name(name: str, family: Family) -> str:
   """Maps `model.layers.3.mlp.up_proj.weight` to `blk.3.ffn_up.weight`."""
   stem, _, kind = name.rpartition(".")
   layer = ""
   if stem.startswith("model.layers."):
     number, _, stem = stem.removeprefix("model.layers.").partition(".")
     layer = f"blk.{number}."
-  return f"{layer}{_GGUF_NAMES[stem]}.{kind}"
+  return f"{layer}{family.gguf_modules()[stem]}.{kind}"
 
 
-def _huggingface_name(name: str) -> str:
+def _huggingface_name(name: str, modules: Mapping[str, str]) -> str:
   """Maps `blk.3.ffn_up.weight` to `model.layers.3.mlp.up_proj.weight`.
 
   An unknown tensor name is returned unchanged, so that loading rejects it.
+
+  Args:
+    name: the tensor's name in the file.
+    modules: names of modules in the file -> in a checkpoint.
   """
   stem, _, kind = name.rpartition(".")
   layer = ""
   if stem.startswith("blk."):
     _, number, stem = stem.split(".", 2)
     layer = f"model.layers.{number}."
-  if stem not in _HUGGINGFACE_NAMES:
+  if stem not in modules:
     return name
-  return f"{layer}{_HUGGINGFACE_NAMES[stem]}.{kind}"
+  return f"{layer}{modules[stem]}.{kind}"
 
 
 def _split_rotary_halves(

@@ -1,10 +1,9 @@
 """Reads and writes the tokenizers in the metadata of GGUF files.
 
 `transformers` can read GGUF files only if torch is installed, and it splits
-numbers differently from SmolLM2's training. Sentencepiece vocabularies in GGUF
-files (Llama 2) are not read. This module writes byte-level BPE (GGUF's "gpt2")
-and sentencepiece of characters and declared symbols (GGUF's "llama"), which the
-embedded models use.
+numbers differently from SmolLM2's training. This module reads and writes
+byte-level BPE (GGUF's "gpt2") and sentencepiece (GGUF's "llama"; read by
+`gguf_pieces.py`).
 """
 
 import json
@@ -22,7 +21,7 @@ from tokenizers import (
 )
 
 from azr_jax.config import user_files
-from azr_jax.models import character_tokenizer
+from azr_jax.models import character_tokenizer, gguf_pieces
 from azr_jax.models.tokenizers import (
   HuggingFaceTokenizer,
   SentencePieceTokenizer,
@@ -41,6 +40,7 @@ EOS_TOKENS = (
   "<|end_of_text|>",
   "<|eot_id|>",
   "<|eom_id|>",
+  "<end_of_turn>",
 )
 # Splits text into words, contractions, and runs of digits, symbols or spaces.
 # Model families differ in the number of digits per piece.
@@ -98,33 +98,18 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
     ValueError: the vocabulary type or the pre-tokenizer is unknown.
   """
   kind = metadata.get("tokenizer.ggml.model")
-  if kind != "gpt2":
-    raise user_files.Refusal(f"tokenizer.ggml.model={kind!r}: expected 'gpt2'")
-  pre = metadata.get("tokenizer.ggml.pre")
-  if pre not in PRE_TOKENIZERS:
+  if kind not in _BACKENDS:
     raise user_files.Refusal(
-      f"tokenizer.ggml.pre={pre!r}: expected one of {tuple(PRE_TOKENIZERS)}"
+      f"tokenizer.ggml.model={kind!r}: expected one of {tuple(_BACKENDS)}"
     )
+  backend = _BACKENDS[kind](metadata)
   tokens = metadata["tokenizer.ggml.tokens"]
-  ids = {token: index for index, token in enumerate(tokens)}
-  backend = tokenizers.Tokenizer(
-    models.BPE(
-      vocab=ids,
-      merges=[
-        tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]
-      ],
-      # Llama 3 encodes a word that is a token directly, without merges.
-      ignore_merges=pre == "llama-bpe",
-    )
-  )
-  if pre == "qwen2":
-    backend.normalizer = normalizers.NFC()
-  backend.pre_tokenizer = PRE_TOKENIZERS[pre]()
-  backend.decoder = decoders.ByteLevel()
   types = metadata["tokenizer.ggml.token_type"]
   backend.add_special_tokens(_added(tokens, types, _CONTROL))
   backend.add_tokens(_added(tokens, types, _USER_DEFINED))
-  bos = _bos(metadata, is_default=pre == "llama-bpe")
+  # llama.cpp adds BOS for sentencepiece and Llama 3 if the file does not say.
+  is_llama_3 = metadata.get("tokenizer.ggml.pre") == "llama-bpe"
+  bos = _bos(metadata, is_default=kind == "llama" or is_llama_3)
   if bos is not None:
     backend.post_processor = processors.TemplateProcessing(
       single=f"{tokens[bos]} $A",
@@ -146,9 +131,42 @@ def from_metadata(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer:
     if (index := metadata.get(f"tokenizer.ggml.{key}")) is not None:
       origins.setdefault(index, key)
   for token in EOS_TOKENS:
-    if token in ids:
-      origins.setdefault(ids[token], "its name")
+    if (index := backend.token_to_id(token)) is not None:
+      origins.setdefault(index, "its name")
   return HuggingFaceTokenizer(wrapped, origins)
+
+
+def _byte_level_backend(metadata: Mapping[str, Any]) -> tokenizers.Tokenizer:
+  """Returns a byte-level BPE tokenizer, without added tokens.
+
+  Raises:
+    ValueError: the pre-tokenizer is unknown.
+  """
+  pre = metadata.get("tokenizer.ggml.pre")
+  if pre not in PRE_TOKENIZERS:
+    raise user_files.Refusal(
+      f"tokenizer.ggml.pre={pre!r}: expected one of {tuple(PRE_TOKENIZERS)}"
+    )
+  tokens = metadata["tokenizer.ggml.tokens"]
+  backend = tokenizers.Tokenizer(
+    models.BPE(
+      vocab={token: index for index, token in enumerate(tokens)},
+      merges=[
+        tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]
+      ],
+      # Llama 3 encodes a word that is a token directly, without merges.
+      ignore_merges=pre == "llama-bpe",
+    )
+  )
+  if pre == "qwen2":
+    backend.normalizer = normalizers.NFC()
+  backend.pre_tokenizer = PRE_TOKENIZERS[pre]()
+  backend.decoder = decoders.ByteLevel()
+  return backend
+
+
+# `tokenizer.ggml.model` -> a function that makes the tokenizer.
+_BACKENDS = {"gpt2": _byte_level_backend, "llama": gguf_pieces.backend}
 
 
 def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:
@@ -156,8 +174,7 @@ def _bos(metadata: Mapping[str, Any], is_default: bool) -> int | None:
 
   Args:
     metadata: metadata of the file.
-    is_default: whether to add BOS if the file does not say. llama.cpp adds it
-      for Llama 3.
+    is_default: whether to add BOS if the file does not say.
   """
   bos = metadata.get("tokenizer.ggml.bos_token_id")
   is_added = metadata.get("tokenizer.ggml.add_bos_token", is_default)
@@ -187,27 +204,13 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
     ValueError: GGUF cannot describe this type of tokenizer, or has no key for
       some of its EOS tokens.
   """
-  if isinstance(tokenizer, SentencePieceTokenizer):
-    fields = _characters(tokenizer)
-  elif isinstance(tokenizer, HuggingFaceTokenizer):
-    fields = _byte_level(tokenizer)
-  else:
-    raise ValueError(
-      f"tokenizer {type(tokenizer).__name__}: expected a tokenizer of "
-      "transformers or sentencepiece to save as GGUF"
-    )
+  fields = _vocabulary(tokenizer)
   for index in range(len(fields["tokens"]), vocab_size):
     fields["tokens"].append(f"[PAD{index}]")
     fields["token_type"].append(_UNUSED)
     if "scores" in fields:
       fields["scores"].append(0.0)
-  for index in tokenizer.eos_ids[len(END_KEYS) :]:
-    if fields["tokens"][index] not in EOS_TOKENS:
-      raise ValueError(
-        f"{len(tokenizer.eos_ids)} EOS tokens, {fields['tokens'][index]!r} "
-        f"among them: expected at most {len(END_KEYS)} to save "
-        "as GGUF"
-      )
+  _require_named_ends(tokenizer, fields["tokens"])
   bos = tokenizer.encode_prompt("")
   fields["add_bos_token"] = bool(bos)
   if bos:
@@ -218,8 +221,43 @@ def metadata(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
   if isinstance(tokenizer, HuggingFaceTokenizer):
     if tokenizer.has_chat_template:
       described["tokenizer.chat_template"] = tokenizer.chat_template
-    described[f"{_PREFIX}pre"] = _pre(tokenizer, described)
+    if "scores" not in fields:
+      described[f"{_PREFIX}pre"] = _pre(tokenizer, described)
+    elif _ids(from_metadata(described)) != _ids(tokenizer):
+      raise ValueError(
+        "the tokenizer splits texts otherwise than by scores: expected one "
+        "like Gemma's to save as GGUF"
+      )
   return described
+
+
+def _vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
+  """Returns the fields below `tokenizer.ggml.` that describe the pieces.
+
+  Raises:
+    ValueError: GGUF cannot describe this type of tokenizer.
+  """
+  if isinstance(tokenizer, SentencePieceTokenizer):
+    return _characters(tokenizer)
+  if isinstance(tokenizer, HuggingFaceTokenizer):
+    backend = json.loads(tokenizer.backend_json())
+    if gguf_pieces.is_described(backend):
+      return gguf_pieces.described(backend)
+    return _byte_level(backend)
+  raise ValueError(
+    f"tokenizer {type(tokenizer).__name__}: expected a tokenizer of "
+    "transformers or sentencepiece to save as GGUF"
+  )
+
+
+def _require_named_ends(tokenizer: Tokenizer, tokens: list[str]) -> None:
+  """Raises ValueError if GGUF has no key for some EOS token."""
+  for index in tokenizer.eos_ids[len(END_KEYS) :]:
+    if tokens[index] not in EOS_TOKENS:
+      raise ValueError(
+        f"{len(tokenizer.eos_ids)} EOS tokens, {tokens[index]!r} among them: "
+        f"expected at most {len(END_KEYS)} to save as GGUF"
+      )
 
 
 def _characters(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
@@ -263,18 +301,21 @@ def _characters(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
   }
 
 
-def _byte_level(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+def _byte_level(backend: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the fields of a fast tokenizer of `transformers`.
+
+  Args:
+    backend: the content of its tokenizer.json.
 
   Raises:
     ValueError: the tokenizer is not byte-level BPE.
   """
-  backend = json.loads(tokenizer.backend_json())
   model, decoder = backend["model"], backend.get("decoder") or {}
   if model.get("type") != "BPE" or decoder.get("type") != "ByteLevel":
     raise ValueError(
       f"tokenizer with model {model.get('type')!r} and decoder "
-      f"{decoder.get('type')!r}: expected 'BPE' and 'ByteLevel' to save as GGUF"
+      f"{decoder.get('type')!r}: expected 'BPE' and 'ByteLevel', or "
+      "sentencepiece, to save as GGUF"
     )
   added = {token["id"]: token for token in backend["added_tokens"]}
   by_id = {index: token for token, index in model["vocab"].items()}
@@ -310,6 +351,11 @@ def _pre(tokenizer: HuggingFaceTokenizer, described: dict[str, Any]) -> str:
     "the tokenizer has an unknown pre-tokenizer: expected one that splits like "
     f"one of {tuple(PRE_TOKENIZERS)} to save as GGUF"
   )
+
+
+def _ids(tokenizer: HuggingFaceTokenizer) -> list[list[int]]:
+  """Returns the ids of the probe texts."""
+  return [tokenizer.encode(text) for text in _PROBES]
 
 
 def _words_and_ids(tokenizer: HuggingFaceTokenizer) -> list[Any]:

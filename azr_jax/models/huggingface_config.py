@@ -59,11 +59,24 @@ def to_huggingface(
   }
   # A checkpoint does not know how long a run's sequences are.
   config, again = rope.for_length(config, 0), from_huggingface(fields)
+  require_same(config, again, f"a {family.name} model")
+  return fields
+
+
+def require_same(config: ModelConfig, again: ModelConfig, form: str) -> None:
+  """Checks that a config is read back as it was written.
+
+  Args:
+    config: what was written.
+    again: what was read back.
+    form: the form of the files, for the message.
+
+  Raises:
+    ValueError: a field differs.
+  """
   for field in dataclasses.fields(ModelConfig):
     value, read = getattr(config, field.name), getattr(again, field.name)
     if value != read:
       raise ValueError(
-        f"{field.name}={value!r}: expected {read!r} to save as a "
-        f"{family.name} model"
+        f"{field.name}={value!r}: expected {read!r} to save as {form}"
       )
-  return fields

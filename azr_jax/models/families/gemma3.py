@@ -6,10 +6,11 @@ layers; GELU; scaled embeddings.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from azr_jax.models.config import GELU_TANH, ModelConfig
-from azr_jax.models.families import family, olmo3, ropes
+from azr_jax.models.families import family, llama_cpp, olmo3, ropes
 from azr_jax.models.families.fields import FULL, SLIDING, ConfigFields
 
 _THETA, _LOCAL_THETA = 1_000_000.0, 10_000.0
@@ -67,6 +68,29 @@ def write(config: ModelConfig) -> dict[str, Any]:
   }
 
 
+def _implied_in_gguf(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the divisor of attention scores, which GGUF files lack.
+
+  llama.cpp tells the 27B model, whose divisor is unusual, by its layers.
+  """
+  if fields["num_hidden_layers"] == 62:
+    size = fields["hidden_size"] // fields["num_attention_heads"]
+    return {"query_pre_attn_scalar": size}
+  return {"query_pre_attn_scalar": fields["head_dim"]}
+
+
+def _written_in_gguf(config: ModelConfig) -> dict[str, int | float]:
+  """Returns the metadata that differs from Llama's."""
+  local = config.local_rope_theta
+  return {
+    # A window of this size hides nothing.
+    "attention.sliding_window": max(
+      config.windows, default=config.max_positions
+    ),
+    "rope.freq_base_swa": config.rope_theta if local is None else local,
+  }
+
+
 FAMILY = family.Family(
   "gemma3_text",
   "Gemma3ForCausalLM",
@@ -77,4 +101,14 @@ FAMILY = family.Family(
     "mlp_norm": "pre_feedforward_layernorm",
     "mlp_post_norm": "post_feedforward_layernorm",
   },
+  gguf=llama_cpp.Gguf(
+    "gemma3",
+    {
+      "attention.sliding_window": "sliding_window",
+      "attention.sliding_window_pattern": "sliding_window_pattern",
+      "rope.freq_base_swa": "rope_local_base_freq",
+    },
+    _implied_in_gguf,
+    _written_in_gguf,
+  ),
 )

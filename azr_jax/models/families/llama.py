@@ -1,7 +1,7 @@
 """Llama 2 and 3, SmolLM2, and models with their layers."""
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.families import family, ropes
+from azr_jax.models.families import family, llama_cpp, ropes
 from azr_jax.models.families.fields import FULL, ConfigFields, unsupported
 
 
@@ -28,5 +28,9 @@ def require_no_windows(fields: ConfigFields) -> None:
 
 
 FAMILY = family.Family(
-  "llama", "LlamaForCausalLM", read, family.write_shape, gguf="llama"
+  "llama",
+  "LlamaForCausalLM",
+  read,
+  family.write_shape,
+  gguf=llama_cpp.Gguf("llama"),
 )

@@ -1,7 +1,7 @@
 """Qwen2 and Qwen2.5: biases of q, k and v, which the config does not name."""
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.families import family, llama, ropes
+from azr_jax.models.families import family, llama, llama_cpp, ropes
 from azr_jax.models.families.fields import ConfigFields
 
 
@@ -14,5 +14,9 @@ def read(fields: ConfigFields) -> ModelConfig:
 
 
 FAMILY = family.Family(
-  "qwen2", "Qwen2ForCausalLM", read, family.write_shape, gguf="qwen2"
+  "qwen2",
+  "Qwen2ForCausalLM",
+  read,
+  family.write_shape,
+  gguf=llama_cpp.Gguf("qwen2"),
 )

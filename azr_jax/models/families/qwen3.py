@@ -1,7 +1,7 @@
 """Qwen3: a norm of each query and key head, and heads of any size."""
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.families import family, llama, ropes
+from azr_jax.models.families import family, llama, llama_cpp, ropes
 from azr_jax.models.families.fields import ConfigFields
 
 
@@ -14,5 +14,9 @@ def read(fields: ConfigFields) -> ModelConfig:
 
 
 FAMILY = family.Family(
-  "qwen3", "Qwen3ForCausalLM", read, family.write_shape, gguf="qwen3"
+  "qwen3",
+  "Qwen3ForCausalLM",
+  read,
+  family.write_shape,
+  gguf=llama_cpp.Gguf("qwen3"),
 )

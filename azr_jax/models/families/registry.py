@@ -23,6 +23,14 @@ FAMILIES: dict[str, Family] = {
   )
 }
 
+# llama.cpp's architecture -> the family that reads it. Mistral's files are
+# Llama's.
+BY_ARCHITECTURE: dict[str, Family] = {
+  family.gguf.architecture: family
+  for family in reversed(FAMILIES.values())
+  if family.gguf is not None
+}
+
 
 def of(config: ModelConfig) -> Family:
   """Returns the family of a decoder."""
