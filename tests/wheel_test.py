@@ -146,6 +146,8 @@ def test_a_newcomer_needs_no_extra(wheel, tmp_path):
     "azr_jax.lab.bench.transformers_baseline": "torch",
     "azr_jax.serving.command": "aiohttp",
     "azr_jax.serving.http_server": "aiohttp",
+    "azr_jax.serving.tinker.command": "aiohttp",
+    "azr_jax.serving.tinker.routes": "aiohttp",
   }
   commands = found["commands"]
   failed = {name: text for name, (code, text) in commands.items() if code}

@@ -309,6 +309,8 @@ TRUSTED: Mapping[str, str] = {
   "executor/child/program.py": "a model's, in the process of its program",
   "functions/process.py": "replies that a worker process wrote, as JSON",
   "grading/__main__.py": "the user's cases",
+  "serving/tinker/checkpoints.py": "names of clients, at most 128 characters",
+  "serving/tinker/store.py": "what the server wrote",
   "run/starts.py": "the kernel's list of processors",
   "grading/assertions.py": "the tests of benchmarks and users",
   "grading/countdown_puzzle.py": "the user's puzzles",

@@ -65,6 +65,7 @@ def alone(folder, settings):
   return done
 
 
+@pytest.mark.slow
 def test_each_model_answers_as_its_adapter_does_alone(
   served_adapters, folders, model_folder, settings
 ):
@@ -86,6 +87,7 @@ def test_each_model_answers_as_its_adapter_does_alone(
     np.testing.assert_allclose(scored, want.logprobs[: len(scored)], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_unknown_model_is_answered_with_the_known_ones(served_adapters):
   client = served_adapters.client()
   with pytest.raises(openai.NotFoundError, match="'tiny' or 'wide' or 'narrow"):

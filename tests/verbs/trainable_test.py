@@ -191,6 +191,7 @@ def test_positions_may_have_several_targets(fresh, folder):
   assert norm_got == pytest.approx(norm.item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_adapters_and_meshes_change_nothing(one_device_mesh):
   """Eight devices train an adapter as one does, to the order of sums."""
   lora = Lora(rank=2, alpha=32.0)
