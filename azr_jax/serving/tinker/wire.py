@@ -46,8 +46,8 @@ def open_forward_backward(
   """Parses the body of `forward_backward`.
 
   Returns:
-    The model, the request's number among those of the model, and a function
-    that reads the rest. It raises ApiError if a value is not supported.
+    The model's id, the request's `seq_id`, and a function that reads the rest.
+    That function raises ApiError if a value is not supported.
 
   Raises:
     ApiError: the body is no such message.
