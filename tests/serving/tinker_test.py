@@ -307,3 +307,20 @@ def test_a_body_that_is_no_message_is_refused(url):
   )
   assert answer.status_code == 400
   assert "tinker>=0.25" in answer.json()["error"]["message"]
+
+
+def test_refused_operations_do_not_block_the_next(connect):
+  """A name that is no file's, and data without targets."""
+  model = connect().create_lora_training_client(NAME, rank=2).result()
+  with pytest.raises(tinker.RequestFailedError, match="expected letters"):
+    model.save_state("a/b").result()
+  bare = types.Datum(
+    model_input=types.ModelInput.from_ints([3, 4]),
+    loss_fn_inputs={
+      "weights": types.TensorData(data=[1.0, 1.0], dtype="float32", shape=[2])
+    },
+  )
+  with pytest.raises(tinker.RequestFailedError, match="target_tokens is miss"):
+    model.forward_backward([bare], "cross_entropy").result()
+  losses = losses_of(model)
+  assert losses == sorted(losses, reverse=True)
