@@ -77,6 +77,7 @@ def test_a_dry_run_of_executors_runs_nothing(tmp_path, fake):
   assert done.stdout.count("ray stop") == 2
 
 
+SET_RUN = 'run="${run:-$!}"'
 JOB = ("azr_jax.train", "--config=c.py", "--workdir=/shared/run")
 
 
@@ -100,7 +101,7 @@ def test_slurm_runs_the_module_and_passes_its_status_on(tmp_path, fake, code):
   script = (training.ROOT / "launch" / "slurm_gpu.sbatch").read_text()
   # The run has ended before the script waits for it.
   late = tmp_path / "late.sbatch"
-  late.write_text(script.replace("run=$!", "run=$!\n/bin/sleep 0.3"))
+  late.write_text(script.replace(SET_RUN, f"{SET_RUN}\n/bin/sleep 0.3"))
   done, _ = run(tmp_path, "bash", str(late), *JOB, SLURM_JOB_ID="7")
   assert done.returncode == code
   done, calls = slurm(tmp_path, *JOB)
@@ -111,12 +112,18 @@ def test_slurm_runs_the_module_and_passes_its_status_on(tmp_path, fake, code):
   ]
 
 
-def test_slurm_requeues_a_run_that_it_stops(tmp_path, fake):
+@pytest.mark.parametrize("early", [False, True])
+def test_slurm_requeues_a_run_that_it_stops(tmp_path, fake, early):
   # The fake run sends the signal that precedes the time limit, and exits.
   fake("srun", "kill -USR1 $PPID; sleep 0.5; exit 0")
   fake("scontrol")
   fake("scancel")
-  done, calls = slurm(tmp_path, *JOB)
+  script = (training.ROOT / "launch" / "slurm_gpu.sbatch").read_text()
+  # If early, the signal arrives before the script knows the run's process.
+  pause = "/bin/sleep 0.3\n" if early else ""
+  changed = tmp_path / "job.sbatch"
+  changed.write_text(script.replace(SET_RUN, pause + SET_RUN))
+  done, calls = run(tmp_path, "bash", str(changed), *JOB, SLURM_JOB_ID="7")
   assert done.returncode == 0, done.stderr
   assert calls[1:] == ["scancel --signal=TERM 7", "scontrol requeue 7"]
 
