@@ -104,7 +104,7 @@ def open_training(
   studio = Studio(_parts(c, spec, policy))
   checkpoints = Checkpoints(storage.resolve(folder))
   service = Service(
-    *(worker, studio, checkpoints, name, _tokenizer_id(spec, name)),
+    *(worker, studio, checkpoints, served, _tokenizer_id(spec, name)),
     max_rank=limits.max_rank,
     max_models=limits.max_models,
     max_snapshots=limits.max_snapshots,
