@@ -26,8 +26,8 @@ from azr_jax.serving.tinker.studio import Studio, TrainedModel
 from azr_jax.verbs import data as data_lib
 from azr_jax.verbs.residents import Residents, Snapshot
 from azr_jax.verbs.trainable import Scored
+from tests.serving.tinker_client import NAME
 
-NAME = "org/tiny"
 SIZE = 120
 LIMITS = TinkerSettings(max_rank=4, max_models=3, max_snapshots=2)
 SETTINGS = dataclasses.replace(rollout_model.SETTINGS, max_tokens=40)
@@ -175,7 +175,7 @@ def hosted(folder, limits=LIMITS, timeout_s=600.0):
   worker.residents = residents
   tokenizer = rollout_model.ByteTokenizer()
   served = ServedModel(
-    *(NAME, False, tokenizer, 64, SETTINGS.prompt_buckets[-1]),
+    *(NAME, False, tokenizer, 130, 64, SETTINGS.prompt_buckets[-1]),
     *(SETTINGS.max_tokens, 1.0, 1.0, 0, 0, {}, 0),
   )
   service = Service(

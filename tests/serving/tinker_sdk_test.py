@@ -5,7 +5,8 @@ import gc
 import pytest
 
 from tests.serving import tinker_program
-from tests.serving.bigrams import NAME, hosted
+from tests.serving.bigrams import hosted
+from tests.serving.tinker_client import NAME
 
 
 @pytest.mark.filterwarnings(

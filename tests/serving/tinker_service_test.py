@@ -5,75 +5,14 @@ import gzip
 import json
 import pathlib
 import time
-from typing import Any
 
 import pytest
 import requests
 import zstandard
 
 from azr_jax.serving.tinker import messages
-from tests.serving.bigrams import LIMITS, NAME, hosted
-
-
-class Client:
-  """Speaks JSON with a server."""
-
-  def __init__(self, server):
-    self.server = server
-    self.session = self.post("create_session", tags=[])["session_id"]
-
-  def send(self, path, /, **body):
-    return requests.post(
-      f"{self.server.url}/api/v1/{path}", json=body, timeout=60
-    )
-
-  def post(self, path, /, **body):
-    answer = self.send(path, **body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-  def result(self, future) -> Any:
-    """The result of a future, as JSON; a protobuf message is left as it is."""
-    answer = self.send("retrieve_future", request_id=future["request_id"])
-    assert answer.status_code == 200, answer.text
-    is_json = answer.headers["Content-Type"].startswith("application/json")
-    return answer.json() if is_json else answer.content
-
-  def create(self, number, rank=2, **body):
-    return self.post(
-      "create_model",
-      **{"session_id": self.session, "model_seq_id": number}
-      | {"base_model": NAME, "lora_config": {"rank": rank}}
-      | body,
-    )
-
-  def model(self, number=0, rank=2):
-    """The id of a new model."""
-    return self.result(self.create(number, rank))["model_id"]
-
-  def call(self, path, model, number, /, **body):
-    """The result of an operation of a model."""
-    body = {"model_id": model, "seq_id": number} | body
-    return self.result(self.post(path, **body))
-
-  def sampler(self, number=0, **body):
-    body = body or {"base_model": NAME}
-    return self.post(
-      "create_sampling_session",
-      **{"session_id": self.session, "sampling_session_seq_id": number},
-      **body,
-    )["sampling_session_id"]
-
-  def sample(self, sampler, number=0, params=None, **body):
-    chunks = {"chunks": [{"type": "encoded_text", "tokens": [3, 4, 5]}]}
-    return self.send(
-      "asample",
-      sampling_session_id=sampler,
-      seq_id=number,
-      prompt=chunks,
-      sampling_params={"max_tokens": 4} | (params or {}),
-      **body,
-    )
+from tests.serving.bigrams import LIMITS, hosted
+from tests.serving.tinker_client import NAME, Client
 
 
 @pytest.fixture(scope="module", name="server")
@@ -84,7 +23,7 @@ def serve(tmp_path_factory):
 
 @pytest.fixture(name="client")
 def connect(server):
-  client = Client(server)
+  client = Client(server.url)
   yield client
   server.studio.hold.set()
   server.studio.error = None
@@ -109,7 +48,7 @@ def test_what_a_session_started_ends_with_it(client, server):
     answer = client.result(future)
     assert answer["category"] == "user" and "has ended" in answer["error"]
   server.studio.hold.set()
-  other = Client(server)
+  other = Client(server.url)
   assert other.model().startswith(other.session)
   assert other.sample(other.sampler()).status_code == 200
   assert server.worker.status().cancelled == cancelled + 1
@@ -244,7 +183,7 @@ def test_a_state_that_was_saved_before_a_kill_replaces_the_old(client, server):
 
 
 @pytest.mark.parametrize(
-  "stop", [[1 << 40], [-1], [128], [True], [3, "a"], 7, {"a": 1}]
+  "stop", [[1 << 40], [-1], [130], [True], [3, "a"], 7, {"a": 1}]
 )
 def test_stops_that_are_no_ids_are_refused(client, stop):
   future = client.sample(client.sampler(), params={"stop": stop})
@@ -270,6 +209,17 @@ def test_an_empty_list_of_stops_ends_nothing(client, server):
   assert server.worker.status().running == 0
 
 
+def test_prompts_may_hold_ids_that_the_tokenizer_lacks(client):
+  """A model may have more ids than its tokenizer, and may sample them."""
+  sampler = client.sampler()
+  for number, last in enumerate((129, 130)):
+    chunk = {"type": "encoded_text", "tokens": [3, last]}
+    found = client.result(
+      client.sample(sampler, number, prompt={"chunks": [chunk]}).json()
+    )
+    assert isinstance(found, bytes) == (last < 130)
+
+
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
 def test_bodies_may_be_compressed(client, encoding):
   model = client.model()
@@ -282,7 +232,7 @@ def test_bodies_may_be_compressed(client, encoding):
     "zstd": zstandard.ZstdCompressor().compress,
   }[encoding]
   answer = requests.post(
-    f"{client.server.url}/api/v1/forward_backward",
+    f"{client.url}/api/v1/forward_backward",
     data=pack(body),
     headers={
       "Content-Type": "application/x-protobuf",
@@ -295,7 +245,7 @@ def test_bodies_may_be_compressed(client, encoding):
 
 def test_samples_do_not_time_out_while_others_train(tmp_path):
   with hosted(tmp_path, timeout_s=0.2) as server:
-    client = Client(server)
+    client = Client(server.url)
     sampler = client.sampler()
     server.studio.hold.clear()
     held = client.create(0)
@@ -309,7 +259,7 @@ def test_samples_do_not_time_out_while_others_train(tmp_path):
 def test_silent_sessions_end(tmp_path):
   limits = dataclasses.replace(LIMITS, idle_s=1e-9)
   with hosted(tmp_path, limits) as server:
-    client = Client(server)
+    client = Client(server.url)
     client.model()
     server.service.reap()
     assert not len(server.service.models)

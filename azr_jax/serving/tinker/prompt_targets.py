@@ -66,7 +66,7 @@ def read(
     errors.refuse_field(f"{_NAME}.data", values, f"{rows * shape[1]} ids")
   else:
     ids = values.reshape(shape)
-  size = model.tokenizer.vocab_size
+  size = model.vocab_size
   if not (-1 <= ids.min() and ids.max() < size):
     errors.refuse_field(
       f"{_NAME}.data", values.tolist(), f"ids from -1 to {size - 1}"

@@ -66,7 +66,7 @@ class SampleRequests:
       errors.refuse_field(
         "prompt_alt_tokens_k", body["prompt_alt_tokens_k"], "0"
       )
-    strings, stop_ids = _stops(params.get("stop"), model.tokenizer.vocab_size)
+    strings, stop_ids = _stops(params.get("stop"), model.vocab_size)
     seed = params.get("seed")
     tops = [
       bodies.integer(body, name, 0, 0, model.max_logprobs) for name in _TOPS
@@ -134,7 +134,7 @@ def _prompt_ids(body: Mapping[str, Any], model: ServedModel) -> tuple[int, ...]:
     if not isinstance(tokens, list):
       errors.refuse_field("prompt", chunk, "chunks of token ids")
     ids += tokens
-  size = model.tokenizer.vocab_size
+  size = model.vocab_size
   if not all(type(one) is int and 0 <= one < size for one in ids):
     errors.refuse_field("prompt", ids, f"ids from 0 to {size - 1}")
   longest = min(model.max_prompt_tokens, model.context - 1)
