@@ -161,6 +161,7 @@ def _parts(c: ServeSettings, spec: str, policy: Policy) -> Parts:
       longest,
       mesh_lib.padded_rows(1, mesh),
       limits.max_sequences_per_row,
+      engine.model.config.hidden_size,
     ),
     chunk_tokens=limits.chunk_tokens,
     config=lambda lora: _run_config(c, spec, lora),
