@@ -139,7 +139,15 @@ def torch_loss(model, loss, data, config):
   return total, found
 
 
-@pytest.mark.parametrize("loss", losses.LOSSES)
+@pytest.mark.parametrize(
+  "loss",
+  [
+    loss
+    if loss in ("cross_entropy", "ppo", "gspo")
+    else pytest.param(loss, marks=pytest.mark.slow)
+    for loss in losses.LOSSES
+  ],
+)
 def test_two_steps_equal_torch_s(fresh, folder, loss):
   model = transformers.AutoModelForCausalLM.from_pretrained(folder).float()
   optimizer = torch.optim.AdamW(
