@@ -76,6 +76,21 @@ def test_models_of_all_parameters_are_alone(client):
   assert "expected no other model, 1 are being trained" in answer["error"]
 
 
+def test_clients_that_died_make_room(client, server):
+  """One that may be dead is waited for, which the SDK does on status 429."""
+  dead = Client(server.url)
+  dead.model()
+  body = {"session_id": client.session, "base_model": NAME}
+  body |= {"lora_config": {"rank": 0}, "model_seq_id": 0}
+  seen = server.service.sessions._seen
+  seen[dead.session] -= 40
+  waits = client.send("create_model", **body)
+  assert waits.status_code == 429 and "client of these is silent" in waits.text
+  seen[dead.session] -= 40
+  assert client.result(client.post("create_model", **body))["model_id"]
+  assert dead.session not in seen
+
+
 def test_a_full_server_asks_clients_to_wait(client):
   for number in range(LIMITS.max_models):
     client.model(number)

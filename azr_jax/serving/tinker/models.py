@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from azr_jax.models.adapters import Lora
+from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.tinker import bodies, wire
 from azr_jax.serving.tinker.futures import Lane, Reply
@@ -16,6 +17,10 @@ from azr_jax.verbs.trainable import Scored
 
 # alpha of every adapter; the API has no field for it.
 ALPHA = 32.0
+# Clients give a sign of life every 10 seconds. After this long one may be dead,
+_SILENT_S = 25.0
+# and after this long it is, for clients that need its room.
+_DEAD_S = 60.0
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 
 
@@ -150,27 +155,45 @@ class Models:
   def _require_room(self, lora: Lora | None) -> None:
     """Raises ApiError unless another model fits.
 
+    Clients that need room end the sessions of clients that died. They try again
+    while they may still find out that one did.
+    """
+    if self._refusal(lora) is not None:
+      self._sessions.reap(_DEAD_S)
+    refusal = self._refusal(lora)
+    if refusal is None:
+      return
+    if any(
+      self._sessions.silence_s(one.session_id) > _SILENT_S
+      for one in self._entries.values()
+    ):
+      raise errors.overloaded(f"{refusal.message}; a client of these is silent")
+    raise refusal
+
+  def _refusal(self, lora: Lora | None) -> ApiError | None:
+    """Returns why no other model fits; None if one does.
+
     A model whose parameters are all trained needs the memory of all others.
     """
     others = list(self._entries.values())
     if lora is None and others:
-      raise ApiError(
+      return ApiError(
         409,
         f"lora_rank=0 trains all parameters, which needs the server for itself:"
         f" expected no other model, {len(others)} are being trained",
       )
     if any(other.lora is None for other in others):
-      raise ApiError(
+      return ApiError(
         409,
         "another client trains all parameters and has the server for itself: "
         "expected its end",
       )
     most = self._max_models
     if len(others) >= most:
-      raise ApiError(
-        429,
-        f"{len(others)} models: expected at most tinker.max_models={most}",
+      return errors.overloaded(
+        f"{len(others)} models: expected at most tinker.max_models={most}"
       )
+    return None
 
   def _lora(self, config: Mapping[str, Any]) -> Lora | None:
     """Returns the adapter that a client asks for; None trains all."""

@@ -55,9 +55,17 @@ class Sessions:
       for end in self.on_end:
         end(session_id)
 
-  def reap(self) -> None:
-    """Ends the sessions that gave no sign of life for too long."""
-    oldest = self._now() - self._idle_s
+  def silence_s(self, session_id: str) -> float:
+    """Returns the seconds since a session's last sign of life."""
+    return self._now() - self._seen[session_id]
+
+  def reap(self, after_s: float | None = None) -> None:
+    """Ends the sessions that gave no sign of life for too long.
+
+    Args:
+      after_s: the longest silence; None is that of the settings.
+    """
+    oldest = self._now() - (self._idle_s if after_s is None else after_s)
     for session_id, seen in list(self._seen.items()):
       if seen < oldest:
         _log.warning("session %s gave no sign of life: ended", session_id)
