@@ -45,6 +45,7 @@ class Client:
   def result(self, future) -> Any:
     """The result of a future, as JSON; a protobuf message is left as it is."""
     while True:
+      self.send("session_heartbeat", session_id=self.session)
       answer = self.send("retrieve_future", request_id=future["request_id"])
       if answer.status_code != 408:  # The result does not exist yet.
         break
@@ -99,7 +100,7 @@ class Client:
 
   def steps(self, model, first, count, ids):
     """Trains; returns the metrics of each step."""
-    adam = {"learning_rate": 0.02, "eps": 1e-8}
+    adam = {"learning_rate": 0.002, "eps": 1e-8}
     pending = [
       (
         self.train(model, number, ids),
@@ -114,7 +115,8 @@ class Client:
     ]
     found = []
     for scored, step in pending:
-      message = messages.new("ForwardBackwardOutput")
-      message.ParseFromString(self.result(scored))
+      message, body = messages.new("ForwardBackwardOutput"), self.result(scored)
+      assert isinstance(body, bytes), body
+      message.ParseFromString(body)
       found.append(dict(message.metrics) | self.result(step)["metrics"])
     return found

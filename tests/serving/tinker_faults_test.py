@@ -22,7 +22,7 @@ SIZES = {
   "tinker.max_adapters": 2,
   "tinker.micro_rows": 2,
   "tinker.row_length": 64,
-  "tinker.idle_s": 8.0,
+  "tinker.idle_s": 60.0,
   "rollout.slots": 4,
   "rollout.prompt_buckets": (24,),
   "rollout.max_tokens": 24,
@@ -102,7 +102,7 @@ def test_training_goes_on_after_a_kill_as_if_there_was_none(start, rank):
   done = after.call("load_weights", loaded["model_id"], 7, **here)
   assert done["type"] == "load_weights"
   [metrics] = after.steps(loaded["model_id"], 8, 1, IDS)
-  assert metrics["loss:sum"] <= want[0]["loss:sum"]
+  assert metrics["loss:sum"] < want[0]["loss:sum"]
 
 
 def live(url, number, is_killed=False) -> Any:
@@ -116,7 +116,7 @@ def live(url, number, is_killed=False) -> Any:
   found = client.steps(model, 1, 2, IDS)
   body = {"sampling_session_seq_id": 0, "kind": "snapshot"}
   sampler = client.call("save_weights_for_sampler", model, 5, **body)
-  params = {"seed": number % 3, "max_tokens": 20}
+  params = {"seed": number % 3, "max_tokens": 20, "temperature": 5.0}
   future = client.sample(sampler["sampling_session_id"], 0, params).json()
   if is_killed:
     client.train(model, 6, IDS * 8)
@@ -151,7 +151,7 @@ def test_clients_come_and_go_and_one_in_five_is_killed(start):
     memory.append(resident_mb(server.process.pid))
   assert memory[-1] < memory[0] + 20.0, memory
   # A model of all parameters needs the end of every other one.
-  deadline = time.monotonic() + 60
+  deadline = time.monotonic() + 120
   while True:
     last = Client(server.url)
     answer = last.result(last.create(0, rank=0))

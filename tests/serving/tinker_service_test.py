@@ -77,18 +77,23 @@ def test_models_of_all_parameters_are_alone(client):
 
 
 def test_clients_that_died_make_room(client, server):
-  """One that may be dead is waited for, which the SDK does on status 429."""
-  dead = Client(server.url)
-  dead.model()
+  """A new client waits until the others give a sign of life or are dead."""
+  other = Client(server.url)
+  other.model()
   body = {"session_id": client.session, "base_model": NAME}
-  body |= {"lora_config": {"rank": 0}, "model_seq_id": 0}
+  body |= {"lora_config": {"rank": 0}}
+  waits = client.post("create_model", **body, model_seq_id=0)
+  assert (
+    server.service.operations.futures._pending[waits["request_id"]].reply
+    is None
+  )
+  other.post("session_heartbeat", session_id=other.session)
+  assert "expected no other model" in client.result(waits)["error"]
+  waits = client.post("create_model", **body, model_seq_id=1)
   seen = server.service.sessions._seen
-  seen[dead.session] -= 40
-  waits = client.send("create_model", **body)
-  assert waits.status_code == 429 and "client of these is silent" in waits.text
-  seen[dead.session] -= 40
-  assert client.result(client.post("create_model", **body))["model_id"]
-  assert dead.session not in seen
+  seen[other.session] -= 50
+  assert client.result(waits)["model_id"] == f"{client.session}:train:1"
+  assert other.session not in seen
 
 
 def test_a_full_server_asks_clients_to_wait(client):

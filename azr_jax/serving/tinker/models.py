@@ -17,10 +17,8 @@ from azr_jax.verbs.trainable import Scored
 
 # alpha of every adapter; the API has no field for it.
 ALPHA = 32.0
-# Clients give a sign of life every 10 seconds. After this long one may be dead,
-_SILENT_S = 25.0
-# and after this long it is, for clients that need its room.
-_DEAD_S = 60.0
+# How often a client that needs the room of others looks whether they live.
+_LOOK_S = 0.5
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 
 
@@ -126,49 +124,63 @@ class Models:
       shape: () -> the adapter's shape; None trains all parameters.
       new: makes the model, in the worker's thread.
     """
-    session_id = bodies.text(body, "session_id")
+    session_id, begun = bodies.text(body, "session_id"), self._sessions.now()
     self._sessions.touch(session_id)
     model_id = f"{session_id}:train:{bodies.integer(body, 'model_seq_id')}"
 
     def start(request_id: str) -> None:
       lora = shape()
-      self._require_room(lora)
-      entry = ClientModel(session_id, lora, Lane(), None, time.time())
-      self._entries[model_id] = entry
-
-      def task() -> None:
-        entry.model = new(lora)  # Set here, so that later tasks find it.
-
-      def clean_up() -> None:
-        if self._entries.get(model_id) is entry:
-          del self._entries[model_id]
-
-      def reply(_: None) -> Reply:
-        return as_json({"model_id": model_id, "type": kind})
-
-      self._operations.run(request_id, task, reply, clean_up)
+      are_alive = self._are_alive(lora, begun)  # Ends those that are dead.
+      refusal = self._refusal(lora)
+      if refusal is None:
+        self._make(request_id, model_id, session_id, lora, kind, new)
+      elif are_alive:
+        raise refusal
+      else:
+        self._operations.retry(request_id, _LOOK_S, start)
 
     return self._operations.begin(
       *(("model", model_id), session_id, start), model_id=model_id
     )
 
-  def _require_room(self, lora: Lora | None) -> None:
-    """Raises ApiError unless another model fits.
+  def _make(
+    self,
+    request_id: str,
+    model_id: str,
+    session_id: str,
+    lora: Lora | None,
+    kind: str,
+    new: Callable[[Lora | None], TrainedModel],
+  ) -> None:
+    """Starts a model for which there is room; see `make`."""
+    entry = ClientModel(session_id, lora, Lane(), None, time.time())
+    self._entries[model_id] = entry
 
-    Clients that need room end the sessions of clients that died. They try again
-    while they may still find out that one did.
+    def task() -> None:
+      entry.model = new(lora)  # Set here, so that later tasks find it.
+
+    def clean_up() -> None:
+      if self._entries.get(model_id) is entry:
+        del self._entries[model_id]
+
+    def reply(_: None) -> Reply:
+      return as_json({"model_id": model_id, "type": kind})
+
+    self._operations.run(request_id, task, reply, clean_up)
+
+  def _are_alive(self, lora: Lora | None, since: float) -> bool:
+    """Returns whether the clients live whose room a model needs.
+
+    Args:
+      lora: the shape of the model's adapter.
+      since: they must have given a sign of life since this time.
     """
-    if self._refusal(lora) is not None:
-      self._sessions.reap(_DEAD_S)
-    refusal = self._refusal(lora)
-    if refusal is None:
-      return
-    if any(
-      self._sessions.silence_s(one.session_id) > _SILENT_S
-      for one in self._entries.values()
-    ):
-      raise errors.overloaded(f"{refusal.message}; a client of these is silent")
-    raise refusal
+    others = [
+      entry.session_id
+      for entry in self._entries.values()
+      if lora is None or entry.lora is None or len(self) >= self._max_models
+    ]
+    return all([self._sessions.is_alive(other, since) for other in others])
 
   def _refusal(self, lora: Lora | None) -> ApiError | None:
     """Returns why no other model fits; None if one does.

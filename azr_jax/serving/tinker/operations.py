@@ -55,15 +55,38 @@ class Operations:
     request_id, is_new = self.futures.begin(key, session_id)
     if is_new:
       try:
-        start(request_id)
-      except ApiError as error:
-        if error.status == _BUSY:  # The client slows down and tries again.
-          self.futures.drop(request_id)
-          raise
-        self.futures.finish(request_id, failed(error))
-      except Exception as error:  # noqa: BLE001 - the client gets it.
-        self.futures.finish(request_id, failed(error))
+        self._start(request_id, start)
+      except ApiError:  # The client slows down and tries again.
+        self.futures.drop(request_id)
+        raise
     return {"request_id": request_id} | fields
+
+  def _start(self, request_id: str, start: Callable[[str], None]) -> None:
+    """Starts an operation, whose errors become its result.
+
+    Raises:
+      ApiError: the server is busy.
+    """
+    try:
+      start(request_id)
+    except Exception as error:
+      if isinstance(error, ApiError) and error.status == _BUSY:
+        raise
+      self.futures.finish(request_id, failed(error))
+
+  def retry(
+    self, request_id: str, after_s: float, start: Callable[[str], None]
+  ) -> None:
+    """Starts an operation again after some seconds."""
+
+    def again() -> None:
+      try:
+        self._start(request_id, start)
+      except ApiError as error:
+        self.futures.finish(request_id, failed(error))
+
+    later = asyncio.get_running_loop().call_later(after_s, again)
+    self.futures.run(request_id, later.cancel)
 
   def run(
     self,

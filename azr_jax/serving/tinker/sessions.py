@@ -8,6 +8,8 @@ from typing import Any
 
 from azr_jax.serving.errors import ApiError
 
+# A client gives a sign of life every 10 seconds.
+_DEAD_S = 40.0
 _log = logging.getLogger(__name__)
 
 
@@ -55,18 +57,29 @@ class Sessions:
       for end in self.on_end:
         end(session_id)
 
-  def silence_s(self, session_id: str) -> float:
-    """Returns the seconds since a session's last sign of life."""
-    return self._now() - self._seen[session_id]
+  def now(self) -> float:
+    """Returns the present time of `is_alive`."""
+    return self._now()
 
-  def reap(self, after_s: float | None = None) -> None:
-    """Ends the sessions that gave no sign of life for too long.
+  def is_alive(self, session_id: str, since: float) -> bool:
+    """Returns whether a session gave a sign of life since a time.
 
-    Args:
-      after_s: the longest silence; None is that of the settings.
+    Nobody needs the room of a session that ended, so it counts as alive. One
+    that was silent for so long that its client must have died is ended.
     """
-    oldest = self._now() - (self._idle_s if after_s is None else after_s)
+    seen = self._seen.get(session_id)
+    if seen is not None and self._now() - seen > _DEAD_S:
+      self._end_silent(session_id)
+      return True
+    return seen is None or seen >= since
+
+  def reap(self) -> None:
+    """Ends the sessions that gave no sign of life for too long."""
+    oldest = self._now() - self._idle_s
     for session_id, seen in list(self._seen.items()):
       if seen < oldest:
-        _log.warning("session %s gave no sign of life: ended", session_id)
-        self.finish(session_id)
+        self._end_silent(session_id)
+
+  def _end_silent(self, session_id: str) -> None:
+    _log.warning("session %s gave no sign of life: ended", session_id)
+    self.finish(session_id)
