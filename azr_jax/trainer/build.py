@@ -119,6 +119,7 @@ class Experiment:
       sandbox=c.executor,
       clock=jobs.clock if c.rollout.may_be_stale else DecodeClock(),
       records=Records(run.folder, run.hosts),
+      templates=self.settings.templates,
       say=run.print_status,
     )
     return self.settings.system.build(self.settings.system_settings, context)
