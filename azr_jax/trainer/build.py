@@ -119,6 +119,7 @@ class Experiment:
       sandbox=c.executor,
       clock=jobs.clock if c.rollout.may_be_stale else DecodeClock(),
       records=Records(run.folder, run.hosts),
+      templates=self.settings.templates,
       say=run.print_status,
     )
     return self.settings.system.build(self.settings.system_settings, context)
@@ -495,6 +496,7 @@ def build_batching(c: TrainSettings, mesh: Mesh) -> Batching:
     max_micro_batches=learner.max_micro_batches,
     aggregation=learner.aggregation,
     regularizer_aggregation=learner.regularizer_aggregation,
+    minibatches=learner.minibatches,
     seed=c.seed,
   )
 
@@ -529,6 +531,7 @@ def build_learner(
     c.sharding.rules(),
     critic=critic,
     epochs=c.learner.epochs,
+    minibatches=c.learner.minibatches,
     options=options,
     prepare=build_preparation(c, model, mesh),
     entropy_target=EntropyTarget(**vars(target)) if target else None,
