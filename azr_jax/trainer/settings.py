@@ -314,6 +314,20 @@ class CorpusSettings(Settings):
   tokenizer_samples: int = setting(
     6000, "conversations to train a new tokenizer on", minimum=1
   )
+  epochs: float = setting(
+    0.0,
+    "passes over the corpus, which replace train.steps; the warm-up and a "
+    "decay to the last step scale with it; 0: train.steps",
+    paper="R1-CI: 3",
+    minimum=0,
+  )
+  conversations: int = setting(
+    0,
+    "conversations per step, in as many micro-batches as they need; 0: full "
+    "rows, learner.micro_rows of them",
+    paper="R1-CI: 32",
+    minimum=0,
+  )
 
 
 @dataclasses.dataclass(frozen=True)
