@@ -21,7 +21,7 @@ from azr_jax.randomness.purposes import Purpose
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class RowShape:
   """The shape of packed rows.
 
   Attributes:
@@ -68,7 +68,7 @@ class Batches(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class FullRows:
+class RowBatches:
   """Batches of a fixed number of packed rows.
 
   Attributes:
@@ -99,7 +99,7 @@ class FullRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Conversations:
+class ConversationBatches:
   """Batches of a fixed number of conversations.
 
   Attributes:
@@ -112,7 +112,7 @@ class Conversations:
 
   examples: Sequence[TrainingExample]
   count: int
-  rows: Rows
+  rows: RowShape
   micro_batches: int
   seed: int
 
@@ -136,8 +136,8 @@ class Conversations:
 
 
 def of_rows(
-  examples: Sequence[TrainingExample], rows: Rows, step_rows: int, seed: int
-) -> FullRows:
+  examples: Sequence[TrainingExample], rows: RowShape, step_rows: int, seed: int
+) -> RowBatches:
   """Returns batches of `rows.count` full rows.
 
   Examples are packed in groups of about four steps, to keep their order.
@@ -157,16 +157,16 @@ def of_rows(
     shuffle = rng.permutation(len(batch.tokens))
     packed.append(jax.tree.map(lambda x, s=shuffle: x[s], batch))
   joined = jax.tree.map(lambda *parts: np.concatenate(parts), *packed)
-  return FullRows(joined, rows.count, seed)
+  return RowBatches(joined, rows.count, seed)
 
 
 def of_conversations(
   examples: Sequence[TrainingExample],
   count: int,
-  rows: Rows,
+  rows: RowShape,
   steps: int,
   seed: int,
-) -> Conversations:
+) -> ConversationBatches:
   """Returns batches of `count` conversations, padded to the largest step's.
 
   Args:
@@ -184,7 +184,7 @@ def of_conversations(
       [lengths[i] for i in taken], rows.length, rows.max_sequences
     )
     most = max(most, math.ceil(len(packed) / rows.count))
-  return Conversations(examples, count, rows, most, seed)
+  return ConversationBatches(examples, count, rows, most, seed)
 
 
 def take(

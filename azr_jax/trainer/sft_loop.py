@@ -326,7 +326,7 @@ def _batches(
 ) -> Batches:
   """Returns the batches of a run, of rows or of conversations."""
   mesh = build.learner_mesh(c)
-  rows = sft_batches.Rows(
+  rows = sft_batches.RowShape(
     c.learner.row_length,
     c.learner.max_sequences_per_row,
     mesh_lib.padded_rows(c.learner.micro_rows, mesh),
@@ -346,7 +346,7 @@ def planned(
   A decay that ends with the run still does, and the warm-up keeps its share.
 
   Args:
-    c: the settings of the config.
+    c: settings, as the config has them.
     per_epoch: steps per epoch.
   """
   if not c.data.epochs:

@@ -29,7 +29,7 @@ def examples_of(*lengths):
   ]
 
 
-ROWS = sft_batches.Rows(length=6, max_sequences=32, count=2)
+ROWS = sft_batches.RowShape(length=6, max_sequences=32, count=2)
 
 
 def test_the_loss_of_a_step_is_the_mean_over_its_trained_tokens():
