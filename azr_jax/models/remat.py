@@ -107,11 +107,17 @@ def kept_numbers(config: ModelConfig, remat: str, tensor: int = 1) -> float:
   c = config
   heads = c.num_heads * c.head_size / tensor
   keys = 2 * c.num_kv_heads * c.head_size / tensor
-  mlp = c.mlp_size / tensor
+  mlp = c.active_mlp_size / tensor
+  of_mlp, of_dots = 3 * mlp, 2 * mlp
+  if c.experts is not None:
+    # Each of a token's experts has its input and output. Their products are
+    # recomputed by all values but `none`.
+    of_mlp += 2 * c.experts.per_token * c.hidden_size
+    of_dots = 0
   return {
     # Inputs of norms and products, and inputs and outputs of attention.
-    "none": (4 + 2 * c.norm_after) * c.hidden_size + 2 * heads + keys + 3 * mlp,
-    "dots": 2 * c.hidden_size + 2 * heads + keys + 2 * mlp,
+    "none": (4 + 2 * c.norm_after) * c.hidden_size + 2 * heads + keys + of_mlp,
+    "dots": 2 * c.hidden_size + 2 * heads + keys + of_dots,
     "attention": c.hidden_size + heads,
     "full": c.hidden_size,
   }[remat]

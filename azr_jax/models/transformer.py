@@ -18,6 +18,7 @@ from azr_jax.models import (
   adapters,
   attention,
   cached_attention,
+  experts,
   gpu_projection_kernel,
   products,
   quantization,
@@ -82,6 +83,7 @@ class Transformer(nn.Module):
     lora: the adapters of its projections; None without adapters.
     param_dtype: dtype of the matrices and biases that are trained. Norm scales
       and adapters are float32.
+    compute_experts: computes the layers' experts, from `experts.make`.
   """
 
   config: ModelConfig
@@ -100,6 +102,7 @@ class Transformer(nn.Module):
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
   param_dtype: jnp.dtype = jnp.float32
+  compute_experts: experts.ExpertsFn = experts.compute
 
   @property
   def has_stack(self) -> bool:
@@ -146,6 +149,7 @@ class Transformer(nn.Module):
       self.joined,
       self.project,
       self.lora,
+      self.compute_experts,
     )
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
     carry = self._embed(tokens), jnp.zeros((), jnp.int32)
@@ -278,6 +282,7 @@ def training(
     ),
     lora=lora,
     param_dtype=jnp.dtype(param_dtype),
+    compute_experts=experts.make(mesh, rules),
   )
 
 
@@ -306,15 +311,21 @@ def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
 def compute_params(dtype: jnp.dtype, params: Params) -> Params:
   """Casts matrices and biases to the compute type.
 
-  Norms are computed in float32, so their scales stay float32. Quantized kernels
-  and their scales stay as they are.
+  Norms and routers are computed in float32, so their parameters stay float32.
+  Quantized kernels and their scales stay as they are.
   """
 
   def cast(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
-    stays = path[-1].key == "scale" or quantization.is_quantized(leaf.dtype)
+    is_exact = is_float32(*(entry.key for entry in path))
+    stays = is_exact or quantization.is_quantized(leaf.dtype)
     return leaf if stays else leaf.astype(dtype)
 
   return jax.tree_util.tree_map_with_path(cast, params)
+
+
+def is_float32(*path: str) -> bool:
+  """Returns whether the parameter at a path has float32 in every model."""
+  return path[-1] == "scale" or experts.ROUTER in path
 
 
 def abstract_params(model: Transformer) -> BoxedParams:
@@ -383,7 +394,9 @@ def init_params(model: Transformer, key: Key[Array, ""]) -> Params:
   # A single row cannot be split over a mesh, so trace with backends that need
   # no mesh; parameters do not depend on them.
   model = model.clone(
-    attend=attention.xla_attention, multiply=products.multiply
+    attend=attention.xla_attention,
+    multiply=products.multiply,
+    compute_experts=experts.compute,
   )
   return nn.unbox(_init(model, key))
 

@@ -46,6 +46,7 @@ class ShardingSettings(Settings):
   kv_heads: str = _axis("tensor", "mesh axis of the key and value heads")
   head_size: str = _axis("", "mesh axis within a head")
   mlp: str = _axis("tensor", "mesh axis of the MLP width")
+  experts: str = _axis("", "mesh axis of the experts")
   layers: str = _axis("", "mesh axis of the stacked layers")
 
   def rules(self) -> dict[str, str | None]:
