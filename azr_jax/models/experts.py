@@ -29,6 +29,8 @@ from azr_jax.types import Rules
 
 # Name of the module that computes the router's logits, which stay float32.
 ROUTER = "router"
+# Flax's collection of a call's `Routing`, for callers that make it mutable.
+ROUTING = "routing"
 _NAMES = ("gate", "up", "down")
 
 
@@ -69,6 +71,18 @@ ExpertsFn: TypeAlias = Callable[
   ],
   Float[Array, "B S D"],
 ]
+
+
+class Routing(NamedTuple):
+  """What the routers of all layers did in a call.
+
+  Attributes:
+    chosen: the experts of each token; X for padding.
+    entropy: the entropy of the router's distribution, in nats.
+  """
+
+  chosen: Int32[Array, "L B S choices"]
+  entropy: Float32[Array, "L B S"]
 
 
 class ExpertRows(NamedTuple):
@@ -456,6 +470,11 @@ class Experts(nn.Module):
     )
     weights, chosen = route(logits, shape)
     chosen = jnp.where(segment_ids[..., None] > 0, chosen, shape.count)
+    if self.is_mutable_collection(ROUTING):
+      logs = jax.nn.log_softmax(jax.lax.stop_gradient(logits))
+      entropy = -jnp.sum(jnp.exp(logs) * logs, axis=-1)
+      for name, value in Routing(chosen, entropy)._asdict().items():
+        self.sow(ROUTING, name, value)
     scale = self.lora.expert_scale if self.lora else 1.0
     return self.compute(x, weights, chosen, self._projections(), scale)
 

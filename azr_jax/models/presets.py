@@ -189,8 +189,16 @@ def active_parameter_count(config: ModelConfig) -> int:
 
   They are all parameters but the experts that a token does not get.
   """
-  idle = 0
-  if config.experts is not None:
-    e = config.experts
-    idle = 3 * config.hidden_size * e.size * (e.count - e.per_token)
-  return parameter_count(config) - config.num_layers * idle
+  if config.experts is None:
+    return parameter_count(config)
+  active = config.experts.per_token / config.experts.count
+  idle = round((1 - active) * expert_parameter_count(config))
+  return parameter_count(config) - idle
+
+
+def expert_parameter_count(config: ModelConfig) -> int:
+  """Returns the number of parameters of all experts, without routers."""
+  if config.experts is None:
+    return 0
+  each = 3 * config.hidden_size * config.experts.size
+  return config.num_layers * config.experts.count * each

@@ -6,6 +6,8 @@ where they need them (one position when sampling, chunks in training).
 """
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -168,7 +170,7 @@ class Transformer(nn.Module):
     else:
       loop = nn.scan(
         block,
-        variable_axes={"params": 0},
+        variable_axes={"params": 0, experts.ROUTING: 0},
         split_rngs={"params": True},
         in_axes=(nn.broadcast, 0),
         length=c.num_layers,
@@ -301,6 +303,29 @@ def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
     holds_all = mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
     return holds_all and num_layers <= MAX_UNROLLED
   return layers == UNROLLED
+
+
+def routing_of(
+  variables: Mapping[str, Any], num_layers: int
+) -> experts.Routing:
+  """Returns the routing of a call from the collections that it changed.
+
+  Args:
+    variables: the second result of `apply` with `mutable=[experts.ROUTING]`.
+    num_layers: L.
+  """
+  layers = variables[experts.ROUTING]
+  # Flax keeps a tuple of what a module stored.
+  if LAYERS in layers:
+    found = {
+      name: value[0] for name, value in layers[LAYERS]["experts"].items()
+    }
+    return experts.Routing(**found)
+  each = [layers[f"{LAYERS}_{index}"]["experts"] for index in range(num_layers)]
+  found = {
+    name: jnp.stack([layer[name][0] for layer in each]) for name in each[0]
+  }
+  return experts.Routing(**found)
 
 
 def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:

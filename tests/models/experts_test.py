@@ -112,11 +112,13 @@ def test_experts_are_the_sum_over_all_by_formula(platform):
   assert not any(np.any(grad[3]) for grad in got[1][2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "sizes",
   [
-    {"data": 2, "fsdp": 2, "tensor": 2},
-    pytest.param({"fsdp": 2, "context": 2}, marks=pytest.mark.slow),
+    {"fsdp": 2, "expert": 2, "tensor": 2},
+    {"expert": 4},
+    {"fsdp": 2, "context": 2},
   ],
 )
 def test_a_mesh_changes_no_gradient(sizes):
