@@ -21,7 +21,7 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 | H | query heads | V | vocabulary |
 | I | ids that stop a sequence | W | work items of a kernel |
 | J | drafts of a token | *A, *L, *S | A, L or S, or no such axis |
-| K | key-value heads | | |
+| K | key-value heads | X | experts of a layer |
 
 A row is a packed row of the learner, a slot of a decode call, or a sequence of
 a prefill call. The groups are the responses to a prompt and the query heads of

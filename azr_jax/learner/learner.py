@@ -359,7 +359,7 @@ def abstract_frozen(
     path: jax.tree_util.KeyPath, leaf: jax.ShapeDtypeStruct
   ) -> jax.ShapeDtypeStruct:
     own = jnp.dtype(dtype)
-    if path[-1].key == "scale":
+    if transformer.is_float32(*(entry.key for entry in path)):
       own = jnp.dtype(jnp.float32)
     elif path[-1].key == "kernel" and kernel_dtype is not None:
       own = kernel_dtype

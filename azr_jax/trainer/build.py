@@ -350,9 +350,9 @@ def _sampler_bytes(
     return None
   if shares_base:
     return c.rollout.cache_gib * memory.GIB
-  shards = mesh.shape["fsdp"] * mesh.shape["tensor"]
   size = jnp.dtype(c.model.dtype).itemsize
-  weights = size * presets.parameter_count(config) / shards
+  weights = size * presets.parameter_count(config)
+  weights *= remat_lib.held_fraction(config, mesh)
   return c.rollout.cache_gib * memory.GIB + weights
 
 
