@@ -191,6 +191,7 @@ class Experiment:
       c.learner.row_length,
       mesh_lib.padded_rows(1, mesh),
       c.learner.max_sequences_per_row,
+      config.hidden_size,
     )
     limits = DataLimits(c.learner.row_length, config.vocab_size)
     return Trainable(functions, shapes, limits, fixed, functions.start(trained))
