@@ -21,7 +21,7 @@ Axis letters, in shapes, in names such as `scores_BHST`, and in einsum strings:
 | H | query heads | V | vocabulary |
 | I | ids that stop a sequence | W | work items of a kernel |
 | J | drafts of a token | *A, *L, *S | A, L or S, or no such axis |
-| K | key-value heads | | |
+| K | key-value heads | X | experts of a layer |
 
 A row is a packed row of the learner, a slot of a decode call, or a sequence of
 a prefill call. The groups are the responses to a prompt and the query heads of
@@ -174,6 +174,9 @@ class Batch(Rows):
       update's start, from `learner/preparation.py`; None if not scored.
     chosen: 1 where the policy loss selected the target, based on the whole
       batch; None if the loss does not select.
+    minibatch: the number of the optimizer step that trains on the row, from 1;
+      0 in empty rows. Rows of a minibatch fill consecutive micro-batches. None
+      if one step trains on all rows.
   """
 
   loss_mask: Float32[Leaf, "*A B S"]
@@ -185,3 +188,4 @@ class Batch(Rows):
   repetition: Float32[Leaf, "*A B S"]
   proximal_logprobs: Float32[Leaf, "*A B S"] | None = None
   chosen: Float32[Leaf, "*A B S"] | None = None
+  minibatch: Int32[Leaf, "*A B S"] | None = None

@@ -14,12 +14,12 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from azr_jax import types
-from azr_jax.learner import corrections, gap, kl_estimators, masked
+from azr_jax.learner import corrections, gap, kl_estimators, masked, routing
 from azr_jax.learner import logprobs as logprobs_lib
 from azr_jax.learner.policy_losses import PolicyLoss
 from azr_jax.learner.settings import PROXIMAL
 from azr_jax.learner.surrogate_losses import Targets
-from azr_jax.models import adapters, sampling_params, transformer
+from azr_jax.models import adapters, experts, sampling_params, transformer
 from azr_jax.types import Metrics, Params
 
 # (trained parameters, micro-batch, `Fixed`) -> (loss, sums over tokens for
@@ -57,6 +57,13 @@ def hidden_states(
   model: transformer.Transformer, params: Params, batch: types.Rows
 ) -> Float[Array, "B S D"]:
   """Returns the decoder's last hidden states."""
+  return forward(model, params, batch)[0]
+
+
+def forward(
+  model: transformer.Transformer, params: Params, batch: types.Rows
+) -> tuple[Float[Array, "B S D"], experts.Routing | None]:
+  """Returns the decoder's last hidden states and, with experts, the routing."""
   # Cast before the gather, so the interconnect carries half the bytes.
   layers = {
     name: transformer.compute_params(model.dtype, value)
@@ -69,13 +76,17 @@ def hidden_states(
     params = sampling_params.unstack_rest(
       params | {transformer.LAYERS: stacked}, model.config.num_layers
     )
-  hidden, _ = model.apply(
+  run = functools.partial(
+    model.apply,
     {"params": params},
     batch.tokens,
     batch.positions,
     batch.segment_ids,
   )
-  return hidden
+  if model.config.experts is None:
+    return run()[0], None
+  (hidden, _), variables = run(mutable=[experts.ROUTING])
+  return hidden, transformer.routing_of(variables, model.config.num_layers)
 
 
 def score(
@@ -90,10 +101,22 @@ def score(
 
   Both are 0 where no target is in the loss.
   """
+  hidden = hidden_states(model, params, batch)
+  head = transformer.unembedding(params, model.config)
+  return _score(hidden, head, batch, temperature, chunk_tokens, mesh)
+
+
+def _score(
+  hidden: Float[Array, "B S D"],
+  head: Float[Array, "D V"],
+  batch: types.Batch,
+  temperature: float,
+  chunk_tokens: int,
+  mesh: Mesh | None,
+) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
+  """Returns `score` of the last hidden states."""
   return logprobs_lib.chunked_logprobs(
-    hidden_states(model, params, batch),
-    transformer.unembedding(params, model.config),
-    batch.targets,
+    *(hidden, head, batch.targets),
     temperature=temperature,
     chunk_tokens=chunk_tokens,
     mesh=mesh,
@@ -157,17 +180,16 @@ def make_policy_loss(
     entropy_coef: jax.Array | float = entropy_coef,
   ) -> tuple[jax.Array, Metrics]:
     mask, params = batch.loss_mask, fixed.whole(trained)
-    hidden = hidden_states(model, params, batch)
+    hidden, routed = forward(model, params, batch)
     head = transformer.unembedding(params, model.config)
-    logprobs, entropy = logprobs_lib.chunked_logprobs(
-      hidden, head, batch.targets, mask=mask, **scoring
-    )
+    logprobs, entropy = _score(hidden, head, batch, **scoring)
     surrogate, sums = _surrogate(
       logprobs, batch, policy_loss, ratio_to == PROXIMAL, correct
     )
     weighted = jnp.sum(batch.loss_weights * surrogate)
     bonus = jnp.sum(batch.regularizer_weights * entropy)
     loss = weighted - entropy_coef * bonus
+    sums |= routing.sums(routed, model.config, batch)
     sums |= {
       "learner/policy_loss": weighted,
       "learner/entropy": masked.masked_sum(entropy, mask),
@@ -269,12 +291,14 @@ def make_supervised_loss(
   def loss_fn(
     trained: Params, batch: types.Batch, fixed: Fixed
   ) -> tuple[jax.Array, Metrics]:
-    logprobs, entropy = score(
-      model, fixed.whole(trained), batch, 1.0, chunk_tokens, mesh
-    )
+    params = fixed.whole(trained)
+    hidden, routed = forward(model, params, batch)
+    head = transformer.unembedding(params, model.config)
+    logprobs, entropy = _score(hidden, head, batch, 1.0, chunk_tokens, mesh)
     nll = -logprobs
     mask = batch.loss_mask
     return jnp.sum(batch.loss_weights * nll), {
+      **routing.sums(routed, model.config, batch),
       "learner/nll": masked.masked_sum(nll, mask),
       "learner/entropy": masked.masked_sum(entropy, mask),
     }

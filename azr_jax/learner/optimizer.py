@@ -101,8 +101,9 @@ def _muon_axes(
 ) -> optax.contrib.MuonDimensionNumbers | None:
   """Returns input and output axes of a layer's matrix, or None for AdamW."""
   names = [entry.key for entry in path]
-  if names[0] != "layers" or names[-1] != "kernel":
+  if names[0] != "layers" or names[-1] != "kernel" or "router" in names:
     return None
   inputs = 2 if names[-2] == "o" else 1
-  axes = tuple(range(1, leaf.ndim))
+  # An expert has its own matrix, as a layer has.
+  axes = tuple(range(2 if "experts" in names else 1, leaf.ndim))
   return optax.contrib.MuonDimensionNumbers(axes[:inputs], axes[inputs:])

@@ -183,10 +183,24 @@ class LearnerSettings(PolicyLossSettings):
     "KL estimator per token; full sums over the whole vocabulary",
     choices=(*kl_estimators.KL_ESTIMATORS, kl_estimators.FULL_KL),
   )
+  kl_in: str = setting(
+    "loss",
+    "what the KL penalty is part of: the loss, or each token's reward",
+    paper="ORZ, figure 3: both, against none",
+    choices=("loss", "reward"),
+    expert=True,
+  )
   epochs: int = setting(
     1,
     "passes over each batch; advantages are computed once",
     paper="AZR, ORZ: 1",
+    minimum=1,
+  )
+  minibatches: int = setting(
+    1,
+    "optimizer steps of the policy per batch and epoch, each on a random part "
+    "of the responses; advantages and old log-probabilities stay fixed",
+    paper="AZR, ORZ: 1; R1-CI: not stated (its framework: batches of 256)",
     minimum=1,
   )
   row_length: int = setting(384, "tokens per packed row", minimum=1)
@@ -210,12 +224,31 @@ class LearnerSettings(PolicyLossSettings):
   def check(self) -> None:
     """Rejects settings that would have no effect."""
     loss = policy_losses.load(self.policy_loss)
-    if loss.is_penalty and self.ratio_to == PROXIMAL and self.epochs == 1:
+    steps = self.epochs * self.minibatches
+    if loss.is_penalty and self.ratio_to == PROXIMAL and steps == 1:
       raise self.invalid(
         "policy_loss",
-        "learner.epochs above 1 or learner.ratio_to='sampled' with it, because "
-        "its penalty is 0 where all ratios are 1",
+        "learner.epochs or learner.minibatches above 1, or "
+        "learner.ratio_to='sampled' with it, because its penalty is 0 where "
+        "all ratios are 1",
       )
+    if self.minibatches > self.max_micro_batches:
+      raise self.invalid(
+        "max_micro_batches",
+        f"at least learner.minibatches={self.minibatches}, because each has "
+        "micro-batches of its own",
+      )
+    if self.kl_in == "reward":
+      if self.estimator != advantages.GAE:
+        raise self.invalid(
+          "kl_in",
+          f"'loss' with learner.estimator={self.estimator!r}, because a "
+          f"response has one reward; {advantages.GAE!r} has one per token",
+        )
+      if self.kl_estimator == kl_estimators.FULL_KL:
+        raise self.invalid(
+          "kl_estimator", "an estimate, as 'k1', with learner.kl_in='reward'"
+        )
     if self.drop_equal_groups and self.estimator in advantages.WITHOUT_GROUPS:
       raise self.invalid(
         "drop_equal_groups",
@@ -227,7 +260,18 @@ class LearnerSettings(PolicyLossSettings):
   def needs_proximal(self) -> bool:
     """Whether ratios need the log-probabilities at the update's start."""
     is_weighted = policy_losses.load(self.policy_loss).is_weighted
-    return self.epochs > 1 and self.ratio_to == PROXIMAL and not is_weighted
+    has_steps = self.epochs * self.minibatches > 1
+    return has_steps and self.ratio_to == PROXIMAL and not is_weighted
+
+  @property
+  def kl_loss_coef(self) -> float:
+    """Weight of the KL penalty in the loss."""
+    return self.kl_coef if self.kl_in == "loss" else 0.0
+
+  @property
+  def kl_reward_coef(self) -> float:
+    """Weight of the KL penalty in each token's reward."""
+    return self.kl_coef if self.kl_in == "reward" else 0.0
 
   @property
   def is_weighted(self) -> bool:

@@ -7,7 +7,7 @@ targets, divided by their number unless the batch's weights already average it.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from azr_jax.learner import corrections, gap
+from azr_jax.learner import corrections, gap, routing
 from azr_jax.types import Metrics
 
 # Sums that the batch's weights already average.
@@ -33,10 +33,10 @@ def finish(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
   metrics = {
     name: value if _is_whole(name) else value / tokens
     for name, value in sums.items()
-    if name != gap.COUNTS
+    if name not in (gap.COUNTS, routing.COUNTS)
   }
   metrics = corrections.with_effective_fraction(metrics)
-  return metrics | gap.percentiles(sums, tokens)
+  return metrics | gap.percentiles(sums, tokens) | routing.loads(sums)
 
 
 def _is_whole(name: str) -> bool:

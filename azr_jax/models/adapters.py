@@ -28,6 +28,8 @@ from azr_jax.types import Params
 TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 # Added to a projection's name, it names the projection's adapter.
 SUFFIX = "_lora"
+# Experts per token in the published models with experts.
+_EXPERT_DIVISOR = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Lora:
     alpha: the scale before it is divided by the rank.
     rank_stabilized: whether alpha is divided by the rank's square root instead
       of the rank (rsLoRA, arXiv 2312.03732).
-    targets: the adapted projections, some of `TARGETS`.
+    targets: the adapted projections, some of `TARGETS`. Gate, up and down are
+      those of each expert where a layer has experts.
     stacked: N, the number of adapters on one base, of which each token gets one
       (as in S-LoRA, arXiv 2311.03285). 0: one adapter, without an axis N.
   """
@@ -56,6 +59,24 @@ class Lora:
     return self.alpha / (
       math.sqrt(self.rank) if self.rank_stabilized else self.rank
     )
+
+  @property
+  def expert_rank(self) -> int:
+    """The rank of an expert's adapters.
+
+    A token passes several experts, most often 8, so that all of them together
+    have the rank of other adapters.
+    """
+    return max(1, self.rank // _EXPERT_DIVISOR)
+
+  @property
+  def expert_scale(self) -> float:
+    """The factor s of the output of an expert's adapter."""
+    return self.scale_of(self.expert_rank)
+
+  def scale_of(self, rank: int) -> float:
+    """Returns the factor s of an adapter of some rank."""
+    return dataclasses.replace(self, rank=rank).scale
 
 
 class Adapter(nn.Module):
@@ -95,7 +116,7 @@ class Adapter(nn.Module):
     unnamed = (None,) * len(between)
     axes_a, axes_b = (*self.axes_in, *unnamed), (*unnamed, *self.axes_out)
     a = self.param(
-      "a", named(_uniform(bound), axes_a), (*shape_in, *between), jnp.float32
+      "a", named(uniform(bound), axes_a), (*shape_in, *between), jnp.float32
     )
     b = self.param(
       "b",
@@ -112,7 +133,7 @@ class Adapter(nn.Module):
     return y + wide.astype(y.dtype)
 
 
-def _uniform(bound: float) -> nn.initializers.Initializer:
+def uniform(bound: float) -> nn.initializers.Initializer:
   """Returns an initializer that draws uniformly from [-bound, bound)."""
 
   def draw(
@@ -137,8 +158,13 @@ def parameter_count(config: ModelConfig, lora: Lora) -> int:
     "up": model + c.mlp_size,
     "down": c.mlp_size + model,
   }
-  each = c.num_layers * lora.rank * sum(sizes[name] for name in lora.targets)
-  return each * max(lora.stacked, 1)
+  ranks = dict.fromkeys(sizes, lora.rank)
+  if c.experts is not None:
+    of_mlp = ("gate", "up", "down")
+    sizes |= dict.fromkeys(of_mlp, model + c.experts.size)
+    ranks |= dict.fromkeys(of_mlp, c.experts.count * lora.expert_rank)
+  each = sum(ranks[name] * sizes[name] for name in lora.targets)
+  return c.num_layers * each * max(lora.stacked, 1)
 
 
 def join(base: Params, trained: Params) -> Params:

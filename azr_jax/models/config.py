@@ -89,6 +89,31 @@ RopeScaling: TypeAlias = (
 
 
 @dataclasses.dataclass(frozen=True)
+class ExpertShape:
+  """The experts of every layer, in place of its MLP (Qwen3-MoE).
+
+  Attributes:
+    count: X, the experts of a layer.
+    per_token: how many of them each token gets.
+    size: the width of an expert's MLP.
+    normalized: whether the weights of a token's experts sum to 1. Otherwise
+      they are the router's probabilities.
+  """
+
+  count: int
+  per_token: int
+  size: int
+  normalized: bool = True
+
+  def __post_init__(self) -> None:
+    if self.size < 1 or not 0 < self.per_token <= self.count:
+      raise ValueError(
+        f"experts={self}: expected a positive size, and per_token from 1 to "
+        "count"
+      )
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelConfig:
   """The computation of one decoder, of any family.
 
@@ -128,6 +153,8 @@ class ModelConfig:
       itself; 0: all earlier ones. () has no layer with a window.
     local_rope_theta: base of the rotary frequencies in layers with a window,
       which then ignore `rope_scaling`. None treats all layers alike.
+    experts: the experts of each layer, which then has no MLP of `mlp_size`.
+      None has the MLP.
   """
 
   vocab_size: int
@@ -158,11 +185,19 @@ class ModelConfig:
   rotated: tuple[bool, ...] = ()
   windows: tuple[int, ...] = ()
   local_rope_theta: float | None = None
+  experts: ExpertShape | None = None
 
   @property
   def distinct_windows(self) -> tuple[int, ...]:
     """The windows that some layer has, ascending; (0,) without windows."""
     return tuple(sorted(set(self.windows))) or (0,)
+
+  @property
+  def active_mlp_size(self) -> int:
+    """The channels of all MLPs that a token passes in a layer."""
+    if self.experts is None:
+      return self.mlp_size
+    return self.experts.per_token * self.experts.size
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):

@@ -68,7 +68,7 @@ def save(
       model's shape, or a row does not divide into `q8_0` blocks.
   """
   kind, file_type = _FILE_TYPES[dtype]
-  names = {entry.name.format(layer=0) for entry in weight_names.entries(config)}
+  names = {entry.tensor((0,)) for entry in weight_names.entries(config)}
   shape_fields = gguf_config.write(config, names)
   architecture = shape_fields.pop("general.architecture")
   _check_rows(config, kind)
@@ -133,13 +133,13 @@ def _tensors(
     factors = rope.scaling_factors(config)
     yield _ROPE_FACTORS, factors.shape, lambda: factors
   for entry in weight_names.entries(config):
-    for layer in range(config.num_layers if entry.stacked else 1):
-      name = entry.name.format(layer=layer)
+    for index in entry.indices(config.num_layers):
+      name = entry.tensor(index)
 
       def read(
-        entry: weight_names.Entry = entry, layer: int = layer
+        entry: weight_names.Entry = entry, index: tuple[int, ...] = index
       ) -> np.ndarray:
-        tensor = weight_loading.fetch(params, entry, layer, lora)
+        tensor = weight_loading.fetch(params, entry, index, lora)
         if config.norm_offset and entry.path[-1] == "scale":
           return tensor + 1
         if pairs_channels and {*entry.path} & {"q", "k"}:

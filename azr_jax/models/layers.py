@@ -15,6 +15,8 @@ from azr_jax.models import (
   adapters,
   attention,
   cached_attention,
+  experts,
+  gated,
   gpu_projection_kernel,
   pages,
   products,
@@ -42,6 +44,7 @@ class Computation:
     project: the kernel for the heads of a few tokens, from
       `gpu_projection_kernel.make`; None computes them without it.
     lora: the adapters of the projections; None without adapters.
+    compute_experts: computes experts, from `experts.make`.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -55,6 +58,7 @@ class Computation:
   joined: bool = False
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
+  compute_experts: experts.ExpertsFn = experts.compute
 
 
 class Inputs(NamedTuple):
@@ -493,85 +497,19 @@ class MLP(nn.Module):
       both = self.how.multiply(x, kernel, ("embed", "mlp", None), 1)
       both = both.astype(self.how.dtype)
       if self.config.activation == SILU:
-        hidden = _gated_pairs(both)
+        hidden = gated.silu_of_pairs(both)
       else:
-        hidden = _gelu_gated(both[..., 0], both[..., 1])
+        hidden = gated.gelu(both[..., 0], both[..., 1])
     else:
       gate, up = (
         _adapted(y, x, self.how, ids, name, ("embed",), ("mlp",))
         for y, name in ((gate, "gate"), (up, "up"))
       )
       is_silu = self.config.activation == SILU
-      hidden = (_gated if is_silu else _gelu_gated)(gate, up)
+      hidden = (gated.silu if is_silu else gated.gelu)(gate, up)
     narrow = (inner, outer, ("mlp",), ("embed",), False, self.how)
     y = Projection(*narrow, name="down")(hidden)
     return _adapted(y, hidden, self.how, ids, "down", ("mlp",), ("embed",))
-
-
-@jax.custom_vjp
-def _gated(
-  gate: Float[Array, "B S F"], up: Float[Array, "B S F"]
-) -> Float[Array, "B S F"]:
-  """Returns silu(gate) * up; the backward pass keeps only the inputs."""
-  return nn.silu(gate) * up
-
-
-def _gated_forward(
-  gate: Float[Array, "B S F"], up: Float[Array, "B S F"]
-) -> tuple[
-  Float[Array, "B S F"], tuple[Float[Array, "B S F"], Float[Array, "B S F"]]
-]:
-  return nn.silu(gate) * up, (gate, up)
-
-
-def _gated_backward(
-  kept: tuple[Float[Array, "B S F *pair"], Float[Array, "B S F *pair"]],
-  grad: Float[Array, "B S F *#pair"],
-) -> tuple[Float[Array, "B S F *pair"], Float[Array, "B S F *pair"]]:
-  dtype = kept[0].dtype
-  gate, up, grad = (x.astype(jnp.float32) for x in (*kept, grad))
-  part = jax.nn.sigmoid(gate)
-  gate_grad = grad * up * part * (1.0 + gate * (1.0 - part))
-  return gate_grad.astype(dtype), (grad * gate * part).astype(dtype)
-
-
-_gated.defvjp(_gated_forward, _gated_backward)
-
-
-@jax.custom_vjp
-def _gated_pairs(pairs: Float[Array, "B S F 2"]) -> Float[Array, "B S F"]:
-  """Returns silu(gate) * up for pairs (gate, up)."""
-  return nn.silu(pairs[..., 0]) * pairs[..., 1]
-
-
-def _gated_pairs_forward(
-  pairs: Float[Array, "B S F 2"],
-) -> tuple[Float[Array, "B S F"], Float[Array, "B S F 2"]]:
-  return _gated_pairs(pairs), pairs
-
-
-def _gated_pairs_backward(
-  pairs: Float[Array, "B S F 2"], grad: Float[Array, "B S F"]
-) -> tuple[Float[Array, "B S F 2"]]:
-  # Swapping the pairs gives each number its partner, so one elementwise pass
-  # writes both gradients.
-  is_gate = jax.lax.broadcasted_iota(jnp.int32, pairs.shape, 3) == 0
-  swapped = pairs[..., ::-1]
-  gate = jnp.where(is_gate, pairs, swapped)
-  up = jnp.where(is_gate, swapped, pairs)
-  gate_grad, up_grad = _gated_backward((gate, up), grad[..., None])
-  return (jnp.where(is_gate, gate_grad, up_grad),)
-
-
-_gated_pairs.defvjp(_gated_pairs_forward, _gated_pairs_backward)
-
-
-@jax.checkpoint
-def _gelu_gated(
-  gate: Float[Array, "B S F"], up: Float[Array, "B S F"]
-) -> Float[Array, "B S F"]:
-  """Returns gelu(gate) * up; the backward pass keeps only the inputs."""
-  return nn.gelu(gate, approximate=True) * up
 
 
 class Block(nn.Module):
@@ -606,8 +544,25 @@ class Block(nn.Module):
       y = norm(name="attention_post_norm")(y)
     x = x + (y if c.residual_scale == 1.0 else y * c.residual_scale)
     normed = norm(name="mlp_norm")(x) if c.norm_before else x
-    y = MLP(self.config, self.how, name="mlp")(normed, inputs)
+    y = self._mlp(normed, inputs)
     if c.norm_after:
       y = norm(name="mlp_post_norm")(y)
     x = x + (y if c.residual_scale == 1.0 else y * c.residual_scale)
     return (x, layer + 1), new
+
+  def _mlp(
+    self, x: Float[Array, "B S D"], inputs: Inputs
+  ) -> Float[Array, "B S D"]:
+    """Returns the output of the MLP or of the experts in its place."""
+    if self.config.experts is None:
+      return MLP(self.config, self.how, name="mlp")(x, inputs)
+    how = self.how
+    layer = experts.Experts(
+      self.config,
+      how.dtype,
+      how.compute_experts,
+      how.quantized,
+      how.lora,
+      name="experts",
+    )
+    return layer(x, inputs.segment_ids)

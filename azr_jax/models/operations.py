@@ -8,7 +8,7 @@ from jax.typing import DTypeLike
 
 from azr_jax.models import quantization
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.presets import parameter_count
+from azr_jax.models.presets import active_parameter_count, parameter_count
 
 _SCALE_BYTES = 4
 
@@ -28,12 +28,17 @@ class SamplingDtypes(NamedTuple):
 
 
 def multiplied_weights(config: ModelConfig) -> int:
-  """Returns the number of weights that multiply every token.
+  """Returns the number of weights that multiply a token.
 
   An input table that is not also the output head is indexed, not multiplied.
+  Neither are the experts that the token does not get.
   """
-  table = 0 if config.tie_embeddings else config.vocab_size * config.hidden_size
-  return parameter_count(config) - table
+  return active_parameter_count(config) - _indexed_weights(config)
+
+
+def _indexed_weights(config: ModelConfig) -> int:
+  """Returns the number of weights of a table that multiplies no token."""
+  return 0 if config.tie_embeddings else config.vocab_size * config.hidden_size
 
 
 def forward_flops(config: ModelConfig, tokens: float, context: float) -> float:
@@ -97,9 +102,12 @@ def weight_gradient_flops(config: ModelConfig, tokens: float) -> float:
 
 
 def weight_bytes(config: ModelConfig, dtypes: SamplingDtypes) -> float:
-  """Returns the bytes of the weights that multiply every token."""
+  """Returns the bytes of the weights that multiply a batch of tokens.
+
+  The tokens of a batch get all experts, together.
+  """
   head = config.vocab_size * config.hidden_size
-  kernels = multiplied_weights(config) - head
+  kernels = parameter_count(config) - _indexed_weights(config) - head
   return float(
     jnp.dtype(dtypes.head).itemsize * head
     + jnp.dtype(dtypes.kernels).itemsize * kernels

@@ -181,9 +181,9 @@ def save(
     write: whether this host writes the files.
   """
   tensors = {
-    entry.name.format(layer=layer): weight_loading.fetch(trained, entry, layer)
+    entry.tensor(index): weight_loading.fetch(trained, entry, index)
     for entry in weight_names.adapter_entries(config, lora)
-    for layer in range(config.num_layers)
+    for index in entry.indices(config.num_layers)
   }
   if not write:
     return

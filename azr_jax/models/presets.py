@@ -2,7 +2,11 @@
 
 import dataclasses
 
-from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+from azr_jax.models.config import (
+  ExpertShape,
+  Llama3RopeScaling,
+  ModelConfig,
+)
 
 
 def _qwen25(
@@ -76,6 +80,11 @@ _QWEN3_SIZES = {
   "14b": (5120, 40, 40, 17408, False),
   "32b": (5120, 64, 64, 25600, False),
 }
+# Size and active size -> D, L, H, F (which no layer has), F of an expert.
+_QWEN3_MOE_SIZES = {
+  "30b-a3b": (2048, 48, 32, 6144, 768),
+  "235b-a22b": (4096, 94, 64, 12288, 1536),
+}
 # Base models with 131072 positions; the others and Coder have 32768.
 _LONG_CONTEXT = ("1.5b", "7b", "14b", "32b")
 
@@ -95,6 +104,10 @@ _TINY = ModelConfig(
 )
 
 PRESETS: dict[str, ModelConfig] = {
+  # Two of eight experts have as many channels as the MLP of `azr-tiny`.
+  "moe-tiny": dataclasses.replace(
+    _TINY, family="qwen3_moe", qk_norm=True, experts=ExpertShape(8, 2, 256)
+  ),
   "azr-tiny": _TINY,
   "countdown-tiny": dataclasses.replace(_TINY, vocab_size=320),
   "code-tiny": dataclasses.replace(_TINY, vocab_size=384),
@@ -129,6 +142,13 @@ PRESETS: dict[str, ModelConfig] = {
 }
 for _size, (*_shape, _tie) in _QWEN3_SIZES.items():
   PRESETS[f"qwen3-{_size}"] = _qwen3(*_shape, tie=_tie)
+for _size, (*_shape, _expert) in _QWEN3_MOE_SIZES.items():
+  PRESETS[f"qwen3-{_size}"] = dataclasses.replace(
+    _qwen3(*_shape, tie=False),
+    num_kv_heads=4,
+    family="qwen3_moe",
+    experts=ExpertShape(128, 8, _expert),
+  )
 for _size, (*_shape, _tie, _vocab, _eps) in _QWEN25_SIZES.items():
   for _family in ("qwen2.5", "qwen2.5-coder"):
     _long = _family == "qwen2.5" and _size in _LONG_CONTEXT
@@ -155,7 +175,30 @@ def parameter_count(config: ModelConfig) -> int:
   if c.joint_qk_norm:
     attention += c.head_size * (c.num_heads + c.num_kv_heads)
   norms = 2 * c.hidden_size * (c.norm_before + c.norm_after)
-  layer = attention + 3 * c.hidden_size * c.mlp_size + norms
+  mlp = 3 * c.hidden_size * c.mlp_size
+  if c.experts is not None:
+    mlp = c.hidden_size * c.experts.count * (1 + 3 * c.experts.size)
+  layer = attention + mlp + norms
   tables = 1 if c.tie_embeddings else 2
   embedding = tables * c.vocab_size * c.hidden_size
   return c.num_layers * layer + embedding + c.hidden_size
+
+
+def active_parameter_count(config: ModelConfig) -> int:
+  """Returns the number of parameters that compute a token.
+
+  They are all parameters but the experts that a token does not get.
+  """
+  if config.experts is None:
+    return parameter_count(config)
+  active = config.experts.per_token / config.experts.count
+  idle = round((1 - active) * expert_parameter_count(config))
+  return parameter_count(config) - idle
+
+
+def expert_parameter_count(config: ModelConfig) -> int:
+  """Returns the number of parameters of all experts, without routers."""
+  if config.experts is None:
+    return 0
+  each = 3 * config.hidden_size * config.experts.size
+  return config.num_layers * config.experts.count * each

@@ -4,7 +4,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.presets import parameter_count
+from azr_jax.models.presets import (
+  expert_parameter_count,
+  parameter_count,
+)
 from azr_jax.models.transformer import AUTO
 from azr_jax.parallel import mesh as mesh_lib
 
@@ -66,12 +69,12 @@ def choose(
   if capacity is None:
     return "full"
   tensor = mesh.shape["tensor"]
-  shards = mesh.shape["fsdp"] * tensor
-  count = parameter_count(config) / shards
+  held = held_fraction(config, mesh)
+  count = parameter_count(config) * held
   size = jnp.dtype(dtype).itemsize
   room = _ROOM * capacity
-  room -= count * size if trained is None else base_bytes / shards
-  count = count if trained is None else trained / shards
+  room -= count * size if trained is None else base_bytes * held
+  count = count if trained is None else trained * held
   room -= (state_size + _GRADIENT) * count
   # Policy and critic are updated one after the other, so the critic's gradients
   # do not exist while the policy is updated.
@@ -96,6 +99,13 @@ def choose(
   return "full"
 
 
+def held_fraction(config: ModelConfig, mesh: Mesh) -> float:
+  """Returns the fraction of the parameters that a device of a mesh holds."""
+  of_experts = expert_parameter_count(config) / parameter_count(config)
+  of_experts *= 1 - 1 / mesh.shape["expert"]
+  return (1 - of_experts) / (mesh.shape["fsdp"] * mesh.shape["tensor"])
+
+
 def kept_numbers(config: ModelConfig, remat: str, tensor: int = 1) -> float:
   """Returns how many numbers a layer with flash attention keeps per token.
 
@@ -107,11 +117,17 @@ def kept_numbers(config: ModelConfig, remat: str, tensor: int = 1) -> float:
   c = config
   heads = c.num_heads * c.head_size / tensor
   keys = 2 * c.num_kv_heads * c.head_size / tensor
-  mlp = c.mlp_size / tensor
+  mlp = c.active_mlp_size / tensor
+  of_mlp, of_dots = 3 * mlp, 2 * mlp
+  if c.experts is not None:
+    # Each of a token's experts has its input and output. Their products are
+    # recomputed by all values but `none`.
+    of_mlp += 2 * c.experts.per_token * c.hidden_size
+    of_dots = 0
   return {
     # Inputs of norms and products, and inputs and outputs of attention.
-    "none": (4 + 2 * c.norm_after) * c.hidden_size + 2 * heads + keys + 3 * mlp,
-    "dots": 2 * c.hidden_size + 2 * heads + keys + 2 * mlp,
+    "none": (4 + 2 * c.norm_after) * c.hidden_size + 2 * heads + keys + of_mlp,
+    "dots": 2 * c.hidden_size + 2 * heads + keys + of_dots,
     "attention": c.hidden_size + heads,
     "full": c.hidden_size,
   }[remat]

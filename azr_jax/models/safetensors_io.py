@@ -39,8 +39,8 @@ _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _COMPARED_BYTES = 1 << 24
 # Supported dtypes of weights, by their safetensors names.
 _DTYPES_READ = ("F64", "F32", "F16", "BF16")
-# The tensors of one file: name -> (parameters in order of rows, layer index).
-_File: TypeAlias = dict[str, tuple[list[weight_names.Entry], int]]
+# The tensors of one file: name -> (parameters in order of rows, index).
+_File: TypeAlias = dict[str, tuple[list[weight_names.Entry], tuple[int, ...]]]
 
 
 def read_config(folder: pathlib.Path) -> ModelConfig:
@@ -202,8 +202,8 @@ def save(
     file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
     file = file if len(files) > 1 else SINGLE
     tensors = {
-      name: _fetch(params, entries, name, layer, dtype, lora)
-      for name, (entries, layer) in group.items()
+      name: _fetch(params, entries, name, index, dtype, lora)
+      for name, (entries, index) in group.items()
     }
     if write:
       safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
@@ -233,13 +233,13 @@ def _plan(
   by_name: dict[str, list[weight_names.Entry]] = {}
   for entry in weight_names.entries(config):
     by_name.setdefault(entry.name, []).append(entry)
-  for name, entries in by_name.items():
+  for entries in by_name.values():
     tensor_bytes = math.prod(entries[0].tensor_shape) * item_bytes
-    for layer in range(config.num_layers if entries[0].stacked else 1):
+    for index in entries[0].indices(config.num_layers):
       if files[-1] and size + tensor_bytes > max_file_bytes:
         files.append({})
         size = 0
-      files[-1][name.format(layer=layer)] = entries, layer
+      files[-1][entries[0].tensor(index)] = entries, index
       size += tensor_bytes
   return files
 
@@ -248,7 +248,7 @@ def _fetch(
   params: Params,
   entries: list[weight_names.Entry],
   name: str,
-  layer: int,
+  index: tuple[int, ...],
   dtype: str,
   lora: adapters.Lora | None,
 ) -> Float[np.ndarray, "..."]:
@@ -257,7 +257,7 @@ def _fetch(
   Raises:
     ValueError: a weight is too large for float16.
   """
-  parts = [weight_loading.fetch(params, e, layer, lora) for e in entries]
+  parts = [weight_loading.fetch(params, e, index, lora) for e in entries]
   tensor = parts[0] if len(parts) == 1 else np.concatenate(parts)
   if dtype == "float16":
     weight_loading.check_float16(name, tensor)

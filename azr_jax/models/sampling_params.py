@@ -91,10 +91,12 @@ def _join_heads(
   return jnp.concatenate([q, k[..., None, :], v[..., None, :]], axis=-2)
 
 
-# The input axes of each kernel in a layer; axis 0 is the layer.
+# The input axes of each kernel in a layer; axis 0 is the layer. The router's
+# kernel is missing, because it is never quantized.
 SUMMED_AXES = {
   "attention": {"q": (1,), "k": (1,), "v": (1,), "o": (1, 2)},
   "mlp": {"gate": (1,), "up": (1,), "down": (1,)},
+  "experts": {"gate": (2,), "up": (2,), "down": (2,)},
 }
 
 
@@ -111,6 +113,8 @@ def quantize(params: Params, dtype: DTypeLike) -> Params:
   """
   layers: dict[str, Any] = dict(params[transformer.LAYERS])
   for part, projections in SUMMED_AXES.items():
+    if part not in layers:
+      continue
     layers[part] = dict(layers[part])
     for name, axes in projections.items():
       projection = layers[part][name]
@@ -121,7 +125,7 @@ def quantize(params: Params, dtype: DTypeLike) -> Params:
 
 def is_quantized(params: Params) -> bool:
   """Returns whether the kernels of stacked layers have 8 bits."""
-  kernel = params[transformer.LAYERS]["mlp"]["down"]["kernel"]
+  kernel = params[transformer.LAYERS]["attention"]["o"]["kernel"]
   return quantization.is_quantized(kernel.dtype)
 
 

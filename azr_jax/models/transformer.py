@@ -6,6 +6,8 @@ where they need them (one position when sampling, chunks in training).
 """
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -18,6 +20,7 @@ from azr_jax.models import (
   adapters,
   attention,
   cached_attention,
+  experts,
   gpu_projection_kernel,
   products,
   quantization,
@@ -82,6 +85,7 @@ class Transformer(nn.Module):
     lora: the adapters of its projections; None without adapters.
     param_dtype: dtype of the matrices and biases that are trained. Norm scales
       and adapters are float32.
+    compute_experts: computes the layers' experts, from `experts.make`.
   """
 
   config: ModelConfig
@@ -100,6 +104,7 @@ class Transformer(nn.Module):
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
   param_dtype: jnp.dtype = jnp.float32
+  compute_experts: experts.ExpertsFn = experts.compute
 
   @property
   def has_stack(self) -> bool:
@@ -146,6 +151,7 @@ class Transformer(nn.Module):
       self.joined,
       self.project,
       self.lora,
+      self.compute_experts,
     )
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
     carry = self._embed(tokens), jnp.zeros((), jnp.int32)
@@ -164,7 +170,7 @@ class Transformer(nn.Module):
     else:
       loop = nn.scan(
         block,
-        variable_axes={"params": 0},
+        variable_axes={"params": 0, experts.ROUTING: 0},
         split_rngs={"params": True},
         in_axes=(nn.broadcast, 0),
         length=c.num_layers,
@@ -278,6 +284,7 @@ def training(
     ),
     lora=lora,
     param_dtype=jnp.dtype(param_dtype),
+    compute_experts=experts.make(mesh, rules),
   )
 
 
@@ -298,6 +305,29 @@ def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
   return layers == UNROLLED
 
 
+def routing_of(
+  variables: Mapping[str, Any], num_layers: int
+) -> experts.Routing:
+  """Returns the routing of a call from the collections that it changed.
+
+  Args:
+    variables: the second result of `apply` with `mutable=[experts.ROUTING]`.
+    num_layers: L.
+  """
+  layers = variables[experts.ROUTING]
+  # Flax keeps a tuple of what a module stored.
+  if LAYERS in layers:
+    found = {
+      name: value[0] for name, value in layers[LAYERS]["experts"].items()
+    }
+    return experts.Routing(**found)
+  each = [layers[f"{LAYERS}_{index}"]["experts"] for index in range(num_layers)]
+  found = {
+    name: jnp.stack([layer[name][0] for layer in each]) for name in each[0]
+  }
+  return experts.Routing(**found)
+
+
 def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
   """Returns the output head's matrix W; logits are hidden @ W."""
   return params["embedding"].T if config.tie_embeddings else params["head"]
@@ -306,15 +336,21 @@ def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
 def compute_params(dtype: jnp.dtype, params: Params) -> Params:
   """Casts matrices and biases to the compute type.
 
-  Norms are computed in float32, so their scales stay float32. Quantized kernels
-  and their scales stay as they are.
+  Norms and routers are computed in float32, so their parameters stay float32.
+  Quantized kernels and their scales stay as they are.
   """
 
   def cast(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
-    stays = path[-1].key == "scale" or quantization.is_quantized(leaf.dtype)
+    is_exact = is_float32(*(entry.key for entry in path))
+    stays = is_exact or quantization.is_quantized(leaf.dtype)
     return leaf if stays else leaf.astype(dtype)
 
   return jax.tree_util.tree_map_with_path(cast, params)
+
+
+def is_float32(*path: str) -> bool:
+  """Returns whether the parameter at a path has float32 in every model."""
+  return path[-1] == "scale" or experts.ROUTER in path
 
 
 def abstract_params(model: Transformer) -> BoxedParams:
@@ -383,7 +419,9 @@ def init_params(model: Transformer, key: Key[Array, ""]) -> Params:
   # A single row cannot be split over a mesh, so trace with backends that need
   # no mesh; parameters do not depend on them.
   model = model.clone(
-    attend=attention.xla_attention, multiply=products.multiply
+    attend=attention.xla_attention,
+    multiply=products.multiply,
+    compute_experts=experts.compute,
   )
   return nn.unbox(_init(model, key))
 

@@ -9,6 +9,7 @@ The host never holds more than one shard of one parameter.
 """
 
 import functools
+import itertools
 import pathlib
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
@@ -123,9 +124,8 @@ def load_entries(
   params: Params = {}
   for entry in entries:
     sharding: NamedSharding = _at(shardings, entry.path)
-    is_scale = entry.path[-1] == "scale"
     summed = () if kernel_dtype is None else _summed_axes(entry)
-    is_exact = is_scale or summed
+    is_exact = transformer.is_float32(*entry.path) or summed
     loaded = _load(
       entry,
       num_layers,
@@ -150,7 +150,7 @@ def _summed_axes(entry: weight_names.Entry) -> tuple[int, ...]:
   if entry.path[0] != transformer.LAYERS or entry.path[-1] != "kernel":
     return ()
   _, part, name, _ = entry.path
-  return sampling_params.SUMMED_AXES[part][name]
+  return sampling_params.SUMMED_AXES[part].get(name, ())
 
 
 def _check_tensors(
@@ -167,8 +167,7 @@ def _check_tensors(
   names = set(reader.names())
   extra = set(names)
   for entry in entries:
-    layers = range(num_layers) if entry.stacked else range(1)
-    for name in (entry.name.format(layer=layer) for layer in layers):
+    for name in map(entry.tensor, entry.indices(num_layers)):
       if name not in names:
         raise ValueError(
           f"{reader.path}: tensor {name} is missing: expected shape "
@@ -198,7 +197,8 @@ def _load(
   dtype: np.dtype,
 ) -> Float[Array, "..."]:
   """Loads one parameter; reads each distinct shard of this host once."""
-  shape = (num_layers, *entry.shape) if entry.stacked else entry.shape
+  stack = entry.stack(num_layers)
+  shape = (*stack, *entry.shape)
   devices: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
   for device, index in sharding.addressable_devices_indices_map(shape).items():
     bounds = tuple(
@@ -209,16 +209,13 @@ def _load(
   shards: list[jax.Array] = []
   for bounds, shard_devices in devices.items():
     index = tuple(slice(*pair) for pair in bounds)
-    if entry.stacked:
-      part = np.stack(
-        [
-          _read(entry, entry.name.format(layer=layer), index[1:], reader)
-          for layer in range(*bounds[0])
-        ]
-      )
-    else:
-      part = _read(entry, entry.name, index, reader)
-    part = part.astype(dtype, copy=False)
+    leading, inner = bounds[: len(stack)], index[len(stack) :]
+    parts = [
+      _read(entry, entry.tensor(at), inner, reader).astype(dtype, copy=False)
+      for at in itertools.product(*(range(*pair) for pair in leading))
+    ]
+    sizes = [stop - start for start, stop in bounds]
+    part = np.stack(parts).reshape(sizes) if stack else parts[0]
     copies = [jax.device_put(part, device) for device in shard_devices]
     # Without this wait, transfers would queue up and the host would hold all
     # shards.
@@ -273,7 +270,7 @@ def to_checkpoint_layout(
 def fetch(
   params: Params,
   entry: weight_names.Entry,
-  layer: int,
+  index: tuple[int, ...],
   lora: adapters.Lora | None = None,
 ) -> Float[np.ndarray, "..."]:
   """Returns an entry's rows of a tensor on the host, in the file's layout.
@@ -284,25 +281,24 @@ def fetch(
   Args:
     params: the parameters, sharded or not.
     entry: the tensor's entry.
-    layer: the tensor's layer; ignored if the parameter does not stack layers.
+    index: the tensor's index, from `Entry.indices`.
     lora: merges the adapters in `params`, W + s A B, in the dtype of W. None
       leaves them out.
   """
-  value = _of_layer(params, entry.path, layer if entry.stacked else None)
+  value = _part_of(params, entry.path, index)
   *parents, name, leaf = ("", *entry.path)
   if lora is not None and leaf == "kernel" and name in lora.targets:
     path = (*parents[1:], f"{name}{adapters.SUFFIX}")
-    a, b = (_of_layer(params, (*path, part), layer) for part in ("a", "b"))
-    value = value + lora.scale * np.tensordot(a, b, axes=1)
+    a, b = (_part_of(params, (*path, part), index) for part in ("a", "b"))
+    value = value + lora.scale_of(b.shape[0]) * np.tensordot(a, b, axes=1)
   return to_checkpoint_layout(entry, value)
 
 
-def _of_layer(
-  params: Params, path: tuple[str, ...], layer: int | None
+def _part_of(
+  params: Params, path: tuple[str, ...], index: tuple[int, ...]
 ) -> Float[np.ndarray, "..."]:
-  """Returns a parameter, or one layer of it, on the host."""
-  value = _at(params, path)
-  value = value if layer is None else value[layer]
+  """Returns the part of a parameter at an index, on the host."""
+  value = _at(params, path)[index]
   if isinstance(value, jax.Array) and not value.is_fully_addressable:
     value = multihost_utils.process_allgather(value, tiled=True)
   return np.asarray(jax.device_get(value))

@@ -7,6 +7,7 @@ tensors (`families/`).
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 
@@ -16,6 +17,9 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import registry
 from azr_jax.models.families.family import Family
 
+# What the leading axes of a parameter stack.
+_STACKED = ("layer", "expert")
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
@@ -23,12 +27,15 @@ class Entry:
 
   Attributes:
     path: keys in the parameter tree.
-    name: tensor name, with `{layer}` if the parameter stacks the layers.
-    shape: shape of the parameter in one layer.
+    name: tensor name, with `{layer}` if the parameter stacks the layers, and
+      `{expert}` if it stacks a layer's experts.
+    shape: shape of the parameter in one tensor.
     transposed: whether the checkpoint has [out, in] for our [in, out].
     inputs: number of leading axes of `shape` that are inputs.
     part: the first row of a tensor that several parameters share, and how many
       rows it has. None: the parameter has a tensor of its own.
+    experts: number of experts that the parameter stacks in each layer; 0 if it
+      has one tensor per layer.
   """
 
   path: tuple[str, ...]
@@ -37,11 +44,25 @@ class Entry:
   transposed: bool
   inputs: int = 1
   part: tuple[int, int] | None = None
+  experts: int = 0
 
-  @property
-  def stacked(self) -> bool:
-    """Whether the checkpoint has one tensor per layer."""
-    return "{layer}" in self.name
+  def stack(self, num_layers: int) -> tuple[int, ...]:
+    """Returns the leading axes of the parameter, along which tensors lie.
+
+    Args:
+      num_layers: L.
+    """
+    if "{layer}" not in self.name:
+      return ()
+    return (num_layers, self.experts) if self.experts else (num_layers,)
+
+  def indices(self, num_layers: int) -> Iterator[tuple[int, ...]]:
+    """Yields the index of each tensor along the leading axes."""
+    return itertools.product(*map(range, self.stack(num_layers)))
+
+  def tensor(self, index: tuple[int, ...]) -> str:
+    """Returns the name of the tensor at an index."""
+    return self.name.format(**dict(zip(_STACKED, index, strict=False)))
 
   @property
   def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -92,9 +113,15 @@ def entries(config: ModelConfig) -> Iterator[Entry]:
       name = _layer_tensor(family, norm)
       yield Entry(("layers", norm, "scale"), name, (D,), False)
   yield from _attention_entries(config, family)
-  F = c.mlp_size
+  F = c.mlp_size if c.experts is None else c.experts.size
   for name, shape in (("gate", (D, F)), ("up", (D, F)), ("down", (F, D))):
-    yield _projection(family, "mlp", name, shape, fused={"gate": F, "up": F})
+    if c.experts is None:
+      yield _projection(family, "mlp", name, shape, fused={"gate": F, "up": F})
+      continue
+    entry = _projection(family, "experts", name, shape)
+    yield dataclasses.replace(entry, experts=c.experts.count)
+  if c.experts is not None:
+    yield _projection(family, "experts", "router", (D, c.experts.count))
 
 
 def _attention_entries(config: ModelConfig, family: Family) -> Iterator[Entry]:
@@ -162,7 +189,8 @@ def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
   """Yields entries for A and B of each adapter, named as in PEFT's files.
 
   Raises:
-    ValueError: the family's files have fewer projections than the decoder.
+    ValueError: the family's files have fewer projections than the decoder, or
+      experts have adapters.
   """
   family = registry.of(config)
   if family.fused:
@@ -177,6 +205,11 @@ def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
     path = (*parents[1:], f"{name}{adapters.SUFFIX}")
     tensor = f"base_model.model.{entry.name.removesuffix('.weight')}"
     inputs, outputs = entry.shape[: entry.inputs], entry.shape[entry.inputs :]
+    if entry.experts:
+      raise ValueError(
+        f"lora.targets={lora.targets}: expected some of q, k, v and o, as "
+        "PEFT's format has no adapters of experts (merge them into the model)"
+      )
     yield Entry(
       (*path, "a"),
       f"{tensor}.lora_A.weight",

@@ -9,8 +9,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from azr_jax.types import BoxedParams, Params, Rules, Shardings
 
-AXES = ("data", "fsdp", "tensor", "context")
-BATCH_AXES = ("data", "fsdp")
+AXES = ("data", "fsdp", "expert", "tensor", "context")
+# Axes that split rows. Devices along `expert` also share a layer's experts.
+BATCH_AXES = ("data", "fsdp", "expert")
 # The layout of a training array [B, S, ...]; a row may span several devices.
 TOKENS = PartitionSpec(BATCH_AXES, "context")
 
@@ -20,7 +21,7 @@ def make_mesh(
   devices: Sequence[jax.Device] | None = None,
   section: str = "config.mesh",
 ) -> Mesh:
-  """Makes the mesh with axes data, fsdp, tensor, context.
+  """Makes the mesh with the axes `AXES`.
 
   Args:
     shape: the size of each axis. One may be -1 to use the remaining devices. A
@@ -132,7 +133,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def batch_sharding(mesh: Mesh, axis: int = 0) -> NamedSharding:
-  """Returns the sharding that splits `axis` of an array over data and fsdp."""
+  """Returns the sharding that splits `axis` of an array by `BATCH_AXES`."""
   return NamedSharding(mesh, PartitionSpec(*([None] * axis), BATCH_AXES))
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from azr_jax.config.settings import Settings, setting
 
 _SIZE = (lambda v: v == -1 or v >= 1, "-1 or at least 1")
-_MESH_AXES = ("data", "fsdp", "tensor", "")
+_MESH_AXES = ("data", "fsdp", "expert", "tensor", "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +14,9 @@ class MeshSettings(Settings):
 
   data: int = setting(1, "replicas; -1 uses all other devices", accepts=_SIZE)
   fsdp: int = setting(-1, "shards of the training state", accepts=_SIZE)
+  expert: int = setting(
+    1, "shards of the experts, and of a batch's rows", accepts=_SIZE
+  )
   tensor: int = setting(1, "shards of heads and widths", accepts=_SIZE)
   context: int = setting(
     1,
@@ -27,6 +30,7 @@ class MeshSettings(Settings):
     return {
       "data": self.data,
       "fsdp": self.fsdp,
+      "expert": self.expert,
       "tensor": self.tensor,
       "context": self.context,
     }
@@ -46,6 +50,7 @@ class ShardingSettings(Settings):
   kv_heads: str = _axis("tensor", "mesh axis of the key and value heads")
   head_size: str = _axis("", "mesh axis within a head")
   mlp: str = _axis("tensor", "mesh axis of the MLP width")
+  experts: str = _axis("expert", "mesh axis of the experts")
   layers: str = _axis("", "mesh axis of the stacked layers")
 
   def rules(self) -> dict[str, str | None]:

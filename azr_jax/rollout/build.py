@@ -128,7 +128,7 @@ def drafting_of(settings: SpeculationSettings, mesh: Mesh) -> Drafting | None:
     pause_calls=settings.pause_calls,
     # These devices share a copy: each multiplies the rows of all of them by its
     # part of a kernel.
-    devices_per_copy=mesh.shape["fsdp"],
+    devices_per_copy=mesh.shape["fsdp"] * mesh.shape["expert"],
   )
 
 

@@ -86,10 +86,12 @@ def rollout_mesh_with_copies(
     transformer.abstract_params(model), mesh, rules
   )
   room = MAX_HELD * limit - shard_bytes(loaded)
-  for tensor in range(1, mesh.size + 1):
-    if mesh.size % tensor:
+  # Experts are too narrow to be split themselves.
+  axis = "tensor" if model.config.experts is None else "expert"
+  for parts in range(1, mesh.size + 1):
+    if mesh.size % parts:
       continue
-    sizes = {"data": mesh.size // tensor, "tensor": tensor}
+    sizes = {"data": mesh.size // parts, axis: parts}
     copies = mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())
     engine = build_engine(model, copies, rules, settings)
     if held_bytes(engine) <= room:

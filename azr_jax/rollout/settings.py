@@ -49,15 +49,20 @@ class RolloutMeshSettings(Settings):
 
   data: int = setting(
     0,
-    "copies of the sampler's weights; 0 on all three axes: the learner's mesh",
+    "copies of the sampler's weights; 0 for data, fsdp and tensor: the "
+    "learner's mesh",
     accepts=_SIZE,
   )
   fsdp: int = setting(0, "shards along the model width", accepts=_SIZE)
+  expert: int = setting(
+    0, "shards of the experts, with rows of their own; 0: 1", accepts=_SIZE
+  )
   tensor: int = setting(0, "shards along heads and widths", accepts=_SIZE)
 
   def sizes(self) -> dict[str, int]:
     """Returns {axis: size}. All sizes are 0 if the learner's mesh is used."""
-    return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
+    sizes = {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
+    return sizes | {"expert": self.expert or int(any(sizes.values()))}
 
   def check(self) -> None:
     """Rejects a mesh of which only some sizes are set."""

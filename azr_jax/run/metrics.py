@@ -41,7 +41,8 @@ HEALTHY = {
   "(p99 0.02 on an H100); "
   "staleness/max at most rollout.max_staleness; partial/budgets 1",
   "learner": "entropy falls slowly; grad_norm without spikes; skipped 0; "
-  "correction/effective_fraction near 1",
+  "correction/effective_fraction near 1; expert_load, the busiest expert's "
+  "tokens over the mean, does not grow (1 is even)",
   "time": "seconds per phase; verdict_wait near 0",
   "groups": "equal_fraction, dropped_fraction: zero-advantage groups, well "
   "below 1",

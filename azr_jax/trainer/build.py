@@ -29,6 +29,7 @@ from azr_jax.learner import (
   rounding,
   shaping,
 )
+from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
@@ -119,6 +120,7 @@ class Experiment:
       sandbox=c.executor,
       clock=jobs.clock if c.rollout.may_be_stale else DecodeClock(),
       records=Records(run.folder, run.hosts),
+      templates=self.settings.templates,
       say=run.print_status,
     )
     return self.settings.system.build(self.settings.system_settings, context)
@@ -350,9 +352,9 @@ def _sampler_bytes(
     return None
   if shares_base:
     return c.rollout.cache_gib * memory.GIB
-  shards = mesh.shape["fsdp"] * mesh.shape["tensor"]
   size = jnp.dtype(c.model.dtype).itemsize
-  weights = size * presets.parameter_count(config) / shards
+  weights = size * presets.parameter_count(config)
+  weights *= remat_lib.held_fraction(config, mesh)
   return c.rollout.cache_gib * memory.GIB + weights
 
 
@@ -435,7 +437,7 @@ def build_policy_loss(
     chunk_tokens=learner.chunk_tokens,
     mesh=mesh,
     entropy_coef=learner.entropy_coef,
-    kl_coef=learner.kl_coef,
+    kl_coef=learner.kl_loss_coef,
     kl_estimator=learner.kl_estimator,
     ratio_to=learner.ratio_to,
     correct=corrections.make(c.correction, learner.corrections),
@@ -496,6 +498,7 @@ def build_batching(c: TrainSettings, mesh: Mesh) -> Batching:
     max_micro_batches=learner.max_micro_batches,
     aggregation=learner.aggregation,
     regularizer_aggregation=learner.regularizer_aggregation,
+    minibatches=learner.minibatches,
     seed=c.seed,
   )
 
@@ -519,6 +522,7 @@ def build_learner(
       normalize=c.learner.normalize_advantages,
       seed=c.seed,
       aggregation=c.learner.aggregation,
+      penalty=_build_penalty(c, model, mesh),
     )
   target = c.learner.target_entropy
   options = c.compiler.options(mesh)
@@ -530,11 +534,28 @@ def build_learner(
     c.sharding.rules(),
     critic=critic,
     epochs=c.learner.epochs,
+    minibatches=c.learner.minibatches,
     options=options,
     prepare=build_preparation(c, model, mesh),
     entropy_target=EntropyTarget(**vars(target)) if target else None,
     base_dtype=c.lora.matrix_dtype(c.model.dtype),
     seed=c.seed,
+  )
+
+
+def _build_penalty(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> critic_lib.Penalty | None:
+  """Builds the KL penalty of rewards; None without one."""
+  if not c.learner.kl_reward_coef:
+    return None
+  return critic_lib.make_kl_penalty(
+    model,
+    coef=c.learner.kl_reward_coef,
+    estimator=c.learner.kl_estimator,
+    temperature=c.rollout.temperature,
+    chunk_tokens=c.learner.chunk_tokens,
+    mesh=mesh,
   )
 
 

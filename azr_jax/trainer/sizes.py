@@ -387,7 +387,9 @@ class Memory:
     c, is_cpu = self.config, self.platform == "cpu"
     # XLA computes in float32 on CPUs.
     size = 4 if is_cpu else jnp.dtype(self.dtype).itemsize
-    layer = 10 * c.hidden_size + 4 * c.mlp_size
+    layer = 10 * c.hidden_size + 4 * c.active_mlp_size
+    if c.experts is not None:
+      layer += 4 * c.experts.per_token * c.hidden_size
     if is_cpu:  # On other devices, attention stores no scores.
       layer += 3 * c.num_heads * row_length
     # Rows take precedence: `auto` later keeps the activations that still fit.

@@ -1,8 +1,8 @@
-"""Merges adapters by the formula W + s A B, for tests."""
+"""Formulas of adapters and 8-bit kernels, for tests."""
 
 import numpy as np
 
-from azr_jax.models import adapters
+from azr_jax.models import adapters, sampling_params
 
 
 def merge(params, trained, lora):
@@ -25,3 +25,17 @@ def merge(params, trained, lora):
       "kernel": kernel + lora.scale * np.stack(changes)
     }
   return merged
+
+
+def dequantized(params):
+  """Returns 8-bit kernels times their scales, by the formula q s."""
+  layers = {**params["layers"]}
+  for part, projections in sampling_params.SUMMED_AXES.items():
+    if part not in layers:
+      continue
+    layers[part] = {**layers[part]}
+    for name, axes in projections.items():
+      own = {**layers[part][name]}
+      scale = np.expand_dims(own.pop("scale"), axes)
+      layers[part][name] = own | {"kernel": own["kernel"] * scale}
+  return params | {"layers": layers}

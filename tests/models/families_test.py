@@ -273,6 +273,11 @@ def fields_of(name, tmp_path):
     ("gemma3", "vision_config", {"depth": 1}, "a field that this decoder"),
     ("gemma3", "model_type", "gemma3", "one of"),
     ("qwen2_yarn", "use_sliding_window", True, "False"),
+    ("qwen3_moe", "decoder_sparse_step", 2, "expected 1"),
+    ("qwen3_moe", "mlp_only_layers", [1], r"expected \[\]"),
+    ("qwen3_moe", "num_experts_per_tok", 7, "at most 6"),
+    ("qwen3_moe", "num_experts", 8, "expected 8, as in `num_experts`"),
+    ("qwen3_moe", "shared_expert_intermediate_size", 24, "a field that this"),
   ],
 )
 def test_refusals_name_the_field(name, field, value, expected, tmp_path):

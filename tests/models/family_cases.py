@@ -7,6 +7,7 @@ transformers' results: config.json, tensor names, logits and greedy tokens.
 
 import json
 import pathlib
+import tempfile
 import zlib
 from typing import Any
 
@@ -77,6 +78,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
   ),
   "qwen2_yarn": ("qwen2", dict(rope_scaling=_YARN)),
   "qwen3_yarn": ("qwen3", dict(head_dim=16, rope_scaling=_YARN)),
+  "qwen3_moe": (
+    "qwen3_moe",
+    dict(
+      head_dim=16,
+      num_experts=6,
+      num_experts_per_tok=2,
+      moe_intermediate_size=24,
+      norm_topk_prob=True,
+    ),
+  ),
 }
 
 
@@ -117,20 +128,23 @@ def write(name: str, folder: pathlib.Path) -> dict[str, np.ndarray]:
 
 def made_by_transformers(name: str) -> dict[str, np.ndarray]:
   """Returns transformers' results, computed now."""
-  import torch
   import transformers
 
   kind, fields = CASES[name]
   fields = _SHAPE | dict(pad_token_id=0, attn_implementation="eager") | fields
   config = transformers.AutoConfig.for_model(kind, **fields)
-  model = transformers.AutoModelForCausalLM.from_config(config).eval()
-  shapes = {n: tuple(p.shape) for n, p in model.state_dict().items()}
-  if config.tie_word_embeddings:
-    del shapes["lm_head.weight"]
-  model.load_state_dict(
-    {n: torch.tensor(weight(kind, n, shape)) for n, shape in shapes.items()},
-    strict=False,
-  )
+  model = transformers.AutoModelForCausalLM.from_config(config)
+  # Files have a tensor per expert, where the model has one for all.
+  with tempfile.TemporaryDirectory() as folder:
+    file = pathlib.Path(folder) / "model.safetensors"
+    model.save_pretrained(folder)
+    saved = safetensors.numpy.load_file(file)
+    shapes = {name: tensor.shape for name, tensor in sorted(saved.items())}
+    tensors = {n: weight(kind, n, shape) for n, shape in shapes.items()}
+    safetensors.numpy.save_file(tensors, file, {"format": "pt"})
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+      folder, attn_implementation="eager"
+    ).eval()
   return {
     "config": np.asarray(json.dumps(config.to_dict(), sort_keys=True)),
     "shapes": np.asarray(json.dumps(shapes, sort_keys=True)),

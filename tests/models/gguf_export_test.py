@@ -44,7 +44,7 @@ def random_params(config):
   rng = np.random.default_rng(0)
   params = {}
   for entry in weight_names.entries(config):
-    shape = (config.num_layers, *entry.shape) if entry.stacked else entry.shape
+    shape = (*entry.stack(config.num_layers), *entry.shape)
     *folders, last = entry.path
     place = params
     for folder in folders:
@@ -96,17 +96,17 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
   read = gguf_io.GGUFModel(path)
   assert read.config == config
   assert {t.name for t in gguf.GGUFReader(path).tensors} == {
-    gguf_name(entry.name.format(layer=layer), architecture)
+    gguf_name(entry.tensor(index), architecture)
     for entry in weight_names.entries(config)
-    for layer in range(config.num_layers if entry.stacked else 1)
+    for index in entry.indices(config.num_layers)
   }
   # Errors of rounding to nearest: half a unit in the last of 10 or 7 bits. For
   # q8_0, half of a block's scale, which is itself rounded to 10 bits.
   error = {"float16": 2**-11, "bfloat16": 2**-8, "q8_0": 0.5 / 127 + 2**-11}
   for entry in weight_names.entries(config):
-    for layer in range(2 if entry.stacked else 1):
-      name = entry.name.format(layer=layer)
-      want = weight_loading.fetch(params, entry, layer)
+    for index in entry.indices(2):
+      name = entry.tensor(index)
+      want = weight_loading.fetch(params, entry, index)
       got = read.read(name, tuple(slice(0, n) for n in want.shape))
       if want.ndim == 1 and config.norm_offset:
         # The file has 1 more, rounded.

@@ -119,8 +119,8 @@ def write_gguf(path, architecture, kind, vocabulary, extra=()):
   writer.add_eos_token_id(len(tokens) - 1)
   rng = np.random.default_rng(0)
   for entry in weight_names.entries(config):
-    for layer in range(config.num_layers if entry.stacked else 1):
-      name = gguf_name(entry.name.format(layer=layer), architecture)
+    for index in entry.indices(config.num_layers):
+      name = gguf_name(entry.tensor(index), architecture)
       values = rng.normal(size=entry.checkpoint_shape) * 0.2
       values = values.astype(np.float32)
       if values.ndim == 1:

@@ -51,6 +51,7 @@ RULES = {
   "kv_heads": "tensor",
   "head_size": None,
   "mlp": "tensor",
+  "experts": None,
   "layers": None,
 }
 

@@ -147,9 +147,9 @@ def gradient_of(model, base, trained):
 def in_files(model, trained):
   """Returns adapters as PEFT's files name and shape them."""
   return {
-    entry.name.format(layer=layer): weight_loading.fetch(trained, entry, layer)
+    entry.tensor(index): weight_loading.fetch(trained, entry, index)
     for entry in weight_names.adapter_entries(model.config, model.lora)
-    for layer in range(model.config.num_layers)
+    for index in entry.indices(model.config.num_layers)
   }
 
 
@@ -239,7 +239,7 @@ def test_layouts_compute_the_same(reference, one_device_mesh, layout):
   if layout == "int8":
     other = model.clone(kernel_dtype=jnp.dtype("int8"))
     base = sampling_params.quantize(base, jnp.int8)
-    rounded = dequantized(base)
+    rounded = adapter_math.dequantized(base)
     want = logits_of(model, adapters.join(rounded, trained))
     want_grad = gradient_of(model, rounded, trained)
   base = sampling_params.arrange(other, base)
@@ -260,18 +260,6 @@ def test_layouts_compute_the_same(reference, one_device_mesh, layout):
     ),
     want_grad,
   )
-
-
-def dequantized(params):
-  """Returns 8-bit kernels times their scales, by the formula q s."""
-  layers = {**params["layers"]}
-  for part, projections in sampling_params.SUMMED_AXES.items():
-    layers[part] = {**layers[part]}
-    for name, axes in projections.items():
-      own = {**layers[part][name]}
-      scale = np.expand_dims(own.pop("scale"), axes)
-      layers[part][name] = own | {"kernel": own["kernel"] * scale}
-  return params | {"layers": layers}
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ _BY_WORD = {
   "mlp_norm": NORMS,
   "final_norm": NORMS,
   "mlp": MLP,
+  "experts": MLP,
 }
 _PROJECTION_WORDS = frozenset(("q", "k", "v", "qkv", "o"))
 _PRODUCTS = ("dot", "convolution")

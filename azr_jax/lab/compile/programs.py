@@ -122,16 +122,15 @@ def make_programs(
       c, sampling, device_bytes(policy) + own_bytes + other_bytes
     ),
   ]
-  programs.append(
-    Program(
-      "score",
-      _lower_score(c, model, whole, batch, mesh),
-      device_bytes(policy.opt_state) + other_bytes,
-    )
-  )
+  opt_bytes = device_bytes(policy.opt_state) + other_bytes
+  score = _lower_score(c, model, whole, batch, mesh)
+  programs.append(Program("score", score, opt_bytes))
   if critic is not None:
     policy_bytes = device_bytes(policy) + device_bytes(fixed.reference)
-    programs += _critic_programs(learner, critic, batch, fixed, policy_bytes)
+    uses_reference = c.learner.kl_reward_coef > 0
+    programs += _critic_programs(
+      learner, critic, batch, fixed, policy_bytes, uses_reference
+    )
   if learner.prepare is not None:
     prepare, unprepared = learner.prepare, batch
     fields, _ = jax.eval_shape(prepare, whole, policy.step, unprepared)
@@ -139,17 +138,21 @@ def make_programs(
       Program(
         "prepare",
         lambda: prepare.lower(whole, policy.step, unprepared),
-        device_bytes(policy.opt_state) + other_bytes,
+        opt_bytes,
       )
     )
     batch = batch.replace(
       **{name: _row_sharded(x, mesh) for name, x in fields.items()}
     )
   lower = learner.policy_update.lower
+  part = []
+  if c.learner.minibatches > 1:
+    part = [jax.ShapeDtypeStruct((), jnp.int32)]
+    batch = batch.replace(minibatch=batch.tokens)
   programs.append(
     Program(
       "update",
-      lambda: lower(policy, batch, fixed),
+      lambda: lower(policy, batch, fixed, *part),
       device_bytes(critic),
     )
   )
@@ -210,6 +213,7 @@ def _critic_programs(
   batch: types.Batch,
   fixed: objective.Fixed,
   policy_bytes: float,
+  uses_reference: bool,
 ) -> list[Program]:
   """Returns the programs that estimate advantages and update the critic."""
   estimate, critic_update = learner.estimate, learner.critic_update
@@ -218,10 +222,14 @@ def _critic_programs(
   assert values is not None
   valued = critic_lib.ValueBatch(batch, values, values)
   rewarded = batch.replace(advantages=None, rewards=values)
+  reference = ()
+  if uses_reference:
+    assert fixed.reference is not None
+    reference = (fixed.whole(fixed.reference),)
   return [
     Program(
       "estimate",
-      lambda: estimate.lower(fixed.whole(critic.params), rewarded),
+      lambda: estimate.lower(fixed.whole(critic.params), rewarded, *reference),
       policy_bytes + device_bytes(critic.opt_state),
     ),
     Program(

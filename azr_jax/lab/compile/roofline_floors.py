@@ -144,7 +144,7 @@ def _weights(config: ModelConfig) -> dict[str, float]:
   heads = 2 * c.num_heads + 2 * c.num_kv_heads
   return {
     parts.PROJECTIONS: c.num_layers * c.hidden_size * c.head_size * heads,
-    parts.MLP: 3.0 * c.num_layers * c.hidden_size * c.mlp_size,
+    parts.MLP: 3.0 * c.num_layers * c.hidden_size * c.active_mlp_size,
     parts.LOGITS: float(c.vocab_size * c.hidden_size),
   }
 
@@ -181,7 +181,11 @@ def _sampling(
   total = sequences * tokens / s.chips
   work = _forward(config, total, before + tokens / 2)
   read = {}
-  for part, weights in _weights(config).items():
+  weights_read = _weights(config)
+  if config.experts is not None:
+    # Together, the sequences get nearly all experts.
+    weights_read[parts.MLP] *= config.experts.count / config.experts.per_token
+  for part, weights in weights_read.items():
     dtype = s.dtypes.head if part == parts.LOGITS else s.dtypes.kernels
     read[part] = weights * jnp.dtype(dtype).itemsize / s.tensor
   cache = _entry_bytes(config, s) * sequences * before / s.chips

@@ -11,6 +11,7 @@ from azr_jax.models.families import (
   phi3,
   qwen2,
   qwen3,
+  qwen3_moe,
   smollm3,
 )
 from azr_jax.models.families.family import Family
@@ -19,7 +20,7 @@ FAMILIES: dict[str, Family] = {
   module.FAMILY.name: module.FAMILY
   for module in (
     *(llama, qwen2, qwen3, mistral, granite),
-    *(smollm3, olmo2, olmo3, phi3, gemma3),
+    *(smollm3, olmo2, olmo3, phi3, gemma3, qwen3_moe),
   )
 }
 
