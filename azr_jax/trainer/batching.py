@@ -37,6 +37,7 @@ class Batching:
     aggregation: one of `packing.AGGREGATIONS`, for the loss.
     regularizer_aggregation: the same for the entropy and KL terms.
     seed: the run's seed, for the order of rows.
+    replay: packs the experts of sampled tokens; None without router replay.
   """
 
   shape_rewards: Shape
@@ -51,6 +52,7 @@ class Batching:
   aggregation: str
   regularizer_aggregation: str
   seed: int
+  replay: packing.RouterReplay | None = None
 
   def drop_equal_groups(
     self, trajectories: Sequence[types.Trajectory]
@@ -150,5 +152,6 @@ class Batching:
       regularizer_aggregation=self.regularizer_aggregation,
       rng=rng,
       for_critic=for_critic,
+      replay=self.replay,
     )
     return update.to_micro_batches(batch, self.micro_rows)

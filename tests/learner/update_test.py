@@ -73,7 +73,7 @@ def test_chunked_logprobs_equal_log_softmax(sizes, chunk):
   """The vocabulary is whole or, if `tensor` divides it, sharded."""
   mesh = None
   if sizes is not None:
-    axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
+    axes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
     mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   rng = np.random.default_rng(0)
   hidden = jnp.asarray(rng.normal(size=(2, 7, 8)), jnp.float32)
@@ -110,7 +110,7 @@ def test_chunked_logprobs_equal_log_softmax(sizes, chunk):
 def test_chunked_kl_equals_the_sum_over_the_vocabulary(sizes, chunk):
   mesh = None
   if sizes is not None:
-    axes = dict(zip(mesh_lib.AXES, sizes, strict=False))
+    axes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
     mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   rng = np.random.default_rng(0)
   hidden, ref_hidden = jnp.asarray(rng.normal(size=(2, 2, 7, 8)), jnp.float32)
