@@ -57,7 +57,11 @@ ENVIRONMENTS_REQUIRES = [
   "reasoning-gym>=0.1.25",
   "verifiers>=0.1.10,<0.4",
 ]
-SERVE_REQUIRES = ["aiohttp>=3.14", "protobuf>=4.21"]
+SERVE_REQUIRES = [
+  "aiohttp>=3.14",
+  "backports.zstd>=1.0; python_version < '3.14'",  # compressed bodies
+  "protobuf>=4.21",
+]
 TEST_REQUIRES = [
   *DOCS_REQUIRES,
   *SCRIPTS_REQUIRES,

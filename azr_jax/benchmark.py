@@ -3,7 +3,7 @@
   python -m azr_jax.benchmark executor [--workers 1 2] [--programs FILE.jsonl]
   python -m azr_jax.benchmark load [--repeats 50] [--timeout_s 0.25]
   python -m azr_jax.benchmark gpu --out=FILE [--only WORD ...]
-  python -m azr_jax.benchmark sampler|decode|update|step [--model=SPEC] ...
+  python -m azr_jax.benchmark sampler|decode|update|verbs|step [--model=SPEC]
   python -m azr_jax.benchmark torch update|decode [--model=SPEC] ...
   python -m azr_jax.benchmark peak
   python -m azr_jax.benchmark kernels [--model=SPEC] [--slots=256] ...
@@ -39,6 +39,7 @@ from azr_jax.lab.bench.commands import (
   sweep,
   torch,
   update,
+  verbs,
 )
 
 COMMANDS: dict[str, commands.Command] = {
@@ -50,6 +51,7 @@ COMMANDS: dict[str, commands.Command] = {
   "sampler": sampler,
   "decode": decode,
   "update": update,
+  "verbs": verbs,
   "step": step,
   "kernels": kernels,
   "host": host,

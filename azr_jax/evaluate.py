@@ -12,26 +12,17 @@ benchmark's public source, from `--data=PATH`, or from `--data=NAME=PATH,...`.
 
 Writes one record per item to `NAME.jsonl`, from which an interrupted evaluation
 resumes, and all scores to `results.json`. Prints the scores as a table.
+`--templates` asks with prompts of your own, such as those of a released model.
 """
 
 import jax
-import ml_collections
 from absl import flags
 
 from azr_jax.cli import front, host_flags
 from azr_jax.config import settings as settings_lib
-from azr_jax.evals import question_table, table
+from azr_jax.report import references, score_table
 from azr_jax.trainer import scoring
 from azr_jax.trainer import settings as train_settings
-
-
-def _table(
-  config: ml_collections.ConfigDict, model: str, scores: dict[str, float]
-) -> str:
-  """Formats the scores by benchmark, or by agent as in R1-CI's table 3."""
-  agents = tuple(config.evaluate.agents)
-  rows = question_table.of_agents(scores, agents)
-  return question_table.show(rows) or table.show({model: scores})
 
 
 def run() -> None:
@@ -47,10 +38,18 @@ def run() -> None:
   workdir = flags.DEFINE_string(
     "workdir", None, "The folder for results.", required=True
   )
+  templates = flags.DEFINE_string(
+    "templates",
+    "",
+    "A folder of prompts (docs/guide/prompts.md). Default: prompts.templates.",
+  )
+  reference = flags.DEFINE_string(
+    "reference",
+    "",
+    "Published scores to print below: a CSV file's path or name.",
+  )
   limit = flags.DEFINE_integer(
-    "limit",
-    0,
-    "Maximum number of items per benchmark; 0: all (countdown: 50).",
+    "limit", 0, "Maximum items per benchmark; 0: all (countdown: 50)."
   )
   step = flags.DEFINE_integer(
     "step", None, "The checkpoint of a run to score. Default: the newest."
@@ -58,7 +57,10 @@ def run() -> None:
   join = host_flags.define()
 
   def main() -> None:
+    published = references.read(reference.value)
     join()
+    if templates.value:
+      config.value.prompts.templates = templates.value
     scores = scoring.evaluate(
       config.value,
       model.value,
@@ -71,7 +73,8 @@ def run() -> None:
     if jax.process_index() == 0:
       for name, score in sorted(scores.items()):
         print(f"{name:40s} {score:.4f}")
-      print(_table(config.value, model.value, scores))
+      agents = config.value.evaluate.agents
+      print(score_table.show(model.value, scores, agents, published))
 
   front.run(
     __doc__,

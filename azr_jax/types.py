@@ -178,6 +178,9 @@ class Batch(Rows):
       update's start, from `learner/preparation.py`; None if not scored.
     chosen: 1 where the policy loss selected the target, based on the whole
       batch; None if the loss does not select.
+    minibatch: the number of the optimizer step that trains on the row, from 1;
+      0 in empty rows. Rows of a minibatch fill consecutive micro-batches. None
+      if one step trains on all rows.
     experts: the experts that each input token gets in each layer; X leaves the
       choice to the router. None without router replay.
   """
@@ -191,4 +194,5 @@ class Batch(Rows):
   repetition: Float32[Leaf, "*A B S"]
   proximal_logprobs: Float32[Leaf, "*A B S"] | None = None
   chosen: Float32[Leaf, "*A B S"] | None = None
+  minibatch: Int32[Leaf, "*A B S"] | None = None
   experts: UInt[Leaf, "*A B S L choices"] | None = None

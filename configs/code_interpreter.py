@@ -23,8 +23,8 @@ commands in the working directory:
 
 `VARIANT+published_code` uses the advantages, means, decay and warm-up of the
 code of Search-R1, which the paper's code builds on (docs/papers.md lists them).
-We do not offer its mini-batches: Search-R1 takes several optimizer steps per
-batch, of 256 conversations each, and here the policy takes one. `VARIANT+ours`
+It takes three optimizer steps per batch of 640 conversations, as Search-R1 does
+with its mini-batches of 256; the paper does not state theirs. `VARIANT+ours`
 equals the paper's variant. With `code_interpreter.curriculum = "none"`, no
 variant needs pass rates. The Qwen2.5 variants use the model's own chat
 template.
@@ -52,6 +52,7 @@ PUBLISHED_CODE = {
   "learner.aggregation": "token_mean",
   "learner.regularizer_aggregation": "token_mean",
   "optimizer.decay_vectors": True,
+  "learner.minibatches": 3,  # 640 conversations in mini-batches of 256
 }
 WARMUP_FRACTION = 0.285  # Search-R1: of the steps
 OURS: dict[str, object] = {}

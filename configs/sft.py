@@ -230,12 +230,13 @@ def _demonstrations(variant: str) -> ml_collections.ConfigDict:
   c.model.remat = "full"
   c.train.model_dtype = "bfloat16"
   c.learner.row_length = 7168  # CodeSteer: 7024
-  # A row has about four conversations, and a step 32 (paper: 32).
   c.learner.micro_rows = 8
+  c.data.epochs, c.data.conversations = 3.0, 32  # paper: 3 epochs, batch 32
   c.optimizer.learning_rate = 1e-5
+  # Of 3 epochs of the paper's 6,500 conversations; other files scale them.
   c.optimizer.warmup_steps = 60  # CodeSteer: a tenth of the steps
   c.optimizer.decay_steps = 610
-  c.train.steps = 610  # Paper: 3 epochs of 6,500 conversations.
+  c.train.steps = 610
   c.train.save_every = 100
   return c
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import training
 from typed import stand_in
@@ -323,6 +324,43 @@ def test_scores_are_in_the_order_of_the_completions(on_one_device):
   assert len({len(one) for one in alone}) > 1
   for found, want in zip(together, alone, strict=True):
     assert found == pytest.approx(want, abs=1e-4)
+
+
+def test_the_verbs_train_what_is_sampled(on_one_device):
+  model = api.load("embedded:orz-tiny", prompt_tokens=16, max_tokens=8)
+  [samples] = model.sample("1 +", n=4, seed=0)
+  advantages = [1.0, -0.5, 0.25, 2.0]
+  data = [
+    model.datum(sample, advantage)
+    for sample, advantage in zip(samples, advantages, strict=True)
+  ]
+  scored = model.forward_backward(data, "importance_sampling")
+  counts = [len(one.completion.token_ids) for one in samples]
+  # All ratios are 1, because nothing was trained since.
+  want = -np.dot(advantages, counts)
+  assert scored.loss == pytest.approx(want, rel=1e-3)
+  for one, logprobs, count in zip(
+    samples, scored.logprobs, counts, strict=True
+  ):
+    assert logprobs[-count:] == pytest.approx(one.completion.logprobs, abs=1e-3)
+  before = model.forward(data).logprobs
+  metrics = model.optim_step(1e-5)
+  assert metrics["grad_norm"] > 0 and metrics["skipped"] == 0
+  gains = [
+    float(np.sum((new - old)[-count:]))
+    for new, old, count in zip(
+      model.forward(data).logprobs, before, counts, strict=True
+    )
+  ]
+  assert np.dot(gains, advantages) > 0 and model.updates == 1
+  # Sampling and scoring use the new parameters.
+  [again] = model.sample("1 +", n=4, seed=0)
+  [scores] = model.score(["1 +"], again[:1])
+  assert scores == pytest.approx(again[0].completion.logprobs, abs=1e-3)
+  text = model.supervised_datum("1 +", " 2")
+  scored = model.forward([text])
+  [want] = model.score(["1 +"], [" 2"])
+  assert scored.loss == pytest.approx(-sum(want), rel=1e-3)
 
 
 def test_calls_and_the_config_file_share_an_objective(monkeypatch):

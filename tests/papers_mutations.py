@@ -683,8 +683,8 @@ _ORZ = (
   _of(
     "orz | algorithm 1, lines 23 to 29 |",
     file="azr_jax/learner/actor_critic.py",
-    line="= policy_update(policy, policy_batch, fixed)",
-    broken="= policy_update(policy, batch, fixed)",
+    line="= policy_pass(policy, policy_batch, fixed)",
+    broken="= policy_pass(policy, batch, fixed)",
     tests="tests/learner/critic_test.py::"
     "test_the_policy_learns_from_normalized_advantages",
   ),

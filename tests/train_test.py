@@ -33,6 +33,21 @@ def test_kill_and_resume_gives_the_same_metrics(azr_run, tmp_path):
   assert "completion" in json.loads(samples[0].read_text().splitlines()[0])
 
 
+@pytest.mark.slow
+def test_kill_and_resume_with_several_optimizer_steps_per_batch(tmp_path):
+  config = (*training.AZR_FLAGS, "--config.learner.minibatches=2")
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  training.finish(training.start(whole, steps=4, config=config))
+  process = training.start(killed, steps=4, config=config)
+  training.wait_for_line(killed, 2, process)
+  process.kill()
+  process.communicate()
+  training.finish(training.start(killed, steps=4, config=config))
+  want = training.metrics_of(whole)
+  assert training.metrics_of(killed) == want
+  assert {m["learner/updates"] for m in want} == {2.0}
+
+
 def test_a_trace_has_the_phases_of_the_steps_that_were_named(azr_run):
   counts = training.spans_of(azr_run)
   # Step 3 seeds no buffers. Both steps propose, rate and solve.

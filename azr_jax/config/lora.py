@@ -35,7 +35,6 @@ _EXPERT_DEVICES: dict[str, dict[str, Any]] = {
   "h100x8": {
     "mesh.fsdp": 1,
     "mesh.expert": 8,
-    "rollout.mesh.data": 1,
     "rollout.mesh.expert": 8,
     "rollout.slots": 512,
     "rollout.cache_gib": 24.0,

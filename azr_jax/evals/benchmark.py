@@ -12,6 +12,7 @@ from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.programs.task import Task
+from azr_jax.tasks.templates import PromptFormat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +87,8 @@ class Benchmark:
     answer_format: the answer that prompts ask for, a key of
       `prompt_formats.ANSWER_FORMATS`.
     grade: starts grading a response.
-    prompt: writes an item's prompt in a prompt format, or in a chat template.
-      None uses `prompt_formats.prompt`.
+    prompt: writes an item's prompt in a prompt format, in a chat template, or
+      by a user's prompts. None uses `prompt_formats.prompt`.
     summarize: computes scores besides pass@k, or None.
     opens_data: whether `read` opens the data itself: a folder, a file of the
       package, or generated items.
@@ -107,7 +108,7 @@ class Benchmark:
   read: Callable[[Any], list[Item]]
   answer_format: str
   grade: Grader
-  prompt: Callable[[Item, str, Chat], str] | None = None
+  prompt: Callable[[Item, PromptFormat, Chat], str] | None = None
   summarize: Summary | None = None
   opens_data: bool = False
   limit_per_subset: bool = False

@@ -11,6 +11,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.run import console
 from azr_jax.tasks import records as records_lib
 from azr_jax.tasks.chats import Chat
+from azr_jax.tasks.templates import PromptFormat
 
 # Starts the hint that is appended to errors about public sources.
 PASS_DATA = "; or pass the data with"
@@ -24,8 +25,8 @@ class ItemOptions:
     data: the path or name of the data; "" reads the benchmark's public source.
     limit: the maximum number of items (per subset, if the benchmark has
       `limit_per_subset`); 0 uses the benchmark's default.
-    prompt_format: one of `prompt_formats.PROMPT_FORMATS`, or a format of the
-      benchmark's own `prompt`.
+    prompt_format: one of `prompt_formats.PROMPT_FORMATS`, a format of the
+      benchmark's own `prompt`, or a user's prompts.
     samples: the number of responses per item.
     template_arguments: extra arguments of the chat template, by name.
     prefill: the start of replies in the prompt format `chat`. It is prepended
@@ -34,7 +35,7 @@ class ItemOptions:
 
   data: str
   limit: int
-  prompt_format: str
+  prompt_format: PromptFormat
   samples: int
   template_arguments: Mapping[str, Any] = dataclasses.field(
     default_factory=dict
@@ -145,7 +146,11 @@ def prompt_text(
   if benchmark.prompt is not None:
     return benchmark.prompt(item, options.prompt_format, chat)
   return prompt_formats.prompt(
-    item.question, benchmark.answer_format, options.prompt_format, chat
+    item.question,
+    benchmark.answer_format,
+    options.prompt_format,
+    chat,
+    benchmark.name,
   )
 
 

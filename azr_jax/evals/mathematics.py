@@ -28,6 +28,7 @@ from azr_jax.grading.mathematics import grader as grader_lib
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.mathematics import problem as problem_lib
 from azr_jax.tasks.mathematics import prompts, sources
+from azr_jax.tasks.templates import PromptFormat
 
 # The benchmark with ORZ's own problems, and the setting for its reward rule.
 PROBLEMS, REWARD = "problems", "reward"
@@ -130,7 +131,9 @@ def _grade_as_reward(
   )
 
 
-def _training_prompt(item: Item, prompt_format: str, chat: Chat) -> str:
+def _training_prompt(
+  item: Item, prompt_format: PromptFormat, chat: Chat
+) -> str:
   del chat
   return prompts.solve_prompt(item.question, prompt_format)
 

@@ -16,6 +16,7 @@ from azr_jax.grading.outcome import Outcome
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.programs import parsing, prompts, solving
 from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
+from azr_jax.tasks.templates import PromptFormat, Templates
 
 TRAINING = "training"
 # `full` is missing: for public benchmarks it means their own `full` format.
@@ -38,7 +39,7 @@ def with_training_prompt(
   """
   task_of = benchmark.task_of
 
-  def prompt(item: Item, prompt_format: str, chat: Chat) -> str:
+  def prompt(item: Item, prompt_format: PromptFormat, chat: Chat) -> str:
     del prompt_format, chat
     if task_of is None or solver_prompt is None:
       raise ValueError(
@@ -60,7 +61,7 @@ def with_training_prompt(
   return dataclasses.replace(benchmark, prompt=prompt, grade=grade)
 
 
-def in_format(benchmark: Benchmark, prompt_format: str) -> Benchmark:
+def in_format(benchmark: Benchmark, prompt_format: PromptFormat) -> Benchmark:
   """Switches a benchmark to training's prompts and grading, if it applies.
 
   Args:
@@ -70,7 +71,8 @@ def in_format(benchmark: Benchmark, prompt_format: str) -> Benchmark:
       benchmark.
   """
   if (
-    prompt_format not in SOLVER_FORMATS
+    isinstance(prompt_format, Templates)
+    or prompt_format not in SOLVER_FORMATS
     or benchmark.prompt is not None
     or benchmark.task_of is None
   ):

@@ -5,14 +5,16 @@
 
 import pathlib
 from concurrent.futures import Future
-from typing import Any
 
 from azr_jax.corpora.programs import heldout
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.tasks.chats import Chat
-from azr_jax.tasks.programs import parsing, solving
+from azr_jax.tasks.programs import parsing, prompts, solving
 from azr_jax.tasks.programs import task as task_lib
+from azr_jax.tasks.programs.prompt_builder import PromptBuilder
+from azr_jax.tasks.templates import PromptFormat, Templates
 
 
 def read(data: str) -> list[Item]:
@@ -46,9 +48,15 @@ def grade(
   )
 
 
-def prompt(item: Item, prompt_format: Any, chat: Chat) -> str:
+def prompt(item: Item, prompt_format: PromptFormat, chat: Chat) -> str:
   """Returns the solver's prompt in a format of `tasks.programs.prompts`."""
   del chat  # no format of this benchmark uses a chat template
+  if isinstance(prompt_format, Templates):
+    limit_s = ExecutorSettings().timeout_s
+    builder = PromptBuilder(
+      prompts.FULL, limit_s, limit_s, custom_templates=prompt_format
+    )
+    return builder.solve(item.subset, _task(item))
   return solving.solve_prompt_text(item.subset, _task(item), prompt_format)
 
 

@@ -21,6 +21,7 @@ Every prompt also contains a sentence that says how to write the answer:
 """
 
 from azr_jax.tasks.chats import Chat
+from azr_jax.tasks.templates import PromptFile, PromptFormat, Templates
 
 PROMPT_FORMATS = ("full", "chat", "plain")
 ANSWER_FORMATS = {
@@ -32,6 +33,10 @@ ANSWER_FORMATS = {
   # No box, because such an answer may contain unbalanced brackets.
   "words": "End with a line that says: The answer is ...",
 }
+# A file of a template folder; `template_folder.py` says which one is used.
+FILE = PromptFile(("QUESTION",), ("INSTRUCTION",))
+_FILE_OF_FORMAT = "benchmark_{}"
+FILES = {_FILE_OF_FORMAT.format(name): FILE for name in ANSWER_FORMATS}
 _FULL = (
   "A user asks the assistant a question. The assistant first reasons about it "
   "between <think> and </think>, and then gives the user its answer between "
@@ -41,19 +46,32 @@ _PLAIN = "Question: {question}\n{instruction}\n\nAnswer:"
 
 
 def prompt(
-  question: str, answer_format: str, prompt_format: str, chat: Chat
+  question: str,
+  answer_format: str,
+  prompt_format: PromptFormat,
+  chat: Chat,
+  benchmark: str = "",
 ) -> str:
   """Returns the prompt for a question.
 
   Args:
+    question: its text, without the instruction of the answer format.
     answer_format: a key of `ANSWER_FORMATS`.
-    prompt_format: one of `PROMPT_FORMATS`.
+    prompt_format: one of `PROMPT_FORMATS`, or a user's prompts.
     chat: the model's chat template, for format `chat`.
+    benchmark: name of the benchmark, for a prompt of its own.
 
   Raises:
-    ValueError: the prompt format is unknown, or it is `chat` and the model has
-      no chat template.
+    ValueError: the prompt format is unknown, it is `chat` and the model has no
+      chat template, or the user's prompts lack one for this benchmark.
   """
+  if isinstance(prompt_format, Templates):
+    name = _FILE_OF_FORMAT.format(answer_format)
+    return prompt_format.fill(
+      benchmark if benchmark in prompt_format else name,
+      QUESTION=question,
+      INSTRUCTION=ANSWER_FORMATS[answer_format],
+    )
   if prompt_format not in PROMPT_FORMATS:
     raise ValueError(
       f"prompt_format {prompt_format!r}: expected one of {PROMPT_FORMATS}"

@@ -26,6 +26,7 @@ from azr_jax.grading import questions as grading
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tasks.templates import PromptFormat
 from azr_jax.tools import code_blocks
 
 NAME = "questions"
@@ -68,7 +69,7 @@ def grade(
 
 def _prompt(
   item: Item,
-  prompt_format: str,
+  prompt_format: PromptFormat,
   chat: Chat,
   solution_style: str,
   instruction: str = "",

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import flax.struct
 
 from azr_jax import types
-from azr_jax.learner import gap, preparation, update
+from azr_jax.learner import gap, minibatches, preparation, update
 from azr_jax.learner.critic import Estimate
 from azr_jax.learner.objective import Fixed
 from azr_jax.learner.train_state import TrainState
@@ -34,7 +34,7 @@ ActorCriticUpdate: TypeAlias = Callable[
 def make_actor_critic_update(
   estimate: Estimate,
   critic_update: update.Update,
-  policy_update: update.Update,
+  policy_pass: minibatches.Pass,
   epochs: int = 1,
   prepare: preparation.Prepare | None = None,
 ) -> ActorCriticUpdate:
@@ -47,7 +47,7 @@ def make_actor_critic_update(
   Args:
     estimate: computes advantages and returns.
     critic_update: from `critic_update.make_update`.
-    policy_update: from `update.make_update`.
+    policy_pass: from `minibatches.make_pass`.
     epochs: number of passes over a batch. Metrics come from the last epoch,
       except the gap to the sampler, which comes from the first.
     prepare: computes the whole-batch inputs of the policy update.
@@ -64,7 +64,7 @@ def make_actor_critic_update(
     metrics |= prepared
     for _ in range(epochs):
       critic, critic_metrics = critic_update(critic, value_batch, fixed)
-      policy, policy_metrics = policy_update(policy, policy_batch, fixed)
+      policy, policy_metrics = policy_pass(policy, policy_batch, fixed)
       policy_metrics = gap.keep_first(metrics, policy_metrics)
       metrics = metrics | critic_metrics | policy_metrics
     return ActorCritic(policy, critic), metrics

@@ -168,14 +168,16 @@ def _fractions(batch: types.Batch, aggregation: str) -> Float[Array, " A"]:
 
   The share counts sequences if the loss is a mean over the sequences' sums, and
   adds up loss weights otherwise. Dividing a minibatch's loss by its share
-  therefore gives the aggregation of that minibatch alone.
+  therefore gives the aggregation of that minibatch alone. Each of the policy's
+  minibatches has weights of its own, so a batch has the sum of several.
   """
   if aggregation in packing.SUMS:
     parts = jnp.sum(jnp.max(batch.segment_ids, axis=-1), axis=-1)
   else:
     parts = jnp.sum(batch.loss_weights, axis=(1, 2))
   parts = parts.astype(jnp.float32)
-  return parts / jnp.maximum(jnp.sum(parts), MIN_WEIGHT)
+  wholes = 1 if batch.minibatch is None else jnp.max(batch.minibatch)
+  return parts * wholes / jnp.maximum(jnp.sum(parts), MIN_WEIGHT)
 
 
 def _minibatch_gradients(

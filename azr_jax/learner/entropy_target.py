@@ -85,6 +85,14 @@ class EntropyTarget(NamedTuple):
   step: float
   coef_max: float
 
+  def adapt(
+    self, control: EntropyControl, entropy: Float[Array, ""]
+  ) -> EntropyControl:
+    """Returns the state after an update; see `EntropyControl.after`."""
+    return control.after(
+      entropy, nats=self.nats, step=self.step, coef_max=self.coef_max
+    )
+
 
 def start(coef: float) -> EntropyControl:
   """Returns the state before the first update.

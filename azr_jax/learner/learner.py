@@ -25,6 +25,7 @@ from azr_jax.learner import (
 )
 from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import critic_update as critic_update_lib
+from azr_jax.learner import minibatches as minibatches_lib
 from azr_jax.learner import update as update_lib
 from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.entropy_target import EntropyTarget
@@ -117,6 +118,7 @@ def make(
   rules: Rules,
   critic: CriticParts | None = None,
   epochs: int = 1,
+  minibatches: int = 1,
   options: compiler.Options = None,
   prepare: Prepare | None = None,
   entropy_target: EntropyTarget | None = None,
@@ -135,6 +137,7 @@ def make(
     rules: logical axis to mesh axis.
     critic: parts of the critic. None trains without one.
     epochs: number of passes over each batch.
+    minibatches: number of the policy's optimizer steps per pass.
     options: XLA compiler options.
     prepare: from `preparation.make_prepare`.
     entropy_target: adapts the entropy coefficient. None keeps the coefficient
@@ -154,12 +157,14 @@ def make(
     options,
     entropy_target,
     Draws(seed, rounding.POLICY),
+    has_minibatches=minibatches > 1,
   )
+  policy_pass = minibatches_lib.make_pass(policy_update, minibatches)
   policy_learner = Learner(
     init,
     abstract_base(model, mesh, rules, base_dtype or model.dtype),
     abstract_state(model, optimizer, mesh, rules, entropy_coef=coef),
-    _repeated(policy_update, epochs, prepare),
+    _repeated(policy_pass, epochs, prepare),
     _make_reference(model, shardings.params),
     init,
     policy_update,
@@ -179,6 +184,7 @@ def make(
     critic,
     critic_shardings,
     mesh,
+    policy_pass,
     epochs,
     options,
   )
@@ -190,6 +196,7 @@ def _with_critic(
   critic: CriticParts,
   shardings: train_state.TrainState,
   mesh: Mesh,
+  policy_pass: minibatches_lib.Pass,
   epochs: int,
   options: compiler.Options,
 ) -> Learner:
@@ -201,6 +208,7 @@ def _with_critic(
     critic: parts of the critic.
     shardings: the shardings of the critic's state.
     mesh: the device mesh of state and batch.
+    policy_pass: trains the policy on each batch once.
     epochs: number of passes over each batch.
     options: XLA compiler options.
   """
@@ -250,7 +258,7 @@ def _with_critic(
     update=actor_critic.make_actor_critic_update(
       estimate,
       critic_update,
-      policy_learner.policy_update,
+      policy_pass,
       epochs,
       policy_learner.prepare,
     ),
@@ -289,7 +297,7 @@ def restarted(state: State) -> State:
 
 
 def _repeated(
-  update: update_lib.Update, epochs: int, prepare: Prepare | None
+  update: minibatches_lib.Pass, epochs: int, prepare: Prepare | None
 ) -> Callable[..., tuple[State, Metrics]]:
   """Returns an update of several epochs, with the last epoch's metrics.
 

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, Shaped, UInt
 
@@ -316,6 +317,56 @@ def pack(
         replay.put(arrays["experts"][row, start:stop], sequences[index])
       start = stop
   return types.Batch(**arrays)
+
+
+def pack_minibatches(
+  sequences: Sequence[TrainingExample],
+  minibatches: int,
+  micro_rows: int,
+  rng: np.random.Generator,
+  *,
+  rows_multiple: int,
+  **how: Any,
+) -> types.Batch:
+  """Packs random parts of the sequences, each for one optimizer step.
+
+  Each part is aggregated by itself. Its rows fill whole micro-batches, and the
+  empty rows of the batch come last.
+
+  Args:
+    sequences: as for `pack`.
+    minibatches: number of parts, whose sizes differ by at most 1. A part
+      without sequences has no rows.
+    micro_rows: rows of a micro-batch.
+    rng: draws the parts.
+    rows_multiple: as for `pack`.
+    **how: other arguments of `pack`.
+
+  Returns:
+    A batch of NumPy arrays [rows, row_length], with `minibatch`.
+  """
+  order = rng.permutation(len(sequences)).tolist()
+  parts = []
+  for number, members in enumerate(np.array_split(order, minibatches), start=1):
+    if len(members):
+      part = pack(
+        [sequences[index] for index in members.tolist()],
+        rows_multiple=micro_rows,
+        rng=rng,
+        **how,
+      )
+      numbers = np.full_like(part.tokens, number)
+      parts.append(part.replace(minibatch=numbers))
+  if not parts:
+    empty = pack(sequences, rows_multiple=rows_multiple, **how)
+    return empty.replace(minibatch=np.zeros_like(empty.tokens))
+
+  def joined(*arrays: Shaped[np.ndarray, "_rows S ..."]) -> np.ndarray:
+    rows = np.concatenate(arrays)
+    widths = [(0, -len(rows) % rows_multiple), *[(0, 0)] * (rows.ndim - 1)]
+    return np.pad(rows, widths)
+
+  return jax.tree.map(joined, *parts)
 
 
 def _columns(

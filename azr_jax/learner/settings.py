@@ -189,6 +189,13 @@ class LearnerSettings(PolicyLossSettings):
     paper="AZR, ORZ: 1",
     minimum=1,
   )
+  minibatches: int = setting(
+    1,
+    "optimizer steps of the policy per batch and epoch, each on a random part "
+    "of the responses; advantages and old log-probabilities stay fixed",
+    paper="AZR, ORZ: 1; R1-CI: not stated (its framework: batches of 256)",
+    minimum=1,
+  )
   row_length: int = setting(384, "tokens per packed row", minimum=1)
   max_sequences_per_row: int = _max_sequences_per_row()
   micro_rows: int = setting(
@@ -210,11 +217,19 @@ class LearnerSettings(PolicyLossSettings):
   def check(self) -> None:
     """Rejects settings that would have no effect."""
     loss = policy_losses.load(self.policy_loss)
-    if loss.is_penalty and self.ratio_to == PROXIMAL and self.epochs == 1:
+    steps = self.epochs * self.minibatches
+    if loss.is_penalty and self.ratio_to == PROXIMAL and steps == 1:
       raise self.invalid(
         "policy_loss",
-        "learner.epochs above 1 or learner.ratio_to='sampled' with it, because "
-        "its penalty is 0 where all ratios are 1",
+        "learner.epochs or learner.minibatches above 1, or "
+        "learner.ratio_to='sampled' with it, because its penalty is 0 where "
+        "all ratios are 1",
+      )
+    if self.minibatches > self.max_micro_batches:
+      raise self.invalid(
+        "max_micro_batches",
+        f"at least learner.minibatches={self.minibatches}, because each has "
+        "micro-batches of its own",
       )
     if self.drop_equal_groups and self.estimator in advantages.WITHOUT_GROUPS:
       raise self.invalid(
@@ -227,7 +242,8 @@ class LearnerSettings(PolicyLossSettings):
   def needs_proximal(self) -> bool:
     """Whether ratios need the log-probabilities at the update's start."""
     is_weighted = policy_losses.load(self.policy_loss).is_weighted
-    return self.epochs > 1 and self.ratio_to == PROXIMAL and not is_weighted
+    has_steps = self.epochs * self.minibatches > 1
+    return has_steps and self.ratio_to == PROXIMAL and not is_weighted
 
   @property
   def is_weighted(self) -> bool:

@@ -28,7 +28,8 @@ from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Metrics, Params
 
-# Jitted: (state, batch, `Fixed`) -> (state, metrics).
+# Jitted: (state, batch, `Fixed`) -> (state, metrics). With minibatches, the
+# number of one is the fourth argument.
 Update: TypeAlias = jax.stages.Wrapped
 # A tree of arrays; a batch has arrays [A, ...].
 Tree = TypeVar("Tree")
@@ -44,10 +45,12 @@ def make_update(
   options: compiler.Options = None,
   entropy_target: EntropyTarget | None = None,
   draws: Draws = _DRAWS,
+  has_minibatches: bool = False,
 ) -> Update:
   """Returns jitted `(state, batch [A, B, S], fixed) -> (state, metrics)`.
 
-  The update donates its state.
+  The update donates its state. If the batch has minibatches, a fourth argument
+  is the number of the minibatch to train on, int32.
 
   Args:
     loss_fn: the loss of one micro-batch.
@@ -58,12 +61,17 @@ def make_update(
     entropy_target: adapts the entropy coefficient, which the state then holds.
       None keeps the coefficient of the loss.
     draws: the random bits that round bfloat16 parameters.
+    has_minibatches: whether batches have several minibatches.
   """
 
   def update(
-    state: TrainState, batch: types.Batch, fixed: Fixed
+    state: TrainState,
+    batch: types.Batch,
+    fixed: Fixed,
+    minibatch: Int[Array, ""] | None = None,
   ) -> tuple[TrainState, Metrics]:
     micro_loss, control = loss_fn, None
+    start, stop, rows, mask = _part(batch, minibatch)
     if isinstance(state, EntropyTargetState) and entropy_target is not None:
       control = state.entropy_control
       micro_loss = functools.partial(
@@ -74,11 +82,11 @@ def make_update(
       state.params,
       batch,
       fixed,
-      0,
-      nonempty_micro_batches(batch),
-      is_whole=True,
+      start,
+      stop,
+      is_whole=minibatch is None,
     )
-    tokens = jnp.sum(batch.loss_mask)
+    tokens = jnp.sum(mask)
     metrics = sums_lib.finish(sums, jnp.maximum(tokens, 1.0))
     grad_norm = optax.tree.norm(grads)
     is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
@@ -86,36 +94,55 @@ def make_update(
     can_step = is_finite & (tokens > 0)
     state = apply(optimizer, state, grads, can_step, draws)
     if control is not None and entropy_target is not None:
-      coef = control.active_coef(entropy_target.nats)
-      metrics["learner/entropy_coef"] = coef
-      after = control.after(
-        metrics["learner/entropy"],
-        nats=entropy_target.nats,
-        step=entropy_target.step,
-        coef_max=entropy_target.coef_max,
-      )
+      metrics["learner/entropy_coef"] = control.active_coef(entropy_target.nats)
+      after = entropy_target.adapt(control, metrics["learner/entropy"])
       state = state.replace(entropy_control=_if(can_step, after, control))
     metrics |= {
       "learner/loss": loss,
       "learner/grad_norm": grad_norm,
       "learner/tokens": tokens,
-      "learner/rows": jnp.sum(jnp.any(batch.segment_ids > 0, axis=-1)),
+      "learner/rows": jnp.sum(rows),
       "learner/skipped": 1.0 - is_finite,
       "learner/nonfinite": count_nonfinite(state),
     }
     return state, metrics
 
+  # Fixed parameters keep their own shardings.
+  rest = (None, None) if has_minibatches else (None,)
   return jax.jit(
     update,
-    in_shardings=(
-      shardings,
-      mesh_lib.token_sharding(mesh, axis=1),
-      None,  # Fixed parameters keep their own shardings.
-    ),
+    in_shardings=(shardings, mesh_lib.token_sharding(mesh, axis=1), *rest),
     out_shardings=(shardings, mesh_lib.replicated(mesh)),
     donate_argnums=0,
     compiler_options=options,
   )
+
+
+def _part(
+  batch: types.Batch, minibatch: Int[Array, ""] | None
+) -> tuple[
+  Int[Array, ""] | int,
+  Int[Array, ""],
+  Bool[Array, "A B"],
+  Float[Array, "A B S"],
+]:
+  """Returns the part of a batch that a step trains on.
+
+  Args:
+    batch: all micro-batches.
+    minibatch: number of the part. None takes the whole batch.
+
+  Returns:
+    The first micro-batch, one past the last, the part's rows, and its targets.
+  """
+  rows = jnp.any(batch.segment_ids > 0, axis=-1)
+  if minibatch is None or batch.minibatch is None:
+    return 0, nonempty_micro_batches(batch), rows, batch.loss_mask
+  rows &= batch.minibatch[:, :, 0] == minibatch
+  inside = jnp.any(rows, axis=1)
+  start = jnp.argmax(inside).astype(jnp.int32)
+  stop = start + jnp.sum(inside, dtype=jnp.int32)
+  return start, stop, rows, batch.loss_mask * rows[:, :, None]
 
 
 def micro_batch(batch: Tree, index: Int[Array, ""] | int) -> Tree:

@@ -54,3 +54,4 @@ class Purpose(enum.IntEnum):
   RANDOM_PUZZLES = 210  # uniformly drawn Countdown puzzles
   PROPOSALS = 211  # order of proposed puzzles
   RESAMPLES = 212  # bootstrap of a comparison
+  CORPUS_EPOCHS = 213  # order of later epochs of a corpus: epoch

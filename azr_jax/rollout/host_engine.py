@@ -160,7 +160,7 @@ def next_token(prefix: Sequence[int], seed: int, index: int) -> int:
   """Returns the next token: a hash of the prefix that depends on its order."""
   powers = np.array([pow(BASE, i, PRIME) for i in range(len(prefix))])
   total = int(np.sum(np.asarray(prefix, np.int64) * powers) % PRIME)
-  return (total + 7 * int(seed) + 3 * index) % VOCABULARY
+  return (total + 7 * int(seed) + 3 * int(index)) % VOCABULARY
 
 
 class PageEngine(HostEngine):

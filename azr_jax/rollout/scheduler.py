@@ -173,7 +173,12 @@ class Scheduler:
     if sequence.finish_reason is not None:
       self._leave([sequence])
       self.stages.ended.append(sequence)
-    elif sequence.cached is None:
+    else:
+      self._resume(sequence)
+
+  def _resume(self, sequence: SequenceState) -> None:
+    """Makes a sequence that left its slot wait for one."""
+    if sequence.cached is None:
       self.add(sequence.request, [sequence])
     else:
       self.stages.resuming.append(sequence)
@@ -257,7 +262,7 @@ class Scheduler:
     for slot in np.flatnonzero(slots.occupied & (done | to_search)):
       sequence, end = slots.sequences[slot], None
       assert sequence is not None
-      if to_search[slot]:
+      if to_search[slot] and not sequence.request.ignores_ends:
         num_checked = sequence.num_tokens - int(counts[slot])
         end = self._ends.find(sequence, num_checked)
       if end is not None or done[slot]:
@@ -292,8 +297,10 @@ class Scheduler:
     """
     if end is not None:
       sequence.truncate(end)
-    elif last not in self._ends.stop_ids:
+    elif last not in self._ends.stop_ids or sequence.request.ignores_ends:
       sequence.finish_reason = sequence.reason_at_limit
+      if sequence.finish_reason is None:
+        self._resume(sequence)
       return
     sequence.finish_reason = "stop"
     tool_runner = sequence.request.tool_runner

@@ -40,6 +40,8 @@ class Request:
       `rollout.stop_strings`.
     adapter: which of the sampler's adapters samples it.
     stop_ids: ids that end a response, in addition to the tokenizer's.
+    ignores_ends: whether responses continue up to `max_new_tokens`, whatever
+      the model writes. Such a request has no stops of its own.
   """
 
   number: int
@@ -54,6 +56,7 @@ class Request:
   stop_strings: tuple[str, ...] = ()
   adapter: AdapterRef = BASE
   stop_ids: tuple[int, ...] = ()
+  ignores_ends: bool = False
 
   @property
   def has_own_ends(self) -> bool:

@@ -126,6 +126,7 @@ class Stream:
     stop_strings: tuple[str, ...] = (),
     adapter: AdapterRef = BASE,
     stop_ids: tuple[int, ...] = (),
+    ignores_ends: bool = False,
   ) -> tuple[Request, "list[Future[types.Completion]]"]:
     """Submits a prompt to be sampled n times.
 
@@ -143,6 +144,7 @@ class Stream:
       stop_strings: as in `Request`, like `adapter` and `stop_ids`.
       adapter: see there.
       stop_ids: see there.
+      ignores_ends: see there.
 
     Returns:
       The request, for `cancel`, and the futures that `send` completes.
@@ -174,7 +176,7 @@ class Stream:
       self._temperature if key.temperature is None else key.temperature,
       priority,
       tool_runner,
-      *(stop_strings, adapter, stop_ids),
+      *(stop_strings, adapter, stop_ids, ignores_ends),
     )
     sequences = [
       SequenceState(request, sample, step_tokens=step_tokens)
@@ -182,11 +184,7 @@ class Stream:
     ]
     for sequence in sequences:
       sequence.siblings = sequences
-    for sequence in sequences if self._restored else ():
-      known = self._restored.pop(sample_id(sequence), None)
-      if known is not None:
-        sequence.continue_from(known)
-        sequence.num_known = sequence.num_tokens if step_tokens else 0
+    self._resume(sequences)
     self._ended += [s for s in sequences if s.finish_reason is not None]
     waiting = [s for s in sequences if s.finish_reason is None]
     if self._scheduler is None:
@@ -194,6 +192,15 @@ class Stream:
     elif waiting:
       self._scheduler.add(request, waiting)
     return request, [sequence.completion_future for sequence in sequences]
+
+  def _resume(self, sequences: Iterable[SequenceState]) -> None:
+    """Continues sequences that an earlier step or a killed run began."""
+    for sequence in sequences if self._restored else ():
+      known = self._restored.pop(sample_id(sequence), None)
+      if known is not None:
+        sequence.continue_from(known)
+        is_paused = sequence.step_tokens > 0
+        sequence.num_known = sequence.num_tokens if is_paused else 0
 
   def _make_slots(self) -> None:
     """Allocates slots and schedules the sequences that wait for them.

@@ -28,6 +28,7 @@ MUTABLE_KEYS = (
   "train.trackers.",
   "train.model_dtype",
   "evaluation.",
+  "prompts.templates",
   "learner.nonfinite",
   "mesh.",
   "sharding.",

@@ -236,6 +236,7 @@ def served_model(
     name=name,
     has_steps=step is not None,
     tokenizer=policy.tokenizer,
+    vocab_size=policy.sampler.engine.model.config.vocab_size,
     context=policy.sampler.engine.model.config.max_positions,
     max_prompt_tokens=settings.rollout.prompt_buckets[-1],
     max_tokens=settings.rollout.max_tokens,

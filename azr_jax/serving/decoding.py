@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import UInt32
@@ -38,35 +38,15 @@ from azr_jax.rollout.weights import Weights
 from azr_jax.serving import errors
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.jobs import Deliver, NewTokens, SamplingJob, Update
+from azr_jax.serving.open_jobs import OpenJobs, Status
 from azr_jax.serving.scoring import Scorer
+from azr_jax.serving.tasks import Tasks
+from azr_jax.serving.unscored import Unscored
 from azr_jax.verbs.residents import Residents
 
 T = TypeVar("T")
 # Tokens scored between two calls of the decode loop, without padding.
 _MAX_SCORED = 1 << 14
-
-
-@dataclasses.dataclass(frozen=True)
-class Status:
-  """Counters of a worker.
-
-  Attributes:
-    running: choices that have a slot.
-    waiting: choices that wait for a slot or for new weights.
-    answered: jobs that were answered in full.
-    cancelled: jobs cancelled by their client or by the server's shutdown.
-    tokens: number of tokens sampled in finished choices.
-    step: the step of the weights.
-    free_pages: free pages of the KV cache.
-  """
-
-  running: int
-  waiting: int
-  answered: int
-  cancelled: int
-  tokens: int
-  step: int
-  free_pages: int
 
 
 @dataclasses.dataclass(eq=False)
@@ -128,43 +108,36 @@ class DecodeWorker:
         self._stream, table, sampler.engine.param_shardings
       )
     self._key_data = key_data
-    self._max_waiting = max_waiting
-    self._slots = sampler.engine.shapes.slot_counts[0]
     self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     self._jobs: dict[SamplingJob, _Running] = {}
     self._by_request: dict[Request, tuple[SamplingJob, int]] = {}
-    self._unscored: collections.deque[tuple[SamplingJob, NewTokens]] = (
-      collections.deque()
-    )
+    self._unscored = Unscored(scorer)
     self._updates: list[tuple[SamplingJob, Update]] = []
     self._arrivals = 0
     self._swap: _Swap | None = None
     self._held: list[SamplingJob] = []  # They wait for the weights of `_swap`.
     # They wait for the place of a snapshot.
     self._queued: collections.deque[SamplingJob] = collections.deque()
-    self._tasks: collections.deque[tuple[Callable[[], Any], Future[Any]]] = (
-      collections.deque()
-    )
+    self._tasks = Tasks()
     self._deliver: Deliver = lambda updates: None
-    # All threads read and write the fields below. The lock is reentrant because
-    # a signal handler may call `status` in the thread that holds it.
-    self._lock = threading.RLock()
-    self._step = step
-    self._free_pages = self._stream.num_free_pages
-    self._open_choices: dict[SamplingJob, int] = {}
-    self._refusal: ApiError | None = None
+    # All threads read and write these.
+    self._open = OpenJobs(
+      sampler.engine.shapes.slot_counts[0],
+      max_waiting,
+      step,
+      self._stream.num_free_pages,
+    )
     self._deadline: float | None = None
-    self._num_decoding = self._answered = self._cancelled = self._tokens = 0
 
   @property
   def step(self) -> int:
     """The training step of the weights."""
-    return self._step
+    return self._open.step
 
   @property
   def refusal(self) -> ApiError | None:
     """The error for all new jobs. None while jobs are accepted."""
-    return self._refusal
+    return self._open.refusal
 
   def warm_up(self) -> None:
     """Compiles every program that it runs. Call it before `run`."""
@@ -181,17 +154,12 @@ class DecodeWorker:
 
   def status(self) -> Status:
     """Returns the counters."""
-    with self._lock:
-      choices = sum(self._open_choices.values())
-      return Status(
-        self._num_decoding,
-        max(0, choices - self._num_decoding),
-        self._answered,
-        self._cancelled,
-        self._tokens,
-        self._step,
-        self._free_pages,
-      )
+    return self._open.status()
+
+  @property
+  def task_s(self) -> float:
+    """Seconds that tasks of `call` have run, while jobs waited."""
+    return self._tasks.busy_s
 
   def submit(self, job: SamplingJob) -> None:
     """Accepts a job. Thread-safe.
@@ -202,25 +170,7 @@ class DecodeWorker:
     Raises:
       ApiError: too many choices are waiting, or the worker is shutting down.
     """
-    with self._lock:
-      if self._refusal is not None:
-        raise self._refusal
-      if job.num_choices > self._slots + self._max_waiting:
-        raise ApiError(
-          400,
-          f"prompts x n={job.num_choices}: expected at most "
-          f"{self._slots + self._max_waiting} choices in a request "
-          "(rollout.slots + serve.max_waiting)",
-          param="n",
-        )
-      choices = sum(self._open_choices.values())
-      if choices + job.num_choices > self._slots + self._max_waiting:
-        raise errors.overloaded(
-          f"the server is busy with {choices} completions: expected room for "
-          f"{job.num_choices} among {self._slots} slots and "
-          f"{self._max_waiting} waiting (serve.max_waiting); try again later"
-        )
-      self._open_choices[job] = job.num_choices
+    self._open.add(job)
     self._commands.put(functools.partial(self._begin, job))
 
   def cancel(self, job: SamplingJob) -> None:
@@ -233,11 +183,11 @@ class DecodeWorker:
     Tasks run in the order of their calls.
     """
     future: Future[T] = Future()
-    with self._lock:
-      if self._refusal is not None:
-        future.set_exception(self._refusal)
+    with self._open.lock:
+      if self._open.refusal is not None:
+        future.set_exception(self._open.refusal)
         return future
-      self._commands.put(lambda: self._tasks.append((task, future)))
+      self._commands.put(lambda: self._tasks.add(task, future))
     return future
 
   def swap(self, params: types.Params, step: int) -> threading.Event:
@@ -263,8 +213,8 @@ class DecodeWorker:
     Args:
       within_s: seconds until jobs in flight are cancelled.
     """
-    with self._lock:
-      self._refusal = self._refusal or errors.unavailable(
+    with self._open.lock:
+      self._open.refusal = self._open.refusal or errors.unavailable(
         "the server is shutting down", "server_ending"
       )
       deadline = time.monotonic() + within_s
@@ -282,11 +232,11 @@ class DecodeWorker:
       while not self._is_over():
         self._take_commands()
         self._swap_params()
-        self._run_task()
+        self._tasks.run_next()
         self._start_queued()
         is_sent = self._stream.send()
-        self._num_decoding = len(self._stream.decoding)
-        self._free_pages = self._stream.num_free_pages
+        self._open.num_decoding = len(self._stream.decoding)
+        self._open.free_pages = self._stream.num_free_pages
         self._collect_running()
         self._flush()
         self._score_ended(_MAX_SCORED)
@@ -305,26 +255,21 @@ class DecodeWorker:
       error = errors.unavailable("the server has failed", "server_failed")
       raise
     finally:
-      with self._lock:
-        self._refusal, left = error, list(self._open_choices)
-        with contextlib.suppress(queue.Empty):
-          while True:  # The tasks among them get their error below.
-            self._commands.get(block=False)()
-        self._cancelled += len(left)
-        self._open_choices.clear()
-      self._updates += [(job, error) for job in left]
+      self._open.refuse(error)
+      # No command comes after these, because all are refused.
+      with contextlib.suppress(queue.Empty):
+        while True:
+          self._commands.get(block=False)()
+      self._updates += [(job, error) for job in self._open.cancel_all()]
       self._flush()
-      for _, future in self._tasks:
-        if future.set_running_or_notify_cancel():
-          future.set_exception(error)
-      self._tasks.clear()
+      self._tasks.fail_all(error)
 
   def _is_over(self) -> bool:
     """Returns whether `end` was called and all jobs ended or time ran out."""
     deadline = self._deadline
     if deadline is None:
       return False
-    is_idle = not (self._open_choices or self._tasks)
+    is_idle = not (self._open or self._tasks)
     return is_idle or time.monotonic() >= deadline
 
   def _take_commands(self) -> None:
@@ -340,27 +285,15 @@ class DecodeWorker:
     """Submits the prompts of a job, or sends it an error."""
     # Jobs may pin the newest weights only. A steady flow of jobs that pin the
     # old ones would block the swap forever.
-    newest = self._step if self._swap is None else self._swap.step
+    newest = self.step if self._swap is None else self._swap.step
     if job.step is not None and job.step != newest:
-      self._close(job, is_answered=False)
+      self._open.close(job, is_answered=False)
       self._updates.append((job, _not_served(job.step, newest)))
       return
     if job.step is not None and self._swap is not None:
       self._held.append(job)
       return
     self._queued.append(job)
-
-  def _run_task(self) -> None:
-    """Runs the next task, if there is one."""
-    if not self._tasks:
-      return
-    task, future = self._tasks.popleft()
-    if not future.set_running_or_notify_cancel():
-      return  # The client is gone.
-    try:
-      future.set_result(task())
-    except Exception as error:  # noqa: BLE001 - the caller gets it.
-      future.set_exception(error)
 
   def _start_queued(self) -> None:
     """Starts the jobs whose weights are in place, in their order."""
@@ -404,6 +337,7 @@ class DecodeWorker:
         priority=(self._arrivals,),
         stop_strings=job.stop_strings,
         stop_ids=job.stop_ids,
+        ignores_ends=job.ignores_ends,
         adapter=adapter,
       )
       running.requests.append(request)
@@ -427,65 +361,38 @@ class DecodeWorker:
       done.versions[sent:].tolist(),
       done.finish_reason,
     )
-    with self._lock:
-      self._tokens += len(done.token_ids)
+    self._open.add_tokens(len(done.token_ids))
     if job.is_scored:
-      self._unscored.append((job, tokens))
+      self._unscored.add(job, tokens, self._jobs[job].adapter.index)
     else:
       self._hand_over(job, tokens)
 
   def _score_ended(self, limit: int | None = None) -> None:
-    """Scores and delivers finished choices.
-
-    Args:
-      limit: maximum number of tokens to score now, so that other jobs do not
-        wait long; at least one choice is scored. None scores all.
-    """
-    unscored: list[tuple[SamplingJob, NewTokens]] = []
-    sequences: list[list[int]] = []
-    firsts: list[int] = []
-    indices: list[int] = []
-    total = 0
-    while self._unscored:
-      job, tokens = self._unscored[0]
-      if job in self._jobs:  # Skip jobs cancelled since their choice finished.
-        prompt = job.prompts[tokens.choice // job.n].token_ids
-        total += len(prompt) + len(tokens.token_ids)
-        if unscored and limit is not None and total > limit:
-          break
-        unscored.append((job, tokens))
-        sequences.append([*prompt, *tokens.token_ids])
-        firsts.append(0 if job.scores_prompts else len(prompt))
-        indices.append(self._jobs[job].adapter.index)
-      self._unscored.popleft()
-    if not unscored:
-      return
-    assert self._scorer is not None
-    scored = self._scorer.score(self._params, sequences, firsts, indices)
-    for (job, tokens), scores in zip(unscored, scored, strict=True):
-      self._hand_over(job, tokens._replace(scores=scores))
+    """Scores and delivers finished choices; see `Unscored.score`."""
+    scored = self._unscored.score(self._params, self._jobs.__contains__, limit)
+    for job, tokens in scored:
+      self._hand_over(job, tokens)
 
   def _hand_over(self, job: SamplingJob, tokens: NewTokens) -> None:
     """Delivers the last tokens of a choice."""
     running = self._jobs[job]
     self._updates.append((job, tokens))
     running.missing -= 1
-    with self._lock:
-      self._open_choices[job] -= 1
+    self._open.deliver_choice(job)
     if not running.missing:
       self._forget(job)
-      self._close(job, is_answered=True)
+      self._open.close(job, is_answered=True)
 
   def _cancel(self, job: SamplingJob) -> None:
     """Removes a job from the stream, which frees its pages."""
     for waiting in (self._held, self._queued):
       if job in waiting:
         waiting.remove(job)
-        self._close(job, is_answered=False)
+        self._open.close(job, is_answered=False)
     running = self._forget(job)
     if running is not None:
       self._stream.cancel(running.requests)
-      self._close(job, is_answered=False)
+      self._open.close(job, is_answered=False)
 
   def _forget(self, job: SamplingJob) -> _Running | None:
     """Removes the bookkeeping of a job in the stream."""
@@ -497,12 +404,6 @@ class DecodeWorker:
     if self.residents is not None:
       self.residents.release(job.snapshot or self.residents.base)
     return running
-
-  def _close(self, job: SamplingJob, is_answered: bool) -> None:
-    with self._lock:
-      del self._open_choices[job]
-      self._answered += is_answered
-      self._cancelled += not is_answered
 
   def _collect_running(self) -> None:
     """Collects the new tokens of streamed jobs' unfinished choices."""
@@ -543,7 +444,7 @@ class DecodeWorker:
     self._stream.deliver()
     begun = (*self._jobs, *self._queued)
     pinned = collections.Counter(job.step for job in begun)
-    if pinned[self._step]:
+    if pinned[self.step]:
       return
     # A choice is scored by the weights that sampled its last tokens.
     self._score_ended()
@@ -553,8 +454,7 @@ class DecodeWorker:
     self._stream.suspend()
     weights.release()
     weights.restore(self._sampler.compute_params(swap.params), swap.step)
-    with self._lock:
-      self._step = swap.step
+    self._open.step = swap.step
     swap.is_done.set()
     held, self._held = self._held, []
     for job in held:

@@ -313,11 +313,12 @@ class HttpServer:
         answer.add(await updates.next())
       return web.json_response(answer.body())
 
-  def sample(self, job: SamplingJob) -> Awaitable[list[NewTokens]]:
+  def sample(self, job: SamplingJob) -> "asyncio.Task[list[NewTokens]]":
     """Submits a job that is not streamed.
 
     Returns:
-      Its choices, in order, once they are sampled.
+      Its choices, in order, once they are sampled. Cancelling the task cancels
+      the job.
 
     Raises:
       ApiError: the job is refused.
@@ -327,18 +328,20 @@ class HttpServer:
 
     async def collect() -> list[NewTokens]:
       found: dict[int, NewTokens] = {}
-      with opened:
-        while len(found) < job.num_choices:
-          tokens = await updates.next()
-          found[tokens.choice] = tokens
+      while len(found) < job.num_choices:
+        tokens = await updates.next()
+        found[tokens.choice] = tokens
       return [found[choice] for choice in range(job.num_choices)]
 
-    return collect()
+    task = asyncio.create_task(collect())
+    # A task that is cancelled before it starts runs none of its code.
+    task.add_done_callback(lambda done: opened.close())
+    return task
 
   @contextlib.contextmanager
   def _open(self, job: SamplingJob) -> Iterator["_Updates"]:
     """Submits a job and yields its updates; cancels it at the end."""
-    updates = _Updates(self._timeout_s)
+    updates = _Updates(self._timeout_s, lambda: self._worker.task_s)
     self._updates[job] = updates
     try:
       self._worker.submit(job)
@@ -351,15 +354,17 @@ class HttpServer:
 class _Updates:
   """Updates of a job that its answer has not consumed yet."""
 
-  def __init__(self, timeout_s: float):
+  def __init__(self, timeout_s: float, task_s: Callable[[], float]):
     """Creates an empty queue and starts its timeout.
 
     Args:
       timeout_s: seconds that all `next` calls together may wait.
+      task_s: seconds that the worker has spent on other things than sampling,
+        such as training, which do not count.
     """
     self._queue: asyncio.Queue[Update] = asyncio.Queue()
-    self._timeout_s = timeout_s
-    self._deadline = asyncio.get_running_loop().time() + timeout_s
+    self._timeout_s, self._task_s = timeout_s, task_s
+    self._end = asyncio.get_running_loop().time() + timeout_s - task_s()
 
   def put(self, update: Update) -> None:
     """Adds an update."""
@@ -376,17 +381,22 @@ class _Updates:
     Raises:
       ApiError: the job failed, or the timeout has passed.
     """
-    try:
-      async with asyncio.timeout_at(self._deadline):
-        update = await self._queue.get()
-    except TimeoutError:
-      raise errors.unavailable(
-        f"not answered in {self._timeout_s:g} seconds (serve.timeout_s)",
-        "timeout",
-      ) from None
-    if isinstance(update, ApiError):
-      raise update
-    return update
+    loop = asyncio.get_running_loop()
+    while True:
+      deadline = self._end + self._task_s()
+      try:
+        async with asyncio.timeout_at(deadline):
+          update = await self._queue.get()
+      except TimeoutError:
+        if loop.time() < self._end + self._task_s():
+          continue
+        raise errors.unavailable(
+          f"not answered in {self._timeout_s:g} seconds (serve.timeout_s)",
+          "timeout",
+        ) from None
+      if isinstance(update, ApiError):
+        raise update
+      return update
 
 
 async def _stream(

@@ -4,6 +4,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import Int32
+
 from azr_jax import types
 from azr_jax.rollout.adapter_ref import BASE, AdapterRef
 from azr_jax.serving.errors import ApiError
@@ -30,6 +33,10 @@ class SamplingJob:
     scores_prompts: whether to score the prompts' tokens, too.
     adapter: the adapter that samples and scores it.
     stop_ids: ids that end a choice, besides the tokenizer's.
+    ignores_ends: whether choices continue up to `max_new_tokens`, also after an
+      end token. There are no stops then.
+    prompt_targets: ids to score at each position of the only prompt after the
+      first; -1 scores nothing. None without. Such a job is scored.
     snapshot: the weights to sample by, for a server that trains. None: those of
       `adapter`.
   """
@@ -46,6 +53,8 @@ class SamplingJob:
   scores_prompts: bool = False
   adapter: AdapterRef = BASE
   stop_ids: tuple[int, ...] = ()
+  ignores_ends: bool = False
+  prompt_targets: Int32[np.ndarray, "_P K"] | None = None
   snapshot: Snapshot | None = None
 
   @property

@@ -70,6 +70,7 @@ class ServedModel:
     has_steps: whether the model is a checkpoint of a run. Its id then includes
       the step.
     tokenizer: the model's tokenizer.
+    vocab_size: number of ids of the model; the tokenizer may know fewer.
     context: the model's maximum sequence length in tokens.
     max_prompt_tokens: the sampler's largest prompt bucket.
     max_tokens: the sampler's maximum number of new tokens.
@@ -85,6 +86,7 @@ class ServedModel:
   name: str
   has_steps: bool
   tokenizer: Tokenizer
+  vocab_size: int
   context: int
   max_prompt_tokens: int
   max_tokens: int

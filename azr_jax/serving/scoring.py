@@ -38,11 +38,30 @@ class Scores(NamedTuple):
       0 before the first requested token.
     top_ids: the likeliest tokens, likeliest first.
     top_logprobs: the log-probabilities of `top_ids`.
+    chosen: the log-probabilities of `SamplingJob.prompt_targets`, 0 where these
+      are -1. None without.
   """
 
   logprobs: Float32[np.ndarray, " S-1"]
   top_ids: Int32[np.ndarray, "S-1 top"]
   top_logprobs: Float32[np.ndarray, "S-1 top"]
+  chosen: Float32[np.ndarray, "_P K"] | None = None
+
+
+class _Row(NamedTuple):
+  """A row to score.
+
+  Attributes:
+    tokens: the inputs.
+    targets: the token to score after each of them.
+    is_wanted: where to score.
+    adapter: the index of the adapter.
+  """
+
+  tokens: Sequence[int]
+  targets: Sequence[int] | Int32[np.ndarray, " S"]
+  is_wanted: Bool[np.ndarray, " S"]
+  adapter: int
 
 
 # The arrays of `Scores` for the targets of some rows: S tokens, or a chunk of
@@ -115,9 +134,46 @@ class Scorer:
     """
     firsts = [0] * len(sequences) if firsts is None else firsts
     adapters = [0] * len(sequences) if adapters is None else adapters
+    return self._run(
+      params,
+      [
+        _Row(ids[:-1], ids[1:], np.arange(1, len(ids)) >= first, adapter)
+        for ids, first, adapter in zip(sequences, firsts, adapters, strict=True)
+      ],
+    )
+
+  def score_targets(
+    self,
+    params: Params,
+    prompt: Sequence[int],
+    targets: Int32[np.ndarray, "_P K"],
+    adapter: int = 0,
+  ) -> Float32[np.ndarray, "_P K"]:
+    """Returns log-probabilities of chosen tokens, 0 where their id is -1.
+
+    It runs a row for each of the K columns.
+
+    Args:
+      params: as for `score`.
+      prompt: S ids.
+      targets: ids to score at each position after the first; -1 scores nothing.
+      adapter: the index of the adapter.
+    """
+    scores = self._run(
+      params,
+      [
+        _Row(prompt[:-1], np.maximum(column, 0), column >= 0, adapter)
+        for column in targets.T
+      ],
+    )
+    logprobs = np.stack([one.logprobs for one in scores], axis=1)
+    return np.where(targets >= 0, logprobs, 0).astype(np.float32)
+
+  def _run(self, params: Params, wanted: Sequence[_Row]) -> list[Scores]:
+    """Scores rows in batches of similar length."""
     by_length: dict[int, list[int]] = {}
-    for index, ids in enumerate(sequences):
-      length = next(n for n in self._lengths if n >= len(ids) - 1)
+    for index, one in enumerate(wanted):
+      length = next(n for n in self._lengths if n >= len(one.tokens))
       by_length.setdefault(length, []).append(index)
     found: dict[int, Scores] = {}
     for length, indices in by_length.items():
@@ -128,17 +184,16 @@ class Scorer:
         targets, is_wanted = tokens.copy(), np.zeros((rows, length), bool)
         adapter = np.zeros(rows, np.int32)
         for row, index in enumerate(some):
-          ids, end = sequences[index], len(sequences[index]) - 1
-          tokens[row, :end], targets[row, :end] = ids[:-1], ids[1:]
-          is_wanted[row, max(0, firsts[index] - 1) : end] = True
-          adapter[row] = adapters[index]
+          one, end = wanted[index], len(wanted[index].tokens)
+          tokens[row, :end], targets[row, :end] = one.tokens, one.targets
+          is_wanted[row, :end], adapter[row] = one.is_wanted, one.adapter
         scores = jax.device_get(
           self._score(params, tokens, targets, is_wanted, adapter)
         )
         for row, index in enumerate(some):
-          end = len(sequences[index]) - 1
+          end = len(wanted[index].tokens)
           found[index] = Scores(*(array[row, :end] for array in scores))
-    return [found[index] for index in range(len(sequences))]
+    return [found[index] for index in range(len(wanted))]
 
 
 def _lengths(buckets: Sequence[int], longest: int) -> list[int]:

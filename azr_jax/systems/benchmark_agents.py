@@ -20,6 +20,7 @@ from azr_jax.systems.code_interpreter.codesteer import (
   CodeSteer,
   CodeSteerSettings,
 )
+from azr_jax.tasks.templates import PromptFormat
 from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
 AGENTS = agents.AGENTS
@@ -31,15 +32,12 @@ class AgentSettings(Protocol):
 
   Attributes:
     agents: the agents that answer; if empty, the model answers alone.
-    prompt_format: the prompt format of `steer`.
     arguments: extra arguments of the chat template, for `steer`.
     tool: limits of the code interpreter.
   """
 
   @property
   def agents(self) -> tuple[str, ...]: ...
-  @property
-  def prompt_format(self) -> str: ...
   @property
   def arguments(self) -> Mapping[str, Any]: ...
   @property
@@ -55,6 +53,7 @@ def build(
   executor: Executor,
   hosts: Hosts,
   sandbox: ExecutorSettings,
+  prompt_format: PromptFormat,
 ) -> Agent:
   """Builds an agent.
 
@@ -65,6 +64,7 @@ def build(
     executor: runs the agent's scripts.
     hosts: the processes over which scripts are distributed.
     sandbox: limits and libraries of the executor.
+    prompt_format: the prompts of `steer`: a format's name, or a user's.
 
   Raises:
     ValueError: the agent is unknown.
@@ -80,7 +80,7 @@ def build(
   jobs = SharedJobs(executor, hosts)
   steer = CodeSteer(
     jobs,
-    settings.prompt_format,
+    prompt_format,
     tool.libraries,
     settings.arguments,
     **vars(settings.steer),

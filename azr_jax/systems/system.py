@@ -31,6 +31,7 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.run import console
 from azr_jax.run.records import Records
+from azr_jax.tasks.templates import PromptFiles, PromptFormat, Templates
 from azr_jax.types import RolloutBatch
 
 
@@ -50,6 +51,7 @@ class Context:
       soon as they arrive.
     records: the system's own files in the run's folder. Write data there that
       is made once and that a resumed run must read again.
+    templates: the user's prompts; None if the system writes its own.
     say: prints a status line, on one host.
     now: returns seconds, for metrics.
   """
@@ -63,8 +65,13 @@ class Context:
   sandbox: ExecutorSettings
   clock: DecodeClock = dataclasses.field(default_factory=DecodeClock)
   records: Records = Records(None, None)
+  templates: Templates | None = None
   say: Callable[[str], None] = console.print_status
   now: Callable[[], float] = time.monotonic
+
+  def prompt_format(self, name: str) -> PromptFormat:
+    """Returns the user's prompts, or the name of a built-in format."""
+    return self.templates or name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +190,12 @@ class System(abc.ABC):
     Training data are an example. A config without them can still be listed and
     compiled, so `check` does not require them.
     """
+
+  @classmethod
+  def prompt_files(cls, settings: Any) -> PromptFiles:
+    """Returns the files that a folder of the user's prompts must have."""
+    del settings
+    return {}
 
   @classmethod
   def build(cls, settings: Any, context: Context) -> Self:

@@ -36,6 +36,7 @@ class Batching:
     max_micro_batches: the number of micro-batches that a batch is padded to.
     aggregation: one of `packing.AGGREGATIONS`, for the loss.
     regularizer_aggregation: the same for the entropy and KL terms.
+    minibatches: number of parts that get an optimizer step each.
     seed: the run's seed, for the order of rows.
     replay: packs the experts of sampled tokens; None without router replay.
   """
@@ -51,6 +52,7 @@ class Batching:
   max_micro_batches: int
   aggregation: str
   regularizer_aggregation: str
+  minibatches: int
   seed: int
   replay: packing.RouterReplay | None = None
 
@@ -143,14 +145,21 @@ class Batching:
     for_critic: bool = False,
   ) -> types.Batch:
     """Packs sequences into micro-batches [A, B, S]."""
-    batch = packing.pack(
-      sequences,
+    pack = functools.partial(packing.pack, sequences, rng=rng)
+    if rng is not None and self.minibatches > 1:
+      pack = functools.partial(
+        packing.pack_minibatches,
+        sequences,
+        self.minibatches,
+        self.micro_rows,
+        rng,
+      )
+    batch = pack(
       row_length=self.row_length,
       max_sequences_per_row=self.max_sequences_per_row,
       rows_multiple=self.micro_rows * self.max_micro_batches,
       aggregation=self.aggregation,
       regularizer_aggregation=self.regularizer_aggregation,
-      rng=rng,
       for_critic=for_critic,
       replay=self.replay,
     )

@@ -119,6 +119,7 @@ class Experiment:
       sandbox=c.executor,
       clock=jobs.clock if c.rollout.may_be_stale else DecodeClock(),
       records=Records(run.folder, run.hosts),
+      templates=self.settings.templates,
       say=run.print_status,
     )
     return self.settings.system.build(self.settings.system_settings, context)
@@ -190,6 +191,7 @@ class Experiment:
       c.learner.row_length,
       mesh_lib.padded_rows(1, mesh),
       c.learner.max_sequences_per_row,
+      config.hidden_size,
     )
     limits = DataLimits(c.learner.row_length, config.vocab_size)
     return Trainable(functions, shapes, limits, fixed, functions.start(trained))
@@ -506,6 +508,7 @@ def build_batching(
     max_micro_batches=learner.max_micro_batches,
     aggregation=learner.aggregation,
     regularizer_aggregation=learner.regularizer_aggregation,
+    minibatches=learner.minibatches,
     seed=c.seed,
     replay=replay_of(c, config),
   )
@@ -541,6 +544,7 @@ def build_learner(
     c.sharding.rules(),
     critic=critic,
     epochs=c.learner.epochs,
+    minibatches=c.learner.minibatches,
     options=options,
     prepare=build_preparation(c, model, mesh),
     entropy_target=EntropyTarget(**vars(target)) if target else None,

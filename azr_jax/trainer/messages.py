@@ -55,6 +55,11 @@ def closing_message(
   )
 
 
+def _prompt_flags(templates: str) -> list[str]:
+  """Returns the flag for the folder of prompts that a run was trained with."""
+  return [f"--templates={shlex.quote(templates)}"] if templates else []
+
+
 def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
   """Returns a command that scores a run into a local folder."""
   suggested = settings.system.about(settings.system_settings).scoring
@@ -72,6 +77,7 @@ def _scoring(settings: ExperimentSettings, folder: pathlib.Path) -> str:
     f"--benchmark={suggested.benchmark}",
     *([f"--data={shlex.quote(data)}"] if data else []),
     *_template_flags(settings.system_settings),
+    *_prompt_flags(settings.shared.prompts.templates),
     f"--model={shlex.quote(str(folder))}",
     f"--workdir={shlex.quote(f'{scores}_scores')}",
   ]

@@ -158,6 +158,7 @@ def _evals(
     experiment.sampler,
     experiment.source.tokenizer,
     experiment.evaluation_key(),
+    templates=experiment.settings.templates,
     has_own=about.has_evaluation,
     steps=c.train.steps,
     say=say,

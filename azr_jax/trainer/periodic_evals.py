@@ -28,6 +28,7 @@ from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.session import Run
 from azr_jax.run.step_log import StepLog
 from azr_jax.systems.system import System
+from azr_jax.tasks.templates import Templates
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
 
 # Scores a policy by the system's own evaluation.
@@ -182,6 +183,7 @@ def build(
   tokenizer: Tokenizer,
   key: Key[Array, ""],
   *,
+  templates: Templates | None,
   has_own: bool,
   steps: int,
   say: Callable[[str], None],
@@ -196,6 +198,7 @@ def build(
     sampler: samples from the final policy.
     tokenizer: the model's tokenizer.
     key: the random key of all evaluations.
+    templates: the user's prompts. None if benchmarks have built-in ones.
     has_own: whether the system has an evaluation of its own.
     steps: the last step of the run.
     say: prints a status line.
@@ -205,7 +208,9 @@ def build(
       or its data cannot be read.
   """
   names = evaluation.every and evaluation.benchmarks
-  benchmarks = _read(evaluation, system, tokenizer, say) if names else {}
+  benchmarks = {}
+  if names:
+    benchmarks = _read(evaluation, templates, system, tokenizer, say)
   agents = {one.name: _agent(system, one.name) for one in benchmarks}
   # The questions' prompt offers a Python tool; a system without one would
   # score too low.
@@ -242,6 +247,7 @@ def _agent(system: System, benchmark: str) -> Agent:
 
 def _read(
   evaluation: PeriodicSettings,
+  templates: Templates | None,
   system: System,
   tokenizer: Tokenizer,
   say: Callable[[str], None],
@@ -252,6 +258,7 @@ def _read(
     ValueError: the data of a benchmark cannot be read, or a benchmark with
       training prompts has no counterpart in training.
   """
+  prompt_format = templates or evaluation.prompt_format
   names = registry.names(evaluation.benchmarks)
   paths = registry.paths(names, evaluation.data)
   benchmarks: dict[Benchmark, ItemOptions] = {}
@@ -259,7 +266,7 @@ def _read(
     options = ItemOptions(
       paths.get(name, ""),
       evaluation.limit,
-      evaluation.prompt_format,
+      prompt_format,
       evaluation.samples,
       evaluation.arguments,
       evaluation.prefill,
@@ -272,7 +279,7 @@ def _read(
         benchmark,
         system.solver_prompt if isinstance(system, SolvesPrograms) else None,
       )
-    benchmark = program_tasks.in_format(benchmark, evaluation.prompt_format)
+    benchmark = program_tasks.in_format(benchmark, prompt_format)
     try:
       benchmark = benchmark.with_items(
         items_lib.items_of(benchmark, options, say)

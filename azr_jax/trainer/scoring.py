@@ -9,7 +9,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_collections
 
@@ -25,6 +25,7 @@ from azr_jax.evals import (
   runner,
   score_files,
   table,
+  template_folder,
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.evals.items import ItemOptions
@@ -38,9 +39,13 @@ from azr_jax.run.folder import SCORING_MUTABLE_KEYS
 from azr_jax.run.session import Run
 from azr_jax.systems import benchmark_agents
 from azr_jax.systems import registry as systems
+from azr_jax.tasks.templates import PromptFormat, Templates
 from azr_jax.trainer import build, loading, sizes
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
+
+# Settings of a command that scores answers.
+SettingsT = TypeVar("SettingsT", bound=EvaluateSettings)
 
 RESULTS = score_files.RESULTS
 # Keys of a results file. Scores are merged only if all of these are equal.
@@ -78,6 +83,7 @@ def evaluate(
       folder has results of a different evaluation.
   """
   settings = train_settings.read(EvaluateSettings, config)
+  settings, templates = read_prompts(settings)
   names = registry.names(benchmark)
   paths = registry.paths(names, data)
   _require_data(names, paths, benchmark)
@@ -90,7 +96,7 @@ def evaluate(
     how = ItemOptions(
       "",
       limit,
-      settings.evaluate.prompt_format,
+      templates or settings.evaluate.prompt_format,
       settings.evaluate.samples,
       settings.evaluate.arguments,
       settings.evaluate.prefill,
@@ -204,6 +210,24 @@ def _print_limits(
       )
 
 
+def read_prompts(
+  settings: SettingsT,
+) -> tuple[SettingsT, Templates | None]:
+  """Returns settings with the digest of the user's prompts, and the prompts.
+
+  Args:
+    settings: a configuration with a section `prompts`.
+
+  Raises:
+    Invalid: a prompt is wrong, or differs from the section's digest.
+  """
+  templates = template_folder.read(**vars(settings.prompts))
+  if templates is None:
+    return settings, None
+  prompts = dataclasses.replace(settings.prompts, digest=templates.digest)
+  return dataclasses.replace(settings, prompts=prompts), templates
+
+
 def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
   """Returns model, step and config: the identity of a folder's records."""
   return {
@@ -289,7 +313,7 @@ def _open(
   Raises:
     ValueError: the data cannot be read, or an agent cannot answer it.
   """
-  benchmark = _benchmark(name, settings)
+  benchmark = _benchmark(name, settings, how.prompt_format)
   data = dataclasses.replace(how, data=paths.get(name, ""))
   benchmark = benchmark.with_items(items_lib.items_of(benchmark, data, say))
   opened = []
@@ -303,14 +327,16 @@ def _open(
   return opened
 
 
-def _benchmark(name: str, settings: EvaluateSettings) -> Benchmark:
+def _benchmark(
+  name: str, settings: EvaluateSettings, prompt_format: PromptFormat
+) -> Benchmark:
   """Returns a benchmark with the configured grading and prompts."""
   if name == livecodebench.NAME:
     return livecodebench.for_release(**vars(settings.evaluate.livecodebench))
   benchmark = mathematics.with_grading(
     registry.find(name), **vars(settings.evaluate.mathematics)
   )
-  return program_tasks.in_format(benchmark, settings.evaluate.prompt_format)
+  return program_tasks.in_format(benchmark, prompt_format)
 
 
 def _score(
@@ -339,6 +365,7 @@ def _score(
       executor,
       run.hosts,
       settings.executor,
+      how.prompt_format,
     )
   path = run.folder / f"{benchmark.name}.jsonl"
   return runner.run(

@@ -16,6 +16,7 @@ from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid, Settings, SettingsT, setting
 from azr_jax.corpora import registry as corpora
 from azr_jax.evals import registry as benchmarks
+from azr_jax.evals import template_folder
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import corrections
 from azr_jax.learner.settings import (
@@ -38,6 +39,7 @@ from azr_jax.run import text_monitor
 from azr_jax.run.settings import RunSettings, TrainingRunSettings
 from azr_jax.systems import registry as systems
 from azr_jax.systems.system import System
+from azr_jax.tasks.templates import PromptSettings, Templates
 from azr_jax.trainer.evaluation_settings import (
   BenchmarkSettings,
   PeriodicSettings,
@@ -64,6 +66,7 @@ class TrainSettings(Settings):
   learner: LearnerSettings = LearnerSettings()
   optimizer: OptimizerSettings = OptimizerSettings()
   critic: CriticSettings = CriticSettings()
+  prompts: PromptSettings = PromptSettings()
   evaluation: PeriodicSettings = PeriodicSettings()
   executor: ExecutorSettings = ExecutorSettings(profile="programs")
   hosts: HostsSettings = HostsSettings()
@@ -170,11 +173,13 @@ class ExperimentSettings:
     shared: the sections common to all systems.
     system: the class of the system.
     system_settings: the system's own section.
+    templates: the user's prompts; None if the built-in ones are used.
   """
 
   shared: TrainSettings
   system: type[System]
   system_settings: Settings
+  templates: Templates | None = None
 
 
 def train_config(system: str) -> ml_collections.ConfigDict:
@@ -255,6 +260,9 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
         "paused groups",
       )
     cls.check(settings, c.rollout)
+    templates = template_folder.read(
+      **vars(c.prompts), needed=cls.prompt_files(settings)
+    )
     evaluation = c.evaluation
     if evaluation.every and not (evaluation.benchmarks or about.has_evaluation):
       raise Invalid(
@@ -264,7 +272,7 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
       )
   except Invalid as error:
     raise error.inside("config") from None
-  return ExperimentSettings(c, cls, settings)
+  return ExperimentSettings(c, cls, settings, templates)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,6 +299,7 @@ class EvaluateSettings(SamplingSettings):
   """Configuration of `azr_jax.evaluate`."""
 
   evaluate: BenchmarkSettings = BenchmarkSettings()
+  prompts: PromptSettings = PromptSettings()
   executor: ExecutorSettings = ExecutorSettings(profile="programs")
   hosts: HostsSettings = HostsSettings()
 
@@ -304,6 +313,20 @@ class CorpusSettings(Settings):
   )
   tokenizer_samples: int = setting(
     6000, "conversations to train a new tokenizer on", minimum=1
+  )
+  epochs: float = setting(
+    0.0,
+    "passes over the corpus, which replace train.steps; the warm-up and a "
+    "decay to the last step scale with it; 0: train.steps",
+    paper="R1-CI: 3",
+    minimum=0,
+  )
+  conversations: int = setting(
+    0,
+    "conversations per step, in as many micro-batches as they need; 0: full "
+    "rows, learner.micro_rows of them",
+    paper="R1-CI: 32",
+    minimum=0,
   )
 
 

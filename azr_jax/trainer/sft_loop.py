@@ -5,11 +5,13 @@ The life of the data:
 2. They are tokenized, with a tokenizer trained on them (for a model from
    scratch) or with the loaded model's tokenizer.
 3. They are packed into rows, in an order fixed by the seed.
-4. Each step trains on the next rows. The loss is the mean over the tokens that
-   the model should write. Epochs repeat the rows.
+4. Each step trains on the next rows or conversations (`sft_batches.py`). The
+   loss is the mean over the tokens that the model should write.
 """
 
 import contextlib
+import dataclasses
+import math
 import pathlib
 import time
 from typing import Any
@@ -43,11 +45,20 @@ from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
-from azr_jax.trainer import build, frozen, loading, messages, sizes, speed
+from azr_jax.trainer import (
+  build,
+  frozen,
+  loading,
+  messages,
+  sft_batches,
+  sizes,
+  speed,
+)
 from azr_jax.trainer.settings import (
   SupervisedExperimentSettings,
   SupervisedTrainSettings,
 )
+from azr_jax.trainer.sft_batches import Batches
 
 # Steps between progress lines.
 _PROGRESS_STEPS = 10
@@ -59,12 +70,12 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   c = settings.shared
   # Checked before a model is downloaded.
   mesh = build.learner_mesh(c)
-  rows, source = run.build("corpus", lambda: _prepare(settings, run))
-  run.assert_same("the corpus", np.asarray(rows.tokens))
+  batches, source = run.build("corpus", lambda: _prepare(settings, run))
+  run.assert_same("the corpus", batches.tokens)
+  c = planned(c, batches.per_epoch)
 
   model, learner = _build_learner(c, source, mesh)
   rules = c.sharding.rules()
-  micro_rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   sizes.check_update(
     c.learner,
     source.config,
@@ -95,7 +106,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     with _Log(run, done + 1, c, logged) as log:
       for step in range(done + 1, c.train.steps + 1):
         start = time.monotonic()
-        chosen = _batch(rows, step - 1, micro_rows)
+        chosen = batches.of_step(step - 1)
         batch = update.place(chosen, mesh)
         state, metrics = learner.update(state, batch, fixed)
         values = metrics_lib.to_host(jax.device_get(metrics))
@@ -245,8 +256,8 @@ def _write_model(
 
 def _prepare(
   settings: SupervisedExperimentSettings, run: Run
-) -> tuple[types.Batch, load.ModelSource]:
-  """Returns all rows of the corpus, arrays [rows, S], and the initial model.
+) -> tuple[Batches, load.ModelSource]:
+  """Returns the batches of the corpus, and the initial model.
 
   Generates corpus and tokenizer if the run's folder lacks them.
 
@@ -282,7 +293,13 @@ def _prepare(
     )
   longest = max(len(example.token_ids) for example in examples)
   messages.announce_model(source, longest, "config.learner.row_length")
-  return _pack_in_order(examples, c), source
+  batches = _batches(examples, c)
+  steps = planned(c, batches.per_epoch).train.steps
+  run.print_status(
+    f"{steps} steps are {steps / batches.per_epoch:.2f} epochs of "
+    f"{len(examples)} conversations"
+  )
+  return batches, source
 
 
 def _initial_model(
@@ -304,6 +321,50 @@ def _initial_model(
   return loading.untrained(name, folder, c.seed)
 
 
+def _batches(
+  examples: list[packing.TrainingExample], c: SupervisedTrainSettings
+) -> Batches:
+  """Returns the batches of a run, of rows or of conversations."""
+  mesh = build.learner_mesh(c)
+  rows = sft_batches.RowShape(
+    c.learner.row_length,
+    c.learner.max_sequences_per_row,
+    mesh_lib.padded_rows(c.learner.micro_rows, mesh),
+  )
+  count = c.data.conversations
+  if not count:
+    return sft_batches.of_rows(examples, rows, c.learner.micro_rows, c.seed)
+  steps = planned(c, len(examples) / count).train.steps
+  return sft_batches.of_conversations(examples, count, rows, steps, c.seed)
+
+
+def planned(
+  c: SupervisedTrainSettings, per_epoch: float
+) -> SupervisedTrainSettings:
+  """Returns settings whose number of steps is that of `data.epochs`, if given.
+
+  A decay that ends with the run still does, and the warm-up keeps its share.
+
+  Args:
+    c: settings, as the config has them.
+    per_epoch: steps per epoch.
+  """
+  if not c.data.epochs:
+    return c
+  steps, optimizer = math.ceil(c.data.epochs * per_epoch), c.optimizer
+  warmup = round(optimizer.warmup_steps * steps / c.train.steps)
+  ends = optimizer.decay_steps == c.train.steps
+  return dataclasses.replace(
+    c,
+    train=dataclasses.replace(c.train, steps=steps),
+    optimizer=dataclasses.replace(
+      optimizer,
+      warmup_steps=min(warmup, steps - 1),
+      decay_steps=steps if ends else optimizer.decay_steps,
+    ),
+  )
+
+
 def _example(ids: list[int], loss_mask: list[bool]) -> packing.TrainingExample:
   return packing.TrainingExample(
     np.asarray(ids, np.int32),
@@ -313,28 +374,6 @@ def _example(ids: list[int], loss_mask: list[bool]) -> packing.TrainingExample:
   )
 
 
-def _pack_in_order(
-  examples: list[packing.TrainingExample], c: SupervisedTrainSettings
-) -> types.Batch:
-  """Packs examples in groups of about four steps, to keep their order."""
-  mean = np.mean([len(example.token_ids) for example in examples])
-  rows_length = c.learner.micro_rows * c.learner.row_length
-  group = max(1, int(4 * rows_length / mean))
-  rng = streams.generator(c.seed, Purpose.CORPUS_ROWS)
-  packed = []
-  for first in range(0, len(examples), group):
-    batch = packing.pack(
-      examples[first : first + group],
-      row_length=c.learner.row_length,
-      max_sequences_per_row=c.learner.max_sequences_per_row,
-      rows_multiple=1,
-      aggregation="token_mean",  # Over all rows; `_batch` recomputes weights.
-    )
-    shuffle = rng.permutation(len(batch.tokens))
-    packed.append(jax.tree.map(lambda x, s=shuffle: x[s], batch))
-  return jax.tree.map(lambda *parts: np.concatenate(parts), *packed)
-
-
 def _lengths(batch: types.Batch) -> list[int]:
   """Returns the lengths of all sequences in packed rows, in tokens."""
   counts = (
@@ -342,21 +381,3 @@ def _lengths(batch: types.Batch) -> list[int]:
     for row in batch.segment_ids.reshape(-1, batch.segment_ids.shape[-1])
   )
   return [int(count) for row in counts for count in row if count]
-
-
-def _batch(rows: types.Batch, index: int, count: int) -> types.Batch:
-  """Returns a step's rows as one micro-batch. Epochs repeat the rows.
-
-  Args:
-    rows: arrays [rows, S] of the whole corpus.
-    index: the index of the step, from 0.
-    count: B, the rows per step.
-
-  Returns:
-    Arrays [1, B, S]. Their weights give a mean over the step's trained tokens.
-  """
-  indices = np.arange(index * count, (index + 1) * count) % len(rows.tokens)
-  batch = jax.tree.map(lambda x: x[indices], rows)
-  weights = batch.loss_mask / max(batch.loss_mask.sum(), 1)
-  batch = batch.replace(loss_weights=weights)
-  return update.to_micro_batches(batch, count)

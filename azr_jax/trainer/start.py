@@ -40,6 +40,8 @@ def train(
   begun_with = folder.begun_config(storage.resolve(workdir))
   kept, values = sizes.as_begun(checked.shared, config, begun_with)
   checked = dataclasses.replace(checked, shared=kept)
+  if checked.templates is not None:
+    values["prompts"]["digest"] = checked.templates.digest
   with session.open_run(
     workdir,
     values,

@@ -83,6 +83,14 @@ def _shifted(
   )
 
 
+def weighted(datum: Datum) -> Datum:
+  """Returns a datum with the input `weights`, which are 0 if it has none."""
+  if "weights" in datum.inputs:
+    return datum
+  zeros = np.zeros(datum.targets.shape, np.float32)
+  return dataclasses.replace(datum, inputs={**datum.inputs, "weights": zeros})
+
+
 @dataclasses.dataclass(frozen=True)
 class DataLimits:
   """What data must keep to.

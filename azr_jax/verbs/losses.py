@@ -32,13 +32,45 @@ from azr_jax.learner import segments
 Inputs: TypeAlias = Mapping[str, Float[Array, "B S ..."]]
 # The numbers that configure a loss, by name.
 Config: TypeAlias = Mapping[str, Float[Array, ""]]
-# (lp, inputs, config, segment ids) -> the loss of each token.
-LossFn: TypeAlias = Callable[
-  [Float[Array, "B S ..."], Inputs, Config, Int[Array, "B S"]],
-  Float[Array, "B S ..."],
-]
 _CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 _SAMPLED = ("logprobs", "advantages")
+
+
+@dataclasses.dataclass(frozen=True)
+class LossInputs:
+  """What a loss reads about the tokens of some rows.
+
+  Attributes:
+    lp: the log-probability of each target.
+    inputs: the other inputs by name.
+    config: the numbers of the loss.
+    segment_ids: which tokens of a row belong to the same sequence.
+  """
+
+  lp: Float[Array, "B S ..."]
+  inputs: Inputs
+  config: Config
+  segment_ids: Int[Array, "B S"]
+
+  @property
+  def log_ratio(self) -> Float[Array, "B S"]:
+    """lp - q; 0 where A is 0.
+
+    Prompts have q = 0, so their ratios mean nothing. They could overflow.
+    """
+    is_used = self.inputs["advantages"] != 0
+    return jnp.where(is_used, self.lp - self.inputs["logprobs"], 0.0)
+
+  def clipped(self, ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
+    """Returns a ratio within the configured bounds."""
+    config = self.config
+    return jnp.clip(
+      ratio, config["clip_low_threshold"], config["clip_high_threshold"]
+    )
+
+
+# The loss of each token.
+LossFn: TypeAlias = Callable[[LossInputs], Float[Array, "B S ..."]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,86 +88,38 @@ class Loss:
   config: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-def _cross_entropy(
-  lp: Float[Array, "B S ..."],
-  inputs: Inputs,
-  config: Config,
-  segment_ids: Int[Array, "B S"],
-) -> Float[Array, "B S ..."]:
-  del config, segment_ids
-  return -inputs["weights"] * lp
+def _cross_entropy(of: LossInputs) -> Float[Array, "B S ..."]:
+  return -of.inputs["weights"] * of.lp
 
 
-def _log_ratio(lp: Float[Array, "B S"], inputs: Inputs) -> Float[Array, "B S"]:
-  """Returns lp - q; 0 where A is 0.
-
-  Prompts have q = 0, so their ratios mean nothing. They could overflow.
-  """
-  return jnp.where(inputs["advantages"] != 0, lp - inputs["logprobs"], 0.0)
+def _importance_sampling(of: LossInputs) -> Float[Array, "B S"]:
+  return -jnp.exp(of.log_ratio) * of.inputs["advantages"]
 
 
-def _clipped(ratio: Float[Array, "B S"], config: Config) -> Float[Array, "B S"]:
-  return jnp.clip(
-    ratio, config["clip_low_threshold"], config["clip_high_threshold"]
-  )
+def _ppo(of: LossInputs) -> Float[Array, "B S"]:
+  ratio, advantages = jnp.exp(of.log_ratio), of.inputs["advantages"]
+  return -jnp.minimum(ratio * advantages, of.clipped(ratio) * advantages)
 
 
-def _importance_sampling(
-  lp: Float[Array, "B S"],
-  inputs: Inputs,
-  config: Config,
-  segment_ids: Int[Array, "B S"],
-) -> Float[Array, "B S"]:
-  del config, segment_ids
-  return -jnp.exp(_log_ratio(lp, inputs)) * inputs["advantages"]
+def _cispo(of: LossInputs) -> Float[Array, "B S"]:
+  weight = jax.lax.stop_gradient(of.clipped(jnp.exp(of.log_ratio)))
+  return -weight * of.lp * of.inputs["advantages"]
 
 
-def _ppo(
-  lp: Float[Array, "B S"],
-  inputs: Inputs,
-  config: Config,
-  segment_ids: Int[Array, "B S"],
-) -> Float[Array, "B S"]:
-  del segment_ids
-  ratio, advantages = jnp.exp(_log_ratio(lp, inputs)), inputs["advantages"]
-  return -jnp.minimum(ratio * advantages, _clipped(ratio, config) * advantages)
+def _dro(of: LossInputs) -> Float[Array, "B S"]:
+  gap = of.lp - of.inputs["logprobs"]
+  penalty = 0.5 * of.config["beta"] * gap**2
+  return penalty - of.lp * of.inputs["advantages"]
 
 
-def _cispo(
-  lp: Float[Array, "B S"],
-  inputs: Inputs,
-  config: Config,
-  segment_ids: Int[Array, "B S"],
-) -> Float[Array, "B S"]:
-  del segment_ids
-  weight = _clipped(jnp.exp(_log_ratio(lp, inputs)), config)
-  return -jax.lax.stop_gradient(weight) * lp * inputs["advantages"]
-
-
-def _dro(
-  lp: Float[Array, "B S"],
-  inputs: Inputs,
-  config: Config,
-  segment_ids: Int[Array, "B S"],
-) -> Float[Array, "B S"]:
-  del segment_ids
-  penalty = 0.5 * config["beta"] * (lp - inputs["logprobs"]) ** 2
-  return penalty - lp * inputs["advantages"]
-
-
-def _gspo(
-  lp: Float[Array, "B S"],
-  inputs: Inputs,
-  config: Config,
-  segment_ids: Int[Array, "B S"],
-) -> Float[Array, "B S"]:
-  advantages = inputs["advantages"]
-  mask = jnp.where(inputs["sequence_ratio_mask"] != 0, 1.0, 0.0)
-  gap = jnp.where(mask > 0, lp - inputs["logprobs"], 0.0)
-  mean = segments.means(gap, mask, segment_ids)
+def _gspo(of: LossInputs) -> Float[Array, "B S"]:
+  advantages, lp = of.inputs["advantages"], of.lp
+  mask = jnp.where(of.inputs["sequence_ratio_mask"] != 0, 1.0, 0.0)
+  gap = jnp.where(mask > 0, lp - of.inputs["logprobs"], 0.0)
+  mean = segments.means(gap, mask, of.segment_ids)
   ratio = jax.lax.stop_gradient(jnp.exp(mean))
   ratio = ratio * jnp.exp(lp - jax.lax.stop_gradient(lp))
-  return -jnp.minimum(ratio * advantages, _clipped(ratio, config) * advantages)
+  return -jnp.minimum(ratio * advantages, of.clipped(ratio) * advantages)
 
 
 LOSSES: Mapping[str, Loss] = {

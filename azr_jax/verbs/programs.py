@@ -201,7 +201,9 @@ def _backward(
 
   def loss(trained: Params) -> tuple[jax.Array, jax.Array]:
     logprobs = score(trained, batch, fixed)
-    value = loss_fn(logprobs, batch.inputs, config, batch.segment_ids)
+    value = loss_fn(
+      losses.LossInputs(logprobs, batch.inputs, config, batch.segment_ids)
+    )
     is_token = jnp.reshape(
       batch.segment_ids > 0,
       (*batch.segment_ids.shape, *[1] * (value.ndim - 2)),

@@ -54,6 +54,8 @@ class Residents:
     # The loaded adapters, the least recently used first.
     self._loaded: dict[Snapshot, AdapterRef] = {}
     self._users: dict[Snapshot, int] = {}
+    # Nobody will ask for these again.
+    self._forgotten: set[Snapshot] = set()
 
   def acquire(self, snapshot: Snapshot) -> AdapterRef | None:
     """Returns where to sample a snapshot; None if it must wait for others.
@@ -61,6 +63,7 @@ class Residents:
     Raises:
       ValueError: it is an adapter that does not fit into the stack.
     """
+    self._drop_forgotten()
     if snapshot.lora is None:
       ref = self._acquire_whole(snapshot)
     else:
@@ -112,8 +115,18 @@ class Residents:
       del self._users[snapshot]
 
   def forget(self, snapshot: Snapshot) -> None:
-    """Frees the place of a snapshot that no request will use again."""
-    if snapshot is self._whole and not self._users:
-      self._acquire_whole(self.base)
-    if snapshot in self._loaded and snapshot not in self._users:
-      self._table.remove(self._loaded.pop(snapshot))
+    """Frees the place of a snapshot that no new request will use.
+
+    If one in flight uses it, a later call frees it.
+    """
+    self._forgotten.add(snapshot)
+    self._drop_forgotten()
+
+  def _drop_forgotten(self) -> None:
+    """Frees the places of forgotten snapshots that nobody uses any more."""
+    for snapshot in self._forgotten - self._users.keys():
+      self._forgotten.remove(snapshot)
+      if snapshot is self._whole:
+        self._acquire_whole(self.base)
+      if snapshot in self._loaded:
+        self._table.remove(self._loaded.pop(snapshot))

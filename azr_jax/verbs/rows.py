@@ -1,7 +1,7 @@
 """Packs data into rows of a few fixed shapes, and takes results apart again."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.struct
@@ -53,42 +53,78 @@ class RowShapes:
   """The shapes that programs are compiled for.
 
   Attributes:
-    rows: the numbers of rows of a batch, ascending; multiples of the devices
-      that rows are split over.
-    lengths: the tokens of a row, ascending.
+    rows: by the length of a row, the numbers of rows of a batch; both ascend.
+      Rows are split over devices, so these are multiples of a number of them.
     max_sequences_per_row: maximum number of sequences per row.
+    width: D of the decoder.
   """
 
-  rows: tuple[int, ...]
-  lengths: tuple[int, ...]
+  rows: Mapping[int, tuple[int, ...]]
   max_sequences_per_row: int
+  width: int
+
+  @property
+  def longest(self) -> int:
+    """The length of the longest row."""
+    return max(self.rows)
 
   def length_for(self, lengths: Sequence[int]) -> int:
-    """Returns the shortest row for which most of a batch is no padding.
+    """Returns the length of rows that costs the least.
+
+    Short rows cost less attention, long ones have less padding.
 
     Args:
       lengths: the tokens of each sequence, none longer than the longest row.
     """
-    least = max(max(lengths), min(sum(lengths), self.lengths[-1]))
-    return next(length for length in self.lengths if length >= least)
+    fitting = [one for one in self.rows if one >= max(lengths)]
+    return min(fitting, key=lambda length: self._cost(length, lengths))
+
+  def _cost(self, length: int, lengths: Sequence[int]) -> int:
+    """Estimates the cost of packing sequences into rows of a length."""
+    rows = max(
+      -(-sum(lengths) // length),
+      -(-len(lengths) // self.max_sequences_per_row),
+      # No two of these share a row.
+      sum(2 * one > length for one in lengths),
+    )
+    counts = self.rows[length]
+    full, left = divmod(rows, counts[-1])
+    rows = full * counts[-1]
+    if left:
+      rows += next(count for count in counts if count >= left)
+    # A layer has about 12 D^2 weights, and a token attends to its whole row
+    # with 2 D products each.
+    return rows * length * (6 * self.width + length)
 
 
 def shapes(
-  rows: int, row_length: int, multiple: int, max_sequences_per_row: int
+  rows: int,
+  row_length: int,
+  multiple: int,
+  max_sequences_per_row: int,
+  width: int,
 ) -> RowShapes:
-  """Returns the shapes of batches of up to `rows` rows.
+  """Returns the shapes of batches with the tokens of `rows` longest rows.
 
   Args:
-    rows: the largest number of rows.
+    rows: number of rows of the longest kind in a batch.
     row_length: the longest row.
     multiple: the number of devices that rows are split over.
     max_sequences_per_row: see `RowShapes`.
+    width: D of the decoder.
   """
   lengths = [row_length]
   while lengths[0] // _FACTOR >= _SHORTEST:
     lengths.insert(0, lengths[0] // _FACTOR)
-  counts = sorted({multiple, rows + -rows % multiple})
-  return RowShapes(tuple(counts), tuple(lengths), max_sequences_per_row)
+  most = [rows * (row_length // length) for length in lengths]
+  return RowShapes(
+    {
+      length: tuple(sorted({multiple, count + -count % multiple}))
+      for length, count in zip(lengths, most, strict=True)
+    },
+    max_sequences_per_row,
+    width,
+  )
 
 
 def pack(
@@ -110,10 +146,11 @@ def pack(
     lengths = [len(data[index].tokens) for index in indices]
     length = shapes.length_for(lengths)
     rows = packing.assign_rows(lengths, length, shapes.max_sequences_per_row)
-    most = shapes.rows[-1]
+    counts = shapes.rows[length]
+    most = counts[-1]
     for first in range(0, len(rows), most):
       some = rows[first : first + most]
-      count = next(n for n in shapes.rows if n >= len(some))
+      count = next(n for n in counts if n >= len(some))
       members = [[indices[i] for i in row] for row in some]
       yield _batch(data, names, members, (count, length), inner)
 

@@ -71,7 +71,7 @@ class Trainable:
     """Returns log-probabilities and loss, without gradients.
 
     Args:
-      data: the sequences.
+      data: the sequences. Those without `weights` have a loss of 0.
       loss: must be `cross_entropy`.
 
     Raises:
@@ -81,6 +81,7 @@ class Trainable:
       raise ValueError(
         f"loss_fn={loss!r}: expected 'cross_entropy' in a forward pass"
       )
+    data = [data_lib.weighted(datum) for datum in data]
     data_lib.check(data, loss, self._limits)
     found = self._new(data)
     total = 0.0

@@ -6,7 +6,7 @@
 import json
 import pathlib
 
-_EXAMPLES = "12 + 23 = 35\n61 + 20 = 81\n"
+_EXAMPLE = "12 + 23 = 35\n"
 
 
 def is_right(completion: str, answer: str) -> float:
@@ -17,7 +17,7 @@ def is_right(completion: str, answer: str) -> float:
 def main() -> None:
   """Writes the sums of numbers from 20 to 59, as rows of JSON."""
   rows = [
-    {"prompt": f"{_EXAMPLES}{a} + {b} =", "answer": str(a + b)}
+    {"prompt": f"{_EXAMPLE}{a} + {b} =", "answer": str(a + b)}
     for a in range(20, 60)
     for b in range(20, 60)
   ]

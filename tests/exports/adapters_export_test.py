@@ -46,6 +46,7 @@ def greedy(model, tokenizer):
   return written.numpy()[0, prompt["input_ids"].shape[1] :].tolist()
 
 
+@pytest.mark.slow
 def test_sampling_an_adapter_writes_peft_s_greedy_text(
   folders, tmp_path, on_one_device
 ):

@@ -412,7 +412,7 @@ def test_the_agent_of_ssh_has_the_key(gcloud, code, keys, flags, is_fine):
 @pytest.mark.parametrize(
   "flag, message",
   [
-    ("--config.train.steps=3", ""),
+    pytest.param("--config.train.steps=3", "", marks=pytest.mark.slow),
     ("--config.azr.promts=3", "did you mean --config.azr.prompts?"),
   ],
 )

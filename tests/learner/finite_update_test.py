@@ -73,7 +73,9 @@ def learner_over(sizes):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, HUGE])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2)])
+@pytest.mark.parametrize(
+  "sizes", [pytest.param((1, 1, 1), marks=pytest.mark.slow), (1, 4, 2)]
+)
 def test_a_step_that_is_not_finite_changes_nothing(value, sizes):
   """The next step runs as if the skipped one had never happened."""
   batch = tiny_updates.batch_of(8)

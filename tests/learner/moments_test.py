@@ -292,6 +292,7 @@ def test_an_update_on_eight_devices_is_the_one_on_a_single_device():
       np.testing.assert_allclose(*wide, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_of_bfloat16_parameters_are_float32():
   _, state, metrics, _ = made()
   assert (

@@ -314,6 +314,8 @@ def test_none_is_chosen_where_no_covariance_is_inside():
 
 
 def test_a_penalty_that_is_always_zero_is_refused():
-  with pytest.raises(Invalid, match="policy_loss='kl_cov'.*epochs above 1"):
+  with pytest.raises(
+    Invalid, match="policy_loss='kl_cov'.*minibatches above 1"
+  ):
     LearnerSettings(policy_loss="kl_cov")
   LearnerSettings(policy_loss="kl_cov", ratio_to="sampled")

@@ -74,6 +74,18 @@ def test_logits_alone_and_packed(case):
   np.testing.assert_allclose(logits[1], want, atol=1e-5)
 
 
+# The other families decode by the same code.
+DECODED = ("smollm3", "olmo3", "phi3", "gemma3")
+
+
+@pytest.mark.parametrize(
+  "case",
+  [
+    name if name in DECODED else pytest.param(name, marks=pytest.mark.slow)
+    for name in family_cases.CASES
+  ],
+  indirect=True,
+)
 def test_greedy_text_by_cached_decoding(case):
   """The prompt is prefilled; tokens collect and move to pages half-way."""
   _, found, config, params = case

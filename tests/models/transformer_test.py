@@ -123,8 +123,15 @@ def test_packed_segments_equal_separate_rows(params):
 @pytest.mark.parametrize(
   "changes",
   [
-    *({"remat": name} for name in transformer.REMAT_POLICIES if name != "none"),
-    {"inlined": True},
+    {"remat": "full"},
+    *(
+      pytest.param(changes, marks=pytest.mark.slow)
+      for changes in (
+        {"remat": "dots"},
+        {"remat": "offload"},
+        {"inlined": True},
+      )
+    ),
     {"inlined": True, "remat": "dots"},
     {"inlined": True, "joined": True},
     {"config": dataclasses.replace(CONFIG, qkv_bias=True), "joined": True},

@@ -131,7 +131,14 @@ def entries_of(cache, row, count):
   return k[:, :count], v[:, :count]
 
 
-@pytest.mark.parametrize("window, tokens", [(5, 1), (40, 1), (2, 3), (40, 3)])
+@pytest.mark.parametrize(
+  "window, tokens",
+  [
+    (5, 1),
+    (2, 3),
+    *(pytest.param(40, n, marks=pytest.mark.slow) for n in (1, 3)),
+  ],
+)
 @pytest.mark.parametrize("platform", ["loop", "tpu", "gpu"])
 def test_cached_attention_starts_at_the_window(platform, window, tokens):
   """With the other layers' window beside it, as in models with two."""

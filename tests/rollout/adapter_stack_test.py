@@ -79,7 +79,9 @@ def check(text, completion, lora, trained):
   np.testing.assert_allclose(completion.logprobs, logps.max(-1), atol=2e-5)
 
 
-@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize(
+  "is_split", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_each_request_gets_its_adapter(one_device_mesh, is_split):
   """With equal prompts, whose cached tokens differ by adapter."""
   mesh, changes = one_device_mesh, {}

@@ -130,9 +130,14 @@ def random_outputs(experiment):
   "layers, dtype",
   [
     ("scan", "float32"),
-    ("unrolled", "int8"),
-    pytest.param("scan", "int8", marks=pytest.mark.slow),
-    pytest.param("unrolled", "float32", marks=pytest.mark.slow),
+    *(
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in (
+        ("unrolled", "int8"),
+        ("scan", "int8"),
+        ("unrolled", "float32"),
+      )
+    ),
   ],
 )
 def test_sampler_and_learner_agree(layers, dtype):
@@ -174,6 +179,7 @@ def pointers(arrays):
   }
 
 
+@pytest.mark.slow
 def test_a_sampler_on_other_shards_converts_the_base():
   """Sharded kernels would be gathered for each token."""
   changes = {

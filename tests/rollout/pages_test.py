@@ -51,14 +51,15 @@ class Tools:
     assert 0 < decoding <= slots
 
 
-def expected(prompt, seed, sample, limit, with_tools):
+def expected(prompt, seed, sample, limit, with_tools, ignores_ends):
   """Returns a sample's completion, computed token by token."""
   ids, responses = [], [[]]
   while True:
     token = next_token([*prompt, *ids], seed + sample, len(ids))
     ids.append(token)
     responses[-1].append(token)
-    ended = token == 0 or with_tools and len(responses[-1]) == 4
+    ended = token == 0 and not ignores_ends
+    ended |= with_tools and len(responses[-1]) == 4
     if not ended and len(ids) == limit:
       return ids, "length"
     if not ended:
@@ -132,6 +133,7 @@ class Requests:
     prompt += tuple(rng.randrange(1, 100) for _ in range(length - len(prompt)))
     n, limit = rng.choice([1, 1, 2, 5]), rng.randint(1, 24)
     with_tools = rng.random() < 0.4
+    ignores_ends = not with_tools and rng.random() < 0.3
     request, futures = self._stream.submit(
       types.Prompt("", prompt),
       n,
@@ -140,9 +142,11 @@ class Requests:
       # Two steps are in flight at a time.
       priority=(number // 50 + rng.randrange(2), rng.randrange(2)),
       tool_runner=self._tools if with_tools else None,
+      ignores_ends=ignores_ends,
     )
     wanted = [
-      expected(prompt, number, sample, limit, with_tools) for sample in range(n)
+      expected(prompt, number, sample, limit, with_tools, ignores_ends)
+      for sample in range(n)
     ]
     self._open.append((request, futures, wanted))
     return n

@@ -166,13 +166,8 @@ def sample_in_bursts(params, mesh):
   return [future.result() for future in futures], sizes
 
 
-@pytest.mark.parametrize(
-  "sizes",
-  [
-    pytest.param({"data": 8}, marks=pytest.mark.slow),
-    {"data": 4, "fsdp": 2},
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [{"data": 8}, {"data": 4, "fsdp": 2}])
 def test_samples_do_not_depend_on_the_slots_left_to_each_device(
   params, one_device_mesh, monkeypatch, sizes
 ):

@@ -143,7 +143,7 @@ def test_demonstrations_are_sampled_with_the_date_of_the_first_start(
   with session.open_run(str(tmp_path), {}, 60.0) as run:
     passes = [stand_in(EvalPass, samples=1)]
     with pytest.raises(Stop):
-      next(question_evals.answer(settings, "m", None, [], passes, run))
+      next(question_evals.answer(settings, "m", None, [], passes, "full", run))
   assert seen == ["30 Jan"]
 
 

@@ -45,6 +45,7 @@ def make_prompt(tokenizer):
       name="tiny",
       has_steps=False,
       tokenizer=tokenizer,
+      vocab_size=512,
       context=512,
       max_prompt_tokens=128,
       max_tokens=8,

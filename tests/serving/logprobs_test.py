@@ -210,6 +210,16 @@ def test_scores_do_not_depend_on_what_else_is_scored(
     np.testing.assert_allclose(
       last.logprobs[-3:], alone.logprobs[-3:], atol=1e-5
     )
+  ids, scores = sequences[-2], together[len(sequences) - 2]
+  # Its own next tokens, the likeliest ones, and nothing.
+  likeliest = scores.top_ids[:, 0]
+  chosen = np.stack([ids[1:], likeliest, np.full(len(likeliest), -1)], 1)
+  chosen[3, 0] = -1
+  wanted = np.stack([scores.logprobs, scores.top_logprobs[:, 0]], 1)
+  wanted[3, 0] = 0
+  got = scorer.score_targets(params, ids, chosen.astype(np.int32))
+  np.testing.assert_allclose(got[:, :2], wanted, atol=1e-5)
+  np.testing.assert_array_equal(got[:, 2], 0)
 
 
 def test_a_choice_may_be_as_long_as_there_is_room(client, served):

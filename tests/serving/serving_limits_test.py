@@ -183,7 +183,7 @@ def test_a_signal_may_come_while_the_worker_is_busy(serve_with):
     handled = threading.Event()
 
     def interrupted():
-      with worker._lock:
+      with worker._open.lock:
         worker.status()
         worker.end(0.0)
       handled.set()
@@ -199,7 +199,7 @@ def test_a_client_that_goes_away_before_it_is_scored(served):
   client = served.client()
 
   def slow(*args):
-    if any(job.n == 40 for job, _ in worker._unscored):
+    if any(job.n == 40 for job, *_ in worker._unscored._waiting):
       is_cancelled.wait(60)
     return score(*args)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import threading
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import requests
 import tinker
+import torch
 import training
 from tinker import types
 
@@ -176,6 +178,35 @@ def test_a_sampling_client_keeps_its_weights(connect):
   pending = [client.compute_logprobs(prompt) for client in clients]
   for before, now in zip(scores, pending, strict=True):
     np.testing.assert_allclose(now.result()[1:], before[1:], atol=1e-6)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_chosen_ids_of_a_prompt_are_scored(connect, is_sparse):
+  """Like `forward` with the same targets, by the weights of the sampler."""
+  model = connect().create_lora_training_client(NAME, rank=2).result()
+  losses_of(model, 1)
+  sampler = model.save_weights_and_get_sampling_client().result()
+  ids = TEXTS[1]
+  chosen = torch.full((len(ids) - 1, 3), -1)
+  chosen[2, 0], chosen[2, 1], chosen[5, 1] = 9, 0, 17
+  make = types.TensorData.from_torch
+  if is_sparse:
+    make = functools.partial(types.TensorData.from_torch_sparse, pad_value=-1)
+  found = sampler.sample(
+    *(types.ModelInput.from_ints(ids), 1, types.SamplingParams(max_tokens=1)),
+    target_prompt_logprobs=make(chosen),
+  ).result()
+  got = found.target_prompt_logprobs.to_torch()
+  wide = types.Datum(
+    model_input=types.ModelInput.from_ints(ids[:-1]),
+    loss_fn_inputs={
+      "target_tokens": types.TensorData.from_torch(chosen.clamp(min=0)),
+      "weights": types.TensorData.from_torch((chosen >= 0).float()),
+    },
+  )
+  [scored] = model.forward([wide], "cross_entropy").result().loss_fn_outputs
+  want = scored["logprobs"].to_torch()
+  np.testing.assert_allclose(got, want * (chosen >= 0), atol=1e-5)
 
 
 def test_a_saved_state_gives_the_same_next_step(

@@ -40,6 +40,7 @@ def evals_of(settings, key=None, tokenizer=None):
     stand_in(Sampler),
     tokenizer or Recorder(),
     jax.random.key(0) if key is None else key,
+    templates=None,
     has_own=False,
     steps=1,
     say=[].append,

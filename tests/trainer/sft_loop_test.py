@@ -7,7 +7,7 @@ from azr_jax import sft
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import sft as sft_config
 from azr_jax.learner import packing
-from azr_jax.trainer import settings, sft_loop
+from azr_jax.trainer import settings, sft_batches, sft_loop
 
 
 def test_rows_that_hold_no_conversation_are_refused(tmp_path):
@@ -17,25 +17,66 @@ def test_rows_that_hold_no_conversation_are_refused(tmp_path):
     sft.train(config, str(tmp_path))
 
 
-def test_the_loss_of_a_step_is_the_mean_over_its_trained_tokens():
-  """Rows hold 4, 3 and 2 trained tokens, and a step takes two of them."""
-  examples = [
+def examples_of(*lengths):
+  return [
     packing.TrainingExample(
       np.arange(length, dtype=np.int32),
       np.arange(length) >= 2,
       0.0,
       np.zeros(length, np.float32),
     )
-    for length in (6, 5, 4)
+    for length in lengths
   ]
-  rows = packing.pack(
-    examples, row_length=6, rows_multiple=1, aggregation="token_mean"
-  )
-  for step, trained in enumerate((7, 6, 5)):
-    batch = sft_loop._batch(rows, step, 2)
-    assert batch.loss_weights.shape == (1, 2, 6)
-    weights = batch.loss_weights[batch.loss_mask > 0]
-    np.testing.assert_allclose(weights, np.full(trained, 1 / trained))
+
+
+ROWS = sft_batches.RowShape(length=6, max_sequences=32, count=2)
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_trained_tokens():
+  """Rows hold 4, 3 and 2 trained tokens, and a step takes two of them."""
+  made = sft_batches.of_rows(examples_of(6, 5, 4), ROWS, 2, 0)
+  assert made.per_epoch == 1.5
+  trained = made.rows.loss_mask.sum(1).astype(int)
+  batch = made.of_step(0)
+  assert batch.loss_weights.shape == (1, 2, 6)
+  weights = batch.loss_weights[batch.loss_mask > 0]
+  count = trained[:2].sum()
+  np.testing.assert_allclose(weights, np.full(count, 1 / count))
+
+
+def test_each_epoch_takes_every_item_once_in_an_order_of_its_own():
+  taken = np.concatenate([sft_batches.take(i, 7, 10, 3) for i in range(10)])
+  epochs = taken.reshape(7, 10)
+  assert all(sorted(epoch) == list(range(10)) for epoch in epochs.tolist())
+  assert epochs[0].tolist() == list(range(10))
+  assert len({tuple(epoch) for epoch in epochs.tolist()}) == 7
+  again = sft_batches.take(5, 7, 10, 3)
+  np.testing.assert_array_equal(again, taken[35:42])
+
+
+def test_a_step_has_its_number_of_conversations():
+  examples = examples_of(7, 4, 4, 6, 3, 5, 7)
+  made = sft_batches.of_conversations(examples, 3, ROWS, 7, 0)
+  assert made.per_epoch == pytest.approx(7 / 3)
+  for step in range(7):
+    batch = made.of_step(step)
+    assert batch.tokens.shape == (made.micro_batches, 2, 6)
+    segments = batch.segment_ids
+    assert segments.max(-1).sum() == 3
+    assert batch.loss_weights.sum() == pytest.approx(1, rel=1e-6)
+
+
+def test_epochs_set_the_number_of_steps_and_scale_the_schedule():
+  config = sft_config.get_config("code_qwen2.5-7b")
+  c = settings.read_supervised(config).shared
+  found = sft_loop.planned(c, 4000 / 32)
+  assert found.train.steps == found.optimizer.decay_steps == 375
+  assert found.optimizer.warmup_steps == 37
+  paper = sft_loop.planned(c, 6500 / 32)
+  assert (paper.train.steps, paper.optimizer.warmup_steps) == (610, 60)
+  config.data.epochs = 0.0
+  kept = settings.read_supervised(config).shared
+  assert sft_loop.planned(kept, 125.0) == kept
 
 
 def test_no_other_mean_can_be_asked_for():

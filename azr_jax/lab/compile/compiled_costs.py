@@ -177,6 +177,7 @@ def forecast_step(
     c.learner.epochs,
     c.learner.max_sequences_per_row,
     c.critic.num_minibatches,
+    c.learner.minibatches,
   )
   return draws_lib.forecast_steps(
     load,

@@ -49,6 +49,7 @@ class LearnerRules:
     row_length: tokens of a row.
     micro_rows: rows of a micro-batch, padded to the mesh.
     epochs: updates on each batch.
+    minibatches: optimizer steps of an update.
     max_sequences_per_row: maximum number of sequences in a row.
     critic_steps: maximum number of the critic's optimizer steps on a batch;
       each has at least one micro-batch.
@@ -59,6 +60,7 @@ class LearnerRules:
   epochs: int = 1
   max_sequences_per_row: int = packing.MAX_SEQUENCES_PER_ROW
   critic_steps: int = 0
+  minibatches: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +116,7 @@ def step(
   c = learner_costs
   score_s = c.score_call_s + micro_batches * c.score_micro_batch_s
   critic_s = min(learner_rules.critic_steps, micro_batches) * c.critic_step_s
-  epoch_s = c.call_s + critic_s + micro_batches * c.micro_batch_s
+  calls_s = learner_rules.minibatches * c.call_s
+  epoch_s = calls_s + critic_s + micro_batches * c.micro_batch_s
   update_s = score_s + learner_rules.epochs * epoch_s
   return SimulatedStep(simulated, rows, micro_batches, update_s, c.params_s)

@@ -123,13 +123,9 @@ def make_programs(
       c, sampling, device_bytes(policy) + own_bytes + other_bytes
     ),
   ]
-  programs.append(
-    Program(
-      "score",
-      _lower_score(c, model, whole, batch, mesh),
-      device_bytes(policy.opt_state) + other_bytes,
-    )
-  )
+  opt_bytes = device_bytes(policy.opt_state) + other_bytes
+  score = _lower_score(c, model, whole, batch, mesh)
+  programs.append(Program("score", score, opt_bytes))
   if critic is not None:
     policy_bytes = device_bytes(policy) + device_bytes(fixed.reference)
     programs += _critic_programs(learner, critic, batch, fixed, policy_bytes)
@@ -140,17 +136,21 @@ def make_programs(
       Program(
         "prepare",
         lambda: prepare.lower(whole, policy.step, unprepared),
-        device_bytes(policy.opt_state) + other_bytes,
+        opt_bytes,
       )
     )
     batch = batch.replace(
       **{name: _row_sharded(x, mesh) for name, x in fields.items()}
     )
   lower = learner.policy_update.lower
+  part = []
+  if c.learner.minibatches > 1:
+    part = [jax.ShapeDtypeStruct((), jnp.int32)]
+    batch = batch.replace(minibatch=batch.tokens)
   programs.append(
     Program(
       "update",
-      lambda: lower(policy, batch, fixed),
+      lambda: lower(policy, batch, fixed, *part),
       device_bytes(critic),
     )
   )

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 import ml_collections
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.evals import template_folder
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.parallel import memory
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks.countdown import generator, proposals, puzzle_files
 from azr_jax.tasks.countdown import prompts as prompt_lib
+from azr_jax.tasks.templates import PromptSettings
 from azr_jax.trainer import loading, sizes
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import SamplingSettings
@@ -45,6 +47,7 @@ class ProposeRunSettings(SamplingSettings):
   """A configuration of `azr_jax.propose`."""
 
   propose: ProposeSettings = ProposeSettings()
+  prompts: PromptSettings = PromptSettings()
 
 
 @memory.explained(memory.SAMPLING_KEYS)
@@ -107,6 +110,9 @@ def _proposed(
 ) -> Iterator[Puzzle | None]:
   """Yields a model's proposals; None for one that cannot be parsed."""
   c = settings.propose
+  prompt_format = (
+    template_folder.read(**vars(settings.prompts)) or c.prompt_format
+  )
   examples = [
     puzzle
     for puzzle, _ in generator.generate(settings.seed, c.prompts * c.references)
@@ -114,7 +120,7 @@ def _proposed(
   texts = [
     prompt_lib.propose_prompt(
       examples[index * c.references : (index + 1) * c.references],
-      c.prompt_format,
+      prompt_format,
     )
     for index in range(c.prompts)
   ]

@@ -16,6 +16,7 @@ from azr_jax.systems import benchmark_agents
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tasks.templates import PromptFormat
 from azr_jax.trainer import build, loading, scoring, sizes
 from azr_jax.trainer.settings import EvaluateSettings
 
@@ -26,6 +27,7 @@ def answer(
   step: int | None,
   questions: Sequence[Question],
   eval_passes: Sequence[EvalPass],
+  prompt_format: PromptFormat,
   run: Run,
 ) -> Iterator[tuple[EvalPass, pathlib.Path, Tokenizer]]:
   """Yields each finished pass, its record file, and the tokenizer.
@@ -36,6 +38,7 @@ def answer(
     step: a run's checkpoint step; None takes the newest.
     questions: the questions of every pass.
     eval_passes: the passes, in order.
+    prompt_format: the name of a format, or a user's prompts.
     run: the open folder of the records; questions with a record are skipped.
   """
   scoring.require_same_sandbox(settings, model_spec)
@@ -56,6 +59,7 @@ def answer(
         executor,
         run.hosts,
         settings.executor,
+        prompt_format,
       )
       key = keys.fold(policy.key, Purpose.PASS_RATES, number)
       with policy.with_key(key, eval_pass.temperature) as answering:
@@ -65,7 +69,7 @@ def answer(
           answering,
           executor,
           run.hosts,
-          settings.evaluate.prompt_format,
+          prompt_format,
           path,
           agent,
           settings.evaluate.arguments,

@@ -73,13 +73,20 @@ def estimate(
       another model or config.
   """
   settings = train_settings.read(PotentialRunSettings, config)
+  settings, templates = scoring.read_prompts(settings)
   c = settings.potential
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)
     eval_passes = measurement.potential_eval_passes(c.agents, c.temperatures)
     answered = question_evals.answer(
-      settings, model_spec, identity["step"], questions, eval_passes, run
+      settings,
+      model_spec,
+      identity["step"],
+      questions,
+      eval_passes,
+      templates or settings.evaluate.prompt_format,
+      run,
     )
     rates = measurement.rates(questions, [path for _, path, _ in answered])
     if run.is_primary:

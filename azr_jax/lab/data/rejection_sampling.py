@@ -93,6 +93,7 @@ def sample(
       model or config, or no answer is correct.
   """
   settings = train_settings.read(TrajectoriesRunSettings, config)
+  settings, templates = scoring.read_prompts(settings)
   c = settings.trajectories
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
@@ -102,10 +103,16 @@ def sample(
       EvalPass(style, agents.CONVERSATION, style, temperature, c.samples)
       for style in c.solution_styles
     ]
-    prompt_format = settings.evaluate.prompt_format
+    prompt_format = templates or settings.evaluate.prompt_format
     correct: list[Demonstration] = []
     for eval_pass, path, tokenizer in question_evals.answer(
-      settings, model_spec, identity["step"], questions, eval_passes, run
+      settings,
+      model_spec,
+      identity["step"],
+      questions,
+      eval_passes,
+      prompt_format,
+      run,
     ):
       for record in record_files.read(path):
         prompt = prompts.ask(

@@ -77,6 +77,15 @@ def mapping(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
   return value
 
 
+def operation(body: Mapping[str, Any]) -> tuple[str, int]:
+  """Returns the model and the number of an operation.
+
+  Raises:
+    ApiError: one is missing or invalid.
+  """
+  return text(body, "model_id"), integer(body, "seq_id")
+
+
 def adam(body: Mapping[str, Any]) -> Adam:
   """Returns the numbers of an `optim_step`.
 

@@ -1,10 +1,13 @@
 """Names of saved states: tinker://MODEL/KIND/NAME, each a folder."""
 
+import contextlib
 import dataclasses
 import datetime
 import pathlib
 import re
 import shutil
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from azr_jax.models.adapters import Lora
@@ -13,6 +16,7 @@ from azr_jax.serving.tinker import store
 
 WEIGHTS, SAMPLER = "weights", "sampler_weights"
 _SCHEME = "tinker://"
+_NEW = ".new"
 _NAME = re.compile(r"[\w-][\w.-]{0,127}", re.A)
 
 
@@ -40,7 +44,11 @@ class Saved:
 
 
 class Checkpoints:
-  """The saved states below a folder."""
+  """The saved states below a folder. Every method is thread-safe.
+
+  A state is written to a hidden folder beside its own. Once that has the file
+  that ends a save, it replaces what it supersedes, also after a kill.
+  """
 
   def __init__(self, root: pathlib.Path):
     """Creates nothing.
@@ -49,6 +57,7 @@ class Checkpoints:
       root: the folder of all states.
     """
     self._root = root
+    self._lock = threading.Lock()
 
   def path(self, model_id: str, kind: str, name: str) -> str:
     """Returns the name of a state for clients.
@@ -64,7 +73,7 @@ class Checkpoints:
       )
     return f"{_SCHEME}{model_id}/{kind}/{name}"
 
-  def folder(self, path: str) -> pathlib.Path:
+  def _folder(self, path: str) -> pathlib.Path:
     """Returns the folder of a name.
 
     Raises:
@@ -87,19 +96,44 @@ class Checkpoints:
     Raises:
       ApiError: there is none of this name.
     """
-    folder = self.folder(path)
-    about = store.read_about(folder)
+    folder = self._folder(path)
+    with self._lock:
+      _settle(_new(folder))
+      about = store.read_about(folder)
     if about is None:
       raise ApiError(404, f"{path!r:.200}: expected the path of a saved state")
     return Saved(path, folder, about)
 
+  def exists(self, path: str) -> bool:
+    """Returns whether there is a finished state of a name."""
+    try:
+      self.find(path)
+    except ApiError:
+      return False
+    return True
+
+  @contextlib.contextmanager
+  def replacing(self, path: str) -> Iterator[pathlib.Path]:
+    """Yields a new folder, which becomes that of a name if it was saved."""
+    folder = self._folder(path)
+    new = _new(folder)
+    with self._lock:
+      _settle(new)
+    shutil.rmtree(new, ignore_errors=True)  # A save that was killed.
+    yield new
+    with self._lock:
+      _settle(new)
+
   def every(self) -> list[Saved]:
     """Returns all finished states, the oldest first."""
     found = []
-    for file in self._root.glob(f"*/*/*/{store.ABOUT}"):
-      about = store.read_about(file.parent)
-      if about is not None:
-        found.append(Saved(about["path"], file.parent, about))
+    with self._lock:
+      for new in self._root.glob(f"*/*/.*{_NEW}"):
+        _settle(new)
+      for file in self._root.glob(f"*/*/*/{store.ABOUT}"):
+        about = store.read_about(file.parent)
+        if about is not None:
+          found.append(Saved(about["path"], file.parent, about))
     return sorted(found, key=lambda one: one.about["time"])
 
   def delete(self, path: str) -> None:
@@ -109,9 +143,8 @@ class Checkpoints:
       ApiError: there is none of this name.
     """
     folder = self.find(path).folder
-    # Without this file, the rest no longer counts as a state.
-    (folder / store.ABOUT).unlink()
-    shutil.rmtree(folder)
+    with self._lock:
+      _delete(folder)
 
   def describe(self, saved: Saved) -> dict[str, Any]:
     """Returns the fields of a state in lists of states."""
@@ -128,6 +161,26 @@ class Checkpoints:
       ),
       "public": False,
     }
+
+
+def _new(folder: pathlib.Path) -> pathlib.Path:
+  """Returns the hidden folder in which a state is written."""
+  return folder.with_name(f".{folder.name}{_NEW}")
+
+
+def _settle(new: pathlib.Path) -> None:
+  """Puts a state that was written to a hidden folder in its place."""
+  if store.read_about(new) is not None:
+    folder = new.with_name(new.name[1 : -len(_NEW)])
+    _delete(folder)
+    new.rename(folder)
+
+
+def _delete(folder: pathlib.Path) -> None:
+  """Deletes a state, if it exists."""
+  # Without this file, the rest no longer counts as a state.
+  (folder / store.ABOUT).unlink(missing_ok=True)
+  shutil.rmtree(folder, ignore_errors=True)
 
 
 def about(

@@ -104,7 +104,7 @@ def open_training(
   studio = Studio(_parts(c, spec, policy))
   checkpoints = Checkpoints(storage.resolve(folder))
   service = Service(
-    *(worker, studio, checkpoints, name, _tokenizer_id(spec, name)),
+    *(worker, studio, checkpoints, served, _tokenizer_id(spec, name)),
     max_rank=limits.max_rank,
     max_models=limits.max_models,
     max_snapshots=limits.max_snapshots,
@@ -161,6 +161,7 @@ def _parts(c: ServeSettings, spec: str, policy: Policy) -> Parts:
       longest,
       mesh_lib.padded_rows(1, mesh),
       limits.max_sequences_per_row,
+      engine.model.config.hidden_size,
     ),
     chunk_tokens=limits.chunk_tokens,
     config=lambda lora: _run_config(c, spec, lora),

@@ -39,12 +39,16 @@ class _Pending:
   Attributes:
     is_done: set once there is a reply.
     reply: the result, or the error as JSON.
+    owner: the session that it ends with.
+    cancel: cancels the operation. None before it runs.
     drop_at: the time at which nobody needs it any more.
   """
 
   is_done: asyncio.Event
   reply: Reply | None
   drop_at: float
+  owner: str
+  cancel: Callable[[], object] | None = None
 
 
 class Futures:
@@ -68,25 +72,50 @@ class Futures:
   def __len__(self) -> int:
     return len(self._pending)
 
-  def begin(self, key: Hashable) -> tuple[str, bool]:
-    """Returns the request id of an operation, and whether it is new."""
-    self._drop_old()
+  def begin(self, key: Hashable, owner: str = "") -> tuple[str, bool]:
+    """Returns the request id of an operation, and whether it is new.
+
+    Args:
+      key: names the operation.
+      owner: the session that it ends with.
+    """
+    self.drop_old()
     known = self._ids.get(key)
     if known is not None:
       return known, False
     request_id = uuid.uuid4().hex
     drop_at = self._now() + _UNFETCHED_S
-    self._pending[request_id] = _Pending(asyncio.Event(), None, drop_at)
+    self._pending[request_id] = _Pending(asyncio.Event(), None, drop_at, owner)
     self._ids[key], self._keys[request_id] = request_id, key
     return request_id, True
 
+  def run(self, request_id: str, cancel: Callable[[], object]) -> None:
+    """Records how to cancel an operation that runs now."""
+    self._pending[request_id].cancel = cancel
+
   def finish(self, request_id: str, reply: Reply) -> None:
-    """Sets the result of an operation."""
+    """Sets the result of an operation, unless it has one."""
     pending = self._pending.get(request_id)
-    if pending is not None:
-      pending.reply = reply
+    if pending is not None and pending.reply is None:
+      pending.reply, pending.cancel = reply, None
       pending.drop_at = self._now() + _UNFETCHED_S
       pending.is_done.set()
+
+  def end(self, owner: str, reply: Reply) -> None:
+    """Ends the operations of a session.
+
+    Args:
+      owner: the session.
+      reply: the result of those that have none yet, which are cancelled.
+    """
+    drop_at = self._now() + _FETCHED_S
+    for request_id, pending in list(self._pending.items()):
+      if pending.owner == owner:
+        cancel = pending.cancel
+        self.finish(request_id, reply)
+        pending.drop_at = min(pending.drop_at, drop_at)
+        if cancel is not None:
+          cancel()
 
   async def fetch(self, request_id: str, within_s: float) -> Reply | None:
     """Returns a result; None if it does not exist in time.
@@ -107,7 +136,7 @@ class Futures:
     pending.drop_at = min(pending.drop_at, self._now() + _FETCHED_S)
     return pending.reply
 
-  def _drop_old(self) -> None:
+  def drop_old(self) -> None:
     """Drops the results that nobody needs any more."""
     now = self._now()
     old = [

@@ -87,7 +87,7 @@ class Studio:
   @property
   def limits(self) -> DataLimits:
     """The limits on data."""
-    longest = self._parts.shapes.lengths[-1]
+    longest = self._parts.shapes.longest
     return DataLimits(longest, self._parts.engine.model.config.vocab_size)
 
   def _make_verbs(self, lora: Lora | None) -> Verbs:

@@ -11,7 +11,8 @@ from jaxtyping import Float32, Int32, Shaped
 
 from azr_jax.serving.errors import ApiError
 from azr_jax.serving.scoring import Scores
-from azr_jax.serving.tinker import messages
+from azr_jax.serving.tinker import messages, sparse
+from azr_jax.serving.tinker.prompt_targets import PromptTargets
 from azr_jax.verbs.data import Datum
 
 # Number -> dtype of a tensor. numpy has no bfloat16; the SDK sends none.
@@ -133,7 +134,9 @@ def _read_tensor(what: str, tensor: Any) -> Shaped[np.ndarray, "..."]:
     )
   shape = tuple(tensor.shape)
   if tensor.HasField("sparse_csr"):
-    return _read_sparse(what, tensor.sparse_csr, shape, dtype)
+    csr = tensor.sparse_csr
+    ends, columns = (_array(x, _DTYPES[2]) for x in (csr.crow, csr.col))
+    return sparse.dense(what, _array(csr.values, dtype), (ends, columns), shape)
   values = _array(tensor.dense, dtype)
   if not shape:
     return values
@@ -142,27 +145,6 @@ def _read_tensor(what: str, tensor: Any) -> Shaped[np.ndarray, "..."]:
       f"{what} has {values.size} numbers", f"as many as shape {shape} says"
     )
   return values.reshape(shape)
-
-
-def _read_sparse(
-  what: str, csr: Any, shape: tuple[int, ...], dtype: np.dtype
-) -> Shaped[np.ndarray, "_S K"]:
-  """Returns the array of a matrix in compressed rows; other cells are 0."""
-  values = _array(csr.values, dtype)
-  ends, columns = (_array(x, _DTYPES[2]) for x in (csr.crow, csr.col))
-  counts = np.diff(ends)
-  is_valid = (
-    len(shape) == 2
-    and len(ends) == shape[0] + 1
-    and len(values) == len(columns) == (ends[-1] if len(ends) else -1)
-    and (ends[0] == 0 and counts.min(initial=0) >= 0)
-    and (not columns.size or (0 <= columns.min() and columns.max() < shape[1]))
-  )
-  if not is_valid:
-    raise _refused(what, f"a sparse matrix of shape {shape}")
-  found = np.zeros(shape, dtype)
-  found[np.repeat(np.arange(shape[0]), counts), columns] = values
-  return found
 
 
 def write_outputs(
@@ -225,21 +207,21 @@ class Sampled:
 def write_samples(
   sequences: Sequence[Sampled],
   prompt_length: int,
+  targets: PromptTargets | None = None,
   *,
   with_prompt: bool,
   num_prompt_top: int,
   num_top: int,
-  targets: Float32[np.ndarray, "_S K"] | None = None,
 ) -> bytes:
   """Returns the result of `asample`.
 
   Args:
     sequences: the samples of one prompt.
     prompt_length: the prompt's tokens.
+    targets: the ids whose log-probabilities the client wants, if any.
     with_prompt: whether to return the prompt's log-probabilities.
     num_prompt_top: number of likeliest tokens at each position of the prompt.
     num_top: number of likeliest tokens at each sampled position.
-    targets: log-probabilities of chosen ids of the prompt [S - 1, K].
   """
   response = messages.new("SampleResponse")
   for one in sequences:
@@ -259,11 +241,19 @@ def write_samples(
     stop = prompt_length - 1
     top = response.topk_prompt_logprobs
     _write_top(top, scores, 0, stop, num_prompt_top, 1)
-  if targets is not None:
+  if targets is not None and scores is not None:
+    assert scores.chosen is not None
     tensor = response.target_prompt_logprobs
-    tensor.dense = targets.astype("<f4").tobytes()
     tensor.dtype = _FLOAT32
-    tensor.shape.extend(targets.shape)
+    tensor.shape.extend(targets.ids.shape)
+    if targets.layout is None:
+      tensor.dense = scores.chosen.astype("<f4").tobytes()
+    else:
+      ends, columns = targets.layout
+      values = sparse.listed(scores.chosen, targets.layout)
+      tensor.sparse_csr.values = values.astype("<f4").tobytes()
+      tensor.sparse_csr.crow = ends.astype("<i8").tobytes()
+      tensor.sparse_csr.col = columns.astype("<i8").tobytes()
   return response.SerializeToString()
 
 

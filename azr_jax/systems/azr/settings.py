@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from azr_jax.config.settings import Invalid, Settings, setting
+from azr_jax.config.settings import Settings, setting
 from azr_jax.systems.azr.extensions.intrinsic import IntrinsicRewards
 from azr_jax.systems.azr.extensions.labels import (
   EXECUTOR,
@@ -15,7 +15,7 @@ from azr_jax.systems.azr.extensions.repetition import RepetitionSettings
 from azr_jax.systems.azr.extensions.settings import AppendixSettings
 from azr_jax.systems.azr.rewards import UNLEARNABLE_REWARDS, RewardRules
 from azr_jax.systems.proposer_rewards import PROPOSER_REWARDS
-from azr_jax.tasks.programs import buffer, parsing, templates
+from azr_jax.tasks.programs import buffer, parsing
 from azr_jax.tasks.programs import prompts as prompts_lib
 from azr_jax.tasks.programs.task import (
   DEDUCTION,
@@ -110,14 +110,8 @@ class AZRSettings(Settings):
   prompt_format: str = setting(
     "full",
     "prompt wording: in full, shortened, or with examples",
-    paper="figures 33 to 39; enter them with prompt_templates",
+    paper="figures 33 to 39; enter them with prompts.templates",
     choices=prompts_lib.PROMPT_FORMATS,
-  )
-  prompt_templates: str = setting(
-    "",
-    "folder of prompts that replace the built-in ones (templates.py)",
-    paper="figures 33 to 39; not included",
-    expert=True,
   )
   equality_rule: bool = setting(
     False,
@@ -237,16 +231,6 @@ class AZRSettings(Settings):
 
   def check(self) -> None:
     """Rejects settings that contradict each other."""
-    if self.prompt_templates:
-      if self.prompt_format != prompts_lib.FULL:
-        raise self.invalid(
-          "prompt_format", f"{prompts_lib.FULL!r} with prompt_templates"
-        )
-      try:
-        templates.read(self.prompt_templates, self.task_types)
-      except ValueError as error:
-        value = self.prompt_templates
-        raise Invalid("prompt_templates", f"={value!r}: {error}") from None
     is_voting = (
       MAJORITY in (self.labels, self.proposer_labels)
       or self.unverified_fraction > 0

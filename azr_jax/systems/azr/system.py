@@ -50,11 +50,10 @@ from azr_jax.tasks.programs import buffer as buffer_lib
 from azr_jax.tasks.programs import templates
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
+from azr_jax.tasks.templates import PromptFiles
 
 # Tasks proposed within this many steps count as fresh.
 FRESH_STEPS = 50
-# State key: digest of the user's prompt templates; "" without any.
-_TEMPLATES = "prompt_templates"
 
 
 class AZR(System):
@@ -81,9 +80,7 @@ class AZR(System):
       limits.timeout_s,
       settings.equality_rule,
       settings.answer_format,
-      templates.read(settings.prompt_templates, settings.task_types)
-      if settings.prompt_templates
-      else None,
+      context.templates,
     )
     appendix = settings.appendix
     self._proposer = Proposer(
@@ -133,6 +130,17 @@ class AZR(System):
         )
 
   @classmethod
+  def prompt_files(cls, settings: AZRSettings) -> PromptFiles:
+    """Returns the prompts of the task types that are played."""
+    roles = [
+      f"{role}_{task_type}"
+      for role in (PROPOSE, SOLVE)
+      for task_type in settings.task_types
+    ]
+    names = templates.FRAME, templates.REFERENCE, templates.CASE, *roles
+    return {name: templates.FILES[name] for name in names}
+
+  @classmethod
   def about(cls, settings: AZRSettings) -> About:
     """Returns facts about the system under these settings.
 
@@ -160,27 +168,14 @@ class AZR(System):
   def state_dict(self) -> dict[str, Any]:
     """Returns the buffers and the answer counts as JSON values."""
     buffers = {name: b.state_dict() for name, b in self.buffers.items()}
-    custom = self._prompt_builder.custom_templates
-    return {
-      **buffers,
-      **self._extensions.state_dict(),
-      _TEMPLATES: custom.digest if custom else "",
-    }
+    return {**buffers, **self._extensions.state_dict()}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Restores what `state_dict` returned.
 
     Raises:
-      ValueError: the state has no buffer for one of the task types, or was
-        saved with other prompt templates.
+      ValueError: the state has no buffer for one of the task types.
     """
-    custom = self._prompt_builder.custom_templates
-    if custom and state.get(_TEMPLATES) != custom.digest:
-      raise ValueError(
-        f"config.azr.prompt_templates={self.settings.prompt_templates!r}: the "
-        "files changed after the run started: expected the same prompts, or "
-        "another --workdir"
-      )
     for name, buffer in self.buffers.items():
       if name not in state:
         raise ValueError(

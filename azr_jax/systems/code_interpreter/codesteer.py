@@ -35,6 +35,7 @@ from azr_jax.systems.code_interpreter.phases import (
   printed,
 )
 from azr_jax.tasks.questions import prompts as question_prompts
+from azr_jax.tasks.templates import PromptFormat
 from azr_jax.tools import code_blocks
 
 # `solver_temperature` that uses the temperature of the other roles.
@@ -105,7 +106,7 @@ class CodeSteer:
   def __init__(
     self,
     jobs: SharedJobs,
-    prompt_format: str,
+    prompt_format: PromptFormat,
     libraries: tuple[str, ...],
     template_arguments: Mapping[str, Any] | None = None,
     *,
@@ -119,7 +120,8 @@ class CodeSteer:
 
     Args:
       jobs: runs scripts.
-      prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
+      prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`, or a
+        user's prompts.
       libraries: packages that scripts may import besides the standard library.
       template_arguments: extra arguments of the chat template, by name.
     """

@@ -21,6 +21,7 @@ from azr_jax.rollout.policy import Agent, Policy
 from azr_jax.systems.code_interpreter import agents as agents_lib
 from azr_jax.tasks.questions import prompts
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tasks.templates import PromptFormat
 
 # The paper only says that there are five temperatures.
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -68,7 +69,7 @@ def run(
   policy: Policy,
   executor: Executor,
   hosts: Hosts,
-  prompt_format: str,
+  prompt_format: PromptFormat,
   path: pathlib.Path,
   agent: Agent,
   template_arguments: Mapping[str, Any],
@@ -82,7 +83,7 @@ def run(
     policy: answers the questions. Do not reuse its key after the pass.
     executor: grades the answers.
     hosts: the hosts of the run. Either all of them see the file, or none does.
-    prompt_format: one of `prompts.PROMPT_FORMATS`.
+    prompt_format: one of `prompts.PROMPT_FORMATS`, or a user's prompts.
     path: the record file.
     agent: the agent of `eval_pass.agent`.
     template_arguments: extra arguments of the chat template, by name.

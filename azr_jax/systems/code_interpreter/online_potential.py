@@ -29,6 +29,7 @@ from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.systems.system import Context
 from azr_jax.tasks.questions import pass_rates
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tasks.templates import PromptFormat, Templates
 from azr_jax.types import Params
 
 FOLDER = "potential"
@@ -40,7 +41,7 @@ def estimate(
   questions: Sequence[Question],
   eval_passes: Sequence[EvalPass],
   agents: Mapping[str, Agent],
-  prompt_format: str,
+  prompt_format: PromptFormat,
   context: Context,
   stage: int,
   template_arguments: Mapping[str, Any],
@@ -52,7 +53,7 @@ def estimate(
     questions: the questions of the run.
     eval_passes: the agents and temperatures to sample with.
     agents: the agents of the passes, by name.
-    prompt_format: one of `prompts.PROMPT_FORMATS`.
+    prompt_format: one of `prompts.PROMPT_FORMATS`, or a user's prompts.
     context: the resources of the run, with its records.
     stage: the stage that is about to start.
     template_arguments: extra arguments of the chat template, by name.
@@ -61,7 +62,9 @@ def estimate(
     "params": _fingerprint(policy.params),
     "questions": _digest(questions),
     "passes": [eval_pass.name for eval_pass in eval_passes],
-    "prompt_format": prompt_format,
+    "prompt_format": prompt_format.digest
+    if isinstance(prompt_format, Templates)
+    else prompt_format,
   }
   with context.records.folder(f"{FOLDER}/stage_{stage}", identity) as files:
     for number, eval_pass in enumerate(eval_passes):

@@ -30,7 +30,7 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.config.settings import Invalid
-from azr_jax.curricula.improvement_potential import OFFLINE, PassRate
+from azr_jax.curricula.improvement_potential import OFFLINE, ONLINE, PassRate
 from azr_jax.curricula.stages import CurriculumStages
 from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
@@ -59,6 +59,7 @@ from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import pass_rates as pass_rates_lib
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
+from azr_jax.tasks.templates import PromptFiles
 from azr_jax.tools import code_blocks
 from azr_jax.tools.python_tool import PythonTool
 
@@ -163,6 +164,15 @@ class CodeInterpreter(GroupSystem[StepItems]):
       )
 
   @classmethod
+  def prompt_files(cls, settings: CodeInterpreterSettings) -> PromptFiles:
+    """Returns the prompts of conversations, and of agents that measure."""
+    # Agents that measure pass rates write text alone or code alone, too.
+    measures = settings.curriculum in ONLINE
+    styles = ("free", "text", "code") if measures else ("free",)
+    names = [prompts.file_of(style) for style in styles]
+    return {name: prompts.FILES[name] for name in names}
+
+  @classmethod
   def about(cls, settings: CodeInterpreterSettings) -> About:
     """Returns facts about the system under these settings."""
     return dataclasses.replace(
@@ -215,7 +225,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
     settings = self.settings
     steer = CodeSteer(
       jobs,
-      settings.prompt_format,
+      self.context.prompt_format(settings.prompt_format),
       tool.libraries,
       settings.arguments,
       **vars(settings.steer),
@@ -263,7 +273,12 @@ class CodeInterpreter(GroupSystem[StepItems]):
     """Returns graded conversations about a question; [] if it is too long."""
     settings, question = self.settings, self._questions[taken.items[index]]
     chat = Chat(policy.tokenizer, settings.arguments)
-    text = prompts.ask(question.text, "free", settings.prompt_format, chat)
+    text = prompts.ask(
+      question.text,
+      "free",
+      self.context.prompt_format(settings.prompt_format),
+      chat,
+    )
     prompt = policy.prompt(text, question)
     if not policy.fits(prompt):
       return []
@@ -305,7 +320,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
         settings.pass_rate_agents, settings.pass_rate_temperatures
       ),
       self.make_agents(),
-      settings.prompt_format,
+      self.context.prompt_format(settings.prompt_format),
       self.context,
       self._stages.stage(step),
       settings.arguments,

@@ -47,6 +47,7 @@ from azr_jax.systems.groups import GroupSystem, StepItems
 from azr_jax.systems.proposer_rewards import learnability
 from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.countdown import difficulty, prompts, proposals
+from azr_jax.tasks.templates import PromptFiles
 
 SOLVE, PROPOSE = "solve", "propose"
 
@@ -138,6 +139,12 @@ class Countdown(GroupSystem[StepPuzzles]):
         f"{rollout.step_tokens}, because a proposal's reward needs the pass "
         "rate of its puzzle in the same step",
       )
+
+  @classmethod
+  def prompt_files(cls, settings: CountdownSettings) -> PromptFiles:
+    """Returns the prompts of solutions and, if there are any, of proposals."""
+    names = prompts.SOLVE, *([prompts.PROPOSE] if settings.proposals else [])
+    return {name: prompts.FILES[name] for name in names}
 
   @classmethod
   def about(cls, settings: CountdownSettings) -> About:
@@ -261,7 +268,9 @@ class Countdown(GroupSystem[StepPuzzles]):
   ) -> list[types.Trajectory]:
     """Returns G graded responses to a puzzle; [] if its prompt is too long."""
     settings, puzzle = self.settings, self._puzzle(taken, index)
-    text = prompts.solve_prompt(puzzle, settings.prompt_format)
+    text = prompts.solve_prompt(
+      puzzle, self.context.prompt_format(settings.prompt_format)
+    )
     prompt = policy.prompt(text, puzzle)
     if not policy.fits(prompt):
       return []
@@ -314,7 +323,9 @@ class Countdown(GroupSystem[StepPuzzles]):
     for _ in range(settings.proposals):
       chosen = rng.choice(len(items), settings.references, replace=False)
       shown = [self._puzzles[items[i].source][items[i].index] for i in chosen]
-      text = prompts.propose_prompt(shown, settings.prompt_format)
+      text = prompts.propose_prompt(
+        shown, self.context.prompt_format(settings.prompt_format)
+      )
       proposer_prompts.append(policy.prompt(text))
     samples = policy.sample(proposer_prompts, call=CountdownCall.FIRST)
     responses = {i: response async for i, _, response in samples}

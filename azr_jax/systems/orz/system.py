@@ -41,6 +41,7 @@ from azr_jax.systems.orz.settings import BANDIT, ORZSettings
 from azr_jax.systems.system import About, Context, SuggestedScoring
 from azr_jax.tasks.mathematics import prompts, sources
 from azr_jax.tasks.mathematics.problem import Problem
+from azr_jax.tasks.templates import PromptFiles
 
 
 class ORZ(GroupSystem[StepItems]):
@@ -91,6 +92,12 @@ class ORZ(GroupSystem[StepItems]):
     if settings.grader == grader.LIBRARY:
       libraries.check((grader.LIBRARY,))
     return cls(settings, context, _sources(settings))
+
+  @classmethod
+  def prompt_files(cls, settings: ORZSettings) -> PromptFiles:
+    """Returns the prompt of a problem."""
+    del settings
+    return prompts.FILES
 
   @classmethod
   def about(cls, settings: ORZSettings) -> About:
@@ -170,7 +177,9 @@ class ORZ(GroupSystem[StepItems]):
   ) -> list[types.Trajectory]:
     """Returns graded responses to a problem; [] if its prompt is too long."""
     settings, problem = self.settings, self._problems[taken.items[index]]
-    text = prompts.solve_prompt(problem.question, settings.prompt_format)
+    text = prompts.solve_prompt(
+      problem.question, self.context.prompt_format(settings.prompt_format)
+    )
     prompt = policy.prompt(text, problem)
     if not policy.fits(prompt):
       return []

@@ -6,6 +6,7 @@
 | `compact` | tiny models: one line |
 | `few_shot` | proposers that cannot follow instructions: a list to continue |
 
+A folder of templates has `countdown_solve.txt` and `countdown_propose.txt`.
 Thinking and answers have the same tags as in every system. In `full` and
 `compact` the response starts inside the thinking.
 """
@@ -13,10 +14,18 @@ Thinking and answers have the same tags as in every system. In `full` and
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from azr_jax.grading import answer_tags
 from azr_jax.grading.countdown_puzzle import Puzzle
+from azr_jax.tasks.templates import PromptFile, PromptFormat, Templates
 
 PROMPT_FORMATS = ("full", "compact", "few_shot")
+SOLVE, PROPOSE = "countdown_solve", "countdown_propose"
+FILES = {
+  SOLVE: PromptFile(("NUMBERS", "TARGET")),
+  PROPOSE: PromptFile(("REFERENCES",)),
+}
 _PUZZLE = re.compile(r"\[\s*(\d{1,4}(?:[,\s]+\d{1,4})*)\s*\][^\d-]*(\d{1,5})")
 _FULL = (
   "A user asks, an assistant helps. It first thinks, between <think> and "
@@ -30,15 +39,21 @@ def puzzle_line(puzzle: Puzzle) -> str:
   return f"[{' '.join(map(str, puzzle.numbers))}] {puzzle.target}"
 
 
-def solve_prompt(puzzle: Puzzle, prompt_format: str) -> str:
+def solve_prompt(puzzle: Puzzle, prompt_format: PromptFormat) -> str:
   """Returns a prompt that asks for an expression.
 
   Args:
-    prompt_format: one of `PROMPT_FORMATS`. `few_shot` is the same as `full`.
+    puzzle: numbers and target.
+    prompt_format: one of `PROMPT_FORMATS`, or a user's prompts. `few_shot` is
+      the same as `full`.
   """
   if prompt_format == "compact":
     return f"solve {puzzle_line(puzzle)}\n<think>"
   numbers = " ".join(map(str, puzzle.numbers))
+  if isinstance(prompt_format, Templates):
+    # As a NumPy array, as the data of the published starting model.
+    padded = str(np.array(puzzle.numbers))[1:-1]
+    return prompt_format.fill(SOLVE, NUMBERS=padded, TARGET=puzzle.target)
   return _FULL.format(
     request=f"Here are some numbers: [{numbers}]. Combine all of them, each "
     f"exactly once, to an expression whose value is {puzzle.target}. You may "
@@ -47,9 +62,13 @@ def solve_prompt(puzzle: Puzzle, prompt_format: str) -> str:
   )
 
 
-def propose_prompt(references: Sequence[Puzzle], prompt_format: str) -> str:
+def propose_prompt(
+  references: Sequence[Puzzle], prompt_format: PromptFormat
+) -> str:
   """Returns a prompt that asks for a new puzzle, given reference puzzles."""
   lines = "\n".join(map(puzzle_line, references))
+  if isinstance(prompt_format, Templates):
+    return prompt_format.fill(PROPOSE, REFERENCES=lines)
   if prompt_format == "compact":
     return f"propose\n{lines}\n<think>"
   if prompt_format == "few_shot":

@@ -5,11 +5,15 @@ r"""Prompts for math problems.
 | `full` | base models: explains the format (ORZ, table 5, rephrased) |
 | `compact` | tiny models: only the question |
 
-In both formats the response starts inside the thinking and ends with
-`\boxed{...}` inside answer tags.
+A folder of templates has `math.txt`. In the built-in formats the response
+starts inside the thinking and ends with `\boxed{...}` inside answer tags.
 """
 
+from azr_jax.tasks.templates import PromptFile, PromptFormat, Templates
+
 PROMPT_FORMATS = ("full", "compact")
+_FILE = "math"
+FILES = {_FILE: PromptFile(("QUESTION",))}
 _FULL = (
   "A user asks the assistant a question. The assistant first reasons about it "
   "between <think> and </think>, and then gives the user its answer between "
@@ -20,8 +24,15 @@ _FULL = (
 )
 
 
-def solve_prompt(question: str, prompt_format: str) -> str:
-  """Returns the prompt for a question in one of `PROMPT_FORMATS`."""
+def solve_prompt(question: str, prompt_format: PromptFormat) -> str:
+  """Returns the prompt for a question.
+
+  Args:
+    question: the problem's text.
+    prompt_format: one of `PROMPT_FORMATS`, or a user's prompts.
+  """
+  if isinstance(prompt_format, Templates):
+    return prompt_format.fill(_FILE, QUESTION=question)
   if prompt_format == "compact":
     return f"{question}\n<think>"
   return _FULL.format(question=question)

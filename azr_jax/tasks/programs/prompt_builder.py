@@ -12,6 +12,7 @@ from azr_jax.tasks.programs.task import (
   Task,
   Triplet,
 )
+from azr_jax.tasks.templates import Templates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class PromptBuilder:
   solver_timeout_s: float
   states_equality: bool = False
   answer_format: str = parsing.FENCED
-  custom_templates: templates.Templates | None = None
+  custom_templates: Templates | None = None
 
   def propose_triplet(
     self,

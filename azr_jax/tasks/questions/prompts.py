@@ -19,14 +19,24 @@ The prompt format is the text around the question:
   example conversations |
 | `compact` | tiny models: the question and the name of the style |
 
+A folder of templates has one file per style: `question_free.txt` and so on.
 `tools/code_blocks.py` defines the answer marks.
 """
 
 from azr_jax.tasks.chats import Chat
+from azr_jax.tasks.templates import PromptFile, PromptFormat, Templates
 from azr_jax.tools import code_blocks
 
 SOLUTION_STYLES = ("free", "text", "code", "text_then_code", "code_then_text")
 PROMPT_FORMATS = ("full", "chat", "few_shot", "compact")
+
+
+def file_of(solution_style: str) -> str:
+  """Returns the name of a style's prompt in a folder of templates."""
+  return f"question_{solution_style}"
+
+
+FILES = {file_of(style): PromptFile(("QUESTION",)) for style in SOLUTION_STYLES}
 
 _MARK = (
   "When you are sure, end with the answer between these marks: <<<the answer>>>"
@@ -116,7 +126,7 @@ def solution_style_of(agent: str) -> str:
 
 
 def apply_chat_template(
-  text: str, prompt_format: str, chat: Chat | None
+  text: str, prompt_format: PromptFormat, chat: Chat | None
 ) -> str:
   """Wraps a text in the model's chat template if the format is `chat`.
 
@@ -133,19 +143,24 @@ def apply_chat_template(
 def ask(
   question: str,
   solution_style: str,
-  prompt_format: str,
+  prompt_format: PromptFormat,
   chat: Chat | None = None,
 ) -> str:
   """Returns the prompt for a question.
 
   Args:
     solution_style: one of `SOLUTION_STYLES`.
-    prompt_format: one of `PROMPT_FORMATS`.
+    prompt_format: one of `PROMPT_FORMATS`, or a user's prompts.
     chat: the model's chat template, required by the format `chat`.
 
   Raises:
-    ValueError: the format is `chat`, but `chat` is None or has no template.
+    ValueError: the format is `chat`, but `chat` is None or has no template; or
+      the user's prompts lack this style.
   """
+  if isinstance(prompt_format, Templates):
+    return prompt_format.fill(
+      file_of(solution_style), QUESTION=question.strip()
+    )
   if prompt_format == "compact":
     mark = "" if solution_style == "free" else f"{solution_style}\n"
     return f"{question.strip()}\n{mark}"

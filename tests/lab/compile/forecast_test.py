@@ -226,7 +226,10 @@ def test_costs_come_from_the_loops_of_compiled_programs():
   )
 
 
-@pytest.mark.parametrize("most", [1, 12, 10_000])
+@pytest.mark.parametrize(
+  "most",
+  [12, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 10_000))],
+)
 def test_a_run_s_forecast_has_its_critic_s_steps(most):
   """Uses a clock of 1 kHz, where nothing else takes time."""
   config = orz.get_config("tiny")

@@ -122,7 +122,7 @@ def test_it_stops_at_its_budget_and_at_that_of_the_plan(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   said = []
   jobs = [("a", 600, ()), ("b", 600, ())]
-  assert not runner_of(tmp_path, jobs, 1, 0.5 / 3600, said).run()
+  assert not runner_of(tmp_path, jobs, 1, 3 / 3600, said).run()
   assert "budget" in said[-1] and "2 of 2 jobs" in said[-1]
   [(_, process, _)] = starts(tmp_path)
   assert not is_alive(process)

@@ -1,14 +1,17 @@
-"""Custom templates: filling and checking placeholders, and hidden cases."""
-
-import codecs
+"""Prompts of a user for program tasks: their values, and hidden cases."""
 
 import pytest
 
-from azr_jax.config.settings import Invalid, build
+from azr_jax.config.settings import Invalid
+from azr_jax.evals import template_folder
 from azr_jax.systems.azr.settings import AZRSettings
-from azr_jax.tasks.programs import prompts, templates
+from azr_jax.systems.azr.system import AZR
+from azr_jax.tasks import templates
+from azr_jax.tasks.programs import prompts
+from azr_jax.tasks.programs import templates as program_templates
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
-from azr_jax.tasks.programs.task import TASK_TYPES, InductionTask, Triplet
+from azr_jax.tasks.programs.task import InductionTask, Triplet
+from azr_jax.tasks.programs.templates import FILES
 
 TRIPLET = Triplet("def f(x):\n  return {x: 1}", "'{INPUT}'", "{'{INPUT}': 1}")
 CASES = InductionTask(
@@ -46,7 +49,7 @@ def make_write(tmp_path):
 
 
 def style(folder):
-  read = templates.read(folder, TASK_TYPES)
+  read = templates.read(folder, FILES)
   return PromptBuilder("full", 0.5, 2.0, custom_templates=read)
 
 
@@ -89,65 +92,19 @@ def test_components_are_shown_with_any_words(write):
   assert prompts.built_on(components) in prompt
 
 
-@pytest.mark.parametrize(
-  "changes, error",
-  [
-    ({"frame": None}, r"frame.txt: there is no such file.*{TASK_INSTRUCTION}"),
-    ({"solve_deduction": None}, "solve_deduction.txt: there is no such file"),
-    (
-      {"solve_deduction": "a\n{SNIPET} {INPUT}"},
-      r"line 2 has {SNIPET}: expected one of {SNIPPET} and {INPUT}",
-    ),
-    ({"solve_deduction": "{SNIPPET}"}, r"expected {INPUT} in it"),
-    # A solver's prompt must not show the answer.
-    (
-      {"solve_abduction": "{SNIPPET} {OUTPUT} {INPUT}"},
-      "line 1 has {INPUT}: expected one of",
-    ),
-    (
-      {"solve_deduction": "{SNIPPET} {INPUT}\n{'age': 20}"},
-      "line 2 has a single '{': expected it doubled",
-    ),
-    ({"reference": "{SNIPPET}"}, r"expected {INPUT} and {OUTPUT} in it"),
-  ],
-)
-def test_a_wrong_file_is_one_line_before_anything_runs(write, changes, error):
-  folder = write(**changes)
-  with pytest.raises(Invalid, match=error) as raised:
-    build(AZRSettings, {"prompt_templates": folder})
-  assert "\n" not in str(raised.value)
-  assert "prompt_templates=" in str(raised.value)
-
-
 def test_files_of_types_that_are_not_played_may_be_missing(write):
   folder = write(solve_induction=None, propose_induction=None)
-  build(
-    AZRSettings,
-    {"prompt_templates": folder, "task_types": ("deduction", "abduction")},
-  )
-  with pytest.raises(Invalid, match="'full' with prompt_templates"):
-    build(AZRSettings, {"prompt_templates": folder, "prompt_format": "compact"})
-
-
-def test_a_file_that_is_no_text_is_named(tmp_path, write):
-  write()
-  (tmp_path / "frame.txt").write_bytes(b"\xff\xfe")
-  with pytest.raises(ValueError, match="frame.txt: expected a prompt as UTF-8"):
-    templates.read(str(tmp_path), TASK_TYPES)
-
-
-def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path, write):
-  plain = templates.read(write(), TASK_TYPES)
-  for path in tmp_path.iterdir():
-    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
-  assert templates.read(str(tmp_path), TASK_TYPES) == plain
+  two = AZRSettings(task_types=("deduction", "abduction"))
+  assert template_folder.read(folder, needed=AZR.prompt_files(two))
+  with pytest.raises(Invalid, match="propose_induction.txt: there is no such"):
+    template_folder.read(folder, needed=AZR.prompt_files(AZRSettings()))
 
 
 def test_every_placeholder_of_the_table_is_documented():
-  for name, (required, allowed) in templates.PLACEHOLDERS.items():
-    assert f"`{name}.txt`" in templates.__doc__
-    for placeholder in (*required, *allowed):
-      assert placeholder in templates.__doc__
+  for name, file in FILES.items():
+    assert f"`{name}.txt`" in program_templates.__doc__
+    for placeholder in (*file.required, *file.optional):
+      assert placeholder in program_templates.__doc__
 
 
 @pytest.mark.parametrize("states_rule", [True, False])

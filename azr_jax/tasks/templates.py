@@ -1,0 +1,180 @@
+"""Prompts that users write, such as a paper's own: a folder, a file per prompt.
+
+Placeholders are in braces; double a literal brace. A single line break at the
+end of a file is stripped. docs/guide/prompts.md lists the files.
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from azr_jax.config import user_files
+from azr_jax.config.settings import Settings, setting
+
+_SUFFIX = ".txt"
+# A doubled brace, a placeholder, or a brace that is neither.
+_BRACE = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptFile:
+  """What a file of a template folder may contain.
+
+  Attributes:
+    required: placeholders that the text must have.
+    optional: placeholders that it may have.
+    default: the text if the file is missing. None: the file is required.
+  """
+
+  required: tuple[str, ...]
+  optional: tuple[str, ...] = ()
+  default: str | None = None
+
+
+# File name without its suffix -> what the file may contain.
+PromptFiles: TypeAlias = Mapping[str, PromptFile]
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptSettings(Settings):
+  """Section `prompts`, of training and of everything that asks questions."""
+
+  templates: str = setting(
+    "",
+    "folder of prompts that replace the built-in ones "
+    "(docs/guide/prompts.md); '': none",
+  )
+  digest: str = setting(
+    "",
+    "hash of the prompts in the folder; set by the command",
+    expert=True,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Templates:
+  """The prompts of a folder.
+
+  Attributes:
+    folder: the folder, for error messages.
+    files: the files that the folder may have.
+    texts: the texts of those it has, with valid placeholders.
+  """
+
+  folder: str
+  files: PromptFiles
+  texts: Mapping[str, str]
+
+  def __contains__(self, name: str) -> bool:
+    return name in self.texts
+
+  def fill(self, name: str, **values: object) -> str:
+    """Returns a prompt with its placeholders replaced by values.
+
+    Args:
+      name: a key of `files`.
+      **values: a value of each placeholder that the file may have.
+
+    Raises:
+      ValueError: the folder has no such file, and no default replaces it.
+    """
+    self.require([name])
+    text = self.texts.get(name, self.files[name].default or "")
+
+    def write(match: re.Match[str]) -> str:
+      placeholder = match[1]
+      return str(values[placeholder]) if placeholder else match[0][0]
+
+    return _BRACE.sub(write, text)
+
+  def require(self, names: Iterable[str]) -> None:
+    """Checks that the folder has these prompts.
+
+    Raises:
+      ValueError: it lacks one that has no default.
+    """
+    for name in names:
+      file = self.files[name]
+      if name not in self.texts and file.default is None:
+        raise ValueError(
+          f"{_path(self.folder, name)}: there is no such file; expected a "
+          f"prompt with {_braced(file.required)}"
+        )
+
+  @property
+  def digest(self) -> str:
+    """A hash of all texts."""
+    joined = repr(sorted(self.texts.items())).encode()
+    return hashlib.blake2b(joined, digest_size=8).hexdigest()
+
+
+# The wording of prompts: the name of a built-in format, or a user's prompts.
+PromptFormat: TypeAlias = str | Templates
+
+
+def read(folder: str, files: PromptFiles) -> Templates:
+  """Reads and checks all prompts in a folder.
+
+  Args:
+    folder: the folder. Files without the suffix `.txt` are ignored.
+    files: the files that it may have.
+
+  Raises:
+    ValueError: the folder or its prompts are missing, a file has an unknown
+      name, is not text, or has wrong placeholders.
+  """
+  found = sorted(pathlib.Path(folder).expanduser().glob(f"*{_SUFFIX}"))
+  if not found:
+    raise ValueError(
+      f"{folder}: expected a folder with files such as "
+      f"{next(iter(files))}{_SUFFIX}"
+    )
+  texts = {}
+  for path in found:
+    name = path.name.removesuffix(_SUFFIX)
+    if name not in files:
+      known = ", ".join(f"{one}{_SUFFIX}" for one in files)
+      raise ValueError(f"{path}: expected one of the names {known}")
+    with user_files.reading(path, "a prompt as UTF-8 text"):
+      text = path.read_bytes().decode(user_files.ENCODING)
+    text = text.replace("\r\n", "\n")
+    _check(path, files[name], text)
+    texts[name] = text.removesuffix("\n")
+  return Templates(folder, files, texts)
+
+
+def _path(folder: str, name: str) -> pathlib.Path:
+  return pathlib.Path(folder).expanduser() / f"{name}{_SUFFIX}"
+
+
+def _braced(names: Sequence[str]) -> str:
+  return " and ".join(f"{{{name}}}" for name in names)
+
+
+def _check(path: pathlib.Path, file: PromptFile, text: str) -> None:
+  """Checks that a text has its placeholders and no others.
+
+  Raises:
+    ValueError: a placeholder is missing or unknown, or a brace is not doubled.
+  """
+  known = (*file.required, *file.optional)
+  found = set()
+  for match in _BRACE.finditer(text):
+    line = text.count("\n", 0, match.start()) + 1
+    if match[1] and match[1] not in known:
+      raise ValueError(
+        f"{path}: line {line} has {match[0]}: expected one of "
+        f"{_braced(known)}, or doubled braces for the text itself"
+      )
+    if len(match[0]) == 1:
+      raise ValueError(
+        f"{path}: line {line} has a single {match[0]!r}: expected it doubled, "
+        f"or one of {_braced(known)}"
+      )
+    found.add(match[1])
+  missing = [name for name in file.required if name not in found]
+  if missing:
+    raise ValueError(f"{path}: expected {_braced(missing)} in it")
