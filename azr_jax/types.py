@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import flax.struct
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32
+from jaxtyping import Array, Bool, Float32, Int32, UInt
 
 if TYPE_CHECKING:
   Leaf: TypeAlias = jax.Array
@@ -93,6 +93,9 @@ class Completion:
     text: the decoded ids, for parsers. Never tokenized again.
     versions: the number of updates behind the parameters that sampled each id;
       None if unknown.
+    experts: the experts that each token of prompt and completion got in each
+      layer, except for the last token, which the model never read. Perhaps of
+      the first tokens alone. None if unknown.
   """
 
   token_ids: Int32[np.ndarray, " S"]
@@ -101,6 +104,7 @@ class Completion:
   finish_reason: str
   text: str
   versions: Int32[np.ndarray, " S"] | None = None
+  experts: UInt[np.ndarray, "inputs L choices"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +181,8 @@ class Batch(Rows):
     minibatch: the number of the optimizer step that trains on the row, from 1;
       0 in empty rows. Rows of a minibatch fill consecutive micro-batches. None
       if one step trains on all rows.
+    experts: the experts that each input token gets in each layer; X leaves the
+      choice to the router. None without router replay.
   """
 
   loss_mask: Float32[Leaf, "*A B S"]
@@ -189,3 +195,4 @@ class Batch(Rows):
   proximal_logprobs: Float32[Leaf, "*A B S"] | None = None
   chosen: Float32[Leaf, "*A B S"] | None = None
   minibatch: Int32[Leaf, "*A B S"] | None = None
+  experts: UInt[Leaf, "*A B S L choices"] | None = None

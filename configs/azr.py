@@ -9,6 +9,7 @@
 | `smollm2-135m_gpu` | from `sft.py:azr_smollm2-135m_gpu` | H100: 63 to 89 % |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
+| `qwen3-30b-a3b` | a model with experts | 32 v5p chips |
 | `qwen3-8b_lora_h100`, ... | LoRA of Qwen3 (`config/lora.py`) | one device |
 
 The percentages are mean accuracies over the three task types of the benchmark

@@ -2,7 +2,8 @@
 
 `MODEL_lora_DEVICE`, such as `configs/azr.py:qwen3-8b_lora_h100`, has the
 lengths of the system's paper and a smaller batch. docs/guide/lora.md says what
-fits where.
+fits where. `configs/azr.py:qwen3-30b-a3b` trains all parameters of a model with
+experts (docs/guide/experts.md) at the paper's sizes.
 """
 
 from collections.abc import Mapping
@@ -23,9 +24,28 @@ DEVICES: dict[str, dict[str, Any]] = {
     "rollout.mesh.tensor": 8,
   },
 }
-_EIGHT_BITS = {("qwen3-8b", "v6e-1"), ("qwen3-14b", "v6e-1")}
-VARIANTS = tuple(
-  f"{model}_lora_{device}" for model in MODELS for device in DEVICES
+_EIGHT_BITS = {
+  *(("qwen3-8b", "v6e-1"), ("qwen3-14b", "v6e-1")),
+  ("qwen3-30b-a3b", "h100"),
+}
+# A model with experts, and the devices for its adapters.
+EXPERTS = "qwen3-30b-a3b"
+_EXPERT_DEVICES: dict[str, dict[str, Any]] = {
+  # Learner and sampler share the base, of which each GPU has 16 experts.
+  "h100x8": {
+    "mesh.fsdp": 1,
+    "mesh.expert": 8,
+    "rollout.mesh.expert": 8,
+    "rollout.slots": 512,
+    "rollout.cache_gib": 24.0,
+    "learner.micro_rows": 8,
+  },
+  "h100": {"rollout.slots": 64, "rollout.cache_gib": 12.0},
+}
+VARIANTS = (
+  *(f"{model}_lora_{device}" for model in MODELS for device in DEVICES),
+  EXPERTS,
+  *(f"{EXPERTS}_lora_{device}" for device in _EXPERT_DEVICES),
 )
 
 
@@ -40,9 +60,12 @@ def apply(
     batch: the keys that set the number of responses per step, with values for
       one device.
   """
-  model, device = variant.split("_lora_")
+  model, _, device = variant.partition("_lora_")
   size = model.removeprefix("qwen3-").upper()
   c.model.source = f"hf:Qwen/Qwen3-{size}"
+  if not device:
+    _train_experts(c)
+    return
   c.lora.rank = 32
   if (model, device) in _EIGHT_BITS:
     c.lora.base_dtype = "int8"
@@ -52,4 +75,17 @@ def apply(
   c.rollout.mesh.data = -1
   c.rollout.mesh.tensor = 1
   c.learner.micro_rows = 1
-  c.update_from_flattened_dict({**DEVICES[device], **batch})
+  known = _EXPERT_DEVICES if model == EXPERTS else DEVICES
+  c.update_from_flattened_dict({**known[device], **batch})
+
+
+def _train_experts(c: ml_collections.ConfigDict) -> None:
+  """Sets the meshes of all parameters of a model with experts, on 32 chips.
+
+  Four chips share the experts in learning, and eight in sampling.
+  """
+  c.mesh.fsdp = -1
+  c.mesh.expert = 4
+  c.rollout.mesh.data = -1
+  c.rollout.mesh.fsdp = c.rollout.mesh.tensor = 1
+  c.rollout.mesh.expert = 8

@@ -7,7 +7,7 @@ metrics.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from azr_jax.learner import masked, order_statistics
+from azr_jax.learner import masked, order_statistics, routing
 from azr_jax.types import Metrics
 
 MEAN = "rollout/logprob_gap"
@@ -47,7 +47,7 @@ def keep_first(first: Metrics, last: Metrics) -> Metrics:
       first.
     last: metrics of the latest epoch.
   """
-  kept = {name: x for name, x in first.items() if name.startswith(MEAN)}
+  kept = {n: x for n, x in first.items() if n.startswith((MEAN, routing.GAP))}
   return last | kept
 
 

@@ -63,7 +63,11 @@ def hidden_states(
 def forward(
   model: transformer.Transformer, params: Params, batch: types.Rows
 ) -> tuple[Float[Array, "B S D"], experts.Routing | None]:
-  """Returns the decoder's last hidden states and, with experts, the routing."""
+  """Returns the decoder's last hidden states and, with experts, the routing.
+
+  A batch that has the sampler's experts replays them. Weights of experts, and
+  so the router's gradient, are of the given parameters.
+  """
   # Cast before the gather, so the interconnect carries half the bytes.
   layers = {
     name: transformer.compute_params(model.dtype, value)
@@ -85,7 +89,10 @@ def forward(
   )
   if model.config.experts is None:
     return run()[0], None
-  (hidden, _), variables = run(mutable=[experts.ROUTING])
+  chosen = batch.experts if isinstance(batch, types.Batch) else None
+  if chosen is not None:
+    chosen = jnp.moveaxis(chosen, 2, 0).astype(jnp.int32)
+  (hidden, _), variables = run(chosen=chosen, mutable=[experts.ROUTING])
   return hidden, transformer.routing_of(variables, model.config.num_layers)
 
 

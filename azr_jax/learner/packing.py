@@ -13,9 +13,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float32, Int32, Shaped
+from jaxtyping import Bool, Float32, Int32, Shaped, UInt
 
 from azr_jax import types
+from azr_jax.models.config import ExpertShape
 
 AGGREGATIONS = (
   "token_mean",
@@ -58,6 +59,7 @@ class TrainingExample:
     repetition_onset: the id from which the sequence repeats itself, or None.
     group: sequences of the same group are averaged together by `group_mean`.
     reward: the reward of the sequence. Only a critic needs it.
+    experts: the experts of its first tokens, as in `types.Completion`.
   """
 
   token_ids: Int32[np.ndarray, " S"]
@@ -67,6 +69,36 @@ class TrainingExample:
   repetition_onset: int | None = None
   group: Hashable = None
   reward: float = 0.0
+  experts: UInt[np.ndarray, "_S L choices"] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RouterReplay:
+  """Packs the experts of sampled tokens.
+
+  Attributes:
+    num_layers: L.
+    experts: the experts of each layer.
+  """
+
+  num_layers: int
+  experts: ExpertShape
+
+  def empty(self, rows: int, length: int) -> UInt[np.ndarray, "B S L choices"]:
+    """Returns rows whose routers choose for themselves."""
+    shape = rows, length, self.num_layers, self.experts.per_token
+    return np.full(shape, self.experts.count, self.experts.index_dtype)
+
+  def put(
+    self,
+    columns: UInt[np.ndarray, "S L choices"],
+    sequence: TrainingExample,
+  ) -> None:
+    """Writes the experts of a sequence's inputs, as far as they are known."""
+    if sequence.experts is not None:
+      known = sequence.experts[: len(columns)]
+      # The pages' last head may have padding.
+      columns[: len(known)] = known[..., : self.experts.per_token]
 
 
 def from_trajectory(
@@ -92,6 +124,7 @@ def from_trajectory(
     ),
     group=trajectory.group_id,
     reward=trajectory.reward,
+    experts=completion.experts,
   )
 
 
@@ -231,6 +264,7 @@ def pack(
   rng: np.random.Generator | None = None,
   max_sequences_per_row: int = MAX_SEQUENCES_PER_ROW,
   for_critic: bool = False,
+  replay: RouterReplay | None = None,
 ) -> types.Batch:
   """Packs the sequences into rows.
 
@@ -245,6 +279,7 @@ def pack(
       some of them. None keeps the order of `assign_rows`.
     max_sequences_per_row: maximum sequences per row.
     for_critic: whether the batch has rewards instead of advantages.
+    replay: the model's layers and experts, with router replay; None without.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].
@@ -260,6 +295,8 @@ def pack(
     name: np.zeros((num_rows, row_length), dtype)
     for name, dtype in _DTYPES.items()
   }
+  if replay is not None:
+    arrays["experts"] = replay.empty(num_rows, row_length)
   unused = "advantages" if for_critic else "rewards"
   arrays[unused] = None
   weights = loss_weights(sequences, rows, aggregation, row_length)
@@ -276,6 +313,8 @@ def pack(
       for name, column in columns.items():
         if name != unused:
           arrays[name][row, start:stop] = column
+      if replay is not None:
+        replay.put(arrays["experts"][row, start:stop], sequences[index])
       start = stop
   return types.Batch(**arrays)
 
@@ -322,9 +361,10 @@ def pack_minibatches(
     empty = pack(sequences, rows_multiple=rows_multiple, **how)
     return empty.replace(minibatch=np.zeros_like(empty.tokens))
 
-  def joined(*arrays: Shaped[np.ndarray, "_rows S"]) -> np.ndarray:
+  def joined(*arrays: Shaped[np.ndarray, "_rows S ..."]) -> np.ndarray:
     rows = np.concatenate(arrays)
-    return np.pad(rows, ((0, -len(rows) % rows_multiple), (0, 0)))
+    widths = [(0, -len(rows) % rows_multiple), *[(0, 0)] * (rows.ndim - 1)]
+    return np.pad(rows, widths)
 
   return jax.tree.map(joined, *parts)
 

@@ -14,6 +14,9 @@ from azr_jax.types import Metrics
 
 # Tokens of each expert [L, X]; no metric.
 COUNTS = "learner/expert_counts"
+# Fraction of targets and layers in which the router would choose other experts
+# than the sampler's, which are replayed.
+GAP = "rollout/router_gap"
 
 
 def sums(
@@ -32,10 +35,14 @@ def sums(
   # Padding has no expert, so it counts nowhere.
   index = jnp.arange(config.experts.count)
   is_own = routing.chosen[..., None] == index[None, None, None, None]
-  entropy = jnp.mean(routing.entropy, axis=0)
+  entropy, differs = (
+    masked.masked_sum(jnp.mean(values, axis=0), batch.loss_mask)
+    for values in (routing.entropy, routing.differs)
+  )
   return {
     COUNTS: jnp.sum(is_own, axis=(1, 2, 3), dtype=jnp.float32),
-    "learner/router_entropy": masked.masked_sum(entropy, batch.loss_mask),
+    "learner/router_entropy": entropy,
+    **({} if batch.experts is None else {GAP: differs}),
   }
 
 

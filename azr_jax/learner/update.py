@@ -269,8 +269,8 @@ def count_nonfinite(state: TrainState) -> Float[Array, ""]:
 
 
 def to_micro_batches(batch: types.Batch, rows: int) -> types.Batch:
-  """Reshapes arrays [A x B, S] to [A, B, S]."""
-  return jax.tree.map(lambda x: x.reshape(-1, rows, x.shape[-1]), batch)
+  """Reshapes arrays [A x B, S, ...] to [A, B, S, ...]."""
+  return jax.tree.map(lambda x: x.reshape(-1, rows, *x.shape[1:]), batch)
 
 
 def without_padding(batch: types.Batch) -> types.Batch:

@@ -70,5 +70,7 @@ def values(
   model: transformer.Transformer, params: Params, batch: types.Batch
 ) -> Float[Array, "B S"]:
   """Returns V of the state before each target, float32."""
+  # The sampler's experts are the policy's.
+  batch = batch.replace(experts=None)
   hidden = objective.hidden_states(decoder(model), params, batch)
   return jnp.einsum("BSD,D->BS", hidden.astype(jnp.float32), params[HEAD])

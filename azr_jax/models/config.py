@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any, TypeAlias
 
+import numpy as np
+
 # Slightly below the largest float32, in which devices compute.
 MAX_FLOAT = 3.4e38
 
@@ -104,6 +106,11 @@ class ExpertShape:
   per_token: int
   size: int
   normalized: bool = True
+
+  @property
+  def index_dtype(self) -> np.dtype:
+    """The smallest dtype of an expert's index, or of X, which is no expert."""
+    return np.min_scalar_type(self.count)
 
   def __post_init__(self) -> None:
     if self.size < 1 or not 0 < self.per_token <= self.count:

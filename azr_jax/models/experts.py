@@ -79,10 +79,12 @@ class Routing(NamedTuple):
   Attributes:
     chosen: the experts of each token; X for padding.
     entropy: the entropy of the router's distribution, in nats.
+    differs: 1 where the router would have chosen other experts.
   """
 
   chosen: Int32[Array, "L B S choices"]
   entropy: Float32[Array, "L B S"]
+  differs: Float32[Array, "L B S"]
 
 
 class ExpertRows(NamedTuple):
@@ -383,24 +385,48 @@ def _gathered(
   return shard
 
 
-def route(
+def choose(
   logits: Float32[Array, "B S X"],
   shape: ExpertShape,
-) -> tuple[Float32[Array, "B S choices"], Int32[Array, "B S choices"]]:
-  """Returns each token's experts and their weights.
+  replayed: Int32[Array, "B S choices"] | None,
+) -> tuple[Int32[Array, "B S choices"], Float32[Array, "B S"]]:
+  """Returns each token's experts, and 1 where they are not the likeliest.
 
   Args:
     logits: the router's logits.
-    shape: how many experts a token gets, and whether weights sum to 1.
+    shape: how many experts a token gets.
+    replayed: the experts to choose instead of the likeliest; none for a token
+      that has some number >= X.
+  """
+  _, likeliest = jax.lax.top_k(jax.lax.stop_gradient(logits), shape.per_token)
+  if replayed is None:
+    return likeliest, jnp.zeros(logits.shape[:2], jnp.float32)
+  is_known = jnp.all(replayed < shape.count, axis=-1, keepdims=True)
+  chosen = jnp.where(is_known, replayed, likeliest)
+  is_same = chosen[..., None] == likeliest[..., None, :]
+  is_likely = jnp.all(jnp.any(is_same, axis=-1), axis=-1)
+  return chosen, 1.0 - is_likely
+
+
+def weigh(
+  logits: Float32[Array, "B S X"],
+  chosen: Int32[Array, "B S choices"],
+  shape: ExpertShape,
+) -> Float32[Array, "B S choices"]:
+  """Returns the weight of each of a token's experts.
+
+  Args:
+    logits: the router's logits.
+    chosen: the token's experts.
+    shape: whether weights sum to 1.
   """
   chances = jax.nn.softmax(logits)
-  _, chosen = jax.lax.top_k(jax.lax.stop_gradient(logits), shape.per_token)
   # A sum over a mask, whose gradient needs no scatter.
   is_chosen = jax.nn.one_hot(chosen, shape.count, dtype=bool)
   weights = jnp.sum(jnp.where(is_chosen, chances[..., None, :], 0), axis=-1)
   if shape.normalized:
     weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
-  return weights, chosen
+  return weights
 
 
 class _Declared(nn.Module):
@@ -447,13 +473,17 @@ class Experts(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "B S D"], segment_ids: Int[Array, "B S"]
-  ) -> Float[Array, "B S D"]:
-    """Returns the outputs of all tokens; 0 for padding.
+    self,
+    x: Float[Array, "B S D"],
+    segment_ids: Int[Array, "B S"],
+    replayed: Int32[Array, "B S choices"] | None = None,
+  ) -> tuple[Float[Array, "B S D"], Int32[Array, "B S choices"]]:
+    """Returns the outputs of all tokens, 0 for padding, and their experts.
 
     Args:
       x: the tokens.
       segment_ids: the sequence of each token; 0 is padding.
+      replayed: see `choose`.
     """
     shape = self.config.experts
     assert shape is not None
@@ -468,15 +498,17 @@ class Experts(nn.Module):
       router["kernel"].astype(jnp.float32),
       precision=jax.lax.Precision.HIGHEST,
     )
-    weights, chosen = route(logits, shape)
+    chosen, differs = choose(logits, shape, replayed)
+    weights = weigh(logits, chosen, shape)
     chosen = jnp.where(segment_ids[..., None] > 0, chosen, shape.count)
     if self.is_mutable_collection(ROUTING):
       logs = jax.nn.log_softmax(jax.lax.stop_gradient(logits))
       entropy = -jnp.sum(jnp.exp(logs) * logs, axis=-1)
-      for name, value in Routing(chosen, entropy)._asdict().items():
+      for name, value in Routing(chosen, entropy, differs)._asdict().items():
         self.sow(ROUTING, name, value)
     scale = self.lora.expert_scale if self.lora else 1.0
-    return self.compute(x, weights, chosen, self._projections(), scale)
+    y = self.compute(x, weights, chosen, self._projections(), scale)
+    return y, chosen
 
   def _projections(self) -> Projections:
     """Declares the experts' parameters."""

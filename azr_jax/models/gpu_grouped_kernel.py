@@ -135,7 +135,7 @@ def _multiply_block(
     w = kernel_ref[group, part, columns] if w is None else w.T
     return total + plgpu.dot(x, w.astype(x.dtype))
 
-  steps = jnp.where(exists, rows_ref.shape[1] // depth, 0)
+  steps = exists.astype(jnp.int32) * (rows_ref.shape[1] // depth)
   total = jnp.zeros((block, side), jnp.float32)
   total = jax.lax.fori_loop(0, steps, add, total)
   out_ref[own_rows, columns] = total.astype(out_ref.dtype)

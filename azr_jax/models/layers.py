@@ -87,10 +87,13 @@ class Varying(NamedTuple):
     window: index of the layer's window in `ModelConfig.distinct_windows`. None
       if all layers have the same.
     rotary: the layer's rotation. None if all layers have the same.
+    chosen: the experts that tokens get in the layer instead of the router's
+      (`experts.Experts`). None leaves the choice to the router.
   """
 
   window: Int32[np.ndarray, "*L"] | Int32[Array, "*L"] | None
   rotary: rope.Rotary | None
+  chosen: Int32[Array, "*L B S choices"] | None = None
 
 
 def varying(config: ModelConfig) -> Varying:
@@ -342,7 +345,12 @@ class Attention(nn.Module):
     if cache is not None:
       new = pages.make_entries(k, v, cache.pool)
       cache = pages.of_window(cache, c.distinct_windows, own.window)
-      out = self.how.attend_cached(q, new, cache, inputs.recent, layer)
+      cache = cache.replace(pool=pages.without_experts(cache.pool))
+      recent = inputs.recent
+      if recent is not None:
+        entries = pages.without_experts(recent.entries)
+        recent = recent.replace(entries=entries)
+      out = self.how.attend_cached(q, new, cache, recent, layer)
     else:
       out = self._attend(q, k, v, inputs.segment_ids, own.window)
     axes = ("heads", "head_size"), ("embed",)
@@ -544,25 +552,23 @@ class Block(nn.Module):
       y = norm(name="attention_post_norm")(y)
     x = x + (y if c.residual_scale == 1.0 else y * c.residual_scale)
     normed = norm(name="mlp_norm")(x) if c.norm_before else x
-    y = self._mlp(normed, inputs)
+    y, chosen = self._mlp(normed, inputs, own)
+    if chosen is not None and new is not None and inputs.cache is not None:
+      new = pages.with_experts(new, chosen, inputs.cache.pool)
     if c.norm_after:
       y = norm(name="mlp_post_norm")(y)
     x = x + (y if c.residual_scale == 1.0 else y * c.residual_scale)
     return (x, layer + 1), new
 
   def _mlp(
-    self, x: Float[Array, "B S D"], inputs: Inputs
-  ) -> Float[Array, "B S D"]:
-    """Returns the output of the MLP or of the experts in its place."""
+    self, x: Float[Array, "B S D"], inputs: Inputs, own: Varying
+  ) -> tuple[Float[Array, "B S D"], Int[Array, "B S choices"] | None]:
+    """Returns the output of the MLP, or that of experts and their numbers."""
     if self.config.experts is None:
-      return MLP(self.config, self.how, name="mlp")(x, inputs)
+      return MLP(self.config, self.how, name="mlp")(x, inputs), None
     how = self.how
     layer = experts.Experts(
-      self.config,
-      how.dtype,
-      how.compute_experts,
-      how.quantized,
-      how.lora,
+      *(self.config, how.dtype, how.compute_experts, how.quantized, how.lora),
       name="experts",
     )
-    return layer(x, inputs.segment_ids)
+    return layer(x, inputs.segment_ids, own.chosen)

@@ -13,20 +13,25 @@ where decode calls start.
 Axis letters are defined in `types.py`.
 """
 
+from typing import TypeVar
+
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Num
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Num, UInt
 
 from azr_jax.models import quantization
+from azr_jax.models.config import ExpertShape
 from azr_jax.types import Leaf
 
+# Pages or entries.
+Contents = TypeVar("Contents", "Pool", "Entries")
 # The window of a layer without one, where others have one.
 NO_WINDOW = 1 << 30
 # The token axis of each array in a `Pool`.
-_TOKEN_AXES = (4, 3, 3, 3)
+_TOKEN_AXES = (4, 3, 3, 3, 3)
 
 
 class Pool(flax.struct.PyTreeNode):
@@ -37,12 +42,16 @@ class Pool(flax.struct.PyTreeNode):
     v: values, in the layout that the product with softmax weights reads.
     k_scale: scales of 8-bit keys. None for other dtypes.
     v_scale: scales of the values, like `k_scale`.
+    experts: the experts of each token, for router replay; None without. A
+      token's choices are split over the key heads, so that this array lies on
+      the devices like the others. The last head may have padding.
   """
 
   k: Num[Leaf, "L P K E C"]
   v: Num[Leaf, "L P K C E"]
   k_scale: Float32[Leaf, "L P K C"] | None = None
   v_scale: Float32[Leaf, "L P K C"] | None = None
+  experts: UInt[Leaf, "L P K C share"] | None = None
 
 
 class Entries(flax.struct.PyTreeNode):
@@ -53,12 +62,14 @@ class Entries(flax.struct.PyTreeNode):
     v: values, like `k`.
     k_scale: scales of the keys. None as in `Pool`.
     v_scale: scales of the values, like `k_scale`.
+    experts: the tokens' experts, as in `Pool`.
   """
 
   k: Num[Leaf, "*L B K S E"]
   v: Num[Leaf, "*L B K S E"]
   k_scale: Float32[Leaf, "*L B K S"] | None = None
   v_scale: Float32[Leaf, "*L B K S"] | None = None
+  experts: UInt[Leaf, "*L B K S share"] | None = None
 
 
 class PagedCache(flax.struct.PyTreeNode):
@@ -155,19 +166,67 @@ def of_window(
   return cache.replace(window=sizes[index], live=live)
 
 
-def init_pool(shape: tuple[int, int, int, int, int], dtype: DTypeLike) -> Pool:
+def init_pool(
+  shape: tuple[int, int, int, int, int],
+  dtype: DTypeLike,
+  experts: ExpertShape | None = None,
+) -> Pool:
   """Returns empty pages.
 
   Args:
     shape: L, P, K, C and E.
     dtype: dtype of keys and values.
+    experts: the layers' experts, if pages keep those of each token.
   """
   L, P, K, C, E = shape
   k, v = jnp.zeros((L, P, K, E, C), dtype), jnp.zeros((L, P, K, C, E), dtype)
-  if not quantization.is_quantized(dtype):
-    return Pool(k, v)
-  scale = jnp.zeros((L, P, K, C), jnp.float32)
-  return Pool(k, v, scale, scale)
+  scale = chosen = None
+  if quantization.is_quantized(dtype):
+    scale = jnp.zeros((L, P, K, C), jnp.float32)
+  if experts is not None:
+    share = -(-experts.per_token // K)
+    chosen = jnp.zeros((L, P, K, C, share), experts.index_dtype)
+  return Pool(k, v, scale, scale, chosen)
+
+
+def without_experts(arrays: Contents) -> Contents:
+  """Returns the pages or entries that attention reads."""
+  return arrays.replace(experts=None)
+
+
+def with_experts(
+  new: Entries, chosen: Int[Array, "B S choices"], pool: Pool
+) -> Entries:
+  """Returns the entries of new tokens with their experts, if a pool has any.
+
+  Args:
+    new: keys and values of one layer.
+    chosen: the tokens' experts in this layer.
+    pool: the pool that will hold the entries.
+  """
+  if pool.experts is None:
+    return new
+  _, _, K, _, share = pool.experts.shape
+  B, S, choices = chosen.shape
+  chosen = jnp.pad(chosen, ((0, 0), (0, 0), (0, K * share - choices)))
+  by_head = chosen.reshape(B, S, K, share).astype(pool.experts.dtype)
+  return new.replace(experts=jnp.swapaxes(by_head, 1, 2))
+
+
+def read_experts(
+  pool: Pool, table: Int[Array, "B M"]
+) -> UInt[Array, "B entries L K share"]:
+  """Returns the experts of the tokens in some rows' pages, on one device.
+
+  Args:
+    pool: the device's pages.
+    table: the pages of each row.
+  """
+  assert pool.experts is not None
+  L, _, K, C, share = pool.experts.shape
+  B, M = table.shape
+  found = jnp.moveaxis(pool.experts[:, table], (1, 2, 4, 0), (0, 1, 2, 3))
+  return found.reshape(B, M * C, L, K, share)
 
 
 def entries_of_page(pool: Pool) -> int:
@@ -197,10 +256,13 @@ def no_entries(pool: Pool, rows: int, tokens: int) -> Entries:
   """
   L, _, K, _, E = pool.v.shape
   room = jnp.zeros((L, rows, K, tokens, E), pool.v.dtype)
-  if pool.k_scale is None:
-    return Entries(room, room)
-  scale = jnp.zeros((L, rows, K, tokens), jnp.float32)
-  return Entries(room, room, scale, scale)
+  scale = experts = None
+  if pool.k_scale is not None:
+    scale = jnp.zeros((L, rows, K, tokens), jnp.float32)
+  if pool.experts is not None:
+    share = pool.experts.shape[-1]
+    experts = jnp.zeros((L, rows, K, tokens, share), pool.experts.dtype)
+  return Entries(room, room, scale, scale, experts)
 
 
 def by_length(length: Int[Array, " B"]) -> Int[Array, " B"]:

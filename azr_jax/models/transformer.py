@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Int32, Key
 
 from azr_jax.models import (
   adapters,
@@ -120,6 +120,7 @@ class Transformer(nn.Module):
     cache: PagedCache | None = None,
     recent: RecentKV | None = None,
     adapter_ids: Int[Array, "B _S"] | None = None,
+    chosen: Int32[Array, "L B S choices"] | None = None,
   ) -> tuple[Float[Array, "B S D"], Entries | None]:
     """Runs the decoder.
 
@@ -134,6 +135,7 @@ class Transformer(nn.Module):
       cache: keys and values of earlier tokens.
       recent: keys and values of the tokens after those.
       adapter_ids: see `layers.Inputs`.
+      chosen: see `layers.Varying`.
 
     Returns:
       Final normalized hidden states and, with a cache, the keys and values of
@@ -156,7 +158,7 @@ class Transformer(nn.Module):
     block = _block(self.remat, in_loop=not (self.inlined or self.unrolled))
     carry = self._embed(tokens), jnp.zeros((), jnp.int32)
     inputs = Inputs(positions, segments, cache, recent, adapter_ids)
-    own = varying(c)
+    own = varying(c)._replace(chosen=chosen)
     if self.unrolled:
       # Layers are traced once, and the program calls one function for each.
       block = nn.jit(block)

@@ -125,24 +125,54 @@ def load_entries(
   for entry in entries:
     sharding: NamedSharding = _at(shardings, entry.path)
     summed = () if kernel_dtype is None else _summed_axes(entry)
-    is_exact = transformer.is_float32(*entry.path) or summed
-    loaded = _load(
-      entry,
-      num_layers,
-      reader,
-      sharding,
-      np.dtype(np.float32 if is_exact else dtype),
-    )
     if summed and kernel_dtype is not None:
-      # Quantized from float32, so that kernels are rounded once.
-      loaded, scale = jax.jit(
-        functools.partial(
-          quantization.quantize, dtype=kernel_dtype, axes=summed
-        )
-      )(loaded)
+      loaded, scale = _quantized(
+        entry, num_layers, reader, sharding, kernel_dtype, summed
+      )
       _put(params, (*entry.path[:-1], "scale"), scale)
+    else:
+      is_exact = transformer.is_float32(*entry.path)
+      own = np.dtype(np.float32 if is_exact else dtype)
+      loaded = _load(entry, range(num_layers), reader, sharding, own)
     _put(params, entry.path, loaded)
   return params
+
+
+def _quantized(
+  entry: weight_names.Entry,
+  num_layers: int,
+  reader: TensorReader,
+  sharding: NamedSharding,
+  dtype: DTypeLike,
+  summed: tuple[int, ...],
+) -> tuple[Num[Array, "L ..."], Float32[Array, "L ..."]]:
+  """Loads kernels with 8 bits and their scales, rounded once, from float32.
+
+  Devices never hold the float32 values of more than a layer.
+
+  Args:
+    entry: the kernels' entry.
+    num_layers: L.
+    reader: the checkpoint.
+    sharding: the sharding of the kernels.
+    dtype: their 8-bit dtype.
+    summed: the kernels' input axes.
+  """
+  quantize = jax.jit(
+    functools.partial(quantization.quantize, dtype=dtype, axes=summed)
+  )
+  if sharding.spec and sharding.spec[0] is not None:
+    whole = _load(
+      entry, range(num_layers), reader, sharding, np.dtype(np.float32)
+    )
+    return quantize(whole)
+  layers = [
+    quantize(_load(entry, [layer], reader, sharding, np.dtype(np.float32)))
+    for layer in range(num_layers)
+  ]
+  join = jax.jit(lambda *parts: jnp.concatenate(parts))
+  kernels, scales = zip(*layers, strict=True)
+  return join(*kernels), join(*scales)
 
 
 def _summed_axes(entry: weight_names.Entry) -> tuple[int, ...]:
@@ -191,13 +221,21 @@ def _check_tensors(
 
 def _load(
   entry: weight_names.Entry,
-  num_layers: int,
+  layers: Sequence[int],
   reader: TensorReader,
   sharding: NamedSharding,
   dtype: np.dtype,
 ) -> Float[Array, "..."]:
-  """Loads one parameter; reads each distinct shard of this host once."""
-  stack = entry.stack(num_layers)
+  """Loads one parameter; reads each distinct shard of this host once.
+
+  Args:
+    entry: the parameter's entry.
+    layers: the layers to load, if the parameter stacks these.
+    reader: the checkpoint.
+    sharding: the parameter's sharding.
+    dtype: dtype of the loaded values.
+  """
+  stack = entry.stack(len(layers))
   shape = (*stack, *entry.shape)
   devices: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
   for device, index in sharding.addressable_devices_indices_map(shape).items():
@@ -211,8 +249,9 @@ def _load(
     index = tuple(slice(*pair) for pair in bounds)
     leading, inner = bounds[: len(stack)], index[len(stack) :]
     parts = [
-      _read(entry, entry.tensor(at), inner, reader).astype(dtype, copy=False)
+      _read(entry, name, inner, reader).astype(dtype, copy=False)
       for at in itertools.product(*(range(*pair) for pair in leading))
+      for name in [entry.tensor((layers[at[0]], *at[1:]) if at else at)]
     ]
     sizes = [stop - start for start, stop in bounds]
     part = np.stack(parts).reshape(sizes) if stack else parts[0]

@@ -49,7 +49,8 @@ def build_engine(
   num_pages = shapes.num_slot_pages
   if settings.cache_gib:
     page_bytes = engine_lib.page_bytes(
-      config, mesh, shapes.page_size, cache_dtype
+      *(config, mesh, shapes.page_size, cache_dtype),
+      records_experts=settings.router_replay,
     )
     num_pages = _pages_in(settings.cache_gib, page_bytes, shapes)
   return engine_lib.make_engine(
@@ -64,6 +65,7 @@ def build_engine(
     num_drafts=settings.speculation.drafts,
     min_match=settings.speculation.min_match,
     shares_base=shares_base,
+    records_experts=settings.router_replay,
   )
 
 

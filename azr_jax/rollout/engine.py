@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Wrapped
 from jax.typing import DTypeLike
 
@@ -58,6 +58,8 @@ class Engine:
     init_slots: B -> slots, all done.
     prefill: `steps.prefill` without model and mesh; donates the pages.
     compact: `decode_state.compact` of each device's slots.
+    read_experts: `pages.read_experts` of a pool and a table [rows, M], on the
+      host; None if pages keep no experts.
     decode: `decode.decode` without model, mesh and everything that is the same
       in each call; donates pages and slots. Compiled separately with and
       without drafts.
@@ -78,6 +80,7 @@ class Engine:
   prefill: Wrapped
   compact: Wrapped
   decode: Wrapped
+  read_experts: Wrapped | None = None
 
 
 def make_engine(
@@ -92,6 +95,7 @@ def make_engine(
   num_drafts: int = 0,
   min_match: int = 1,
   shares_base: bool = False,
+  records_experts: bool = False,
 ) -> Engine:
   """Returns the engine; each function compiles on its first call.
 
@@ -107,33 +111,30 @@ def make_engine(
     num_drafts: J, the drafts per slot and iteration.
     min_match: number of matching tokens that a draft requires.
     shares_base: see `Engine`. Only adapters are then converted.
+    records_experts: whether pages keep the experts of each token.
   """
   pool_sharding = mesh_lib.cache_sharding(mesh, model.config.num_kv_heads)
   slots_sharding = mesh_lib.batch_sharding(mesh)
   param_shardings = mesh_lib.param_shardings(
     transformer.abstract_params(model), mesh, rules
   )
-  all_pages = num_pages * shapes.devices
-  pool_shape = _pool_shape(model.config, all_pages, shapes.page_size)
-  # Every host of a pod schedules all sequences, so it reads all of the output.
-  replicated = mesh_lib.replicated(mesh)
+  pool_shape = _pool_shape(
+    model.config, num_pages * shapes.devices, shapes.page_size
+  )
   on_mesh: dict[str, Any] = {"mesh": mesh, "pool_spec": pool_sharding.spec}
+  recorded = model.config.experts if records_experts else None
   return Engine(
-    shapes=shapes,
-    model=model,
-    mesh=mesh,
-    lists_pages=lists_pages,
-    num_pages=num_pages,
+    *(shapes, model, mesh, lists_pages, num_pages),
     param_shardings=param_shardings,
     pool_sharding=pool_sharding,
     slots_sharding=slots_sharding,
     shares_base=shares_base,
     # Converted once, because decoding reads every weight for each token.
     compute_params=_make_compute_params(
-      model, mesh, param_shardings, shares_base
+      *(model, mesh, param_shardings, shares_base)
     ),
     init_pool=jax.jit(
-      functools.partial(pages.init_pool, pool_shape, cache_dtype),
+      lambda: pages.init_pool(pool_shape, cache_dtype, recorded),
       out_shardings=pool_sharding,
     ),
     init_slots=jax.jit(
@@ -147,8 +148,7 @@ def make_engine(
     compact=_make_compact(slots_sharding),
     decode=jax.jit(
       functools.partial(
-        decode_lib.decode,
-        model,
+        *(decode_lib.decode, model),
         truncation=truncation,
         num_drafts=num_drafts,
         min_match=min_match,
@@ -156,9 +156,11 @@ def make_engine(
         lists_pages=lists_pages,
         **on_mesh,
       ),
-      out_shardings=(pool_sharding, slots_sharding, replicated),
+      # Every host schedules all sequences, so it reads all of the output.
+      out_shardings=(pool_sharding, slots_sharding, mesh_lib.replicated(mesh)),
       donate_argnums=(1, 2),
     ),
+    read_experts=_make_read_experts(mesh, pool_sharding) if recorded else None,
   )
 
 
@@ -194,6 +196,27 @@ def _make_compact(sharding: NamedSharding) -> Wrapped:
     out_specs=sharding.spec,
   )
   return jax.jit(per_device, out_shardings=sharding)
+
+
+def _make_read_experts(mesh: Mesh, sharding: NamedSharding) -> Wrapped:
+  """Returns `pages.read_experts`, run by each device on its own pages.
+
+  Args:
+    mesh: the mesh to sample on.
+    sharding: the sharding of the pool.
+  """
+  by_row = PartitionSpec(mesh_lib.BATCH_AXES)
+  per_device = jax.shard_map(
+    pages.read_experts,
+    mesh=mesh,
+    in_specs=(sharding.spec, by_row),
+    out_specs=PartitionSpec(
+      mesh_lib.BATCH_AXES, None, None, sharding.spec[2], None
+    ),
+    check_vma=False,
+  )
+  # Every host of a pod keeps the tokens of all sequences.
+  return jax.jit(per_device, out_shardings=mesh_lib.replicated(mesh))
 
 
 def sampling_model(
@@ -313,7 +336,11 @@ def _pool_shape(
 
 
 def page_bytes(
-  config: ModelConfig, mesh: Mesh, page_size: int, cache_dtype: DTypeLike
+  config: ModelConfig,
+  mesh: Mesh,
+  page_size: int,
+  cache_dtype: DTypeLike,
+  records_experts: bool = False,
 ) -> int:
   """Returns the bytes of a page on each of its devices.
 
@@ -322,9 +349,13 @@ def page_bytes(
     mesh: the mesh to sample on.
     page_size: C, tokens per page.
     cache_dtype: dtype of cached keys and values.
+    records_experts: whether pages keep the experts of each token.
   """
   shape = _pool_shape(config, mesh_lib.batch_devices(mesh), page_size)
-  page = jax.eval_shape(functools.partial(pages.init_pool, shape, cache_dtype))
+  recorded = config.experts if records_experts else None
+  page = jax.eval_shape(
+    functools.partial(pages.init_pool, shape, cache_dtype, recorded)
+  )
   sharding = mesh_lib.cache_sharding(mesh, config.num_kv_heads)
   return sum(
     math.prod(sharding.shard_shape(x.shape)) * x.dtype.itemsize

@@ -43,6 +43,8 @@ def _taken(slots: Any, indices: Int[np.ndarray, " some"]) -> Any:
 class HostEngine:
   """The part of `Engine` that the scheduler uses, on host arrays."""
 
+  read_experts = None
+
   def __init__(self, shapes: EngineShapes, num_pages: int | None = None):
     """Creates an engine with any number of devices.
 

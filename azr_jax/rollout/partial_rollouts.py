@@ -27,6 +27,8 @@ import numpy as np
 from jaxtyping import UInt32
 
 from azr_jax import types
+from azr_jax.rollout import expert_record
+from azr_jax.rollout.expert_record import ExpertRecord
 from azr_jax.rollout.sequence import Request, SequenceState
 from azr_jax.rollout.tokens import Tokens
 
@@ -167,6 +169,7 @@ def sequence_of(
       completion.versions,
     ),
     finish_reason=None if is_paused else completion.finish_reason,
+    experts=ExpertRecord(completion.experts),
   )
 
 
@@ -182,6 +185,7 @@ def sequence_to_json(sequence: SequenceState) -> dict[str, Any]:
     "loss_mask": tokens.loss_mask.astype(int).tolist(),
     "versions": tokens.versions.tolist(),
     "finish": sequence.finish_reason,
+    "experts": expert_record.to_json(sequence.experts.take()),
   }
 
 
@@ -200,4 +204,5 @@ def sequence_from_json(row: Mapping[str, Any]) -> SequenceState:
       np.asarray(row["versions"], np.int32),
     ),
     finish_reason=row["finish"],
+    experts=expert_record.from_json(row["experts"]),
   )

@@ -13,7 +13,7 @@ decoding sequences take no pages from prompts of earlier steps while sequences
 of their own step still have pages to give.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -28,7 +28,12 @@ class PageAllocator:
   """Allocates the pages of a scheduler's sequences."""
 
   def __init__(
-    self, pages: PagePool, stages: Stages, slots: SlotTable, decode_chunk: int
+    self,
+    pages: PagePool,
+    stages: Stages,
+    slots: SlotTable,
+    decode_chunk: int,
+    note: Callable[[SequenceState], None],
   ):
     """Creates the allocator; no pages are allocated yet.
 
@@ -37,8 +42,10 @@ class PageAllocator:
       stages: the scheduler's sequences.
       slots: the slots of these sequences.
       decode_chunk: N, the maximum number of tokens per slot and decode call.
+      note: is called with a sequence before its pages are freed.
     """
     self._pages, self._decode_chunk = pages, decode_chunk
+    self._note = note
     self._stages, self._slots = stages, slots
 
   def allocate(
@@ -107,6 +114,7 @@ class PageAllocator:
   def drop(self, sequence: SequenceState) -> None:
     """Frees a sequence's pages, if it has any."""
     if sequence.cached is not None:
+      self._note(sequence)
       self._pages.release(sequence.cached)
       sequence.cached = None
 

@@ -26,6 +26,7 @@ from azr_jax.rollout import decode_state
 from azr_jax.rollout.admission import Admission
 from azr_jax.rollout.drafts import Drafting, DraftPolicy
 from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.expert_reader import ExpertReader
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.meter import RequestMeter
 from azr_jax.rollout.preemption import PageAllocator
@@ -81,8 +82,11 @@ class Scheduler:
     self._draft_policy = DraftPolicy(drafting)
     self.stages = Stages(engine.shapes.prompt_buckets)
     self._slots = SlotTable(engine, self.stages, meter)
+    self._reader = ExpertReader(engine, cache)
     self._allocator = PageAllocator(
-      cache.pages, self.stages, self._slots, engine.shapes.decode_chunk
+      *(cache.pages, self.stages, self._slots),
+      engine.shapes.decode_chunk,
+      self._reader.note,
     )
     self._admission = Admission(
       engine.shapes,
@@ -136,6 +140,7 @@ class Scheduler:
       return False
     with jax.profiler.TraceAnnotation("prefill"):
       self.meter.record_prefill(int(np.sum(batch.counts)))
+      self._reader.flush()
       cache.pool = self._engine.prefill(self._weights.params, cache.pool, batch)
     return True
 
@@ -203,6 +208,7 @@ class Scheduler:
       min_live: as for `decode.decode`.
     """
     self.meter.record_decode_dispatch()
+    self._reader.flush()
     self._cache.pool, self._slots.state, output = self._engine.decode(
       self._weights.params,
       self._cache.pool,
@@ -274,6 +280,8 @@ class Scheduler:
       self._allocator.drop(sequence)
       written += sequence.num_written
       _forget(sequence)
+    # The last sequences may not be followed by a call that writes pages.
+    self._reader.flush()
     self.meter.ended(written)
 
   def _end_response(
@@ -323,6 +331,11 @@ class Scheduler:
 
     The scheduler cannot be used afterwards.
     """
+    for sequence in self.stages.live:
+      # A slot's tokens are all cached but for the last.
+      decodes = sequence in self.stages.running
+      self._reader.note(sequence, sequence.length - 1 if decodes else None)
+    self._reader.flush()
     drained = self.stages.drain()
     self._slots.close()
     return drained
@@ -330,6 +343,7 @@ class Scheduler:
   def warm_up(self) -> None:
     """Compiles each program by running it once on empty slots."""
     shapes = self._engine.shapes
+    self._reader.warm_up()
     for chunk in shapes.prefill_chunks:
       nothing = empty_batch(shapes, chunk)
       self._cache.pool = self._engine.prefill(

@@ -10,6 +10,7 @@ from jaxtyping import Int32, UInt32
 from azr_jax import types
 from azr_jax.rollout import tokens as tokens_lib
 from azr_jax.rollout.adapter_ref import BASE, AdapterRef
+from azr_jax.rollout.expert_record import ExpertRecord
 from azr_jax.rollout.page_pool import CachedTokens
 from azr_jax.rollout.tokens import SlotTokens, Tokens
 from azr_jax.rollout.tool_runner import (
@@ -78,6 +79,8 @@ class SequenceState:
     cached: the pages of prompt and completion; None without pages. While the
       sequence is in a slot, the count leaves `unread` out.
     finish_reason: why the completion ended; None while it is being sampled.
+    experts: the experts of its first tokens, counted from the prompt's start,
+      from pages that it has lost.
     num_known: number of tokens that an earlier step sampled.
     step_tokens: number of tokens after which the sequence is paused; 0 for no
       limit.
@@ -94,6 +97,7 @@ class SequenceState:
   awaiting_tool: bool = False
   cached: CachedTokens | None = None
   finish_reason: str | None = None
+  experts: ExpertRecord = dataclasses.field(default_factory=ExpertRecord)
   num_known: int = 0
   step_tokens: int = 0
   siblings: "Sequence[SequenceState]" = ()
@@ -215,6 +219,7 @@ class SequenceState:
     if self.cached is not None:
       # The last token is the next call's input, so it is not cached yet.
       self.cached.count = min(self.cached.count, self.length - 1)
+    self.experts.keep(self.length - 1)
 
   def continue_from(self, other: "SequenceState") -> None:
     """Resumes from another state of the same sequence.
@@ -222,7 +227,7 @@ class SequenceState:
     Args:
       other: the state from an earlier step or a killed run.
     """
-    self.read = other.tokens
+    self.read, self.experts = other.tokens, other.experts
     self.finish_reason = other.finish_reason
     by_tool = np.flatnonzero(~self.read.loss_mask)
     self.response_start = int(by_tool[-1]) + 1 if len(by_tool) else 0

@@ -127,6 +127,10 @@ class SamplerSettings(Settings):
   """Shapes and rules of sampling."""
 
   mesh: RolloutMeshSettings = RolloutMeshSettings()
+  router_replay: bool = setting(
+    True,
+    "models with experts: train each token on the experts that sampled it",
+  )
   speculation: SpeculationSettings = SpeculationSettings()
   slots: int = setting(
     64,
@@ -196,6 +200,11 @@ class SamplerSettings(Settings):
     "size of the KV cache per device, in GiB; 0 takes what all slots can use, "
     "or what fits into memory",
     minimum=0,
+  )
+  router_replay: bool = setting(
+    True,
+    "for models with experts: train each token on the experts that it was "
+    "sampled with",
   )
   prefix_cache: bool = setting(
     True,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import UInt32
+from jaxtyping import UInt, UInt32
 
 from azr_jax import types
 from azr_jax.models.tokenizers import Tokenizer
@@ -373,4 +373,12 @@ class Stream:
       finish_reason=sequence.finish_reason,
       text=self._tokenizer.decode(text_ids),
       versions=tokens.versions,
+      experts=_trimmed(sequence.experts.take(), sequence.length - 1),
     )
+
+
+def _trimmed(
+  experts: UInt[np.ndarray, "_S L choices"] | None, count: int
+) -> UInt[np.ndarray, "_inputs L choices"] | None:
+  """Returns the experts of a completion's inputs, without those cut off."""
+  return None if experts is None else experts[:count]

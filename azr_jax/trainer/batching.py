@@ -38,6 +38,7 @@ class Batching:
     regularizer_aggregation: the same for the entropy and KL terms.
     minibatches: number of parts that get an optimizer step each.
     seed: the run's seed, for the order of rows.
+    replay: packs the experts of sampled tokens; None without router replay.
   """
 
   shape_rewards: Shape
@@ -53,6 +54,7 @@ class Batching:
   regularizer_aggregation: str
   minibatches: int
   seed: int
+  replay: packing.RouterReplay | None = None
 
   def drop_equal_groups(
     self, trajectories: Sequence[types.Trajectory]
@@ -159,5 +161,6 @@ class Batching:
       aggregation=self.aggregation,
       regularizer_aggregation=self.regularizer_aggregation,
       for_critic=for_critic,
+      replay=self.replay,
     )
     return update.to_micro_batches(batch, self.micro_rows)

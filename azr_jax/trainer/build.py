@@ -265,7 +265,7 @@ def build(
     model,
     learner,
     build_scores(c, model, mesh),
-    build_batching(c, mesh),
+    build_batching(c, mesh, source.config),
     Sampler(
       model, source.tokenizer, sampling_mesh, rules, c.rollout, shares_base
     ),
@@ -477,7 +477,18 @@ def build_scores(
   )
 
 
-def build_batching(c: TrainSettings, mesh: Mesh) -> Batching:
+def replay_of(
+  c: TrainSettings, config: ModelConfig
+) -> packing.RouterReplay | None:
+  """Returns what packs the sampler's experts; None without router replay."""
+  if config.experts is None or not c.rollout.router_replay:
+    return None
+  return packing.RouterReplay(config.num_layers, config.experts)
+
+
+def build_batching(
+  c: TrainSettings, mesh: Mesh, config: ModelConfig
+) -> Batching:
   """Builds the host's part of a step between rollouts and update."""
   learner = c.learner
   return Batching(
@@ -500,6 +511,7 @@ def build_batching(c: TrainSettings, mesh: Mesh) -> Batching:
     regularizer_aggregation=learner.regularizer_aggregation,
     minibatches=learner.minibatches,
     seed=c.seed,
+    replay=replay_of(c, config),
   )
 
 

@@ -162,6 +162,21 @@ def test_adapters_of_experts_are_small_and_merge(tmp_path, one_device_mesh):
     transformer.abstract_params(stacked)
 
 
+def test_kernels_are_quantized_layer_by_layer_on_loading(tmp_path):
+  """The same bits as those of the whole parameters, on the same devices."""
+  params = drawn(MODEL)
+  safetensors_io.save(params, CONFIG, tmp_path, dtype="float32")
+  mesh = mesh_lib.make_mesh({"fsdp": 2, "expert": 2}, jax.devices()[:4])
+  reader = safetensors_io.SafetensorsReader(tmp_path)
+  loaded = weight_loading.load_params(
+    *(CONFIG, reader, mesh, RULES), kernel_dtype=jnp.int8
+  )
+  want = sampling_params.quantize(params, jnp.int8)
+  jax.tree.map(np.testing.assert_array_equal, loaded, want)
+  gate = loaded["layers"]["experts"]["gate"]["kernel"]
+  assert gate.sharding.shard_shape(gate.shape) == (2, 2, 16, 24)
+
+
 def test_adapters_learn_on_experts_of_8_bits():
   """As on the base that these bits and scales stand for."""
   model = MODEL.clone(lora=Lora(8, 8.0), kernel_dtype=jnp.dtype(jnp.int8))

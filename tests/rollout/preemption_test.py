@@ -34,7 +34,9 @@ def made(pool, slots=2):
   stages = Stages((16,))
   engine = cast(Engine, HostEngine(shapes))
   table = SlotTable(engine, stages, RequestMeter(Meter()))
-  allocator = PageAllocator(pool, stages, table, settings.decode_chunk)
+  allocator = PageAllocator(
+    *(pool, stages, table, settings.decode_chunk), lambda sequence: None
+  )
   return stages, table, allocator
 
 

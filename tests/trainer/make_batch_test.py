@@ -7,6 +7,7 @@ import pytest
 
 from azr_jax import types
 from azr_jax.configs import azr
+from azr_jax.models import presets
 from azr_jax.trainer import build, settings
 
 
@@ -39,7 +40,9 @@ def batching_of(learner, mask_truncated=False):
   config.learner.update(learner)
   config.shaping.mask_truncated = mask_truncated
   c = settings.read_train(config).shared
-  return build.build_batching(c, build.learner_mesh(c))
+  return build.build_batching(
+    c, build.learner_mesh(c), presets.PRESETS["azr-tiny"]
+  )
 
 
 def pack(batching, given):

@@ -19,7 +19,7 @@ from azr_jax.lab.compile import abstract, sampling_programs
 from azr_jax.lab.compile.abstract import Program, device_bytes
 from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import learner as learner_lib
-from azr_jax.learner import objective
+from azr_jax.learner import objective, packing
 from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
@@ -103,6 +103,7 @@ def make_programs(
     mesh_lib.padded_rows(c.learner.micro_rows, mesh),
     c.learner.row_length,
     mesh,
+    build.replay_of(c, model.config),
   )
   fixed = objective.Fixed(learner.base, _reference(c, learner))
   whole = fixed.whole(policy.params)
@@ -111,18 +112,13 @@ def make_programs(
   # A base that the sampler shares is among its parameters.
   own_bytes = device_bytes(fixed.base)
   own_bytes *= not sampling.engine.shares_base
+  opt_bytes = device_bytes(policy.opt_state) + other_bytes
   programs = [
-    sampling_programs.weights(
-      sampling,
-      whole,
-      mesh,
-      device_bytes(policy.opt_state) + other_bytes,
-    ),
+    sampling_programs.weights(sampling, whole, mesh, opt_bytes),
     *sampling_programs.make(
       c, sampling, device_bytes(policy) + own_bytes + other_bytes
     ),
   ]
-  opt_bytes = device_bytes(policy.opt_state) + other_bytes
   score = _lower_score(c, model, whole, batch, mesh)
   programs.append(Program("score", score, opt_bytes))
   if critic is not None:
@@ -241,15 +237,23 @@ def _critic_programs(
 
 
 def _abstract_batch(
-  micro_batches: int, rows: int, length: int, mesh: Mesh
+  micro_batches: int,
+  rows: int,
+  length: int,
+  mesh: Mesh,
+  replay: packing.RouterReplay | None,
 ) -> types.Batch:
   """Returns an abstract batch of micro-batches [A, B, S]."""
   sharding = mesh_lib.token_sharding(mesh, axis=1)
 
-  def array(dtype: DTypeLike) -> Any:
-    shape = (micro_batches, rows, length)
+  def array(dtype: DTypeLike, *more: int) -> Any:
+    shape = (micro_batches, rows, length, *more)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
   fields = [*[array(jnp.int32)] * 4, *[array(jnp.float32)] * 6]
   fields.insert(8, None)  # Rewards, which only a critic needs.
-  return types.Batch(*fields)
+  chosen = None
+  if replay is not None:
+    shape = replay.experts
+    chosen = array(shape.index_dtype, replay.num_layers, shape.per_token)
+  return types.Batch(*fields, experts=chosen)
