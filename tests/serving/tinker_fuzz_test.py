@@ -95,8 +95,13 @@ def assert_clear(answer):
     assert any(one in message for one in ("expected", "not JSON")), message
 
 
+@pytest.mark.parametrize(
+  "values",
+  [VALUES[::4], pytest.param(VALUES, marks=pytest.mark.slow)],
+  ids=["some", "all"],
+)
 @pytest.mark.parametrize("path", BODIES)
-def test_fields_of_other_types_are_refused_by_name(client, path):
+def test_fields_of_other_types_are_refused_by_name(client, path, values):
   model, sampler = client.model(), client.sampler()
   known = {
     **{"session_id": client.session, "model_id": model},
@@ -104,7 +109,7 @@ def test_fields_of_other_types_are_refused_by_name(client, path):
   }
   body = {k: known.get(k, v) for k, v in BODIES[path].items()}
   number = 1
-  for value in VALUES:
+  for value in values:
     for other in changed(body, value):
       # An operation of a model waits for all earlier numbers.
       is_known = other.get("model_id") == body.get("model_id")
