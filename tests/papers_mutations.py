@@ -650,7 +650,7 @@ _ORZ = (
     "orz | eq. 4, eq. 6 to 8 |",
     "orz | figure 3",
     file="azr_jax/learner/gae.py",
-    line="jnp.where(is_last_B, reward_B, 0.0) + gamma * next_value_B - value_B",
+    line="jnp.where(is_last_B, reward_B, 0.0) + gamma * next_value_B - cost_B",
     broken="jnp.where(is_last_B, reward_B, 0.0) - value_B",
     tests="tests/learner/critic_test.py::"
     "test_at_one_and_one_it_is_reward_minus_value "

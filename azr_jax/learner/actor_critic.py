@@ -37,6 +37,7 @@ def make_actor_critic_update(
   policy_pass: minibatches.Pass,
   epochs: int = 1,
   prepare: preparation.Prepare | None = None,
+  uses_reference: bool = False,
 ) -> ActorCriticUpdate:
   """Returns `(ActorCritic, batch, fixed) -> (ActorCritic, metrics)`.
 
@@ -51,12 +52,18 @@ def make_actor_critic_update(
     epochs: number of passes over a batch. Metrics come from the last epoch,
       except the gap to the sampler, which comes from the first.
     prepare: computes the whole-batch inputs of the policy update.
+    uses_reference: whether rewards have a KL penalty.
   """
 
   def learn(
     state: ActorCritic, batch: types.Batch, fixed: Fixed
   ) -> tuple[ActorCritic, Metrics]:
-    value_batch, metrics = estimate(fixed.whole(state.critic.params), batch)
+    reference = ()
+    if uses_reference:
+      assert fixed.reference is not None
+      reference = (fixed.whole(fixed.reference),)
+    params = fixed.whole(state.critic.params)
+    value_batch, metrics = estimate(params, batch, *reference)
     policy, critic = state.policy, state.critic
     policy_batch, prepared = preparation.prepared(
       prepare, policy, value_batch.batch, fixed

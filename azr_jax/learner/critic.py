@@ -12,6 +12,7 @@ Paper: ORZ, section 2.2.
 """
 
 import functools
+from collections.abc import Callable
 from typing import TypeAlias
 
 import flax.struct
@@ -21,7 +22,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Float32
 
 from azr_jax import types
-from azr_jax.learner import gae, masked, segments, update, value_model
+from azr_jax.learner import (
+  gae,
+  kl_estimators,
+  masked,
+  preparation,
+  segments,
+  update,
+  value_model,
+)
 from azr_jax.models import transformer
 from azr_jax.parallel import compiler
 from azr_jax.parallel import mesh as mesh_lib
@@ -30,6 +39,10 @@ from azr_jax.types import Leaf, Metrics, Params
 # Lower bound of a variance, before dividing by it: the variance of advantages
 # when they are normalized, and of returns in the explained variance.
 MIN_VARIANCE = 1e-8
+
+
+# (reference params, batch) -> penalty of each target.
+Penalty: TypeAlias = Callable[[Params, types.Batch], Float[Array, "A B S"]]
 
 
 class ValueBatch(flax.struct.PyTreeNode):
@@ -46,7 +59,8 @@ class ValueBatch(flax.struct.PyTreeNode):
   returns: Float32[Leaf, "*A B S"]
 
 
-# Jitted: (critic params, batch) -> (ValueBatch, metrics).
+# Jitted: (critic params, batch) -> (ValueBatch, metrics). With a KL penalty,
+# the reference's parameters are the third argument.
 Estimate: TypeAlias = jax.stages.Wrapped
 
 
@@ -57,6 +71,7 @@ def make_estimate(
   gamma: float,
   gae_lambda: float,
   normalize: bool,
+  penalty: Penalty | None = None,
   options: compiler.Options = None,
 ) -> Estimate:
   """Returns the jitted function that computes advantages and returns.
@@ -67,6 +82,7 @@ def make_estimate(
     gamma: discount factor.
     gae_lambda: as in `gae.estimate`.
     normalize: give advantages mean 0 and deviation 1 over trained tokens.
+    penalty: from `make_kl_penalty`. None gives the reward alone.
     options: XLA compiler options.
 
   Returns:
@@ -80,7 +96,7 @@ def make_estimate(
   )
 
   def estimate(
-    params: Params, batch: types.Batch
+    params: Params, batch: types.Batch, reference: Params | None = None
   ) -> tuple[ValueBatch, Metrics]:
     def score(index: jax.Array, scores: jax.Array) -> jax.Array:
       micro = update.micro_batch(batch, index)
@@ -91,10 +107,16 @@ def make_estimate(
     old_values = jax.lax.fori_loop(0, count, score, zeros)
     mask, rewards = batch.loss_mask, batch.rewards
     assert rewards is not None
+    metrics: Metrics = {}
+    penalties = None
+    if penalty is not None:
+      assert reference is not None
+      penalties = penalty(reference, batch)
+      metrics["learner/kl_penalty"] = masked.masked_mean(penalties, mask)
     advantages, returns = jax.vmap(gae_of_rows)(
-      old_values, rewards, mask, batch.segment_ids
+      old_values, rewards, mask, batch.segment_ids, penalties=penalties
     )
-    metrics = {
+    metrics |= {
       "critic/value": masked.masked_mean(old_values, mask),
       "critic/abs_value": masked.masked_mean(jnp.abs(old_values), mask),
       "critic/return": masked.masked_mean(returns, mask),
@@ -115,6 +137,42 @@ def make_estimate(
     out_shardings=(by_row, mesh_lib.replicated(mesh)),
     compiler_options=options,
   )
+
+
+def make_kl_penalty(
+  model: transformer.Transformer,
+  *,
+  coef: float,
+  estimator: str,
+  temperature: float,
+  chunk_tokens: int,
+  mesh: Mesh,
+) -> Penalty:
+  """Returns `(reference params, batch) -> coef K_t`, which rewards lose.
+
+  K_t estimates KL(policy || reference) at a target from the log-probability
+  with which it was sampled (ORZ, figure 3, middle: KL penalty).
+
+  Args:
+    model: the policy's decoder.
+    coef: weight of the penalty.
+    estimator: a key of `KL_ESTIMATORS`.
+    temperature: the sampling temperature; divides the logits.
+    chunk_tokens: number of tokens whose logits exist at the same time.
+    mesh: the device mesh of the batch.
+  """
+  scores = preparation.make_scores(
+    model, chunk_tokens, temperature=temperature, mesh=mesh
+  )
+
+  def penalty(reference: Params, batch: types.Batch) -> Float[Array, "A B S"]:
+    logprobs, _ = scores(reference, batch)
+    ratio = batch.sampled_logprobs - logprobs
+    return (
+      coef * kl_estimators.KL_ESTIMATORS[estimator](ratio) * batch.loss_mask
+    )
+
+  return penalty
 
 
 def _of_repetition(

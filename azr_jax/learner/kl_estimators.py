@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def k1(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
+def k1(log_ratio: Float[Array, "*B"]) -> Float[Array, "*B"]:
   """Returns the unbiased estimate x of KL(policy || reference).
 
   x = log p - log ref of a sampled token. As a loss on the policy's own samples
@@ -16,7 +16,7 @@ def k1(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
   return log_ratio
 
 
-def k2(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
+def k2(log_ratio: Float[Array, "*B"]) -> Float[Array, "*B"]:
   """Returns x^2 / 2: low variance, biased.
 
   As a loss, its mean gradient is the gradient of KL(policy || reference).
@@ -24,7 +24,7 @@ def k2(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
   return 0.5 * log_ratio**2
 
 
-def k3(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
+def k3(log_ratio: Float[Array, "*B"]) -> Float[Array, "*B"]:
   """Returns exp(-x) - 1 + x: unbiased, never negative.
 
   As a loss, its mean gradient is the gradient of KL(reference || policy), not
@@ -33,9 +33,7 @@ def k3(log_ratio: Float[Array, "B S"]) -> Float[Array, "B S"]:
   return jnp.exp(-log_ratio) - 1.0 + log_ratio
 
 
-KL_ESTIMATORS: dict[
-  str, Callable[[Float[Array, "B S"]], Float[Array, "B S"]]
-] = {
+KL_ESTIMATORS: dict[str, Callable[[Float[Array, "*B"]], Float[Array, "*B"]]] = {
   "k1": k1,
   "k2": k2,
   "k3": k3,

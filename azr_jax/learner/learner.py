@@ -96,6 +96,7 @@ class CriticParts:
       tokens.
     seed: random seed of the value head and of rounding.
     aggregation: the aggregation that a batch's loss weights implement.
+    penalty: the KL penalty of rewards, from `critic.make_kl_penalty`.
   """
 
   optimizer: optax.GradientTransformation
@@ -108,6 +109,7 @@ class CriticParts:
   normalize: bool
   seed: int
   aggregation: str = "token_mean"
+  penalty: critic_lib.Penalty | None = None
 
 
 def make(
@@ -238,6 +240,7 @@ def _with_critic(
     gamma=critic.gamma,
     gae_lambda=critic.gae_lambda,
     normalize=critic.normalize,
+    penalty=critic.penalty,
     options=options,
   )
   critic_update = critic_update_lib.make_update(
@@ -261,6 +264,7 @@ def _with_critic(
       policy_pass,
       epochs,
       policy_learner.prepare,
+      uses_reference=critic.penalty is not None,
     ),
     copy_to_critic=make_critic_params,
     init_critic=init_critic,

@@ -183,6 +183,13 @@ class LearnerSettings(PolicyLossSettings):
     "KL estimator per token; full sums over the whole vocabulary",
     choices=(*kl_estimators.KL_ESTIMATORS, kl_estimators.FULL_KL),
   )
+  kl_in: str = setting(
+    "loss",
+    "what the KL penalty is part of: the loss, or each token's reward",
+    paper="ORZ, figure 3: both, against none",
+    choices=("loss", "reward"),
+    expert=True,
+  )
   epochs: int = setting(
     1,
     "passes over each batch; advantages are computed once",
@@ -231,6 +238,17 @@ class LearnerSettings(PolicyLossSettings):
         f"at least learner.minibatches={self.minibatches}, because each has "
         "micro-batches of its own",
       )
+    if self.kl_in == "reward":
+      if self.estimator != advantages.GAE:
+        raise self.invalid(
+          "kl_in",
+          f"'loss' with learner.estimator={self.estimator!r}, because a "
+          f"response has one reward; {advantages.GAE!r} has one per token",
+        )
+      if self.kl_estimator == kl_estimators.FULL_KL:
+        raise self.invalid(
+          "kl_estimator", "an estimate, as 'k1', with learner.kl_in='reward'"
+        )
     if self.drop_equal_groups and self.estimator in advantages.WITHOUT_GROUPS:
       raise self.invalid(
         "drop_equal_groups",
@@ -244,6 +262,16 @@ class LearnerSettings(PolicyLossSettings):
     is_weighted = policy_losses.load(self.policy_loss).is_weighted
     has_steps = self.epochs * self.minibatches > 1
     return has_steps and self.ratio_to == PROXIMAL and not is_weighted
+
+  @property
+  def kl_loss_coef(self) -> float:
+    """Weight of the KL penalty in the loss."""
+    return self.kl_coef if self.kl_in == "loss" else 0.0
+
+  @property
+  def kl_reward_coef(self) -> float:
+    """Weight of the KL penalty in each token's reward."""
+    return self.kl_coef if self.kl_in == "reward" else 0.0
 
   @property
   def is_weighted(self) -> bool:

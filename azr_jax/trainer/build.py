@@ -29,6 +29,7 @@ from azr_jax.learner import (
   rounding,
   shaping,
 )
+from azr_jax.learner import critic as critic_lib
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.learner import Learner
@@ -436,7 +437,7 @@ def build_policy_loss(
     chunk_tokens=learner.chunk_tokens,
     mesh=mesh,
     entropy_coef=learner.entropy_coef,
-    kl_coef=learner.kl_coef,
+    kl_coef=learner.kl_loss_coef,
     kl_estimator=learner.kl_estimator,
     ratio_to=learner.ratio_to,
     correct=corrections.make(c.correction, learner.corrections),
@@ -533,6 +534,7 @@ def build_learner(
       normalize=c.learner.normalize_advantages,
       seed=c.seed,
       aggregation=c.learner.aggregation,
+      penalty=_build_penalty(c, model, mesh),
     )
   target = c.learner.target_entropy
   options = c.compiler.options(mesh)
@@ -550,6 +552,22 @@ def build_learner(
     entropy_target=EntropyTarget(**vars(target)) if target else None,
     base_dtype=c.lora.matrix_dtype(c.model.dtype),
     seed=c.seed,
+  )
+
+
+def _build_penalty(
+  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+) -> critic_lib.Penalty | None:
+  """Builds the KL penalty of rewards; None without one."""
+  if not c.learner.kl_reward_coef:
+    return None
+  return critic_lib.make_kl_penalty(
+    model,
+    coef=c.learner.kl_reward_coef,
+    estimator=c.learner.kl_estimator,
+    temperature=c.rollout.temperature,
+    chunk_tokens=c.learner.chunk_tokens,
+    mesh=mesh,
   )
 
 

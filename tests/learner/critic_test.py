@@ -88,6 +88,66 @@ def test_at_one_and_one_it_is_reward_minus_value():
   np.testing.assert_allclose(returns, rewards * mask, atol=1e-5)
 
 
+def test_each_token_s_penalty_lowers_its_reward():
+  """At 1 and 1: R, less the penalties from the token on, less its value."""
+  values, rewards, mask, segments = random_rows(3)
+  penalties = np.random.default_rng(4).normal(size=values.shape)
+  got, returns = gae.estimate(
+    values,
+    rewards,
+    mask,
+    segments,
+    gamma=1.0,
+    gae_lambda=1.0,
+    penalties=jnp.asarray(penalties, jnp.float32),
+  )
+  mask, segments = np.asarray(mask), np.asarray(segments)
+  for row, t in zip(*np.nonzero(mask), strict=True):
+    later = (segments[row] == segments[row, t]) & (mask[row] > 0)
+    later &= np.arange(len(later)) >= t
+    want = float(rewards[row, t]) - penalties[row][later].sum()
+    assert float(returns[row, t]) == pytest.approx(want, abs=1e-4)
+    value = float(values[row, t])
+    assert float(got[row, t]) == pytest.approx(want - value, abs=1e-4)
+
+
+def test_a_kl_penalty_is_that_of_the_sampled_tokens(one_device_mesh):
+  """It reaches the returns; without a reference's change it is the gap."""
+  batch = jax.tree.map(jnp.asarray, rewarded(2))
+  params = tiny_updates.init(jax.random.key(0))
+  penalty = critic.make_kl_penalty(
+    MODEL,
+    coef=0.5,
+    estimator="k1",
+    temperature=1.0,
+    chunk_tokens=16,
+    mesh=one_device_mesh,
+  )
+  found = np.asarray(penalty(params, batch))
+  for micro in range(len(found)):
+    part = jax.tree.map(lambda x, i=micro: x[i], batch)
+    hidden, _ = MODEL.apply(
+      {"params": params}, part.tokens, part.positions, part.segment_ids
+    )
+    logits = hidden @ transformer.unembedding(params, MODEL.config)
+    logp = jax.nn.log_softmax(logits)
+    logp = jnp.take_along_axis(logp, part.targets[..., None], -1)[..., 0]
+    want = 0.5 * (part.sampled_logprobs - logp) * part.loss_mask
+    np.testing.assert_allclose(found[micro], want, atol=1e-5)
+  kwargs = dict(gamma=1.0, gae_lambda=1.0, normalize=False)
+  made = critic.make_estimate(MODEL, one_device_mesh, penalty=penalty, **kwargs)
+  plain = critic.make_estimate(MODEL, one_device_mesh, **kwargs)
+  head = value_model.init_params(params, 32, jax.random.key(1), "code")
+  with_kl, metrics = made(head, batch, params)
+  without, _ = plain(head, batch)
+  assert float(metrics["learner/kl_penalty"]) == pytest.approx(
+    found.sum() / float(batch.loss_mask.sum()), rel=1e-4
+  )
+  # The first token of each response loses the penalties of all of it.
+  lost = np.asarray((without.returns - with_kl.returns) * batch.loss_mask)
+  assert lost.sum() > found.sum() > 0
+
+
 def test_value_loss_takes_the_larger_of_both_errors():
   values, old, target = (
     jnp.array([x]) for x in ([1.0, 0.0, 0.3], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])

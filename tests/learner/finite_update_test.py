@@ -66,7 +66,7 @@ def equal(one, other):
 @functools.cache
 def learner_over(sizes):
   """Returns a learner over a mesh of these sizes, with its state; cached."""
-  axes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
+  axes = dict(zip(tiny_updates.AXES, sizes, strict=False))
   mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   made, state = make(mesh, decay_steps=5, warmup_steps=2)
   return made, jax.device_get(state), jax.tree.map(lambda x: x.sharding, state)

@@ -233,7 +233,7 @@ def made(sizes=(1, 1, 1), **optimizer):
     **vars(OptimizerSettings(learning_rate=1e-3, moments=INT8, **optimizer)),
     draws=Draws(6),
   )
-  axes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
+  axes = dict(zip(tiny_updates.AXES, sizes, strict=False))
   mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   model = MODEL.clone(param_dtype=jnp.dtype("bfloat16"))
   loss_fn = tiny_updates.policy_loss(mesh, model=model)

@@ -34,6 +34,8 @@ CONFIG = ModelConfig(
   tie_embeddings=True,
   max_positions=64,
 )
+# The axes of meshes whose sizes are listed without names.
+AXES = ("data", "fsdp", "tensor", "context")
 MODEL = transformer.Transformer(CONFIG)
 RULES = {
   "vocab": "tensor",

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import tiny_updates
 from jax.sharding import NamedSharding, PartitionSpec
 from tiny_updates import (
   CONFIG,
@@ -73,7 +74,7 @@ def test_chunked_logprobs_equal_log_softmax(sizes, chunk):
   """The vocabulary is whole or, if `tensor` divides it, sharded."""
   mesh = None
   if sizes is not None:
-    axes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
+    axes = dict(zip(tiny_updates.AXES, sizes, strict=False))
     mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   rng = np.random.default_rng(0)
   hidden = jnp.asarray(rng.normal(size=(2, 7, 8)), jnp.float32)
@@ -110,7 +111,7 @@ def test_chunked_logprobs_equal_log_softmax(sizes, chunk):
 def test_chunked_kl_equals_the_sum_over_the_vocabulary(sizes, chunk):
   mesh = None
   if sizes is not None:
-    axes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
+    axes = dict(zip(tiny_updates.AXES, sizes, strict=False))
     mesh = mesh_lib.make_mesh(axes, jax.devices()[: int(np.prod(sizes))])
   rng = np.random.default_rng(0)
   hidden, ref_hidden = jnp.asarray(rng.normal(size=(2, 2, 7, 8)), jnp.float32)

@@ -101,9 +101,7 @@ def make_programs(
   batch = _abstract_batch(
     c.learner.max_micro_batches,
     mesh_lib.padded_rows(c.learner.micro_rows, mesh),
-    c.learner.row_length,
-    mesh,
-    build.replay_of(c, model.config),
+    *(c.learner.row_length, mesh, build.replay_of(c, model.config)),
   )
   fixed = objective.Fixed(learner.base, _reference(c, learner))
   whole = fixed.whole(policy.params)
@@ -128,7 +126,10 @@ def make_programs(
   programs.append(Program("score", score, opt_bytes))
   if critic is not None:
     policy_bytes = device_bytes(policy) + device_bytes(fixed.reference)
-    programs += _critic_programs(learner, critic, batch, fixed, policy_bytes)
+    uses_reference = c.learner.kl_reward_coef > 0
+    programs += _critic_programs(
+      learner, critic, batch, fixed, policy_bytes, uses_reference
+    )
   if learner.prepare is not None:
     prepare, unprepared = learner.prepare, batch
     fields, _ = jax.eval_shape(prepare, whole, policy.step, unprepared)
@@ -211,6 +212,7 @@ def _critic_programs(
   batch: types.Batch,
   fixed: objective.Fixed,
   policy_bytes: float,
+  uses_reference: bool,
 ) -> list[Program]:
   """Returns the programs that estimate advantages and update the critic."""
   estimate, critic_update = learner.estimate, learner.critic_update
@@ -219,10 +221,14 @@ def _critic_programs(
   assert values is not None
   valued = critic_lib.ValueBatch(batch, values, values)
   rewarded = batch.replace(advantages=None, rewards=values)
+  reference = ()
+  if uses_reference:
+    assert fixed.reference is not None
+    reference = (fixed.whole(fixed.reference),)
   return [
     Program(
       "estimate",
-      lambda: estimate.lower(fixed.whole(critic.params), rewarded),
+      lambda: estimate.lower(fixed.whole(critic.params), rewarded, *reference),
       policy_bytes + device_bytes(critic.opt_state),
     ),
     Program(
