@@ -22,6 +22,7 @@ PARAMETERS = {
   "04_training_dynamics": "RUN = {folder!r}",
   "05_prompt_distributions": "PUZZLES, STEPS = 200, 30",
   "06_environment_with_tools": "STEPS, WORKDIR = 1, {folder!r}",
+  "07_grpo_with_four_verbs": "STEPS, PROMPTS, GROUP = 5, 2, 4",
 }
 # Notebooks are read on the web, where large ones are not shown.
 MAX_BYTES = 700_000
@@ -145,3 +146,10 @@ def test_an_environment_with_tools(tmp_path):
   assert "tool: Error: KeyError: 'coffee'" in printed
   assert "reward 1.0 {'calls': 2, 'tool_errors': 1}" in printed
   assert len(training.rows_of(tmp_path / "run")) == 2  # The last has scores.
+
+
+@pytest.mark.slow
+def test_a_loop_of_four_verbs(tmp_path):
+  printed = execute("07_grpo_with_four_verbs", tmp_path)
+  assert "step  4: " in printed and "% of 8 answers are boxed" in printed
+  assert printed.count("</think>") >= 3

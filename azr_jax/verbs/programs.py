@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from azr_jax.learner import logprobs as logprobs_lib
-from azr_jax.learner import objective, train_state
+from azr_jax.learner import objective, train_state, update
 from azr_jax.learner.objective import Fixed
 from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
@@ -69,8 +69,10 @@ class Verbs:
     init_moments: () -> the step count and the moments of a new state.
     zeros: () -> gradients of 0.
     forward: (params, batch, `Fixed`) -> log-probabilities of the targets.
-    backward: by loss: (params, gradients, batch, `Fixed`, config) ->
-      (gradients, loss, log-probabilities). Gradients are donated and summed.
+    backward: by loss: (params, gradients, batches, number of batches, `Fixed`,
+      config) -> (gradients, loss of each batch, log-probabilities). Gradients
+      are donated and summed. Batches have an axis A before the others; those
+      from the given number on are skipped.
     step: (state, gradients, `Adam`) -> (state, metrics). The state is donated.
   """
 
@@ -87,9 +89,14 @@ class Verbs:
     step, moments = self.init_moments()
     return TrainState(step, trained, moments)
 
-  def place(self, batch: LossRows) -> LossRows:
-    """Puts a batch on the devices; every host has the whole batch."""
-    sharding = mesh_lib.token_sharding(self.mesh)
+  def place(self, batch: LossRows, axis: int = 0) -> LossRows:
+    """Puts a batch on the devices; every host has the whole batch.
+
+    Args:
+      batch: a batch, or several.
+      axis: the axis of the rows.
+    """
+    sharding = mesh_lib.token_sharding(self.mesh, axis=axis)
     return jax.tree.map(
       lambda x: jax.make_array_from_callback(
         x.shape, sharding, lambda index: x[index]
@@ -119,6 +126,7 @@ def make(
   shardings = train_state.state_shardings(boxed, adam, mesh, rules)
   replicated = mesh_lib.replicated(mesh)
   by_row = mesh_lib.token_sharding(mesh)
+  by_row_of_many = mesh_lib.token_sharding(mesh, axis=1)
   score = functools.partial(_score, model, mesh, chunk_tokens)
   jit = functools.partial(jax.jit, compiler_options=options)
   shapes = nn.unbox(boxed)
@@ -142,8 +150,9 @@ def make(
     backward={
       name: jit(
         functools.partial(_backward, score, loss.value),
-        in_shardings=(shardings.params,) * 2 + (by_row, None, replicated),
-        out_shardings=(shardings.params, replicated, by_row),
+        in_shardings=(shardings.params,) * 2
+        + (by_row_of_many, replicated, None, replicated),
+        out_shardings=(shardings.params, replicated, by_row_of_many),
         donate_argnums=1,
       )
       for name, loss in losses.LOSSES.items()
@@ -193,13 +202,14 @@ def _backward(
   loss_fn: losses.LossFn,
   trained: Params,
   grads: Params,
-  batch: LossRows,
+  batches: LossRows,
+  count: Int[Array, ""],
   fixed: Fixed,
   config: losses.Config,
-) -> tuple[Params, Float[Array, ""], Float[Array, "B S ..."]]:
-  """Adds the gradients of a loss to `grads`."""
+) -> tuple[Params, Float[Array, " A"], Float[Array, "A B S ..."]]:
+  """Adds the gradients of a loss on the first `count` batches to `grads`."""
 
-  def loss(trained: Params) -> tuple[jax.Array, jax.Array]:
+  def loss(trained: Params, batch: LossRows) -> tuple[jax.Array, jax.Array]:
     logprobs = score(trained, batch, fixed)
     value = loss_fn(
       losses.LossInputs(logprobs, batch.inputs, config, batch.segment_ids)
@@ -210,8 +220,24 @@ def _backward(
     )
     return jnp.sum(jnp.where(is_token, value, 0.0)), logprobs
 
-  (total, logprobs), new = jax.value_and_grad(loss, has_aux=True)(trained)
-  return jax.tree.map(jnp.add, grads, new), total, logprobs
+  def add(
+    index: Int[Array, ""] | int, found: tuple[Params, jax.Array, jax.Array]
+  ) -> tuple[Params, jax.Array, jax.Array]:
+    grads, totals, logprobs = found
+    (total, of_batch), new = jax.value_and_grad(loss, has_aux=True)(
+      trained, update.micro_batch(batches, index)
+    )
+    return (
+      jax.tree.map(jnp.add, grads, new),
+      totals.at[index].set(total),
+      logprobs.at[index].set(of_batch),
+    )
+
+  most, shape = len(batches.tokens), batches.targets.shape
+  start = grads, jnp.zeros(most), jnp.zeros(shape)
+  if most == 1:
+    return add(0, start)
+  return jax.lax.fori_loop(0, count, add, start)
 
 
 def _step(

@@ -1,10 +1,12 @@
 """Packs data into rows of a few fixed shapes, and takes results apart again."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.struct
+import jax
 import numpy as np
 from jaxtyping import Float32
 
@@ -17,16 +19,19 @@ from azr_jax.verbs.data import Datum
 # Each row length is this many times shorter than the next.
 _FACTOR = 4
 _SHORTEST = 128
+# Batches that one program runs after each other.
+_STACKED = 8
 
 
 class LossRows(types.Rows):
   """Rows of packed data.
 
   Attributes:
-    inputs: the inputs of the loss by name; 0 in padding.
+    inputs: the inputs of the loss by name, of the shape of `targets`; 0 in
+      padding.
   """
 
-  inputs: dict[str, Float32[Leaf, "B S ..."]] = flax.struct.field(
+  inputs: dict[str, Float32[Leaf, "..."]] = flax.struct.field(
     default_factory=dict
   )
 
@@ -153,6 +158,27 @@ def pack(
       count = next(n for n in counts if n >= len(some))
       members = [[indices[i] for i in row] for row in some]
       yield _batch(data, names, members, (count, length), inner)
+
+
+def stack(
+  batches: Iterator[tuple[LossRows, list[RowSpan]]],
+) -> Iterator[tuple[LossRows, list[list[RowSpan]]]]:
+  """Yields batches of the same shape together, with an axis A before theirs.
+
+  A is 1 or `_STACKED`, so that few programs are compiled; then the last batches
+  may be empty.
+
+  Args:
+    batches: batches, and where each datum is.
+  """
+  for _, group in itertools.groupby(batches, lambda one: one[0].targets.shape):
+    while some := list(itertools.islice(group, _STACKED)):
+      arrays = [batch for batch, _ in some]
+      if len(some) > 1:
+        empty = jax.tree.map(np.zeros_like, arrays[0])
+        arrays += [empty] * (_STACKED - len(some))
+      stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *arrays)
+      yield stacked, [places for _, places in some]
 
 
 def _batch(

@@ -123,20 +123,23 @@ class Trainable:
     if self._grads is None:
       self._grads = self._functions.zeros()
     backward, pending = self._functions.backward[loss], []
-    for batch, places in rows.pack(data, loss, self._shapes):
-      self._grads, total, logprobs = backward(
+    for batches, places in rows.stack(rows.pack(data, loss, self._shapes)):
+      self._grads, totals, logprobs = backward(
         self.state.params,
         self._grads,
-        self._functions.place(batch),
+        self._functions.place(batches, axis=1),
+        np.int32(len(places)),
         self._fixed,
         numbers,
       )
-      pending.append((places, total, logprobs))
-    found, sums = self._new(data), []
-    for places, total, logprobs in pending:
-      sums.append(float(jax.device_get(total)))
-      _take(np.asarray(jax.device_get(logprobs)), places, found)
-    return Scored(found, float(np.sum(sums)))
+      pending.append((places, totals, logprobs))
+    found, total = self._new(data), 0.0
+    for places, totals, logprobs in pending:
+      total += float(np.sum(jax.device_get(totals), dtype=np.float64))
+      values = np.asarray(jax.device_get(logprobs))
+      for of_batch, own in zip(values, places, strict=False):
+        _take(of_batch, own, found)
+    return Scored(found, total)
 
   @memory.explained(memory.TRAINING_KEYS)
   def optim_step(self, adam: Adam) -> dict[str, float]:

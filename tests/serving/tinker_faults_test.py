@@ -8,10 +8,12 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import requests
 import training
 
+from azr_jax.serving.tinker import messages
 from tests.executor.process_table import resident_mb
 from tests.serving.tinker_client import NAME, Client
 
@@ -128,15 +130,17 @@ def live(url, number, is_killed=False) -> Any:
         timeout=0.01,
       )
     return None
-  tokens = client.result(future)
+  message = messages.new("SampleResponse")
+  message.ParseFromString(client.result(future))
+  [one] = message.sequences
   client.post(f"sessions/{client.session}/finish")
-  return found, tokens
+  return found, one.tokens, np.frombuffer(one.logprobs, np.float32)
 
 
 def test_clients_come_and_go_and_one_in_five_is_killed(start):
   server = start()
   alone = [live(server.url, number) for number in range(3)]
-  assert len({tokens for _, tokens in alone}) == 3
+  assert len({tokens for _, tokens, _ in alone}) == 3
   memory = []
   for _ in range(3):
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
@@ -147,9 +151,14 @@ def test_clients_come_and_go_and_one_in_five_is_killed(start):
       )
     assert found.count(None) == 4
     for number, one in enumerate(found):
-      assert one is None or one == alone[number % 3]
+      if one is not None:
+        want = alone[number % 3]
+        # Training is equal to the last bit, sampling up to rounding.
+        assert one[:2] == want[:2]
+        np.testing.assert_allclose(one[2], want[2], atol=1e-4)
     memory.append(resident_mb(server.process.pid))
-  assert memory[-1] < memory[0] + 20.0, memory
+  # The first round compiles and fills caches.
+  assert memory[-1] < memory[1] + 10.0, memory
   # A model of all parameters needs the end of every other one.
   deadline = time.monotonic() + 120
   while True:

@@ -50,6 +50,7 @@ def test_what_a_session_started_ends_with_it(client, server):
   server.studio.hold.set()
   other = Client(server.url)
   assert other.model().startswith(other.session)
+  assert "has ended" in other.result(held)["error"]  # Though it was made.
   assert other.sample(other.sampler()).status_code == 200
   assert server.worker.status().cancelled == cancelled + 1
   assert len(server.service.models) == 1

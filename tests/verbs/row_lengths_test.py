@@ -55,3 +55,18 @@ def test_every_datum_is_in_one_place():
     np.testing.assert_array_equal(batch.segment_ids > 0, filled)
     np.testing.assert_array_equal(batch.inputs["weights"] > 0, filled)
   assert sorted(seen) == [*range(90)]
+  packed = [*rows.pack(data, "cross_entropy", SHAPES)]
+  stacked = [*rows.stack(iter(packed))]
+  assert [p for _, places in stacked for p in places] == [p for _, p in packed]
+  for batches, places in stacked:
+    assert len(batches.tokens) == (1 if len(places) == 1 else 8)
+    assert not batches.segment_ids[len(places) :].any()
+
+
+def test_only_batches_of_one_shape_are_stacked():
+  data = [datum(100)] * 641
+  several = [
+    len(places)
+    for _, places in rows.stack(rows.pack(data, "cross_entropy", SHAPES))
+  ]
+  assert several == [8, 2, 1]

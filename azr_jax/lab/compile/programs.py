@@ -110,18 +110,13 @@ def make_programs(
   # A base that the sampler shares is among its parameters.
   own_bytes = device_bytes(fixed.base)
   own_bytes *= not sampling.engine.shares_base
+  opt_bytes = device_bytes(policy.opt_state) + other_bytes
   programs = [
-    sampling_programs.weights(
-      sampling,
-      whole,
-      mesh,
-      device_bytes(policy.opt_state) + other_bytes,
-    ),
+    sampling_programs.weights(sampling, whole, mesh, opt_bytes),
     *sampling_programs.make(
       c, sampling, device_bytes(policy) + own_bytes + other_bytes
     ),
   ]
-  opt_bytes = device_bytes(policy.opt_state) + other_bytes
   score = _lower_score(c, model, whole, batch, mesh)
   programs.append(Program("score", score, opt_bytes))
   if critic is not None:
