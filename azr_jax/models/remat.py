@@ -87,7 +87,10 @@ def choose(
     # The head is gathered, and so is its gradient before it is scattered.
     logits += (4 + size) * config.vocab_size * config.hidden_size / tensor
   # The backward pass holds one layer's arrays and their gradients.
-  layer = 2 * size * kept_numbers(config, "none", tensor)
+  layer = kept_numbers(config, "none", tensor)
+  # Devices that share experts have room for each other's rows.
+  layer += (mesh.shape["expert"] - 1) * _expert_numbers(config, tensor)
+  layer *= 2 * size
   # Scores and their softmax are float32; only `none` keeps every layer's.
   scores = 8 * row_length * config.num_heads / tensor
   for kind in ("none", "dots", "attention") if inlined else _LOOP_KINDS:
@@ -117,13 +120,11 @@ def kept_numbers(config: ModelConfig, remat: str, tensor: int = 1) -> float:
   c = config
   heads = c.num_heads * c.head_size / tensor
   keys = 2 * c.num_kv_heads * c.head_size / tensor
-  mlp = c.active_mlp_size / tensor
+  mlp = c.mlp_size / tensor
   of_mlp, of_dots = 3 * mlp, 2 * mlp
   if c.experts is not None:
-    # Each of a token's experts has its input and output. Their products are
-    # recomputed by all values but `none`.
-    of_mlp += 2 * c.experts.per_token * c.hidden_size
-    of_dots = 0
+    # Products of experts are recomputed by all values but `none`.
+    of_mlp, of_dots = _expert_numbers(config, tensor), 0
   return {
     # Inputs of norms and products, and inputs and outputs of attention.
     "none": (4 + 2 * c.norm_after) * c.hidden_size + 2 * heads + keys + of_mlp,
@@ -131,3 +132,11 @@ def kept_numbers(config: ModelConfig, remat: str, tensor: int = 1) -> float:
     "attention": c.hidden_size + heads,
     "full": c.hidden_size,
   }[remat]
+
+
+def _expert_numbers(config: ModelConfig, tensor: int) -> float:
+  """Returns the numbers in the inputs and outputs of a token's experts."""
+  if config.experts is None:
+    return 0.0
+  sizes = 2 * config.hidden_size + 3 * config.experts.size / tensor
+  return config.experts.per_token * sizes

@@ -154,7 +154,7 @@ def _estimate(
     config,
     chip,
     mesh.size,
-    shapes.tensor,
+    shapes.tensor * shapes.expert,
     build.build_policy_model(c, config, mesh).remat,
     shapes.rows,
     load,
@@ -252,6 +252,7 @@ def make_shapes(
     adapters=trained,
     state_size=build.state_size(c.model, c.optimizer),
     critic_size=build.state_size(c.model, c.critic.optimizer),
+    expert=sampling.shape["expert"],
   )
 
 

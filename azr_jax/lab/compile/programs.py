@@ -101,9 +101,7 @@ def make_programs(
   batch = _abstract_batch(
     c.learner.max_micro_batches,
     mesh_lib.padded_rows(c.learner.micro_rows, mesh),
-    c.learner.row_length,
-    mesh,
-    build.replay_of(c, model.config),
+    *(c.learner.row_length, mesh, build.replay_of(c, model.config)),
   )
   fixed = objective.Fixed(learner.base, _reference(c, learner))
   whole = fixed.whole(policy.params)

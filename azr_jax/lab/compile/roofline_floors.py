@@ -40,6 +40,7 @@ class Shapes:
     adapters: number of trained parameters, if only adapters are trained.
     state_size: bytes of a trained parameter and its moments.
     critic_size: the same of the critic.
+    expert: number of devices that share a layer's experts in sampling.
   """
 
   chips: int
@@ -54,6 +55,7 @@ class Shapes:
   adapters: int | None = None
   state_size: float = STATE_SIZE
   critic_size: float = STATE_SIZE
+  expert: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +187,7 @@ def _sampling(
   if config.experts is not None:
     # Together, the sequences get nearly all experts.
     weights_read[parts.MLP] *= config.experts.count / config.experts.per_token
+    weights_read[parts.MLP] /= s.expert
   for part, weights in weights_read.items():
     dtype = s.dtypes.head if part == parts.LOGITS else s.dtypes.kernels
     read[part] = weights * jnp.dtype(dtype).itemsize / s.tensor
