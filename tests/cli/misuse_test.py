@@ -87,7 +87,8 @@ CASES = {
   ),
   "a mesh of other devices": (
     ["train", TINY, DIR, "--config.mesh.tensor=3"],
-    "mesh={'data': 1, 'fsdp': -1, 'tensor': 3, 'context': 1}: expected",
+    "mesh={'data': 1, 'fsdp': -1, 'expert': 1, 'tensor': 3, 'context': 1}: "
+    "expected",
   ),
   "another config": (
     ["train", TINY, "--workdir=FOLDER/run", "--config.azr.prompts=8"],

@@ -339,9 +339,9 @@ TRUSTED: Mapping[str, str] = {
   "tasks/chats.py": "the user's configs",
   "tasks/programs/measures.py": "a model's, in a process of the executor",
   "tasks/programs/seed_files.py": "the user's files",
-  "tasks/programs/templates.py": "the user's files",
   "tasks/questions/": "the files of public tasks",
   "tasks/records.py": "the user's files",
+  "tasks/templates.py": "the user's files",
   "trainer/restore.py": "what the trainer wrote",
   "trainer/scoring.py": "what it wrote",
 }

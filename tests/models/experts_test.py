@@ -177,6 +177,7 @@ def test_kernels_are_quantized_layer_by_layer_on_loading(tmp_path):
   assert gate.sharding.shard_shape(gate.shape) == (2, 2, 16, 24)
 
 
+@pytest.mark.slow
 def test_adapters_learn_on_experts_of_8_bits():
   """As on the base that these bits and scales stand for."""
   model = MODEL.clone(lora=Lora(8, 8.0), kernel_dtype=jnp.dtype(jnp.int8))

@@ -134,6 +134,7 @@ def test_experts_split_over_devices_are_recorded():
   assert_replayed(sampled(mesh))
 
 
+@pytest.mark.slow
 def test_other_weights_replay_the_sets_and_train_the_router(one_device_mesh):
   """As a learner in other precision, or after an update."""
   pairs = sampled(one_device_mesh)
