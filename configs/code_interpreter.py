@@ -52,7 +52,7 @@ PUBLISHED_CODE = {
   "learner.aggregation": "token_mean",
   "learner.regularizer_aggregation": "token_mean",
   "optimizer.decay_vectors": True,
-  "learner.minibatches": 3,  # 640 conversations in mini-batches of 256
+  "learner.minibatches": 3,  # the paper's 640 conversations by 256
 }
 WARMUP_FRACTION = 0.285  # Search-R1: of the steps
 OURS: dict[str, object] = {}
@@ -89,7 +89,9 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     c.model.source = f"code_sft_{variant}/model"
     c.model.preset = variant
     c.rollout.mesh.tensor = SAMPLING_CHIPS[variant]
-  warmup = {"optimizer.warmup_steps": round(WARMUP_FRACTION * c.train.steps)}
+  # The optimizer counts its own steps, of which a batch has several.
+  updates = c.train.steps * PUBLISHED_CODE["learner.minibatches"]
+  warmup = {"optimizer.warmup_steps": round(WARMUP_FRACTION * updates)}
   presets.apply(c, preset, PUBLISHED_CODE | warmup, OURS)
   return c
 

@@ -11,7 +11,7 @@ from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.run import console
 from azr_jax.tasks import records as records_lib
 from azr_jax.tasks.chats import Chat
-from azr_jax.tasks.templates import PromptFormat
+from azr_jax.tasks.templates import PromptFormat, Templates
 
 # Starts the hint that is appended to errors about public sources.
 PASS_DATA = "; or pass the data with"
@@ -125,6 +125,11 @@ def longest_prompt(
     raise ValueError(
       f"{benchmark.name}: prefill={options.prefill!r}: expected '', "
       "because this benchmark writes its own prompts"
+    )
+  if options.prefill and isinstance(options.prompt_format, Templates):
+    raise ValueError(
+      f"{benchmark.name}: prefill={options.prefill!r}: expected '' with "
+      "prompts.templates, which have the whole prompt"
     )
   longest = 0
   for item in items_of(benchmark, options):

@@ -166,7 +166,7 @@ def make_kl_penalty(
   )
 
   def penalty(reference: Params, batch: types.Batch) -> Float[Array, "A B S"]:
-    logprobs, _ = scores(reference, batch)
+    logprobs, _ = scores(reference, batch.replace(experts=None))
     ratio = batch.sampled_logprobs - logprobs
     return (
       coef * kl_estimators.KL_ESTIMATORS[estimator](ratio) * batch.loss_mask

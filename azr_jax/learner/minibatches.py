@@ -22,7 +22,7 @@ Pass: TypeAlias = Callable[
 ]
 _TOKENS = "learner/tokens"
 # Metrics of a pass that are sums over its steps, or values after the last one.
-# The others are means over trained tokens.
+# Those named `*_max` are maxima, the others means over trained tokens.
 _SUMS = (_TOKENS, "learner/rows", "learner/skipped")
 _LAST = ("learner/nonfinite", "learner/entropy_coef")
 
@@ -63,6 +63,8 @@ def _of_pass(steps: list[Metrics]) -> Metrics:
       found[name] = jnp.sum(values)
     elif name in _LAST:
       found[name] = values[-1]
+    elif name.endswith("_max"):
+      found[name] = jnp.max(values)
     else:
       found[name] = jnp.sum(values * tokens) / total
   return found | {"learner/updates": jnp.sum(tokens > 0)}

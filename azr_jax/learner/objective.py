@@ -269,7 +269,8 @@ def _kl(
   """
   assert fixed.reference is not None
   reference = jax.lax.stop_gradient(fixed.whole(fixed.reference))
-  ref_hidden = hidden_states(model, reference, batch)
+  # The reference routes for itself; the sampler's experts are the policy's.
+  ref_hidden = hidden_states(model, reference, batch.replace(experts=None))
   ref_head = transformer.unembedding(reference, model.config)
   mask = batch.loss_mask
   if kl_estimator == kl_estimators.FULL_KL:

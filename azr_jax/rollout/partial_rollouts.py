@@ -204,5 +204,5 @@ def sequence_from_json(row: Mapping[str, Any]) -> SequenceState:
       np.asarray(row["versions"], np.int32),
     ),
     finish_reason=row["finish"],
-    experts=expert_record.from_json(row["experts"]),
+    experts=expert_record.from_json(row.get("experts")),
   )

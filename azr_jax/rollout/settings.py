@@ -201,11 +201,6 @@ class SamplerSettings(Settings):
     "or what fits into memory",
     minimum=0,
   )
-  router_replay: bool = setting(
-    True,
-    "for models with experts: train each token on the experts that it was "
-    "sampled with",
-  )
   prefix_cache: bool = setting(
     True,
     "share full cache pages between prompts with the same first tokens",

@@ -225,6 +225,8 @@ class Model:
     A call may have far fewer sequences than a micro-batch has rows. Every row
     count compiles a new program, so it is rounded up to a power of two.
     """
+    if batch.minibatch is not None:  # Its rows are in several micro-batches.
+      return batch
     filled = int(np.count_nonzero(batch.segment_ids[:, :, 0]))
     rows = 1 << max(filled - 1, 0).bit_length()
     rows = mesh_lib.padded_rows(rows, self._experiment.mesh)
