@@ -40,11 +40,15 @@ class ChangesBuilder:
     self._entering[slot] = sequence
     self._stopped.discard(slot)
 
-  def leave(self, slot: int, sequence: SequenceState) -> None:
-    """Records that a sequence left its slot."""
+  def leave(self, slot: int, sequence: SequenceState) -> bool:
+    """Records that a sequence left its slot.
+
+    Returns:
+      Whether the sequence was still waiting for a copy of its last page.
+    """
     self._entering.pop(slot, None)
-    self._copies.pop(sequence, None)
     self._stopped.add(slot)
+    return self._copies.pop(sequence, None) is not None
 
   def copy(self, sequence: SequenceState, page: int, to: int) -> None:
     """Records that an entering sequence needs a copy of `page` in page `to`."""
@@ -267,7 +271,9 @@ class SlotTable:
     cached.count = length
     self.sequences[slot] = None
     self.occupied[slot] = False
-    self.changes.leave(slot, sequence)
+    if self.changes.leave(slot, sequence):
+      # Its last page still holds what its previous owner wrote.
+      cached.count -= cached.count % self._shapes.page_size
 
   def add_tokens(self, call: DecodedCall) -> None:
     """Adds the tokens of a decode call to the sequences in the slots."""

@@ -168,3 +168,21 @@ def test_a_sequence_grows_until_it_has_the_pages_of_its_last_token():
   assert held == [(3, 1), (4, 1), (5, 1), (5, 1), (6, 0), (6, 0)]
   table.leave(sequence)
   assert cached.count == 2 * TOKENS + 6 * 3
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_a_page_that_was_never_copied_has_no_cached_tokens(is_waiting):
+  """A sequence enters with a shared prompt of six tokens, and leaves."""
+  pool = PagePool(1, 4, TOKENS)
+  _, slots, _ = made(pool)
+  prompt = types.Prompt("", (1,) * 6)
+  request = Request(0, prompt, 1, 8, np.zeros(2, np.uint32), 0)
+  cached = CachedTokens(0)
+  assert pool.allocate(cached, 6)
+  cached.count = 6
+  sequence = SequenceState(request, 0, cached=cached)
+  slots.enter(0, sequence)
+  if is_waiting:
+    slots.changes.copy(sequence, 3, cached.pages[1])
+  slots.leave(sequence)
+  assert cached.count == (TOKENS if is_waiting else 6)
