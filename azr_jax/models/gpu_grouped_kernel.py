@@ -44,7 +44,7 @@ def multiply(
   size = kernel.shape[1 if transposed else 2]
   rows, kernel = _padded(rows, (1,)), _padded(kernel, (1, 2))
   count, out = rows.shape[0] // block, kernel.shape[1 if transposed else 2]
-  # Blocks after those of the last group get number X.
+  # Blocks past the last group get number X.
   group = jnp.searchsorted(
     jnp.cumsum(sizes), jnp.arange(count) * block, side="right"
   ).astype(jnp.int32)

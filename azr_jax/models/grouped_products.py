@@ -66,7 +66,7 @@ class GroupedProduct:
     Args:
       rows: the rows of all groups, one group after the other, in blocks.
       kernel: the kernels. Those of 8 bits get no gradient.
-      sizes: the rows of each group, padding included. Rows after those of the
+      sizes: number of rows in each group, padding included. Rows past the
         last group give 0.
     """
     if quantization.is_quantized(kernel.dtype):

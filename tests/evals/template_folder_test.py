@@ -99,6 +99,13 @@ def test_a_section_may_name_the_digest(folder):
     template_folder.read(str(folder), "ab")
 
 
+def test_a_folder_that_nothing_uses_is_refused(folder):
+  config = settings.train_config("custom")
+  config.prompts.templates = str(folder)
+  with pytest.raises(Invalid, match="'custom' writes its own prompts"):
+    settings.read_train(config)
+
+
 class Opened(Exception):
   """Ends a start once the run's folder is open."""
 
