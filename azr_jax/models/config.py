@@ -56,6 +56,7 @@ class YarnRopeScaling:
       length keep their frequency.
     beta_slow: those that turn less often than this are divided by `factor`;
       those in between are blended.
+    truncate: whether the blend begins and ends at whole channel pairs.
   """
 
   factor: float
@@ -63,6 +64,7 @@ class YarnRopeScaling:
   attention_factor: float
   beta_fast: float = 32.0
   beta_slow: float = 1.0
+  truncate: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +162,9 @@ class ModelConfig:
       itself; 0: all earlier ones. () has no layer with a window.
     local_rope_theta: base of the rotary frequencies in layers with a window,
       which then ignore `rope_scaling`. None treats all layers alike.
+    o_bias: whether the projection of attention's output has a bias (gpt-oss).
+    sinks: whether each query head has one more key, of a learned score and
+      without a value, that every token sees (gpt-oss).
     experts: the experts of each layer, which then has no MLP of `mlp_size`.
       None has the MLP.
   """
@@ -192,6 +197,8 @@ class ModelConfig:
   rotated: tuple[bool, ...] = ()
   windows: tuple[int, ...] = ()
   local_rope_theta: float | None = None
+  o_bias: bool = False
+  sinks: bool = False
   experts: ExpertShape | None = None
 
   @property

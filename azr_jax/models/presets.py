@@ -170,6 +170,10 @@ def parameter_count(config: ModelConfig) -> int:
   attention += c.hidden_size * c.head_size * (2 * c.num_kv_heads)
   if c.qkv_bias:
     attention += c.head_size * (c.num_heads + 2 * c.num_kv_heads)
+  if c.o_bias:
+    attention += c.hidden_size
+  if c.sinks:
+    attention += c.num_heads
   if c.qk_norm:
     attention += 2 * c.head_size
   if c.joint_qk_norm:
