@@ -80,14 +80,14 @@ def xla_attention(
   if sinks is None:
     weights_BKGST = jax.nn.softmax(scores_BKGST, axis=-1)
   else:
-    sinks_KG11 = sinks.reshape(K, H // K, 1, 1).astype(jnp.float32)
-    weights_BKGST = _softmax_beside(scores_BKGST, sinks_KG11)
+    sinks_1KG11 = sinks.reshape(1, K, H // K, 1, 1).astype(jnp.float32)
+    weights_BKGST = _softmax_beside(scores_BKGST, sinks_1KG11)
   out_BSKGE = jnp.einsum("BKGST,BTKE->BSKGE", weights_BKGST.astype(v.dtype), v)
   return out_BSKGE.reshape(B, S, H, E)
 
 
 def _softmax_beside(
-  scores: Float[Array, "B K G S T"], sinks: Float[Array, "K G 1 1"]
+  scores: Float[Array, "B K G S T"], sinks: Float[Array, "1 K G 1 1"]
 ) -> Float[Array, "B K G S T"]:
   """Returns the softmax over scores and one sink, without the sink's weight."""
   maximum = jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), sinks)

@@ -93,8 +93,21 @@ RopeScaling: TypeAlias = (
 
 
 @dataclasses.dataclass(frozen=True)
+class ClampedSwiglu:
+  """The activation of experts in gpt-oss: (up + 1) gate sigmoid(alpha gate).
+
+  Attributes:
+    alpha: the sigmoid's factor.
+    limit: the largest gate, and the largest magnitude of `up`.
+  """
+
+  alpha: float
+  limit: float
+
+
+@dataclasses.dataclass(frozen=True)
 class ExpertShape:
-  """The experts of every layer, in place of its MLP (Qwen3-MoE).
+  """The experts of every layer, in place of its MLP (Qwen3-MoE, gpt-oss).
 
   Attributes:
     count: X, the experts of a layer.
@@ -102,12 +115,16 @@ class ExpertShape:
     size: the width of an expert's MLP.
     normalized: whether the weights of a token's experts sum to 1. Otherwise
       they are the router's probabilities.
+    biases: whether the router and all projections have biases.
+    clamp: the activation; None is silu(gate) up.
   """
 
   count: int
   per_token: int
   size: int
   normalized: bool = True
+  biases: bool = False
+  clamp: ClampedSwiglu | None = None
 
   @property
   def index_dtype(self) -> np.dtype:

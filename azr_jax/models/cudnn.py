@@ -161,7 +161,9 @@ def _with_sink_key(
   scores = sinks.astype(jnp.float32) * E**0.5
   rounded = scores.astype(q.dtype)
   lost = (scores - rounded.astype(jnp.float32)).astype(q.dtype)
-  of_head = jnp.pad(jnp.stack([rounded, lost], -1), ((0, 0), (0, _MULTIPLE - 2)))
+  of_head = jnp.pad(
+    jnp.stack([rounded, lost], -1), ((0, 0), (0, _MULTIPLE - 2))
+  )
   added = jnp.broadcast_to(of_head, (*q.shape[:3], _MULTIPLE))
   widths = ((0, 0), (0, _MULTIPLE), (0, 0), (0, _MULTIPLE))
   k, v = jnp.pad(k, widths), jnp.pad(v, widths)
@@ -179,12 +181,12 @@ def _attend_packed(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B S"],
-  sinks: None,
+  sinks: Float[Array, " H"] | None,
   max_sequences_per_row: int,
   kernels: Kernels,
 ) -> Float[Array, "B S H E"]:
   """Attends within each sequence of one device's rows."""
-  del sinks
+  assert sinks is None
   if q.size >= _MAX_ELEMENTS:
     raise ValueError(
       f"{q.shape[0]} rows a device of {q.shape[1]} tokens x {q.shape[2]} heads "

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int32, Num
 
+from azr_jax.models.config import ClampedSwiglu
 from azr_jax.models.expert_mlps import (
   AxisNames,
   ExpertsFn,
@@ -42,6 +43,7 @@ def make(mesh: Mesh, rules: Rules, *, interpret: bool = False) -> ExpertsFn:
     chosen: Int32[Array, "B S choices"],
     projections: Projections,
     scale: float,
+    clamp: ClampedSwiglu | None,
   ) -> Float[Array, "B S D"]:
     axes = _logical_axes(projections)
     specs = jax.tree.map(
@@ -60,7 +62,9 @@ def make(mesh: Mesh, rules: Rules, *, interpret: bool = False) -> ExpertsFn:
         )
         own = chosen - jax.lax.axis_index(owner) * experts
         chosen = jnp.where((own >= 0) & (own < experts), own, experts)
-      y = run(x, weights, chosen, whole, scale)
+      if width == "tensor":
+        whole = _with_one_bias(whole)
+      y = run(x, weights, chosen, whole, scale, clamp)
       if owner is not None:
         y = _summed(owner, y)
       return jax.lax.psum(y, "tensor") if width == "tensor" else y
@@ -102,6 +106,19 @@ def _summed(
   if axis is None:
     return jax.lax.psum(y, owner)
   return jax.lax.psum_scatter(y, owner, scatter_dimension=axis, tiled=True)
+
+
+def _with_one_bias(projections: Projections) -> Projections:
+  """Returns the parameters of a device along `tensor`, whose sums are added.
+
+  Only the first device keeps the bias of the sum.
+  """
+  down = projections.down
+  if down.bias is None:
+    return projections
+  is_first = jax.lax.axis_index("tensor") == 0
+  bias = jnp.where(is_first, down.bias, 0)
+  return projections._replace(down=down._replace(bias=bias))
 
 
 def _logical_axes(projections: Projections) -> Any:

@@ -314,13 +314,7 @@ def _kernel(
 
   @pl.when(step == 0)
   def _begin() -> None:
-    if sink_ref is None:
-      maximum_ref[...] = jnp.full_like(maximum_ref, MASK_VALUE)
-      total_ref[...] = jnp.zeros_like(total_ref)
-    else:
-      maximum_ref[...] = jnp.broadcast_to(sink_ref[...], maximum_ref.shape)
-      total_ref[...] = jnp.ones_like(total_ref)
-    sum_ref[...] = jnp.zeros_like(sum_ref)
+    _start(sink_ref, maximum_ref, total_ref, sum_ref)
 
   @pl.when(step < page_steps)
   def _add_pages() -> None:
@@ -361,6 +355,19 @@ def _kernel(
           own = _softmax(q, k, v, (), 1, seen, first)
         _, total, weighted = _joined(part, own)
         out_ref[row, head] = (weighted / total[:, :1]).astype(out_ref.dtype)
+
+
+def _start(
+  sink_ref: Any | None, maximum_ref: Any, total_ref: Any, sum_ref: Any
+) -> None:
+  """Writes the softmax over nothing or, with sinks, over these."""
+  if sink_ref is None:
+    maximum_ref[...] = jnp.full_like(maximum_ref, MASK_VALUE)
+    total_ref[...] = jnp.zeros_like(total_ref)
+  else:
+    maximum_ref[...] = jnp.broadcast_to(sink_ref[...], maximum_ref.shape)
+    total_ref[...] = jnp.ones_like(total_ref)
+  sum_ref[...] = jnp.zeros_like(sum_ref)
 
 
 def _index_of_token(queries: int, tokens: int) -> Int[Array, "Q 1"]:

@@ -37,7 +37,7 @@ def test_a_layer_of_qwen3_30b_a3b_compiles(name, package, scratch_mib):
 
   def loss(x, weights, kernels, chosen):
     each = expert_mlps.Projections(*map(expert_mlps.ExpertParams, kernels))
-    y = compute(x, weights, chosen, each, 1.0)
+    y = compute(x, weights, chosen, each, 1.0, None)
     return jnp.sum(y.astype(jnp.float32))
 
   compiled = (

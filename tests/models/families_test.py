@@ -293,7 +293,7 @@ def test_refusals_name_the_field(name, field, value, expected, tmp_path):
   "change, expected",
   [
     ({"factor": None}, "factor=None"),
-    ({"truncate": False}, "truncate=False: expected true"),
+    ({"truncate": 0}, "truncate=0: expected true or false"),
     ({"unknown": 1}, "without"),
     ({"beta_fast": -1}, "beta_fast=-1"),
   ],
