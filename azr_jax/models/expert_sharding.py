@@ -1,6 +1,7 @@
 """The MLPs of a layer's experts for tokens on many devices."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,8 +20,17 @@ from azr_jax.models.expert_mlps import (
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import Rules
 
+# Devices that share experts compute at least this many tokens at once.
+_TOKENS = 4096
 
-def make(mesh: Mesh, rules: Rules, *, interpret: bool = False) -> ExpertsFn:
+
+def make(
+  mesh: Mesh,
+  rules: Rules,
+  *,
+  tokens: int = _TOKENS,
+  interpret: bool = False,
+) -> ExpertsFn:
   """Returns `compute` for tokens and parameters that are split over a mesh.
 
   Each device gathers the kernels of its experts. If several devices share the
@@ -30,6 +40,9 @@ def make(mesh: Mesh, rules: Rules, *, interpret: bool = False) -> ExpertsFn:
   Args:
     mesh: the device mesh; tokens are split by `mesh.TOKENS`.
     rules: logical parameter axis to mesh axis.
+    tokens: the fewest tokens that devices with shared experts compute at once.
+      More are computed in parts, because each device must have room for all
+      their rows, in case that all tokens choose its experts.
     interpret: run kernels in interpret mode, for tests.
   """
   platform = mesh_lib.platform(mesh)
@@ -55,57 +68,78 @@ def make(mesh: Mesh, rules: Rules, *, interpret: bool = False) -> ExpertsFn:
 
     def on_shard(x: Any, weights: Any, chosen: Any, projections: Any) -> Any:
       whole = jax.tree.map(_gathered, projections, axes, specs)
-      if owner is not None:
-        experts = whole.down.kernel.shape[0]
-        x, weights, chosen = (
-          _of_all(owner, array) for array in (x, weights, chosen)
-        )
-        own = chosen - jax.lax.axis_index(owner) * experts
-        chosen = jnp.where((own >= 0) & (own < experts), own, experts)
       if width == "tensor":
         whole = _with_one_bias(whole)
-      y = run(x, weights, chosen, whole, scale, clamp)
-      if owner is not None:
-        y = _summed(owner, y)
+      of_experts = functools.partial(
+        run, projections=whole, scale=scale, clamp=clamp
+      )
+      if owner is None:
+        y = of_experts(x, weights, chosen)
+      else:
+        y = _share(of_experts, whole, owner, tokens, x, weights, chosen)
       return jax.lax.psum(y, "tensor") if width == "tensor" else y
 
-    tokens: Any = mesh_lib.TOKENS
+    of_tokens: Any = mesh_lib.TOKENS
     return jax.shard_map(
       on_shard,
       mesh=mesh,
-      in_specs=(tokens, tokens, tokens, specs),
-      out_specs=tokens,
+      in_specs=(of_tokens, of_tokens, of_tokens, specs),
+      out_specs=of_tokens,
       check_vma=False,
     )(x, weights, chosen, projections)
 
   return split
 
 
-def _token_axis(owner: str) -> int | None:
-  """Returns the axis of tokens [B, S, ...] that a mesh axis splits."""
-  if owner in mesh_lib.BATCH_AXES:
-    return 0
-  return 1 if owner == "context" else None
+def _share(
+  of_experts: Callable[..., Float[Array, "_B _S D"]],
+  projections: Projections,
+  owner: str,
+  fewest: int,
+  *arrays: Num[Array, "B S _channels"],
+) -> Float[Array, "B S D"]:
+  """Returns the sums over the experts of all devices along a mesh axis.
 
+  Args:
+    of_experts: computes the device's own experts.
+    projections: the projections of the device's own experts.
+    owner: the mesh axis.
+    fewest: see `make`.
+    arrays: the device's tokens, their weights and their experts.
+  """
+  shape = arrays[0].shape
+  count, devices = shape[0] * shape[1], jax.lax.axis_size(owner)
+  experts = projections.down.kernel.shape[0]
+  splits_tokens = owner in (*mesh_lib.BATCH_AXES, "context")
 
-def _of_all(
-  owner: str, x: Num[Array, "B S channels"]
-) -> Num[Array, "_B _S channels"]:
-  """Returns the tokens of all devices that share the experts."""
-  axis = _token_axis(owner)
-  return (
-    x if axis is None else jax.lax.all_gather(x, owner, axis=axis, tiled=True)
+  def compute_part(
+    arrays: tuple[Num[Array, "_B _S _channels"], ...],
+  ) -> Float[Array, "_B _S D"]:
+    if splits_tokens:
+      arrays = tuple(
+        jax.lax.all_gather(x, owner, axis=1, tiled=True) for x in arrays
+      )
+    x, weights, chosen = arrays
+    own = chosen - jax.lax.axis_index(owner) * experts
+    chosen = jnp.where((own >= 0) & (own < experts), own, experts)
+    y = of_experts(x, weights, chosen)
+    if not splits_tokens:
+      return jax.lax.psum(y, owner)
+    return jax.lax.psum_scatter(y, owner, scatter_dimension=1, tiled=True)
+
+  parts = max(
+    n
+    for n in range(1, devices + 1)
+    if n == 1 or (count % n == 0 and count // n * devices >= fewest)
   )
-
-
-def _summed(
-  owner: str, y: Float[Array, "_B _S channels"]
-) -> Float[Array, "B S channels"]:
-  """Returns the sum over experts for the tokens of a device."""
-  axis = _token_axis(owner)
-  if axis is None:
-    return jax.lax.psum(y, owner)
-  return jax.lax.psum_scatter(y, owner, scatter_dimension=axis, tiled=True)
+  # [parts, 1, tokens, channels]
+  by_part = tuple(x.reshape(parts, 1, -1, x.shape[-1]) for x in arrays)
+  if parts == 1:
+    y = compute_part(tuple(x[0] for x in by_part))
+    return y.reshape(shape)
+  # The backward pass keeps a part's inputs only.
+  y = jax.lax.map(jax.checkpoint(compute_part), by_part)
+  return y.reshape(shape)
 
 
 def _with_one_bias(projections: Projections) -> Projections:

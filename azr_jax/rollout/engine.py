@@ -215,6 +215,8 @@ def _make_read_experts(mesh: Mesh, sharding: NamedSharding) -> Wrapped:
     ),
     check_vma=False,
   )
+  if jax.process_count() == 1:
+    return jax.jit(per_device)
   # Every host of a pod keeps the tokens of all sequences.
   return jax.jit(per_device, out_shardings=mesh_lib.replicated(mesh))
 

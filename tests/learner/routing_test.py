@@ -38,7 +38,7 @@ def parts(mesh):
   """Returns what initializes and updates a state on a mesh."""
   model = MODEL.clone(
     multiply=products.make(mesh, RULES),
-    compute_experts=expert_sharding.make(mesh, RULES),
+    compute_experts=expert_sharding.make(mesh, RULES, tokens=1),
   )
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(

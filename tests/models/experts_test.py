@@ -144,21 +144,22 @@ def test_experts_are_the_sum_over_all_by_formula(platform, clamp):
 @pytest.mark.slow
 @pytest.mark.parametrize("plain", [MODEL, GPT_OSS])
 @pytest.mark.parametrize(
-  "sizes",
+  ("sizes", "tokens"),
   [
-    {"fsdp": 2, "expert": 2, "tensor": 2},
-    {"expert": 4},
-    {"fsdp": 2, "context": 2},
+    ({"fsdp": 2, "expert": 2, "tensor": 2}, 4096),
+    ({"fsdp": 2, "expert": 2, "tensor": 2}, 1),
+    ({"expert": 4}, 1),
+    ({"fsdp": 2, "context": 2}, 4096),
   ],
 )
-def test_a_mesh_changes_no_gradient(plain, sizes):
+def test_a_mesh_changes_no_gradient(plain, sizes, tokens):
   params = drawn(plain)
   devices = jax.devices()[: int(np.prod([*sizes.values()]))]
   mesh = mesh_lib.make_mesh(sizes, devices)
   boxed = transformer.abstract_params(plain)
   model = plain.clone(
     multiply=products.make(mesh, RULES),
-    compute_experts=expert_sharding.make(mesh, RULES),
+    compute_experts=expert_sharding.make(mesh, RULES, tokens=tokens),
   )
   shardings = mesh_lib.param_shardings(boxed, mesh, RULES)
   got = value_and_gradients(model, jax.device_put(params, shardings))
