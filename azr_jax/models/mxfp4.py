@@ -19,8 +19,8 @@ from azr_jax.models.weight_loading import TensorReader
 _BLOCKS, _SCALES = "_blocks", "_scales"
 _BYTES = ("U8",)
 _POSITIVE = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-# The exponent of a scale of 0.
-_LEAST_EXPONENT = -127
+# A scale is an exponent plus this.
+_BIAS = 127
 # Weights that share a scale, and their bytes.
 _GROUP, _GROUP_BYTES = 32, 16
 
@@ -86,12 +86,16 @@ class Dequantizing:
     scales = self._reader.read(name + _SCALES, at, _BYTES)
     blocks = (*at, slice(0, _GROUP_BYTES))
     packed = self._reader.read(name + _BLOCKS, blocks, _BYTES)
-    values = np.asarray((*_POSITIVE, *(-x for x in _POSITIVE)), np.float32)
-    pairs = values[np.stack([packed & 15, packed >> 4], axis=-1)]
-    exponents = scales.astype(np.int32) + _LEAST_EXPONENT
-    weights = np.ldexp(
-      pairs.reshape(*scales.shape, _GROUP), exponents[..., None]
-    ).reshape(*scales.shape[:2], -1)
+    factors = np.ldexp(np.float32(1), scales.astype(np.int32) - _BIAS)
+    weights = _values()[packed].reshape(*scales.shape, _GROUP)
+    weights = (weights * factors[..., None]).reshape(*scales.shape[:2], -1)
     begin = inputs.start - first * _GROUP
     own = weights[..., begin : begin + inputs.stop - inputs.start]
     return own.swapaxes(1, 2)
+
+
+def _values() -> Float[np.ndarray, "bytes 2"]:
+  """Returns the two weights of each byte, without their scale."""
+  values = np.asarray((*_POSITIVE, *(-x for x in _POSITIVE)), np.float32)
+  byte = np.arange(256)
+  return np.stack([values[byte & 15], values[byte >> 4]], axis=-1)

@@ -12,6 +12,7 @@ from azr_jax.models import (
   adapters,
   expert_mlps,
   expert_sharding,
+  operations,
   peft_io,
   presets,
   products,
@@ -248,6 +249,10 @@ def test_a_token_has_the_cost_of_its_own_experts():
   large = presets.PRESETS["qwen3-30b-a3b"]
   assert round(presets.parameter_count(large) / 1e9, 1) == 30.5
   assert round(presets.active_parameter_count(large) / 1e9, 1) == 3.4
+  # As its model card counts, without the table of input tokens.
+  large = presets.PRESETS["gpt-oss-120b"]
+  assert round(presets.parameter_count(large) / 1e9, 2) == 116.83
+  assert round(operations.multiplied_weights(large) / 1e9, 2) == 5.13
 
 
 # Fields of the families' tiny models besides their shape.
