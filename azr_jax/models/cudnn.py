@@ -152,25 +152,20 @@ def _with_sink_key(
   Float[Array, "B T K wide"],
   Bool[Array, "B 1 S T"],
 ]:
-  """Adds a key that every query sees, and channels in which it scores the sink.
+  """Adds a key that all queries see, and a channel in which it scores the sink.
 
-  Half precision would round a sink, so two channels of the queries hold it: the
-  rounded value and what was lost. The key has 1 in both.
+  The first of the added keys and channels count; cuDNN wants multiples.
   """
   S, E = q.shape[1], q.shape[3]
-  scores = sinks.astype(jnp.float32) * E**0.5
-  rounded = scores.astype(q.dtype)
-  lost = (scores - rounded.astype(jnp.float32)).astype(q.dtype)
-  of_head = jnp.pad(
-    jnp.stack([rounded, lost], -1), ((0, 0), (0, _MULTIPLE - 2))
-  )
+  scores = (sinks.astype(jnp.float32) * E**0.5).astype(q.dtype)
+  of_head = jnp.pad(scores[:, None], ((0, 0), (0, _MULTIPLE - 1)))
   added = jnp.broadcast_to(of_head, (*q.shape[:3], _MULTIPLE))
   widths = ((0, 0), (0, _MULTIPLE), (0, 0), (0, _MULTIPLE))
   k, v = jnp.pad(k, widths), jnp.pad(v, widths)
   mask = jnp.pad(mask, ((0, 0), (0, 0), (0, 0), (0, _MULTIPLE)))
   return (
     jnp.concatenate([q, added], axis=-1),
-    k.at[:, S, :, E : E + 2].set(1),
+    k.at[:, S, :, E].set(1),
     v,
     mask.at[..., S].set(True),
   )

@@ -346,6 +346,8 @@ class Attention(nn.Module):
     if c.sinks:
       zeros = named(nn.initializers.zeros, ("heads",))
       sinks = self.param("sinks", zeros, (c.num_heads,), jnp.float32)
+      # All backends round sinks like keys, so sampler and learner agree.
+      sinks = sinks.astype(self.how.dtype)
     new, cache = None, inputs.cache
     if cache is not None:
       new = pages.make_entries(k, v, cache.pool)
@@ -376,7 +378,7 @@ class Attention(nn.Module):
     k: Float[Array, "B S K E"],
     v: Float[Array, "B S K E"],
     segment_ids: Int[Array, "B S"],
-    sinks: Float32[Array, " H"] | None,
+    sinks: Float[Array, " H"] | None,
     window: Int32[np.ndarray, ""] | Int32[Array, ""] | None,
   ) -> Float[Array, "B S H E"]:
     """Returns attention without a cache, in the window of this layer."""

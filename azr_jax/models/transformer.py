@@ -340,8 +340,7 @@ def unembedding(params: Params, config: ModelConfig) -> Float[Array, "D V"]:
 def compute_params(dtype: jnp.dtype, params: Params) -> Params:
   """Casts matrices and biases to the compute type.
 
-  Norms, routers and sinks are computed in float32, so their parameters stay
-  float32.
+  Norms and routers are computed in float32, so their parameters stay float32.
   Quantized kernels and their scales stay as they are.
   """
 
@@ -355,7 +354,7 @@ def compute_params(dtype: jnp.dtype, params: Params) -> Params:
 
 def is_float32(*path: str) -> bool:
   """Returns whether the parameter at a path has float32 in every model."""
-  return path[-1] in ("scale", "sinks") or experts.ROUTER in path
+  return path[-1] == "scale" or experts.ROUTER in path
 
 
 def abstract_params(model: Transformer) -> BoxedParams:
