@@ -28,10 +28,10 @@ _GROUP, _GROUP_BYTES = 32, 16
 def dequantizing(reader: SafetensorsReader) -> TensorReader:
   """Returns a reader of the same tensors, dequantized where they are MXFP4."""
   is_packed = any(name.endswith(_BLOCKS) for name in reader.names())
-  return Dequantizing(reader) if is_packed else reader
+  return Mxfp4Reader(reader) if is_packed else reader
 
 
-class Dequantizing:
+class Mxfp4Reader:
   """A checkpoint whose packed kernels read as float32; a `TensorReader`."""
 
   def __init__(self, reader: SafetensorsReader):

@@ -285,6 +285,7 @@ def fields_of(name, tmp_path):
     ("gpt_oss", "experts_per_token", 3, "expected 2"),
     ("gpt_oss", "attention_bias", "no", "true or false"),
     ("gpt_oss", "swiglu_limit", 0, "a positive number"),
+    ("gpt_oss", "rope_parameters", None, "the rotary parameters"),
     ("gpt_oss", "quantization_config", {"quant_method": "fp8"}, "'mxfp4'"),
     ("gpt_oss", "layer_types", ["chunked_attention"] * 2, "full_attention or"),
   ],

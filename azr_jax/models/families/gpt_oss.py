@@ -29,6 +29,9 @@ def read(fields: ConfigFields) -> ModelConfig:
   stored = fields.take(_QUANTIZATION, {"quant_method": "mxfp4"})
   if not isinstance(stored, dict) or stored.get("quant_method") != "mxfp4":
     raise unsupported(_QUANTIZATION, stored, "quant_method 'mxfp4'")
+  if not any(fields.take(key) for key in (ropes.NEW, ropes.OLD)):
+    # transformers has a default of its own, with YaRN.
+    raise unsupported(ropes.NEW, None, "the rotary parameters")
   rope = ropes.read(fields, _THETA, ("default", "yarn"))
   shape = family.read_shape(fields, rope, named_head_size=True)
   count = fields.size("num_local_experts")
