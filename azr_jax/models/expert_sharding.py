@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int32, Num
 
-from azr_jax.models.config import ClampedSwiglu
+from azr_jax.models.config import ClampedSwiglu, ModelConfig
 from azr_jax.models.expert_mlps import (
   AxisNames,
   ExpertsFn,
@@ -22,6 +22,27 @@ from azr_jax.types import Rules
 
 # Devices that share experts compute at least this many tokens at once.
 _TOKENS = 4096
+
+
+def check(config: ModelConfig, mesh: Mesh, rules: Rules, key: str) -> None:
+  """Checks that a mesh splits a model's experts evenly.
+
+  Args:
+    config: the model's shape.
+    mesh: the device mesh.
+    rules: logical parameter axis to mesh axis.
+    key: the key that sets the size of the mesh's `expert` axis.
+
+  Raises:
+    ValueError: it does not, or the model has no experts.
+  """
+  size = mesh.shape["expert"]
+  if config.experts is None and size > 1:
+    raise ValueError(f"{key}={size}: expected 1, as the model has no experts")
+  if config.experts is not None and rules.get("experts") == "expert":
+    count = config.experts.count
+    if count % size:
+      raise ValueError(f"{key}={size}: expected a divisor of {count} experts")
 
 
 def make(

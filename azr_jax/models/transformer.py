@@ -296,7 +296,8 @@ def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
   """Returns whether a training program has separate code for each layer.
 
   `auto` unrolls up to `MAX_UNROLLED` layers on GPUs that hold all parameters.
-  With sharded parameters, the program could gather many layers at once.
+  With sharded parameters or experts, the program could gather many layers at
+  once.
 
   Args:
     layers: `scan`, `unrolled` or `auto`.
@@ -304,8 +305,9 @@ def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
     mesh: the mesh of parameters and rows.
   """
   if layers == AUTO:
-    holds_all = mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
-    return holds_all and num_layers <= MAX_UNROLLED
+    holds_all = mesh.shape["fsdp"] == mesh.shape["expert"] == 1
+    is_gpu = mesh_lib.platform(mesh) == "gpu"
+    return is_gpu and holds_all and num_layers <= MAX_UNROLLED
   return layers == UNROLLED
 
 

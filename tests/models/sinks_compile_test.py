@@ -4,6 +4,8 @@ With the heads of gpt-oss: 64 query heads, 8 key heads, 64 channels, and a
 window of 128 in every other layer.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -39,7 +41,7 @@ def shapes(name):
   mesh = mesh_lib.make_mesh({"data": 1}, topology.devices(name)[:1])
   whole = mesh_lib.replicated(mesh)
 
-  def array(*shape, dtype=jnp.bfloat16):
+  def array(*shape, dtype=jnp.bfloat16) -> Any:
     return jax.ShapeDtypeStruct(shape, dtype, sharding=whole)
 
   return mesh, array
