@@ -74,7 +74,8 @@ def gelu(
   return nn.gelu(gate, approximate=True) * up
 
 
-@functools.partial(jax.checkpoint, static_argnums=(2, 3))
+# With a barrier against common subexpressions, GPUs would store float32 inputs.
+@functools.partial(jax.checkpoint, static_argnums=(2, 3), prevent_cse=False)
 def clamped(
   gate: Float[Array, "*B F"],
   up: Float[Array, "*B F"],
