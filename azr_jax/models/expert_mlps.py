@@ -4,10 +4,12 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32, Int32, Num
 
 from azr_jax.models import expert_rows, gated, grouped_products
+from azr_jax.models.config import ClampedSwiglu
 
 
 class ExpertParams(NamedTuple):
@@ -18,12 +20,14 @@ class ExpertParams(NamedTuple):
     scale: scales of 8-bit kernels, by output channel; None for other dtypes.
     a: A of the adapters; None without adapters.
     b: B of the adapters, like `a`.
+    bias: one bias per expert; None without biases.
   """
 
   kernel: Num[Array, "X inner outer"]
   scale: Float32[Array, "X outer"] | None = None
   a: Float[Array, "X inner rank"] | None = None
   b: Float[Array, "X rank outer"] | None = None
+  bias: Float[Array, "X outer"] | None = None
 
 
 class Projections(NamedTuple):
@@ -45,12 +49,13 @@ def parameter_axes(inner: str, outer: str) -> tuple[AxisNames, ...]:
     AxisNames(("experts", outer)),
     AxisNames(("experts", inner, None)),
     AxisNames(("experts", None, outer)),
+    AxisNames(("experts", outer)),
   )
 
 
 # (tokens x [B, S, D], weight of each expert [B, S, choices], chosen experts
-# [B, S, choices], projections, scale of adapters) -> [B, S, D]. Experts >= X
-# are no experts, and add nothing.
+# [B, S, choices], projections, scale of adapters, `ExpertShape.clamp`) ->
+# [B, S, D]. Experts >= X are no experts, and add nothing.
 ExpertsFn: TypeAlias = Callable[
   [
     Float[Array, "B S D"],
@@ -58,6 +63,7 @@ ExpertsFn: TypeAlias = Callable[
     Int32[Array, "B S choices"],
     Projections,
     float,
+    ClampedSwiglu | None,
   ],
   Float[Array, "B S D"],
 ]
@@ -69,6 +75,7 @@ def compute(
   chosen: Int32[Array, "B S choices"],
   projections: Projections,
   scale: float,
+  clamp: ClampedSwiglu | None = None,
   platform: str = "cpu",
   interpret: bool = False,
 ) -> Float[Array, "B S D"]:
@@ -80,6 +87,7 @@ def compute(
     chosen: the experts of each token.
     projections: the projections of all experts.
     scale: the factor of adapters.
+    clamp: see `ExpertShape`.
     platform: the device's platform: cpu, gpu or tpu.
     interpret: run kernels in interpret mode, for tests.
   """
@@ -94,9 +102,11 @@ def compute(
   project = functools.partial(
     _project, product=product, sizes=groups.sizes, scale=scale
   )
-  hidden = gated.silu(
-    project(rows, projections.gate), project(rows, projections.up)
-  )
+  gate, up = (project(rows, own) for own in (projections.gate, projections.up))
+  if clamp is None:
+    hidden = gated.silu(gate, up)
+  else:
+    hidden = gated.clamped(gate, up, clamp.alpha, clamp.limit)
   out = project(hidden, projections.down)
   y = expert_rows.combine(out, weights.reshape(-1, choices), groups)
   return y.reshape(x.shape)
@@ -109,14 +119,21 @@ def _project(
   sizes: Int32[Array, " X"],
   scale: float,
 ) -> Float[Array, "rows outer"]:
-  """Returns the product of rows with their experts' kernels and adapters."""
+  """Returns the product of rows with their experts' kernels and adapters.
+
+  Biases are added. Rows after the last expert's have no meaning.
+  """
   y = product(rows, own.kernel, sizes)
+  at = jnp.arange(rows.shape[0])
+  group = jnp.searchsorted(jnp.cumsum(sizes), at, side="right")
   if own.scale is not None:
-    at = jnp.arange(rows.shape[0])
-    group = jnp.searchsorted(jnp.cumsum(sizes), at, side="right")
-    # Rows after the last group's are 0.
     factors = own.scale[jnp.minimum(group, sizes.shape[0] - 1)]
     y = (y.astype(jnp.float32) * factors).astype(y.dtype)
+  if own.bias is not None:
+    # A product, because the gradient of a lookup would be a scatter.
+    is_own = jax.nn.one_hot(group, sizes.shape[0], dtype=own.bias.dtype)
+    bias = jnp.matmul(is_own, own.bias, precision=jax.lax.Precision.HIGHEST)
+    y = y + bias.astype(y.dtype)
   if own.a is not None and own.b is not None:
     narrow = product(rows, own.a, sizes)
     y = y + product(narrow * scale, own.b, sizes)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int32, Num
 
-from azr_jax.models.config import ModelConfig
+from azr_jax.models.config import ClampedSwiglu, ModelConfig
 from azr_jax.models.expert_mlps import (
   AxisNames,
   ExpertsFn,
@@ -77,6 +77,7 @@ def make(
     chosen: Int32[Array, "B S choices"],
     projections: Projections,
     scale: float,
+    clamp: ClampedSwiglu | None,
   ) -> Float[Array, "B S D"]:
     axes = _logical_axes(projections)
     specs = jax.tree.map(
@@ -88,7 +89,11 @@ def make(
 
     def on_shard(x: Any, weights: Any, chosen: Any, projections: Any) -> Any:
       whole = jax.tree.map(_gathered, projections, axes, specs)
-      of_experts = functools.partial(run, projections=whole, scale=scale)
+      if width == "tensor":
+        whole = _with_one_bias(whole)
+      of_experts = functools.partial(
+        run, projections=whole, scale=scale, clamp=clamp
+      )
       if owner is None:
         y = of_experts(x, weights, chosen)
       else:
@@ -156,6 +161,19 @@ def _share(
   # The backward pass keeps a part's inputs only.
   y = jax.lax.map(jax.checkpoint(compute_part), by_part)
   return y.reshape(shape)
+
+
+def _with_one_bias(projections: Projections) -> Projections:
+  """Returns the parameters of a device along `tensor`, whose sums are added.
+
+  Only the first device keeps the bias of the sum.
+  """
+  down = projections.down
+  if down.bias is None:
+    return projections
+  is_first = jax.lax.axis_index("tensor") == 0
+  bias = jnp.where(is_first, down.bias, 0)
+  return projections._replace(down=down._replace(bias=bias))
 
 
 def _logical_axes(projections: Projections) -> Any:

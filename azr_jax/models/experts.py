@@ -145,16 +145,20 @@ class Experts(nn.Module):
     shape = self.config.experts
     assert shape is not None
     start = nn.initializers.lecun_normal()
-    router = _Declared(
-      (("kernel", start, (None, None), (x.shape[-1], shape.count)),),
-      name=ROUTER,
-    )()
+    own: list[Any] = [
+      ("kernel", start, (None, None), (x.shape[-1], shape.count))
+    ]
+    if shape.biases:
+      own.append(("bias", nn.initializers.zeros, (None,), (shape.count,)))
+    router = _Declared(tuple(own), name=ROUTER)()
     logits = jnp.einsum(
       "bsd,dx->bsx",
       x.astype(jnp.float32),
       router["kernel"].astype(jnp.float32),
       precision=jax.lax.Precision.HIGHEST,
     )
+    if shape.biases:
+      logits = logits + router["bias"].astype(jnp.float32)[None, None]
     chosen, differs = choose(logits, shape, replayed)
     weights = weigh(logits, chosen, shape)
     chosen = jnp.where(segment_ids[..., None] > 0, chosen, shape.count)
@@ -164,8 +168,8 @@ class Experts(nn.Module):
       for name, value in Routing(chosen, entropy, differs)._asdict().items():
         self.sow(ROUTING, name, value)
     scale = self.lora.expert_scale if self.lora else 1.0
-    y = self.compute(x, weights, chosen, self._projections(), scale)
-    return y, chosen
+    each = self._projections()
+    return self.compute(x, weights, chosen, each, scale, shape.clamp), chosen
 
   def _projections(self) -> expert_mlps.Projections:
     """Declares the experts' parameters."""
@@ -190,6 +194,9 @@ class Experts(nn.Module):
     if self.quantized:
       ones = nn.initializers.ones
       own.append(("scale", ones, axes[1], (count, sides[outer])))
+    if c.experts.biases:
+      zeros = nn.initializers.zeros
+      own.append(("bias", zeros, axes[4], (count, sides[outer])))
     found = _Declared(tuple(own), name=name)()
     if lora is not None and name in lora.targets:
       if lora.stacked:
