@@ -260,14 +260,12 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
         "paused groups",
       )
     cls.check(settings, c.rollout)
-    needed, evaluation = cls.prompt_files(settings), c.evaluation
-    templates = template_folder.read(**vars(c.prompts), needed=needed)
-    if templates is not None and not (needed or evaluation.every):
-      raise Invalid(
-        "prompts.templates",
-        f"={c.prompts.templates!r}: expected '', because system {cls.name!r} "
-        "writes its own prompts and evaluation.every=0",
-      )
+    evaluation = c.evaluation
+    templates = template_folder.read(
+      **vars(c.prompts),
+      needed=cls.prompt_files(settings),
+      benchmarks=map(evaluation.benchmark, evaluation.names),
+    )
     if evaluation.every and not (evaluation.benchmarks or about.has_evaluation):
       raise Invalid(
         "evaluation.benchmarks",
