@@ -319,7 +319,8 @@ class CorpusSettings(Settings):
   epochs: float = setting(
     0.0,
     "passes over the corpus, which replace train.steps; the warm-up and a "
-    "decay to the last step scale with it; 0: train.steps",
+    "decay to the last step scale with it; the run's config has the steps and "
+    "the schedule that follow; 0: train.steps",
     paper="R1-CI: 3",
     minimum=0,
   )
