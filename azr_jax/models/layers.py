@@ -15,6 +15,7 @@ from azr_jax.models import (
   adapters,
   attention,
   cached_attention,
+  expert_mlps,
   experts,
   gated,
   gpu_projection_kernel,
@@ -44,7 +45,7 @@ class Computation:
     project: the kernel for the heads of a few tokens, from
       `gpu_projection_kernel.make`; None computes them without it.
     lora: the adapters of the projections; None without adapters.
-    compute_experts: computes experts, from `experts.make`.
+    compute_experts: computes experts, from `expert_sharding.make`.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -58,7 +59,7 @@ class Computation:
   joined: bool = False
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
-  compute_experts: experts.ExpertsFn = experts.compute
+  compute_experts: expert_mlps.ExpertsFn = expert_mlps.compute
 
 
 class Inputs(NamedTuple):

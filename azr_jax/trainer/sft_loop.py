@@ -71,6 +71,8 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   batches, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", batches.tokens)
   c = sft_plan.keep(c, batches.per_epoch, run)
+  if c.lora.adapters is not None:
+    peft_io.check(source.config, c.lora.adapters, source.spec)
 
   model, learner = _build_learner(c, source, mesh)
   rules = c.sharding.rules()

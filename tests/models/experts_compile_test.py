@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from azr_jax.lab.compile import topology
-from azr_jax.models import experts
+from azr_jax.models import expert_mlps, expert_sharding
 from azr_jax.models.presets import PRESETS
 from azr_jax.parallel import mesh as mesh_lib
 from tests.typed import present
@@ -30,13 +30,13 @@ def test_a_layer_of_qwen3_30b_a3b_compiles(name, package, scratch_mib):
   X, D, F = shape.count, config.hidden_size, shape.size
   mesh = mesh_lib.make_mesh({"data": 1}, topology.devices(name)[:1])
   whole = NamedSharding(mesh, PartitionSpec())
-  compute = experts.make(mesh, {})
+  compute = expert_sharding.make(mesh, {})
 
   def array(*size, dtype=jnp.bfloat16):
     return jax.ShapeDtypeStruct(size, dtype, sharding=whole)
 
   def loss(x, weights, kernels, chosen):
-    each = experts.Projections(*map(experts.ExpertParams, kernels))
+    each = expert_mlps.Projections(*map(expert_mlps.ExpertParams, kernels))
     y = compute(x, weights, chosen, each, 1.0)
     return jnp.sum(y.astype(jnp.float32))
 

@@ -10,7 +10,8 @@ import pytest
 
 from azr_jax.models import (
   adapters,
-  experts,
+  expert_mlps,
+  expert_sharding,
   peft_io,
   presets,
   products,
@@ -94,8 +95,8 @@ def test_experts_are_the_sum_over_all_by_formula(platform):
     return jnp.einsum("bsxd,bskx,bsk->bsd", y, is_chosen, weights)
 
   def by_groups(x, weights, kernels):
-    each = experts.Projections(*map(experts.ExpertParams, kernels))
-    return experts.compute(
+    each = expert_mlps.Projections(*map(expert_mlps.ExpertParams, kernels))
+    return expert_mlps.compute(
       *(x, weights, chosen, each, 1.0), platform=platform, interpret=True
     )
 
@@ -114,21 +115,22 @@ def test_experts_are_the_sum_over_all_by_formula(platform):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "sizes",
+  ("sizes", "tokens"),
   [
-    {"fsdp": 2, "expert": 2, "tensor": 2},
-    {"expert": 4},
-    {"fsdp": 2, "context": 2},
+    ({"fsdp": 2, "expert": 2, "tensor": 2}, 4096),
+    ({"fsdp": 2, "expert": 2, "tensor": 2}, 1),
+    ({"expert": 4}, 1),
+    ({"fsdp": 2, "context": 2}, 4096),
   ],
 )
-def test_a_mesh_changes_no_gradient(sizes):
+def test_a_mesh_changes_no_gradient(sizes, tokens):
   params = drawn(MODEL)
   devices = jax.devices()[: int(np.prod([*sizes.values()]))]
   mesh = mesh_lib.make_mesh(sizes, devices)
   boxed = transformer.abstract_params(MODEL)
   model = MODEL.clone(
     multiply=products.make(mesh, RULES),
-    compute_experts=experts.make(mesh, RULES),
+    compute_experts=expert_sharding.make(mesh, RULES, tokens=tokens),
   )
   shardings = mesh_lib.param_shardings(boxed, mesh, RULES)
   got = value_and_gradients(model, jax.device_put(params, shardings))

@@ -149,3 +149,12 @@ def test_rows_that_do_not_divide_are_refused_before_the_corpus_is_built(
   expected = r"row_length=68: expected a multiple of config\.mesh\.context=8"
   with pytest.raises(ValueError, match=expected):
     sft.train(config, str(tmp_path))
+
+
+def test_adapters_that_no_file_can_hold_are_refused_before_training(tmp_path):
+  config = sft_config.get_config("countdown_smoke")
+  config.lora.rank = 4
+  config.optimizer.muon_learning_rate = 0.0
+  config.model.source = "random:moe-tiny"
+  with pytest.raises(ValueError, match=r"lora.targets=.*merge them"):
+    sft.train(config, str(tmp_path))
