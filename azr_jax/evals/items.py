@@ -119,7 +119,7 @@ def longest_prompt(
 
   Raises:
     ValueError: the benchmark does not support the prompt format, or a prefill
-      or arguments of the chat template are set although prompts have none.
+      is set although the benchmark writes its own prompts.
   """
   if options.prefill and benchmark.prompt is not None:
     raise ValueError(
@@ -129,15 +129,6 @@ def longest_prompt(
   if options.prefill and isinstance(options.prompt_format, Templates):
     raise ValueError(
       f"{benchmark.name}: prefill={options.prefill!r}: expected '' with "
-      "prompts.templates, which have the whole prompt"
-    )
-  if (
-    options.template_arguments
-    and isinstance(options.prompt_format, Templates)
-    and benchmark.prompt is None
-  ):
-    raise ValueError(
-      f"{benchmark.name}: chat_template_kwargs: expected '' with "
       "prompts.templates, which have the whole prompt"
     )
   longest = 0

@@ -18,6 +18,7 @@ from azr_jax.systems.benchmark_agents import AGENTS, SteerSettings
 from azr_jax.tasks.chats import ChatSettings
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import prompts as program_prompts
+from azr_jax.tasks.templates import Templates
 from azr_jax.tools.python_tool import PythonToolSettings
 
 # Formats of the public benchmarks, then of this package's own.
@@ -164,6 +165,22 @@ class BenchmarkSettings(ChatSettings):
     return mathematics.with_grading(
       registry.find(name), **vars(self.mathematics)
     )
+
+
+def check_beside_templates(
+  settings: ChatSettings, section: str, templates: Templates | None
+) -> None:
+  """Rejects arguments of a chat template, which a user's prompts replace.
+
+  Args:
+    section: the name of the section.
+    templates: the user's prompts; None if the built-in ones are used.
+  """
+  if templates is not None and settings.chat_template_kwargs:
+    raise settings.invalid(
+      "chat_template_kwargs",
+      "'' with prompts.templates, which have the whole prompt",
+    ).inside(section)
 
 
 def _check_chat(settings: ChatSettings, prompt_format: str) -> None:

@@ -85,8 +85,9 @@ def evaluate(
   names = [name for name in names if name not in left_out]
   agent_names = benchmark_agents.agent_names(settings.evaluate, names)
   asked = [_by_agents(name, agent_names, settings) for name in names]
+  benchmarks = [one for pairs in asked for one, _ in pairs]
   settings, templates = user_prompts.read_for_scores(
-    settings, workdir, benchmarks=[one for pairs in asked for one, _ in pairs]
+    settings, workdir, benchmarks=benchmarks, agents=agent_names
   )
   identity = _identity(settings, model_spec, data, limit, step)
   with open_scores(workdir, settings, identity) as run:

@@ -43,6 +43,7 @@ from azr_jax.tasks.templates import PromptSettings, Templates
 from azr_jax.trainer.evaluation_settings import (
   BenchmarkSettings,
   PeriodicSettings,
+  check_beside_templates,
 )
 
 
@@ -266,6 +267,7 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
       needed=cls.prompt_files(settings),
       benchmarks=map(evaluation.benchmark, evaluation.names),
     )
+    check_beside_templates(evaluation, "evaluation", templates)
     if evaluation.every and not (evaluation.benchmarks or about.has_evaluation):
       raise Invalid(
         "evaluation.benchmarks",

@@ -4,7 +4,7 @@ A folder's config keeps the digest of all prompts that its contents depend on.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from azr_jax.config.settings import Invalid
@@ -14,8 +14,10 @@ from azr_jax.run import folder as folder_lib
 from azr_jax.run import storage
 from azr_jax.run.session import Run
 from azr_jax.tasks import templates as templates_lib
+from azr_jax.tasks.questions import prompts as question_prompts
 from azr_jax.tasks.templates import PromptFiles, PromptSettings, Templates
 from azr_jax.trainer import loading
+from azr_jax.trainer.evaluation_settings import check_beside_templates
 from azr_jax.trainer.settings import EvaluateSettings, ExperimentSettings
 
 # Settings of a command that scores answers.
@@ -75,6 +77,7 @@ def read_for_scores(
   workdir: str,
   needed: PromptFiles | None = None,
   benchmarks: Iterable[Benchmark] = (),
+  agents: Collection[str] = (),
 ) -> tuple[SettingsT, Templates | None]:
   """Returns settings with the digest of the user's prompts, and the prompts.
 
@@ -86,11 +89,16 @@ def read_for_scores(
     workdir: the folder of records.
     needed: the prompts that the command cannot do without.
     benchmarks: the benchmarks that it asks.
+    agents: the agents that answer.
 
   Raises:
-    ValueError: as `read`, or a prompt differs from that of earlier records.
+    ValueError: as `read`, or a prompt differs from that of earlier records, or
+      arguments of the chat template have no effect.
   """
   templates = read(settings.prompts, needed or {}, benchmarks)
+  if question_prompts.STEER not in agents:
+    section = "config.evaluate"
+    check_beside_templates(settings.evaluate, section, templates)
   digest = "" if templates is None else templates.digest
   begun_with = folder_lib.begun_config(storage.resolve(workdir), RECORDS)
   if begun_with is not None:

@@ -226,12 +226,28 @@ def test_random_puzzles_use_no_prompts(write, tmp_path):
     countdown_pool.propose(config, None, str(tmp_path / "out"), 1)
 
 
-def test_arguments_of_a_chat_template_are_refused_beside_prompts(write):
-  found = template_folder.read(str(write("riddles")), benchmarks=[RIDDLES])
-  assert found is not None
-  options = ItemOptions("", 0, found, 1, {"enable_thinking": False})
-  with pytest.raises(ValueError, match="riddles: chat_template_kwargs: exp"):
-    items.longest_prompt(RIDDLES, options, stand_in(Tokenizer))
+def test_arguments_of_a_chat_template_are_refused_beside_prompts(
+  write, tmp_path
+):
+  config = settings.train_config("orz")
+  config.prompts.templates = str(write("math"))
+  config.evaluation.prompt_format = "chat"
+  config.evaluation.chat_template_kwargs = '{"enable_thinking": false}'
+  with pytest.raises(
+    Invalid, match="config.evaluation.chat_template_kwargs=.*e"
+  ):
+    settings.read_train(config)
+  config = evaluate_config.get_config("questions")
+  config.prompts.templates = str(write("gsm8k"))
+  config.evaluate.chat_template_kwargs = '{"enable_thinking": false}'
+  c = settings.read(settings.EvaluateSettings, config)
+  asked = str(tmp_path), {}, [registry.find("gsm8k")]
+  with pytest.raises(
+    Invalid, match="config.evaluate.chat_template_kwargs=.*ex"
+  ):
+    user_prompts.read_for_scores(c, *asked, ["text"])
+  # CodeSteer's own requests are chats.
+  assert user_prompts.read_for_scores(c, *asked, ["text", "steer"])
 
 
 def documented():

@@ -73,10 +73,10 @@ def estimate(
       another model or config.
   """
   settings = train_settings.read(PotentialRunSettings, config)
-  settings, templates = user_prompts.read_for_scores(
-    settings, workdir, prompts.files_of(settings.potential.agents)
-  )
   c = settings.potential
+  settings, templates = user_prompts.read_for_scores(
+    settings, workdir, prompts.files_of(c.agents), agents=c.agents
+  )
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)

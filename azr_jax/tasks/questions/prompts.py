@@ -31,7 +31,8 @@ from azr_jax.tools import code_blocks
 
 SOLUTION_STYLES = ("free", "text", "code", "text_then_code", "code_then_text")
 PROMPT_FORMATS = ("full", "chat", "few_shot", "compact")
-_STEER = "steer"
+# The agent whose own requests are built in, whatever a user's prompts are.
+STEER = "steer"
 
 
 def file_of(solution_style: str) -> str:
@@ -136,7 +137,7 @@ def files_of(agents: Iterable[str]) -> dict[str, PromptFile]:
     # A steered solver is told its style before each answer.
     for style in (
       ("free", "text", "code")
-      if agent == _STEER
+      if agent == STEER
       else (solution_style_of(agent),)
     )
   ]
