@@ -121,6 +121,10 @@ def test_a_checkpoint_of_a_run_can_be_named(
     raise LoadedError(step)
 
   monkeypatch.setattr(scoring.loading, "checkpoint_step", lambda model: 4)
+  trained = settings.train_config("azr")
+  monkeypatch.setattr(
+    scoring.loading, "read_run_config", lambda folder: trained
+  )
   monkeypatch.setattr(scoring.loading, "load_policy", load_policy)
   with pytest.raises(LoadedError, match=f"^{wanted}$"):
     scoring.evaluate(
