@@ -73,11 +73,22 @@ class Prompt:
     token_ids: the token ids of the prompt.
     task: data for the grader, such as the task type, the role and the reference
       answer. The sampler never reads it.
+    prefill: the end of the prompt that counts as the start of the response.
+      Tools see it in front of the first response, and so does `begun`. "" if
+      the model writes the whole response.
   """
 
   text: str
   token_ids: tuple[int, ...]
   task: Any = None
+  prefill: str = ""
+
+  def begun(self, completion: "Completion") -> "Completion":
+    """Returns a completion of this prompt whose text starts with `prefill`."""
+    if not self.prefill:
+      return completion
+    text = f"{self.prefill}{completion.text}"
+    return dataclasses.replace(completion, text=text)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ COMMANDS = (
   "sft",
   "evaluate",
   "compare",
+  "decompose",
   "experiment",
   "report",
   "export",

@@ -75,7 +75,7 @@ def _compare(
   first: ScoredModel, second: ScoredModel, name: str, options: Options
 ) -> Comparison:
   """Compares the models on one benchmark."""
-  num_items = _num_items((first, second), name)
+  count = num_items((first, second), name)
   questions, correct_of_first = score_files.read_items(first, name)
   others, correct_of_second = score_files.read_items(second, name)
   different = [
@@ -89,19 +89,19 @@ def _compare(
       f"in {second.name}: expected scores of the same data"
     )
   ids = list(questions | others)
-  if len(ids) > num_items:
+  if len(ids) > count:
     raise ValueError(
       f"{name}: {first.name} and {second.name} have records of {len(ids)} "
-      f"items, but scores of {num_items}: expected the same items; evaluate "
+      f"items, but scores of {count}: expected the same items; evaluate "
       "both with the same --data and --limit"
     )
   a, b = (
-    score_files.values(correct, ids, num_items, options.k)
+    score_files.values(correct, ids, count, options.k)
     for correct in (correct_of_first, correct_of_second)
   )
   return Comparison(
     name,
-    num_items,
+    count,
     statistics.estimate(a),
     statistics.estimate(b),
     statistics.difference(
@@ -114,7 +114,32 @@ def _compare(
   )
 
 
-def _num_items(models: Sequence[ScoredModel], name: str) -> int:
+def common_benchmark(models: Sequence[ScoredModel], name: str = "") -> str:
+  """Returns the benchmark that all models were scored on.
+
+  Args:
+    models: the models.
+    name: the benchmark to choose if they have several; "" if they have one.
+
+  Raises:
+    ValueError: a model lacks it, or there are several to choose from.
+  """
+  common = [
+    one
+    for one in models[0].benchmarks()
+    if all(one in model.benchmarks() for model in models)
+  ]
+  if not name and len(common) == 1:
+    return common[0]
+  if name not in common:
+    raise ValueError(
+      f"--benchmark={name}: expected one of {common}, on which "
+      f"{' and '.join(model.name for model in models)} were scored"
+    )
+  return name
+
+
+def num_items(models: Sequence[ScoredModel], name: str) -> int:
   """Returns the number of items that every folder was scored on.
 
   Raises:

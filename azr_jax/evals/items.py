@@ -1,17 +1,17 @@
 """Selects a benchmark's items and writes their prompts."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from azr_jax.config import user_files
-from azr_jax.evals import prompt_formats
+from azr_jax.evals import prompt_formats, told
 from azr_jax.evals.benchmark import Benchmark, Item
-from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.models.tokenizers import Message, Tokenizer
 from azr_jax.run import console
 from azr_jax.tasks import records as records_lib
 from azr_jax.tasks.chats import Chat
-from azr_jax.tasks.templates import PromptFormat, Templates
+from azr_jax.tasks.templates import PromptFormat
 
 # Starts the hint that is appended to errors about public sources.
 PASS_DATA = "; or pass the data with"
@@ -29,8 +29,8 @@ class ItemOptions:
       benchmark's own `prompt`, or a user's prompts.
     samples: the number of responses per item.
     template_arguments: extra arguments of the chat template, by name.
-    prefill: the start of replies in the prompt format `chat`. It is prepended
-      to responses before they are graded and recorded.
+    prefill: returns how the responses to an item begin. The prompt ends with
+      it, and graders and records have it at the start of the response.
   """
 
   data: str
@@ -40,7 +40,22 @@ class ItemOptions:
   template_arguments: Mapping[str, Any] = dataclasses.field(
     default_factory=dict
   )
-  prefill: str = ""
+  prefill: told.Prefill = told.nothing
+
+
+class _Asked(Chat):
+  """Remembers whether a prompt was written as a chat."""
+
+  is_asked = False
+
+  def prompt(
+    self,
+    messages: str | Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] = (),
+  ) -> str:
+    """Returns the text that the model continues with its reply."""
+    self.is_asked = True
+    return super().prompt(messages, tools)
 
 
 def items_of(
@@ -118,46 +133,37 @@ def longest_prompt(
     say: prints a warning about the chat template.
 
   Raises:
-    ValueError: the benchmark does not support the prompt format, or a prefill
-      is set although the benchmark writes its own prompts.
+    ValueError: the benchmark does not support the prompt format, or the
+      prefill of an item fails.
   """
-  if options.prefill and benchmark.prompt is not None:
-    raise ValueError(
-      f"{benchmark.name}: prefill={options.prefill!r}: expected '', "
-      "because this benchmark writes its own prompts"
-    )
-  if options.prefill and isinstance(options.prompt_format, Templates):
-    raise ValueError(
-      f"{benchmark.name}: prefill={options.prefill!r}: expected '' with "
-      "prompts.templates, which have the whole prompt"
-    )
-  longest = 0
+  longest, begun = 0, ""
   for item in items_of(benchmark, options):
     try:
       text = prompt_text(benchmark, item, options, tokenizer)
     except ValueError as error:
       raise ValueError(f"{benchmark.name}: {error}") from error
+    begun = begun or options.prefill(item)
     longest = max(longest, len(tokenizer.encode_prompt(text)))
   if options.prompt_format == "chat" and tokenizer.has_chat_template:
-    _chat(options, tokenizer).check(say)
+    Chat(tokenizer, options.template_arguments, begun).check(say)
   return longest
 
 
 def prompt_text(
   benchmark: Benchmark, item: Item, options: ItemOptions, tokenizer: Tokenizer
 ) -> str:
-  """Returns the prompt of an item, in the chat template if it has one."""
-  chat = _chat(options, tokenizer)
+  """Returns the prompt of an item, which ends with the item's prefill."""
+  begun = options.prefill(item)
+  chat = _Asked(tokenizer, options.template_arguments, begun)
   if benchmark.prompt is not None:
-    return benchmark.prompt(item, options.prompt_format, chat)
-  return prompt_formats.prompt(
-    item.question,
-    benchmark.answer_format,
-    options.prompt_format,
-    chat,
-    benchmark.name,
-  )
-
-
-def _chat(options: ItemOptions, tokenizer: Tokenizer) -> Chat:
-  return Chat(tokenizer, options.template_arguments, options.prefill)
+    text = benchmark.prompt(item, options.prompt_format, chat)
+  else:
+    text = prompt_formats.prompt(
+      item.question,
+      benchmark.answer_format,
+      options.prompt_format,
+      chat,
+      benchmark.name,
+    )
+  # A chat template places the prefill itself.
+  return text if chat.is_asked else f"{text}{begun}"

@@ -38,11 +38,21 @@ Record = dict[str, Any]
 
 
 def make(
-  item: Item, responses: Mapping[int, Any], tokenizer: Tokenizer | None
+  item: Item,
+  responses: Mapping[int, Any],
+  tokenizer: Tokenizer | None,
+  prefill: str = "",
 ) -> Record:
   """Waits for an item's grades and returns its record.
 
   Conversations with tool calls are recorded in full, including tool outputs.
+
+  Args:
+    item: the item.
+    responses: completion and future grade of each sample. The completions'
+      texts start with the prefill.
+    tokenizer: decodes conversations; None for responses that are empty.
+    prefill: how the responses were told to begin.
   """
   graded = [responses[sample] for sample in range(len(responses))]
   grades = [grade.result() for _, grade in graded]
@@ -54,8 +64,11 @@ def make(
   record: Record = {"num_tool_calls": calls}
   if tokenizer is not None and any(calls):
     record["conversations"] = [
-      "".join(tokenizer.decode(ids) for _, ids in turns) for turns in parts
+      prefill + "".join(tokenizer.decode(ids) for _, ids in turns)
+      for turns in parts
     ]
+  if prefill:
+    record["prefill"] = prefill
   return record | {
     "id": item.id,
     "subset": item.subset,

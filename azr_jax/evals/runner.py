@@ -26,6 +26,7 @@ from azr_jax.evals import record_files, scores
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.evals.items import ItemOptions
 from azr_jax.evals.record_files import Record
+from azr_jax.evals.styles import StyleRule
 from azr_jax.executor import Executor
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.randomness import keys
@@ -62,6 +63,7 @@ def run(
   path: pathlib.Path | None,
   agent: Agent = policy_lib.single_turn,
   say: Callable[[str], None] = console.print_status,
+  styles_of: StyleRule | None = None,
 ) -> dict[str, float]:
   """Samples and grades the items without a record, then scores all items.
 
@@ -76,6 +78,8 @@ def run(
       reused. None writes no records.
     agent: answers the prompts with the policy, possibly in several turns.
     say: prints a status line.
+    styles_of: names the style of each response, for the records. None names
+      none.
 
   Returns:
     Scores, each named `BENCHMARK/...`: pass@k (unbiased and first-k) with
@@ -88,7 +92,8 @@ def run(
     (`num_tool_calls`), and the benchmark's own scores.
 
   Raises:
-    ValueError: the data cannot be read, or the records belong to other data.
+    ValueError: the data cannot be read, the records belong to other data, or
+      the rule of styles fails.
   """
   if benchmark.timeout_s not in (0.0, executor.timeout_s):
     say(
@@ -112,8 +117,13 @@ def run(
       records[item.id] = record_files.too_long(item, options.samples)
       del prompts[index]
     graded = _sample_and_grade(
-      benchmark, policy, executor, items, prompts, options, agent
+      benchmark, policy, executor, items, prompts, options.samples, agent
     )
+    if styles_of is not None:
+      graded = (
+        (item, {**record, "styles": styles_of(record)})
+        for item, record in graded
+      )
     _collect(graded, benchmark.name, items, records, hosts, file)
   in_order = [records[item.id] for item in items]
   _warn_of_limits(benchmark.name, in_order, say)
@@ -124,7 +134,8 @@ def _prompt(
   benchmark: Benchmark, item: Item, options: ItemOptions, policy: Policy
 ) -> types.Prompt:
   text = items_lib.prompt_text(benchmark, item, options, policy.tokenizer)
-  return policy.prompt(text, item)
+  prompt = policy.prompt(text, item)
+  return dataclasses.replace(prompt, prefill=options.prefill(item))
 
 
 def _warn_of_limits(
@@ -194,7 +205,7 @@ def _sample_and_grade(
   executor: Executor,
   items: Sequence[Item],
   prompts: Mapping[int, types.Prompt],
-  options: ItemOptions,
+  samples: int,
   agent: Agent,
 ) -> Iterator[tuple[Item, Record]]:
   """Yields each item with its record once all its responses are graded.
@@ -205,7 +216,7 @@ def _sample_and_grade(
     executor: the executor of the graders.
     items: all items of the benchmark.
     prompts: the prompts to sample, by item index.
-    options: the number of responses per prompt and their prefill are read.
+    samples: the number of responses per prompt.
     agent: answers the prompts with the policy.
   """
   indices = list(prompts)
@@ -213,13 +224,18 @@ def _sample_and_grade(
     int, dict[int, tuple[types.Completion, Future[ItemOutcome]]]
   ] = {}
   sampled: list[int] = []  # indices of items whose responses are all sampled
-  samples, prefill = options.samples, options.prefill
+
+  def record(index: int) -> Record:
+    return record_files.make(
+      items[index],
+      graded.pop(index),
+      policy.tokenizer,
+      prompts[index].prefill,
+    )
+
   answers = agent(policy, list(prompts.values()), samples, indices)
   for position, sample, completion in policy.loop.iterate(answers):
     index = indices[position]
-    if prefill:
-      text = f"{prefill}{completion.text}"
-      completion = dataclasses.replace(completion, text=text)
     is_graded = benchmark.grade_truncated or completion.finish_reason == "stop"
     grade = benchmark.grade(
       executor, items[index], completion.text if is_graded else ""
@@ -230,11 +246,9 @@ def _sample_and_grade(
       sampled.append(index)
     for done in [i for i in sampled if _is_graded(graded[i])]:
       sampled.remove(done)
-      item = items[done]
-      yield item, record_files.make(item, graded.pop(done), policy.tokenizer)
+      yield items[done], record(done)
   for index in sampled:
-    item = items[index]
-    yield item, record_files.make(item, graded.pop(index), policy.tokenizer)
+    yield items[index], record(index)
 
 
 def _is_graded(responses: Mapping[int, tuple[types.Completion, Any]]) -> bool:

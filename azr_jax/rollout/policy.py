@@ -456,7 +456,8 @@ def open_policy(
 
 # Samples in the order in which they finish.
 Answers = AsyncIterator[IndexedCompletion]
-# Answers prompts: (policy, prompts, n, prompt numbers) -> answers.
+# Answers prompts: (policy, prompts, n, prompt numbers) -> answers. An answer's
+# text starts with its prompt's prefill (`Prompt.begun`).
 Agent = Callable[[Policy, Sequence[types.Prompt], int, Sequence[int]], Answers]
 
 
@@ -467,8 +468,10 @@ async def single_turn(
   prompt_numbers: Sequence[int],
 ) -> Answers:
   """Samples one response per completion; the agent without tools."""
-  async for sample in policy.sample(prompts, n, prompt_numbers):
-    yield sample
+  async for index, sample, completion in policy.sample(
+    prompts, n, prompt_numbers
+  ):
+    yield index, sample, prompts[index].begun(completion)
 
 
 def short_single_turn(max_new_tokens: int) -> Agent:
@@ -485,9 +488,9 @@ def short_single_turn(max_new_tokens: int) -> Agent:
     prompt_numbers: Sequence[int],
   ) -> Answers:
     limits = [max_new_tokens] * len(prompts)
-    async for sample in policy.sample(
+    async for index, sample, completion in policy.sample(
       prompts, n, prompt_numbers, max_new_tokens=limits
     ):
-      yield sample
+      yield index, sample, prompts[index].begun(completion)
 
   return answer

@@ -167,7 +167,11 @@ class ResponseEnds:
     if sequence.request.tool_runner is not None:
       ends.append(
         sequence.request.tool_runner.end_of_response(
-          sequence.id, token_ids, start, num_checked
+          sequence.id,
+          sequence.request.prompt,
+          token_ids,
+          start,
+          num_checked,
         )
       )
     return min((end for end in ends if end is not None), default=None)

@@ -59,6 +59,7 @@ class ToolRunner(Protocol):
   def end_of_response(
     self,
     sequence_id: SequenceId,
+    prompt: types.Prompt,
     token_ids: Int32[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
@@ -69,6 +70,7 @@ class ToolRunner(Protocol):
 
     Args:
       sequence_id: the conversation.
+      prompt: the prompt of the conversation.
       token_ids: the completion so far.
       response_start: index of the response's first token.
       num_checked: number of leading tokens known to contain no end.

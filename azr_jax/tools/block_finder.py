@@ -22,16 +22,19 @@ _CONTEXT_TOKENS = 8
 class BlockFinder:
   """Finds the end of the first closed block of one response."""
 
-  def __init__(self, decode: Callable[[list[int]], str]):
+  def __init__(self, decode: Callable[[list[int]], str], begun: str = ""):
     """Starts with an empty response.
 
     Args:
       decode: token ids -> text.
+      begun: the start of the response, before its first token. It contains no
+        closed block.
     """
-    self._decode = decode
+    self._decode, self._begun = decode, begun
     self._opening: code_blocks.OpeningFence | None = None
     # The end of the last line, or its start once a block is open.
     self._line = ""
+    self._add_text(begun)
 
   def end_of_block(
     self,
@@ -58,7 +61,7 @@ class BlockFinder:
 
     def has_block(count: int) -> bool:
       text = self._decode(token_ids[response_start:count].tolist())
-      return code_blocks.find_block(text) is not None
+      return code_blocks.find_block(f"{self._begun}{text}") is not None
 
     low, high = num_checked + 1, len(token_ids)
     if low > high or not has_block(high):

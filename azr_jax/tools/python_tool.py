@@ -110,6 +110,7 @@ class PythonTool:
   def end_of_response(
     self,
     sequence_id: SequenceId,
+    prompt: types.Prompt,
     token_ids: Int32[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
@@ -117,7 +118,8 @@ class PythonTool:
     """Returns the end of the response's first closed block, or None."""
     start, finder = self._finders.get(sequence_id, (None, None))
     if finder is None or start != response_start:
-      finder = BlockFinder(self._decode)
+      begun = "" if response_start else prompt.prefill
+      finder = BlockFinder(self._decode, begun)
       self._finders[sequence_id] = response_start, finder
       # A conversation of a killed run may resume in the middle of a response.
       finder.end_of_block(
@@ -140,8 +142,10 @@ class PythonTool:
       None if a script was started, "stop" if the response has no tool call, or
       "turns" if the conversation has no calls left.
     """
-    del prompt
-    block = code_blocks.find_tool_call(self._decode(responses[-1]))
+    text = self._decode(responses[-1])
+    if len(responses) == 1:
+      text = f"{prompt.prefill}{text}"
+    block = code_blocks.find_tool_call(text)
     if block is None:
       return "stop"
     if len(responses) > self._max_calls:

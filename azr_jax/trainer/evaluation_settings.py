@@ -9,6 +9,7 @@ from azr_jax.evals import (
   program_tasks,
   prompt_formats,
   registry,
+  styles,
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.evals.livecodebench_files import ContestSettings
@@ -18,6 +19,7 @@ from azr_jax.systems.benchmark_agents import AGENTS, SteerSettings
 from azr_jax.tasks.chats import ChatSettings
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import prompts as program_prompts
+from azr_jax.tasks.questions.prompts import STEER
 from azr_jax.tasks.templates import Templates
 from azr_jax.tools.python_tool import PythonToolSettings
 
@@ -34,7 +36,19 @@ PROMPT_FORMATS = tuple(
 
 
 @dataclasses.dataclass(frozen=True)
-class PeriodicSettings(ChatSettings):
+class ToldSettings(ChatSettings):
+  """How benchmarks tell a model to begin."""
+
+  prefill: str = setting(
+    "",
+    "start of every response, in any prompt format; the model continues it, "
+    "and graders see it as part of the response; FILE.py:NAME is a function "
+    "that returns it for an item; '': none",
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class PeriodicSettings(ToldSettings):
   """Benchmarks that score the policy before, during and after training."""
 
   every: int = setting(
@@ -112,7 +126,7 @@ class PeriodicSettings(ChatSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkSettings(ChatSettings):
+class BenchmarkSettings(ToldSettings):
   """Prompts and limits of `azr_jax.evaluate`."""
 
   prompt_format: str = setting(
@@ -128,6 +142,13 @@ class BenchmarkSettings(ChatSettings):
     "rollout.max_tokens, which is the only limit of agents",
     paper="AZR: math=16000,livecodebench=8096",
   )
+  style: str = setting(
+    "",
+    "rule that names the style of each answer, for the records: first_word, or "
+    "FILE.py:NAME; '': none",
+    choices=("", styles.FIRST_WORD),
+    or_named=styles.load,
+  )
   agents: tuple[str, ...] = setting(
     (),
     "R1-CI agents that answer the benchmarks; (): the model answers directly",
@@ -141,8 +162,11 @@ class BenchmarkSettings(ChatSettings):
   def check(self) -> None:
     """Rejects lengths, chat options and agents that do not fit together."""
     _check_chat(self, self.prompt_format)
-    if self.prefill and self.agents:
-      raise self.invalid("prefill", "'' with agents")
+    if self.prefill and STEER in self.agents:
+      raise self.invalid(
+        "prefill",
+        f"'' with agent {STEER!r}, which answers in several roles",
+      )
     try:
       registry.numbers(self.max_tokens)
     except ValueError as error:
@@ -185,6 +209,7 @@ def check_beside_templates(
 
 def _check_chat(settings: ChatSettings, prompt_format: str) -> None:
   """Rejects chat options unless prompts are chats."""
-  for key in ("chat_template_kwargs", "prefill"):
-    if getattr(settings, key) and prompt_format != "chat":
-      raise settings.invalid(key, "'' unless prompt_format='chat'")
+  if settings.chat_template_kwargs and prompt_format != "chat":
+    raise settings.invalid(
+      "chat_template_kwargs", "'' unless prompt_format='chat'"
+    )

@@ -15,6 +15,7 @@ from azr_jax.evals import (
   questions,
   registry,
   runner,
+  told,
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.evals.items import ItemOptions
@@ -39,7 +40,10 @@ class AnswersBenchmarks(Protocol):
   """A system that trains an agent which can answer benchmarks."""
 
   def benchmark_agent(self, benchmark: str) -> Agent | None:
-    """Returns the agent for a benchmark; None if the policy answers alone."""
+    """Returns the agent for a benchmark; None if the policy answers alone.
+
+    The agent's answers start with the prefill of their prompt (`Prompt.begun`).
+    """
 
 
 @runtime_checkable
@@ -260,6 +264,7 @@ def _read(
   solver_prompt = None
   if isinstance(system, SolvesPrograms):
     solver_prompt = system.solver_prompt
+  begin = told.read(evaluation.prefill)
   benchmarks: dict[Benchmark, ItemOptions] = {}
   for name in names:
     options = ItemOptions(
@@ -268,7 +273,7 @@ def _read(
       prompt_format,
       evaluation.samples,
       evaluation.arguments,
-      evaluation.prefill,
+      begin,
     )
     benchmark = program_tasks.in_format(
       evaluation.benchmark(name, solver_prompt), prompt_format

@@ -22,10 +22,13 @@ from azr_jax.evals import (
   registry,
   runner,
   score_files,
+  styles,
   table,
+  told,
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.evals.items import ItemOptions
+from azr_jax.evals.styles import StyleRule
 from azr_jax.executor import Executor
 from azr_jax.models import tokenizers
 from azr_jax.models.tokenizers import Tokenizer
@@ -116,14 +119,17 @@ def evaluate(
     )
     policy.tokenizer = tokenizers.dated(policy.tokenizer, run.date)
     scores: dict[str, float] = {}
-    with build.build_executor(settings.executor, run.hosts) as executor:
+    with (
+      _style_rule(settings.evaluate.style) as styles_of,
+      build.build_executor(settings.executor, run.hosts) as executor,
+    ):
       while opened:  # Frees the items of finished benchmarks.
         chosen, agent = opened.popleft()
         # A benchmark's scores do not depend on the other benchmarks.
         key = runner.key_of(chosen, policy.key)
         with policy.with_key(key) as eval_policy:
           scores |= _score(
-            chosen, agent, eval_policy, executor, run, settings, how
+            chosen, agent, eval_policy, executor, run, settings, how, styles_of
           )
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
@@ -140,7 +146,7 @@ def _how(
     templates or settings.prompt_format,
     settings.samples,
     settings.arguments,
-    settings.prefill,
+    told.read(settings.prefill),
   )
 
 
@@ -341,6 +347,7 @@ def _score(
   run: Run,
   settings: EvaluateSettings,
   how: ItemOptions,
+  styles_of: StyleRule | None = None,
 ) -> dict[str, float]:
   """Scores one benchmark.
 
@@ -371,7 +378,14 @@ def _score(
     path,
     agent,
     run.print_status,
+    styles_of,
   )
+
+
+def _style_rule(
+  rule: str,
+) -> contextlib.AbstractContextManager[StyleRule | None]:
+  return styles.open_rule(rule) if rule else contextlib.nullcontext()
 
 
 def _require_data(

@@ -21,6 +21,7 @@ MODULES = {
     "sft",
     "evaluate",
     "compare",
+    "decompose",
     "export",
     "fetch",
     "propose",

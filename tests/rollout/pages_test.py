@@ -26,7 +26,7 @@ class Tools:
     self.pending.pop(sequence_id, None)
 
   def end_of_response(
-    self, sequence_id, token_ids, response_start, num_checked
+    self, sequence_id, prompt, token_ids, response_start, num_checked
   ):
     end = response_start + 4
     return end if num_checked < end <= len(token_ids) else None

@@ -81,12 +81,13 @@ class ScriptedToolRunner:
   def end_of_response(
     self,
     sequence_id: SequenceId,
+    prompt: types.Prompt,
     token_ids: Int32[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
   ) -> int | None:
     """Returns the end of the response, as its first, random token decides."""
-    del sequence_id, num_checked
+    del sequence_id, prompt, num_checked
     if response_start >= len(token_ids):
       return None
     longest = self._workload.response_tokens

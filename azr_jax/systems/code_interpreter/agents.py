@@ -69,18 +69,24 @@ def make(
   return agents[agent]
 
 
-def _last_response(tokenizer: Tokenizer, completion: types.Completion) -> str:
+def _last_response(
+  tokenizer: Tokenizer, prompt: types.Prompt, completion: types.Completion
+) -> str:
   responses = split_responses(
     completion.token_ids.tolist(), completion.loss_mask.tolist()
   )
-  return tokenizer.decode(responses[-1]) if responses else ""
+  text = tokenizer.decode(responses[-1]) if responses else ""
+  return f"{prompt.prefill}{text}" if len(responses) < 2 else text
 
 
-def _conversation(tokenizer: Tokenizer, completion: types.Completion) -> str:
+def _conversation(
+  tokenizer: Tokenizer, prompt: types.Prompt, completion: types.Completion
+) -> str:
   turns = split_turns(
     completion.token_ids.tolist(), completion.loss_mask.tolist()
   )
-  return json.dumps([tokenizer.decode(ids) for _, ids in turns] or [""])
+  first, *others = [tokenizer.decode(ids) for _, ids in turns] or [""]
+  return json.dumps([f"{prompt.prefill}{first}", *others])
 
 
 def read_conversation(text: str) -> list[str]:
@@ -92,9 +98,12 @@ def read_conversation(text: str) -> list[str]:
 
 
 def _code_agent(
-  tool: PythonTool, text_of: Callable[[Tokenizer, types.Completion], str]
+  tool: PythonTool,
+  text_of: Callable[[Tokenizer, types.Prompt, types.Completion], str],
 ) -> Agent:
   """Returns the Code Agent, which converses with the tool before it answers.
+
+  It raises ValueError if a prompt's prefill contains a whole script.
 
   Args:
     tool: runs the code.
@@ -107,10 +116,16 @@ def _code_agent(
     samples: int,
     prompt_numbers: Sequence[int],
   ) -> Answers:
+    for begun in {prompt.prefill for prompt in prompts}:
+      if code_blocks.find_block(begun) is not None:
+        raise ValueError(
+          f"prefill={begun!r:.80}: expected the start of a script, without its "
+          "end, because the model has to write before the script can run"
+        )
     async for index, sample, completion in policy.sample(
       prompts, samples, prompt_numbers, tool_runner=tool
     ):
-      text = text_of(policy.tokenizer, completion)
+      text = text_of(policy.tokenizer, prompts[index], completion)
       yield index, sample, dataclasses.replace(completion, text=text)
 
   return ask
@@ -146,7 +161,8 @@ def _all_code_agent(jobs: SharedJobs, libraries: tuple[str, ...]) -> Agent:
     async for index, sample, completion in policy.sample(
       prompts, samples, prompt_numbers
     ):
-      running.append((index, sample, policy.loop.spawn(answer(completion))))
+      begun = prompts[index].begun(completion)
+      running.append((index, sample, policy.loop.spawn(answer(begun))))
       while running and running[0][2].done():
         index, sample, done = running.pop(0)
         yield index, sample, done.result()

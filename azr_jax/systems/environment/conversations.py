@@ -63,12 +63,13 @@ class Conversations:
   def end_of_response(
     self,
     sequence_id: SequenceId,
+    prompt: types.Prompt,
     token_ids: Int32[np.ndarray, " S"],
     response_start: int,
     num_checked: int,
   ) -> int | None:
     """Returns None, because only stop tokens and stop strings end replies."""
-    del sequence_id, token_ids, response_start, num_checked
+    del sequence_id, prompt, token_ids, response_start, num_checked
     return None
 
   def step(
