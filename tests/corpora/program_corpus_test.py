@@ -5,7 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from azr_jax.corpora.programs import conversations, dataset, heldout, tokenizer
+from azr_jax.corpora.programs import (
+  conversations,
+  dataset,
+  heldout,
+  styles,
+  tokenizer,
+)
 from azr_jax.corpora.programs.conversations import ProgramMix
 from azr_jax.models.tokenizers import SentencePieceTokenizer
 from azr_jax.tasks.programs import parsing, validation
@@ -42,6 +48,21 @@ def test_a_wrong_claim_is_refused(executor):
 def test_the_same_seed_gives_the_same_corpus():
   assert generate(60) == generate(60)
   assert generate(60) != generate(60, seed=4)
+
+
+def test_solutions_have_a_style_and_thoughts_can_be_begun():
+  untold = []
+  for conversation in generate():
+    if conversation.role == "propose":
+      continue
+    begin = styles.think(conversation.prompt, conversation.task_type)
+    is_direct = conversation.response.startswith(conversations.DIRECT)
+    expected = conversations.DIRECT if is_direct else styles.THOUGHT
+    assert styles.name(conversation.response) == expected
+    assert is_direct or conversation.response.startswith(begin)
+    untold.append(not begin)
+  assert 0 < np.mean(untold) < 0.1
+  assert styles.name("</think>\n<answer>1</answer>") == conversations.DIRECT
 
 
 def test_responses_follow_the_protocol_and_are_correct():

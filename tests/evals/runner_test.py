@@ -9,16 +9,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import scripted
-from typed import present, stand_in
+from typed import present
 
 from azr_jax import types
 from azr_jax.evals import items as items_lib
-from azr_jax.evals import record_files, runner
+from azr_jax.evals import record_files, runner, styles
 from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.evals.items import ItemOptions
 from azr_jax.executor import Executor, futures
 from azr_jax.grading.outcome import Outcome
-from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel.hosts import Hosts
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks import records
@@ -89,7 +88,15 @@ def make_executor():
     yield executor
 
 
-def run(policy, executor, path, settings=SETTINGS, said=None, **changes):
+def run(
+  policy,
+  executor,
+  path,
+  settings=SETTINGS,
+  said=None,
+  styles_of=None,
+  **changes,
+):
   """Runs the benchmark; adds the status lines to `said`."""
   return runner.run(
     benchmark(**changes),
@@ -99,6 +106,7 @@ def run(policy, executor, path, settings=SETTINGS, said=None, **changes):
     settings,
     path,
     say=(said if said is not None else []).append,
+    styles_of=styles_of,
   )
 
 
@@ -116,7 +124,7 @@ def test_scores_of_a_whole_run(executor, tmp_path):
 
 def test_responses_are_graded_behind_a_prefill(executor, tmp_path):
   path = tmp_path / "toy.jsonl"
-  settings = dataclasses.replace(SETTINGS, prefill="It is ")
+  settings = dataclasses.replace(SETTINGS, prefill=lambda item: "It is ")
   scores = run(
     ScriptedPolicy(),
     executor,
@@ -130,13 +138,15 @@ def test_responses_are_graded_behind_a_prefill(executor, tmp_path):
   assert scores["toy/tokens"] == 4.5
   [first, *_] = map(json.loads, path.read_text().splitlines())
   assert {*first["responses"]} <= {"It is right", "It is wrong"}
+  assert first["prefill"] == "It is "
 
 
-def test_a_benchmark_with_its_own_prompts_takes_no_prefill():
-  own = benchmark(prompt=lambda item, prompt_format, chat: item.question)
-  settings = dataclasses.replace(SETTINGS, prefill="It is ")
-  with pytest.raises(ValueError, match="toy: prefill='It is ': expected ''"):
-    items_lib.longest_prompt(own, settings, stand_in(Tokenizer))
+def test_records_have_the_style_of_each_answer(executor, tmp_path):
+  path = tmp_path / "toy.jsonl"
+  with styles.open_rule(styles.FIRST_WORD) as styles_of:
+    run(ScriptedPolicy(), executor, path, styles_of=styles_of)
+  records = [json.loads(line) for line in path.read_text().splitlines()]
+  assert all(one["styles"] == one["responses"] for one in records)
 
 
 @pytest.mark.parametrize("breaks_after", [0, 4, 7, 23])

@@ -14,9 +14,9 @@ PIECES = (
 ).split("|")
 
 
-def end_of_block(token_ids, start, chunk, decode):
+def end_of_block(token_ids, start, chunk, decode, begun=""):
   """Returns the end that a finder reports when tokens come in chunks."""
-  finder, checked, end = BlockFinder(decode), start, None
+  finder, checked, end = BlockFinder(decode, begun), start, None
   while end is None and checked < len(token_ids):
     so_far = np.asarray(token_ids[: checked + chunk], np.int32)
     end = finder.end_of_block(so_far, start, checked)
@@ -24,12 +24,12 @@ def end_of_block(token_ids, start, chunk, decode):
   return end
 
 
-def first_end(token_ids, start, decode):
+def first_end(token_ids, start, decode, begun=""):
   """Returns the end, by decoding every prefix of the response."""
   ends = (
     count
     for count in range(start, len(token_ids) + 1)
-    if code_blocks.find_block(decode(token_ids[start:count]))
+    if code_blocks.find_block(begun + decode(token_ids[start:count]))
   )
   return next(ends, None)
 
@@ -46,6 +46,22 @@ def test_a_response_ends_with_the_token_that_closes_its_block(pieces, chunk):
   start = len(pieces) // 4  # The tokens before belong to another response.
   expected = first_end(token_ids, start, decode)
   assert end_of_block(token_ids, start, chunk, decode) == expected
+
+
+@settings(max_examples=300)
+@given(
+  st.lists(st.sampled_from(PIECES), max_size=40),
+  st.integers(1, 7),
+  st.sampled_from(("```python\n", "so\n  ~~~Py", "```python\nx\n``", "`")),
+)
+def test_a_block_may_begin_before_the_first_token(pieces, chunk, begun):
+
+  def decode(token_ids):
+    return "".join(pieces[i] for i in token_ids)
+
+  token_ids = list(range(len(pieces)))
+  expected = first_end(token_ids, 0, decode, begun)
+  assert end_of_block(token_ids, 0, chunk, decode, begun) == expected
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5])

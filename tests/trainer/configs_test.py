@@ -351,8 +351,8 @@ def test_a_bad_supervised_value_is_named(key, value):
     (orz, {"orz.counts": (0,)}, "expected one for each of the 2 sources"),
     (
       orz,
-      {"evaluation.prefill": "So"},
-      "config.evaluation.prefill='So': expected '' unless prompt_format='chat'",
+      {"evaluation.chat_template_kwargs": '{"a": 1}'},
+      "'{\"a\": 1}': expected '' unless prompt_format='chat'",
     ),
     (
       custom,

@@ -184,7 +184,7 @@ def test_each_benchmark_has_its_longest_response(
   c = settings.read(settings.EvaluateSettings, config)
   policy = CountingPolicy()
 
-  def run(benchmark, policy, executor, hosts, how, path, agent, say):
+  def run(benchmark, policy, executor, hosts, how, path, agent, say, styles_of):
     say(benchmark.name)
     answers = agent(policy, ["a prompt", "another"], 1, [0, 1])
     return dict(enumerate(policy.loop.iterate(answers)))

@@ -1,5 +1,6 @@
 """The four agents with scripted models; their code runs in the executor."""
 
+import dataclasses
 import types as plain_types
 
 import numpy as np
@@ -100,6 +101,7 @@ def answers(
   steer=STEER,
   prompt_format="compact",
   templates=None,
+  prefill="",
 ):
   hosts = Hosts(1.0)
   settings = PythonToolSettings(max_output_tokens=100)
@@ -116,7 +118,10 @@ def answers(
     jobs, prompt_format, tool.libraries, None, templates, **vars(steer)
   )
   ask = agents.make(agent, tool, jobs, steered.ask)
-  prompts = [policy.prompt(text, task_of(text)) for text in questions]
+  prompts = [
+    dataclasses.replace(policy.prompt(text, task_of(text)), prefill=prefill)
+    for text in questions
+  ]
   stream = policy.loop.iterate(
     ask(policy, prompts, samples, range(len(prompts)))
   )
@@ -151,6 +156,23 @@ def test_text_and_code_agent_answer_in_their_last_reply(executor):
   spoken = (script("print(1)"), "\n\n<<<13>>>\n\n", "so <<<42>>>")
   policy = ScriptedPolicy({"six": [spoken]})
   assert answers(executor, "code_agent", policy) == {(0, 0): "so <<<42>>>"}
+
+
+def test_agents_are_told_to_begin_with_a_script(executor):
+  told = {"prefill": "```python\n"}
+  policy = ScriptedPolicy({"six": ["print(6 * 7)\n```"]})
+  (text,) = answers(executor, "code", policy, **told).values()
+  assert text == "```python\nprint(6 * 7)\n```\n42\n<<<42>>>"
+  policy = ScriptedPolicy({"six": ["so <<<42>>>"]})
+  (text,) = answers(executor, "code_agent", policy, **told).values()
+  assert text == "```python\nso <<<42>>>"
+  spoken = ("print(1)\n```", "\n\n<<<13>>>\n\n", "so <<<42>>>")
+  policy = ScriptedPolicy({"six": [spoken]})
+  assert answers(executor, "code_agent", policy, **told) == {
+    (0, 0): "so <<<42>>>"
+  }
+  with pytest.raises(ValueError, match="expected the start of a script, witho"):
+    answers(executor, "code_agent", policy, prefill=script("print(1)"))
 
 
 def test_codesteer_repeats_until_the_guidance_accepts(executor):
