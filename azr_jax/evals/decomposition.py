@@ -16,8 +16,8 @@ the sampling of answers are fixed.
 
 import collections
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -65,8 +65,8 @@ class StyleTable:
   right: Float[np.ndarray, "items styles"]
 
 
-# A number and its standard error; None if a side never uses a style.
-Estimate = tuple[float, float] | None
+# A number and its standard error.
+Estimate = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,8 @@ class Decomposition:
     styles: the names of the styles.
     accuracy: the accuracy of each model: before, after, and perhaps told.
     share: the share of each style, by model.
-    within: the accuracy of the answers in each style, by model.
+    within: the accuracy of the answers in each style, by model. None if a model
+      never uses a style.
     gain: accuracy after minus before.
     from_shares: the part of the gain that comes from changed shares.
     from_within: the part that comes from changes within styles.
@@ -91,13 +92,13 @@ class Decomposition:
   styles: tuple[str, ...]
   accuracy: tuple[Estimate, ...]
   share: tuple[tuple[Estimate, ...], ...]
-  within: tuple[tuple[Estimate, ...], ...]
+  within: tuple[tuple[Estimate | None, ...], ...]
   gain: Estimate
   from_shares: Estimate
   from_within: Estimate
-  change_within: tuple[Estimate, ...]
-  told_gain: Estimate = None
-  beyond_told: Estimate = None
+  change_within: tuple[Estimate | None, ...]
+  told_gain: Estimate | None = None
+  beyond_told: Estimate | None = None
 
 
 def read(
@@ -186,7 +187,7 @@ def _kept_styles(
   """Returns the styles, sorted; `OTHERS` ends them if some are too rare."""
   largest: dict[str, float] = {}
   for items in models:
-    share: collections.Counter[str] = collections.Counter()
+    share: dict[str, float] = collections.defaultdict(float)
     for item in items:
       for style in item.styles:
         share[style] += 1 / len(item.styles) / len(items)
@@ -236,33 +237,27 @@ def decompose(
       chunks[name].append(values)
   errors = {name: _deviation(np.concatenate(v)) for name, v in chunks.items()}
 
-  def estimates(name: str) -> tuple[Estimate, ...]:
+  def known(name: str) -> tuple[Estimate, ...]:
     pairs = zip(observed[name].ravel(), errors[name].ravel(), strict=True)
-    return tuple(
-      None if np.isnan(x) else (float(x), float(error)) for x, error in pairs
-    )
+    return tuple((float(x), float(error)) for x, error in pairs)
 
-  def by_model(name: str) -> tuple[tuple[Estimate, ...], ...]:
-    every = estimates(name)
-    size = len(styles)
-    return tuple(every[i : i + size] for i in range(0, len(every), size))
+  def perhaps(name: str) -> tuple[Estimate | None, ...]:
+    return tuple(None if math.isnan(one[0]) else one for one in known(name))
 
-  (gain,), (from_shares,), (from_within,) = map(
-    estimates, ("gain", "from_shares", "from_within")
-  )
-  told: dict[str, Any] = {}
+  size, told = len(styles), {}
   if len(models) > 2:
-    told = {n: estimates(n)[0] for n in ("told_gain", "beyond_told")}
+    told = {n: known(n)[0] for n in ("told_gain", "beyond_told")}
+  starts = range(0, size * len(models), size)
   return Decomposition(
     count,
     styles,
-    estimates("accuracy"),
-    by_model("share"),
-    by_model("within"),
-    gain,
-    from_shares,
-    from_within,
-    estimates("change_within"),
+    known("accuracy"),
+    tuple(known("share")[i : i + size] for i in starts),
+    tuple(perhaps("within")[i : i + size] for i in starts),
+    known("gain")[0],
+    known("from_shares")[0],
+    known("from_within")[0],
+    perhaps("change_within"),
     **told,
   )
 
@@ -336,12 +331,14 @@ def show(name: str, one: Decomposition, names: Sequence[str]) -> str:
     f"| {name} | {' | '.join(names)} |",
     "|" + " --- |" * (1 + len(names)),
   ]
-  rows = [("accuracy", one.accuracy)]
+  rows: list[tuple[str, Sequence[Estimate | None]]] = [
+    ("accuracy", one.accuracy)
+  ]
   for index, style in enumerate(one.styles):
-    rows.append((f"share of `{style}`", tuple(m[index] for m in one.share)))
-    rows.append((f"accuracy of `{style}`", tuple(m[index] for m in one.within)))
+    rows.append((f"share of `{style}`", [m[index] for m in one.share]))
+    rows.append((f"accuracy of `{style}`", [m[index] for m in one.within]))
   lines += [f"| {head} | {' | '.join(map(_show, row))} |" for head, row in rows]
-  parts = [
+  parts: list[tuple[str, Estimate | None]] = [
     ("gain", one.gain),
     ("from changed shares", one.from_shares),
     ("within styles", one.from_within),
@@ -360,7 +357,7 @@ def show(name: str, one: Decomposition, names: Sequence[str]) -> str:
   return "\n".join(lines)
 
 
-def _show(value: Estimate, sign: str = "") -> str:
+def _show(value: Estimate | None, sign: str = "") -> str:
   if value is None:
     return "-"
   mean, error = value
