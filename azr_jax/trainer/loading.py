@@ -325,11 +325,7 @@ def load_policy(
   )
   if stack is not None:
     model = model.clone(lora=stack)
-  sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
-  if sampling != mesh:
-    print_status(
-      f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"
-    )
+  sampling = _sampling_mesh(model, mesh, rules, rollout)
   if workload is not None:
     rollout = sizes.without_spare_pages(model, sampling, rules, rollout)
   if available is not None:
@@ -357,6 +353,21 @@ def load_policy(
     keys.of(settings.seed, Purpose.EVALUATION),
     base=base if loaded.trained or stack is not None else {},
   )
+
+
+def _sampling_mesh(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: types.Rules,
+  rollout: SamplerSettings,
+) -> Mesh:
+  """Returns `layout.rollout_mesh_with_copies`, and says if it is another."""
+  sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
+  if sampling != mesh:
+    print_status(
+      f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"
+    )
+  return sampling
 
 
 def _shares_base(
