@@ -121,6 +121,7 @@ def test_a_checkpoint_of_a_run_can_be_named(
     raise LoadedError(step)
 
   monkeypatch.setattr(scoring.loading, "checkpoint_step", lambda model: 4)
+  monkeypatch.setattr(scoring.loading, "is_run", lambda model: True)
   monkeypatch.setattr(scoring.loading, "load_policy", load_policy)
   with pytest.raises(LoadedError, match=f"^{wanted}$"):
     scoring.evaluate(

@@ -333,6 +333,22 @@ _AZR = (
     tests="tests/evals/registry_test.py",
   ),
   _of(
+    "azr | Table 1, Table 5, checkpoint |",
+    file="azr_jax/trainer/checkpoint_scores.py",
+    line="selection_score(self.select, self.validation[step])[0]",
+    broken="-selection_score(self.select, self.validation[step])[0]",
+    tests="tests/trainer/checkpoint_scores_test.py::"
+    "test_one_set_chooses_and_another_reports",
+  ),
+  _of(
+    "azr | C.1, figures 28 to 31 |",
+    file="azr_jax/trainer/checkpoint_scores.py",
+    line="found.scores, model_spec, steps, score)",
+    broken="found.scores, model_spec, steps[-1:], score)",
+    tests="tests/trainer/checkpoint_scores_test.py::"
+    "test_without_a_choice_every_checkpoint_is_reported",
+  ),
+  _of(
     "azr | Table 2 |",
     file="experiments/azr_ablations/experiment.toml",
     line='set = { "azr.roles" = ["solve"] }',

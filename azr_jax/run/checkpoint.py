@@ -284,7 +284,7 @@ class Checkpointer:
     """
     damages: list[str] = []
     for step in reversed(self.steps()):
-      damage = self._damage(step, hosts)
+      damage = self.find_damage(step, hosts)
       if not damage:
         return step, damages
       damages.append(f"the checkpoint of step {step} is damaged ({damage})")
@@ -295,7 +295,7 @@ class Checkpointer:
       )
     return 0, []
 
-  def _damage(self, step: int, hosts: Hosts | None) -> str:
+  def find_damage(self, step: int, hosts: Hosts | None) -> str:
     """Returns what is wrong with a checkpoint. All hosts return the same."""
     folder = self._folder / str(step)
     if hosts is None or hosts.count == 1:

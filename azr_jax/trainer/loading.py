@@ -42,6 +42,11 @@ from azr_jax.trainer.settings import SamplingSettings
 TOKENIZER = "tokenizer"
 
 
+def is_run(model_spec: str) -> bool:
+  """Returns whether a model spec is the folder of a run with checkpoints."""
+  return bool(checkpoint_reading.finished_steps(storage.resolve(model_spec)))
+
+
 def checkpoint_step(model_spec: str) -> int | None:
   """Returns the step of a run's newest checkpoint, or None if not a run."""
   return checkpoint_reading.newest_step(storage.resolve(model_spec))

@@ -228,11 +228,21 @@ def read_prompts(
   return dataclasses.replace(settings, prompts=prompts), templates
 
 
-def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
-  """Returns model, step and config: the identity of a folder's records."""
+def identity_of(
+  settings: EvaluateSettings, model_spec: str, step: int | None = None
+) -> dict[str, Any]:
+  """Returns model, step and config: the identity of a folder's records.
+
+  Args:
+    settings: the command's settings.
+    model_spec: a model spec or run folder.
+    step: the step of the run's checkpoint. None looks for the newest.
+  """
+  if step is None:
+    step = loading.checkpoint_step(model_spec)
   return {
     "model": model_spec,
-    "step": loading.checkpoint_step(model_spec),
+    "step": step,
     "config": settings_lib.as_dict(settings),
   }
 
@@ -254,20 +264,27 @@ def _identity(
       f"limit={limit}: expected 0 (the benchmark's own number, else all) or "
       "more"
     )
-  identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
-  if step is None:
-    return identity
-  if identity["step"] is None:
+  if step is not None and not loading.is_run(model_spec):
     raise ValueError(
       f"--step={step}: expected no step, because {model_spec} is not a run"
     )
-  return identity | {"step": step}
+  identity = identity_of(settings, model_spec, step)
+  return identity | {"data": data, "limit": limit}
 
 
 def open_scores(
-  workdir: str, settings: EvaluateSettings, identity: dict[str, Any]
+  workdir: str,
+  settings: EvaluateSettings,
+  identity: dict[str, Any],
+  marker_file: str = "*.jsonl",
 ) -> contextlib.AbstractContextManager[Run]:
   """Opens a records folder, which may hold records of the same identity.
+
+  Args:
+    workdir: the folder.
+    settings: the command's settings.
+    identity: everything that the records depend on.
+    marker_file: a pattern of files that exist once there are records.
 
   Raises:
     ValueError: the folder holds records of another identity.
@@ -277,7 +294,7 @@ def open_scores(
     identity,
     settings.hosts.timeout_s,
     mutable_keys=tuple(f"config.{key}" for key in SCORING_MUTABLE_KEYS),
-    marker_files=("*.jsonl",),
+    marker_files=(marker_file,),
     section="",
     stops_after_step=False,
     defaults={"config": settings_lib.as_dict(type(settings)())},
@@ -292,7 +309,7 @@ def require_same_sandbox(settings: EvaluateSettings, model_spec: str) -> None:
   Raises:
     Invalid: a value of section `executor` differs.
   """
-  if loading.checkpoint_step(model_spec) is None:
+  if not loading.is_run(model_spec):
     return
   trained = loading.read_run_config(storage.resolve(model_spec)).to_dict()
   section = trained.get(systems.load(trained["system"]).name, {})
