@@ -841,6 +841,13 @@ _ORZ = (
     tests="tests/evals/multiple_choice_test.py",
   ),
   _of(
+    "orz | section 1, release |",
+    file="azr_jax/learner/critic_files.py",
+    line="      return reader.read(name, whole)",
+    broken="      return -reader.read(name, whole)",
+    tests="tests/learner/critic_files_test.py",
+  ),
+  _of(
     "orz | section 3.2 |",
     file="configs/orz.py",
     line='SIZES = ("0.5b", "1.5b", "7b", "32b")',

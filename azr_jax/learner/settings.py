@@ -318,6 +318,12 @@ class CriticSettings(Settings):
     choices=HEAD_INITS,
     expert=True,
   )
+  source: str = setting(
+    "",
+    "critic to start from: a folder of azr_jax.export --critic, or "
+    "hf:OWNER/NAME; empty: a copy of the policy with a new head",
+    expert=True,
+  )
   optimizer: OptimizerSettings = OptimizerSettings(
     learning_rate=5e-6, b2=0.95, weight_decay=0.0
   )
