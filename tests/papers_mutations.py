@@ -115,6 +115,13 @@ _AZR = (
     tests="tests/learner/packing_test.py",
   ),
   _of(
+    "azr | eq. 9, micro-batches |",
+    file="azr_jax/learner/packing.py",
+    line="    part = (sequence.group, number // size)",
+    broken="    part = (sequence.group, number % size)",
+    tests="tests/learner/packing_test.py",
+  ),
+  _of(
     "azr | eq. 10 |",
     file="azr_jax/learner/advantages.py",
     line='  "reinforce++": reinforce_plus_plus,',
@@ -521,12 +528,20 @@ _R1_CI = (
     tests="tests/corpora/demonstrations_test.py",
   ),
   _of(
-    "code_interpreter | section 4, SFT | GPT-4o",
+    "code_interpreter | section 4, SFT | wrong",
     file="azr_jax/lab/data/rejection_sampling.py",
     line="    turns = agents.read_conversation(text) if is_correct else []",
     broken="    turns = agents.read_conversation(text)",
     tests="tests/lab/data/question_evals_test.py::"
     "test_a_model_learns_from_its_own_correct_answers",
+  ),
+  _of(
+    "code_interpreter | section 4, SFT | GPT-4o",
+    file="azr_jax/lab/data/teacher.py",
+    line="        text = text[: block.end]\n",
+    broken="        pass\n",
+    tests="tests/lab/data/teacher_test.py::"
+    "test_scripts_run_and_what_the_teacher_invents_is_dropped",
   ),
   _of(
     "code_interpreter | section 4 | 107 tasks",
