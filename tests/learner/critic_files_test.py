@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ import transformers
 from typed import present
 
 from azr_jax.learner import critic_files, value_model
-from azr_jax.models import safetensors_io, transformer
+from azr_jax.models import adapters, safetensors_io, transformer
+from azr_jax.models.adapters import Lora
 
 # Untied, as 7B is: the policy's output head is no part of the critic.
 CONFIG = dataclasses.replace(tiny_updates.MODEL.config, tie_embeddings=False)
@@ -102,6 +104,31 @@ def test_other_files_are_refused(folder, one_device_mesh, tensors, message):
   change(folder, **tensors)
   with pytest.raises(ValueError, match=message):
     critic_files.load(MODEL, folder, one_device_mesh, RULES)
+
+
+def test_adapters_of_a_critic_are_merged(params, tmp_path, one_device_mesh):
+  lora = Lora(2, 4.0)
+  adapted = value_model.decoder(MODEL.clone(lora=lora))
+  rng = np.random.default_rng(0)
+  trained = jax.tree.map(
+    lambda x: (0.3 * rng.normal(size=x.shape)).astype(np.float32),
+    nn.unbox(transformer.abstract_trained(adapted)),
+  )
+  joined = adapters.join(params, trained)
+  critic_files.save(joined, CONFIG, tmp_path, dtype="float32", lora=lora)
+  found = critic_files.load(MODEL, tmp_path, one_device_mesh, RULES)
+  tokens = rng.integers(1, CONFIG.vocab_size, (1, 9))
+  inputs = tokens, np.arange(9)[None]
+  values = []
+  for model, weights in (
+    (adapted, joined),
+    (value_model.decoder(MODEL), found),
+    (value_model.decoder(MODEL), params),
+  ):
+    hidden, _ = jax.jit(model.apply)({"params": weights}, *inputs)
+    values.append(np.asarray(hidden) @ np.asarray(weights[value_model.HEAD]))
+  np.testing.assert_allclose(values[1], values[0], atol=1e-5)
+  assert np.abs(values[2] - values[0]).max() > 0.01
 
 
 def test_several_files_have_the_head_in_their_index(params, tmp_path):
