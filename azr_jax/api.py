@@ -410,6 +410,7 @@ def _fit(
     responses,
     bounds,
     mesh_lib.batch_devices(mesh_lib.make_mesh(mesh.sizes())),
+    max(c.learner.minibatches, 1),
   )
   kept = overrides_lib.flatten(begun_with or {})
   c.update_from_flattened_dict(

@@ -6,18 +6,21 @@
 Hugging Face format. The same command resumes.
 """
 
+import sys
+
 import ml_collections
 from absl import flags
 
-from azr_jax.cli import front, host_flags
+from azr_jax.cli import config_files, front, host_flags
+from azr_jax.cli.errors import UsageError
 from azr_jax.config import settings as settings_lib
-from azr_jax.run import session
+from azr_jax.run import folder, session, storage
 from azr_jax.trainer import settings as train_settings
-from azr_jax.trainer import sft_loop
+from azr_jax.trainer import sft_loop, sft_plan
 
 
 def train(config: ml_collections.ConfigDict, workdir: str) -> None:
-  """Trains until `config.train.steps`, resuming from the run's folder.
+  """Trains to the last step or epoch, resuming from the run's folder.
 
   Raises:
     ValueError: a config value is not allowed, or the folder belongs to a run
@@ -26,9 +29,11 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
   settings = train_settings.read_supervised(config)
   timeout_s = settings.shared.hosts.timeout_s
   kind = settings.shared.data.kind
+  begun_with = folder.begun_config(storage.resolve(workdir))
+  values = sft_plan.as_begun(settings.shared, config.to_dict(), begun_with)
   with session.open_run(
     workdir,
-    config.to_dict(),
+    values,
     timeout_s,
     defaults=train_settings.supervised_config(kind).to_dict(),
   ) as run:
@@ -57,6 +62,12 @@ def run() -> None:
   join = host_flags.define()
 
   def main() -> None:
+    epochs = config.value.data.epochs
+    if epochs and (steps := config_files.override(sys.argv, "train.steps")):
+      raise UsageError(
+        f"--config.train.steps={steps}: expected no such flag, because "
+        f"config.data.epochs={epochs} sets the steps; or --config.data.epochs=0"
+      )
     join()
     train(config.value, workdir.value)
 

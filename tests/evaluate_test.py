@@ -122,6 +122,10 @@ def test_a_checkpoint_of_a_run_can_be_named(
 
   monkeypatch.setattr(scoring.loading, "checkpoint_step", lambda model: 4)
   monkeypatch.setattr(scoring.loading, "is_run", lambda model: True)
+  trained = settings.train_config("azr")
+  monkeypatch.setattr(
+    scoring.loading, "read_run_config", lambda folder: trained
+  )
   monkeypatch.setattr(scoring.loading, "load_policy", load_policy)
   with pytest.raises(LoadedError, match=f"^{wanted}$"):
     scoring.evaluate(

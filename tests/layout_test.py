@@ -170,8 +170,9 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "tools": set(),
   "trainer": {
     *("build.py", "frozen.py", "loading.py", "messages.py", "opening.py"),
-    "sizes.py",
-    *("periodic_evals.py", "scoring.py", "sft_loop.py", "start.py"),
+    *("sizes.py", "user_prompts.py"),
+    *("periodic_evals.py", "scoring.py", "sft_loop.py", "sft_plan.py"),
+    "start.py",
     # Sections check each other.
     *("evaluation_settings.py", "settings.py"),
   },

@@ -67,7 +67,7 @@ def resolve_argument(
     return others
   spec = resolve(spec)
   config = load(spec)
-  system = _override(others, "system")
+  system = override(others, "system")
   if system and config.get("system", system) != system:
     spec = _switched(spec, system)
   # Flags of config keys only exist once the config is parsed, so it comes
@@ -75,7 +75,7 @@ def resolve_argument(
   return [others[0], f"--config={spec}", *others[1:]]
 
 
-def _override(argv: Sequence[str], key: str) -> str:
+def override(argv: Sequence[str], key: str) -> str:
   """Returns the value that the command line sets for a key, or ""."""
   value = ""
   for argument, next_argument in zip(argv, [*argv[1:], ""], strict=True):

@@ -12,7 +12,7 @@ from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.programs.task import Task
-from azr_jax.tasks.templates import PromptFormat
+from azr_jax.tasks.templates import PromptFiles, PromptFormat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Benchmark:
     grade: starts grading a response.
     prompt: writes an item's prompt in a prompt format, in a chat template, or
       by a user's prompts. None uses `prompt_formats.prompt`.
+    prompt_files: the files of a user's prompts that `prompt` reads.
     summarize: computes scores besides pass@k, or None.
     opens_data: whether `read` opens the data itself: a folder, a file of the
       package, or generated items.
@@ -109,6 +110,9 @@ class Benchmark:
   answer_format: str
   grade: Grader
   prompt: Callable[[Item, PromptFormat, Chat], str] | None = None
+  prompt_files: PromptFiles = dataclasses.field(
+    default_factory=dict, hash=False
+  )
   summarize: Summary | None = None
   opens_data: bool = False
   limit_per_subset: bool = False

@@ -118,6 +118,7 @@ BENCHMARKS = (
     prompt=lambda item, prompt_format, chat: prompts.solve_prompt(
       _puzzle(item), prompt_format
     ),
+    prompt_files={prompts.SOLVE: prompts.FILES[prompts.SOLVE]},
     summarize=summarize,
     opens_data=True,
     default_limit=PUZZLES,

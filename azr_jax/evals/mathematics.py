@@ -181,6 +181,7 @@ def with_grading(
     benchmark,
     grade=functools.partial(_grade_as_reward, mode=grader),
     prompt=_training_prompt,
+    prompt_files=prompts.FILES,
     grade_truncated=truncated_grade == reward.GRADED,
   )
 
@@ -207,6 +208,7 @@ BENCHMARKS = (
     "math",
     functools.partial(_grade_as_reward, mode="math_verify"),
     prompt=_training_prompt,
+    prompt_files=prompts.FILES,
     opens_data=True,
   ),
 )

@@ -14,7 +14,7 @@ from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs
 from azr_jax.grading.outcome import Outcome
 from azr_jax.tasks.chats import Chat
-from azr_jax.tasks.programs import parsing, prompts, solving
+from azr_jax.tasks.programs import parsing, prompts, solving, templates
 from azr_jax.tasks.programs.task import ABDUCTION, Task, Triplet
 from azr_jax.tasks.templates import PromptFormat, Templates
 
@@ -58,7 +58,9 @@ def with_training_prompt(
       lambda outcome: ItemOutcome.of(outcome, detail),
     )
 
-  return dataclasses.replace(benchmark, prompt=prompt, grade=grade)
+  return dataclasses.replace(
+    benchmark, prompt=prompt, grade=grade, prompt_files=templates.SOLVER_FILES
+  )
 
 
 def in_format(benchmark: Benchmark, prompt_format: PromptFormat) -> Benchmark:

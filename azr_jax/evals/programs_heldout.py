@@ -11,7 +11,7 @@ from azr_jax.evals.benchmark import Benchmark, Item, ItemOutcome
 from azr_jax.executor import Executor, futures
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.tasks.chats import Chat
-from azr_jax.tasks.programs import parsing, prompts, solving
+from azr_jax.tasks.programs import parsing, prompts, solving, templates
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.templates import PromptFormat, Templates
@@ -68,6 +68,7 @@ BENCHMARKS = (
     "code",
     grade,
     prompt=prompt,
+    prompt_files=templates.SOLVER_FILES,
     opens_data=True,
     limit_per_subset=True,
     task_of=lambda item: (item.subset, _task(item)),

@@ -35,14 +35,17 @@ ANSWER_FORMATS = {
 }
 # A file of a template folder; `template_folder.py` says which one is used.
 FILE = PromptFile(("QUESTION",), ("INSTRUCTION",))
-_FILE_OF_FORMAT = "benchmark_{}"
-FILES = {_FILE_OF_FORMAT.format(name): FILE for name in ANSWER_FORMATS}
 _FULL = (
   "A user asks the assistant a question. The assistant first reasons about it "
   "between <think> and </think>, and then gives the user its answer between "
   "<answer> and </answer>.\nUser: {question}\n{instruction}\nAssistant: <think>"
 )
 _PLAIN = "Question: {question}\n{instruction}\n\nAnswer:"
+
+
+def file_of(answer_format: str) -> str:
+  """Returns the name of an answer format's prompt in a template folder."""
+  return f"benchmark_{answer_format}"
 
 
 def prompt(
@@ -66,9 +69,8 @@ def prompt(
       chat template, or the user's prompts lack one for this benchmark.
   """
   if isinstance(prompt_format, Templates):
-    name = _FILE_OF_FORMAT.format(answer_format)
     return prompt_format.fill(
-      benchmark if benchmark in prompt_format else name,
+      benchmark if benchmark in prompt_format else file_of(answer_format),
       QUESTION=question,
       INSTRUCTION=ANSWER_FORMATS[answer_format],
     )

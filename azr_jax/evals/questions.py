@@ -115,7 +115,9 @@ def answered_by(
   solution_style = prompts.solution_style_of(agent)
   if benchmark.name == NAME:
     prompt = functools.partial(_prompt, solution_style=solution_style)
-    return dataclasses.replace(changed, prompt=prompt)
+    return dataclasses.replace(
+      changed, prompt=prompt, prompt_files=prompts.files_of([agent])
+    )
   if benchmark.answer_format not in _OTHERS or benchmark.prompt is not None:
     raise ValueError(
       f"evaluate.agents={tuple(agents)}: expected () with benchmark "
@@ -136,6 +138,7 @@ def answered_by(
     prompt=functools.partial(
       _prompt, solution_style=solution_style, instruction=instruction
     ),
+    prompt_files=prompts.files_of([agent]),
     grade=grade_marked,
   )
 
@@ -158,6 +161,7 @@ BENCHMARKS = (
     "words",
     grade,
     prompt=functools.partial(_prompt, solution_style="free"),
+    prompt_files=prompts.files_of(["free"]),
     opens_data=True,
     limit_per_subset=True,
     summarize=summarize,

@@ -151,7 +151,9 @@ def make_kl_penalty(
   """Returns `(reference params, batch) -> coef K_t`, which rewards lose.
 
   K_t estimates KL(policy || reference) at a target from the log-probability
-  with which it was sampled (ORZ, figure 3, middle: KL penalty).
+  with which it was sampled (ORZ, figure 3, middle: KL penalty). So the policy
+  is the one that sampled it. With stale samples it is some updates old, and the
+  penalty is not corrected for that.
 
   Args:
     model: the policy's decoder.

@@ -169,15 +169,34 @@ def _fractions(batch: types.Batch, aggregation: str) -> Float[Array, " A"]:
   The share counts sequences if the loss is a mean over the sequences' sums, and
   adds up loss weights otherwise. Dividing a minibatch's loss by its share
   therefore gives the aggregation of that minibatch alone. Each of the policy's
-  minibatches has weights of its own, so a batch has the sum of several.
+  minibatches that has any share has weights of its own, so a batch has the sum
+  of several.
   """
   if aggregation in packing.SUMS:
     parts = jnp.sum(jnp.max(batch.segment_ids, axis=-1), axis=-1)
   else:
     parts = jnp.sum(batch.loss_weights, axis=(1, 2))
   parts = parts.astype(jnp.float32)
-  wholes = 1 if batch.minibatch is None else jnp.max(batch.minibatch)
+  wholes = 1 if batch.minibatch is None else _count_parts(batch, parts)
   return parts * wholes / jnp.maximum(jnp.sum(parts), MIN_WEIGHT)
+
+
+def _count_parts(
+  batch: types.Batch, shares: Float[Array, " A"]
+) -> Int[Array, ""]:
+  """Returns how many of the policy's minibatches have a share above 0.
+
+  Args:
+    batch: micro-batches, each of which belongs to one minibatch.
+    shares: each micro-batch's share.
+  """
+  assert batch.minibatch is not None
+  numbers = jnp.max(batch.minibatch, axis=(1, 2))
+  numbers = jnp.where(shares > 0, numbers, 0)
+  # Minibatches are numbered from 1, and there are at most as many as
+  # micro-batches.
+  known = jnp.arange(1, len(shares) + 1)
+  return jnp.sum(jnp.any(numbers[:, None] == known[None], axis=0))
 
 
 def _minibatch_gradients(

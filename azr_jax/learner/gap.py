@@ -37,15 +37,15 @@ def sums(
 
 
 def keep_first(first: Metrics, last: Metrics) -> Metrics:
-  """Returns an epoch's metrics with the gap of the first epoch.
+  """Returns metrics of a later epoch or step with the gap of the first one.
 
-  Later epochs start with parameters that have already learned from the batch,
-  so their distance to the sampler is not a numerical disagreement.
+  Later epochs and steps start with parameters that have already learned from
+  the batch, so their distance to the sampler is not a numerical disagreement.
 
   Args:
-    first: metrics of the first epoch, or of all epochs so far; empty before the
-      first.
-    last: metrics of the latest epoch.
+    first: metrics of the first epoch or step, or of all so far; empty before
+      the first.
+    last: metrics of the latest ones.
   """
   kept = {n: x for n, x in first.items() if n.startswith((MEAN, routing.GAP))}
   return last | kept

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from azr_jax import types
+from azr_jax.learner import gap
 from azr_jax.learner.objective import Fixed
 from azr_jax.learner.train_state import TrainState
 from azr_jax.learner.update import Update
@@ -20,11 +21,14 @@ from azr_jax.types import Metrics
 Pass: TypeAlias = Callable[
   [TrainState, types.Batch, Fixed], tuple[TrainState, Metrics]
 ]
-_TOKENS = "learner/tokens"
+_TOKENS, _SKIPPED = "learner/tokens", "learner/skipped"
 # Metrics of a pass that are sums over its steps, or values after the last one.
 # Those named `*_max` are maxima, the others means over trained tokens.
-_SUMS = (_TOKENS, "learner/rows", "learner/skipped")
+_SUMS = (_TOKENS, "learner/rows", _SKIPPED)
 _LAST = ("learner/nonfinite", "learner/entropy_coef")
+# Means over all steps. Those of a skipped step, which are not finite, show
+# here; other means leave it out.
+_OF_ALL = ("learner/loss", "learner/grad_norm")
 
 
 def make_pass(update: Update, minibatches: int) -> Pass:
@@ -53,18 +57,29 @@ def make_pass(update: Update, minibatches: int) -> Pass:
 
 @jax.jit
 def _of_pass(steps: list[Metrics]) -> Metrics:
-  """Returns the metrics of a pass from those of its steps."""
-  tokens = jnp.stack([step[_TOKENS] for step in steps])
-  total = jnp.maximum(jnp.sum(tokens), 1.0)
+  """Returns the metrics of a pass from those of its steps.
+
+  The gap to the sampler is that of the first step, before which the policy has
+  not moved.
+  """
+  tokens, skipped = (
+    jnp.stack([step[name] for step in steps]) for name in (_TOKENS, _SKIPPED)
+  )
+  is_taken = (tokens > 0) & (skipped == 0)
+  # If no step was taken, the means show why.
+  is_shown = jnp.where(jnp.any(is_taken), is_taken, tokens > 0)
   found = {}
   for name in steps[0]:
     values = jnp.stack([step[name] for step in steps])
+    inside = tokens > 0 if name in _OF_ALL else is_shown
     if name in _SUMS:
       found[name] = jnp.sum(values)
     elif name in _LAST:
       found[name] = values[-1]
     elif name.endswith("_max"):
-      found[name] = jnp.max(values)
+      found[name] = jnp.max(jnp.where(inside, values, 0.0))
     else:
-      found[name] = jnp.sum(values * tokens) / total
-  return found | {"learner/updates": jnp.sum(tokens > 0)}
+      total = jnp.maximum(jnp.sum(tokens * inside), 1.0)
+      found[name] = jnp.sum(jnp.where(inside, values * tokens, 0.0)) / total
+  found = gap.keep_first(steps[0], found)
+  return found | {"learner/updates": jnp.sum(is_taken)}

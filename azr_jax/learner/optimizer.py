@@ -90,9 +90,9 @@ def _schedule(
 
 
 def _decay_mask(params: Params) -> Params:
-  """Returns a tree of bools that is False at norm scales and biases."""
+  """Returns a tree of bools that is False at norm scales, biases and sinks."""
   return jax.tree_util.tree_map_with_path(
-    lambda path, _: path[-1].key not in ("scale", "bias"), params
+    lambda path, _: path[-1].key not in ("scale", "bias", "sinks"), params
   )
 
 

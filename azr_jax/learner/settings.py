@@ -193,7 +193,8 @@ class LearnerSettings(PolicyLossSettings):
   )
   kl_in: str = setting(
     "loss",
-    "what the KL penalty is part of: the loss, or each token's reward",
+    "what the KL penalty is part of: the loss, or each token's reward, where "
+    "the policy is the one that sampled the token, even a stale one",
     paper="ORZ, figure 3: both, against none",
     choices=("loss", "reward"),
     expert=True,
@@ -253,6 +254,8 @@ class LearnerSettings(PolicyLossSettings):
         "micro-batches of its own",
       )
     if self.kl_in == "reward":
+      if not self.kl_coef:
+        raise self.invalid("kl_in", "'loss' with learner.kl_coef=0")
       if self.estimator != advantages.GAE:
         raise self.invalid(
           "kl_in",
@@ -261,7 +264,7 @@ class LearnerSettings(PolicyLossSettings):
         )
       if self.kl_estimator == kl_estimators.FULL_KL:
         raise self.invalid(
-          "kl_estimator", "an estimate, as 'k1', with learner.kl_in='reward'"
+          "kl_estimator", "k1, k2 or k3 with learner.kl_in='reward'"
         )
     if self.drop_equal_groups and self.estimator in advantages.WITHOUT_GROUPS:
       raise self.invalid(

@@ -29,6 +29,7 @@ class AttentionFn(Protocol):
     v: Float[Array, "B S K E"],
     segment_ids: Int[Array, "B S"],
     window: int = 0,
+    sinks: Float[Array, " H"] | None = None,
   ) -> Float[Array, "B S H E"]:
     """Returns the outputs.
 
@@ -39,6 +40,8 @@ class AttentionFn(Protocol):
       segment_ids: which sequence of its row a token belongs to.
       window: number of tokens that a token attends to, including itself; 0: all
         earlier ones.
+      sinks: the score of one more key of each query head, which every token
+        sees and which has no value. None: there is none.
     """
     ...
 
@@ -63,6 +66,7 @@ def xla_attention(
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B S"],
   window: int = 0,
+  sinks: Float[Array, " H"] | None = None,
 ) -> Float[Array, "B S H E"]:
   """Returns attention in plain XLA; scores and softmax are float32."""
   B, S, H, E = q.shape
@@ -73,9 +77,24 @@ def xla_attention(
   )
   mask = causal_mask(segment_ids, window)[:, None, None]
   scores_BKGST = jnp.where(mask, scores_BKGST, MASK_VALUE)
-  weights_BKGST = jax.nn.softmax(scores_BKGST, axis=-1).astype(v.dtype)
-  out_BSKGE = jnp.einsum("BKGST,BTKE->BSKGE", weights_BKGST, v)
+  if sinks is None:
+    weights_BKGST = jax.nn.softmax(scores_BKGST, axis=-1)
+  else:
+    sinks_1KG11 = sinks.reshape(1, K, H // K, 1, 1).astype(jnp.float32)
+    weights_BKGST = _softmax_beside(scores_BKGST, sinks_1KG11)
+  out_BSKGE = jnp.einsum("BKGST,BTKE->BSKGE", weights_BKGST.astype(v.dtype), v)
   return out_BSKGE.reshape(B, S, H, E)
+
+
+def _softmax_beside(
+  scores: Float[Array, "B K G S T"], sinks: Float[Array, "1 K G 1 1"]
+) -> Float[Array, "B K G S T"]:
+  """Returns the softmax over scores and one sink, without the sink's weight."""
+  maximum = jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), sinks)
+  maximum = jax.lax.stop_gradient(maximum)
+  weights = jnp.exp(scores - maximum)
+  total = jnp.sum(weights, axis=-1, keepdims=True) + jnp.exp(sinks - maximum)
+  return weights / total
 
 
 # Each backend's factory takes the mesh and the maximum number of sequences per

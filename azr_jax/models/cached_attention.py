@@ -1,8 +1,7 @@
 """Attention while sampling: to cached tokens in pages, and to newer tokens."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,18 +21,23 @@ from azr_jax.models.pages import (
 )
 from azr_jax.parallel import mesh as mesh_lib
 
-# (queries, keys and values of the same tokens, the cache, tokens newer than the
-# cache, the layer) -> outputs.
-CachedAttentionFn = Callable[
-  [
-    Float[Array, "B S H E"],
-    Entries,
-    PagedCache,
-    RecentKV | None,
-    Int[Array, ""],
-  ],
-  Float[Array, "B S H E"],
-]
+
+class CachedAttentionFn(Protocol):
+  """Attention as `cached_attention` computes it, on any number of devices."""
+
+  def __call__(
+    self,
+    q: Float[Array, "B S H E"],
+    new: Entries,
+    cache: PagedCache,
+    recent: RecentKV | None,
+    layer: Int[Array, ""],
+    sinks: Float[Array, " H"] | None = None,
+  ) -> Float[Array, "B S H E"]:
+    """Returns the outputs; `cached_attention` says of what."""
+    ...
+
+
 # On a CPU, rows of similar length are read in blocks: at most `_BLOCKS` blocks,
 # of at least `_BLOCK_ROWS` rows each. Accelerators read all rows together,
 # because small operations are slow there.
@@ -75,6 +79,7 @@ def make(
     cache: PagedCache,
     recent: RecentKV | None,
     layer: jax.Array,
+    sinks: jax.Array | None = None,
   ) -> jax.Array:
     of_cache = PagedCache(
       jax.tree.map(lambda _: pool_spec, cache.pool),
@@ -99,10 +104,11 @@ def make(
         of_cache,
         of_recent,
         replicated,
+        PartitionSpec(pool_spec[2]),
       ),
       out_specs=by_head,
       check_vma=False,
-    )(q, new, cache, recent, layer)
+    )(q, new, cache, recent, layer, sinks)
 
   return attend
 
@@ -147,6 +153,7 @@ def cached_attention(
   cache: PagedCache,
   recent: RecentKV | None,
   layer: Int[Array, ""],
+  sinks: Float[Array, " H"] | None = None,
   platform: str = "cpu",
   interpret: bool = False,
 ) -> Float[Array, "B S H E"]:
@@ -168,6 +175,7 @@ def cached_attention(
     cache: keys and values of earlier tokens.
     recent: keys and values of tokens after the cache's and before these.
     layer: index of the layer in the cache.
+    sinks: see `attention.AttentionFn`. The running softmax starts with them.
     platform: cpu, gpu or tpu.
     interpret: run the kernel in interpret mode on any device, for tests.
   """
@@ -177,23 +185,32 @@ def cached_attention(
   q_BSKGE = q.reshape(B, S, K, G, E)
   # Queries of a group differ only in their mask, so G and S merge: Q = G x S.
   q_BKQE = jnp.moveaxis(q_BSKGE, 1, 3).reshape(B, K, G * S, E)
+  sinks_KQ = None
+  if sinks is not None:
+    sinks = sinks.astype(jnp.float32).reshape(K, G)
+    sinks_KQ = jnp.repeat(sinks, S, axis=1)
   if isinstance(cache.live, RowShares) and recent is not None:
     out_BKQE = gpu_page_kernel.attend(
       *(q_BKQE, new, cache.pool, cache.table, cache.live, recent, layer),
       interpret=interpret,
       window=cache.window,
+      sinks=sinks_KQ,
     )
   elif isinstance(cache.live, LivePages) and recent is not None:
     out_BKQE = page_kernel.attend(
       *(q_BKQE * E**-0.5, new, cache.pool, cache.live, recent, layer),
       interpret=interpret,
       window=cache.window,
+      sinks=sinks_KQ,
     )
   else:
     q_BKQE *= E**-0.5
     index_Q = jnp.tile(jnp.arange(S), G)
     window = cache.window
-    softmax = _attend_to_newer(q_BKQE, index_Q, new, recent, layer, window)
+    softmax = None if sinks_KQ is None else _of_sinks(sinks_KQ, q_BKQE)
+    softmax = _attend_to_newer(
+      softmax, q_BKQE, index_Q, new, recent, layer, window
+    )
     lower_BQ = None
     if window is not None:
       count = 0 if recent is None else recent.count.reshape(-1, 1)
@@ -206,7 +223,18 @@ def cached_attention(
   return jnp.moveaxis(out_BKGSE, 3, 1).reshape(B, S, H, E).astype(q.dtype)
 
 
+def _of_sinks(
+  sinks: Float[Array, "K Q"], q: Float[Array, "B K Q E"]
+) -> _Softmax:
+  """Returns the softmax over sinks alone, keys without values."""
+  shape = q.shape[:3]
+  maximum_BKQ = jnp.broadcast_to(sinks, shape)
+  zeros_BKQE = jnp.zeros(q.shape, jnp.float32)
+  return _Softmax(maximum_BKQ, jnp.ones(shape, jnp.float32), zeros_BKQE)
+
+
 def _attend_to_newer(
+  softmax: _Softmax | None,
   q: Float[Array, "B K Q E"],
   index_Q: Int[Array, " Q"],
   new: Entries,
@@ -214,9 +242,10 @@ def _attend_to_newer(
   layer: Int[Array, ""],
   window: Int[Array, ""] | None,
 ) -> _Softmax:
-  """Returns the softmax over the tokens that are not in the cache yet.
+  """Adds the tokens that are not in the cache yet to the softmax.
 
   Args:
+    softmax: the softmax so far. None if it is over nothing.
     index_Q: index of each query's token among the new tokens.
     new: keys and values of the new tokens.
     recent: tokens after the cache's and before the new ones.
@@ -239,7 +268,7 @@ def _attend_to_newer(
   if window is not None:
     seen_BQN &= index_N > last_BQ[..., None] - window
   newer = newer.replace(k=jnp.swapaxes(newer.k, 2, 3))
-  return _attend(None, q, newer, seen_BQN[:, None])
+  return _attend(softmax, q, newer, seen_BQN[:, None])
 
 
 def _attend_to_pages(

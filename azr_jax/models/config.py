@@ -56,6 +56,7 @@ class YarnRopeScaling:
       length keep their frequency.
     beta_slow: those that turn less often than this are divided by `factor`;
       those in between are blended.
+    truncate: whether the blend begins and ends at whole channel pairs.
   """
 
   factor: float
@@ -63,6 +64,7 @@ class YarnRopeScaling:
   attention_factor: float
   beta_fast: float = 32.0
   beta_slow: float = 1.0
+  truncate: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +93,21 @@ RopeScaling: TypeAlias = (
 
 
 @dataclasses.dataclass(frozen=True)
+class ClampedSwiglu:
+  """The activation of experts in gpt-oss: (up + 1) gate sigmoid(alpha gate).
+
+  Attributes:
+    alpha: the sigmoid's factor.
+    limit: the largest gate, and the largest magnitude of `up`.
+  """
+
+  alpha: float
+  limit: float
+
+
+@dataclasses.dataclass(frozen=True)
 class ExpertShape:
-  """The experts of every layer, in place of its MLP (Qwen3-MoE).
+  """The experts of every layer, in place of its MLP (Qwen3-MoE, gpt-oss).
 
   Attributes:
     count: X, the experts of a layer.
@@ -100,12 +115,16 @@ class ExpertShape:
     size: the width of an expert's MLP.
     normalized: whether the weights of a token's experts sum to 1. Otherwise
       they are the router's probabilities.
+    biases: whether the router and all projections have biases.
+    clamp: the activation; None is silu(gate) up.
   """
 
   count: int
   per_token: int
   size: int
   normalized: bool = True
+  biases: bool = False
+  clamp: ClampedSwiglu | None = None
 
   @property
   def index_dtype(self) -> np.dtype:
@@ -160,6 +179,9 @@ class ModelConfig:
       itself; 0: all earlier ones. () has no layer with a window.
     local_rope_theta: base of the rotary frequencies in layers with a window,
       which then ignore `rope_scaling`. None treats all layers alike.
+    o_bias: whether the projection of attention's output has a bias (gpt-oss).
+    sinks: whether each query head has one more key, of a learned score and
+      without a value, that every token sees (gpt-oss).
     experts: the experts of each layer, which then has no MLP of `mlp_size`.
       None has the MLP.
   """
@@ -192,6 +214,8 @@ class ModelConfig:
   rotated: tuple[bool, ...] = ()
   windows: tuple[int, ...] = ()
   local_rope_theta: float | None = None
+  o_bias: bool = False
+  sinks: bool = False
   experts: ExpertShape | None = None
 
   @property

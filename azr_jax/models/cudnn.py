@@ -17,7 +17,7 @@ import jax
 import jax.ad_checkpoint
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Array, Bool, Float, Float32, Int
 
 from azr_jax.models import cudnn_calls, splash
 from azr_jax.models.spans import Spans, has_spans, sequence_spans
@@ -27,8 +27,8 @@ from azr_jax.parallel import mesh as mesh_lib
 _PACKED_CAPABILITY = 9.0
 # The largest head size for which packed training works on all of these GPUs.
 _PACKED_HEAD_SIZE = 128
-# Rows are padded to a multiple of this.
-_ROW_MULTIPLE = 8
+# Rows and heads have a multiple of this many tokens or channels.
+_MULTIPLE = 8
 # Arrays must be smaller, because cuDNN's offsets count elements in int32.
 _MAX_ELEMENTS = 2**31
 
@@ -59,7 +59,7 @@ def make_attention(
 ) -> Callable[..., Float[Array, "B S H E"]]:
   """Returns cuDNN's attention; the packed form never holds an [S, S] array.
 
-  Layers with a sliding window have the masked form.
+  Layers with a sliding window or sinks have the masked form.
 
   A row whose segments do not ascend, or that has too many sequences, gives NaN
   instead of a wrong result.
@@ -84,11 +84,13 @@ def make_attention(
     v: Float[Array, "B S K E"],
     segment_ids: Int[Array, "B S"],
     window: int = 0,
+    sinks: Float[Array, " H"] | None = None,
   ) -> Float[Array, "B S H E"]:
     tensor = mesh.shape["tensor"]
     heads = "tensor" if k.shape[2] % tensor == 0 else None
     by_head = PartitionSpec(mesh_lib.BATCH_AXES, None, heads)
-    if packs and not window and q.shape[3] <= _PACKED_HEAD_SIZE:
+    is_plain = not window and sinks is None
+    if packs and is_plain and q.shape[3] <= _PACKED_HEAD_SIZE:
       on_shard = functools.partial(
         _attend_packed,
         # XLA reads 1 as "not packed".
@@ -100,11 +102,14 @@ def make_attention(
     return jax.shard_map(
       on_shard,
       mesh=mesh,
-      in_specs=(by_head, by_head, by_head, PartitionSpec(mesh_lib.BATCH_AXES)),
+      in_specs=(
+        *(by_head, by_head, by_head),
+        *(PartitionSpec(mesh_lib.BATCH_AXES), PartitionSpec(heads)),
+      ),
       out_specs=by_head,
       # The kernel does not declare over which axes its results vary.
       check_vma=False,
-    )(q, k, v, segment_ids)
+    )(q, k, v, segment_ids, sinks)
 
   return attend
 
@@ -119,17 +124,51 @@ def _attend_masked(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B S"],
+  sinks: Float[Array, " H"] | None,
   window: int,
 ) -> Float[Array, "B S H E"]:
   """Attends with a mask [S, S] per row, which cuDNN adds to the scores."""
-  S = q.shape[1]
+  S, E = q.shape[1], q.shape[3]
   q, k, v, segments = _padded(q, k, v, segment_ids)
   mask = jnp.tril(segments[:, :, None] == segments[:, None, :])[:, None]
   if window:
     mask = jnp.triu(mask, 1 - window)
+  if sinks is not None:
+    q, k, v, mask = _with_sink_key(q, k, v, mask, sinks)
   return jax.nn.dot_product_attention(
-    q, k, v, mask=mask, implementation="cudnn"
-  )[:, :S]
+    q, k, v, mask=mask, scale=E**-0.5, implementation="cudnn"
+  )[:, :S, :, :E]
+
+
+def _with_sink_key(
+  q: Float[Array, "B S H E"],
+  k: Float[Array, "B S K E"],
+  v: Float[Array, "B S K E"],
+  mask: Bool[Array, "B 1 S S"],
+  sinks: Float[Array, " H"],
+) -> tuple[
+  Float[Array, "B S H wide"],
+  Float[Array, "B T K wide"],
+  Float[Array, "B T K wide"],
+  Bool[Array, "B 1 S T"],
+]:
+  """Adds a key that all queries see, and a channel in which it scores the sink.
+
+  The first of the added keys and channels count; cuDNN wants multiples.
+  """
+  S, E = q.shape[1], q.shape[3]
+  scores = (sinks.astype(jnp.float32) * E**0.5).astype(q.dtype)
+  of_head = jnp.pad(scores[:, None], ((0, 0), (0, _MULTIPLE - 1)))
+  added = jnp.broadcast_to(of_head, (*q.shape[:3], _MULTIPLE))
+  widths = ((0, 0), (0, _MULTIPLE), (0, 0), (0, _MULTIPLE))
+  k, v = jnp.pad(k, widths), jnp.pad(v, widths)
+  mask = jnp.pad(mask, ((0, 0), (0, 0), (0, 0), (0, _MULTIPLE)))
+  return (
+    jnp.concatenate([q, added], axis=-1),
+    k.at[:, S, :, E].set(1),
+    v,
+    mask.at[..., S].set(True),
+  )
 
 
 def _attend_packed(
@@ -137,10 +176,12 @@ def _attend_packed(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B S"],
+  sinks: Float[Array, " H"] | None,
   max_sequences_per_row: int,
   kernels: Kernels,
 ) -> Float[Array, "B S H E"]:
   """Attends within each sequence of one device's rows."""
+  assert sinks is None
   if q.size >= _MAX_ELEMENTS:
     raise ValueError(
       f"{q.shape[0]} rows a device of {q.shape[1]} tokens x {q.shape[2]} heads "
@@ -168,7 +209,7 @@ def _padded(
   Int[Array, "B padded"],
 ]:
   """Pads rows with tokens of segment 0, to a length that cuDNN accepts."""
-  pad = (0, -q.shape[1] % _ROW_MULTIPLE)
+  pad = (0, -q.shape[1] % _MULTIPLE)
   q, k, v = (jnp.pad(x, ((0, 0), pad, (0, 0), (0, 0))) for x in (q, k, v))
   return q, k, v, jnp.pad(segment_ids, ((0, 0), pad))
 

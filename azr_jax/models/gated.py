@@ -1,5 +1,7 @@
 """Gated activations, whose backward pass keeps only their inputs."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -70,3 +72,25 @@ def gelu(
 ) -> Float[Array, "B S F"]:
   """Returns gelu(gate) * up."""
   return nn.gelu(gate, approximate=True) * up
+
+
+# With a barrier against common subexpressions, GPUs would store float32 inputs.
+@functools.partial(jax.checkpoint, static_argnums=(2, 3), prevent_cse=False)
+def clamped(
+  gate: Float[Array, "*B F"],
+  up: Float[Array, "*B F"],
+  alpha: float,
+  limit: float,
+) -> Float[Array, "*B F"]:
+  """Returns (up + 1) gate sigmoid(alpha gate), after clamping both inputs.
+
+  Args:
+    gate: clamped from above alone.
+    up: clamped from both sides.
+    alpha: the sigmoid's factor.
+    limit: the largest gate, and the largest magnitude of `up`.
+  """
+  dtype = gate.dtype
+  gate = jnp.minimum(gate.astype(jnp.float32), limit)
+  up = jnp.clip(up.astype(jnp.float32), -limit, limit)
+  return ((up + 1.0) * gate * jax.nn.sigmoid(alpha * gate)).astype(dtype)

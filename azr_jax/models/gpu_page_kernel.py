@@ -127,6 +127,7 @@ def attend(
   layer: Int[Array, ""],
   interpret: bool = False,
   window: Int[Array, ""] | None = None,
+  sinks: Float[Array, "K Q"] | None = None,
 ) -> Float[Array, "B K Q E"]:
   """Returns causal attention of S tokens per row, including earlier tokens.
 
@@ -141,6 +142,7 @@ def attend(
     interpret: run the kernels in interpret mode on any device, for tests.
     window: number of tokens that a token attends to; the shares are made for
       it. None: all earlier ones.
+    sinks: the score of one more key, without a value, of each query.
   """
   B, K, Q, E = q.shape
   C, W = pool.v.shape[3], shares.row.shape[0]
@@ -154,6 +156,8 @@ def attend(
     # The window moves on with each recent token.
     lower = shares.lower + jnp.broadcast_to(recent.count, B)[shares.row]
     reach = jnp.reshape(window, 1)
+  if sinks is not None:
+    sinks = jnp.pad(sinks, ((0, 0), (0, padded - Q)))
   number = jax.ShapeDtypeStruct((W, K, padded), jnp.float32)
   parts = pl.pallas_call(
     functools.partial(
@@ -184,7 +188,7 @@ def attend(
     name="decode_attention_join",
     interpret=interpret,
   )(
-    *(at_layer, shares.first, jnp.reshape(recent.count, -1), reach),
+    *(at_layer, shares.first, jnp.reshape(recent.count, -1), reach, sinks),
     *(qkv, recent.entries.k, recent.entries.v),
     *parts,
   )
@@ -249,6 +253,7 @@ def _join_row(
   first_ref: Any,
   count_ref: Any,
   window_ref: Any | None,
+  sink_ref: Any | None,
   qkv_ref: Any,
   recent_k_ref: Any,
   recent_v_ref: Any,
@@ -290,6 +295,9 @@ def _join_row(
     return _joined(softmax, (*part, sum_ref[share, head]))
 
   softmax = _nothing(q)
+  if sink_ref is not None:
+    ones = jnp.ones(padded, jnp.float32)
+    softmax = sink_ref[head], ones, softmax[2]
   softmax = jax.lax.fori_loop(0, pl.cdiv(count, block), add_recent, softmax)
   softmax = jax.lax.fori_loop(
     first_ref[row], first_ref[row + 1], add_share, softmax

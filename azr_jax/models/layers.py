@@ -15,6 +15,7 @@ from azr_jax.models import (
   adapters,
   attention,
   cached_attention,
+  expert_mlps,
   experts,
   gated,
   gpu_projection_kernel,
@@ -44,7 +45,7 @@ class Computation:
     project: the kernel for the heads of a few tokens, from
       `gpu_projection_kernel.make`; None computes them without it.
     lora: the adapters of the projections; None without adapters.
-    compute_experts: computes experts, from `experts.make`.
+    compute_experts: computes experts, from `expert_sharding.make`.
   """
 
   dtype: jnp.dtype = jnp.float32
@@ -58,7 +59,7 @@ class Computation:
   joined: bool = False
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
-  compute_experts: experts.ExpertsFn = experts.compute
+  compute_experts: expert_mlps.ExpertsFn = expert_mlps.compute
 
 
 class Inputs(NamedTuple):
@@ -341,6 +342,12 @@ class Attention(nn.Module):
     if c.attention_scale is not None:
       # Attention multiplies scores by 1 / sqrt(E).
       q = q * (c.attention_scale * math.sqrt(c.head_size))
+    sinks = None
+    if c.sinks:
+      zeros = named(nn.initializers.zeros, ("heads",))
+      sinks = self.param("sinks", zeros, (c.num_heads,), jnp.float32)
+      # All backends round sinks like keys, so sampler and learner agree.
+      sinks = sinks.astype(self.how.dtype)
     new, cache = None, inputs.cache
     if cache is not None:
       new = pages.make_entries(k, v, cache.pool)
@@ -350,15 +357,15 @@ class Attention(nn.Module):
       if recent is not None:
         entries = pages.without_experts(recent.entries)
         recent = recent.replace(entries=entries)
-      out = self.how.attend_cached(q, new, cache, recent, layer)
+      out = self.how.attend_cached(q, new, cache, recent, layer, sinks)
     else:
-      out = self._attend(q, k, v, inputs.segment_ids, own.window)
+      out = self._attend(q, k, v, inputs.segment_ids, sinks, own.window)
     axes = ("heads", "head_size"), ("embed",)
     y = Projection(
       (c.num_heads, c.head_size),
       (c.hidden_size,),
       *axes,
-      False,
+      c.o_bias,
       self.how,
       name="o",
     )(out)
@@ -371,6 +378,7 @@ class Attention(nn.Module):
     k: Float[Array, "B S K E"],
     v: Float[Array, "B S K E"],
     segment_ids: Int[Array, "B S"],
+    sinks: Float[Array, " H"] | None,
     window: Int32[np.ndarray, ""] | Int32[Array, ""] | None,
   ) -> Float[Array, "B S H E"]:
     """Returns attention without a cache, in the window of this layer."""
@@ -380,13 +388,17 @@ class Attention(nn.Module):
       for limit in self.config.distinct_windows
     ]
     if not any(limits):
-      return self.how.attend(q, k, v, segment_ids)
-    branches = [
-      functools.partial(self.how.attend, window=limit) for limit in limits
-    ]
+      return self.how.attend(q, k, v, segment_ids, sinks=sinks)
+
+    def of_window(
+      limit: int, q: Any, k: Any, v: Any, segment_ids: Any, sinks: Any
+    ) -> Float[Array, "B S H E"]:
+      return self.how.attend(q, k, v, segment_ids, limit, sinks)
+
+    branches = [functools.partial(of_window, limit) for limit in limits]
     if window is None:
-      return branches[0](q, k, v, segment_ids)
-    return jax.lax.switch(window, branches, q, k, v, segment_ids)
+      return branches[0](q, k, v, segment_ids, sinks)
+    return jax.lax.switch(window, branches, q, k, v, segment_ids, sinks)
 
   @nn.nowrap
   def _heads(

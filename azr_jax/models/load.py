@@ -30,6 +30,7 @@ from azr_jax.config import user_files
 from azr_jax.models import (
   adapters,
   gguf_io,
+  mxfp4,
   peft_io,
   presets,
   safetensors_io,
@@ -310,7 +311,7 @@ def _load_folder(
   kernel_dtype: DTypeLike | None = None,
 ) -> Params:
   """Loads a folder's parameters; see `weight_loading.load_params`."""
-  reader = safetensors_io.SafetensorsReader(folder)
+  reader = mxfp4.dequantizing(safetensors_io.SafetensorsReader(folder))
   return weight_loading.load_params(
     config, reader, mesh, rules, dtype, kernel_dtype
   )

@@ -154,6 +154,7 @@ def attend(
   layer: Int[Array, ""],
   interpret: bool = False,
   window: Int[Array, ""] | None = None,
+  sinks: Float[Array, "K Q"] | None = None,
 ) -> Float[Array, "B K Q E"]:
   """Returns causal attention of S tokens per row, including earlier tokens.
 
@@ -167,6 +168,7 @@ def attend(
     interpret: run the kernel in interpret mode on any device, for tests.
     window: number of tokens that a token attends to; the pages are listed for
       it. None: all earlier ones.
+    sinks: the score of one more key, without a value, of each query.
   """
   B, K, Q, E = q.shape
   S, N = new.v.shape[2], recent.entries.v.shape[3]
@@ -176,7 +178,7 @@ def attend(
   pages = max(1, PAGES_PER_STEP // K)
   rows = max(n for n in range(1, _ROWS_PER_STEP + 1) if B % n == 0)
   page_steps = -(-live.count[0] // pages)
-  own = _own(new)
+  own = [q, *_own(new), *_in_lanes(sinks, padded)]
   in_pages, in_recent = jax.tree.leaves(pool), jax.tree.leaves(recent.entries)
 
   scalars = [layer, page_steps, *([] if window is None else [window])]
@@ -195,12 +197,13 @@ def attend(
       rows=rows,
       arrays=len(in_pages),
       windowed=window is not None,
+      sunk=sinks is not None,
     ),
     grid_spec=pltpu.PrefetchScalarGridSpec(
       num_scalar_prefetch=5 + len(hidden),
       grid=(page_steps + B // rows,),
       in_specs=[
-        *(_whole(*x.shape) for x in (q, *own)),
+        *(_whole(*x.shape) for x in own),
         *(_recent_block(rows, *x.shape[2:]) for x in in_recent),
         *(
           block for x in in_pages for block in _page_blocks(pages, *x.shape[2:])
@@ -218,10 +221,20 @@ def attend(
     interpret=interpret,
   )(
     *(scalars, live.page, live.row, live.seen, counts, *hidden),
-    *(q, *own, *in_recent),
+    *(*own, *in_recent),
     *(x for x in in_pages for _ in range(pages)),
   )
   return out[:, :, :Q]
+
+
+def _in_lanes(
+  sinks: Float[Array, "K Q"] | None, padded: int
+) -> list[Float[Array, "K padded lanes"]]:
+  """Returns the sinks in each lane; the list is empty without sinks."""
+  if sinks is None:
+    return []
+  sinks = jnp.pad(sinks, ((0, 0), (0, padded - sinks.shape[1])))
+  return [jnp.broadcast_to(sinks[..., None], (*sinks.shape, _LANES))]
 
 
 def _hidden(
@@ -287,22 +300,21 @@ def _kernel(
   rows: int,
   arrays: int,
   windowed: bool,
+  sunk: bool,
 ) -> None:
   """Adds pages to the running softmax of their rows, or finishes some rows."""
   del page_ref  # The block specifications read it.
   window_refs = (refs[0], scalars_ref, count_ref) if windowed else None
-  q_ref, k_ref, v_ref = refs[windowed : windowed + 3]
+  q_ref, k_ref, v_ref, *blocks = refs[windowed:-4]
+  sink_ref = blocks.pop(0) if sunk else None
   queries = q_ref.shape[2], tokens
   step, page_steps = pl.program_id(0), scalars_ref[1]
-  blocks = refs[windowed + 3 : -4]
   recent_refs, page_refs = blocks[:arrays], blocks[arrays:]
   out_ref, maximum_ref, total_ref, sum_ref = refs[-4:]
 
   @pl.when(step == 0)
   def _begin() -> None:
-    maximum_ref[...] = jnp.full_like(maximum_ref, MASK_VALUE)
-    total_ref[...] = jnp.zeros_like(total_ref)
-    sum_ref[...] = jnp.zeros_like(sum_ref)
+    _start(sink_ref, maximum_ref, total_ref, sum_ref)
 
   @pl.when(step < page_steps)
   def _add_pages() -> None:
@@ -343,6 +355,19 @@ def _kernel(
           own = _softmax(q, k, v, (), 1, seen, first)
         _, total, weighted = _joined(part, own)
         out_ref[row, head] = (weighted / total[:, :1]).astype(out_ref.dtype)
+
+
+def _start(
+  sink_ref: Any | None, maximum_ref: Any, total_ref: Any, sum_ref: Any
+) -> None:
+  """Writes the softmax over nothing or, with sinks, over these."""
+  if sink_ref is None:
+    maximum_ref[...] = jnp.full_like(maximum_ref, MASK_VALUE)
+    total_ref[...] = jnp.zeros_like(total_ref)
+  else:
+    maximum_ref[...] = jnp.broadcast_to(sink_ref[...], maximum_ref.shape)
+    total_ref[...] = jnp.ones_like(total_ref)
+  sum_ref[...] = jnp.zeros_like(sum_ref)
 
 
 def _index_of_token(queries: int, tokens: int) -> Int[Array, "Q 1"]:

@@ -148,7 +148,7 @@ def base_name(spec: str) -> str:
   Raises:
     ValueError: nobody else can load the model.
   """
-  if not spec or spec.startswith("preset:"):
+  if not spec or spec.startswith(("preset:", "random:")):
     raise ValueError(
       f"model {spec!r}: expected a model that others can load, as the base of "
       "adapters in PEFT's format"
@@ -156,6 +156,22 @@ def base_name(spec: str) -> str:
   if ":" in spec:
     return spec.removeprefix("hf:")
   return str(pathlib.Path(spec).expanduser().absolute())
+
+
+def check(config: ModelConfig, lora: Lora, spec: str) -> None:
+  """Checks that the format can hold adapters of a model, before training.
+
+  Args:
+    config: the base model's config.
+    lora: the adapters' shape.
+    spec: the base model's spec.
+
+  Raises:
+    ValueError: it cannot.
+  """
+  for _ in weight_names.adapter_entries(config, lora):
+    pass
+  base_name(spec)
 
 
 def save(

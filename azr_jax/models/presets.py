@@ -1,11 +1,14 @@
 """Configs of published models and of the tiny models, by name."""
 
 import dataclasses
+import math
 
 from azr_jax.models.config import (
+  ClampedSwiglu,
   ExpertShape,
   Llama3RopeScaling,
   ModelConfig,
+  YarnRopeScaling,
 )
 
 
@@ -85,6 +88,38 @@ _QWEN3_MOE_SIZES = {
   "30b-a3b": (2048, 48, 32, 6144, 768),
   "235b-a22b": (4096, 94, 64, 12288, 1536),
 }
+
+
+def _gpt_oss(layers: int, experts: int) -> ModelConfig:
+  """Returns a config of the gpt-oss family."""
+  return ModelConfig(
+    vocab_size=201088,
+    hidden_size=2880,
+    num_layers=layers,
+    num_heads=64,
+    num_kv_heads=8,
+    head_size=64,
+    mlp_size=2880,
+    rope_theta=150_000.0,
+    norm_eps=1e-5,
+    tie_embeddings=False,
+    max_positions=131072,
+    rope_scaling=YarnRopeScaling(
+      32.0, 4096, 0.1 * math.log(32.0) + 1.0, truncate=False
+    ),
+    qkv_bias=True,
+    o_bias=True,
+    sinks=True,
+    windows=(128, 0) * (layers // 2),
+    experts=ExpertShape(
+      experts, 4, 2880, biases=True, clamp=ClampedSwiglu(1.702, 7.0)
+    ),
+    family="gpt_oss",
+  )
+
+
+# Size -> L, X.
+_GPT_OSS_SIZES = {"20b": (24, 32), "120b": (36, 128)}
 # Base models with 131072 positions; the others and Coder have 32768.
 _LONG_CONTEXT = ("1.5b", "7b", "14b", "32b")
 
@@ -149,6 +184,8 @@ for _size, (*_shape, _expert) in _QWEN3_MOE_SIZES.items():
     family="qwen3_moe",
     experts=ExpertShape(128, 8, _expert),
   )
+for _size, _shape in _GPT_OSS_SIZES.items():
+  PRESETS[f"gpt-oss-{_size}"] = _gpt_oss(*_shape)
 for _size, (*_shape, _tie, _vocab, _eps) in _QWEN25_SIZES.items():
   for _family in ("qwen2.5", "qwen2.5-coder"):
     _long = _family == "qwen2.5" and _size in _LONG_CONTEXT
@@ -170,6 +207,10 @@ def parameter_count(config: ModelConfig) -> int:
   attention += c.hidden_size * c.head_size * (2 * c.num_kv_heads)
   if c.qkv_bias:
     attention += c.head_size * (c.num_heads + 2 * c.num_kv_heads)
+  if c.o_bias:
+    attention += c.hidden_size
+  if c.sinks:
+    attention += c.num_heads
   if c.qk_norm:
     attention += 2 * c.head_size
   if c.joint_qk_norm:
@@ -177,7 +218,8 @@ def parameter_count(config: ModelConfig) -> int:
   norms = 2 * c.hidden_size * (c.norm_before + c.norm_after)
   mlp = 3 * c.hidden_size * c.mlp_size
   if c.experts is not None:
-    mlp = c.hidden_size * c.experts.count * (1 + 3 * c.experts.size)
+    mlp = c.experts.count * (c.hidden_size + _expert_size(c, c.experts))
+    mlp += c.experts.count * c.experts.biases
   layer = attention + mlp + norms
   tables = 1 if c.tie_embeddings else 2
   embedding = tables * c.vocab_size * c.hidden_size
@@ -200,5 +242,12 @@ def expert_parameter_count(config: ModelConfig) -> int:
   """Returns the number of parameters of all experts, without routers."""
   if config.experts is None:
     return 0
-  each = 3 * config.hidden_size * config.experts.size
+  each = _expert_size(config, config.experts)
   return config.num_layers * config.experts.count * each
+
+
+def _expert_size(config: ModelConfig, experts: ExpertShape) -> int:
+  """Returns the number of parameters of one expert."""
+  size = 3 * config.hidden_size * experts.size
+  biases = 2 * experts.size + config.hidden_size
+  return size + biases * experts.biases

@@ -88,8 +88,6 @@ def choose(
     logits += (4 + size) * config.vocab_size * config.hidden_size / tensor
   # The backward pass holds one layer's arrays and their gradients.
   layer = kept_numbers(config, "none", tensor)
-  # Devices that share experts have room for each other's rows.
-  layer += (mesh.shape["expert"] - 1) * _expert_numbers(config, tensor)
   layer *= 2 * size
   # Scores and their softmax are float32; only `none` keeps every layer's.
   scores = 8 * row_length * config.num_heads / tensor

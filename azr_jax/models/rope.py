@@ -141,8 +141,10 @@ def _scale_yarn(
     wavelength = scaling.original_max_position / turns
     return pairs * math.log(wavelength / (2 * math.pi)) / math.log(theta)
 
-  first = max(math.floor(pair_of(scaling.beta_fast)), 0)
-  last = min(math.ceil(pair_of(scaling.beta_slow)), 2 * pairs - 1)
+  first, last = pair_of(scaling.beta_fast), pair_of(scaling.beta_slow)
+  if scaling.truncate:
+    first, last = math.floor(first), math.ceil(last)
+  first, last = max(first, 0), min(last, 2 * pairs - 1)
   # A blend of length 0 is a step between two pairs.
   length = max(last - first, 0.001)
   slow = np.clip((np.arange(pairs) - first) / length, 0, 1)

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from azr_jax.config import user_files
 from azr_jax.models import (
@@ -122,19 +122,27 @@ class SafetensorsReader:
     return tuple(self._slice(name).get_shape())
 
   def read(
-    self, name: str, index: tuple[slice, ...]
-  ) -> Float[np.ndarray, "..."]:
-    """Reads a range of a tensor: one slice of step 1 per axis.
+    self,
+    name: str,
+    index: tuple[slice, ...],
+    dtypes: tuple[str, ...] = _DTYPES_READ,
+  ) -> Num[np.ndarray, "..."]:
+    """Reads a range of a tensor.
+
+    Args:
+      name: the tensor's name.
+      index: one slice of step 1 per axis.
+      dtypes: the dtypes that it may have, by their safetensors names.
 
     Raises:
-      ValueError: the tensor's dtype is not a supported float.
+      ValueError: the tensor has another dtype.
     """
     found = self._slice(name)
     path = self.path / self._files[name]
-    if found.get_dtype() not in _DTYPES_READ:
+    if found.get_dtype() not in dtypes:
       raise ValueError(
         f"{path}: tensor {name} has type {found.get_dtype()}: expected one of "
-        f"{_DTYPES_READ}"
+        f"{dtypes}"
       )
     with user_files.reading(path, f"tensor {name}"):
       return found[index]
@@ -267,7 +275,10 @@ def _fetch(
     ValueError: a weight is too large for float16.
   """
   parts = [weight_loading.fetch(params, e, index, lora) for e in entries]
-  whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+  if entries[0].columns[1] > 1:
+    whole = np.stack(parts, axis=-1).reshape(entries[0].tensor_shape)
+  else:
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
   return _cast(name, whole, dtype)
 
 

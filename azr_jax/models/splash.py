@@ -51,6 +51,7 @@ def make_attention(
     v: Float[Array, "B S K E"],
     segment_ids: Int[Array, "B S"],
     window: int = 0,
+    sinks: Float[Array, " H"] | None = None,
   ) -> Float[Array, "B S H E"]:
     tensor = mesh.shape["tensor"]
     heads = "tensor" if k.shape[2] % tensor == 0 else None
@@ -68,12 +69,13 @@ def make_attention(
         by_head,
         by_head,
         PartitionSpec(mesh_lib.BATCH_AXES),
+        PartitionSpec(heads),
       ),
       out_specs=by_head,
       # The kernel does not declare the mesh axes its results vary over.
       check_vma=False,
     )
-    return attend_shard(q, k, v, segment_ids)
+    return attend_shard(q, k, v, segment_ids, sinks)
 
   return attend
 
@@ -83,6 +85,7 @@ def _attend_shard(
   k: Float[Array, "B S K E"],
   v: Float[Array, "B S K E"],
   segment_ids: Int[Array, "B T"],
+  sinks: Float[Array, " H"] | None,
   context: int,
   interpret: bool,
   window: int,
@@ -94,6 +97,7 @@ def _attend_shard(
     k: keys of the same tokens.
     v: values of the same tokens.
     segment_ids: segments of whole rows.
+    sinks: see `attention.AttentionFn`.
     context: number of devices that share a row, so T = S x context.
     interpret: see `make_attention`.
     window: see `attention.AttentionFn`.
@@ -127,7 +131,7 @@ def _attend_shard(
     kernel = _skipping(causal, live, offset + jnp.arange(queries), window)
     # The kernel returns a tuple only if residuals are requested.
     ids = splash_attention.SegmentIds(own, seen)
-    return cast(jax.Array, kernel(q, k, v, ids))
+    return cast(jax.Array, kernel(q, k, v, ids, sinks))
 
   # Padding added here has segment 0, like a row's own padding, but comes later,
   # so the causal mask hides it.

@@ -20,6 +20,8 @@ from azr_jax.models import (
   adapters,
   attention,
   cached_attention,
+  expert_mlps,
+  expert_sharding,
   experts,
   gpu_projection_kernel,
   products,
@@ -85,7 +87,7 @@ class Transformer(nn.Module):
     lora: the adapters of its projections; None without adapters.
     param_dtype: dtype of the matrices and biases that are trained. Norm scales
       and adapters are float32.
-    compute_experts: computes the layers' experts, from `experts.make`.
+    compute_experts: computes the layers' experts, from `expert_sharding.make`.
   """
 
   config: ModelConfig
@@ -104,7 +106,7 @@ class Transformer(nn.Module):
   project: gpu_projection_kernel.HeadProjection | None = None
   lora: adapters.Lora | None = None
   param_dtype: jnp.dtype = jnp.float32
-  compute_experts: experts.ExpertsFn = experts.compute
+  compute_experts: expert_mlps.ExpertsFn = expert_mlps.compute
 
   @property
   def has_stack(self) -> bool:
@@ -286,7 +288,7 @@ def training(
     ),
     lora=lora,
     param_dtype=jnp.dtype(param_dtype),
-    compute_experts=experts.make(mesh, rules),
+    compute_experts=expert_sharding.make(mesh, rules),
   )
 
 
@@ -294,7 +296,8 @@ def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
   """Returns whether a training program has separate code for each layer.
 
   `auto` unrolls up to `MAX_UNROLLED` layers on GPUs that hold all parameters.
-  With sharded parameters, the program could gather many layers at once.
+  With sharded parameters or experts, the program could gather many layers at
+  once.
 
   Args:
     layers: `scan`, `unrolled` or `auto`.
@@ -302,8 +305,9 @@ def is_inlined(layers: str, num_layers: int, mesh: Mesh) -> bool:
     mesh: the mesh of parameters and rows.
   """
   if layers == AUTO:
-    holds_all = mesh_lib.platform(mesh) == "gpu" and mesh.shape["fsdp"] == 1
-    return holds_all and num_layers <= MAX_UNROLLED
+    holds_all = mesh.shape["fsdp"] == mesh.shape["expert"] == 1
+    is_gpu = mesh_lib.platform(mesh) == "gpu"
+    return is_gpu and holds_all and num_layers <= MAX_UNROLLED
   return layers == UNROLLED
 
 
@@ -423,7 +427,7 @@ def init_params(model: Transformer, key: Key[Array, ""]) -> Params:
   model = model.clone(
     attend=attention.xla_attention,
     multiply=products.multiply,
-    compute_experts=experts.compute,
+    compute_experts=expert_mlps.compute,
   )
   return nn.unbox(_init(model, key))
 

@@ -282,7 +282,10 @@ def _read(
   if entry.part is not None:
     rows, first_row = ranges[0], entry.part[0]
     ranges[0] = slice(rows.start + first_row, rows.stop + first_row)
-  tensor = reader.read(name, tuple(ranges)).astype(np.float32)
+  first, step = entry.columns
+  ranges[-1] = slice(ranges[-1].start * step, ranges[-1].stop * step)
+  tensor = reader.read(name, tuple(ranges))[..., first::step]
+  tensor = tensor.astype(np.float32)
   # One pass: a sum is not finite if any summand is not.
   if not np.isfinite(tensor.sum(dtype=np.float64)):
     raise ValueError(f"{reader.path}: tensor {name}: expected finite weights")
@@ -329,7 +332,9 @@ def fetch(
   if lora is not None and leaf == "kernel" and name in lora.targets:
     path = (*parents[1:], f"{name}{adapters.SUFFIX}")
     a, b = (_part_of(params, (*path, part), index) for part in ("a", "b"))
-    value = value + lora.scale_of(b.shape[0]) * np.tensordot(a, b, axes=1)
+    # Experts have an adapter each.
+    change = a @ b if entry.leading else np.tensordot(a, b, axes=1)
+    value = value + lora.scale_of(a.shape[-1]) * change
   return to_checkpoint_layout(entry, value)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from azr_jax.models import adapters
 from azr_jax.models.adapters import Lora
-from azr_jax.models.config import ModelConfig
+from azr_jax.models.config import ExpertShape, ModelConfig
 from azr_jax.models.families import registry
 from azr_jax.models.families.family import Family
 
@@ -36,6 +36,9 @@ class Entry:
       rows it has. None: the parameter has a tensor of its own.
     experts: number of experts that the parameter stacks in each layer; 0 if it
       has one tensor per layer.
+    leading: number of axes of `shape` that the tensor has as its first axes.
+    columns: the first column of a tensor whose columns belong to several
+      parameters in turn, and how many parameters these are.
   """
 
   path: tuple[str, ...]
@@ -45,6 +48,8 @@ class Entry:
   inputs: int = 1
   part: tuple[int, int] | None = None
   experts: int = 0
+  leading: int = 0
+  columns: tuple[int, int] = (0, 1)
 
   def stack(self, num_layers: int) -> tuple[int, ...]:
     """Returns the leading axes of the parameter, along which tensors lie.
@@ -67,16 +72,17 @@ class Entry:
   @property
   def groups(self) -> tuple[tuple[int, ...], ...]:
     """The axes of `shape` that each axis of the checkpoint merges."""
-    axes = tuple(range(len(self.shape)))
+    axes = tuple(range(self.leading, len(self.shape)))
+    leading = tuple((axis,) for axis in range(self.leading))
     if self.transposed:
       return axes[self.inputs :], axes[: self.inputs]
     if self.path[-1] in ("bias", "scale"):
-      return (axes,)
-    return tuple((axis,) for axis in axes)
+      return (*leading, axes)
+    return (*leading, *((axis,) for axis in axes))
 
   @property
   def checkpoint_shape(self) -> tuple[int, ...]:
-    """The shape of this parameter's rows of one tensor."""
+    """The shape of this parameter's rows and columns of one tensor."""
     return tuple(
       math.prod(self.shape[axis] for axis in group) for group in self.groups
     )
@@ -84,14 +90,17 @@ class Entry:
   @property
   def tensor_shape(self) -> tuple[int, ...]:
     """The shape of one tensor in the checkpoint."""
-    rows, *columns = self.checkpoint_shape
-    return (rows if self.part is None else self.part[1], *columns)
+    shape = [*self.checkpoint_shape]
+    if self.part is not None:
+      shape[0] = self.part[1]
+    shape[-1] *= self.columns[1]
+    return tuple(shape)
 
 
 def entries(config: ModelConfig) -> Iterator[Entry]:
   """Yields an entry for each parameter of a decoder.
 
-  Those that share a tensor are neighbors, in the order of its rows.
+  Those that share a tensor are in the order of its rows or columns.
   """
   c, family = config, registry.of(config)
   D = c.hidden_size
@@ -117,11 +126,37 @@ def entries(config: ModelConfig) -> Iterator[Entry]:
   for name, shape in (("gate", (D, F)), ("up", (D, F)), ("down", (F, D))):
     if c.experts is None:
       yield _projection(family, "mlp", name, shape, fused={"gate": F, "up": F})
-      continue
-    entry = _projection(family, "experts", name, shape)
-    yield dataclasses.replace(entry, experts=c.experts.count)
+    elif family.expert_tensors:
+      yield from _joined_experts(family, name, c.experts, shape)
+    else:
+      entry = _projection(family, "experts", name, shape)
+      yield dataclasses.replace(entry, experts=c.experts.count)
   if c.experts is not None:
     yield _projection(family, "experts", "router", (D, c.experts.count))
+    if c.experts.biases:
+      tensor = _layer_tensor(family, "router", "bias")
+      path = ("layers", "experts", "router", "bias")
+      yield Entry(path, tensor, (c.experts.count,), False)
+
+
+def _joined_experts(
+  family: Family, name: str, experts: ExpertShape, shape: tuple[int, ...]
+) -> Iterator[Entry]:
+  """Yields the entries of a projection that has one tensor for all experts."""
+  tensor = family.expert_tensors[name]
+  sharing = [n for n, other in family.expert_tensors.items() if other == tensor]
+  leaves = {"kernel": ("", shape)}
+  if experts.biases:
+    leaves["bias"] = "_bias", shape[1:]
+  for leaf, (suffix, of_expert) in leaves.items():
+    yield Entry(
+      ("layers", "experts", name, leaf),
+      f"model.layers.{{layer}}.{tensor}{suffix}",
+      (experts.count, *of_expert),
+      transposed=False,
+      leading=1,
+      columns=(sharing.index(name), len(sharing)),
+    )
 
 
 def _attention_entries(config: ModelConfig, family: Family) -> Iterator[Entry]:
@@ -145,6 +180,13 @@ def _attention_entries(config: ModelConfig, family: Family) -> Iterator[Entry]:
         False,
       )
   yield _projection(family, "attention", "o", (c.num_heads, E, D), inputs=2)
+  if c.o_bias:
+    tensor = _layer_tensor(family, "o", "bias")
+    yield Entry(("layers", "attention", "o", "bias"), tensor, (D,), False)
+  if c.sinks:
+    tensor = _layer_tensor(family, "attention", "sinks")
+    path = ("layers", "attention", "sinks")
+    yield Entry(path, tensor, (c.num_heads,), False)
 
 
 def _projection(
@@ -205,7 +247,7 @@ def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
     path = (*parents[1:], f"{name}{adapters.SUFFIX}")
     tensor = f"base_model.model.{entry.name.removesuffix('.weight')}"
     inputs, outputs = entry.shape[: entry.inputs], entry.shape[entry.inputs :]
-    if entry.experts:
+    if "experts" in parents:
       raise ValueError(
         f"lora.targets={lora.targets}: expected some of q, k, v and o, as "
         "PEFT's format has no adapters of experts (merge them into the model)"

@@ -5,7 +5,7 @@ This module, `sampler.py` and `layout.py` are the ones that read the section.
 
 from jax.sharding import Mesh
 
-from azr_jax.models import rope, sampling_params, transformer
+from azr_jax.models import expert_sharding, rope, sampling_params, transformer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import engine as engine_lib
 from azr_jax.rollout import shapes as shapes_lib
@@ -37,9 +37,11 @@ def build_engine(
     shares_base: see `engine.make_engine`.
 
   Raises:
-    ValueError: the cache has no room for the longest sequence.
+    ValueError: the cache has no room for the longest sequence, or the mesh
+      cannot split the experts.
   """
   config, platform = model.config, mesh_lib.platform(mesh)
+  expert_sharding.check(config, mesh, rules, "config.rollout.mesh.expert")
   model = sampling_model(model, mesh, rules, settings)
   devices = mesh_lib.batch_devices(mesh)
   slot_counts = shapes_lib.slot_counts(settings.slots, devices, platform)

@@ -21,7 +21,7 @@ from azr_jax.models import (
   adapter_stack,
   adapters,
   cached_attention,
-  experts,
+  expert_sharding,
   gpu_projection_kernel,
   pages,
   products,
@@ -215,6 +215,8 @@ def _make_read_experts(mesh: Mesh, sharding: NamedSharding) -> Wrapped:
     ),
     check_vma=False,
   )
+  if jax.process_count() == 1:
+    return jax.jit(per_device)
   # Every host of a pod keeps the tokens of all sequences.
   return jax.jit(per_device, out_shardings=mesh_lib.replicated(mesh))
 
@@ -245,7 +247,7 @@ def sampling_model(
     # A token has few activations, so summing partial products of split kernels
     # is cheaper than gathering the kernels per token, as training does.
     multiply=products.multiply,
-    compute_experts=experts.make(mesh, rules),
+    compute_experts=expert_sharding.make(mesh, rules),
     inlined=False,
     joined=False,
     fused=fused,

@@ -12,8 +12,27 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import UInt
+
+
+class CallResult:
+  """The experts that a call read, first on the devices and then on the host."""
+
+  def __init__(self, array: jax.Array):
+    """Starts to copy them to the host.
+
+    Args:
+      array: the experts of the tokens in the call's rows.
+    """
+    self._array: Any = array
+    array.copy_to_host_async()
+
+  def on_host(self) -> UInt[np.ndarray, "rows S L K share"]:
+    """Waits for the copy, frees the devices' memory and returns the copy."""
+    self._array = np.asarray(self._array)
+    return self._array
 
 
 @dataclasses.dataclass(eq=False)
@@ -26,7 +45,7 @@ class Reading:
     start: the first token to read.
     stop: one past the last one.
     send: sends the call that reads them; None once it is sent.
-    result: the tokens of a call's rows on the devices; None before.
+    result: the result of that call; None before.
     row: the sequence's row of it.
   """
 
@@ -35,14 +54,15 @@ class Reading:
   start: int
   stop: int
   send: Callable[[], None] | None
-  result: Any = None
+  result: CallResult | None = None
   row: int = 0
 
   def take(self) -> UInt[np.ndarray, "_S L choices"]:
     """Waits for the tokens' experts and returns them."""
     if self.send is not None:
       self.send()
-    by_head = np.asarray(self.result)[self.row, self.start : self.stop]
+    assert self.result is not None
+    by_head = self.result.on_host()[self.row, self.start : self.stop]
     return by_head.reshape(*by_head.shape[:2], -1)
 
 

@@ -14,6 +14,7 @@ import jax
 from jax.sharding import Mesh
 
 from azr_jax.models import adapters, sampling_params, transformer
+from azr_jax.models.config import ExpertShape
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.build import build_engine
@@ -26,27 +27,34 @@ from azr_jax.types import Rules
 MAX_HELD = 0.85
 
 
-def rollout_mesh(settings: RolloutMeshSettings, mesh: Mesh) -> Mesh:
+def rollout_mesh(
+  settings: RolloutMeshSettings,
+  mesh: Mesh,
+  experts: ExpertShape | None = None,
+) -> Mesh:
   """Returns the mesh to sample on: the learner's devices, perhaps reshaped.
 
   A sampled row lies on one device, so the `context` axis is folded into `data`.
+  Experts that are split along the model width would be gathered for each token,
+  so the `fsdp` axis is folded into `expert` if it divides their number.
 
   Args:
     settings: the axis sizes; all 0 uses the learner's.
     mesh: the learner's mesh.
+    experts: the experts of a layer, if it has any.
 
   Raises:
     ValueError: the sizes do not multiply to the number of devices.
   """
   sizes = settings.sizes()
   if not any(sizes.values()):
-    context = mesh.shape["context"]
-    if context == 1:
+    axes = mesh.shape
+    sizes = dict(axes) | {"data": axes["data"] * axes["context"], "context": 1}
+    shards = axes["fsdp"] * axes["expert"]
+    if experts is not None and experts.count % shards == 0:
+      sizes |= {"fsdp": 1, "expert": shards}
+    if sizes == dict(axes):
       return mesh
-    sizes = dict(mesh.shape) | {
-      "data": mesh.shape["data"] * context,
-      "context": 1,
-    }
   return mesh_lib.make_mesh(
     sizes, mesh.devices.flatten().tolist(), "config.rollout.mesh"
   )
@@ -75,7 +83,7 @@ def rollout_mesh_with_copies(
     ValueError: the sizes do not multiply to the number of devices, or the cache
       has no room for the longest sequence.
   """
-  own = rollout_mesh(settings.mesh, mesh)
+  own = rollout_mesh(settings.mesh, mesh, model.config.experts)
   is_set = any(settings.mesh.sizes().values()) or mesh.shape["fsdp"] < mesh.size
   if is_set or mesh.size == 1:
     return own

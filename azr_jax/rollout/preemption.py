@@ -124,6 +124,8 @@ class PageAllocator:
     When it is prefilled again, it reuses the pages that were not taken.
     """
     if sequence.cached is not None:
+      # Pages that are known for the same tokens may hold other experts.
+      self._note(sequence)
       self._pages.remember(
         sequence.cached, sequence.all_ids, sequence.request.adapter
       )

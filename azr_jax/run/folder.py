@@ -46,6 +46,7 @@ MUTABLE_KEYS = (
 # how sampling is batched.
 SCORING_MUTABLE_KEYS = (
   *MUTABLE_KEYS,
+  "prompts.digest",  # `trainer/user_prompts.py` checks it.
   "rollout.slots",
   "rollout.prompt_buckets",
   "rollout.prefill_tokens",

@@ -42,7 +42,9 @@ HEALTHY = {
   "staleness/max at most rollout.max_staleness; partial/budgets 1",
   "learner": "entropy falls slowly; grad_norm without spikes; skipped 0; "
   "correction/effective_fraction near 1; expert_load, the busiest expert's "
-  "tokens over the mean, does not grow (1 is even)",
+  "tokens over the mean, does not grow (1 is even); updates, the optimizer "
+  "steps of a pass, is learner.minibatches; kl_penalty, the mean that rewards "
+  "lose with learner.kl_in=reward, grows slowly",
   "time": "seconds per phase; verdict_wait near 0",
   "groups": "equal_fraction, dropped_fraction: zero-advantage groups, well "
   "below 1",

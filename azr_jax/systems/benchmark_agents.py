@@ -20,7 +20,7 @@ from azr_jax.systems.code_interpreter.codesteer import (
   CodeSteer,
   CodeSteerSettings,
 )
-from azr_jax.tasks.templates import PromptFormat
+from azr_jax.tasks.templates import PromptFormat, Templates
 from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
 AGENTS = agents.AGENTS
@@ -32,12 +32,15 @@ class AgentSettings(Protocol):
 
   Attributes:
     agents: the agents that answer; if empty, the model answers alone.
+    prompt_format: the built-in prompt format.
     arguments: extra arguments of the chat template, for `steer`.
     tool: limits of the code interpreter.
   """
 
   @property
   def agents(self) -> tuple[str, ...]: ...
+  @property
+  def prompt_format(self) -> str: ...
   @property
   def arguments(self) -> Mapping[str, Any]: ...
   @property
@@ -64,7 +67,8 @@ def build(
     executor: runs the agent's scripts.
     hosts: the processes over which scripts are distributed.
     sandbox: limits and libraries of the executor.
-    prompt_format: the prompts of `steer`: a format's name, or a user's.
+    prompt_format: how the solver of `steer` is asked: a format's name, or a
+      user's prompts.
 
   Raises:
     ValueError: the agent is unknown.
@@ -80,9 +84,10 @@ def build(
   jobs = SharedJobs(executor, hosts)
   steer = CodeSteer(
     jobs,
-    prompt_format,
+    settings.prompt_format,
     tool.libraries,
     settings.arguments,
+    prompt_format if isinstance(prompt_format, Templates) else None,
     **vars(settings.steer),
   )
   return agents.make(name, tool, jobs, steer.ask)

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from azr_jax.config import user_files
@@ -49,7 +49,7 @@ class PromptSettings(Settings):
   )
   digest: str = setting(
     "",
-    "hash of the prompts in the folder; set by the command",
+    "hash of each prompt that the results depend on; set by the command",
     expert=True,
   )
 
@@ -62,11 +62,14 @@ class Templates:
     folder: the folder, for error messages.
     files: the files that the folder may have.
     texts: the texts of those it has, with valid placeholders.
+    sources: the file of each prompt that the command asks with. Most prompts
+      have the name of their file; a benchmark's has the benchmark's name.
   """
 
   folder: str
   files: PromptFiles
   texts: Mapping[str, str]
+  sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __contains__(self, name: str) -> bool:
     return name in self.texts
@@ -98,21 +101,69 @@ class Templates:
     """
     for name in names:
       file = self.files[name]
-      if name not in self.texts and file.default is None:
+      if name not in self and file.default is None:
         raise ValueError(
           f"{_path(self.folder, name)}: there is no such file; expected a "
           f"prompt with {_braced(file.required)}"
         )
 
+  def digest_of(self, prompts: Collection[str]) -> str:
+    """Returns the hashes of some prompts, as `NAME=HASH NAME=HASH`.
+
+    Args:
+      prompts: keys of `sources`. Those without a file are left out.
+    """
+    texts = {
+      name: self.texts[file]
+      for name, file in sorted(self.sources.items())
+      if name in prompts and file in self
+    }
+    return " ".join(f"{name}={_hash(text)}" for name, text in texts.items())
+
   @property
   def digest(self) -> str:
-    """A hash of all texts."""
-    joined = repr(sorted(self.texts.items())).encode()
-    return hashlib.blake2b(joined, digest_size=8).hexdigest()
+    """The hashes of all prompts that the command asks with."""
+    return self.digest_of(self.sources)
 
 
 # The wording of prompts: the name of a built-in format, or a user's prompts.
 PromptFormat: TypeAlias = str | Templates
+
+
+def changed(digest: str, other: str, in_both: bool = False) -> list[str]:
+  """Returns the prompts whose texts differ between two digests.
+
+  Args:
+    digest: a digest of `Templates`; "" if all prompts are built in.
+    other: another one.
+    in_both: whether to leave out prompts that one of the two lacks.
+  """
+  hashes, others = _hashes(digest), _hashes(other)
+  names = sorted(
+    hashes.keys() & others.keys() if in_both else hashes.keys() | others.keys()
+  )
+  return [name for name in names if hashes.get(name) != others.get(name)]
+
+
+def joined(digest: str, other: str) -> str:
+  """Returns a digest of the prompts of two."""
+  hashes = _hashes(digest) | _hashes(other)
+  return " ".join(f"{name}={hashes[name]}" for name in sorted(hashes))
+
+
+def _hashes(digest: str) -> dict[str, str]:
+  pairs = (pair.rpartition("=") for pair in digest.split())
+  return {name: text_hash for name, _, text_hash in pairs}
+
+
+def _hash(text: str) -> str:
+  return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def present(folder: str) -> list[str]:
+  """Returns the names of a folder's prompts, without their suffix."""
+  found = pathlib.Path(folder).expanduser().glob(f"*{_SUFFIX}")
+  return sorted(path.name.removesuffix(_SUFFIX) for path in found)
 
 
 def read(folder: str, files: PromptFiles) -> Templates:
@@ -123,27 +174,29 @@ def read(folder: str, files: PromptFiles) -> Templates:
     files: the files that it may have.
 
   Raises:
-    ValueError: the folder or its prompts are missing, a file has an unknown
-      name, is not text, or has wrong placeholders.
+    ValueError: the folder or its prompts are missing, a file has another name,
+      is not text, or has wrong placeholders.
   """
-  found = sorted(pathlib.Path(folder).expanduser().glob(f"*{_SUFFIX}"))
-  if not found:
+  names = present(folder)
+  if not names:
     raise ValueError(
       f"{folder}: expected a folder with files such as "
       f"{next(iter(files))}{_SUFFIX}"
     )
   texts = {}
-  for path in found:
-    name = path.name.removesuffix(_SUFFIX)
+  for name in names:
+    path = _path(folder, name)
     if name not in files:
       known = ", ".join(f"{one}{_SUFFIX}" for one in files)
-      raise ValueError(f"{path}: expected one of the names {known}")
+      raise ValueError(
+        f"{path}: this command uses no such prompt; expected only {known}"
+      )
     with user_files.reading(path, "a prompt as UTF-8 text"):
       text = path.read_bytes().decode(user_files.ENCODING)
     text = text.replace("\r\n", "\n")
     _check(path, files[name], text)
     texts[name] = text.removesuffix("\n")
-  return Templates(folder, files, texts)
+  return Templates(folder, files, texts, dict(zip(texts, texts, strict=True)))
 
 
 def _path(folder: str, name: str) -> pathlib.Path:

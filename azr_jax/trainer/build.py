@@ -44,6 +44,7 @@ from azr_jax.learner.settings import (
 from azr_jax.models import (
   adapters,
   attention,
+  expert_sharding,
   load,
   presets,
   rope,
@@ -227,8 +228,11 @@ def build(
   c = sizes.for_step(settings, workload)
   # Both meshes are checked before a model is downloaded.
   mesh = learner_mesh(c)
-  sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
+  layout.rollout_mesh(c.rollout.mesh, mesh)
   source = load.resolve(c.model.source, c.model.cache_dir)
+  sampling_mesh = layout.rollout_mesh(
+    c.rollout.mesh, mesh, source.config.experts
+  )
   frozen.check_adapters(c.lora, source.lora, "config.model.source")
   messages.announce_model(source, c.rollout.longest + 1)
   rules = c.sharding.rules()
@@ -300,7 +304,7 @@ def build_policy_model(
   c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> transformer.Transformer:
   """Builds the decoder of a policy that is sampled and trained on a mesh."""
-  sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
+  sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh, config.experts)
   is_shared = frozen.is_shared(
     c.lora, c.rollout, c.model.dtype, mesh, sampling_mesh
   )
@@ -385,7 +389,11 @@ def build_model(
     critic_size: the same of a critic of this shape; 0 without a critic.
     reference: whether a reference policy is kept.
     lora: section `lora` of the configuration.
+
+  Raises:
+    ValueError: the mesh cannot split the experts.
   """
+  expert_sharding.check(config, mesh, rules, "config.mesh.expert")
   micro_rows = mesh_lib.padded_rows(rows.micro_rows, mesh) if rows else 1
   trained = None
   if lora.adapters is not None:

@@ -170,9 +170,8 @@ def score_all(
   if select_data and not select:
     raise ValueError(f"--select_data={select_data}: expected --select, too")
   settings = train_settings.read(train_settings.EvaluateSettings, config)
-  settings, _ = scoring.read_prompts(settings)
-  for names in filter(None, (benchmark, select)):
-    registry.names(names)  # Raises before anything is scored.
+  every = registry.names(",".join(filter(None, (benchmark, select))))
+  settings, _ = scoring.read_prompts(settings, workdir, every)
   identity = {
     "model": model_spec,
     "config": settings_lib.as_dict(settings),
@@ -182,22 +181,22 @@ def score_all(
     "select": select,
     "select_data": select_data,
   }
-  with scoring.open_scores(workdir, settings, identity, FILE) as run:
+  with scoring.open_scores(workdir, settings, identity, (FILE,)) as run:
     found = _read(run, select)
 
-    def scorer(names: str, paths: str) -> _Score:
+    def scorer(names: str, paths: str, beside: str) -> _Score:
       return lambda step, folder: scoring.evaluate(
-        config, model_spec, names, str(folder), paths, limit, step
+        config, model_spec, names, str(folder), paths, limit, step, beside
       )
 
     steps = checkpoint_reading.finished_steps(storage.resolve(model_spec))
     run.hosts.assert_equal("checkpoints", steps)
     if not select:
-      score = scorer(benchmark, data)
+      score = scorer(benchmark, data, "")
       _score_steps(run, found, found.scores, model_spec, steps, score)
       return found
     found.shared = _shared(benchmark, data, select, select_data)
-    score = scorer(select, select_data)
+    score = scorer(select, select_data, benchmark)
     _score_steps(run, found, found.validation, model_spec, steps, score)
     assert found.chosen is not None
     ends = sorted({found.chosen, found.last})
@@ -205,7 +204,7 @@ def score_all(
     found.scores = {
       step: scores for step, scores in found.scores.items() if step in ends
     }
-    score = scorer(benchmark, data)
+    score = scorer(benchmark, data, select)
     _score_steps(run, found, found.scores, model_spec, ends, score)
     return found
 

@@ -3,14 +3,22 @@
 import dataclasses
 
 from azr_jax.config.settings import setting
-from azr_jax.evals import prompt_formats, registry
+from azr_jax.evals import (
+  livecodebench,
+  mathematics,
+  program_tasks,
+  prompt_formats,
+  registry,
+)
+from azr_jax.evals.benchmark import Benchmark
 from azr_jax.evals.livecodebench_files import ContestSettings
 from azr_jax.evals.mathematics import MathematicsSettings
-from azr_jax.evals.program_tasks import TRAINING
+from azr_jax.evals.program_tasks import TRAINING, SolverPrompt
 from azr_jax.systems.benchmark_agents import AGENTS, SteerSettings
 from azr_jax.tasks.chats import ChatSettings
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
 from azr_jax.tasks.programs import prompts as program_prompts
+from azr_jax.tasks.templates import Templates
 from azr_jax.tools.python_tool import PythonToolSettings
 
 # Formats of the public benchmarks, then of this package's own.
@@ -63,7 +71,8 @@ class PeriodicSettings(ChatSettings):
   )
   prompt_format: str = setting(
     "full",
-    "prompt format; training uses the solver's training prompts and grading",
+    "prompt format; training uses the solver's training prompts and grading; "
+    "with prompts.templates only training has an effect",
     paper="that of training; AZR: training",
     choices=(TRAINING, *PROMPT_FORMATS),
   )
@@ -75,13 +84,41 @@ class PeriodicSettings(ChatSettings):
       raise self.invalid("samples", "1, because evaluation.temperature=0.0")
     _check_chat(self, self.prompt_format)
 
+  @property
+  def names(self) -> tuple[str, ...]:
+    """The benchmarks that are due at some step.
+
+    Raises:
+      ValueError: there is no such benchmark.
+    """
+    due = self.every and self.benchmarks
+    return registry.names(self.benchmarks) if due else ()
+
+  def benchmark(
+    self, name: str, solver_prompt: SolverPrompt | None = None
+  ) -> Benchmark:
+    """Returns a benchmark with the prompts and grading of these settings.
+
+    Args:
+      name: one of `names`.
+      solver_prompt: training's prompt of a program task, if it has one.
+    """
+    benchmark = mathematics.with_grading(
+      registry.find(name), **vars(self.mathematics)
+    )
+    if self.prompt_format != TRAINING:
+      return benchmark
+    return program_tasks.with_training_prompt(benchmark, solver_prompt)
+
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkSettings(ChatSettings):
   """Prompts and limits of `azr_jax.evaluate`."""
 
   prompt_format: str = setting(
-    "compact", "prompt format", choices=PROMPT_FORMATS
+    "compact",
+    "prompt format; with prompts.templates, of CodeSteer's own requests alone",
+    choices=PROMPT_FORMATS,
   )
   samples: int = setting(1, "responses per item", minimum=1)
   max_tokens: str = setting(
@@ -116,6 +153,34 @@ class BenchmarkSettings(ChatSettings):
   def longest(self, benchmark: str) -> int | None:
     """Returns a benchmark's own completion limit in tokens, or None."""
     return registry.numbers(self.max_tokens).get(benchmark)
+
+  def benchmark(self, name: str) -> Benchmark:
+    """Returns a benchmark with the grading of these settings.
+
+    Args:
+      name: a name of `evals/registry.py`.
+    """
+    if name == livecodebench.NAME:
+      return livecodebench.for_release(**vars(self.livecodebench))
+    return mathematics.with_grading(
+      registry.find(name), **vars(self.mathematics)
+    )
+
+
+def check_beside_templates(
+  settings: ChatSettings, section: str, templates: Templates | None
+) -> None:
+  """Rejects arguments of a chat template, which a user's prompts replace.
+
+  Args:
+    section: the name of the section.
+    templates: the user's prompts; None if the built-in ones are used.
+  """
+  if templates is not None and settings.chat_template_kwargs:
+    raise settings.invalid(
+      "chat_template_kwargs",
+      "'' with prompts.templates, which have the whole prompt",
+    ).inside(section)
 
 
 def _check_chat(settings: ChatSettings, prompt_format: str) -> None:

@@ -322,7 +322,9 @@ def load_policy(
   mesh = mesh_lib.make_mesh(settings.mesh.sizes())
   layout.rollout_mesh(settings.rollout.mesh, mesh)  # Checked before a download.
   loaded = load_model(settings, spec, mesh, step, samples=True, adds=stack)
-  source, rollout = loaded.source, settings.rollout
+  source = loaded.source
+  # Nothing trains on these samples.
+  rollout = dataclasses.replace(settings.rollout, router_replay=False)
   if workload is not None:
     rollout = sizes.for_workload(rollout, workload(source.tokenizer))
   longest = 0 if keeps_to_context else rollout.longest + 1

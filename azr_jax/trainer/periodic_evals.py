@@ -11,7 +11,6 @@ from jaxtyping import Array, Key
 from azr_jax import types
 from azr_jax.evals import items as items_lib
 from azr_jax.evals import (
-  mathematics,
   program_tasks,
   questions,
   registry,
@@ -207,10 +206,7 @@ def build(
     ValueError: a benchmark needs an agent or a prompt that the system lacks,
       or its data cannot be read.
   """
-  names = evaluation.every and evaluation.benchmarks
-  benchmarks = {}
-  if names:
-    benchmarks = _read(evaluation, templates, system, tokenizer, say)
+  benchmarks = _read(evaluation, templates, system, tokenizer, say)
   agents = {one.name: _agent(system, one.name) for one in benchmarks}
   # The questions' prompt offers a Python tool; a system without one would
   # score too low.
@@ -259,8 +255,11 @@ def _read(
       training prompts has no counterpart in training.
   """
   prompt_format = templates or evaluation.prompt_format
-  names = registry.names(evaluation.benchmarks)
-  paths = registry.paths(names, evaluation.data)
+  names = evaluation.names
+  paths = registry.paths(names, evaluation.data) if names else {}
+  solver_prompt = None
+  if isinstance(system, SolvesPrograms):
+    solver_prompt = system.solver_prompt
   benchmarks: dict[Benchmark, ItemOptions] = {}
   for name in names:
     options = ItemOptions(
@@ -271,15 +270,9 @@ def _read(
       evaluation.arguments,
       evaluation.prefill,
     )
-    benchmark = mathematics.with_grading(
-      registry.find(name), **vars(evaluation.mathematics)
+    benchmark = program_tasks.in_format(
+      evaluation.benchmark(name, solver_prompt), prompt_format
     )
-    if evaluation.prompt_format == program_tasks.TRAINING:
-      benchmark = program_tasks.with_training_prompt(
-        benchmark,
-        system.solver_prompt if isinstance(system, SolvesPrograms) else None,
-      )
-    benchmark = program_tasks.in_format(benchmark, prompt_format)
     try:
       benchmark = benchmark.with_items(
         items_lib.items_of(benchmark, options, say)

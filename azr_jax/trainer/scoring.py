@@ -9,7 +9,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import ml_collections
 
@@ -17,15 +17,12 @@ from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
 from azr_jax.evals import items as items_lib
 from azr_jax.evals import (
-  livecodebench,
-  mathematics,
   program_tasks,
   questions,
   registry,
   runner,
   score_files,
   table,
-  template_folder,
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.evals.items import ItemOptions
@@ -39,13 +36,11 @@ from azr_jax.run.folder import SCORING_MUTABLE_KEYS
 from azr_jax.run.session import Run
 from azr_jax.systems import benchmark_agents
 from azr_jax.systems import registry as systems
-from azr_jax.tasks.templates import PromptFormat, Templates
-from azr_jax.trainer import build, loading, sizes
+from azr_jax.tasks.templates import Templates
+from azr_jax.trainer import build, loading, sizes, user_prompts
 from azr_jax.trainer import settings as train_settings
+from azr_jax.trainer.evaluation_settings import BenchmarkSettings
 from azr_jax.trainer.settings import EvaluateSettings
-
-# Settings of a command that scores answers.
-SettingsT = TypeVar("SettingsT", bound=EvaluateSettings)
 
 RESULTS = score_files.RESULTS
 # Keys of a results file. Scores are merged only if all of these are equal.
@@ -61,6 +56,7 @@ def evaluate(
   data: str = "",
   limit: int = 0,
   step: int | None = None,
+  beside: str = "",
 ) -> dict[str, float]:
   """Scores a model on benchmarks and returns the scores.
 
@@ -77,38 +73,37 @@ def evaluate(
     limit: the maximum number of items per benchmark. 0 means the benchmark's
       default, which is all items unless its paper takes fewer.
     step: the checkpoint of the run folder. None means the newest.
+    beside: other benchmarks, whose prompts the user's folder may have.
 
   Raises:
     ValueError: a config value, model, benchmark or data is invalid, or the
       folder has results of a different evaluation.
   """
   settings = train_settings.read(EvaluateSettings, config)
-  settings, templates = read_prompts(settings)
   names = registry.names(benchmark)
   paths = registry.paths(names, data)
   _require_data(names, paths, benchmark)
+  left_out = _without_data(names, paths)
+  names = [name for name in names if name not in left_out]
+  agent_names = benchmark_agents.agent_names(settings.evaluate, names)
+  settings, templates = read_prompts(
+    settings, workdir, names, registry.names(beside) if beside else ()
+  )
   identity = _identity(settings, model_spec, data, limit, step)
   with open_scores(workdir, settings, identity) as run:
-    names = _with_data(names, paths, run)
-    agent_names = benchmark_agents.agent_names(settings.evaluate, names)
+    for name in left_out:
+      run.print_status(f"{name} is left out: it needs --data={name}=PATH")
+    user_prompts.print_differing(templates, model_spec, run)
     if any(agent_names):
       require_same_sandbox(settings, model_spec)
-    how = ItemOptions(
-      "",
-      limit,
-      templates or settings.evaluate.prompt_format,
-      settings.evaluate.samples,
-      settings.evaluate.arguments,
-      settings.evaluate.prefill,
-    )
+    how = _how(settings.evaluate, templates, limit)
     # Read all data before the weights, and build all prompts before sampling:
     # an error should show up now, not hours later.
+    say = run.print_status
     opened = collections.deque(
       pair
       for name in names
-      for pair in _open(
-        name, paths, agent_names, settings, how, run.print_status
-      )
+      for pair in _open(name, paths, agent_names, settings, how, say)
     )
     _print_limits(opened, settings, run)
     policy = loading.load_policy(
@@ -133,6 +128,48 @@ def evaluate(
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
     return scores
+
+
+def read_prompts(
+  settings: EvaluateSettings,
+  workdir: str,
+  names: Sequence[str],
+  beside: Sequence[str] = (),
+) -> tuple[EvaluateSettings, Templates | None]:
+  """Returns settings with the digest of the user's prompts, and the prompts.
+
+  Args:
+    settings: the command's settings.
+    workdir: the folder of records.
+    names: the benchmarks to ask.
+    beside: other benchmarks, whose prompts the user's folder may have.
+
+  Raises:
+    ValueError: as for `user_prompts.read_for_scores`.
+  """
+  agents = benchmark_agents.agent_names(settings.evaluate, names)
+  asked = [
+    benchmark
+    for name in dict.fromkeys((*names, *beside))
+    for benchmark, _ in _by_agents(name, agents, settings)
+  ]
+  return user_prompts.read_for_scores(
+    settings, workdir, benchmarks=asked, agents=agents
+  )
+
+
+def _how(
+  settings: BenchmarkSettings, templates: Templates | None, limit: int
+) -> ItemOptions:
+  """Returns how to ask benchmarks, whose data are not yet named."""
+  return ItemOptions(
+    "",
+    limit,
+    templates or settings.prompt_format,
+    settings.samples,
+    settings.arguments,
+    settings.prefill,
+  )
 
 
 def _request(
@@ -210,24 +247,6 @@ def _print_limits(
       )
 
 
-def read_prompts(
-  settings: SettingsT,
-) -> tuple[SettingsT, Templates | None]:
-  """Returns settings with the digest of the user's prompts, and the prompts.
-
-  Args:
-    settings: a configuration with a section `prompts`.
-
-  Raises:
-    Invalid: a prompt is wrong, or differs from the section's digest.
-  """
-  templates = template_folder.read(**vars(settings.prompts))
-  if templates is None:
-    return settings, None
-  prompts = dataclasses.replace(settings.prompts, digest=templates.digest)
-  return dataclasses.replace(settings, prompts=prompts), templates
-
-
 def identity_of(
   settings: EvaluateSettings, model_spec: str, step: int | None = None
 ) -> dict[str, Any]:
@@ -276,7 +295,7 @@ def open_scores(
   workdir: str,
   settings: EvaluateSettings,
   identity: dict[str, Any],
-  marker_file: str = "*.jsonl",
+  marker_files: Sequence[str] = user_prompts.RECORDS,
 ) -> contextlib.AbstractContextManager[Run]:
   """Opens a records folder, which may hold records of the same identity.
 
@@ -284,7 +303,7 @@ def open_scores(
     workdir: the folder.
     settings: the command's settings.
     identity: everything that the records depend on.
-    marker_file: a pattern of files that exist once there are records.
+    marker_files: patterns of files that exist once there are records.
 
   Raises:
     ValueError: the folder holds records of another identity.
@@ -294,7 +313,7 @@ def open_scores(
     identity,
     settings.hosts.timeout_s,
     mutable_keys=tuple(f"config.{key}" for key in SCORING_MUTABLE_KEYS),
-    marker_files=(marker_file,),
+    marker_files=marker_files,
     section="",
     stops_after_step=False,
     defaults={"config": settings_lib.as_dict(type(settings)())},
@@ -330,30 +349,33 @@ def _open(
   Raises:
     ValueError: the data cannot be read, or an agent cannot answer it.
   """
-  benchmark = _benchmark(name, settings, how.prompt_format)
   data = dataclasses.replace(how, data=paths.get(name, ""))
-  benchmark = benchmark.with_items(items_lib.items_of(benchmark, data, say))
-  opened = []
-  for agent in agent_names:
-    by_agent = benchmark
-    if agent:
-      by_agent = questions.answered_by(
-        benchmark, agent, settings.evaluate.agents
-      )
-    opened.append((by_agent, agent))
-  return opened
+  items = items_lib.items_of(settings.evaluate.benchmark(name), data, say)
+  return [
+    (program_tasks.in_format(one, how.prompt_format).with_items(items), agent)
+    for one, agent in _by_agents(name, agent_names, settings)
+  ]
 
 
-def _benchmark(
-  name: str, settings: EvaluateSettings, prompt_format: PromptFormat
-) -> Benchmark:
-  """Returns a benchmark with the configured grading and prompts."""
-  if name == livecodebench.NAME:
-    return livecodebench.for_release(**vars(settings.evaluate.livecodebench))
-  benchmark = mathematics.with_grading(
-    registry.find(name), **vars(settings.evaluate.mathematics)
+def _by_agents(
+  name: str, agent_names: Sequence[str], settings: EvaluateSettings
+) -> list[tuple[Benchmark, str]]:
+  """Returns a benchmark as each agent is asked it, with the agent's name.
+
+  Raises:
+    ValueError: an agent cannot answer it.
+  """
+  benchmark, agents = (
+    settings.evaluate.benchmark(name),
+    settings.evaluate.agents,
   )
-  return program_tasks.in_format(benchmark, prompt_format)
+  return [
+    (
+      questions.answered_by(benchmark, agent, agents) if agent else benchmark,
+      agent,
+    )
+    for agent in agent_names
+  ]
 
 
 def _score(
@@ -407,16 +429,6 @@ def _require_data(
         f"benchmark {name!r}: expected --data={name}=PATH, because it has no "
         "public source that can be read"
       )
-
-
-def _with_data(
-  names: Sequence[str], paths: dict[str, str], run: Run
-) -> tuple[str, ...]:
-  """Returns the benchmarks that have data, and prints which are skipped."""
-  left_out = _without_data(names, paths)
-  for name in left_out:
-    run.print_status(f"{name} is left out: it needs --data={name}=PATH")
-  return tuple(name for name in names if name not in left_out)
 
 
 def _without_data(names: Sequence[str], paths: dict[str, str]) -> list[str]:

@@ -43,6 +43,7 @@ from azr_jax.tasks.templates import PromptSettings, Templates
 from azr_jax.trainer.evaluation_settings import (
   BenchmarkSettings,
   PeriodicSettings,
+  check_beside_templates,
 )
 
 
@@ -284,14 +285,13 @@ def read_train(config: ml_collections.ConfigDict) -> ExperimentSettings:
         "paused groups",
       )
     cls.check(settings, c.rollout)
-    needed, evaluation = cls.prompt_files(settings), c.evaluation
-    templates = template_folder.read(**vars(c.prompts), needed=needed)
-    if templates is not None and not (needed or evaluation.every):
-      raise Invalid(
-        "prompts.templates",
-        f"={c.prompts.templates!r}: expected '', because system {cls.name!r} "
-        "writes its own prompts and evaluation.every=0",
-      )
+    evaluation = c.evaluation
+    templates = template_folder.read(
+      **vars(c.prompts),
+      needed=cls.prompt_files(settings),
+      benchmarks=map(evaluation.benchmark, evaluation.names),
+    )
+    check_beside_templates(evaluation, "evaluation", templates)
     if evaluation.every and not (evaluation.benchmarks or about.has_evaluation):
       raise Invalid(
         "evaluation.benchmarks",
@@ -345,7 +345,8 @@ class CorpusSettings(Settings):
   epochs: float = setting(
     0.0,
     "passes over the corpus, which replace train.steps; the warm-up and a "
-    "decay to the last step scale with it; 0: train.steps",
+    "decay to the last step scale with it; the run's config has the steps and "
+    "the schedule that follow; 0: train.steps",
     paper="R1-CI: 3",
     minimum=0,
   )

@@ -10,8 +10,6 @@ The life of the data:
 """
 
 import contextlib
-import dataclasses
-import math
 import pathlib
 import time
 from typing import Any
@@ -40,7 +38,6 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.run import console, nonfinite, sigterm, starts, storage
-from azr_jax.run import folder as folder_lib
 from azr_jax.run import metrics as metrics_lib
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
@@ -51,6 +48,7 @@ from azr_jax.trainer import (
   loading,
   messages,
   sft_batches,
+  sft_plan,
   sizes,
   speed,
 )
@@ -72,7 +70,9 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   mesh = build.learner_mesh(c)
   batches, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", batches.tokens)
-  c = planned(c, batches.per_epoch)
+  c = sft_plan.keep(c, batches.per_epoch, run)
+  if c.lora.adapters is not None:
+    peft_io.check(source.config, c.lora.adapters, source.spec)
 
   model, learner = _build_learner(c, source, mesh)
   rules = c.sharding.rules()
@@ -82,7 +82,7 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     learner.abstract,
     mesh,
     memory.available_bytes(),
-    may_choose=folder_lib.begun_config(run.folder) is None,
+    may_choose=not sft_plan.has_trained(run),
     base=learner.base,
   )
   chip = speed.chip_of(mesh)
@@ -294,11 +294,7 @@ def _prepare(
   longest = max(len(example.token_ids) for example in examples)
   messages.announce_model(source, longest, "config.learner.row_length")
   batches = _batches(examples, c)
-  steps = planned(c, batches.per_epoch).train.steps
-  run.print_status(
-    f"{steps} steps are {steps / batches.per_epoch:.2f} epochs of "
-    f"{len(examples)} conversations"
-  )
+  run.print_status(sft_plan.describe(c, batches.per_epoch, len(examples)))
   return batches, source
 
 
@@ -334,35 +330,8 @@ def _batches(
   count = c.data.conversations
   if not count:
     return sft_batches.of_rows(examples, rows, c.learner.micro_rows, c.seed)
-  steps = planned(c, len(examples) / count).train.steps
+  steps = sft_plan.of_epochs(c, len(examples) / count).train.steps
   return sft_batches.of_conversations(examples, count, rows, steps, c.seed)
-
-
-def planned(
-  c: SupervisedTrainSettings, per_epoch: float
-) -> SupervisedTrainSettings:
-  """Returns settings whose number of steps is that of `data.epochs`, if given.
-
-  A decay that ends with the run still does, and the warm-up keeps its share.
-
-  Args:
-    c: settings, as the config has them.
-    per_epoch: steps per epoch.
-  """
-  if not c.data.epochs:
-    return c
-  steps, optimizer = math.ceil(c.data.epochs * per_epoch), c.optimizer
-  warmup = round(optimizer.warmup_steps * steps / c.train.steps)
-  ends = optimizer.decay_steps == c.train.steps
-  return dataclasses.replace(
-    c,
-    train=dataclasses.replace(c.train, steps=steps),
-    optimizer=dataclasses.replace(
-      optimizer,
-      warmup_steps=min(warmup, steps - 1),
-      decay_steps=steps if ends else optimizer.decay_steps,
-    ),
-  )
 
 
 def _example(ids: list[int], loss_mask: list[bool]) -> packing.TrainingExample:

@@ -109,8 +109,10 @@ def for_step(
     is_open = c.evaluation.every or rollout.max_staleness
     if not is_open and not rollout.cache_gib:
       rollout = for_workload(rollout, Workload(load.sequences))
+  # No micro-batch has responses of several minibatches.
+  most = -(-max(trained, 1) // learner.minibatches)
   learner = dataclasses.replace(
-    learner, micro_rows=min(learner.micro_rows, max(trained, 1))
+    learner, micro_rows=min(learner.micro_rows, most)
   )
   return dataclasses.replace(c, rollout=rollout, learner=learner)
 
@@ -407,6 +409,7 @@ def fitted(
   responses: int,
   bounds: Memory | None = None,
   devices: int = 1,
+  minibatches: int = 1,
 ) -> dict[str, Any]:
   """Returns the sizes of a training config, by dotted key.
 
@@ -416,6 +419,8 @@ def fitted(
     responses: the responses per step.
     bounds: the memory limits; None if unknown.
     devices: the number of devices that share a micro-batch's rows.
+    minibatches: the number of the policy's optimizer steps per update, each
+      with micro-batches of its own.
   """
   buckets = prompt_buckets(longest_prompt)
   row_length = -(-(buckets[-1] + max_tokens) // 8) * 8
@@ -429,8 +434,9 @@ def fitted(
       most_rows = min(most_rows, bounds.device_rows(row_length))
   most_rows *= devices
   # The fewest micro-batches that have a row per response, evenly filled.
-  micro_batches = -(-responses // most_rows)
-  micro_rows = -(-responses // micro_batches)
+  most_of_part = -(-responses // minibatches)
+  micro_batches = -(-most_of_part // most_rows)
+  micro_rows = -(-most_of_part // micro_batches)
   micro_rows += -micro_rows % devices  # Devices have equally many rows.
   return {
     "rollout.prompt_buckets": buckets,
@@ -438,6 +444,6 @@ def fitted(
     "rollout.decode_chunk": min(32, max_tokens),
     "learner.row_length": row_length,
     "learner.micro_rows": micro_rows,
-    "learner.max_micro_batches": micro_batches,
+    "learner.max_micro_batches": micro_batches * minibatches,
     "learner.chunk_tokens": min(chunk_tokens, micro_rows * row_length),
   }

@@ -6,7 +6,7 @@ import ml_collections
 
 from azr_jax.parallel import memory
 from azr_jax.run import folder, profiling, session, storage
-from azr_jax.trainer import build, loop, sizes
+from azr_jax.trainer import build, loop, sizes, user_prompts
 from azr_jax.trainer.settings import ExperimentSettings, train_config
 
 
@@ -40,8 +40,9 @@ def train(
   begun_with = folder.begun_config(storage.resolve(workdir))
   kept, values = sizes.as_begun(checked.shared, config, begun_with)
   checked = dataclasses.replace(checked, shared=kept)
-  if checked.templates is not None:
-    values["prompts"]["digest"] = checked.templates.digest
+  values["prompts"]["digest"] = user_prompts.digest_of_run(
+    checked, workdir, begun_with
+  )
   with session.open_run(
     workdir,
     values,

@@ -1,5 +1,7 @@
 """Several optimizer steps on a batch, against NumPy on a two-layer model."""
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -182,6 +184,77 @@ def test_a_critic_s_step_on_the_whole_batch_is_a_mean_over_it(aggregation):
   whole = batch_of(1, aggregation)
   want = whole.loss_weights.sum()
   assert loss == pytest.approx(want, rel=0.1 if aggregation[0] == "s" else 1e-5)
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_sum"])
+def test_a_part_without_a_share_is_not_counted(aggregation):
+  """The weights of the other two parts add up to 2."""
+  packed = batch_of(3, aggregation)
+  is_second = present(packed.minibatch) == 2
+  without = {"loss_mask": 0.0, "loss_weights": 0.0}
+  if aggregation in packing.SUMS:
+    without["segment_ids"] = 0
+  packed = packed.replace(
+    **{
+      name: np.where(is_second, value, getattr(packed, name))
+      for name, value in without.items()
+    }
+  )
+  batch = update.to_micro_batches(packed, MICRO_ROWS)
+  fractions = critic_update._fractions(batch, aggregation)
+  assert float(fractions.sum()) == pytest.approx(2.0, rel=1e-5)
+
+
+def pass_of(**values):
+  """Returns the metrics of a pass, from lists of values of its steps."""
+  count = len(values["tokens"])
+
+  def one_step(state, batch, fixed, number):
+    del batch, fixed
+    step = {
+      name.replace("__", "/"): jnp.float32(listed[int(number) - 1])
+      for name, listed in {"skipped": [0] * count, **values}.items()
+    }
+    named = {
+      name if "/" in name else f"learner/{name}": value
+      for name, value in step.items()
+    }
+    return state, named
+
+  step = cast(update.Update, one_step)
+  one_pass = minibatches.make_pass(step, count)
+  _, metrics = one_pass(None, None, None)  # pyrefly: ignore[bad-argument-type] - `one_step` reads none.
+  return {name: float(value) for name, value in metrics.items()}
+
+
+def test_the_gap_to_the_sampler_is_that_of_the_first_step():
+  found = pass_of(
+    tokens=[2, 1],
+    rollout__logprob_gap=[0.25, 4.0],
+    rollout__logprob_gap_max=[0.5, 8.0],
+    rollout__router_gap=[0.125, 1.0],
+    entropy=[1.0, 4.0],
+  )
+  assert found["rollout/logprob_gap"] == 0.25
+  assert found["rollout/logprob_gap_max"] == 0.5
+  assert found["rollout/router_gap"] == 0.125
+  assert found["learner/entropy"] == 2.0
+  assert found["learner/updates"] == 2
+
+
+def test_a_skipped_step_shows_in_the_loss_and_in_no_other_mean():
+  found = pass_of(
+    tokens=[2, 1, 1],
+    skipped=[0, 1, 0],
+    loss=[1.0, np.nan, 1.0],
+    entropy=[1.0, np.nan, 4.0],
+    weight_max=[1.0, np.nan, 3.0],
+  )
+  assert np.isnan(found["learner/loss"]) and found["learner/skipped"] == 1
+  assert found["learner/entropy"] == 2.0 and found["learner/weight_max"] == 3.0
+  assert found["learner/updates"] == 2
+  none = pass_of(tokens=[1, 0], skipped=[1, 0], entropy=[np.nan, 0.0])
+  assert np.isnan(none["learner/entropy"]) and none["learner/updates"] == 0
 
 
 def test_each_minibatch_needs_a_micro_batch():

@@ -316,8 +316,14 @@ def test_none_is_chosen_where_no_covariance_is_inside():
 def test_a_penalty_of_rewards_needs_a_reward_per_token():
   with pytest.raises(Invalid, match="kl_in='reward': expected 'loss' with"):
     LearnerSettings(kl_in="reward", kl_coef=0.1)
-  with pytest.raises(Invalid, match="kl_estimator='full': expected an est"):
-    LearnerSettings(kl_in="reward", estimator="gae", kl_estimator="full")
+  with pytest.raises(
+    Invalid, match="kl_estimator='full': expected k1, k2 or k3 with"
+  ):
+    LearnerSettings(
+      kl_in="reward", kl_coef=0.1, estimator="gae", kl_estimator="full"
+    )
+  with pytest.raises(Invalid, match="kl_in='reward': expected 'loss' with .*0"):
+    LearnerSettings(kl_in="reward", estimator="gae")
   c = LearnerSettings(kl_in="reward", estimator="gae", kl_coef=0.1)
   assert (c.kl_reward_coef, c.kl_loss_coef) == (0.1, 0.0)
 

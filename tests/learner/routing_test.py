@@ -13,7 +13,7 @@ from learner import tiny_updates
 
 from azr_jax.learner import train_state, update
 from azr_jax.learner.objective import Fixed
-from azr_jax.models import experts, products, transformer
+from azr_jax.models import expert_sharding, experts, products, transformer
 from azr_jax.models.config import ExpertShape
 from azr_jax.parallel import mesh as mesh_lib
 
@@ -38,7 +38,7 @@ def parts(mesh):
   """Returns what initializes and updates a state on a mesh."""
   model = MODEL.clone(
     multiply=products.make(mesh, RULES),
-    compute_experts=experts.make(mesh, RULES),
+    compute_experts=expert_sharding.make(mesh, RULES, tokens=1),
   )
   optimizer = optax.sgd(1.0)
   shardings = train_state.state_shardings(

@@ -10,7 +10,9 @@ import pytest
 
 from azr_jax.models import (
   adapters,
-  experts,
+  expert_mlps,
+  expert_sharding,
+  operations,
   peft_io,
   presets,
   products,
@@ -20,11 +22,12 @@ from azr_jax.models import (
   weight_loading,
 )
 from azr_jax.models.adapters import Lora
-from azr_jax.models.config import ExpertShape
+from azr_jax.models.config import ClampedSwiglu, ExpertShape
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
 from tests import rollout_model
 from tests.models import adapter_math
+from tests.typed import present
 
 RULES = ShardingSettings().rules()
 CONFIG = dataclasses.replace(
@@ -34,6 +37,16 @@ CONFIG = dataclasses.replace(
   experts=ExpertShape(4, 2, 24),
 )
 MODEL = transformer.Transformer(CONFIG)
+CLAMP = ClampedSwiglu(1.702, 0.5)
+GPT_OSS = transformer.Transformer(
+  dataclasses.replace(
+    rollout_model.CONFIG,
+    family="gpt_oss",
+    tie_embeddings=False,
+    **dict(qkv_bias=True, o_bias=True, sinks=True, windows=(8, 0)),
+    experts=ExpertShape(4, 2, 32, biases=True, clamp=CLAMP),
+  )
+)
 # A row without padding, a row with two sequences, and a row of one token, whose
 # experts all of its positions choose.
 TOKENS = np.random.default_rng(3).integers(1, 128, (4, 12))
@@ -72,8 +85,10 @@ def assert_near(got, want, atol=1e-5):
   )
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_experts_are_the_sum_over_all_by_formula(platform):
+@pytest.mark.parametrize(
+  "platform, clamp", [("cpu", CLAMP), ("gpu", None), ("tpu", None)]
+)
+def test_experts_are_the_sum_over_all_by_formula(platform, clamp):
   """Expert 0 gets every token, 3 gets none, and 5 is no expert."""
   rng = np.random.default_rng(0)
   T, X, D, F = 40, 5, 32, 48
@@ -82,81 +97,104 @@ def test_experts_are_the_sum_over_all_by_formula(platform):
     (rng.normal(size=shape) / 5).astype(np.float32)
     for shape in ((X, D, F), (X, D, F), (X, F, D))
   ]
+  biases = [rng.normal(size=(X, n)).astype(np.float32) for n in (F, F, D)]
   weights = rng.uniform(size=(2, T // 2, 2)).astype(np.float32)
   others = rng.choice([1, 2, 4, 5], T)
   chosen = np.stack([np.zeros(T), others], -1).reshape(2, T // 2, 2)
   chosen = jnp.asarray(chosen, jnp.int32)
 
-  def by_formula(x, weights, kernels):
-    gate, up = (jnp.einsum("bsd,xdf->bsxf", x, w) for w in kernels[:2])
-    y = jnp.einsum("bsxf,xfd->bsxd", jax.nn.silu(gate) * up, kernels[2])
+  def by_formula(x, weights, kernels, biases):
+    gate, up, last = (b[None, None] for b in biases)
+    gate += jnp.einsum("bsd,xdf->bsxf", x, kernels[0])
+    up += jnp.einsum("bsd,xdf->bsxf", x, kernels[1])
+    if clamp is None:
+      hidden = jax.nn.silu(gate) * up
+    else:
+      gate = jnp.minimum(gate, 0.5)
+      hidden = (
+        (jnp.clip(up, -0.5, 0.5) + 1) * gate / (1 + jnp.exp(-1.702 * gate))
+      )
+    y = jnp.einsum("bsxf,xfd->bsxd", hidden, kernels[2]) + last
     is_chosen = jax.nn.one_hot(chosen, X)
     return jnp.einsum("bsxd,bskx,bsk->bsd", y, is_chosen, weights)
 
-  def by_groups(x, weights, kernels):
-    each = experts.Projections(*map(experts.ExpertParams, kernels))
-    return experts.compute(
-      *(x, weights, chosen, each, 1.0), platform=platform, interpret=True
+  def by_groups(x, weights, kernels, biases):
+    each = expert_mlps.Projections(
+      *(
+        expert_mlps.ExpertParams(kernel, bias=bias)
+        for kernel, bias in zip(kernels, biases, strict=True)
+      )
+    )
+    return expert_mlps.compute(
+      *(x, weights, chosen, each, 1.0, clamp), platform=platform, interpret=True
     )
 
   want, got = (
     jax.jit(
       jax.value_and_grad(
         lambda *arrays, run=run: jnp.sum(jnp.sin(run(*arrays))),
-        argnums=(0, 1, 2),
+        argnums=(0, 1, 2, 3),
       )
-    )(jnp.asarray(x), jnp.asarray(weights), [*map(jnp.asarray, kernels)])
+    )(*jax.tree.map(jnp.asarray, (x, weights, kernels, biases)))
     for run in (by_formula, by_groups)
   )
   assert_near(got, want)
-  assert not any(np.any(grad[3]) for grad in got[1][2])
+  assert not any(np.any(grad[3]) for grad in (*got[1][2], *got[1][3]))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("plain", [MODEL, GPT_OSS])
 @pytest.mark.parametrize(
-  "sizes",
+  ("sizes", "tokens"),
   [
-    {"fsdp": 2, "expert": 2, "tensor": 2},
-    {"expert": 4},
-    {"fsdp": 2, "context": 2},
+    ({"fsdp": 2, "expert": 2, "tensor": 2}, 4096),
+    ({"fsdp": 2, "expert": 2, "tensor": 2}, 1),
+    ({"expert": 4}, 1),
+    ({"fsdp": 2, "context": 2}, 4096),
   ],
 )
-def test_a_mesh_changes_no_gradient(sizes):
-  params = drawn(MODEL)
+def test_a_mesh_changes_no_gradient(plain, sizes, tokens):
+  params = drawn(plain)
   devices = jax.devices()[: int(np.prod([*sizes.values()]))]
   mesh = mesh_lib.make_mesh(sizes, devices)
-  boxed = transformer.abstract_params(MODEL)
-  model = MODEL.clone(
+  boxed = transformer.abstract_params(plain)
+  model = plain.clone(
     multiply=products.make(mesh, RULES),
-    compute_experts=experts.make(mesh, RULES),
+    compute_experts=expert_sharding.make(mesh, RULES, tokens=tokens),
   )
   shardings = mesh_lib.param_shardings(boxed, mesh, RULES)
   got = value_and_gradients(model, jax.device_put(params, shardings))
-  assert_near(got, value_and_gradients(MODEL, params), atol=2e-5)
+  assert_near(got, value_and_gradients(plain, params), atol=2e-5)
 
 
-def test_adapters_of_experts_are_small_and_merge(tmp_path, one_device_mesh):
-  lora = Lora(16, 8.0)
-  model = MODEL.clone(lora=lora)
-  base = drawn(MODEL)
+@pytest.mark.parametrize(
+  "plain", [MODEL, pytest.param(GPT_OSS, marks=pytest.mark.slow)]
+)
+def test_adapters_of_experts_are_small_and_merge(
+  plain, tmp_path, one_device_mesh
+):
+  lora, config = Lora(16, 8.0), plain.config
+  model = plain.clone(lora=lora)
+  base = drawn(plain)
   trained = drawn(model, seed=1)
   trained = adapters.adapters_of(trained)
   own = trained["layers"]["experts"]["down_lora"]
-  assert own["a"].shape == (2, 4, 24, 2) and own["b"].shape == (2, 4, 2, 32)
-  count = adapters.parameter_count(CONFIG, lora)
+  width = present(config.experts).size
+  assert own["a"].shape == (2, 4, width, 2) and own["b"].shape == (2, 4, 2, 32)
+  count = adapters.parameter_count(config, lora)
   assert count == sum(x.size for x in jax.tree.leaves(trained))
   whole = adapters.join(base, trained)
-  safetensors_io.save(whole, CONFIG, tmp_path, dtype="float32", lora=lora)
+  safetensors_io.save(whole, config, tmp_path, dtype="float32", lora=lora)
   merged = weight_loading.load_params(
-    *(CONFIG, safetensors_io.SafetensorsReader(tmp_path)),
+    *(config, safetensors_io.SafetensorsReader(tmp_path)),
     *(one_device_mesh, RULES),
   )
-  want, _ = value_and_gradients(MODEL, merged)
+  want, _ = value_and_gradients(plain, merged)
   np.testing.assert_allclose(
     value_and_gradients(model, whole)[0], want, rtol=1e-4
   )
   with pytest.raises(ValueError, match=r"lora.targets=.*expected some of q"):
-    peft_io.save(trained, CONFIG, lora, "hf:a/b", tmp_path / "adapter")
+    peft_io.save(trained, config, lora, "hf:a/b", tmp_path / "adapter")
   stacked = model.clone(lora=dataclasses.replace(lora, stacked=2))
   with pytest.raises(ValueError, match=r"lora.targets=.*expected some of q"):
     transformer.abstract_params(stacked)
@@ -211,25 +249,39 @@ def test_a_token_has_the_cost_of_its_own_experts():
   large = presets.PRESETS["qwen3-30b-a3b"]
   assert round(presets.parameter_count(large) / 1e9, 1) == 30.5
   assert round(presets.active_parameter_count(large) / 1e9, 1) == 3.4
+  # As its model card counts, without the table of input tokens.
+  large = presets.PRESETS["gpt-oss-120b"]
+  assert round(presets.parameter_count(large) / 1e9, 2) == 116.83
+  assert round(operations.multiplied_weights(large) / 1e9, 2) == 5.13
+
+
+# Fields of the families' tiny models besides their shape.
+FAMILIES = {
+  "qwen3_moe": dict(
+    num_experts=6, moe_intermediate_size=24, norm_topk_prob=True
+  ),
+  "gpt_oss": dict(
+    **dict(num_local_experts=6, intermediate_size=24, swiglu_limit=0.5),
+    sliding_window=8,
+  ),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_spread", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_are_those_of_transformers(
-  is_spread, tmp_path, one_device_mesh
+  family, is_spread, tmp_path, one_device_mesh
 ):
   """The same token at each position overloads some experts."""
   import torch
   import transformers
 
-  from azr_jax.models import weight_names
-
   config = transformers.AutoConfig.for_model(
-    "qwen3_moe",
+    family,
     **dict(vocab_size=48, hidden_size=32, num_hidden_layers=2, head_dim=16),
-    **dict(num_attention_heads=4, num_key_value_heads=2, num_experts=6),
-    **dict(num_experts_per_tok=2, moe_intermediate_size=24),
-    norm_topk_prob=True,
+    **dict(num_attention_heads=4, num_key_value_heads=2, num_experts_per_tok=2),
+    **FAMILIES[family],
     attn_implementation="eager",
   )
   torch.manual_seed(0)
@@ -242,10 +294,10 @@ def test_gradients_are_those_of_transformers(
   tokens = tokens if is_spread else np.full_like(tokens, 5)
   torch.sin(model(torch.tensor(tokens)).logits).mean().backward()
   ours = safetensors_io.read_config(tmp_path)
-  params = weight_loading.load_params(
-    *(ours, safetensors_io.SafetensorsReader(tmp_path)),
-    *(one_device_mesh, RULES | {"experts": None}),
-  )
+
+  def load(folder):
+    reader = safetensors_io.SafetensorsReader(folder)
+    return weight_loading.load_params(ours, reader, one_device_mesh, RULES)
 
   def loss(params):
     hidden, _ = transformer.Transformer(ours).apply(
@@ -254,21 +306,19 @@ def test_gradients_are_those_of_transformers(
     logits = hidden @ transformer.unembedding(params, ours)
     return jnp.mean(jnp.sin(logits))
 
-  grads = jax.jit(jax.grad(loss))(params)
+  grads = jax.jit(jax.grad(loss))(load(tmp_path))
   largest = max(np.max(np.abs(x)) for x in jax.tree.leaves(grads))
   # Saving splits the gradients like the parameters.
   with torch.no_grad():
     for parameter in model.parameters():
       parameter.copy_(parameter.grad)
   model.save_pretrained(tmp_path / "grads")
-  reader = safetensors_io.SafetensorsReader(tmp_path / "grads")
-  empty = 0
-  for entry in weight_names.entries(ours):
-    for index in entry.indices(ours.num_layers):
-      got = weight_loading.fetch(grads, entry, index)
-      name = entry.tensor(index)
-      whole = tuple(slice(0, n) for n in reader.shape(name))
-      want = reader.read(name, whole)
-      np.testing.assert_allclose(got, want, atol=1e-5 * largest)
-      empty += entry.experts > 0 and not np.any(want)
-  assert is_spread or empty >= 3 * 2 * 4
+  want = load(tmp_path / "grads")
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5 * largest),
+    grads,
+    want,
+  )
+  kernels = (want["layers"]["experts"][n]["kernel"] for n in ("gate", "down"))
+  used = [np.any(kernel, axis=(2, 3)).sum() for kernel in kernels]
+  assert is_spread or max(used) <= 2 * 2

@@ -214,7 +214,9 @@ def test_merged_adapters_go_to_joined_tensors(tmp_path, one_device_mesh):
     peft_io.save(trained, config, lora, "hf:a/b", tmp_path / "adapter")
 
 
-@pytest.mark.parametrize("name", ["gemma3", "olmo3"])
+@pytest.mark.parametrize(
+  "name", ["gemma3", "olmo3", pytest.param("gpt_oss", marks=pytest.mark.slow)]
+)
 def test_kernels_of_8_bits_stay_near(name, tmp_path, one_device_mesh):
   found, config, params = loaded(name, tmp_path, one_device_mesh)
   model = transformer.Transformer(
@@ -278,6 +280,14 @@ def fields_of(name, tmp_path):
     ("qwen3_moe", "num_experts_per_tok", 7, "at most 6"),
     ("qwen3_moe", "num_experts", 8, "expected 8, as in `num_experts`"),
     ("qwen3_moe", "shared_expert_intermediate_size", 24, "a field that this"),
+    ("gpt_oss", "hidden_act", "gelu", "'silu'"),
+    ("gpt_oss", "num_experts_per_tok", 7, "at most 6"),
+    ("gpt_oss", "experts_per_token", 3, "expected 2"),
+    ("gpt_oss", "attention_bias", "no", "true or false"),
+    ("gpt_oss", "swiglu_limit", 0, "a positive number"),
+    ("gpt_oss", "rope_parameters", None, "the rotary parameters"),
+    ("gpt_oss", "quantization_config", {"quant_method": "fp8"}, "'mxfp4'"),
+    ("gpt_oss", "layer_types", ["chunked_attention"] * 2, "full_attention or"),
   ],
 )
 def test_refusals_name_the_field(name, field, value, expected, tmp_path):
@@ -293,7 +303,7 @@ def test_refusals_name_the_field(name, field, value, expected, tmp_path):
   "change, expected",
   [
     ({"factor": None}, "factor=None"),
-    ({"truncate": False}, "truncate=False: expected true"),
+    ({"truncate": 0}, "truncate=0: expected true or false"),
     ({"unknown": 1}, "without"),
     ({"beta_fast": -1}, "beta_fast=-1"),
   ],
@@ -384,7 +394,7 @@ def test_transformers_computes_the_same_today(name, tmp_path, one_device_mesh):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gemma3", "olmo2", "smollm3"])
+@pytest.mark.parametrize("name", ["gemma3", "olmo2", "smollm3", "gpt_oss"])
 @pytest.mark.parametrize(
   "changes",
   [
@@ -416,11 +426,14 @@ def test_how_layers_run_changes_no_gradient(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("windows", [(8, 8), (8, 0)])
-def test_the_sampler_of_windows_reads_pages_by_kernel_or_loop(windows):
+@pytest.mark.parametrize(
+  "windows, sinks", [((8, 8), False), ((8, 0), True), ((), True)]
+)
+def test_the_sampler_of_windows_reads_pages_by_kernel_or_loop(windows, sinks):
   """On two devices; samples agree, and so do the learner's logits."""
   config = dataclasses.replace(
-    rollout_model.CONFIG, windows=windows, local_rope_theta=100.0
+    rollout_model.CONFIG,
+    **dict(windows=windows, local_rope_theta=100.0, sinks=sinks),
   )
   model = transformer.Transformer(config)
   params = transformer.init_params(model, jax.random.key(0))

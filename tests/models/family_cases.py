@@ -88,6 +88,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
       norm_topk_prob=True,
     ),
   ),
+  "gpt_oss": (
+    "gpt_oss",
+    dict(
+      head_dim=8,
+      sliding_window=WINDOW,
+      num_local_experts=6,
+      num_experts_per_tok=2,
+      # Small, so that it clamps.
+      swiglu_limit=0.5,
+      # So slow that one pair lies within the blend.
+      rope_scaling=_YARN | {"truncate": False, "beta_slow": 0.03},
+    ),
+  ),
 }
 
 

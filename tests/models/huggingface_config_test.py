@@ -114,6 +114,55 @@ def test_a_published_config_reads_as_its_preset():
   assert hf.from_huggingface(published) == PRESETS["qwen2.5-0.5b"]
 
 
+def test_the_published_config_of_gpt_oss_reads_as_its_preset():
+  """Reads all fields of openai/gpt-oss-20b's config.json."""
+  published = {
+    "architectures": ["GptOssForCausalLM"],
+    "attention_bias": True,
+    "attention_dropout": 0.0,
+    "eos_token_id": 200002,
+    "experts_per_token": 4,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "hidden_size": 2880,
+    "initial_context_length": 4096,
+    "initializer_range": 0.02,
+    "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "max_position_embeddings": 131072,
+    "model_type": "gpt_oss",
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "output_router_logits": False,
+    "pad_token_id": 199999,
+    "quantization_config": {
+      "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"],
+      "quant_method": "mxfp4",
+    },
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+      "beta_fast": 32.0,
+      "beta_slow": 1.0,
+      "factor": 32.0,
+      "original_max_position_embeddings": 4096,
+      "rope_type": "yarn",
+      "truncate": False,
+    },
+    "rope_theta": 150000,
+    "router_aux_loss_coef": 0.9,
+    "sliding_window": 128,
+    "swiglu_limit": 7.0,
+    "tie_word_embeddings": False,
+    "transformers_version": "4.57.0",
+    "use_cache": True,
+    "vocab_size": 201088,
+  }
+  assert hf.from_huggingface(published) == PRESETS["gpt-oss-20b"]
+
+
 def test_new_style_rope_parameters():
   config = {k: v for k, v in BASE.items() if not k.startswith("rope_")}
   config["rope_parameters"] = {"rope_type": "default", "rope_theta": 5.0}
@@ -140,6 +189,7 @@ _QWEN25_COUNTS = {
     ("llama-3.1-8b", 8_030_261_248),
     ("qwen3-0.6b", 596_049_920),
     ("qwen3-8b", 8_190_735_360),
+    ("gpt-oss-20b", 20_914_757_184),
   ],
 )
 def test_published_parameter_counts(name, count):

@@ -181,22 +181,23 @@ def test_unrolled_layers_stack_gradients_before_their_use(params):
 
 
 @pytest.mark.parametrize(
-  "platform, fsdp, layers, expected",
+  "platform, sizes, layers, expected",
   [
-    ("gpu", 1, 64, True),
-    ("gpu", 1, 65, False),  # Compiling takes too long.
-    ("gpu", 2, 8, False),
-    ("tpu", 1, 8, False),
-    ("cpu", 1, 8, False),
+    ("gpu", {}, 64, True),
+    ("gpu", {}, 65, False),  # Compiling takes too long.
+    ("gpu", {"fsdp": 2}, 8, False),
+    ("gpu", {"expert": 2}, 8, False),
+    ("tpu", {}, 8, False),
+    ("cpu", {}, 8, False),
   ],
 )
 def test_auto_unrolls_shallow_models_on_one_gpu(
-  platform, fsdp, layers, expected
+  platform, sizes, layers, expected
 ):
   mesh = stand_in(
     Mesh,
     devices=np.array([types.SimpleNamespace(platform=platform)]),
-    shape={"fsdp": fsdp},
+    shape={"fsdp": 1, "expert": 1} | sizes,
   )
   assert transformer.is_inlined("auto", layers, mesh) == expected
   assert transformer.is_inlined("unrolled", layers, mesh)

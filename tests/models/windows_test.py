@@ -1,4 +1,7 @@
-"""Sliding windows: no backend reads, or needs, what lies before them."""
+"""Sliding windows: no backend reads, or needs, what lies before them.
+
+Some cases have attention sinks besides.
+"""
 
 import dataclasses
 import functools
@@ -28,33 +31,49 @@ def normal(rng, *shape):
   return jnp.asarray(rng.normal(size=shape), jnp.float32)
 
 
-def attended(q, k, v, first):
+def sinks_of(count):
+  """Returns sinks from one that counts little to one that hides the rest."""
+  return jnp.linspace(-2, 6, count)
+
+
+def attended(q, k, v, first, sink=None):
   """Returns the attention of q [E] to the keys and values from `first` on."""
   scores = k[first:] @ q / np.sqrt(len(q))
-  weights = np.exp(scores - scores.max())
-  return weights @ v[first:] / weights.sum()
+  weights = np.exp(scores)
+  total = weights.sum() + (0 if sink is None else np.exp(sink))
+  return weights @ v[first:] / total
 
 
-@pytest.mark.parametrize("window", [1, 4, 13])
-def test_a_token_sees_the_last_tokens_of_its_sequence(window):
+@pytest.mark.parametrize(
+  "window, has_sinks", [(1, True), (4, False), (4, True), (13, False)]
+)
+def test_a_token_sees_the_last_tokens_of_its_sequence(window, has_sinks):
   rng = np.random.default_rng(0)
   segments = np.array([[1] * 5 + [2] * 8])
   q = normal(rng, 1, 13, 4, 8)
   k, v = normal(rng, 1, 13, 2, 8), normal(rng, 1, 13, 2, 8)
-  got = attention.xla_attention(q, k, v, jnp.asarray(segments), window)
+  sinks = sinks_of(4) if has_sinks else None
+  got = attention.xla_attention(q, k, v, jnp.asarray(segments), window, sinks)
   got, q, k, v = jax.device_get((got, q, k, v))
   for s, h in np.ndindex(13, 4):
     start = 0 if s < 5 else 5
     keys, values = k[0, : s + 1, h // 2], v[0, : s + 1, h // 2]
-    want = attended(q[0, s, h], keys, values, max(start, s + 1 - window))
+    sink = None if sinks is None else sinks[h]
+    want = attended(q[0, s, h], keys, values, max(start, s + 1 - window), sink)
     np.testing.assert_allclose(got[0, s, h], want, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-  "context, window",
-  [(2, 150), *(pytest.param(1, w, marks=pytest.mark.slow) for w in (1, 513))],
+  "context, window, has_sinks",
+  [
+    (2, 150, True),
+    *(
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in ((1, 1, False), (1, 513, False), (1, 0, True))
+    ),
+  ],
 )
-def test_splash_equals_xla(context, window):
+def test_splash_equals_xla(context, window, has_sinks):
   """Packed rows of two blocks; gradients too."""
   mesh = mesh_lib.make_mesh(
     {"data": 1, "fsdp": 1, "tensor": 1, "context": context},
@@ -67,11 +86,12 @@ def test_splash_equals_xla(context, window):
 
   @functools.partial(jax.jit, static_argnames="attend")
   def run(q, k, v, attend):
-    def loss(q, k, v):
-      out = attend(q, k, v, segments, window)
+    def loss(q, k, v, sinks):
+      out = attend(q, k, v, segments, window, sinks)
       return jnp.sum(jnp.sin(out)), out
 
-    return jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+    sinks = sinks_of(2) if has_sinks else None
+    return jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(q, k, v, sinks)
 
   got, want = (run(q, k, v, f) for f in (kernel, attention.xla_attention))
   jax.tree.map(
@@ -89,22 +109,34 @@ def test_splash_runs_the_blocks_that_a_window_reaches(block):
     np.testing.assert_array_equal(found, by_block)
 
 
-def test_cudnn_gets_a_mask(monkeypatch, one_device_mesh):
-  """cuDNN's packed form has no windows, so these layers have the masked one."""
+@pytest.mark.parametrize("window, has_sinks", [(4, False), (0, True)])
+def test_cudnn_gets_a_mask(window, has_sinks, monkeypatch, one_device_mesh):
+  """cuDNN's packed form has neither, so these layers have the masked one."""
 
-  def without_cudnn(q, k, v, mask, implementation):
-    assert implementation == "cudnn"
-    return plain(q, k, v, mask=mask)
+  def without_cudnn(q, k, v, mask, scale, implementation):
+    assert implementation == "cudnn" and not q.shape[3] % 8
+    return plain(q, k, v, mask=mask, scale=scale)
 
   plain = jax.nn.dot_product_attention
   monkeypatch.setattr(jax.nn, "dot_product_attention", without_cudnn)
   rng = np.random.default_rng(0)
   q, k, v = (normal(rng, 2, 13, heads, 16) for heads in (4, 2, 2))
   segments = jnp.asarray([[1] * 5 + [2] * 8, [1] * 13])
-  attend = cudnn.make_attention(one_device_mesh, 2, cudnn.Kernels())
-  got = attend(q, k, v, segments, 4)
-  want = attention.xla_attention(q, k, v, segments, 4)
-  np.testing.assert_allclose(got, want, atol=1e-5)
+  masked = cudnn.make_attention(one_device_mesh, 2, cudnn.Kernels())
+
+  @functools.partial(jax.jit, static_argnames="attend")
+  def run(attend):
+    def loss(q, k, v, sinks):
+      out = attend(q, k, v, segments, window, sinks)
+      return jnp.sum(jnp.sin(out)), out
+
+    sinks = sinks_of(4) if has_sinks else None
+    return jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(q, k, v, sinks)
+
+  got, want = (run(f) for f in (masked, attention.xla_attention))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want
+  )
 
 
 def cache_of(rng, window):
@@ -132,15 +164,20 @@ def entries_of(cache, row, count):
 
 
 @pytest.mark.parametrize(
-  "window, tokens",
+  "window, tokens, has_sinks",
   [
-    (5, 1),
-    (2, 3),
-    *(pytest.param(40, n, marks=pytest.mark.slow) for n in (1, 3)),
+    (5, 1, True),
+    (2, 3, False),
+    *(
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in ((40, 1, False), (40, 3, True))
+    ),
   ],
 )
 @pytest.mark.parametrize("platform", ["loop", "tpu", "gpu"])
-def test_cached_attention_starts_at_the_window(platform, window, tokens):
+def test_cached_attention_starts_at_the_window(
+  platform, window, tokens, has_sinks
+):
   """With the other layers' window beside it, as in models with two."""
   rng = np.random.default_rng(window)
   rows, windows = len(LENGTHS), (0, window)
@@ -159,9 +196,10 @@ def test_cached_attention_starts_at_the_window(platform, window, tokens):
       *(cache.pool, cache.table, cache.length, platform, windows)
     )
     cache = cache.replace(live=live)
+  sinks = sinks_of(KV_HEADS * GROUP) if has_sinks else None
   out = cached_attention.cached_attention(
     *(q, new, pages.of_window(cache, windows, jnp.int32(1))),
-    *(pages.RecentKV(room, count), jnp.int32(1)),
+    *(pages.RecentKV(room, count), jnp.int32(1), sinks),
     interpret=True,
   )
   out, q, cache, room, new = jax.device_get((out, q, cache, room, new))
@@ -176,7 +214,8 @@ def test_cached_attention_starts_at_the_window(platform, window, tokens):
         strict=True,
       )
     )
-    want = attended(q[row, s, h], k, v, max(0, len(k) - window))
+    sink = None if sinks is None else sinks[h]
+    want = attended(q[row, s, h], k, v, max(0, len(k) - window), sink)
     np.testing.assert_allclose(out[row, s, h], want, atol=1e-5)
 
 

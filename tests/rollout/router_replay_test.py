@@ -13,7 +13,7 @@ import pytest
 from azr_jax import types
 from azr_jax.learner import objective, packing
 from azr_jax.models import presets, transformer
-from azr_jax.models.config import ExpertShape
+from azr_jax.models.config import ClampedSwiglu, ExpertShape
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import partial_rollouts
 from azr_jax.rollout.policy import Policy
@@ -33,6 +33,13 @@ CONFIG = dataclasses.replace(
   experts=ExpertShape(8, 3, 16),
 )
 MODEL = transformer.Transformer(CONFIG)
+GPT_OSS = dataclasses.replace(
+  CONFIG,
+  family="gpt_oss",
+  qk_norm=False,
+  **dict(qkv_bias=True, o_bias=True, sinks=True, windows=(8, 0)),
+  experts=ExpertShape(8, 3, 16, biases=True, clamp=ClampedSwiglu(1.702, 0.5)),
+)
 RULES = rollout_model.RULES | {"experts": "expert"}
 SETTINGS = dataclasses.replace(rollout_model.SETTINGS, page_size=8)
 REPLAY = packing.RouterReplay(CONFIG.num_layers, ExpertShape(8, 3, 16))
@@ -40,25 +47,26 @@ PROMPTS = ["to be or not", "a", "to be or so"]
 
 
 @functools.cache
-def params():
+def params(config=CONFIG):
   rng = np.random.default_rng(0)
   return jax.tree.map(
     lambda x: jnp.asarray(0.5 * rng.normal(size=x.shape), x.dtype),
-    nn.unbox(transformer.abstract_params(MODEL)),
+    nn.unbox(transformer.abstract_params(transformer.Transformer(config))),
   )
 
 
 @functools.cache
-def sampler_of(mesh, settings):
-  return Sampler(MODEL, rollout_model.ByteTokenizer(), mesh, RULES, settings)
+def sampler_of(mesh, settings, config=CONFIG):
+  model = transformer.Transformer(config)
+  return Sampler(model, rollout_model.ByteTokenizer(), mesh, RULES, settings)
 
 
-def sampled(mesh, n=2, **changes):
+def sampled(mesh, n=2, config=CONFIG, **changes):
   """Returns (prompt, completion) pairs."""
-  sampler = sampler_of(mesh, dataclasses.replace(SETTINGS, **changes))
+  sampler = sampler_of(mesh, dataclasses.replace(SETTINGS, **changes), config)
   policy = Policy(
     *(sampler, rollout_model.ByteTokenizer()),
-    *(Weights(sampler.compute_params(params())), jax.random.key(7)),
+    *(Weights(sampler.compute_params(params(config))), jax.random.key(7)),
   )
   prompts = [policy.prompt(text) for text in PROMPTS]
   return [
@@ -81,20 +89,21 @@ def batch_of(pairs, replay=REPLAY, row_length=32):
   )
 
 
-@jax.jit
-def scored(params, batch):
+@functools.partial(jax.jit, static_argnames="config")
+def scored(params, batch, config=CONFIG):
   """Returns log-probabilities of the targets, and the routing."""
-  logprobs, _ = objective.score(MODEL, params, batch, 1.0, 64, None)
-  return logprobs, objective.forward(MODEL, params, batch)[1]
+  model = transformer.Transformer(config)
+  logprobs, _ = objective.score(model, params, batch, 1.0, 64, None)
+  return logprobs, objective.forward(model, params, batch)[1]
 
 
-def assert_replayed(pairs):
+def assert_replayed(pairs, config=CONFIG):
   """Checks that the learner's experts are the sampler's, for all tokens."""
   for prompt, completion in pairs:
     length = len(prompt.token_ids) + len(completion.token_ids)
     assert present(completion.experts).shape[:2] == (length - 1, 2)
   batch = batch_of(pairs)
-  logprobs, routing = scored(params(), batch)
+  logprobs, routing = scored(params(config), batch, config)
   is_real = batch.segment_ids > 0
   chosen = np.moveaxis(np.asarray(routing.chosen), 0, 2)[is_real]
   np.testing.assert_array_equal(chosen, present(batch.experts)[is_real])
@@ -110,6 +119,11 @@ def test_the_learner_gets_the_sampler_s_experts(one_device_mesh):
   assert (
     sampled(one_device_mesh, n=1, router_replay=False)[0][1].experts is None
   )
+
+
+@pytest.mark.slow
+def test_gpt_oss_replays_its_experts(one_device_mesh):
+  assert_replayed(sampled(one_device_mesh, config=GPT_OSS), GPT_OSS)
 
 
 def test_preempted_sequences_keep_their_experts(one_device_mesh, monkeypatch):

@@ -9,7 +9,8 @@ import pytest
 
 from azr_jax import types
 from azr_jax.configs import evaluate
-from azr_jax.models import load, presets, transformer
+from azr_jax.models import expert_sharding, load, presets, transformer
+from azr_jax.models.config import ExpertShape
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
 from azr_jax.rollout import layout
@@ -199,3 +200,34 @@ def test_weights_move_in_one_program_if_the_devices_have_one_order(
   ):
     assert leaf.sharding.mesh == copies
     np.testing.assert_array_equal(leaf, wanted)
+
+
+@pytest.mark.parametrize(
+  ("sizes", "count", "want"),
+  [
+    ({"fsdp": -1}, 16, (1, 1, 8)),
+    ({"fsdp": 4, "expert": 2}, 16, (1, 1, 8)),
+    ({"fsdp": -1}, 12, (1, 8, 1)),
+    ({"fsdp": 2, "context": 2, "data": 2}, 2, (4, 1, 2)),
+  ],
+)
+def test_sampling_splits_experts_and_not_their_width(sizes, count, want):
+  mesh = layout.rollout_mesh(
+    RolloutMeshSettings(),
+    mesh_lib.make_mesh(sizes),
+    ExpertShape(count, 2, 8),
+  )
+  assert tuple(mesh.shape[axis] for axis in ("data", "fsdp", "expert")) == want
+
+
+@pytest.mark.parametrize(
+  ("spec", "reason"),
+  [(SPEC, "1, as the model has no"), ("random:moe-tiny", "a divisor of 8")],
+)
+def test_a_mesh_that_cannot_split_experts_is_refused(spec, reason):
+  config = load.resolve(spec, "").config
+  mesh = mesh_lib.make_mesh({"data": 2, "expert": 3}, jax.devices()[:6])
+  with pytest.raises(
+    ValueError, match=f"^config.a.expert=3: expected {reason}"
+  ):
+    expert_sharding.check(config, mesh, RULES, "config.a.expert")

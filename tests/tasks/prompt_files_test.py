@@ -36,7 +36,10 @@ def test_values_replace_placeholders_once(tmp_path):
     ({"ask": "a\n{QUESTON}"}, r"line 2 has {QUESTON}: expected one of"),
     ({"ask": "{HINT}"}, r"ask.txt: expected {QUESTION} in it"),
     ({"ask": "{QUESTION}\n{'a': 2}"}, "line 2 has a single '{': expected it"),
-    ({"asks": "{QUESTION}"}, "asks.txt: expected one of the names ask.txt, te"),
+    (
+      {"asks": "{QUESTION}"},
+      "asks.txt: this command uses no .* only ask.txt, te",
+    ),
   ],
 )
 def test_a_wrong_file_is_named_in_one_line(tmp_path, texts, error):
@@ -64,4 +67,13 @@ def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path):
   again = templates.read(str(tmp_path), FILES)
   assert again == plain and again.digest == plain.digest
   write(tmp_path, ask="{QUESTION}.")
-  assert templates.read(str(tmp_path), FILES).digest != plain.digest
+  changed = templates.read(str(tmp_path), FILES).digest
+  assert templates.changed(changed, plain.digest) == ["ask"]
+
+
+def test_digests_name_the_prompts_that_differ():
+  digest, other = "a=1 b=2", "b=3 c=4"
+  assert templates.changed(digest, other) == ["a", "b", "c"]
+  assert templates.changed(digest, other, in_both=True) == ["b"]
+  assert templates.changed(digest, "") == ["a", "b"]
+  assert templates.joined(digest, "c=4") == "a=1 b=2 c=4"

@@ -38,8 +38,8 @@ def make_calls(monkeypatch):
   """Scores steps from the tables above; returns the list of its calls."""
   calls = []
 
-  def evaluate(config, model, names, workdir, data, limit, step):
-    del config, model
+  def evaluate(config, model, names, workdir, data, limit, step, beside):
+    del config, model, beside
     name = "/".join(workdir.split("/")[-2:])
     calls.append((step, names, data, limit, name))
     percent = VALIDATION if names == "gsm8k" else TEST

@@ -1,5 +1,8 @@
 """Supervised training: rows that fit, and the loss of a step."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,8 @@ from azr_jax import sft
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import sft as sft_config
 from azr_jax.learner import packing
-from azr_jax.trainer import settings, sft_batches, sft_loop
+from azr_jax.run import folder
+from azr_jax.trainer import settings, sft_batches, sft_loop, sft_plan
 
 
 def test_rows_that_hold_no_conversation_are_refused(tmp_path):
@@ -69,14 +73,63 @@ def test_a_step_has_its_number_of_conversations():
 def test_epochs_set_the_number_of_steps_and_scale_the_schedule():
   config = sft_config.get_config("code_qwen2.5-7b")
   c = settings.read_supervised(config).shared
-  found = sft_loop.planned(c, 4000 / 32)
+  found = sft_plan.of_epochs(c, 4000 / 32)
   assert found.train.steps == found.optimizer.decay_steps == 375
   assert found.optimizer.warmup_steps == 37
-  paper = sft_loop.planned(c, 6500 / 32)
+  paper = sft_plan.of_epochs(c, 6500 / 32)
   assert (paper.train.steps, paper.optimizer.warmup_steps) == (610, 60)
   config.data.epochs = 0.0
   kept = settings.read_supervised(config).shared
-  assert sft_loop.planned(kept, 125.0) == kept
+  assert sft_plan.of_epochs(kept, 125.0) == kept
+
+
+def test_a_resumed_run_keeps_its_steps_and_its_schedule(tmp_path, monkeypatch):
+  """The config's steps only scale the warm-up, so they would change it."""
+  found = []
+
+  def stop_after_plan(settings, run):
+    # A corpus may train a tokenizer before its size is known.
+    (tmp_path / "tokenizer").mkdir(exist_ok=True)
+    (tmp_path / "tokenizer" / "tokenizer.model").write_text("a")
+    plan = sft_plan.keep(settings.shared, 4000 / 32, run)
+    found.append((plan.train.steps, plan.optimizer.warmup_steps))
+
+  monkeypatch.setattr(sft_loop, "train", stop_after_plan)
+  config = sft_config.get_config("code_qwen2.5-7b")
+  for start in range(3):
+    sft.train(config, str(tmp_path))
+    kept = folder.read_config(tmp_path)
+    assert kept["train"]["steps"] == kept["optimizer"]["decay_steps"] == 375
+    assert kept["optimizer"]["warmup_steps"] == 37
+    if start == 1:
+      (tmp_path / "metrics.jsonl").write_text("{}\n")
+  assert found == [(375, 37)] * 3
+  config.train.steps = config.optimizer.decay_steps = 500
+  with pytest.raises(ValueError, match=r"warmup_steps=45: expected 37, with"):
+    sft.train(config, str(tmp_path))
+  config.data.epochs = 2.0
+  with pytest.raises(ValueError, match=r"epochs=2.0: expected 3.0, the value"):
+    sft.train(config, str(tmp_path))
+
+
+def test_the_length_of_a_run_names_the_setting_that_wins():
+  c = settings.read_supervised(sft_config.get_config("code_qwen2.5-7b")).shared
+  assert sft_plan.describe(c, 125.0, 4000) == (
+    "375 steps are 3.00 epochs of 4000 conversations (config.data.epochs=3, "
+    "which replaces config.train.steps=610)"
+  )
+
+
+def test_steps_and_epochs_are_not_given_together():
+  command = [
+    *(sys.executable, "-m", "azr_jax.sft", "--workdir=/nowhere"),
+    *("--config=configs/sft.py:code_qwen2.5-7b", "--config.train.steps=9"),
+  ]
+  done = subprocess.run(
+    command, capture_output=True, text=True, timeout=120, check=False
+  )
+  assert done.returncode == 2
+  assert "--config.train.steps=9: expected no such flag" in done.stderr
 
 
 def test_no_other_mean_can_be_asked_for():
@@ -95,4 +148,13 @@ def test_rows_that_do_not_divide_are_refused_before_the_corpus_is_built(
   config.learner.row_length = 68
   expected = r"row_length=68: expected a multiple of config\.mesh\.context=8"
   with pytest.raises(ValueError, match=expected):
+    sft.train(config, str(tmp_path))
+
+
+def test_adapters_that_no_file_can_hold_are_refused_before_training(tmp_path):
+  config = sft_config.get_config("countdown_smoke")
+  config.lora.rank = 4
+  config.optimizer.muon_learning_rate = 0.0
+  config.model.source = "random:moe-tiny"
+  with pytest.raises(ValueError, match=r"lora.targets=.*merge them"):
     sft.train(config, str(tmp_path))

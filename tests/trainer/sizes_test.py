@@ -214,6 +214,19 @@ def test_a_step_of_two_responses_has_two_slots_and_two_rows():
     assert (found.rollout.slots, found.learner.micro_rows) == (64, 2)
 
 
+def test_a_micro_batch_has_no_more_rows_than_a_minibatch_has_responses():
+  config = custom.get_config()
+  config.update_from_flattened_dict(
+    {
+      "custom.prompts": 3,
+      "custom.group_size": 2,
+      "learner.minibatches": 4,
+      "learner.micro_rows": 8,
+    }
+  )
+  assert sizes.for_step(settings.read_train(config)).learner.micro_rows == 2
+
+
 def bounds(gib, **changes):
   fields: dict[str, Any] = {
     "config": presets.PRESETS["smollm2-135m"],
@@ -248,6 +261,15 @@ def test_micro_batches_hold_a_row_for_each_response_within_memory(
   limit = None if gib is None else bounds(gib)
   fitted = sizes.fitted(8, 60, responses, limit)
   assert fitted["learner.row_length"] == 72
+  assert rows_of(fitted) == rows
+
+
+@pytest.mark.parametrize(
+  "minibatches, rows",
+  [(1, (32, 2)), (2, (32, 2)), (4, (16, 4)), (5, (13, 5)), (64, (1, 64))],
+)
+def test_each_minibatch_has_micro_batches_of_its_own(minibatches, rows):
+  fitted = sizes.fitted(8, 60, 64, bounds(20), minibatches=minibatches)
   assert rows_of(fitted) == rows
 
 

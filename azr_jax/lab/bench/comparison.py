@@ -53,7 +53,11 @@ def rates(
     metrics["peak_device_gib"] = peak / 2**30
   if baseline:
     metrics["baseline_tokens_per_s"] = tokens / float(np.median(baseline))
-    metrics["speedup"] = float(
-      np.median([b / a for a, b in zip(candidate, baseline, strict=True)])
-    )
+    metrics["speedup"] = median_ratio(baseline, candidate)
   return metrics
+
+
+def median_ratio(seconds: list[float], others: list[float]) -> float:
+  """Returns the median of `seconds / others` over pairs of runs."""
+  pairs = zip(seconds, others, strict=True)
+  return float(np.median([one / other for one, other in pairs]))

@@ -1,7 +1,7 @@
 """Measures tokens per second, memory and roofline of the update."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -97,7 +97,7 @@ class UpdateRunner:
         fit into `micro_batches`.
     """
     batch = packing.pack(
-      _examples(lengths, self._vocab_size),
+      examples(lengths, self._vocab_size),
       row_length=self._row_length,
       rows_multiple=self._micro_rows * self.micro_batches,
       aggregation="token_mean",
@@ -124,20 +124,20 @@ class UpdateRunner:
     return time.perf_counter() - start
 
 
-def _examples(
-  lengths: list[int], vocab_size: int
+def examples(
+  lengths: Sequence[int], vocab_size: int
 ) -> list[packing.TrainingExample]:
   """Returns examples of random ids, with one id more than scored tokens."""
   rng = np.random.default_rng(0)
-  examples = []
+  found = []
   for length in lengths:
     count = length + 1
     ids = rng.integers(1, vocab_size, count, dtype=np.int32)
     zeros = np.zeros(count, np.float32)
     mask = np.ones(count, bool)
     advantage = float(rng.normal())
-    examples.append(packing.TrainingExample(ids, mask, advantage, zeros))
-  return examples
+    found.append(packing.TrainingExample(ids, mask, advantage, zeros))
+  return found
 
 
 def report(

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from azr_jax.lab.bench import comparison
+from azr_jax.lab.bench import comparison, updating
 from azr_jax.lab.bench.updating import UpdateRunner
 from azr_jax.lab.bench.workload import UpdateWorkload
+from azr_jax.learner import packing
 from azr_jax.learner.objective import Fixed
 from azr_jax.models import transformer
 from azr_jax.types import Params, Rules
@@ -60,7 +61,8 @@ class VerbsRunner:
       Fixed(),
       functions.start(params),
     )
-    self._data = _data(lengths, config.vocab_size)
+    examples = updating.examples(lengths, config.vocab_size)
+    self._data = list(map(datum, examples))
 
   def run(self) -> float:
     """Runs the verbs once; returns seconds."""
@@ -71,18 +73,14 @@ class VerbsRunner:
     return time.perf_counter() - start
 
 
-def _data(lengths: list[int], vocab_size: int) -> list[Datum]:
-  """Returns random data of these lengths."""
-  rng = np.random.default_rng(0)
-  data = []
-  for length in lengths:
-    ids = rng.integers(1, vocab_size, length + 1, dtype=np.int32)
-    inputs = {
-      "logprobs": np.zeros(length, np.float32),
-      "advantages": np.full(length, rng.normal(), np.float32),
-    }
-    data.append(Datum(ids[:-1], ids[1:], inputs))
-  return data
+def datum(example: packing.TrainingExample) -> Datum:
+  """Returns an example of the update as data of the verbs."""
+  ids = example.token_ids
+  inputs = {
+    "logprobs": example.logprobs[1:],
+    "advantages": np.full(len(ids) - 1, example.advantage, np.float32),
+  }
+  return Datum(ids[:-1], ids[1:], inputs)
 
 
 def report(
@@ -104,7 +102,5 @@ def report(
     "tokens": sum(workload.lengths()),
     "verbs_s": float(np.median(verbs_s)),
     "update_s": float(np.median(update_s)),
-    "ratio": float(
-      np.median([a / b for a, b in zip(verbs_s, update_s, strict=True)])
-    ),
+    "ratio": comparison.median_ratio(verbs_s, update_s),
   }

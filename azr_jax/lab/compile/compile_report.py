@@ -89,8 +89,8 @@ def compile_check(
   chip = topology_lib.chip_of(topology)
   devices = topology_lib.devices(topology)
   mesh = build.learner_mesh(c, devices)
-  sampling = layout.rollout_mesh(r.mesh, mesh)
   config = config_of(c.model)
+  sampling = layout.rollout_mesh(r.mesh, mesh, config.experts)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
   options = topology_lib.compiler_options(topology)
   programs = compiled.compile_all(

@@ -108,15 +108,35 @@ def step(
   simulated = sampler_forecast.sample(prompts, rules, costs)
   # Rows hold inputs and targets: one less than the tokens of a sequence.
   lengths = [tokens - 1 for tokens in trained]
-  packed = packing.assign_rows(
-    lengths, learner_rules.row_length, learner_rules.max_sequences_per_row
+  rows = rows_of_parts(
+    lengths,
+    learner_rules.row_length,
+    learner_rules.max_sequences_per_row,
+    learner_rules.minibatches,
   )
-  rows = len(packed)
-  micro_batches = math.ceil(rows / learner_rules.micro_rows)
+  # Each part has micro-batches of its own.
+  micro_batches = sum(math.ceil(n / learner_rules.micro_rows) for n in rows)
   c = learner_costs
   score_s = c.score_call_s + micro_batches * c.score_micro_batch_s
   critic_s = min(learner_rules.critic_steps, micro_batches) * c.critic_step_s
   calls_s = learner_rules.minibatches * c.call_s
   epoch_s = calls_s + critic_s + micro_batches * c.micro_batch_s
   update_s = score_s + learner_rules.epochs * epoch_s
-  return SimulatedStep(simulated, rows, micro_batches, update_s, c.params_s)
+  return SimulatedStep(
+    simulated, sum(rows), micro_batches, update_s, c.params_s
+  )
+
+
+def rows_of_parts(
+  lengths: Sequence[int], row_length: int, most: int, minibatches: int
+) -> list[int]:
+  """Returns the number of rows of each part of a batch.
+
+  Args:
+    lengths: inputs of each sequence.
+    row_length: tokens of a row.
+    most: maximum number of sequences in a row.
+    minibatches: number of parts, which training draws at random.
+  """
+  parts = (lengths[part::minibatches] for part in range(minibatches))
+  return [len(packing.assign_rows(part, row_length, most)) for part in parts]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from jax.sharding import Mesh
 
-from azr_jax.learner import packing
+from azr_jax.lab.compile import forecast
 from azr_jax.learner.settings import LearnerSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import MeshSettings
@@ -35,24 +35,23 @@ def advice(
     mesh: the learner's mesh.
   """
   padded = mesh_lib.padded_rows(learner.micro_rows, mesh)
-  rows = _rows(trained, learner.row_length, learner.max_sequences_per_row)
-  now = rows / _rounded(rows, padded)
+  rows = _rows(trained, learner.row_length, learner)
+  now = _fill(rows, padded)
   if now >= 0.5:
     return ""
   best, best_fill = "", now
   for context in _contexts(mesh):
     shards = mesh.size // mesh.shape["tensor"] // context
     row_length = _rounded(learner.row_length, context * _LANES)
-    filled = _rows(trained, row_length, learner.max_sequences_per_row)
-    found = filled / _rounded(filled, shards)
+    found = _fill(_rows(trained, row_length, learner), shards)
     if found > best_fill:
       best_fill = found
       best = _changes(context, row_length, shards, learner, config, mesh)
     if best_fill >= _ENOUGH:
       break
   text = (
-    f"{1 - now:.0%} of the rows of an update are padding ({rows} of "
-    f"{_rounded(rows, padded)} hold sequences)"
+    f"{1 - now:.0%} of the rows of an update are padding ({sum(rows)} of "
+    f"{sum(_rounded(n, padded) for n in rows)} hold sequences)"
   )
   return f"{text}: {best} would fill {best_fill:.0%}" if best else text
 
@@ -89,11 +88,20 @@ def _changes(
   return " ".join(f"{key}={value}" for key, value in changes.items())
 
 
-def _rows(lengths: Sequence[int], row_length: int, most: int) -> int:
-  """Returns the number of rows that sequences are packed into."""
+def _rows(
+  lengths: Sequence[int], row_length: int, learner: LearnerSettings
+) -> list[int]:
+  """Returns the rows that the sequences of each minibatch are packed into."""
   # Rows hold inputs and targets: one less than the tokens of a sequence.
   inputs = [tokens - 1 for tokens in lengths]
-  return len(packing.assign_rows(inputs, row_length, most))
+  return forecast.rows_of_parts(
+    inputs, row_length, learner.max_sequences_per_row, learner.minibatches
+  )
+
+
+def _fill(rows: Sequence[int], multiple: int) -> float:
+  """Returns the fraction of rows that hold sequences, after padding."""
+  return sum(rows) / sum(_rounded(count, multiple) for count in rows)
 
 
 def _rounded(count: int, multiple: int) -> int:

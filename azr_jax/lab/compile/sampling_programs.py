@@ -148,7 +148,9 @@ def abstract_sampling(
   c: TrainSettings, model: transformer.Transformer, mesh: Mesh
 ) -> Sampling:
   """Returns the engine and its abstract arguments."""
-  sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh)
+  sampling_mesh = layout.rollout_mesh(
+    c.rollout.mesh, mesh, model.config.experts
+  )
   engine = build_engine(
     model,
     sampling_mesh,

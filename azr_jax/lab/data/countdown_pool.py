@@ -13,17 +13,18 @@ from collections.abc import Iterator
 import ml_collections
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.evals import template_folder
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.parallel import memory
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks.countdown import generator, proposals, puzzle_files
 from azr_jax.tasks.countdown import prompts as prompt_lib
-from azr_jax.tasks.templates import PromptSettings
-from azr_jax.trainer import loading, sizes
+from azr_jax.tasks.templates import PromptFormat, PromptSettings
+from azr_jax.trainer import loading, sizes, user_prompts
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import SamplingSettings
+
+_PROMPT = {prompt_lib.PROPOSE: prompt_lib.FILES[prompt_lib.PROPOSE]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,9 @@ class ProposeSettings(Settings):
     6, "examples per prompt", paper="not named", minimum=0
   )
   prompt_format: str = setting(
-    "few_shot", "prompt format", choices=prompt_lib.PROMPT_FORMATS
+    "few_shot",
+    "prompt format; with prompts.templates, how proposals are read alone",
+    choices=prompt_lib.PROMPT_FORMATS,
   )
 
 
@@ -73,9 +76,12 @@ def propose(
     ValueError: a config value is not allowed, or no puzzle was kept.
   """
   settings = train_settings.read(ProposeRunSettings, config)
+  needed = {} if model_spec is None else _PROMPT
+  templates = user_prompts.read(settings.prompts, needed)
   puzzles = _random_puzzles(settings.seed)
   if model_spec is not None:
-    puzzles = _proposed(settings, model_spec)
+    prompt_format = templates or settings.propose.prompt_format
+    puzzles = _proposed(settings, model_spec, prompt_format)
   kept: dict[object, Puzzle] = {}
   outcomes: collections.Counter[str] = collections.Counter()
   for puzzle in puzzles:
@@ -106,13 +112,10 @@ def _random_puzzles(seed: int) -> Iterator[Puzzle]:
 
 
 def _proposed(
-  settings: ProposeRunSettings, model_spec: str
+  settings: ProposeRunSettings, model_spec: str, prompt_format: PromptFormat
 ) -> Iterator[Puzzle | None]:
   """Yields a model's proposals; None for one that cannot be parsed."""
   c = settings.propose
-  prompt_format = (
-    template_folder.read(**vars(settings.prompts)) or c.prompt_format
-  )
   examples = [
     puzzle
     for puzzle, _ in generator.generate(settings.seed, c.prompts * c.references)

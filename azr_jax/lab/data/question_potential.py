@@ -10,8 +10,8 @@ from azr_jax.lab.data import question_evals
 from azr_jax.parallel import memory
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.agents import AGENTS
-from azr_jax.tasks.questions import pass_rates, sources
-from azr_jax.trainer import scoring
+from azr_jax.tasks.questions import pass_rates, prompts, sources
+from azr_jax.trainer import scoring, user_prompts
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
@@ -73,8 +73,10 @@ def estimate(
       another model or config.
   """
   settings = train_settings.read(PotentialRunSettings, config)
-  settings, templates = scoring.read_prompts(settings)
   c = settings.potential
+  settings, templates = user_prompts.read_for_scores(
+    settings, workdir, prompts.files_of(c.agents), agents=c.agents
+  )
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)

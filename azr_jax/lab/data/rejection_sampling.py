@@ -31,7 +31,7 @@ from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import prompts, sources
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tasks.templates import PromptFormat
-from azr_jax.trainer import build, scoring
+from azr_jax.trainer import build, scoring, user_prompts
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.settings import EvaluateSettings
 
@@ -110,8 +110,10 @@ def sample(
       model or config, or no answer is correct.
   """
   settings = train_settings.read(TrajectoriesRunSettings, config)
-  settings, templates = scoring.read_prompts(settings)
   c = settings.trajectories
+  settings, templates = user_prompts.read_for_scores(
+    settings, workdir, prompts.files_of(c.solution_styles)
+  )
   identity = scoring.identity_of(settings, model_spec)
   with scoring.open_scores(workdir, settings, identity) as run:
     questions = sources.read_all(c.questions, c.count, c.data_seed)

@@ -26,6 +26,7 @@ MODULES: Mapping[str, str] = {
   "k_norm": "self_attn.k_norm",
   **{name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")},
   **{name: f"mlp.{name}_proj" for name in ("gate", "up", "down")},
+  "attention": "self_attn",
 }
 
 
@@ -42,6 +43,9 @@ class Family:
     modules: names of modules that differ from `MODULES`.
     fused: module of a layer that holds several projections, one after the
       other -> their names.
+    expert_tensors: a projection of experts -> the tensor with the kernels [X,
+      in, out] of a layer's experts. If projections share a tensor, its columns
+      take turns. Biases have the same name and `_bias`.
     gguf: the family in llama.cpp's files, if we read and write them.
   """
 
@@ -51,6 +55,7 @@ class Family:
   write: Callable[[ModelConfig], dict[str, Any]]
   modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
   fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  expert_tensors: Mapping[str, str] = dataclasses.field(default_factory=dict)
   gguf: llama_cpp.Gguf | None = None
 
   def module(self, name: str) -> str:

@@ -3,6 +3,7 @@
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import (
   gemma3,
+  gpt_oss,
   granite,
   llama,
   mistral,
@@ -21,6 +22,7 @@ FAMILIES: dict[str, Family] = {
   for module in (
     *(llama, qwen2, qwen3, mistral, granite),
     *(smollm3, olmo2, olmo3, phi3, gemma3, qwen3_moe),
+    gpt_oss,
   )
 }
 

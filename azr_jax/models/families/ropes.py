@@ -133,8 +133,9 @@ def _yarn(rest: dict[str, Any]) -> YarnRopeScaling:
   original = size(_ORIGINAL, rest.pop(_ORIGINAL))
   for key, default in (("beta_fast", 32), ("beta_slow", 1), ("truncate", True)):
     rest[key] = default if rest.get(key) is None else rest[key]
-  if rest.pop("truncate") is not True:
-    raise unsupported("truncate", False, "true")
+  truncate = rest.pop("truncate")
+  if not isinstance(truncate, bool):
+    raise unsupported("truncate", truncate, "true or false")
   mscale, of_all = rest.pop("mscale", None), rest.pop("mscale_all_dim", None)
   given = rest.pop("attention_factor", None)
   if given is None:
@@ -148,6 +149,7 @@ def _yarn(rest: dict[str, Any]) -> YarnRopeScaling:
     positive("attention_factor", given),
     positive("beta_fast", rest.pop("beta_fast")),
     positive("beta_slow", rest.pop("beta_slow")),
+    truncate,
   )
 
 
@@ -215,6 +217,7 @@ def write(scaling: RopeScaling | None) -> dict[str, Any] | None:
         "attention_factor": scaling.attention_factor,
         "beta_fast": scaling.beta_fast,
         "beta_slow": scaling.beta_slow,
+        "truncate": scaling.truncate,
       }
     case LongRopeScaling():
       return {

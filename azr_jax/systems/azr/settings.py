@@ -109,13 +109,15 @@ class AZRSettings(Settings):
   )
   prompt_format: str = setting(
     "full",
-    "prompt wording: in full, shortened, or with examples",
+    "prompt wording: in full, shortened, or with examples; unused with "
+    "prompts.templates",
     paper="figures 33 to 39; enter them with prompts.templates",
     choices=prompts_lib.PROMPT_FORMATS,
   )
   equality_rule: bool = setting(
     False,
-    "tell the solver that values are compared by type (full prompts only)",
+    "tell the solver that values are compared by type (full prompts only); "
+    "prompts.templates write {EQUALITY_RULE} instead",
     paper="False",
   )
   answer_format: str = setting(

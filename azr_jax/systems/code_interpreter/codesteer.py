@@ -35,7 +35,7 @@ from azr_jax.systems.code_interpreter.phases import (
   printed,
 )
 from azr_jax.tasks.questions import prompts as question_prompts
-from azr_jax.tasks.templates import PromptFormat
+from azr_jax.tasks.templates import PromptFormat, Templates
 from azr_jax.tools import code_blocks
 
 # `solver_temperature` that uses the temperature of the other roles.
@@ -106,9 +106,10 @@ class CodeSteer:
   def __init__(
     self,
     jobs: SharedJobs,
-    prompt_format: PromptFormat,
+    prompt_format: str,
     libraries: tuple[str, ...],
     template_arguments: Mapping[str, Any] | None = None,
+    templates: Templates | None = None,
     *,
     rounds: int,
     check_tries: int,
@@ -120,14 +121,16 @@ class CodeSteer:
 
     Args:
       jobs: runs scripts.
-      prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`, or a
-        user's prompts.
+      prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`.
       libraries: packages that scripts may import besides the standard library.
       template_arguments: extra arguments of the chat template, by name.
+      templates: the user's prompts, with which the solver is asked. None uses
+        `prompt_format`, as the requests to the other roles do.
     """
     self._jobs = jobs
     self._libraries = libraries
     self._prompt_format = prompt_format
+    self._solver_format: PromptFormat = templates or prompt_format
     self._template_arguments = template_arguments or {}
     self._rounds = rounds
     self._check_tries = check_tries
@@ -215,7 +218,7 @@ class CodeSteer:
     text = question_prompts.ask(
       question,
       conversation.solution_style,
-      self._prompt_format,
+      self._solver_format,
       phases.chat,
     )
     temperature: float | None = self._solver_temperature

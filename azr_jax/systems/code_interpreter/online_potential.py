@@ -27,7 +27,7 @@ from azr_jax.run.records import MeasurementFiles
 from azr_jax.systems.code_interpreter import measurement
 from azr_jax.systems.code_interpreter.measurement import EvalPass
 from azr_jax.systems.system import Context
-from azr_jax.tasks.questions import pass_rates
+from azr_jax.tasks.questions import pass_rates, prompts
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tasks.templates import PromptFormat, Templates
 from azr_jax.types import Params
@@ -62,7 +62,7 @@ def estimate(
     "params": _fingerprint(policy.params),
     "questions": _digest(questions),
     "passes": [eval_pass.name for eval_pass in eval_passes],
-    "prompt_format": prompt_format.digest
+    "prompt_format": prompt_format.digest_of(prompts.FILES)
     if isinstance(prompt_format, Templates)
     else prompt_format,
   }

@@ -19,7 +19,6 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.questions import prompts
-from azr_jax.tasks.templates import PromptFormat
 from azr_jax.tools import code_blocks
 
 # Call number of phase 0. It is part of the random keys: changing it would
@@ -81,8 +80,8 @@ class Phases:
     policy: samples all responses.
     jobs: runs the scripts.
     libraries: packages that scripts may import besides the standard library.
-    prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`, or a
-      user's prompts.
+    prompt_format: one of `tasks.questions.prompts.PROMPT_FORMATS`, for
+      CodeSteer's own requests.
     max_tokens: the maximum tokens of text shown to another role.
     template_arguments: extra arguments of the chat template, by name.
   """
@@ -90,7 +89,7 @@ class Phases:
   policy: Policy
   jobs: SharedJobs
   libraries: tuple[str, ...]
-  prompt_format: PromptFormat
+  prompt_format: str
   max_tokens: int
   template_arguments: Mapping[str, Any] = dataclasses.field(
     default_factory=dict

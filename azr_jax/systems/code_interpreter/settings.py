@@ -51,7 +51,9 @@ class CodeInterpreterSettings(TemplateSettings):
   )
   dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
   prompt_format: str = setting(
-    "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
+    "full",
+    "prompt format; with prompts.templates, of CodeSteer's own requests alone",
+    choices=prompt_lib.PROMPT_FORMATS,
   )
   tool: PythonToolSettings = PythonToolSettings()
   rewards: RewardSettings = RewardSettings()

@@ -178,11 +178,9 @@ class CodeInterpreter(GroupSystem[StepItems]):
   @classmethod
   def prompt_files(cls, settings: CodeInterpreterSettings) -> PromptFiles:
     """Returns the prompts of conversations, and of agents that measure."""
-    # Agents that measure pass rates write text alone or code alone, too.
     measures = settings.curriculum in ONLINE
-    styles = ("free", "text", "code") if measures else ("free",)
-    names = [prompts.file_of(style) for style in styles]
-    return {name: prompts.FILES[name] for name in names}
+    measuring = settings.pass_rate_agents if measures else ()
+    return prompts.files_of(["code_agent", *measuring])
 
   @classmethod
   def about(cls, settings: CodeInterpreterSettings) -> About:
@@ -237,9 +235,10 @@ class CodeInterpreter(GroupSystem[StepItems]):
     settings = self.settings
     steer = CodeSteer(
       jobs,
-      self.context.prompt_format(settings.prompt_format),
+      settings.prompt_format,
       tool.libraries,
       settings.arguments,
+      self.context.templates,
       **vars(settings.steer),
     )
     return agents.make(name, tool, jobs, steer.ask)

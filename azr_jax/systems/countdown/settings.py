@@ -49,7 +49,9 @@ class CountdownSettings(Settings):
   group_size: int = setting(8, "G, responses per puzzle", paper="8", minimum=2)
   dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
   prompt_format: str = setting(
-    "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
+    "full",
+    "prompt format; with prompts.templates, how proposals are read alone",
+    choices=prompt_lib.PROMPT_FORMATS,
   )
   verifier: str = setting(
     "strict",

@@ -54,7 +54,9 @@ class ORZSettings(Settings):
   bandit: BanditSettings = BanditSettings()
   dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
   prompt_format: str = setting(
-    "full", "prompt format", choices=prompt_lib.PROMPT_FORMATS
+    "full",
+    "prompt format; unused with prompts.templates",
+    choices=prompt_lib.PROMPT_FORMATS,
   )
   grader: str = setting(
     "math_verify",

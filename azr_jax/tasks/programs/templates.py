@@ -1,22 +1,8 @@
 """The files of a template folder for program tasks (AZR, figures 33 to 39).
 
-| file | figure | placeholders ([optional]) |
-| --- | --- | --- |
-| `frame.txt` | 33 | TASK_INSTRUCTION |
-| `propose_abduction.txt` | 34 | CODE_REFERENCES_FROM_BUFFER, [F] |
-| `propose_deduction.txt` | 35 | CODE_REFERENCES_FROM_BUFFER, [F] |
-| `propose_induction.txt` | 36 | SNIPPET_FROM_BUFFER, [NUM_INPUTS] |
-| `solve_abduction.txt` | 37 | SNIPPET, OUTPUT, [EQUALITY_RULE] |
-| `solve_deduction.txt` | 38 | SNIPPET, INPUT, [EQUALITY_RULE] |
-| `solve_induction.txt` | 39 | INPUT_OUTPUT_PAIRS, MESSAGE, [EQUALITY_RULE, F] |
-| `propose_error_deduction.txt` | (D.1) | CODE_REFERENCES_FROM_BUFFER, [F] |
-| `solve_error_deduction.txt` | (D.1) | SNIPPET, INPUT |
-| `reference.txt` | | SNIPPET, INPUT, OUTPUT, [INDEX]: one reference |
-| `case.txt` | | INPUT, OUTPUT, [INDEX]: one pair of figure 39 |
-
-F stands for LIST_OF_FORBIDDEN_PACKAGES and CPU_SECONDS. The figures do not show
-the layout of references and cases; without the last two files, they are written
-as labelled fences.
+docs/guide/prompts.md says which figure each file is. The figures do not show
+the layout of references and cases; without the files `reference` and `case`,
+they are written as labelled fences.
 """
 
 from azr_jax.tasks.templates import PromptFile
@@ -47,4 +33,10 @@ FILES = {
     ("INDEX",),
     "```input\n{INPUT}\n```\n```output\n{OUTPUT}\n```",
   ),
+}
+# Files with which a solver is asked.
+SOLVER_FILES = {
+  name: file
+  for name, file in FILES.items()
+  if name in (FRAME, CASE) or name.startswith("solve_")
 }

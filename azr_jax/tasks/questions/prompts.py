@@ -23,12 +23,16 @@ A folder of templates has one file per style: `question_free.txt` and so on.
 `tools/code_blocks.py` defines the answer marks.
 """
 
+from collections.abc import Iterable
+
 from azr_jax.tasks.chats import Chat
 from azr_jax.tasks.templates import PromptFile, PromptFormat, Templates
 from azr_jax.tools import code_blocks
 
 SOLUTION_STYLES = ("free", "text", "code", "text_then_code", "code_then_text")
 PROMPT_FORMATS = ("full", "chat", "few_shot", "compact")
+# The agent whose own requests are built in, whatever a user's prompts are.
+STEER = "steer"
 
 
 def file_of(solution_style: str) -> str:
@@ -123,6 +127,21 @@ def examples(solution_style: str) -> list[tuple[str, str]]:
 def solution_style_of(agent: str) -> str:
   """Returns the prompt style of an agent (`code_interpreter/agents.py`)."""
   return agent if agent in SOLUTION_STYLES else "free"
+
+
+def files_of(agents: Iterable[str]) -> dict[str, PromptFile]:
+  """Returns the files that agents ask with (`code_interpreter/agents.py`)."""
+  styles = [
+    style
+    for agent in agents
+    # A steered solver is told its style before each answer.
+    for style in (
+      ("free", "text", "code")
+      if agent == STEER
+      else (solution_style_of(agent),)
+    )
+  ]
+  return {file_of(style): FILES[file_of(style)] for style in styles}
 
 
 def apply_chat_template(

@@ -173,6 +173,20 @@ def test_a_step_adds_sampling_and_micro_batches():
   assert step.step_s == 5 + step.update_s + 0.5
 
 
+def test_minibatches_share_no_micro_batch():
+  """Three sequences of 9 tokens in each part: two rows, one micro-batch."""
+  step = forecast.step(
+    prompts(5, 5),
+    [9] * 6,
+    rules(),
+    costs(),
+    forecast.LearnerRules(row_length=16, micro_rows=3, minibatches=2),
+    forecast.LearnerCosts(1.0, 10.0),
+  )
+  assert (step.rows, step.micro_batches) == (4, 2)
+  assert step.update_s == 2 * 1 + 2 * 10
+
+
 @pytest.mark.parametrize("most, steps", [(12, 3), (3, 3), (2, 2)])
 def test_a_critic_takes_no_more_steps_than_there_are_micro_batches(most, steps):
   step = forecast.step(

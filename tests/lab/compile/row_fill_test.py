@@ -35,6 +35,12 @@ def test_a_pod_s_rows_are_mostly_padding():
   assert "mesh.context=4 learner.row_length=14336 would fill" in found
 
 
+def test_minibatches_share_no_rows():
+  c = LearnerSettings(row_length=256, micro_rows=4, minibatches=4)
+  found = row_fill.advice([200] * 4, c, MeshSettings(), mesh_of())
+  assert "75% of the rows" in found and "4 of 16" in found
+
+
 def test_full_rows_need_no_advice():
   assert advice(STEP, fsdp=32) == ""
   assert advice(STEP, fsdp=64) == ""

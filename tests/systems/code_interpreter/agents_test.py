@@ -17,6 +17,8 @@ from azr_jax.systems.code_interpreter.codesteer import (
   CodeSteer,
   CodeSteerSettings,
 )
+from azr_jax.tasks import templates as templates_lib
+from azr_jax.tasks.questions import prompts
 from azr_jax.tasks.questions.question import Question
 from azr_jax.tools.python_tool import PythonTool, PythonToolSettings
 
@@ -96,6 +98,8 @@ def answers(
   questions=("six by seven",),
   task_of=question,
   steer=STEER,
+  prompt_format="compact",
+  templates=None,
 ):
   hosts = Hosts(1.0)
   settings = PythonToolSettings(max_output_tokens=100)
@@ -108,7 +112,9 @@ def answers(
     **vars(settings),
   )
   jobs = SharedJobs(executor, hosts)
-  steered = CodeSteer(jobs, "compact", tool.libraries, **vars(steer))
+  steered = CodeSteer(
+    jobs, prompt_format, tool.libraries, None, templates, **vars(steer)
+  )
   ask = agents.make(agent, tool, jobs, steered.ask)
   prompts = [policy.prompt(text, task_of(text)) for text in questions]
   stream = policy.loop.iterate(
@@ -170,6 +176,38 @@ def test_codesteer_repeats_until_the_guidance_accepts(executor):
   assert "What its code printed: 41\n" in steered[0]
   assert "printed: looks odd" in steered[0]
   assert "the code may be too simple" in steered[0]
+
+
+class ChatLetters(Letters):
+  def apply_chat_template(self, messages, *_, **__):
+    return f"<chat>{messages[-1]['content']}"
+
+
+def test_codesteer_s_own_requests_keep_their_chats_beside_templates(
+  executor, tmp_path
+):
+  for style in ("text", "code"):
+    (tmp_path / f"question_{style}.txt").write_text("New words: {QUESTION}")
+  policy = ScriptedPolicy(
+    {
+      "less likely to go wrong": ["<<<Text>>>"],
+      "You guide a solver": ["<<<Return Answer>>>"],
+      "checks the answer below": ["no script"],
+      "six": ["so <<<42>>>"],
+    }
+  )
+  policy.tokenizer = ChatLetters()
+  answers(
+    executor,
+    "steer",
+    policy,
+    prompt_format="chat",
+    templates=templates_lib.read(str(tmp_path), prompts.FILES),
+  )
+  solver = [text for text in policy.asked if text.startswith("New words: six")]
+  requests = [text for text in policy.asked if text.startswith("<chat>")]
+  assert len(solver) == 1 and len(requests) == 3
+  assert len(policy.asked) == 4
 
 
 class DrawnReplies(ScriptedPolicy):

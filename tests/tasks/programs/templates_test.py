@@ -8,7 +8,6 @@ from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.system import AZR
 from azr_jax.tasks import templates
 from azr_jax.tasks.programs import prompts
-from azr_jax.tasks.programs import templates as program_templates
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import InductionTask, Triplet
 from azr_jax.tasks.programs.templates import FILES
@@ -98,13 +97,6 @@ def test_files_of_types_that_are_not_played_may_be_missing(write):
   assert template_folder.read(folder, needed=AZR.prompt_files(two))
   with pytest.raises(Invalid, match="propose_induction.txt: there is no such"):
     template_folder.read(folder, needed=AZR.prompt_files(AZRSettings()))
-
-
-def test_every_placeholder_of_the_table_is_documented():
-  for name, file in FILES.items():
-    assert f"`{name}.txt`" in program_templates.__doc__
-    for placeholder in (*file.required, *file.optional):
-      assert placeholder in program_templates.__doc__
 
 
 @pytest.mark.parametrize("states_rule", [True, False])

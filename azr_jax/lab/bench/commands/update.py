@@ -26,6 +26,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags of the decoder, baseline, update and workload."""
   decoder_lib.add_decoder_flags(parser)
   decoder_lib.add_baseline_flag(parser)
+  add_workload_flags(parser)
+
+
+def add_workload_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags of the update and its workload."""
   decoder_lib.add_update_flags(parser)
   add = parser.add_argument
   add("--ragged", action="store_true", help="draw random lengths")

@@ -22,11 +22,7 @@ from azr_jax.lab.bench.workload import UpdateWorkload
 def add_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags of the decoder, update and workload."""
   decoder_lib.add_decoder_flags(parser)
-  decoder_lib.add_update_flags(parser)
-  add = parser.add_argument
-  add("--ragged", action="store_true", help="draw random lengths")
-  add("--sequences", type=int, default=8, help="number of sequences")
-  add("--length", type=int, default=256, help="tokens of the longest sequence")
+  update.add_workload_flags(parser)
 
 
 def measure(flags: argparse.Namespace) -> dict[str, Any]:
