@@ -12,7 +12,6 @@ records have them from `evaluate.style`.
 Errors are standard errors over items, which are the same for all models.
 """
 
-import contextlib
 import dataclasses
 import json
 import pathlib
@@ -25,10 +24,7 @@ from azr_jax.randomness.purposes import Purpose
 from azr_jax.run import storage
 
 NAMES = ("start", "after", "told")
-FORMULA = (
-  "gain = sum over styles of (change of share) * (mean accuracy) + (change of "
-  "accuracy) * (mean share)"
-)
+FORMULA = "gain = sum of d share * mean accuracy + d accuracy * mean share"
 
 
 def main() -> None:
@@ -38,9 +34,7 @@ def main() -> None:
   parser.add_argument("after", metavar="AFTER_SCORES")
   parser.add_argument("told", nargs="?", metavar="TOLD_SCORES")
   parser.add_argument("--benchmark", default="", help="default: the only one")
-  parser.add_argument(
-    "--style", default="", help="first_word, FILE.py:NAME or MODULE:NAME"
-  )
+  parser.add_argument("--style", default="", help="first_word, FILE.py:NAME")
   parser.add_argument(
     "--min_share",
     type=float,
@@ -50,9 +44,7 @@ def main() -> None:
   parser.add_argument(
     "--out", default="", help="default: decomposition.json in AFTER_SCORES"
   )
-  parser.add_argument(
-    "--resamples", type=int, default=10_000, help="number of resamples"
-  )
+  parser.add_argument("--resamples", type=int, default=10_000)
   parser.add_argument("--seed", type=int, default=0, help="resampling seed")
   words = parser.parse_args()
   for name, fits, expected in (
@@ -65,10 +57,7 @@ def main() -> None:
   given = [words.start, words.after, *filter(None, [words.told])]
   models = [score_files.read_model(text) for text in given]
   benchmark = comparison.common_benchmark(models, words.benchmark)
-  opened: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-  if words.style:
-    opened = styles.open_rule(words.style)
-  with opened as rule:
+  with styles.open_rule(words.style) as rule:
     items = [decomposition.read(one, benchmark, rule) for one in models]
   found_styles, subsets, tables = decomposition.tables(
     items, comparison.num_items(models, benchmark), words.min_share

@@ -118,7 +118,7 @@ def common_benchmark(models: Sequence[ScoredModel], name: str = "") -> str:
   """Returns the benchmark that all models were scored on.
 
   Args:
-    models: the models.
+    models: scored models, at least one.
     name: the benchmark to choose if they have several; "" if they have one.
 
   Raises:

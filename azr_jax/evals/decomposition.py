@@ -149,7 +149,7 @@ def tables(
   `NO_ANSWER`.
 
   Args:
-    models: the answers of each model, by item id.
+    models: answers by item id, one mapping per model.
     num_items: the number of items, including those that no model answered.
     min_share: a style that is rarer than this in each model joins `OTHERS`.
 
@@ -264,7 +264,7 @@ def decompose(
 
 def _quantities(
   means: Float[np.ndarray, "*B columns"], num_models: int
-) -> dict[str, np.ndarray]:
+) -> dict[str, Float[np.ndarray, "..."]]:
   """Returns all estimates, given the means over items of the flat tables."""
   means = means.reshape(*means.shape[:-1], num_models, 2, -1)
   share, right = means[..., 0, :], means[..., 1, :]

@@ -47,16 +47,19 @@ def load(name: str) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def open_rule(rule: str) -> Iterator[StyleRule]:
+def open_rule(rule: str) -> Iterator[StyleRule | None]:
   """Opens a rule; its process ends with the context.
 
   Args:
-    rule: a rule of the module's table.
+    rule: a rule of the module's table; "" yields None.
 
   Raises:
     ValueError: the function cannot be loaded, or takes another argument. The
       rule raises it if the function fails or returns no short text.
   """
+  if not rule:
+    yield None
+    return
   if rule == FIRST_WORD:
     yield lambda record: [
       first_word(known["completion"]) for known in _arguments(record)

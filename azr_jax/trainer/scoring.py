@@ -28,7 +28,6 @@ from azr_jax.evals import (
 )
 from azr_jax.evals.benchmark import Benchmark
 from azr_jax.evals.items import ItemOptions
-from azr_jax.evals.styles import StyleRule
 from azr_jax.executor import Executor
 from azr_jax.models import tokenizers
 from azr_jax.models.tokenizers import Tokenizer
@@ -119,17 +118,14 @@ def evaluate(
     )
     policy.tokenizer = tokenizers.dated(policy.tokenizer, run.date)
     scores: dict[str, float] = {}
-    with (
-      _style_rule(settings.evaluate.style) as styles_of,
-      build.build_executor(settings.executor, run.hosts) as executor,
-    ):
+    with build.build_executor(settings.executor, run.hosts) as executor:
       while opened:  # Frees the items of finished benchmarks.
         chosen, agent = opened.popleft()
         # A benchmark's scores do not depend on the other benchmarks.
         key = runner.key_of(chosen, policy.key)
         with policy.with_key(key) as eval_policy:
           scores |= _score(
-            chosen, agent, eval_policy, executor, run, settings, how, styles_of
+            chosen, agent, eval_policy, executor, run, settings, how
           )
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
@@ -392,7 +388,6 @@ def _score(
   run: Run,
   settings: EvaluateSettings,
   how: ItemOptions,
-  styles_of: StyleRule | None = None,
 ) -> dict[str, float]:
   """Scores one benchmark.
 
@@ -414,23 +409,18 @@ def _score(
       how.prompt_format,
     )
   path = run.folder / f"{benchmark.name}.jsonl"
-  return runner.run(
-    benchmark,
-    policy,
-    executor,
-    run.hosts,
-    how,
-    path,
-    agent,
-    run.print_status,
-    styles_of,
-  )
-
-
-def _style_rule(
-  rule: str,
-) -> contextlib.AbstractContextManager[StyleRule | None]:
-  return styles.open_rule(rule) if rule else contextlib.nullcontext()
+  with styles.open_rule(settings.evaluate.style) as styles_of:
+    return runner.run(
+      benchmark,
+      policy,
+      executor,
+      run.hosts,
+      how,
+      path,
+      agent,
+      run.print_status,
+      styles_of,
+    )
 
 
 def _require_data(

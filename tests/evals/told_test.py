@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scripted
 from letters import Letters
-from typed import stand_in
+from typed import present, stand_in
 
 from azr_jax import types
 from azr_jax.configs import evaluate
@@ -164,9 +164,9 @@ RECORD = {
 
 def test_the_first_word_is_a_style():
   with styles.open_rule(styles.FIRST_WORD) as rule:
-    assert rule(RECORD) == ["so", "direct", styles.EMPTY]
+    assert present(rule)(RECORD) == ["so", "direct", styles.EMPTY]
     talks = {"conversations": ["Then so 3", "x", "```python"]}
-    assert rule(RECORD | talks) == ["then", "x", "python"]
+    assert present(rule)(RECORD | talks) == ["then", "x", "python"]
 
 
 RULES = """
@@ -182,7 +182,7 @@ def test_a_rule_of_styles_runs_on_its_own_and_its_failures_are_named(tmp_path):
   file = tmp_path / "rules.py"
   file.write_text(RULES)
   with styles.open_rule(f"{file}:tools") as rule:
-    assert rule(RECORD) == ["4 1", "8 0", "0 0"]
+    assert present(rule)(RECORD) == ["4 1", "8 0", "0 0"]
   for name, message in (
     ("fails", "item 7: ZeroDivisionError: division by zero"),
     ("empty", "item 7: returned '': expected the name of a style"),
@@ -192,7 +192,7 @@ def test_a_rule_of_styles_runs_on_its_own_and_its_failures_are_named(tmp_path):
       pytest.raises(ValueError, match=message) as caught,
       styles.open_rule(f"{file}:{name}") as rule,
     ):
-      rule(RECORD)
+      present(rule)(RECORD)
     assert "\n" not in str(caught.value) and "style=" in str(caught.value)
   config = evaluate.get_config("greedy")
   config.evaluate.style = f"{file}:missing"
