@@ -48,7 +48,7 @@ def make(
   Conversations with tool calls are recorded in full, including tool outputs.
 
   Args:
-    item: the item.
+    item: a question that was answered.
     responses: completion and future grade of each sample. The completions'
       texts start with the prefill.
     tokenizer: decodes conversations; None for responses that are empty.

@@ -17,7 +17,7 @@ def write(folder, items, **more):
   """Writes the files of `azr_jax.evaluate`.
 
   Args:
-    folder: the folder.
+    folder: a folder to create.
     items: for each item, its subset and (style, is correct) of each answer.
     more: further keys of each record.
   """
