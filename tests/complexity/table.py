@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from azr_jax.evals import styles
 from azr_jax.executor import comparison, literals, scripts, source_limits
 from azr_jax.executor.job import Result
 from azr_jax.executor.pool import verdict
@@ -277,6 +278,7 @@ READERS: Mapping[str, Reader] = {
     r.read_benchmark_programs,
     ("evals/programming.py", "evals/livecodebench.py"),
   ),
+  "first word": Reader(styles.first_word, ("evals/styles.py",)),
   "CRUXEval": Reader(
     r.read_cruxeval, ("evals/cruxeval.py",), frame=("assert f(", "")
   ),
@@ -304,6 +306,7 @@ TRUSTED: Mapping[str, str] = {
   "evals/registry.py": "the user's flags",
   "evals/record_files.py": "records that the runner wrote",
   "evals/table.py": "scores that the runner wrote",
+  "evals/told.py": "the user's flags",
   "executor/__main__.py": "the user's jobs",
   "executor/child/independence.py": "a model's, in the process of its program",
   "executor/child/program.py": "a model's, in the process of its program",

@@ -10,6 +10,7 @@ import pytest
 import scripted
 from typed import stand_in
 
+from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr, code_interpreter, countdown, evaluate, orz
 from azr_jax.evals import items as items_lib
@@ -186,7 +187,8 @@ def test_each_benchmark_has_its_longest_response(
 
   def run(benchmark, policy, executor, hosts, how, path, agent, say, styles_of):
     say(benchmark.name)
-    answers = agent(policy, ["a prompt", "another"], 1, [0, 1])
+    prompts = [types.Prompt("a prompt", (1,)), types.Prompt("another", (2,))]
+    answers = agent(policy, prompts, 1, [0, 1])
     return dict(enumerate(policy.loop.iterate(answers)))
 
   monkeypatch.setattr(runner, "run", run)
