@@ -1,6 +1,6 @@
 """Compares benchmark items here with lm-evaluation-harness, one by one.
 
-  python -m tests.evals.harness_agreement MODEL DATA LIMIT WORKDIR PYTHON
+  python tests/evals/harness_agreement.py MODEL DATA LIMIT WORKDIR PYTHON
 
 PYTHON is the Python of an environment with lm-eval. DATA holds `gsm8k.jsonl`
 and `date_understanding.json` of BIG-Bench Hard. Here the model is asked by the
@@ -61,9 +61,9 @@ def score_here(
   asked: dict[str, list[int]] = {}
   make_prompt = policy_lib.Policy.prompt
 
-  def prompt(policy, text, task=None):
-    made = make_prompt(policy, text, task)
-    asked[task.id] = list(made.token_ids)
+  def prompt(policy, text, item):
+    made = make_prompt(policy, text, item)
+    asked[item.id] = list(made.token_ids)
     return made
 
   paths = ",".join(f"{name}={data / file}" for name, file in DATA.items())

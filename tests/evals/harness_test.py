@@ -7,10 +7,9 @@ its Python in LM_EVAL_PYTHON.
 import os
 import shutil
 
+import harness_agreement
 import pytest
 from excerpts import FIXTURES
-
-from tests.evals import harness_agreement
 
 PYTHON = os.environ.get("LM_EVAL_PYTHON", "")
 

@@ -11,8 +11,13 @@ import pathlib
 import sys
 from importlib import metadata
 
+# pyrefly: ignore[missing-import] - It has an environment of its own.
 import lm_eval
+
+# pyrefly: ignore[missing-import] - The same.
 from lm_eval.models import huggingface
+
+# pyrefly: ignore[missing-import] - The same.
 from lm_eval.tasks import TaskManager
 
 
