@@ -6,6 +6,7 @@ python -m azr_jax.export --workdir=RUN --out=DIR [--dtype=float32]
 `gguf` the file `model.gguf` for llama.cpp; both can be combined. README.md
 becomes the model card: method, steps, rewards, config, and the benchmark scores
 in `RUN_scores` (or `--scores`) next to the scores in `--base`.
+`--critic` writes a run's critic, a token classifier of `transformers`.
 `--push_to=OWNER/NAME` uploads the folder to the Hugging Face hub, with
 HF_TOKEN.
 """
@@ -37,6 +38,9 @@ def run() -> None:
     "scores", "", "Scores for the model card. Default: those in RUN_scores."
   )
   base = flags.DEFINE_string("base", "", "Scores before training.")
+  critic = flags.DEFINE_bool(
+    "critic", False, "Export the run's critic instead of its policy."
+  )
   push_to = flags.DEFINE_string(
     "push_to", "", "OWNER/NAME on the Hugging Face hub to upload to."
   )
@@ -56,6 +60,7 @@ def run() -> None:
       scores.value,
       base.value,
       push_to.value,
+      critic.value,
     )
     if push_to.value:
       address = hub_upload.push(

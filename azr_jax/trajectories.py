@@ -6,9 +6,16 @@
 Every question is asked in several solution styles. Correct, well-formed
 conversations go to DIR/trajectories.jsonl, which `azr_jax.sft` trains on with
 `config.data.kind = "demonstrations"`. The same command resumes.
+
+  OPENAI_API_KEY=... python -m azr_jax.trajectories \\
+      --config=configs/trajectories.py:gpt-4o --model=SPEC --workdir=DIR
+
+asks a teacher on any OpenAI-compatible server (`config.teacher`). The chat
+template of --model, the model that will learn, writes the prompts.
 """
 
 import collections
+import os
 
 import jax
 from absl import flags
@@ -33,7 +40,9 @@ def run() -> None:
 
   def main() -> None:
     join()
-    chosen = rejection_sampling.sample(config.value, model.value, workdir.value)
+    chosen = rejection_sampling.sample(
+      config.value, model.value, workdir.value, os.environ
+    )
     if jax.process_index() == 0:
       for task, count in collections.Counter(t.task for t in chosen).items():
         of_task = [t for t in chosen if t.task == task]

@@ -56,6 +56,7 @@ PUBLISHED_CODE = {
   "learner.estimator": "trr++_by_token",  # moments over tokens
   "learner.aggregation": "group_mean",  # micro-batches of one task and role
   "learner.regularizer_aggregation": "group_mean",
+  "learner.group_mean_size": 16,  # responses of a micro-batch
   "optimizer.decay_vectors": True,
   "azr.appendix.intrinsic_for": "learnable",  # eq. 11 only where eq. 4 is not 0
   "azr.answer_format": "published_code",  # It reads answers less strictly.

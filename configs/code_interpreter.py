@@ -25,9 +25,10 @@ commands in the working directory:
 code of Search-R1, which the paper's code builds on (docs/papers.md lists them).
 It takes three optimizer steps per batch of 640 conversations, as Search-R1 does
 with its mini-batches of 256; the paper does not state theirs. `VARIANT+ours`
-equals the paper's variant. With `code_interpreter.curriculum = "none"`, no
-variant needs pass rates. The Qwen2.5 variants use the model's own chat
-template.
+equals the paper's variant. `+FIGURE` at the end selects an ablation of
+`FIGURES`, as in `qwen2.5-14b+figure13`. With
+`code_interpreter.curriculum = "none"`, no variant needs pass rates. The Qwen2.5
+variants use the model's own chat template.
 """
 
 import ml_collections
@@ -56,6 +57,47 @@ PUBLISHED_CODE = {
 }
 WARMUP_FRACTION = 0.285  # Search-R1: of the steps
 OURS: dict[str, object] = {}
+# What figures 13 and 14 train on and test on: `build_questions --held_out=bbh`.
+_WITHOUT_BBH = {
+  "code_interpreter.questions": ("split:questions_without_bbh/train",),
+  "evaluation.data": "split:questions_without_bbh/test",
+}
+# Ablations of the paper's figures, which are of the 14B model.
+FIGURES = {
+  # (c), one task. (d) varies code_interpreter.num_tasks.
+  "figure3_game24": {
+    "code_interpreter.tasks": ("symbench/game24",),
+    "code_interpreter.curriculum": "none",
+  },
+  "figure3_tasks": {
+    "code_interpreter.num_tasks": 20,
+    "code_interpreter.curriculum": "none",
+  },
+  # A second round: pass rates of the trained model, which trains on.
+  "figure10": {
+    "train.init_from_run": "code_interpreter_run",
+    "code_interpreter.pass_rates": "potential_round_2/pass_rates.jsonl",
+  },
+  "figure13": {
+    **_WITHOUT_BBH,
+    "code_interpreter.pass_rates": "potential_without_bbh/pass_rates.jsonl",
+    "train.steps": 300,  # paper: two stages
+  },
+  **{
+    f"figure14_group{group}": {
+      **_WITHOUT_BBH,
+      "code_interpreter.pass_rates": "potential_without_bbh/pass_rates.jsonl",
+      "code_interpreter.curriculum": "none",
+      "code_interpreter.only_group": group,
+    }
+    for group in (1, 2, 3)
+  },
+  # Without SFT, but with pass rates of the model that starts.
+  "figure15_cold": {
+    "model.source": "hf:Qwen/Qwen2.5-14B-Instruct-1M",
+    "code_interpreter.pass_rates": "potential_cold/pass_rates.jsonl",
+  },
+}
 # Six temperatures, because small models have three agents instead of four.
 SMALL_TEMPERATURES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 TINY_QUESTIONS = (
@@ -73,8 +115,9 @@ SMOLLM2_QUESTIONS = (*TINY_QUESTIONS[:3], TINY_QUESTIONS[4])
 
 
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
-  """Returns the configuration of VARIANT or VARIANT+PRESET."""
-  variant, preset = presets.split(variant, VARIANTS)
+  """Returns the configuration of VARIANT[+PRESET][+FIGURE]."""
+  variant, figure = presets.split_figure(variant, FIGURES)
+  variant, preset = presets.split(variant, VARIANTS, FIGURES)
   c = settings.train_config("code_interpreter")
   _objective(c)
   if variant in lora.VARIANTS:
@@ -89,6 +132,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     c.model.source = f"code_sft_{variant}/model"
     c.model.preset = variant
     c.rollout.mesh.tensor = SAMPLING_CHIPS[variant]
+  c.update_from_flattened_dict(dict(figure))
   # The optimizer counts its own steps, of which a batch has several.
   updates = c.train.steps * PUBLISHED_CODE["learner.minibatches"]
   warmup = {"optimizer.warmup_steps": round(WARMUP_FRACTION * updates)}

@@ -14,7 +14,8 @@ The values are the paper's, or those of its published code where the paper
 states none. The critic's head follows the published code in every variant;
 `--config.critic.head_init=paper` selects the paper's. `VARIANT+published_code`
 follows that code where it differs from the paper; the code produced the paper's
-numbers. `VARIANT+ours` has our changes. docs/papers.md lists both.
+numbers. `VARIANT+ours` has our changes. docs/papers.md lists both. `+FIGURE`
+at the end selects an ablation of `FIGURES`: `7b+published_code+figure3_math`.
 
 `32b` is short for `qwen2.5-32b`, and so on. `--config.learner.estimator=grpo`
 trains with GRPO instead of PPO; `grpo_mean` does not divide by the standard
@@ -67,11 +68,32 @@ OURS = {
   "orz.truncated_grade": "incorrect",
   "evaluation.mathematics.truncated_grade": "incorrect",
 }
+# Ablations of figures 3, 7 and 8. The paper states no coefficient of the KL.
+FIGURES = {
+  "figure3_lambda": {"critic.gae_lambda": 0.95},
+  "figure3_kl_loss": {"learner.kl_coef": 0.001},
+  "figure3_kl_reward": {
+    "learner.kl_coef": 0.001,
+    "learner.kl_in": "reward",
+    "learner.kl_estimator": "k1",
+  },
+  "figure3_math": {  # 7.5k problems, against 57k of ORZ
+    "orz.data": ("hf:DigitalLearningGmbH/MATH-lighteval",),
+    "orz.counts": (0,),
+  },
+  "figure3_57k": {
+    "orz.data": ("hf:Open-Reasoner-Zero/orz_math_57k_collection",),
+    "orz.counts": (0,),
+  },
+  "figure7_grpo": {"learner.estimator": "grpo_mean"},  # without the deviation
+  "figure8_english": {"orz.language": "english"},
+}
 
 
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
-  """Returns the configuration of VARIANT or VARIANT+PRESET."""
-  variant, preset = presets.split(variant, VARIANTS)
+  """Returns the configuration of VARIANT[+PRESET][+FIGURE]."""
+  variant, figure = presets.split_figure(variant, FIGURES)
+  variant, preset = presets.split(variant, VARIANTS, FIGURES)
   c = settings.train_config("orz")
   _objective(c)
   if variant in lora.VARIANTS:
@@ -84,6 +106,7 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   else:
     _full(c, variant)
   presets.apply(c, preset, PUBLISHED_CODE, OURS)
+  c.update_from_flattened_dict(dict(figure))
   return c
 
 

@@ -121,6 +121,7 @@ def test_a_checkpoint_of_a_run_can_be_named(
     raise LoadedError(step)
 
   monkeypatch.setattr(scoring.loading, "checkpoint_step", lambda model: 4)
+  monkeypatch.setattr(scoring.loading, "is_run", lambda model: True)
   trained = settings.train_config("azr")
   monkeypatch.setattr(
     scoring.loading, "read_run_config", lambda folder: trained

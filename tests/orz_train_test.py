@@ -4,11 +4,19 @@ import json
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 import training
+from typed import instance_of
 
-from azr_jax import train
+from azr_jax import export, train
+from azr_jax.config.settings import Invalid
+from azr_jax.configs import evaluate as evaluate_config
 from azr_jax.configs import orz
+from azr_jax.learner.actor_critic import ActorCritic
+from azr_jax.run import checkpoint_reading
+from azr_jax.trainer import build, restore, settings
 
 ORZ = {
   "orz.prompts": 4,
@@ -23,6 +31,41 @@ ORZ = {
   "train.save_every": 2,
   "train.steps": 3,
 }
+
+
+def assert_a_critic_can_be_passed_on(config, run, out):
+  """A new run starts from the exported critic of another, to the last bit."""
+  sampling = evaluate_config.get_config("problems_tiny")
+  export.export(sampling, str(run), str(out), "float32", is_critic=True)
+  assert "token-classification" in (out / "README.md").read_text()
+  config = config.copy_and_resolve_references()
+  config.critic.source = str(out)
+  experiment = build.build(settings.read_train(config))
+  policy, critic = restore.initial_params(experiment, 0, with_critic=True)
+  abstract = instance_of(ActorCritic, experiment.learner.abstract)
+  with checkpoint_reading.open_to_read(run) as (saved, step):
+    trained, want = saved.restore_params(
+      step, abstract.policy.params, abstract.critic.params
+    )
+  jax.tree.map(np.testing.assert_array_equal, critic, want)
+  assert not np.array_equal(policy["embedding"], trained["embedding"])
+  state = experiment.learner.init(policy, critic)
+  assert isinstance(state, ActorCritic)
+
+
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    ({"learner.estimator": "grpo"}, "because learner.estimator has no critic"),
+    ({"train.keep_moments": True}, "because train.keep_moments continues"),
+    ({"lora.rank": 4}, "because lora.rank trains adapters"),
+  ],
+)
+def test_a_critic_to_start_from_that_nothing_uses(changes, message):
+  config = orz.get_config("tiny")
+  config.update_from_flattened_dict({"critic.source": "folder", **changes})
+  with pytest.raises(Invalid, match=message):
+    settings.read_train(config)
 
 
 def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
@@ -50,6 +93,7 @@ def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
     "evaluation/problems/pass@1/unbiased",
   } <= found[0].keys()
   assert found[0]["critic/updates"] > 1
+  assert_a_critic_can_be_passed_on(config, whole, tmp_path / "critic")
   evaluated = ["evaluation/problems/items" in metrics for metrics in found]
   assert evaluated == [True, False, True, True]
   out = tmp_path / "solved.jsonl"

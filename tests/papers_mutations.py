@@ -115,6 +115,13 @@ _AZR = (
     tests="tests/learner/packing_test.py",
   ),
   _of(
+    "azr | eq. 9, micro-batches |",
+    file="azr_jax/learner/packing.py",
+    line="    part = (sequence.group, number // size)",
+    broken="    part = (sequence.group, number % size)",
+    tests="tests/learner/packing_test.py",
+  ),
+  _of(
     "azr | eq. 10 |",
     file="azr_jax/learner/advantages.py",
     line='  "reinforce++": reinforce_plus_plus,',
@@ -333,6 +340,22 @@ _AZR = (
     tests="tests/evals/registry_test.py",
   ),
   _of(
+    "azr | Table 1, Table 5, checkpoint |",
+    file="azr_jax/trainer/checkpoint_scores.py",
+    line="selection_score(self.select, self.validation[step])[0]",
+    broken="-selection_score(self.select, self.validation[step])[0]",
+    tests="tests/trainer/checkpoint_scores_test.py::"
+    "test_one_set_chooses_and_another_reports",
+  ),
+  _of(
+    "azr | C.1, figures 28 to 31 |",
+    file="azr_jax/trainer/checkpoint_scores.py",
+    line="found.scores, model_spec, steps, score)",
+    broken="found.scores, model_spec, steps[-1:], score)",
+    tests="tests/trainer/checkpoint_scores_test.py::"
+    "test_without_a_choice_every_checkpoint_is_reported",
+  ),
+  _of(
     "azr | Table 2 |",
     file="experiments/azr_ablations/experiment.toml",
     line='set = { "azr.roles" = ["solve"] }',
@@ -505,12 +528,20 @@ _R1_CI = (
     tests="tests/corpora/demonstrations_test.py",
   ),
   _of(
-    "code_interpreter | section 4, SFT | GPT-4o",
+    "code_interpreter | section 4, SFT | wrong",
     file="azr_jax/lab/data/rejection_sampling.py",
     line="    turns = agents.read_conversation(text) if is_correct else []",
     broken="    turns = agents.read_conversation(text)",
     tests="tests/lab/data/question_evals_test.py::"
     "test_a_model_learns_from_its_own_correct_answers",
+  ),
+  _of(
+    "code_interpreter | section 4, SFT | GPT-4o",
+    file="azr_jax/lab/data/teacher.py",
+    line="        text = text[: block.end]\n",
+    broken="        pass\n",
+    tests="tests/lab/data/teacher_test.py::"
+    "test_scripts_run_and_what_the_teacher_invents_is_dropped",
   ),
   _of(
     "code_interpreter | section 4 | 107 tasks",
@@ -592,6 +623,44 @@ _R1_CI = (
     tests="tests/tasks/questions/catalogue_test.py",
   ),
   _of(
+    "code_interpreter | figure 3 (c) |",
+    "code_interpreter | figure 3 (d) |",
+    file="azr_jax/tasks/questions/sources.py",
+    line="for question in questions if question.task in kept]",
+    broken="for question in questions]",
+    tests="tests/systems/code_interpreter/code_interpreter_test.py::"
+    "test_a_run_trains_on_some_tasks_or_on_one_group",
+  ),
+  _of(
+    "code_interpreter | figure 10 |",
+    file="configs/code_interpreter.py",
+    line='    "train.init_from_run": "code_interpreter_run",\n',
+    broken="",
+    tests="tests/trainer/configs_test.py::test_figures_of_r1_ci",
+  ),
+  _of(
+    "code_interpreter | figure 13 |",
+    file="azr_jax/lab/data/question_splits.py",
+    line="    if name in chosen or name not in others\n",
+    broken="",
+    tests="tests/lab/data/question_splits_test.py::"
+    "test_a_collection_can_be_held_out",
+  ),
+  _of(
+    "code_interpreter | figure 14 |",
+    file="azr_jax/curricula/improvement_potential.py",
+    line="    size = min(map(len, of_task))",
+    broken="    size = max(map(len, of_task))",
+    tests="tests/curricula/potential_test.py",
+  ),
+  _of(
+    "code_interpreter | figure 15 |",
+    file="configs/code_interpreter.py",
+    line='    "model.source": "hf:Qwen/Qwen2.5-14B-Instruct-1M",\n',
+    broken="",
+    tests="tests/trainer/configs_test.py::test_figures_of_r1_ci",
+  ),
+  _of(
     "code_interpreter | figure 6 |",
     file="azr_jax/systems/code_interpreter/self_checks.py",
     line="any(text in seen for text in _literals(nodes)) and _judges(nodes)",
@@ -648,13 +717,28 @@ _ORZ = (
   ),
   _of(
     "orz | eq. 4, eq. 6 to 8 |",
-    "orz | figure 3",
+    "orz | figure 3, left",
     file="azr_jax/learner/gae.py",
     line="jnp.where(is_last_B, reward_B, 0.0) + gamma * next_value_B - cost_B",
     broken="jnp.where(is_last_B, reward_B, 0.0) - value_B",
     tests="tests/learner/critic_test.py::"
     "test_at_one_and_one_it_is_reward_minus_value "
     "tests/learner/critic_test.py::test_gae_equals_the_definition",
+  ),
+  _of(
+    "orz | figure 3, right |",
+    file="azr_jax/tasks/mathematics/problem.py",
+    line="  return extraction.last_boxed(solution)",
+    broken="  return solution",
+    tests="tests/tasks/mathematics/problems_test.py",
+  ),
+  _of(
+    "orz | figure 8, C.2 |",
+    file="azr_jax/tasks/mathematics/sources.py",
+    line="    if language == ENGLISH and parsed.has_chinese:",
+    broken="    if parsed.has_chinese:",
+    tests="tests/tasks/mathematics/problems_test.py::"
+    "test_problems_in_english_alone",
   ),
   _of(
     "orz | algorithm 1, lines 1 to 4 |",
@@ -825,6 +909,13 @@ _ORZ = (
     tests="tests/evals/multiple_choice_test.py",
   ),
   _of(
+    "orz | section 1, release |",
+    file="azr_jax/learner/critic_files.py",
+    line="      return reader.read(name, whole)",
+    broken="      return -reader.read(name, whole)",
+    tests="tests/learner/critic_files_test.py",
+  ),
+  _of(
     "orz | section 3.2 |",
     file="configs/orz.py",
     line='SIZES = ("0.5b", "1.5b", "7b", "32b")',
@@ -861,6 +952,21 @@ _COUNTDOWN = (
     line="np.where(scores >= high, 2, 1)",
     broken="np.where(scores > high, 2, 1)",
     tests="tests/tasks/countdown/solver_test.py",
+  ),
+  _of(
+    "countdown | section 3.1, d_SFT |",
+    file="azr_jax/systems/countdown/sources.py",
+    line="np.array([1.0 - rates[puzzle] for puzzle in known])",
+    broken="np.array([rates[puzzle] for puzzle in known])",
+    tests="tests/systems/countdown_sources_test.py::"
+    "test_buckets_by_the_pass_rate_of_a_model",
+  ),
+  _of(
+    "countdown | section 3.1, check |",
+    file="azr_jax/evals/countdown.py",
+    line="float(correct[buckets == index].mean())",
+    broken="float(correct.mean())",
+    tests="tests/evals/countdown_benchmark_test.py",
   ),
   _of(
     "countdown | Table 1 |",

@@ -11,9 +11,12 @@ that differ from the paper:
 | `ours` | the paper's, with our improvements |
 
 `docs/papers.md` has a row for every key of the tables.
+
+`+FIGURE` at the end, after a preset if there is one, changes the keys of an
+ablation in a figure of the paper, as in `7b+published_code+figure3_lambda`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -24,12 +27,31 @@ PRESETS = (PAPER, PUBLISHED_CODE, OURS)
 Changes = Mapping[str, Any]
 
 
-def split(variant: str, variants: Sequence[str]) -> tuple[str, str]:
+def split_figure(
+  variant: str, figures: Mapping[str, Changes]
+) -> tuple[str, Changes]:
+  """Splits `REST+FIGURE` into the rest and the figure's changes.
+
+  Args:
+    variant: the text after the colon of `--config=FILE:VARIANT+FIGURE`.
+    figures: the changes of each figure.
+
+  Returns:
+    The variant, with its preset; and the changes, {} without a figure.
+  """
+  rest, _, figure = variant.rpartition("+")
+  return (rest, figures[figure]) if figure in figures else (variant, {})
+
+
+def split(
+  variant: str, variants: Sequence[str], figures: Iterable[str] = ()
+) -> tuple[str, str]:
   """Splits `VARIANT` or `VARIANT+PRESET` into variant and preset.
 
   Args:
     variant: the text after the colon of `--config=FILE:VARIANT+PRESET`.
     variants: the variants of the file.
+    figures: the file's figures, for the error.
 
   Raises:
     ValueError: there is no such variant or preset.
@@ -39,7 +61,8 @@ def split(variant: str, variants: Sequence[str]) -> tuple[str, str]:
     raise ValueError(f"variant {variant!r}: expected one of {tuple(variants)}")
   if plus and preset not in PRESETS:
     raise ValueError(
-      f"variant {variant!r}: expected +PRESET with one of {PRESETS}"
+      f"variant {variant!r}: expected +PRESET with one of "
+      f"{(*PRESETS, *figures)}"
     )
   return name, preset or PAPER
 

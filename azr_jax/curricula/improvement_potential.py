@@ -33,6 +33,8 @@ OFFLINE = ("potential", "potential_alone", "difficulty")
 CURRICULA = ("potential", "potential_alone", *ONLINE, "difficulty", "none")
 GROUPINGS = ("thresholds", "quantiles")
 STAGES = 4
+# The groups that figure 14 trains on alone.
+EQUAL_GROUPS = (1, 2, 3)
 # Minimum potential of groups 1 to 3, in percent; the rest is in group 4.
 THRESHOLDS = (64, 48, 32)
 
@@ -87,6 +89,37 @@ def group_by_quantiles(keys: Sequence[float], seed: int) -> list[int]:
   groups = np.empty(len(keys), int)
   groups[order] = 1 + np.arange(len(keys)) * STAGES // max(len(keys), 1)
   return groups.tolist()
+
+
+def equal_group(
+  pass_rates: Sequence[PassRate],
+  tasks: Sequence[str],
+  group: int,
+  seed: int,
+) -> list[int]:
+  """Returns the indices of one of three groups of equal size (figure 14).
+
+  The groups are 1 to 3 of the paper's thresholds. Each has the same number of
+  questions of each task: as many as the smallest of the three has.
+
+  Args:
+    pass_rates: the pass rate of each question.
+    tasks: the task of each question.
+    group: 1 to 3.
+    seed: chooses among a task's questions.
+  """
+  groups = group_by_thresholds(pass_rates)
+  rng = streams.generator(seed, Purpose.EQUAL_GROUPS, group)
+  chosen: list[int] = []
+  for task in sorted({*tasks}):
+    of_task = [
+      [i for i, at in enumerate(groups) if at == one and tasks[i] == task]
+      for one in EQUAL_GROUPS
+    ]
+    size = min(map(len, of_task))
+    members = of_task[EQUAL_GROUPS.index(group)]
+    chosen += rng.permutation(members)[:size].tolist()
+  return sorted(chosen)
 
 
 def make_groups(

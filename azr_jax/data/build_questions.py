@@ -9,8 +9,9 @@ task and the SHA-256 of each file. `split:train` and so on read these files.
 DIR contains the folders `bbh` (27 files of BIG-Bench Hard) and `symbench`
 (SymBench: `dataset_gather` of CodeSteer-v1.0, or a JSON lines file per data
 set). Missing files are downloaded. `--tasks=gym,bbh/snarks` builds only these
-tasks, given by names or prefixes. Repeat the command to resume an interrupted
-build.
+tasks, given by names or prefixes. `--held_out=bbh` makes all tasks of a
+collection test tasks, and 107 of the others training tasks (figure 13). Repeat
+the command to resume an interrupted build.
 """
 
 import dataclasses
@@ -44,6 +45,7 @@ def main() -> None:
   parser.add_argument("--out", type=pathlib.Path, required=True)
   parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--tasks", default=",".join(question_splits.COLLECTIONS))
+  parser.add_argument("--held_out", default="")
   for described in settings_lib.describe(SplitSettings()):
     parser.add_argument(
       f"--{described.key}",
@@ -62,6 +64,7 @@ def main() -> None:
     out,
     tuple(filter(None, flags.tasks.split(","))),
     flags.data and flags.data.expanduser(),
+    flags.held_out,
   )
   print(question_splits.table(made))
   read = {name: question.read(splits.path_of(out, name)) for name in made.files}

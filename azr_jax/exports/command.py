@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import ml_collections
 
 from azr_jax.exports import model_card
+from azr_jax.learner import critic_files
 from azr_jax.models import gguf_export, peft_io, safetensors_io
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.report import reading
@@ -27,6 +28,7 @@ def export(
   scores: str = "",
   base: str = "",
   name: str = "",
+  is_critic: bool = False,
 ) -> None:
   """Exports a run's model, or the model of a spec.
 
@@ -41,12 +43,18 @@ def export(
       `WORKDIR_scores`.
     base: the scores of the model before training. "" if there are none.
     name: the model's name in the card. "" uses the name of `out`.
+    is_critic: whether to export the run's critic instead of its policy.
 
   Raises:
     ValueError: the run has no checkpoint, `out` is a run folder, a scores
-      folder has no scores, or a dtype or format is unknown.
+      folder has no scores, a dtype or format is unknown, or the run has no
+      critic.
   """
   _check_formats(formats, dtype)
+  if is_critic and tuple(formats) != (SAFETENSORS,):
+    raise ValueError(
+      f"formats={','.join(formats)}: expected {SAFETENSORS} for a critic"
+    )
   spec = storage.resolve(workdir)
   if "/" in workdir and ":" not in workdir and not spec.exists():
     raise ValueError(f"--workdir={workdir}: there is no such folder")
@@ -56,6 +64,8 @@ def export(
       f"--out={out}: expected a new folder; this one contains a run"
     )
   is_run = (spec / checkpoint.FOLDER).is_dir()
+  if is_critic and not is_run:
+    raise ValueError(f"--workdir={workdir}: expected a run, which has a critic")
   found = {
     flag: _scores(flag, path)
     for flag, path in (("scores", scores), ("base", base))
@@ -68,9 +78,12 @@ def export(
   c = train_settings.read(train_settings.EvaluateSettings, config)
   mesh = mesh_lib.make_mesh(c.mesh.sizes())
   step = loading.checkpoint_step(workdir) if is_run else None
-  loaded = loading.load_model(c, workdir, mesh, step, merges=True)
+  loaded = loading.load_model(
+    c, workdir, mesh, step, merges=True, is_critic=is_critic
+  )
   title = name or folder.resolve().name
-  _write(loaded, folder, dtype, formats, title)
+  write = _write_critic if is_critic else _write
+  write(loaded, folder, dtype, formats, title)
   card = model_card.build(
     title,
     storage.absolute(workdir.rstrip("/")).name if is_run else workdir,
@@ -79,10 +92,33 @@ def export(
     found["scores"],
     found["base"],
     [f"model.{kind}" for kind in formats],
+    is_critic,
   )
   (folder / model_card.FILE).write_text(card, encoding="utf-8")
   stored = "float32" if PEFT in formats else dtype
-  console.print_status(f"exported {workdir} to {folder} as {stored}")
+  what = f"the critic of {workdir}" if is_critic else workdir
+  console.print_status(f"exported {what} to {folder} as {stored}")
+
+
+def _write_critic(
+  loaded: loading.Loaded,
+  folder: pathlib.Path,
+  dtype: str,
+  formats: Sequence[str],
+  title: str,
+) -> None:
+  """Writes a critic's weights and its policy's tokenizer."""
+  del formats, title  # A critic has one format.
+  source, tokenizer = loaded.source, loaded.source.tokenizer
+  critic_files.save(
+    loaded.params,
+    source.config,
+    folder,
+    dtype=dtype,
+    eos_ids=tokenizer.eos_ids,
+    lora=loaded.lora.adapters,
+  )
+  tokenizer.save(folder)
 
 
 def _write(

@@ -30,6 +30,7 @@ def build(
   scores: Mapping[str, tuple[float, float]],
   base: Mapping[str, tuple[float, float]],
   files: Sequence[str],
+  is_critic: bool = False,
 ) -> str:
   """Returns the card as Markdown, with the hub's front matter.
 
@@ -41,10 +42,12 @@ def build(
     scores: pass@1 and its standard error for each benchmark.
     base: the same scores of the model before training.
     files: names of the exported files, such as `model.safetensors`.
+    is_critic: whether the model is the critic of a run.
   """
   config = run_folder.read_config(folder) if folder is not None else {}
   start = config.get("model", {}).get("source", "") or spec
-  lines = [_front_matter(start), f"# {title}", ""]
+  task = "token-classification" if is_critic else "text-generation"
+  lines = [_front_matter(start, task), f"# {title}", ""]
   if folder is None:
     lines += [
       f"`{spec}`, exported by azr_jax {azr_jax.__version__} without training.",
@@ -52,19 +55,19 @@ def build(
     ]
   else:
     lines += _training(config, folder, start, step)
-  lines += _benchmarks(scores, base)
-  lines += _use(title, files)
+  lines += [] if is_critic else _benchmarks(scores, base)
+  lines += _use_critic(title) if is_critic else _use(title, files)
   if folder is not None:
     lines += _configuration(config)
   return "\n".join(lines)
 
 
-def _front_matter(start: str) -> str:
+def _front_matter(start: str, task: str) -> str:
   """Returns the metadata for the hub as YAML."""
   lines = [
     "---",
     "library_name: transformers",
-    "pipeline_tag: text-generation",
+    f"pipeline_tag: {task}",
     "tags: [azr_jax, jax, reinforcement-learning]",
   ]
   kind, _, name = start.partition(":")
@@ -163,6 +166,25 @@ def _benchmarks(
 def _percent(score: tuple[float, float]) -> str:
   value, error = score
   return f"{100 * value:.1f}" + (f" +- {100 * error:.1f}" if error else "")
+
+
+def _use_critic(title: str) -> list[str]:
+  """Returns instructions for reading the values of a critic."""
+  return [
+    "## Use",
+    "",
+    "A critic: the logit at a token is the value of the text up to it, the "
+    "reward that the policy is expected to earn.",
+    "",
+    "```python",
+    "import transformers",
+    "",
+    "model = transformers.AutoModelForTokenClassification.from_pretrained("
+    f'"{title}")',
+    "values = model(token_ids).logits[..., 0]",
+    "```",
+    "",
+  ]
 
 
 def _use(title: str, files: Sequence[str]) -> list[str]:

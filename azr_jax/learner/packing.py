@@ -18,12 +18,13 @@ from jaxtyping import Bool, Float32, Int32, Shaped, UInt
 from azr_jax import types
 from azr_jax.models.config import ExpertShape
 
+GROUP_MEAN = "group_mean"
 AGGREGATIONS = (
   "token_mean",
   "sequence_mean",
   "sequence_sum",
   "fixed_length",
-  "group_mean",
+  GROUP_MEAN,
   "row_mean",
 )
 # Maximum sequences per row. cuDNN's packed attention needs a fixed number.
@@ -148,6 +149,29 @@ def from_trajectories(
   ]
 
 
+def in_parts(
+  sequences: Sequence[TrainingExample], size: int
+) -> list[TrainingExample]:
+  """Splits groups into parts that `group_mean` averages by themselves.
+
+  Args:
+    sequences: the training examples.
+    size: sequences of a part, in their given order; the last part of a group
+      may have fewer.
+
+  Returns:
+    The same sequences, whose `group` also names their part.
+  """
+  counts: dict[Hashable, int] = {}
+  parts = []
+  for sequence in sequences:
+    number = counts.get(sequence.group, 0)
+    counts[sequence.group] = number + 1
+    part = (sequence.group, number // size)
+    parts.append(dataclasses.replace(sequence, group=part))
+  return parts
+
+
 def loss_weights(
   sequences: Sequence[TrainingExample],
   rows: Sequence[Sequence[int]],
@@ -165,9 +189,8 @@ def loss_weights(
     sequence_sum: 1 / n, so that long sequences weigh more (ORZ, eq. 2 and 3);
     fixed_length: 1 / (n `fixed_length`);
     group_mean: 1 / (g m), with g groups, where i's group has m trained tokens:
-      one token mean per task and role of AZR. The published code averages each
-      micro-batch of 16 responses of a task and role, then averages the means of
-      four micro-batches;
+      one token mean per task and role of AZR, or per micro-batch of them
+      (`in_parts`);
     row_mean: 1 / (r m), with r rows, where i's row has m trained tokens:
       a token mean in each packed row, as in ORZ's published code.
 
@@ -189,7 +212,7 @@ def loss_weights(
     return [1.0 / len(counts) for _ in counts]
   if aggregation == "fixed_length":
     return [1.0 / (len(counts) * fixed_length) for _ in counts]
-  if aggregation == "group_mean":
+  if aggregation == GROUP_MEAN:
     return _mean_of_means(counts, [sequence.group for sequence in sequences])
   if aggregation == "row_mean":
     row_of = {

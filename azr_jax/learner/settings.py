@@ -139,6 +139,14 @@ class LearnerSettings(PolicyLossSettings):
     "how the entropy and KL terms of tokens are reduced to one",
     choices=packing.AGGREGATIONS,
   )
+  group_mean_size: int = setting(
+    0,
+    "responses that group_mean averages together, as a micro-batch of the "
+    "published code; the loss is the mean of these means; 0: a whole group",
+    paper="AZR's published code: 16",
+    minimum=0,
+    expert=True,
+  )
   policy_loss: str = setting(
     "clipped",
     "policy loss per token (policy_losses.py)",
@@ -233,6 +241,12 @@ class LearnerSettings(PolicyLossSettings):
         "learner.ratio_to='sampled' with it, because its penalty is 0 where "
         "all ratios are 1",
       )
+    reductions = (self.aggregation, self.regularizer_aggregation)
+    if self.group_mean_size and packing.GROUP_MEAN not in reductions:
+      raise self.invalid(
+        "group_mean_size",
+        f"0 unless learner.aggregation={packing.GROUP_MEAN!r}",
+      )
     if self.minibatches > self.max_micro_batches:
       raise self.invalid(
         "max_micro_batches",
@@ -319,6 +333,12 @@ class CriticSettings(Settings):
     "135M parameters",
     paper="paper (appendix B)",
     choices=HEAD_INITS,
+    expert=True,
+  )
+  source: str = setting(
+    "",
+    "critic to start from: a folder of azr_jax.export --critic, or "
+    "hf:OWNER/NAME; empty: a copy of the policy with a new head",
     expert=True,
   )
   optimizer: OptimizerSettings = OptimizerSettings(

@@ -4,8 +4,6 @@ Every pair of a token and one of its experts has a row, and rows of the same
 expert lie together. No pair is dropped, whatever the experts' load.
 """
 
-import functools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -69,17 +67,6 @@ def _rows_of(
   return x.at[index].get(mode="fill", fill_value=0)
 
 
-def _by_choice(
-  rows: Float[Array, "rows D"], groups: ExpertRows
-) -> Iterator[Float[Array, "tokens D"]]:
-  """Yields each token's row of its first expert, its second, and so on.
-
-  One array of all choices would take as much memory as all rows.
-  """
-  for position in groups.position.T:
-    yield _rows_of(rows, position)
-
-
 @jax.custom_vjp
 def dispatch(
   x: Float[Array, "tokens D"], groups: ExpertRows
@@ -98,9 +85,8 @@ def _dispatch_backward(
   groups: ExpertRows, grad: Float[Array, "rows D"]
 ) -> tuple[Float[Array, "tokens D"], None]:
   # A gather, where the transposed gather would be a scatter.
-  each = _by_choice(grad, groups)
-  total = functools.reduce(jnp.add, (x.astype(jnp.float32) for x in each))
-  return total.astype(grad.dtype), None
+  each = _rows_of(grad, groups.position)
+  return each.astype(jnp.float32).sum(axis=1).astype(grad.dtype), None
 
 
 dispatch.defvjp(_dispatch_forward, _dispatch_backward)
@@ -113,9 +99,8 @@ def combine(
   groups: ExpertRows,
 ) -> Float[Array, "tokens D"]:
   """Returns the weighted sum of each token's rows."""
-  each = zip(_by_choice(rows, groups), weights.T, strict=True)
-  weighted = (x.astype(jnp.float32) * weight[:, None] for x, weight in each)
-  return functools.reduce(jnp.add, weighted).astype(rows.dtype)
+  each = _rows_of(rows, groups.position).astype(jnp.float32)
+  return jnp.einsum("tkd,tk->td", each, weights).astype(rows.dtype)
 
 
 def _combine_forward(
@@ -134,13 +119,8 @@ def _combine_backward(
   of_pair = weights.reshape(-1, 1)
   of_rows = _rows_of(grad, groups.source // choices).astype(jnp.float32)
   of_rows = of_rows * _rows_of(of_pair, groups.source)
-  of_weights = jnp.stack(
-    [
-      jnp.sum(own.astype(jnp.float32) * grad.astype(jnp.float32), axis=-1)
-      for own in _by_choice(rows, groups)
-    ],
-    axis=-1,
-  )
+  each = _rows_of(rows, groups.position).astype(jnp.float32)
+  of_weights = jnp.einsum("tkd,td->tk", each, grad.astype(jnp.float32))
   return of_rows.astype(rows.dtype), of_weights, None
 
 

@@ -35,7 +35,10 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
 
 
 def to_huggingface(
-  config: ModelConfig, dtype: str, eos_ids: Sequence[int] = ()
+  config: ModelConfig,
+  dtype: str,
+  eos_ids: Sequence[int] = (),
+  task: str = "CausalLM",
 ) -> dict[str, Any]:
   """Returns the object in config.json that `transformers` reads.
 
@@ -43,13 +46,14 @@ def to_huggingface(
     config: the model's config.
     dtype: dtype of the saved weights.
     eos_ids: EOS token ids.
+    task: the end of the class's name in `transformers`.
 
   Raises:
     ValueError: the family cannot describe this decoder.
   """
   family = registry.of(config)
   fields = {
-    "architectures": [family.architecture],
+    "architectures": [family.architecture.replace("CausalLM", task)],
     "model_type": family.name,
     **family.write(config),
     "torch_dtype": dtype,

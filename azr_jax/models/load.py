@@ -123,16 +123,13 @@ def _find(spec: str, cache_dir: str) -> ModelSource:
     return from_folder(EMBEDDED[name])
   if kind == "random" and name in presets.PRESETS:
     return _random(presets.PRESETS[name])
-  if kind == "hf" and name:
-    return from_folder(_hub_folder(name, cache / "hub"), cache_dir)
   if kind == "pypi" and name:
     path = wheels.fetch_gguf(name, cache)
     return _from_gguf(path, wheels.terms(path))
-  if "://" in spec:
-    return from_folder(stored.copy_here(spec, cache / "stored"), cache_dir)
+  here = folder_of(spec, cache_dir)
+  if here is not None:
+    return from_folder(here, cache_dir)
   folder = pathlib.Path(spec).expanduser()
-  if spec and folder.is_dir():
-    return from_folder(folder, cache_dir)
   if folder.suffix == ".gguf" and folder.is_file():
     return _from_gguf(folder)
   raise ValueError(
@@ -140,6 +137,29 @@ def _find(spec: str, cache_dir: str) -> ModelSource:
     "hf:OWNER/NAME, pypi:PACKAGE, random:PRESET, gs://BUCKET/FOLDER, or an "
     "existing folder or .gguf file"
   )
+
+
+def folder_of(spec: str, cache_dir: str) -> pathlib.Path | None:
+  """Returns the folder that a spec names; downloads it the first time.
+
+  Args:
+    spec: a folder, `hf:OWNER/NAME` or a folder in an object store.
+    cache_dir: folder of downloads.
+
+  Returns:
+    The folder on this machine. None if the spec names no folder.
+
+  Raises:
+    ValueError: the folder cannot be fetched.
+  """
+  kind, _, name = spec.partition(":")
+  cache = pathlib.Path(cache_dir).expanduser()
+  if kind == "hf" and name:
+    return _hub_folder(name, cache / "hub")
+  if "://" in spec:
+    return stored.copy_here(spec, cache / "stored")
+  folder = pathlib.Path(spec).expanduser()
+  return folder if spec and folder.is_dir() else None
 
 
 def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:

@@ -8,7 +8,7 @@ time.
 import json
 import math
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -178,6 +178,9 @@ def save(
   eos_ids: Sequence[int] = (),
   write: bool = True,
   lora: adapters.Lora | None = None,
+  more: Mapping[str, Float[np.ndarray, "..."]] | None = None,
+  task: str = "CausalLM",
+  fields: Mapping[str, Any] | None = None,
 ) -> None:
   """Writes config.json and safetensors files that `transformers` loads.
 
@@ -193,12 +196,15 @@ def save(
     eos_ids: EOS token ids, for config.json.
     write: whether this host writes the files.
     lora: the adapters in `params`, to merge into their kernels.
+    more: tensors besides the decoder's, float32, by name.
+    task: the end of the class's name in `transformers`.
+    fields: fields of config.json besides the decoder's.
 
   Raises:
     ValueError: a weight is too large for float16, or the family cannot describe
       this decoder.
   """
-  fields = huggingface_config.to_huggingface(config, dtype, eos_ids)
+  described = huggingface_config.to_huggingface(config, dtype, eos_ids, task)
   if write:
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("model*.safetensors"), folder / INDEX):
@@ -213,6 +219,8 @@ def save(
       name: _fetch(params, entries, name, index, dtype, lora)
       for name, (entries, index) in group.items()
     }
+    if more and number == len(files):
+      tensors |= {name: _cast(name, x, dtype) for name, x in more.items()}
     if write:
       safetensors.numpy.save_file(tensors, folder / file, {"format": "pt"})
       # safetensors creates files that only the owner can read.
@@ -226,9 +234,10 @@ def save(
       for group in files
       for entries, _ in group.values()
     )
+    total += sum(x.size * item_bytes for x in (more or {}).values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-  text = json.dumps(fields, indent=2)
+  text = json.dumps(described | dict(fields or {}), indent=2)
   (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
@@ -267,9 +276,20 @@ def _fetch(
   """
   parts = [weight_loading.fetch(params, e, index, lora) for e in entries]
   if entries[0].columns[1] > 1:
-    tensor = np.stack(parts, axis=-1).reshape(entries[0].tensor_shape)
+    whole = np.stack(parts, axis=-1).reshape(entries[0].tensor_shape)
   else:
-    tensor = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+  return _cast(name, whole, dtype)
+
+
+def _cast(
+  name: str, tensor: Float[np.ndarray, "*N"], dtype: str
+) -> Float[np.ndarray, "*N"]:
+  """Returns a tensor in a dtype of `DTYPES`.
+
+  Raises:
+    ValueError: a weight is too large for float16.
+  """
   if dtype == "float16":
     weight_loading.check_float16(name, tensor)
   return tensor.astype(DTYPES[dtype])

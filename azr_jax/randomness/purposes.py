@@ -40,6 +40,8 @@ class Purpose(enum.IntEnum):
   SEED_FILE = 108  # order of a file's seed tasks
   SEED_REFERENCES = 109  # examples in prompts for seeds: kind, round
   SYSTEM = 110  # draws of a system outside this library: its own numbers
+  EQUAL_GROUPS = 111  # questions of groups of equal size: group
+  TASKS = 112  # tasks to train on
 
   # Generators of the host for data, packing and statistics.
   PACKING = 201  # order of packed rows: step

@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from azr_jax.rollout.engine import Engine
-from azr_jax.rollout.expert_record import CallResult, Reading
+from azr_jax.rollout.expert_record import Reading, ReadTokens
 from azr_jax.rollout.kv_cache import KVCache
 from azr_jax.rollout.sequence import SequenceState
 
@@ -29,7 +29,7 @@ class ExpertReader:
     """
     self._engine, self._cache = engine, cache
     self._readings: list[Reading] = []
-    self._calls: list[CallResult] = []
+    self._calls: list[ReadTokens] = []
     self._rows = _ROWS if jax.process_count() == 1 else _FEW_ROWS
 
   def note(self, sequence: SequenceState, count: int | None = None) -> None:
@@ -83,10 +83,10 @@ class ExpertReader:
     """Returns the rows of a call, on all devices."""
     return self._engine.shapes.devices * self._rows
 
-  def _read(self, table: Int32[np.ndarray, "rows M"]) -> CallResult:
+  def _read(self, table: Int32[np.ndarray, "rows M"]) -> ReadTokens:
     """Sends a call that reads some pages."""
     assert self._engine.read_experts is not None
-    return CallResult(self._engine.read_experts(self._cache.pool, table))
+    return ReadTokens(self._engine.read_experts(self._cache.pool, table))
 
   def _send(self, by_device: dict[int, list[Reading]]) -> None:
     """Sends a call for some readings of each device."""

@@ -12,15 +12,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import UInt
+from jaxtyping import Array, UInt
 
 
-class CallResult:
+class ReadTokens:
   """The experts that a call read, first on the devices and then on the host."""
 
-  def __init__(self, array: jax.Array):
+  def __init__(self, array: UInt[Array, "rows S L K share"]):
     """Starts to copy them to the host.
 
     Args:
@@ -54,7 +53,7 @@ class Reading:
   start: int
   stop: int
   send: Callable[[], None] | None
-  result: CallResult | None = None
+  result: ReadTokens | None = None
   row: int = 0
 
   def take(self) -> UInt[np.ndarray, "_S L choices"]:

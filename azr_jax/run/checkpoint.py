@@ -219,7 +219,7 @@ class Checkpointer:
     return restored["state"], restored["system"]
 
   def restore_params(
-    self, step: int, policy: Params, critic: Params | None = None
+    self, step: int, policy: Params | None, critic: Params | None = None
   ) -> tuple[Params, ...]:
     """Restores only parameters, directly into their shards.
 
@@ -227,19 +227,25 @@ class Checkpointer:
 
     Args:
       step: one of `steps()`.
-      policy: shapes, dtypes and shardings of the policy's parameters.
+      policy: shapes, dtypes and shardings of the policy's parameters. None
+        skips them.
       critic: the same for the critic. None skips the critic's parameters.
 
     Returns:
-      The policy's parameters, and the critic's if requested and present.
+      The policy's parameters, and the critic's, if requested and present.
     """
     path = self._manager.directory / str(step) / _STATE
     saved = ocp.PyTreeCheckpointHandler().metadata(path).tree
     item: dict[str, Any] = {"params": policy}
     if "policy" in saved:
-      item = {"policy": item}
-      if critic is not None:
-        item["critic"] = {"params": critic}
+      asked = {"policy": policy, "critic": critic}
+      item = {
+        name: {"params": params}
+        for name, params in asked.items()
+        if params is not None
+      }
+    elif policy is None:
+      return ()
     args = ocp.args.PyTreeRestore(
       item,
       restore_args=ocp.checkpoint_utils.construct_restore_args(item),
@@ -284,7 +290,7 @@ class Checkpointer:
     """
     damages: list[str] = []
     for step in reversed(self.steps()):
-      damage = self._damage(step, hosts)
+      damage = self.find_damage(step, hosts)
       if not damage:
         return step, damages
       damages.append(f"the checkpoint of step {step} is damaged ({damage})")
@@ -295,7 +301,7 @@ class Checkpointer:
       )
     return 0, []
 
-  def _damage(self, step: int, hosts: Hosts | None) -> str:
+  def find_damage(self, step: int, hosts: Hosts | None) -> str:
     """Returns what is wrong with a checkpoint. All hosts return the same."""
     folder = self._folder / str(step)
     if hosts is None or hosts.count == 1:

@@ -48,6 +48,20 @@ def require_undamaged(workdir: pathlib.Path, step: int) -> None:
     )
 
 
+def find_damage(
+  workdir: pathlib.Path, step: int, hosts: Hosts | None = None
+) -> str:
+  """Returns what is wrong with a checkpoint of a folder, "" if nothing is.
+
+  Args:
+    workdir: the folder of a run, which may still be training.
+    step: the step of the checkpoint.
+    hosts: see `Checkpointer.newest_undamaged`.
+  """
+  with Checkpointer(workdir, None, create=False) as opened:
+    return opened.find_damage(step, hosts)
+
+
 def finished_steps(workdir: pathlib.Path) -> list[int]:
   """Returns the steps of a folder's finished checkpoints, damaged or not."""
   if not (workdir / FOLDER).is_dir():

@@ -54,6 +54,12 @@ SCORING_MUTABLE_KEYS = (
   "rollout.page_size",
   "rollout.extend_chunk",
   "rollout.cache_gib",
+  # How a teacher's server is asked (`lab/data/teacher.py`).
+  "teacher.url",
+  "teacher.key_variable",
+  "teacher.concurrency",
+  "teacher.timeout_s",
+  "teacher.retries",
 )
 # A run has started in a folder if one of these exists and is not empty.
 RUN_FILES = ("metrics.jsonl", "checkpoints", "tokenizer", "records")

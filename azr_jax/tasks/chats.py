@@ -23,7 +23,7 @@ SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 _SHOWN_CHARS = 60
 
 
-def _is_object(text: str) -> bool:
+def is_object(text: str) -> bool:
   try:
     return not text or isinstance(user_files.parse_json(text), dict)
   except ValueError:
@@ -39,7 +39,7 @@ class TemplateSettings(Settings):
     "extra arguments of the chat template as a JSON object, such as "
     "'{\"enable_thinking\": false}'; '': none",
     accepts=(
-      _is_object,
+      is_object,
       "a JSON object, such as '{\"enable_thinking\": false}', or ''",
     ),
     expert=True,

@@ -27,7 +27,7 @@ from azr_jax.tools import code_blocks
 from azr_jax.tools.block_finder import BlockFinder
 
 # Replaces the middle of a long output.
-_ELLIPSIS = "\n...\n"
+ELLIPSIS = "\n...\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class PythonTool:
     self._finders: dict[SequenceId, tuple[int, BlockFinder]] = {}
     self._prefix = tokenizer.encode(code_blocks.OUTPUT_PREFIX)
     self._suffix = tokenizer.encode(code_blocks.OUTPUT_SUFFIX)
-    self._ellipsis = tokenizer.encode(_ELLIPSIS)
+    self._ellipsis = tokenizer.encode(ELLIPSIS)
     self._totals: dict[str, float] = collections.defaultdict(float)
     self._now = now
     self._busy_since = 0.0

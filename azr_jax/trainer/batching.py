@@ -36,6 +36,8 @@ class Batching:
     max_micro_batches: the number of micro-batches that a batch is padded to.
     aggregation: one of `packing.AGGREGATIONS`, for the loss.
     regularizer_aggregation: the same for the entropy and KL terms.
+    group_mean_size: sequences that `packing.GROUP_MEAN` averages together; 0
+      averages whole groups.
     minibatches: number of parts that get an optimizer step each.
     seed: the run's seed, for the order of rows.
     replay: packs the experts of sampled tokens; None without router replay.
@@ -52,6 +54,7 @@ class Batching:
   max_micro_batches: int
   aggregation: str
   regularizer_aggregation: str
+  group_mean_size: int
   minibatches: int
   seed: int
   replay: packing.RouterReplay | None = None
@@ -145,6 +148,8 @@ class Batching:
     for_critic: bool = False,
   ) -> types.Batch:
     """Packs sequences into micro-batches [A, B, S]."""
+    if self.group_mean_size:
+      sequences = packing.in_parts(sequences, self.group_mean_size)
     pack = functools.partial(packing.pack, sequences, rng=rng)
     if rng is not None and self.minibatches > 1:
       pack = functools.partial(

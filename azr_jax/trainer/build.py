@@ -517,6 +517,7 @@ def build_batching(
     max_micro_batches=learner.max_micro_batches,
     aggregation=learner.aggregation,
     regularizer_aggregation=learner.regularizer_aggregation,
+    group_mean_size=learner.group_mean_size,
     minibatches=learner.minibatches,
     seed=c.seed,
     replay=replay_of(c, config),

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.config import settings as settings_lib
+from azr_jax.learner import value_model
 from azr_jax.models import (
   adapters,
   load,
@@ -40,6 +41,11 @@ from azr_jax.trainer.settings import SamplingSettings
 
 # The folder of the tokenizer that supervised training creates.
 TOKENIZER = "tokenizer"
+
+
+def is_run(model_spec: str) -> bool:
+  """Returns whether a model spec is the folder of a run with checkpoints."""
+  return bool(checkpoint_reading.finished_steps(storage.resolve(model_spec)))
 
 
 def checkpoint_step(model_spec: str) -> int | None:
@@ -105,6 +111,7 @@ def load_model(
   *,
   samples: bool = False,
   adds: Lora | None = None,
+  is_critic: bool = False,
 ) -> Loaded:
   """Loads a model spec, or a run's checkpoint, sharded on a mesh.
 
@@ -118,6 +125,7 @@ def load_model(
     samples: whether the caller only samples. A model spec is then all frozen,
       in the dtypes that sampling reads.
     adds: the adapters that the caller adds to a frozen model.
+    is_critic: whether to load the run's critic instead of its policy.
 
   Raises:
     ValueError: the folder is neither a model nor a run with a checkpoint, the
@@ -157,7 +165,7 @@ def load_model(
   return Loaded(
     source,
     base,
-    load_checkpoint(folder, model, mesh, rules, step),
+    load_checkpoint(folder, model, mesh, rules, step, is_critic),
     lora,
     origin.run if origin is not None else "",
   )
@@ -254,6 +262,7 @@ def load_checkpoint(
   mesh: Mesh,
   rules: types.Rules,
   step: int | None = None,
+  is_critic: bool = False,
 ) -> types.Params:
   """Loads the trained parameters of a run's checkpoint, sharded on a mesh.
 
@@ -263,16 +272,23 @@ def load_checkpoint(
     mesh: the mesh of the parameters.
     rules: logical axis to mesh axis.
     step: the step of the checkpoint. None means the newest.
+    is_critic: whether to load the critic's parameters instead.
 
   Raises:
-    ValueError: the run has no such checkpoint.
+    ValueError: the run has no such checkpoint, or no critic.
   """
   with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
-    abstract = mesh_lib.sharded_shapes(
-      transformer.abstract_trained(model), mesh, rules
+    boxed = transformer.abstract_trained(model)
+    if is_critic:
+      boxed = value_model.abstract_params(model)
+    abstract = mesh_lib.sharded_shapes(boxed, mesh, rules)
+    asked = (None, abstract) if is_critic else (abstract,)
+    found = checkpoints.restore_params(step, *asked)
+  if not found:
+    raise ValueError(
+      f"{folder} has no critic: expected a run with learner.estimator='gae'"
     )
-    (params,) = checkpoints.restore_params(step, abstract)
-  return params
+  return found[0]
 
 
 def load_policy(
@@ -325,11 +341,7 @@ def load_policy(
   )
   if stack is not None:
     model = model.clone(lora=stack)
-  sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
-  if sampling != mesh:
-    print_status(
-      f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"
-    )
+  sampling = _sampling_mesh(model, mesh, rules, rollout)
   if workload is not None:
     rollout = sizes.without_spare_pages(model, sampling, rules, rollout)
   if available is not None:
@@ -357,6 +369,21 @@ def load_policy(
     keys.of(settings.seed, Purpose.EVALUATION),
     base=base if loaded.trained or stack is not None else {},
   )
+
+
+def _sampling_mesh(
+  model: transformer.Transformer,
+  mesh: Mesh,
+  rules: types.Rules,
+  rollout: SamplerSettings,
+) -> Mesh:
+  """Returns `layout.rollout_mesh_with_copies`, and says if it is another."""
+  sampling = layout.rollout_mesh_with_copies(model, mesh, rules, rollout)
+  if sampling != mesh:
+    print_status(
+      f"sampling on {dict(sampling.shape)}; config.rollout.mesh sets another"
+    )
+  return sampling
 
 
 def _shares_base(

@@ -12,6 +12,7 @@ from azr_jax import types
 from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid
+from azr_jax.learner import critic_files
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.actor_critic import ActorCritic
 from azr_jax.learner.objective import Fixed
@@ -168,21 +169,44 @@ def initial_params(
   Args:
     experiment: the experiment that `build.build` returned.
     step: the step that `pin_start` returned.
-    with_critic: whether to return a critic's parameters, if the start has one.
+    with_critic: whether to return a critic's parameters, if the start has one:
+      `critic.source`, or else the run to start from.
 
   Raises:
-    ValueError: the run to start from no longer has the step.
+    ValueError: the run to start from no longer has the step, or
+      `critic.source` is not a critic of this shape.
   """
-  spec = experiment.settings.shared.train.init_from_run
+  shared = experiment.settings.shared
+  spec, source = shared.train.init_from_run, shared.critic.source
+  chosen = (_load_critic(experiment, source),) if with_critic and source else ()
   if not spec or not _continues(experiment, spec):
-    return (experiment.load_trained(),)
+    return experiment.load_trained(), *chosen
   abstract = experiment.learner.abstract
   critic = None
-  if with_critic and isinstance(abstract, ActorCritic):
+  if with_critic and not chosen and isinstance(abstract, ActorCritic):
     critic = abstract.critic.params
   folder = storage.resolve(spec)
   with checkpoint_reading.open_to_read(folder, step) as (checkpoints, step):
-    return checkpoints.restore_params(step, abstract.params, critic)
+    params = checkpoints.restore_params(step, abstract.params, critic)
+  return *params, *chosen
+
+
+def _load_critic(experiment: Experiment, source: str) -> types.Params:
+  """Returns the parameters of a critic's folder.
+
+  Raises:
+    ValueError: there is no such folder, or no critic of this shape in it.
+  """
+  shared = experiment.settings.shared
+  folder = load.folder_of(source, shared.model.cache_dir)
+  if folder is None:
+    raise Invalid(
+      "config.critic.source",
+      f"={source!r}: expected a folder of azr_jax.export --critic, or "
+      "hf:OWNER/NAME",
+    )
+  rules = shared.sharding.rules()
+  return critic_files.load(experiment.model, folder, experiment.mesh, rules)
 
 
 def _continues(experiment: Experiment, spec: str) -> bool:

@@ -56,6 +56,7 @@ def evaluate(
   data: str = "",
   limit: int = 0,
   step: int | None = None,
+  beside: str = "",
 ) -> dict[str, float]:
   """Scores a model on benchmarks and returns the scores.
 
@@ -72,6 +73,7 @@ def evaluate(
     limit: the maximum number of items per benchmark. 0 means the benchmark's
       default, which is all items unless its paper takes fewer.
     step: the checkpoint of the run folder. None means the newest.
+    beside: other benchmarks, whose prompts the user's folder may have.
 
   Raises:
     ValueError: a config value, model, benchmark or data is invalid, or the
@@ -84,10 +86,8 @@ def evaluate(
   left_out = _without_data(names, paths)
   names = [name for name in names if name not in left_out]
   agent_names = benchmark_agents.agent_names(settings.evaluate, names)
-  asked = [_by_agents(name, agent_names, settings) for name in names]
-  benchmarks = [one for pairs in asked for one, _ in pairs]
-  settings, templates = user_prompts.read_for_scores(
-    settings, workdir, benchmarks=benchmarks, agents=agent_names
+  settings, templates = read_prompts(
+    settings, workdir, names, registry.names(beside) if beside else ()
   )
   identity = _identity(settings, model_spec, data, limit, step)
   with open_scores(workdir, settings, identity) as run:
@@ -128,6 +128,34 @@ def evaluate(
         if run.is_primary:
           scores = _write(run.folder, identity, scores)
     return scores
+
+
+def read_prompts(
+  settings: EvaluateSettings,
+  workdir: str,
+  names: Sequence[str],
+  beside: Sequence[str] = (),
+) -> tuple[EvaluateSettings, Templates | None]:
+  """Returns settings with the digest of the user's prompts, and the prompts.
+
+  Args:
+    settings: the command's settings.
+    workdir: the folder of records.
+    names: the benchmarks to ask.
+    beside: other benchmarks, whose prompts the user's folder may have.
+
+  Raises:
+    ValueError: as for `user_prompts.read_for_scores`.
+  """
+  agents = benchmark_agents.agent_names(settings.evaluate, names)
+  asked = [
+    benchmark
+    for name in dict.fromkeys((*names, *beside))
+    for benchmark, _ in _by_agents(name, agents, settings)
+  ]
+  return user_prompts.read_for_scores(
+    settings, workdir, benchmarks=asked, agents=agents
+  )
 
 
 def _how(
@@ -219,11 +247,21 @@ def _print_limits(
       )
 
 
-def identity_of(settings: EvaluateSettings, model_spec: str) -> dict[str, Any]:
-  """Returns model, step and config: the identity of a folder's records."""
+def identity_of(
+  settings: EvaluateSettings, model_spec: str, step: int | None = None
+) -> dict[str, Any]:
+  """Returns model, step and config: the identity of a folder's records.
+
+  Args:
+    settings: the command's settings.
+    model_spec: a model spec or run folder.
+    step: the step of the run's checkpoint. None looks for the newest.
+  """
+  if step is None:
+    step = loading.checkpoint_step(model_spec)
   return {
     "model": model_spec,
-    "step": loading.checkpoint_step(model_spec),
+    "step": step,
     "config": settings_lib.as_dict(settings),
   }
 
@@ -245,20 +283,27 @@ def _identity(
       f"limit={limit}: expected 0 (the benchmark's own number, else all) or "
       "more"
     )
-  identity = identity_of(settings, model_spec) | {"data": data, "limit": limit}
-  if step is None:
-    return identity
-  if identity["step"] is None:
+  if step is not None and not loading.is_run(model_spec):
     raise ValueError(
       f"--step={step}: expected no step, because {model_spec} is not a run"
     )
-  return identity | {"step": step}
+  identity = identity_of(settings, model_spec, step)
+  return identity | {"data": data, "limit": limit}
 
 
 def open_scores(
-  workdir: str, settings: EvaluateSettings, identity: dict[str, Any]
+  workdir: str,
+  settings: EvaluateSettings,
+  identity: dict[str, Any],
+  marker_files: Sequence[str] = user_prompts.RECORDS,
 ) -> contextlib.AbstractContextManager[Run]:
   """Opens a records folder, which may hold records of the same identity.
+
+  Args:
+    workdir: the folder.
+    settings: the command's settings.
+    identity: everything that the records depend on.
+    marker_files: patterns of files that exist once there are records.
 
   Raises:
     ValueError: the folder holds records of another identity.
@@ -268,7 +313,7 @@ def open_scores(
     identity,
     settings.hosts.timeout_s,
     mutable_keys=tuple(f"config.{key}" for key in SCORING_MUTABLE_KEYS),
-    marker_files=user_prompts.RECORDS,
+    marker_files=marker_files,
     section="",
     stops_after_step=False,
     defaults={"config": settings_lib.as_dict(type(settings)())},
@@ -283,7 +328,7 @@ def require_same_sandbox(settings: EvaluateSettings, model_spec: str) -> None:
   Raises:
     Invalid: a value of section `executor` differs.
   """
-  if loading.checkpoint_step(model_spec) is None:
+  if not loading.is_run(model_spec):
     return
   trained = loading.read_run_config(storage.resolve(model_spec)).to_dict()
   section = trained.get(systems.load(trained["system"]).name, {})

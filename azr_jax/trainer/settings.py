@@ -18,7 +18,7 @@ from azr_jax.corpora import registry as corpora
 from azr_jax.evals import registry as benchmarks
 from azr_jax.evals import template_folder
 from azr_jax.executor.settings import ExecutorSettings
-from azr_jax.learner import corrections
+from azr_jax.learner import advantages, corrections
 from azr_jax.learner.settings import (
   CriticSettings,
   LearnerSettings,
@@ -91,6 +91,7 @@ class TrainSettings(Settings):
       )
     check_lora(self.lora, self.model, self.optimizer, "optimizer")
     check_lora(self.lora, self.model, self.critic.optimizer, "critic.optimizer")
+    self._check_critic_source()
     own, sampled = self.lora.kernel_dtype, rollout.kernel_dtype
     if own is not None and sampled not in (None, own):
       raise Invalid(
@@ -120,6 +121,29 @@ class TrainSettings(Settings):
       except ValueError as error:
         names = self.evaluation.benchmarks
         raise Invalid("evaluation.benchmarks", f"={names!r}: {error}") from None
+
+  def _check_critic_source(self) -> None:
+    """Rejects a critic to start from that would not be used."""
+    source = self.critic.source
+    if not source:
+      return
+    for is_wrong, key, reason in (
+      (
+        self.learner.estimator != advantages.GAE,
+        "learner.estimator",
+        "has no critic",
+      ),
+      (self.lora.rank > 0, "lora.rank", "trains adapters of the critic alone"),
+      (
+        self.train.keep_moments,
+        "train.keep_moments",
+        "continues the critic of train.init_from_run",
+      ),
+    ):
+      if is_wrong:
+        raise Invalid(
+          "critic.source", f"={source!r}: expected '', because {key} {reason}"
+        )
 
   @property
   def may_be_off_policy(self) -> bool:

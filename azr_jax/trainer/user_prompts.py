@@ -122,7 +122,7 @@ def print_differing(
     model_spec: a run folder, or another model spec, which has no prompts.
     run: prints.
   """
-  if loading.checkpoint_step(model_spec) is None:
+  if not loading.is_run(model_spec):
     return
   config = loading.read_run_config(storage.resolve(model_spec)).to_dict()
   trained, digest = _digest_in(config), ""

@@ -333,6 +333,7 @@ TRUSTED: Mapping[str, str] = {
   "systems/azr/program_metrics.py": "what its own programs report",
   "systems/code_interpreter/online_potential.py": "what it wrote",
   "systems/custom/examples.py": "a model's, in processes of the functions",
+  "systems/chat_server.py": "the frame of a server's answer",
   "systems/custom/judge.py": "a judge's, in a process of the function",
   "systems/custom/rewards.py": "the user's config",
   "tasks/calls.py": "the user's configs",
@@ -343,5 +344,6 @@ TRUSTED: Mapping[str, str] = {
   "tasks/records.py": "the user's files",
   "tasks/templates.py": "the user's files",
   "trainer/restore.py": "what the trainer wrote",
+  "trainer/checkpoint_scores.py": "what it wrote",
   "trainer/scoring.py": "what it wrote",
 }

@@ -45,3 +45,33 @@ def test_a_preset_changes_the_keys_of_its_table_and_no_others(file, position):
 def test_a_wrong_variant_or_preset_is_named(variant, message):
   with pytest.raises(ValueError, match=message):
     azr.get_config(variant)
+
+
+FIGURES = [
+  (file, figure) for file in (code_interpreter, orz) for figure in file.FIGURES
+]
+
+
+@pytest.mark.parametrize("file, figure", FIGURES)
+def test_a_figure_changes_the_keys_of_its_table_and_no_others(file, figure):
+  """After any variant and preset."""
+  largest = "qwen2.5-14b" if file is code_interpreter else "7b"
+  for variant in ("tiny", largest, f"{largest}+published_code"):
+    paper, changed = flat(file, variant), flat(file, f"{variant}+{figure}")
+    keys = {key for key in paper if paper[key] != changed[key]}
+    table = file.FIGURES[figure]
+    assert keys - {"optimizer.warmup_steps"} <= {*table} and keys
+    assert {key: changed[key] for key in table} == {
+      key: list(value) if isinstance(changed[key], list) else value
+      for key, value in table.items()
+    }
+    settings.read_train(file.get_config(f"{variant}+{figure}"))
+
+
+def test_a_wrong_figure_is_named():
+  with pytest.raises(
+    ValueError, match="expected .PRESET with one of .*figure3"
+  ):
+    orz.get_config("tiny+figure99")
+  with pytest.raises(ValueError, match="expected .PRESET"):
+    orz.get_config("tiny+figure3_math+ours")

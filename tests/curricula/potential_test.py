@@ -23,6 +23,27 @@ def test_groups_of_twenty_responses_match_the_paper():
   assert TWENTY[4].potential == pytest.approx(0.64)
 
 
+def test_groups_of_equal_size_have_the_same_tasks():
+  """R1-CI, figure 14: ranges [0.64, 1], [0.48, 0.64) and [0.32, 0.48)."""
+  counts = {"a": [10] * 5 + [3] * 3 + [2] * 4, "b": [8] + [17] * 6 + [18] * 2}
+  counts["c"] = [10, 10, 0, 20]  # It has no question of groups 2 and 3.
+  tasks = [task for task, values in counts.items() for _ in values]
+  rates = [PassRate(k, 20) for values in counts.values() for k in values]
+  ranges = {1: (0.64, 1.0), 2: (0.48, 0.63), 3: (0.32, 0.47)}
+  seen = set()
+  for group, (low, high) in ranges.items():
+    chosen = improvement_potential.equal_group(rates, tasks, group, seed=0)
+    assert [tasks[i] for i in chosen] == ["a"] * 3 + ["b"]
+    assert all(low <= rates[i].potential <= high for i in chosen)
+    assert not seen & {*chosen}
+    seen |= {*chosen}
+  draws = {
+    tuple(improvement_potential.equal_group(rates, tasks, 1, seed))
+    for seed in range(9)
+  }
+  assert len(draws) > 1  # Not always the first of a task.
+
+
 @given(st.lists(st.integers(0, 20), min_size=4, max_size=60), st.integers(0, 9))
 def test_quantiles_are_of_equal_size_and_in_order(counts, seed):
   keys = [PassRate(k, 20).potential for k in counts]

@@ -365,7 +365,7 @@ def test_scoring_a_run_names_the_prompts_that_differ(
 ):
   config = settings.train_config("orz")
   config.prompts.templates, config.prompts.digest = "a/mine", trained
-  monkeypatch.setattr(user_prompts.loading, "checkpoint_step", lambda _: 3)
+  monkeypatch.setattr(user_prompts.loading, "is_run", lambda _: True)
   monkeypatch.setattr(user_prompts.loading, "read_run_config", lambda _: config)
   said = []
   found = None

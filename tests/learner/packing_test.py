@@ -184,6 +184,21 @@ def test_eq_9_and_the_published_code_differ_inside_of_a_role():
   assert by_code == pytest.approx([1 / 16, 1 / 16, 1 / 6])
 
 
+def test_group_mean_over_the_micro_batches_of_the_published_code():
+  """A mean of each part's token mean; groups may be interleaved."""
+  lengths = [2, 6, 3, 5, 7, 1]
+  sequences = responses(lengths, ["a", "a", "b", "a", "a", "a"])
+  parts = packing.in_parts(sequences, 2)
+  weights = packing.loss_weights(parts, [], "group_mean", 0)
+  want = [[2, 6], [5, 7], [1], [3]]  # tokens of each part, four parts in all
+  by_part = {length: 4 * sum(part) for part in want for length in part}
+  assert weights == pytest.approx([1 / by_part[length] for length in lengths])
+  whole = packing.in_parts(sequences, 5)
+  assert packing.loss_weights(whole, [], "group_mean", 0) == pytest.approx(
+    packing.loss_weights(sequences, [], "group_mean", 0)
+  )
+
+
 @pytest.mark.parametrize(
   "aggregation, want",
   [

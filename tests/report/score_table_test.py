@@ -10,7 +10,7 @@ def test_published_scores_of_the_same_benchmarks_follow():
     "gsm8k/pass@1/unbiased": 0.25,
   }
   published = references.read("orz_7b.csv")
-  lines = score_table.show("mine", scores, (), published).splitlines()
+  lines = score_table.show({"mine": scores}, (), published).splitlines()
   assert lines == [
     "| model | math500 | gsm8k |",
     "| --- | --- | --- |",

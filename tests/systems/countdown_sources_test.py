@@ -1,6 +1,7 @@
 """Puzzles from a file: sizes, bucket limits and bucket weights."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -52,6 +53,33 @@ def test_limits_and_weights_choose_puzzles_by_difficulty(made):
   _, read = sampled(settings())
   counts = [read.buckets.count(bucket) for bucket in range(3)]
   assert min(counts) >= 15  # A third each, up to ties.
+
+
+def test_buckets_by_the_pass_rate_of_a_model(made, tmp_path):
+  """Section 3.1, d_SFT; puzzles without a record are left out."""
+  settings, difficulties = made
+  puzzles = [*difficulties][:30]
+  path = tmp_path / "countdown.jsonl"
+  lines = [
+    {
+      "reference": {"nums": list(puzzle.numbers), "target": puzzle.target},
+      "correct": [sample < number % 3 for sample in range(2)],
+    }
+    for number, puzzle in enumerate(puzzles)
+  ]
+  path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+  keys = {"difficulty_records": str(path)}
+  # Right 0, 1 and 2 times of 2: hard, medium and easy.
+  for weights, number in (
+    ((0.0, 0.0, 1.0), 0),
+    ((0.0, 1.0, 0.0), 1),
+    ((1.0, 0.0, 0.0), 2),
+  ):
+    chosen, _ = sampled(settings(**keys, bucket_weights=weights))
+    assert {*chosen} == {*puzzles[number::3]}
+  path.write_text(path.read_text().replace('"target": ', '"target": 9'))
+  with pytest.raises(ValueError, match="expected records of puzzles that this"):
+    sampled(settings(**keys))
 
 
 @pytest.mark.parametrize(

@@ -553,6 +553,27 @@ def test_variants_of_countdown_s_tables():
   assert weights == [(), (), (), (0.10, 0.40, 0.50)]
 
 
+def test_figures_of_r1_ci():
+  """Figures 10, 13 and 15: where a run starts, and what it trains on."""
+  plain, second, without_bbh, cold = (
+    code_interpreter.get_config(f"qwen2.5-14b{figure}")
+    for figure in ("", "+figure10", "+figure13", "+figure15_cold")
+  )
+  section = "code_interpreter"
+  rates = {c[section].pass_rates for c in (plain, second, without_bbh, cold)}
+  assert len(rates) == 4  # Each has a model of its own that was measured.
+  starts = (c.train.init_from_run for c in (plain, second, without_bbh, cold))
+  assert [bool(start) for start in starts] == [False, True, False, False]
+  assert second.model.source == plain.model.source
+  assert second[section].curriculum == "potential"
+  folder = "split:questions_without_bbh"
+  assert without_bbh[section].questions == (f"{folder}/train",)
+  assert without_bbh.evaluation.data == f"{folder}/test"
+  assert without_bbh.train.steps == 2 * plain[section].stage_steps
+  assert cold.model.source.startswith("hf:") and "Instruct" in cold.model.source
+  assert plain.model.source.startswith("code_sft")
+
+
 def test_no_config_names_a_path_of_one_machine():
   files = (azr, countdown, orz, code_interpreter, custom, environment)
   files += sft, evaluate, potential

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from azr_jax import types
+from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr
 from azr_jax.models import presets
 from azr_jax.trainer import build, settings
@@ -67,6 +68,17 @@ def test_groups_of_equal_reward_leave_batch_and_denominator(batching):
   np.testing.assert_allclose(weights, np.full(6, 1 / 6), rtol=1e-6)
   advantages = set(batch.advantages[batch.loss_mask > 0].tolist())
   assert advantages == {0.5, -0.5}
+
+
+def test_parts_of_a_group_are_averaged_by_themselves():
+  batching = batching_of({"aggregation": "group_mean", "group_mean_size": 2})
+  batch, *_ = packed(batching, [("a", 1.0), ("a", 0.0), ("a", 0.5)])
+  weights = batch.loss_weights[batch.loss_mask > 0].tolist()
+  # Three tokens a response: a part of six tokens, and one of three.
+  want = [1 / 12] * 6 + [1 / 6] * 3
+  np.testing.assert_allclose(sorted(weights), want, rtol=1e-6)
+  with pytest.raises(Invalid, match="group_mean_size=2: expected 0 unless"):
+    batching_of({"group_mean_size": 2})
 
 
 def test_a_baseline_is_that_of_its_group(batching):

@@ -30,6 +30,7 @@ from azr_jax.tasks.questions.question import Question
 COLLECTIONS = ("gym", "bbh", "symbench")
 
 MANIFEST = "manifest.json"
+TRAIN_TASKS = 107  # as in the paper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +84,7 @@ def build(
   out: pathlib.Path,
   task_prefixes: Sequence[str] = COLLECTIONS,
   data: pathlib.Path | None = None,
+  held_out: str = "",
 ) -> Build:
   """Writes the question files.
 
@@ -92,6 +94,8 @@ def build(
     task_prefixes: task names or prefixes of them, such as `gym`.
     data: a folder that contains the folders `bbh` and `symbench`. None
       downloads them to `out`.
+    held_out: one of `COLLECTIONS`, whose tasks are all test tasks; see
+      `_with_held_out`. "" splits as in the catalogue.
 
   Raises:
     ValueError: no task has such a name, a collection cannot be downloaded, or a
@@ -109,6 +113,8 @@ def build(
     for task in catalogue.tasks().values()
     if task.name.startswith(tuple(task_prefixes))
   }
+  if held_out:
+    tasks = _with_held_out(tasks, held_out, settings.seed)
   out.mkdir(parents=True, exist_ok=True)
   wanted = {name: settings.wanted(task.split) for name, task in tasks.items()}
   pools = question_pools.read_public(wanted, settings.seed, out, data)
@@ -138,6 +144,34 @@ def build(
   made = Build(counts, files, missing, time.monotonic() - start)
   _write_manifest(out / MANIFEST, settings, made)
   return made
+
+
+def _with_held_out(
+  tasks: Mapping[str, catalogue.CatalogueTask], collection: str, seed: int
+) -> dict[str, catalogue.CatalogueTask]:
+  """Returns a split with one collection as the test set (R1-CI, figure 13).
+
+  The tasks of the other collections are training tasks; if they are more than
+  the paper's 107, the seed chooses as many.
+
+  Args:
+    tasks: the requested tasks.
+    collection: one of `COLLECTIONS`.
+    seed: chooses the training tasks.
+
+  Raises:
+    ValueError: the collection is unknown.
+  """
+  if collection not in COLLECTIONS:
+    raise ValueError(f"held_out={collection!r}: expected one of {COLLECTIONS}")
+  others = [n for n in tasks if not n.startswith(f"{collection}/")]
+  rng = np.random.default_rng((seed, len(catalogue.tasks())))
+  chosen = {others[i] for i in rng.permutation(len(others))[:TRAIN_TASKS]}
+  return {
+    name: dataclasses.replace(task, split="train" if name in chosen else "test")
+    for name, task in tasks.items()
+    if name in chosen or name not in others
+  }
 
 
 def _distinct(

@@ -27,6 +27,18 @@ class CodeInterpreterSettings(TemplateSettings):
   count: int = setting(
     1_000_000, "maximum number of questions per source", minimum=1
   )
+  tasks: tuple[str, ...] = setting(
+    (),
+    "tasks to train on, as names or prefixes such as symbench/; (): all",
+    expert=True,
+  )
+  num_tasks: int = setting(
+    0,
+    "train on this many of the tasks, chosen by the seed; 0: all",
+    paper="107; figure 3 (d) varies it",
+    minimum=0,
+    expert=True,
+  )
   data_seed: int = setting(
     0,
     "seed for generated questions",
@@ -55,6 +67,15 @@ class CodeInterpreterSettings(TemplateSettings):
     "thresholds",
     "rule that sorts questions into groups by pass rate",
     choices=potential.GROUPINGS,
+  )
+  only_group: int = setting(
+    0,
+    "train on group 1, 2 or 3 of potential alone; each of them then has the "
+    "same number of questions of each task; 0: off",
+    paper="figure 14",
+    minimum=0,
+    maximum=max(potential.EQUAL_GROUPS),
+    expert=True,
   )
   stage_steps: int = setting(
     150, "training steps per stage", paper="150", minimum=1
@@ -91,10 +112,13 @@ class CodeInterpreterSettings(TemplateSettings):
       raise self.invalid(
         "chat_template_kwargs", "'' unless prompt_format='chat'"
       )
-    if self.curriculum in potential.OFFLINE and not self.pass_rates:
+    if self.only_group and self.curriculum != "none":
+      raise self.invalid("only_group", "0 unless curriculum='none'")
+    if self.needs_pass_rates and not self.pass_rates:
       raise self.invalid(
         "pass_rates",
-        f"a file of azr_jax.potential with curriculum={self.curriculum!r}",
+        f"a file of azr_jax.potential with curriculum={self.curriculum!r}, "
+        f"only_group={self.only_group}",
       )
     if self.shuffle_pass_rates and self.curriculum not in potential.OFFLINE:
       raise self.invalid(
@@ -103,3 +127,8 @@ class CodeInterpreterSettings(TemplateSettings):
       )
     if self.curriculum == "difficulty" and self.grouping != "quantiles":
       raise self.invalid("grouping", "'quantiles' with curriculum='difficulty'")
+
+  @property
+  def needs_pass_rates(self) -> bool:
+    """Whether a run reads pass rates before its first step."""
+    return self.curriculum in potential.OFFLINE or self.only_group > 0

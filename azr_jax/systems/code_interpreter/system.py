@@ -30,7 +30,8 @@ import numpy as np
 
 from azr_jax import types
 from azr_jax.config.settings import Invalid
-from azr_jax.curricula.improvement_potential import OFFLINE, ONLINE, PassRate
+from azr_jax.curricula import improvement_potential
+from azr_jax.curricula.improvement_potential import ONLINE, PassRate
 from azr_jax.curricula.stages import CurriculumStages
 from azr_jax.grading import questions as grading
 from azr_jax.grading.outcome import Outcome
@@ -138,11 +139,14 @@ class CodeInterpreter(GroupSystem[StepItems]):
     cls, settings: CodeInterpreterSettings, context: Context
   ) -> "CodeInterpreter":
     """Reads the questions and their pass rates, and makes the system."""
-    questions = sources.read_all(
-      settings.questions, settings.count, settings.data_seed
+    questions = sources.of_tasks(
+      sources.read_all(settings.questions, settings.count, settings.data_seed),
+      settings.tasks,
+      settings.num_tasks,
+      context.seed,
     )
     pass_rates = None
-    if settings.curriculum in OFFLINE:
+    if settings.needs_pass_rates:
       path = pathlib.Path(settings.pass_rates).expanduser()
       context.sandbox.require_same(pass_rates_lib.sandbox_of(path), str(path))
       pass_rates = pass_rates_lib.read_for(path, questions)
@@ -150,6 +154,14 @@ class CodeInterpreter(GroupSystem[StepItems]):
         streams.generator(context.seed, Purpose.SHUFFLED_PASS_RATES).shuffle(
           pass_rates
         )
+    if settings.only_group:
+      assert pass_rates is not None
+      tasks = [question.task for question in questions]
+      kept = improvement_potential.equal_group(
+        pass_rates, tasks, settings.only_group, context.seed
+      )
+      questions = [questions[index] for index in kept]
+      pass_rates = None
     return cls(settings, context, questions, pass_rates)
 
   @classmethod

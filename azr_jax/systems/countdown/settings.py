@@ -91,6 +91,14 @@ class CountdownSettings(Settings):
     subset_of=generator.COUNTS,
     required=True,
   )
+  difficulty_records: str = setting(
+    "",
+    "records of azr_jax.evaluate on training puzzles: buckets are by 1 - p of "
+    "the scored model, and puzzles without a record are left out; empty: by "
+    "the solver",
+    paper="empty; section 3.1 defines 1 - p of the SFT model as d_SFT",
+    expert=True,
+  )
   bucket_limits: tuple[float, ...] = setting(
     (),
     "maximum difficulty of easy puzzles, minimum of hard ones; () splits into "

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from azr_jax.config import named
+from azr_jax.config import named, user_files
 from azr_jax.curricula import adaptive, bandit, mixed, mixture, replay
 from azr_jax.curricula import curriculum as curriculum_lib
 from azr_jax.curricula.curriculum import Buckets, Curriculum
+from azr_jax.evals import record_files
 from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.tasks.countdown import difficulty, generator, puzzle_files
@@ -48,6 +49,8 @@ def read(
       the test split.
   """
   puzzles, scores = _puzzles(settings, say)
+  if settings.difficulty_records:
+    puzzles, scores = _by_pass_rate(puzzles, settings.difficulty_records)
   of_size = [
     i for i, p in enumerate(puzzles) if len(p.numbers) in settings.sizes
   ]
@@ -134,6 +137,33 @@ def _puzzles(
     data_dir=pathlib.Path(settings.data_dir).expanduser(),
     split="train",
   )
+
+
+def _by_pass_rate(
+  puzzles: Sequence[Puzzle], path: str
+) -> tuple[list[Puzzle], Float[np.ndarray, " puzzles"]]:
+  """Returns the puzzles with records, and 1 - p of each (section 3.1, d_SFT).
+
+  Args:
+    puzzles: the training puzzles.
+    path: records of the benchmark `countdown`.
+
+  Raises:
+    ValueError: the file has no records, or none of these puzzles.
+  """
+  rates: dict[Puzzle, float] = {}
+  for record in record_files.read(pathlib.Path(path).expanduser()):
+    with user_files.reading(path, "records of the benchmark countdown"):
+      asked = record["reference"]
+      puzzle = Puzzle(tuple(asked["nums"]), asked["target"])
+      rates[puzzle] = sum(record["correct"]) / len(record["correct"])
+  known = [puzzle for puzzle in puzzles if puzzle in rates]
+  if not known:
+    raise ValueError(
+      f"{path}: expected records of puzzles that this run trains on "
+      "(config.countdown.difficulty_records)"
+    )
+  return known, np.array([1.0 - rates[puzzle] for puzzle in known])
 
 
 def _training_puzzles(

@@ -11,13 +11,9 @@ from azr_jax.curricula.curriculum import Buckets, Curriculum
 from azr_jax.functions import by_value
 from azr_jax.functions.pool import FunctionPool
 from azr_jax.functions.spec import Function
+from azr_jax.systems.chat_server import ChatServer
 from azr_jax.systems.custom import judge
-from azr_jax.systems.custom.judge import (
-  Grades,
-  Judge,
-  JudgeServer,
-  JudgeSettings,
-)
+from azr_jax.systems.custom.judge import Grades, Judge, JudgeSettings
 from azr_jax.systems.custom.rewards import GIVEN, RewardPart, Rewards, parse
 from azr_jax.systems.custom.settings import (
   ADAPTIVE,
@@ -96,7 +92,7 @@ def build_judge(settings: JudgeSettings, concurrency: int) -> Judge:
       "max_tokens": settings.max_tokens,
     }
     grades = Grades(settings.pattern, settings.lowest, settings.highest)
-  server = JudgeServer(
+  server = ChatServer(
     settings.url, settings.key_variable, settings.timeout_s, settings.retries
   )
   return Judge(server, settings.template, request, grades, concurrency)

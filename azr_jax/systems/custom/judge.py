@@ -14,30 +14,24 @@ never reaches a config, a log or another process.
 import asyncio
 import concurrent.futures
 import dataclasses
-import http.client
 import json
-import math
 import re
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from azr_jax.config.settings import Invalid, Settings, setting
+from azr_jax.systems import chat_server
+from azr_jax.systems.chat_server import ChatServer
 
 NAME = "judge"
 CHAT, EMBEDDINGS = ENDPOINTS = "chat", "embeddings"
-_PATHS = {CHAT: "/chat/completions", EMBEDDINGS: "/embeddings"}
+_PATHS = {CHAT: chat_server.CHAT_PATH, EMBEDDINGS: "/embeddings"}
 _TEMPLATE = (
   "Grade how well the response does what the prompt asks, by a number from 0 "
   "to 10.\n\nPrompt:\n{prompt}\n\nResponse:\n{completion}\n\nGive reasons in a "
   "sentence or two, then end with a line such as\nScore: 7"
 )
 _PATTERN = r"(?i)score\W*(-?\d+(?:\.\d+)?)"
-# HTTP statuses that are worth a retry.
-_BUSY = (408, 409, 425, 429, 500, 502, 503, 504)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
 
 _Read = TypeVar("_Read")
 
@@ -111,90 +105,6 @@ class JudgeSettings(Settings):
       )
 
 
-def pause_s(attempt: int) -> float:
-  """Returns the seconds to wait after failed attempt 0, 1, ..."""
-  return min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)
-
-
-@dataclasses.dataclass(frozen=True)
-class JudgeServer:
-  """A server, and how patiently to ask it.
-
-  Attributes:
-    url: the base URL, including the version.
-    key_variable: the environment variable with the API key; "" if none is
-      needed.
-    timeout_s: the timeout of a request, in seconds.
-    retries: the number of retries if the server is busy or unreachable.
-  """
-
-  url: str
-  key_variable: str
-  timeout_s: float
-  retries: int
-
-  @property
-  def limit_s(self) -> float:
-    """The maximum seconds per answer, including all retries and pauses."""
-    pauses = sum(map(pause_s, range(self.retries)))
-    return (self.retries + 1) * self.timeout_s + pauses + 5.0
-
-  def read_key(self, environment: Mapping[str, str]) -> str:
-    """Returns the API key; "" if none is needed.
-
-    Raises:
-      ValueError: the environment variable is not set.
-    """
-    name = self.key_variable
-    if name and name not in environment:
-      raise ValueError(
-        f"environment variable {name} is not set: expected the key of "
-        f"{self.url} (judge.key_variable)"
-      )
-    return environment[name] if name else ""
-
-  def ask(
-    self, path: str, body: Mapping[str, Any], key: str
-  ) -> tuple[dict[str, Any], int]:
-    """Sends a request, with retries.
-
-    Returns:
-      The decoded answer, and the number of requests it took.
-
-    Raises:
-      RuntimeError: the server refuses the request, or does not answer.
-    """
-    problem = ""
-    for attempt in range(self.retries + 1):
-      try:
-        return self._request(path, body, key), attempt + 1
-      except urllib.error.HTTPError as error:
-        problem = f"HTTP {error.code} {_body(error)}"
-        if error.code not in _BUSY:
-          raise RuntimeError(f"{self.url}: {problem}") from None
-        wait = _retry_after(error.headers.get("Retry-After"))
-      except (OSError, http.client.HTTPException) as error:
-        problem, wait = f"{type(error).__name__}: {error}", 0.0
-      if attempt < self.retries:
-        time.sleep(min(max(wait, pause_s(attempt)), _LONGEST_PAUSE_S))
-    raise RuntimeError(
-      f"{self.url}: no answer to {self.retries + 1} requests: {problem}"
-    )
-
-  def _request(
-    self, path: str, body: Mapping[str, Any], key: str
-  ) -> dict[str, Any]:
-    """Sends one request and returns the decoded answer."""
-    headers = {"Content-Type": "application/json"}
-    if key:
-      headers["Authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(
-      self.url.rstrip("/") + path, json.dumps(body).encode(), headers
-    )
-    with urllib.request.urlopen(request, timeout=self.timeout_s) as reply:
-      return json.loads(reply.read())
-
-
 @dataclasses.dataclass(frozen=True)
 class Grades:
   """How the grade in a chat reply becomes a reward.
@@ -236,7 +146,7 @@ class Judge:
 
   def __init__(
     self,
-    server: JudgeServer,
+    server: ChatServer,
     template: str,
     request: Mapping[str, Any],
     grades: Grades | None,
@@ -289,7 +199,9 @@ class Judge:
       reward, requests = self._post(EMBEDDINGS, {"input": text}, _number)
     else:
       messages = [{"role": "user", "content": text}]
-      reply, requests = self._post(CHAT, {"messages": messages}, _reply)
+      reply, requests = self._post(
+        CHAT, {"messages": messages}, chat_server.reply_text
+      )
       reward = self._grades.reward(reply)
     return {"reward": reward, "requests": float(requests)}
 
@@ -316,11 +228,6 @@ class Judge:
       ) from None
 
 
-def _reply(answer: Mapping[str, Any]) -> str:
-  """Returns the text of a chat completion."""
-  return answer["choices"][0]["message"]["content"] or ""
-
-
 def _number(answer: Mapping[str, Any]) -> float:
   """Returns the only number of an embedding."""
   (number,) = answer["data"][0]["embedding"]
@@ -332,15 +239,3 @@ def as_text(prompt: Any) -> str:
   if isinstance(prompt, str):
     return prompt
   return "\n\n".join(f"{m['role']}: {m['content']}" for m in prompt)
-
-
-def _body(error: urllib.error.HTTPError) -> str:
-  return " ".join(error.read().decode("utf-8", "replace").split())[:150]
-
-
-def _retry_after(value: str | None) -> float:
-  try:
-    seconds = float(value or 0)
-  except ValueError:  # HTTP also allows a date here.
-    return 0.0
-  return seconds if math.isfinite(seconds) else 0.0

@@ -7,6 +7,7 @@ from azr_jax.curricula.bandit import BanditSettings
 from azr_jax.grading.mathematics import grader, reward
 from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
 from azr_jax.tasks.mathematics import prompts as prompt_lib
+from azr_jax.tasks.mathematics import sources
 
 EPOCHS, BANDIT = CURRICULA = ("epochs", "bandit")
 _COLLECTION = "hf:Open-Reasoner-Zero/orz_math_"
@@ -36,6 +37,13 @@ class ORZSettings(Settings):
     accepts=(lambda v: min(v) >= 0, "a tuple of numbers of at least 0"),
   )
   data_seed: int = setting(0, "seed for generated problems", minimum=0)
+  language: str = setting(
+    "all",
+    "language of problems to keep; english drops those with Chinese characters",
+    paper="english (C.2: with Chinese problems training was less stable)",
+    choices=sources.LANGUAGES,
+    expert=True,
+  )
   prompts: int = setting(128, "problems per step", paper="128", minimum=1)
   group_size: int = setting(64, "responses per problem", paper="64", minimum=1)
   curriculum: str = setting(

@@ -253,7 +253,9 @@ def _scoring(settings: ORZSettings) -> SuggestedScoring:
 
 
 def _sources(settings: ORZSettings) -> list[list[Problem]]:
-  return sources.read_each(settings.data, settings.counts, settings.data_seed)
+  return sources.read_each(
+    settings.data, settings.counts, settings.data_seed, settings.language
+  )
 
 
 def _trajectory(

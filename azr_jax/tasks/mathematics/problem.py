@@ -5,8 +5,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from azr_jax.grading.mathematics import extraction
+
 QUESTION_KEYS = ("question", "problem", "prompt", "query", "input")
 ANSWER_KEYS = ("answer", "final_answer", "gold", "ground_truth", "target")
+# Blocks of Chinese characters, and of the punctuation between them.
+_CHINESE = ((0x3000, 0x303F), (0x3400, 0x4DBF), (0x4E00, 0x9FFF))
 # The mark before the final answer in GSM8K.
 _FINAL_ANSWER_MARK = "####"
 
@@ -18,6 +22,15 @@ class Problem:
   question: str
   answer: str
 
+  @property
+  def has_chinese(self) -> bool:
+    """Whether the question has Chinese characters."""
+    return any(
+      first <= ord(char) <= last
+      for char in self.question
+      for first, last in _CHINESE
+    )
+
 
 def from_record(record: Any) -> Problem:
   """Converts a record to a problem.
@@ -27,6 +40,7 @@ def from_record(record: Any) -> Problem:
   | ORZ, training | `[{from, value}, {from, ground_truth: {value}}]`, or a
   mapping with the same two under "0" and "1" |
   | ORZ, evaluation | `{prompt: [{from, value}], final_answer}` |
+  | MATH | `{problem, solution}`; the last box of the solution is the answer |
   | others | a mapping with one of `QUESTION_KEYS` and one of `ANSWER_KEYS` |
 
   The answer may be in a list of length one. Integral floats become integers,
@@ -41,7 +55,7 @@ def from_record(record: Any) -> Problem:
     return from_record([record["0"], record["1"]])
   elif isinstance(record, Mapping):
     question = _first(record, QUESTION_KEYS)
-    answer = _first(record, ANSWER_KEYS)
+    answer = _boxed(record) or _first(record, ANSWER_KEYS)
   else:
     raise ValueError(f"{record!r:.80}: expected a record of a problem")
   if isinstance(question, list | tuple) and question:
@@ -59,6 +73,14 @@ def from_record(record: Any) -> Problem:
   return Problem(
     question.strip(), str(answer).rpartition(_FINAL_ANSWER_MARK)[2].strip()
   )
+
+
+def _boxed(record: Mapping[str, Any]) -> str | None:
+  """Returns the boxed answer of a solution, if the record has no answer."""
+  solution = record.get("solution")
+  if not isinstance(solution, str) or {*ANSWER_KEYS} & record.keys():
+    return None
+  return extraction.last_boxed(solution)
 
 
 def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:

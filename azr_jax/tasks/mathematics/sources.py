@@ -19,7 +19,12 @@ from azr_jax.tasks.mathematics.problem import Problem
 DEFAULT_GYM_COUNT = 10_000
 
 
-def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
+LANGUAGES = (ALL, ENGLISH) = "all", "english"
+
+
+def read(
+  spec: str, count: int = 0, seed: int = 0, language: str = ALL
+) -> list[Problem]:
   """Reads or generates problems, without duplicate questions.
 
   Args:
@@ -27,6 +32,8 @@ def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
     count: the maximum number of problems; 0 reads all records, or generates
       `DEFAULT_GYM_COUNT` gym entries.
     seed: the seed of gym sets.
+    language: one of `LANGUAGES`; `ENGLISH` drops problems with Chinese
+      characters.
 
   Raises:
     ValueError: the source does not exist, a required package is missing, or a
@@ -41,6 +48,8 @@ def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
   for row in rows:
     with user_files.reading(spec, "records of problems"):
       parsed = problem.from_record(row)
+    if language == ENGLISH and parsed.has_chinese:
+      continue
     problems.setdefault(parsed.question, parsed)
     if len(problems) == count:
       break
@@ -50,11 +59,15 @@ def read(spec: str, count: int = 0, seed: int = 0) -> list[Problem]:
 
 
 def read_each(
-  specs: Sequence[str], counts: Sequence[int], seed: int = 0
+  specs: Sequence[str],
+  counts: Sequence[int],
+  seed: int = 0,
+  language: str = ALL,
 ) -> list[list[Problem]]:
   """Reads several sources, at most `counts[i]` problems from `specs[i]`."""
   return [
-    read(spec, count, seed) for spec, count in zip(specs, counts, strict=True)
+    read(spec, count, seed, language)
+    for spec, count in zip(specs, counts, strict=True)
   ]
 
 

@@ -176,6 +176,22 @@ def ask(
     ValueError: the format is `chat`, but `chat` is None or has no template; or
       the user's prompts lack this style.
   """
+  text = message(question, solution_style, prompt_format)
+  return apply_chat_template(text, prompt_format, chat)
+
+
+def message(
+  question: str, solution_style: str, prompt_format: PromptFormat
+) -> str:
+  """Returns the prompt without the markup of a chat template.
+
+  Args:
+    solution_style: one of `SOLUTION_STYLES`.
+    prompt_format: one of `PROMPT_FORMATS`, or a user's prompts.
+
+  Raises:
+    ValueError: the user's prompts lack this style.
+  """
   if isinstance(prompt_format, Templates):
     return prompt_format.fill(
       file_of(solution_style), QUESTION=question.strip()
@@ -190,6 +206,4 @@ def ask(
       for example, response in examples(solution_style)
     )
   text = f"{head}Question: {question.strip()}"
-  if prompt_format == "chat":
-    return apply_chat_template(text, prompt_format, chat)
-  return f"{text}\n\nReply:\n"
+  return text if prompt_format == "chat" else f"{text}\n\nReply:\n"

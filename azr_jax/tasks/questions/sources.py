@@ -23,6 +23,8 @@ import pathlib
 import re
 from collections.abc import Sequence
 
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks import calls
 from azr_jax.tasks.questions import bbh, duplicates, gym, question, splits
 from azr_jax.tasks.questions.question import Question
@@ -116,6 +118,52 @@ def _part(
 
 def _digest(text: str) -> str:
   return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def of_tasks(
+  questions: Sequence[Question],
+  names: Sequence[str],
+  num_tasks: int,
+  seed: int,
+) -> list[Question]:
+  """Returns the questions of some tasks.
+
+  Args:
+    questions: the questions of all tasks.
+    names: the tasks: names, or prefixes that end in `/`. () means all.
+    num_tasks: how many of these tasks to keep, chosen by the seed. 0 means all.
+    seed: chooses the tasks.
+
+  Raises:
+    ValueError: a name matches no task, or there are fewer tasks.
+  """
+  tasks = sorted({question.task for question in questions})
+  if names:
+    found = {
+      name: [
+        task
+        for task in tasks
+        if task == name or (name.endswith("/") and task.startswith(name))
+      ]
+      for name in names
+    }
+    unknown = [name for name, matches in found.items() if not matches]
+    if unknown:
+      raise ValueError(
+        f"tasks={tuple(names)!r}: {unknown[0]!r} has no question; expected "
+        f"some of {', '.join(tasks)[:200]}, or their prefixes, such as gym/"
+      )
+    tasks = sorted({task for matches in found.values() for task in matches})
+  if num_tasks > len(tasks):
+    raise ValueError(
+      f"num_tasks={num_tasks}: expected at most {len(tasks)}, the number of "
+      "tasks that the sources have"
+    )
+  if num_tasks:
+    order = streams.generator(seed, Purpose.TASKS).permutation(len(tasks))
+    tasks = [tasks[index] for index in order[:num_tasks].tolist()]
+  kept = {*tasks}
+  return [question for question in questions if question.task in kept]
 
 
 def held_out(specs: Sequence[str]) -> str:

@@ -53,6 +53,21 @@ def read(folder):
   }
 
 
+def test_a_collection_can_be_held_out(data, tmp_path, monkeypatch):
+  """R1-CI, figure 13: BBH is out of distribution, and 107 others are not."""
+  monkeypatch.setattr(question_splits, "TRAIN_TASKS", 2)
+  build = question_splits.build
+  made = build(SMALL, tmp_path / "q", TASKS, data, held_out="bbh")
+  files = read(tmp_path / "q")
+  tasks = {name: {q.task for q in files[name]} for name in files}
+  assert tasks["test"] == {"bbh/snarks", "bbh/ruin_names"}
+  assert len(tasks["train"]) == 2 and tasks["train"] == tasks["sft"]
+  assert all(task.startswith("gym/") for task in tasks["train"])
+  assert {*made.tasks} == tasks["test"] | tasks["train"]
+  with pytest.raises(ValueError, match="held_out='bbx': expected one of"):
+    build(SMALL, tmp_path / "r", TASKS, data, held_out="bbx")
+
+
 def test_the_files_are_disjoint_and_as_large_as_the_tasks_allow(data, tmp_path):
   made = question_splits.build(SMALL, tmp_path / "q", TASKS, data)
   files = read(tmp_path / "q")

@@ -340,6 +340,45 @@ def test_shuffled_pass_rates_keep_the_sizes_of_groups(context, tmp_path):
     CodeInterpreterSettings(curriculum="none", shuffle_pass_rates=True)
 
 
+def test_a_run_trains_on_some_tasks_or_on_one_group(context, tmp_path):
+  """R1-CI, figures 3 (c, d) and 14."""
+  sources = ("gym:gcd", "gym:lcm", "gym:count_bits")
+  questions = [one for name in sources for one in gym.make(name[4:], 8, 0)]
+  path = tmp_path / "pass_rates.jsonl"
+  # Each task has two questions of each of groups 1, 2 and 3, and two others.
+  correct = (10, 9, 3, 17, 2, 18, 0, 20) * 3
+  pass_rates.write(path, questions, [PassRate(n, 20) for n in correct])
+
+  def tasks_of(**keys):
+    settings = CodeInterpreterSettings(
+      questions=sources,
+      count=8,
+      prompts=2,
+      curriculum="none",
+      pass_rates=str(path),
+      **keys,
+    )
+    built = Scripted.build(settings, context)
+    return [(one.task, one.id) for one in built._questions]
+
+  assert len(tasks_of()) == 24
+  one = tasks_of(tasks=("gym/gcd",))
+  assert {task for task, _ in one} == {"gym/gcd"} and len(one) == 8
+  two = tasks_of(num_tasks=2)
+  assert len({task for task, _ in two}) == 2 and len(two) == 16
+  assert tasks_of(tasks=("gym/",)) == tasks_of()
+  ids = [one.id for one in questions]
+  for group, places in ((1, (0, 1)), (2, (2, 3)), (3, (4, 5))):
+    wanted = {ids[8 * task + place] for task in range(3) for place in places}
+    assert {id_ for _, id_ in tasks_of(only_group=group)} == wanted
+  with pytest.raises(ValueError, match="'bbh/snarks' has no question"):
+    tasks_of(tasks=("bbh/snarks",))
+  with pytest.raises(ValueError, match="num_tasks=4: expected at most 3"):
+    tasks_of(num_tasks=4)
+  with pytest.raises(ValueError, match="only_group"):
+    CodeInterpreterSettings(curriculum="potential", only_group=1)
+
+
 def test_online_stages_estimate_pass_rates_before_they_begin(make):
   system, policy, questions = make("online_merge", correct=None, prompts=2)
   every = [question.id for question in questions]

@@ -29,6 +29,13 @@ SUMS = "gym:chain_sum(min_terms=3, max_terms=4, max_digits=2)"
     ({"problem": "q", "answer": 27.0}, "q", "27"),
     ({"question": "q", "answer": "so 9*2 = 18\n#### 18"}, "q", "18"),
     ({"question": "q", "final_answer": ["$2$"]}, "q", "$2$"),
+    # MATH, and a set of records that has a solution besides its answer.
+    (
+      {"problem": "q", "solution": "\\boxed{3}, so \\boxed{\\frac{1}{2}}."},
+      "q",
+      "\\frac{1}{2}",
+    ),
+    ({"problem": "q", "solution": "\\boxed{3}", "answer": "4"}, "q", "4"),
     (
       {"0": {"value": "q"}, "1": {"ground_truth": {"value": "1"}}},
       "q",
@@ -46,6 +53,18 @@ def test_records_of_public_layouts(record, question, answer):
 def test_records_without_question_or_answer_are_refused(record):
   with pytest.raises(ValueError, match="expected"):
     problem.from_record(record)
+
+
+def test_problems_in_english_alone(tmp_path):
+  """ORZ, C.2. The count is of problems that are kept."""
+  path = tmp_path / "both.jsonl"
+  texts = ["求 x 的值", "Find x.", "计算 1 + 1。", "α + é = ?", "What is 2?"]
+  rows = [{"question": text, "answer": "1"} for text in texts]
+  path.write_text("\n".join(json.dumps(row) for row in rows), "utf-8")
+  (kept,) = sources.read_each([str(path)], [2], language="english")
+  assert [one.question for one in kept] == ["Find x.", "α + é = ?"]
+  (every,) = sources.read_each([str(path)], [0])
+  assert [one.question for one in every] == texts
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.json"])
