@@ -212,9 +212,9 @@ def test_unembedding_is_the_tied_table(params):
 def test_a_program_of_separate_layers_traces_one_of_them():
   traced = []
 
-  def attend(q, k, v, segment_ids):
+  def attend(q, *others, **options):
     traced.append(q.shape)
-    return attention.xla_attention(q, k, v, segment_ids)
+    return attention.xla_attention(q, *others, **options)
 
   model = MODEL.clone(unrolled=True, attend=attend)
   params = nn.unbox(transformer.abstract_params(model))
