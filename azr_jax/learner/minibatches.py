@@ -59,8 +59,8 @@ def make_pass(update: Update, minibatches: int) -> Pass:
 def _of_pass(steps: list[Metrics]) -> Metrics:
   """Returns the metrics of a pass from those of its steps.
 
-  The gap to the sampler is that of the first step, before which the policy has
-  not moved.
+  The gap to the sampler comes from the first step alone, because later steps
+  start from a policy that has moved.
   """
   tokens, skipped = (
     jnp.stack([step[name] for step in steps]) for name in (_TOKENS, _SKIPPED)

@@ -20,10 +20,10 @@ class ReadTokens:
   """The experts that a call read, first on the devices and then on the host."""
 
   def __init__(self, array: UInt[Array, "rows S L K share"]):
-    """Starts to copy them to the host.
+    """Starts the copy to the host.
 
     Args:
-      array: the experts of the tokens in the call's rows.
+      array: the call's result, on the devices.
     """
     self._array: Any = array
     array.copy_to_host_async()
@@ -39,13 +39,13 @@ class Reading:
   """The pages of a sequence that are to be read.
 
   Attributes:
-    device: the device of the pages.
-    pages: their indices.
+    device: the device that holds the pages.
+    pages: indices of the pages in the device's pool.
     start: the first token to read.
-    stop: one past the last one.
-    send: sends the call that reads them; None once it is sent.
-    result: the result of that call; None before.
-    row: the sequence's row of it.
+    stop: one past the last token.
+    send: sends the call that reads the pages. None once it is sent.
+    result: the call's result. None before it is sent.
+    row: the sequence's row in the result.
   """
 
   device: int

@@ -1,6 +1,7 @@
-"""The task of this experiment: sums of two numbers, by example.
+"""Sums of two numbers, for the experiments lora_rates, lora and lora_orz.
 
-`python experiments/lora_rates/sums.py` writes sums.jsonl beside this file.
+`python experiments/lora_rates/sums.py` writes sums.jsonl beside this file, with
+an example in each prompt, and `../lora_orz/sums.jsonl` without.
 """
 
 import json
@@ -16,13 +17,17 @@ def is_right(completion: str, answer: str) -> float:
 
 def main() -> None:
   """Writes the sums of numbers from 20 to 59, as rows of JSON."""
-  rows = [
-    {"prompt": f"{_EXAMPLE}{a} + {b} =", "answer": str(a + b)}
-    for a in range(20, 60)
-    for b in range(20, 60)
+  numbers = range(20, 60)
+  sums = [(f"{a} + {b}", str(a + b)) for a in numbers for b in numbers]
+  shown = [
+    {"prompt": f"{_EXAMPLE}{terms} =", "answer": answer}
+    for terms, answer in sums
   ]
-  path = pathlib.Path(__file__).with_name("sums.jsonl")
-  path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+  bare = [{"question": terms, "answer": answer} for terms, answer in sums]
+  here = pathlib.Path(__file__).parent
+  for folder, rows in ((here, shown), (here.parent / "lora_orz", bare)):
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "sums.jsonl").write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

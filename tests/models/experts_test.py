@@ -201,7 +201,7 @@ def test_adapters_of_experts_are_small_and_merge(
 
 
 def test_kernels_are_quantized_layer_by_layer_on_loading(tmp_path):
-  """The same bits as those of the whole parameters, on the same devices."""
+  """Loading yields the bits and shardings that quantizing all at once does."""
   params = drawn(MODEL)
   safetensors_io.save(params, CONFIG, tmp_path, dtype="float32")
   mesh = mesh_lib.make_mesh({"fsdp": 2, "expert": 2}, jax.devices()[:4])

@@ -212,7 +212,7 @@ def test_chosen_ids_of_a_prompt_are_scored(connect, is_sparse):
 def test_a_saved_state_gives_the_same_next_step(
   connect, states, limits, model_folder
 ):
-  """Also in a server that starts anew, and as a run's checkpoint."""
+  """A restarted server and an ordinary checkpoint reader load it, too."""
   client = connect()
   model = client.create_lora_training_client(NAME, rank=3).result()
   losses_of(model)
