@@ -15,6 +15,14 @@ _PER_LENGTH = 1200
 _SEED = 1
 
 
+def style(completion: str) -> str:
+  """Returns whether a solution shows its steps and boxes a number."""
+  thinking, _, rest = completion.partition("</think>")
+  return ("steps" if "=" in thinking else "no steps") + (
+    ", boxed" if "\\boxed{" in rest else ", no box"
+  )
+
+
 def main() -> None:
   """Writes as many sums of each length."""
   rows = []
