@@ -82,8 +82,10 @@ def export(
     c, workdir, mesh, step, merges=True, is_critic=is_critic
   )
   title = name or folder.resolve().name
-  write = _write_critic if is_critic else _write
-  write(loaded, folder, dtype, formats, title)
+  if is_critic:
+    _write_critic(loaded, folder, dtype)
+  else:
+    _write(loaded, folder, dtype, formats, title)
   card = model_card.build(
     title,
     storage.absolute(workdir.rstrip("/")).name if is_run else workdir,
@@ -101,14 +103,9 @@ def export(
 
 
 def _write_critic(
-  loaded: loading.Loaded,
-  folder: pathlib.Path,
-  dtype: str,
-  formats: Sequence[str],
-  title: str,
+  loaded: loading.Loaded, folder: pathlib.Path, dtype: str
 ) -> None:
   """Writes a critic's weights and its policy's tokenizer."""
-  del formats, title  # A critic has one format.
   source, tokenizer = loaded.source, loaded.source.tokenizer
   critic_files.save(
     loaded.params,
