@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import pytest
 
-from azr_jax.config import lora, overrides
+from azr_jax.config import overrides, qwen3
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import (
@@ -75,7 +75,7 @@ ADAPTED = ("qwen3-8b_lora_h100", "qwen3-0.6b_lora_v5e-8", "qwen3-8b_lora_v6e-1")
 
 def is_sibling(file, variant):
   """Returns whether another variant builds the same kinds of programs."""
-  if variant == lora.EXPERTS:
+  if variant == qwen3.EXPERTS:
     return file is not azr
   return variant in SIBLINGS or (
     "_lora_" in variant
