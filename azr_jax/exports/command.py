@@ -66,10 +66,8 @@ def export(
   is_run = (spec / checkpoint.FOLDER).is_dir()
   if is_critic and not is_run:
     raise ValueError(f"--workdir={workdir}: expected a run, which has a critic")
-  found = {
-    flag: _scores(flag, path)
-    for flag, path in (("scores", scores), ("base", base))
-  }
+  given = {"scores": scores, "base": base}
+  found = {flag: _scores(flag, path) for flag, path in given.items()}
   if is_run and not scores:
     beside = storage.absolute(workdir.rstrip("/"))
     found["scores"] = reading.read_scores(
