@@ -299,6 +299,18 @@ def test_refusals_name_the_field(name, field, value, expected, tmp_path):
   assert "\n" not in str(refusal.value) and "expected" in str(refusal.value)
 
 
+@pytest.mark.parametrize("name", ["gemma3", "olmo3", "mistral"])
+def test_windows_as_long_as_any_sequence_change_masks_alone(name, tmp_path):
+  """Gemma 3 and OLMo 3 rotate otherwise in layers with a window."""
+  fields = fields_of(name, tmp_path)
+  before = huggingface_config.from_huggingface(fields)
+  fields["sliding_window"] = fields["max_position_embeddings"]
+  after = huggingface_config.from_huggingface(fields)
+  got, want = (rope.of_layers(c).frequencies for c in (after, before))
+  np.testing.assert_array_equal(got, want)
+  assert bool(after.windows) == (name != "mistral")
+
+
 @pytest.mark.parametrize(
   "change, expected",
   [

@@ -48,7 +48,7 @@ def read(fields: ConfigFields) -> ModelConfig:
     activation=GELU_TANH,
     embedding_scale=math.sqrt(shape["hidden_size"]),
     attention_scale=fields.positive("query_pre_attn_scalar", 256) ** -0.5,
-    windows=fields.windows(usual, shape["max_positions"]),
+    windows=fields.windows(usual, None),
     local_rope_theta=local_theta,
     **shape | {"tie_embeddings": tie},
   )
