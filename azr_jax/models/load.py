@@ -56,6 +56,8 @@ EMBEDDED = {
 }
 # Files to download from a Hugging Face repository.
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+# Folders hold the same weights in other formats, as those of gpt-oss do.
+_IN_FOLDERS = "*/*"
 
 
 class LoadParams(Protocol):
@@ -171,7 +173,10 @@ def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:
   with _hub(name):
     return pathlib.Path(
       huggingface_hub.snapshot_download(
-        name, allow_patterns=_HUB_FILES, cache_dir=cache
+        name,
+        allow_patterns=_HUB_FILES,
+        ignore_patterns=_IN_FOLDERS,
+        cache_dir=cache,
       )
     )
 
@@ -184,7 +189,12 @@ def hub_files(name: str) -> list[str]:
   """
   with _hub(name):
     names = huggingface_hub.list_repo_files(name)
-  return [n for n in names if any(fnmatch.fnmatch(n, p) for p in _HUB_FILES)]
+  return [
+    name
+    for name in names
+    if any(fnmatch.fnmatch(name, pattern) for pattern in _HUB_FILES)
+    and not fnmatch.fnmatch(name, _IN_FOLDERS)
+  ]
 
 
 def hub_file(name: str, file: str, folder: str) -> pathlib.Path:
