@@ -36,6 +36,7 @@ from azr_jax.models import (
   safetensors_io,
   sampling_params,
   stored,
+  text_decoder,
   tokenizers,
   transformer,
   weight_loading,
@@ -323,7 +324,7 @@ def _load_folder(
   """Loads a folder's parameters; see `weight_loading.load_params`."""
   reader = mxfp4.dequantizing(safetensors_io.SafetensorsReader(folder))
   return weight_loading.load_params(
-    config, reader, mesh, rules, dtype, kernel_dtype
+    config, text_decoder.alone(reader), mesh, rules, dtype, kernel_dtype
   )
 
 

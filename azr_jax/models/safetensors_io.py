@@ -21,6 +21,7 @@ from azr_jax.config import user_files
 from azr_jax.models import (
   adapters,
   huggingface_config,
+  text_decoder,
   weight_loading,
   weight_names,
 )
@@ -60,7 +61,7 @@ def has_own_head(folder: pathlib.Path) -> bool:
   """
   if not any((folder / name).exists() for name in (INDEX, SINGLE)):
     return False  # Loading the weights reports the missing files.
-  reader = SafetensorsReader(folder)
+  reader = text_decoder.alone(SafetensorsReader(folder))
   if not {_EMBEDDING, _HEAD} <= {*reader.names()}:
     return False
   shape = reader.shape(_EMBEDDING)

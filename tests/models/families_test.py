@@ -273,7 +273,7 @@ def fields_of(name, tmp_path):
     ("gemma3", "use_bidirectional_attention", True, "False"),
     ("gemma3", "hidden_activation", "gelu", "'gelu_pytorch_tanh'"),
     ("gemma3", "vision_config", {"depth": 1}, "a field that this decoder"),
-    ("gemma3", "model_type", "gemma3", "one of"),
+    ("gemma3", "model_type", "gemma2", "one of"),
     ("qwen2_yarn", "use_sliding_window", True, "False"),
     ("qwen3_moe", "decoder_sparse_step", 2, "expected 1"),
     ("qwen3_moe", "mlp_only_layers", [1], r"expected \[\]"),
