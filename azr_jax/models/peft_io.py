@@ -38,6 +38,8 @@ _KNOWN = (
   *("peft_type", "r", "lora_alpha", "use_rslora", "target_modules"),
   *("task_type", "base_model_name_or_path", "auto_mapping"),
   *("inference_mode", "peft_version", "init_lora_weights", "bias"),
+  # Dropout is a setting of training, which here has none.
+  "lora_dropout",
   # These belong to options that are off.
   *("megatron_core", "qalora_group_size"),
 )
