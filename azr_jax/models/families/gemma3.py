@@ -83,10 +83,8 @@ def _written_in_gguf(config: ModelConfig) -> dict[str, int | float]:
   """Returns the metadata that differs from Llama's."""
   local = config.local_rope_theta
   return {
-    # A window of this size hides nothing.
-    "attention.sliding_window": max(
-      config.windows, default=config.max_positions
-    ),
+    # Without windows, any number is refused as another decoder.
+    "attention.sliding_window": max(config.windows, default=1),
     "rope.freq_base_swa": config.rope_theta if local is None else local,
   }
 
