@@ -142,7 +142,7 @@ def _write(
         f"formats={PEFT}: expected adapters of a model; these adapt the run "
         f"{loaded.base_run!r}: export that run, or use formats={SAFETENSORS}"
       )
-    base = peft_io.base_name(source.spec)
+    base = source.peft_base()
     peft_io.save(loaded.trained, source.config, lora, base, folder)
     tokenizer.save(folder)
     return

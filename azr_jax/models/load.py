@@ -87,6 +87,7 @@ class ModelSource:
     lora: the adapters of a model that has some.
     load_adapters: `(mesh, rules) -> adapters`, float32, stacked; None without.
     spec: the spec of the model, without adapters; "" if it has none.
+    is_text_part: whether its files also have a vision tower, which is not read.
   """
 
   config: ModelConfig
@@ -96,6 +97,21 @@ class ModelSource:
   lora: adapters.Lora | None = None
   load_adapters: Callable[[Mesh, Rules], Params] | None = None
   spec: str = ""
+  is_text_part: bool = False
+
+  def peft_base(self) -> str:
+    """Returns what PEFT calls the model.
+
+    Raises:
+      ValueError: nobody else can load the model, or others load more of it and
+        would not find its modules.
+    """
+    if self.is_text_part:
+      raise ValueError(
+        f"model {self.spec!r} has a vision tower: expected a model of text "
+        "alone as the base of adapters in PEFT's format; export a merged model"
+      )
+    return peft_io.base_name(self.spec)
 
   def dated(self, date: datetime.datetime) -> "ModelSource":
     """Returns the source with chat templates that see `date` as today."""
@@ -271,6 +287,7 @@ def from_folder(
     tokenizer,
     functools.partial(_load_folder, config, folder),
     (*notes, *_end_tokens(tokenizer)),
+    is_text_part=safetensors_io.is_text_part(folder),
   )
 
 

@@ -160,20 +160,14 @@ def base_name(spec: str) -> str:
   return str(pathlib.Path(spec).expanduser().absolute())
 
 
-def check(config: ModelConfig, lora: Lora, spec: str) -> None:
+def check(config: ModelConfig, lora: Lora) -> None:
   """Checks that the format can hold adapters of a model, before training.
-
-  Args:
-    config: the base model's config.
-    lora: the adapters' shape.
-    spec: the base model's spec.
 
   Raises:
     ValueError: it cannot.
   """
   for _ in weight_names.adapter_entries(config, lora):
     pass
-  base_name(spec)
 
 
 def save(

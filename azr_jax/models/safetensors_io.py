@@ -26,6 +26,7 @@ from azr_jax.models import (
   weight_names,
 )
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.families import registry
 from azr_jax.types import Params
 
 INDEX = "model.safetensors.index.json"
@@ -49,6 +50,12 @@ def read_config(folder: pathlib.Path) -> ModelConfig:
   path = folder / "config.json"
   with user_files.reading(path, "the config of a model"):
     return huggingface_config.from_huggingface(user_files.read_object(path))
+
+
+def is_text_part(folder: pathlib.Path) -> bool:
+  """Returns whether `read_config` reads the text decoder of a larger model."""
+  fields = user_files.read_object(folder / "config.json")
+  return fields.get("model_type") in registry.WRAPPERS
 
 
 def has_own_head(folder: pathlib.Path) -> bool:

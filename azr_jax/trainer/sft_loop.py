@@ -73,7 +73,9 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   run.assert_same("the corpus", batches.tokens)
   c = sft_plan.keep(c, batches.per_epoch, run)
   if c.lora.adapters is not None:
-    peft_io.check(source.config, c.lora.adapters, source.spec)
+    # Refused before training.
+    peft_io.check(source.config, c.lora.adapters)
+    source.peft_base()
 
   model, learner = _build_learner(c, source, mesh)
   rules = c.sharding.rules()
@@ -245,7 +247,7 @@ def _write_model(
         write=run.is_primary,
       )
     else:
-      base = peft_io.base_name(source.spec)
+      base = source.peft_base()
       peft_io.save(
         *(params, source.config, lora, base, here), write=run.is_primary
       )

@@ -1,6 +1,7 @@
 """Gemma 3 with a vision tower: its text decoder loads like one alone."""
 
 import json
+import types
 
 import jax
 import numpy as np
@@ -88,6 +89,16 @@ def test_an_output_head_of_its_own_is_found(tmp_path):
   head = "language_model.lm_head.weight"
   write(tmp_path, "language_model.model.", "", [head])
   assert safetensors_io.has_own_head(tmp_path)
+
+
+def test_peft_s_format_would_not_fit_the_whole_model(tmp_path, monkeypatch):
+  """Others would look for the adapters' modules in the whole model."""
+  write(tmp_path, "language_model.model.", "")
+  tokenizer = types.SimpleNamespace(vocab_size=48)
+  monkeypatch.setattr(load.tokenizers, "from_folder", lambda _: tokenizer)
+  source = load.resolve(str(tmp_path), "")
+  with pytest.raises(ValueError, match="has a vision tower: expected a model"):
+    source.peft_base()
 
 
 @pytest.mark.parametrize(
