@@ -35,7 +35,7 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
-from azr_jax.trainer import decoder, frozen, learner_parts, messages, sizes
+from azr_jax.trainer import decoders, frozen, learner_parts, messages, sizes
 from azr_jax.trainer.batching import Batching
 from azr_jax.trainer.settings import (
   ExperimentSettings,
@@ -193,7 +193,7 @@ def build(
   """
   c = sizes.for_step(settings, workload)
   # Both meshes are checked before a model is downloaded.
-  mesh = decoder.learner_mesh(c)
+  mesh = decoders.learner_mesh(c)
   layout.rollout_mesh(c.rollout.mesh, mesh)
   source = load.resolve(c.model.source, c.model.cache_dir)
   sampling_mesh = layout.rollout_mesh(
@@ -202,7 +202,7 @@ def build(
   frozen.check_adapters(c.lora, source.lora, "config.model.source")
   messages.announce_model(source, c.rollout.longest + 1)
   rules = c.sharding.rules()
-  model = decoder.build_policy_model(c, source.config, mesh)
+  model = decoders.build_policy_model(c, source.config, mesh)
   shares_base = frozen.is_shared(
     c.lora, c.rollout, c.model.dtype, mesh, sampling_mesh
   )

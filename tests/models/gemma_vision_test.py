@@ -2,6 +2,7 @@
 
 import json
 import types
+from typing import Any
 
 import jax
 import numpy as np
@@ -136,19 +137,21 @@ def test_transformers_reads_the_same_config_and_computes_the_same(
   import torch
   import transformers
 
-  published = transformers.Gemma3Config.from_dict(PUBLISHED)
+  published: Any = transformers.Gemma3Config.from_dict(PUBLISHED)
   ours = huggingface_config.from_huggingface(PUBLISHED)
   inner = {"model_type": "gemma3_text", **published.text_config.to_dict()}
   assert huggingface_config.from_huggingface(inner) == ours
   small = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16)
   fields = json.loads(str(family_cases.write("gemma3", tmp_path)["config"]))
-  config = transformers.Gemma3Config(
-    text_config=fields,
-    vision_config=dict(
-      **small, num_attention_heads=2, image_size=28, patch_size=14
-    ),
-    mm_tokens_per_image=1,
-    **{f"{name}_token_index": 0 for name in ("boi", "eoi", "image")},
+  config = transformers.Gemma3Config.from_dict(
+    {
+      "text_config": fields,
+      "vision_config": dict(
+        **small, num_attention_heads=2, image_size=28, patch_size=14
+      ),
+      "mm_tokens_per_image": 1,
+      **{f"{name}_token_index": 0 for name in ("boi", "eoi", "image")},
+    }
   )
   torch.manual_seed(0)
   model = transformers.Gemma3ForConditionalGeneration(config).eval()

