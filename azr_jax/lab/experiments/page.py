@@ -1,6 +1,7 @@
 """Writes an experiment's results: results.json, results.md, figure.png."""
 
 import dataclasses
+import datetime
 import hashlib
 import json
 import pathlib
@@ -135,13 +136,18 @@ def _dates(results: Mapping[str, Any]) -> str:
   if results["registered"] is None:
     return "Git does not tell whether the plan is older than the runs."
   planned, began = (
-    results[key].replace("T", " ")
+    datetime.datetime.fromisoformat(results[key])
+    .astimezone(datetime.UTC)
+    .strftime("%Y-%m-%d %H:%M UTC")
     for key in ("plan_committed", "first_run_commit")
   )
-  text = f"Git dates: plan {planned}, first commit that ran {began}"
+  text = f"The plan was committed on {planned}"
   if results["registered"]:
-    return f"{text}; the plan is no younger."
-  return f"{text}; some runs may be older than the plan."
+    return f"{text}, no later than the oldest commit that ran ({began})."
+  return (
+    f"{text}, after the oldest commit that ran ({began}), so some runs may be "
+    "older than the plan."
+  )
 
 
 def _arms(plan: Plan, results: Mapping[str, Any]) -> str:

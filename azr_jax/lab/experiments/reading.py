@@ -66,14 +66,14 @@ def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
 def verdict(plan: Plan, one: Mapping[str, Any]) -> str:
   """Returns the verdict of a comparison in results.json, for a table.
 
-  A secondary comparison that holds is marked, because its p-value is not
+  A secondary comparison that holds is a hint, because its p-value is not
   corrected for the others. If the claim is excluded, the verdict says what the
   interval excludes.
   """
   if one["verdict"] == analysis.EXCLUDED:
     return _excluded(plan, one)
   if one["verdict"] == analysis.HOLDS and not one["primary"]:
-    return f"{analysis.HOLDS} (not corrected)"
+    return "hint (not corrected)"
   return one["verdict"]
 
 

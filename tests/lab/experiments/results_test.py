@@ -214,7 +214,7 @@ def test_claims_are_judged_as_the_runs_were_made(finished, monkeypatch):
   assert "| 5 + 5 x 60 |" in rows[0]
   secondary = [line for line in text.splitlines() if "(secondary)" in line]
   assert [row.split(" | ")[-1] for row in secondary] == [
-    "holds (not corrected) |"
+    "hint (not corrected) |"
   ]
   assert (source / page.FIGURE).read_bytes().startswith(b"\x89PNG")
 
