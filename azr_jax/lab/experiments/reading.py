@@ -82,10 +82,9 @@ def _excluded(plan: Plan, one: Mapping[str, Any]) -> str:
   margin = shown(plan.outcomes[one["outcome"]], one["margin"])
   if one["claim"] == NOT_LOWER:
     return f"lower by more than {margin}"
-  low, high = one["interval"]
-  if one["claim"] == HIGHER:
-    return "opposite sign" if high <= 0 else f"no gain of {margin}"
-  return "opposite sign" if low >= 0 else f"no loss of {margin}"
+  if not one["margin"]:
+    return "opposite sign"
+  return f"no {'gain' if one['claim'] == HIGHER else 'loss'} of {margin}"
 
 
 def _small(one: Mapping[str, Any]) -> str:
