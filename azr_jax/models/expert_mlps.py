@@ -133,7 +133,10 @@ def _project(
     # A product, because the gradient of a lookup would be a scatter.
     is_own = jax.nn.one_hot(group, sizes.shape[0], dtype=own.bias.dtype)
     bias = jnp.matmul(is_own, own.bias, precision=jax.lax.Precision.HIGHEST)
-    y = y + bias.astype(y.dtype)
+    # Rows after the last expert's may hold anything, even NaN, of which the
+    # gradient of the biases would be a multiple.
+    is_used = (group < sizes.shape[0])[:, None]
+    y = jnp.where(is_used, y + bias.astype(y.dtype), 0)
   if own.a is not None and own.b is not None:
     narrow = product(rows, own.a, sizes)
     y = y + product(narrow * scale, own.b, sizes)
