@@ -212,7 +212,9 @@ def test_problems_are_asked_in_a_user_s_words(context, tmp_path):
   (tmp_path / "math.txt").write_text("New words: {QUESTION} <think>")
   read = templates.read(str(tmp_path), ORZ.prompt_files(ORZSettings()))
   settings = ORZSettings(**SETTINGS)
-  system = ORZ(settings, dataclasses.replace(context, templates=read), [PROBLEMS])
+  system = ORZ(
+    settings, dataclasses.replace(context, templates=read), [PROBLEMS]
+  )
   collected = scripted.collect(system, ScriptedPolicy(), 1)
   texts = {f"New words: {one.question} <think>" for one in PROBLEMS}
   asked = {t.prompt.text for t in collected.trajectories}

@@ -69,7 +69,9 @@ def test_a_collection_can_be_held_out(data, tmp_path, monkeypatch):
     next(row for row in rows if row.startswith(f"| {name} |"))
     for name in ("bbh, test", "bbh, train", "gym, train")
   )
-  assert held_out.startswith("| bbh, test | 2 |") and "| 0 | 0 | 0 |" in held_out
+  assert (
+    held_out.startswith("| bbh, test | 2 |") and "| 0 | 0 | 0 |" in held_out
+  )
   assert nothing.startswith("| bbh, train | 0 |")
   assert trained.startswith("| gym, train | 2 |")
   with pytest.raises(ValueError, match="held_out='bbx': expected one of"):

@@ -370,10 +370,9 @@ def test_a_run_trains_on_some_tasks_or_on_one_group(context, tmp_path):
     settings = CodeInterpreterSettings(
       questions=sources,
       count=8,
-      prompts=2,
       curriculum="none",
       pass_rates=str(path),
-      **keys,
+      **({"prompts": 2} | keys),
     )
     built = Scripted.build(settings, context)
     return [(one.task, one.id) for one in built._questions]
@@ -392,6 +391,8 @@ def test_a_run_trains_on_some_tasks_or_on_one_group(context, tmp_path):
     tasks_of(tasks=("bbh/snarks",))
   with pytest.raises(ValueError, match="num_tasks=4: expected at most 3"):
     tasks_of(num_tasks=4)
+  with pytest.raises(ValueError, match="only_group=3: .*, 6 in all; .*=7 or"):
+    tasks_of(only_group=3, prompts=7)
   with pytest.raises(ValueError, match="only_group"):
     CodeInterpreterSettings(curriculum="potential", only_group=1)
 
