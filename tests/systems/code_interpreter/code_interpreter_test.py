@@ -367,12 +367,13 @@ def test_a_run_trains_on_some_tasks_or_on_one_group(context, tmp_path):
   pass_rates.write(path, questions, [PassRate(n, 20) for n in correct])
 
   def tasks_of(**keys):
+    keys = {"prompts": 2} | keys
     settings = CodeInterpreterSettings(
       questions=sources,
       count=8,
       curriculum="none",
       pass_rates=str(path),
-      **({"prompts": 2} | keys),
+      **keys,
     )
     built = Scripted.build(settings, context)
     return [(one.task, one.id) for one in built._questions]
