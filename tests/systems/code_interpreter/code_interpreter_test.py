@@ -366,11 +366,11 @@ def test_a_run_trains_on_some_tasks_or_on_one_group(context, tmp_path):
   correct = (10, 9, 3, 17, 2, 18, 0, 20) * 3
   pass_rates.write(path, questions, [PassRate(n, 20) for n in correct])
 
-  def tasks_of(**keys):
-    keys = {"prompts": 2} | keys
+  def tasks_of(prompts=2, **keys):
     settings = CodeInterpreterSettings(
       questions=sources,
       count=8,
+      prompts=prompts,
       curriculum="none",
       pass_rates=str(path),
       **keys,
