@@ -55,6 +55,12 @@ PUBLISHED_CODE = {
   "optimizer.decay_vectors": True,
   "learner.minibatches": 3,  # the paper's 640 conversations by 256
 }
+# The models that SFT starts from.
+UNTRAINED = {
+  "qwen2.5-3b": "hf:Qwen/Qwen2.5-3B-Instruct",
+  "qwen2.5-7b": "hf:Qwen/Qwen2.5-7B-Instruct-1M",
+  "qwen2.5-14b": "hf:Qwen/Qwen2.5-14B-Instruct-1M",
+}
 WARMUP_FRACTION = 0.285  # Search-R1: of the steps
 OURS: dict[str, object] = {}
 # What figures 13 and 14 train on and test on: `build_questions --held_out=bbh`.
@@ -92,9 +98,8 @@ FIGURES = {
     }
     for group in (1, 2, 3)
   },
-  # Without SFT, but with pass rates of the model that starts.
+  # From the model of `UNTRAINED`, with its own pass rates.
   "figure15_cold": {
-    "model.source": "hf:Qwen/Qwen2.5-14B-Instruct-1M",
     "code_interpreter.pass_rates": "potential_cold/pass_rates.jsonl",
   },
 }
@@ -129,7 +134,9 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     _smollm2(c)
   else:
     _paper(c)
-    c.model.source = f"code_sft_{variant}/model"
+    is_cold = figure is FIGURES["figure15_cold"]
+    start = UNTRAINED[variant] if is_cold else f"code_sft_{variant}/model"
+    c.model.source = start
     c.model.preset = variant
     c.rollout.mesh.tensor = SAMPLING_CHIPS[variant]
   c.update_from_flattened_dict(dict(figure))

@@ -51,11 +51,6 @@ VARIANTS = (
   "code_smollm2-135m",
   *(f"code_qwen2.5-{size}" for size in code_interpreter.SIZES),
 )
-_QWEN_CODE = {
-  "3b": "hf:Qwen/Qwen2.5-3B-Instruct",
-  "7b": "hf:Qwen/Qwen2.5-7B-Instruct-1M",
-  "14b": "hf:Qwen/Qwen2.5-14B-Instruct-1M",
-}
 
 
 def get_config(variant: str = "azr_tiny") -> ml_collections.ConfigDict:
@@ -225,7 +220,7 @@ def _demonstrations(variant: str) -> ml_collections.ConfigDict:
     c.train.steps = 40
     c.train.save_every = 20
     return c
-  c.model.source = _QWEN_CODE[variant.removeprefix("code_qwen2.5-")]
+  c.model.source = code_interpreter.UNTRAINED[variant.removeprefix("code_")]
   c.model.dtype = "bfloat16"
   c.model.remat = "full"
   c.train.model_dtype = "bfloat16"

@@ -1,6 +1,9 @@
 """Evaluation of specs, folders and runs; export; a supervised smoke run."""
 
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 import training
@@ -12,6 +15,7 @@ from azr_jax.configs import evaluate as evaluate_config
 from azr_jax.configs import sft as sft_config
 from azr_jax.evals import programs_heldout
 from azr_jax.models import load
+from azr_jax.run import checkpoint_reading
 from azr_jax.tasks.chats import Chat
 from azr_jax.trainer import scoring, settings
 
@@ -89,6 +93,48 @@ def greedy_texts(folder, records):
     )[0, inputs["input_ids"].shape[1] :]
     texts.append(tokenizer.decode(ids, skip_special_tokens=True))
   return texts
+
+
+def choosing(run, workdir):
+  """Starts the command that chooses a checkpoint of a run."""
+  command = [sys.executable, "-m", "azr_jax.evaluate", f"--workdir={workdir}"]
+  command += ["--config=configs/evaluate.py:greedy", "--step=all"]
+  command += ["--select=programs_heldout", "--benchmark=countdown", "--limit=3"]
+  # With two slots, some items are graded long before the others.
+  command += ["--config.rollout.slots=2", f"--model={run}"]
+  return subprocess.Popen(
+    command,
+    cwd=training.ROOT,
+    env=training.environment(),
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+
+
+@pytest.mark.slow
+def test_a_killed_choice_of_a_checkpoint_resumes(azr_run, tmp_path):
+  """Killed while items choose a checkpoint, and while others report it."""
+  whole, cut = tmp_path / "whole", tmp_path / "cut"
+  table, _ = choosing(azr_run, whole).communicate(timeout=600)
+  last = max(checkpoint_reading.finished_steps(azr_run))
+  assert f"step {last} (last" in table and "chosen" in table
+  names = f"validation/step_{last}/programs_heldout", f"step_{last}/countdown"
+  for path in (cut / f"{name}.jsonl" for name in names):
+    process = choosing(azr_run, cut)
+    while not (path.exists() and path.read_text().count("\n") > 1):
+      assert process.poll() is None
+      time.sleep(0.05)
+    process.kill()
+    process.communicate()
+  assert choosing(azr_run, cut).communicate(timeout=600)[0] == table
+  found = [path.relative_to(whole) for path in whole.rglob("*.jsonl")]
+  assert len(found) > 3
+  for path in found:
+    lines = [
+      sorted((folder / path).read_text().splitlines())
+      for folder in (whole, cut)
+    ]
+    assert lines[0] == lines[1]
 
 
 def test_unknown_benchmark_and_model_are_named(config, tmp_path):

@@ -104,8 +104,8 @@ def _hugging_face(name: str) -> Iterable[Any]:
     datasets = importlib.import_module("datasets")
   except ImportError:
     raise ValueError(f"hf:{name}: {extras.missing('datasets')}") from None
-  name, _, split = name.partition(":")
-  owner, _, rest = name.partition("/")
+  path, _, split = name.partition(":")
+  owner, _, rest = path.partition("/")
   title, _, config = rest.partition("/")
   try:
     return datasets.load_dataset(

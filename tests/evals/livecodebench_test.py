@@ -11,7 +11,8 @@ import huggingface_hub
 import pytest
 
 from azr_jax.configs import evaluate, orz
-from azr_jax.evals import livecodebench, livecodebench_files
+from azr_jax.evals import items, livecodebench, livecodebench_files, registry
+from azr_jax.evals.items import ItemOptions
 from azr_jax.executor import Executor, settings
 from azr_jax.tasks import records
 
@@ -303,9 +304,15 @@ def test_a_data_set_with_a_loading_script_is_refused_in_a_line(monkeypatch):
   fake = types.SimpleNamespace(load_dataset=load_dataset)
   monkeypatch.setitem(sys.modules, "datasets", fake)
   with pytest.raises(ValueError, match="otherwise pass a file") as caught:
-    records.read("hf:someone/scripted")
-  assert str(caught.value).startswith("hf:someone/scripted: RuntimeError: Data")
-  assert "\n" not in str(caught.value)
+    records.read("hf:someone/scripted:test")
+  text = str(caught.value)
+  assert text.startswith("hf:someone/scripted:test: RuntimeError: Dataset")
+  assert "\n" not in text
+  # A benchmark adds the flag that takes a file.
+  options = ItemOptions("", 0, "full", 1)
+  with pytest.raises(ValueError, match=r"--data=mbpp_plus=PATH$") as caught:
+    items.items_of(registry.find("mbpp_plus"), options)
+  assert str(caught.value).startswith("hf:evalplus/mbppplus:test: RuntimeError")
 
 
 def test_records_do_not_repeat_the_tests():

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from azr_jax.config.settings import describe
+from azr_jax.evals import __main__ as listing
 from azr_jax.evals import registry, table
 from azr_jax.trainer.evaluation_settings import PeriodicSettings
 
@@ -45,6 +46,18 @@ def test_flags_and_pages_name_every_benchmark_with_a_number_of_its_own():
   assert shown in described["limit"]
   page = pathlib.Path(__file__).parents[2] / "docs/guide/evaluate.md"
   assert shown in page.read_text(encoding="utf-8").replace("`", "")
+
+
+def test_the_listing_has_the_data_of_each_benchmark():
+  lines = listing.listing().splitlines()[2:]
+  assert len(lines) == len(registry.BENCHMARKS)
+  assert "| aime25 | all, math | hf:math-ai/aime25:test |" in lines
+  assert "| programs_heldout |  | in the package |" in lines
+  assert "| gpqa | all | yours: --data=gpqa=PATH |" in lines
+  page = pathlib.Path(__file__).parents[2] / "docs/guide/reproduce.md"
+  data = page.read_text("utf-8").partition("--data=")[2].partition("```")[0]
+  paths = registry.paths(registry.names("code,math"), data.replace("\\\n", ""))
+  assert paths.keys() == {*registry.names("code,math")}
 
 
 def test_the_table_compares_with_the_first():

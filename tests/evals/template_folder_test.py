@@ -282,13 +282,14 @@ class Opened(Exception):
   """Ends a start once the run's folder is open."""
 
 
-def opened(folder, run, monkeypatch, benchmarks=""):
+def opened(folder, run, monkeypatch, benchmarks="", system="orz"):
   """Starts a run up to its open folder. Returns the config that it keeps."""
 
   def stop(*_, **__):
     raise Opened
 
-  config = settings.train_config("orz")
+  config = settings.train_config(system)
+  config.rollout.extend_chunk = 16  # Code Interpreter needs one.
   config.prompts.templates = str(folder)
   if benchmarks:
     config.evaluation.every, config.evaluation.benchmarks = 1, benchmarks
@@ -298,27 +299,35 @@ def opened(folder, run, monkeypatch, benchmarks=""):
   return json.loads((run / "config.json").read_text())["prompts"]
 
 
+@pytest.mark.parametrize(
+  "system, prompt",
+  [
+    ("orz", "math"),
+    ("countdown", "countdown_solve"),
+    ("code_interpreter", "question_free"),
+  ],
+)
 def test_a_resumed_run_needs_the_prompts_it_began_with(
-  write, tmp_path, monkeypatch
+  system, prompt, write, tmp_path, monkeypatch
 ):
-  folder, run = write("math"), tmp_path / "run"
-  kept = opened(folder, run, monkeypatch)
+  folder, run = write(prompt), tmp_path / "run"
+  kept = opened(folder, run, monkeypatch, system=system)
   assert kept["templates"] == str(folder)
-  assert re.fullmatch("math=[0-9a-f]{12}", kept["digest"])
+  assert re.fullmatch(f"{prompt}=[0-9a-f]{{12}}", kept["digest"])
   (run / "metrics.jsonl").write_text("{}\n")
   moved = folder.rename(tmp_path / "elsewhere")
-  again = opened(moved, run, monkeypatch)
+  again = opened(moved, run, monkeypatch, system=system)
   assert again["digest"] == kept["digest"]
   # Benchmarks may change, and so may their prompts.
   (moved / "gsm8k.txt").write_text("G {QUESTION}")
-  again = opened(moved, run, monkeypatch, "gsm8k")
+  again = opened(moved, run, monkeypatch, "gsm8k", system)
   assert again["digest"] == kept["digest"]
   (moved / "gsm8k.txt").unlink()
-  (moved / "math.txt").write_text("Another {QUESTION}")
-  with pytest.raises(ValueError, match=r"other prompts than .*run.*\(math\): "):
-    opened(moved, run, monkeypatch)
-  with pytest.raises(ValueError, match=r"templates='' has other .*\(math\)"):
-    opened("", run, monkeypatch)
+  (moved / f"{prompt}.txt").write_text(f"Other {TEXTS[prompt]}")
+  with pytest.raises(ValueError, match=rf"other prompts than .*\({prompt}\): "):
+    opened(moved, run, monkeypatch, system=system)
+  with pytest.raises(ValueError, match=rf"='' has other .*\({prompt}\)"):
+    opened("", run, monkeypatch, system=system)
 
 
 def scored(folder, workdir, names):

@@ -1,7 +1,9 @@
 """The Countdown step with a scripted policy: draws, rewards, closed loop."""
 
 import collections
+import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from azr_jax.learner import advantages
 from azr_jax.systems.countdown.settings import CountdownSettings
 from azr_jax.systems.countdown.sources import PROPOSED, Sources
 from azr_jax.systems.countdown.system import Countdown
+from azr_jax.tasks import templates
 from azr_jax.tasks.countdown import difficulty, generator, prompts
 
 HELD_OUT = next(p for p, _ in generator.generate(0, 1, test=True))
@@ -36,7 +39,7 @@ def uniform(**changes):
   return Countdown(settings, CONTEXT, Sources([PUZZLES], items, curriculum))
 
 
-def closed_loop():
+def closed_loop(context=CONTEXT):
   items = pool((*difficulty.BUCKETS, PROPOSED))
   settings = CountdownSettings(
     **(SETTINGS | {"proposals": 8, "curriculum": "adaptive"})
@@ -44,7 +47,7 @@ def closed_loop():
   sources = Sources(
     [PUZZLES], items, adaptive.Adaptive(items, **vars(ADAPTIVE))
   )
-  return Countdown(settings, CONTEXT, sources)
+  return Countdown(settings, context, sources)
 
 
 def groups_of(trajectories):
@@ -140,6 +143,20 @@ def test_a_proposal_is_rewarded_for_being_learnable(skill, reward):
     if t.group_id[0] == "propose" and t.metrics["valid"]
   ]
   assert valid == [reward] * 6
+
+
+def test_both_roles_are_asked_in_a_user_s_words(tmp_path):
+  (tmp_path / "countdown_solve.txt").write_text("Reach {TARGET}: {NUMBERS}.")
+  (tmp_path / "countdown_propose.txt").write_text("propose\n{REFERENCES}")
+  read = templates.read(str(tmp_path), prompts.FILES)
+  system = closed_loop(dataclasses.replace(CONTEXT, templates=read))
+  collected = scripted.collect(system, ScriptedPolicy(), 1)
+  asked = {t.prompt.text for t in collected.trajectories}
+  proposals = {text for text in asked if text.startswith("propose\n[")}
+  solved = asked - proposals
+  assert proposals and solved
+  for text in solved:
+    assert re.fullmatch(r"Reach \d+: ( ?\d+)+\.", text.replace("  ", " "))
 
 
 def test_a_known_unsolvable_or_held_out_puzzle_is_refused():

@@ -18,6 +18,7 @@ from azr_jax.evals.items import ItemOptions
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.orz.settings import ORZSettings
 from azr_jax.systems.orz.system import ORZ
+from azr_jax.tasks import templates
 from azr_jax.tasks.mathematics import prompts
 from azr_jax.tasks.mathematics.problem import Problem
 
@@ -205,6 +206,19 @@ def test_benchmarks_are_asked_and_graded_exactly_as_the_reward_is(
   )
   assert scores[f"{name}/pass@1/unbiased"] == pytest.approx(np.mean(wanted))
   assert [p.text for p in scoring.asked] == [p.text for p in training.asked]
+
+
+def test_problems_are_asked_in_a_user_s_words(context, tmp_path):
+  (tmp_path / "math.txt").write_text("New words: {QUESTION} <think>")
+  read = templates.read(str(tmp_path), ORZ.prompt_files(ORZSettings()))
+  settings = ORZSettings(**SETTINGS)
+  system = ORZ(
+    settings, dataclasses.replace(context, templates=read), [PROBLEMS]
+  )
+  collected = scripted.collect(system, ScriptedPolicy(), 1)
+  texts = {f"New words: {one.question} <think>" for one in PROBLEMS}
+  asked = {t.prompt.text for t in collected.trajectories}
+  assert len(asked) == settings.prompts and asked <= texts
 
 
 def test_average16_has_the_rule_of_the_reward_by_preset():

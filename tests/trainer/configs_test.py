@@ -570,8 +570,11 @@ def test_figures_of_r1_ci():
   assert without_bbh[section].questions == (f"{folder}/train",)
   assert without_bbh.evaluation.data == f"{folder}/test"
   assert without_bbh.train.steps == 2 * plain[section].stage_steps
-  assert cold.model.source.startswith("hf:") and "Instruct" in cold.model.source
   assert plain.model.source.startswith("code_sft")
+  for size in code_interpreter.SIZES:
+    cold = code_interpreter.get_config(f"qwen2.5-{size}+figure15_cold")
+    start = sft.get_config(f"code_qwen2.5-{size}").model.source
+    assert cold.model.source == start and f"-{size.upper()}-Instruct" in start
 
 
 def test_no_config_names_a_path_of_one_machine():

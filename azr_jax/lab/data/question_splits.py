@@ -68,12 +68,14 @@ class Build:
 
   Attributes:
     tasks: {task: {`found`, `duplicates` or the name of a split: number}}.
+    splits: `train` or `test` of each task.
     files: {split: {`path`, `questions`, `sha256`}}.
     missing: the catalogue's tasks that were not requested.
     seconds: duration of the build.
   """
 
   tasks: dict[str, dict[str, int]]
+  splits: dict[str, str]
   files: dict[str, dict[str, Any]]
   missing: tuple[str, ...]
   seconds: float
@@ -141,7 +143,8 @@ def build(
     for name in tasks
   }
   missing = tuple(name for name in catalogue.tasks() if name not in tasks)
-  made = Build(counts, files, missing, time.monotonic() - start)
+  of_tasks = {name: task.split for name, task in tasks.items()}
+  made = Build(counts, of_tasks, files, missing, time.monotonic() - start)
   _write_manifest(out / MANIFEST, settings, made)
   return made
 
@@ -250,7 +253,7 @@ def table(made: Build) -> str:
     names = [
       name
       for name in made.tasks
-      if name.startswith(prefix) and catalogue.tasks()[name].split == split
+      if name.startswith(prefix) and made.splits[name] == split
     ]
     columns = ("found", "duplicates", *splits.NAMES)
     cells = [sum(made.tasks[n][column] for n in names) for column in columns]

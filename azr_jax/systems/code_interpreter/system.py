@@ -138,7 +138,11 @@ class CodeInterpreter(GroupSystem[StepItems]):
   def build(
     cls, settings: CodeInterpreterSettings, context: Context
   ) -> "CodeInterpreter":
-    """Reads the questions and their pass rates, and makes the system."""
+    """Reads the questions and their pass rates, and makes the system.
+
+    Raises:
+      ValueError: a file is wrong, or has too few questions.
+    """
     questions = sources.of_tasks(
       sources.read_all(settings.questions, settings.count, settings.data_seed),
       settings.tasks,
@@ -160,6 +164,13 @@ class CodeInterpreter(GroupSystem[StepItems]):
       kept = improvement_potential.equal_group(
         pass_rates, tasks, settings.only_group, context.seed
       )
+      if len(kept) < settings.prompts:
+        raise ValueError(
+          f"only_group={settings.only_group}: each group has as many questions "
+          f"of a task as the smallest of the three, {len(kept)} in all; "
+          f"expected code_interpreter.prompts={settings.prompts} or more: rate "
+          "more questions, or with more answers each"
+        )
       questions = [questions[index] for index in kept]
       pass_rates = None
     return cls(settings, context, questions, pass_rates)

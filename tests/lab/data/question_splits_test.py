@@ -64,6 +64,16 @@ def test_a_collection_can_be_held_out(data, tmp_path, monkeypatch):
   assert len(tasks["train"]) == 2 and tasks["train"] == tasks["sft"]
   assert all(task.startswith("gym/") for task in tasks["train"])
   assert {*made.tasks} == tasks["test"] | tasks["train"]
+  rows = question_splits.table(made).splitlines()
+  held_out, nothing, trained = (
+    next(row for row in rows if row.startswith(f"| {name} |"))
+    for name in ("bbh, test", "bbh, train", "gym, train")
+  )
+  assert (
+    held_out.startswith("| bbh, test | 2 |") and "| 0 | 0 | 0 |" in held_out
+  )
+  assert nothing.startswith("| bbh, train | 0 |")
+  assert trained.startswith("| gym, train | 2 |")
   with pytest.raises(ValueError, match="held_out='bbx': expected one of"):
     build(SMALL, tmp_path / "r", TASKS, data, held_out="bbx")
 

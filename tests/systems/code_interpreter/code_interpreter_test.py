@@ -25,6 +25,7 @@ from azr_jax.systems.code_interpreter.rewards import parts
 from azr_jax.systems.code_interpreter.settings import CodeInterpreterSettings
 from azr_jax.systems.code_interpreter.system import CodeInterpreter
 from azr_jax.systems.dynamic_sampling import DynamicSamplingSettings
+from azr_jax.tasks import templates
 from azr_jax.tasks.questions import gym, pass_rates
 from azr_jax.tools import code_blocks
 from azr_jax.tools.python_tool import PythonTool
@@ -172,7 +173,12 @@ def make_system(context):
   answers = {q.id: grader.stored_answer(q.reference) for q in questions}
 
   def make(
-    curriculum="none", correct=(10,) * 8, prompts=2, folder=None, max_prompts=1
+    curriculum="none",
+    correct=(10,) * 8,
+    prompts=2,
+    folder=None,
+    max_prompts=1,
+    templates=None,
   ):
     settings = CodeInterpreterSettings(
       prompts=prompts,
@@ -187,7 +193,7 @@ def make_system(context):
     )
     rates = correct and [PassRate(n, 20) for n in correct]
     kept = Records(folder, context.hosts)
-    own = dataclasses.replace(context, records=kept)
+    own = dataclasses.replace(context, records=kept, templates=templates)
     system = Scripted(settings, own, questions, rates)
     return system, ScriptedPolicy(answers), questions
 
@@ -211,6 +217,17 @@ def test_conversations_become_trajectories_with_their_rewards(make):
   assert metrics["interpreter/calls"] == 2.0
   groups = {t.group_id for t in collected.trajectories}
   assert len(groups) == 2
+
+
+def test_questions_are_asked_in_a_user_s_words(make, tmp_path):
+  (tmp_path / "question_free.txt").write_text("New words: {QUESTION}")
+  needed = CodeInterpreter.prompt_files(CodeInterpreterSettings())
+  read = templates.read(str(tmp_path), needed)
+  system, policy, questions = make(templates=read)
+  collected = scripted.collect(system, policy, 1)
+  asked = {t.prompt.text for t in collected.trajectories}
+  assert len(asked) == 2
+  assert asked <= {f"New words: {one.text}" for one in questions}
 
 
 def test_questions_that_all_conversations_solve_are_replaced(make):
@@ -349,11 +366,11 @@ def test_a_run_trains_on_some_tasks_or_on_one_group(context, tmp_path):
   correct = (10, 9, 3, 17, 2, 18, 0, 20) * 3
   pass_rates.write(path, questions, [PassRate(n, 20) for n in correct])
 
-  def tasks_of(**keys):
+  def tasks_of(prompts=2, **keys):
     settings = CodeInterpreterSettings(
       questions=sources,
       count=8,
-      prompts=2,
+      prompts=prompts,
       curriculum="none",
       pass_rates=str(path),
       **keys,
@@ -375,6 +392,8 @@ def test_a_run_trains_on_some_tasks_or_on_one_group(context, tmp_path):
     tasks_of(tasks=("bbh/snarks",))
   with pytest.raises(ValueError, match="num_tasks=4: expected at most 3"):
     tasks_of(num_tasks=4)
+  with pytest.raises(ValueError, match="only_group=3: .*, 6 in all; .*=7 or"):
+    tasks_of(only_group=3, prompts=7)
   with pytest.raises(ValueError, match="only_group"):
     CodeInterpreterSettings(curriculum="potential", only_group=1)
 
