@@ -150,7 +150,8 @@ def make_strict_store(tmp_path, monkeypatch):
   """A folder as a store whose paths cannot be opened like local paths.
 
   Orbax and etils support stores, so they may still get the path. Appending
-  raises an error, because gcsfs would overwrite the contents.
+  raises an error, because gcsfs would overwrite the contents. So does renaming,
+  which copies and deletes one object after the other.
   """
   import sys
 
@@ -160,8 +161,10 @@ def make_strict_store(tmp_path, monkeypatch):
   name_of = type(folder).__fspath__
 
   def refuse(path):
-    caller = sys._getframe(1).f_code.co_filename
-    if "/etils/" in caller or "/orbax/" in caller:
+    caller = sys._getframe(1)
+    names = caller.f_code.co_filename, getattr(caller.f_back, "f_code", "")
+    # Orbax calls functions of `os.path` in threads.
+    if any(part in str(names) for part in ("/etils/", "/orbax/", "/futures/")):
       return name_of(path)
     raise TypeError(f"{path} is not on this machine")
 
@@ -172,6 +175,14 @@ def make_strict_store(tmp_path, monkeypatch):
       raise ValueError(f"{path}: mode={mode!r} in an object store")
     return open_any(path, mode, **options)
 
+  rename_any = type(folder).rename
+
+  def rename(path, target):
+    if "/azr_jax/" in sys._getframe(1).f_code.co_filename:
+      raise OSError(f"{path}: rename in an object store")
+    return rename_any(path, target)
+
+  monkeypatch.setattr(type(folder), "rename", rename)
   monkeypatch.setattr(type(folder), "__fspath__", refuse)
   monkeypatch.setattr(type(folder), "open", open_whole)
   return folder

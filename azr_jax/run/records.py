@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -126,9 +125,8 @@ def _prepare(folder: pathlib.Path, identity: str) -> str:
       f"{folder}: the records were made with {_differing(found, identity)}; "
       "they are removed, and measured again"
     )
-  if folder.exists():  # Without an identity, the contents are unknown.
-    remove = getattr(folder, "rmtree", None) or (lambda: shutil.rmtree(folder))
-    remove()
+  # Without an identity, the contents are unknown.
+  storage.remove_folder(folder)
   storage.write_if_possible(path, identity)
   return identity
 

@@ -122,6 +122,14 @@ def copy(path: pathlib.Path, target: pathlib.Path) -> None:
   _retry(target, write)
 
 
+def remove_folder(folder: pathlib.Path) -> None:
+  """Removes a folder and everything in it, if it exists."""
+  if isinstance(folder, epath.Path):
+    folder.rmtree(missing_ok=True)
+  else:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def replace(path: pathlib.Path, target: pathlib.Path) -> None:
   """Copies like `copy`, but keeps an old target until the copy is complete.
 

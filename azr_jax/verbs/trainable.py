@@ -158,6 +158,11 @@ class Trainable:
     found = jax.device_get(metrics)
     return {name: float(value) for name, value in found.items()}
 
+  def free(self) -> None:
+    """Frees the memory of state and gradients, until `restore`."""
+    for array in jax.tree.leaves((self.state, self._grads)):
+      array.delete()
+
   def restore(self, state: TrainState) -> None:
     """Replaces the state, and clears the gradients."""
     self.state, self._grads = state, None

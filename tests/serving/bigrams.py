@@ -95,15 +95,19 @@ class BigramStudio:
     return Snapshot({"table": model.trainable.state}, model.lora)
 
   def save(self, model, folder, about):
-    folder.mkdir(parents=True)
-    np.save(folder / "table.npy", model.trainable.state)
     if self.error is not None:
       raise self.error
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "table.npy", model.trainable.state)
     (folder / store.ABOUT).write_text(json.dumps(about))
 
   def load(self, folder, lora, with_moments):
     del with_moments
     return _model(lora, np.load(folder / "table.npy"))
+
+  def load_into(self, model, folder, with_moments):
+    loaded = self.load(folder, model.lora, with_moments)
+    model.trainable.restore(loaded.trainable.state)
 
   def load_snapshot(self, folder, lora):
     return self.snapshot(self.load(folder, lora, False))

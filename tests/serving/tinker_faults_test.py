@@ -86,7 +86,8 @@ def test_training_goes_on_after_a_kill_as_if_there_was_none(start, rank):
   again = {"path": "replaced", "overwrite": True}
   replaced = client.call("save_weights", model, 6, **again)["path"]
   want = client.steps(model, 7, 3, IDS)
-  for number in range(13, 40, 2):
+  client.call("save_weights", model, 13, **again)
+  for number in range(14, 40, 2):
     client.train(model, number, IDS)
     client.post("save_weights", model_id=model, seq_id=number + 1, **again)
   time.sleep(0.3)

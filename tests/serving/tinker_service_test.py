@@ -3,7 +3,6 @@
 import dataclasses
 import gzip
 import json
-import pathlib
 import time
 
 import pytest
@@ -175,32 +174,6 @@ def test_a_save_that_fails_keeps_the_state_of_its_name(client, server):
   assert client.call("save_weights", model, 4, **again)["path"] == path
   assert (folder / "about.json").read_text() != before
   assert [one.name for one in folder.parent.iterdir()] == ["one"]
-
-
-def test_a_state_that_was_saved_before_a_kill_replaces_the_old(client, server):
-  """The server was killed just before the new folder got its name."""
-  model = client.model()
-  checkpoints = server.service.states.checkpoints
-  path = client.call("save_weights", model, 1, path="one")["path"]
-  folder = checkpoints.find(path).folder
-  with checkpoints.replacing(path) as new:
-    hidden = pathlib.Path(new)
-  assert checkpoints.find(path).folder == folder  # Nothing was written.
-  for name in ("unfinished", "finished"):
-    hidden.mkdir()
-    (hidden / name).touch()
-    if name == "finished":
-      about = checkpoints.find(path).about | {"time": "later"}
-      (hidden / "about.json").write_text(json.dumps(about))
-    [one] = [one for one in checkpoints.every() if one.path == path]
-    assert (one.folder == folder) and (folder / name).exists() == (
-      name == "finished"
-    )
-    if name == "unfinished":
-      (hidden / name).unlink()
-      hidden.rmdir()
-  assert checkpoints.find(path).about["time"] == "later"
-  assert not hidden.exists()
 
 
 @pytest.mark.parametrize(

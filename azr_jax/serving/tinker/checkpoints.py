@@ -1,13 +1,9 @@
 """Names of saved states: tinker://MODEL/KIND/NAME, each a folder."""
 
-import contextlib
 import dataclasses
 import datetime
 import pathlib
 import re
-import shutil
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 from azr_jax.models.adapters import Lora
@@ -16,7 +12,6 @@ from azr_jax.serving.tinker import store
 
 WEIGHTS, SAMPLER = "weights", "sampler_weights"
 _SCHEME = "tinker://"
-_NEW = ".new"
 _NAME = re.compile(r"[\w-][\w.-]{0,127}", re.A)
 
 
@@ -44,11 +39,7 @@ class Saved:
 
 
 class Checkpoints:
-  """The saved states below a folder. Every method is thread-safe.
-
-  A state is written to a hidden folder beside its own. Once that has the file
-  that ends a save, it replaces what it supersedes, also after a kill.
-  """
+  """The saved states below a folder. Every method is thread-safe."""
 
   def __init__(self, root: pathlib.Path):
     """Creates nothing.
@@ -57,7 +48,6 @@ class Checkpoints:
       root: the folder of all states.
     """
     self._root = root
-    self._lock = threading.Lock()
 
   def path(self, model_id: str, kind: str, name: str) -> str:
     """Returns the name of a state for clients.
@@ -73,8 +63,8 @@ class Checkpoints:
       )
     return f"{_SCHEME}{model_id}/{kind}/{name}"
 
-  def _folder(self, path: str) -> pathlib.Path:
-    """Returns the folder of a name.
+  def folder(self, path: str) -> pathlib.Path:
+    """Returns the folder of a name, whether or not there is such a state.
 
     Raises:
       ApiError: it is no such name.
@@ -96,10 +86,8 @@ class Checkpoints:
     Raises:
       ApiError: there is none of this name.
     """
-    folder = self._folder(path)
-    with self._lock:
-      _settle(_new(folder))
-      about = store.read_about(folder)
+    folder = self.folder(path)
+    about = store.read_about(folder)
     if about is None:
       raise ApiError(404, f"{path!r:.200}: expected the path of a saved state")
     return Saved(path, folder, about)
@@ -112,39 +100,14 @@ class Checkpoints:
       return False
     return True
 
-  @contextlib.contextmanager
-  def replacing(self, path: str) -> Iterator[pathlib.Path]:
-    """Yields a new folder, which becomes that of a name if it was saved."""
-    folder = self._folder(path)
-    new = _new(folder)
-    with self._lock:
-      _settle(new)
-    shutil.rmtree(new, ignore_errors=True)  # A save that was killed.
-    yield new
-    with self._lock:
-      _settle(new)
-
   def every(self) -> list[Saved]:
     """Returns all finished states, the oldest first."""
     found = []
-    with self._lock:
-      for new in self._root.glob(f"*/*/.*{_NEW}"):
-        _settle(new)
-      for file in self._root.glob(f"*/*/*/{store.ABOUT}"):
-        about = store.read_about(file.parent)
-        if about is not None:
-          found.append(Saved(about["path"], file.parent, about))
+    for file in self._root.glob(f"*/*/*/{store.ABOUT}"):
+      about = store.read_about(file.parent)
+      if about is not None:
+        found.append(Saved(about["path"], file.parent, about))
     return sorted(found, key=lambda one: one.about["time"])
-
-  def delete(self, path: str) -> None:
-    """Deletes a state.
-
-    Raises:
-      ApiError: there is none of this name.
-    """
-    folder = self.find(path).folder
-    with self._lock:
-      _delete(folder)
 
   def describe(self, saved: Saved) -> dict[str, Any]:
     """Returns the fields of a state in lists of states."""
@@ -154,33 +117,9 @@ class Checkpoints:
       "checkpoint_type": "training" if kind == WEIGHTS else "sampler",
       "time": saved.about["time"],
       "tinker_path": saved.path,
-      "size_bytes": sum(
-        file.stat().st_size
-        for file in saved.folder.rglob("*")
-        if file.is_file()
-      ),
+      "size_bytes": saved.about.get("size_bytes"),
       "public": False,
     }
-
-
-def _new(folder: pathlib.Path) -> pathlib.Path:
-  """Returns the hidden folder in which a state is written."""
-  return folder.with_name(f".{folder.name}{_NEW}")
-
-
-def _settle(new: pathlib.Path) -> None:
-  """Puts a state that was written to a hidden folder in its place."""
-  if store.read_about(new) is not None:
-    folder = new.with_name(new.name[1 : -len(_NEW)])
-    _delete(folder)
-    new.rename(folder)
-
-
-def _delete(folder: pathlib.Path) -> None:
-  """Deletes a state, if it exists."""
-  # Without this file, the rest no longer counts as a state.
-  (folder / store.ABOUT).unlink(missing_ok=True)
-  shutil.rmtree(folder, ignore_errors=True)
 
 
 def about(

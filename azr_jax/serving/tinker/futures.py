@@ -79,7 +79,6 @@ class Futures:
       key: names the operation.
       owner: the session that it ends with.
     """
-    self.drop_old()
     known = self._ids.get(key)
     if known is not None:
       return known, False

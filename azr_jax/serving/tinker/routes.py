@@ -175,21 +175,26 @@ class Routes:
     return web.json_response({"supported_models": [supported]})
 
   async def _runs(self, request: web.Request) -> web.Response:
-    runs, cursor = _page(self._service.states.runs(), request)
+    runs, cursor = _page(await self._all_runs(), request)
     return web.json_response({"training_runs": runs, "cursor": cursor})
+
+  async def _all_runs(self) -> list[dict[str, Any]]:
+    """Returns all runs; reading an object store takes a while."""
+    return await asyncio.to_thread(self._service.states.runs)
 
   async def _one_run(self, request: web.Request) -> web.Response:
     wanted = request.match_info["id"]
-    for run in self._service.states.runs():
+    for run in await self._all_runs():
       if run["training_run_id"] == wanted:
         return web.json_response(run)
     raise ApiError(404, f"training run {wanted!r:.120}: expected a saved one")
 
   async def _checkpoints(self, request: web.Request) -> web.Response:
     wanted = request.match_info.get("id")
+    checkpoints = self._service.states.checkpoints
     found = [
-      self._service.states.checkpoints.describe(one)
-      for one in self._service.states.checkpoints.every()
+      checkpoints.describe(one)
+      for one in await asyncio.to_thread(checkpoints.every)
       if wanted in (None, one.about["model_id"])
     ]
     some, cursor = _page(found, request)
@@ -198,7 +203,7 @@ class Routes:
   async def _delete(self, request: web.Request) -> web.Response:
     names = request.match_info
     path = f"tinker://{names['id']}/{names['kind']}/{names['name']}"
-    self._service.states.checkpoints.delete(path)
+    await asyncio.wrap_future(self._service.states.delete(path))
     return web.json_response({})
 
 

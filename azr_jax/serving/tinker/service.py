@@ -60,7 +60,7 @@ class Service:
       max_rank=max_rank,
       max_models=max_models,
     )
-    self.states = States(self.models, studio, checkpoints)
+    self.states = States(self.models, operations, studio, checkpoints)
     self.samplers = Samplers(
       *(operations, sessions, self.models, self.states, studio),
       SampleRequests(served),

@@ -1,11 +1,12 @@
 """Saving and loading models, and the lists of what is saved."""
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from azr_jax.models.adapters import Lora
 from azr_jax.serving.errors import ApiError
-from azr_jax.serving.tinker import bodies
+from azr_jax.serving.tinker import bodies, store
 from azr_jax.serving.tinker.checkpoints import (
   SAMPLER,
   WEIGHTS,
@@ -14,7 +15,7 @@ from azr_jax.serving.tinker.checkpoints import (
   about,
 )
 from azr_jax.serving.tinker.models import Models, adapter_fields
-from azr_jax.serving.tinker.operations import as_json
+from azr_jax.serving.tinker.operations import Operations, as_json
 from azr_jax.serving.tinker.studio import Studio, TrainedModel
 
 
@@ -25,15 +26,23 @@ class States:
     checkpoints: the saved states.
   """
 
-  def __init__(self, models: Models, studio: Studio, checkpoints: Checkpoints):
+  def __init__(
+    self,
+    models: Models,
+    operations: Operations,
+    studio: Studio,
+    checkpoints: Checkpoints,
+  ):
     """Stores its arguments.
 
     Args:
       models: the models in training.
+      operations: runs what clients ask for.
       studio: saves and loads; only tasks use it.
       checkpoints: the saved states.
     """
     self._models, self._studio = models, studio
+    self._operations = operations
     self.checkpoints = checkpoints
 
   def save(self, body: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -48,8 +57,7 @@ class States:
       if not overwrites and self.checkpoints.exists(path):
         raise ApiError(409, f"{path}: expected a name that is not taken")
       fields = about(path, model_id, self._models.base.name, model.lora)
-      with self.checkpoints.replacing(path) as folder:
-        self._studio.save(model, folder, fields)
+      self._studio.save(model, self.checkpoints.folder(path), fields)
       return path
 
     types = {WEIGHTS: "save_weights", SAMPLER: "save_weights_for_sampler"}
@@ -94,8 +102,7 @@ class States:
           400,
           f"{path} has {saved.lora}: expected {model.lora}, the model's own",
         )
-      loaded = self._studio.load(saved.folder, saved.lora, with_moments)
-      model.trainable.restore(loaded.trainable.state)
+      self._studio.load_into(model, saved.folder, with_moments)
       return path
 
     return self._models.in_order(
@@ -104,6 +111,17 @@ class States:
         {"path": path, "model_id": model_id, "type": "load_weights"}
       ),
     )
+
+  def delete(self, path: str) -> "Future[None]":
+    """Deletes a state, between the tasks that save and load.
+
+    The future has an ApiError if there is none of this name.
+    """
+
+    def task() -> None:
+      store.delete(self.checkpoints.find(path).folder)
+
+    return self._operations.worker.call(task)
 
   # Lists.
 

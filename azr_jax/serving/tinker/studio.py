@@ -13,6 +13,7 @@ import jax
 from jax.sharding import Mesh
 
 from azr_jax.learner.objective import Fixed
+from azr_jax.learner.train_state import TrainState
 from azr_jax.models import adapters, transformer
 from azr_jax.models.adapters import Lora
 from azr_jax.parallel import mesh as mesh_lib
@@ -105,7 +106,7 @@ class Studio:
       seed: the seed of a new adapter.
     """
     if lora is None:
-      return self._model(None, self._parts.load_all())
+      return self._model(None, self._verbs(None).start(self._parts.load_all()))
     decoder, mesh = self._parts.decoder(lora), self._parts.mesh
     draw = jax.jit(
       lambda key: transformer.init_adapters(decoder, key),
@@ -113,15 +114,14 @@ class Studio:
         transformer.abstract_trained(decoder), mesh, self._parts.rules
       ),
     )
-    return self._model(lora, draw(keys.of(seed, Purpose.ADAPTERS)))
+    drawn = draw(keys.of(seed, Purpose.ADAPTERS))
+    return self._model(lora, self._verbs(lora).start(drawn))
 
-  def _model(self, lora: Lora | None, trained: Params) -> TrainedModel:
-    """Returns a model with these trained parameters, which it takes over."""
-    verbs = self._verbs(lora)
+  def _model(self, lora: Lora | None, state: TrainState) -> TrainedModel:
+    """Returns a model with this state, which it takes over."""
     fixed = Fixed({} if lora is None else self._parts.base)
-    state = verbs.start(trained)
     trainable = Trainable(
-      *(verbs, self._parts.shapes, self.limits, fixed, state)
+      *(self._verbs(lora), self._parts.shapes, self.limits, fixed, state)
     )
     return TrainedModel(lora, trainable)
 
@@ -155,13 +155,36 @@ class Studio:
     Raises:
       ValueError: there is no such state.
     """
-    abstract = self._verbs(lora).abstract
-    if not with_moments:
-      return self._model(lora, store.load_params(folder, abstract))
-    state = store.load(folder, abstract)
-    model = self._model(lora, state.params)
+    return self._model(lora, self._read(folder, lora, with_moments))
+
+  def load_into(
+    self, model: TrainedModel, folder: pathlib.Path, with_moments: bool
+  ) -> None:
+    """Replaces the state of a model by a saved one; see `load`.
+
+    If all parameters are trained, two states may not fit into the devices'
+    memory, so the old one is freed once the new one is known to be whole.
+
+    Raises:
+      ValueError: there is no such state; the model keeps its own.
+    """
+    free = model.trainable.free if model.lora is None else lambda: None
+    state = self._read(folder, model.lora, with_moments, free)
     model.trainable.restore(state)
-    return model
+
+  def _read(
+    self,
+    folder: pathlib.Path,
+    lora: Lora | None,
+    with_moments: bool,
+    when_found: Callable[[], object] = lambda: None,
+  ) -> TrainState:
+    """Returns a saved state; see `load` and `store.load`."""
+    verbs = self._verbs(lora)
+    if with_moments:
+      return store.load(folder, verbs.abstract, when_found)
+    params = store.load_params(folder, verbs.abstract, when_found)
+    return verbs.start(params)
 
   def load_snapshot(self, folder: pathlib.Path, lora: Lora | None) -> Snapshot:
     """Returns the weights of a saved state, for sampling.
