@@ -278,9 +278,22 @@ class Policy:
     """Frees the device memory of its stream."""
     self.loop.close()
 
-  def prompt(self, text: str, task: Any = None) -> types.Prompt:
-    """Tokenizes a whole prompt, with BOS if the model uses one."""
-    return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), task)
+  def prompt(
+    self, text: str, task: Any = None, question: str = ""
+  ) -> types.Prompt:
+    """Tokenizes a whole prompt, with BOS if the model uses one.
+
+    Args:
+      text: the prompt.
+      task: data for the grader.
+      question: the end of the question in the prompt, for a teacher's prompt.
+        "" if it is unknown.
+    """
+    ids = tuple(self.tokenizer.encode_prompt(text))
+    asked = question.strip()
+    start = text.rfind(asked) if asked else -1
+    end = start + len(asked) if start >= 0 else 0
+    return types.Prompt(text, ids, task, question_end=end)
 
   def fits(self, prompt: types.Prompt) -> bool:
     """Returns whether the prompt fits the largest prompt bucket."""

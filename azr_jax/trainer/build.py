@@ -21,6 +21,7 @@ from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import (
   advantages,
   corrections,
+  distillation,
   moments,
   objective,
   packing,
@@ -53,6 +54,7 @@ from azr_jax.models import (
 from azr_jax.models import remat as remat_lib
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import LoraSettings, ModelSettings
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.decode_clock import DecodeClock
@@ -73,6 +75,7 @@ from azr_jax.trainer.settings import (
   TrainSettings,
 )
 from azr_jax.trainer.steps_in_flight import StepsInFlight
+from azr_jax.trainer.teacher_prompts import TeacherPrompts
 from azr_jax.verbs import programs, rows
 from azr_jax.verbs.data import DataLimits
 from azr_jax.verbs.trainable import Trainable
@@ -250,6 +253,7 @@ def build(
     available,
     may_choose_sizes,
     learner.base,
+    keeps_reference=c.keeps_reference,
   )
   if available is not None:
     rollout = sizes.fit_cache(
@@ -269,7 +273,7 @@ def build(
     model,
     learner,
     build_scores(c, model, mesh),
-    build_batching(c, mesh, source.config),
+    build_batching(c, mesh, source.config, source.tokenizer),
     Sampler(
       model, source.tokenizer, sampling_mesh, rules, c.rollout, shares_base
     ),
@@ -292,11 +296,15 @@ def learner_mesh(
       cannot be split evenly over `mesh.context`.
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
-  if c.learner.row_length % mesh.shape["context"]:
-    raise ValueError(
-      f"config.learner.row_length={c.learner.row_length}: expected a multiple "
-      f"of config.mesh.context={mesh.shape['context']}"
-    )
+  lengths = {"learner.row_length": c.learner.row_length}
+  if isinstance(c, TrainSettings):
+    lengths["distill.row_length"] = c.teacher_row_length
+  for key, length in lengths.items():
+    if length % mesh.shape["context"]:
+      raise ValueError(
+        f"config.{key}={length}: expected a multiple of config.mesh.context="
+        f"{mesh.shape['context']}"
+      )
   return mesh
 
 
@@ -318,7 +326,7 @@ def build_policy_model(
     sampler_bytes=_sampler_bytes(c, config, sampling_mesh, is_shared),
     state_size=state_size(c.model, c.optimizer),
     critic_size=critic_size(c),
-    reference=c.learner.kl_coef > 0,
+    reference=c.keeps_reference,
     lora=c.lora,
   )
   return frozen.arranged(c, model, mesh) if is_shared else model
@@ -449,6 +457,17 @@ def build_policy_loss(
     kl_estimator=learner.kl_estimator,
     ratio_to=learner.ratio_to,
     correct=corrections.make(c.correction, learner.corrections),
+    distill=distillation.make(
+      model,
+      loss=c.distill.loss,
+      weight=c.distill.weight,
+      policy_weight=c.distill.policy_weight,
+      teacher=c.distill.teacher,
+      top_k=c.distill.top_k,
+      temperature=c.rollout.temperature,
+      chunk_tokens=learner.chunk_tokens,
+      mesh=mesh,
+    ),
   )
 
 
@@ -495,7 +514,7 @@ def replay_of(
 
 
 def build_batching(
-  c: TrainSettings, mesh: Mesh, config: ModelConfig
+  c: TrainSettings, mesh: Mesh, config: ModelConfig, tokenizer: Tokenizer
 ) -> Batching:
   """Builds the host's part of a step between rollouts and update."""
   learner = c.learner
@@ -521,6 +540,24 @@ def build_batching(
     minibatches=learner.minibatches,
     seed=c.seed,
     replay=replay_of(c, config),
+    teacher=_build_teacher(c, tokenizer),
+  )
+
+
+def _build_teacher(
+  c: TrainSettings, tokenizer: Tokenizer
+) -> TeacherPrompts | None:
+  """Builds the writer of the teacher's prompts; None without distillation."""
+  distill = c.distill
+  if not distill.weight:
+    return None
+  return TeacherPrompts(
+    tokenizer,
+    distill.context,
+    {name: getattr(distill, f"{name}_text") for name in distillation.CONTEXTS},
+    distill.success_reward,
+    distill.text_tokens,
+    c.teacher_row_length,
   )
 
 
