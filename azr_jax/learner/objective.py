@@ -213,24 +213,23 @@ def make_policy_loss(
     hidden, routed = forward(model, params, batch)
     head = transformer.unembedding(params, model.config)
     logprobs, entropy = _score(hidden, head, batch, **scoring)
-    distilled = None
+    taught = None
     if distill is not None:
-      distilled = distill(params, batch, fixed, hidden, head, logprobs)
-      batch = batch.replace(advantages=distilled.advantages)
+      taught = distill(params, batch, fixed, hidden, head, logprobs)
+      batch = batch.replace(advantages=taught.advantages)
     weighted, sums = _surrogate(
       logprobs, batch, policy_loss, ratio_to == PROXIMAL, correct
     )
     bonus = jnp.sum(batch.regularizer_weights * entropy)
     loss = weighted - entropy_coef * bonus
-    sums |= routing.sums(routed, model.config, batch)
     sums["learner/entropy"] = masked.masked_sum(entropy, mask)
     if kl_coef:
       kl = kl_fn(fixed, batch, hidden, head, logprobs)
       loss = loss + kl_coef * jnp.sum(batch.regularizer_weights * kl)
       sums["learner/kl"] = masked.masked_sum(kl, mask)
-    if distilled is not None:
-      loss, sums = loss + distilled.loss, sums | distilled.sums
-    return loss, sums
+    if taught is not None:
+      loss, sums = loss + taught.loss, sums | taught.sums
+    return loss, sums | routing.sums(routed, model.config, batch)
 
   return loss_fn
 

@@ -136,6 +136,10 @@ class Samples:
 Out = TypeVar("Out")
 
 
+# Starts of the reply in prompts without a chat template, the surest first.
+_REPLIES = "\nAssistant:", "\n\nReply:", "\n<think>"
+
+
 @dataclasses.dataclass
 class SampleLog:
   """Everything a policy and its branches have sampled.
@@ -286,13 +290,11 @@ class Policy:
     Args:
       text: the prompt.
       task: data for the grader.
-      question: the end of the question in the prompt, for a teacher's prompt.
-        "" if it is unknown.
+      question: the question in the prompt, at whose end a teacher's prompt says
+        more. "" looks for the start of the reply instead.
     """
     ids = tuple(self.tokenizer.encode_prompt(text))
-    asked = question.strip()
-    start = text.rfind(asked) if asked else -1
-    end = start + len(asked) if start >= 0 else 0
+    end = _question_end(text, question.strip())
     return types.Prompt(text, ids, task, question_end=end)
 
   def fits(self, prompt: types.Prompt) -> bool:
@@ -465,6 +467,15 @@ def open_policy(
         yield policy
     finally:
       weights.release()
+
+
+def _question_end(text: str, question: str) -> int:
+  """Returns where the question of a prompt ends; 0 if unknown."""
+  start = text.rfind(question) if question else -1
+  if start >= 0:
+    return start + len(question)
+  ends = (text.rfind(mark) for mark in _REPLIES)
+  return next((end for end in ends if end > 0), 0)
 
 
 # Samples in the order in which they finish.
