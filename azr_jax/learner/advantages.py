@@ -68,6 +68,20 @@ def reinforce_plus_plus(
   return _standardize(rewards, np.ones_like(rewards))
 
 
+def reward_alone(
+  rewards: Float[np.ndarray, " trajectories"],
+  groups: Sequence[Hashable],
+  lengths: Int[np.ndarray, " trajectories"],
+) -> Float[np.ndarray, " trajectories"]:
+  """Returns the rewards: no baseline.
+
+  With rewards of 0 and 1 the update is fine-tuning on the responses that earned
+  1, sampled by the current policy (rejection sampling fine-tuning, RAFT).
+  """
+  del groups, lengths
+  return rewards
+
+
 def _standardize_groups(
   rewards: Float[np.ndarray, " trajectories"],
   groups: Sequence[Hashable],
@@ -232,11 +246,12 @@ def _best_of_sets(
 GAE = "gae"
 PASS_K = "pass@k"
 # Estimators whose advantages are not 0 in a group of equal rewards.
-WITHOUT_GROUPS = ("reinforce++", GAE)
+WITHOUT_GROUPS = ("reward", "reinforce++", GAE)
 ESTIMATORS: dict[str, Estimator] = {
   "trr++": task_relative,
   "trr++_by_token": task_relative_by_token,
   "reinforce++": reinforce_plus_plus,
+  "reward": reward_alone,
   "grpo": task_relative,  # GRPO is the same formula with prompts as groups.
   "grpo_sample_std": grpo_sample_std,
   "grpo_mean": minus_group_mean,

@@ -10,17 +10,23 @@ with a new working directory.
 | `runs/ARM_SEED.json` | a run: config, the plan's metrics, scores |
 | `runs/start.json` | scores of the model that runs start from |
 | `runs/items_SCORE.json` | the items of a score: question by id |
+| `runs/answers/` | answers to scores with styles; see `answers.py` |
 | `runs/prepared/` | outputs of preparations; see `preparations.py` |
 """
 
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from azr_jax.config import user_files
 from azr_jax.evals import score_files
-from azr_jax.lab.experiments import folders, preparations, registration
+from azr_jax.lab.experiments import (
+  answers,
+  folders,
+  preparations,
+  registration,
+)
 from azr_jax.lab.experiments.folders import Workdir
 from azr_jax.lab.experiments.outcomes import START
 from azr_jax.run import folder as run_folder
@@ -56,7 +62,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
       kept["config"] = _portable(workdir, run_folder.read_config(run))
       kept["metrics"] = _kept_metrics(workdir, run)
     kept["scores"] = {
-      score: _read_scores(workdir, out, score, folder)
+      score: _read_scores(workdir, out, score, name, folder)
       for score, folder in _score_folders(workdir, arm, seed)
       if folders.is_scored(folder)
     }
@@ -112,7 +118,10 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
       for score, folder in _score_folders(workdir, arm, seed):
         if score in kept["scores"] and not folder.exists():
           items = user_files.read_object(_items_path(source, score))
-          _write_scores(workdir, score, folder, kept["scores"][score], items)
+          found = answers.read(answers.path_of(source / _FOLDER, score, name))
+          _write_scores(
+            workdir, score, folder, kept["scores"][score], items, found
+          )
       spent = kept["core_seconds"] | spent
       workdir.write_spent(spent)
   return restored
@@ -199,9 +208,13 @@ def _items_path(folder: pathlib.Path, score: str) -> pathlib.Path:
 
 
 def _read_scores(
-  workdir: Workdir, out: pathlib.Path, score: str, folder: pathlib.Path
+  workdir: Workdir,
+  out: pathlib.Path,
+  score: str,
+  name: str,
+  folder: pathlib.Path,
 ) -> dict[str, Any]:
-  """Returns a score for the archive, and archives its items if needed.
+  """Returns a score for the archive, and archives items and answers if needed.
 
   Raises:
     ValueError: the items differ from another run's, or some prompts were too
@@ -219,6 +232,9 @@ def _read_scores(
     raise ValueError(
       f"{folder}: other items than {path}: expected scores of the same data"
     )
+  answers.save(
+    folder / f"{benchmark}.jsonl", answers.path_of(out / _FOLDER, score, name)
+  )
   return {
     "scores": dict(model.scores[0]),
     "correct": [
@@ -233,6 +249,7 @@ def _write_scores(
   folder: pathlib.Path,
   kept: dict[str, Any],
   items: dict[str, str],
+  answered: Mapping[str, dict[str, Any]],
 ) -> None:
   """Writes the files of `azr_jax.evaluate` that comparisons read.
 
@@ -242,6 +259,7 @@ def _write_scores(
     folder: the folder to write into.
     kept: the archived score, as `_read_scores` returned it.
     items: question by item id, in the order of the archived score.
+    answered: styles and texts by item id, as `answers.read` returned them.
   """
   benchmark = workdir.plan.scores[score].benchmark
   rows = [
@@ -249,6 +267,7 @@ def _write_scores(
       "id": id_,
       "question": question,
       "correct": [bit == "1" for bit in bits],
+      **answered.get(id_, {}),
     }
     for (id_, question), bits in zip(
       items.items(), kept["correct"], strict=True

@@ -283,7 +283,8 @@ def check_run(
   found = overrides.flatten(run_folder.read_config(run))
   # A config in JSON has lists in place of tuples.
   wanted = overrides.flatten(json.loads(json.dumps(expected)))
-  unread = run_folder.MUTABLE_KEYS
+  # A run computes the digest of a user's prompts.
+  unread = (*run_folder.MUTABLE_KEYS, "prompts.digest")
   if found.get("learner.estimator") != GAE:
     unread += ("critic.",)
   may_differ = {key for key in found if key.startswith(unread)}

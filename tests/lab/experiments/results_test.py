@@ -315,6 +315,30 @@ def test_a_plan_changes_after_its_runs_began_only_if_it_says_so(finished):
   refused(workdir, source)
 
 
+def test_answers_with_styles_are_kept(finished, tmp_path):
+  source, workdir = finished
+  arm, seed = workdir.plan.runs()[0]
+  path = workdir.scores(arm, seed, "sums") / "problems.jsonl"
+  styled = []
+  for line in path.read_text().splitlines():
+    record = json.loads(line)
+    number = int(record["id"])
+    answered = {"subset": "a", "styles": [f"s{number % 3}"]}
+    styled.append(record | answered | {"responses": [f"text {number}"]})
+  path.write_text("".join(json.dumps(one) + "\n" for one in styled))
+  archive.save(workdir, source)
+  kept = [*source.glob("runs/answers/*")]
+  assert [one.name for one in kept] == [f"sums_{arm}_{seed}.jsonl.gz"]
+  before = kept[0].stat().st_mtime_ns
+  archive.save(workdir, source)
+  assert kept[0].stat().st_mtime_ns == before
+  other = Workdir(tmp_path / "other", plan_file.read(source))
+  archive.restore(other, source, goes_on=False)
+  copied = other.scores(arm, seed, "sums") / "problems.jsonl"
+  restored = {one["id"]: one for one in map(json.loads, copied.read_text().splitlines())}
+  assert restored == {one["id"]: one for one in styled}
+
+
 def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
   source, workdir = finished
   archive.save(workdir, source)

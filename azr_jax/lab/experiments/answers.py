@@ -1,0 +1,77 @@
+"""Archives answers: the style of each, and the text of an item's first one.
+
+A score with `evaluate.style` has a file `runs/answers/SCORE_RUN.jsonl.gz`, so
+that a gain can be split by styles (`azr_jax.decompose`) and read, without the
+run's folder. A line is an item:
+
+  {"id": ..., "subset": ..., "styles": [...], "first": ...}
+"""
+
+import gzip
+import json
+import os
+import pathlib
+from typing import Any
+
+from azr_jax.config import user_files
+from azr_jax.evals import record_files
+
+FOLDER = "answers"
+
+
+def path_of(folder: pathlib.Path, score: str, name: str) -> pathlib.Path:
+  """Returns the file of a run's score; `folder` is the archive."""
+  return folder / FOLDER / f"{score}_{name}.jsonl.gz"
+
+
+def save(records: pathlib.Path, path: pathlib.Path) -> None:
+  """Archives the answers of a score, sorted by item; nothing without styles.
+
+  Args:
+    records: the records that `azr_jax.evaluate` wrote.
+    path: the file to write.
+  """
+  found = {str(one["id"]): one for one in record_files.read(records)}
+  if not all("styles" in one for one in found.values()):
+    return
+  lines = [
+    json.dumps(
+      {
+        "id": id_,
+        "subset": found[id_].get("subset", ""),
+        "styles": found[id_]["styles"],
+        "first": found[id_]["responses"][0],
+      }
+    )
+    for id_ in sorted(found)
+  ]
+  # Without a date in the file, saving again changes nothing.
+  packed = gzip.compress(
+    "".join(f"{line}\n" for line in lines).encode(), mtime=0
+  )
+  if path.exists() and path.read_bytes() == packed:
+    return
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_name(f"{path.name}.{os.getpid()}")
+  partial.write_bytes(packed)
+  partial.replace(path)
+
+
+def read(path: pathlib.Path) -> dict[str, dict[str, Any]]:
+  """Returns what records lack, by item id; nothing if there is no archive.
+
+  Only a single answer is whole: of several, the texts of the others are lost.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+  if not path.exists():
+    return {}
+  found = {}
+  with user_files.reading(path, "what is kept of answers"):
+    for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+      one = user_files.parse_json(line)
+      found[one["id"]] = {"subset": one["subset"], "styles": one["styles"]}
+      if len(one["styles"]) == 1:
+        found[one["id"]]["responses"] = [one["first"]]
+  return found
