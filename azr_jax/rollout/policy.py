@@ -294,7 +294,7 @@ class Policy:
         more. "" looks for the start of the reply instead.
     """
     ids = tuple(self.tokenizer.encode_prompt(text))
-    end = _question_end(text, question.strip())
+    end = question_end(text, question)
     return types.Prompt(text, ids, task, question_end=end)
 
   def fits(self, prompt: types.Prompt) -> bool:
@@ -469,8 +469,14 @@ def open_policy(
       weights.release()
 
 
-def _question_end(text: str, question: str) -> int:
-  """Returns where the question of a prompt ends; 0 if unknown."""
+def question_end(text: str, question: str) -> int:
+  """Returns where the question of a prompt ends; 0 if unknown.
+
+  Args:
+    text: the prompt.
+    question: the question in it; "" looks for the start of the reply instead.
+  """
+  question = question.strip()
   start = text.rfind(question) if question else -1
   if start >= 0:
     return start + len(question)

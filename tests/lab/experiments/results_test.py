@@ -335,7 +335,9 @@ def test_answers_with_styles_are_kept(finished, tmp_path):
   other = Workdir(tmp_path / "other", plan_file.read(source))
   archive.restore(other, source, goes_on=False)
   copied = other.scores(arm, seed, "sums") / "problems.jsonl"
-  restored = {one["id"]: one for one in map(json.loads, copied.read_text().splitlines())}
+  restored = {
+    one["id"]: one for one in map(json.loads, copied.read_text().splitlines())
+  }
   assert restored == {one["id"]: one for one in styled}
 
 
