@@ -49,7 +49,7 @@ from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table import reading
 from azr_jax.tasks.table.prompts import PromptWriter
 from azr_jax.tasks.table.reading import Row, RowReader
-from azr_jax.trainer import build, loading, sizes, start
+from azr_jax.trainer import build, decoders, loading, sizes, start
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.interactive import Model, Sample
 
@@ -435,10 +435,10 @@ def _state_size(c: ml_collections.ConfigDict, model: ModelSettings) -> float:
     model: the section that sets the dtype of parameters.
   """
   optimizer = _section(OptimizerSettings, c, "optimizer")
-  size = build.state_size(model, optimizer)
+  size = decoders.state_size(model, optimizer)
   if c.learner.estimator == advantages.GAE:
     critic = _section(CriticSettings, c, "critic")
-    size += build.state_size(model, critic.optimizer)
+    size += decoders.state_size(model, critic.optimizer)
   return size
 
 

@@ -9,8 +9,8 @@
 | `smollm2-135m_gpu` | from `sft.py:azr_smollm2-135m_gpu` | H100: 63 to 89 % |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
-| `qwen3-30b-a3b` | a model with experts | 32 v5p chips |
-| `qwen3-8b_lora_h100`, ... | LoRA of Qwen3 (`config/lora.py`) | one device |
+| `qwen3-30b-a3b` | with experts (`config/qwen3.py`) | 32 v5p chips |
+| `qwen3-8b_lora_h100`, ... | adapters (`config/qwen3.py`) | one device |
 
 The percentages are mean accuracies over the three task types of the benchmark
 `programs_heldout`, before and after training, with `VARIANT+ours`.
@@ -22,7 +22,7 @@ experiments of appendix D are in `azr.appendix`. `--help` lists all keys.
 
 import ml_collections
 
-from azr_jax.config import lora, presets
+from azr_jax.config import presets, qwen3
 from azr_jax.executor.settings import profile
 from azr_jax.tasks.programs import parsing
 from azr_jax.trainer import settings
@@ -44,7 +44,7 @@ VARIANTS = (
   "smollm2-135m_gpu",
   "smollm2-135m_few_shot",
   *PAPER_MODELS,
-  *lora.VARIANTS,
+  *qwen3.VARIANTS,
 )
 # The models that `configs/sft.py:azr_smollm2-135m` and `..._gpu` write.
 SMOLLM2_START = "azr_smollm2_sft/model"
@@ -83,8 +83,8 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
     small[variant](c)
   else:
     _paper(c)
-    if variant in lora.VARIANTS:
-      lora.apply(c, variant, {"azr.prompts": 16})
+    if variant in qwen3.VARIANTS:
+      qwen3.apply(c, variant, {"azr.prompts": 16})
     else:
       c.model.source = PAPER_MODELS[variant]
   presets.apply(c, preset, PUBLISHED_CODE, OURS)

@@ -33,7 +33,7 @@ variants use the model's own chat template.
 
 import ml_collections
 
-from azr_jax.config import lora, presets
+from azr_jax.config import presets, qwen3
 from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 
@@ -42,7 +42,7 @@ VARIANTS = (
   "tiny",
   "smollm2-135m",
   *(f"qwen2.5-{size}" for size in SIZES),
-  *lora.VARIANTS,
+  *qwen3.VARIANTS,
 )
 # Chips per copy of the weights for sampling. Weights sharded over all chips, as
 # the state is, would be gathered again for each token.
@@ -120,9 +120,9 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   variant, preset = presets.split(variant, VARIANTS, FIGURES)
   c = settings.train_config("code_interpreter")
   _objective(c)
-  if variant in lora.VARIANTS:
+  if variant in qwen3.VARIANTS:
     _paper(c)
-    lora.apply(c, variant, {"code_interpreter.prompts": 32})
+    qwen3.apply(c, variant, {"code_interpreter.prompts": 32})
   elif variant == "tiny":
     _tiny(c)
   elif variant == "smollm2-135m":

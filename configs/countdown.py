@@ -19,7 +19,7 @@
 puzzles. It starts from the model that `configs/sft.py:countdown_smollm2-135m`
 writes to `countdown_smollm2_sft`.
 
-`qwen3-8b_lora_h100` and so on train adapters on one device (`config/lora.py`).
+`qwen3-8b_lora_h100` and so on are in `azr_jax/config/qwen3.py`.
 
 `qwen2.5-0.5b` and its variants (`qwen2.5-0.5b_static`, ...) use the constants
 of section 4.1. Variants that end with `mix` use the constants of section 4.2;
@@ -38,7 +38,7 @@ commands:
 
 import ml_collections
 
-from azr_jax.config import lora, presets
+from azr_jax.config import presets, qwen3
 from azr_jax.trainer import settings
 
 SUFFIXES = (
@@ -61,7 +61,7 @@ VARIANTS = (
   *(model + suffix for model in _COMPARED for suffix in SUFFIXES),
   "qwen2.5-0.5b" + NO_MIX,
   "smollm2-135m",
-  *lora.VARIANTS,
+  *qwen3.VARIANTS,
 )
 # The published code differs from the paper in these keys.
 PUBLISHED_CODE = {
@@ -85,7 +85,7 @@ OURS = {
 def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   """Returns the configuration of VARIANT or VARIANT+PRESET."""
   variant, preset = presets.split(variant, VARIANTS)
-  if variant in lora.VARIANTS:
+  if variant in qwen3.VARIANTS:
     return _lora(variant, preset)
   model = next(m for m in MODELS if variant.startswith(m))
   kind = variant.removeprefix(model)
@@ -105,12 +105,12 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
 
 
 def _lora(variant: str, preset: str) -> ml_collections.ConfigDict:
-  """Returns the configuration of a variant of `lora.VARIANTS`."""
+  """Returns the configuration of a variant of `qwen3.VARIANTS`."""
   c = settings.train_config("countdown")
   _objective(c)
   _paper(c)
   c.model.preset = ""
-  lora.apply(c, variant, {"countdown.prompts": 32})
+  qwen3.apply(c, variant, {"countdown.prompts": 32})
   presets.apply(c, preset, PUBLISHED_CODE, {})
   return c
 

@@ -30,7 +30,7 @@ problems:
 
 import ml_collections
 
-from azr_jax.config import lora, presets
+from azr_jax.config import presets, qwen3
 from azr_jax.executor.settings import profile
 from azr_jax.trainer import settings
 
@@ -42,7 +42,7 @@ VARIANTS = (
   *SIZES,
   "32b_anneal",
   "distill_14b",
-  *lora.VARIANTS,
+  *qwen3.VARIANTS,
 )
 # Chips per copy of the weights for sampling. Weights sharded over all chips, as
 # the state is, would be gathered again for each token.
@@ -96,9 +96,9 @@ def get_config(variant: str = "tiny") -> ml_collections.ConfigDict:
   variant, preset = presets.split(variant, VARIANTS, FIGURES)
   c = settings.train_config("orz")
   _objective(c)
-  if variant in lora.VARIANTS:
+  if variant in qwen3.VARIANTS:
     _paper(c)
-    lora.apply(c, variant, {"orz.prompts": 16, "orz.group_size": 16})
+    qwen3.apply(c, variant, {"orz.prompts": 16, "orz.group_size": 16})
   elif variant == "tiny":
     _tiny(c)
   elif variant == "smollm2-135m":

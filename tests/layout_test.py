@@ -169,7 +169,8 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "text": set(),
   "tools": set(),
   "trainer": {
-    *("build.py", "frozen.py", "loading.py", "messages.py", "opening.py"),
+    *("build.py", "decoders.py", "learner_parts.py", "frozen.py"),
+    *("loading.py", "messages.py", "opening.py"),
     *("sizes.py", "user_prompts.py"),
     *("periodic_evals.py", "scoring.py", "sft_loop.py", "sft_plan.py"),
     "start.py",

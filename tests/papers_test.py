@@ -23,7 +23,7 @@ import sys
 import papers_mutations
 import pytest
 
-from azr_jax.config import lora, overrides, presets
+from azr_jax.config import overrides, presets, qwen3
 from azr_jax.config import settings as settings_lib
 from azr_jax.trainer import settings
 from azr_jax.trainer.evaluation_settings import (
@@ -124,7 +124,7 @@ def flat(file, variant):
 
 def variants_of(file):
   """Returns the variants of a file that follow a paper's model and sizes."""
-  return [v for v in module_of(file).VARIANTS if v not in lora.VARIANTS]
+  return [v for v in module_of(file).VARIANTS if v not in qwen3.VARIANTS]
 
 
 def matching(file, patterns):

@@ -83,7 +83,6 @@ def difference(
   resamples: int,
   confidence: float,
   rng: np.random.Generator,
-  paired_seeds: bool = False,
 ) -> Difference:
   """Compares two models on the same items.
 
@@ -99,14 +98,10 @@ def difference(
     resamples: number of bootstrap resamples.
     confidence: the confidence level of the intervals, between 0 and 1.
     rng: the generator of the resamples.
-    paired_seeds: whether seed i of both models used the same random numbers.
-      Seeds are then drawn in pairs, and both models must have equally many.
 
   Raises:
     ValueError: the models have different numbers of items, or none.
   """
-  if paired_seeds:
-    first, second = np.zeros((1, first.shape[1])), second - first
   if first.shape[1] != second.shape[1] or not first.shape[1]:
     raise ValueError(
       f"{first.shape[1]} and {second.shape[1]} items: expected the same ones"

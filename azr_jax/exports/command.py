@@ -66,10 +66,8 @@ def export(
   is_run = (spec / checkpoint.FOLDER).is_dir()
   if is_critic and not is_run:
     raise ValueError(f"--workdir={workdir}: expected a run, which has a critic")
-  found = {
-    flag: _scores(flag, path)
-    for flag, path in (("scores", scores), ("base", base))
-  }
+  given = {"scores": scores, "base": base}
+  found = {flag: _scores(flag, path) for flag, path in given.items()}
   if is_run and not scores:
     beside = storage.absolute(workdir.rstrip("/"))
     found["scores"] = reading.read_scores(
@@ -82,8 +80,10 @@ def export(
     c, workdir, mesh, step, merges=True, is_critic=is_critic
   )
   title = name or folder.resolve().name
-  write = _write_critic if is_critic else _write
-  write(loaded, folder, dtype, formats, title)
+  if is_critic:
+    _write_critic(loaded, folder, dtype)
+  else:
+    _write(loaded, folder, dtype, formats, title)
   card = model_card.build(
     title,
     storage.absolute(workdir.rstrip("/")).name if is_run else workdir,
@@ -101,14 +101,9 @@ def export(
 
 
 def _write_critic(
-  loaded: loading.Loaded,
-  folder: pathlib.Path,
-  dtype: str,
-  formats: Sequence[str],
-  title: str,
+  loaded: loading.Loaded, folder: pathlib.Path, dtype: str
 ) -> None:
   """Writes a critic's weights and its policy's tokenizer."""
-  del formats, title  # A critic has one format.
   source, tokenizer = loaded.source, loaded.source.tokenizer
   critic_files.save(
     loaded.params,
@@ -147,7 +142,7 @@ def _write(
         f"formats={PEFT}: expected adapters of a model; these adapt the run "
         f"{loaded.base_run!r}: export that run, or use formats={SAFETENSORS}"
       )
-    base = peft_io.base_name(source.spec)
+    base = source.peft_base()
     peft_io.save(loaded.trained, source.config, lora, base, folder)
     tokenizer.save(folder)
     return

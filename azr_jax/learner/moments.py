@@ -43,8 +43,9 @@ BYTES = {FLOAT32: 8.0, BFLOAT16: 4.0, INT8: 2.0}
 # Of a first and of a second moment: the largest code, the power of c, and the
 # codes' dtype.
 _FIRST, _SECOND = (127, 4, jnp.int8), (255, 8, jnp.uint8)
-# Last names of the parameters whose moments stay float32.
-_VECTORS = ("scale", "bias")
+# Last names of the parameters that are vectors, or one for each expert. Their
+# moments stay float32.
+VECTORS = ("scale", "bias", "sinks")
 # Smallest scale that entries are divided by: smaller ones may be flushed to 0.
 _TINY = 1e-37
 _LARGEST = float(np.finfo(np.float32).max)
@@ -241,7 +242,7 @@ def _stored_as(
     shape: the array's shape.
   """
   moment, param = _name(path)
-  if not moment or len(shape) < 2 or param.split("/")[-1] in _VECTORS:
+  if not moment or len(shape) < 2 or param.split("/")[-1] in VECTORS:
     return FLOAT32
   return BFLOAT16 if len(shape) < 3 else kind
 

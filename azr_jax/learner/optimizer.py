@@ -92,7 +92,7 @@ def _schedule(
 def _decay_mask(params: Params) -> Params:
   """Returns a tree of bools that is False at norm scales, biases and sinks."""
   return jax.tree_util.tree_map_with_path(
-    lambda path, _: path[-1].key not in ("scale", "bias", "sinks"), params
+    lambda path, _: path[-1].key not in moments_lib.VECTORS, params
   )
 
 

@@ -45,13 +45,7 @@ def check(config: ModelConfig, mesh: Mesh, rules: Rules, key: str) -> None:
       raise ValueError(f"{key}={size}: expected a divisor of {count} experts")
 
 
-def make(
-  mesh: Mesh,
-  rules: Rules,
-  *,
-  tokens: int = _TOKENS,
-  interpret: bool = False,
-) -> ExpertsFn:
+def make(mesh: Mesh, rules: Rules, *, tokens: int = _TOKENS) -> ExpertsFn:
   """Returns `compute` for tokens and parameters that are split over a mesh.
 
   Each device gathers the kernels of its experts. If several devices share the
@@ -64,10 +58,8 @@ def make(
     tokens: the fewest tokens that devices with shared experts compute at once.
       More are computed in parts, because each device must have room for all
       their rows, in case that all tokens choose its experts.
-    interpret: run kernels in interpret mode, for tests.
   """
-  platform = mesh_lib.platform(mesh)
-  run = functools.partial(compute, platform=platform, interpret=interpret)
+  run = functools.partial(compute, platform=mesh_lib.platform(mesh))
   if mesh.size == 1:
     return run
 

@@ -12,11 +12,11 @@ from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import registry
 from azr_jax.models.families.fields import ConfigFields, unsupported
 
-MODEL_TYPES = tuple(registry.FAMILIES)
+MODEL_TYPES = (*registry.FAMILIES, *registry.WRAPPERS)
 
 
 def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
-  """Returns the `ModelConfig` of the same model.
+  """Returns the `ModelConfig` of the same model, or of its text decoder.
 
   Args:
     config: the object in config.json.
@@ -29,6 +29,10 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
   model_type = fields.take("model_type")
   if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
     raise unsupported("model_type", model_type, f"one of {MODEL_TYPES}")
+  if model_type in registry.WRAPPERS:
+    text = registry.WRAPPERS[model_type](fields)
+    fields.finish()
+    return from_huggingface(text)
   found = registry.FAMILIES[model_type].read(fields)
   fields.finish()
   return found

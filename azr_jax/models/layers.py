@@ -1,315 +1,27 @@
-"""The layers of the decoder: attention and MLP, with their projections."""
+"""The layers of the decoder: attention and MLP."""
 
-import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int, Int32, Num
+from jaxtyping import Array, Float, Int, Int32
 
 from azr_jax.models import (
-  adapters,
-  attention,
-  cached_attention,
-  expert_mlps,
   experts,
   gated,
   gpu_projection_kernel,
   pages,
-  products,
   rope,
 )
+from azr_jax.models.computation import Computation, Inputs, Varying
 from azr_jax.models.config import SILU, ModelConfig
 from azr_jax.models.naming import named
-
-
-@dataclasses.dataclass(frozen=True)
-class Computation:
-  """How a decoder computes: its dtypes, attention and matrix products.
-
-  Attributes:
-    dtype: compute type; parameters are float32.
-    attend: attention without a cache, from `attention.make`.
-    attend_cached: attention with a cache, from `cached_attention.make`.
-    multiply: the product with a kernel, from `products.make`.
-    fused: whether query, key and value share a kernel (`sampling_params.py`).
-    quantized: whether kernels have 8 bits and scales (`sampling_params.py`).
-    joined: whether projections of the same input are computed as one product,
-      although their kernels are separate. A GPU then runs fewer and larger
-      products. Must be false if heads are sharded over devices, or with
-      adapters.
-    project: the kernel for the heads of a few tokens, from
-      `gpu_projection_kernel.make`; None computes them without it.
-    lora: the adapters of the projections; None without adapters.
-    compute_experts: computes experts, from `expert_sharding.make`.
-  """
-
-  dtype: jnp.dtype = jnp.float32
-  attend: attention.AttentionFn = attention.xla_attention
-  attend_cached: cached_attention.CachedAttentionFn = (
-    cached_attention.cached_attention
-  )
-  multiply: products.MultiplyFn = products.multiply
-  fused: bool = False
-  quantized: bool = False
-  joined: bool = False
-  project: gpu_projection_kernel.HeadProjection | None = None
-  lora: adapters.Lora | None = None
-  compute_experts: expert_mlps.ExpertsFn = expert_mlps.compute
-
-
-class Inputs(NamedTuple):
-  """The arguments of one call that all layers read.
-
-  Attributes:
-    positions: position of each token in its sequence.
-    segment_ids: which sequence of its row a token belongs to.
-    cache: keys and values of earlier tokens; None without a cache.
-    recent: keys and values of the tokens after those.
-    adapter_ids: which of several stacked adapters each token, or each row,
-      gets. None if there is no stack (`adapters.Lora.stacked`).
-  """
-
-  positions: Int[Array, "B S"]
-  segment_ids: Int[Array, "B S"]
-  cache: pages.PagedCache | None = None
-  recent: pages.RecentKV | None = None
-  adapter_ids: Int[Array, "B _S"] | None = None
-
-
-class Varying(NamedTuple):
-  """The inputs in which layers differ: of one layer or, with L, of all.
-
-  Attributes:
-    window: index of the layer's window in `ModelConfig.distinct_windows`. None
-      if all layers have the same.
-    rotary: the layer's rotation. None if all layers have the same.
-    chosen: the experts that tokens get in the layer instead of the router's
-      (`experts.Experts`). None leaves the choice to the router.
-  """
-
-  window: Int32[np.ndarray, "*L"] | Int32[Array, "*L"] | None
-  rotary: rope.Rotary | None
-  chosen: Int32[Array, "*L B S choices"] | None = None
-
-
-def varying(config: ModelConfig) -> Varying:
-  """Returns the inputs in which the layers of a decoder differ."""
-  rotary, windows = rope.of_layers(config), config.distinct_windows
-  is_alike = rotary.frequencies.ndim == 1
-  index = None
-  if len(windows) > 1:
-    index = np.asarray([windows.index(w) for w in config.windows], np.int32)
-  return Varying(index, None if is_alike else rotary)
-
-
-# What the backward pass of `_rms_norm` keeps: x, the scale, and the inverse of
-# each token's root mean square.
-_Normed: TypeAlias = tuple[
-  Float[Array, "*B channels"], Float[Array, " channels"], Float32[Array, "*B 1"]
-]
-
-
-class RMSNorm(nn.Module):
-  """Root-mean-square normalization in float32, with a learned scale.
-
-  Attributes:
-    eps: added to the mean square.
-    axis_name: logical name of the normalized axis.
-    is_applied: False returns the scale alone, for a kernel that normalizes.
-    offset: whether 1 is added to the learned scale, which then starts at 0.
-    divisor: divides the scale.
-  """
-
-  eps: float
-  axis_name: str
-  is_applied: bool = True
-  offset: bool = False
-  divisor: float = 1.0
-
-  @nn.compact
-  def __call__(
-    self, x: Float[Array, "*B channels"]
-  ) -> Float[Array, "*B channels"] | Float[Array, " channels"]:
-    start = nn.initializers.zeros if self.offset else nn.initializers.ones
-    scale = self.param(
-      "scale", named(start, (self.axis_name,)), (x.shape[-1],), jnp.float32
-    )
-    if self.offset:
-      scale = scale + 1.0
-    if self.divisor != 1.0:
-      scale = scale / self.divisor
-    return _rms_norm(x, scale, self.eps) if self.is_applied else scale
-
-
-class JointNorm(nn.Module):
-  """RMSNorm over all heads together.
-
-  Attributes:
-    eps: added to the mean square.
-    axis_name: logical name of the heads.
-  """
-
-  eps: float
-  axis_name: str
-
-  @nn.compact
-  def __call__(self, x: Float[Array, "B S H E"]) -> Float[Array, "B S H E"]:
-    scale = self.param(
-      "scale",
-      named(nn.initializers.ones, (self.axis_name, "head_size")),
-      x.shape[-2:],
-      jnp.float32,
-    )
-    flat = x.reshape(*x.shape[:-2], -1)
-    return _rms_norm(flat, scale.reshape(-1), self.eps).reshape(x.shape)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _rms_norm(
-  x: Float[Array, "*B channels"], scale: Float[Array, " channels"], eps: float
-) -> Float[Array, "*B channels"]:
-  """Returns x over its root mean square, times `scale`.
-
-  For the backward pass it keeps x in its own dtype and one number per token,
-  instead of the formula's float32 arrays.
-  """
-  return _rms_norm_forward(x, scale, eps)[0]
-
-
-def _rms_norm_forward(
-  x: Float[Array, "*B channels"], scale: Float[Array, " channels"], eps: float
-) -> tuple[Float[Array, "*B channels"], _Normed]:
-  x32 = x.astype(jnp.float32)
-  mean_square = jnp.mean(x32**2, axis=-1, keepdims=True)
-  inverse = jax.lax.rsqrt(mean_square + eps)
-  wide_scale = jnp.expand_dims(scale, range(x.ndim - 1))
-  return (x32 * inverse * wide_scale).astype(x.dtype), (x, scale, inverse)
-
-
-def _rms_norm_backward(
-  eps: float, kept: _Normed, grad: Float[Array, "*B channels"]
-) -> tuple[Float[Array, "*B channels"], Float[Array, " channels"]]:
-  del eps
-  x, scale, inverse = kept
-  normed = x.astype(jnp.float32) * inverse
-  grad = grad.astype(jnp.float32)
-  scale_grad = jnp.sum(grad * normed, axis=range(x.ndim - 1))
-  grad = grad * jnp.expand_dims(scale, range(x.ndim - 1))
-  mean = jnp.mean(grad * normed, axis=-1, keepdims=True)
-  return (inverse * (grad - normed * mean)).astype(x.dtype), scale_grad
-
-
-_rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
-
-
-class Projection(nn.Module):
-  """A linear map of the last axes of its input, with named parameter axes.
-
-  Attributes:
-    shape_in: sizes of the axes that are summed over.
-    shape_out: sizes of the axes that replace them.
-    axes_in: logical names of the kernel's input axes.
-    axes_out: logical names of its output axes.
-    bias: whether a bias is added.
-    how: compute type and product.
-
-  Returns:
-    The product. Without an input, the kernel and bias in the compute type.
-  """
-
-  shape_in: tuple[int, ...]
-  shape_out: tuple[int, ...]
-  axes_in: tuple[str, ...]
-  axes_out: tuple[str | None, ...]
-  bias: bool
-  how: Computation
-
-  @nn.compact
-  def __call__(self, x: Float[Array, "B S ..."] | None) -> Any:
-    initializer = nn.initializers.variance_scaling(
-      1.0,
-      "fan_in",
-      "truncated_normal",
-      in_axis=tuple(range(len(self.shape_in))),
-      out_axis=tuple(
-        range(len(self.shape_in), len(self.shape_in) + len(self.shape_out))
-      ),
-    )
-    kernel = self._parameter(
-      "kernel",
-      initializer,
-      self.axes_in + self.axes_out,
-      self.shape_in + self.shape_out,
-    )
-    zeros = nn.initializers.zeros
-    if x is None:
-      kernel = kernel.astype(self.how.dtype)
-      bias = None
-      if self.bias:
-        bias = self._parameter("bias", zeros, self.axes_out, self.shape_out)
-      return kernel, bias
-    y = self.how.multiply(
-      x, kernel, self.axes_in + self.axes_out, len(self.shape_in)
-    ).astype(self.how.dtype)
-    if self.how.quantized:
-      scale = self._parameter(
-        "scale", nn.initializers.ones, self.axes_out, self.shape_out
-      )
-      y = products.rescale(y, scale)
-    if self.bias:
-      bias = self._parameter("bias", zeros, self.axes_out, self.shape_out)
-      y = _biased(y, bias)
-    return y
-
-  def _parameter(
-    self,
-    name: str,
-    initializer: nn.initializers.Initializer,
-    axes: tuple[str | None, ...],
-    shape: tuple[int, ...],
-  ) -> Num[Array, "..."]:
-    return self.param(name, named(initializer, axes), shape, jnp.float32)
-
-
-def _adapted(
-  y: Float[Array, "B S *out"],
-  x: Float[Array, "B S *in"],
-  how: Computation,
-  adapter_ids: Int[Array, "B _S"] | None,
-  name: str,
-  axes_in: tuple[str, ...],
-  axes_out: tuple[str, ...],
-) -> Float[Array, "B S *out"]:
-  """Returns the output y of a projection of x, plus its adapter's if any.
-
-  Args:
-    y: the projection's output.
-    x: its input.
-    how: the adapters and the compute type.
-    adapter_ids: see `Inputs`.
-    name: the projection's name.
-    axes_in: logical names of its input axes.
-    axes_out: logical names of its output axes.
-  """
-  if how.lora is None or name not in how.lora.targets:
-    return y
-  adapter = adapters.Adapter(
-    *(how.lora, axes_in, axes_out, how.dtype, how.multiply),
-    name=f"{name}{adapters.SUFFIX}",
-  )
-  return adapter(x, y, adapter_ids)
-
-
-def _biased(
-  y: Float[Array, "B S *out"], bias: Float[Array, "*out"]
-) -> Float[Array, "B S *out"]:
-  """Returns y plus a bias, in the type of y."""
-  return y + jnp.expand_dims(bias, range(y.ndim - bias.ndim)).astype(y.dtype)
+from azr_jax.models.norms import JointNorm, RMSNorm
+from azr_jax.models.projection import Projection, adapted, biased
 
 
 class Attention(nn.Module):
@@ -369,7 +81,7 @@ class Attention(nn.Module):
       self.how,
       name="o",
     )(out)
-    return _adapted(y, out, self.how, inputs.adapter_ids, "o", *axes), new
+    return adapted(y, out, self.how, inputs.adapter_ids, "o", *axes), new
 
   @nn.nowrap
   def _attend(
@@ -417,7 +129,7 @@ class Attention(nn.Module):
         return self.how.project(x, scale, kernel, bias, positions)
     ids = inputs.adapter_ids
     q, k, v = (
-      _adapted(y, x, self.how, ids, name, ("embed",), (heads, "head_size"))
+      adapted(y, x, self.how, ids, name, ("embed",), (heads, "head_size"))
       for y, name, heads in zip(
         self._project(x),
         ("q", "k", "v"),
@@ -457,7 +169,7 @@ class Attention(nn.Module):
     qkv = self.how.multiply(x, kernel, ("embed", *axes), 1)
     qkv = qkv.astype(self.how.dtype)
     if c.qkv_bias:
-      qkv = _biased(qkv, jnp.concatenate(biases))
+      qkv = biased(qkv, jnp.concatenate(biases))
     ends = c.num_heads, c.num_heads + c.num_kv_heads
     q, k, v = jnp.split(qkv, ends, axis=2)
     return q, k, v
@@ -522,14 +234,14 @@ class MLP(nn.Module):
         hidden = gated.gelu(both[..., 0], both[..., 1])
     else:
       gate, up = (
-        _adapted(y, x, self.how, ids, name, ("embed",), ("mlp",))
+        adapted(y, x, self.how, ids, name, ("embed",), ("mlp",))
         for y, name in ((gate, "gate"), (up, "up"))
       )
       is_silu = self.config.activation == SILU
       hidden = (gated.silu if is_silu else gated.gelu)(gate, up)
     narrow = (inner, outer, ("mlp",), ("embed",), False, self.how)
     y = Projection(*narrow, name="down")(hidden)
-    return _adapted(y, hidden, self.how, ids, "down", ("mlp",), ("embed",))
+    return adapted(y, hidden, self.how, ids, "down", ("mlp",), ("embed",))
 
 
 class Block(nn.Module):

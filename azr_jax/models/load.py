@@ -36,6 +36,7 @@ from azr_jax.models import (
   safetensors_io,
   sampling_params,
   stored,
+  text_decoder,
   tokenizers,
   transformer,
   weight_loading,
@@ -56,6 +57,8 @@ EMBEDDED = {
 }
 # Files to download from a Hugging Face repository.
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+# Folders hold the same weights in other formats, as those of gpt-oss do.
+_IN_FOLDERS = "*/*"
 
 
 class LoadParams(Protocol):
@@ -84,6 +87,7 @@ class ModelSource:
     lora: the adapters of a model that has some.
     load_adapters: `(mesh, rules) -> adapters`, float32, stacked; None without.
     spec: the spec of the model, without adapters; "" if it has none.
+    is_text_part: whether its files also have a vision tower, which is not read.
   """
 
   config: ModelConfig
@@ -93,6 +97,21 @@ class ModelSource:
   lora: adapters.Lora | None = None
   load_adapters: Callable[[Mesh, Rules], Params] | None = None
   spec: str = ""
+  is_text_part: bool = False
+
+  def peft_base(self) -> str:
+    """Returns what PEFT calls the model.
+
+    Raises:
+      ValueError: nobody else can load the model, or others load more of it and
+        would not find its modules.
+    """
+    if self.is_text_part:
+      raise ValueError(
+        f"model {self.spec!r} has a vision tower: expected a model of text "
+        "alone as the base of adapters in PEFT's format; export a merged model"
+      )
+    return peft_io.base_name(self.spec)
 
   def dated(self, date: datetime.datetime) -> "ModelSource":
     """Returns the source with chat templates that see `date` as today."""
@@ -171,7 +190,10 @@ def _hub_folder(name: str, cache: pathlib.Path) -> pathlib.Path:
   with _hub(name):
     return pathlib.Path(
       huggingface_hub.snapshot_download(
-        name, allow_patterns=_HUB_FILES, cache_dir=cache
+        name,
+        allow_patterns=_HUB_FILES,
+        ignore_patterns=_IN_FOLDERS,
+        cache_dir=cache,
       )
     )
 
@@ -184,7 +206,12 @@ def hub_files(name: str) -> list[str]:
   """
   with _hub(name):
     names = huggingface_hub.list_repo_files(name)
-  return [n for n in names if any(fnmatch.fnmatch(n, p) for p in _HUB_FILES)]
+  return [
+    name
+    for name in names
+    if any(fnmatch.fnmatch(name, pattern) for pattern in _HUB_FILES)
+    and not fnmatch.fnmatch(name, _IN_FOLDERS)
+  ]
 
 
 def hub_file(name: str, file: str, folder: str) -> pathlib.Path:
@@ -260,6 +287,7 @@ def from_folder(
     tokenizer,
     functools.partial(_load_folder, config, folder),
     (*notes, *_end_tokens(tokenizer)),
+    is_text_part=safetensors_io.is_text_part(folder),
   )
 
 
@@ -313,7 +341,7 @@ def _load_folder(
   """Loads a folder's parameters; see `weight_loading.load_params`."""
   reader = mxfp4.dequantizing(safetensors_io.SafetensorsReader(folder))
   return weight_loading.load_params(
-    config, reader, mesh, rules, dtype, kernel_dtype
+    config, text_decoder.alone(reader), mesh, rules, dtype, kernel_dtype
   )
 
 

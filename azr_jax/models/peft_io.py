@@ -38,6 +38,8 @@ _KNOWN = (
   *("peft_type", "r", "lora_alpha", "use_rslora", "target_modules"),
   *("task_type", "base_model_name_or_path", "auto_mapping"),
   *("inference_mode", "peft_version", "init_lora_weights", "bias"),
+  # Dropout is a setting of training, which here has none.
+  "lora_dropout",
   # These belong to options that are off.
   *("megatron_core", "qalora_group_size"),
 )
@@ -158,20 +160,14 @@ def base_name(spec: str) -> str:
   return str(pathlib.Path(spec).expanduser().absolute())
 
 
-def check(config: ModelConfig, lora: Lora, spec: str) -> None:
+def check(config: ModelConfig, lora: Lora) -> None:
   """Checks that the format can hold adapters of a model, before training.
-
-  Args:
-    config: the base model's config.
-    lora: the adapters' shape.
-    spec: the base model's spec.
 
   Raises:
     ValueError: it cannot.
   """
   for _ in weight_names.adapter_entries(config, lora):
     pass
-  base_name(spec)
 
 
 def save(

@@ -21,10 +21,12 @@ from azr_jax.config import user_files
 from azr_jax.models import (
   adapters,
   huggingface_config,
+  text_decoder,
   weight_loading,
   weight_names,
 )
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.families import registry
 from azr_jax.types import Params
 
 INDEX = "model.safetensors.index.json"
@@ -50,6 +52,12 @@ def read_config(folder: pathlib.Path) -> ModelConfig:
     return huggingface_config.from_huggingface(user_files.read_object(path))
 
 
+def is_text_part(folder: pathlib.Path) -> bool:
+  """Returns whether `read_config` reads the text decoder of a larger model."""
+  fields = user_files.read_object(folder / "config.json")
+  return fields.get("model_type") in registry.WRAPPERS
+
+
 def has_own_head(folder: pathlib.Path) -> bool:
   """Returns whether `lm_head.weight` exists and differs from the embedding.
 
@@ -60,7 +68,7 @@ def has_own_head(folder: pathlib.Path) -> bool:
   """
   if not any((folder / name).exists() for name in (INDEX, SINGLE)):
     return False  # Loading the weights reports the missing files.
-  reader = SafetensorsReader(folder)
+  reader = text_decoder.alone(SafetensorsReader(folder))
   if not {_EMBEDDING, _HEAD} <= {*reader.names()}:
     return False
   shape = reader.shape(_EMBEDDING)

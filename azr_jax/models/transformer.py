@@ -28,15 +28,11 @@ from azr_jax.models import (
   quantization,
   splash,
 )
+from azr_jax.models.computation import Computation, Inputs, varying
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.layers import (
-  Block,
-  Computation,
-  Inputs,
-  RMSNorm,
-  varying,
-)
+from azr_jax.models.layers import Block
 from azr_jax.models.naming import named
+from azr_jax.models.norms import RMSNorm
 from azr_jax.models.pages import Entries, PagedCache, RecentKV
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.types import BoxedParams, Params, Rules
@@ -82,8 +78,8 @@ class Transformer(nn.Module):
     attend_cached: attention with a cache, from `cached_attention.make`.
     inlined: whether each layer has its own code although parameters are
       stacked. Compiling takes longer, but activations are not stacked.
-    joined: see `layers.Computation`.
-    project: see `layers.Computation`.
+    joined: see `computation.Computation`.
+    project: see `computation.Computation`.
     lora: the adapters of its projections; None without adapters.
     param_dtype: dtype of the matrices and biases that are trained. Norm scales
       and adapters are float32.
@@ -136,8 +132,8 @@ class Transformer(nn.Module):
       segment_ids: which sequence of its row a token belongs to.
       cache: keys and values of earlier tokens.
       recent: keys and values of the tokens after those.
-      adapter_ids: see `layers.Inputs`.
-      chosen: see `layers.Varying`.
+      adapter_ids: see `computation.Inputs`.
+      chosen: see `computation.Varying`.
 
     Returns:
       Final normalized hidden states and, with a cache, the keys and values of

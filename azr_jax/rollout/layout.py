@@ -95,9 +95,10 @@ def rollout_mesh_with_copies(
   )
   room = MAX_HELD * limit - shard_bytes(loaded)
   # Experts are too narrow to be split themselves.
-  axis = "tensor" if model.config.experts is None else "expert"
+  experts = model.config.experts
+  axis = "tensor" if experts is None else "expert"
   for parts in range(1, mesh.size + 1):
-    if mesh.size % parts:
+    if mesh.size % parts or (experts is not None and experts.count % parts):
       continue
     sizes = {"data": mesh.size // parts, axis: parts}
     copies = mesh_lib.make_mesh(sizes, mesh.devices.flatten().tolist())

@@ -46,6 +46,7 @@ def decode_step(
     slots.token[:, None],
     (cache.length + step)[:, None],
     slots.adapter,
+    ~slots.done[:, None],
     cache,
     pages.RecentKV(recent, step),
   )
@@ -120,9 +121,9 @@ def draft_step(
   end = context.shape[1] - N + start
   drafts = drafts_lib.propose(context, end, num_drafts, min_match)
   # Missing drafts run as token 0 but are never accepted.
-  tokens = jnp.concatenate(
-    [slots.token[:, None], jnp.maximum(drafts, 0)], axis=1
-  )
+  tokens = jnp.concatenate([slots.token[:, None], drafts], axis=1)
+  exists = (tokens >= 0) & ~slots.done[:, None]
+  tokens = jnp.maximum(tokens, 0)
   S = tokens.shape[1]
   hidden_BSD, new = forward(
     model,
@@ -130,6 +131,7 @@ def draft_step(
     tokens,
     (cache.length + start)[:, None] + jnp.arange(S)[None, :],
     slots.adapter,
+    exists,
     cache,
     pages.RecentKV(recent, start),
   )
@@ -173,6 +175,7 @@ def forward(
   tokens: Int[Array, "B S"],
   positions: Int[Array, "B S"],
   adapter: Int[Array, " B"],
+  exists: Bool[Array, "B S"],
   cache: pages.PagedCache,
   recent: pages.RecentKV | None = None,
 ) -> tuple[Float[Array, "B S D"], pages.Entries]:
@@ -184,6 +187,8 @@ def forward(
     tokens: the new tokens.
     positions: position of each token in its sequence.
     adapter: which of several stacked adapters each row gets.
+    exists: False for tokens whose results nobody reads. They get no experts,
+      whose weights would be read for them.
     cache: keys and values of earlier tokens.
     recent: keys and values of the tokens after those.
 
@@ -195,6 +200,7 @@ def forward(
     {"params": params},
     tokens,
     positions,
+    exists.astype(jnp.int32) if model.config.experts else None,
     cache=cache,
     recent=recent,
     adapter_ids=adapter[:, None] if model.has_stack else None,
@@ -260,10 +266,12 @@ def prefill(
   order = per_device(pages.by_length, in_specs=by_row, out_specs=by_row)(
     batch.starts
   )
-  S = batch.tokens.shape[1]
-  positions = batch.starts[:, None] + jnp.arange(S)[None, :]
+  index = jnp.arange(batch.tokens.shape[1])[None, :]
   cache = pages.PagedCache(pool, batch.table, batch.starts, order)
-  _, new = forward(model, params, batch.tokens, positions, batch.adapter, cache)
+  _, new = forward(
+    *(model, params, batch.tokens, batch.starts[:, None] + index),
+    *(batch.adapter, index < batch.counts[:, None], cache),
+  )
   return per_device(
     pages.write_entries,
     in_specs=(pool_spec, pool_spec, by_row, by_row, by_row),

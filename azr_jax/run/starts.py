@@ -123,33 +123,6 @@ def commit(folder: pathlib.Path) -> str | None:
   return f"{found}-dirty" if changed else found
 
 
-def commit_has(commit: str, path: pathlib.Path) -> bool | None:
-  """Returns whether a commit contains a file of its repository.
-
-  Args:
-    commit: a hash, maybe with "-dirty", as `commit` returns it.
-    path: the file in the working tree.
-
-  Returns:
-    None if there is no repository, or it does not have the commit.
-  """
-  revision = commit.removesuffix("-dirty")
-  try:
-    is_known, is_there = (
-      subprocess.run(
-        ["git", "cat-file", "-e", name],
-        cwd=path.parent,
-        capture_output=True,
-        timeout=_GIT_TIMEOUT_S,
-      ).returncode
-      == 0
-      for name in (f"{revision}^{{commit}}", f"{revision}:./{path.name}")
-    )
-  except (OSError, subprocess.SubprocessError):
-    return None
-  return is_there if is_known else None
-
-
 def _version() -> str | None:
   """Returns the version of the installed package, None if not installed."""
   try:

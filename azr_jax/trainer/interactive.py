@@ -392,7 +392,7 @@ class Model:
         self._state.params,
         source.config,
         experiment.model.lora,
-        peft_io.base_name(source.spec),
+        source.peft_base(),
         path,
       )
     source.tokenizer.save(path)

@@ -36,7 +36,7 @@ from azr_jax.rollout.weights import Weights
 from azr_jax.run import checkpoint, checkpoint_reading, storage
 from azr_jax.run import folder as folder_lib
 from azr_jax.run.console import print_status
-from azr_jax.trainer import build, frozen, messages, restore, sizes
+from azr_jax.trainer import decoders, frozen, messages, restore, sizes
 from azr_jax.trainer.settings import SamplingSettings
 
 # The folder of the tokenizer that supervised training creates.
@@ -330,7 +330,7 @@ def load_policy(
   longest = 0 if keeps_to_context else rollout.longest + 1
   messages.announce_model(source, longest)
   rules = settings.sharding.rules()
-  model = build.build_model(
+  model = decoders.build_model(
     settings.model,
     rope.for_length(source.config, rollout.longest + 1),
     mesh,

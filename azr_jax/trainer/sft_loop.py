@@ -44,6 +44,7 @@ from azr_jax.run.session import Run
 from azr_jax.run.trackers import Trackers
 from azr_jax.trainer import (
   build,
+  decoders,
   frozen,
   loading,
   messages,
@@ -67,12 +68,14 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
   """Trains until the last step and writes the model."""
   c = settings.shared
   # Checked before a model is downloaded.
-  mesh = build.learner_mesh(c)
+  mesh = decoders.learner_mesh(c)
   batches, source = run.build("corpus", lambda: _prepare(settings, run))
   run.assert_same("the corpus", batches.tokens)
   c = sft_plan.keep(c, batches.per_epoch, run)
   if c.lora.adapters is not None:
-    peft_io.check(source.config, c.lora.adapters, source.spec)
+    # Refused before training.
+    peft_io.check(source.config, c.lora.adapters)
+    source.peft_base()
 
   model, learner = _build_learner(c, source, mesh)
   rules = c.sharding.rules()
@@ -140,12 +143,12 @@ def _build_learner(
 ) -> tuple[transformer.Transformer, learner_lib.Learner]:
   """Returns the decoder and its learner."""
   rules = c.sharding.rules()
-  model = build.build_model(
+  model = decoders.build_model(
     *(c.model, rope.for_length(source.config, c.learner.row_length)),
     *(mesh, rules),
     rows=c.learner,
     sampler_bytes=0.0,
-    state_size=build.state_size(c.model, c.optimizer),
+    state_size=decoders.state_size(c.model, c.optimizer),
     lora=c.lora,
   )
   loss_fn = objective.make_supervised_loss(
@@ -244,7 +247,7 @@ def _write_model(
         write=run.is_primary,
       )
     else:
-      base = peft_io.base_name(source.spec)
+      base = source.peft_base()
       peft_io.save(
         *(params, source.config, lora, base, here), write=run.is_primary
       )
@@ -321,7 +324,7 @@ def _batches(
   examples: list[packing.TrainingExample], c: SupervisedTrainSettings
 ) -> Batches:
   """Returns the batches of a run, of rows or of conversations."""
-  mesh = build.learner_mesh(c)
+  mesh = decoders.learner_mesh(c)
   rows = sft_batches.RowShape(
     c.learner.row_length,
     c.learner.max_sequences_per_row,

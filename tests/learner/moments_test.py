@@ -197,6 +197,16 @@ def test_matrices_have_small_moments_and_norms_float32(
   assert len(names) > 10
 
 
+@pytest.mark.parametrize("kind", [BFLOAT16, INT8])
+def test_vectors_of_heads_and_experts_keep_float32(kind):
+  names = {"sinks": (2, 4), "bias": (2, 4, 8)}
+  params = {"layers": {n: jnp.zeros(shape) for n, shape in names.items()}}
+  state = moments.compressed(optax.adamw(0.1), kind, Draws()).init(params)
+  leaves = jax.tree_util.tree_leaves_with_path(state)
+  found = [x.dtype for path, x in leaves if "layers" in str(path)]
+  assert found == [jnp.float32] * 4
+
+
 @pytest.mark.parametrize("muon_learning_rate", [0.0, 0.02])
 def test_codes_lie_like_their_parameter_and_scales_like_its_other_axes(
   muon_learning_rate,

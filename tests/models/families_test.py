@@ -273,7 +273,7 @@ def fields_of(name, tmp_path):
     ("gemma3", "use_bidirectional_attention", True, "False"),
     ("gemma3", "hidden_activation", "gelu", "'gelu_pytorch_tanh'"),
     ("gemma3", "vision_config", {"depth": 1}, "a field that this decoder"),
-    ("gemma3", "model_type", "gemma3", "one of"),
+    ("gemma3", "model_type", "gemma2", "one of"),
     ("qwen2_yarn", "use_sliding_window", True, "False"),
     ("qwen3_moe", "decoder_sparse_step", 2, "expected 1"),
     ("qwen3_moe", "mlp_only_layers", [1], r"expected \[\]"),
@@ -297,6 +297,18 @@ def test_refusals_name_the_field(name, field, value, expected, tmp_path):
   with pytest.raises(ValueError, match=expected) as refusal:
     huggingface_config.from_huggingface(fields)
   assert "\n" not in str(refusal.value) and "expected" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "olmo3", "mistral"])
+def test_windows_as_long_as_any_sequence_change_masks_alone(name, tmp_path):
+  """Gemma 3 and OLMo 3 rotate otherwise in layers with a window."""
+  fields = fields_of(name, tmp_path)
+  before = huggingface_config.from_huggingface(fields)
+  fields["sliding_window"] = fields["max_position_embeddings"]
+  after = huggingface_config.from_huggingface(fields)
+  got, want = (rope.of_layers(c).frequencies for c in (after, before))
+  np.testing.assert_array_equal(got, want)
+  assert bool(after.windows) == (name != "mistral")
 
 
 @pytest.mark.parametrize(

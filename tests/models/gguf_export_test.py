@@ -309,6 +309,8 @@ def test_other_families_are_refused_by_name(tmp_path, bpe, changes):
   [
     ({"attention_scale": 0.2}, "attention_scale=0.2"),
     ({"windows": (0, *5 * [8])}, "windows="),
+    # llama.cpp would rotate five of six layers as if they had windows.
+    ({"windows": ()}, "windows="),
   ],
 )
 def test_what_gemma_s_files_do_not_say_is_not_written(

@@ -179,6 +179,28 @@ def test_a_pipe_among_the_files_is_refused(exported):
     safetensors_io.SafetensorsReader(folder)
 
 
+def test_files_in_folders_of_a_hub_model_are_not_downloaded(
+  tmp_path, monkeypatch
+):
+  """gpt-oss has its weights again in `original/` and in `metal/`."""
+  own = ["config.json", "model.safetensors", "chat_template.jinja"]
+  names = [*own, "original/model.safetensors", "README.md", "metal/model.bin"]
+  asked = []
+
+  def download(name, allow_patterns, ignore_patterns, cache_dir):
+    asked.extend(
+      huggingface_hub.utils.filter_repo_objects(
+        names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+      )
+    )
+    return str(tmp_path)
+
+  monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+  monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda name: names)
+  assert load.folder_of("hf:a/b", str(tmp_path)) == tmp_path
+  assert asked == load.hub_files("a/b") == own
+
+
 def test_a_cached_hub_model_needs_no_network(
   exported, tmp_path, one_device_mesh, monkeypatch
 ):

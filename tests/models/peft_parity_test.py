@@ -269,7 +269,6 @@ def test_layouts_compute_the_same(reference, one_device_mesh, layout):
     ("modules_to_save", ["lm_head"]),
     ("rank_pattern", {"q_proj": 2}),
     ("alpha_pattern", {"q_proj": 2}),
-    ("lora_dropout", 0.05),
     ("bias", "all"),
     ("peft_type", "IA3"),
     ("layers_to_transform", [0]),
@@ -283,6 +282,13 @@ def test_other_options_are_refused_by_name(tmp_path, field, value):
   path.write_text(json.dumps(config | {field: value}))
   with pytest.raises(ValueError, match=rf"adapter_config.json has {field}="):
     peft_io.read_config(tmp_path)
+
+
+def test_dropout_changes_no_trained_adapter(tmp_path):
+  config = peft_io._config(Lora(2, 4.0), "base")
+  path = tmp_path / peft_io.CONFIG
+  path.write_text(json.dumps(config | {"lora_dropout": 0.05}))
+  assert peft_io.read_config(tmp_path) == (Lora(2, 4.0), "base")
 
 
 @pytest.mark.parametrize(

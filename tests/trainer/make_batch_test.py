@@ -10,7 +10,7 @@ from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import azr
 from azr_jax.models import presets
-from azr_jax.trainer import build, settings
+from azr_jax.trainer import decoders, learner_parts, settings
 
 
 def trajectories(rewards):
@@ -42,8 +42,11 @@ def batching_of(learner, mask_truncated=False):
   config.learner.update(learner)
   config.shaping.mask_truncated = mask_truncated
   c = settings.read_train(config).shared
-  return build.build_batching(
-    c, build.learner_mesh(c), presets.PRESETS["azr-tiny"], letters.Letters()
+  return learner_parts.build_batching(
+    c,
+    decoders.learner_mesh(c),
+    presets.PRESETS["azr-tiny"],
+    letters.Letters(),
   )
 
 

@@ -32,7 +32,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import layout
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.shapes import slot_counts
-from azr_jax.trainer import build
+from azr_jax.trainer import decoders
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
 # Device memory that the compiler reserves for itself.
@@ -88,7 +88,7 @@ def compile_check(
   }
   chip = topology_lib.chip_of(topology)
   devices = topology_lib.devices(topology)
-  mesh = build.learner_mesh(c, devices)
+  mesh = decoders.learner_mesh(c, devices)
   config = config_of(c.model)
   sampling = layout.rollout_mesh(r.mesh, mesh, config.experts)
   load = roofline.step_load(settings, prompt_tokens, new_tokens)
@@ -155,7 +155,7 @@ def _estimate(
     chip,
     mesh.size,
     shapes.tensor * shapes.expert,
-    build.build_policy_model(c, config, mesh).remat,
+    decoders.build_policy_model(c, config, mesh).remat,
     shapes.rows,
     load,
     {} if update is None else update.collectives,
@@ -250,8 +250,8 @@ def make_shapes(
     prefill_shapes=prefill_shapes,
     dtypes=r.dtypes(c.model.dtype, c.lora.kernel_dtype),
     adapters=trained,
-    state_size=build.state_size(c.model, c.optimizer),
-    critic_size=build.state_size(c.model, c.critic.optimizer),
+    state_size=decoders.state_size(c.model, c.optimizer),
+    critic_size=decoders.state_size(c.model, c.critic.optimizer),
     expert=sampling.shape["expert"],
   )
 

@@ -25,7 +25,7 @@ from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.trainer import build
+from azr_jax.trainer import decoders, learner_parts
 from azr_jax.trainer.settings import TrainSettings
 
 
@@ -43,8 +43,8 @@ def start_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of the devices of a topology.
   """
-  model = build.build_policy_model(c, config, mesh)
-  learner = build.build_learner(c, model, mesh)
+  model = decoders.build_policy_model(c, config, mesh)
+  learner = learner_parts.build_learner(c, model, mesh)
   state = learner.abstract
   policy, programs = state, []
   reference_bytes = device_bytes(_reference(c, learner))
@@ -90,8 +90,8 @@ def make_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of the devices of a topology.
   """
-  model = build.build_policy_model(c, config, mesh)
-  learner = build.build_learner(c, model, mesh)
+  model = decoders.build_policy_model(c, config, mesh)
+  learner = learner_parts.build_learner(c, model, mesh)
   state = learner.abstract
   critic = None
   if isinstance(state, ActorCritic):
@@ -101,7 +101,7 @@ def make_programs(
   batch = _abstract_batch(
     c.learner.max_micro_batches,
     mesh_lib.padded_rows(c.learner.micro_rows, mesh),
-    *(c.learner.row_length, mesh, build.replay_of(c, model.config)),
+    *(c.learner.row_length, mesh, learner_parts.replay_of(c, model.config)),
     c.teacher_row_length,
   )
   fixed = objective.Fixed(learner.base, _reference(c, learner))

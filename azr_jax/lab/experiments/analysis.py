@@ -1,24 +1,30 @@
 """Analyses the runs of an experiment as its plan specified beforehand.
 
-Two arms are compared over the seeds that both have. The difference is paired by
-seed and, for scores, by item. The primary comparisons are one family, whose
-p-values get Holm's correction.
+Scores of two arms are compared on the same items. Their seeds are two
+independent samples, or pairs if the plan says so. The primary comparisons are
+one family, whose p-values get Holm's correction.
 """
 
 import dataclasses
 import math
 
 import numpy as np
-from jaxtyping import Float
 
 from azr_jax.evals import statistics
 from azr_jax.lab.experiments import checks, folders, outcomes
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import LOWER, NOT_LOWER, ArmComparison
+from azr_jax.lab.experiments.outcomes import OutcomeValues
+from azr_jax.lab.experiments.plan import (
+  LOWER,
+  NOT_LOWER,
+  PAIRED_SEEDS,
+  ArmComparison,
+  Plan,
+)
 from azr_jax.lab.statistics import hypotheses
 
 _RESAMPLES = 10_000
-HOLDS, REFUTED, OPEN, NOT_RUN = "holds", "refuted", "undecided", "not run"
+HOLDS, EXCLUDED, OPEN, NOT_RUN = "holds", "excluded", "undecided", "not run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +58,8 @@ class Finding:
 
   Attributes:
     comparison: the claim.
-    seeds: the seeds that both arms have.
+    seeds: the seeds of the arm, or those of the pairs.
+    base_seeds: the seeds of the base; () without a base or with pairs.
     items: number of items N.
     difference: mean of arm minus base.
     stderr: standard error of the difference, over seeds and items or over
@@ -65,11 +72,12 @@ class Finding:
     planned: difference that the planned runs detect with the plan's power, at
       the expected noise; None if none was expected.
     smallest: the same at the observed noise; None if there is none.
-    verdict: holds, refuted, undecided, or not run.
+    verdict: holds, excluded, undecided, or not run.
   """
 
   comparison: ArmComparison
   seeds: tuple[int, ...] = ()
+  base_seeds: tuple[int, ...] = ()
   items: int = 0
   difference: float | None = None
   stderr: float | None = None
@@ -165,13 +173,15 @@ def verdict(finding: Finding, alpha: float) -> str:
   """Returns the verdict on a finding's claim.
 
   A claim holds if its corrected p-value is below alpha and the difference has
-  the claimed sign. It is refuted if the interval contains no difference as
+  the claimed sign. It is excluded if the interval contains no difference as
   large as the margin in the claimed direction or, for `not_lower`, none that
-  the margin tolerates. Otherwise, and always with one seed, it is undecided.
+  the margin tolerates. Otherwise, and always with one seed of an arm, it is
+  undecided.
   """
   if finding.difference is None:
     return NOT_RUN
-  if finding.interval is None or len(finding.seeds) == 1:
+  has_one_seed = 1 in (len(finding.seeds), len(finding.base_seeds))
+  if finding.interval is None or has_one_seed:
     return OPEN
   claim, margin = finding.comparison.claim, finding.comparison.margin
   sign = -1 if claim == LOWER else 1
@@ -180,7 +190,7 @@ def verdict(finding: Finding, alpha: float) -> str:
   p = finding.p if finding.p_holm is None else finding.p_holm
   assert p is not None  # It has an interval.
   if max(ends) < needed or (not margin and max(ends) <= 0):
-    return REFUTED
+    return EXCLUDED
   has_sign = claim == NOT_LOWER or sign * finding.difference > 0
   return HOLDS if p < alpha and has_sign else OPEN
 
@@ -196,34 +206,33 @@ def _find(workdir: Workdir, one: ArmComparison, family: int) -> Finding:
   about = workdir.plan.about
   not_lower = one.claim == NOT_LOWER
   alpha = (1 - about.confidence) / family
-  count = len(about.seeds)
   planned = hypotheses.smallest_detectable(
-    _of_seeds(one.expected_sd, count),
-    alpha,
-    about.power,
-    one_sided=not_lower,
+    _planned(workdir.plan, one), alpha, about.power, one_sided=not_lower
   )
   planned = planned or None
-  paired = _paired(workdir, one)
-  if paired is None:
+  samples = _read(workdir, one)
+  if samples is None:
     return Finding(one, planned=planned)
-  seeds, base, arm = paired
-  mean = hypotheses.mean_of(arm - base)
+  arm, base = samples
+  if base is None:
+    mean = hypotheses.mean_of(arm.values)
+  else:
+    mean = hypotheses.difference_of(base.values, arm.values)
   boot = statistics.difference(
-    base,
-    arm,
+    np.zeros_like(arm.values[:1]) if base is None else base.values,
+    arm.values,
     _RESAMPLES,
     about.confidence,
     # Published intervals came from this generator, so it has no purpose.
     np.random.default_rng(0),
-    paired_seeds=True,
   )
   null = -one.margin if not_lower else 0.0
   error = mean.error(about.confidence)
   return Finding(
     comparison=one,
-    seeds=seeds,
-    items=arm.shape[1],
+    seeds=arm.seeds,
+    base_seeds=base.seeds if base else (),
+    items=arm.values.shape[1],
     difference=mean.value,
     stderr=error.stderr if error else None,
     df=error.df if error else None,
@@ -237,36 +246,39 @@ def _find(workdir: Workdir, one: ArmComparison, family: int) -> Finding:
   )
 
 
-def _of_seeds(sd: float, count: int) -> hypotheses.Mean:
-  """Returns a mean of paired differences with deviation `sd` over seeds."""
+def _planned(plan: Plan, one: ArmComparison) -> hypotheses.Mean:
+  """Returns a difference of 0 with the error expected over the seeds."""
+  count = len(plan.about.seeds)
   if count == 1:
     return hypotheses.Mean(0.0)
-  error = hypotheses.Error(sd / math.sqrt(count), count - 1)
+  is_one_sample = not one.base or plan.about.analysis == PAIRED_SEEDS
+  df = (count - 1) * (1 if is_one_sample else 2)
+  error = hypotheses.Error(one.expected_sd / math.sqrt(count), df)
   return hypotheses.Mean(0.0, (error,))
 
 
-def _paired(
+def _read(
   workdir: Workdir, one: ArmComparison
-) -> (
-  tuple[
-    tuple[int, ...],
-    Float[np.ndarray, "seeds items"],
-    Float[np.ndarray, "seeds items"],
-  ]
-  | None
-):
-  """Returns the common seeds, and the values of base and arm; or None."""
+) -> tuple[OutcomeValues, OutcomeValues | None] | None:
+  """Returns the values of the arm and its base, or None if one has none.
+
+  Without a base, or with paired seeds, there is one sample and no base: the
+  arm's values, or the differences of the seeds that both arms have.
+  """
   outcome = workdir.plan.outcomes[one.outcome]
   arm = outcomes.read(workdir, one.arm, outcome)
   if arm is None:
     return None
   if not one.base:
-    return arm.seeds, np.zeros_like(arm.values), arm.values
+    return arm, None
   base = outcomes.read(workdir, one.base, outcome)
   if base is None:
     return None
+  outcomes.check_same_items(arm, base)
+  if workdir.plan.about.analysis != PAIRED_SEEDS:
+    return arm, base
   seeds = tuple(seed for seed in arm.seeds if seed in base.seeds)
   if not seeds:
     return None
-  outcomes.check_same_items(arm, base)
-  return seeds, base.of(seeds), arm.of(seeds)
+  values = arm.of(seeds) - base.of(seeds)
+  return OutcomeValues(seeds, arm.items, values), None

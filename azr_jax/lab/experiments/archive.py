@@ -66,7 +66,8 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
       for score, folder in _score_folders(workdir, arm, seed)
       if folders.is_scored(folder)
     }
-    if not any(kept.values()):
+    path = out / _FOLDER / f"{name}.json"
+    if not any(kept.values()) or _has(path, kept):
       continue
     kept |= registration.plan_hashes(workdir.path)
     kept["commits"] = _commits(workdir, name, out)
@@ -75,7 +76,7 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
       for job, seconds in spent.items()
       if job == name or job.startswith(f"{name}_")
     }
-    _write(out / _FOLDER / f"{name}.json", kept)
+    _write(path, kept)
 
 
 def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
@@ -141,6 +142,18 @@ def commits(workdir: Workdir, out: pathlib.Path) -> list[str]:
     if arm != START and folders.is_done(workdir.run(arm, seed)):
       found.update(_short(one) for one in _commits(workdir, name, out))
   return sorted(found)
+
+
+def _has(path: pathlib.Path, kept: dict[str, Any]) -> bool:
+  """Returns whether a run's file has this content.
+
+  It then keeps the hashes of the plan that the run was made with, even if the
+  plan was amended since.
+  """
+  if not path.exists():
+    return False
+  old = user_files.read_object(path)
+  return all(key in old and old[key] == kept[key] for key in kept)
 
 
 def _short(commit: str) -> str:

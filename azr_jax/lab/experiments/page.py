@@ -1,6 +1,7 @@
 """Writes an experiment's results: results.json, results.md, figure.png."""
 
 import dataclasses
+import datetime
 import hashlib
 import json
 import pathlib
@@ -11,6 +12,7 @@ from typing import Any
 from azr_jax.lab.experiments import (
   analysis,
   archive,
+  dates,
   figure,
   folders,
   plan_file,
@@ -18,10 +20,22 @@ from azr_jax.lab.experiments import (
 )
 from azr_jax.lab.experiments.analysis import Finding
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import OutcomeSettings, Plan
-from azr_jax.run import starts, storage
+from azr_jax.lab.experiments.plan import (
+  PAIRED_SEEDS,
+  TWO_SAMPLES,
+  OutcomeSettings,
+  Plan,
+)
+from azr_jax.run import storage
 
 RESULTS, PAGE, FIGURE = "results.json", "results.md", "figure.png"
+_ANALYSES = {
+  TWO_SAMPLES: (
+    "Analysis: the seeds of two arms are independent samples; both arms answer "
+    "the same items."
+  ),
+  PAIRED_SEEDS: "Analysis: two arms are compared in pairs, by seed and item.",
+}
 
 
 def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
@@ -41,9 +55,13 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
   analysis.check_runs(workdir)
   cells, findings = analysis.cells(workdir), analysis.findings(workdir)
   commits = archive.commits(workdir, source)
+  planned, began = dates.of_plan(source), dates.of_commits(source, commits)
   results = {
     "plan_sha256": plan_hash(source),
-    "registered": workdir.is_registered() and _is_older(source, commits),
+    "analysis": workdir.plan.about.analysis,
+    "registered": planned <= began if planned and began else None,
+    "plan_committed": planned and planned.isoformat(),
+    "first_run_commit": began and began.isoformat(),
     "commits": commits,
     "runs": _runs(workdir),
     "core_hours": sum(workdir.spent().values()) / 3600,
@@ -62,22 +80,6 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
 def plan_hash(folder: pathlib.Path) -> str:
   """Returns the SHA-256 of the plan file."""
   return hashlib.sha256((folder / plan_file.FILE).read_bytes()).hexdigest()
-
-
-def _is_older(source: pathlib.Path, commits: Sequence[str]) -> bool | None:
-  """Returns whether the plan existed in every commit that ran jobs.
-
-  Args:
-    source: the folder of the plan.
-    commits: the commits of the runs.
-
-  Returns:
-    None if git does not know one of the commits, or there are none.
-  """
-  known = [starts.commit_has(one, source / plan_file.FILE) for one in commits]
-  if False in known:
-    return False
-  return None if None in known or not known else True
 
 
 def _flat(finding: Finding) -> dict[str, Any]:
@@ -112,10 +114,6 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
   )
   if results["commits"]:
     text += f" at commit {', '.join(results['commits'])}"
-  if results["registered"] is None:
-    text += "; it is unknown whether the plan is older than the runs"
-  elif not results["registered"]:
-    text += "; some runs are older than the plan"
   parts = [
     "A rehearsal: it says nothing of the claim." * plan.is_rehearsal,
     f"# {about.question}",
@@ -123,13 +121,33 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
     f"Refuted if: {about.refuted_if}",
     f"Dropped: {about.dropped}" if about.dropped else "",
     *(f"Amended, {one.when}: {one.why}" for one in plan.amendments),
-    f"{text}.",
+    f"{text}. {_dates(results)}",
+    _ANALYSES[results["analysis"]],
     _arms(plan, results),
     _comparisons(plan, results),
     f"![curves and differences]({FIGURE})",
     *(reading.sentence(plan, one) for one in results["comparisons"]),
   ]
   return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _dates(results: Mapping[str, Any]) -> str:
+  """Returns whether the plan is older than the runs, with the dates."""
+  if results["registered"] is None:
+    return "Git does not tell whether the plan is older than the runs."
+  planned, began = (
+    datetime.datetime.fromisoformat(results[key])
+    .astimezone(datetime.UTC)
+    .strftime("%Y-%m-%d %H:%M UTC")
+    for key in ("plan_committed", "first_run_commit")
+  )
+  text = f"The plan was committed on {planned}"
+  if results["registered"]:
+    return f"{text}, no later than the oldest commit that ran ({began})."
+  return (
+    f"{text}, after the oldest commit that ran ({began}), so some runs may be "
+    "older than the plan."
+  )
 
 
 def _arms(plan: Plan, results: Mapping[str, Any]) -> str:
@@ -212,9 +230,11 @@ def _comparison(plan: Plan, one: Mapping[str, Any]) -> str:
     return " to ".join(reading.shown(outcome, end, signed=True) for end in ends)
 
   smallest = one["smallest"]
+  samples = (one["seeds"], one["base_seeds"])
+  seeds = " + ".join(str(len(sample)) for sample in samples if sample)
   cells = (
     text,
-    f"{len(one['seeds'])} x {one['items']}",
+    f"{seeds} x {one['items']}",
     reading.shown(outcome, one["difference"], signed=True),
     interval(one["interval"]),
     interval(one["bootstrap"]),
@@ -222,6 +242,6 @@ def _comparison(plan: Plan, one: Mapping[str, Any]) -> str:
     "" if one["p_holm"] is None else f"{one['p_holm']:.3f}",
     seen,
     "" if smallest is None else reading.shown(outcome, smallest),
-    reading.verdict(one),
+    reading.verdict(plan, one),
   )
   return f"| {' | '.join(cells)} |"

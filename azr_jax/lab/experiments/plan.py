@@ -5,7 +5,7 @@ everything that decides the answer. Its tables:
 
 | table | content |
 | --- | --- |
-| top level | question, claim, source, refuted_if, seeds, core_hours |
+| top level | question, claim, source, refuted_if, seeds, analysis, core_hours |
 | `[text]` | texts by name, for values that occur more than once |
 | `[set]` | config keys of every arm |
 | `[rehearse]` | config keys of every arm in a rehearsal |
@@ -32,6 +32,10 @@ from azr_jax.config.settings import Settings, setting
 HIGHER, LOWER, NOT_LOWER = "higher", "lower", "not_lower"
 CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 
+# How two arms are compared over their seeds.
+TWO_SAMPLES, PAIRED_SEEDS = "two_samples", "paired_seeds"
+ANALYSES = (TWO_SAMPLES, PAIRED_SEEDS)
+
 
 @dataclasses.dataclass(frozen=True)
 class PlanSettings(Settings):
@@ -48,6 +52,12 @@ class PlanSettings(Settings):
     "config.seed of each arm's runs",
     required=True,
     accepts=(lambda v: len({*v}) == len(v), "different seeds"),
+  )
+  analysis: str = setting(
+    TWO_SAMPLES,
+    "how two arms are compared: their seeds are two independent samples, or "
+    "run i of both arms is a pair",
+    choices=ANALYSES,
   )
   core_hours: float = setting(
     1.0, "budget of all runs and scores, in core-hours", above=0
@@ -139,8 +149,8 @@ class ArmComparison(Settings):
   )
   expected_sd: float = setting(
     0.0,
-    "standard deviation of the difference over seeds, from a pilot or an "
-    "earlier experiment, for the planned power; 0 if unknown",
+    "standard deviation over seeds of the difference between two runs, from a "
+    "pilot or an earlier experiment, for the planned power; 0 if unknown",
     minimum=0,
   )
   primary: bool = setting(

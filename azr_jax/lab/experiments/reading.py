@@ -47,36 +47,44 @@ def sentence(plan: Plan, one: Mapping[str, Any]) -> str:
     return ""  # The table already lists it as not run.
   outcome = plan.outcomes[one["outcome"]]
   value = shown(outcome, one["difference"], signed=True)
-  text += f"{verdict(one)}. The difference is {value}"
+  text += f"{verdict(plan, one)}. The difference is {value}"
   if one["interval"]:
     low, high = (shown(outcome, x, signed=True) for x in one["interval"])
     text += f", between {low} and {high}"
   text += ". "
+  if found == analysis.OPEN:
+    return text + _undecided(plan, one)
   if found == analysis.HOLDS:
-    return (
-      text
-      + _small(one)
-      + (
-        "That says nothing of its cause beyond what the arms differ in, nor of "
-        "other models and sizes."
-      )
-    )
-  if found == analysis.REFUTED and one["margin"]:
-    return text + "A difference that matters lies outside."
-  if found == analysis.REFUTED:
-    return text + "The interval has no difference of the claimed sign."
-  return text + _undecided(plan, one)
+    text += _small(one)
+  return (
+    text
+    + "That says nothing of its cause beyond what the arms differ in, nor of "
+    "other models and sizes."
+  )
 
 
-def verdict(one: Mapping[str, Any]) -> str:
+def verdict(plan: Plan, one: Mapping[str, Any]) -> str:
   """Returns the verdict of a comparison in results.json, for a table.
 
-  A secondary comparison that holds is marked, because its p-value is not
-  corrected for the others.
+  A secondary comparison that holds is a hint, because its p-value is not
+  corrected for the others. If the claim is excluded, the verdict says what the
+  interval excludes.
   """
+  if one["verdict"] == analysis.EXCLUDED:
+    return _excluded(plan, one)
   if one["verdict"] == analysis.HOLDS and not one["primary"]:
-    return f"{analysis.HOLDS} (not corrected)"
+    return "hint (not corrected)"
   return one["verdict"]
+
+
+def _excluded(plan: Plan, one: Mapping[str, Any]) -> str:
+  """Returns which differences the interval excludes."""
+  margin = shown(plan.outcomes[one["outcome"]], one["margin"])
+  if one["claim"] == NOT_LOWER:
+    return f"lower by more than {margin}"
+  if not one["margin"]:
+    return "opposite sign"
+  return f"no {'gain' if one['claim'] == HIGHER else 'loss'} of {margin}"
 
 
 def _small(one: Mapping[str, Any]) -> str:
@@ -90,7 +98,7 @@ def _small(one: Mapping[str, Any]) -> str:
 
 def _undecided(plan: Plan, one: Mapping[str, Any]) -> str:
   """Returns why a comparison is undecided."""
-  if len(one["seeds"]) == 1:
+  if 1 in (len(one["seeds"]), len(one["base_seeds"])):
     return "Only one seed was run; another may differ by more."
   null = -one["margin"] if one["claim"] == NOT_LOWER else 0.0
   low, high = one["interval"]

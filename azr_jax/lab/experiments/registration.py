@@ -34,7 +34,7 @@ def check(path: pathlib.Path, source: pathlib.Path) -> None:
     key for key in sorted({*old, *new}) if old.get(key) != new.get(key)
   ]
   was = fixed_plan_hash(path)
-  is_amended = was in _accepted(source)
+  is_amended = was in accepted(source)
   has_its_runs = _runs_hash(path) in _accepted_runs(source)
   if changed and not (is_amended and has_its_runs):
     raise ValueError(
@@ -48,7 +48,18 @@ def check(path: pathlib.Path, source: pathlib.Path) -> None:
 
 def fixed_plan_hash(folder: pathlib.Path) -> str:
   """Returns the SHA-256 of the fixed part of a folder's plan."""
-  return _hash(_fixed_part(plan_file.read_tables(folder)))
+  return hash_of(plan_file.read_tables(folder))
+
+
+def hash_of(tables: dict[str, Any]) -> str:
+  """Returns the SHA-256 of the fixed part of a plan's tables."""
+  return _hash(_fixed_part(tables))
+
+
+def accepted(source: pathlib.Path) -> set[str]:
+  """Returns the hashes of a folder's plan and of the plans that it amends."""
+  amendments = plan_file.read(source).amendments
+  return {fixed_plan_hash(source), *(one.was for one in amendments)}
 
 
 def _hash(tables: dict[str, Any]) -> str:
@@ -76,7 +87,7 @@ def check_kept(source: pathlib.Path, kept: dict[str, Any]) -> None:
       "made with another plan than experiment.toml has now: expected the same "
       f"{', '.join(_OF_RUNS)}, or no such file"
     )
-  if kept["plan"] not in _accepted(source):
+  if kept["plan"] not in accepted(source):
     raise ValueError(
       "made with another plan than experiment.toml has now: expected the same "
       "plan, no such file, or a table [[amended]] with when, why and "
@@ -108,12 +119,6 @@ def _accepted_runs(source: pathlib.Path) -> set[str]:
     _runs_hash(source, {a for one in amendments[first:] for a in one.adds})
     for first in range(len(amendments) + 1)
   }
-
-
-def _accepted(source: pathlib.Path) -> set[str]:
-  """Returns the hashes of a folder's plan and of the plans that it amends."""
-  amendments = plan_file.read(source).amendments
-  return {fixed_plan_hash(source), *(one.was for one in amendments)}
 
 
 def _fixed_part(tables: dict[str, Any]) -> dict[str, Any]:

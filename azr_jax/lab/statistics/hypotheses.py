@@ -1,20 +1,30 @@
 """Tests of differences over seeds and items, for a claim made beforehand.
 
-Values d [s, n] are the differences of two models, paired by seed and by item.
-Seeds and items are both samples: others might have been drawn. Under
+Seeds and items are both samples: others might have been drawn. Two models have
+seeds of their own and are scored on the same items, so we take value y of
+model g for seed i and item j to be
 
-  d[i, j] = mean + seed[i] + item[j] + rest[i, j]
+  y[g, i, j] = mean[g] + item[g, j] + seed[g, i] + rest[g, i, j]
 
-the variance of the mean is (M_seed + M_item - M_rest) / (s n), with the mean
-squares M of a two-way layout and Satterthwaite's degrees of freedom (Biometrics
-Bulletin 1946; Cochran, Biometrics 1951). If a few seeds happen to agree, this
-test takes its degrees of freedom from the many items. It then finds the small
-p-values that a correction for several tests needs four times too often. So we
-also do the paired t-test over the seeds' means, and report the wider of the two
-intervals and the larger p-value. With one item, both tests are the t-test over
-seeds. With one seed, there is only the test over items.
+Only `item` is shared between models. The variance of a difference of two means
+over s[g] seeds and n items is
 
-Axes: s seeds (index i), n items (index j).
+  sum of V_seed[g] / s[g] + V_item / n - sum of M_rest[g] / (s[g] n)
+
+with the variances V_seed of a model's means over items, V_item of the items'
+differences of means over seeds, and the residual mean square M_rest of a
+model's two-way layout. Degrees of freedom are Satterthwaite's (Biometrics
+Bulletin 1946; Cochran, Biometrics 1951). One model's mean is the same with one
+term in each sum.
+
+If a few seeds happen to agree, this test takes its degrees of freedom from the
+many items. It then finds the small p-values that a correction for several tests
+needs four times too often. So we also do Welch's t-test (Biometrika 1947) over
+the seeds' means, and report the wider of the two intervals and the larger
+p-value. With one item, both tests are Welch's. With one seed of a model, there
+is only the test over items.
+
+Axes: s, t seeds (index i), n items (index j).
 """
 
 import dataclasses
@@ -89,30 +99,81 @@ class Mean:
     )
 
 
-def mean_of(values: Float[np.ndarray, "seeds items"]) -> Mean:
+def mean_of(values: Float[np.ndarray, "s n"]) -> Mean:
   """Returns the mean of s x n values with its errors."""
-  num_seeds, num_items = values.shape
-  mean = float(values.mean())
-  by_seed, by_item = values.mean(axis=1), values.mean(axis=0)
-  # Each is (mean square / (s n), degrees of freedom).
-  seeds = _variance(by_seed) / num_seeds, num_seeds - 1
-  items = _variance(by_item) / num_items, num_items - 1
-  rest_df = seeds[1] * items[1]
-  if not rest_df:
-    variance, df = max(seeds, items, key=lambda part: part[1])
-    return Mean(mean, (Error(math.sqrt(variance), df),) if df else ())
-  over_seeds = Error(math.sqrt(seeds[0]), seeds[1])
-  rest = values - by_seed[:, None] - by_item[None, :] + mean
-  noise = float((rest**2).sum()) / rest_df / values.size
-  variance = seeds[0] + items[0] - noise
+  return _mean([values], values.mean(axis=0))
+
+
+def difference_of(
+  base: Float[np.ndarray, "s n"], arm: Float[np.ndarray, "t n"]
+) -> Mean:
+  """Returns the mean of `arm` minus that of `base`, with its errors.
+
+  Args:
+    base: the values of a model by seed and item.
+    arm: those of another model, of independent seeds, on the same items.
+  """
+  return _mean([base, arm], arm.mean(axis=0) - base.mean(axis=0))
+
+
+def _mean(
+  models: Sequence[Float[np.ndarray, "_seeds n"]],
+  by_item: Float[np.ndarray, " n"],
+) -> Mean:
+  """Returns the mean over items, with its errors over items and seeds.
+
+  Args:
+    models: the values of each model by seed and item.
+    by_item: mean over seeds by item, or its difference between two models.
+  """
+  mean, num_items = float(by_item.mean()), len(by_item)
+  items = _Part(_variance(by_item) / num_items, num_items - 1)
+  seeds = [
+    _Part(_variance(values.mean(axis=1)) / len(values), len(values) - 1)
+    for values in models
+  ]
+  if not all(part.df for part in seeds):
+    return Mean(mean, (items.error(),) if items.df else ())
+  over_seeds = _sum(seeds)
+  if not items.df:
+    return Mean(mean, (over_seeds.error(),))
+  noises = [_noise(values) for values in models]
+  both = _sum([*seeds, items], noises)
   # The estimated variance may be below one of its parts; the true one is not.
-  largest, largest_df = max(seeds, items)
-  if variance <= largest:
-    return Mean(mean, (Error(math.sqrt(largest), largest_df), over_seeds))
-  df = variance**2 / (
-    seeds[0] ** 2 / seeds[1] + items[0] ** 2 / items[1] + noise**2 / rest_df
-  )
-  return Mean(mean, (Error(math.sqrt(variance), df), over_seeds))
+  largest = max(over_seeds, items, key=lambda part: part.variance)
+  if both.variance <= largest.variance:
+    both = largest
+  return Mean(mean, (both.error(), over_seeds.error()))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+  """A part of a mean's variance, and its degrees of freedom."""
+
+  variance: float
+  df: float
+
+  def error(self) -> Error:
+    return Error(math.sqrt(self.variance), self.df)
+
+
+def _sum(added: Sequence[_Part], subtracted: Sequence[_Part] = ()) -> _Part:
+  """Returns a sum of parts with Satterthwaite's degrees of freedom."""
+  variance = sum(part.variance for part in added)
+  variance -= sum(part.variance for part in subtracted)
+  parts = [*added, *subtracted]
+  below = sum(part.variance**2 / part.df for part in parts)
+  # Without any variance, no degree of freedom weighs more than another.
+  df = variance**2 / below if below else sum(part.df for part in parts)
+  return _Part(variance, df)
+
+
+def _noise(values: Float[np.ndarray, "s n"]) -> _Part:
+  """Returns the part of what neither seed nor item explains."""
+  by_seed = values.mean(axis=1, keepdims=True)
+  rest = values - by_seed - values.mean(axis=0) + values.mean()
+  df = (values.shape[0] - 1) * (values.shape[1] - 1)
+  return _Part(float((rest**2).sum()) / df / values.size, df)
 
 
 def _variance(values: Float[np.ndarray, " values"]) -> float:

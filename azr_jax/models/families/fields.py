@@ -111,12 +111,13 @@ class ConfigFields:
     """Takes fields that do not change what the decoder computes."""
     self._rest.difference_update(keys)
 
-  def windows(self, default: list[str], limit: int) -> tuple[int, ...]:
+  def windows(self, default: list[str], limit: int | None) -> tuple[int, ...]:
     """Returns the window of each layer, () if none has one.
 
     Args:
       default: the kinds of all layers, if `layer_types` is missing.
-      limit: maximum sequence length; longer windows hide nothing.
+      limit: maximum sequence length; longer windows hide nothing and are left
+        out. None keeps them, because they tell which layers rotate otherwise.
     """
     kinds = self.take("layer_types", default)
     if not isinstance(kinds, list) or len(kinds) != len(default):
@@ -127,7 +128,7 @@ class ConfigFields:
     if SLIDING not in kinds:
       return ()
     width = size("sliding_window", width)
-    if width >= limit:
+    if limit is not None and width >= limit:
       return ()
     return tuple(width if kind == SLIDING else 0 for kind in kinds)
 

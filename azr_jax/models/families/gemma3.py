@@ -48,7 +48,7 @@ def read(fields: ConfigFields) -> ModelConfig:
     activation=GELU_TANH,
     embedding_scale=math.sqrt(shape["hidden_size"]),
     attention_scale=fields.positive("query_pre_attn_scalar", 256) ** -0.5,
-    windows=fields.windows(usual, shape["max_positions"]),
+    windows=fields.windows(usual, None),
     local_rope_theta=local_theta,
     **shape | {"tie_embeddings": tie},
   )
@@ -83,10 +83,8 @@ def _written_in_gguf(config: ModelConfig) -> dict[str, int | float]:
   """Returns the metadata that differs from Llama's."""
   local = config.local_rope_theta
   return {
-    # A window of this size hides nothing.
-    "attention.sliding_window": max(
-      config.windows, default=config.max_positions
-    ),
+    # Without windows, any number is refused as another decoder.
+    "attention.sliding_window": max(config.windows, default=1),
     "rope.freq_base_swa": config.rope_theta if local is None else local,
   }
 

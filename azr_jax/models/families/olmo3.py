@@ -22,14 +22,14 @@ def read(fields: ConfigFields) -> ModelConfig:
     FULL if (layer + 1) % 4 == 0 else SLIDING
     for layer in range(shape["num_layers"])
   ]
-  windows = fields.windows(usual, shape["max_positions"])
   is_local = rope.scaling is not None or local_theta != rope.theta
+  limit = None if is_local else shape["max_positions"]
   return ModelConfig(
     family="olmo3",
     joint_qk_norm=True,
     norm_before=False,
     norm_after=True,
-    windows=windows,
+    windows=fields.windows(usual, limit),
     local_rope_theta=local_theta if is_local else None,
     **shape,
   )

@@ -26,7 +26,7 @@ from azr_jax.serving.tinker.checkpoints import Checkpoints
 from azr_jax.serving.tinker.routes import Routes
 from azr_jax.serving.tinker.service import Service
 from azr_jax.serving.tinker.studio import Parts, Studio
-from azr_jax.trainer import build, frozen, loading
+from azr_jax.trainer import decoders, frozen, loading
 from azr_jax.trainer import settings as train_settings
 from azr_jax.verbs import rows
 
@@ -132,7 +132,7 @@ def _parts(c: ServeSettings, spec: str, policy: Policy) -> Parts:
     settings = LoraSettings()
     if lora is not None:
       settings = LoraSettings.describing(lora)
-    model = build.build_model(
+    model = decoders.build_model(
       *(c.model, engine.model.config, mesh, rules),
       rows=learner,
       sampler_bytes=None,

@@ -22,6 +22,7 @@ TABLES = {
   "claim": "It is.",
   "source": "a paper",
   "refuted_if": "it is not",
+  "analysis": "two_samples",
   "seeds": [0],
   "core_hours": 1.0,
   "arms": {"a": {"config": "configs/orz.py:tiny"}},

@@ -18,6 +18,7 @@ question = "Is it?"
 claim = "It is."
 source = "a paper"
 refuted_if = "it is not"
+analysis = "two_samples"
 seeds = [0]
 
 [[prepare]]

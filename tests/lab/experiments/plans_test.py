@@ -34,6 +34,7 @@ PLAN = {
   "claim": "It is.",
   "source": "a paper",
   "refuted_if": "it is not",
+  "analysis": "two_samples",
   "seeds": [0, 1],
   "arms": {"a": {"config": "configs/orz.py:tiny"}},
   "outcomes": {"reward": {"title": "reward", "metric": "x"}},

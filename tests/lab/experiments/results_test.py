@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
+import scipy
 from typed import present
 
+from azr_jax.lab.experiments import analysis as analysis_lib
 from azr_jax.lab.experiments import (
   archive,
   checks,
@@ -33,6 +36,7 @@ question = "Is it?"
 claim = "It is."
 source = "a paper"
 refuted_if = "it is not"
+analysis = "two_samples"
 seeds = [0, 1, 2, 3, 4]
 
 [set]
@@ -184,10 +188,11 @@ def test_claims_are_judged_as_the_runs_were_made(finished, monkeypatch):
   results = json.loads((source / page.RESULTS).read_text())
   found = results["comparisons"]
   verdicts = [one["verdict"] for one in found]
-  assert verdicts == ["holds", "refuted", "undecided", "holds", "holds"]
+  assert verdicts == ["holds", "excluded", "undecided", "holds", "holds"]
   assert found[0]["difference"] == pytest.approx(0.4, abs=0.1)
   for one in found[:3]:
-    assert len(one["seeds"]) == SEEDS and one["items"] == ITEMS
+    assert len(one["seeds"]) == len(one["base_seeds"]) == SEEDS
+    assert one["items"] == ITEMS
     low, high = one["interval"]
     assert low < one["difference"] < high
     # The bootstrap lacks Student's heavy tails, but is similar otherwise.
@@ -196,30 +201,75 @@ def test_claims_are_judged_as_the_runs_were_made(finished, monkeypatch):
     assert one["p_holm"] >= one["p"]
   assert found[3]["difference"] == pytest.approx(-2.0, abs=0.2)
   assert found[3]["items"] == 1 and found[4]["p_holm"] is None
-  # Cohen's d of 5 pairs at 0.05 / 4 and a power of 0.8, by G*Power, is 2.4.
-  assert found[0]["planned"] == pytest.approx(2.4 * 0.05, rel=0.05)
+  # Cohen's d of 5 + 5 seeds at 0.05 / 4 and a power of 0.8, by integrating the
+  # noncentral t's density, is 2.641 deviations of a run.
+  assert found[0]["planned"] == pytest.approx(2.641 * 0.05 / 2**0.5, rel=1e-3)
   assert found[1]["planned"] is None
   assert "These runs cannot tell" in text and "`better`" in text
   assert "15 of 15 runs have begun, with 1.0 core-hours" in text
   rows = [line for line in text.splitlines() if line.startswith("| % of sums")]
-  assert rows[0].endswith("| holds |") and rows[1].endswith("| refuted |")
+  assert rows[0].endswith("| holds |") and rows[1].endswith(
+    "| no gain of 30.0 |"
+  )
+  assert "| 5 + 5 x 60 |" in rows[0]
   secondary = [line for line in text.splitlines() if "(secondary)" in line]
   assert [row.split(" | ")[-1] for row in secondary] == [
-    "holds (not corrected) |"
+    "hint (not corrected) |"
   ]
   assert (source / page.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_plan_is_registered_if_the_commits_of_its_runs_have_it(finished):
+def test_two_samples_have_welch_s_test_and_pairs_the_paired_one(finished):
   source, workdir = finished
 
-  def git(*arguments):
+  def late(analysis):
+    about = dataclasses.replace(workdir.plan.about, analysis=analysis)
+    plan = dataclasses.replace(workdir.plan, about=about)
+    return analysis_lib.findings(Workdir(workdir.path, plan))[4]
+
+  values = [
+    present(outcomes.read(workdir, arm, workdir.plan.outcomes["late"])).values[
+      :, 0
+    ]
+    for arm in ("same", "plain")
+  ]
+  welch = scipy.stats.ttest_ind(*values, equal_var=False)
+  paired = scipy.stats.ttest_rel(*values)
+  for found, test, base in (
+    (late("two_samples"), welch, (0, 1, 2, 3, 4)),
+    (late("paired_seeds"), paired, ()),
+  ):
+    interval = test.confidence_interval(0.95)
+    assert found.interval == pytest.approx(tuple(interval))
+    assert found.base_seeds == base
+  # With two samples, a seed that one arm lacks takes none from the other.
+  shutil.rmtree(workdir.run("plain", 3))
+  assert len(late("two_samples").seeds) == 5
+  assert late("two_samples").base_seeds == (0, 1, 2, 4)
+  assert late("paired_seeds").seeds == (0, 1, 2, 4)
+
+
+def test_a_plan_is_registered_if_git_has_it_no_later_than_the_runs(finished):
+  source, workdir = finished
+
+  def git(*arguments, date="2020-01-01T00:00:00+00:00"):
     who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
     command = ["git", *who, *arguments]
     done = subprocess.run(
-      command, cwd=source, check=True, capture_output=True, text=True
+      command,
+      cwd=source,
+      check=True,
+      capture_output=True,
+      text=True,
+      env={**os.environ, "GIT_COMMITTER_DATE": date},
     )
     return done.stdout.strip()
+
+  def commit(day):
+    date = f"2020-01-0{day}T00:00:00+00:00"
+    git("add", plan_file.FILE)
+    git("commit", "-q", "--allow-empty", "-m", "a day", date=date)
+    return git("rev-parse", "HEAD")
 
   def registered(*commits):
     (workdir.path / folders.COMMITS).write_text("\n".join(commits))
@@ -227,14 +277,18 @@ def test_a_plan_is_registered_if_the_commits_of_its_runs_have_it(finished):
     results = json.loads((source / page.RESULTS).read_text())
     return results["registered"], "older than the plan" in text
 
+  path = source / plan_file.FILE
   git("init", "-q")
-  git("commit", "-q", "--allow-empty", "-m", "without the plan")
-  before = git("rev-parse", "HEAD")
-  git("add", plan_file.FILE)
-  git("commit", "-q", "-m", "with the plan")
-  after = git("rev-parse", "HEAD")
-  assert registered(after, f"{after}-dirty") == (True, False)
-  assert registered(after, before) == (False, True)
+  path.write_text(PLAN.replace("margin = 0.05", "margin = 0.01"))
+  with_another = commit(1)
+  path.write_text(PLAN)
+  with_it = commit(2)
+  was = registration.fixed_plan_hash(source)
+  path.write_text(amended(PLAN.replace("margin = 0.3", "margin = 0.4"), was))
+  workdir = Workdir(workdir.path, plan_file.read(source))
+  after = commit(3)
+  assert registered(after, f"{with_it}-dirty") == (True, False)
+  assert registered(after, with_another) == (False, True)
   assert registered(after, "0123456")[0] is None
 
 
@@ -348,6 +402,10 @@ def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
   path.write_text(amended(PLAN.replace("margin = 0.05", "margin = 0.01"), was))
   other = Workdir(tmp_path / "other", plan_file.read(source))
   assert archive.restore(other, source, goes_on=False) == 3 * SEEDS
+  # A record keeps the plan that it was made with.
+  archive.save(other, source)
+  kept = json.loads((source / "runs" / "plain_0.json").read_text())
+  assert kept["plan"] == was != registration.fixed_plan_hash(source)
   # Scores on other data are not this plan's, whatever its amendment says.
   more = 'benchmark = "problems"\narguments = ["--limit=5"]'
   changed = PLAN.replace('benchmark = "problems"', more)
@@ -489,10 +547,12 @@ def test_one_seed_decides_nothing(finished, tmp_path):
   [
     ({"interval": [0.01, 0.3]}, "It may be smaller than what matters."),
     ({"interval": [0.06, 0.3]}, "holds. The difference is"),
-    ({"verdict": "refuted"}, "A difference that matters lies outside."),
+    ({"verdict": "excluded"}, "no gain of 5.0. The"),
+    ({"verdict": "excluded", "margin": 0.0}, "opposite sign. The"),
+    ({"verdict": "excluded", "claim": "lower"}, "no loss of 5.0. The"),
     (
-      {"verdict": "refuted", "margin": 0.0},
-      "The interval has no difference of the claimed sign.",
+      {"verdict": "excluded", "claim": "not_lower"},
+      "lower by more than 5.0. The",
     ),
   ],
 )

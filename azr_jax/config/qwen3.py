@@ -1,9 +1,13 @@
-"""LoRA on one accelerator, or one small slice: variants of all systems.
+"""Qwen3 in every system: adapters, and a model with experts.
 
-`MODEL_lora_DEVICE`, such as `configs/azr.py:qwen3-8b_lora_h100`, has the
-lengths of the system's paper and a smaller batch. docs/guide/lora.md says what
-fits where. `configs/azr.py:qwen3-30b-a3b` trains all parameters of a model with
-experts (docs/guide/experts.md) at the paper's sizes.
+| variant | trains | on |
+| --- | --- | --- |
+| `qwen3-8b_lora_h100`, ... | adapters of `MODELS` | one of `DEVICES` |
+| `qwen3-30b-a3b` | all parameters of a model with experts | 32 chips |
+| `qwen3-30b-a3b_lora_h100x8`, ... | its adapters | one GPU, or eight |
+
+All have the lengths of the system's paper. Adapters have a smaller batch.
+docs/guide/lora.md and docs/guide/experts.md say what fits where.
 """
 
 from collections.abc import Mapping
