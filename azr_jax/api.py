@@ -29,6 +29,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom as custom_config
 from azr_jax.functions import spec as spec_lib
 from azr_jax.learner import advantages
+from azr_jax.learner.distillation import POLICY
 from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.models import load as load_lib
 from azr_jax.models import sampling_params
@@ -204,12 +205,16 @@ def load(
     _set_lora(c, {k: v for k, v in own.items() if k in c.lora}, changes)
   _fit(c, prompt_tokens, batch_size, changes, source.config)
   checked = train_settings.read_train(c)
-  if checked.shared.learner.kl_coef:
-    raise Invalid(
-      "kl_coef",
-      f"={checked.shared.learner.kl_coef}: expected 0, because a loaded model "
-      "keeps no reference policy",
-    )
+  for key, value, neutral in (
+    ("kl_coef", checked.shared.learner.kl_coef, 0.0),
+    ("distill.teacher", checked.shared.distill.teacher, POLICY),
+  ):
+    if value != neutral:
+      raise Invalid(
+        key,
+        f"={value!r}: expected {neutral!r}, because a loaded model keeps no "
+        "reference policy",
+      )
   table = checked.system_settings
   assert isinstance(table, CustomSettings)
   experiment = build.build(checked)

@@ -76,12 +76,15 @@ class Prompt:
     prefill: the end of the prompt that counts as the start of the response.
       Tools see it in front of the first response, and so does `begun`. "" if
       the model writes the whole response.
+    question_end: the index in `text` where the question ends. A teacher's
+      prompt says more there. 0 if unknown.
   """
 
   text: str
   token_ids: tuple[int, ...]
   task: Any = None
   prefill: str = ""
+  question_end: int = 0
 
   def begun(self, completion: "Completion") -> "Completion":
     """Returns a completion of this prompt whose text starts with `prefill`."""
@@ -132,6 +135,9 @@ class Trajectory:
       or None. For metrics.
     in_loss: whether it is trained on. Otherwise its reward only counts in the
       baseline of its group.
+    feedback: what the grader says about it, such as a traceback. A teacher
+      reads it (`learner/distillation.py`). "" if it says nothing.
+    reference: the reference answer of its task, as text; "" if there is none.
   """
 
   prompt: Prompt
@@ -141,6 +147,8 @@ class Trajectory:
   metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
   repetition_onset: int | None = None
   in_loss: bool = True
+  feedback: str = ""
+  reference: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,23 +159,47 @@ class RolloutBatch:
   metrics: dict[str, float]
 
 
-class Rows(flax.struct.PyTreeNode):
-  """Packed sequences, several a row, perhaps in micro-batches.
+class Packed(flax.struct.PyTreeNode):
+  """What a decoder reads: packed sequences, perhaps in micro-batches.
 
-  Position t of a row holds token t and, in `targets`, the id to predict there.
   On the host, the arrays are NumPy arrays of the same shapes and dtypes.
 
   Attributes:
     tokens: the input ids.
-    targets: the id to predict at each position, or K ids.
     positions: position inside its own sequence.
     segment_ids: 1, 2, ... per sequence in a row; 0 is padding.
   """
 
   tokens: Int32[Leaf, "*A B S"]
-  targets: Int32[Leaf, "..."]
   positions: Int32[Leaf, "*A B S"]
   segment_ids: Int32[Leaf, "*A B S"]
+
+
+class Rows(Packed):
+  """Packed sequences, several a row, with what to predict.
+
+  Position t of a row holds token t and, in `targets`, the id to predict there.
+
+  Attributes:
+    targets: the id to predict at each position, or K ids.
+  """
+
+  targets: Int32[Leaf, "..."]
+
+
+class TeacherRows(Packed):
+  """The sequences that a teacher reads: other prompts, the same responses.
+
+  A row has the sequences of the batch's row that have a teacher.
+
+  Attributes:
+    places: the position in the teacher's row that predicts each target of the
+      batch's row; 0 where there is none.
+    mask: 1 where the model wrote the target and a teacher predicts it.
+  """
+
+  places: Int32[Leaf, "*A B _S"]
+  mask: Float32[Leaf, "*A B _S"]
 
 
 class Batch(Rows):
@@ -194,6 +226,7 @@ class Batch(Rows):
       if one step trains on all rows.
     experts: the experts that each input token gets in each layer; X leaves the
       choice to the router. None without router replay.
+    teacher: what the teacher reads; None without distillation.
   """
 
   loss_mask: Float32[Leaf, "*A B S"]
@@ -207,3 +240,4 @@ class Batch(Rows):
   chosen: Float32[Leaf, "*A B S"] | None = None
   minibatch: Int32[Leaf, "*A B S"] | None = None
   experts: UInt[Leaf, "*A B S L choices"] | None = None
+  teacher: TeacherRows | None = None

@@ -30,6 +30,11 @@ def right(completion, answer):
   correct = float("{" + str(answer) + "}" in completion)
   return {"reward": correct, "correct": correct, "length": len(completion)}
 
+def told(completion, answer):
+  found = right(completion, answer)
+  if found["reward"]: return found
+  return found | {"feedback": f"It is {answer}.", "reference": str(answer)}
+
 def brief(completions):
   longest = max(map(len, completions)) or 1
   return [1 - len(one) / longest for one in completions]
@@ -138,6 +143,34 @@ def test_it_resumes(files, tmp_path, on_one_device):
   training.copy_cut_after(2, whole, cut)
   train.train(config, str(cut))
   assert training.metrics_of(cut) == training.metrics_of(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"distill.loss": "policy_gradient", "distill.policy_weight": 0.0},
+    {
+      "distill.loss": "reverse_kl",
+      "distill.teacher": "initial",
+      "distill.context": ("success", "reference"),
+    },
+  ],
+)
+def test_distillation_resumes(files, tmp_path, on_one_device, changes):
+  config = config_of(files, {"told": 1.0}, **changes)
+  config.distill.weight = 0.5
+  config.evaluation.every = 0
+  whole, cut = tmp_path / "whole", tmp_path / "cut"
+  train.train(config, str(whole))
+  found = training.metrics_of(whole)
+  for metrics in found:
+    # Wrong responses are told the answer.
+    assert 0 < metrics["distill/fraction"] < 1
+  assert {"distill/gain", "distill/loss"} & {*found[0]}
+  training.copy_cut_after(2, whole, cut)
+  train.train(config, str(cut))
+  assert training.metrics_of(cut) == found
 
 
 @pytest.mark.slow

@@ -38,5 +38,5 @@ KL_ESTIMATORS: dict[str, Callable[[Float[Array, "*B"]], Float[Array, "*B"]]] = {
   "k2": k2,
   "k3": k3,
 }
-# Name of the exact KL over the whole vocabulary (`logprobs.chunked_kl`).
+# Name of the exact KL over the whole vocabulary (`divergences.py`).
 FULL_KL = "full"

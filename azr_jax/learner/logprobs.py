@@ -1,34 +1,14 @@
-"""Log-probabilities and entropies of targets, without a [B, S, V] array.
-
-Logits exist for one chunk of tokens at a time, and the backward pass
-recomputes them. Products have the type of the hidden states in both passes,
-and sums over chunks are float32. Tokens that no loss reads are sorted to the
-end, and chunks with only such tokens are skipped. On a mesh, each device scores
-its own rows against its own part of the vocabulary, so the head is gathered
-once and its gradient is summed once, not once per chunk.
-"""
+"""Log-probabilities and entropies of targets, without a [B, S, V] array."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Int, Num
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
 
-from azr_jax.parallel import mesh as mesh_lib
-
-# An array [B, S], or a tuple of such arrays.
-_PerToken = TypeVar("_PerToken")
-# The carry of a loop over chunks.
-_Arrays = TypeVar("_Arrays")
-# Arrays of a device's tokens: [B, S, ...], or [C, ...] in a chunk.
-_Rows = tuple[Num[Array, "..."], ...]
-# The device's part of each output head.
-_Heads = tuple[Float[Array, "D V"], ...]
-# Results per token, then values per token that only the backward pass needs.
-_Found = tuple[Float[Array, "..."], ...]
+from azr_jax.learner import chunks
+from azr_jax.learner.chunks import Found, Heads, TokenRows
 
 
 def chunked_logprobs(
@@ -57,7 +37,7 @@ def chunked_logprobs(
   Returns:
     log p(target), and the entropy of the distribution in nats, both float32.
   """
-  return _on_mesh(
+  return chunks.on_mesh(
     functools.partial(
       _score_rows, temperature=temperature, chunk_tokens=chunk_tokens
     ),
@@ -68,80 +48,11 @@ def chunked_logprobs(
   )
 
 
-def chunked_kl(
-  hidden: Float[Array, "B S D"],
-  unembedding: Float[Array, "D V"],
-  ref_hidden: Float[Array, "B S D"],
-  ref_unembedding: Float[Array, "D V"],
-  *,
-  temperature: float,
-  chunk_tokens: int,
-  mesh: Mesh | None = None,
-  mask: Float[Array, "B S"] | None = None,
-) -> Float[Array, "B S"]:
-  """Returns KL(policy || reference) over the whole vocabulary, in nats.
-
-  Only the policy gets a gradient.
-
-  Args:
-    hidden: final hidden states of the policy.
-    unembedding: the policy's output head.
-    ref_hidden: final hidden states of the reference.
-    ref_unembedding: the reference's output head, of the same shape.
-    temperature: the sampling temperature.
-    chunk_tokens: maximum tokens per device whose logits exist at a time.
-    mesh: see `chunked_logprobs`.
-    mask: see `chunked_logprobs`.
-  """
-  (kl,) = _on_mesh(
-    functools.partial(
-      _diverge_rows, temperature=temperature, chunk_tokens=chunk_tokens
-    ),
-    mask,
-    (hidden, ref_hidden),
-    (
-      unembedding.astype(hidden.dtype),
-      ref_unembedding.astype(ref_hidden.dtype),
-    ),
-    mesh,
-  )
-  return kl
-
-
-def _on_mesh(
-  function: Callable[..., _PerToken],
-  mask: Float[Array, "B S"] | None,
-  rows: _Rows,
-  heads: _Heads,
-  mesh: Mesh | None,
-) -> _PerToken:
-  """Runs `function(mask, rows, heads, vocab_axis)` on each device's part."""
-  if mesh is None:
-    return function(mask, rows, heads, None)
-  parts = mesh.shape["tensor"]
-  divides = parts > 1 and heads[0].shape[1] % parts == 0
-  vocab_axis = "tensor" if divides else None
-  sharded = jax.shard_map(
-    functools.partial(function, vocab_axis=vocab_axis),
-    mesh=mesh,
-    in_specs=(
-      mesh_lib.TOKENS,
-      mesh_lib.TOKENS,
-      PartitionSpec(None, vocab_axis),
-    ),
-    out_specs=mesh_lib.TOKENS,
-    # With the check, JAX would sum the head's gradient over devices in every
-    # chunk.
-    check_vma=False,
-  )
-  return sharded(mask, rows, heads)
-
-
 @jax.named_scope("logits")
 def _score_rows(
   mask: Float[Array, "B S"] | None,
-  rows: _Rows,
-  heads: _Heads,
+  rows: TokenRows,
+  heads: Heads,
   vocab_axis: str | None,
   *,
   temperature: float,
@@ -157,26 +68,26 @@ def _score_rows(
       return 0
     return jax.lax.axis_index(vocab_axis) * logits.shape[1]
 
-  def score(rows: _Rows, heads: _Heads) -> _Found:
+  def score(rows: TokenRows, heads: Heads) -> Found:
     hidden, targets = rows
-    logits = _logits(hidden, heads[0], temperature)
-    shifted, weights, total, normalizer = _softmax(logits, vocab_axis)
+    logits = chunks.logits(hidden, heads[0], temperature)
+    shifted, weights, total, normalizer = chunks.softmax(logits, vocab_axis)
     index = targets - first_id(logits)
     is_here = (index >= 0) & (index < logits.shape[1])
     index = jnp.where(is_here, index, 0)[:, None]
     chosen = jnp.take_along_axis(logits, index, axis=1)[:, 0]
-    target = _psum(jnp.where(is_here, chosen, 0.0), vocab_axis)
-    mean = _psum(jnp.sum(weights * shifted, axis=1), vocab_axis)
+    target = chunks.psum(jnp.where(is_here, chosen, 0.0), vocab_axis)
+    mean = chunks.psum(jnp.sum(weights * shifted, axis=1), vocab_axis)
     entropy = jnp.log(total) - mean / total
     return target - normalizer, entropy, normalizer
 
   def slope(
-    rows: _Rows, heads: _Heads, found: _Found, grads: _Found
+    rows: TokenRows, heads: Heads, found: Found, grads: Found
   ) -> jax.Array:
     hidden, targets = rows
     _, entropy, normalizer = found
     grad, entropy_grad = grads
-    logits = _logits(hidden, heads[0], temperature)
+    logits = chunks.logits(hidden, heads[0], temperature)
     logps = logits - normalizer[:, None]
     # d log p(target) = [is target] - p, and dH = -p (log p + H).
     slopes = grad[:, None] + entropy_grad[:, None] * (logps + entropy[:, None])
@@ -186,261 +97,7 @@ def _score_rows(
     chosen = jnp.where(is_target, grad[:, None], 0.0)
     return chosen - jnp.exp(logps) * slopes
 
-  logprobs, entropy = _over_chunks(
+  logprobs, entropy = chunks.over_chunks(
     score, slope, 2, mask, rows, heads, temperature, chunk_tokens, vocab_axis
   )
   return logprobs, entropy
-
-
-@jax.named_scope("logits")
-def _diverge_rows(
-  mask: Float[Array, "B S"] | None,
-  rows: _Rows,
-  heads: _Heads,
-  vocab_axis: str | None,
-  *,
-  temperature: float,
-  chunk_tokens: int,
-) -> _Found:
-  """Returns the KL of one device's rows; the heads are as in `_score_rows`."""
-
-  def diverge(rows: _Rows, heads: _Heads) -> _Found:
-    logits, ref_logits = (
-      _logits(hidden, head, temperature)
-      for hidden, head in zip(rows, heads, strict=True)
-    )
-    _, weights, total, normalizer = _softmax(logits, vocab_axis)
-    *_, ref_normalizer = _softmax(ref_logits, vocab_axis)
-    gap = jnp.sum(weights * (logits - ref_logits), axis=1)
-    mean_gap = _psum(gap, vocab_axis) / total
-    kl = mean_gap - normalizer + ref_normalizer
-    return kl, normalizer, ref_normalizer
-
-  def slope(
-    rows: _Rows, heads: _Heads, found: _Found, grads: _Found
-  ) -> jax.Array:
-    kl, *normalizers = found
-    logps, ref_logps = (
-      _logits(hidden, head, temperature) - normalizer[:, None]
-      for hidden, head, normalizer in zip(rows, heads, normalizers, strict=True)
-    )
-    # dKL = p (log p - log q - KL).
-    gaps = logps - ref_logps - kl[:, None]
-    return grads[0][:, None] * jnp.exp(logps) * gaps
-
-  return _over_chunks(
-    diverge, slope, 1, mask, rows, heads, temperature, chunk_tokens, vocab_axis
-  )
-
-
-def _logits(
-  hidden: Float[Array, "C D"], head: Float[Array, "D V"], temperature: float
-) -> Float[Array, "C V"]:
-  """Returns float32 logits; the product's inputs have the type of `hidden`."""
-  logits = jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
-  return logits / temperature
-
-
-def _psum(x: Float[Array, "*B"], vocab_axis: str | None) -> Float[Array, "*B"]:
-  """Sums over the devices that share the vocabulary, if any do."""
-  return x if vocab_axis is None else jax.lax.psum(x, vocab_axis)
-
-
-def _softmax(
-  logits: Float[Array, "C V"], vocab_axis: str | None
-) -> tuple[
-  Float[Array, "C V"],
-  Float[Array, "C V"],
-  Float[Array, " C"],
-  Float[Array, " C"],
-]:
-  """Returns a softmax over a vocabulary that may be sharded over devices.
-
-  Returns:
-    Logits minus their maximum, the unnormalized weights of this device's part,
-    the sum of the weights over all parts, and the log-normalizer.
-  """
-  maximum = jnp.max(logits, axis=1)
-  if vocab_axis is not None:
-    maximum = jax.lax.pmax(maximum, vocab_axis)
-  shifted = logits - maximum[:, None]
-  weights = jnp.exp(shifted)
-  total = _psum(jnp.sum(weights, axis=1), vocab_axis)
-  return shifted, weights, total, maximum + jnp.log(total)
-
-
-def _over_chunks(
-  value: Callable[[_Rows, _Heads], _Found],
-  slope: Callable[[_Rows, _Heads, _Found, _Found], Float[Array, "C V"]],
-  results: int,
-  mask: Float[Array, "B S"] | None,
-  rows: _Rows,
-  heads: _Heads,
-  temperature: float,
-  chunk_tokens: int,
-  vocab_axis: str | None,
-) -> _Found:
-  """Maps a function of logits over chunks of tokens.
-
-  Args:
-    value: `(rows, heads) -> found`, from arrays [C, ...] to arrays [C].
-    slope: `(rows, heads, found, gradients of the results) -> gradient`, of the
-      first head's logits, [C, V].
-    results: number of leading arrays of `found` that are results; only `slope`
-      reads the others.
-    mask: 0 where a position may be left out, or None.
-    rows: arrays [B, S, ...], first the hidden states that the first head reads.
-    heads: the output heads.
-    temperature: divides the logits.
-    chunk_tokens: the maximum C.
-    vocab_axis: the mesh axis that shards the vocabulary, or None.
-
-  Returns:
-    The results, as arrays [B, S].
-  """
-  B, S = rows[0].shape[:2]
-  tokens = B * S
-  count = -(-tokens // min(max(1, chunk_tokens), tokens))
-  chunk = -(-tokens // count)
-  live = None
-  order = places = jnp.arange(tokens)
-  if mask is not None and count > 1:
-    flat = mask.reshape(tokens)
-    order = jnp.argsort(flat == 0, stable=True)
-    places = places.at[order].set(places, unique_indices=True)
-    live = -(-jnp.sum(flat != 0, dtype=jnp.int32) // chunk)
-    if vocab_axis is not None:  # These devices sum every chunk together.
-      live = jax.lax.pmax(live, mesh_lib.AXES)
-
-  def to_chunks(x: jax.Array) -> jax.Array:
-    x = x.reshape(tokens, *x.shape[2:])
-    if live is not None:
-      x = _permuted(x, order, places)
-    padding = [(0, count * chunk - tokens), *[(0, 0)] * (x.ndim - 1)]
-    return jnp.pad(x, padding).reshape(count, chunk, *x.shape[1:])
-
-  def from_chunks(x: jax.Array) -> jax.Array:
-    x = x.reshape(count * chunk)[:tokens]
-    if live is not None:
-      x = _permuted(x, places, order)
-    return x.reshape(B, S)
-
-  chunked = _chunked(value, slope, results, temperature, vocab_axis)
-  found = chunked(tuple(map(to_chunks, rows)), heads, live)
-  return tuple(map(from_chunks, found))
-
-
-@jax.custom_vjp
-def _permuted(
-  x: Num[Array, "tokens ..."],
-  order: Int[Array, " tokens"],
-  places: Int[Array, " tokens"],
-) -> Num[Array, "tokens ..."]:
-  """Returns x[order]. With `places`, its inverse, the gradient gathers too."""
-  return x[order]
-
-
-_permuted.defvjp(
-  lambda x, order, places: (x[order], places),
-  lambda places, grad: (grad[places], None, None),
-)
-
-
-def _chunked(
-  value: Callable[[_Rows, _Heads], _Found],
-  slope: Callable[[_Rows, _Heads, _Found, _Found], Float[Array, "C V"]],
-  results: int,
-  temperature: float,
-  vocab_axis: str | None,
-) -> Callable[[_Rows, _Heads, Int[Array, ""] | None], _Found]:
-  """Returns the differentiable map of `_over_chunks` over arrays [n, C, ...].
-
-  Its last argument is the number of chunks to compute; None computes all.
-  """
-
-  @jax.custom_vjp
-  def run(rows: _Rows, heads: _Heads, live: jax.Array | None) -> _Found:
-    return forward(rows, heads, live)[0]
-
-  def forward(
-    rows: _Rows, heads: _Heads, live: jax.Array | None
-  ) -> tuple[_Found, tuple[Any, ...]]:
-    count = rows[0].shape[0]
-
-    def add(index: jax.Array, found: _Found) -> _Found:
-      new = value(tuple(_take(x, index) for x in rows), heads)
-      return tuple(_put(x, y, index) for x, y in zip(found, new, strict=True))
-
-    shapes = jax.eval_shape(value, tuple(x[0] for x in rows), heads)
-    zeros = tuple(jnp.zeros((count, *x.shape), x.dtype) for x in shapes)
-    found = _loop(count, live, add, zeros)
-    return found[:results], (rows, heads, live, found)
-
-  def backward(
-    kept: tuple[Any, ...], grads: _Found
-  ) -> tuple[tuple[jax.Array | None, ...] | None, ...]:
-    rows, heads, live, found = kept
-    # Each device's logits affect every device's results, so gradients are
-    # summed.
-    grads = tuple(_psum(x, vocab_axis) for x in grads)
-    head = heads[0]
-
-    def add(
-      index: jax.Array, total: tuple[jax.Array, jax.Array]
-    ) -> tuple[jax.Array, jax.Array]:
-      parts, known, grad = (
-        tuple(_take(x, index) for x in arrays)
-        for arrays in (rows, found, grads)
-      )
-      slopes = slope(parts, heads, known, grad) / temperature
-      slopes = slopes.astype(parts[0].dtype)
-      of_head = jax.lax.dot_general(
-        parts[0],
-        slopes,
-        (((0,), (0,)), ((), ())),
-        preferred_element_type=jnp.float32,
-      )
-      return total[0] + of_head, _put(total[1], slopes @ head.T, index)
-
-    start = jnp.zeros(head.shape, jnp.float32), jnp.zeros_like(rows[0])
-    of_head, of_hidden = _loop(rows[0].shape[0], live, add, start)
-    return (
-      (of_hidden, *[None] * (len(rows) - 1)),
-      (of_head.astype(head.dtype), *[None] * (len(heads) - 1)),
-      None,
-    )
-
-  run.defvjp(forward, backward)
-  return run
-
-
-def _loop(
-  count: int,
-  live: Int[Array, ""] | None,
-  body: Callable[[Int[Array, ""], _Arrays], _Arrays],
-  start: _Arrays,
-) -> _Arrays:
-  """Runs a body for the first `live` of `count` chunks; None runs all."""
-  if count == 1:
-    return body(jnp.zeros((), jnp.int32), start)
-  if live is None:
-    return jax.lax.fori_loop(0, count, body, start)
-  # `compile_check` reads the bound from the condition.
-  _, result = jax.lax.while_loop(
-    lambda carry: (carry[0] < count) & (carry[0] < live),
-    lambda carry: (carry[0] + 1, body(*carry)),
-    (jnp.zeros((), jnp.int32), start),
-  )
-  return result
-
-
-def _take(
-  x: Num[Array, "chunks ..."], index: Int[Array, ""]
-) -> Num[Array, "..."]:
-  return jax.lax.dynamic_index_in_dim(x, index, keepdims=False)
-
-
-def _put(
-  x: Num[Array, "chunks ..."], part: Num[Array, "..."], index: Int[Array, ""]
-) -> Num[Array, "chunks ..."]:
-  return jax.lax.dynamic_update_index_in_dim(x, part, index, 0)

@@ -5,7 +5,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import TypeAlias, TypedDict
+from typing import NamedTuple, TypeAlias, TypedDict
 
 import flax.struct
 import jax
@@ -14,7 +14,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from azr_jax import types
-from azr_jax.learner import corrections, gap, kl_estimators, masked, routing
+from azr_jax.learner import (
+  corrections,
+  divergences,
+  gap,
+  kl_estimators,
+  masked,
+  routing,
+)
 from azr_jax.learner import logprobs as logprobs_lib
 from azr_jax.learner.policy_losses import PolicyLoss
 from azr_jax.learner.settings import PROXIMAL
@@ -45,8 +52,22 @@ class Fixed(flax.struct.PyTreeNode):
     return adapters.join(self.base, trained)
 
 
+class Distilled(NamedTuple):
+  """What distillation makes of a micro-batch (`distillation.py`).
+
+  Attributes:
+    advantages: the advantages that replace the batch's.
+    loss: the weighted divergence from the teacher; 0 if the advantages have it.
+    sums: sums over targets, for metrics.
+  """
+
+  advantages: Float[Array, "B S"]
+  loss: Float[Array, ""]
+  sums: Metrics
+
+
 class _Scoring(TypedDict):
-  """Arguments of `logprobs.chunked_logprobs` and `chunked_kl`."""
+  """Arguments of `chunked_logprobs` and `chunked_divergence`."""
 
   temperature: float
   chunk_tokens: int
@@ -54,14 +75,14 @@ class _Scoring(TypedDict):
 
 
 def hidden_states(
-  model: transformer.Transformer, params: Params, batch: types.Rows
+  model: transformer.Transformer, params: Params, batch: types.Packed
 ) -> Float[Array, "B S D"]:
   """Returns the decoder's last hidden states."""
   return forward(model, params, batch)[0]
 
 
 def forward(
-  model: transformer.Transformer, params: Params, batch: types.Rows
+  model: transformer.Transformer, params: Params, batch: types.Packed
 ) -> tuple[Float[Array, "B S D"], experts.Routing | None]:
   """Returns the decoder's last hidden states and, with experts, the routing.
 
@@ -143,6 +164,7 @@ def make_policy_loss(
   kl_estimator: str = "k3",
   ratio_to: str = PROXIMAL,
   correct: corrections.Correct | None = None,
+  distill: Callable[..., Distilled] | None = None,
 ) -> MicroLoss:
   """Returns the reinforcement-learning loss of one micro-batch.
 
@@ -174,6 +196,7 @@ def make_policy_loss(
     kl_estimator: a key of `KL_ESTIMATORS`, or `FULL_KL`.
     ratio_to: the old policy in L_t, `PROXIMAL` or `SAMPLED`.
     correct: from `corrections.make`.
+    distill: from `distillation.make`, which also says how the loss changes.
   """
   scoring = _Scoring(
     temperature=temperature, chunk_tokens=chunk_tokens, mesh=mesh
@@ -190,22 +213,23 @@ def make_policy_loss(
     hidden, routed = forward(model, params, batch)
     head = transformer.unembedding(params, model.config)
     logprobs, entropy = _score(hidden, head, batch, **scoring)
-    surrogate, sums = _surrogate(
+    taught = None
+    if distill is not None:
+      taught = distill(params, batch, fixed, hidden, head, logprobs)
+      batch = batch.replace(advantages=taught.advantages)
+    weighted, sums = _surrogate(
       logprobs, batch, policy_loss, ratio_to == PROXIMAL, correct
     )
-    weighted = jnp.sum(batch.loss_weights * surrogate)
     bonus = jnp.sum(batch.regularizer_weights * entropy)
     loss = weighted - entropy_coef * bonus
-    sums |= routing.sums(routed, model.config, batch)
-    sums |= {
-      "learner/policy_loss": weighted,
-      "learner/entropy": masked.masked_sum(entropy, mask),
-    }
+    sums["learner/entropy"] = masked.masked_sum(entropy, mask)
     if kl_coef:
       kl = kl_fn(fixed, batch, hidden, head, logprobs)
       loss = loss + kl_coef * jnp.sum(batch.regularizer_weights * kl)
       sums["learner/kl"] = masked.masked_sum(kl, mask)
-    return loss, sums
+    if taught is not None:
+      loss, sums = loss + taught.loss, sums | taught.sums
+    return loss, sums | routing.sums(routed, model.config, batch)
 
   return loss_fn
 
@@ -216,8 +240,8 @@ def _surrogate(
   policy_loss: PolicyLoss,
   is_proximal: bool,
   correct: corrections.Correct | None,
-) -> tuple[Float[Array, "B S"], Metrics]:
-  """Returns the corrected policy loss of each target, and sums for metrics."""
+) -> tuple[Float[Array, ""], Metrics]:
+  """Returns the corrected policy loss, and sums for metrics."""
   mask, advantages = batch.loss_mask, batch.advantages
   assert advantages is not None
   start = batch.proximal_logprobs
@@ -242,7 +266,8 @@ def _surrogate(
     )
     surrogate = surrogate * weights
     sums |= corrections.sums(weights, truncated, mask)
-  return surrogate, sums
+  weighted = jnp.sum(batch.loss_weights * surrogate)
+  return weighted, sums | {"learner/policy_loss": weighted}
 
 
 def _kl(
@@ -274,8 +299,11 @@ def _kl(
   ref_head = transformer.unembedding(reference, model.config)
   mask = batch.loss_mask
   if kl_estimator == kl_estimators.FULL_KL:
-    return logprobs_lib.chunked_kl(
-      hidden, head, ref_hidden, ref_head, mask=mask, **scoring
+    return divergences.chunked_divergence(
+      divergences.REVERSE_KL,
+      *(hidden, head, ref_hidden, ref_head),
+      mask=mask,
+      **scoring,
     )
   ref_logprobs, _ = logprobs_lib.chunked_logprobs(
     ref_hidden, ref_head, batch.targets, mask=mask, **scoring

@@ -61,6 +61,8 @@ class TrainingExample:
     group: sequences of the same group are averaged together by `group_mean`.
     reward: the reward of the sequence. Only a critic needs it.
     experts: the experts of its first tokens, as in `types.Completion`.
+    teacher_ids: the teacher's prompt and the same completion; None if no
+      teacher reads it.
   """
 
   token_ids: Int32[np.ndarray, " S"]
@@ -71,6 +73,12 @@ class TrainingExample:
   group: Hashable = None
   reward: float = 0.0
   experts: UInt[np.ndarray, "_S L choices"] | None = None
+  teacher_ids: Int32[np.ndarray, " T"] | None = None
+
+  @property
+  def teacher_length(self) -> int:
+    """The inputs of the teacher; 0 without one."""
+    return 0 if self.teacher_ids is None else len(self.teacher_ids) - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +253,11 @@ def _mean_of_means(
 
 
 def assign_rows(
-  lengths: Sequence[int], row_length: int, max_sequences_per_row: int
+  lengths: Sequence[int],
+  row_length: int,
+  max_sequences_per_row: int,
+  teacher_lengths: Sequence[int] = (),
+  teacher_row_length: int = 0,
 ) -> list[list[int]]:
   """Returns the sequence indices of each row, by first-fit decreasing.
 
@@ -253,12 +265,18 @@ def assign_rows(
     lengths: tokens of each sequence.
     row_length: tokens of a row.
     max_sequences_per_row: maximum sequences per row.
+    teacher_lengths: tokens that the teacher reads of each sequence, 0 if none;
+      () without a teacher.
+    teacher_row_length: tokens of the teacher's row, which must hold the same
+      sequences.
 
   Raises:
     ValueError: a sequence is longer than a row.
   """
   rows: list[list[int]] = []
   free: list[int] = []
+  teacher_free: list[int] = []
+  theirs = teacher_lengths or [0] * len(lengths)
   for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
     length = lengths[index]
     if length > row_length:
@@ -266,14 +284,26 @@ def assign_rows(
         f"a sequence of {length} tokens does not fit learner.row_length="
         f"{row_length}; expected at most the row length"
       )
+    if theirs[index] > teacher_row_length:
+      raise ValueError(
+        f"a teacher's sequence of {theirs[index]} tokens does not fit "
+        f"distill.row_length={teacher_row_length}; expected at most the row "
+        "length"
+      )
     for row, free_tokens in enumerate(free):
-      if length <= free_tokens and len(rows[row]) < max_sequences_per_row:
+      if (
+        length <= free_tokens
+        and theirs[index] <= teacher_free[row]
+        and len(rows[row]) < max_sequences_per_row
+      ):
         rows[row].append(index)
         free[row] -= length
+        teacher_free[row] -= theirs[index]
         break
     else:
       rows.append([index])
       free.append(row_length - length)
+      teacher_free.append(teacher_row_length - theirs[index])
   return rows
 
 
@@ -288,6 +318,7 @@ def pack(
   max_sequences_per_row: int = MAX_SEQUENCES_PER_ROW,
   for_critic: bool = False,
   replay: RouterReplay | None = None,
+  teacher_row_length: int = 0,
 ) -> types.Batch:
   """Packs the sequences into rows.
 
@@ -303,12 +334,17 @@ def pack(
     max_sequences_per_row: maximum sequences per row.
     for_critic: whether the batch has rewards instead of advantages.
     replay: the model's layers and experts, with router replay; None without.
+    teacher_row_length: tokens per row of the teacher; 0 leaves it out.
 
   Returns:
     A batch of NumPy arrays [rows, row_length].
   """
   rows = assign_rows(
-    [len(s.token_ids) - 1 for s in sequences], row_length, max_sequences_per_row
+    [len(s.token_ids) - 1 for s in sequences],
+    row_length,
+    max_sequences_per_row,
+    [s.teacher_length for s in sequences] if teacher_row_length else (),
+    teacher_row_length,
   )
   if rng is not None:
     rows = [rows[index] for index in rng.permutation(len(rows)).tolist()]
@@ -339,7 +375,55 @@ def pack(
       if replay is not None:
         replay.put(arrays["experts"][row, start:stop], sequences[index])
       start = stop
+  if teacher_row_length:
+    arrays["teacher"] = _pack_teacher(
+      sequences, rows, (num_rows, row_length), teacher_row_length
+    )
   return types.Batch(**arrays)
+
+
+def _pack_teacher(
+  sequences: Sequence[TrainingExample],
+  rows: Sequence[Sequence[int]],
+  shape: tuple[int, int],
+  length: int,
+) -> types.TeacherRows:
+  """Packs what the teacher reads of the sequences of each row.
+
+  Args:
+    sequences: the training examples.
+    rows: the sequence indices of each row, from `assign_rows`.
+    shape: number of rows and tokens of the policy's rows.
+    length: tokens of the teacher's rows.
+  """
+  tokens, positions, segment_ids = np.zeros((3, shape[0], length), np.int32)
+  places, mask = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+  for row, members in enumerate(rows):
+    start = own_start = segment = 0
+    for index in members:
+      sequence, ids = sequences[index], sequences[index].teacher_ids
+      own_stop = own_start + len(sequence.token_ids) - 1
+      if ids is not None:
+        count, segment = sequence.teacher_length, segment + 1
+        stop = start + count
+        tokens[row, start:stop] = ids[:-1]
+        positions[row, start:stop] = np.arange(count)
+        segment_ids[row, start:stop] = segment
+        # Both sequences end with the completion.
+        own = np.arange(own_start, own_stop)
+        written = sequence.loss_mask[1:]
+        places[row, own[written]] = own[written] + stop - own_stop
+        mask[row, own[written]] = 1.0
+        start = stop
+      own_start = own_stop
+  arrays: dict[str, Any] = {
+    "tokens": tokens,
+    "positions": positions,
+    "segment_ids": segment_ids,
+    "places": places,
+    "mask": mask,
+  }
+  return types.TeacherRows(**arrays)
 
 
 def pack_minibatches(
@@ -384,7 +468,7 @@ def pack_minibatches(
     empty = pack(sequences, rows_multiple=rows_multiple, **how)
     return empty.replace(minibatch=np.zeros_like(empty.tokens))
 
-  def joined(*arrays: Shaped[np.ndarray, "_rows S ..."]) -> np.ndarray:
+  def joined(*arrays: Shaped[np.ndarray, "_rows _S ..."]) -> np.ndarray:
     rows = np.concatenate(arrays)
     widths = [(0, -len(rows) % rows_multiple), *[(0, 0)] * (rows.ndim - 1)]
     return np.pad(rows, widths)

@@ -7,7 +7,7 @@ targets, divided by their number unless the batch's weights already average it.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from azr_jax.learner import corrections, gap, routing
+from azr_jax.learner import corrections, distillation, gap, routing
 from azr_jax.types import Metrics
 
 # Sums that the batch's weights already average.
@@ -36,6 +36,7 @@ def finish(sums: Metrics, tokens: Float[Array, ""]) -> Metrics:
     if name not in (gap.COUNTS, routing.COUNTS)
   }
   metrics = corrections.with_effective_fraction(metrics)
+  metrics = distillation.per_teacher(metrics)
   return metrics | gap.percentiles(sums, tokens) | routing.loads(sums)
 
 

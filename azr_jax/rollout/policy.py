@@ -136,6 +136,10 @@ class Samples:
 Out = TypeVar("Out")
 
 
+# Starts of the reply in prompts without a chat template, the surest first.
+_REPLIES = "\nAssistant:", "\n\nReply:", "\n<think>"
+
+
 @dataclasses.dataclass
 class SampleLog:
   """Everything a policy and its branches have sampled.
@@ -278,9 +282,20 @@ class Policy:
     """Frees the device memory of its stream."""
     self.loop.close()
 
-  def prompt(self, text: str, task: Any = None) -> types.Prompt:
-    """Tokenizes a whole prompt, with BOS if the model uses one."""
-    return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), task)
+  def prompt(
+    self, text: str, task: Any = None, question: str = ""
+  ) -> types.Prompt:
+    """Tokenizes a whole prompt, with BOS if the model uses one.
+
+    Args:
+      text: the prompt.
+      task: data for the grader.
+      question: the question in the prompt, at whose end a teacher's prompt says
+        more. "" looks for the start of the reply instead.
+    """
+    ids = tuple(self.tokenizer.encode_prompt(text))
+    end = question_end(text, question)
+    return types.Prompt(text, ids, task, question_end=end)
 
   def fits(self, prompt: types.Prompt) -> bool:
     """Returns whether the prompt fits the largest prompt bucket."""
@@ -452,6 +467,21 @@ def open_policy(
         yield policy
     finally:
       weights.release()
+
+
+def question_end(text: str, question: str) -> int:
+  """Returns where the question of a prompt ends; 0 if unknown.
+
+  Args:
+    text: the prompt.
+    question: the question in it; "" looks for the start of the reply instead.
+  """
+  question = question.strip()
+  start = text.rfind(question) if question else -1
+  if start >= 0:
+    return start + len(question)
+  ends = (text.rfind(mark) for mark in _REPLIES)
+  return next((end for end in ends if end > 0), 0)
 
 
 # Samples in the order in which they finish.

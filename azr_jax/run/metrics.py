@@ -45,6 +45,9 @@ HEALTHY = {
   "tokens over the mean, does not grow (1 is even); updates, the optimizer "
   "steps of a pass, is learner.minibatches; kl_penalty, the mean that rewards "
   "lose with learner.kl_in=reward, grows slowly",
+  "distill": "fraction of the tokens that a teacher reads, well above 0; loss, "
+  "the divergence from the teacher, falls; gain, what the teacher thinks of "
+  "the sampled tokens, rises",
   "time": "seconds per phase; verdict_wait near 0",
   "groups": "equal_fraction, dropped_fraction: zero-advantage groups, well "
   "below 1",

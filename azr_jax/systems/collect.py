@@ -17,6 +17,13 @@ from azr_jax.rollout.tool_runner import ToolRunner
 
 OUTCOME_METRICS = CORRECT, TIMED_OUT, LOST = "correct", "timed_out", "lost"
 COMPUTED = "computed"
+# What the outcomes say about a response. A lost process says nothing.
+_FEEDBACK = {
+  Outcome.INCORRECT: "The final answer is wrong, or there is none.",
+  Outcome.COMPUTED: "The final answer is an expression that has the right "
+  "value. The value itself was asked for.",
+  Outcome.TIMEOUT: "The final answer took too long to check.",
+}
 GradeT = TypeVar("GradeT")
 
 
@@ -97,6 +104,19 @@ def outcome_metrics(outcome: Outcome) -> dict[str, float]:
   """Returns the trajectory metrics of an outcome, for `solve_metrics`."""
   values = bool(outcome), outcome is Outcome.TIMEOUT, outcome is Outcome.LOST
   return dict(zip(OUTCOME_METRICS, map(float, values), strict=True))
+
+
+def feedback(outcome: Outcome, is_formatted: bool = True) -> str:
+  """Returns what a teacher reads about a graded response; "" if nothing.
+
+  Args:
+    outcome: the outcome of grading.
+    is_formatted: whether the response has the required format.
+  """
+  said = _FEEDBACK.get(outcome, "")
+  if said and not is_formatted:
+    return f"The response does not have the required format. {said}"
+  return said
 
 
 def response_metrics(

@@ -4,6 +4,8 @@
 | --- | --- |
 | a number | the reward |
 | `{"reward": 0.5, "length": 12}` | the reward; other keys are metrics |
+| `{"reward": 0, "feedback": "..."}` | the reward, and a text for the teacher of
+  distillation; so is `"reference"`, the right answer |
 | `None` | the reward does not apply to this prompt, and counts as 0 |
 | a list of these, or a dictionary of lists | one entry per response, for a
   function of `completions` |
@@ -15,7 +17,7 @@ above `MAX_REWARD`, timeouts and dead processes.
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,8 @@ MAX_REWARD = 1e15
 # Metrics are limited to float32's range, so that float64 means stay finite.
 _MAX_METRIC = float(np.finfo(np.float32).max)
 _REWARD = "reward"
+# Keys of texts.
+_TEXTS = "feedback", "reference"
 _EXPECTED = f"expected a number, or a dictionary with {_REWARD!r}"
 
 
@@ -44,12 +48,16 @@ class Score:
   Attributes:
     value: the reward. None if it does not apply or the call failed.
     metrics: further numbers by name.
+    feedback: what a teacher reads about the response; "" if nothing.
+    reference: the right answer, for a teacher; "" if unknown.
     failure: the kind of failure; empty if the call succeeded.
     message: a one-line description of the failure.
   """
 
   value: float | None = None
   metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  feedback: str = ""
+  reference: str = ""
   failure: str = ""
   message: str = ""
 
@@ -121,21 +129,26 @@ def _score(value: Any) -> Score:
   if isinstance(named.get(_REWARD), list):
     message = f"returned a list of {len(named[_REWARD])}: {_EXPECTED}"
     return Score(failure=WRONG_SHAPE, message=message)
-  for name, number in named.items():
-    failure, expected = _failure(name, number)
+  texts = {name: named.pop(name) for name in _TEXTS if name in named}
+  for name, found in (texts | named).items():
+    failure, expected = _failure(name, found)
     if failure:
-      message = f"{name} is {number!r:.60}{expected}"
+      message = f"{name} is {found!r:.60}{expected}"
       return Score(failure=failure, message=message)
   numbers = {name: float(number) for name, number in named.items()}
-  return Score(numbers.pop(_REWARD, None), numbers)
+  return Score(numbers.pop(_REWARD, None), numbers, **texts)
 
 
 def _failure(name: str, number: Any) -> tuple[str, str]:
-  """Returns the kind of failure of a number, and what was expected instead.
+  """Returns the kind of failure of a value, and what was expected instead.
 
-  Both are empty for a valid number. Integers are compared before conversion,
-  because `float(10**400)` raises OverflowError.
+  Both are empty for a valid number, or a text where one belongs. Integers are
+  compared before conversion, because `float(10**400)` raises OverflowError.
   """
+  if name in _TEXTS:
+    if isinstance(number, str):
+      return "", ""
+    return WRONG_TYPE, f" of type {type(number).__name__}: expected a text"
   if not isinstance(number, int | float):
     return WRONG_TYPE, f" of type {type(number).__name__}: {_EXPECTED}"
   if isinstance(number, float) and not math.isfinite(number):
@@ -144,6 +157,11 @@ def _failure(name: str, number: Any) -> tuple[str, str]:
   if abs(number) > largest:
     return TOO_LARGE, f": expected at most {largest:.3g} in size"
   return "", ""
+
+
+def joined(texts: Iterable[str]) -> str:
+  """Returns the texts of a response's rewards as one."""
+  return "\n".join(filter(None, texts))
 
 
 def total(scores: Sequence[Score], weights: Sequence[float]) -> float:

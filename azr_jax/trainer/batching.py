@@ -12,6 +12,7 @@ from azr_jax import types
 from azr_jax.learner import advantages, packing, update
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
+from azr_jax.trainer.teacher_prompts import TeacherPrompts
 
 # Trajectories -> trajectories and metrics.
 Shape: TypeAlias = Callable[
@@ -41,6 +42,7 @@ class Batching:
     minibatches: number of parts that get an optimizer step each.
     seed: the run's seed, for the order of rows.
     replay: packs the experts of sampled tokens; None without router replay.
+    teacher: writes the teacher's prompts; None without distillation.
   """
 
   shape_rewards: Shape
@@ -58,6 +60,7 @@ class Batching:
   minibatches: int
   seed: int
   replay: packing.RouterReplay | None = None
+  teacher: TeacherPrompts | None = None
 
   def drop_equal_groups(
     self, trajectories: Sequence[types.Trajectory]
@@ -118,10 +121,14 @@ class Batching:
     Returns:
       A batch of NumPy arrays [A, B, S]: micro-batches of packed rows.
     """
+    sequences = packing.from_trajectories(trajectories, values)
+    if self.teacher is not None:
+      sequences = self.teacher.added(sequences, trajectories)
     return self._micro_batches(
-      packing.from_trajectories(trajectories, values),
+      sequences,
       rng=streams.generator(self.seed, Purpose.PACKING, step),
       for_critic=values is None,
+      teacher_row_length=self.teacher.row_length if self.teacher else 0,
     )
 
   def pack_to_score(
@@ -146,6 +153,7 @@ class Batching:
     sequences: Sequence[packing.TrainingExample],
     rng: np.random.Generator | None = None,
     for_critic: bool = False,
+    teacher_row_length: int = 0,
   ) -> types.Batch:
     """Packs sequences into micro-batches [A, B, S]."""
     if self.group_mean_size:
@@ -167,5 +175,6 @@ class Batching:
       regularizer_aggregation=self.regularizer_aggregation,
       for_critic=for_critic,
       replay=self.replay,
+      teacher_row_length=teacher_row_length,
     )
     return update.to_micro_batches(batch, self.micro_rows)

@@ -216,6 +216,7 @@ def build(
     available,
     may_choose_sizes,
     learner.base,
+    keeps_reference=c.keeps_reference,
   )
   if available is not None:
     rollout = sizes.fit_cache(
@@ -235,7 +236,7 @@ def build(
     model,
     learner,
     learner_parts.build_scores(c, model, mesh),
-    learner_parts.build_batching(c, mesh, source.config),
+    learner_parts.build_batching(c, mesh, source.config, source.tokenizer),
     Sampler(
       model, source.tokenizer, sampling_mesh, rules, c.rollout, shares_base
     ),

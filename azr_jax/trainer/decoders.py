@@ -48,11 +48,15 @@ def learner_mesh(
       cannot be split evenly over `mesh.context`.
   """
   mesh = mesh_lib.make_mesh(c.mesh.sizes(), devices)
-  if c.learner.row_length % mesh.shape["context"]:
-    raise ValueError(
-      f"config.learner.row_length={c.learner.row_length}: expected a multiple "
-      f"of config.mesh.context={mesh.shape['context']}"
-    )
+  lengths = {"learner.row_length": c.learner.row_length}
+  if isinstance(c, TrainSettings):
+    lengths["distill.row_length"] = c.teacher_row_length
+  for key, length in lengths.items():
+    if length % mesh.shape["context"]:
+      raise ValueError(
+        f"config.{key}={length}: expected a multiple of config.mesh.context="
+        f"{mesh.shape['context']}"
+      )
   return mesh
 
 
@@ -74,7 +78,7 @@ def build_policy_model(
     sampler_bytes=_sampler_bytes(c, config, sampling_mesh, is_shared),
     state_size=state_size(c.model, c.optimizer),
     critic_size=critic_size(c),
-    reference=c.learner.kl_coef > 0,
+    reference=c.keeps_reference,
     lora=c.lora,
   )
   return frozen.arranged(c, model, mesh) if is_shared else model

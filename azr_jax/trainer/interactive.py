@@ -126,7 +126,9 @@ class Model:
     value = prompt if isinstance(prompt, str) else tuple(prompt)
     row = Row(value, {}, prefill=self._prefill)
     text = writer.text(row, self.tokenizer)
-    return types.Prompt(text, tuple(self.tokenizer.encode_prompt(text)), prompt)
+    ids = tuple(self.tokenizer.encode_prompt(text))
+    end = policy_lib.question_end(text, row.question)
+    return types.Prompt(text, ids, prompt, question_end=end)
 
   def sample(
     self,
@@ -238,6 +240,7 @@ class Model:
     self,
     samples: Sequence[Sequence[Sample]],
     rewards: Sequence[Sequence[float]],
+    feedback: Sequence[Sequence[str]] | None = None,
   ) -> dict[str, float]:
     """Updates the model once, with the configured estimator and loss.
 
@@ -245,18 +248,21 @@ class Model:
       samples: groups of samples, as `sample` returns them. Responses are
         compared within a group.
       rewards: one reward per sample, in the same groups.
+      feedback: what the teacher of distillation reads about each sample, in the
+        same groups; "" if nothing. None: nothing about any.
 
     Returns:
       The metrics of the update, such as `learner/entropy`.
 
     Raises:
-      ValueError: there are not as many rewards as samples, or a reward is not
-        finite or its magnitude exceeds `scores.MAX_REWARD`.
+      ValueError: there are not as many rewards or texts as samples, or a reward
+        is not finite or its magnitude exceeds `scores.MAX_REWARD`.
     """
     trajectories = []
-    pairs = zip(samples, rewards, strict=True)
-    for group, (group_samples, group_rewards) in enumerate(pairs):
-      for sample, reward in zip(group_samples, group_rewards, strict=True):
+    texts = feedback or [[""] * len(group) for group in samples]
+    groups = zip(samples, rewards, texts, strict=True)
+    for number, group in enumerate(groups):
+      for sample, reward, text in zip(*group, strict=True):
         if not abs(reward) <= scores.MAX_REWARD:  # Rejects NaN too.
           raise ValueError(
             f"reward {reward!r:.60}: expected a finite number of at most "
@@ -264,7 +270,11 @@ class Model:
           )
         trajectories.append(
           types.Trajectory(
-            sample.prompt, sample.completion, float(reward), group
+            sample.prompt,
+            sample.completion,
+            float(reward),
+            number,
+            feedback=text,
           )
         )
     experiment, batching = self._experiment, self._experiment.batching

@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 from azr_jax.learner import (
   advantages,
   corrections,
+  distillation,
   objective,
   packing,
   policy_losses,
@@ -23,9 +24,11 @@ from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.rounding import Draws
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
+from azr_jax.models.tokenizers import Tokenizer
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.trainer.batching import Batching
 from azr_jax.trainer.settings import TrainSettings
+from azr_jax.trainer.teacher_prompts import TeacherPrompts
 
 
 def build_learner(
@@ -84,6 +87,17 @@ def build_policy_loss(
     kl_estimator=learner.kl_estimator,
     ratio_to=learner.ratio_to,
     correct=corrections.make(c.correction, learner.corrections),
+    distill=distillation.make(
+      model,
+      loss=c.distill.loss,
+      weight=c.distill.weight,
+      policy_weight=c.distill.policy_weight,
+      teacher=c.distill.teacher,
+      top_k=c.distill.top_k,
+      temperature=c.rollout.temperature,
+      chunk_tokens=learner.chunk_tokens,
+      mesh=mesh,
+    ),
   )
 
 
@@ -146,7 +160,7 @@ def replay_of(
 
 
 def build_batching(
-  c: TrainSettings, mesh: Mesh, config: ModelConfig
+  c: TrainSettings, mesh: Mesh, config: ModelConfig, tokenizer: Tokenizer
 ) -> Batching:
   """Builds the host's part of a step between rollouts and update."""
   learner = c.learner
@@ -172,4 +186,22 @@ def build_batching(
     minibatches=learner.minibatches,
     seed=c.seed,
     replay=replay_of(c, config),
+    teacher=_build_teacher(c, tokenizer),
+  )
+
+
+def _build_teacher(
+  c: TrainSettings, tokenizer: Tokenizer
+) -> TeacherPrompts | None:
+  """Builds the writer of the teacher's prompts; None without distillation."""
+  distill = c.distill
+  if not distill.weight:
+    return None
+  return TeacherPrompts(
+    tokenizer,
+    distill.context,
+    {name: getattr(distill, f"{name}_text") for name in distillation.CONTEXTS},
+    distill.success_reward,
+    distill.text_tokens,
+    c.teacher_row_length,
   )

@@ -231,7 +231,8 @@ def training_state(
 ) -> tuple[Any, Fixed, dict[str, Any]]:
   """Returns the state that training starts or resumes from.
 
-  A resumed run reloads its initial parameters only for the KL reference.
+  A resumed run reloads its initial parameters only if the learner keeps them,
+  for a KL penalty or a teacher.
 
   Args:
     experiment: the experiment that `build.build` returned.
@@ -245,7 +246,7 @@ def training_state(
   Raises:
     ValueError: the run was started with another base model.
   """
-  has_reference = experiment.settings.shared.learner.kl_coef > 0
+  has_reference = experiment.settings.shared.keeps_reference
   make_reference = experiment.learner.make_reference
   start = run.build(
     "the run to start from", lambda: pin_start(experiment, run.folder)

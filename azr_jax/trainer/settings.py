@@ -19,6 +19,7 @@ from azr_jax.evals import registry as benchmarks
 from azr_jax.evals import template_folder
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import advantages, corrections
+from azr_jax.learner.distillation import INITIAL, DistillSettings
 from azr_jax.learner.settings import (
   CriticSettings,
   LearnerSettings,
@@ -65,6 +66,7 @@ class TrainSettings(Settings):
   rollout: SamplerSettings = SamplerSettings()
   shaping: ShapingSettings = ShapingSettings()
   learner: LearnerSettings = LearnerSettings()
+  distill: DistillSettings = DistillSettings()
   optimizer: OptimizerSettings = OptimizerSettings()
   critic: CriticSettings = CriticSettings()
   prompts: PromptSettings = PromptSettings()
@@ -75,7 +77,7 @@ class TrainSettings(Settings):
 
   def check(self) -> None:
     """Rejects sections that contradict one another."""
-    rollout, learner = self.rollout, self.learner
+    rollout = self.rollout
     if not self.model.source:
       raise Invalid("model.source", "='': expected a model")
     for key, neutral in (("top_k", 0), ("top_p", 1)):
@@ -99,13 +101,7 @@ class TrainSettings(Settings):
         f"={rollout.quantization!r}: expected 'none' or "
         f"lora.base_dtype={self.lora.base_dtype!r}",
       )
-    longest = rollout.prompt_buckets[-1] + rollout.max_tokens
-    if learner.row_length < longest:
-      raise Invalid(
-        "learner.row_length",
-        f"={learner.row_length}: expected at least the longest sequence, "
-        f"rollout.prompt_buckets[-1] + rollout.max_tokens = {longest}",
-      )
+    self._check_rows()
     if self.shaping.overlong_buffer > rollout.max_tokens:
       raise Invalid(
         "shaping.overlong_buffer",
@@ -121,6 +117,23 @@ class TrainSettings(Settings):
       except ValueError as error:
         names = self.evaluation.benchmarks
         raise Invalid("evaluation.benchmarks", f"={names!r}: {error}") from None
+
+  def _check_rows(self) -> None:
+    """Rejects rows that the longest sequence does not fit."""
+    longest = self.rollout.prompt_buckets[-1] + self.rollout.max_tokens
+    if self.learner.row_length < longest:
+      raise Invalid(
+        "learner.row_length",
+        f"={self.learner.row_length}: expected at least the longest sequence, "
+        f"rollout.prompt_buckets[-1] + rollout.max_tokens = {longest}",
+      )
+    longest += self.distill.text_tokens
+    if self.distill.weight and self.teacher_row_length < longest:
+      raise Invalid(
+        "distill.row_length",
+        f"={self.distill.row_length}: expected 0, or at least the longest "
+        f"sequence and distill.text_tokens = {longest}",
+      )
 
   def _check_critic_source(self) -> None:
     """Rejects a critic to start from that would not be used."""
@@ -144,6 +157,19 @@ class TrainSettings(Settings):
         raise Invalid(
           "critic.source", f"={source!r}: expected '', because {key} {reason}"
         )
+
+  @property
+  def keeps_reference(self) -> bool:
+    """Whether the learner keeps the parameters that training starts from."""
+    has_teacher = self.distill.weight > 0 and self.distill.teacher == INITIAL
+    return self.learner.kl_coef > 0 or has_teacher
+
+  @property
+  def teacher_row_length(self) -> int:
+    """Tokens per packed row of the teacher; 0 without distillation."""
+    if not self.distill.weight:
+      return 0
+    return self.distill.longest_row(self.learner.row_length)
 
   @property
   def may_be_off_policy(self) -> bool:

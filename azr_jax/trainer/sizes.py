@@ -287,6 +287,7 @@ def check_update(
   available: int | None,
   may_choose: bool = True,
   base: Params | None = None,
+  keeps_reference: bool = False,
 ) -> int:
   """Checks that an update fits; returns the bytes of its state per device.
 
@@ -300,13 +301,14 @@ def check_update(
     available: bytes per device before the state exists; None if unknown.
     may_choose: False for a run that started with these settings.
     base: the frozen parameters, as sharded shapes.
+    keeps_reference: whether a copy of the initial parameters is kept.
 
   Raises:
     MemoryError: an update cannot possibly fit.
   """
   params_bytes = layout.shard_bytes(state.params)
   state_bytes = layout.shard_bytes(state) + layout.shard_bytes(base or {})
-  if getattr(learner, "kl_coef", 0):  # The KL penalty keeps a reference model.
+  if keeps_reference:
     state_bytes += params_bytes
   rows = mesh_lib.padded_rows(learner.micro_rows, mesh)
   tokens = rows * learner.row_length // mesh_lib.batch_devices(mesh)

@@ -164,7 +164,7 @@ class Uneven(scripted.Policy):
     self.sample = scripted.Arrivals(seed).delay(self._sample)
     self.asked, self.ended = [], []
 
-  def prompt(self, text, task=None):
+  def prompt(self, text, task=None, question=""):
     return types.Prompt(text, (1, 2), task)
 
   def fits(self, prompt):

@@ -38,7 +38,7 @@ class ScriptedPolicy(scripted.Policy):
   def __init__(self):
     self.asked = []
 
-  def prompt(self, text, task=None):
+  def prompt(self, text, task=None, question=""):
     return types.Prompt(text, (1, 2), task)
 
   def fits(self, prompt):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import letters
 import numpy as np
 import pytest
 
@@ -42,7 +43,10 @@ def batching_of(learner, mask_truncated=False):
   config.shaping.mask_truncated = mask_truncated
   c = settings.read_train(config).shared
   return learner_parts.build_batching(
-    c, decoders.learner_mesh(c), presets.PRESETS["azr-tiny"]
+    c,
+    decoders.learner_mesh(c),
+    presets.PRESETS["azr-tiny"],
+    letters.Letters(),
   )
 
 

@@ -102,6 +102,7 @@ def make_programs(
     c.learner.max_micro_batches,
     mesh_lib.padded_rows(c.learner.micro_rows, mesh),
     *(c.learner.row_length, mesh, learner_parts.replay_of(c, model.config)),
+    c.teacher_row_length,
   )
   fixed = objective.Fixed(learner.base, _reference(c, learner))
   whole = fixed.whole(policy.params)
@@ -162,8 +163,8 @@ def _row_sharded(x: jax.ShapeDtypeStruct, mesh: Mesh) -> Any:
 def _reference(
   c: TrainSettings, learner: learner_lib.Learner
 ) -> types.Params | None:
-  """Returns the abstract reference parameters of the KL penalty, or None."""
-  if not c.learner.kl_coef:
+  """Returns the abstract parameters that training starts from, if kept."""
+  if not c.keeps_reference:
     return None
   params = learner.abstract.params
   made = jax.eval_shape(learner.make_reference, params)
@@ -240,11 +241,12 @@ def _abstract_batch(
   length: int,
   mesh: Mesh,
   replay: packing.RouterReplay | None,
+  teacher_length: int,
 ) -> types.Batch:
   """Returns an abstract batch of micro-batches [A, B, S]."""
   sharding = mesh_lib.token_sharding(mesh, axis=1)
 
-  def array(dtype: DTypeLike, *more: int) -> Any:
+  def array(dtype: DTypeLike, *more: int, length: int = length) -> Any:
     shape = (micro_batches, rows, length, *more)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
@@ -254,4 +256,10 @@ def _abstract_batch(
   if replay is not None:
     shape = replay.experts
     chosen = array(shape.index_dtype, replay.num_layers, shape.per_token)
-  return types.Batch(*fields, experts=chosen)
+  teacher = None
+  if teacher_length:
+    read = array(jnp.int32, length=teacher_length)
+    teacher = types.TeacherRows(
+      *(read, read, read), array(jnp.int32), array(jnp.float32)
+    )
+  return types.Batch(*fields, experts=chosen, teacher=teacher)

@@ -9,6 +9,7 @@ from azr_jax.systems.azr.extensions import intrinsic, repetition
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.rewards import RewardRules
 from azr_jax.systems.azr.solver import Solution
+from azr_jax.tasks.programs import solving
 from azr_jax.tasks.programs.task import DEDUCTION, PROPOSE, SOLVE
 
 
@@ -65,6 +66,7 @@ def _of_proposal(
     reward=reward,
     group_id=(proposal.task_type, PROPOSE),
     metrics=metrics,
+    feedback=_rejection(proposal),
   )
 
 
@@ -81,4 +83,13 @@ def of_solution(solution: Solution, rules: RewardRules) -> types.Trajectory:
     reward=reward,
     group_id=(solution.task_type, SOLVE),
     metrics=metrics,
+    feedback=collect.feedback(solution.outcome, solution.formatted),
+    reference=solving.reference(solution.task_type, solution.prompt.task),
   )
+
+
+def _rejection(proposal: Proposal) -> str:
+  """Returns what a teacher reads about a proposal; "" if it is valid."""
+  if proposal.rejection:
+    return f"The proposal is invalid: {proposal.rejection}."
+  return "" if proposal.formatted else "It does not have the required format."

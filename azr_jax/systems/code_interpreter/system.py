@@ -301,7 +301,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
       self.context.prompt_format(settings.prompt_format),
       chat,
     )
-    prompt = policy.prompt(text, question)
+    prompt = policy.prompt(text, question, question.text)
     if not policy.fits(prompt):
       return []
 
@@ -424,4 +424,6 @@ def _trajectory(
       "tokens_per_turn": num_written / num_turns,
       "self_check": float(self_checks.has_self_check(turns)),
     },
+    feedback=collect.feedback(rollout.grade),
+    reference=str(prompt.task.reference),
   )

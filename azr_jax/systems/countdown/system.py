@@ -299,6 +299,7 @@ class Countdown(GroupSystem[StepPuzzles]):
             answer_tags.answer_blocks(one.completion.text)
           ),
         },
+        feedback="" if one.grade.correct else f"Rejected: {one.grade.reason}.",
       )
       for one in graded
     ]
@@ -354,6 +355,7 @@ class Countdown(GroupSystem[StepPuzzles]):
       reward=reward,
       group_id=(PROPOSE, step),
       metrics={"valid": float(is_valid)},
+      feedback="" if is_valid else f"Rejected: {proposal.rejection}.",
     )
 
   def step_metrics(

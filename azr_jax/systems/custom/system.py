@@ -199,7 +199,9 @@ class Custom(GroupSystem[ScoredItems]):
   ) -> list[types.Trajectory]:
     """Returns graded responses to a row; stores their scores in `taken`."""
     row = self._rows[sampling_order.row_of(taken.items[index])]
-    prompt = policy.prompt(self._writer.text(row, self.context.tokenizer), row)
+    prompt = policy.prompt(
+      self._writer.text(row, self.context.tokenizer), row, row.question
+    )
     if not policy.fits(prompt):
       return []
     trajectories, taken.scores[index] = await self._sample_group(
@@ -279,6 +281,8 @@ class Custom(GroupSystem[ScoredItems]):
           repetition_onset=text_metrics.repetition_onset(
             one.completion.token_ids
           ),
+          feedback=scores_lib.joined(s.feedback for s in scores),
+          reference=scores_lib.joined(s.reference for s in scores),
         )
       )
     return trajectories, every

@@ -245,7 +245,8 @@ class EnvironmentSystem(GroupSystem[ScoredItems]):
     if began.failure:
       return [], [scores.of_one(began)]
     text = self._writer.prompt(began.value["messages"], began.value["tools"])
-    prompt = policy.prompt(text, task)
+    asked = str(began.value["messages"][-1]["content"])
+    prompt = policy.prompt(text, task, asked)
     if not policy.fits(prompt):
       return [], []
 
@@ -328,7 +329,9 @@ def _score(answer: CallResult) -> Score:
   """Returns the score of an episode's last turn."""
   if answer.failure:
     return scores.of_one(answer)
-  value = {"reward": answer.value["reward"]}
+  # What the last turn would have shown the model.
+  said = (str(message["content"]) for message in answer.value["messages"])
+  value = {"reward": answer.value["reward"], "feedback": scores.joined(said)}
   return scores.of_one(CallResult(answer.value["metrics"] | value))
 
 
@@ -350,4 +353,5 @@ def _trajectory(
     reward=score.value or 0.0,
     group_id=("solve", group),
     metrics=metrics,
+    feedback=score.feedback,
   )

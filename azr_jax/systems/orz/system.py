@@ -180,7 +180,7 @@ class ORZ(GroupSystem[StepItems]):
     text = prompts.solve_prompt(
       problem.question, self.context.prompt_format(settings.prompt_format)
     )
-    prompt = policy.prompt(text, problem)
+    prompt = policy.prompt(text, problem, problem.question)
     if not policy.fits(prompt):
       return []
     graded = await collect.sample_group(
@@ -264,6 +264,7 @@ def _trajectory(
   outcome: Outcome,
   index: int,
 ) -> types.Trajectory:
+  is_formatted = prompts.well_formatted(completion.text)
   return types.Trajectory(
     prompt=prompt,
     completion=completion,
@@ -271,9 +272,11 @@ def _trajectory(
     group_id=("solve", index),
     metrics={
       **collect.outcome_metrics(outcome),
-      "formatted": float(prompts.well_formatted(completion.text)),
+      "formatted": float(is_formatted),
     },
     repetition_onset=text_metrics.repetition_onset(completion.token_ids),
+    feedback=collect.feedback(outcome, is_formatted),
+    reference=prompt.task.answer,
   )
 
 

@@ -53,6 +53,15 @@ def shown_cases(
   return task.inputs[:num_shown], task.outputs[:num_shown]
 
 
+def reference(task_type: str, task: Task) -> str:
+  """Returns the answer that a task's prompt hides; "" if it is unknown."""
+  if isinstance(task, InductionTask):
+    return task.code
+  if not is_verified(task):
+    return ""
+  return task.input if task_type == ABDUCTION else task.output
+
+
 def solve_prompt_text(
   task_type: str,
   task: Task,

@@ -19,7 +19,7 @@ from azr_jax.models.tokenizers import Message
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.tasks import records
-from azr_jax.tasks.chats import ASSISTANT
+from azr_jax.tasks.chats import ASSISTANT, USER
 from azr_jax.tasks.table import sums
 from azr_jax.text import contents
 
@@ -41,6 +41,14 @@ class Row:
   columns: Mapping[str, Any]
   source: int = 0
   prefill: str = ""
+
+  @property
+  def question(self) -> str:
+    """The prompt, or its last message of the user; "" if there is none."""
+    if isinstance(self.prompt, str):
+      return self.prompt
+    asked = (m["content"] for m in reversed(self.prompt) if m["role"] == USER)
+    return contents.text(next(asked, ""))
 
 
 def sources(data: str) -> list[str]:

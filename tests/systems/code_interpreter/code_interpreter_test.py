@@ -98,7 +98,7 @@ class ScriptedPolicy(scripted.Policy):
     policy.first_sample = (0.2, 0.4, 0.6, 0.8).index(temperature)
     yield policy
 
-  def prompt(self, text, task=None):
+  def prompt(self, text, task=None, question=""):
     return types.Prompt(text, tuple(self.tokenizer.encode(text)), task)
 
   def fits(self, prompt):

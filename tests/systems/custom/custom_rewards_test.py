@@ -203,7 +203,7 @@ def test_a_text_names_rewards_and_weights():
 class Refusing(scripted.Policy):
   """Rejects every prompt as too long."""
 
-  def prompt(self, text, task=None):
+  def prompt(self, text, task=None, question=""):
     return types.Prompt(text, (1,), task)
 
   def fits(self, prompt):

@@ -1,0 +1,137 @@
+"""Writes the prompts of the teacher: those of the policy, with more in them.
+
+The added text stands where the question ends (`types.Prompt.question_end`), or
+in front of the prompt if its end is unknown.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from azr_jax import types
+from azr_jax.learner.distillation import FEEDBACK, REFERENCE, SUCCESS, TEXT
+from azr_jax.learner.packing import TrainingExample
+from azr_jax.models.tokenizers import Tokenizer
+
+# What stands in place of the middle of a text that is too long.
+_GAP = "\n...\n"
+# A text that still does not fit after this many cuts is left out.
+_MAX_CUTS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class TeacherPrompts:
+  """Writes teacher prompts.
+
+  Attributes:
+    tokenizer: the model's tokenizer.
+    context: what a prompt adds: some of `distillation.CONTEXTS`. Of several,
+      the first that a response has.
+    templates: the added text by context, with `distillation.TEXT` in it.
+    success_reward: reward from which on a response is successful.
+    text_tokens: maximum tokens that a prompt adds.
+    row_length: tokens of a packed row.
+  """
+
+  tokenizer: Tokenizer
+  context: Sequence[str]
+  templates: Mapping[str, str]
+  success_reward: float
+  text_tokens: int
+  row_length: int
+
+  def added(
+    self,
+    sequences: Sequence[TrainingExample],
+    trajectories: Sequence[types.Trajectory],
+  ) -> list[TrainingExample]:
+    """Returns the sequences with what the teacher reads of each.
+
+    Args:
+      sequences: those of the trajectories that are in the loss, in order.
+      trajectories: the trajectories of the step.
+    """
+    successes = self._successes(trajectories)
+    prompts: dict[tuple[int, str, str], Sequence[int] | None] = {}
+    found = []
+    trained = (t for t in trajectories if t.in_loss)
+    for sequence, one in zip(sequences, trained, strict=True):
+      context, text = self._told(one, successes)
+      ids = None
+      if text:
+        key = (id(one.prompt), context, text)
+        if key not in prompts:
+          prompts[key] = self._prompt_ids(one.prompt, context, text)
+        ids = prompts[key]
+      teacher_ids = None
+      if ids is not None:
+        teacher_ids = np.concatenate(
+          [np.asarray(ids, np.int32), one.completion.token_ids]
+        )
+      found.append(dataclasses.replace(sequence, teacher_ids=teacher_ids))
+    return found
+
+  def _told(
+    self,
+    one: types.Trajectory,
+    successes: Mapping[tuple[int, ...], Sequence[types.Trajectory]],
+  ) -> tuple[str, str]:
+    """Returns the context of a trajectory and its text; "" if it has none."""
+    for context in self.context:
+      text = ""
+      if context == FEEDBACK:
+        text = one.feedback
+      elif context == REFERENCE:
+        text = one.reference
+      elif context == SUCCESS:
+        others = successes.get(one.prompt.token_ids, ())
+        text = next((t.completion.text for t in others if t is not one), "")
+      if text.strip():
+        return context, text.strip()
+    return "", ""
+
+  def _successes(
+    self, trajectories: Iterable[types.Trajectory]
+  ) -> dict[tuple[int, ...], list[types.Trajectory]]:
+    """Returns the successful trajectories of each prompt; {} if unused."""
+    found: dict[tuple[int, ...], list[types.Trajectory]] = {}
+    if SUCCESS in self.context:
+      for one in trajectories:
+        if one.reward >= self.success_reward:
+          found.setdefault(one.prompt.token_ids, []).append(one)
+    return found
+
+  def _prompt_ids(
+    self, prompt: types.Prompt, context: str, text: str
+  ) -> Sequence[int] | None:
+    """Returns the ids of a teacher's prompt; None if no cut makes it fit."""
+    template = self.templates[context]
+    longest = len(prompt.token_ids) + self.text_tokens
+    kept = len(text)
+    for _ in range(_MAX_CUTS):
+      ids = self.tokenizer.encode_prompt(
+        _inserted(prompt, template.replace(TEXT, _cut(text, kept)))
+      )
+      if len(ids) <= longest:
+        return ids
+      # Keep less than the share that would fit if tokens were equally long.
+      share = self.text_tokens / (len(ids) - len(prompt.token_ids))
+      kept = int(0.9 * share * kept)
+    return None
+
+
+def _cut(text: str, kept: int) -> str:
+  """Returns a text without its middle, so that `kept` characters remain."""
+  if kept >= len(text):
+    return text
+  half = kept // 2
+  return text[:half] + _GAP + text[len(text) - half :]
+
+
+def _inserted(prompt: types.Prompt, text: str) -> str:
+  """Returns a prompt's text with another behind its question."""
+  end = prompt.question_end
+  if not end:
+    return f"{text.strip()}\n\n{prompt.text}"
+  return prompt.text[:end] + text + prompt.text[end:]

@@ -1,0 +1,224 @@
+"""Distillation: losses by definition, packed rows, settings."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny_updates
+from tiny_updates import CONFIG, MODEL, close, init
+
+from azr_jax.config.settings import Invalid
+from azr_jax.learner import distillation, objective, packing, policy_losses
+from azr_jax.learner.distillation import DistillSettings
+from azr_jax.learner.objective import Fixed
+from azr_jax.learner.settings import LearnerSettings
+from azr_jax.models import transformer
+from azr_jax.parallel import mesh as mesh_lib
+
+# Weights of distillation and of the estimator's advantages.
+WEIGHT, POLICY_WEIGHT = 0.5, 0.25
+# All batches have the same shape, so that each loss is compiled once.
+ROWS, ROW, TEACHER_ROW = 6, 28, 48
+
+
+def examples():
+  """Returns sequences of which all but the second have a teacher.
+
+  The teacher's prompt is longer, and the completions have tool output.
+  """
+  rng = np.random.default_rng(1)
+  found = []
+  for number, item in enumerate(tiny_updates.sequences()):
+    mask = item.loss_mask.copy()
+    mask[-3] = False
+    told = rng.integers(1, CONFIG.vocab_size, 2 + number).astype(np.int32)
+    ids = np.concatenate([told, item.token_ids[1:]])
+    found.append(
+      dataclasses.replace(
+        item, loss_mask=mask, teacher_ids=None if number == 1 else ids
+      )
+    )
+  return found
+
+
+def batch_of(items, max_sequences_per_row=32):
+  return packing.pack(
+    items,
+    row_length=ROW,
+    rows_multiple=ROWS,
+    aggregation="sequence_mean",
+    max_sequences_per_row=max_sequences_per_row,
+    teacher_row_length=TEACHER_ROW,
+  )
+
+
+def loss_of(loss, mesh=None, model=MODEL, teacher="policy", top_k=0):
+  settings = LearnerSettings()
+  return objective.make_policy_loss(
+    model,
+    policy_losses.make("clipped", settings),
+    temperature=1.0,
+    chunk_tokens=16,
+    mesh=mesh,
+    distill=distillation.make(
+      model,
+      loss=loss,
+      weight=WEIGHT,
+      policy_weight=POLICY_WEIGHT,
+      teacher=teacher,
+      top_k=top_k,
+      temperature=1.0,
+      chunk_tokens=16,
+      mesh=mesh,
+    ),
+  )
+
+
+@functools.cache
+def gradient_of(loss, mesh=None, model=MODEL, **options):
+  """Returns the jitted gradient of a loss, with the loss and its sums."""
+  loss_fn = loss_of(loss, mesh, model, **options)
+  return jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
+
+
+def logps(params, ids):
+  """Returns log-probabilities [S, V] behind each id but the last."""
+  hidden, _ = MODEL.apply(
+    {"params": params},
+    jnp.asarray(ids[None, :-1]),
+    jnp.arange(len(ids) - 1)[None],
+    jnp.ones((1, len(ids) - 1), jnp.int32),
+  )
+  logits = hidden[0] @ transformer.unembedding(params, CONFIG)
+  return jax.nn.log_softmax(logits)
+
+
+def by_definition(loss, items, params, teacher_params):
+  """Returns the loss of sequences that are read one by one."""
+  total = 0.0
+  for item in items:
+    own = logps(params, item.token_ids)
+    targets = item.token_ids[1:]
+    mask = item.loss_mask[1:]
+    chosen = jnp.take_along_axis(own, targets[:, None], 1)[:, 0]
+    advantages = POLICY_WEIGHT * item.advantage * jnp.ones(len(targets))
+    values = jnp.zeros(len(targets))
+    if item.teacher_ids is not None:
+      # The completion begins at the third id: the same last ids for both.
+      count = len(targets) - 2
+      theirs = logps(teacher_params, item.teacher_ids)[-count:]
+      theirs = jax.lax.stop_gradient(theirs)
+      if loss == "policy_gradient":
+        their = jnp.take_along_axis(theirs, targets[-count:, None], 1)[:, 0]
+        gain = jax.lax.stop_gradient(their - chosen[-count:])
+        advantages = advantages.at[-count:].add(WEIGHT * gain)
+      else:
+        p, q = own[-count:], theirs
+        if loss == "forward_kl":
+          p, q = q, p
+        values = values.at[-count:].set(
+          WEIGHT * jnp.sum(jnp.exp(p) * (p - q), -1)
+        )
+    values = values - advantages * chosen
+    total += jnp.sum(mask * values) / (len(items) * mask.sum())
+  return total
+
+
+@pytest.mark.parametrize(
+  "loss, teacher",
+  [
+    ("reverse_kl", "initial"),
+    ("policy_gradient", "initial"),
+    pytest.param("forward_kl", "policy", marks=pytest.mark.slow),
+  ],
+)
+def test_the_gradient_of_packed_rows_is_that_of_the_definition(loss, teacher):
+  items = examples()
+  params, other = init(jax.random.key(0)), init(jax.random.key(1))
+  batch = batch_of(items)
+  assert batch.segment_ids.max() > 1
+  assert batch.teacher is not None and batch.teacher.segment_ids.max() > 1
+  gradient = gradient_of(loss, teacher=teacher)
+  (value, sums), grads = gradient(params, batch, Fixed(reference=other))
+  read = other if teacher == "initial" else params
+
+  @jax.jit
+  @jax.grad
+  def definition(params):
+    # The policy's loss -A r has the gradient of -A log p.
+    return by_definition(loss, items, params, read)
+
+  close(grads, definition(params))
+  taught = [i.loss_mask.sum() for i in items if i.teacher_ids is not None]
+  assert sums["distill/fraction"] == sum(taught)
+  assert np.isfinite(value)
+
+
+def test_rows_of_any_packing_have_the_same_gradient():
+  items = examples()
+  params = init(jax.random.key(0))
+  gradient = gradient_of("policy_gradient", teacher="initial")
+  fixed = Fixed(reference=init(jax.random.key(1)))
+  packed, apart = (
+    gradient(params, batch_of(items, most), fixed)[1] for most in (32, 1)
+  )
+  close(packed, apart)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["reverse_kl", "policy_gradient"])
+def test_eight_devices_equal_one(loss):
+  """Rows are split over four devices, the vocabulary over two."""
+  items = examples()
+  params = init(jax.random.key(0))
+  batch = batch_of(items)
+  (value, _), grads = gradient_of(loss)(params, batch, Fixed())
+  mesh = mesh_lib.make_mesh({"tensor": 2, "context": 4})
+  shardings = mesh_lib.token_sharding(mesh)
+  placed = jax.tree.map(lambda x: jax.device_put(x, shardings), batch)
+  (other, _), others = gradient_of(loss, mesh)(params, placed, Fixed())
+  np.testing.assert_allclose(other, value, rtol=1e-5)
+  close(grads, others)
+
+
+def test_the_policy_gradient_is_on_average_the_reverse_kl_s():
+  """Each token that may follow is weighted by its probability."""
+  prompt, told = np.array([3, 5], np.int32), np.array([9, 3, 5], np.int32)
+  items = [
+    packing.TrainingExample(
+      np.append(prompt, np.int32(token)),
+      np.arange(3) == 2,
+      0.0,
+      np.zeros(3, np.float32),
+      teacher_ids=np.append(told, np.int32(token)),
+    )
+    for token in range(CONFIG.vocab_size)
+  ]
+  params, other = init(jax.random.key(0)), init(jax.random.key(1))
+  batch = batch_of(items)
+  probabilities = np.exp(logps(params, items[0].token_ids)[-1])
+  weights = batch.loss_mask * probabilities[batch.targets]
+  batch = batch.replace(loss_weights=weights)
+  fixed = Fixed(reference=other)
+  expected, exact = (
+    gradient_of(loss, teacher="initial")(params, batch, fixed)[1]
+    for loss in ("policy_gradient", "reverse_kl")
+  )
+  close(expected, exact)
+
+
+@pytest.mark.parametrize(
+  "changes, key",
+  [
+    ({"top_k": 3, "loss": "policy_gradient"}, "top_k"),
+    ({"policy_weight": 0.0}, "policy_weight"),
+    ({"context": ()}, "context"),
+    ({"feedback_text": "no place"}, "feedback_text"),
+  ],
+)
+def test_settings_without_effect_are_refused(changes, key):
+  with pytest.raises(Invalid, match=f"^{key}=.*: expected"):
+    DistillSettings(**changes)
