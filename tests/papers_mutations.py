@@ -656,8 +656,8 @@ _R1_CI = (
   _of(
     "code_interpreter | figure 15 |",
     file="configs/code_interpreter.py",
-    line='    "model.source": "hf:Qwen/Qwen2.5-14B-Instruct-1M",\n',
-    broken="",
+    line="    start = UNTRAINED[variant] if is_cold else",
+    broken="    start = UNTRAINED[variant] if False else",
     tests="tests/trainer/configs_test.py::test_figures_of_r1_ci",
   ),
   _of(

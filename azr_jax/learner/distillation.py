@@ -67,27 +67,23 @@ class DistillSettings(Settings):
   weight: float = setting(
     0.0,
     "weight of distillation on the model's own samples; 0: none",
-    paper="SDPO: 1",
     minimum=0,
   )
   policy_weight: float = setting(
     1.0,
     "weight of the estimator's advantages beside distillation; 0: none",
-    paper="SDPO: 0; with GRPO, 0.9 and distill.weight=0.1",
     minimum=0,
   )
   loss: str = setting(
     divergences.REVERSE_KL,
     "what pulls the policy to the teacher: a divergence of their "
     "distributions, or advantages of the sampled tokens",
-    paper="SDPO: reverse_kl; jensen_shannon in its code",
     choices=LOSSES,
   )
   top_k: int = setting(
     0,
     "ids of a divergence that count apart from the rest, those most likely "
     "under the policy; 0: the whole vocabulary",
-    paper="SDPO: 20 or 100",
     minimum=0,
     expert=True,
   )
@@ -95,7 +91,6 @@ class DistillSettings(Settings):
     POLICY,
     "weights of the teacher: the policy's own, or those that training started "
     "from",
-    paper="SDPO: a moving average of the policy's",
     choices=TEACHERS,
   )
   context: tuple[str, ...] = setting(
@@ -103,7 +98,6 @@ class DistillSettings(Settings):
     "what the teacher's prompt adds: the grader's feedback, the reference "
     "answer, or a successful response of the group; of several, the first "
     "that a response has",
-    paper="SDPO: success, feedback",
     subset_of=CONTEXTS,
     required=True,
   )
