@@ -131,7 +131,7 @@ def by_definition(loss, items, params, teacher_params):
   "loss, teacher",
   [
     ("reverse_kl", "initial"),
-    ("policy_gradient", "initial"),
+    pytest.param("policy_gradient", "initial", marks=pytest.mark.slow),
     pytest.param("forward_kl", "policy", marks=pytest.mark.slow),
   ],
 )

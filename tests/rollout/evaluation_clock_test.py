@@ -74,7 +74,9 @@ class TwoTurns:
 
   def finish(self, task, replies, is_cut):
     self.ended.append((task["prompt"], len(replies)))
-    return futures.done(CallResult({"reward": 1.0, "metrics": {}}))
+    return futures.done(
+      CallResult({"messages": [], "reward": 1.0, "metrics": {}})
+    )
 
 
 @pytest.fixture(name="training")
