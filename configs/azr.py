@@ -1,6 +1,6 @@
 """Absolute Zero Reasoner (AZR, arXiv 2505.03335), from laptop to 14B.
 
-  python -m azr_jax.train --config=configs/azr.py:tiny --workdir=/tmp/azr
+  python -m azr_jax.train --config=configs/azr.py:tiny --workdir=RUN
 
 | variant | model | expected |
 | --- | --- | --- |

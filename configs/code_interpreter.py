@@ -1,7 +1,7 @@
 """R1-Code-Interpreter (R1-CI, arXiv 2505.21668): answers that run code.
 
   python -m azr_jax.train --config=configs/code_interpreter.py:tiny \\
-      --workdir=/tmp/code
+      --workdir=RUN
 
 | variant | model | questions |
 | --- | --- | --- |

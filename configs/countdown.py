@@ -1,7 +1,7 @@
 """Countdown: RLOO with several ways of choosing prompts (docs/papers.md).
 
   python -m azr_jax.train --config=configs/countdown.py:tiny \\
-      --workdir=/tmp/countdown
+      --workdir=RUN
 
 | variant | prompts |
 | --- | --- |

@@ -2,7 +2,7 @@
 
   python -m azr_jax.train --config=configs/custom.py \\
       --config.custom.data=FILE.jsonl --config.custom.reward=FILE.py:NAME \\
-      --workdir=/tmp/custom
+      --workdir=RUN
 
 | variant | model | data and rewards |
 | --- | --- | --- |

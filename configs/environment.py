@@ -1,7 +1,7 @@
 """Multi-turn environments (docs/guide/environments.md).
 
   python -m azr_jax.train --config=configs/environment.py \\
-      --config.environment.spec=FILE.py:CLASS --workdir=/tmp/environment
+      --config.environment.spec=FILE.py:CLASS --workdir=RUN
 
 | variant | model | environment |
 | --- | --- | --- |

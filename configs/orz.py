@@ -1,6 +1,6 @@
 """Open-Reasoner-Zero (ORZ, arXiv 2503.24290): PPO with a critic.
 
-  python -m azr_jax.train --config=configs/orz.py:tiny --workdir=/tmp/orz
+  python -m azr_jax.train --config=configs/orz.py:tiny --workdir=RUN
 
 | variant | model | problems |
 | --- | --- | --- |

@@ -1,6 +1,6 @@
 """Supervised training: base models for tiny runs, warm starts for larger ones.
 
-  python -m azr_jax.sft --config=configs/sft.py:azr_tiny --workdir=/tmp/sft
+  python -m azr_jax.sft --config=configs/sft.py:azr_tiny --workdir=RUN
 
 | variant | result |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Writes the prompts of the teacher: those of the policy, with more in them.
+"""Adds feedback, an answer or a solution to prompts, for the teacher to read.
 
 The added text stands where the question ends (`types.Prompt.question_end`), or
 in front of the prompt if its end is unknown.
@@ -49,7 +49,7 @@ class TeacherPrompts:
     """Returns the sequences with what the teacher reads of each.
 
     Args:
-      sequences: those of the trajectories that are in the loss, in order.
+      sequences: one per trajectory in the loss, in the same order.
       trajectories: the trajectories of the step.
     """
     successes = self._successes(trajectories)

@@ -58,7 +58,7 @@ class Finding:
 
   Attributes:
     comparison: the claim.
-    seeds: the seeds of the arm, or those of the pairs.
+    seeds: the seeds of the arm; in paired comparisons, of both arms.
     base_seeds: the seeds of the base; () without a base or with pairs.
     items: number of items N.
     difference: mean of arm minus base.

@@ -1,7 +1,7 @@
 """Gemma 3 with a vision tower (4B, 12B, 27B): the fields of its text decoder.
 
-Its config.json has those of the decoder, `gemma3.py`'s, in `text_config`. The
-rest describes images, which nothing here reads.
+In config.json, `text_config` holds the fields of `gemma3.py`. The rest
+describes images, which nothing here reads.
 """
 
 from typing import Any
