@@ -65,8 +65,14 @@ def test_half_solved_proposals_earn_learnability(played):
   for t in collected.trajectories:
     if t.group_id[1] == "propose":
       assert t.reward == 0.5  # 1 - 2/4
+      assert not t.reference
     else:
       assert t.reward == 1.0
+      # What the task's prompt hides.
+      task, kind = t.prompt.task, t.group_id[0]
+      hidden = {"induction": "code", "abduction": "input"}.get(kind, "output")
+      assert t.reference == getattr(task, hidden)
+    assert not t.feedback
   assert collected.metrics["learnability/azr/induction/mean"] == 0.5
   histogram = [
     collected.metrics[f"learnability/azr/induction/solved_{k}_of_4"]

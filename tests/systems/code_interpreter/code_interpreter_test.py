@@ -208,6 +208,9 @@ def test_conversations_become_trajectories_with_their_rewards(make):
     rewards = [t.reward for t in collected.trajectories[first : first + 4]]
     # An answer in the tool output does not count.
     assert rewards == pytest.approx([1.1, 1.1, 0.1, -0.1])
+    group = collected.trajectories[first : first + 4]
+    assert ["wrong" in t.feedback for t in group] == [False, False, True, True]
+    assert {t.reference for t in group} == {str(group[0].prompt.task.reference)}
   metrics = collected.metrics
   assert metrics["correct/code_interpreter/solve/mean"] == 0.5
   assert metrics["correct_by_task/gym/gcd"] == 0.5
