@@ -34,13 +34,11 @@ SHAPE = dict(
   num_experts_per_tok=2,
   tie_word_embeddings=False,
 )
-CONFIGS = {
-  "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
-    **SHAPE, num_experts=4, moe_intermediate_size=24, norm_topk_prob=True
+FIELDS = {
+  "qwen3_moe": dict(
+    num_experts=4, moe_intermediate_size=24, norm_topk_prob=True
   ),
-  "gpt_oss": lambda: transformers.GptOssConfig(
-    **SHAPE, num_local_experts=4, intermediate_size=24
-  ),
+  "gpt_oss": dict(num_local_experts=4, intermediate_size=24),
 }
 PARAMETERS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 TOKENS = np.random.default_rng(0).integers(0, 256, (2, 24))
@@ -81,9 +79,10 @@ def base(request, tmp_path_factory):
   import torch
 
   torch.manual_seed(0)
-  model = transformers.AutoModelForCausalLM.from_config(
-    CONFIGS[request.param]()
+  config = transformers.AutoConfig.for_model(
+    request.param, **SHAPE, **FIELDS[request.param]
   )
+  model = transformers.AutoModelForCausalLM.from_config(config)
   with torch.no_grad():
     for name, parameter in model.named_parameters():
       if "experts" in name or "router" in name or "mlp.gate" in name:
