@@ -66,7 +66,9 @@ def fields(lora: Lora, config: ModelConfig) -> dict[str, Any]:
   }
 
 
-def read_fields(found: Mapping[str, Any], lora: Lora) -> tuple[Any, int]:
+def read_fields(
+  found: Mapping[str, Any], lora: Lora
+) -> tuple[tuple[str, ...], int]:
   """Returns the adapted projections of experts and the rank of their adapters.
 
   Args:
@@ -77,29 +79,28 @@ def read_fields(found: Mapping[str, Any], lora: Lora) -> tuple[Any, int]:
     Refusal: the file adapts other parameters, or experts have another alpha or
       different ranks.
   """
-  named = {_short(str(name)): name for name in found["target_parameters"]}
-  if not {*named} <= {*_TARGETS}:
+  named = {_short(str(name)) for name in found["target_parameters"]}
+  if not named <= {*_TARGETS}:
     raise user_files.Refusal(
       f"has target_parameters={found['target_parameters']!r}: expected some of "
       f"{[*_TARGETS]}"
     )
-  patterns = [
+  ranks, alphas = (
     {_short(key): value for key, value in (found.get(name) or {}).items()}
     for name in PATTERNS
-  ]
-  ranks, alphas = patterns
-  is_uniform = {*ranks, *alphas} <= {*_TARGETS}
-  needed = set()
+  )
+  expert_ranks = set()
   for name in named:
     rank = int(ranks.get(name, lora.rank))
     alpha = float(alphas.get(name, lora.alpha))
-    # Our scale of adapters of some rank is `lora.alpha` over the rank.
-    shares = 2 if name == _GATE_UP and alpha != lora.alpha else 1
-    needed.add(rank // shares)
+    # Gate and up apart have half of the rank each, and the same scale.
+    parts = 2 if name == _GATE_UP and alpha != lora.alpha else 1
     scale = Lora(rank, alpha, lora.rank_stabilized).scale
-    is_uniform &= rank % shares == 0
-    is_uniform &= math.isclose(scale, lora.scale_of(max(1, rank // shares)))
-  if not is_uniform or len(needed) != 1:
+    is_ours = rank >= parts and rank % parts == 0
+    is_ours = is_ours and math.isclose(scale, lora.scale_of(rank // parts))
+    expert_ranks.add(rank // parts if is_ours else 0)
+  is_ours = {*ranks, *alphas} <= {*_TARGETS}
+  if not is_ours or 0 in expert_ranks or len(expert_ranks) != 1:
     stated = ", ".join(f"{name}={found.get(name)!r}" for name in PATTERNS)
     raise user_files.Refusal(
       f"has {stated}: expected one rank for the parameters of experts, or "
@@ -109,7 +110,7 @@ def read_fields(found: Mapping[str, Any], lora: Lora) -> tuple[Any, int]:
   targets = tuple(
     t for name in _TARGETS if name in named for t in _TARGETS[name]
   )
-  return targets, needed.pop()
+  return targets, expert_ranks.pop()
 
 
 def _short(key: str) -> str:
