@@ -433,7 +433,11 @@ def test_kills_change_no_metric(files, tmp_path, staleness):
   assert training.metrics_of(cut) == training.metrics_of(whole)
 
 
-EXPERTS = {"model.source": "random:moe-tiny", "rollout.max_staleness": 1}
+EXPERTS = {
+  "model.source": "random:moe-tiny",
+  "rollout.max_staleness": 1,
+  "rollout.prompt_buckets": (96,),
+}
 
 
 @pytest.mark.slow

@@ -206,6 +206,15 @@ def test_adapters_of_experts_are_small_and_merge(
     transformer.abstract_params(stacked)
 
 
+@pytest.mark.parametrize(
+  "name, rank", [("qwen3-30b-a3b", 4), ("gpt-oss-20b", 8), ("moe-tiny", 16)]
+)
+def test_the_experts_of_a_token_share_the_rank(name, rank):
+  experts = present(presets.PRESETS[name].experts)
+  assert Lora(32, 32.0).rank_in(experts) == rank
+  assert Lora(1, 32.0).rank_in(experts) == 1
+
+
 def test_kernels_are_quantized_layer_by_layer_on_loading(tmp_path):
   """Loading yields the bits and shardings that quantizing all at once does."""
   params = drawn(MODEL)

@@ -13,6 +13,7 @@ import transformers
 from azr_jax.models import adapters, load, peft_experts, peft_io, transformer
 from azr_jax.models.adapters import Lora
 from azr_jax.models.config import ExpertShape
+from azr_jax.models.settings import LoraSettings
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.parallel.settings import ShardingSettings
 from tests import rollout_model
@@ -190,6 +191,10 @@ def test_an_adapter_of_the_usual_rank_starts_a_run(tmp_path, monkeypatch):
   source = load.ModelSource(CONFIG, rollout_model.ByteTokenizer(), no_params)
   monkeypatch.setattr(load, "resolve", lambda *_: source)
   assert load._from_adapter(tmp_path, "unused").lora == OURS
+  other = dataclasses.replace(OURS, expert_rank=3)
+  saved(tmp_path, other)
+  assert load._from_adapter(tmp_path, "unused").lora == other
+  assert LoraSettings.describing(other).adapters == other
 
 
 @pytest.mark.parametrize(
