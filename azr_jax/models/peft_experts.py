@@ -54,15 +54,12 @@ def fields(lora: Lora, config: ModelConfig) -> dict[str, Any]:
   rank = lora.rank_in(config.experts)
   # Twice the rank with the same scale.
   double = math.sqrt(2) if lora.rank_stabilized else 2
-  ranks, alphas = {_GATE_UP: 2 * rank, _DOWN: rank}, {_GATE_UP: double}
+  ranks = {_GATE_UP: 2 * rank, _DOWN: rank}
+  alphas = {_GATE_UP: double * lora.alpha}
   return {
     "target_parameters": used,
     "rank_pattern": {name: ranks[name] for name in used},
-    "alpha_pattern": {
-      name: lora.alpha * factor
-      for name, factor in alphas.items()
-      if name in used
-    },
+    "alpha_pattern": {name: alphas[name] for name in used if name in alphas},
   }
 
 
