@@ -171,6 +171,14 @@ def submit_induction_task(
   return _submit(executor, code, tuple(inputs), _judge_by(make_task))
 
 
+def submit_again(executor: Executor, task: Task) -> ValidationFuture:
+  """Starts validating a triplet or an induction task of a file."""
+  if isinstance(task, InductionTask):
+    return submit_induction_task(executor, task.code, task.inputs, task.message)
+  assert isinstance(task, Triplet)
+  return submit_triplet(executor, task.code, task.input)
+
+
 # Maps the inputs (all literals) and the program's result to a task or rejection
 # (or to the future of one).
 _Judge = Callable[

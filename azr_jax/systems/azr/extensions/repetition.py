@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.tasks.programs.task import InductionTask, Task
+from azr_jax.tasks.programs.task import Environment, InductionTask, Task, Triplet
 
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 # The maximum n-gram order of BLEU.
@@ -82,7 +82,9 @@ def text(task: Task) -> str:
   """Returns the part of a task that the proposer wrote."""
   if isinstance(task, InductionTask):
     return "\n".join((*task.inputs, task.message))
-  return f"{task.code}\n{task.input}"
+  assert isinstance(task, Triplet | Environment)
+  written = task.input if isinstance(task, Triplet) else task.message
+  return f"{task.code}\n{written}"
 
 
 def cluster_sizes(texts: Sequence[str], distance: float) -> list[int]:
