@@ -6,7 +6,6 @@ Each completion is parsed and validated while others are still being sampled.
 import dataclasses
 import functools
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import rewards, solver
 from azr_jax.systems.azr.calls import AZRCall
-from azr_jax.systems.azr.extensions import composite, rewriting
+from azr_jax.systems.azr.extensions import composite, repetition, rewriting
 from azr_jax.tasks.programs import environments, parsing, validation
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.buffer import TaskBuffer
@@ -330,7 +329,7 @@ def _proposal(
   task_type: str,
   prompt: types.Prompt,
   completion: types.Completion,
-  outcome: Task | tuple[Instance, ...] | validation.Rejection,
+  outcome: validation.Verdict,
   prompt_builder: PromptBuilder,
 ) -> Proposal:
   """Returns the proposal of a response; rejects tasks too long for a prompt."""
@@ -338,9 +337,11 @@ def _proposal(
   if isinstance(outcome, validation.Rejection):
     rejection = outcome.reason
   else:
+    solved: tuple[Task, ...]
     if isinstance(outcome, tuple):
-      instances = outcome
-    solved = instances or (outcome,)
+      solved = instances = outcome
+    else:
+      solved = (outcome,)
     prompts = [
       solver.solve_prompt(policy, task_type, one, prompt_builder)
       for one in solved
@@ -371,13 +372,16 @@ def _submit_validation(
   strip: Collection[str],
   instances: int,
   novelty: float,
-) -> "Future[Task | tuple[Instance, ...] | validation.Rejection]":
+) -> validation.ValidationFuture:
   """Parses a proposal and submits its validation."""
   if task_type == ENVIRONMENT:
     proposed = parsing.parse_environment_proposal(response)
     if proposed is None:
       return futures.done(validation.Rejection("format"))
-    if not environments.is_novel(proposed[0], shown.references, novelty):
+    if any(
+      repetition.distance_to(proposed[0], known) < novelty
+      for known in shown.references
+    ):
       return futures.done(validation.Rejection("duplicate"))
     return environments.submit(executor, *proposed, instances)
   if task_type == INDUCTION:

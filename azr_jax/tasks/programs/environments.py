@@ -11,8 +11,8 @@ environment is rejected with one of these reasons:
 
 | reason | the proposal |
 | --- | --- |
-| `error`, `timeout`, `blocked`, `nondeterministic` | raises, or breaks a rule of
-  the executor |
+| `error`, `timeout`, `blocked`, `nondeterministic` | raises, takes too long,
+  uses a forbidden module, or changes between runs |
 | `no_output` | has an instance or answer that is None |
 | `oversize` | has a text that is too long for a prompt |
 | `instance` | has an instance or answer that has no literal |
@@ -48,6 +48,7 @@ from azr_jax.tasks.programs.validation import (
   MAX_CODE_CHARS,
   MAX_VALUE_CHARS,
   Rejection,
+  ValidationFuture,
 )
 
 GENERATE, SOLVE, SCORE = FUNCTIONS = ("generate", "solve", "score")
@@ -59,16 +60,18 @@ MIN_INSTANCES = 8
 _MAX_REPEATED = 0.25
 # Share of wrong answers with full marks from which on a score is lenient.
 _LENIENT = 0.5
-_SEED_BITS = 31
+# Seeds are below this number.
+MAX_SEED = 1 << 31
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-_Drawn = Future[tuple[Instance, ...] | Rejection]
 _Texts = tuple[str, ...]
 _Scores = tuple[float | None, ...]
 
 
-def submit(executor: Executor, code: str, message: str, count: int) -> _Drawn:
+def submit(
+  executor: Executor, code: str, message: str, count: int
+) -> ValidationFuture:
   """Starts validating a proposed environment.
 
   The seeds of its instances follow from its text, so that the same proposal
@@ -89,14 +92,14 @@ def submit(executor: Executor, code: str, message: str, count: int) -> _Drawn:
   count = max(count, MIN_INSTANCES)
   seeds = _seeds(f"{code}\n{message}", count)
 
-  def solved(values: Sequence[str]) -> _Drawn:
+  def solved(values: Sequence[str]) -> ValidationFuture:
     if len(set(values)) < (1 - _MAX_REPEATED) * len(values):
       return futures.done(Rejection("constant"))
     distinct = tuple(dict.fromkeys(values))
     answers = _run(executor, code, SOLVE, distinct, _texts)
     return _unless_rejected(answers, lambda a: scored(distinct, a))
 
-  def scored(values: Sequence[str], answers: Sequence[str]) -> _Drawn:
+  def scored(values: Sequence[str], answers: Sequence[str]) -> ValidationFuture:
     if len(set(answers)) < 2:
       return futures.done(Rejection("constant"))
     verdict = _submit_scores(executor, code, values, answers)
@@ -195,12 +198,13 @@ def _submit_scores(
   def read(
     scores: "tuple[_Scores | Rejection, ...]",
   ) -> Rejection | None:
-    of_right, of_wrong = scores
     for found in scores:
       if isinstance(found, Rejection):
         return found
       if None in found:
         return Rejection("score")
+    of_right, of_wrong = scores
+    assert not isinstance(of_right, Rejection)
     assert not isinstance(of_wrong, Rejection)
     if any(score != 1 for score in of_right):
       return Rejection("oracle")
@@ -306,8 +310,7 @@ def _score(text: str | None) -> float | None:
 def _seeds(text: str, count: int) -> list[int]:
   """Returns seeds that follow from a text."""
   return [
-    int(_digest(text, str(number)), 16) % 2**_SEED_BITS
-    for number in range(count)
+    int(_digest(text, str(number)), 16) % MAX_SEED for number in range(count)
   ]
 
 

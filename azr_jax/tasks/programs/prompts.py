@@ -211,7 +211,9 @@ def propose_triplet_prompt(
       others = _show(list(triplets.values()), outputs=False)
       return wrap(f"{goal}\n{others}", COMPACT), e.plan, answer
 
-    return short_prompt(f"{goal}\n{shown}{to_use}", prompt_format, map(exchange, EXEMPLARS))
+    return short_prompt(
+      f"{goal}\n{shown}{to_use}", prompt_format, map(exchange, EXEMPLARS)
+    )
   is_error = task_type == ERROR_DEDUCTION
   rules = filled_rules(_ERROR_RULES if is_error else _PROGRAM_RULES, limit_s)
   if components:
@@ -299,7 +301,9 @@ def solve_deduction_prompt(
       prompt = solve_deduction_prompt(e.code, e.inputs[0], COMPACT)
       return prompt, e.forward, fence("output", e.outputs[0])
 
-    return short_prompt(f"Find the output.\n{task}", prompt_format, map(exchange, EXEMPLARS))
+    return short_prompt(
+      f"Find the output.\n{task}", prompt_format, map(exchange, EXEMPLARS)
+    )
   return wrap(
     f"""Work out, step by step, what the program returns for the input.
 Answer with one literal in an output fence; several returned values are one \
@@ -323,7 +327,9 @@ def solve_error_prompt(
       prompt = solve_error_prompt(e.code, e.failing, COMPACT)
       return prompt, e.failure, fence("output", e.error)
 
-    return short_prompt(f"Find the error.\n{task}", prompt_format, map(exchange, EXEMPLARS))
+    return short_prompt(
+      f"Find the error.\n{task}", prompt_format, map(exchange, EXEMPLARS)
+    )
   return wrap(
     f"""Work out, step by step, which exception the program raises.
 Answer with the name of its class, and no message, in an output fence.
@@ -349,7 +355,9 @@ def solve_abduction_prompt(
       prompt = solve_abduction_prompt(e.code, e.outputs[0], COMPACT)
       return prompt, e.backward, fence("input", e.abduced)
 
-    return short_prompt(f"Find an input.\n{task}", prompt_format, map(exchange, EXEMPLARS))
+    return short_prompt(
+      f"Find an input.\n{task}", prompt_format, map(exchange, EXEMPLARS)
+    )
   return wrap(
     f"""Find, step by step, an input for which the program returns the output.
 Any input that gives this output is right. Answer with the arguments of one \
@@ -388,7 +396,9 @@ def solve_induction_prompt(
       prompt = solve_induction_prompt(*shown, e.message, COMPACT)
       return prompt, e.rule, fence("python", e.code)
 
-    return short_prompt(f"Write the program.\n{task}", prompt_format, map(exchange, EXEMPLARS))
+    return short_prompt(
+      f"Write the program.\n{task}", prompt_format, map(exchange, EXEMPLARS)
+    )
   return wrap(
     f"""Write the program that turns these inputs into these outputs.
 It will be run on further inputs that you do not see and must be right on \
