@@ -36,6 +36,7 @@ from typing import TypeVar
 
 from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.grading import literals
+from azr_jax.grading import values as values_lib
 from azr_jax.grading.outcome import Outcome
 from azr_jax.grading.programs import MAX_ANSWER_CHARS
 from azr_jax.tasks.programs.task import (
@@ -58,6 +59,8 @@ FORBIDDEN = tuple(name for name in FORBIDDEN_MODULES if name != "random")
 MIN_INSTANCES = 8
 # Largest share of instances that repeat another.
 _MAX_REPEATED = 0.25
+# Distinct instances that say what an environment does.
+_COMPARED = int((1 - _MAX_REPEATED) * MIN_INSTANCES)
 # Share of wrong answers with full marks from which on a score is lenient.
 _LENIENT = 0.5
 # Seeds are below this number.
@@ -74,8 +77,8 @@ def submit(
 ) -> ValidationFuture:
   """Starts validating a proposed environment.
 
-  The seeds of its instances follow from its text, so that the same proposal
-  always has the same instances, and no proposal can foresee them.
+  All proposals get the same seeds, so that those that do the same have the same
+  instances and answers.
 
   Args:
     executor: the executor that runs the program.
@@ -90,7 +93,6 @@ def submit(
   if len(code) > MAX_CODE_CHARS or len(message) > MAX_VALUE_CHARS:
     return futures.done(Rejection("oversize"))
   count = max(count, MIN_INSTANCES)
-  seeds = _seeds(f"{code}\n{message}", count)
 
   def solved(values: Sequence[str]) -> ValidationFuture:
     if len(set(values)) < (1 - _MAX_REPEATED) * len(values):
@@ -103,14 +105,14 @@ def submit(
     if len(set(answers)) < 2:
       return futures.done(Rejection("constant"))
     verdict = _submit_scores(executor, code, values, answers)
-    environment = Environment(code, message, _digest(*values, *answers))
+    environment = Environment(code, message, _behavior(values, answers))
     instances = tuple(
       Instance(environment, value, answer)
       for value, answer in zip(values, answers, strict=True)
     )
     return futures.then(verdict, lambda found: found or instances)
 
-  values = _run(executor, code, GENERATE, [*map(str, seeds)], _texts)
+  values = _run(executor, code, GENERATE, _seeds(count), _texts)
   return _unless_rejected(values, solved)
 
 
@@ -299,7 +301,7 @@ def _scores(result: Result) -> _Scores | Rejection:
 def _score(text: str | None) -> float | None:
   """Returns a score; None if it is no number from 0 to 1."""
   try:
-    value = literals.literal_value(text or "")
+    value = values_lib.plain_value(literals.typed_key(text or ""))
   except literals.ParseError:
     return None
   if isinstance(value, bool | int | float) and 0 <= value <= 1:
@@ -307,11 +309,15 @@ def _score(text: str | None) -> float | None:
   return None
 
 
-def _seeds(text: str, count: int) -> list[int]:
-  """Returns seeds that follow from a text."""
+def _seeds(count: int) -> list[str]:
+  """Returns the seeds of validation, which are large and without a pattern."""
   return [
-    int(_digest(text, str(number)), 16) % MAX_SEED for number in range(count)
+    str(int(_digest(str(number)), 16) % MAX_SEED) for number in range(count)
   ]
+
+
+def _behavior(values: Sequence[str], answers: Sequence[str]) -> str:
+  return _digest(*values[:_COMPARED], *answers[:_COMPARED])
 
 
 def _digest(*texts: str) -> str:
