@@ -2,6 +2,7 @@
 
 import hostile_environments as hostile
 import pytest
+from typed import instance_of
 
 from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
@@ -59,7 +60,9 @@ def test_what_does_the_same_has_the_same_behavior(executor):
     score="def score(instance, answer):\n  return answer == min(instance)",
   )
   drawn = [
-    environments.submit(executor, code, message, count).result()
+    instance_of(
+      tuple, environments.submit(executor, code, message, count).result()
+    )
     for code, message, count in (
       (hostile.code(), "a", 12),
       (renamed, "b", 8),
