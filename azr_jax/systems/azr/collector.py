@@ -22,11 +22,11 @@ from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.rewards import Solved
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
-from azr_jax.tasks.programs.task import Environment, Instance, Task
+from azr_jax.tasks.programs.task import EnvironmentTask, Instance, Task
 
 # Draws an instance of an environment, given an episode's index; None if its
 # program fails.
-DrawInstance = Callable[[int, Environment], Awaitable[Instance | None]]
+DrawInstance = Callable[[int, EnvironmentTask], Awaitable[Instance | None]]
 # Bits of an episode's index in the prompt numbers of its rollouts.
 _INDEX_BITS = 20
 
@@ -143,7 +143,7 @@ class EpisodeCollector:
     """Samples a solution of a task."""
     if not self._uses_solutions or task is None:
       return
-    if isinstance(task, Environment):
+    if isinstance(task, EnvironmentTask):
       is_new = task is episode.proposal.task
       task = (
         episode.proposal.instances[-1]

@@ -25,7 +25,7 @@ from azr_jax.tasks.programs import parsing
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   INDUCTION,
-  Environment,
+  EnvironmentTask,
   InductionTask,
   Instance,
   Task,
@@ -126,7 +126,7 @@ async def measure(jobs: SharedJobs, proposal: Proposal) -> None:
   Induction proposals contain none and are skipped. Components of composite
   programs are excluded.
   """
-  if isinstance(proposal.task, Triplet | Environment):
+  if isinstance(proposal.task, Triplet | EnvironmentTask):
     shown = proposal.prompt.task
     code = composite.without_components(proposal.task.code, shown.components)
     arguments = code, list(shown.references)
@@ -163,7 +163,7 @@ def _answers(task_type: str, task: Task) -> Sequence[str]:
     return ()
   if isinstance(task, InductionTask):
     return task.outputs
-  if isinstance(task, Environment):
+  if isinstance(task, EnvironmentTask):
     return (task.behavior,)
   if isinstance(task, Instance):
     return (task.answer,)

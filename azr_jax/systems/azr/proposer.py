@@ -27,7 +27,7 @@ from azr_jax.tasks.programs.task import (
   INDUCTION,
   ZERO_ERROR_TRIPLET,
   ZERO_TRIPLET,
-  Environment,
+  EnvironmentTask,
   Instance,
   Task,
   Triplet,
@@ -207,7 +207,7 @@ class Proposer:
   ) -> types.Prompt:
     """Returns a prompt that asks for an environment and shows up to `count`."""
     drawn = self._drawn(buffer, count, rng)
-    shown = [task for task in drawn if isinstance(task, Environment)]
+    shown = [task for task in drawn if isinstance(task, EnvironmentTask)]
     return policy.prompt(
       self._prompt_builder.propose_environment(shown),
       task=PromptPrograms(tuple(one.code for one in shown)),

@@ -50,7 +50,7 @@ from azr_jax.tasks.programs.task import (
   INDUCTION,
   ZERO_ERROR_TRIPLET,
   ZERO_TRIPLET,
-  Environment,
+  EnvironmentTask,
   InductionTask,
   Task,
   Triplet,
@@ -264,7 +264,7 @@ class Seeding:
     and stripping changes them.
     """
     for seed in self._seeds[kind].tasks():
-      if isinstance(seed, Environment):  # Its instances are drawn later.
+      if isinstance(seed, EnvironmentTask):  # Its instances are drawn later.
         buffer.add(seed, SEED_STEP)
         continue
       prompt = solver.solve_prompt(
@@ -278,7 +278,7 @@ def _submit(
   executor: Executor, kind: str, task: Task
 ) -> validation.ValidationFuture:
   """Submits the validation of a task without its comments and globals."""
-  if isinstance(task, Environment):
+  if isinstance(task, EnvironmentTask):
     return environments.submit(
       executor, task.code, task.message, environments.MIN_INSTANCES
     )

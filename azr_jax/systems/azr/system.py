@@ -56,7 +56,7 @@ from azr_jax.tasks.programs.task import (
   ENVIRONMENT,
   PROPOSE,
   SOLVE,
-  Environment,
+  EnvironmentTask,
   Instance,
   Task,
 )
@@ -304,7 +304,7 @@ class AZR(System):
     return tasks
 
   async def _draw_instance(
-    self, step: int, index: int, environment: Environment
+    self, step: int, index: int, environment: EnvironmentTask
   ) -> Instance | None:
     """Draws an instance of a buffered environment for an episode."""
     rng = streams.generator(self.context.seed, Purpose.INSTANCES, step, index)

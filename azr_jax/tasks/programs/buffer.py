@@ -38,7 +38,7 @@ from azr_jax.executor import literals
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.program_key import program_key
 from azr_jax.tasks.programs.task import (
-  Environment,
+  EnvironmentTask,
   InductionTask,
   Instance,
   Task,
@@ -324,7 +324,7 @@ def task_key(task: Task) -> str:
 
   Environments are alike if they do the same.
   """
-  if isinstance(task, Environment):
+  if isinstance(task, EnvironmentTask):
     return task.behavior
   assert not isinstance(task, Instance), "buffers hold environments"
   if isinstance(task, InductionTask):

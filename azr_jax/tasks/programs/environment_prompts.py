@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from azr_jax.tasks.programs import prompts
 from azr_jax.tasks.programs.environments import FORBIDDEN
 from azr_jax.tasks.programs.prompts import COMPACT, FULL, fence
-from azr_jax.tasks.programs.task import Environment, Instance
+from azr_jax.tasks.programs.task import EnvironmentTask, Instance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,13 +14,13 @@ class EnvironmentExemplar:
   """An environment with the responses of its proposer and a solver.
 
   Attributes:
-    environment: the environment.
+    environment: what the proposer answers.
     plan: the proposer's thinking.
     instance: one of its instances, with the answer.
     thinking: the solver's thinking, from the instance to the answer.
   """
 
-  environment: Environment
+  environment: EnvironmentTask
   plan: str
   instance: Instance
   thinking: str
@@ -29,7 +29,7 @@ class EnvironmentExemplar:
 def _exemplar(
   message: str, code: str, plan: str, value: str, answer: str, thinking: str
 ) -> EnvironmentExemplar:
-  environment = Environment(code, message, "")
+  environment = EnvironmentTask(code, message, "")
   instance = Instance(environment, value, answer)
   return EnvironmentExemplar(environment, plan, instance, thinking)
 
@@ -90,7 +90,7 @@ TIME_RULE\
 
 
 def propose(
-  references: Sequence[Environment],
+  references: Sequence[EnvironmentTask],
   prompt_format: str,
   limit_s: float | None = None,
 ) -> str:
@@ -134,7 +134,7 @@ Known tasks:
   )
 
 
-def show(environments: Sequence[Environment]) -> str:
+def show(environments: Sequence[EnvironmentTask]) -> str:
   """Returns programs and messages in labelled fences."""
   return "\n".join(
     f"{fence('python', one.code)}\n{fence('message', one.message)}"

@@ -41,7 +41,7 @@ from azr_jax.grading.outcome import Outcome
 from azr_jax.grading.programs import MAX_ANSWER_CHARS
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
-  Environment,
+  EnvironmentTask,
   Instance,
 )
 from azr_jax.tasks.programs.validation import (
@@ -105,7 +105,7 @@ def submit(
     if len(set(answers)) < 2:
       return futures.done(Rejection("constant"))
     verdict = _submit_scores(executor, code, values, answers)
-    environment = Environment(code, message, _behavior(values, answers))
+    environment = EnvironmentTask(code, message, _behavior(values, answers))
     instances = tuple(
       Instance(environment, value, answer)
       for value, answer in zip(values, answers, strict=True)
@@ -117,7 +117,7 @@ def submit(
 
 
 def submit_instance(
-  executor: Executor, environment: Environment, seed: int
+  executor: Executor, environment: EnvironmentTask, seed: int
 ) -> "Future[Instance | None]":
   """Starts drawing an instance; None if the program fails for this seed.
 

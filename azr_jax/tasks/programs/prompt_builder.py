@@ -15,7 +15,7 @@ from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
   PROPOSE,
   SOLVE,
-  Environment,
+  EnvironmentTask,
   InductionTask,
   Instance,
   Task,
@@ -89,7 +89,7 @@ class PromptBuilder:
       )
     )
 
-  def propose_environment(self, references: Sequence[Environment]) -> str:
+  def propose_environment(self, references: Sequence[EnvironmentTask]) -> str:
     """Returns a prompt that asks for an environment."""
     limit_s = self.proposer_timeout_s
     if self.custom_templates is None:

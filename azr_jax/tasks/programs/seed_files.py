@@ -23,7 +23,7 @@ from azr_jax.tasks import records
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
-  Environment,
+  EnvironmentTask,
   InductionTask,
   Task,
   Triplet,
@@ -84,7 +84,7 @@ def _seeds(spec: str, rows: Iterable[Any]) -> Iterable[SeedTask]:
 def _seed(row: Mapping[str, Any]) -> SeedTask:
   if row.get("kind") == ENVIRONMENTS:
     code, message = str(row["code"]), str(row["message"])
-    return SeedTask(ENVIRONMENTS, Environment(code, message, ""))
+    return SeedTask(ENVIRONMENTS, EnvironmentTask(code, message, ""))
   if "message" in row:
     inputs = tuple(map(str, row["inputs"]))
     message = str(row["message"])

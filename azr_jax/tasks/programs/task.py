@@ -61,7 +61,7 @@ class InductionTask:
 
 
 @dataclasses.dataclass(frozen=True)
-class Environment:
+class EnvironmentTask:
   """A program that makes the instances of a task, solves and scores them.
 
   Attributes:
@@ -82,12 +82,12 @@ class Instance:
   """One instance of an environment, which a solver gets.
 
   Attributes:
-    environment: the environment.
+    environment: what made it.
     value: the text of the value of `generate`.
     answer: the text of the value of `solve`. Other answers may be right, too.
   """
 
-  environment: Environment
+  environment: EnvironmentTask
   value: str
   answer: str
 
@@ -97,7 +97,7 @@ class Instance:
     return self.environment.code
 
 
-Task = Triplet | InductionTask | Environment | Instance
+Task = Triplet | InductionTask | EnvironmentTask | Instance
 
 # The only task that self-play starts from (AZR, figure 5).
 ZERO_TRIPLET = Triplet(
@@ -132,10 +132,12 @@ def to_json(task: Task) -> dict[str, Any]:
 def from_json(record: dict[str, Any]) -> Task:
   """Restores a task from the result of `to_json`."""
   if "environment" in record:
-    environment = Environment(**record["environment"])
+    environment = EnvironmentTask(**record["environment"])
     return Instance(environment, record["value"], record["answer"])
   if "behavior" in record:
-    return Environment(record["code"], record["message"], record["behavior"])
+    return EnvironmentTask(
+      record["code"], record["message"], record["behavior"]
+    )
   if "message" in record:
     return InductionTask(
       code=record["code"],

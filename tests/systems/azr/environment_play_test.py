@@ -10,7 +10,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.system import AZR
-from azr_jax.tasks.programs.task import Environment, Instance
+from azr_jax.tasks.programs.task import EnvironmentTask, Instance
 
 CODE = """import random
 
@@ -75,7 +75,7 @@ def test_each_rollout_gets_an_instance_of_its_own(played):
   ]
   assert rate == 0.5
   newest = system.buffers["environment"].from_step(1)
-  assert [instance_of(Environment, t).message for t in newest] == [
+  assert [instance_of(EnvironmentTask, t).message for t in newest] == [
     one.environment.message for one in dict.fromkeys(learned[::4])
   ]
 
@@ -134,7 +134,7 @@ def test_buffers_and_starts_are_restored(played, context):
   other.load_state_dict(system.state_dict())
   tasks = system.buffers["environment"].tasks()
   assert other.buffers["environment"].tasks() == tasks
-  assert all(isinstance(task, Environment) for task in tasks)
+  assert all(isinstance(task, EnvironmentTask) for task in tasks)
 
 
 def test_votes_and_pauses_are_refused():

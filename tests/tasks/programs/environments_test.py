@@ -96,7 +96,7 @@ def test_what_does_the_same_has_the_same_behavior(executor):
 )
 def test_an_answer_is_a_literal_with_full_marks(executor, answer, outcome):
   instance = environments.Instance(
-    environments.Environment(hostile.code(), "", ""), "[4, 9]", "9"
+    environments.EnvironmentTask(hostile.code(), "", ""), "[4, 9]", "9"
   )
   graded = environments.submit_grading(executor, instance, answer)
   assert graded.result() is outcome
@@ -105,7 +105,9 @@ def test_an_answer_is_a_literal_with_full_marks(executor, answer, outcome):
 def test_a_scorer_that_hangs_on_an_answer_is_undecided(executor):
   score = "def score(instance, answer):\n  while answer > 5: pass\n  return 1"
   instance = environments.Instance(
-    environments.Environment(hostile.code(score=score), "", ""), "[4, 9]", "9"
+    environments.EnvironmentTask(hostile.code(score=score), "", ""),
+    "[4, 9]",
+    "9",
   )
   graded = environments.submit_grading(executor, instance, "9")
   assert graded.result() is Outcome.TIMEOUT
@@ -113,7 +115,7 @@ def test_a_scorer_that_hangs_on_an_answer_is_undecided(executor):
 
 def test_a_failing_seed_draws_nothing(executor):
   code = hostile.code(generate="def generate(seed):\n  return [4 // seed, 1]")
-  environment = environments.Environment(code, "", "")
+  environment = environments.EnvironmentTask(code, "", "")
   draw = environments.submit_instance
   assert draw(executor, environment, 0).result() is None
   found = draw(executor, environment, 2).result()

@@ -23,7 +23,7 @@ import scipy
 
 from azr_jax.config.settings import Settings, setting
 from azr_jax.tasks.programs.task import (
-  Environment,
+  EnvironmentTask,
   InductionTask,
   Task,
   Triplet,
@@ -87,7 +87,7 @@ def text(task: Task) -> str:
   """Returns the part of a task that the proposer wrote."""
   if isinstance(task, InductionTask):
     return "\n".join((*task.inputs, task.message))
-  assert isinstance(task, Triplet | Environment)
+  assert isinstance(task, Triplet | EnvironmentTask)
   written = task.input if isinstance(task, Triplet) else task.message
   return f"{task.code}\n{written}"
 
