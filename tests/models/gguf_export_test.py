@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tokenizers
 import transformers
-from gguf_files import config_of, gguf_name
+from gguf_files import ARCHITECTURES, DIFFERENCES, config_of, gguf_name
 from typed import instance_of
 
 from azr_jax.models import (
@@ -28,6 +28,7 @@ from azr_jax.models import (
 )
 from azr_jax.models import tokenizers as tokenizers_lib
 from azr_jax.models.config import (
+  ExpertShape,
   Llama3RopeScaling,
   YarnRopeScaling,
 )
@@ -37,6 +38,13 @@ RULES = dict.fromkeys(
 )
 CHAT = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
 LLAMA_SERVER = pathlib.Path(__file__).with_name("llama_cpp_program.py")
+YARN = YarnRopeScaling(4.0, 64, 1.1)
+LLAMA_3 = Llama3RopeScaling(
+  factor=8.0,
+  low_freq_factor=1.0,
+  high_freq_factor=4.0,
+  original_max_position=8192,
+)
 TEXT = "It's 12345 x_1 = [a, b]\n\n  é中 <|im_end|>"
 
 
@@ -89,13 +97,14 @@ def write(path, architecture, tokenizer, dtype, **changes):
 
 
 @pytest.mark.parametrize("dtype", gguf_export.DTYPES)
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma3"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
   path = tmp_path / "tiny.gguf"
   config, params = write(path, architecture, bpe, dtype)
   read = gguf_io.GGUFModel(path)
   assert read.config == config
-  assert {t.name for t in gguf.GGUFReader(path).tensors} == {
+  names = {t.name for t in gguf.GGUFReader(path).tensors}
+  assert {name for name in names if not name.startswith("rope_factors_")} == {
     gguf_name(entry.tensor(index), architecture)
     for entry in weight_names.entries(config)
     for index in entry.indices(config.num_layers)
@@ -103,15 +112,17 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
   # Errors of rounding to nearest: half a unit in the last of 10 or 7 bits. For
   # q8_0, half of a block's scale, which is itself rounded to 10 bits.
   error = {"float16": 2**-11, "bfloat16": 2**-8, "q8_0": 0.5 / 127 + 2**-11}
-  for entry in weight_names.entries(config):
-    for index in entry.indices(2):
-      name = entry.tensor(index)
-      want = weight_loading.fetch(params, entry, index)
+  for entries in weight_names.tensors(config):
+    for index in entries[0].indices(config.num_layers):
+      name = entries[0].tensor(index)
+      want = weight_loading.fetch_whole(params, entries, index)
       got = read.read(name, tuple(slice(0, n) for n in want.shape))
       if want.ndim == 1 and config.norm_offset:
         # The file has 1 more, rounded.
         np.testing.assert_allclose(got, want, atol=2**-23)
-      elif want.ndim == 1 or dtype == "float32":
+      elif (
+        dtype == "float32" or want.ndim == 1 or name.endswith(".gate.weight")
+      ):
         np.testing.assert_array_equal(got, want)
       else:
         most = np.abs(want).max() * error[dtype]
@@ -119,7 +130,7 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
 
 
 # Only llama's queries and keys have their channels reordered.
-@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "qwen3moe"])
 def test_transformers_reads_the_same_logits(tmp_path, bpe, architecture):
   import torch
 
@@ -177,19 +188,13 @@ def test_every_end_token_is_read_back(tmp_path, bpe):
 
 def test_the_factors_of_llama_3_are_those_of_transformers(tmp_path, bpe):
 
-  scaling = Llama3RopeScaling(
-    factor=8.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    original_max_position=8192,
-  )
   path = tmp_path / "tiny.gguf"
   config, _ = write(
     path,
     "llama",
     bpe,
     "float32",
-    rope_scaling=scaling,
+    rope_scaling=LLAMA_3,
     rope_theta=500000.0,
     head_size=128,
   )
@@ -252,13 +257,43 @@ def test_rows_that_are_no_whole_blocks_are_refused(tmp_path, bpe):
 def test_llama_cpp_writes_the_same_greedy_text(
   tmp_path, one_device_mesh, spec, prompts
 ):
-  pytest.importorskip("xllamacpp", reason="pip install xllamacpp: llama.cpp")
   source = load.resolve(spec, "~/.cache/azr_jax")
   params = source.load_params(one_device_mesh, RULES)
   path = tmp_path / "model.gguf"
   gguf_export.save(
     params, source.config, source.tokenizer, path, dtype="float32", name="m"
   )
+  for prompt, ids in greedy_texts(path, prompts, params, source.config).items():
+    assert ids == source.tokenizer.encode_prompt(prompt)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "architecture, original",
+  [
+    *((name, None) for name in ARCHITECTURES),
+    # A context of 1024 tokens is longer than this, so that factors are long.
+    ("phi3", 512),
+  ],
+)
+def test_llama_cpp_computes_the_same_in_each_family(
+  tmp_path, bpe, architecture, original
+):
+  changes = {}
+  if original is not None:
+    scaling = DIFFERENCES["phi3"]["rope_scaling"]
+    changes["rope_scaling"] = dataclasses.replace(
+      scaling, original_max_position=original
+    )
+  path = tmp_path / "tiny.gguf"
+  config, params = write(path, architecture, bpe, "float32", **changes)
+  prompts = [TEXT, "hello there a b c"]
+  greedy_texts(path, prompts, params, rope.for_length(config, 1024))
+
+
+def greedy_texts(path, prompts, params, config):
+  """Checks that llama.cpp's texts are ours; returns the prompts' ids."""
+  pytest.importorskip("xllamacpp", reason="pip install xllamacpp: llama.cpp")
   done = subprocess.run(
     [sys.executable, str(LLAMA_SERVER), str(path)],
     input=json.dumps(prompts),
@@ -266,18 +301,20 @@ def test_llama_cpp_writes_the_same_greedy_text(
     text=True,
     check=True,
   )
-  apply = jax.jit(transformer.Transformer(source.config).apply)
+  apply = jax.jit(transformer.Transformer(config).apply)
   answers = json.loads(done.stdout.splitlines()[-1])
-  for prompt, (ids, written) in zip(prompts, answers, strict=True):
-    assert ids == source.tokenizer.encode_prompt(prompt)
+  for ids, written in answers:
     tokens = np.array([ids + written])
     hidden, _ = apply(
       {"params": params}, tokens, jnp.arange(tokens.shape[1])[None]
     )
-    logits = hidden @ transformer.unembedding(params, source.config)
+    logits = hidden @ transformer.unembedding(params, config)
     ours = np.asarray(logits.argmax(-1))[0, len(ids) - 1 : -1]
     assert len(written) > 4
     np.testing.assert_array_equal(ours, written)
+  return {
+    prompt: ids for prompt, (ids, _) in zip(prompts, answers, strict=True)
+  }
 
 
 def test_mistral_is_written_as_llama(tmp_path, bpe):
@@ -289,18 +326,26 @@ def test_mistral_is_written_as_llama(tmp_path, bpe):
 
 
 @pytest.mark.parametrize(
-  "changes",
+  "architecture, changes, word",
   [
-    {"family": "granite", "residual_scale": 0.5},
-    {"family": "olmo2", "norm_after": True, "norm_before": False},
-    {"family": "mistral", "windows": (8, 8)},
-    {"rope_scaling": YarnRopeScaling(4.0, 64, 1.1)},
+    ("llama", {"family": "gpt_oss"}, "model_type='gpt_oss': expected one of"),
+    ("olmo2", {"family": "olmo3"}, "model_type='olmo3': expected one of"),
+    ("llama", {"family": "mistral", "windows": (8, 8)}, "windows="),
+    ("phi3", {"windows": (8, 8)}, "windows="),
+    ("llama", {"rope_scaling": YARN}, "rope_scaling="),
+    ("qwen2", {"rope_scaling": LLAMA_3}, "rope_scaling="),
+    ("smollm3", {"rotated": (True, False) * 2}, "rotated="),
+    ("olmo2", {"tie_embeddings": True}, "tie_embeddings=True"),
+    ("olmo2", {"head_size": 16}, "head_size=16"),
+    ("phi3", {"head_size": 64}, "head_size=64"),
+    ("qwen3moe", {"experts": ExpertShape(4, 2, 64, False)}, "experts="),
   ],
 )
-def test_other_families_are_refused_by_name(tmp_path, bpe, changes):
-  family = changes.get("family", "llama")
-  with pytest.raises(ValueError, match=f"model_type='{family}': expected one"):
-    write(tmp_path / "tiny.gguf", "llama", bpe, "float32", **changes)
+def test_what_files_cannot_say_is_refused_by_name(
+  tmp_path, bpe, architecture, changes, word
+):
+  with pytest.raises(ValueError, match=f"{word}.*expected"):
+    write(tmp_path / "tiny.gguf", architecture, bpe, "float32", **changes)
   assert not [*tmp_path.iterdir()]
 
 

@@ -154,7 +154,7 @@ def test_scores_of_27b_have_a_divisor_of_their_own(layers, heads, size, scale):
     "gemma3.attention.layer_norm_rms_epsilon": 1e-6,
     "gemma3.attention.sliding_window": 1024,
   }
-  config = gguf_config.read(metadata, 262144, ())
+  config = gguf_config.read(metadata, 262144, (), {})
   assert config.attention_scale == pytest.approx(scale)
   assert config.windows[:6] == (*5 * [1024], 0)
 

@@ -20,6 +20,9 @@ def main() -> None:
   settings.n_ctx, settings.n_parallel, settings.port = 1024, 1, 0
   settings.cpuparams.n_threads = 2
   settings.warmup = False
+  # Rounded keys and values would write another text at a near tie.
+  exact = xllamacpp.ggml_type.GGML_TYPE_F32
+  settings.cache_type_k = settings.cache_type_v = exact
   server = xllamacpp.Server(settings)
 
   def post(path: str, body: dict) -> dict:
