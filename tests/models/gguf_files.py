@@ -42,10 +42,10 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
   ),
   "smollm3": dict(num_layers=4, rotated=(True, True, True, False)),
   "granite": dict(
-    embedding_scale=12.0,
-    attention_scale=0.3,
-    residual_scale=0.22,
-    logits_scale=6.0,
+    embedding_scale=2.0,
+    attention_scale=0.5,
+    residual_scale=0.8,
+    logits_scale=0.25,
   ),
   "olmo2": dict(
     tie_embeddings=False,
