@@ -1,5 +1,6 @@
 """Small GGUF files for tests."""
 
+import dataclasses
 import json
 import re
 from typing import Any
@@ -32,13 +33,13 @@ WINDOW = 8
 DIFFERENCES: dict[str, dict[str, Any]] = {
   "llama": dict(tie_embeddings=False),
   "qwen2": dict(qkv_bias=True),
-  # transformers assumes head size 128 for every qwen3 file.
+  # transformers assumes these sizes of heads and experts in every file.
   "qwen3": dict(qk_norm=True, head_size=128),
   "qwen3moe": dict(
     family="qwen3_moe",
     qk_norm=True,
     head_size=128,
-    experts=ExpertShape(count=6, per_token=2, size=64),
+    experts=ExpertShape(count=4, per_token=2, size=768),
   ),
   "smollm3": dict(num_layers=4, rotated=(True, True, True, False)),
   "granite": dict(
@@ -70,7 +71,8 @@ ARCHITECTURES = (*DIFFERENCES, "gemma3")
 def config_of(architecture, vocab_size):
   if architecture == "gemma3":
     return gemma3(vocab_size)
-  fields = dict(
+  config = ModelConfig(
+    vocab_size=vocab_size,
     hidden_size=64,
     num_layers=2,
     num_heads=2,
@@ -83,9 +85,7 @@ def config_of(architecture, vocab_size):
     max_positions=128,
     family=architecture,
   )
-  return ModelConfig(
-    vocab_size=vocab_size, **fields | DIFFERENCES[architecture]
-  )
+  return dataclasses.replace(config, **DIFFERENCES[architecture])
 
 
 def gemma3(vocab_size):

@@ -113,7 +113,7 @@ def _written_in_gguf(config: ModelConfig) -> dict[str, int | float]:
   """Returns the metadata that differs from Llama's."""
   llama_cpp.require_whole_heads(config)
   scaling = config.rope_scaling
-  written = {
+  written: dict[str, int | float] = {
     "rope.dimension_count": config.rotary_size or config.head_size,
     # llama.cpp has Phi without its windows, so that others are refused.
     "attention.sliding_window": 0,
