@@ -28,6 +28,7 @@ from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
   InductionTask,
+  Instance,
   Task,
   Triplet,
 )
@@ -76,7 +77,9 @@ class Rejection:
   reason: str
 
 
-ValidationFuture = concurrent.futures.Future[Task | Rejection]
+# A task, the instances of an environment, or why the proposal is neither.
+Verdict = Task | tuple[Instance, ...] | Rejection
+ValidationFuture = concurrent.futures.Future[Verdict]
 
 
 def submit_triplet(
@@ -114,7 +117,7 @@ def submit_error_triplet(
 
   def judge(
     inputs: Sequence[str], result: Result
-  ) -> "Task | Rejection | ValidationFuture":
+  ) -> "Verdict | ValidationFuture":
     if result.status == "ok":
       return Rejection("no_error")
     if result.status != "error" or result.error not in DEDUCED_ERRORS:
@@ -128,7 +131,7 @@ def submit_error_triplet(
       forbidden=FORBIDDEN_MODULES,
     )
 
-    def confirm(raised: Result) -> Task | Rejection:
+    def confirm(raised: Result) -> Verdict:
       if raised.status == "timeout":
         return Rejection(raised.status)
       if raised.outputs[0] != repr(error):
@@ -171,11 +174,17 @@ def submit_induction_task(
   return _submit(executor, code, tuple(inputs), _judge_by(make_task))
 
 
+def submit_again(executor: Executor, task: Task) -> ValidationFuture:
+  """Starts validating a triplet or an induction task of a file."""
+  if isinstance(task, InductionTask):
+    return submit_induction_task(executor, task.code, task.inputs, task.message)
+  assert isinstance(task, Triplet)
+  return submit_triplet(executor, task.code, task.input)
+
+
 # Maps the inputs (all literals) and the program's result to a task or rejection
 # (or to the future of one).
-_Judge = Callable[
-  [Sequence[str], Result], "Task | Rejection | ValidationFuture"
-]
+_Judge = Callable[[Sequence[str], Result], "Verdict | ValidationFuture"]
 
 
 def _submit(
@@ -240,7 +249,7 @@ def _judge_by(
 ) -> _Judge:
   """Returns a judge that makes a task unless an output is None or too long."""
 
-  def judge(inputs: Sequence[str], result: Result) -> Task | Rejection:
+  def judge(inputs: Sequence[str], result: Result) -> Verdict:
     if result.status != "ok":
       return Rejection(result.status)
     outputs = [output for output in result.outputs if output is not None]
