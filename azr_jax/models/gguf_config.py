@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from azr_jax.config import user_files
-from azr_jax.models import huggingface_config
-from azr_jax.models.config import Llama3RopeScaling, ModelConfig
+from azr_jax.models import huggingface_config, rope
+from azr_jax.models.config import ModelConfig
 from azr_jax.models.families import llama_cpp, registry
 from azr_jax.models.families.family import Family
 from azr_jax.models.families.fields import ConfigFields
@@ -46,7 +46,10 @@ def family_of(metadata: Mapping[str, Any]) -> Family:
 
 
 def read(
-  metadata: Mapping[str, Any], vocab_size: int, tensors: Collection[str]
+  metadata: Mapping[str, Any],
+  vocab_size: int,
+  tensors: Collection[str],
+  factors: llama_cpp.Factors,
 ) -> ModelConfig:
   """Returns the model's config.
 
@@ -54,6 +57,7 @@ def read(
     metadata: metadata of the file.
     vocab_size: V, rows of the embedding.
     tensors: Hugging Face names of the file's tensors.
+    factors: the tensors that the family has as its `factors`.
 
   Raises:
     ValueError: the decoder does not support a field's value.
@@ -62,7 +66,7 @@ def read(
   assert family.gguf is not None
   fields = ConfigFields(
     {
-      **_fields(metadata, family.gguf, tensors),
+      **_fields(metadata, family.gguf, tensors, factors),
       "vocab_size": vocab_size,
       "tie_word_embeddings": "lm_head.weight" not in tensors,
     }
@@ -74,14 +78,18 @@ def read(
   return dataclasses.replace(
     config,
     qkv_bias=f"{attention}.q_proj.bias" in tensors,
-    qk_norm=f"{attention}.q_norm.weight" in tensors,
+    qk_norm=f"{attention}.q_norm.weight" in tensors
+    and not config.joint_qk_norm,
   )
 
 
 def _fields(
-  metadata: Mapping[str, Any], gguf: llama_cpp.Gguf, tensors: Collection[str]
+  metadata: Mapping[str, Any],
+  gguf: llama_cpp.Gguf,
+  tensors: Collection[str],
+  factors: llama_cpp.Factors,
 ) -> dict[str, Any]:
-  """Returns the fields of config.json that the metadata has or implies."""
+  """Returns the fields of config.json that a file has or implies."""
   prefix = f"{gguf.architecture}."
   given = {
     key.removeprefix(prefix): value
@@ -91,8 +99,8 @@ def _fields(
   scaling = given.get("rope.scaling.type", "none")
   if scaling != "none":
     raise _refuse(prefix + "rope.scaling.type", scaling, "none")
-  if "rope_freqs.weight" in tensors:
-    raise _refuse("rope_freqs.weight", "a tensor", "no rope scaling")
+  if (name := llama_cpp.LLAMA_3_FACTORS) in tensors:
+    raise _refuse(name, "a tensor", "no rope scaling")
 
   def take(name: str, default: Any = None) -> Any:
     """Removes and returns a field that must have one value for all layers."""
@@ -105,7 +113,7 @@ def _fields(
 
   heads, hidden = take("attention.head_count"), take("embedding_length")
   head_size = take("attention.key_length", hidden // heads)
-  for name in _HEAD_SIZES:
+  for name in {*_HEAD_SIZES} - {*gguf.fields}:
     size = take(name, head_size)
     if size != head_size:
       raise _refuse(prefix + name, size, f"the head size, {head_size}")
@@ -121,13 +129,13 @@ def _fields(
   for name, value in given.items():
     if name not in _IGNORED:
       raise _refuse(prefix + name, value, "a field that this decoder supports")
-  return fields | gguf.implied(fields)
+  return fields | gguf.implied(fields, factors)
 
 
 def write(config: ModelConfig, tensors: Collection[str]) -> dict[str, Any]:
   """Returns the metadata from which `read` gets the config.
 
-  Llama 3's rotary scaling is a tensor instead.
+  Some rotary scalings are tensors instead (`Gguf.scaled`).
 
   Args:
     config: the model's config.
@@ -137,18 +145,13 @@ def write(config: ModelConfig, tensors: Collection[str]) -> dict[str, Any]:
     ValueError: GGUF files of the family cannot describe this decoder.
   """
   family, gguf = registry.of(config), registry.of(config).gguf
-  has_windows = gguf is not None and "attention.sliding_window" in gguf.fields
-  is_plain = (has_windows or config.windows == ()) and isinstance(
-    config.rope_scaling, Llama3RopeScaling | None
-  )
-  if gguf is None or not is_plain:
+  if gguf is None:
     names = [f.name for f in registry.FAMILIES.values() if f.gguf]
     raise ValueError(
-      f"model_type={family.name!r}: expected one of {names}, without YaRN and, "
-      "except in Gemma, sliding windows, to save as GGUF"
+      f"model_type={family.name!r}: expected one of {names} to save as GGUF"
     )
   # Refuses what the family cannot describe, as for its own files.
-  huggingface_config.to_huggingface(config, "float32")
+  fields = huggingface_config.to_huggingface(config, "float32")
   values = {
     "block_count": config.num_layers,
     "context_length": config.max_positions,
@@ -162,20 +165,21 @@ def write(config: ModelConfig, tensors: Collection[str]) -> dict[str, Any]:
     "rope.freq_base": config.rope_theta,
     "attention.layer_norm_rms_epsilon": config.norm_eps,
     "vocab_size": config.vocab_size,
+    **{k: fields[f] for k, f in gguf.fields.items() if fields.get(f)},
     **gguf.written(config),
   }
   metadata: dict[str, Any] = {
     f"{gguf.architecture}.{key}": value for key, value in values.items()
   }
   metadata["general.architecture"] = gguf.architecture
-  again = read(metadata, config.vocab_size, tensors)
-  huggingface_config.require_same(
-    dataclasses.replace(
-      config, family=again.family, rope_scaling=again.rope_scaling
-    ),
-    again,
-    "GGUF",
-  )
+  scaled = gguf.scaled(config)
+  factors = {name: scaled[name] for name in gguf.factors if name in scaled}
+  again = read(metadata, config.vocab_size, tensors, factors)
+  changes: dict[str, Any] = {"family": again.family}
+  if {*scaled} - {*factors}:
+    changes["rope_scaling"] = None
+  config = dataclasses.replace(rope.for_length(config, 0), **changes)
+  huggingface_config.require_same(_shortest(config), _shortest(again), "GGUF")
   return metadata
 
 
@@ -185,5 +189,17 @@ def _refuse(key: str, value: object, expected: str) -> ValueError:
 
 
 def _shortest(value: Any) -> Any:
-  """Rounds a float32 to its shortest decimal: 1e-05, not 9.99999974e-06."""
+  """Rounds a float32 to its shortest decimal: 1e-05, not 9.99999974e-06.
+
+  Args:
+    value: a number, or anything that dataclasses and tuples hold.
+  """
+  if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    rounded = {
+      field.name: _shortest(getattr(value, field.name))
+      for field in dataclasses.fields(value)
+    }
+    return dataclasses.replace(value, **rounded)
+  if isinstance(value, tuple):
+    return tuple(map(_shortest, value))
   return float(str(np.float32(value))) if isinstance(value, float) else value

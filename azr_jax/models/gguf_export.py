@@ -5,6 +5,8 @@ holds only one. Norms, biases and rotary factors are float32, as llama.cpp
 expects; matrices have the requested type.
 """
 
+import functools
+import itertools
 import math
 import pathlib
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from azr_jax.models import (
   gguf_config,
   gguf_io,
   gguf_tokenizer,
-  rope,
+  transformer,
   weight_loading,
   weight_names,
 )
@@ -37,9 +39,10 @@ _FILE_TYPES = {
   "q8_0": (_Kind.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
 }
 DTYPES = tuple(_FILE_TYPES)
-_ROPE_FACTORS = "rope_freqs.weight"
-# Name, shape in the checkpoint, and a function that returns the values.
-_Tensor = tuple[str, tuple[int, ...], Callable[[], Float[np.ndarray, "..."]]]
+# Name, shape, whether it stays float32, and a function that returns the values.
+_Tensor = tuple[
+  str, tuple[int, ...], bool, Callable[[], Float[np.ndarray, "..."]]
+]
 
 
 def save(
@@ -68,7 +71,7 @@ def save(
       model's shape, or a row does not divide into `q8_0` blocks.
   """
   kind, file_type = _FILE_TYPES[dtype]
-  names = {entry.tensor((0,)) for entry in weight_names.entries(config)}
+  names = {entry.tensor((0, 0)) for entry in weight_names.entries(config)}
   shape_fields = gguf_config.write(config, names)
   architecture = shape_fields.pop("general.architecture")
   _check_rows(config, kind)
@@ -80,15 +83,15 @@ def save(
   described = gguf_tokenizer.metadata(tokenizer, config.vocab_size)
   for key, value in (shape_fields | described).items():
     _add(writer, key, value)
-  for title, shape, _ in _tensors(params, config, lora):
-    raw = _raw_kind(shape, title, kind)
+  for title, shape, is_exact, _ in _tensors(params, config, lora):
+    raw = _Kind.F32 if is_exact else kind
     size = math.prod(gguf.quant_shape_to_byte_shape(shape, raw))
     writer.add_tensor_info(title, shape, np.dtype(np.float32), size, raw)
   writer.write_header_to_file()
   writer.write_kv_data_to_file()
   writer.write_ti_data_to_file()
-  for title, shape, read in _tensors(params, config, lora):
-    raw = _raw_kind(shape, title, kind)
+  for title, _, is_exact, read in _tensors(params, config, lora):
+    raw = _Kind.F32 if is_exact else kind
     writer.write_tensor_data(_packed(title, read(), raw))
   writer.close()
   partial.replace(path)
@@ -99,7 +102,7 @@ def _check_rows(config: ModelConfig, kind: _Kind) -> None:
   block, _ = gguf.GGML_QUANT_SIZES[kind]
   for entry in weight_names.entries(config):
     shape = entry.checkpoint_shape
-    if len(shape) > 1 and shape[-1] % block:
+    if not _is_exact(entry) and shape[-1] % block:
       raise ValueError(
         f"tensor {entry.name} has rows of {shape[-1]} values: expected a "
         f"multiple of {block} for dtype={kind.name.lower()}"
@@ -128,30 +131,58 @@ def _tensors(
   """Yields the tensors in file order, without fetching them."""
   family = registry.of(config)
   assert family.gguf is not None
-  pairs_channels = family.gguf.architecture == "llama"
-  if config.rope_scaling is not None:
-    factors = rope.scaling_factors(config)
-    yield _ROPE_FACTORS, factors.shape, lambda: factors
-  for entry in weight_names.entries(config):
-    for index in entry.indices(config.num_layers):
-      name = entry.tensor(index)
-
-      def read(
-        entry: weight_names.Entry = entry, index: tuple[int, ...] = index
-      ) -> np.ndarray:
-        tensor = weight_loading.fetch(params, entry, index, lora)
-        if config.norm_offset and entry.path[-1] == "scale":
-          return tensor + 1
-        if pairs_channels and {*entry.path} & {"q", "k"}:
-          return gguf_io.interleave_rotary_halves(tensor, config.head_size)
-        return tensor
-
-      yield gguf_io.gguf_name(name, family), entry.checkpoint_shape, read
+  for name, factors in family.gguf.scaled(config).items():
+    yield name, factors.shape, True, lambda factors=factors: factors
+  for entries in weight_names.tensors(config):
+    first = entries[0]
+    # A file has one tensor for all experts of a layer.
+    experts = first.stack(config.num_layers)[1:]
+    for layer, group in itertools.groupby(
+      first.indices(config.num_layers), lambda index: index[:1]
+    ):
+      name = first.name.replace("{layer}", "".join(map(str, layer)))
+      yield (
+        gguf_io.gguf_name(name, family),
+        (*experts, *first.tensor_shape),
+        _is_exact(first),
+        functools.partial(_fetch, params, config, lora, entries, [*group]),
+      )
 
 
-def _raw_kind(shape: tuple[int, ...], name: str, kind: _Kind) -> _Kind:
-  """Returns the type of a tensor in the file."""
-  return _Kind.F32 if len(shape) == 1 or name == _ROPE_FACTORS else kind
+def _fetch(
+  params: Params,
+  config: ModelConfig,
+  lora: adapters.Lora | None,
+  entries: list[weight_names.Entry],
+  indices: list[tuple[int, ...]],
+) -> Float[np.ndarray, "..."]:
+  """Returns a tensor of the file.
+
+  Args:
+    params: the parameters.
+    config: the model's config.
+    lora: the adapters to merge.
+    entries: the entries of the checkpoint's tensors that it holds.
+    indices: the indices of these tensors.
+  """
+  parts = [
+    weight_loading.fetch_whole(params, entries, index, lora)
+    for index in indices
+  ]
+  tensor = parts[0] if len(indices[0]) < 2 else np.stack(parts)
+  gguf_family, path = registry.of(config).gguf, entries[0].path
+  assert gguf_family is not None
+  if config.norm_offset and path[-1] == "scale":
+    return tensor + 1
+  if gguf_family.pairs_channels and {*path} & {"q", "k"}:
+    return gguf_io.interleave_rotary_halves(tensor, config.head_size)
+  return tensor
+
+
+def _is_exact(entry: weight_names.Entry) -> bool:
+  """Returns whether a parameter is float32 in every file."""
+  is_vector = len(entry.checkpoint_shape) == 1
+  return is_vector or transformer.is_float32(*entry.path)
 
 
 def _packed(

@@ -47,14 +47,28 @@ class GGUFModel:
       name: field.contents() for name, field in reader.fields.items()
     }
     family = gguf_config.family_of(self.metadata)
+    assert family.gguf is not None
+    self._pairs_channels = family.gguf.pairs_channels
     names = {stem: name for name, stem in family.gguf_modules().items()}
-    self._tensors = {
-      _huggingface_name(t.name, names): t for t in reader.tensors
-    }
+    # Hugging Face name -> the tensor that has it, and where.
+    self._tensors: dict[str, tuple[gguf.ReaderTensor, tuple[int, ...]]] = {}
+    factors = {}
+    for tensor in reader.tensors:
+      if tensor.name in family.gguf.factors:
+        factors[tensor.name] = tensor.data
+        continue
+      name = _huggingface_name(tensor.name, names)
+      if "{expert}" not in name:
+        self._tensors[name] = tensor, ()
+        continue
+      for expert in range(int(tensor.shape[-1])):
+        one = name.replace("{expert}", str(expert))
+        self._tensors[one] = tensor, (expert,)
     self.config = gguf_config.read(
       self.metadata,
       vocab_size=self.shape("model.embed_tokens.weight")[0],
       tensors=self._tensors,
+      factors=factors,
     )
 
   def names(self) -> Collection[str]:
@@ -63,8 +77,9 @@ class GGUFModel:
 
   def shape(self, name: str) -> tuple[int, ...]:
     """Returns a tensor's shape without reading it."""
+    tensor, at = self._tensors[name]
     # GGUF lists the fastest axis first.
-    return tuple(int(size) for size in reversed(self._tensors[name].shape))
+    return tuple(int(size) for size in reversed(tensor.shape))[len(at) :]
 
   def read(
     self, name: str, index: tuple[slice, ...]
@@ -73,15 +88,15 @@ class GGUFModel:
 
     For q and k, the range must consist of whole heads.
     """
-    tensor = self._tensors[name]
+    tensor, at = self._tensors[name]
     # Quantization blocks lie along the last axis, so rows are independent.
     rows, columns = (index[0], index[1:]) if len(index) > 1 else (..., index)
     # Loading rejects non-finite weights, so no warning is needed.
     with np.errstate(all="ignore"):
-      values = gguf.dequantize(tensor.data[rows], tensor.tensor_type)
+      values = gguf.dequantize(tensor.data[*at, rows], tensor.tensor_type)
     values = values[..., *columns]
     is_rotary = ".q_proj." in name or ".k_proj." in name
-    if is_rotary and self.config.family == "llama":
+    if is_rotary and self._pairs_channels:
       return _split_rotary_halves(values, self.config.head_size)
     if self.config.norm_offset and name.endswith("norm.weight"):
       return values - 1  # Files have the whole scale.
@@ -89,7 +104,10 @@ class GGUFModel:
 
 
 def gguf_name(name: str, family: Family) -> str:
-  """Maps `model.layers.3.mlp.up_proj.weight` to `blk.3.ffn_up.weight`."""
+  """Maps `model.layers.3.mlp.up_proj.weight` to `blk.3.ffn_up.weight`.
+
+  Experts, which share a tensor, have `{expert}` for their number.
+  """
   stem, _, kind = name.rpartition(".")
   layer = ""
   if stem.startswith("model.layers."):

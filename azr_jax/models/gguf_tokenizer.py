@@ -83,11 +83,15 @@ def _split_digits() -> pre_tokenizers.PreTokenizer:
   )
 
 
-# `tokenizer.ggml.pre` -> a function that makes the pre-tokenizer.
+# `tokenizer.ggml.pre` -> a function that makes the pre-tokenizer. Files of
+# Granite, SmolLM3 and OLMo 2 have the last three.
 PRE_TOKENIZERS = {
   "smollm": _split_digits,
   "qwen2": lambda: _split_by(""),
   "llama-bpe": lambda: _split_by("{1,3}"),
+  "refact": _split_digits,
+  "smaug-bpe": lambda: _split_by("{1,3}"),
+  "dbrx": lambda: _split_by("{1,3}"),
 }
 
 

@@ -224,7 +224,9 @@ def save(
     file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
     file = file if len(files) > 1 else SINGLE
     tensors = {
-      name: _fetch(params, entries, name, index, dtype, lora)
+      name: _cast(
+        name, weight_loading.fetch_whole(params, entries, index, lora), dtype
+      )
       for name, (entries, index) in group.items()
     }
     if more and number == len(files):
@@ -255,10 +257,7 @@ def _plan(
   """Assigns tensors to files of at most `max_file_bytes`."""
   files: list[_File] = [{}]
   size = 0
-  by_name: dict[str, list[weight_names.Entry]] = {}
-  for entry in weight_names.entries(config):
-    by_name.setdefault(entry.name, []).append(entry)
-  for entries in by_name.values():
+  for entries in weight_names.tensors(config):
     tensor_bytes = math.prod(entries[0].tensor_shape) * item_bytes
     for index in entries[0].indices(config.num_layers):
       if files[-1] and size + tensor_bytes > max_file_bytes:
@@ -267,27 +266,6 @@ def _plan(
       files[-1][entries[0].tensor(index)] = entries, index
       size += tensor_bytes
   return files
-
-
-def _fetch(
-  params: Params,
-  entries: list[weight_names.Entry],
-  name: str,
-  index: tuple[int, ...],
-  dtype: str,
-  lora: adapters.Lora | None,
-) -> Float[np.ndarray, "..."]:
-  """Returns one tensor on the host, in the checkpoint's layout and dtype.
-
-  Raises:
-    ValueError: a weight is too large for float16.
-  """
-  parts = [weight_loading.fetch(params, e, index, lora) for e in entries]
-  if entries[0].columns[1] > 1:
-    whole = np.stack(parts, axis=-1).reshape(entries[0].tensor_shape)
-  else:
-    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-  return _cast(name, whole, dtype)
 
 
 def _cast(

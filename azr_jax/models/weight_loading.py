@@ -338,6 +338,26 @@ def fetch(
   return to_checkpoint_layout(entry, value)
 
 
+def fetch_whole(
+  params: Params,
+  entries: Sequence[weight_names.Entry],
+  index: tuple[int, ...],
+  lora: adapters.Lora | None = None,
+) -> Float[np.ndarray, "..."]:
+  """Returns a tensor on the host, in the file's layout; see `fetch`.
+
+  Args:
+    params: the parameters, sharded or not.
+    entries: the entries that share the tensor, from `weight_names.tensors`.
+    index: the tensor's index.
+    lora: the adapters to merge.
+  """
+  parts = [fetch(params, entry, index, lora) for entry in entries]
+  if entries[0].columns[1] > 1:
+    return np.stack(parts, axis=-1).reshape(entries[0].tensor_shape)
+  return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def _part_of(
   params: Params, path: tuple[str, ...], index: tuple[int, ...]
 ) -> Float[np.ndarray, "..."]:

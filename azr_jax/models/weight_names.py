@@ -97,6 +97,14 @@ class Entry:
     return tuple(shape)
 
 
+def tensors(config: ModelConfig) -> list[list[Entry]]:
+  """Returns the entries of each tensor, or of all layers' tensors."""
+  by_name: dict[str, list[Entry]] = {}
+  for entry in entries(config):
+    by_name.setdefault(entry.name, []).append(entry)
+  return [*by_name.values()]
+
+
 def entries(config: ModelConfig) -> Iterator[Entry]:
   """Yields an entry for each parameter of a decoder.
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tokenizers
 import transformers
-from gguf_files import config_of, gguf_name
+from gguf_files import ARCHITECTURES, DIFFERENCES, config_of, gguf_name
 from typed import instance_of
 
 from azr_jax.models import (
@@ -28,16 +28,29 @@ from azr_jax.models import (
 )
 from azr_jax.models import tokenizers as tokenizers_lib
 from azr_jax.models.config import (
+  ExpertShape,
   Llama3RopeScaling,
   YarnRopeScaling,
 )
 
 RULES = dict.fromkeys(
-  ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
+  (
+    *("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers"),
+    "experts",
+  )
 )
 CHAT = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
 LLAMA_SERVER = pathlib.Path(__file__).with_name("llama_cpp_program.py")
+YARN = YarnRopeScaling(4.0, 64, 1.1)
+LLAMA_3 = Llama3RopeScaling(
+  factor=8.0,
+  low_freq_factor=1.0,
+  high_freq_factor=4.0,
+  original_max_position=8192,
+)
 TEXT = "It's 12345 x_1 = [a, b]\n\n  é中 <|im_end|>"
+
+SPLIT = ["It's 12345 x_1 = [a, b]\n\n  é中", "he'LL  1 22 333 4444\t(x)\r\n y"]
 
 
 def random_params(config):
@@ -56,16 +69,21 @@ def random_params(config):
 @pytest.fixture(name="bpe", scope="session")
 def make_bpe():
   """Returns a byte-level tokenizer that splits words as Qwen's does."""
+  return trained(gguf_tokenizer.PRE_TOKENIZERS["qwen2"](), [TEXT], 300)
+
+
+def trained(pre_tokenizer, texts, vocab_size):
+  """Returns a byte-level tokenizer, trained on texts."""
   backend = tokenizers.Tokenizer(tokenizers.models.BPE())
   backend.normalizer = tokenizers.normalizers.NFC()
-  backend.pre_tokenizer = gguf_tokenizer.PRE_TOKENIZERS["qwen2"]()
+  backend.pre_tokenizer = pre_tokenizer
   backend.decoder = tokenizers.decoders.ByteLevel()
   trainer = tokenizers.trainers.BpeTrainer(
-    vocab_size=300,
+    vocab_size=vocab_size,
     initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
     show_progress=False,
   )
-  backend.train_from_iterator([TEXT] * 5, trainer)
+  backend.train_from_iterator(texts * 5, trainer)
   backend.add_special_tokens(["<|endoftext|>", "<|im_end|>"])
   backend.add_tokens(["<think>"])
   wrapped = transformers.PreTrainedTokenizerFast(
@@ -89,29 +107,42 @@ def write(path, architecture, tokenizer, dtype, **changes):
 
 
 @pytest.mark.parametrize("dtype", gguf_export.DTYPES)
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma3"])
-def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_is_written_is_read_back(
+  tmp_path, bpe, one_device_mesh, architecture, dtype
+):
   path = tmp_path / "tiny.gguf"
   config, params = write(path, architecture, bpe, dtype)
   read = gguf_io.GGUFModel(path)
   assert read.config == config
-  assert {t.name for t in gguf.GGUFReader(path).tensors} == {
+  names = {t.name for t in gguf.GGUFReader(path).tensors}
+  assert {name for name in names if not name.startswith("rope_factors_")} == {
     gguf_name(entry.tensor(index), architecture)
     for entry in weight_names.entries(config)
     for index in entry.indices(config.num_layers)
   }
+  if dtype == "float32":
+    loaded = weight_loading.load_params(config, read, one_device_mesh, RULES)
+    # Gemma's files have 1 more in norms, rounded.
+    atol = 2**-23 if config.norm_offset else 0
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, atol=atol, rtol=0),
+      *(loaded, params),
+    )
   # Errors of rounding to nearest: half a unit in the last of 10 or 7 bits. For
   # q8_0, half of a block's scale, which is itself rounded to 10 bits.
   error = {"float16": 2**-11, "bfloat16": 2**-8, "q8_0": 0.5 / 127 + 2**-11}
-  for entry in weight_names.entries(config):
-    for index in entry.indices(2):
-      name = entry.tensor(index)
-      want = weight_loading.fetch(params, entry, index)
+  for entries in weight_names.tensors(config):
+    for index in entries[0].indices(config.num_layers):
+      name = entries[0].tensor(index)
+      want = weight_loading.fetch_whole(params, entries, index)
       got = read.read(name, tuple(slice(0, n) for n in want.shape))
       if want.ndim == 1 and config.norm_offset:
         # The file has 1 more, rounded.
         np.testing.assert_allclose(got, want, atol=2**-23)
-      elif want.ndim == 1 or dtype == "float32":
+      elif (
+        dtype == "float32" or want.ndim == 1 or name.endswith(".gate.weight")
+      ):
         np.testing.assert_array_equal(got, want)
       else:
         most = np.abs(want).max() * error[dtype]
@@ -119,7 +150,7 @@ def test_what_is_written_is_read_back(tmp_path, bpe, architecture, dtype):
 
 
 # Only llama's queries and keys have their channels reordered.
-@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "qwen3moe"])
 def test_transformers_reads_the_same_logits(tmp_path, bpe, architecture):
   import torch
 
@@ -177,19 +208,13 @@ def test_every_end_token_is_read_back(tmp_path, bpe):
 
 def test_the_factors_of_llama_3_are_those_of_transformers(tmp_path, bpe):
 
-  scaling = Llama3RopeScaling(
-    factor=8.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    original_max_position=8192,
-  )
   path = tmp_path / "tiny.gguf"
   config, _ = write(
     path,
     "llama",
     bpe,
     "float32",
-    rope_scaling=scaling,
+    rope_scaling=LLAMA_3,
     rope_theta=500000.0,
     head_size=128,
   )
@@ -252,13 +277,61 @@ def test_rows_that_are_no_whole_blocks_are_refused(tmp_path, bpe):
 def test_llama_cpp_writes_the_same_greedy_text(
   tmp_path, one_device_mesh, spec, prompts
 ):
-  pytest.importorskip("xllamacpp", reason="pip install xllamacpp: llama.cpp")
   source = load.resolve(spec, "~/.cache/azr_jax")
   params = source.load_params(one_device_mesh, RULES)
   path = tmp_path / "model.gguf"
   gguf_export.save(
     params, source.config, source.tokenizer, path, dtype="float32", name="m"
   )
+  texts = greedy_texts(path, prompts, params, source.config, atol=0.03)
+  for prompt, ids in texts.items():
+    assert ids == source.tokenizer.encode_prompt(prompt)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pre", gguf_tokenizer.PRE_TOKENIZERS)
+def test_llama_cpp_splits_words_alike(tmp_path, monkeypatch, pre):
+  """Each text is a token, so that ids show where it is split."""
+  whole = tokenizers.pre_tokenizers.ByteLevel(
+    add_prefix_space=False, use_regex=False
+  )
+  path = tmp_path / "tiny.gguf"
+  monkeypatch.setattr(gguf_tokenizer, "_pre", lambda *_: pre)
+  write(path, "qwen2", trained(whole, SPLIT, 500), "float32")
+  tokenizer = load.resolve(str(path), str(tmp_path)).tokenizer
+  for text, (ids, *_) in zip(SPLIT, llama_cpp(path, SPLIT), strict=True):
+    assert ids == tokenizer.encode_prompt(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "architecture, original",
+  [
+    *((name, None) for name in ARCHITECTURES),
+    # A context of 1024 tokens is longer than this, so that factors are long.
+    ("phi3", 512),
+  ],
+)
+def test_llama_cpp_computes_the_same_in_each_family(
+  tmp_path, bpe, architecture, original
+):
+  changes = {}
+  if original is not None:
+    scaling = DIFFERENCES["phi3"]["rope_scaling"]
+    changes["rope_scaling"] = dataclasses.replace(
+      scaling, original_max_position=original
+    )
+  path = tmp_path / "tiny.gguf"
+  config, params = write(path, architecture, bpe, "float32", **changes)
+  prompts = ["It's 12345 x_1", "hello there a b c"]
+  # llama.cpp rounds Gemma's GELU to float16.
+  atol = 5e-3 if architecture == "gemma3" else 1e-4
+  greedy_texts(path, prompts, params, rope.for_length(config, 1024), atol)
+
+
+def llama_cpp(path, prompts):
+  """Returns llama.cpp's answers; see `llama_cpp_program.py`."""
+  pytest.importorskip("xllamacpp", reason="pip install xllamacpp: llama.cpp")
   done = subprocess.run(
     [sys.executable, str(LLAMA_SERVER), str(path)],
     input=json.dumps(prompts),
@@ -266,18 +339,31 @@ def test_llama_cpp_writes_the_same_greedy_text(
     text=True,
     check=True,
   )
-  apply = jax.jit(transformer.Transformer(source.config).apply)
-  answers = json.loads(done.stdout.splitlines()[-1])
-  for prompt, (ids, written) in zip(prompts, answers, strict=True):
-    assert ids == source.tokenizer.encode_prompt(prompt)
+  return json.loads(done.stdout.splitlines()[-1])
+
+
+def greedy_texts(path, prompts, params, config, atol):
+  """Checks that llama.cpp's texts are ours; returns the prompts' ids.
+
+  The likeliest tokens after a text have our log-probabilities, up to `atol`.
+  """
+  answers = llama_cpp(path, prompts)
+  apply = jax.jit(transformer.Transformer(config).apply)
+  for ids, written, best in answers:
     tokens = np.array([ids + written])
     hidden, _ = apply(
       {"params": params}, tokens, jnp.arange(tokens.shape[1])[None]
     )
-    logits = hidden @ transformer.unembedding(params, source.config)
+    logits = hidden @ transformer.unembedding(params, config)
     ours = np.asarray(logits.argmax(-1))[0, len(ids) - 1 : -1]
     assert len(written) > 4
     np.testing.assert_array_equal(ours, written)
+    following, theirs = zip(*best, strict=True)
+    logprobs = jax.nn.log_softmax(logits[0, -1])[np.array(following)]
+    np.testing.assert_allclose(logprobs, theirs, atol=atol)
+  return {
+    prompt: ids for prompt, (ids, *_) in zip(prompts, answers, strict=True)
+  }
 
 
 def test_mistral_is_written_as_llama(tmp_path, bpe):
@@ -289,18 +375,26 @@ def test_mistral_is_written_as_llama(tmp_path, bpe):
 
 
 @pytest.mark.parametrize(
-  "changes",
+  "architecture, changes, word",
   [
-    {"family": "granite", "residual_scale": 0.5},
-    {"family": "olmo2", "norm_after": True, "norm_before": False},
-    {"family": "mistral", "windows": (8, 8)},
-    {"rope_scaling": YarnRopeScaling(4.0, 64, 1.1)},
+    ("llama", {"family": "gpt_oss"}, "model_type='gpt_oss'"),
+    ("olmo2", {"family": "olmo3"}, "model_type='olmo3'"),
+    ("llama", {"family": "mistral", "windows": (8, 8)}, "windows="),
+    ("phi3", {"windows": (8, 8)}, "windows="),
+    ("llama", {"rope_scaling": YARN}, "rope_scaling="),
+    ("qwen2", {"rope_scaling": LLAMA_3}, "rope_scaling="),
+    ("smollm3", {"rotated": (True, False) * 2}, "rotated="),
+    ("olmo2", {"tie_embeddings": True}, "tie_embeddings=True"),
+    ("olmo2", {"head_size": 16}, "head_size=16"),
+    ("phi3", {"head_size": 64}, "head_size=64"),
+    ("qwen3moe", {"experts": ExpertShape(4, 2, 64, False)}, "experts="),
   ],
 )
-def test_other_families_are_refused_by_name(tmp_path, bpe, changes):
-  family = changes.get("family", "llama")
-  with pytest.raises(ValueError, match=f"model_type='{family}': expected one"):
-    write(tmp_path / "tiny.gguf", "llama", bpe, "float32", **changes)
+def test_what_files_cannot_say_is_refused_by_name(
+  tmp_path, bpe, architecture, changes, word
+):
+  with pytest.raises(ValueError, match=f"{word}.*expected"):
+    write(tmp_path / "tiny.gguf", architecture, bpe, "float32", **changes)
   assert not [*tmp_path.iterdir()]
 
 

@@ -1,6 +1,9 @@
 """Small GGUF files for tests."""
 
+import dataclasses
 import json
+import re
+from typing import Any
 
 import gguf
 import numpy as np
@@ -9,7 +12,12 @@ from gguf import quants
 from typed import present
 
 from azr_jax.models import weight_names
-from azr_jax.models.config import GELU_TANH, ModelConfig
+from azr_jax.models.config import (
+  GELU_TANH,
+  ExpertShape,
+  LongRopeScaling,
+  ModelConfig,
+)
 
 REPLICATED = dict.fromkeys(
   ("vocab", "embed", "heads", "kv_heads", "head_size", "mlp", "layers")
@@ -21,26 +29,63 @@ TEXT = "Hello there, it's   12345\n  x = a_b(é)\n\n" + END
 WINDOW = 8
 
 
+# Architecture -> what differs from a small Qwen2 without biases.
+DIFFERENCES: dict[str, dict[str, Any]] = {
+  "llama": dict(tie_embeddings=False),
+  "qwen2": dict(qkv_bias=True),
+  # transformers assumes these sizes of heads and experts in every file.
+  "qwen3": dict(qk_norm=True, head_size=128),
+  "qwen3moe": dict(
+    family="qwen3_moe",
+    qk_norm=True,
+    head_size=128,
+    experts=ExpertShape(count=4, per_token=2, size=768),
+  ),
+  "smollm3": dict(num_layers=4, rotated=(True, True, True, False)),
+  "granite": dict(
+    embedding_scale=2.0,
+    attention_scale=0.5,
+    residual_scale=0.8,
+    logits_scale=0.25,
+  ),
+  "olmo2": dict(
+    tie_embeddings=False,
+    joint_qk_norm=True,
+    norm_before=False,
+    norm_after=True,
+  ),
+  "phi3": dict(
+    rotary_size=24,
+    max_positions=4096,
+    rope_scaling=LongRopeScaling(
+      short_factors=tuple(1 + i / 8 for i in range(12)),
+      long_factors=tuple(2 + i / 4 for i in range(12)),
+      original_max_position=2048,
+      attention_factor=1.19,
+    ),
+  ),
+}
+ARCHITECTURES = (*DIFFERENCES, "gemma3")
+
+
 def config_of(architecture, vocab_size):
   if architecture == "gemma3":
     return gemma3(vocab_size)
-  return ModelConfig(
+  config = ModelConfig(
     vocab_size=vocab_size,
     hidden_size=64,
     num_layers=2,
     num_heads=2,
     num_kv_heads=1,
-    # transformers assumes head size 128 for every qwen3 file.
-    head_size=128 if architecture == "qwen3" else 32,
+    head_size=32,
     mlp_size=96,
     rope_theta=50000.0,
     norm_eps=1e-5,
-    tie_embeddings=architecture != "llama",
+    tie_embeddings=True,
     max_positions=128,
     family=architecture,
-    qkv_bias=architecture == "qwen2",
-    qk_norm=architecture == "qwen3",
   )
+  return dataclasses.replace(config, **DIFFERENCES[architecture])
 
 
 def gemma3(vocab_size):
@@ -138,7 +183,9 @@ def write_gguf(path, architecture, kind, vocabulary, extra=()):
 def gguf_name(name, architecture="qwen3"):
   """Returns a tensor's name by llama.cpp's map instead of ours."""
   # Qwen3's map has the tensors of Llama and Qwen2 too.
-  is_gemma = architecture == "gemma3"
-  kind = gguf.MODEL_ARCH.GEMMA3 if is_gemma else gguf.MODEL_ARCH.QWEN3
+  known = "qwen3" if architecture in ("llama", "qwen2") else architecture
+  (kind,) = (k for k, n in gguf.MODEL_ARCH_NAMES.items() if n == known)
   names = gguf.get_tensor_name_map(kind, 6)
+  # Experts share a tensor.
+  name = re.sub(r"experts\.\d+", "experts", name)
   return present(names.get_name(name, try_suffixes=(".weight", ".bias")))

@@ -154,9 +154,41 @@ def test_scores_of_27b_have_a_divisor_of_their_own(layers, heads, size, scale):
     "gemma3.attention.layer_norm_rms_epsilon": 1e-6,
     "gemma3.attention.sliding_window": 1024,
   }
-  config = gguf_config.read(metadata, 262144, ())
+  config = gguf_config.read(metadata, 262144, (), {})
   assert config.attention_scale == pytest.approx(scale)
   assert config.windows[:6] == (*5 * [1024], 0)
+
+
+@pytest.mark.parametrize(
+  "architecture, changes, expected",
+  [
+    # Granite without a factor of its own has the usual one.
+    ("granite", {"logit_scale": 8.0}, {"attention_scale": 0.25}),
+    ("granite", {"attention.scale": 0.5}, {"attention_scale": 0.5}),
+    # Phi-4 has a window of 0, and Phi-3-mini one in every layer.
+    ("phi3", {"attention.sliding_window": 0}, {"windows": ()}),
+    ("phi3", {"attention.sliding_window": 9}, {"windows": (9,) * 4}),
+    ("phi3", {"rope.dimension_count": 12}, {"rotary_size": 12}),
+    ("smollm3", {}, {"rotated": (True, True, True, False)}),
+    ("olmo2", {}, {"qk_norm": False, "joint_qk_norm": True}),
+  ],
+)
+def test_what_files_of_a_family_do_not_say(architecture, changes, expected):
+  """Published files have no head size, because it is D / H."""
+  shape = {
+    "block_count": 4,
+    "context_length": 64,
+    "embedding_length": 64,
+    "feed_forward_length": 32,
+    "attention.head_count": 4,
+    "attention.layer_norm_rms_epsilon": 1e-6,
+  }
+  metadata = {f"{architecture}.{k}": v for k, v in (shape | changes).items()}
+  metadata["general.architecture"] = architecture
+  is_olmo = architecture == "olmo2"
+  norms = ["model.layers.0.self_attn.q_norm.weight"] if is_olmo else []
+  config = gguf_config.read(metadata, 99, norms, {})
+  assert {key: getattr(config, key) for key in expected} == expected
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,17 @@ class Family:
 
   def gguf_modules(self) -> dict[str, str]:
     """Returns the modules of a checkpoint with their names in GGUF files."""
-    return {
-      self.module(name): stem
-      for name, stem in llama_cpp.MODULES.items()
-      if name in {*MODULES, *self.modules}
+    stems = {
+      module: llama_cpp.FUSED[names] for module, names in self.fused.items()
     }
+    fused = {name for names in self.fused.values() for name in names}
+    # A family's own names come first: it may call another module so.
+    for name in (*self.modules, *MODULES):
+      if name in llama_cpp.MODULES and name not in fused:
+        module, stem = self.module(name), llama_cpp.MODULES[name]
+        of_experts = "{expert}" in module
+        stems.setdefault(module, stem + llama_cpp.EXPERTS * of_experts)
+    return stems
 
 
 def read_shape(

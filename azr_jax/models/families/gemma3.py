@@ -68,7 +68,9 @@ def write(config: ModelConfig) -> dict[str, Any]:
   }
 
 
-def _implied_in_gguf(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _implied_in_gguf(
+  fields: Mapping[str, Any], _: llama_cpp.Factors
+) -> dict[str, Any]:
   """Returns the divisor of attention scores, which GGUF files lack.
 
   llama.cpp tells the 27B model, whose divisor is unusual, by its layers.

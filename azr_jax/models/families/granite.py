@@ -1,9 +1,10 @@
 """Granite 3: Llama's layers with four constants."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.families import family, ropes
+from azr_jax.models.families import family, llama_cpp, ropes
 from azr_jax.models.families.fields import ConfigFields
 
 
@@ -30,4 +31,32 @@ def write(config: ModelConfig) -> dict[str, Any]:
   }
 
 
-FAMILY = family.Family("granite", "GraniteForCausalLM", read, write)
+def _implied_in_gguf(
+  fields: Mapping[str, Any], _: llama_cpp.Factors
+) -> dict[str, Any]:
+  """Returns the factor of attention scores, which is 1 in transformers.
+
+  In llama.cpp, 0 and a missing factor stand for the usual one.
+  """
+  usual = fields["head_dim"] ** -0.5
+  return {"attention_multiplier": fields.get("attention_multiplier") or usual}
+
+
+FAMILY = family.Family(
+  "granite",
+  "GraniteForCausalLM",
+  read,
+  write,
+  gguf=llama_cpp.Gguf(
+    "granite",
+    {
+      "embedding_scale": "embedding_multiplier",
+      "attention.scale": "attention_multiplier",
+      "residual_scale": "residual_multiplier",
+      "logit_scale": "logits_scaling",
+    },
+    _implied_in_gguf,
+    pairs_channels=True,
+    scaled=llama_cpp.llama_3_factors,
+  ),
+)

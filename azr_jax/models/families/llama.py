@@ -27,10 +27,13 @@ def require_no_windows(fields: ConfigFields) -> None:
     raise unsupported("layer_types", kinds, f"{FULL} only")
 
 
+GGUF = llama_cpp.Gguf(
+  "llama", pairs_channels=True, scaled=llama_cpp.llama_3_factors
+)
 FAMILY = family.Family(
   "llama",
   "LlamaForCausalLM",
   read,
   family.write_shape,
-  gguf=llama_cpp.Gguf("llama"),
+  gguf=GGUF,
 )

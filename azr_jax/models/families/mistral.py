@@ -3,7 +3,7 @@
 from typing import Any
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.families import family, llama_cpp, ropes
+from azr_jax.models.families import family, llama, ropes
 from azr_jax.models.families.fields import SLIDING, ConfigFields
 
 
@@ -36,5 +36,5 @@ def write(config: ModelConfig) -> dict[str, Any]:
 
 
 FAMILY = family.Family(
-  "mistral", "MistralForCausalLM", read, write, gguf=llama_cpp.Gguf("llama")
+  "mistral", "MistralForCausalLM", read, write, gguf=llama.GGUF
 )

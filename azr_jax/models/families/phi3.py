@@ -1,9 +1,12 @@
 """Phi-3 and Phi-4-mini: joined tensors, partial rotation, LongRoPE."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from azr_jax.models.config import LongRopeScaling, ModelConfig
-from azr_jax.models.families import family, mistral, ropes
+from azr_jax.models.families import family, llama_cpp, mistral, ropes
 from azr_jax.models.families.fields import ConfigFields, unsupported
 
 _FRACTION, _ORIGINAL = (
@@ -83,6 +86,61 @@ def write(config: ModelConfig) -> dict[str, Any]:
   }
 
 
+def _implied_in_gguf(
+  fields: Mapping[str, Any], factors: llama_cpp.Factors
+) -> dict[str, Any]:
+  """Returns the rotary parameters, and null for a window of 0.
+
+  The fields have the number of rotated channels as their fraction, and the
+  factor of queries and keys as the object with LongRoPE's parameters.
+  """
+  rotated = fields.get(_FRACTION, fields["head_dim"])
+  scaling = None
+  if factors:
+    scaling = {"rope_type": "longrope"} | {
+      key: [float(str(x)) for x in factors[name]]
+      for name, key in _FACTORS.items()
+    }
+    scaling["attention_factor"] = fields.get(ropes.OLD, 1.0)
+  return {
+    _FRACTION: rotated / fields["head_dim"],
+    ropes.OLD: scaling,
+    "sliding_window": fields.get("sliding_window") or None,
+  }
+
+
+def _written_in_gguf(config: ModelConfig) -> dict[str, int | float]:
+  """Returns the metadata that differs from Llama's."""
+  llama_cpp.require_whole_heads(config)
+  scaling = config.rope_scaling
+  written: dict[str, int | float] = {
+    "rope.dimension_count": config.rotary_size or config.head_size,
+    # llama.cpp has Phi without its windows, so that others are refused.
+    "attention.sliding_window": 0,
+    "rope.scaling.original_context_length": config.max_positions,
+  }
+  if not isinstance(scaling, LongRopeScaling):
+    return written
+  return written | {
+    "rope.scaling.original_context_length": scaling.original_max_position,
+    "rope.scaling.attn_factor": scaling.attention_factor,
+  }
+
+
+def _scaled_in_gguf(config: ModelConfig) -> llama_cpp.Factors:
+  """Returns LongRoPE's divisors."""
+  fields = ropes.write(config.rope_scaling) or {}
+  return {
+    name: np.asarray(fields[key], np.float32)
+    for name, key in _FACTORS.items()
+    if key in fields
+  }
+
+
+# Tensor of GGUF files -> its field in config.json.
+_FACTORS = {
+  f"rope_factors_{kind}.weight": f"{kind}_factor" for kind in ("short", "long")
+}
 FAMILY = family.Family(
   "phi3",
   "Phi3ForCausalLM",
@@ -92,4 +150,17 @@ FAMILY = family.Family(
     "self_attn.qkv_proj": ("q", "k", "v"),
     "mlp.gate_up_proj": ("gate", "up"),
   },
+  gguf=llama_cpp.Gguf(
+    "phi3",
+    {
+      "attention.sliding_window": "sliding_window",
+      "rope.dimension_count": _FRACTION,
+      "rope.scaling.original_context_length": _ORIGINAL,
+      "rope.scaling.attn_factor": ropes.OLD,
+    },
+    _implied_in_gguf,
+    _written_in_gguf,
+    factors=tuple(_FACTORS),
+    scaled=_scaled_in_gguf,
+  ),
 )

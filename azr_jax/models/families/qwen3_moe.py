@@ -3,7 +3,7 @@
 from typing import Any
 
 from azr_jax.models.config import ExpertShape, ModelConfig
-from azr_jax.models.families import family, llama, ropes
+from azr_jax.models.families import family, llama, llama_cpp, ropes
 from azr_jax.models.families.fields import ConfigFields, unsupported
 
 # The older and the newer name of the number of experts.
@@ -66,4 +66,14 @@ FAMILY = family.Family(
       for name in ("gate", "up", "down")
     },
   },
+  gguf=llama_cpp.Gguf(
+    "qwen3moe",
+    {
+      "expert_count": "num_experts",
+      "expert_used_count": "num_experts_per_tok",
+      "expert_feed_forward_length": "moe_intermediate_size",
+    },
+    # llama.cpp normalizes the weights of a token's experts in every file.
+    lambda *_: {"norm_topk_prob": True},
+  ),
 )

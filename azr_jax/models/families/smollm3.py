@@ -3,7 +3,7 @@
 from typing import Any
 
 from azr_jax.models.config import ModelConfig
-from azr_jax.models.families import family, llama, ropes
+from azr_jax.models.families import family, llama, llama_cpp, ropes
 from azr_jax.models.families.fields import ConfigFields, unsupported
 
 _THETA = 2_000_000.0
@@ -38,4 +38,11 @@ def write(config: ModelConfig) -> dict[str, Any]:
   }
 
 
-FAMILY = family.Family("smollm3", "SmolLM3ForCausalLM", read, write)
+FAMILY = family.Family(
+  "smollm3",
+  "SmolLM3ForCausalLM",
+  read,
+  write,
+  # llama.cpp, too, leaves out every fourth layer, whatever the file says.
+  gguf=llama_cpp.Gguf("smollm3", pairs_channels=True),
+)
