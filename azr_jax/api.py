@@ -29,7 +29,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom as custom_config
 from azr_jax.functions import spec as spec_lib
 from azr_jax.learner import advantages
-from azr_jax.learner.distillation import POLICY
+from azr_jax.learner.distillation import INITIAL, POLICY
 from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.models import load as load_lib
 from azr_jax.models import sampling_params
@@ -205,14 +205,20 @@ def load(
     _set_lora(c, {k: v for k, v in own.items() if k in c.lora}, changes)
   _fit(c, prompt_tokens, batch_size, changes, source.config)
   checked = train_settings.read_train(c)
-  for key, value, neutral in (
-    ("kl_coef", checked.shared.learner.kl_coef, 0.0),
-    ("distill.teacher", checked.shared.distill.teacher, POLICY),
+  learner, teacher = checked.shared.learner, checked.shared.distill.teacher
+  for key, value, expected, is_wrong in (
+    ("kl_coef", learner.kl_coef, "0.0", learner.kl_coef > 0),
+    (
+      "distill.teacher",
+      teacher,
+      f"{POLICY!r} or another model",
+      teacher == INITIAL,
+    ),
   ):
-    if value != neutral:
+    if is_wrong:
       raise Invalid(
         key,
-        f"={value!r}: expected {neutral!r}, because a loaded model keeps no "
+        f"={value!r}: expected {expected}, because a loaded model keeps no "
         "reference policy",
       )
   table = checked.system_settings

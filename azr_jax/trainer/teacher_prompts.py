@@ -1,7 +1,8 @@
 """Adds feedback, an answer or a solution to prompts, for the teacher to read.
 
-The added text stands where the question ends (`types.Prompt.question_end`), or
-in front of the prompt if its end is unknown.
+A teacher that is another model also reads responses without such a text, behind
+the policy's own prompt. The added text stands where the question ends
+(`types.Prompt.question_end`), or in front of the prompt if its end is unknown.
 """
 
 import dataclasses
@@ -32,6 +33,9 @@ class TeacherPrompts:
     success_reward: reward from which on a response is successful.
     text_tokens: maximum tokens that a prompt adds.
     row_length: tokens of a packed row.
+    vocab_size: number of ids that the teacher has embeddings for. It reads no
+      response with another id.
+    reads_all: whether a teacher reads responses without a text, too.
   """
 
   tokenizer: Tokenizer
@@ -40,6 +44,8 @@ class TeacherPrompts:
   success_reward: float
   text_tokens: int
   row_length: int
+  vocab_size: int
+  reads_all: bool = False
 
   def added(
     self,
@@ -64,11 +70,12 @@ class TeacherPrompts:
         if key not in prompts:
           prompts[key] = self._prompt_ids(one.prompt, context, text)
         ids = prompts[key]
+      if ids is None and self.reads_all:
+        ids = one.prompt.token_ids
       teacher_ids = None
-      if ids is not None:
-        teacher_ids = np.concatenate(
-          [np.asarray(ids, np.int32), one.completion.token_ids]
-        )
+      completion = one.completion.token_ids
+      if ids is not None and completion.max(initial=0) < self.vocab_size:
+        teacher_ids = np.concatenate([np.asarray(ids, np.int32), completion])
       found.append(dataclasses.replace(sequence, teacher_ids=teacher_ids))
     return found
 
