@@ -14,6 +14,7 @@ from azr_jax import types
 from azr_jax.learner.distillation import FEEDBACK, REFERENCE, SUCCESS, TEXT
 from azr_jax.learner.packing import TrainingExample
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.text import excerpts
 
 # What stands in place of the middle of a text that is too long.
 _GAP = "\n...\n"
@@ -118,7 +119,10 @@ class TeacherPrompts:
     kept = len(text)
     for _ in range(_MAX_CUTS):
       ids = self.tokenizer.encode_prompt(
-        _inserted(prompt, template.replace(TEXT, _cut(text, kept)))
+        _inserted(
+          prompt,
+          template.replace(TEXT, excerpts.without_middle(text, kept, _GAP)),
+        )
       )
       if len(ids) <= longest:
         return ids
@@ -126,14 +130,6 @@ class TeacherPrompts:
       share = self.text_tokens / (len(ids) - len(prompt.token_ids))
       kept = int(0.9 * share * kept)
     return None
-
-
-def _cut(text: str, kept: int) -> str:
-  """Returns a text without its middle, so that `kept` characters remain."""
-  if kept >= len(text):
-    return text
-  half = kept // 2
-  return text[:half] + _GAP + text[len(text) - half :]
 
 
 def _inserted(prompt: types.Prompt, text: str) -> str:

@@ -60,6 +60,7 @@ class Proposal:
     task: the task; None if the proposal is neither valid nor admitted
       (`extensions/gate.py`).
     rejection: the reason why the proposal is invalid; None if it is valid.
+    detail: what the program does instead, as in `validation.Rejection`.
     formatted: whether the response is well formed.
     solved: the outcome of the learnability rollouts, if any.
     duplicate: whether the buffer has a task that differs only in names or
@@ -76,6 +77,7 @@ class Proposal:
   solved: rewards.Solved | None = None
   duplicate: bool = False
   program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+  detail: str = ""
 
   @property
   def earns_reward(self) -> bool:
@@ -292,9 +294,9 @@ def _proposal(
   prompt_builder: PromptBuilder,
 ) -> Proposal:
   """Returns the proposal of a response; rejects tasks too long for a prompt."""
-  task, rejection = None, None
+  task, rejection, detail = None, None, ""
   if isinstance(outcome, validation.Rejection):
-    rejection = outcome.reason
+    rejection, detail = outcome.reason, outcome.detail
   elif policy.fits(
     solver.solve_prompt(policy, task_type, outcome, prompt_builder)
   ):
@@ -310,6 +312,7 @@ def _proposal(
     formatted=parsing.well_formatted(
       completion.text, prompt_builder.answer_format
     ),
+    detail=detail,
   )
 
 

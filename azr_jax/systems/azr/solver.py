@@ -32,6 +32,8 @@ class Solution:
       vote was requested.
     computed: whether a correct deduction answer is an expression that computes
       the output instead of the output itself.
+    said: what the executor showed about a wrong answer. "" if a vote decides
+      the outcome.
   """
 
   prompt: types.Prompt
@@ -42,6 +44,7 @@ class Solution:
   truth: Outcome | None = None
   vote: Vote = None
   computed: bool = False
+  said: str = ""
 
   @property
   def correct(self) -> bool:
@@ -113,6 +116,7 @@ async def solve(
       truth=solution.grade.outcome,
       vote=solution.grade.vote,
       computed=solution.grade.computed,
+      said=solution.grade.said,
     )
     for solution in graded
   ]

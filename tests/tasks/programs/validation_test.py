@@ -34,6 +34,7 @@ def test_valid_triplets(executor, code, argument, output):
 @pytest.mark.parametrize(
   "code, argument, reason",
   [
+    ("def f(x):\n  return x + 'a'", "2", "error"),
     ("def f(x):\n  return x +", "2", "error"),
     ("def f(x):\n  raise StopIteration", "2", "error"),
     ("import time\ndef f(x):\n  return x", "2", "blocked"),
@@ -48,6 +49,10 @@ def test_valid_triplets(executor, code, argument, output):
 def test_invalid_triplets(executor, code, argument, reason):
   rejection = validation.submit_triplet(executor, code, argument).result()
   assert rejection == Rejection(reason)
+  assert isinstance(rejection, Rejection)
+  details = {"'a'": "f(2) fails with TypeError.", "import time": "import time"}
+  for part, detail in details.items():
+    assert (part in code) <= (detail in rejection.detail)
 
 
 @pytest.mark.parametrize(
