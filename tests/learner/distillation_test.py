@@ -229,18 +229,31 @@ def test_rows_of_any_packing_have_the_same_gradient():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["reverse_kl", "policy_gradient"])
-def test_eight_devices_equal_one(loss):
+@pytest.mark.parametrize(
+  "loss, other",
+  [
+    ("reverse_kl", None),
+    ("policy_gradient", None),
+    ("jensen_shannon", WIDER),
+  ],
+)
+def test_eight_devices_equal_one(loss, other):
   """Rows are split over four devices, the vocabulary over two."""
   items = examples()
   params = init(jax.random.key(0))
-  batch = batch_of(items)
-  (value, _), grads = gradient_of(loss)(params, batch, Fixed())
+  batch, fixed, options = batch_of(items), Fixed(), {}
+  if other is not None:
+    read = transformer.init_params(other, jax.random.key(1))
+    fixed = Fixed(teacher=read)
+    options = {"teacher": "another", "read_by": other}
+  gradient = gradient_of(loss, **options)
+  (value, _), grads = gradient(params, batch, fixed)
   mesh = mesh_lib.make_mesh({"tensor": 2, "context": 4})
   shardings = mesh_lib.token_sharding(mesh)
   placed = jax.tree.map(lambda x: jax.device_put(x, shardings), batch)
-  (other, _), others = gradient_of(loss, mesh)(params, placed, Fixed())
-  np.testing.assert_allclose(other, value, rtol=1e-5)
+  gradient = gradient_of(loss, mesh, **options)
+  (found, _), others = gradient(params, placed, fixed)
+  np.testing.assert_allclose(found, value, rtol=1e-5)
   close(grads, others)
 
 
