@@ -16,7 +16,7 @@ from azr_jax import api, train, types
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom
-from azr_jax.models import load
+from azr_jax.models import load, presets
 from azr_jax.report import command
 from azr_jax.rollout import policy
 from azr_jax.systems.custom.settings import CustomSettings
@@ -378,6 +378,34 @@ def test_an_update_learns_from_what_the_teacher_reads(on_one_device):
   fraction, is_same = updated([["no", ""]])
   assert fraction == pytest.approx(lengths[0] / sum(lengths))
   assert not is_same
+
+
+@pytest.mark.slow
+def test_a_loaded_model_learns_from_another(on_one_device, monkeypatch):
+  held, memory_of = [], sizes.Memory
+
+  def keep(*args):
+    found = memory_of(*args)
+    held.append(found.base_bytes)
+    return found
+
+  monkeypatch.setattr(sizes, "Memory", keep)
+  model = api.load(
+    "embedded:azr-tiny",
+    prompt_tokens=16,
+    max_tokens=8,
+    batch_size=2,
+    config={
+      "distill.weight": 1.0,
+      "distill.policy_weight": 0.0,
+      "distill.teacher": "random:moe-tiny",
+    },
+  )
+  assert held == [4 * presets.parameter_count(presets.PRESETS["moe-tiny"])]
+  samples = model.sample("1 +", n=2, seed=0)
+  metrics = model.update(samples, [[0.0, 0.0]])
+  assert metrics["distill/fraction"] == 1
+  assert metrics["distill/loss"] > 0 and metrics["learner/grad_norm"] > 0
 
 
 def test_calls_and_training_sample_with_different_keys(on_one_device):

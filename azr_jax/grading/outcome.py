@@ -78,7 +78,7 @@ class Explained(NamedTuple):
   """An outcome, and what grading showed about a response that is not correct.
 
   Attributes:
-    outcome: the outcome.
+    outcome: how the response was graded.
     said: at least one sentence, about at most one failing case; "" if grading
       showed nothing that the outcome does not say.
   """
@@ -91,7 +91,7 @@ def of_answer(outcome: Outcome, answer: str | None) -> Explained:
   """Returns an outcome with a sentence about a wrong answer.
 
   Args:
-    outcome: the outcome.
+    outcome: how the response was graded.
     answer: the answer that a response gives; None if it gives none.
   """
   if outcome is not Outcome.INCORRECT:

@@ -4,13 +4,15 @@ Its decoder may have another shape and family than the policy's. It reads the
 policy's token ids, so both tokenizers must give an id the same meaning.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.config.settings import Invalid
-from azr_jax.learner.distillation import TEACHERS
+from azr_jax.learner.distillation import TEACHERS, DistillSettings
 from azr_jax.learner.learner import abstract_frozen
 from azr_jax.models import expert_sharding, load, rope, transformer
 from azr_jax.models.config import ModelConfig
@@ -36,12 +38,8 @@ def find(c: TrainSettings, tokenizer: Tokenizer) -> load.ModelSource | None:
   spec = c.distill.other_model
   if not spec:
     return None
-  try:
+  with _named(spec):
     source = load.resolve(spec, c.model.cache_dir)
-  except ValueError as error:
-    raise Invalid(
-      _KEY, f"={spec!r}: expected one of {TEACHERS}, or a model ({error})"
-    ) from error
   if source.lora is not None:
     raise Invalid(
       _KEY,
@@ -53,6 +51,17 @@ def find(c: TrainSettings, tokenizer: Tokenizer) -> load.ModelSource | None:
   silent = dataclasses.replace(source, notes=())
   messages.announce_model(silent, _longest(c), name=f"the teacher {spec}")
   return source
+
+
+@contextlib.contextmanager
+def _named(spec: str) -> Iterator[None]:
+  """Adds the key to the error about a model that does not exist."""
+  try:
+    yield
+  except ValueError as error:
+    raise Invalid(
+      _KEY, f"={spec!r}: expected one of {TEACHERS}, or a model ({error})"
+    ) from error
 
 
 def _check_vocabulary(spec: str, theirs: Tokenizer, ours: Tokenizer) -> None:
@@ -75,14 +84,17 @@ def _longest(c: TrainSettings) -> int:
   return c.rollout.longest + 1 + c.distill.added_tokens
 
 
-def config_of(c: TrainSettings) -> ModelConfig | None:
+def config_of(distill: DistillSettings, cache_dir: str) -> ModelConfig | None:
   """Returns the teacher's config as `load.config_of` does; None without one.
 
   Raises:
-    ValueError: the teacher names no model.
+    Invalid: the teacher names no model.
   """
-  spec = c.distill.other_model
-  return load.config_of(spec, c.model.cache_dir) if spec else None
+  spec = distill.other_model
+  if not spec:
+    return None
+  with _named(spec):
+    return load.config_of(spec, cache_dir)
 
 
 def build(

@@ -111,7 +111,9 @@ def test_a_teacher_counts_beside_the_policy(monkeypatch):
     c = settings.read_train(config).shared
     mesh = decoders.learner_mesh(c)
     made.append(programs.start_programs(c, presets.PRESETS[AZR_TINY], mesh))
-  _, params = teachers.build(c, teachers.config_of(c), mesh)
+  _, params = teachers.build(
+    c, teachers.config_of(c.distill, c.model.cache_dir), mesh
+  )
   count = presets.parameter_count(presets.PRESETS["moe-tiny"])
   held = layout.shard_bytes(params)
   assert 4 * count / 4 <= held < 1.1 * 4 * count / 4

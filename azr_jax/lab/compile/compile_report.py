@@ -149,7 +149,9 @@ def _estimate(
   update: compiled.Compiled | None,
 ) -> roofline.StepBounds:
   """Returns the estimate of a step; `update` is None if it is not compiled."""
-  _, teacher = teachers.build(c, teachers.config_of(c), mesh)
+  _, teacher = teachers.build(
+    c, teachers.config_of(c.distill, c.model.cache_dir), mesh
+  )
   return roofline.estimate(
     c,
     config,

@@ -151,7 +151,9 @@ def _built(
   c: TrainSettings, config: ModelConfig, mesh: Mesh
 ) -> tuple[transformer.Transformer, learner_lib.Learner, objective.Fixed]:
   """Returns decoder and learner, and the abstract parameters beside them."""
-  teacher, params = teachers.build(c, teachers.config_of(c), mesh)
+  teacher, params = teachers.build(
+    c, teachers.config_of(c.distill, c.model.cache_dir), mesh
+  )
   model = decoders.build_policy_model(c, config, mesh, params)
   learner = learner_parts.build_learner(c, model, mesh, teacher)
   fixed = objective.Fixed(learner.base, _reference(c, learner), params)
